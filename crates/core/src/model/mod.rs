@@ -318,6 +318,19 @@ impl ModelErrorKind {
         }
     }
 
+    /// Whether a request that failed like this may be charged though nobody said what it used: a model may have worked
+    /// on it. The others were refused before.
+    #[must_use]
+    pub fn may_be_charged(self) -> bool {
+        match self {
+            // An answer may have been cut off, or thrown away.
+            Self::Unavailable | Self::BadResponse | Self::Canceled | Self::ContentFilter => true,
+            Self::Auth | Self::RateLimit | Self::Quota | Self::ContextOverflow | Self::Invalid | Self::Unsupported => {
+                false
+            }
+        }
+    }
+
     /// Whether the same request may succeed later.
     #[must_use]
     pub fn is_retryable(self) -> bool {

@@ -62,6 +62,21 @@ async fn what_breaks_off_on_its_way_back_is_charged() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn every_attempt_that_may_be_billed_is_charged() {
+    let mut charges = Vec::new();
+    for failures in 0..3 {
+        let mut turns: Vec<Turn> = (0..failures).map(|_| Turn::error(503, "later")).collect();
+        turns.push(Turn::computed(answer));
+        let lab = Lab::new(PRICED, Script::from(turns), &cases(1, "")).await;
+        let output = lab.run(&["--models", "openai/good", "--max-cost", "1000"]).await;
+        assert_eq!((output.status.code(), lab.asked("good")), (Some(0), failures + 1), "{}", stderr(&output));
+        charges.push(charged(&lab)[0]);
+    }
+    let [known, once, twice] = charges[..] else { panic!("three runs: {charges:?}") };
+    assert!(known > 0.0 && once > known && ((twice - once) - (once - known)).abs() < 1e-6, "{charges:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn repeated_requests_keep_within_their_bound() {
     let lab = Lab::new("models: {openai: {retry: {attempts: 2}}}\n", script(), &cases(9, "")).await;
     let output = lab.run(&["--models", "openai/down", "--max-requests", "7"]).await;
