@@ -84,7 +84,7 @@ fn totals(db: &Connection) -> rusqlite::Result<LedgerTotals> {
 
 const TRACE_COLUMNS: &str = "run, session, principal, started_ms, ended_ms, turns, tool_calls, model_calls, \
                              jobs, failures, input_tokens, output_tokens, cached_tokens, cost_usd, \
-                             cache_written_tokens";
+                             cache_written_tokens, open_costs";
 
 fn summaries(db: &Connection, rest: &str, parameters: &[&dyn ToSql]) -> rusqlite::Result<Vec<TraceSummary>> {
     let mut statement = db.prepare_cached(&format!("SELECT {TRACE_COLUMNS} FROM traces {rest}"))?;
@@ -111,6 +111,7 @@ fn summary(row: &Row<'_>) -> rusqlite::Result<TraceSummary> {
                 cache_written_tokens: tokens(row, 14)?,
             },
             cost_usd: row.get(13)?,
+            open_costs: unsigned(row, 15)?,
         },
     })
 }
@@ -283,6 +284,7 @@ impl LedgerWriter {
                     most(sums.usage.cached_tokens),
                     sums.cost_usd,
                     most(sums.usage.cache_written_tokens),
+                    sums.open_costs.cast_signed(),
                 ])?;
             }
         }
@@ -337,6 +339,7 @@ const UPDATE: &str = "UPDATE traces SET started_ms = min(started_ms, ?2), ended_
                       output_tokens = min(9223372036854775807, output_tokens + ?10), \
                       cached_tokens = min(9223372036854775807, cached_tokens + ?11), \
                       cache_written_tokens = min(9223372036854775807, cache_written_tokens + ?13), \
+                      open_costs = open_costs + ?14, \
                       cost_usd = CASE WHEN ?12 IS NULL THEN cost_usd ELSE ifnull(cost_usd, 0) + ?12 END WHERE id = ?1";
 
 fn insert_entry(insert: &mut CachedStatement<'_>, of: i64, entry: &LedgerEntry) -> rusqlite::Result<()> {
