@@ -1,5 +1,6 @@
 //! Whoever made a call, as something that can be asked back: MCP's "client features".
 
+use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use async_trait::async_trait;
 use serde_json::{Map, Value};
 
 use crate::cancel::Cancel;
+use crate::context::UsageRecorder;
 use crate::error::{ErrorKind, ProtocolError, ToolError};
 use crate::name::ToolId;
 
@@ -26,7 +28,7 @@ pub struct ClientRequest {
 }
 
 /// The call whose source asks.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct AskingCall {
     /// Its tool.
     pub tool: ToolId,
@@ -34,6 +36,14 @@ pub struct AskingCall {
     pub traceparent: Arc<str>,
     /// Fires when it is to stop, and nobody waits for answers any more.
     pub cancel: Cancel,
+    /// Hears what models are asked to answer its source, where somebody counts what its run uses.
+    pub usage: Option<Arc<dyn UsageRecorder>>,
+}
+
+impl fmt::Debug for AskingCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AskingCall").field("tool", &self.tool).finish_non_exhaustive()
+    }
 }
 
 /// How a client is asked.

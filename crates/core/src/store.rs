@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use serde::de::value::StrDeserializer;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -14,7 +15,7 @@ use crate::approval::{InboxStore, Standing};
 use crate::arguments::Provenance;
 use crate::canonical::ContentHash;
 use crate::error::{ErrorKind, ToolError, Unsupported};
-use crate::model::Usage;
+use crate::model::{ModelErrorKind, Usage};
 use crate::name::ToolId;
 use crate::operation::{Op, OpKind};
 use crate::outcome::Outcome;
@@ -264,6 +265,18 @@ impl LedgerEntry {
         }
     }
 
+    /// Whether it may have cost something that [`LedgerEntry::cost_usd`] does not say: an attempt at a model without a
+    /// price, or of which nobody said what it used, unless it was refused before a model worked on it, or never began.
+    #[must_use]
+    pub fn cost_is_open(&self) -> bool {
+        if self.kind != OpKind::Model || self.cost_usd.is_some() || self.attempts == 0 {
+            return false;
+        }
+        let failure = StrDeserializer::<serde::de::value::Error>::new(&self.status);
+        let may_be_charged = || ModelErrorKind::deserialize(failure).is_ok_and(ModelErrorKind::may_be_charged);
+        self.status == "ok" || self.usage != Usage::default() || may_be_charged()
+    }
+
     /// Whether it failed.
     #[must_use]
     pub fn failed(&self) -> bool {
@@ -324,6 +337,14 @@ pub struct TraceSums {
     pub usage: Usage,
     /// What they cost, in US dollars, as far as prices are known; `None` where none is.
     pub cost_usd: Option<f64>,
+    /// Model attempts that may have cost something beside that; see [`LedgerEntry::cost_is_open`].
+    #[serde(default, skip_serializing_if = "is_none_of_them")]
+    pub open_costs: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
+fn is_none_of_them(count: &u64) -> bool {
+    *count == 0
 }
 
 impl TraceSums {
@@ -337,6 +358,7 @@ impl TraceSums {
         }
         self.failures += u64::from(entry.failed());
         self.usage.add(entry.usage);
+        self.open_costs += u64::from(entry.cost_is_open());
         if let Some(cost) = entry.cost_usd {
             *self.cost_usd.get_or_insert(0.0) += cost;
         }

@@ -55,7 +55,7 @@ pub(crate) struct Answer {
     free_id: usize,
     /// Why the model stopped, once it said.
     pub stop: Option<StopReason>,
-    /// What it used.
+    /// What it used, as the API says it.
     pub usage: Usage,
     opaque: Vec<Value>,
     /// Whether there were more calls or items than are kept.
@@ -212,6 +212,11 @@ impl Answer {
         }
     }
 
+    /// What it used, as far as that is believed.
+    pub(crate) fn used(&self) -> Usage {
+        self.usage.bounded()
+    }
+
     /// What there is, in words; `None` when there is nothing.
     pub(crate) fn describe(&self) -> Option<String> {
         let mut kept = Vec::new();
@@ -231,6 +236,7 @@ impl Answer {
 
     /// The response. Whether calls are wanted is read off the calls: some servers say `stop` with calls.
     pub(crate) fn into_response(self, api: Api) -> ModelResponse {
+        let usage = self.used();
         let calls = !self.calls.is_empty() || !self.other_calls.is_empty();
         let stop = match self.stop {
             Some(StopReason::End) | None if calls => StopReason::ToolCalls,
@@ -245,7 +251,7 @@ impl Answer {
             calls: self.calls,
             other_calls: self.other_calls,
             stop,
-            usage: self.usage,
+            usage,
             opaque,
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use toolwright_core::model::{ModelError, ModelErrorKind, ModelEvent, ModelResponse};
+use toolwright_core::model::{ModelError, ModelErrorKind, ModelEvent, ModelResponse, Usage};
 
 use crate::answer::Assemble;
 use crate::api::Api;
@@ -20,9 +20,17 @@ pub struct Decoder {
     framing: Framing,
     assembly: Box<dyn Assemble>,
     fed: usize,
-    /// Whether there was anything that could be an event.
-    seen: bool,
+    seen: Seen,
     failure: Option<ModelError>,
+}
+
+/// What there was so far.
+#[derive(Default)]
+struct Seen {
+    /// Anything that could be an event.
+    any: bool,
+    /// The mark that ends the streams of some APIs.
+    mark: bool,
 }
 
 impl std::fmt::Debug for Decoder {
@@ -62,7 +70,7 @@ impl Decoder {
             Api::Gemini => Box::<gemini::Assembly>::default(),
             Api::Ollama => Box::<ollama::Assembly>::default(),
         };
-        Self { api, framing, assembly, fed: 0, seen: false, failure: None }
+        Self { api, framing, assembly, fed: 0, seen: Seen::default(), failure: None }
     }
 
     /// Takes the next bytes and hands the pieces that they complete to `sink`. A failure is kept for
@@ -88,6 +96,13 @@ impl Decoder {
         self.failure.is_some() || self.assembly.is_complete()
     }
 
+    /// Whether the answer is complete, and figures of what it used may still follow: some servers reckon them only then.
+    pub(crate) fn awaits_usage(&mut self) -> bool {
+        let follow = matches!(self.api, Api::OpenAiChat | Api::Gemini);
+        let is_open = follow && !self.seen.mark && self.failure.is_none() && self.assembly.is_complete();
+        is_open && self.assembly.answer().usage == Usage::default()
+    }
+
     /// Says that no more bytes come. A last event without its end still counts, if it is whole.
     pub fn end(&mut self, sink: &mut impl FnMut(ModelEvent)) {
         if self.failure.is_some() {
@@ -110,7 +125,7 @@ impl Decoder {
         match self.failure.take() {
             None if self.assembly.is_complete() => Ok(self.into_response()),
             None if self.fed == 0 => Err(ModelError::new(ModelErrorKind::BadResponse, "the answer has not one byte")),
-            None if !self.seen => {
+            None if !self.seen.any => {
                 let message = format!("the answer holds no {} event in its {} bytes", self.api, self.fed);
                 Err(ModelError::new(ModelErrorKind::BadResponse, message))
             }
@@ -129,7 +144,7 @@ impl Decoder {
         let unclosed = self.assembly.unclosed();
         let answer = self.assembly.answer();
         answer.salvage(unclosed);
-        error.usage = answer.usage;
+        error.usage = answer.used();
         match answer.describe() {
             Some(kept) => {
                 error.message.push_str(&format!("; kept as a partial answer: {kept}"));
@@ -158,15 +173,16 @@ pub fn decode_whole(api: Api, bytes: &[u8]) -> Result<ModelResponse, ModelError>
 fn event(
     api: Api,
     assembly: &mut dyn Assemble,
-    seen: &mut bool,
+    seen: &mut Seen,
     data: &[u8],
     sink: &mut dyn FnMut(ModelEvent),
 ) -> Result<(), ModelError> {
     let data = data.trim_ascii();
-    *seen |= !data.is_empty();
+    seen.any |= !data.is_empty();
     match data {
         b"" => Ok(()),
         DONE => {
+            seen.mark = true;
             assembly.done(sink);
             Ok(())
         }

@@ -187,7 +187,7 @@ impl Errand for Batch<'_> {
             ModelError { source, ..ModelError::new(ModelErrorKind::BadResponse, message) }
         })?;
         *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(vectors);
-        Ok(Usage { input_tokens: input_tokens.unwrap_or_default(), ..Usage::default() })
+        Ok(Usage { input_tokens: input_tokens.unwrap_or_default(), ..Usage::default() }.bounded())
     }
 
     fn characters(&self) -> u64 {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use reqwest::Response;
 use reqwest::header::CONTENT_TYPE;
 use tokio::time::Instant;
-use toolwright_core::model::{ModelError, ModelErrorKind, ModelEvents, ModelResponse};
+use toolwright_core::model::{ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelResponse};
 
 use crate::decoder::{Decoder, MAX_ANSWER};
 use crate::endpoint::Endpoint;
@@ -16,6 +16,8 @@ use crate::http::{Timeouts, broken, describe};
 const MAX_MEDIA_TYPE: usize = 80;
 /// How long a stream may take to close once its answer is complete.
 const CLOSING: Duration = Duration::from_secs(1);
+/// How long the figures of what an answer used are waited for behind it, from servers that reckon them only then.
+const RECKONING: Duration = Duration::from_secs(10);
 /// Thirty years.
 const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
@@ -34,13 +36,7 @@ pub(crate) async fn read(
     while let Some(bytes) = next {
         decoder.feed(&bytes, &mut sink);
         if decoder.is_settled() {
-            // Usage may follow, and a stream read to its end leaves its connection to the pool.
-            let rest = async {
-                while let Ok(Some(bytes)) = response.chunk().await {
-                    decoder.feed(&bytes, &mut sink);
-                }
-            };
-            let _ = tokio::time::timeout(CLOSING, rest).await;
+            patience.read_rest(&mut decoder, &mut response, &mut sink).await;
             break;
         }
         next = match patience.wait(endpoint, &mut response).await {
@@ -79,6 +75,24 @@ impl Patience {
                 let idle = self.idle.as_secs_f64();
                 let message = format!("{} sent nothing for {idle} s amid an answer", describe(endpoint));
                 Err(ModelError::new(ModelErrorKind::BadResponse, message))
+            }
+        }
+    }
+
+    /// What follows an answer that is complete: usage may, and a stream read to its end leaves its connection to the
+    /// pool. One that breaks off here has said all.
+    async fn read_rest(&self, decoder: &mut Decoder, response: &mut Response, sink: &mut impl FnMut(ModelEvent)) {
+        let reckoned = after(self.idle.min(RECKONING).max(CLOSING)).min(self.end);
+        let mut by = None;
+        loop {
+            if by.is_none() && !decoder.awaits_usage() {
+                by = Some(after(CLOSING));
+            }
+            let by = by.map_or(reckoned, |by| by.min(reckoned));
+            match tokio::time::timeout_at(by, response.chunk()).await {
+                // A stream that always has something ready never waits.
+                Ok(Ok(Some(bytes))) if Instant::now() < by => decoder.feed(&bytes, sink),
+                _ => return,
             }
         }
     }

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use toolwright_core::model::{ModelError, ModelErrorKind};
+use toolwright_core::model::{ModelError, ModelErrorKind, Usage};
 
 use crate::api::Api;
 
@@ -135,4 +135,39 @@ pub(crate) fn arguments(part: &RawValue) -> Cow<'_, str> {
 /// The number at `pointer`, zero where there is none.
 pub(crate) fn count(value: &Value, pointer: &str) -> u64 {
     value.pointer(pointer).and_then(Value::as_u64).unwrap_or(0)
+}
+
+/// Where the figures of OpenAI's two APIs stand.
+pub(crate) struct Figures {
+    pub(crate) prompt: &'static str,
+    pub(crate) cached: &'static str,
+    pub(crate) cache_written: &'static str,
+    pub(crate) answer: &'static str,
+    pub(crate) reasoning: &'static str,
+    pub(crate) all: &'static str,
+}
+
+impl Figures {
+    /// What `usage` says of a request.
+    pub(crate) fn read(&self, usage: &Value) -> Usage {
+        Usage {
+            input_tokens: count(usage, self.prompt),
+            output_tokens: self.answer_tokens(usage),
+            cached_tokens: count(usage, self.cached),
+            cache_written_tokens: count(usage, self.cache_written),
+        }
+    }
+
+    /// The tokens of the answer, its reasoning included, which OpenAI counts among them. Two count it beside them, so
+    /// that the sum of all is larger: xAI, which says how much it is, and Google under the names of OpenAI, which says
+    /// nothing but the three figures.
+    fn answer_tokens(&self, usage: &Value) -> u64 {
+        let [prompt, answer, all] = [self.prompt, self.answer, self.all].map(|place| count(usage, place));
+        let beside = all.saturating_sub(prompt).saturating_sub(answer);
+        let is_reasoning = match usage.pointer(self.reasoning).and_then(Value::as_u64) {
+            Some(reasoning) => beside == reasoning,
+            None => usage.pointer(self.cached).is_none(),
+        };
+        if is_reasoning { answer.saturating_add(beside) } else { answer }
+    }
 }

@@ -2,7 +2,8 @@
 
 use toolwright_core::store::StoreError;
 
-use super::{Driver, RunOptions};
+use super::meter::Meter;
+use super::{Driver, DriverError, RunOptions};
 use crate::run::RunState;
 
 impl Driver {
@@ -26,7 +27,12 @@ impl Driver {
 
     /// Waits for the jobs of a run that has given its answer, as long as the driver waits for any, and lets the
     /// model see how they ended. Returns whether it is to be asked again.
-    pub(super) async fn woken(&self, state: &mut RunState, options: &RunOptions) -> Result<bool, StoreError> {
+    pub(super) async fn woken(
+        &self,
+        state: &mut RunState,
+        meter: &Meter,
+        options: &RunOptions,
+    ) -> Result<bool, DriverError> {
         let Some(limit) = self.job_wait.filter(|_| state.can_wake()) else { return Ok(false) };
         let limit = state.time_left().map_or(limit, |left| left.min(limit));
         let jobs = &self.executor.services().jobs;
@@ -35,6 +41,8 @@ impl Driver {
             _ = options.cancel.cancelled() => false,
         };
         if ended {
+            // What they used may leave no other turn.
+            self.take_used(state, meter, options).await?;
             state.wake(&jobs.untold(&options.session.id).await?);
         }
         Ok(state.waits_for_model())

@@ -24,7 +24,7 @@ use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::catalogue::{Entry, Snapshot};
 use toolwright_core::client::CallClient;
 use toolwright_core::event::Event;
-use toolwright_core::model::ModelClient;
+use toolwright_core::model::{ModelClient, Usage};
 use toolwright_core::names::Resolution;
 use toolwright_core::operation::{Lineage, Op, OpId, Origin};
 use toolwright_core::outcome::Outcome;
@@ -257,6 +257,11 @@ impl Driver {
         let mut asked = false;
         let mut since = clock.now();
         loop {
+            if flights.is_empty() {
+                // Jobs of earlier turns. What started calls use is told with their outcomes, by which it is known again
+                // after a crash.
+                state.on_used(meter.take());
+            }
             if flights.cancel.cause().is_some() && !flights.is_empty() {
                 let outcomes = flights.land().await;
                 state.on_used(meter.take());
@@ -312,12 +317,28 @@ impl Driver {
                     bounded(left, &cancel, self.compact(state, calls, options, &cancel)).await?;
                 }
                 // Who was asked while the calls ran has said `later`.
-                Step::AwaitApproval(_) if asked => return Ok(self.report(state, options)),
+                Step::AwaitApproval(_) if asked => return self.ended(state, &meter, options).await,
                 Step::AwaitApproval(_) => state.ask_again(),
-                Step::Done(_) if self.woken(state, options).await? => {}
-                Step::AwaitDispatch(_) | Step::Done(_) => return Ok(self.report(state, options)),
+                Step::Done(_) if self.woken(state, &meter, options).await? => {}
+                Step::AwaitDispatch(_) | Step::Done(_) => return self.ended(state, &meter, options).await,
             }
         }
+    }
+
+    /// The report of a run that goes no further here, with all that its jobs have used so far.
+    async fn ended(&self, state: &mut RunState, meter: &Meter, options: &RunOptions) -> Result<RunReport, DriverError> {
+        self.take_used(state, meter, options).await?;
+        Ok(self.report(state, options))
+    }
+
+    /// Counts what jobs have used since this was last asked, and saves it.
+    async fn take_used(&self, state: &mut RunState, meter: &Meter, options: &RunOptions) -> Result<(), DriverError> {
+        let used = meter.take();
+        if used == Usage::default() {
+            return Ok(());
+        }
+        state.on_used(used);
+        self.save(state, options).await
     }
 
     /// Runs the calls of a turn, whatever they are, through the executor, beside those that were started.

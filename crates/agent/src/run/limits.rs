@@ -55,7 +55,7 @@ impl Limits {
         if turns >= self.turns.max(1) {
             return Some(self.why_turns());
         }
-        let used = usage.input_tokens.saturating_add(usage.output_tokens);
+        let used = usage.tokens();
         self.tokens.filter(|&limit| used >= limit).map(|limit| format!("the limit of {limit} tokens was reached"))
     }
 

@@ -52,6 +52,8 @@ pub(crate) struct ScriptedModel {
     pub(crate) over_when: Mutex<Option<Condition>>,
     /// How often it was asked, as [`MENDER`], to mend a call. Each time it makes something else of it.
     pub(crate) mended: AtomicUsize,
+    /// Whether the answer to that breaks off, and has been paid for.
+    pub(crate) mending_fails: AtomicBool,
     /// The tools of each request.
     pub(crate) shown: Mutex<Vec<Arc<[ShownTool]>>>,
     overflows: AtomicUsize,
@@ -75,6 +77,9 @@ impl ModelClient for ScriptedModel {
         if model == MENDER {
             let text = json!({"n": self.mended.fetch_add(1, Ordering::SeqCst) + 1}).to_string();
             let usage = Usage { input_tokens: 100, output_tokens: 10, cached_tokens: 0, ..Usage::default() };
+            if self.mending_fails.load(Ordering::SeqCst) {
+                return Err(ModelError { usage, ..ModelError::new(ModelErrorKind::BadResponse, "it broke off") });
+            }
             return Ok(ModelResponse { text, usage, ..ModelResponse::default() });
         }
         let turn = request.messages.iter().filter(|message| matches!(message, Message::Assistant { .. })).count();
@@ -276,6 +281,7 @@ impl House {
             before_answer: Mutex::default(),
             over_when: Mutex::default(),
             mended: AtomicUsize::new(0),
+            mending_fails: AtomicBool::new(false),
             shown: Mutex::default(),
             overflows: AtomicUsize::new(0),
             tool_search: AtomicBool::new(false),

@@ -1,15 +1,16 @@
-//! Two hundred agents at once, over one model that takes only so many requests.
+//! Two hundred agents at once, over one model that takes only so many requests. What is checked came in at its socket.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::json;
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, spawn_blocking};
+use tokio::time::Instant;
 use toolwright_agent::{Driver, Limits, RunOptions, RunSpec, Status};
 use toolwright_core::context::NoRedaction;
-use toolwright_core::event::EventSink;
+use toolwright_core::event::{Event, EventSink};
 use toolwright_core::model::{
     ModelClient, ModelError, ModelEvents, ModelPriority, ModelRequest, ModelResponse, RetryTerms,
 };
@@ -25,8 +26,7 @@ use toolwright_testkit::model_server::{Asked, Reply, Script, ScriptedModel, Turn
 use crate::house::{Counter, Log, begin_with, options, provider, spec};
 
 const AGENTS: usize = 200;
-/// Requests that may run at once, each of which takes `TAKES`: so many may start in any time as long.
-const AT_ONCE: usize = 16;
+/// What a request takes: as many as may run at once may start in any time as long.
 const TAKES: Duration = Duration::from_millis(50);
 
 /// The model of agents whose requests have this priority.
@@ -46,80 +46,200 @@ impl ModelClient for Of {
     }
 }
 
+/// The model, the house in front of it, and what came to the model: when, and by whom.
+struct Many {
+    server: ScriptedModel,
+    traffic: Arc<ModelTraffic>,
+    executor: Arc<Executor>,
+    catalogue: Arc<Catalogue>,
+    store: Arc<SqliteStore>,
+    tool: Arc<Counter>,
+    log: Arc<Log>,
+    came: Arc<Mutex<Vec<(Instant, String)>>>,
+    _dir: tempfile::TempDir,
+}
+
+impl Many {
+    /// A model that says `reply` to the request of this number, from 1.
+    async fn new(queue: QueueSpec, reply: impl Fn(&Asked, usize) -> Reply + Send + Sync + 'static) -> Self {
+        let came: Arc<Mutex<Vec<(Instant, String)>>> = Arc::default();
+        let arrivals = Arc::clone(&came);
+        let turn = Turn::computed(move |asked: &Asked| {
+            let mut came = arrivals.lock().unwrap();
+            came.push((Instant::now(), asked.model().to_owned()));
+            reply(asked, came.len())
+        });
+        let server = ScriptedModel::start(Script::from(vec![turn.with_delay(TAKES)]).repeating()).await.unwrap();
+        let mut endpoints = Endpoints::default();
+        endpoints.insert(Endpoint::new("many", Api::OpenAiChat, server.base_url(WireApi::OpenAi)).with_key("k"));
+        let retry = RetryTerms { attempts: 10, ..RetryTerms::default() };
+        let terms = TrafficTerms { queue: Some(queue), retry: Some(retry) };
+        let traffic =
+            ModelTraffic::new(Arc::new(HttpModelClient::new(endpoints)), BTreeMap::from([("many".to_owned(), terms)]));
+        let dir = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(dir.path()).unwrap();
+        let log = Arc::new(Log::default());
+        let events: Arc<dyn EventSink> = Arc::clone(&log) as _;
+        let services = Services {
+            outputs: OutputFiles::new(dir.path().join("outputs")),
+            events: Arc::clone(&events),
+            model: Arc::clone(&traffic) as _,
+            ..Services::none(Arc::new(SystemClock))
+        };
+        let executor = Executor::new(ExecutorOptions::new(Arc::new(services), store.clone(), store.clone()));
+        let catalogue = Catalogue::new(events, Arc::new(NoRedaction), Duration::from_secs(5));
+        let tool = Counter::new("t:add@1.0.0", Effects::READ);
+        catalogue.add_provider(provider("test", vec![tool.clone()])).await.unwrap();
+        catalogue.refresh("test").await;
+        Self { server, traffic, executor, catalogue, store, tool, log, came, _dir: dir }
+    }
+
+    /// Sets them going: a third each of what has time, of work on the side, and of what is waited for.
+    fn start(&self) -> JoinSet<Status> {
+        let mut runs = JoinSet::new();
+        for agent in 0..AGENTS {
+            let (priority, name) = match agent % 3 {
+                0 => (ModelPriority::Low, "low"),
+                1 => (ModelPriority::Background, "background"),
+                _ => (ModelPriority::Interactive, "interactive"),
+            };
+            let client = Arc::new(Of(Arc::clone(&self.traffic), priority));
+            let driver = Driver::new(self.executor.clone(), self.catalogue.clone(), client, Some(self.store.clone()));
+            let mut state = begin_with(RunSpec { model: format!("many/{name}"), ..spec(Limits::default()) });
+            let options = RunOptions { run_id: format!("run-{agent}").into(), ..options() };
+            runs.spawn(async move { driver.run(&mut state, &options).await.unwrap().status });
+        }
+        runs
+    }
+
+    fn came(&self) -> Vec<(Instant, String)> {
+        self.came.lock().unwrap().clone()
+    }
+
+    /// The most that came within any time of this length.
+    fn most_within(&self, time: Duration) -> usize {
+        let came = self.came();
+        let within = |from: usize| came[from..].iter().take_while(|(at, _)| *at - came[from].0 < time).count();
+        (0..came.len()).map(within).max().unwrap_or_default()
+    }
+
+    /// Half of what is waited for has come before half of the work on the side, and that before half of what has time.
+    fn assert_order(&self) {
+        let came = self.came();
+        let middle = |name: &str| {
+            let of: Vec<usize> = (0..came.len()).filter(|&at| came[at].1.ends_with(name)).collect();
+            of[of.len() / 2]
+        };
+        assert!(middle("interactive") < middle("background") && middle("background") < middle("low"));
+    }
+
+    async fn assert_one_row_an_attempt(&self) {
+        self.store.flush().await.unwrap();
+        let mut rows = 0;
+        for agent in 0..AGENTS {
+            for trace in self.store.find_traces(&format!("run-{agent}")).await.unwrap() {
+                let operations = self.store.operations(&trace, 1000).await.unwrap();
+                rows += operations.iter().filter(|row| row.kind == OpKind::Model).count();
+            }
+        }
+        let came = self.came().len();
+        assert_eq!((rows, self.server.requests().len()), (came, came), "one row an attempt");
+        assert_eq!(self.server.failures(), Vec::<String>::new());
+    }
+
+    /// How many came within this time, up to now.
+    fn came_within(&self, time: Duration) -> usize {
+        self.came.lock().unwrap().iter().rev().take_while(|(at, _)| at.elapsed() < time).count()
+    }
+
+    /// How many requests have waited in line.
+    fn waits(&self) -> usize {
+        self.log.0.lock().unwrap().iter().filter(|event| matches!(event, Event::ModelWait { .. })).count()
+    }
+
+    /// Waits, by no clock of the test, until nothing happens any more: some moments where that is `expected`, and else
+    /// long enough for who is slow.
+    async fn rests(&self, expected: impl Fn() -> bool) {
+        let state = || (self.came.lock().unwrap().len(), self.log.0.lock().unwrap().len(), self.tool.count());
+        let (mut before, mut same) = (state(), 0);
+        while same < if expected() { 2 } else { 100 } {
+            spawn_blocking(|| std::thread::sleep(Duration::from_millis(2))).await.unwrap();
+            let now = state();
+            same = if now == before { same + 1 } else { 0 };
+            before = now;
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn two_hundred_agents_keep_the_limit_and_all_finish() {
-    let starts: Arc<Mutex<Vec<(Instant, String)>>> = Arc::default();
-    let came = Arc::clone(&starts);
-    let turn = Turn::computed(move |asked: &Asked| {
-        let mut came = came.lock().unwrap();
-        came.push((Instant::now(), asked.model().to_owned()));
-        match (came.len() % 20, asked.last_results().is_empty()) {
-            (0, _) => Reply::error(503, "come again"),
-            (_, true) => Reply::calls(vec![("t__add", json!({"n": 1}))]),
-            (_, false) => Reply::text("done"),
-        }
-    });
-    let server = ScriptedModel::start(Script::from(vec![turn.with_delay(TAKES)]).repeating()).await.unwrap();
-    let mut endpoints = Endpoints::default();
-    endpoints.insert(Endpoint::new("many", Api::OpenAiChat, server.base_url(WireApi::OpenAi)).with_key("k"));
+    const AT_ONCE: usize = 16;
     let queue =
         QueueSpec { concurrent: AT_ONCE, per_minute: None, max_waiting: AGENTS, wait_timeout: Duration::from_secs(60) };
-    let retry = RetryTerms { attempts: 10, ..RetryTerms::default() };
-    let terms = TrafficTerms { queue: Some(queue), retry: Some(retry) };
-    let traffic =
-        ModelTraffic::new(Arc::new(HttpModelClient::new(endpoints)), BTreeMap::from([("many".to_owned(), terms)]));
-    let dir = tempfile::tempdir().unwrap();
-    let store = SqliteStore::open(dir.path()).unwrap();
-    let events: Arc<dyn EventSink> = Arc::new(Log::default());
-    let services = Services {
-        outputs: OutputFiles::new(dir.path().join("outputs")),
-        events: Arc::clone(&events),
-        model: Arc::clone(&traffic) as _,
-        ..Services::none(Arc::new(SystemClock))
-    };
-    let executor = Executor::new(ExecutorOptions::new(Arc::new(services), store.clone(), store.clone()));
-    let catalogue = Catalogue::new(events, Arc::new(NoRedaction), Duration::from_secs(5));
-    let tool = Counter::new("t:add@1.0.0", Effects::READ);
-    catalogue.add_provider(provider("test", vec![tool.clone()])).await.unwrap();
-    catalogue.refresh("test").await;
-
-    let mut runs = JoinSet::new();
-    for agent in 0..AGENTS {
-        let (priority, name) = match agent % 3 {
-            0 => (ModelPriority::Low, "low"),
-            1 => (ModelPriority::Background, "background"),
-            _ => (ModelPriority::Interactive, "interactive"),
-        };
-        let client = Arc::new(Of(Arc::clone(&traffic), priority));
-        let driver = Driver::new(executor.clone(), catalogue.clone(), client, Some(store.clone()));
-        let mut state = begin_with(RunSpec { model: format!("many/{name}"), ..spec(Limits::default()) });
-        let options = RunOptions { run_id: format!("run-{agent}").into(), ..options() };
-        runs.spawn(async move { driver.run(&mut state, &options).await.unwrap().status });
-    }
-    let ended = runs.join_all().await;
+    let many = Many::new(queue, |asked, number| match (number % 20, asked.last_results().is_empty()) {
+        (0, _) => Reply::error(503, "come again"),
+        (_, true) => Reply::calls(vec![("t__add", json!({"n": 1}))]),
+        (_, false) => Reply::text("done"),
+    })
+    .await;
+    let ended = many.start().join_all().await;
     assert!(ended.len() == AGENTS && ended.iter().all(|status| *status == Status::Success), "{ended:?}");
-    assert_eq!(tool.count(), AGENTS);
+    assert_eq!(many.tool.count(), AGENTS);
+    let within = many.most_within(TAKES);
+    assert!(within <= AT_ONCE, "{within} requests started within {TAKES:?}");
+    many.assert_order();
+    many.assert_one_row_an_attempt().await;
+}
 
-    let starts = starts.lock().unwrap().clone();
-    for (from, (first, _)) in starts.iter().enumerate() {
-        let within = starts[from..].iter().take_while(|(start, _)| *start - *first < TAKES).count();
-        assert!(within <= AT_ONCE, "{within} requests started within {TAKES:?}");
-    }
-    // Whoever is waited for goes before who has time: half of theirs have come before half of the others'.
-    let middle = |name: &str| {
-        let of: Vec<usize> = (0..starts.len()).filter(|&at| starts[at].1.ends_with(name)).collect();
-        of[of.len() / 2]
+/// The requests are real, and the minute is not waited for: the clock stands still while anything happens, and is then
+/// set forward.
+#[tokio::test(start_paused = true)]
+async fn at_the_socket_no_minute_has_more_than_six_hundred_requests_of_two_hundred_agents() {
+    const AT_ONCE: usize = 5;
+    const A_MINUTE: usize = 600;
+    const REQUESTS: usize = 4;
+    const MINUTE: Duration = Duration::from_secs(60);
+    // Without anything else to do, a paused clock would be set forward while answers are on their way.
+    let (still, stands) = std::sync::mpsc::channel::<()>();
+    let held = spawn_blocking(move || stands.recv());
+    let queue = QueueSpec {
+        concurrent: AT_ONCE,
+        per_minute: Some(A_MINUTE),
+        max_waiting: AGENTS,
+        wait_timeout: Duration::from_secs(600),
     };
-    assert!(middle("interactive") < middle("background") && middle("background") < middle("low"));
+    let many = Many::new(queue, |asked, _| {
+        let answers =
+            asked.body["messages"].as_array().map_or(0, |all| all.iter().filter(|m| m["role"] == "assistant").count());
+        if answers + 1 < REQUESTS { Reply::calls(vec![("t__add", json!({"n": 1}))]) } else { Reply::text("done") }
+    })
+    .await;
+    let mut runs = many.start();
+    many.rests(|| many.waits() == AGENTS - AT_ONCE).await;
+    assert_eq!((many.came().len(), many.waits()), (AT_ONCE, AGENTS - AT_ONCE), "the others wait in line");
 
-    store.flush().await.unwrap();
-    let mut rows = 0;
-    for agent in 0..AGENTS {
-        for trace in store.find_traces(&format!("run-{agent}")).await.unwrap() {
-            let operations = store.operations(&trace, 1000).await.unwrap();
-            rows += operations.iter().filter(|row| row.kind == OpKind::Model).count();
+    let (mut ended, mut steps) = (Vec::new(), 0);
+    while ended.len() < AGENTS {
+        let is_busy = many.came_within(TAKES) > 0;
+        tokio::time::advance(if is_busy { TAKES } else { Duration::from_secs(1) }).await;
+        many.rests(|| many.came_within(TAKES) == AT_ONCE || many.came_within(MINUTE) == A_MINUTE).await;
+        while let Some(run) = runs.try_join_next() {
+            ended.push(run.unwrap());
         }
+        steps += 1;
+        assert!(steps < 2000, "{} of {AGENTS} have ended after {} requests", ended.len(), many.came().len());
     }
-    assert_eq!((rows, server.requests().len()), (starts.len(), starts.len()), "one row an attempt");
-    assert_eq!(server.failures(), Vec::<String>::new());
+    drop(still);
+    held.await.unwrap().unwrap_err();
+
+    assert!(ended.iter().all(|status| *status == Status::Success), "{ended:?}");
+    let came = many.came();
+    assert_eq!((came.len(), many.tool.count()), (AGENTS * REQUESTS, AGENTS * (REQUESTS - 1)));
+    assert_eq!((many.most_within(TAKES), many.most_within(MINUTE)), (AT_ONCE, A_MINUTE));
+    many.assert_order();
+    // Whoever came first had no others to wait for. While many of each wait, none of a lower priority goes before.
+    let (interactive, background) = (&came[AT_ONCE..200], &came[300..480]);
+    assert!(interactive.iter().all(|(_, model)| model.ends_with("interactive")), "{interactive:?}");
+    assert!(background.iter().all(|(_, model)| model.ends_with("background")), "{background:?}");
+    many.assert_one_row_an_attempt().await;
 }

@@ -67,6 +67,17 @@ async fn tokens_of_the_model_that_mends_count_against_the_limit_of_the_run() {
 }
 
 #[tokio::test]
+async fn tokens_of_a_mending_that_failed_are_in_the_report() {
+    let dir = tempfile::tempdir().unwrap();
+    let tool = Counter::new("t:add@1.0.0", Effects::UNKNOWN);
+    let house = House::mending(dir.path(), script(), vec![tool.clone()], |store| store).await;
+    house.model.mending_fails.store(true, std::sync::atomic::Ordering::SeqCst);
+    let report = house.driver.run(&mut begin(Limits::default()), &options()).await.unwrap();
+    assert_eq!((report.status, tool.count(), mended(&house)), (Status::Success, 0, 1), "{report:?}");
+    assert_eq!((report.usage.input_tokens, report.usage.output_tokens), (100 + 2 * 7, 10 + 2 * 3));
+}
+
+#[tokio::test]
 async fn a_call_that_ran_as_it_was_written_says_nothing_of_what_was_done_to_it() {
     let dir = tempfile::tempdir().unwrap();
     let calls = Reply::Calls(vec![("1", "t__add", json!({"n": 1})), ("2", "t__add", json!({"n": "2"}))]);

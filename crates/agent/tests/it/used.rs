@@ -1,10 +1,12 @@
 //! What the calls of a run ask of models counts as the run's own.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use toolwright_agent::{DriverError, Limits};
+use toolwright_core::definition::Mode;
 use toolwright_core::error::ErrorKind;
 use toolwright_core::model::{Message, ModelRequest, Usage};
 use toolwright_core::{Tool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput};
@@ -13,13 +15,16 @@ use crate::house::{House, Reply, begin, options};
 use crate::resume::Fragile;
 
 /// Asks a model, and then fails where it is told to.
-struct Asks;
+#[derive(Default)]
+struct Asks(Mode);
 
 #[async_trait]
 impl Tool for Asks {
     fn definition(&self) -> ToolDefinition {
         let schema = json!({"type": "object", "properties": {"fails": {"type": "boolean"}}});
-        ToolDefinition::new(ToolId::parse("t:asks@1.0.0").unwrap(), "Asks a model.", Some(schema))
+        let mut definition = ToolDefinition::new(ToolId::parse("t:asks@1.0.0").unwrap(), "Asks a model.", Some(schema));
+        definition.mode = self.0;
+        definition
     }
 
     fn awaits_others(&self) -> bool {
@@ -27,6 +32,10 @@ impl Tool for Asks {
     }
 
     async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        if self.0 == Mode::Background {
+            // The run has given an answer by then.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
         let request = ModelRequest { messages: vec![Message::user("q")], ..ModelRequest::default() };
         context.calls.ask("test/other", &request).await.unwrap();
         match arguments["fails"].as_bool() {
@@ -50,7 +59,7 @@ async fn what_calls_ask_of_models_counts_against_the_limit_and_is_in_the_report(
     let stopped = Usage { input_tokens: 21, output_tokens: 9, ..Usage::default() };
     for (tokens, used, is_stopped) in [(None, USED, false), (Some(31), USED, false), (Some(30), stopped, true)] {
         let dir = tempfile::tempdir().unwrap();
-        let house = House::new(dir.path(), script(), vec![Arc::new(Asks)]).await;
+        let house = House::new(dir.path(), script(), vec![Arc::new(Asks::default())]).await;
         let limits = Limits { tokens, ..Limits::default() };
         let report = house.driver.run(&mut begin(limits), &options()).await.unwrap();
         assert_eq!((report.usage, report.reason.is_some()), (used, is_stopped), "{tokens:?}: {report:?}");
@@ -63,12 +72,34 @@ async fn what_calls_had_used_before_a_crash_counts_once_failed_calls_too() {
     for (breaks_at, written) in [(2, true), (3, false), (3, true), (4, true)] {
         let dir = tempfile::tempdir().unwrap();
         let fragile = |store| Fragile::new(store, breaks_at, written);
-        let house = House::with_store(dir.path(), script(), vec![Arc::new(Asks)], fragile).await;
+        let house = House::with_store(dir.path(), script(), vec![Arc::new(Asks::default())], fragile).await;
         let broken = house.driver.run(&mut begin(Limits::default()), &options()).await;
         assert!(matches!(broken, Err(DriverError::Store(_))), "save {breaks_at}");
         drop(house);
-        let house = House::new(dir.path(), script(), vec![Arc::new(Asks)]).await;
+        let house = House::new(dir.path(), script(), vec![Arc::new(Asks::default())]).await;
         let report = house.driver.resume(&options()).await.unwrap();
         assert_eq!(report.usage, USED, "save {breaks_at}, written {written}");
+    }
+}
+
+#[tokio::test]
+async fn what_jobs_ask_of_models_counts_whenever_they_ask() {
+    // With its job the run asks four times; it does not go on for the job where thirty tokens are used by then.
+    let three = Usage { input_tokens: 21, output_tokens: 9, ..Usage::default() };
+    for (tokens, used) in [(None, USED), (Some(30), three)] {
+        let dir = tempfile::tempdir().unwrap();
+        let script = vec![
+            Reply::Calls(vec![("1", "t__asks", json!({}))]),
+            Reply::Text("I have begun."),
+            Reply::Text("It was found."),
+        ];
+        let house = House::new(dir.path(), script, vec![Arc::new(Asks(Mode::Background))]).await;
+        let driver = house.driver.clone().with_job_wait(Duration::from_secs(20));
+        let limits = Limits { tokens, ..Limits::default() };
+        let mut state = begin(limits);
+        let report = driver.run(&mut state, &options()).await.unwrap();
+        assert_eq!(report.usage, used, "{tokens:?}: {report:?}");
+        assert_eq!(house.requests().len() as u64 * 7, used.input_tokens);
+        assert_eq!(house.driver.load(&options()).await.unwrap().report().usage, used, "it is saved");
     }
 }

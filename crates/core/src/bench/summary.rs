@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::case::Case;
 use super::check::Verdict;
 use super::plan::Plan;
+use crate::model::MAX_TOKENS;
 use crate::select::metrics::percentile;
 
 /// What one call came to: a line of the file of measurements.
@@ -61,10 +62,9 @@ pub struct Measured {
     pub at_ms: u64,
 }
 
-/// US dollars that a call may be said to have cost, and milliseconds that it may have taken.
+/// US dollars that a call may be said to have cost, and milliseconds that it may have taken. Of tokens and requests,
+/// [`MAX_TOKENS`] are believed.
 const MAX_FIGURE: f64 = 1e12;
-/// Tokens and requests of a call; the sum of those of a run is a number still.
-const MAX_COUNT: u64 = 1 << 40;
 
 impl Measured {
     /// US dollars that count against the bound of a run.
@@ -81,7 +81,7 @@ impl Measured {
         let costs = [self.cost_usd, self.judge_cost_usd, self.charged_usd, Some(self.latency_ms)];
         share(self.score / 100.0)
             && costs.into_iter().flatten().all(|figure| (0.0..=MAX_FIGURE).contains(&figure))
-            && [self.input_tokens, self.output_tokens, self.requests].into_iter().all(|count| count <= MAX_COUNT)
+            && [self.input_tokens, self.output_tokens, self.requests].into_iter().all(|count| count <= MAX_TOKENS)
             && self.checks.iter().all(|check| share(check.value) && (0.0..=MAX_FIGURE).contains(&check.weight))
     }
 }

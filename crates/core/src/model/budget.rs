@@ -97,7 +97,7 @@ impl ModelBudget {
         }
         let cost = cost.unwrap_or_default();
         spent.requests += 1;
-        spent.tokens += tokens;
+        spent.tokens = spent.tokens.saturating_add(tokens);
         spent.cost_usd += cost;
         drop(spent);
         Ok(Reserved { budget: Arc::clone(self), model: model.to_owned(), tokens, cost })

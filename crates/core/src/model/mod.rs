@@ -24,7 +24,7 @@ use crate::content::ContentBlock;
 pub use budget::{Bound, ModelBounds, ModelBudget, Reserved};
 pub use card::{ModelCard, Usability};
 pub use errand::{Carrier, Errand};
-pub use price::{PriceTable, Prices, Usage};
+pub use price::{MAX_TOKENS, PriceTable, Prices, Usage};
 pub use recording::{
     MAX_RECORDED_LINE, MAX_RECORDING, NotRecorded, RECORDED_OF, RECORDING_VERSION, REPLAY, RecordedError, RecordedLine,
     is_replay, recorded_of,
@@ -315,6 +315,19 @@ impl ModelErrorKind {
             Self::BadResponse => "bad_response",
             Self::Canceled => "canceled",
             Self::Unsupported => "unsupported",
+        }
+    }
+
+    /// Whether a request that failed like this may be charged though nobody said what it used: a model may have worked
+    /// on it. The others were refused before.
+    #[must_use]
+    pub fn may_be_charged(self) -> bool {
+        match self {
+            // An answer may have been cut off, or thrown away.
+            Self::Unavailable | Self::BadResponse | Self::Canceled | Self::ContentFilter => true,
+            Self::Auth | Self::RateLimit | Self::Quota | Self::ContextOverflow | Self::Invalid | Self::Unsupported => {
+                false
+            }
         }
     }
 

@@ -25,13 +25,37 @@ fn is_zero(tokens: &u64) -> bool {
     *tokens == 0
 }
 
+/// Tokens of one request that are believed, of each kind: far more than any takes, and the sums of all requests of a
+/// house are numbers still.
+pub const MAX_TOKENS: u64 = 1 << 40;
+
 impl Usage {
-    /// Adds another request's figures.
+    /// Adds another request's figures. A sum that no number can hold is the largest.
     pub fn add(&mut self, other: Usage) {
-        self.input_tokens += other.input_tokens;
-        self.output_tokens += other.output_tokens;
-        self.cached_tokens += other.cached_tokens;
-        self.cache_written_tokens += other.cache_written_tokens;
+        let sum = |mine: &mut u64, other: u64| *mine = mine.saturating_add(other);
+        sum(&mut self.input_tokens, other.input_tokens);
+        sum(&mut self.output_tokens, other.output_tokens);
+        sum(&mut self.cached_tokens, other.cached_tokens);
+        sum(&mut self.cache_written_tokens, other.cache_written_tokens);
+    }
+
+    /// Prompt and answer tokens together.
+    #[must_use]
+    pub fn tokens(&self) -> u64 {
+        self.input_tokens.saturating_add(self.output_tokens)
+    }
+
+    /// The figures as far as they are believed: each at most [`MAX_TOKENS`]. Whoever reads what others say of a request
+    /// takes them so.
+    #[must_use]
+    pub fn bounded(self) -> Self {
+        let Self { input_tokens, output_tokens, cached_tokens, cache_written_tokens } = self;
+        Self {
+            input_tokens: input_tokens.min(MAX_TOKENS),
+            output_tokens: output_tokens.min(MAX_TOKENS),
+            cached_tokens: cached_tokens.min(MAX_TOKENS),
+            cache_written_tokens: cache_written_tokens.min(MAX_TOKENS),
+        }
     }
 }
 
@@ -90,5 +114,31 @@ impl PriceTable {
 impl FromIterator<(String, Prices)> for PriceTable {
     fn from_iter<T: IntoIterator<Item = (String, Prices)>>(prices: T) -> Self {
         Self(prices.into_iter().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_sum_passes_the_largest_number() {
+        let all = |tokens| Usage {
+            input_tokens: tokens,
+            output_tokens: tokens,
+            cached_tokens: tokens,
+            cache_written_tokens: tokens,
+        };
+        for (one, other, sum, together) in
+            [(1, 2, 3, 6), (u64::MAX, 1, u64::MAX, u64::MAX), (1 << 63, 1 << 63, u64::MAX, u64::MAX)]
+        {
+            let mut usage = all(one);
+            usage.add(all(other));
+            assert_eq!((usage, usage.tokens()), (all(sum), together));
+        }
+        for (told, believed) in [(7, 7), (MAX_TOKENS, MAX_TOKENS), (MAX_TOKENS + 1, MAX_TOKENS), (u64::MAX, MAX_TOKENS)]
+        {
+            assert_eq!(all(told).bounded(), all(believed));
+        }
     }
 }

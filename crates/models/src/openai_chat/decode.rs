@@ -6,13 +6,22 @@ use serde::Deserialize;
 use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use toolwright_core::model::{ModelError, OtherCall, StopReason, Usage, WrittenCall};
+use toolwright_core::model::{ModelError, OtherCall, StopReason, WrittenCall};
 
 use super::API;
 use super::echo::{Echo, of_call};
 use crate::answer::{Answer, Assemble, Sink, is_whole, may_open};
 use crate::failure;
-use crate::wire::{Text, arguments, count, lenient, parse, value};
+use crate::wire::{Figures, Text, arguments, lenient, parse, value};
+
+const FIGURES: Figures = Figures {
+    prompt: "/prompt_tokens",
+    cached: "/prompt_tokens_details/cached_tokens",
+    cache_written: "/prompt_tokens_details/cache_write_tokens",
+    answer: "/completion_tokens",
+    reasoning: "/completion_tokens_details/reasoning_tokens",
+    all: "/total_tokens",
+};
 
 #[derive(Deserialize)]
 struct Chunk<'a> {
@@ -161,12 +170,7 @@ impl Assemble for Assembly {
             return Err(failure::from_event(API, &value(error)));
         }
         if let Some(usage) = chunk.usage.map(value) {
-            self.answer.usage = Usage {
-                input_tokens: count(&usage, "/prompt_tokens"),
-                output_tokens: count(&usage, "/completion_tokens"),
-                cached_tokens: count(&usage, "/prompt_tokens_details/cached_tokens"),
-                cache_written_tokens: count(&usage, "/prompt_tokens_details/cache_write_tokens"),
-            };
+            self.answer.usage = FIGURES.read(&usage);
         } else if chunk.choices.is_none() {
             return failure::from_unknown(API, data).map_or(Ok(()), Err);
         }

@@ -126,6 +126,9 @@ impl Recording {
             RecordedLine::Other => return,
         };
         let Some((line, model, request)) = asked.take() else { return };
+        let mut answer = answer;
+        let usage = answer.as_mut().map_or_else(|error| &mut error.usage, |answer| &mut answer.usage);
+        *usage = usage.bounded();
         let model = self.models.iter().position(|known| **known == *model).unwrap_or_else(|| {
             self.models.push(model.into());
             self.models.len() - 1
@@ -244,6 +247,20 @@ mod tests {
         check(&format!("{known}\n{}\n", line(json!({"version": 7}))), Err(said));
         check(&format!("{known}\n{}\n", line(json!({"version": 7, "response": "another form"}))), Err(said));
         check(&format!("{known}\n{}\n", line(json!({"response": "another form"}))), Err("line 2 is no line"));
+    }
+
+    #[test]
+    fn figures_that_no_request_has_are_not_believed() {
+        let usage = json!({"input_tokens": u64::MAX, "output_tokens": 2, "cached_tokens": 0});
+        let response = json!({"text": "a", "reasoning": "", "calls": [], "stop": "end", "opaque": [], "usage": usage});
+        let error = json!({"kind": "bad_response", "message": "cut", "usage": usage});
+        for (member, value) in [("response", response), ("error", error)] {
+            let line = json!({"type": "exchange", "model": "p/m", "request": {}, member: value}).to_string();
+            let read = Recording::parse(line.as_bytes()).expect("read");
+            let answer = &read.exchanges[0].answer;
+            let used = answer.as_ref().map_or_else(|error| error.usage, |answer| answer.usage);
+            assert_eq!((used.input_tokens, used.output_tokens), (toolwright_core::model::MAX_TOKENS, 2), "{member}");
+        }
     }
 
     #[test]

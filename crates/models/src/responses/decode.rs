@@ -3,13 +3,22 @@
 use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
-use toolwright_core::model::{ModelError, ModelErrorKind, StopReason, Usage, WrittenCall};
+use toolwright_core::model::{ModelError, ModelErrorKind, StopReason, WrittenCall};
 
 use super::API;
 use super::items::{ContentPart, Item, Meaning};
 use crate::answer::{Answer, Assemble, Sink, may_open};
 use crate::failure;
-use crate::wire::{Text, count, lenient, parse, parse_part, value};
+use crate::wire::{Figures, Text, lenient, parse, parse_part, value};
+
+const FIGURES: Figures = Figures {
+    prompt: "/input_tokens",
+    cached: "/input_tokens_details/cached_tokens",
+    cache_written: "/input_tokens_details/cache_write_tokens",
+    answer: "/output_tokens",
+    reasoning: "/output_tokens_details/reasoning_tokens",
+    all: "/total_tokens",
+};
 
 /// An event, a whole response, or an error: every key that any of them has.
 #[derive(Deserialize)]
@@ -227,12 +236,7 @@ impl Assembly {
             _ => return Err(unfinished()),
         };
         if let Some(usage) = response.usage.map(value) {
-            self.answer.usage = Usage {
-                input_tokens: count(&usage, "/input_tokens"),
-                output_tokens: count(&usage, "/output_tokens"),
-                cached_tokens: count(&usage, "/input_tokens_details/cached_tokens"),
-                cache_written_tokens: count(&usage, "/input_tokens_details/cache_write_tokens"),
-            };
+            self.answer.usage = FIGURES.read(&usage);
         }
         if !self.itemised {
             for (index, item) in (0..).zip(response.output.into_iter().flatten()) {

@@ -4,6 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::content::ContentBlock;
 use toolwright_core::model::{
@@ -209,6 +211,56 @@ async fn a_stream_that_breaks_is_not_tried_again() {
         tokio::join!(check(api, faults[0]), check(api, faults[1]), check(api, faults[2]), check(api, faults[3]));
     })
     .await;
+}
+
+/// A server of Chat Completions that answers once with these events, each after its wait, and then leaves the stream open.
+async fn drawling(events: Vec<(Duration, &'static str)>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/v1", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        stream.read(&mut [0; 8192]).await.unwrap();
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
+        stream.write_all(head.as_bytes()).await.unwrap();
+        for (wait, event) in events {
+            tokio::time::sleep(wait).await;
+            // The client may have gone.
+            let _ = stream.write_all(format!("data: {event}\n\n").as_bytes()).await;
+        }
+        tokio::time::sleep(Duration::from_secs(60)).await;
+    });
+    url
+}
+
+#[tokio::test]
+async fn usage_that_is_reckoned_after_the_answer_is_waited_for() {
+    const END: &str = r#"{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}"#;
+    const USED: &str = r#"{"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":3}}"#;
+    const BOTH: &str = r#"{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}],"usage":{"prompt_tokens":7,"completion_tokens":3}}"#;
+    const CORRECTED: &str = r#"{"choices":[],"usage":{"prompt_tokens":8,"completion_tokens":3}}"#;
+    let (at_once, late) = (Duration::ZERO, Duration::from_millis(1800));
+    let timeouts = |idle| Timeouts { idle: Duration::from_secs(idle), ..Timeouts::default() };
+    // (events, idle time in seconds) -> prompt tokens, and whether the answer is there before `late`
+    let check = async |events: Vec<(Duration, &'static str)>, idle, expect: u64, is_soon| {
+        let what = format!("{events:?}");
+        let mut endpoints = Endpoints::default();
+        endpoints.insert(Endpoint::new("test", Api::OpenAiChat, drawling(events).await).with_key("k"));
+        let client = HttpModelClient::with_timeouts(endpoints, timeouts(idle));
+        let asked = Instant::now();
+        let answer = client.complete("test/m", &question("q"), &IgnoreModelEvents, &Cancel::new()).await.unwrap();
+        assert_eq!((answer.text.as_str(), answer.usage.input_tokens), ("a", expect), "{what}");
+        assert_eq!(asked.elapsed() < late, is_soon, "{what} after {:?}", asked.elapsed());
+    };
+    tokio::join!(
+        check(vec![(at_once, END), (late, USED)], 30, 7, false),
+        check(vec![(at_once, END), (late, USED), (at_once, "[DONE]")], 30, 7, false),
+        // No longer than an answer may be silent.
+        check(vec![(at_once, END)], 2, 0, false),
+        // Where it is told, or nothing more comes, only the end of the stream is waited for.
+        check(vec![(at_once, END), (at_once, USED), (late, CORRECTED)], 30, 7, true),
+        check(vec![(at_once, BOTH), (late, CORRECTED)], 30, 7, true),
+        check(vec![(at_once, END), (at_once, "[DONE]"), (late, USED)], 30, 0, true),
+    );
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use toolwright_core::Secret;
 use toolwright_core::embedding::{Embedder as _, EmbeddingError, TextRole};
-use toolwright_core::model::{Carrier, Errand, IgnoreModelEvents, ModelError, ModelPriority, Usage};
+use toolwright_core::model::{Carrier, Errand, IgnoreModelEvents, MAX_TOKENS, ModelError, ModelPriority, Usage};
 use toolwright_models::{EmbeddingsApi, HttpEmbedder, Timeouts};
 
 /// The model, the priority and the characters of an errand, and what came of it.
@@ -136,6 +136,22 @@ async fn many_and_long_texts_go_in_bounded_requests() {
     assert_eq!(server.sent()[1].1["input"][35], "ä".repeat(4000));
     assert!(embed(&server, EmbeddingsApi::Ollama, &[]).await.unwrap().is_empty());
     assert_eq!(server.sent().len(), 2);
+}
+
+#[tokio::test]
+async fn figures_that_no_request_has_are_not_believed() {
+    let most = Usage { input_tokens: MAX_TOKENS, ..Usage::default() };
+    for (api, answer) in [
+        (
+            EmbeddingsApi::OpenAi,
+            json!({"data": [{"index": 0, "embedding": [1]}], "usage": {"prompt_tokens": u64::MAX}}),
+        ),
+        (EmbeddingsApi::Ollama, json!({"embeddings": [[1]], "prompt_eval_count": MAX_TOKENS + 1})),
+    ] {
+        let server = Server::start(vec![(200, answer)]).await;
+        embed(&server, api, &["a"]).await.unwrap();
+        assert_eq!(server.carrier.0.lock().unwrap()[0].3, Ok(most));
+    }
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! What no honest server sends.
 
-use toolwright_core::model::{ModelError, ModelErrorKind, ModelEvent};
+use serde_json::json;
+use toolwright_core::model::{MAX_TOKENS, ModelError, ModelErrorKind, ModelEvent, Usage};
 use toolwright_models::text::{Choice, Options, by_name};
 use toolwright_models::{Api, Decoder, decode_whole};
 
@@ -63,6 +64,62 @@ fn the_calls_and_items_of_an_answer_are_bounded() {
     assert!(error.message.contains("more than 65536"), "{error}");
     let call = r#"{"message":{"tool_calls":[{"function":{"name":"a"}}]}}"#;
     assert!(decode_whole(Api::Ollama, vec![call; 70_000].join("\n").as_bytes()).is_err());
+}
+
+#[test]
+fn figures_that_no_request_has_are_not_believed() {
+    const MOST: Usage = Usage {
+        input_tokens: MAX_TOKENS,
+        output_tokens: MAX_TOKENS,
+        cached_tokens: MAX_TOKENS,
+        cache_written_tokens: MAX_TOKENS,
+    };
+    for count in [MAX_TOKENS + 1, i64::MAX.cast_unsigned(), u64::MAX] {
+        for (api, answer, most) in [
+            (
+                Api::OpenAiChat,
+                json!({"choices": [{"message": {"content": "a"}, "finish_reason": "stop"}],
+                    "usage": {"prompt_tokens": count, "completion_tokens": count, "total_tokens": count,
+                        "prompt_tokens_details": {"cached_tokens": count, "cache_write_tokens": count},
+                        "completion_tokens_details": {"reasoning_tokens": count}}}),
+                MOST,
+            ),
+            (
+                Api::OpenAiResponses,
+                json!({"object": "response", "status": "completed", "output": [],
+                    "usage": {"input_tokens": count, "output_tokens": count, "total_tokens": count,
+                        "input_tokens_details": {"cached_tokens": count, "cache_write_tokens": count}}}),
+                MOST,
+            ),
+            (
+                Api::Anthropic,
+                json!({"type": "message", "content": [], "stop_reason": "end_turn",
+                    "usage": {"input_tokens": count, "output_tokens": count, "cache_read_input_tokens": count,
+                        "cache_creation_input_tokens": count}}),
+                MOST,
+            ),
+            (
+                Api::Gemini,
+                json!({"candidates": [{"content": {"parts": [{"text": "a"}]}, "finishReason": "STOP"}],
+                    "usageMetadata": {"promptTokenCount": count, "candidatesTokenCount": count,
+                        "thoughtsTokenCount": count, "cachedContentTokenCount": count}}),
+                Usage { cache_written_tokens: 0, ..MOST },
+            ),
+            (
+                Api::Ollama,
+                json!({"message": {"content": "a"}, "done": true, "prompt_eval_count": count, "eval_count": count}),
+                Usage { cache_written_tokens: 0, cached_tokens: 0, ..MOST },
+            ),
+        ] {
+            let answer = decode_whole(api, answer.to_string().as_bytes()).unwrap();
+            assert_eq!(answer.usage, most, "{api} {count}");
+        }
+        // Nor those of an answer that broke off.
+        let cut = json!({"choices": [{"delta": {"content": "a"}}], "usage": {"prompt_tokens": count}});
+        let error = refused(Api::OpenAiChat, &[cut.to_string()]);
+        assert_eq!(error.usage.input_tokens, MAX_TOKENS);
+        assert_eq!(error.partial.map(|partial| partial.usage.input_tokens), Some(MAX_TOKENS));
+    }
 }
 
 #[test]

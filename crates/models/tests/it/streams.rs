@@ -1,6 +1,6 @@
 //! Recorded and hand-made streams, decoded at every chunking.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use toolwright_core::model::{
     Message, ModelError, ModelErrorKind, ModelEvent, ModelRequest, ModelResponse, StopReason, Usage, WrittenCall,
 };
@@ -102,11 +102,64 @@ fn recorded_whole_answers() {
     let answer = decode_whole(Api::OpenAiChat, include_bytes!("../fixtures/xai-tool-call.json")).unwrap();
     assert_eq!(answer.calls, [call("call_46427107", "weather", r#"{"location":"San Francisco"}"#)]);
     assert!(answer.reasoning.starts_with("First, the user") && answer.text.is_empty());
-    assert_eq!(answer.usage, usage(307, 26, 244));
+    // xAI counts the reasoning beside the answer.
+    assert_eq!(answer.usage, usage(307, 26 + 255, 244));
 
     let answer = decode_whole(Api::Anthropic, include_bytes!("../fixtures/anthropic-tool-no-args.json")).unwrap();
     assert_eq!((answer.calls.len(), answer.stop), (1, StopReason::ToolCalls));
     assert_eq!((answer.calls[0].name.as_str(), answer.calls[0].arguments.as_str()), ("updateIssueList", "{}"));
+}
+
+/// What an answer used by these figures, whole and streamed.
+fn check_usage(api: Api, figures: &Value, expect: Usage) {
+    let (whole, stream) = match api {
+        Api::OpenAiChat => {
+            let choice = json!({"index": 0, "message": {"content": "a"}, "finish_reason": "stop"});
+            let end = json!({"choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": "stop"}]});
+            let used = json!({"choices": [], "usage": figures});
+            (json!({"choices": [choice], "usage": figures}), format!("{end}\n{used}"))
+        }
+        _ => {
+            let response = json!({"object": "response", "status": "completed", "output": [], "usage": figures});
+            let end = json!({"type": "response.completed", "response": response});
+            (response, end.to_string())
+        }
+    };
+    assert_eq!(decode_whole(api, whole.to_string().as_bytes()).unwrap().usage, expect, "{figures}");
+    assert_eq!(decode_all(api, &sse(&stream, api == Api::OpenAiChat)).usage, expect, "{figures}");
+}
+
+#[test]
+fn reasoning_is_of_the_answer_wherever_it_is_counted() {
+    // (prompt, cached, answer, reasoning, all) -> tokens of the answer
+    for (prompt, cached, answer, reasoning, all, expect) in [
+        // OpenAI: among those of the answer.
+        (32, Some(6), 103, Some(94), Some(135), 103),
+        // xAI: beside them.
+        (32, Some(6), 9, Some(94), Some(135), 103),
+        (21, None, 0, Some(60), Some(81), 60),
+        // Google under OpenAI's names says only how many there are of all.
+        (9, None, 3, None, Some(105), 96),
+        (9, None, 3, None, Some(12), 3),
+        // Other sums mean nothing that is known.
+        (32, Some(6), 9, None, Some(135), 9),
+        (32, Some(6), 9, Some(0), Some(135), 9),
+        (32, Some(6), 9, Some(90), Some(135), 9),
+        (32, Some(6), 103, Some(94), None, 103),
+        (32, None, 103, None, None, 103),
+        (32, None, 103, None, Some(0), 103),
+    ] {
+        let details = |name: &str, value: Option<u64>| value.map_or(Value::Null, |value| json!({name: value}));
+        let chat = json!({"prompt_tokens": prompt, "completion_tokens": answer, "total_tokens": all,
+            "prompt_tokens_details": details("cached_tokens", cached),
+            "completion_tokens_details": details("reasoning_tokens", reasoning)});
+        let responses = json!({"input_tokens": prompt, "output_tokens": answer, "total_tokens": all,
+            "input_tokens_details": details("cached_tokens", cached),
+            "output_tokens_details": details("reasoning_tokens", reasoning)});
+        let expect = usage(prompt, expect, cached.unwrap_or(0));
+        check_usage(Api::OpenAiChat, &chat, expect);
+        check_usage(Api::OpenAiResponses, &responses, expect);
+    }
 }
 
 #[test]

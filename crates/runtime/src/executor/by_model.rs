@@ -70,10 +70,10 @@ impl Executor {
     /// # Errors
     /// `not_permitted` where there is none that can be asked.
     pub(super) fn models_of(&self, entry: &Entry, run: &RunContext) -> Result<Option<Vec<Arc<str>>>, ToolError> {
-        let preference = entry.definition().model_preference.as_ref();
-        if !is_declared(entry) && preference.is_none() {
+        if !asks_by_model(entry) {
             return Ok(None);
         }
+        let preference = entry.definition().model_preference.as_ref();
         // Nobody gets a recording who has not asked for one; a declaration that names one was refused.
         let preference = preference.map(|preference| {
             let is_real = |model: &String| !is_replay(model);
@@ -118,6 +118,11 @@ impl Executor {
             is_declared: is_declared(&call.entry),
         })))
     }
+}
+
+/// Whether calls of this tool ask a model by the runner.
+pub(super) fn asks_by_model(entry: &Entry) -> bool {
+    entry.definition().model_preference.is_some() || is_declared(entry)
 }
 
 /// A declared tool has a declaration, which most tools have not: their providers are not asked.

@@ -152,8 +152,8 @@ impl Executor {
             }
         };
         let asked = self.ask_hearing(&options.model, &request, Some(options.timeout), run, &hears).await;
+        let usage = asked.as_ref().map_or_else(|error| error.usage, |answer| answer.usage);
         let answer = asked.map_err(|error| error.message);
-        let usage = answer.as_ref().map(|answer| answer.usage).unwrap_or_default();
         let checked = match answer.and_then(|answer| repair::read(&answer)) {
             Ok(candidate) => {
                 record.candidate = Some(candidate.clone());

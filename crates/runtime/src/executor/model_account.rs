@@ -165,14 +165,12 @@ impl ModelAccount<'_> {
             Err(error) => (error.usage, 0),
         };
         let error = answer.as_ref().err();
-        // Of a failure nothing is known to cost anything but what the provider said it used.
-        let costs = answer.is_ok() || usage != Usage::default();
         let row = Row {
             op: self.ask.op.clone(),
             attempt: state.attempt,
             failed: error.map(|error| error.kind),
             usage,
-            cost_usd: self.cost(usage).filter(|_| costs),
+            cost_usd: self.cost(usage),
             latency_us: here,
             wait_us: if began { state.waited_us } else { here },
             characters_in: self.ask.asked.characters(),
@@ -241,7 +239,7 @@ impl ModelAccount<'_> {
                     attempt: *attempt,
                     failed: Some(*kind),
                     usage: *usage,
-                    cost_usd: self.cost(*usage).filter(|_| *usage != Usage::default()),
+                    cost_usd: self.cost(*usage),
                     latency_us: latency_us.saturating_add(state.waited_us),
                     wait_us: state.waited_us,
                     characters_in: self.ask.asked.characters(),

@@ -129,6 +129,7 @@ impl Executor {
             tool: call.entry.id().clone(),
             traceparent: Arc::clone(&traceparent),
             cancel: run.cancel.clone(),
+            usage: run.usage.clone(),
         };
         let client = run.client.for_call(&asking).unwrap_or_else(|| Arc::clone(&run.client));
         let client = Arc::new(Unhurried {

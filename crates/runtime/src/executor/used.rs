@@ -7,10 +7,11 @@ use toolwright_core::context::UsageRecorder;
 use toolwright_core::model::Usage;
 
 use super::RunContext;
+use super::by_model::asks_by_model;
 
 /// Sums what one call used, and passes it on to the recorder of the run.
 pub(super) struct CallUsage {
-    run: Arc<dyn UsageRecorder>,
+    run: Option<Arc<dyn UsageRecorder>>,
     total: Mutex<Usage>,
 }
 
@@ -21,14 +22,15 @@ impl std::fmt::Debug for CallUsage {
 }
 
 impl CallUsage {
-    /// The terms under which the call's requests are made, and what hears them; `None` where nobody wants to know, or the
-    /// call asks no model.
+    /// The terms under which the call's requests are made, and what hears them; `None` where the call asks no model, or
+    /// asks one of its own accord and nobody wants to know. Of an LLM-backed tool the outcome says it in any case.
     pub(super) fn of(call: &ValidCall, run: &RunContext) -> Option<(Arc<Self>, Box<RunContext>)> {
-        let recorder = run.usage.as_ref()?;
-        if !call.entry.provider.awaits_others(call.entry.id()) && call.entry.definition().model_preference.is_none() {
+        let entry = &call.entry;
+        let may_ask = run.usage.is_some() && entry.provider.awaits_others(entry.id());
+        if !may_ask && !asks_by_model(entry) {
             return None;
         }
-        let used = Arc::new(Self { run: Arc::clone(recorder), total: Mutex::default() });
+        let used = Arc::new(Self { run: run.usage.clone(), total: Mutex::default() });
         let run = Box::new(RunContext { usage: Some(Arc::clone(&used) as _), ..run.clone() });
         Some((used, run))
     }
@@ -42,6 +44,8 @@ impl CallUsage {
 impl UsageRecorder for CallUsage {
     fn record(&self, model: &str, usage: Usage) {
         self.total.lock().unwrap_or_else(PoisonError::into_inner).add(usage);
-        self.run.record(model, usage);
+        if let Some(run) = &self.run {
+            run.record(model, usage);
+        }
     }
 }

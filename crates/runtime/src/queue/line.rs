@@ -16,7 +16,7 @@ use super::QueueSpec;
 use super::rate::Rate;
 
 /// By priority, how much later a waiter counts as having come: a lower one lets a higher one go first, yet nothing
-/// that came long after it.
+/// that came long after it. See [`handicaps`].
 const HANDICAPS: [Duration; 4] =
     [Duration::ZERO, Duration::from_secs(10), Duration::from_secs(20), Duration::from_secs(70)];
 /// Holders that a refusal names.
@@ -54,6 +54,7 @@ pub(crate) struct Line<H: Holder = ToolId> {
 
 #[derive(Debug)]
 struct State<H: Holder> {
+    handicaps: [Duration; HANDICAPS.len()],
     /// The next caller's number; numbers are in the order of coming.
     next: u64,
     holders: HashMap<u64, H>,
@@ -69,6 +70,17 @@ struct State<H: Holder> {
     /// Somebody will look again when the rate allows the next start.
     alarm: bool,
     closed: Option<CancelCause>,
+}
+
+/// The handicaps where nobody waits for longer than `wait_timeout`: those of [`HANDICAPS`], or a sixth of it for each
+/// step down where that is less. The last has its turn in half of it, and none counts as long as the one above it.
+fn handicaps(wait_timeout: Duration) -> [Duration; HANDICAPS.len()] {
+    let mut step = Duration::ZERO;
+    HANDICAPS.map(|handicap| {
+        let most = step;
+        step += wait_timeout / 6;
+        handicap.min(most)
+    })
 }
 
 #[derive(Debug)]
@@ -114,6 +126,7 @@ impl<H: Holder> Line<H> {
     pub(crate) fn new(name: impl Into<String>, what: String, spec: QueueSpec) -> Arc<Self> {
         let rate = spec.per_minute.map(Rate::new);
         let state = State {
+            handicaps: handicaps(spec.wait_timeout),
             next: 0,
             holders: HashMap::new(),
             waiting: std::array::from_fn(|_| BTreeMap::new()),
@@ -324,10 +337,11 @@ impl<H: Holder> State<H> {
 
     /// The priority whose first waiter is next.
     fn next_in_line(&self) -> Option<usize> {
-        let first = self.waiting.iter().zip(HANDICAPS).enumerate().filter_map(|(priority, (waiting, handicap))| {
-            let (_, waiter) = waiting.first_key_value()?;
-            Some((waiter.since + handicap, priority))
-        });
+        let first =
+            self.waiting.iter().zip(self.handicaps).enumerate().filter_map(|(priority, (waiting, handicap))| {
+                let (_, waiter) = waiting.first_key_value()?;
+                Some((waiter.since + handicap, priority))
+            });
         first.min().map(|(_, priority)| priority)
     }
 }

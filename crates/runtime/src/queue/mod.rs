@@ -17,7 +17,8 @@ pub(crate) use line::{Line, Slot};
 /// Name of the queue of calls without one of their own.
 pub const DEFAULT_QUEUE: &str = "default";
 
-/// Who goes first.
+/// Who goes first. The times are shorter where a queue's [`QueueSpec::wait_timeout`] is under 140 s: a sixth of it for each
+/// step down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Priority {

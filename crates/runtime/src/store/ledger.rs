@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use rusqlite::types::Type;
+use rusqlite::types::{Type, ValueRef};
 use rusqlite::{
     CachedStatement, Connection, OptionalExtension as _, Row, ToSql, Transaction, TransactionBehavior, params,
 };
@@ -84,7 +84,7 @@ fn totals(db: &Connection) -> rusqlite::Result<LedgerTotals> {
 
 const TRACE_COLUMNS: &str = "run, session, principal, started_ms, ended_ms, turns, tool_calls, model_calls, \
                              jobs, failures, input_tokens, output_tokens, cached_tokens, cost_usd, \
-                             cache_written_tokens";
+                             cache_written_tokens, open_costs";
 
 fn summaries(db: &Connection, rest: &str, parameters: &[&dyn ToSql]) -> rusqlite::Result<Vec<TraceSummary>> {
     let mut statement = db.prepare_cached(&format!("SELECT {TRACE_COLUMNS} FROM traces {rest}"))?;
@@ -105,12 +105,13 @@ fn summary(row: &Row<'_>) -> rusqlite::Result<TraceSummary> {
             jobs: unsigned(row, 8)?,
             failures: unsigned(row, 9)?,
             usage: Usage {
-                input_tokens: unsigned(row, 10)?,
-                output_tokens: unsigned(row, 11)?,
-                cached_tokens: unsigned(row, 12)?,
-                cache_written_tokens: unsigned(row, 14)?,
+                input_tokens: tokens(row, 10)?,
+                output_tokens: tokens(row, 11)?,
+                cached_tokens: tokens(row, 12)?,
+                cache_written_tokens: tokens(row, 14)?,
             },
             cost_usd: row.get(13)?,
+            open_costs: unsigned(row, 15)?,
         },
     })
 }
@@ -185,6 +186,19 @@ fn entry(row: &Row<'_>, of: &TraceSummary) -> rusqlite::Result<LedgerEntry> {
         provenance: json(row, 21)?.unwrap_or_default(),
         tools: json::<Showing>(row, 22)?,
     })
+}
+
+/// A sum of tokens. SQLite makes one that no integer holds a real number: that is the largest.
+fn tokens(row: &Row<'_>, index: usize) -> rusqlite::Result<u64> {
+    match row.get_ref(index)? {
+        ValueRef::Real(_) => Ok(i64::MAX.cast_unsigned()),
+        _ => unsigned(row, index),
+    }
+}
+
+/// A count as SQLite can keep it.
+fn most(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 fn json<T: DeserializeOwned>(row: &Row<'_>, index: usize) -> rusqlite::Result<Option<T>> {
@@ -265,11 +279,12 @@ impl LedgerWriter {
                     sums.model_calls.cast_signed(),
                     sums.jobs.cast_signed(),
                     sums.failures.cast_signed(),
-                    sums.usage.input_tokens.cast_signed(),
-                    sums.usage.output_tokens.cast_signed(),
-                    sums.usage.cached_tokens.cast_signed(),
+                    most(sums.usage.input_tokens),
+                    most(sums.usage.output_tokens),
+                    most(sums.usage.cached_tokens),
                     sums.cost_usd,
-                    sums.usage.cache_written_tokens.cast_signed(),
+                    most(sums.usage.cache_written_tokens),
+                    sums.open_costs.cast_signed(),
                 ])?;
             }
         }
@@ -319,14 +334,17 @@ const INSERT: &str = "INSERT INTO operations (of, op, trace, parent, turn, kind,
 
 const UPDATE: &str = "UPDATE traces SET started_ms = min(started_ms, ?2), ended_ms = max(ended_ms, ?3), \
                       turns = max(turns, ?4), tool_calls = tool_calls + ?5, model_calls = model_calls + ?6, \
-                      jobs = jobs + ?7, failures = failures + ?8, input_tokens = input_tokens + ?9, \
-                      output_tokens = output_tokens + ?10, cached_tokens = cached_tokens + ?11, \
-                      cache_written_tokens = cache_written_tokens + ?13, \
+                      jobs = jobs + ?7, failures = failures + ?8, \
+                      input_tokens = min(9223372036854775807, input_tokens + ?9), \
+                      output_tokens = min(9223372036854775807, output_tokens + ?10), \
+                      cached_tokens = min(9223372036854775807, cached_tokens + ?11), \
+                      cache_written_tokens = min(9223372036854775807, cache_written_tokens + ?13), \
+                      open_costs = open_costs + ?14, \
                       cost_usd = CASE WHEN ?12 IS NULL THEN cost_usd ELSE ifnull(cost_usd, 0) + ?12 END WHERE id = ?1";
 
 fn insert_entry(insert: &mut CachedStatement<'_>, of: i64, entry: &LedgerEntry) -> rusqlite::Result<()> {
     // Only models use tokens.
-    let tokens = |count: u64| (entry.kind == OpKind::Model).then_some(count.cast_signed());
+    let tokens = |count: u64| (entry.kind == OpKind::Model).then_some(most(count));
     let provenance = Some(&entry.provenance).filter(|provenance: &&Provenance| !provenance.is_plain());
     insert
         .execute(params![

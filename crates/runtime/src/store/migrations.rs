@@ -14,6 +14,7 @@ const STEPS: &[&str] = &[
     include_str!("schema/09_pins.sql"),
     include_str!("schema/10_cache_writes.sql"),
     include_str!("schema/11_forms.sql"),
+    include_str!("schema/12_open_costs.sql"),
 ];
 
 /// Brings the file to the newest schema, whole or not at all, while other processes wait.

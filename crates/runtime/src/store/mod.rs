@@ -64,6 +64,7 @@ mod tests {
     use toolwright_core::arguments::Provenance;
     use toolwright_core::canonical::ContentHash;
     use toolwright_core::error::{ErrorKind, ToolError};
+    use toolwright_core::model::Usage;
     use toolwright_core::name::ToolId;
     use toolwright_core::operation::{Lineage, Op, OpId, OpKind};
     use toolwright_core::outcome::Outcome;
@@ -157,6 +158,43 @@ mod tests {
         assert_eq!((&amid.state["amid"], amid.calls.len()), (&json!(true), 2), "amid a step its journal stays");
         store.save_run("r", &json!({"step": 2})).await.expect("run");
         assert!(store.run("r").await.expect("run").expect("saved").calls.is_empty(), "a new step starts a new journal");
+    }
+
+    #[tokio::test]
+    async fn sums_that_no_number_holds_are_the_largest_and_can_be_read() {
+        let dir = tempfile::tempdir().expect("dir");
+        let store = SqliteStore::open(dir.path()).expect("open");
+        let largest = i64::MAX.cast_unsigned();
+        let check = async |expect: u64| {
+            store.flush().await.expect("flush");
+            let traces = store.find_traces("last").await.expect("traces");
+            let usage = traces[0].sums.usage;
+            let sums = [usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.cache_written_tokens];
+            assert_eq!(sums, [expect; 4]);
+            store.operations(&traces[0], 99).await.expect("operations")
+        };
+        let append = |tokens: u64| {
+            let usage = Usage {
+                input_tokens: tokens,
+                output_tokens: tokens,
+                cached_tokens: tokens,
+                cache_written_tokens: tokens,
+            };
+            store.append(LedgerEntry { usage, kind: OpKind::Model, ..entry("ok") });
+        };
+        append(7);
+        check(7).await;
+        // In one batch, and one by one.
+        (0..12).for_each(|_| append(largest));
+        check(largest).await;
+        for tokens in [1, largest, u64::MAX] {
+            append(tokens);
+            let rows = check(largest).await;
+            assert_eq!(rows.last().expect("a row").usage.input_tokens, tokens.min(largest));
+        }
+        // Sums that were no integers before they were bounded.
+        store.thread.run("test", |db| db.execute("UPDATE traces SET input_tokens = 1.1e20", [])).await.expect("set");
+        check(largest).await;
     }
 
     fn noted(note: Note, text: &str) -> PinNote {

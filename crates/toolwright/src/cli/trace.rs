@@ -28,12 +28,13 @@ const LOOK: Duration = Duration::from_millis(500);
 /// What `--help` says of the JSON form.
 pub(crate) const JSON_FORM: &str = "\
 With --json and a run: {run, session, started_ms, latency_ms, totals: {tool_calls, model_calls, jobs, failures,
-usage: {input_tokens, output_tokens, cached_tokens, cache_written_tokens unless it is 0}, cost_usd}, left_out,
+usage: {input_tokens, output_tokens, cached_tokens, cache_written_tokens unless it is 0}, cost_usd, open_costs (model
+attempts that may have cost something beside that) unless it is 0}, left_out,
 turns: [{turn, ops: [{op, trace, parent,
 kind: tool | model | job | guard, name, call, status: ok or the kind of failure, started_ms, latency_ms, wait_ms,
 attempts (of a model, whose attempts are ops each: which one), cached, characters_in, characters_out, usage, cost_usd, decided_by, approval, children: [...]}]}]}.
 Without a run: [{run, session, principal, started_ms, ended_ms, turns, tool_calls, model_calls, jobs, failures,
-usage, cost_usd}], newest first.";
+usage, cost_usd, open_costs unless it is 0}], newest first.";
 
 /// What to show.
 #[derive(Debug, Args)]
@@ -108,7 +109,7 @@ async fn read(store: &dyn LedgerStore, name: &str) -> Result<Vec<Trace>, Failure
 /// A line of the list as JSON, and as columns.
 fn listed(trace: &TraceSummary) -> (Value, [String; 8]) {
     let id = trace.run.as_deref().unwrap_or(trace.session.as_str());
-    let TraceSums { tool_calls, model_calls, failures, usage, cost_usd, .. } = trace.sums;
+    let TraceSums { tool_calls, model_calls, failures, usage, cost_usd, open_costs, .. } = trace.sums;
     let columns = [
         one_line(id, ID),
         clock(trace.started_ms),
@@ -116,8 +117,8 @@ fn listed(trace: &TraceSummary) -> (Value, [String; 8]) {
         tool_calls.to_string(),
         model_calls.to_string(),
         failures.to_string(),
-        (usage.input_tokens + usage.output_tokens).to_string(),
-        cost_usd.map(money).unwrap_or_default(),
+        usage.tokens().to_string(),
+        cost_usd.map(|cost| at_least(cost, open_costs)).unwrap_or_default(),
     ];
     (json!(trace), columns)
 }
@@ -249,12 +250,12 @@ fn facts(op: &TraceOp) -> String {
 }
 
 fn totals(trace: &Trace) -> String {
-    let TraceSums { tool_calls, model_calls, jobs, failures, usage, cost_usd } = trace.totals;
+    let TraceSums { tool_calls, model_calls, jobs, failures, usage, cost_usd, open_costs } = trace.totals;
     let mut parts = vec![format!("{tool_calls} calls")];
     if model_calls > 0 {
         parts.push(format!("{model_calls} requests"));
         parts.push(format!("{} → {} tokens", usage.input_tokens, usage.output_tokens));
-        parts.push(cost_usd.map_or_else(|| "cost unknown".to_owned(), money));
+        parts.push(cost_usd.map_or_else(|| "cost unknown".to_owned(), |cost| at_least(cost, open_costs)));
     }
     if jobs > 0 {
         parts.push(format!("{jobs} jobs"));
@@ -262,6 +263,12 @@ fn totals(trace: &Trace) -> String {
     parts.push(if failures > 0 { styled(BAD, format!("{failures} failed")) } else { "none failed".to_owned() });
     parts.push(time(milliseconds(trace.latency_ms)));
     format!("{} {}", styled(BOLD, "total"), parts.join(", "))
+}
+
+/// What a whole cost of which so many parts are open.
+fn at_least(usd: f64, open: u64) -> String {
+    let known = money(usd);
+    if open == 0 { known } else { format!("at least {known}") }
 }
 
 fn money(usd: f64) -> String {
@@ -355,5 +362,46 @@ mod tests {
              \u{20}   ✗ x: [2Jevil\\u{202e}@1.0.0    +650 ms  ·············━━━━━··    250 ms  timeout, 20 B → 2.0 kB, waited 20 ms, 2 attempts, rule 3: approve\n\
              total 2 calls, 1 requests, 900 → 12 tokens, $0.01, 1 failed, 1.0 s\n"
         );
+    }
+
+    #[test]
+    fn a_cost_that_is_not_all_known_is_told_as_a_part() {
+        let of = |status: &'static str, usage: u64, cost_usd: Option<f64>| LedgerEntry {
+            status: status.into(),
+            usage: toolwright::core::model::Usage { input_tokens: usage, ..Default::default() },
+            cost_usd,
+            ..entry(1, None, OpKind::Model, "p/m", 500, 500)
+        };
+        let paid = || of("ok", 9, Some(0.5));
+        for (others, cost, tokens) in [
+            (vec![], "$0.50", "9"),
+            // Without a price, without figures, and without either.
+            (vec![of("ok", 7, None)], "at least $0.50", "16"),
+            (vec![of("ok", 0, None)], "at least $0.50", "9"),
+            (vec![of("unavailable", 0, None)], "at least $0.50", "9"),
+            (vec![of("rate_limit", 7, None)], "at least $0.50", "16"),
+            // What was refused or never began cost nothing.
+            (vec![of("rate_limit", 0, None), of("auth", 0, None)], "$0.50", "9"),
+            (vec![LedgerEntry { attempts: 0, ..of("canceled", 0, None) }], "$0.50", "9"),
+            (vec![entry(2, None, OpKind::Tool, "t:t@1.0.0", 500, 5)], "$0.50", "9"),
+            (vec![of("ok", u64::MAX, Some(0.25))], "$0.75", "18446744073709551615"),
+        ] {
+            let entries: Vec<LedgerEntry> = others.into_iter().chain([paid()]).collect();
+            let mut sums = TraceSums::default();
+            entries.iter().for_each(|entry| sums.add(entry));
+            let summary = TraceSummary {
+                run: Some("r".into()),
+                session: SessionId::new("s"),
+                principal: "owner".into(),
+                started_ms: 0,
+                ended_ms: 1000,
+                turns: 1,
+                sums,
+            };
+            let (json, columns) = listed(&summary);
+            assert_eq!((columns[6].as_str(), columns[7].as_str()), (tokens, cost), "{json}");
+            let drawn = anstream::adapter::strip_str(&draw(&Trace::of(&summary, &entries))).to_string();
+            assert!(drawn.contains(&format!(" tokens, {cost}, ")), "{drawn}");
+        }
     }
 }

@@ -78,6 +78,23 @@ async fn a_server_may_ask_the_model_where_policy_lets_it_and_the_account_has_it(
 }
 
 #[tokio::test]
+async fn what_a_server_asks_of_the_model_is_in_the_report_of_the_run_whose_call_it_answers() {
+    let place = place(&format!("models: {{default: openai/m}}\n{ALLOWED}"));
+    let script: Script = vec![
+        Turn::calls(vec![("fx__test_sampling", json!({"prompt": "What is the capital of Norway?"}))]),
+        Turn::text("Oslo"),
+        Turn::text("It is Oslo."),
+    ]
+    .into();
+    let (model, variables) = with_model(WireApi::OpenAi, script).await;
+    let run = ["run", "ask the server", "--policy", "trusted", "--json"];
+    let output = ended(start(&place, &variables, &run)).await;
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", stderr(&output)));
+    assert_eq!((model.requests().len(), &report["answer"]), (3, &json!("It is Oslo.")), "{report}");
+    assert_eq!(report["usage"]["input_tokens"], 30, "{report}");
+}
+
+#[tokio::test]
 async fn without_a_persons_word_no_model_is_asked() {
     let place = place("models: {default: openai/m}\n");
     let (printed, rows) = sampled(&place).await;
@@ -176,6 +193,7 @@ async fn always_said_to_one_server_that_asks_a_model_is_no_word_for_another() {
             tool: ToolId::parse(&format!("{tool}@0.0.0")).expect("id"),
             traceparent: "00-aa-bb-01".into(),
             cancel: Cancel::new(),
+            usage: None,
         };
         let client = client.for_call(&asking).expect("a client of the call");
         let question = ClientRequest { key: None, method: "sampling/createMessage".into(), params: params.clone() };

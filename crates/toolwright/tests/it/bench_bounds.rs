@@ -36,6 +36,19 @@ async fn what_a_server_does_not_report_is_charged_by_its_estimate() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn figures_that_nobody_believes_leave_lines_that_count() {
+    let boasts = |_: &Asked| {
+        let Reply::Answer(answer) = classified(0) else { panic!("no answer") };
+        Reply::Answer(Answer { tokens: Tokens { input: 1 << 62, output: 2 << 40, ..Tokens::default() }, ..answer })
+    };
+    let lab = Lab::new("", Script::from(vec![Turn::computed(boasts)]).repeating(), &cases(2, "")).await;
+    for _ in 0..2 {
+        let output = lab.run(&["--models", "openai/good", "--max-requests", "9"]).await;
+        assert_eq!((output.status.code(), lab.asked("good")), (Some(0), 2), "{}", stderr(&output));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_breaks_off_on_its_way_back_is_charged() {
     let cut = Turn::computed(answer).with_fault(Fault::CutAfter(2));
     let lab = Lab::new(PRICED, Script::from(vec![cut]).repeating(), &cases(9, "")).await;
@@ -46,6 +59,21 @@ async fn what_breaks_off_on_its_way_back_is_charged() {
     assert!(made > 0 && made < 4 && charged(&lab).len() == made, "{made} {:?}", charged(&lab));
     lab.run(&capped).await;
     assert_eq!(lab.asked("good"), made);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_attempt_that_may_be_billed_is_charged() {
+    let mut charges = Vec::new();
+    for failures in 0..3 {
+        let mut turns: Vec<Turn> = (0..failures).map(|_| Turn::error(503, "later")).collect();
+        turns.push(Turn::computed(answer));
+        let lab = Lab::new(PRICED, Script::from(turns), &cases(1, "")).await;
+        let output = lab.run(&["--models", "openai/good", "--max-cost", "1000"]).await;
+        assert_eq!((output.status.code(), lab.asked("good")), (Some(0), failures + 1), "{}", stderr(&output));
+        charges.push(charged(&lab)[0]);
+    }
+    let [known, once, twice] = charges[..] else { panic!("three runs: {charges:?}") };
+    assert!(known > 0.0 && once > known && ((twice - once) - (once - known)).abs() < 1e-6, "{charges:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -145,6 +145,19 @@ async fn another_model_takes_the_place_of_one_that_fails() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_no_model_answered_says_what_it_used() {
+    let script: Script = vec![Turn::text("no JSON at all"), Turn::text("nor here"), Turn::error(401, "no")].into();
+    let (server, variables) = with_model(WireApi::OpenAi, script).await;
+    let models = "preferredModel: openai/a, fallbackModels: [openai/b, openai/c]";
+    let place = Place::with(&format!("llmTools:\n  summarize:\n    modelPreference: {{{models}}}\n"));
+    let output = ended(start(&place, &variables, &["call", "llm__summarize", "content=text", "--json"])).await;
+    let outcome = report(&output);
+    assert_eq!((&outcome["ok"], server.requests().len()), (&json!(false), 3), "{outcome}");
+    let usage = &outcome["extras"]["usage"];
+    assert_eq!((&usage["input_tokens"], &usage["output_tokens"]), (&json!(20), &json!(10)), "{outcome}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_summary_that_is_too_long_comes_with_a_warning() {
     let long = json!({"summary": "word ".repeat(60), "key_points": []}).to_string();
     let (_server, variables) = with_model(WireApi::OpenAi, vec![Turn::text(long)].into()).await;

@@ -266,6 +266,34 @@ async fn the_priorities_go_in_their_order_and_none_starves() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn every_priority_has_its_turn_within_the_longest_wait() {
+    use ModelPriority::{Background, Interactive, Low, Retry};
+    for wait in [12, 20, 60, 69, 140, 300].map(Duration::from_secs) {
+        let line = self::line(QueueSpec { wait_timeout: wait, ..spec(1) });
+        let mut crowd = Crowd::at(&line);
+        for (name, priority) in [(0, Low), (4, Low), (3, Background), (2, Interactive), (1, Retry)] {
+            crowd.come(name, priority, Duration::from_secs(1)).await;
+        }
+        assert_eq!(crowd.order().await, [0, 1, 2, 3, 4], "within {wait:?} the higher goes first");
+        for (low, high) in [(Low, Retry), (Low, Background), (Background, Retry), (Interactive, Retry)] {
+            // One takes a second, and all that time somebody of the higher priority waits.
+            let line = self::line(QueueSpec { wait_timeout: wait, ..spec(1) });
+            let mut crowd = Crowd::at(&line);
+            crowd.come(0, high, Duration::from_secs(1)).await;
+            crowd.come(1, high, Duration::from_secs(1)).await;
+            crowd.come(100, low, Duration::from_secs(1)).await;
+            for name in 2..2 * wait.as_secs() as usize {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                crowd.come(name, high, Duration::from_secs(1)).await;
+            }
+            let order = crowd.order().await;
+            let turn = order.iter().position(|&name| name == 100).expect("had its turn");
+            assert!(turn as u64 <= wait.as_secs() / 2 + 3, "{low:?} behind {high:?} within {wait:?}: {turn}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pause_holds_up_who_comes_and_who_waits() {
     let line = line(spec(1));
     let begun = Instant::now();

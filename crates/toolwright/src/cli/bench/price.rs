@@ -44,6 +44,10 @@ pub(super) struct Pricing<'a> {
 pub(super) struct Estimate {
     /// US dollars.
     pub(super) cost: f64,
+    /// US dollars of one request to its model.
+    pub(super) each: f64,
+    /// US dollars of one request to its judge.
+    pub(super) each_of_judge: f64,
     /// Attempts at requests.
     pub(super) requests: u64,
     /// Those that it makes at least: one, and one of each judge.
@@ -103,6 +107,14 @@ impl<'a> Pricing<'a> {
         }
     }
 
+    /// US dollars of what a model did, as far as they are known.
+    pub(super) fn known(&self, model: &str, spent: &Spent) -> f64 {
+        match self.prices.get(model) {
+            Some(Price::Free) => 0.0,
+            _ => spent.cost,
+        }
+    }
+
     /// What a call may come to: its prompt, the longest answer, as often as it may be asked, and the same of its judge.
     pub(super) fn estimate(&self, cell: &Cell) -> Estimate {
         let plan = &self.prepared.plan;
@@ -119,6 +131,7 @@ impl<'a> Pricing<'a> {
             let arguments = json!({"task": task, "answer": "…", "criteria": criteria});
             let judged = self.judged(tool, judge, &arguments, answer);
             estimate.cost += judged.cost;
+            estimate.each_of_judge = estimate.each_of_judge.max(judged.each);
             estimate.requests = estimate.requests.saturating_add(judged.requests);
             estimate.least += judged.least;
         }
@@ -138,19 +151,20 @@ impl<'a> Pricing<'a> {
         let asks = 1.0 + f64::from(size.asks_again);
         // Each time more, it is shown what it said before.
         let more = (answer as usize + AGAIN_TOKENS).saturating_mul(size.asks_again as usize);
-        let cost = match self.prices.get(model) {
+        let each = match self.prices.get(model) {
             Some(Price::Known(prices)) => {
                 // Cheaper reads from a cache are not counted on; dearer writes to it are.
                 let input = prices.input.max(prices.cache_written.unwrap_or(0.0));
                 let prompt = size.input.saturating_add(more) as f64;
-                asks * (prompt * input + f64::from(answer) * prices.output) / 1e6
+                (prompt * input + f64::from(answer) * prices.output) / 1e6
             }
             _ => 0.0,
         };
         // What is refused for its form costs nothing, and is a request.
         let most = TrafficTerms::retry_of(&self.house.config().model_traffic, model).most_requests();
         let asked = 1 + u64::from(size.asks_again);
-        Estimate { cost, requests: asked.saturating_mul(u64::from(most)), least: 1 }
+        let requests = asked.saturating_mul(u64::from(most));
+        Estimate { cost: asks * each, each, each_of_judge: 0.0, requests, least: 1 }
     }
 
     fn longest_answer(&self, model: &str, size: &PromptSize) -> u32 {

@@ -192,15 +192,15 @@ impl State<'_> {
         let judge = self.prepared.plan.judge.as_deref().unwrap_or_default();
         measured.cost_usd = self.pricing.cost(&measured.model, &spent);
         measured.judge_cost_usd = (!judged.is_empty()).then(|| self.pricing.cost(judge, &of_judge)).flatten();
-        measured.input_tokens = spent.usage.input_tokens;
-        measured.output_tokens = spent.usage.output_tokens;
+        let used = spent.usage.bounded();
+        (measured.input_tokens, measured.output_tokens) = (used.input_tokens, used.output_tokens);
         measured.requests = spent.requests.saturating_add(of_judge.requests);
         measured.latency_ms = (measured.latency_ms - spent.waited_us as f64 / 1e3).max(0.0);
-        // What is not known is taken to have cost what it could.
-        let is_known = measured.cost_usd.is_some() && (judged.is_empty() || measured.judge_cost_usd.is_some());
-        let is_known = is_known && !spent.may_cost_more && !of_judge.may_cost_more;
-        let known = measured.charged();
-        let charged = if is_known { known } else { estimate.cost.max(known) };
+        // What is not known is taken to have cost what it could: each attempt of which nobody said it, and all that may
+        // have been made where events were lost.
+        let known = self.pricing.known(&measured.model, &spent) + self.pricing.known(judge, &of_judge);
+        let guessed = spent.unseen as f64 * estimate.each + of_judge.unseen as f64 * estimate.each_of_judge;
+        let charged = if was_missed { estimate.cost.max(known + guessed) } else { known + guessed };
         // Where they are bounded, they were counted when they were made.
         let unseen = if was_missed { estimate.requests.max(measured.requests) } else { measured.requests };
         let requests = allowed.used().unwrap_or(unseen);

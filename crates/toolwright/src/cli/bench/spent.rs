@@ -17,8 +17,9 @@ pub(super) struct Spent {
     pub(super) cost: f64,
     /// Whether something was used whose price is not known, or answered without a word of what it used.
     pub(super) is_unknown: bool,
-    /// Whether a request failed on its way back: what it used is not known, and it may be charged.
-    pub(super) may_cost_more: bool,
+    /// Attempts of which nobody said what they used, and which may be charged: answers without a word of it, and failures
+    /// on their way back.
+    pub(super) unseen: u64,
     /// Tokens.
     pub(super) usage: Usage,
     /// Attempts at requests.
@@ -37,7 +38,7 @@ impl Spent {
     pub(super) fn add(&mut self, other: &Self) {
         self.cost += other.cost;
         self.is_unknown |= other.is_unknown;
-        self.may_cost_more |= other.may_cost_more;
+        self.unseen = self.unseen.saturating_add(other.unseen);
         self.usage.add(other.usage);
         self.requests += other.requests;
         self.waited_us += other.waited_us;
@@ -48,27 +49,14 @@ impl Spent {
         self.usage.add(usage);
         match (cost, failed) {
             (Some(cost), _) => self.cost += cost,
-            (None, None) => self.is_unknown = true,
-            (None, Some(_)) if usage != Usage::default() => self.is_unknown = true,
-            (None, Some(kind)) => self.may_cost_more |= !is_refused(kind),
+            // Of a model without a price.
+            (None, _) if usage != Usage::default() => self.is_unknown = true,
+            (None, None) => {
+                self.is_unknown = true;
+                self.unseen += 1;
+            }
+            (None, Some(kind)) => self.unseen += u64::from(kind.may_be_charged()),
         }
-    }
-}
-
-/// Whether a request that failed like this was refused before a model worked on it.
-fn is_refused(kind: ModelErrorKind) -> bool {
-    match kind {
-        ModelErrorKind::RateLimit
-        | ModelErrorKind::Auth
-        | ModelErrorKind::Quota
-        | ModelErrorKind::Invalid
-        | ModelErrorKind::Unsupported
-        | ModelErrorKind::ContextOverflow => true,
-        // An answer may have been cut off, or thrown away.
-        ModelErrorKind::Unavailable
-        | ModelErrorKind::BadResponse
-        | ModelErrorKind::Canceled
-        | ModelErrorKind::ContentFilter => false,
     }
 }
 
@@ -143,18 +131,20 @@ mod tests {
     #[test]
     fn what_is_not_known_is_not_free() {
         let used = Usage { input_tokens: 1, ..Usage::default() };
-        for (failed, usage, cost, unknown, more) in [
-            (None, used, Some(1.0), false, false),
-            (None, used, None, true, false),
-            (None, Usage::default(), None, true, false),
-            (Some(ModelErrorKind::Unavailable), used, Some(1.0), false, false),
-            (Some(ModelErrorKind::Unavailable), used, None, true, false),
-            (Some(ModelErrorKind::BadResponse), Usage::default(), None, false, true),
-            (Some(ModelErrorKind::RateLimit), Usage::default(), None, false, false),
+        for (failed, usage, cost, unknown, unseen) in [
+            (None, used, Some(1.0), false, 0),
+            (None, used, None, true, 0),
+            (None, Usage::default(), None, true, 1),
+            (Some(ModelErrorKind::Unavailable), used, Some(1.0), false, 0),
+            (Some(ModelErrorKind::Unavailable), used, None, true, 0),
+            (Some(ModelErrorKind::BadResponse), Usage::default(), None, false, 1),
+            (Some(ModelErrorKind::RateLimit), Usage::default(), None, false, 0),
         ] {
             let mut spent = Spent::default();
             spent.request(failed, usage, cost);
-            assert_eq!((spent.is_unknown, spent.may_cost_more), (unknown, more), "{failed:?} {usage:?} {cost:?}");
+            assert_eq!((spent.is_unknown, spent.unseen), (unknown, unseen), "{failed:?} {usage:?} {cost:?}");
+            spent.request(failed, usage, cost);
+            assert_eq!(spent.unseen, 2 * unseen, "each may be charged");
         }
     }
 

@@ -102,8 +102,8 @@ impl House {
                 cost_usd: section.max_cost.map(|most| Bound::new(most, "sampling.max_cost")),
             };
             let budget = ModelBudget::new(bounds, config.prices());
-            let (executor, max_tokens) = (Arc::clone(&self.executor), section.max_tokens);
-            let sample = Sample { id, model, executor, max_tokens, budget };
+            let (services, max_tokens) = (Arc::clone(self.executor.services()), section.max_tokens);
+            let sample = Sample { id, model, services, max_tokens, budget };
             provided(sample).inspect_err(|error| tracing::error!("no model is offered to servers: {error}")).ok()
         });
         let ClientTerms { session, policy, approver, person, .. } = terms;
@@ -208,6 +208,7 @@ impl HouseClient {
         run.asker = Some(self.server().into());
         if let Some(asking) = &self.asking {
             run.cancel = asking.cancel.child();
+            run.usage.clone_from(&asking.usage);
         }
         let outcome = executor.run_calls(vec![call], &run).await.pop();
         let outcome = outcome.ok_or_else(|| refusal(INTERNAL, "the executor gave no outcome".into()))?;

@@ -5,20 +5,17 @@ use std::sync::{Arc, LazyLock};
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
-use toolwright_core::approval::{Answers, Approver, NoApprover};
-use toolwright_core::catalogue::Snapshot;
-use toolwright_core::context::ToolContext;
+use toolwright_core::approval::{Answers, Approver};
+use toolwright_core::context::{Services, ToolContext};
 use toolwright_core::definition::ToolDefinition;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::model::{ModelBudget, ModelPriority};
-use toolwright_core::operation::Lineage;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::policy::{HintTrust, PolicyQuery};
 use toolwright_core::session::Session;
 use toolwright_core::tool::Tool;
-use toolwright_core::{Effects, Policy, Profile, ToolId};
+use toolwright_core::{Effects, Policy, ToolId};
 use toolwright_mcp::sampling::{request_of, result_of};
-use toolwright_runtime::{Executor, RunContext};
 
 /// Its id.
 pub(super) const ID: &str = "client:sample@1.0.0";
@@ -30,7 +27,7 @@ pub(super) struct Sample {
     /// [`ID`].
     pub(super) id: ToolId,
     pub(super) model: String,
-    pub(super) executor: Arc<Executor>,
+    pub(super) services: Arc<Services>,
     /// Tokens of one answer.
     pub(super) max_tokens: u32,
     pub(super) budget: Arc<ModelBudget>,
@@ -42,6 +39,11 @@ impl Tool for Sample {
         definition(self.id.clone(), &self.model)
     }
 
+    /// The model.
+    fn awaits_others(&self) -> bool {
+        true
+    }
+
     async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         let invalid = |why: String| ToolError::new(ErrorKind::InvalidParameters, why);
         if arguments.to_string().len() > MAX_QUESTION {
@@ -50,19 +52,10 @@ impl Tool for Sample {
         let mut request = request_of(&arguments, self.max_tokens).map_err(invalid)?;
         // The owner's own requests go before those of a server.
         request.priority = ModelPriority::Background;
-        let client = &self.executor.services().model;
+        let client = &self.services.model;
         let answer = client.longest_answer(&self.model, request.max_tokens, &request.settings, self.max_tokens);
         let reserved = self.budget.reserve(&self.model, request.tokens() as u64, answer.into())?;
-        // Only account and cancel matter to a request.
-        let nobody = Arc::new(NoApprover { remedy: "a request to a model asks nobody".into() });
-        let policy = Arc::new(Policy::of(Profile::Ask));
-        let mut run = RunContext::new(Arc::clone(&context.session), Arc::new(Snapshot::default()), policy, nobody);
-        run.cancel = context.cancel.clone();
-        if let Some(lineage) = context.traceparent.as_deref().and_then(Lineage::of_traceparent) {
-            run.lineage = lineage;
-        }
-        let answer = self.executor.ask_model(&self.model, &request, None, &run).await;
-        let answer = answer.map_err(|error| {
+        let answer = context.calls.ask(&self.model, &request).await.map_err(|error| {
             ToolError::new(ErrorKind::ExecutionError, format!("{} did not answer: {error}", self.model))
                 .with_model_message("the model did not answer")
                 .with_source(error)
