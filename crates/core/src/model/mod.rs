@@ -233,6 +233,8 @@ pub enum StopReason {
     /// It was done.
     #[default]
     End,
+    /// One of the texts that end an answer came ([`ModelSettings::stop`]), where the API tells that apart.
+    StopSequence,
     /// It wants its calls run.
     ToolCalls,
     /// The token limit cut it.
