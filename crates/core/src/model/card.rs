@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use super::usable_window;
+
 /// Whether requests to a model have a chance.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Usability {
@@ -25,8 +27,9 @@ pub struct ModelCard {
     pub max_output: Option<u32>,
     /// Tokens that an answer may have whose request does not say how many, where its client knows.
     pub answer: Option<u32>,
-    /// Tokens that it may think for beside the answer that a request limits, as is configured: where the request says
-    /// nothing of it. Its client adds them to the limit that it sends.
+    /// Tokens that it may think for beside the answer that a request limits, where the request says nothing of it: as
+    /// is configured, else as it does by itself, as far as that is known. Its client adds them to the limit that it
+    /// sends.
     pub thinking: u32,
     /// The model whose recorded answers it gives, where it is a recording: what goes by a model's name goes by this.
     pub stands_for: Option<Arc<str>>,
@@ -50,11 +53,28 @@ impl ModelCard {
         };
         longest.min(self.max_output.unwrap_or(u32::MAX))
     }
+
+    /// Tokens that its window leaves to an answer, thinking among them, beside so many of a question; `None` where the
+    /// window is not known.
+    #[must_use]
+    pub fn left_beside(&self, input: usize) -> Option<u32> {
+        let left = usable_window(self.window?).saturating_sub(input);
+        Some(u32::try_from(left).unwrap_or(u32::MAX))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_window_leaves_to_an_answer_what_the_question_and_a_margin_do_not_take() {
+        for (window, input, left) in
+            [(None, 5, None), (Some(8192), 5400, Some(2383)), (Some(8192), 7783, Some(0)), (Some(0), 1, Some(0))]
+        {
+            assert_eq!(ModelCard { window, ..ModelCard::default() }.left_beside(input), left, "{window:?} {input}");
+        }
+    }
 
     #[test]
     fn the_longest_answer_has_room_for_what_is_thought() {

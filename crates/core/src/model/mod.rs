@@ -31,7 +31,7 @@ pub use recording::{
 };
 pub use room::RequestRoom;
 pub use settings::{Effort, MAX_SEED, MAX_STOP, MAX_THINKING_TOKENS, ModelSettings, PromptCache, Reuse, UnknownEffort};
-pub use size::FRAME_TOKENS;
+pub use size::{FRAME_TOKENS, usable_window};
 pub use traffic::{Allowance, Limits, ModelPriority, RetryTerms, Traffic, pause, retry};
 
 /// One tool as a request shows it.
