@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 use toolwright_core::catalogue::RegisteredTool;
 use toolwright_core::definition::ModelPreference;
-use toolwright_core::llm::{DefineError, LlmDefinition, TemplateDefinition, shipped};
+use toolwright_core::llm::{DefineError, LlmDefinition, MaxTokens, TemplateDefinition, shipped};
 use toolwright_core::name::ToolId;
 
 use super::check::snake_case;
@@ -61,6 +61,9 @@ impl Tuned {
     #[must_use]
     pub fn over(&self, shipped: &LlmDefinition) -> LlmDefinition {
         let own = &shipped.model_preference;
+        // A rule of ours is no author's word: it ends where the configuration says.
+        let most = self.preference.max_tokens.unwrap_or(u32::MAX);
+        let capped = |rule: MaxTokens| MaxTokens { base: rule.base.min(most), max: rule.max.min(most), ..rule };
         LlmDefinition {
             title: self.title.clone().or_else(|| shipped.title.clone()),
             description: self.description.clone().unwrap_or_else(|| shipped.description.clone()),
