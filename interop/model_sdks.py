@@ -78,6 +78,11 @@ class Side:
         """Whether there is a temperature to be sent."""
         return self.conversation.temperature is not None and self.takes_sampling(api)
 
+    def room(self, api):
+        """Thoughts count towards the limit, and these think without being told to."""
+        thoughts = {"gpt-5-mini": 8192, "o3": 8192, "gemini-3-pro": 24576, "qwen3": 8192}
+        return 0 if self.conversation.settings else thoughts.get(self.model(api), 0)
+
     def effort(self, api):
         """The effort in the word that each model here knows for it."""
         wanted = self.conversation.settings.get("effort")
@@ -137,7 +142,7 @@ class OpenAiChat(Side):
             schema = {**said.output, **openai_schema(said.output)}
             extra["response_format"] = {"type": "json_schema", "json_schema": schema}
         if said.max_tokens:
-            extra["max_completion_tokens"] = said.max_tokens
+            extra["max_completion_tokens"] = said.max_tokens + self.room("openai_chat")
         if self.samples("openai_chat"):
             extra["temperature"] = said.temperature
         how = said.settings
@@ -212,7 +217,7 @@ class OpenAiResponses(Side):
         elif said.output:
             extra["text"] = {"format": {"type": "json_schema", **said.output, **openai_schema(said.output)}}
         if said.max_tokens:
-            extra["max_output_tokens"] = said.max_tokens
+            extra["max_output_tokens"] = said.max_tokens + self.room("openai_responses")
         if self.samples("openai_responses"):
             extra["temperature"] = said.temperature
         if "top_p" in said.settings and self.takes_sampling("openai_responses"):
@@ -415,7 +420,7 @@ class Gemini(Side):
         if system:
             config["system_instruction"] = system
         if said.max_tokens:
-            config["max_output_tokens"] = said.max_tokens
+            config["max_output_tokens"] = said.max_tokens + self.room("gemini")
         if said.temperature is not None:
             config["temperature"] = said.temperature
         how = said.settings
@@ -509,7 +514,7 @@ class Ollama(Side):
         if said.output and not self.has_tools():
             extra["format"] = said.output.get("schema", "json")
         if said.max_tokens:
-            options["num_predict"] = said.max_tokens
+            options["num_predict"] = said.max_tokens + self.room("ollama")
         if said.temperature is not None:
             options["temperature"] = said.temperature
         how = said.settings

@@ -320,12 +320,13 @@ pub enum Exactness {
     Estimate,
 }
 
-/// Four bytes a token: right to some 20 % for English text and JSON.
+/// Rules of thumb, without any tokenizer. As a [`TokenCounter`] it counts by what a text is made of
+/// ([`EstimatedTokens::of_text`]).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct EstimatedTokens;
 
 impl EstimatedTokens {
-    /// The count for a text of so many bytes.
+    /// The count for a text of so many bytes, four a token: right to some 20 % for English text and JSON.
     #[must_use]
     pub fn of_bytes(bytes: usize) -> usize {
         bytes.div_ceil(4)
@@ -350,7 +351,7 @@ impl EstimatedTokens {
 
 impl TokenCounter for EstimatedTokens {
     fn count(&self, text: &str) -> (usize, Exactness) {
-        (Self::of_bytes(text.len()), Exactness::Estimate)
+        (Self::of_text(text), Exactness::Estimate)
     }
 }
 

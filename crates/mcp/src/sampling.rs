@@ -95,6 +95,7 @@ fn message(written: Written) -> Result<Message, String> {
 pub fn result_of(response: &ModelResponse, model: &str) -> Value {
     let stopped = match &response.stop {
         StopReason::End | StopReason::ToolCalls => "endTurn",
+        StopReason::StopSequence => "stopSequence",
         StopReason::MaxTokens => "maxTokens",
         StopReason::Refusal => "refusal",
         StopReason::Other(word) => word,
@@ -143,10 +144,17 @@ mod tests {
 
     #[test]
     fn an_answer_says_who_gave_it_and_why_it_ended() {
-        let response = ModelResponse { text: "Hello".into(), stop: StopReason::MaxTokens, ..ModelResponse::default() };
-        let expect = json!({
-            "role": "assistant", "content": {"type": "text", "text": "Hello"}, "model": "p/m", "stopReason": "maxTokens",
-        });
-        assert_eq!(result_of(&response, "p/m"), expect);
+        for (stop, word) in [
+            (StopReason::End, "endTurn"),
+            (StopReason::StopSequence, "stopSequence"),
+            (StopReason::MaxTokens, "maxTokens"),
+            (StopReason::Other("pause_turn".into()), "pause_turn"),
+        ] {
+            let response = ModelResponse { text: "Hello".into(), stop, ..ModelResponse::default() };
+            let expect = json!({
+                "role": "assistant", "content": {"type": "text", "text": "Hello"}, "model": "p/m", "stopReason": word,
+            });
+            assert_eq!(result_of(&response, "p/m"), expect);
+        }
     }
 }

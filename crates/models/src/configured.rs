@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use toolwright_core::model::{Effort, ModelRequest, ModelSettings, PromptCache, Reuse};
+use toolwright_core::model::{Effort, ModelRequest, ModelSettings, PromptCache, Reuse, usable_window};
 
 use crate::anthropic::DEFAULT_MAX_TOKENS;
 use crate::api::Api;
@@ -80,10 +80,10 @@ fn as_its_server_takes_it<'r>(
     Cow::Owned(request)
 }
 
-/// The request, with room beside its answer for what the model is told to think: the limits of all APIs are of both. It
-/// asks for no more than the model gives, and room is made as far as the window and the model's name allow. An API that
-/// demands a limit gets one. Where there is not enough for all, what was asked for the answer is kept for it, and at least
-/// a quarter; a budget has the rest, or the model is not told to think.
+/// The request, with room beside its answer for what the model thinks ([`reasoning::room`]): the limits of all APIs
+/// are of both. It asks for no more than the model gives, and room is made as far as the window and the model's name
+/// allow. An API that demands a limit gets one. Where there is not enough for all, what was asked for the answer is
+/// kept for it, and at least a quarter; a budget has the rest, or the model is not told to think.
 fn with_limit<'r>(
     request: Cow<'r, ModelRequest>,
     api: Api,
@@ -121,9 +121,10 @@ fn with_limit<'r>(
     Cow::Owned(request)
 }
 
-/// Tokens that answer and thoughts may have together, by what is known of the model and what is left of its window.
+/// Tokens that answer and thoughts may have together, by what is known of the model and what is left of its window,
+/// less a margin for what the question was estimated too low.
 fn bound(request: &ModelRequest, model: &str, habits: &ModelHabits) -> u32 {
-    let left = habits.window.map(|window| window.saturating_sub(request.tokens()));
+    let left = habits.window.map(|window| usable_window(window).saturating_sub(request.tokens()));
     let left = left.map(|tokens| u32::try_from(tokens).unwrap_or(u32::MAX));
     [left, Maker::of(model).max_output()].into_iter().flatten().min().unwrap_or(u32::MAX)
 }

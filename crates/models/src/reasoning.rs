@@ -43,30 +43,73 @@ pub(crate) fn openai_effort(model: &str, settings: &ModelSettings) -> Option<&'s
     nearest(known, wanted).map(Effort::as_str)
 }
 
-/// Tokens that `model` may think for, as it is told over `api`: those of its budget, else those that the word stands for
-/// that it is told. 0 where it is told nothing, or not to.
+/// Tokens that `model` may think for over `api`: those of the budget that it is told, else those that the word stands
+/// for that it is told, or, where it is told nothing, that its provider takes for said. 0 where it is told not to
+/// think, and for models of which the name does not tell that they think.
 pub(crate) fn room(api: Api, model: &str, settings: &ModelSettings) -> u32 {
     let of_word = |word: &str| word.to_ascii_lowercase().parse().map_or(0, Effort::tokens);
+    let untold = || by_itself(api, model).tokens();
     match api {
-        Api::OpenAiChat | Api::OpenAiResponses => openai_effort(model, settings).map_or(0, of_word),
+        Api::OpenAiChat | Api::OpenAiResponses => openai_effort(model, settings).map_or_else(untold, of_word),
         Api::Anthropic => {
             let told = anthropic(model, settings, None, Choice::Free);
             match told.thinking.as_ref().and_then(|thinking| thinking["type"].as_str()) {
                 // Between calls it thinks briefly.
                 Some("between_tools") => Effort::Low.tokens(),
-                _ => told.budget().or(told.effort.map(of_word)).unwrap_or(0),
+                Some("disabled") => 0,
+                _ => told.budget().or(told.effort.map(of_word)).unwrap_or_else(untold),
             }
         }
-        Api::Gemini => {
-            let told = gemini(model, settings).unwrap_or_default();
-            told["thinkingLevel"].as_str().map_or_else(|| tokens(&told["thinkingBudget"]).unwrap_or(0), of_word)
-        }
+        Api::Gemini => match gemini(model, settings) {
+            Some(told) => {
+                told["thinkingLevel"].as_str().map_or_else(|| tokens(&told["thinkingBudget"]).unwrap_or(0), of_word)
+            }
+            None => untold(),
+        },
         Api::Ollama => match ollama(model, settings) {
             Some(Value::String(word)) => of_word(&word),
             Some(Value::Bool(true)) => settings.thinking_room(),
-            _ => 0,
+            Some(_) => 0,
+            None => untold(),
         },
     }
+}
+
+/// How much `model` thinks where it is told nothing (the sources of [`openai_effort`], [`anthropic`], [`gemini`] and
+/// [`ollama`]): GPT at `medium`, but for 5.1 to 5.4, which do not think then, Anthropic's that think by themselves and
+/// Gemini 3 at `high`. Of Gemini 3's small ones sources tell `minimal` and `high`.
+fn by_itself(api: Api, model: &str) -> Effort {
+    use Effort::{High, Medium, None as No};
+    match Maker::of(model) {
+        Maker::Gpt((..5, _), _) | Maker::Gpt((5, 0), Kind::Chat) => No,
+        Maker::Gpt((5, 0), Kind::Pro) => High,
+        Maker::Gpt((5, 1..=4), Kind::Plain) => No,
+        Maker::Gpt(..) | Maker::O(..) | Maker::GptOss => Medium,
+        Maker::Claude(..) => match claude(model) {
+            Claude::Never | Claude::Budget | Claude::Either | Claude::Adaptive => No,
+            Claude::Default | Claude::BetweenTools | Claude::Always => High,
+        },
+        Maker::Gemini(Some((..2, _) | (2, ..5)), _) | Maker::Gemini(Some((2, _)), Kind::FlashLite) => No,
+        Maker::Gemini(Some((2, _)), _) | Maker::Gemini(_, Kind::FlashLite) => Medium,
+        Maker::Gemini(..) => High,
+        Maker::Other if is_a_thinker(api, model) => Medium,
+        Maker::Other => No,
+    }
+}
+
+/// Parts of names that say that the model thinks, and of those that Ollama lets think unless they are told not to,
+/// where the name has none of the last ones (ollama.com/search?c=thinking).
+const THINKERS: [&str; 8] =
+    ["thinking", "reasoner", "reasoning", "deepseek-r1", "qwq", "magistral", "grok-4", "grok-3-mini"];
+const THINK_AT_OLLAMA: [&str; 4] = ["qwen3", "deepseek-v3.1", "glm-4.", "nemotron-3"];
+const DO_NOT_THINK: [&str; 6] = ["non-", "instruct", "coder", "embed", "rerank", "no-think"];
+
+/// Whether a model of another maker thinks without being told to. Elsewhere than at Ollama the room could be more than
+/// a server takes, so there only a name that says it plainly counts.
+fn is_a_thinker(api: Api, model: &str) -> bool {
+    let name = model.to_ascii_lowercase();
+    let has = |parts: &[&str]| parts.iter().any(|part| name.contains(part));
+    (has(&THINKERS) || api == Api::Ollama && has(&THINK_AT_OLLAMA)) && !has(&DO_NOT_THINK)
 }
 
 /// The budget that `model` is told over `api`, if it is told one that counts before all else.

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use toolwright_core::approval::NoApprover;
 use toolwright_core::call::ToolCall;
 use toolwright_core::cancel::Cancel;
-use toolwright_core::catalogue::{Provider, ProviderKind, Snapshot};
+use toolwright_core::catalogue::{Entry, Provider, ProviderKind, Snapshot};
 use toolwright_core::event::CompactionLayer;
 use toolwright_core::llm::shipped;
 use toolwright_core::model::Usage;
@@ -53,11 +53,22 @@ impl Shipped {
 }
 
 impl Driver {
-    /// Where the two tools are: those of the catalogue, which may be tuned, else the shipped ones.
+    /// Where the two tools are: those of the catalogue, which may be tuned, else the shipped ones. What has taken the
+    /// place of one of them under its name, and takes or gives something else, is none.
     fn memory_tools(&self) -> Arc<Snapshot> {
-        let whole = self.catalogue.snapshot();
-        let has = |id| whole.get(id).is_some_and(|entry| entry.provider.llm(entry.id()).is_some());
-        if has(SUMMARIZE) && has(EXTRACT) { whole } else { Arc::clone(self.shipped.snapshot()) }
+        let (whole, shipped) = (self.catalogue.snapshot(), self.shipped.snapshot());
+        let is_one = |entry: &Arc<Entry>| {
+            entry.provider.llm(entry.id()).is_some()
+                && shipped.get(&entry.id().to_string()).is_some_and(|shipped| {
+                    let (tool, shipped) = (entry.definition(), shipped.definition());
+                    (&tool.parameters, &tool.output_schema) == (&shipped.parameters, &shipped.output_schema)
+                })
+        };
+        if [SUMMARIZE, EXTRACT].iter().all(|id| whole.get(id).is_some_and(is_one)) {
+            whole
+        } else {
+            Arc::clone(shipped)
+        }
     }
 
     /// The tools, by the names that calls of [`Driver::compact`] know them under.

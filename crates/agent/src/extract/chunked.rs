@@ -1,6 +1,7 @@
 //! Reading all of an output, part by part: each part by itself, then what was found put together.
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use toolwright_core::llm::inert;
 use toolwright_core::output::ExtractError;
 
 use super::Extraction;
@@ -76,7 +77,7 @@ impl Extraction<'_> {
             number + 1,
             slice.next_offset,
             slice.total_bytes,
-            slice.text
+            inert(&slice.text, "text")
         );
         let found = self.answer(READ_PART, message).await?;
         Ok((found.trim_end_matches('.') != "NONE").then_some(found))
@@ -86,7 +87,8 @@ impl Extraction<'_> {
         if group.len() == 1 {
             return Ok(group.remove(0));
         }
-        let findings: String = (1..).zip(group).map(|(n, found)| format!("<part {n}>\n{found}\n</part>\n")).collect();
+        let part = |(n, found): (usize, String)| format!("<part {n}>\n{}\n</part>\n", inert(&found, "part"));
+        let findings: String = (1..).zip(group).map(part).collect();
         self.answer(COMBINE, format!("Wanted: {}\n\nFindings:\n{findings}", self.request.extract)).await
     }
 }

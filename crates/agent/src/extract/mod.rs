@@ -103,6 +103,11 @@ impl Extraction<'_> {
         let text = answer.text.trim();
         match answer.stop {
             StopReason::Refusal => Err(ExtractError(format!("{} refused to do it", self.model))),
+            StopReason::MaxTokens if text.is_empty() => {
+                let why = "was cut at its token limit before it began to answer: thinking has taken all of it, and a lower \
+                           `effort` in `models` would leave some";
+                Err(ExtractError(format!("{} {why}", self.model)))
+            }
             _ if text.is_empty() => Err(ExtractError(format!("{} gave an empty answer", self.model))),
             StopReason::MaxTokens => Ok(format!("{text}\n[cut at {ANSWER_TOKENS} tokens]")),
             _ => Ok(text.to_owned()),

@@ -85,6 +85,9 @@ impl Extraction<'_> {
         let tools = Tools::of(self.context.calls.snapshot()).ok_or_else(none)?;
         let task = format!("Wanted: {}\n\nThe text has {} bytes.", self.request.extract, self.request.bytes);
         let mut state = RunState::new(self.spec(), vec![Message::user(task)]);
+        // With what it may think.
+        let client = &self.context.services.model;
+        state.expect_answer(client.answer_tokens(&self.model, Some(ANSWER_TOKENS), &ModelSettings::default()));
         let fault = |error: TransitionError| ExtractError(error.to_string());
         loop {
             if let Some(limit) = state.context_limit() {

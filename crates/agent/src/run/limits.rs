@@ -19,11 +19,12 @@ pub struct Limits {
     /// Calls, refused ones included. Once they are used up, the next turn is the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calls: Option<u32>,
-    /// Time from the first step, waits for model, tools and people included.
+    /// Time from the first step, waits for model, tools and people included. The model is told once when four fifths
+    /// of it are over.
     #[serde(with = "duration::option", skip_serializing_if = "Option::is_none")]
     pub time: Option<Duration>,
     /// Input and output tokens of all turns together, those of a model that mended calls, and what the calls asked of
-    /// models themselves, included; looked at between turns.
+    /// models themselves, included; looked at between turns. The model is told once when four fifths of them are used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u64>,
 }
@@ -57,6 +58,19 @@ impl Limits {
         }
         let used = usage.tokens();
         self.tokens.filter(|&limit| used >= limit).map(|limit| format!("the limit of {limit} tokens was reached"))
+    }
+
+    /// What four fifths are used up of, of limits that end a run without a last turn: a word before the next turn.
+    pub(super) fn near(&self, elapsed: Duration, usage: &Usage) -> Option<Notice> {
+        let used = usage.input_tokens.saturating_add(usage.output_tokens);
+        let tokens = self.tokens.filter(|&limit| used >= limit - limit / 5).map(|limit| format!("{limit} tokens"));
+        let time = self.time.filter(|&limit| elapsed >= limit / 5 * 4);
+        let what = tokens.or_else(|| Some(format!("{} that this task may take", duration::format(time?))))?;
+        let text = format!(
+            "[toolwright notice] Four fifths of the {what} are used up, and at the end of them the run ends at once. Finish what \
+             matters most, and give your final answer soon."
+        );
+        Some(Notice { text, last: false })
     }
 
     pub(super) fn notice(&self, turns: u32, calls: u32) -> Option<Notice> {

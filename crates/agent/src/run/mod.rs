@@ -85,6 +85,9 @@ struct Task {
     said: String,
     /// The model was told that there was nothing in its answer.
     corrected: bool,
+    /// The model was told that a limit is near that ends the run without a last turn.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    warned: bool,
     /// Why its next turn is the last, whatever the limits say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     forced: Option<String>,
@@ -489,6 +492,9 @@ impl RunState {
         let calls = u32::try_from(self.task.calls.len()).unwrap_or(u32::MAX);
         let notice =
             self.task.forced.as_deref().map(limits::last_turn).or_else(|| limits.notice(self.task.turns, calls));
+        let near = limits.near(self.task.elapsed, &self.task.usage).filter(|_| notice.is_none() && !self.task.warned);
+        self.task.warned |= near.is_some();
+        let notice = notice.or(near);
         self.phase = Phase::model(notice.as_ref().is_some_and(|notice| notice.last));
         if let Some(notice) = notice {
             self.tell(notice.text, None);

@@ -8,13 +8,14 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 use toolwright_agent::{ContextTerms, RunSpec, RunState, Status};
 use toolwright_core::event::{CompactionLayer, Event};
+use toolwright_core::llm::{LlmDefinition, LlmHooks, define_llm_tool, shipped};
 use toolwright_core::model::{CallResult, Message, WrittenCall};
 use toolwright_core::store::{LineRange, OpenOutput, OutputSlice, OutputStore, OutputWriter, StoreError, StoredOutput};
-use toolwright_core::{ContentBlock, SessionId};
+use toolwright_core::{ContentBlock, SessionId, Tool, ToolId};
 use toolwright_models::ModelHabits;
 use toolwright_testkit::model_server::{LongTalk, Reply, STEP_TOOL, Script, ScriptedModel, Turn};
 
-use crate::house::options;
+use crate::house::{options, provider};
 use crate::long::{APIS, Long, Parts, Step, begin, terms};
 
 /// What is asked of a store.
@@ -304,5 +305,51 @@ async fn the_room_leaves_what_the_api_lets_an_answer_have_where_the_run_sets_no_
         let sent = house.server.requests()[0].body["max_tokens"].as_u64();
         assert_eq!(sent, Some(u64::from(max_output.unwrap_or(8192))));
         assert_eq!(state.context_limit(), Some(window - window / 20 - answer), "{window} {max_output:?}");
+    }
+}
+
+/// Something else under the name of the tool that turns are put together with.
+fn replaced() -> Arc<dyn Tool> {
+    let id = ToolId::parse("llm:summarize@1.0.0").unwrap();
+    let parameters = json!({
+        "type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"], "additionalProperties": false,
+    });
+    let definition = LlmDefinition::new(id, "Shortens.", parameters, "", "Shorten: {{ text }}");
+    define_llm_tool(definition, LlmHooks::default()).unwrap()
+}
+
+/// A shipped tool with another description, as the configuration may tune it.
+fn tuned(name: &str) -> Arc<dyn Tool> {
+    let tool = shipped().into_iter().find(|tool| tool.source().id.name() == name).unwrap();
+    let mut definition = (**tool.source()).clone();
+    definition.description = "Ours.".into();
+    definition.model_preference.max_tokens = Some(333);
+    define_llm_tool(definition, tool.hooks().clone()).unwrap()
+}
+
+#[tokio::test]
+async fn turns_are_put_together_by_the_shipped_tools_where_something_else_has_their_name() {
+    let extract = || tuned("fact-extract");
+    for (tools, is_ours) in
+        [(vec![tuned("summarize"), extract()], true), (vec![replaced(), extract()], false), (vec![replaced()], false)]
+    {
+        let dir = tempfile::tempdir().unwrap();
+        let talk = LongTalk::new(8192, TURNS);
+        let house = Long::new(dir.path(), talk.script(), APIS[0]).await;
+        house.catalogue.add_provider(provider("llm", tools)).await.unwrap();
+        house.catalogue.refresh("llm").await;
+        let mut state = begin(&talk, 8192, terms());
+        let report = house.talk(&talk, &mut state).await.unwrap();
+        assert_eq!((report.status, talk.tally().turns), (Status::Success, TURNS), "{report:?}");
+        let done = state.compactions();
+        assert!(done.summarized > 0 && done.failed == 0, "{done:?} {:?}", house.warnings());
+        let limits: Vec<u64> = house
+            .server
+            .requests()
+            .iter()
+            .filter(|asked| asked.body["messages"][1]["content"].to_string().contains("<content>"))
+            .filter_map(|asked| asked.body["max_completion_tokens"].as_u64().or(asked.body["max_tokens"].as_u64()))
+            .collect();
+        assert!(!limits.is_empty() && limits.iter().all(|limit| (*limit <= 333) == is_ours), "{limits:?} {is_ours}");
     }
 }

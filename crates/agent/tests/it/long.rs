@@ -69,6 +69,7 @@ impl Default for Parts {
 
 pub(crate) struct Long {
     pub(crate) driver: Driver,
+    pub(crate) catalogue: Arc<Catalogue>,
     pub(crate) executor: Arc<Executor>,
     pub(crate) log: Arc<Log>,
     pub(crate) store: Arc<SqliteStore>,
@@ -121,8 +122,8 @@ impl Long {
         tools.push(Arc::new(step));
         catalogue.add_provider(provider("test", tools)).await.unwrap();
         catalogue.refresh("test").await;
-        let driver = Driver::new(executor.clone(), catalogue, model, Some(wrap(store.clone())));
-        Self { driver, executor, log, store, server }
+        let driver = Driver::new(executor.clone(), Arc::clone(&catalogue), model, Some(wrap(store.clone())));
+        Self { driver, catalogue, executor, log, store, server }
     }
 
     /// Goes on until all is said, or the driver breaks off.

@@ -19,8 +19,8 @@ pub enum BadAnswer {
     /// The model, or its provider's filter, refused.
     #[error("the model refused to answer{}", said(.0))]
     Refused(String),
-    /// The token limit cut it before its value was complete.
-    #[error("the answer was cut at its token limit before its JSON was complete; it began: {0}")]
+    /// The token limit cut it before its value was complete, or before it began, where the text is empty.
+    #[error("the answer was cut at its token limit before {}", cut(.0))]
     Cut(String),
     /// There is no JSON of the wanted kind in it.
     #[error("the answer has no readable JSON in it; it began: {0}")]
@@ -29,6 +29,14 @@ pub enum BadAnswer {
 
 fn said(text: &str) -> String {
     if text.is_empty() { String::new() } else { format!(": {text}") }
+}
+
+fn cut(began: &str) -> String {
+    if began.is_empty() {
+        "it began: thinking has taken all of it".to_owned()
+    } else {
+        format!("it was complete; it began: {began}")
+    }
 }
 
 /// The text of an answer, without the reasoning that some models write before it.
@@ -40,7 +48,11 @@ pub fn text(answer: &ModelResponse) -> Result<&str, BadAnswer> {
     if answer.stop == StopReason::Refusal {
         return Err(BadAnswer::Refused(beginning(text)));
     }
-    if text.is_empty() { Err(BadAnswer::Empty) } else { Ok(text) }
+    match (text, &answer.stop) {
+        ("", StopReason::MaxTokens) => Err(BadAnswer::Cut(String::new())),
+        ("", _) => Err(BadAnswer::Empty),
+        _ => Ok(text),
+    }
 }
 
 /// The JSON value of an answer: all of it, what stands in a code fence, or the first balanced object or array,
@@ -55,7 +67,7 @@ pub fn json(answer: &ModelResponse, wanted: Wanted) -> Result<Value, BadAnswer> 
         return Ok(value);
     }
     let fenced = fences(text).find_map(|inside| serde_json::from_str(inside).ok().filter(fits));
-    if let Some(value) = fenced.or_else(|| first_balanced(text, wanted)) {
+    if let Some(value) = fenced.or_else(|| first_balanced(text, wanted, &answer.stop)) {
         return Ok(value);
     }
     let shown = beginning(text);
@@ -75,10 +87,37 @@ fn beginning(text: &str) -> String {
     text.chars().take(SHOWN_CHARACTERS).collect()
 }
 
-/// The text after a block of reasoning at its beginning. One that does not end is all there is.
+/// The whole items, in order, of the list `member` in the text of an answer that was cut.
+#[must_use]
+pub fn whole_items(text: &str, member: &str) -> Vec<Value> {
+    let list = text.split_once(&format!("\"{member}\"")).and_then(|(_, rest)| rest.trim_start().strip_prefix(':'));
+    let Some(mut rest) = list.and_then(|rest| rest.trim_start().strip_prefix('[')) else { return Vec::new() };
+    let mut items = Vec::new();
+    loop {
+        rest = rest.trim_start_matches(|c: char| c.is_whitespace() || c == ',');
+        let end = rest.starts_with('{').then(|| balanced_end(rest)).flatten();
+        let Some((item, after)) = end.map(|end| rest.split_at(end)) else { return items };
+        let Ok(item) = serde_json::from_str(item) else { return items };
+        items.push(item);
+        rest = after;
+    }
+}
+
+/// The text after a block of reasoning at its beginning. One that does not end is all there is. Where a server's
+/// template has opened it, the text has only its end, on a line of its own, where no JSON and hardly a sentence has it.
 fn without_reasoning(text: &str) -> &str {
-    let Some(rest) = text.trim_start().strip_prefix("<think>") else { return text };
-    rest.split_once("</think>").map_or("", |(_, answer)| answer)
+    const END: &str = "</think>";
+    match text.trim_start().strip_prefix("<think>") {
+        Some(rest) => rest.split_once(END).map_or("", |(_, answer)| answer),
+        None => {
+            let mut ends = text.match_indices(END).map(|(at, _)| text.split_at(at));
+            let is_line = |(before, rest): &(&str, &str)| {
+                let after = rest[END.len()..].trim_start_matches([' ', '\t', '\r']);
+                (before.is_empty() || before.ends_with('\n')) && (after.is_empty() || after.starts_with('\n'))
+            };
+            ends.find(is_line).map_or(text, |(_, rest)| &rest[END.len()..])
+        }
+    }
 }
 
 /// What stands between code fences, in order.
@@ -90,14 +129,20 @@ fn fences(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The first part of a text that is a whole object or array.
-fn first_balanced(text: &str, wanted: Wanted) -> Option<Value> {
+/// The first part of a text that is a whole object or array. What stands within one that was cut is a part of it and
+/// not the value.
+fn first_balanced(text: &str, wanted: Wanted, stop: &StopReason) -> Option<Value> {
     let is_start = |c: char| c == '{' || (c == '[' && wanted == Wanted::Any);
     let mut from = 0;
     for _ in 0..STARTS {
         let start = from + text[from..].find(is_start)?;
         from = start + 1;
-        let Some(end) = balanced_end(&text[start..]) else { continue };
+        let Some(end) = balanced_end(&text[start..]) else {
+            if *stop == StopReason::MaxTokens {
+                return None;
+            }
+            continue;
+        };
         let part = &text[start..start + end];
         if let Some(value) = serde_json::from_str(part).ok().or_else(|| Some(repair_container(part)?.value)) {
             return Some(value);
@@ -149,6 +194,9 @@ mod tests {
             ("as [asked]: {\"a\": [1, 2]}", Wanted::Object, Ok(json!({"a": [1, 2]}))),
             ("{not this} {\"a\": 1,}", Wanted::Object, Ok(json!({"a": 1}))),
             ("<think>{\"a\": 0}</think>\n{\"a\": 1}", Wanted::Object, Ok(json!({"a": 1}))),
+            ("Hm, {\"a\": 0}?\n</think>\n\n{\"a\": 1}", Wanted::Object, Ok(json!({"a": 1}))),
+            ("</think>\n{\"a\": 1}", Wanted::Object, Ok(json!({"a": 1}))),
+            (r#"{"a": "ends in </think> here"}"#, Wanted::Object, Ok(json!({"a": "ends in </think> here"}))),
             ("42", Wanted::Any, Ok(json!(42))),
             ("42", Wanted::Object, Err(BadAnswer::NoJson("42".to_owned()))),
             ("", Wanted::Any, Err(BadAnswer::Empty)),
@@ -164,7 +212,32 @@ mod tests {
     fn what_was_cut_or_refused_is_said() {
         let cut = json(&answer("{\"a\": [1, 2", StopReason::MaxTokens), Wanted::Object);
         assert_eq!(cut, Err(BadAnswer::Cut("{\"a\": [1, 2".to_owned())));
+        for thought in ["", " \n", "<think>Let me see"] {
+            let answer = answer(thought, StopReason::MaxTokens);
+            let cut = text(&answer);
+            assert_eq!(cut, Err(BadAnswer::Cut(String::new())), "{thought:?}");
+            let said = cut.expect_err("cut").to_string();
+            assert_eq!(said, "the answer was cut at its token limit before it began: thinking has taken all of it");
+        }
+        // A part of what was cut is not what was asked for.
+        let list = "{\"facts\": [{\"a\": 1}, {\"a\": 2}, {\"a\"";
+        let cut = json(&answer(list, StopReason::MaxTokens), Wanted::Object);
+        assert_eq!(cut, Err(BadAnswer::Cut(list.to_owned())));
         let refused = json(&answer("{}", StopReason::Refusal), Wanted::Object);
         assert_eq!(refused, Err(BadAnswer::Refused("{}".to_owned())));
+    }
+
+    #[test]
+    fn the_whole_items_of_a_list_that_was_cut() {
+        for (text, expect) in [
+            (r#"{"facts": [{"a": "x]}"}, {"a": [2]}, {"a": "#, json!([{"a": "x]}"}, {"a": [2]}])),
+            ("```json\n{ \"facts\" :\n[ {\"a\": 1}\n", json!([{"a": 1}])),
+            (r#"{"facts": [{"a": 1}]"#, json!([{"a": 1}])),
+            (r#"{"facts": [{"a"#, json!([])),
+            (r#"{"facts"#, json!([])),
+            (r#"{"other": [{"a": 1}"#, json!([])),
+        ] {
+            assert_eq!(Value::Array(whole_items(text, "facts")), expect, "{text}");
+        }
     }
 }

@@ -269,12 +269,18 @@ impl LlmDefinition {
         }
         if let Some(rule) = self.max_tokens {
             let is_sound = rule.per_input_token.is_finite() && rule.per_input_token >= 0.0;
-            if !is_sound || rule.max == 0 || rule.base > rule.max {
+            if !is_sound || rule.base > rule.max {
                 return Err(refused(
                     "max_tokens",
                     "base may not be over max, and no figure negative or no number".into(),
                 ));
             }
+            if rule.of(usize::MAX) == 0 {
+                return Err(refused("max_tokens", "it lets no answer be".to_owned()));
+            }
+        }
+        if self.model_preference.max_tokens == Some(0) {
+            return Err(refused("model_preference.max_tokens", "it is 0, which lets no answer be".to_owned()));
         }
         if let Some(temperature) = self.model_preference.temperature
             && !(0.0..=2.0).contains(&temperature)
@@ -321,7 +327,7 @@ impl LlmDefinition {
     pub fn tool(&self) -> ToolDefinition {
         ToolDefinition {
             title: self.title.clone(),
-            output_schema: self.output_schema.clone(),
+            output_schema: self.promised(),
             tags: self.tags.clone(),
             effects: Effects::FETCH,
             on_output_mismatch: OnOutputMismatch::Error,
@@ -329,6 +335,26 @@ impl LlmDefinition {
             recommended_threshold: self.recommended_threshold,
             declaration: Some(self.declaration()),
             ..ToolDefinition::new(self.id.clone(), self.description.clone(), Some(self.parameters.clone()))
+        }
+    }
+
+    /// What its result fits, whichever way it is asked: the schema that all ways have, or else that of any of them.
+    /// Each attempt checks its own.
+    fn promised(&self) -> Option<Value> {
+        let mut ways: Vec<Value> = Vec::new();
+        for variant in &self.variants {
+            // One of them is always taken.
+            let schema = variant.output_schema.as_ref().or(self.output_schema.as_ref())?;
+            if !ways.contains(schema) {
+                ways.push(schema.clone());
+            }
+        }
+        match ways.len() {
+            0 => self.output_schema.clone(),
+            1 => ways.pop(),
+            // A reference is to a place in its own schema, and would be to none in this one.
+            _ if ways.iter().any(has_reference) => Some(json!({"type": "object"})),
+            _ => Some(json!({"type": "object", "anyOf": ways})),
         }
     }
 
@@ -348,6 +374,18 @@ impl LlmDefinition {
             declared["llm"]["settings"] = json!(self.model_preference.settings);
         }
         declared
+    }
+}
+
+/// Whether a schema refers to another, or has a name that others refer to it by.
+fn has_reference(schema: &Value) -> bool {
+    match schema {
+        Value::Object(members) => {
+            members.keys().any(|key| matches!(key.as_str(), "$ref" | "$dynamicRef" | "$id"))
+                || members.values().any(has_reference)
+        }
+        Value::Array(items) => items.iter().any(has_reference),
+        _ => false,
     }
 }
 
@@ -426,6 +464,9 @@ mod tests {
             (json!({"max_tokens": {"base": 30, "max": 20}}), Err("`max_tokens`")),
             (json!({"max_tokens": {"base": 1, "per_input_token": -1.0, "max": 20}}), Err("`max_tokens`")),
             (json!({"recommended_threshold": 101}), Err("over 100")),
+            (json!({"max_tokens": {"base": 0, "max": 20}}), Err("lets no answer be")),
+            (json!({"model_preference": {"maxTokens": 0}}), Err("`model_preference.max_tokens`")),
+            (json!({"variants": [{"id": "a", "model_preference": {"max_tokens": 0}}]}), Err("`variants[0].model_pref")),
             (json!({"model_preference": {"temperature": 3}}), Err("within 0 and 2")),
             (
                 json!({"model_preference": {"effort": "low", "topK": 4, "stop": ["END"], "cache": "1h"}}),
@@ -449,6 +490,48 @@ mod tests {
                 (Err(error), Err(part)) => assert!(error.contains(part), "{more}: {error}"),
                 (got, expect) => panic!("{more}: {got:?}, not {expect:?}"),
             }
+        }
+    }
+
+    #[test]
+    fn a_result_is_promised_that_every_way_of_asking_gives() {
+        let form = |name: &str| {
+            json!({
+                "type": "object", "properties": {name: {"type": "string"}}, "required": [name],
+                "additionalProperties": false,
+            })
+        };
+        let (tags, label) = (form("tags"), form("label"));
+        let referring = json!({"type": "object", "properties": {"a": {"$ref": "#/$defs/a"}}, "$defs": {"a": {}}});
+        let variant = |id: &str, schema: Option<&Value>| {
+            let mut variant = json!({"id": id});
+            if let Some(schema) = schema {
+                variant["outputSchema"] = schema.clone();
+            }
+            variant
+        };
+        for (own, variants, expect) in [
+            (None, vec![], None),
+            (Some(&tags), vec![], Some(tags.clone())),
+            (Some(&tags), vec![variant("a", None)], Some(tags.clone())),
+            // Its own way is never taken, where there are variants.
+            (Some(&tags), vec![variant("a", Some(&label))], Some(label.clone())),
+            (None, vec![variant("a", Some(&label)), variant("b", Some(&label))], Some(label.clone())),
+            (None, vec![variant("a", Some(&label)), variant("b", None)], None),
+            (
+                Some(&tags),
+                vec![variant("a", Some(&label)), variant("b", None), variant("c", Some(&label))],
+                Some(json!({"type": "object", "anyOf": [label, tags]})),
+            ),
+            (Some(&tags), vec![variant("a", Some(&referring)), variant("b", None)], Some(json!({"type": "object"}))),
+        ] {
+            let mut more = json!({"variants": variants});
+            if let Some(own) = own {
+                more["outputSchema"] = own.clone();
+            }
+            let definition = written(more.clone()).expect("a definition");
+            definition.check().expect("sound");
+            assert_eq!(definition.tool().output_schema, expect, "{more}");
         }
     }
 

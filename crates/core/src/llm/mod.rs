@@ -10,7 +10,7 @@ mod template;
 mod tool;
 mod variant;
 
-pub use answer::{BadAnswer, SHOWN_CHARACTERS, Wanted, json, text};
+pub use answer::{BadAnswer, SHOWN_CHARACTERS, Wanted, json, text, whole_items};
 pub use definition::{DefineError, LlmDefinition, MaxTokens, OutputKind, TemplateDefinition, Variant};
 pub use prompt::{JSON_RULE, LlmHooks, OutputHook, PrepareHook, Prompted, SchemaHook, TokensHook, WarningHook};
 pub use resolve::{Resolve, models};

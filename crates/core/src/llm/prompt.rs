@@ -45,6 +45,9 @@ pub struct LlmHooks {
     /// The schema that the model is asked for, where it is closer than the one that its answer must fit: one without
     /// properties that may be left out, say, which OpenAI's strict mode does not know.
     pub asked_schema: Option<Value>,
+    /// The member of the result that is a list of objects, of which the whole ones are the result where the token limit
+    /// has cut the answer. The outcome's `extras` say `cut` then.
+    pub cut_list: Option<&'static str>,
     /// After the answer was read as JSON.
     pub output: Option<OutputHook>,
     /// After that: what it says is told by a warning of code `llm_tool_result`, and stands in the outcome's `extras` under
@@ -61,6 +64,7 @@ impl fmt::Debug for LlmHooks {
             .field("max_tokens", &self.max_tokens.is_some())
             .field("output_schema", &self.output_schema.is_some())
             .field("asked_schema", &self.asked_schema)
+            .field("cut_list", &self.cut_list)
             .field("output", &self.output.is_some())
             .field("warning", &self.warning.is_some())
             .field("asks_again", &self.asks_again)

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::answer::{self, Wanted};
+use super::answer::{self, BadAnswer, Wanted};
 use super::definition::{DefineError, LlmDefinition, OutputKind, TemplateDefinition};
 use super::prompt::{For, LlmHooks, Prompted, prompt};
 use super::template::{TemplateError, evaluate, render};
@@ -15,7 +15,8 @@ use crate::definition::ToolDefinition;
 use crate::error::{ErrorKind, ToolError};
 use crate::event::Event;
 use crate::model::{
-    IgnoreModelEvents, Message, ModelError, ModelErrorKind, ModelRequest, ModelResponse, ModelSettings, StopReason,
+    IgnoreModelEvents, Message, ModelCard, ModelError, ModelErrorKind, ModelRequest, ModelResponse, ModelSettings,
+    StopReason,
 };
 use crate::outcome::ToolOutput;
 use crate::schema::CompiledSchema;
@@ -23,6 +24,8 @@ use crate::tool::Tool;
 
 /// Code of the warning about an odd result.
 const ODD: &str = "llm_tool_result";
+/// What the outcome's `extras` call an answer that was cut.
+const CUT: &str = "cut";
 /// Violations that a model is told when it is asked once more.
 const TOLD: usize = 3;
 
@@ -94,22 +97,23 @@ impl LlmTool {
         let request = &mut prompted.request;
         let said = ModelSettings { effort: services.model_effort, ..ModelSettings::default() };
         request.settings = said.or(&request.settings);
-        let room = card.window.map(|window| window.saturating_sub(prompted.input_tokens));
-        let room = room.map(|room| u32::try_from(room).unwrap_or(u32::MAX).max(1));
-        for limit in [card.max_output, room].into_iter().flatten() {
-            prompted.request.max_tokens = prompted.request.max_tokens.map(|tokens| tokens.min(limit));
-        }
+        let wanted = request.max_tokens;
         let mut asks_left = self.hooks.asks_again;
         loop {
+            prompted.request.max_tokens = wanted.map(|wanted| limit(wanted, &prompted, &card));
             let answer = services.model.complete(model, &prompted.request, &IgnoreModelEvents, &context.cancel).await;
             let answer = answer.map_err(|error| failed(error, context))?;
-            match (self.read(&prompted, &answer), asks_left) {
-                (Err(bad), 1..) if answer.stop != StopReason::Refusal => {
+            match self.read(&prompted, &answer) {
+                Err(bad) if asks_left > 0 && bad.can_be_mended() => {
                     asks_left -= 1;
                     ask_again(&mut prompted.request, answer, &bad);
                 }
-                (Err(bad), _) => return Err(ToolError::new(ErrorKind::ExecutionError, bad)),
-                (Ok(output), _) => {
+                Err(bad) => {
+                    let ModelRequest { max_tokens, settings, .. } = &prompted.request;
+                    let limit = services.model.answer_tokens(model, *max_tokens, settings);
+                    return Err(ToolError::new(ErrorKind::ExecutionError, bad.within(limit)));
+                }
+                Ok(output) => {
                     let output = self.warned(output, &prompted, context);
                     return Ok(match prompted.variant {
                         Some(variant) => output.with_extra("variant", variant),
@@ -122,32 +126,81 @@ impl LlmTool {
 
     /// Tells what is odd about a result.
     fn warned(&self, output: ToolOutput, prompted: &Prompted, context: &ToolContext) -> ToolOutput {
-        let Some((hook, value)) = self.hooks.warning.as_ref().zip(output.structured.as_ref()) else { return output };
-        let Some(warning) = hook(value, &prompted.arguments) else { return output };
+        let Some(value) = &output.structured else { return output };
+        let cut =
+            output.extras.contains_key(CUT).then(|| "the list was cut at the token limit of its answer".to_owned());
+        let odd = self.hooks.warning.as_ref().and_then(|hook| hook(value, &prompted.arguments));
+        let Some(warning) = cut.or(odd) else { return output };
         let message = format!("{}: {warning}", self.definition.id);
         context.services.events.tell(|| Event::Warning { code: ODD.to_owned(), message });
         output.with_extra("warning", warning)
     }
 
     /// What the answer says, or what is wrong with it.
-    fn read(&self, prompted: &Prompted, answer: &ModelResponse) -> Result<ToolOutput, String> {
-        let words = |bad: answer::BadAnswer| bad.to_string();
+    fn read(&self, prompted: &Prompted, answer: &ModelResponse) -> Result<ToolOutput, Bad> {
         if prompted.output == OutputKind::Text {
-            let output = ToolOutput::text(answer::text(answer).map_err(words)?);
+            let output = ToolOutput::text(answer::text(answer)?);
             let is_cut = answer.stop == StopReason::MaxTokens;
-            return Ok(if is_cut { output.with_extra("cut", true) } else { output });
+            return Ok(if is_cut { output.with_extra(CUT, true) } else { output });
         }
         let wanted = if prompted.schema.is_some() { Wanted::Object } else { Wanted::Any };
-        let mut value = answer::json(answer, wanted).map_err(words)?;
+        let (mut value, is_cut) = match answer::json(answer, wanted) {
+            Err(bad @ BadAnswer::Cut(_)) => (self.whole_part(answer).ok_or(bad)?, true),
+            value => (value?, false),
+        };
         if let Some(schema) = &prompted.schema {
-            breaks(schema, &value)?;
+            breaks(schema, &value).map_err(Bad::Value)?;
         }
         if let Some(hook) = &self.hooks.output {
-            value = hook(value, &prompted.arguments)?;
+            value = hook(value, &prompted.arguments).map_err(Bad::Value)?;
         }
         let text = ToolOutput::text(value.to_string());
-        Ok(ToolOutput { structured: value.is_object().then_some(value), ..text })
+        let output = ToolOutput { structured: value.is_object().then_some(value), ..text };
+        Ok(if is_cut { output.with_extra(CUT, true) } else { output })
     }
+
+    /// What is whole of an answer that was cut: the first items of the one list that the result is.
+    fn whole_part(&self, answer: &ModelResponse) -> Option<Value> {
+        let member = self.hooks.cut_list?;
+        let items = answer::whole_items(answer::text(answer).ok()?, member);
+        (!items.is_empty()).then(|| json!({member: items}))
+    }
+}
+
+/// Why an answer is no result.
+#[derive(Debug, thiserror::Error)]
+enum Bad {
+    /// Nothing can be read from it.
+    #[error(transparent)]
+    Answer(#[from] BadAnswer),
+    /// Its value is not what the tool promises.
+    #[error("{0}")]
+    Value(String),
+}
+
+impl Bad {
+    /// Whether the model may do better when it is told. A limit stays what it is.
+    fn can_be_mended(&self) -> bool {
+        !matches!(self, Self::Answer(BadAnswer::Cut(_) | BadAnswer::Refused(_)))
+    }
+
+    /// In words, with the limit that cut the answer.
+    fn within(&self, limit: Option<u32>) -> String {
+        match (self, limit) {
+            (Self::Answer(BadAnswer::Cut(_)), Some(limit)) => format!(
+                "{self} (the limit is {limit} tokens, thinking among them: a lower `effort` or a longer limit helps)"
+            ),
+            _ => self.to_string(),
+        }
+    }
+}
+
+/// The limit of an answer: what the model gives, and what its window leaves beside all that it is asked.
+fn limit(wanted: u32, prompted: &Prompted, card: &ModelCard) -> u32 {
+    // After the first come the answer and what is wrong with it.
+    let more: usize = prompted.request.messages.iter().skip(1).map(Message::tokens).sum();
+    let left = card.left_beside(prompted.input_tokens + more).map(|left| left.max(1));
+    [card.max_output, left].into_iter().flatten().fold(wanted, u32::min)
 }
 
 /// Says in which ways a value breaks its schema. One that does not compile is broken by nothing: it was refused
@@ -170,7 +223,7 @@ fn breaks(schema: &Value, value: &Value) -> Result<(), String> {
 }
 
 /// Puts the answer and what is wrong with it after the conversation.
-fn ask_again(request: &mut ModelRequest, answer: ModelResponse, bad: &str) {
+fn ask_again(request: &mut ModelRequest, answer: ModelResponse, bad: &Bad) {
     let ModelResponse { text, opaque, .. } = answer;
     if text.trim().is_empty() {
         // APIs take no empty answer back: it is asked the same once more.

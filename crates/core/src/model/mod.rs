@@ -31,7 +31,7 @@ pub use recording::{
 };
 pub use room::RequestRoom;
 pub use settings::{Effort, MAX_SEED, MAX_STOP, MAX_THINKING_TOKENS, ModelSettings, PromptCache, Reuse, UnknownEffort};
-pub use size::FRAME_TOKENS;
+pub use size::{FRAME_TOKENS, usable_window};
 pub use traffic::{Allowance, Limits, MAX_REFUSED_FORMS, ModelPriority, RetryTerms, Traffic, pause, retry};
 
 /// One tool as a request shows it.
@@ -233,6 +233,8 @@ pub enum StopReason {
     /// It was done.
     #[default]
     End,
+    /// One of the texts that end an answer came ([`ModelSettings::stop`]), where the API tells that apart.
+    StopSequence,
     /// It wants its calls run.
     ToolCalls,
     /// The token limit cut it.

@@ -9,6 +9,13 @@ use crate::select::shown_tokens;
 /// What an API puts around a message, a call or a result, in tokens.
 pub const FRAME_TOKENS: usize = 4;
 
+/// Tokens of a window that a question and its answer may take together: a twentieth is left free, since counts are not
+/// certain.
+#[must_use]
+pub fn usable_window(window: usize) -> usize {
+    window - window / 20
+}
+
 impl Message {
     /// Estimated tokens, those of images and of data that only its API reads (thinking, signatures) included.
     #[must_use]

@@ -313,7 +313,8 @@ impl Assembly {
 
 fn stop_reason(reason: &str) -> StopReason {
     match reason {
-        "end_turn" | "stop_sequence" => StopReason::End,
+        "end_turn" => StopReason::End,
+        "stop_sequence" => StopReason::StopSequence,
         "tool_use" => StopReason::ToolCalls,
         "max_tokens" | "model_context_window_exceeded" => StopReason::MaxTokens,
         "refusal" => StopReason::Refusal,

@@ -49,7 +49,8 @@ fn over_chat_completions_no_gpt_since_5_4_thinks_beside_tools() {
     for model in ["gpt-5", "gpt-5.2", "o3"] {
         check(OPENAI, Api::OpenAiChat, model, high.clone(), 1, asked.clone());
     }
-    check(OPENAI, Api::OpenAiChat, "gpt-5.4-chat-latest", high, 1, json!([null, 300]));
+    // It does not know the word, so it is told nothing, and thinks as much as it does by itself.
+    check(OPENAI, Api::OpenAiChat, "gpt-5.4-chat-latest", high, 1, json!([null, 300 + 8192]));
 }
 
 #[test]
@@ -95,10 +96,15 @@ fn room_to_think_is_made_as_far_as_there_is_any() {
     check(claude, "claude-haiku-4-5", None, high(), (None, Some(20_000)), is(20_000, Some(15_000)));
     check(claude, "claude-haiku-4-5", None, high(), (None, Some(1200)), is(1200, None));
     check(claude, "claude-haiku-4-5", Some(300), json!({"thinking_tokens": 100}), none, is(1324, Some(1024)));
-    // What is left of the window, of which the question takes a few tokens.
-    let rest = 4096 - u32::try_from(request(json!({}), None).tokens()).expect("few");
+    // What is left of the window, of which the question takes a few tokens and errors of the estimate a twentieth.
+    let rest = 4096 - 4096 / 20 - u32::try_from(request(json!({}), None).tokens()).expect("few");
     check(Api::OpenAiChat, "some-model", Some(1000), high(), (Some(4096), None), is(rest, None));
     check(Api::OpenAiChat, "some-model", Some(1000), json!({}), (Some(4096), None), is(1000, None));
+    check(Api::OpenAiChat, "gpt-5-mini", Some(528), json!({}), none, is(528 + 8192, None));
+    check(Api::OpenAiChat, "gpt-5-mini", Some(528), json!({}), (Some(4096), None), is(rest, None));
+    check(Api::OpenAiChat, "gpt-5-mini", None, json!({}), none, (None, None));
+    check(claude, "claude-opus-5", Some(528), json!({}), none, is(528 + 24_576, None));
+    check(claude, "claude-opus-5", Some(528), json!({"effort": "none"}), none, is(528, None));
     check(Api::OpenAiChat, "some-model", Some(5000), high(), (Some(4096), None), is(5000, None));
     check(Api::OpenAiChat, "some-model", None, high(), (Some(4096), None), (None, None));
     check(

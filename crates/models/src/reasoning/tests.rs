@@ -147,14 +147,15 @@ fn room_is_made_for_what_is_told() {
     use Api::{Anthropic, Gemini, Ollama, OpenAiChat as Chat};
     for (api, model, expect) in [
         (Chat, "gpt-4.1", [0; 8]),
-        (Chat, "gpt-5", [1024, 1024, 1024, 8192, 24_576, 24_576, 24_576, 0]),
-        (Chat, "o3", [1024, 1024, 1024, 8192, 24_576, 24_576, 24_576, 0]),
-        (Chat, "gpt-5.6-sol", [0, 1024, 1024, 8192, 24_576, 32_768, 32_768, 0]),
+        (Chat, "gpt-5", [1024, 1024, 1024, 8192, 24_576, 24_576, 24_576, 8192]),
+        (Chat, "o3", [1024, 1024, 1024, 8192, 24_576, 24_576, 24_576, 8192]),
+        (Chat, "gpt-5.2", [0, 1024, 1024, 8192, 24_576, 32_768, 32_768, 0]),
+        (Chat, "gpt-5.6-sol", [0, 1024, 1024, 8192, 24_576, 32_768, 32_768, 8192]),
         (Chat, "some-model", [0, 1024, 1024, 8192, 24_576, 32_768, 32_768, 0]),
         (Anthropic, "claude-haiku-4-5", [0, 1024, 1024, 8192, 24_576, 32_768, 32_768, 1024]),
-        (Anthropic, "claude-sonnet-5-5", [1024, 1024, 1024, 8192, 24_576, 32_768, 32_768, 0]),
-        (Anthropic, "claude-opus-5", [0, 1024, 1024, 8192, 24_576, 32_768, 32_768, 0]),
-        (Anthropic, "claude-opus-5-5", [1024, 1024, 1024, 8192, 24_576, 32_768, 32_768, 0]),
+        (Anthropic, "claude-sonnet-5-5", [1024, 1024, 1024, 8192, 24_576, 32_768, 32_768, 24_576]),
+        (Anthropic, "claude-opus-5", [0, 1024, 1024, 8192, 24_576, 32_768, 32_768, 24_576]),
+        (Anthropic, "claude-opus-5-5", [1024, 1024, 1024, 8192, 24_576, 32_768, 32_768, 24_576]),
         (Gemini, "gemini-2.5-pro", [128, 1024, 1024, 8192, 24_576, 32_768, 32_768, 128]),
         (Gemini, "gemini-3-pro", [1024, 1024, 1024, 24_576, 24_576, 24_576, 24_576, 100]),
         (Ollama, "gpt-oss:20b", [1024, 1024, 1024, 8192, 24_576, 24_576, 24_576, 8192]),
@@ -162,5 +163,52 @@ fn room_is_made_for_what_is_told() {
     ] {
         let got: Vec<u32> = Effort::ALL.map(at).iter().chain([&within(100)]).map(|how| room(api, model, how)).collect();
         assert_eq!(got, expect, "{api} {model}");
+    }
+}
+
+#[test]
+fn room_is_made_for_what_a_model_thinks_by_itself() {
+    use Api::{Anthropic, Gemini, Ollama, OpenAiChat as Chat, OpenAiResponses as Responses};
+    let check = |apis: &[Api], model: &str, expect: u32| {
+        for &api in apis {
+            assert_eq!(room(api, model, &ModelSettings::default()), expect, "{api} {model}");
+            let silent = if expect == 0 { 0 } else { room(api, model, &at(Effort::None)) };
+            assert!(silent <= 1024, "{api} {model}: {silent} where it is told not to");
+        }
+    };
+    for model in ["gpt-4.1", "gpt-5-chat-latest", "gpt-5.1", "gpt-5.2-2025-12-11", "gpt-5.4-mini", "some-model"] {
+        check(&[Chat, Responses], model, 0);
+    }
+    for model in ["gpt-5", "gpt-5-mini", "gpt-5-nano", "gpt-5.1-codex", "gpt-5.5", "gpt-6-astra", "o3", "o4-mini"] {
+        check(&[Chat, Responses], model, 8192);
+    }
+    assert_eq!(room(Chat, "gpt-5-pro", &ModelSettings::default()), 24_576);
+    check(&[Chat, Responses, Ollama], "gpt-oss:20b", 8192);
+    for model in ["claude-3-5-haiku-latest", "claude-sonnet-4-5", "claude-opus-4-8"] {
+        check(&[Anthropic], model, 0);
+    }
+    for model in ["claude-opus-5", "claude-haiku-5-5", "claude-sonnet-5-5", "claude-opus-5-5", "claude-fable-5-1"] {
+        check(&[Anthropic], model, 24_576);
+    }
+    for (model, expect) in [
+        ("gemini-2.0-flash", 0),
+        ("gemini-2.5-flash-lite", 0),
+        ("gemini-2.5-flash", 8192),
+        ("gemini-2.5-pro", 8192),
+        ("gemini-3.1-flash-lite", 8192),
+    ] {
+        check(&[Gemini], model, expect);
+    }
+    check(&[Gemini], "gemini-3-flash-preview", 24_576);
+    assert_eq!(room(Gemini, "gemini-flash-latest", &ModelSettings::default()), 24_576);
+    for model in ["qwen3:8b", "qwen3.5:4b", "deepseek-r1", "qwq", "kimi-k2-thinking"] {
+        check(&[Ollama], model, 8192);
+    }
+    for model in ["qwen3-coder:30b", "qwen3:30b-a3b-instruct-2507", "qwen3-embedding", "llama3.2", "gemma3"] {
+        check(&[Ollama], model, 0);
+    }
+    // Elsewhere only a name that says it: a server may take no more than its window.
+    for (model, expect) in [("Qwen/Qwen3-8B", 0), ("deepseek-reasoner", 8192), ("grok-4-fast-non-reasoning", 0)] {
+        assert_eq!(room(Chat, model, &ModelSettings::default()), expect, "{model}");
     }
 }

@@ -310,12 +310,14 @@ fn the_size_of_an_answer_is_told_as_it_is_asked_for() {
     let usual = ModelSettings::default();
     for (api, model, max_tokens, settings, max_output, expect) in [
         (Api::OpenAiChat, "gpt-5", Some(300), &high, None, Some(300 + 24_576)),
-        (Api::OpenAiChat, "gpt-5", Some(300), &usual, None, Some(300)),
+        (Api::OpenAiChat, "gpt-5", Some(300), &usual, None, Some(300 + 8192)),
+        (Api::OpenAiChat, "gpt-5.2", Some(300), &usual, None, Some(300)),
         (Api::OpenAiChat, "gpt-5", Some(300), &high, Some(9000), Some(9000)),
         (Api::OpenAiChat, "gpt-5", None, &high, Some(9000), Some(9000)),
         (Api::OpenAiChat, "gpt-5", None, &high, None, None),
         (Api::Anthropic, "claude-opus-5", None, &high, None, Some(8192 + 24_576)),
-        (Api::Anthropic, "claude-opus-5", None, &usual, None, Some(8192)),
+        (Api::Anthropic, "claude-opus-5", None, &usual, None, Some(8192 + 24_576)),
+        (Api::Anthropic, "claude-opus-4-8", None, &usual, None, Some(8192)),
         (Api::Anthropic, "claude-opus-4-1", None, &high, None, Some(32_000)),
     ] {
         let client = client(api, "http://h", ModelHabits { max_output, ..ModelHabits::default() });

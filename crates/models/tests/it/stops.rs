@@ -1,7 +1,7 @@
 //! Why an answer ended, in the words of each API, and that a call which was cut never comes out.
 
 use serde_json::{Value, json};
-use toolwright_core::model::StopReason::{self, End, MaxTokens, Refusal, ToolCalls};
+use toolwright_core::model::StopReason::{self, End, MaxTokens, Refusal, StopSequence, ToolCalls};
 use toolwright_models::{Api, decode_whole};
 
 use crate::streams::{decode_all, sse};
@@ -25,7 +25,7 @@ fn the_words_for_the_end_of_an_answer() {
     }
     for (word, expect) in [
         ("end_turn", End),
-        ("stop_sequence", End),
+        ("stop_sequence", StopSequence),
         ("max_tokens", MaxTokens),
         ("refusal", Refusal),
         ("model_context_window_exceeded", MaxTokens),

@@ -9,9 +9,9 @@ use async_trait::async_trait;
 use serde_json::Value;
 use toolwright_core::call::ValidCall;
 use toolwright_core::cancel::Cancel;
-use toolwright_core::catalogue::{Entry, PromptQuestion};
+use toolwright_core::catalogue::{Entry, PromptQuestion, PromptSize};
 use toolwright_core::content::joined_text;
-use toolwright_core::context::{Services, ToolContext, UsageRecorder};
+use toolwright_core::context::{Services, TokenCounter, ToolContext, UsageRecorder};
 use toolwright_core::definition::{ModelPreference, OnOutputMismatch};
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::Event;
@@ -29,6 +29,11 @@ use toolwright_core::session::CallId;
 use super::account::micros;
 use super::attempts::Attempts;
 use super::{Executor, RunContext};
+
+/// Tokens of an answer, or its limit where that is less, without which a model is not asked.
+const LEAST_ANSWER: u32 = 256;
+/// As much for thinking, of a model that thinks.
+const LEAST_THINKING: u32 = 1024;
 
 /// How a caller wants LLM-backed tools to be run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -158,7 +163,8 @@ impl ByModel {
         };
         for (index, model) in self.models.iter().enumerate() {
             let next = self.models.get(index + 1).map(|next| &**next);
-            if let Some(error) = self.too_long(model, &attempts.entry, &arguments, &services) {
+            let counter = services.tokens.of_model(&known_as(model, &services));
+            if let Some(error) = self.too_long(model, &attempts.entry, &arguments, &services, counter.as_ref()).await {
                 self.tell_fallback(attempts, model, next, &error);
                 failures.push(failure(model, error));
                 continue;
@@ -167,7 +173,7 @@ impl ByModel {
             let attempt = Attempt { tool: &tool, model, number: tried, of: &self, started: services.clock.now() };
             services.events.tell(|| attempt.began(&shown));
             let usage = Arc::new(Used::default());
-            attempts.context.services = Arc::new(self.services(&services, model, &usage));
+            attempts.context.services = Arc::new(self.services(&services, model, counter, &usage));
             attempts.arguments = arguments.clone();
             let result = attempts.repeated().await;
             let result = result.and_then(|output| self.accepted(output, &attempts.entry));
@@ -206,21 +212,54 @@ impl ByModel {
         Err(all_failed(&attempts.entry, if failures.is_empty() { missed } else { failures }))
     }
 
-    /// Why this model is not even tried.
-    fn too_long(&self, model: &str, entry: &Entry, arguments: &Value, services: &Services) -> Option<ToolError> {
-        let window = services.model.card(model).window.filter(|_| self.is_declared)?;
-        let mode = self.run.llm.mode.as_deref();
-        let asked = PromptQuestion { arguments, model, mode, tokens: &*services.tokens };
-        let tokens = entry.provider.prompt_size(entry.id(), asked).input;
-        (tokens > window).then(|| {
-            let message = format!("its input of {tokens} tokens is over the model's window of {window}");
+    /// Why this model is not even tried: its window has no room for the prompt and an answer. What it counts by itself
+    /// is counted here, on a thread that may wait for a large file, and known when the attempt counts again.
+    async fn too_long(
+        &self,
+        model: &str,
+        entry: &Arc<Entry>,
+        arguments: &Value,
+        services: &Services,
+        counter: Option<&Arc<dyn TokenCounter>>,
+    ) -> Option<ToolError> {
+        let card = services.model.card(model);
+        if !self.is_declared || card.window.is_none() && counter.is_none() {
+            return None;
+        }
+        let (named, mode) = (known_as(model, services), self.run.llm.mode.clone());
+        let size = match counter {
+            None => size_of(entry, arguments, &named, mode.as_deref(), &*services.tokens),
+            Some(counter) => {
+                let (entry, arguments, counter) = (Arc::clone(entry), arguments.clone(), Arc::clone(counter));
+                let count = move || size_of(&entry, &arguments, &named, mode.as_deref(), &*counter);
+                // A count that failed is made again by the attempt, which tells why.
+                tokio::task::spawn_blocking(count).await.ok()?
+            }
+        };
+        let window = card.window?;
+        // What its client adds to the limit of an answer is for thinking.
+        let thinking = services.model.longest_answer(model, Some(1), &size.settings, 1).saturating_sub(1).min(LEAST_THINKING);
+        let least = size.max_answer.unwrap_or(LEAST_ANSWER).min(LEAST_ANSWER) + thinking;
+        let left = card.left_beside(size.input)?;
+        (left < least).then(|| {
+            let message = format!(
+                "its input of {} tokens leaves {left} of the model's window of {window} to an answer, which needs {least}",
+                size.input
+            );
             ToolError::new(ErrorKind::LimitExceeded, message).with_model_message("the input is too long for it")
         })
     }
 
-    fn services(&self, services: &Services, model: &Arc<str>, usage: &Arc<Used>) -> Services {
+    fn services(
+        &self,
+        services: &Services,
+        model: &Arc<str>,
+        counter: Option<Arc<dyn TokenCounter>>,
+        usage: &Arc<Used>,
+    ) -> Services {
         let client = Accounted { executor: Arc::clone(&self.executor), run: self.run.clone(), used: Arc::clone(usage) };
         Services {
+            tokens: counter.unwrap_or_else(|| Arc::clone(&services.tokens)),
             model: Arc::new(client),
             model_id: Some(model.to_string()),
             model_mode: self.run.llm.mode.clone(),
@@ -266,6 +305,15 @@ impl ByModel {
             reason: services.redactor.redact(error.message()).into_owned(),
         });
     }
+}
+
+/// The name that a model is known by, which is not that of a recording of it.
+fn known_as(model: &str, services: &Services) -> Arc<str> {
+    services.model.card(model).stands_for.unwrap_or_else(|| model.into())
+}
+
+fn size_of(entry: &Entry, arguments: &Value, model: &str, mode: Option<&str>, tokens: &dyn TokenCounter) -> PromptSize {
+    entry.provider.prompt_size(entry.id(), PromptQuestion { arguments, model, mode, tokens })
 }
 
 /// Whether an error says something of the model, and not that the call is over or its input at fault.

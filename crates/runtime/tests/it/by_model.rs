@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use toolwright_core::catalogue::{Listing, Provider as _, ProviderKind, Snapshot};
+use toolwright_core::context::{EstimatedTokens, Exactness, TokenCounter};
 use toolwright_core::definition::ModelPreference;
 use toolwright_core::event::{Event, EventSink};
 use toolwright_core::llm::{LlmDefinition, LlmHooks, Variant, define_llm_tool};
 use toolwright_core::model::{
     IgnoreModelEvents, Message, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest,
-    ModelResponse, Usability, Usage,
+    ModelResponse, ModelSettings, StopReason, Usability, Usage,
 };
 use toolwright_core::store::LedgerStore as _;
 use toolwright_core::{
@@ -283,7 +284,7 @@ async fn a_tool_cannot_prefer_a_recording() {
 #[tokio::test]
 async fn an_input_over_a_model_s_window_skips_it() {
     let says = HashMap::from([("a/small", r#"{"n": 1}"#), ("a/large", r#"{"n": 2}"#)]);
-    let windows = HashMap::from([("a/small", 200), ("a/large", 100_000)]);
+    let windows = HashMap::from([("a/small", 600), ("a/large", 100_000)]);
     let models = Arc::new(Models { says, windows, ..Models::default() });
     let house = standing(&models, declared(&["a/small", "a/large"]), |_| ()).await;
     let mut events = house.events.subscribe();
@@ -299,6 +300,63 @@ async fn an_input_over_a_model_s_window_skips_it() {
     assert_eq!(one(&house, json!({"text": "x".repeat(2000)})).await.extras["model"], "a/large");
     let asked: Vec<String> = models.asked.lock().expect("lock").iter().map(|(model, _)| model.clone()).collect();
     assert_eq!(asked[2..], ["a/down", "a/large"]);
+}
+
+/// Counts ten tokens a text, as the model `a/exact`.
+struct Tens;
+
+impl TokenCounter for Tens {
+    fn count(&self, text: &str) -> (usize, Exactness) {
+        EstimatedTokens.count(text)
+    }
+
+    fn of_model(&self, model: &str) -> Option<Arc<dyn TokenCounter>> {
+        struct Ten;
+        impl TokenCounter for Ten {
+            fn count(&self, _text: &str) -> (usize, Exactness) {
+                (10, Exactness::Exact)
+            }
+        }
+        (model == "a/exact").then(|| Arc::new(Ten) as _)
+    }
+}
+
+#[tokio::test]
+async fn a_question_is_counted_by_what_it_is_made_of_and_leaves_room_for_its_answer() {
+    // Which model is asked for an answer of how many tokens at most.
+    let check = async |first: &'static str, text: String, expect: Option<(&str, u32)>| {
+        let id = ToolId::parse("llm:t@1.0.0").expect("id");
+        let parameters = json!({"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]});
+        let mut definition = LlmDefinition::new(id, "d", parameters, "", "{{ text }}");
+        let models = if first == "a/small" { vec![first, "a/large"] } else { vec![first] };
+        definition.model_preference = ModelPreference { max_tokens: Some(4000), ..preference(&models) };
+        let says = HashMap::from([("a/small", "1"), ("a/large", "2"), ("a/exact", "3")]);
+        let windows = HashMap::from([("a/small", 8192), ("a/large", 32_768), ("a/exact", 8192)]);
+        let models = Arc::new(Models { says, windows, ..Models::default() });
+        let tool = define_llm_tool(definition, LlmHooks::default()).expect("a tool");
+        let house = standing(&models, tool, |options| {
+            options.services = Arc::new(Services { tokens: Arc::new(Tens), ..(*options.services).clone() });
+        })
+        .await;
+        let outcome = one(&house, json!({"text": text})).await;
+        let asked = models.asked.lock().expect("lock");
+        let got = asked.first().map(|(model, request)| (model.as_str(), request.max_tokens.expect("a limit")));
+        assert_eq!(got, expect, "{first} {} bytes: {:?}", text.len(), outcome.error);
+        assert_eq!(outcome.ok, expect.is_some());
+    };
+    let usable = 8192 - 8192 / 20;
+    check("a/small", "word ".repeat(100), Some(("a/small", 4000))).await;
+    // Figures take more than four bytes a token.
+    let figures = "12345 ".repeat(2000);
+    let takes = u32::try_from(EstimatedTokens::of_text(&figures)).expect("few");
+    assert!(takes > 5400 && figures.len() / 4 == 3000);
+    check("a/small", figures, Some(("a/small", usable - takes))).await;
+    check("a/small", "漢".repeat(7500), Some(("a/small", usable - 7500))).await;
+    // Less than the least answer is left.
+    check("a/small", "漢".repeat(7600), Some(("a/large", 4000))).await;
+    check("a/small", "漢".repeat(40_000), None).await;
+    // Its own tokenizer knows better.
+    check("a/exact", "漢".repeat(40_000), Some(("a/exact", 4000))).await;
 }
 
 #[tokio::test]
@@ -397,4 +455,116 @@ async fn a_model_may_be_asked_once_more_and_is_told_why() {
     let outcome = house.all(vec![call]).await.remove(0);
     assert_eq!(outcome.structured, Some(json!({"a": 1})), "{:?}", outcome.error);
     assert_eq!(*client.0.lock().expect("lock"), 2);
+}
+
+/// Answers each time as it is said, and has room for so many tokens.
+struct Cut(&'static str, StopReason, Mutex<usize>);
+
+#[async_trait]
+impl ModelClient for Cut {
+    async fn complete(
+        &self,
+        _model: &str,
+        _request: &ModelRequest,
+        _events: &dyn ModelEvents,
+        _cancel: &Cancel,
+    ) -> Result<ModelResponse, ModelError> {
+        *self.2.lock().expect("lock") += 1;
+        Ok(ModelResponse { text: self.0.to_owned(), stop: self.1.clone(), ..ModelResponse::default() })
+    }
+
+    fn answer_tokens(&self, _model: &str, max_tokens: Option<u32>, _settings: &ModelSettings) -> Option<u32> {
+        max_tokens.map(|tokens| tokens + 8192)
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_is_cut_is_not_asked_for_again_and_the_limit_is_named() {
+    let check = async |name: &str, text, stop, arguments: Value| {
+        let tool = toolwright_core::llm::shipped().into_iter().find(|tool| tool.source().id.name() == name);
+        let client = Arc::new(Cut(text, stop, Mutex::default()));
+        let model = Arc::clone(&client);
+        let mut house = house(move |options| {
+            options.services = Arc::new(Services { model, ..(*options.services).clone() });
+            options.default_model = Some("a/b".to_owned());
+        })
+        .await;
+        let tool: Arc<dyn Tool> = Arc::new(tool.expect("shipped"));
+        let provider = Arc::new(StaticProvider::new("llm", ProviderKind::Llm, vec![tool]).expect("provider"));
+        let tools = provider.list().await.expect("tools");
+        house.run = house.on(Snapshot::build(&[Listing { provider, tools, error: None, withheld: Vec::new() }]));
+        let arguments = RawArguments::Value(arguments);
+        let call = ToolCall { id: CallId::new("c"), name: format!("llm__{name}"), arguments };
+        let outcome = house.all(vec![call]).await.remove(0);
+        let asked = *client.2.lock().expect("lock");
+        (outcome, asked)
+    };
+    let schema = json!({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]});
+    let structure = json!({"request": "one", "schema": schema});
+    for (text, says) in [("", "thinking has taken all of it"), ("{\"a\"", "before it was complete; it began: {\"a\"")] {
+        let (outcome, asked) = check("structure", text, StopReason::MaxTokens, structure.clone()).await;
+        let error = outcome.error.expect("cut").to_string();
+        assert!(error.contains(says) && error.contains("tokens, thinking among them: a lower `effort`"), "{error}");
+        assert_eq!(asked, 1, "{text}");
+    }
+    // What is empty without a limit may be another time.
+    assert_eq!(check("structure", "", StopReason::End, structure).await.1, 2);
+    let summary = json!({"content": "c", "max_length": 60});
+    let error = check("summarize", "", StopReason::MaxTokens, summary).await.0.error.expect("cut").to_string();
+    assert!(error.contains("(the limit is 8720 tokens"), "{error}");
+}
+
+#[tokio::test]
+async fn the_whole_facts_of_a_list_that_is_cut_are_kept() {
+    let tool = toolwright_core::llm::shipped().into_iter().find(|tool| tool.source().id.name() == "fact-extract");
+    let fact = r#"{"key": "birth", "value": "1815", "category": "time", "quote": ""}"#;
+    let second = r#"{"key": "death", "value": "1852", "category": "time", "quote": "}"}"#;
+    let text: &'static str = format!(r#"{{"facts": [{fact}, {second}, {{"key": "w"#).leak();
+    let client = Arc::new(Cut(text, StopReason::MaxTokens, Mutex::default()));
+    let model = Arc::clone(&client);
+    let mut house = house(move |options| {
+        options.services = Arc::new(Services { model, ..(*options.services).clone() });
+        options.default_model = Some("a/b".to_owned());
+    })
+    .await;
+    let tool: Arc<dyn Tool> = Arc::new(tool.expect("shipped"));
+    let provider = Arc::new(StaticProvider::new("llm", ProviderKind::Llm, vec![tool]).expect("provider"));
+    let tools = provider.list().await.expect("tools");
+    house.run = house.on(Snapshot::build(&[Listing { provider, tools, error: None, withheld: Vec::new() }]));
+    let arguments = RawArguments::Value(json!({"text": "Ada, 1815 to 1852.", "max_facts": 150}));
+    let call = ToolCall { id: CallId::new("c"), name: "llm__fact-extract".to_owned(), arguments };
+    let outcome = house.all(vec![call]).await.remove(0);
+    let kept = |key: &str, value: &str| json!({"key": key, "value": value, "category": "time"});
+    let expect = json!({"facts": [kept("birth", "1815"), kept("death", "1852")]});
+    assert_eq!(outcome.structured, Some(expect), "{:?}", outcome.error);
+    assert_eq!((&outcome.extras["cut"], *client.2.lock().expect("lock")), (&json!(true), 1));
+    assert!(outcome.extras["warning"].as_str().is_some_and(|said| said.contains("cut")), "{:?}", outcome.extras);
+}
+
+#[tokio::test]
+async fn a_variant_with_an_output_schema_of_its_own_gives_its_result() {
+    let form = |name: &str| {
+        json!({
+            "type": "object", "properties": {name: {"type": "string"}}, "required": [name],
+            "additionalProperties": false,
+        })
+    };
+    let id = ToolId::parse("llm:t@1.0.0").expect("id");
+    let parameters = json!({"type": "object", "properties": {"text": {"type": "string"}}});
+    let mut definition = LlmDefinition::new(id, "d", parameters, "", "{{ text }}");
+    definition.output_schema = Some(form("tags"));
+    definition.model_preference = preference(&["a/good", "b/good"]);
+    let own =
+        Variant { id: "label".into(), is_default: true, output_schema: Some(form("label")), ..Variant::default() };
+    let brief = Variant { id: "brief".into(), provider_match: vec!["b/".into()], ..Variant::default() };
+    for (variants, expect) in [(vec![own.clone()], "a/good"), (vec![own, brief], "a/good")] {
+        let says = HashMap::from([("a/good", r#"{"label": "cat"}"#), ("b/good", r#"{"tags": "cat"}"#)]);
+        let models = Arc::new(Models { says, ..Models::default() });
+        let definition = LlmDefinition { variants, ..definition.clone() };
+        let tool = define_llm_tool(definition, LlmHooks::default()).expect("a tool");
+        let house = standing(&models, tool, |_| ()).await;
+        let outcome = one(&house, json!({"text": "a cat"})).await;
+        assert_eq!(outcome.structured, Some(json!({"label": "cat"})), "{:?}", outcome.error);
+        assert_eq!(outcome.extras["model"], expect);
+    }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 use serde_json::{Value, json};
 use toolwright::House;
-use toolwright::core::context::{EstimatedTokens, TokenCounter as _};
+use toolwright::core::context::EstimatedTokens;
 use toolwright::core::model::ModelClient as _;
 use toolwright::core::select::{CALL_ID, Choice, Cost, DESCRIBE_ID, SEARCH_ID, choose, namespaces};
 use toolwright::core::{Entry, Snapshot};
@@ -60,7 +60,7 @@ impl<'a> Costs<'a> {
         let cost = Cost { tools: tools.len(), tokens: total };
         let finders = searchable(snapshot, ToolFinder::default());
         let finder = |id: &str| finders.get(id).map_or(0, |entry| entry.tokens());
-        let index = EstimatedTokens.count(&namespaces(tools.iter().map(|(entry, _)| *entry))).0;
+        let index = EstimatedTokens::of_bytes(namespaces(tools.iter().map(|(entry, _)| *entry)).len());
         let picked = reader.pick_size.min(tools.len());
         Self {
             exposures: [

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 use toolwright_core::catalogue::RegisteredTool;
 use toolwright_core::definition::ModelPreference;
-use toolwright_core::llm::{DefineError, LlmDefinition, TemplateDefinition, shipped};
+use toolwright_core::llm::{DefineError, LlmDefinition, MaxTokens, TemplateDefinition, shipped};
 use toolwright_core::name::ToolId;
 
 use super::check::snake_case;
@@ -61,7 +61,11 @@ impl Tuned {
     #[must_use]
     pub fn over(&self, shipped: &LlmDefinition) -> LlmDefinition {
         let own = &shipped.model_preference;
+        // A rule of ours is no author's word: it ends where the configuration says.
+        let most = self.preference.max_tokens.unwrap_or(u32::MAX);
+        let capped = |rule: MaxTokens| MaxTokens { base: rule.base.min(most), max: rule.max.min(most), ..rule };
         LlmDefinition {
+            max_tokens: shipped.max_tokens.map(capped),
             title: self.title.clone().or_else(|| shipped.title.clone()),
             description: self.description.clone().unwrap_or_else(|| shipped.description.clone()),
             model_preference: ModelPreference {
@@ -87,6 +91,8 @@ pub(crate) fn resolve(member: &Member, written: &LlmToolEntry, scope: &mut Scope
     if let Some(file) = &written.file {
         let path = scope.root.join(file);
         match from_file(&path).and_then(|read| over(written, read)) {
+            // A file may put the tool out of use, too.
+            Ok(read) if read.enabled == Some(false) => return Some(LlmEntry::Off(member.key.clone())),
             Ok(read) => filled = read,
             Err(why) => {
                 scope.leave_out(at, &format!("{entry}.file"), format!("{}: {why}", path.display()), "mend the file");
@@ -121,6 +127,9 @@ fn from_file(path: &Path) -> Result<Map<String, Value>, String> {
 
 /// What the entry says over what its file says.
 fn over(written: &LlmToolEntry, mut fields: Map<String, Value>) -> Result<LlmToolEntry, String> {
+    if fields.contains_key("file") {
+        return Err("it names a `file` of its own: one file says all".to_owned());
+    }
     // The name in the configuration is the tool's name.
     fields.shift_remove("name");
     let Ok(Value::Object(own)) = serde_json::to_value(written) else { return Err("it cannot be written".to_owned()) };

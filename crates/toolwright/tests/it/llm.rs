@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use toolwright::House;
 use toolwright::config::LoadOptions;
 use toolwright::core::llm::JSON_RULE;
-use toolwright_testkit::model_server::{Asked, Script, Turn, WireApi};
+use toolwright_testkit::model_server::{Answer, Asked, Reply, Script, Stop, Turn, WireApi};
 
 use crate::agent::{configure, ended, report, start, with_model};
 use crate::cli::{ok, run, stderr};
@@ -290,4 +290,96 @@ async fn a_tool_s_model_answers_as_its_file_the_caller_and_the_configuration_say
     let place = Place::new();
     let output = ended(start(&place, &[], &["call", "fs__read", "{}", "--effort", "low"])).await;
     assert!(stderr(&output).contains("--effort are for tools that do"), "{}", stderr(&output));
+}
+
+/// A model that thinks for so many tokens before it answers, as its API counts both.
+fn thinks_for(tokens: u64, says: &str) -> Turn {
+    let says = says.to_owned();
+    Turn::computed(move |asked| {
+        let body = &asked.body;
+        let limit = body["max_completion_tokens"].as_u64().or(body["max_output_tokens"].as_u64());
+        let limit = limit.or(body["options"]["num_predict"].as_u64()).or(body["max_tokens"].as_u64());
+        let limit = limit.or(body["generationConfig"]["maxOutputTokens"].as_u64()).unwrap_or(u64::MAX);
+        if limit > tokens {
+            return Reply::text(says.clone());
+        }
+        Reply::Answer(Answer { stop: Stop::MaxTokens, ..Answer::default() })
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn models_that_think_by_themselves_have_room_to_answer() {
+    let summary = r#"{"summary": "Short.", "key_points": []}"#;
+    for (api, model) in [
+        (WireApi::OpenAi, "openai/gpt-5-mini"),
+        (WireApi::OpenAi, "openai/o4-mini"),
+        (WireApi::Responses, "mine/gpt-5"),
+        (WireApi::Gemini, "gemini/gemini-2.5-flash"),
+        (WireApi::Gemini, "gemini/gemini-3-pro-preview"),
+        (WireApi::Anthropic, "anthropic/claude-opus-5"),
+        (WireApi::Ollama, "ollama/qwen3:8b"),
+    ] {
+        let script = Script::from(vec![thinks_for(1408, summary)]).repeating();
+        let (server, variables) = with_model(api, script).await;
+        let place = Place::new();
+        configure(&place, api);
+        let arguments = ["call", "llm__summarize", r#"{"content": "c", "max_length": 60}"#, "--model", model, "--json"];
+        let outcome = report(&ended(start(&place, &variables, &arguments)).await);
+        assert_eq!(outcome["structured"]["summary"], "Short.", "{model}: {outcome}");
+        let arguments =
+            ["call", "llm__classify", r#"{"request": "r", "suggestions": ["a"]}"#, "--model", model, "--json"];
+        let outcome = report(&ended(start(&place, &variables, &arguments)).await);
+        // It is cut no more: what it says is no classification.
+        let error = outcome["error"]["message"].as_str().unwrap_or_default();
+        assert!(error.contains("breaks its output schema"), "{model}: {outcome}");
+        assert_eq!(server.requests().len(), 2, "{model}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_was_cut_says_so_and_names_effort() {
+    let script = Script::from(vec![thinks_for(100_000, "{}")]).repeating();
+    let (server, variables) = with_model(WireApi::OpenAi, script).await;
+    let place = Place::new();
+    let schema =
+        json!({"request": "to Rome", "schema": {"type": "object", "properties": {"city": {"type": "string"}}}});
+    let arguments = ["call", "llm__structure", &schema.to_string(), "--model", "openai/gpt-5-mini", "--json"];
+    let outcome = report(&ended(start(&place, &variables, &arguments)).await);
+    let error = outcome["error"]["message"].as_str().unwrap_or_default();
+    assert!(error.contains("was cut at its token limit") && error.contains("`effort`"), "{outcome}");
+    assert_eq!(server.requests().len(), 1, "the same is not asked again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tuned_tool_s_limit_caps_the_rule_of_the_shipped_one() {
+    let script = Script::from(vec![Turn::text(r#"{"reasoning": "r", "selected_index": 0, "confidence": 1}"#)]);
+    let (server, variables) = with_model(WireApi::OpenAi, script).await;
+    let place = Place::with("llmTools:\n  classify:\n    modelPreference: {maxTokens: 120}\n");
+    let arguments = ["call", "llm__classify", r#"{"request": "r", "suggestions": ["a"]}"#, "--model", "openai/m"];
+    ended(start(&place, &variables, &arguments)).await;
+    assert_eq!(server.requests()[0].body["max_completion_tokens"], 120);
+    let problems = |config: &str| {
+        let place = Place::with(config);
+        place.load().problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    };
+    let none = problems("llmTools:\n  classify:\n    modelPreference: {maxTokens: 0}\n");
+    assert!(none.contains("llm_tools.classify.model_preference.max_tokens") && none.contains("write 1 or more"), "{none}");
+}
+
+#[test]
+fn a_file_may_put_its_tool_out_of_use_and_names_no_other_file() {
+    let front = |more: &str| format!("---\ndescription: d\nparameters: {{type: object}}\n{more}---\nSay it.\n");
+    let check = |entry: &str, more: &str, listed_is: bool, problem: &str| {
+        let place = Place::with(&format!("llmTools:\n  say: {entry}\n"));
+        place.write("project/say.md", &front(more));
+        let names = listed(&place, &[("OPENAI_API_KEY", "sk-x")]);
+        assert_eq!(names.contains(&"llm__say".to_owned()), listed_is, "{entry} {more}: {names:?}");
+        let problems: Vec<String> = place.load().problems.iter().map(ToString::to_string).collect();
+        assert!(problems.is_empty() == problem.is_empty(), "{problems:?}");
+        assert!(problems.iter().all(|said| said.contains(problem)), "{problems:?}");
+    };
+    check("{file: say.md}", "", true, "");
+    check("{file: say.md}", "enabled: false\n", false, "");
+    check("{file: say.md, enabled: true}", "enabled: false\n", true, "");
+    check("{file: say.md}", "file: other.md\n", false, "it names a `file` of its own");
 }

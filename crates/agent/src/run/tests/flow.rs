@@ -191,6 +191,33 @@ fn tokens_and_time_end_a_run() {
 }
 
 #[test]
+fn the_model_is_told_once_when_tokens_or_time_run_out() {
+    // The turns after which it is told.
+    let told = |limits: Limits, elapsed: u64, turns: usize| -> Vec<usize> {
+        let mut state = begin(limits);
+        let mut told = Vec::new();
+        for turn in 1..=turns {
+            let arguments = format!("{{\"n\": {turn}}}");
+            model(&mut state, response("", &[("a", "read", &arguments)]));
+            state.on_elapsed(Duration::from_millis(elapsed));
+            answer(&mut state, &format!("r{turn}"));
+            reload(&mut state);
+            if text_of(request(&state).messages.last().expect("message")).contains("Four fifths of the") {
+                told.push(turn);
+            }
+        }
+        told
+    };
+    // Each turn takes 15 tokens.
+    let tokens = |tokens: u64| Limits { tokens: Some(tokens), ..Limits::default() };
+    assert_eq!(told(tokens(200), 0, 13), [11]);
+    assert_eq!(told(tokens(200), 0, 10), [0; 0]);
+    let second = Limits { time: Some(Duration::from_secs(1)), ..Limits::default() };
+    assert_eq!(told(second.clone(), 150, 5), [0; 0]);
+    assert_eq!(told(second, 160, 6), [5]);
+}
+
+#[test]
 fn the_loop_guard_warns_at_three_and_stops_at_four() {
     let mut state = begin(Limits::default());
     for turn in 1..=4 {

@@ -73,7 +73,7 @@ pub(super) fn tool() -> (LlmDefinition, LlmHooks) {
     definition.max_tokens = Some(MaxTokens { base: 600, per_input_token: 0.0, max: 600 });
     let prepare: PrepareHook = Arc::new(|values| {
         let mut values = inert_in(values, &["prompt"]);
-        let options = numbered(values.get("requirements"));
+        let options = numbered(values.get("requirements"), "options");
         values.insert("options".to_owned(), options.into());
         Ok(values)
     });

@@ -67,7 +67,7 @@ pub(super) fn tool() -> (LlmDefinition, LlmHooks) {
         Some(json!({"reasoning": "It asks to get money back.", "selected_index": 1, "confidence": 0.93}));
     let prepare: PrepareHook = Arc::new(|values| {
         let mut values = inert_in(values, &["request"]);
-        let options = numbered(values.get("suggestions"));
+        let options = numbered(values.get("suggestions"), "options");
         values.insert("options".to_owned(), options.into());
         Ok(values)
     });

@@ -97,6 +97,7 @@ pub(super) fn tool() -> (LlmDefinition, LlmHooks) {
         prepare: Some(prepare),
         max_tokens: Some(max_tokens),
         asked_schema: Some(asked_schema),
+        cut_list: Some("facts"),
         output: Some(output),
         ..LlmHooks::default()
     };

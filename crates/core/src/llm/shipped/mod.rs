@@ -97,12 +97,12 @@ fn inert_in(mut values: Map<String, Value>, names: &[&str]) -> Map<String, Value
     values
 }
 
-/// The texts of a list, on one line each: `0. first`.
-fn numbered(list: Option<&Value>) -> String {
+/// The texts of a list, on one line each, that cannot close the mark that they stand in: `0. first`.
+fn numbered(list: Option<&Value>, mark: &str) -> String {
     let items = list.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
     let line = |(index, text): (usize, &str)| {
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        format!("{index}. {}", inert(&text, "options"))
+        format!("{index}. {}", inert(&text, mark))
     };
     items.enumerate().map(line).collect::<Vec<_>>().join("\n")
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::{closed, definition, inert, inert_in, large, material, small, texts};
+use super::{closed, definition, inert_in, large, material, numbered, small, texts};
 use crate::llm::definition::LlmDefinition;
 use crate::llm::prompt::{LlmHooks, OutputHook, PrepareHook, SchemaHook, TokensHook};
 
@@ -27,7 +27,8 @@ Work out for yourself what a right answer has to say before you look at how this
      nothing to mend. Use the figures between them too. An answer that misses the task gets under 20 in every \
      criterion.
 
-breakdown has exactly these criteria: {{ criteria | join(\", \") }}. score is their mean."
+breakdown has exactly the criteria that are listed between the criteria marks, each under its own words. score is \
+     their mean."
 );
 
 const LITTLE: &str = concat!(
@@ -36,7 +37,7 @@ const LITTLE: &str = concat!(
 
 Judge how well the answer does the task.
 - feedback: first what is wrong or missing, then what is right. Two to four sentences.
-- breakdown: a number from 0 to 100 for each of these criteria: {{ criteria | join(\", \") }}.
+- breakdown: a number from 0 to 100 for each of the criteria, under its own words.
 - 0 is nothing right, 50 is half right, 80 is right with small faults, 100 is perfect.
 - A long answer is not better than a short one.
 - score: the mean of the numbers."
@@ -73,14 +74,15 @@ pub(super) fn tool() -> (LlmDefinition, LlmHooks) {
     );
     definition.title = Some("Score".to_owned());
     definition.recommended_threshold = 90;
-    definition.user = "<task>\n{{ task }}\n</task>\n<answer>\n{{ answer }}\n</answer>".to_owned();
+    definition.user =
+        "<task>\n{{ task }}\n</task>\n<answer>\n{{ answer }}\n</answer>\n<criteria>\n{{ listed }}\n</criteria>"
+            .to_owned();
     definition.system = LARGE.to_owned();
     definition.variants = vec![large(LARGE), small(LITTLE)];
     let prepare: PrepareHook = Arc::new(|values| {
         let mut values = inert_in(values, &["task", "answer"]);
-        let criteria: Vec<String> =
-            texts(values.get("criteria")).into_iter().map(|text| inert(text, "answer")).collect();
-        values.insert("criteria".to_owned(), criteria.into());
+        let listed = numbered(values.get("criteria"), "criteria");
+        values.insert("listed".to_owned(), listed.into());
         Ok(values)
     });
     let max_tokens: TokensHook = Arc::new(|arguments, _| {

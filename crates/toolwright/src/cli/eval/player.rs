@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 use toolwright::core::Cancel;
 use toolwright::core::content::joined_text;
-use toolwright::core::context::{EstimatedTokens, TokenCounter as _};
+use toolwright::core::context::EstimatedTokens;
 use toolwright::core::model::{
     CallResult, Exposed, Message, ModelClient, ModelError, ModelEvents, ModelRequest, ModelResponse, StopReason,
     WrittenCall,
@@ -108,9 +108,9 @@ impl Player {
             request.tools.iter().filter(|tool| tool.exposed != Exposed::Deferred || is_loaded(request, &tool.name));
         spent.definitions += tools.map(shown_tokens).sum::<usize>();
         let index = request.system.strip_prefix(self.system.trim_end()).unwrap_or_default();
-        spent.definitions += EstimatedTokens.count(index.trim()).0;
-        spent.results +=
-            results(request).map(|result| EstimatedTokens.count(&joined_text(&result.content)).0).sum::<usize>();
+        spent.definitions += EstimatedTokens::of_bytes(index.trim().len());
+        let of_result = |result: &CallResult| EstimatedTokens::of_bytes(joined_text(&result.content).len());
+        spent.results += results(request).map(of_result).sum::<usize>();
     }
 
     /// Takes notice of how the call that was made last ended.

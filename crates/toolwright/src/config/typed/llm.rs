@@ -157,8 +157,9 @@ pub struct LlmPreference {
     /// Asked next, in order, where it fails.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fallback_models: Vec<String>,
-    /// Tokens of an answer at most.
+    /// Tokens of an answer at most; of a shipped tool, of what it works out by itself.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
     pub max_tokens: Option<u32>,
     /// Sampling temperature.
     #[serde(skip_serializing_if = "Option::is_none")]
