@@ -165,14 +165,16 @@ impl ModelAccount<'_> {
             Err(error) => (error.usage, 0),
         };
         let error = answer.as_ref().err();
-        // Of a failure nothing is known to cost anything but what the provider said it used.
+        // Of a failure nothing is known to cost anything but what the provider said it used, and what it never saw costs
+        // nothing.
         let costs = answer.is_ok() || usage != Usage::default();
+        let unsent = error.is_some_and(|error| error.unsent).then_some(0.0);
         let row = Row {
             op: self.ask.op.clone(),
             attempt: state.attempt,
             failed: error.map(|error| error.kind),
             usage,
-            cost_usd: self.cost(usage).filter(|_| costs),
+            cost_usd: unsent.or_else(|| self.cost(usage).filter(|_| costs)),
             latency_us: here,
             wait_us: if began { state.waited_us } else { here },
             characters_in: self.ask.asked.characters(),
@@ -234,14 +236,15 @@ impl ModelAccount<'_> {
                 state.waited_us = *waited_us;
                 self.waited(&mut state, true, *waited_us);
             }
-            Traffic::Failed { attempt, kind, message, usage, latency_us, again_in_ms } => {
+            Traffic::Failed { attempt, kind, message, unsent, usage, latency_us, again_in_ms } => {
+                let known = self.cost(*usage).filter(|_| *usage != Usage::default());
                 let row = Row {
                     // An operation of its own beside that of the request.
                     op: self.executor.begin(&self.ask.op.lineage),
                     attempt: *attempt,
                     failed: Some(*kind),
                     usage: *usage,
-                    cost_usd: self.cost(*usage).filter(|_| *usage != Usage::default()),
+                    cost_usd: if *unsent { Some(0.0) } else { known },
                     latency_us: latency_us.saturating_add(state.waited_us),
                     wait_us: state.waited_us,
                     characters_in: self.ask.asked.characters(),

@@ -42,12 +42,21 @@ pub(super) struct Pricing<'a> {
 
 /// What a call may come to.
 pub(super) struct Estimate {
-    /// US dollars.
-    pub(super) cost: f64,
+    /// US dollars of the model itself.
+    pub(super) own: f64,
+    /// US dollars of its judge, if one is asked.
+    pub(super) judge: f64,
     /// Attempts at requests.
     pub(super) requests: u64,
     /// Those that it makes at least: one, and one of each judge.
     pub(super) least: u64,
+}
+
+impl Estimate {
+    /// US dollars of all of it.
+    pub(super) fn cost(&self) -> f64 {
+        self.own + self.judge
+    }
 }
 
 impl<'a> Pricing<'a> {
@@ -118,14 +127,14 @@ impl<'a> Pricing<'a> {
             let Kind::Rubric { task, criteria, .. } = &check.kind else { continue };
             let arguments = json!({"task": task, "answer": "…", "criteria": criteria});
             let judged = self.judged(tool, judge, &arguments, answer);
-            estimate.cost += judged.cost;
+            estimate.judge += judged.own;
             estimate.requests = estimate.requests.saturating_add(judged.requests);
             estimate.least += judged.least;
         }
         estimate
     }
 
-    /// What a judge may come to that is shown an answer of so many tokens.
+    /// What a judge may come to, for itself, that is shown an answer of so many tokens.
     fn judged(&self, tool: &Entry, judge: &str, arguments: &serde_json::Value, answer: u32) -> Estimate {
         let tokens = &*self.house.executor().services().tokens;
         let asked = PromptQuestion { arguments, model: judge, mode: None, tokens };
@@ -138,7 +147,7 @@ impl<'a> Pricing<'a> {
         let asks = 1.0 + f64::from(size.asks_again);
         // Each time more, it is shown what it said before.
         let more = (answer as usize + AGAIN_TOKENS).saturating_mul(size.asks_again as usize);
-        let cost = match self.prices.get(model) {
+        let own = match self.prices.get(model) {
             Some(Price::Known(prices)) => {
                 // Cheaper reads from a cache are not counted on; dearer writes to it are.
                 let input = prices.input.max(prices.cache_written.unwrap_or(0.0));
@@ -149,7 +158,7 @@ impl<'a> Pricing<'a> {
         };
         let attempts = TrafficTerms::retry_of(&self.house.config().model_traffic, model).attempts.max(1);
         let asked = 1 + u64::from(size.asks_again) + u64::from(size.other_forms);
-        Estimate { cost, requests: asked.saturating_mul(u64::from(attempts)), least: 1 }
+        Estimate { own, judge: 0.0, requests: asked.saturating_mul(u64::from(attempts)), least: 1 }
     }
 
     fn longest_answer(&self, model: &str, size: PromptSize) -> u32 {

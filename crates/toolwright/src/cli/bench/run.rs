@@ -136,7 +136,7 @@ impl State<'_> {
                     continue;
                 }
                 let estimate = self.pricing.estimate(cell);
-                match self.cap.reserve(estimate.cost, estimate.requests, estimate.least) {
+                match self.cap.reserve(estimate.cost(), estimate.requests, estimate.least) {
                     Ok(room) => {
                         let is_bounded = self.cap.bounds_requests();
                         let requests =
@@ -196,11 +196,10 @@ impl State<'_> {
         measured.output_tokens = spent.usage.output_tokens;
         measured.requests = spent.requests.saturating_add(of_judge.requests);
         measured.latency_ms = (measured.latency_ms - spent.waited_us as f64 / 1e3).max(0.0);
-        // What is not known is taken to have cost what it could.
-        let is_known = measured.cost_usd.is_some() && (judged.is_empty() || measured.judge_cost_usd.is_some());
-        let is_known = is_known && !spent.may_cost_more && !of_judge.may_cost_more;
-        let known = measured.charged();
-        let charged = if is_known { known } else { estimate.cost.max(known) };
+        let own = spent.charged(measured.cost_usd, estimate.own);
+        // Who was not asked has cost nothing.
+        let judges = if judged.is_empty() { 0.0 } else { of_judge.charged(measured.judge_cost_usd, estimate.judge) };
+        let charged = own + judges;
         // Where they are bounded, they were counted when they were made.
         let unseen = if was_missed { estimate.requests.max(measured.requests) } else { measured.requests };
         let requests = allowed.used().unwrap_or(unseen);

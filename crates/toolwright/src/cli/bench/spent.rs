@@ -33,6 +33,15 @@ impl Spent {
         (!self.is_unknown).then_some(self.cost)
     }
 
+    /// US dollars that count against a bound, of which `known` are known: what is not known is taken to have cost what it
+    /// could.
+    pub(super) fn charged(&self, known: Option<f64>, could: f64) -> f64 {
+        match known {
+            Some(cost) if !self.may_cost_more => cost,
+            known => could.max(known.unwrap_or(self.cost)),
+        }
+    }
+
     /// Adds what another trace came to.
     pub(super) fn add(&mut self, other: &Self) {
         self.cost += other.cost;
@@ -55,7 +64,8 @@ impl Spent {
     }
 }
 
-/// Whether a request that failed like this was refused before a model worked on it.
+/// Whether a request that failed like this was refused before a model worked on it. Of one that never reached its
+/// provider it is known that it cost nothing.
 fn is_refused(kind: ModelErrorKind) -> bool {
     match kind {
         ModelErrorKind::RateLimit
