@@ -244,15 +244,19 @@ impl<'a> Passage<'a> {
             Ok(answer) => return Some(Ok(answer)),
             Err(error) => error,
         };
-        let again = if error.wants_another_form() && self.refused_forms < MAX_REFUSED_FORMS && !feedback.has_begun() {
+        let has_begun = feedback.has_begun();
+        let again = if error.wants_another_form() && self.refused_forms < MAX_REFUSED_FORMS && !has_begun {
             self.refused_forms += 1;
             Some(Duration::ZERO)
         } else {
-            retry(&error, self.attempt - self.refused_forms, feedback.has_begun(), self.terms, seed())
+            retry(&error, self.attempt - self.refused_forms, has_begun, self.terms, seed())
         };
         feedback.failed(&error, again);
         drop(slot);
-        let Some(wait) = again else { return Some(Err(impatient(error, self.terms))) };
+        let Some(wait) = again else {
+            let is_last = has_begun || self.attempt - self.refused_forms >= self.terms.attempts;
+            return Some(Err(if is_last { error } else { impatient(error, self.terms) }));
+        };
         self.events.on_traffic(Traffic::Failed {
             attempt: self.attempt,
             kind: error.kind,

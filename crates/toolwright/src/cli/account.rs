@@ -133,7 +133,7 @@ fn gave_way(results: u64, kept: u64) -> String {
     match (kept, results.saturating_sub(kept)) {
         (kept, 0) => format!("{kept} old results gave way to handles"),
         (0, gone) => format!("{gone} old results were taken out, not kept"),
-        (kept, gone) => format!("{kept} old results gave way to handles, {gone} were taken out, not kept"),
+        (kept, gone) => format!("{kept} old results gave way to handles, {gone} to nothing that is kept"),
     }
 }
 
@@ -310,7 +310,7 @@ mod tests {
         for (results, kept, expect) in [
             (3, 3, "3 old results gave way to handles"),
             (3, 0, "3 old results were taken out, not kept"),
-            (3, 2, "2 old results gave way to handles, 1 were taken out, not kept"),
+            (3, 2, "2 old results gave way to handles, 1 to nothing that is kept"),
         ] {
             assert_eq!(gave_way(results, kept), expect);
         }
