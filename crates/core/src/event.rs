@@ -325,8 +325,11 @@ pub enum Event {
         limit: u64,
         /// Whether the model's own tokenizer counted; else they are estimates, calibrated on what its API reported.
         exact: bool,
-        /// Results that gave way to a handle.
+        /// Results that gave way.
         results: u64,
+        /// Those of them that are stored, and that the model can read by a handle.
+        #[serde(default)]
+        kept: u64,
         /// Messages that one message of ours stands for now.
         messages: u64,
         /// Where their text was stored, if it was.

@@ -14,6 +14,32 @@ use crate::names::Resolution;
 
 /// What stands in a secret's place.
 pub const MARK: &str = "[secret]";
+/// Bytes that a value must have to be taken out of text: shorter ones occur in ordinary text; replacing them would garble
+/// it and tell what they are.
+pub const MIN_SECRET: usize = 6;
+/// What people write where a program wants a key and its server does not.
+const NO_KEYS: [&str; 20] = [
+    "anything",
+    "api-key",
+    "api_key",
+    "apikey",
+    "dummy-key",
+    "dummy_key",
+    "ignored",
+    "lm-studio",
+    "lm_studio",
+    "lmstudio",
+    "localhost",
+    "no-key",
+    "no-key-required",
+    "not-needed",
+    "not_needed",
+    "ollama",
+    "placeholder",
+    "sk-no-key-required",
+    "unused",
+    "your-api-key",
+];
 /// Steps through schemas for the secrets of one call's arguments; a schema that needs more is taken to mark no
 /// others.
 const MAX_STEPS: usize = 20_000;
@@ -27,6 +53,13 @@ const MAX_PIECE: usize = 16 * 1000;
 const MAX_HELD: usize = 16 * 1024;
 /// Bytes already passed on that still tell what follows them (`Authorization: Bearer …`).
 const CONTEXT: usize = 256;
+
+/// Whether a key is one that has to be hidden: neither too short for it ([`MIN_SECRET`]) nor a word that stands for none,
+/// like `ollama` or `not-needed`, which would be missed wherever it means what it says.
+#[must_use]
+pub fn is_secret_key(key: &str) -> bool {
+    key.len() >= MIN_SECRET && !NO_KEYS.iter().any(|word| word.eq_ignore_ascii_case(key))
+}
 
 /// Whether a schema marks any part of what it describes as secret (`writeOnly: true`, `format: password`).
 #[must_use]

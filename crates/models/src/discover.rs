@@ -28,6 +28,13 @@ const DEFAULTS: [(&str, &str, Public); 4] = [
     ("gemini", "GEMINI_MODEL", Some((GEMINI_URL, GEMINI_MODEL))),
     ("ollama", "OLLAMA_MODEL", None),
 ];
+/// Providers that want a key: their API, the variables that may hold it, the first that is set, the variable that names
+/// another address, and the public one.
+const KEYED: [(&str, Api, &[&str], &str, &str); 3] = [
+    ("openai", Api::OpenAiChat, &["OPENAI_API_KEY"], "OPENAI_BASE_URL", OPENAI_URL),
+    ("anthropic", Api::Anthropic, &["ANTHROPIC_API_KEY"], "ANTHROPIC_BASE_URL", ANTHROPIC_URL),
+    ("gemini", Api::Gemini, &["GOOGLE_API_KEY", "GEMINI_API_KEY"], "GOOGLE_GEMINI_BASE_URL", GEMINI_URL),
+];
 /// How long a server may take to list its models: a local one answers at once or is not there.
 const LOCAL_WAIT: Duration = Duration::from_millis(300);
 const REMOTE_WAIT: Duration = Duration::from_secs(3);
@@ -40,12 +47,7 @@ const REMOTE_WAIT: Duration = Duration::from_secs(3);
 #[must_use]
 pub fn endpoints_from_env(get: &dyn Fn(&str) -> Option<String>) -> Endpoints {
     let mut endpoints = Endpoints::default();
-    let keys: [(_, _, &[&str], _, _); 3] = [
-        ("openai", Api::OpenAiChat, &["OPENAI_API_KEY"], "OPENAI_BASE_URL", OPENAI_URL),
-        ("anthropic", Api::Anthropic, &["ANTHROPIC_API_KEY"], "ANTHROPIC_BASE_URL", ANTHROPIC_URL),
-        ("gemini", Api::Gemini, &["GOOGLE_API_KEY", "GEMINI_API_KEY"], "GOOGLE_GEMINI_BASE_URL", GEMINI_URL),
-    ];
-    for (provider, api, keys, url, default) in keys {
+    for (provider, api, keys, url, default) in KEYED {
         let (key, url) = (keys.iter().find_map(|key| set(get, key)), set(get, url));
         if key.is_some() || url.is_some() {
             let mut endpoint = Endpoint::new(provider, api, url.unwrap_or_else(|| default.into()));
@@ -56,6 +58,12 @@ pub fn endpoints_from_env(get: &dyn Fn(&str) -> Option<String>) -> Endpoints {
     let host = set(get, "OLLAMA_HOST");
     endpoints.insert(Endpoint::new("ollama", Api::Ollama, ollama_url(host.as_deref().unwrap_or_default())));
     endpoints
+}
+
+/// The variable that sets the key of a provider of this name, where the environment can name it.
+pub(crate) fn key_variable(provider: &str) -> Option<&'static str> {
+    let (.., keys, _, _) = KEYED.iter().find(|(name, ..)| *name == provider)?;
+    keys.last().copied()
 }
 
 /// The `provider/model` to use when nobody names one: of the first provider that the environment
@@ -83,7 +91,8 @@ pub async fn default_model(
     Err(ModelError::new(
         ModelErrorKind::Unsupported,
         "no model is configured. Any one of these sets one:\n\
-         - --model PROVIDER/MODEL\n\
+         - --model PROVIDER/MODEL (of `bench`: --models)\n\
+         - models.default in the configuration, for a server of your own with models.endpoints\n\
          - OPENAI_API_KEY, with OPENAI_BASE_URL and OPENAI_MODEL for a compatible server\n\
          - ANTHROPIC_API_KEY, with ANTHROPIC_MODEL for another model than the default\n\
          - GEMINI_API_KEY, with GEMINI_MODEL for another model than the default\n\

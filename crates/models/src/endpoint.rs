@@ -9,6 +9,7 @@ use toolwright_core::canonical::ContentHash;
 use toolwright_core::model::{ModelError, ModelErrorKind, ModelSettings};
 
 use crate::api::Api;
+use crate::discover::key_variable;
 use crate::http::Timeouts;
 use crate::text::Format;
 
@@ -156,8 +157,8 @@ impl Endpoints {
     /// The endpoint and the model name of `provider/model`, split at the first `/`.
     ///
     /// # Errors
-    /// `Unsupported` for an id without provider or model and for an unknown provider; the message names
-    /// the providers that are configured.
+    /// `Unsupported` for an id without provider or model and for an unknown provider; the message says what is to be set,
+    /// and names the providers that are configured.
     pub fn resolve<'m>(&self, model: &'m str) -> Result<(&Endpoint, &'m str), ModelError> {
         let unsupported = |message: String| ModelError::new(ModelErrorKind::Unsupported, message);
         let known = || match self.by_provider.len() {
@@ -169,7 +170,16 @@ impl Endpoints {
             .filter(|(provider, name)| !provider.is_empty() && !name.is_empty())
             .ok_or_else(|| unsupported(format!("`{model}` is not a model id: write provider/model; {}", known())))?;
         let endpoint = self.get(provider).ok_or_else(|| {
-            unsupported(format!("model `{model}` names the unknown provider `{provider}`; {}", known()))
+            unsupported(match key_variable(provider) {
+                Some(variable) => format!(
+                    "model `{model}` has no key: set {variable}, or name its server under models.endpoints.{provider}"
+                ),
+                None => format!(
+                    "model `{model}` names the unknown provider `{provider}`: name its server under \
+                     models.endpoints.{provider}; {}",
+                    known()
+                ),
+            })
         })?;
         Ok((endpoint, name))
     }
@@ -189,9 +199,17 @@ mod tests {
             ("http://h/v1/chat/completions", "meta/llama-4")
         );
         assert!(!format!("{endpoints:?}").contains("hidden"));
-        for (id, part) in
-            [("gpt", "provider/model"), ("/x", "provider/model"), ("other/x", "configured providers: router")]
-        {
+        for (id, part) in [
+            ("gpt", "provider/model"),
+            ("/x", "provider/model"),
+            (
+                "other/x",
+                "unknown provider `other`: name its server under models.endpoints.other; configured providers: router",
+            ),
+            ("openai/gpt", "has no key: set OPENAI_API_KEY, or name its server under models.endpoints.openai"),
+            ("anthropic/c", "has no key: set ANTHROPIC_API_KEY, or"),
+            ("gemini/g", "has no key: set GEMINI_API_KEY, or"),
+        ] {
             let error = endpoints.resolve(id).expect_err("refused");
             assert!(error.message.contains(part), "{error}");
         }

@@ -12,6 +12,7 @@ use toolwright_core::model::{
     ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse, ModelSettings,
     Traffic, Usability, Usage,
 };
+use toolwright_core::redact::is_secret_key;
 
 use crate::api::{Api, EncodedRequest};
 use crate::configured::as_configured;
@@ -390,16 +391,16 @@ pub(crate) fn describe(endpoint: &Endpoint) -> String {
 /// The error of a request without an answer. Only one that never left can be sent again without being billed twice.
 fn unsent(endpoint: &Endpoint, error: reqwest::Error) -> ModelError {
     let error = error.without_url();
-    let should_retry = error.is_connect();
+    let unsent = error.is_connect();
     if error.is_builder() {
         let message = format!(
             "the base URL of provider `{}` is not a URL; expected something like https://host/v1",
             endpoint.provider
         );
-        return caused(ModelErrorKind::Invalid, message, error);
+        return ModelError { unsent: true, ..caused(ModelErrorKind::Invalid, message, error) };
     }
     let message = format!("{} cannot be reached: {}", describe(endpoint), root_cause(&error));
-    ModelError { should_retry: Some(should_retry), ..caused(ModelErrorKind::Unavailable, message, error) }
+    ModelError { should_retry: Some(unsent), unsent, ..caused(ModelErrorKind::Unavailable, message, error) }
 }
 
 pub(crate) fn broken(endpoint: &Endpoint, error: reqwest::Error) -> ModelError {
@@ -422,7 +423,7 @@ fn root_cause(error: &reqwest::Error) -> String {
 
 /// Providers quote the key they refuse.
 fn redacted(endpoint: &Endpoint, mut error: ModelError) -> ModelError {
-    if let Some(key) = endpoint.key.as_ref().map(toolwright_core::Secret::expose).filter(|key| !key.is_empty()) {
+    if let Some(key) = endpoint.key.as_ref().map(toolwright_core::Secret::expose).filter(|key| is_secret_key(key)) {
         error.message = error.message.replace(key, "***");
     }
     error

@@ -17,7 +17,7 @@ use toolwright_core::tool::{StaticProvider, Tool};
 use toolwright_runtime::executor::{LlmTerms, Promotion};
 use toolwright_runtime::{Priority, RunContext};
 
-use super::context::Done;
+use super::context::{Done, Gone};
 use super::meter::{Meter, used_by};
 use super::resume::Journal;
 use super::{Driver, DriverError, RunOptions};
@@ -141,7 +141,7 @@ impl Driver {
                     self.warn("compaction_incomplete", message);
                 }
                 let layer = CompactionLayer::Summarize;
-                self.tell(state, Done { layer, tokens, results: 0, messages, handle, usage }, options);
+                self.tell(state, Done { layer, tokens, results: Gone::default(), messages, handle, usage }, options);
             }
             Compacted::Failed(why) => {
                 let message =

@@ -56,12 +56,20 @@ struct Keeper<'a> {
     snapshot: &'a Arc<Snapshot>,
 }
 
+/// Results that gave way.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Gone {
+    pub(super) results: usize,
+    /// Those of them that the model can read by a handle.
+    pub(super) kept: usize,
+}
+
 /// One thing that was done, for whoever watches.
 pub(super) struct Done {
     pub(super) layer: CompactionLayer,
     /// Estimated tokens before and after.
     pub(super) tokens: (usize, usize),
-    pub(super) results: usize,
+    pub(super) results: Gone,
     pub(super) messages: usize,
     pub(super) handle: Option<String>,
     pub(super) usage: Usage,
@@ -93,7 +101,7 @@ impl Driver {
         let keeper = Keeper { readers: readers(&self.terms(state, snapshot, options)), snapshot };
         let Plan { truncate, summarize, mut full } = plan;
         let before = state.context_tokens() + tools;
-        let mut results = self.give_up(state, truncate, &keeper, tools, options).await;
+        let mut gone = self.give_up(state, truncate, &keeper, tools, options).await;
         let begun = match summarize {
             Some(range) => self.put_together(state, range, &keeper, tools, options).await,
             None => Begun::NotMeant,
@@ -101,14 +109,15 @@ impl Driver {
         if begun == Begun::Not {
             state.put_off_compaction();
             let without = state.plan_alone(tools);
-            results += self.give_up(state, without.truncate, &keeper, tools, options).await;
+            let more = self.give_up(state, without.truncate, &keeper, tools, options).await;
+            gone = Gone { results: gone.results + more.results, kept: gone.kept + more.kept };
             full = without.full;
         }
-        if results > 0 {
+        if gone.results > 0 {
             // Where turns are put together besides, that is told when it is done.
             state.count_truncation();
             let tokens = (before, state.context_tokens() + tools);
-            self.tell(state, Done::of(CompactionLayer::Truncate, tokens, results), options);
+            self.tell(state, Done::of(CompactionLayer::Truncate, tokens, gone), options);
         }
         if full {
             self.force_last(state, &keeper, tools, options).await;
@@ -122,15 +131,15 @@ impl Driver {
         let before = state.context_tokens() + tools;
         state.force_final(FULL);
         let places = state.plan_last(tools).truncate;
-        let results = self.give_up(state, places, keeper, tools, options).await;
-        if was_last && results == 0 {
+        let gone = self.give_up(state, places, keeper, tools, options).await;
+        if was_last && gone.results == 0 {
             return;
         }
         let message =
             "the conversation does not fit the model's window, however it is shortened: the next turn is the last";
         self.warn("context_full", message.to_owned());
         let tokens = (before, state.context_tokens() + tools);
-        self.tell(state, Done::of(CompactionLayer::ForceFinal, tokens, results), options);
+        self.tell(state, Done::of(CompactionLayer::ForceFinal, tokens, gone), options);
     }
 
     /// Counts a conversation that comes near its limit by the model's own tokenizer, where there is one. It reads its
@@ -155,7 +164,7 @@ impl Driver {
     }
 
     /// Puts notes in the place of these results, which are stored first where somebody can read them; one that cannot be
-    /// stays, as long as the conversation fits with it. Returns how many gave way.
+    /// stays, as long as the conversation fits with it.
     async fn give_up(
         &self,
         state: &mut RunState,
@@ -163,16 +172,17 @@ impl Driver {
         keeper: &Keeper<'_>,
         tools: usize,
         options: &RunOptions,
-    ) -> usize {
-        let mut count = 0;
+    ) -> Gone {
+        let mut gone = Gone::default();
         for place in places {
             // At once: what cannot be stored stays where those before it have made room enough.
             if let Some(given_up) = self.keep(state, place, keeper, tools, options).await {
+                gone.results += 1;
+                gone.kept += usize::from(given_up.is_kept(&keeper.readers));
                 state.truncate(given_up, &keeper.readers);
-                count += 1;
             }
         }
-        count
+        gone
     }
 
     async fn keep(
@@ -342,13 +352,13 @@ impl Driver {
     }
 
     pub(super) fn tell(&self, state: &RunState, done: Done, options: &RunOptions) {
-        let Done { layer, tokens: (before, after), results, messages, handle, usage } = done;
+        let Done { layer, tokens: (before, after), results: Gone { results, kept }, messages, handle, usage } = done;
         let tokens = |estimate: usize| state.in_tokens(estimate) as u64;
         let (before, after) = (tokens(before), tokens(after));
         let limit = state.context_limit().map_or(0, tokens);
         self.record(options, || {
             json!({"type": "room", "turn": state.turns(), "layer": layer, "before": before, "after": after, "limit": limit,
-                "results": results, "messages": messages, "handle": handle, "usage": usage})
+                "results": results, "kept": kept, "messages": messages, "handle": handle, "usage": usage})
         });
         self.executor.services().events.tell(|| Event::Compacted {
             op: options.op(),
@@ -360,6 +370,7 @@ impl Driver {
             limit,
             exact: state.is_counted(),
             results: results as u64,
+            kept: kept as u64,
             messages: messages as u64,
             handle,
             usage,
@@ -372,7 +383,7 @@ impl Driver {
 }
 
 impl Done {
-    fn of(layer: CompactionLayer, tokens: (usize, usize), results: usize) -> Self {
+    fn of(layer: CompactionLayer, tokens: (usize, usize), results: Gone) -> Self {
         Self { layer, tokens, results, messages: 0, handle: None, usage: Usage::default() }
     }
 }

@@ -207,7 +207,8 @@ async fn check(window: usize, turns: usize, apis: (Api, WireApi), summaries: std
     // All that was done is told, what gave way beside turns that were put together too.
     let (mut results, mut messages, mut usage) = (0, 0, Usage::default());
     for event in house.log.0.lock().unwrap().iter() {
-        if let Event::Compacted { results: gone, messages: together, usage: used, .. } = event {
+        if let Event::Compacted { results: gone, kept, messages: together, usage: used, .. } = event {
+            assert_eq!(gone, kept, "{window}: all of it can be read again");
             (results, messages) = (results + gone, messages + together);
             usage.add(*used);
         }

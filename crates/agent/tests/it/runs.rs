@@ -193,7 +193,8 @@ async fn a_conversation_that_overflows_makes_room_and_goes_on() {
     let texts = result_texts(state.messages());
     assert!(texts[0].starts_with("[toolwright took this result") && texts[1].starts_with("xxx"), "{texts:?}");
     let log = house.log.0.lock().unwrap();
-    let truncated = |event: &&Event| matches!(event, Event::Compacted { layer: CompactionLayer::Truncate, results: 1, before, after, .. } if before > after);
+    let truncated = |event: &&Event| matches!(event, Event::Compacted { layer: CompactionLayer::Truncate, results: 1, kept: 0, before, after, .. } if before > after);
+    assert!(texts[0].contains("it was not kept"), "nothing here reads what is stored: {}", texts[0]);
     assert_eq!(log.iter().filter(truncated).count(), 1);
 }
 

@@ -18,8 +18,19 @@ pub struct Suite {
     pub cases: Vec<Case>,
     /// The file that they stand in, for messages.
     pub file: String,
-    /// The line of it that they begin on.
+    /// Where it names the tool.
+    pub tool_at: Spot,
+    /// Where it names the mode; where it names the tool if it names none.
+    pub mode_at: Spot,
+}
+
+/// Where something stands in a file of cases.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Spot {
+    /// Line, from 1.
     pub line: u32,
+    /// Key, like `cases[2].mode`.
+    pub key: String,
 }
 
 /// One case.

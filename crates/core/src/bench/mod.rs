@@ -11,7 +11,7 @@ mod summary;
 mod written;
 
 pub use cap::{Cap, Refusal, Reservation, Short};
-pub use case::{Case, CaseError, Check, Kind, Of, Order, Suite};
+pub use case::{Case, CaseError, Check, Kind, Of, Order, Spot, Suite};
 pub use check::{Verdict, clipped, judged};
 pub use plan::{Cell, MAX_CELLS, Plan, Planned, Terms, TooMany};
 pub use shipped::shipped_cases;

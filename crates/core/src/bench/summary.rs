@@ -142,8 +142,8 @@ pub struct Row {
     pub calls: usize,
     /// Those that were measured.
     pub done: usize,
-    /// Those of them that gave no valid result.
-    pub failed: usize,
+    /// Those of them that gave no valid result, where it is known: a compat file does not say.
+    pub failed: Option<usize>,
     /// Standard deviation of the scores of calls.
     pub sd: Option<f64>,
     /// The least score of a call.
@@ -195,7 +195,7 @@ impl Row {
             latency_ms: None,
             calls: 0,
             done: 0,
-            failed: 0,
+            failed: None,
             sd: None,
             min: None,
             p50_ms: None,
@@ -273,7 +273,7 @@ struct Tally<'a> {
 impl<'a> Tally<'a> {
     fn new(tool: String, model: String, planned: &super::plan::Planned) -> Self {
         let (threshold, contract) = (Some(planned.threshold), planned.contract.to_hex());
-        let row = Row { threshold, contract, ..Row::new(tool, model) };
+        let row = Row { threshold, contract, failed: Some(0), ..Row::new(tool, model) };
         Self {
             row,
             scores: Vec::new(),
@@ -301,7 +301,7 @@ impl<'a> Tally<'a> {
         }
         let row = &mut self.row;
         row.done += 1;
-        row.failed += usize::from(measured.error.is_some());
+        *row.failed.get_or_insert(0) += usize::from(measured.error.is_some());
         row.input_tokens = row.input_tokens.saturating_add(measured.input_tokens);
         row.output_tokens = row.output_tokens.saturating_add(measured.output_tokens);
         if let Some(cost) = measured.judge_cost_usd {

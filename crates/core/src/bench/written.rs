@@ -9,7 +9,7 @@ use serde_json::Value;
 use serde_saphyr::Spanned;
 
 use self::checks::WrittenCheck;
-use super::case::{Case, CaseError, Check, Kind, Order, Suite};
+use super::case::{Case, CaseError, Check, Kind, Order, Spot, Suite};
 use crate::canonical::ContentHash;
 use crate::pointer::push;
 
@@ -32,7 +32,7 @@ const COMPARE: &str = "compare it with docs/bench.md";
 #[serde(deny_unknown_fields)]
 struct WrittenSuite {
     tool: Option<Spanned<String>>,
-    mode: Option<String>,
+    mode: Option<Spanned<String>>,
     repeat: Option<Spanned<u32>>,
     cases: Spanned<Vec<Spanned<WrittenCase>>>,
 }
@@ -42,7 +42,7 @@ struct WrittenSuite {
 #[serde(deny_unknown_fields)]
 struct WrittenCase {
     tool: Option<Spanned<String>>,
-    mode: Option<String>,
+    mode: Option<Spanned<String>>,
     repeat: Option<Spanned<u32>>,
     id: Option<Spanned<String>>,
     input: Spanned<Value>,
@@ -144,7 +144,7 @@ impl At<'_> {
 #[derive(Default)]
 struct Above {
     tool: Option<Spanned<String>>,
-    mode: Option<String>,
+    mode: Option<Spanned<String>>,
     repeat: Option<Spanned<u32>>,
 }
 
@@ -225,14 +225,13 @@ impl Reader<'_> {
     }
 
     /// Where the cases of this tool are gathered.
-    fn group(&mut self, tool: &Spanned<String>, mode: Option<String>, repeat: Option<u32>, before: u32) -> usize {
-        let mode = mode.filter(|mode| !mode.is_empty());
-        let same = |suite: &Suite| suite.tool == tool.value && suite.mode == mode && suite.repeat == repeat;
+    fn group(&mut self, (tool, tool_at): (String, Spot), mode: Option<(String, Spot)>, repeat: Option<u32>) -> usize {
+        let (mode, mode_at) = mode.map_or((None, tool_at.clone()), |(mode, at)| (Some(mode), at));
+        let same = |suite: &Suite| suite.tool == tool && suite.mode == mode && suite.repeat == repeat;
         if let Some(at) = self.groups.iter().position(|(suite, _)| same(suite)) {
             return at;
         }
-        let (tool, line) = (tool.value.clone(), before + line_of(tool));
-        let suite = Suite { tool, mode, repeat, cases: Vec::new(), file: self.file.to_owned(), line };
+        let suite = Suite { tool, mode, repeat, cases: Vec::new(), file: self.file.to_owned(), tool_at, mode_at };
         self.groups.push((suite, HashSet::new()));
         self.groups.len() - 1
     }
@@ -241,12 +240,19 @@ impl Reader<'_> {
         let WrittenCase { tool, mode, repeat, id, input, weight, expect, checks } = written;
         let own = Above { tool, mode, repeat };
         self.above(&own, at, before);
-        let Some(tool) = own.tool.as_ref().or(above.tool.as_ref()) else {
+        // What a case says itself, else what stands above the cases.
+        let said = |own: &Option<Spanned<String>>, above: &Option<Spanned<String>>, name: &str| {
+            let key = if own.is_some() { at.member(name) } else { name.to_owned() };
+            let text = own.as_ref().or(above.as_ref())?;
+            Some((text.value.clone(), Spot { line: before + line_of(text), key }))
+        };
+        let Some(tool) = said(&own.tool, &above.tool, "tool") else {
             let here = At { line: at.line, key: &at.member("tool") };
             return self.fault(here, "it names no tool", "name it in the case, or above the cases");
         };
+        let mode = said(&own.mode, &above.mode, "mode").filter(|(mode, _)| !mode.is_empty());
         let repeat = own.repeat.as_ref().or(above.repeat.as_ref()).map(|repeat| repeat.value);
-        let group = self.group(tool, own.mode.or_else(|| above.mode.clone()), repeat, before);
+        let group = self.group(tool, mode, repeat);
         if !input.value.is_object() {
             let here = At { line: before + line_of(&input), key: &at.member("input") };
             return self.fault(here, "it is no mapping", "write the arguments of the call by name");

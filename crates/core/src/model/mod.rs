@@ -352,6 +352,8 @@ pub struct ModelError {
     /// Whether another try may help and can do no harm, by the word of the provider or of the client that knows how
     /// far the request came; absent for what its kind says.
     pub should_retry: Option<bool>,
+    /// Whether it never reached the provider, which therefore bills nothing of it.
+    pub unsent: bool,
     /// What the failed request used, as far as the provider said it.
     pub usage: Usage,
     /// What was complete when an answer broke off or failed amid its stream. Its calls are whole, but the
@@ -370,6 +372,7 @@ impl ModelError {
             message: message.into(),
             retry_after_ms: None,
             should_retry: None,
+            unsent: false,
             usage: Usage::default(),
             partial: None,
             source: None,

@@ -80,6 +80,8 @@ pub enum Traffic {
         kind: ModelErrorKind,
         /// For the operator.
         message: String,
+        /// Whether it never reached the provider.
+        unsent: bool,
         /// What it used.
         usage: Usage,
         /// How long it took, in microseconds.

@@ -40,12 +40,6 @@ impl Compat {
         self.recommended.get(tool).map_or(&[], Vec::as_slice)
     }
 
-    /// The tools for which any model is recommended, with these models.
-    pub fn recommendations(&self) -> impl Iterator<Item = (&str, &[String])> {
-        let some = self.recommended.iter().filter(|(_, models)| !models.is_empty());
-        some.map(|(tool, models)| (tool.as_str(), models.as_slice()))
-    }
-
     /// How `model` does with `tool`.
     #[must_use]
     pub fn score(&self, model: &str, tool: &str) -> Option<f64> {

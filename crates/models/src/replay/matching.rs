@@ -79,9 +79,42 @@ fn tools(request: &Value) -> impl Iterator<Item = &Value> {
     request["tools"].as_array().into_iter().flatten()
 }
 
-/// How many messages two requests have in common from the beginning.
-pub(super) fn common(recorded: &Value, asked: &Value) -> usize {
-    messages(recorded).iter().zip(messages(asked)).take_while(|(recorded, asked)| fits(recorded, asked)).count()
+/// How near two requests are, the first that counts first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Nearness {
+    /// Messages that they have in common from the beginning.
+    messages: usize,
+    /// Of system prompt, form of the output and tools: how many are the same.
+    terms: u8,
+    /// Characters that the texts of the next message begin with in both.
+    characters: usize,
+}
+
+/// How near a recorded request is to the one that is asked; `same_system`: their system prompts are the same.
+pub(super) fn nearness(recorded: &Value, asked: &Value, same_system: bool) -> Nearness {
+    let both = || messages(recorded).iter().zip(messages(asked));
+    let common = both().take_while(|(recorded, asked)| fits(recorded, asked)).count();
+    let is_same = |name: &str| fits(&recorded[name], &asked[name]);
+    let terms = [same_system, is_same("output"), is_same("tools")].into_iter().map(u8::from).sum();
+    let characters = both().nth(common).map_or(0, |(recorded, asked)| alike(recorded, asked));
+    Nearness { messages: common, terms, characters }
+}
+
+/// Characters that the texts of two values begin with in both, in all.
+fn alike(recorded: &Value, asked: &Value) -> usize {
+    match (recorded, asked) {
+        (Value::String(recorded), Value::String(asked)) => {
+            recorded.chars().zip(asked.chars()).take_while(|(recorded, asked)| recorded == asked).count()
+        }
+        (Value::Array(recorded), Value::Array(asked)) => {
+            recorded.iter().zip(asked).map(|(recorded, asked)| alike(recorded, asked)).sum()
+        }
+        (Value::Object(recorded), Value::Object(asked)) => {
+            let both = recorded.iter().filter_map(|(name, value)| Some((value, asked.get(name)?)));
+            both.map(|(recorded, asked)| alike(recorded, asked)).sum()
+        }
+        _ => 0,
+    }
 }
 
 /// The messages of what a request is known by.
@@ -171,6 +204,24 @@ mod tests {
         assert!(fits(&json!({"a": "[secret]"}), &json!({"a": 471_199})));
         assert!(!fits(&json!({"a": "a [secret]"}), &json!({"a": 471_199})));
         assert!(!fits(&json!(["[secret]"]), &json!(["a", "b"])));
+    }
+
+    #[test]
+    fn the_nearest_asks_for_the_same_and_begins_alike() {
+        let key = |text: &str, output: &str| json!({"messages": [{"content": [{"text": text}]}], "tools": [], "output": {"name": output}});
+        let asked = key("Ada wrote the first program.", "facts");
+        let near = |text: &str, output: &str, system: bool| nearness(&key(text, output), &asked, system);
+        // Each is nearer than the one before it.
+        let order = [
+            near("Ada wrote the first one.", "score", false),
+            near("Bob wrote none.", "score", true),
+            near("Bob wrote none.", "facts", true),
+            near("Ada wrote the first", "facts", true),
+            near("Ada wrote the first program.", "score", false),
+            near("Ada wrote the first program.", "facts", true),
+        ];
+        assert!(order.is_sorted(), "{order:?}");
+        assert!(order[0] < order[1] && order[2] < order[3], "{order:?}");
     }
 
     #[test]

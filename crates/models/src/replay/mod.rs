@@ -289,7 +289,7 @@ impl Player {
                 drop(state);
                 return Err(match known.first() {
                     Some(other) => self.of_another(*other, named),
-                    None => self.unknown(asked, &played),
+                    None => self.unknown(asked, system, &played),
                 });
             }
         };
@@ -327,14 +327,17 @@ impl Player {
         ))
     }
 
-    /// Why a request has no answer: in what it differs from the recorded one that begins as it does for longest.
-    fn unknown(&self, asked: &Value, played: &[bool]) -> ModelError {
+    /// Why a request has no answer: in what it differs from the recorded one that begins as it does for longest; of those
+    /// that do for as long, from one that asks for the same in the same way and whose next message is most like its own.
+    fn unknown(&self, asked: &Value, system: ContentHash, played: &[bool]) -> ModelError {
         let exchanges = &self.recording.exchanges;
         let keys = exchanges.iter().map(|exchange| serde_json::from_str(&exchange.key).unwrap_or_default());
         let keys: Vec<Value> = keys.collect();
         // Of those that are equally near the first that has not been played, which is the one that was to come.
-        let near =
-            (0..keys.len()).rev().max_by_key(|&number| (matching::common(&keys[number], asked), !played[number]));
+        let near = (0..keys.len()).rev().max_by_key(|&number| {
+            let nearness = matching::nearness(&keys[number], asked, exchanges[number].system == system);
+            (nearness, !played[number])
+        });
         let differs = near.and_then(|number| {
             let difference = matching::difference(&keys[number], asked)?;
             Some(format!("; the nearest is on line {}, which differs at {difference}", exchanges[number].line))

@@ -46,6 +46,8 @@ pub struct LlmTerms {
     pub requests: RequestRoom,
     /// How much the model is to think, in place of the tool's word.
     pub effort: Option<Effort>,
+    /// The model of tools for which nothing else says one: neither benchmarks nor the tool nor the executor's options.
+    pub default: Option<Arc<str>>,
 }
 
 /// The models of one call.
@@ -79,6 +81,26 @@ impl Executor {
             return Ok(None);
         }
         let preference = entry.definition().model_preference.as_ref();
+        let named = |error: ToolError| {
+            let message = format!("{}: {}", entry.id(), error.message());
+            ToolError::new(error.kind(), message).with_model_message(error.said_to_model().to_owned())
+        };
+        self.resolve(entry.id(), preference, &run.llm, run.model.as_deref()).map(Some).map_err(named)
+    }
+
+    /// Whether a model can be asked by the LLM-backed tool `id` with this preference, without a word of its caller.
+    #[must_use]
+    pub fn has_model_for(&self, id: &ToolId, preference: Option<&ModelPreference>) -> bool {
+        self.resolve(id, preference, &LlmTerms::default(), None).is_ok()
+    }
+
+    fn resolve(
+        &self,
+        id: &ToolId,
+        preference: Option<&ModelPreference>,
+        terms: &LlmTerms,
+        run_model: Option<&str>,
+    ) -> Result<Vec<Arc<str>>, ToolError> {
         // Nobody gets a recording who has not asked for one; a declaration that names one was refused.
         let preference = preference.map(|preference| {
             let is_real = |model: &String| !is_replay(model);
@@ -88,22 +110,17 @@ impl Executor {
                 ..preference.clone()
             }
         });
-        let recommended = (self.options.compat)(entry.id());
+        let recommended = (self.options.compat)(id);
         let model = &self.options.services.model;
-        let run_model = run.model.as_deref();
-        let wanted = Resolve {
-            forced: run.llm.model.as_deref(),
+        let default = self.options.default_model.as_deref().or(terms.default.as_deref());
+        models(&Resolve {
+            forced: terms.model.as_deref(),
             recommended: &recommended,
             preference: preference.as_ref(),
-            default: self.options.default_model.as_deref().or(run_model),
+            default: default.or(run_model),
             run: run_model,
             card: &|name| model.card(name),
-        };
-        let named = |error: ToolError| {
-            let message = format!("{}: {}", entry.id(), error.message());
-            ToolError::new(error.kind(), message).with_model_message(error.said_to_model().to_owned())
-        };
-        models(&wanted).map(Some).map_err(named)
+        })
     }
 
     /// As [`Executor::models_of`], ready to be tried.

@@ -165,12 +165,14 @@ impl ModelAccount<'_> {
             Err(error) => (error.usage, 0),
         };
         let error = answer.as_ref().err();
+        // What its provider never saw costs nothing.
+        let unsent = error.is_some_and(|error| error.unsent);
         let row = Row {
             op: self.ask.op.clone(),
             attempt: state.attempt,
             failed: error.map(|error| error.kind),
             usage,
-            cost_usd: self.cost(usage),
+            cost_usd: if unsent { Some(0.0) } else { self.cost(usage) },
             latency_us: here,
             wait_us: if began { state.waited_us } else { here },
             characters_in: self.ask.asked.characters(),
@@ -232,14 +234,15 @@ impl ModelAccount<'_> {
                 state.waited_us = *waited_us;
                 self.waited(&mut state, true, *waited_us);
             }
-            Traffic::Failed { attempt, kind, message, usage, latency_us, again_in_ms } => {
+            Traffic::Failed { attempt, kind, message, unsent, usage, latency_us, again_in_ms } => {
+                let known = self.cost(*usage).filter(|_| *usage != Usage::default());
                 let row = Row {
                     // An operation of its own beside that of the request.
                     op: self.executor.begin(&self.ask.op.lineage),
                     attempt: *attempt,
                     failed: Some(*kind),
                     usage: *usage,
-                    cost_usd: self.cost(*usage),
+                    cost_usd: if *unsent { Some(0.0) } else { self.cost(*usage) },
                     latency_us: latency_us.saturating_add(state.waited_us),
                     wait_us: state.waited_us,
                     characters_in: self.ask.asked.characters(),

@@ -240,26 +240,31 @@ impl<'a> Passage<'a> {
             Ok(answer) => return Some(Ok(answer)),
             Err(error) => error,
         };
-        let again = if error.wants_another_form() && self.refused_forms < MAX_REFUSED_FORMS && !feedback.has_begun() {
+        let has_begun = feedback.has_begun();
+        let again = if error.wants_another_form() && self.refused_forms < MAX_REFUSED_FORMS && !has_begun {
             self.refused_forms += 1;
             Some(Duration::ZERO)
         } else {
-            retry(&error, self.attempt - self.refused_forms, feedback.has_begun(), self.terms, seed())
+            retry(&error, self.attempt - self.refused_forms, has_begun, self.terms, seed())
         };
         feedback.failed(&error, again);
         drop(slot);
-        let Some(wait) = again else { return Some(Err(error)) };
+        let Some(wait) = again else {
+            let is_last = has_begun || self.attempt - self.refused_forms >= self.terms.attempts;
+            return Some(Err(if is_last { error } else { impatient(error, self.terms) }));
+        };
         self.events.on_traffic(Traffic::Failed {
             attempt: self.attempt,
             kind: error.kind,
             message: error.message.clone(),
+            unsent: error.unsent,
             usage: error.usage,
             latency_us: micros(began.elapsed()),
             again_in_ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
         });
         tokio::select! {
             biased;
-            cause = self.cancel.cancelled() => return Some(Err(canceled(cause))),
+            cause = self.cancel.cancelled() => return Some(Err(ModelError { unsent: true, ..canceled(cause) })),
             () = tokio::time::sleep(wait) => {}
         }
         self.attempt += 1;
@@ -269,17 +274,30 @@ impl<'a> Passage<'a> {
     }
 }
 
+/// A failure that is not made again, which says so where that is for the wait that the provider asks for.
+fn impatient(mut error: ModelError, terms: RetryTerms) -> ModelError {
+    let may = error.should_retry.unwrap_or_else(|| error.kind.is_retryable());
+    let asked = error.retry_after_ms.map(Duration::from_millis).filter(|asked| may && *asked > terms.longest_wait);
+    if let Some(asked) = asked {
+        let (asked, longest) = (asked.as_secs_f64(), terms.longest_wait.as_secs_f64());
+        error.message.push_str(&format!(
+            "; it asks to wait {asked} s, over the {longest} s of retry.longest_wait, so it is not made again"
+        ));
+    }
+    error
+}
+
 /// Why an attempt was not made, after the failure `before` if it is made again.
 fn no_room(before: Option<&ModelError>) -> ModelError {
     let failed = before.map(|before| format!("; before, it had failed: {before}")).unwrap_or_default();
     let message = format!("the caller allows no more requests to models{failed}");
-    ModelError { should_retry: Some(false), ..ModelError::new(ModelErrorKind::RateLimit, message) }
+    ModelError { should_retry: Some(false), unsent: true, ..ModelError::new(ModelErrorKind::RateLimit, message) }
 }
 
 /// Why a request did not get its turn, after the failure `before` if it is made again.
 fn refused(error: ToolError, before: Option<&ModelError>) -> ModelError {
     if let Some(cause) = error.cancel_cause() {
-        return canceled(cause);
+        return ModelError { unsent: true, ..canceled(cause) };
     }
     let kind = match error.kind() {
         ErrorKind::LimitExceeded => ModelErrorKind::RateLimit,
@@ -287,7 +305,8 @@ fn refused(error: ToolError, before: Option<&ModelError>) -> ModelError {
     };
     let failed = before.map(|before| format!("; before, it had failed: {before}")).unwrap_or_default();
     let message = format!("{}{failed}", error.message());
-    ModelError { should_retry: Some(false), source: Some(Box::new(error)), ..ModelError::new(kind, message) }
+    let source = Some(Box::new(error) as _);
+    ModelError { should_retry: Some(false), unsent: true, source, ..ModelError::new(kind, message) }
 }
 
 fn canceled(cause: CancelCause) -> ModelError {

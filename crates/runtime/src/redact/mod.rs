@@ -15,12 +15,10 @@ use aho_corasick::{AhoCorasick, MatchKind};
 use serde::de::IgnoredAny;
 use serde_json::{Number, Value};
 use toolwright_core::Redactor;
-use toolwright_core::redact::MARK;
+use toolwright_core::redact::{MARK, MIN_SECRET, is_secret_key};
 
 use self::escapes::Levels;
 
-/// Shorter values occur in ordinary text; replacing them would garble it and tell what they are.
-const MIN_LENGTH: usize = 6;
 /// Values that were learnt at run time; past that the oldest is forgotten.
 const MAX_LEARNT: usize = 1024;
 /// Values that are learnt at once; the others of one call must not make all that was learnt before forgotten.
@@ -98,12 +96,12 @@ impl Known {
 }
 
 impl SecretRedactor {
-    /// Registers values of key sources for good. Values under six characters are not replaced.
+    /// Registers values of key sources for good, but those that are no secrets ([`is_secret_key`]).
     pub fn add(&self, secrets: impl IntoIterator<Item = String>) {
         let change = {
             let mut state = self.write();
             let before = state.values.len();
-            state.values.extend(secrets.into_iter().filter(|value| value.len() >= MIN_LENGTH).map(bounded));
+            state.values.extend(secrets.into_iter().filter(|value| is_secret_key(value)).map(bounded));
             state.values.sort_unstable();
             state.values.dedup();
             if state.values.len() == before {
@@ -251,7 +249,7 @@ impl Redactor for SecretRedactor {
 
     fn learn(&self, values: Vec<String>) {
         let mut values: Vec<Arc<str>> =
-            values.into_iter().filter(|value| value.len() >= MIN_LENGTH).map(bounded).collect();
+            values.into_iter().filter(|value| value.len() >= MIN_SECRET).map(bounded).collect();
         let before = {
             let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
             values.retain(|value| !state.has(value));

@@ -426,6 +426,22 @@ async fn terms_of_retry_are_the_nearest_ones() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_wait_that_is_too_long_is_said_to_be_the_reason() {
+    for (kind, asked, expect) in [
+        (ModelErrorKind::RateLimit, 90_000, Some("asks to wait 90 s, over the 60 s of retry.longest_wait")),
+        (ModelErrorKind::Quota, 90_000, None),
+    ] {
+        let provider = Provider::new(Duration::from_millis(10), [Deed::Fail(kind, Some(asked))]);
+        let traffic = ModelTraffic::new(Arc::clone(&provider) as _, BTreeMap::new());
+        let answer = traffic.complete("p/m", &plain(), &IgnoreModelEvents, &Cancel::new()).await;
+        let message = answer.expect_err("it failed").message;
+        assert_eq!(provider.came().len(), 1, "{message}");
+        assert_eq!(message.contains("longest_wait"), expect.is_some(), "{message}");
+        assert!(expect.is_none_or(|part| message.contains(part)), "{message}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_a_background_call_asks_goes_behind() {
     let provider = Provider::new(Duration::ZERO, []);
     let house = house(|options| {

@@ -20,6 +20,9 @@ use super::screen::{BAD, DIM, GOOD, Screen, WARN, one_line, prose, say, size, st
 /// Characters of arguments and messages on a line.
 const WIDTH: usize = 160;
 
+/// The namespace of what sources ask of their client.
+const CLIENT: &str = "client";
+
 /// Where the model's text goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Text {
@@ -34,6 +37,16 @@ impl Text {
     pub(crate) fn for_output(json: bool) -> Self {
         if !json && std::io::stdout().is_terminal() { Self::Streamed } else { Self::Held }
     }
+}
+
+/// What is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// All of a run.
+    All,
+    /// What keeps a call waiting, and what takes another's place: requests to models that wait or are made again, models
+    /// and questions of sources that failed.
+    Delays,
 }
 
 /// A running account.
@@ -53,10 +66,20 @@ pub(crate) enum Shown {
 
 impl Account {
     /// Begins. `screen` is held while a line is written.
-    pub(crate) fn begin(mut events: Receiver<Arc<Event>>, text: Text, screen: Arc<Screen>) -> Self {
+    pub(crate) fn begin(events: Receiver<Arc<Event>>, text: Text, screen: Arc<Screen>) -> Self {
+        Self::telling(Told::All, events, text, screen)
+    }
+
+    /// One of a call, whose result its caller prints.
+    pub(crate) fn of_call(events: Receiver<Arc<Event>>, screen: Arc<Screen>) -> Self {
+        Self::telling(Told::Delays, events, Text::Held, screen)
+    }
+
+    fn telling(told: Told, mut events: Receiver<Arc<Event>>, text: Text, screen: Arc<Screen>) -> Self {
         let (stop, mut stopped) = oneshot::channel();
         let task = tokio::spawn(async move {
             let mut writer = Writer {
+                told,
                 text,
                 screen: Arc::clone(&screen),
                 mid_line: false,
@@ -96,6 +119,7 @@ impl Account {
 }
 
 struct Writer {
+    told: Told,
     text: Text,
     screen: Arc<Screen>,
     mid_line: bool,
@@ -104,8 +128,30 @@ struct Writer {
     shown: Shown,
 }
 
+/// What became of old results, of which so many can be read by a handle.
+fn gave_way(results: u64, kept: u64) -> String {
+    match (kept, results.saturating_sub(kept)) {
+        (kept, 0) => format!("{kept} old results gave way to handles"),
+        (0, gone) => format!("{gone} old results were taken out, not kept"),
+        (kept, gone) => format!("{kept} old results gave way to handles, {gone} to nothing that is kept"),
+    }
+}
+
+/// Whether it tells why a call takes so long, or what did not come as it was asked for.
+fn is_delay(event: &Event) -> bool {
+    match event {
+        Event::ModelWait { .. } | Event::ModelRetried { .. } | Event::Fallback { .. } => true,
+        // What a source asks of a model is a call of its own, and the source is told nothing of why it failed.
+        Event::ToolFinished { ok: false, tool: Some(tool), .. } => tool.namespace() == CLIENT,
+        _ => false,
+    }
+}
+
 impl Writer {
     fn show(&mut self, event: Event) {
+        if self.told == Told::Delays && !is_delay(&event) {
+            return;
+        }
         match event {
             Event::ModelText { text } => self.model_text(&text),
             Event::ToolStarted { tool, arguments, .. } => {
@@ -187,9 +233,9 @@ impl Writer {
             }
             // Said by every command alike.
             Event::Warning { code, .. } if code == "replayed" => {}
-            Event::Compacted { layer, before, after, results, messages, .. } => {
+            Event::Compacted { layer, before, after, results, kept, messages, .. } => {
                 let what = match layer {
-                    CompactionLayer::Truncate => format!("{results} old results gave way to handles"),
+                    CompactionLayer::Truncate => gave_way(results, kept),
                     CompactionLayer::Summarize => format!("{messages} messages were put together"),
                     CompactionLayer::ForceFinal => "the next turn is the last".into(),
                 };
@@ -252,5 +298,21 @@ impl Writer {
     fn missed(&mut self, missed: u64) {
         self.shown = Shown::Gaps;
         self.line(styled(WARN, format_args!("{missed} events were too fast to be shown")));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_kept_gave_way_to_no_handle() {
+        for (results, kept, expect) in [
+            (3, 3, "3 old results gave way to handles"),
+            (3, 0, "3 old results were taken out, not kept"),
+            (3, 2, "2 old results gave way to handles, 1 to nothing that is kept"),
+        ] {
+            assert_eq!(gave_way(results, kept), expect);
+        }
     }
 }

@@ -9,7 +9,7 @@ use toolwright::agent::{
 use toolwright::config::typed::{AgentToolSetting, DispatchSetting, ExposureSetting};
 use toolwright::core::approval::{Answers, NoApprover};
 use toolwright::core::client::CallClient;
-use toolwright::core::model::{Effort, ModelClient as _, ModelSettings};
+use toolwright::core::model::{Effort, ModelClient as _, ModelSettings, Usability, is_replay};
 use toolwright::core::{Approver, Cancel, Policy, Profile, Session};
 use toolwright::house::{ClientTerms, InboxPerson, Person};
 use toolwright::models::default_model;
@@ -137,6 +137,23 @@ pub(crate) async fn model(agent: &Agent, house: &House) -> Result<String, Failur
         }
         None => default_model(&variable, models.http()).await.map_err(Failure::usage),
     }
+}
+
+/// Whether this model can be asked, as far as that is known before it is.
+///
+/// # Errors
+/// Why it cannot.
+pub(crate) async fn can_answer(house: &House, model: &str) -> Result<(), String> {
+    // What is wrong the card says.
+    let _ = house.models().ready(model).await;
+    let is_id = || model.split_once('/').is_some_and(|(provider, name)| !provider.is_empty() && !name.is_empty());
+    let why = match house.executor().services().model.card(model).usability {
+        Usability::Usable if is_replay(model) || is_id() => return Ok(()),
+        Usability::Usable => "it is not provider/model".to_owned(),
+        Usability::NoKey => "there is no key for it".to_owned(),
+        Usability::Unknown(why) => why,
+    };
+    Err(format!("{model} cannot be asked: {why}"))
 }
 
 pub(crate) fn driver(house: &Arc<House>) -> Driver {

@@ -14,7 +14,8 @@ use toolwright::house::{CallTerms, CallTimes};
 use toolwright::models::default_model;
 use toolwright::runtime::executor::LlmTerms;
 
-use super::agent::{Desk, can_be_asked, who};
+use super::account::Account;
+use super::agent::{Desk, can_answer, can_be_asked, who};
 use super::args::{Call, Global};
 use super::config::variable;
 use super::exit::{Done, Exit, Failure};
@@ -49,9 +50,12 @@ pub(crate) async fn command(global: &Global, call: &Call) -> Done {
     let background_after = call.background.then_some(Duration::ZERO);
     let times = CallTimes { limit: call.timeout, background_after };
     let llm = llm_terms(call, &house, &snapshot).await?;
-    let client = client(&house, who(call.ask));
+    let desk = Desk::new(&house);
+    let client = client(&desk, &house, who(call.ask));
+    let account = Account::of_call(house.events().subscribe(), desk.screen);
     let terms = CallTerms { profile: Profile::Owner, cancel: cancel.clone(), times, client, llm };
     let outcome = house.call_on(written, terms).await;
+    account.end().await;
     let printed = if global.json { print_result_json(&outcome.to_json()) } else { print_outcome(&outcome) };
     // What went on as a job goes on here: there is no other process to do it.
     tokio::select! {
@@ -63,8 +67,8 @@ pub(crate) async fn command(global: &Global, call: &Call) -> Done {
     Ok(outcome.error.as_ref().map_or(Exit::Ok, |error| error.kind().into()))
 }
 
-/// The model and the mode that were asked for. A tool that prefers no model, where none is configured, gets one that
-/// the environment offers.
+/// The model and the mode that were asked for. A tool for which nothing says a model, neither benchmarks nor its author
+/// nor the configuration, has one that the environment offers.
 async fn llm_terms(call: &Call, house: &House, snapshot: &Snapshot) -> Result<LlmTerms, Failure> {
     let given = LlmTerms {
         model: call.model.as_deref().map(Arc::from),
@@ -88,18 +92,19 @@ async fn llm_terms(call: &Call, house: &House, snapshot: &Snapshot) -> Result<Ll
             return Err(Failure::usage(format!("{} has no mode `{mode}`; its modes: {has}", entry.id())));
         }
     }
-    let names_one = preference
-        .is_some_and(|preference| preference.preferred_model.is_some() || !preference.fallback_models.is_empty());
-    if definition.is_none() || given.model.is_some() || names_one || house.default_model().is_some() {
+    if let Some(model) = &given.model {
+        can_answer(house, model).await.map_err(Failure::usage)?;
+        return Ok(given);
+    }
+    if definition.is_none() || house.names_model_for(entry) {
         return Ok(given);
     }
     let found = default_model(&variable, house.models().http()).await.map_err(Failure::usage)?;
-    Ok(LlmTerms { model: Some(found.into()), ..given })
+    Ok(LlmTerms { default: Some(found.into()), ..given })
 }
 
 /// Whom the tool's source may ask back. That the owner calls the tool is no word for what its source asks of a model.
-fn client(house: &House, ask: AskName) -> Arc<dyn CallClient> {
-    let desk = Desk::new(house);
+fn client(desk: &Desk, house: &House, ask: AskName) -> Arc<dyn CallClient> {
     let remedy = || {
         "there is no terminal to ask at: run it in one or with --ask inbox, or allow client:sample by a rule under \
          policy.rules"

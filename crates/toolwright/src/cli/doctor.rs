@@ -209,7 +209,12 @@ fn report(global: &Global, settings: &Config, problems: &[Problem], probes: &[Pr
     for finding in findings {
         say(styled(WARN, harmless(finding)));
     }
-    say(if well { styled(GOOD, "all is well") } else { styled(BAD, "see above for what to mend") });
+    say(match (well, problems.is_empty()) {
+        (true, true) => styled(GOOD, "all is well"),
+        // Nothing is lost by a warning, and something is not as it was meant.
+        (true, false) => styled(WARN, "all works, but for the warnings above"),
+        (false, _) => styled(BAD, "see above for what to mend"),
+    });
     Ok(exit)
 }
 

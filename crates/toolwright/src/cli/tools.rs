@@ -7,14 +7,16 @@ use std::time::Duration;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Subcommand};
 use serde_json::Value;
+use toolwright::House;
 use toolwright::core::names::Resolution;
 use toolwright::core::select::{FIT, Find, SearchFilter, SearchHit, find, search_or_similar};
 use toolwright::core::{Entry, Snapshot};
 
+use super::agent::can_answer;
 use super::args::Global;
 use super::exit::{Done, Exit, Failure};
 use super::lists::{Wanted, say_failures, say_starting, wait_for};
-use super::screen::{BOLD, DIM, harmless, one_line, print_json, stdout, styled};
+use super::screen::{BOLD, DIM, harmless, one_line, print_json, say, stdout, styled};
 use super::tools_cost::{Costs, Reader};
 use super::{config, open};
 
@@ -101,6 +103,9 @@ pub(crate) async fn command(global: &Global, command: &Tools) -> Done {
             let wanted = Find { listed: filter_of(&ls.filter), model: ls.model.clone(), min_score: ls.min_score };
             let compat = house.compat();
             let entries: Vec<&Arc<Entry>> = find(&snapshot, &wanted, &compat).collect();
+            if let Some(model) = ls.model.as_deref().filter(|_| entries.is_empty()) {
+                say(none_for(&house, model, ls.min_score).await);
+            }
             let score = |entry: &Entry| compat.score(ls.model.as_deref()?, entry.id().as_str());
             if ls.tokens {
                 let costs = Costs::of(&snapshot, &entries, &Reader::of(&house, ls.window));
@@ -156,6 +161,17 @@ pub(crate) async fn command(global: &Global, command: &Tools) -> Done {
         }
     }
     Ok(Exit::Ok)
+}
+
+/// Why no tool is listed for a model: it cannot be asked at all, or nothing says that it does well enough.
+async fn none_for(house: &House, model: &str, min_score: f64) -> String {
+    let measured = format!(
+        "no tool is known that {model} does well with ({min_score} or more): `toolwright bench --models {model}` measures it"
+    );
+    match can_answer(house, model).await {
+        Ok(()) => measured,
+        Err(why) => format!("{measured}; {why}"),
+    }
 }
 
 /// No tool has this name: why, and which ones are near.

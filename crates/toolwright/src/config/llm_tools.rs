@@ -1,6 +1,6 @@
 //! From a written `llm_tools` entry to a tool.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
@@ -89,7 +89,7 @@ pub(crate) fn resolve(member: &Member, written: &LlmToolEntry, scope: &mut Scope
     }
     let mut filled = written.clone();
     if let Some(file) = &written.file {
-        let path = scope.root.join(file);
+        let path = file_of(member, file);
         match from_file(&path).and_then(|read| over(written, read)) {
             // A file may put the tool out of use, too.
             Ok(read) if read.enabled == Some(false) => return Some(LlmEntry::Off(member.key.clone())),
@@ -108,6 +108,12 @@ pub(crate) fn resolve(member: &Member, written: &LlmToolEntry, scope: &mut Scope
             None
         }
     }
+}
+
+/// The file of an entry: its path begins in the folder of the configuration file that names it.
+pub(crate) fn file_of(member: &Member, file: &str) -> PathBuf {
+    let at = member.value.get("file").map_or(&member.at, |named| &named.at);
+    at.file.parent().unwrap_or(Path::new("")).join(file)
 }
 
 /// What a file says.

@@ -200,7 +200,8 @@ fn resolve(config: &mut Config, mut merged: Node, variables: Variables<'_>) {
     }
     for member in llm {
         let Some(entry) = typed::<LlmToolEntry>("llm_tools", &member, scope.problems) else { continue };
-        if let Some(path) = entry.file.as_ref().filter(|_| entry.enabled != Some(false)).map(|file| root.join(file)) {
+        if let Some(file) = entry.file.as_ref().filter(|_| entry.enabled != Some(false)) {
+            let path = llm_tools::file_of(&member, file);
             config.llm_stamps.push(Stamp::of(&path));
             config.llm_files.push(path);
         }

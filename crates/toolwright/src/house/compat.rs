@@ -2,12 +2,11 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use toolwright_core::model::Usability;
 use toolwright_core::name::ToolId;
 use toolwright_core::select::Compat;
 use toolwright_runtime::executor::Recommends;
 
-use super::{House, LLM};
+use super::House;
 use crate::config::Config;
 
 /// What is in force.
@@ -43,16 +42,6 @@ impl House {
         let recommended = compat.recommended(tool).iter().map(String::as_str).filter(|model| fit.contains(model));
         let others = fit.iter().copied().filter(|model| !compat.recommended(tool).iter().any(|known| known == model));
         recommended.chain(others).map(str::to_owned).collect()
-    }
-
-    /// Whether a model can be asked that is recommended for one of the tools that are shipped.
-    pub(super) fn has_recommended_model(&self) -> bool {
-        let client = &self.executor.services().model;
-        let compat = self.compat();
-        let prefix = format!("{LLM}:");
-        let mut models =
-            compat.recommendations().filter(|(tool, _)| tool.starts_with(&prefix)).flat_map(|(_, models)| models);
-        models.any(|model| client.card(model).usability == Usability::Usable)
     }
 
     pub(super) fn put_compat(&self, config: &Config) {

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use toolwright_core::Tool;
 use toolwright_core::catalogue::{Provider, ProviderKind};
-use toolwright_core::llm::{LlmHooks, LlmTool, TemplateTool, shipped};
+use toolwright_core::llm::{LlmDefinition, LlmHooks, LlmTool, TemplateTool, shipped};
 use toolwright_core::model::Usability;
 use toolwright_core::name::wire_candidate;
 use toolwright_core::pattern::allowed_by;
 use toolwright_core::tool::StaticProvider;
+use toolwright_core::{Entry, Tool};
 use toolwright_models::{Endpoints, named_model};
 
 use super::{House, LLM};
@@ -18,17 +18,11 @@ use crate::config::{Config, LlmEntry};
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct LlmSettings {
     declared: Vec<LlmEntry>,
-    /// Which of the shipped tools there are; none where built-in tools are switched off.
-    shipped: Option<Filter>,
+    /// The names of the shipped tools that there are.
+    shipped: Vec<String>,
 }
 
-#[derive(Debug, Clone, PartialEq)]
-struct Filter {
-    allowed: Vec<String>,
-    denied: Vec<String>,
-}
-
-/// Whether the shipped tools are in the catalogue where no model is known that would answer them.
+/// Whether a shipped tool is in the catalogue where no model is known that would answer it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Offered {
     /// Only if there is one: each tool costs every model that is shown it.
@@ -38,36 +32,30 @@ pub(super) enum Offered {
 }
 
 impl LlmSettings {
-    pub(super) fn of(config: &Config, has_model: bool, offered: Offered) -> Self {
+    /// `answers` tells of a shipped tool, as it is asked here, whether a model is known that can be asked.
+    pub(super) fn of(config: &Config, answers: &dyn Fn(&LlmDefinition) -> bool) -> Self {
         let defaults = &config.written.defaults;
-        let filter = || Filter { allowed: defaults.builtins_allowed.clone(), denied: defaults.builtins_denied.clone() };
-        let is_offered = defaults.builtins && (has_model || offered == Offered::Always);
-        Self { declared: config.llm_tools.clone(), shipped: is_offered.then(filter) }
+        let is_offered = |tool: &LlmTool| {
+            let id = &tool.source().id;
+            let wire = wire_candidate(id.namespace(), id.name());
+            let is_allowed = allowed_by(&defaults.builtins_allowed, &defaults.builtins_denied, &wire);
+            is_allowed && here(tool, &config.llm_tools).is_some_and(|definition| answers(&definition))
+        };
+        let shipped = if defaults.builtins { shipped() } else { Vec::new() };
+        let shipped = shipped.iter().filter(|tool| is_offered(tool));
+        let shipped = shipped.map(|tool| tool.source().id.name().to_owned()).collect();
+        Self { declared: config.llm_tools.clone(), shipped }
     }
 
     /// The provider; `None` when it has no tools. What is declared replaces a shipped tool of its name, or tunes it.
     pub(super) fn provider(&self) -> Option<Arc<dyn Provider>> {
         let mut tools: Vec<Arc<dyn Tool>> = Vec::new();
-        for tool in shipped() {
-            let name = tool.source().id.name().to_owned();
-            let Some(filter) = &self.shipped else { continue };
-            let mut entries = self.declared.iter().filter(|entry| entry.name() == name);
-            let wire = wire_candidate(tool.source().id.namespace(), &name);
-            if !allowed_by(&filter.allowed, &filter.denied, &wire) {
-                continue;
-            }
-            match entries.next() {
-                None => tools.push(Arc::new(tool)),
-                Some(LlmEntry::Tuned(tuned)) => {
-                    let definition = tuned.over(tool.source());
-                    match LlmTool::new(definition, tool.hooks().clone()) {
-                        Ok(tool) => tools.push(Arc::new(tool)),
-                        // It was tried when the configuration was read.
-                        Err(error) => tracing::error!("{error}"),
-                    }
-                }
-                // It takes the shipped one's place, or switches it off.
-                Some(_) => {}
+        for tool in shipped().iter().filter(|tool| self.shipped.iter().any(|name| name == tool.source().id.name())) {
+            let Some(definition) = here(tool, &self.declared) else { continue };
+            match LlmTool::new(definition, tool.hooks().clone()) {
+                Ok(tool) => tools.push(Arc::new(tool)),
+                // It was tried when the configuration was read.
+                Err(error) => tracing::error!("{error}"),
             }
         }
         for entry in &self.declared {
@@ -96,6 +84,15 @@ impl LlmSettings {
     }
 }
 
+/// A shipped tool as the configuration has it; `None` where it is switched off or another takes its place.
+fn here(tool: &LlmTool, declared: &[LlmEntry]) -> Option<LlmDefinition> {
+    match declared.iter().find(|entry| entry.name() == tool.source().id.name()) {
+        None => Some((**tool.source()).clone()),
+        Some(LlmEntry::Tuned(tuned)) => Some(tuned.over(tool.source())),
+        Some(LlmEntry::Llm(_) | LlmEntry::Template(_) | LlmEntry::Off(_)) => None,
+    }
+}
+
 /// The model of LLM-backed tools that prefer none: `models.default`, else what the environment names.
 pub(super) fn default_model(
     config: &Config,
@@ -112,6 +109,16 @@ impl House {
         let model = self.default_model.as_deref()?;
         let card = self.executor.services().model.card(model);
         (card.usability == Usability::Usable).then_some(model)
+    }
+
+    /// Whether something says which model answers this tool: benchmarks, its author or operator, `models.default` or the
+    /// environment. Whether that model can be asked is another question.
+    #[must_use]
+    pub fn names_model_for(&self, entry: &Entry) -> bool {
+        let preference = entry.definition().model_preference.as_ref();
+        let prefers = preference
+            .is_some_and(|preference| preference.preferred_model.is_some() || !preference.fallback_models.is_empty());
+        prefers || self.default_model.is_some() || !self.compat().recommended(entry.id().as_str()).is_empty()
     }
 
     /// Puts the shipped LLM-backed tools into the catalogue, also where no model is configured for them: for callers

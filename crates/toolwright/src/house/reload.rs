@@ -130,8 +130,9 @@ impl House {
     }
 
     async fn settle_llm_in(&self, running: &mut Running, offered: Offered, done: &mut Reloaded) {
-        let has_model = self.default_model().is_some() || self.has_recommended_model();
-        let settings = LlmSettings::of(&self.config(), has_model, offered);
+        let settings = LlmSettings::of(&self.config(), &|tool| {
+            offered == Offered::Always || self.executor.has_model_for(&tool.id, Some(&tool.model_preference))
+        });
         if running.llm.as_ref() != Some(&settings) {
             self.put(LLM, settings.provider(), done).await;
             running.llm = Some(settings);

@@ -104,6 +104,16 @@ async fn without_a_persons_word_no_model_is_asked() {
 }
 
 #[tokio::test]
+async fn why_a_server_got_no_answer_is_told_to_whoever_calls_and_not_to_the_server() {
+    let place = place(&format!("models: {{default: openai/m}}\n{ALLOWED}"));
+    let (_model, variables) = with_model(WireApi::OpenAi, vec![Turn::error(401, "no such key")].into()).await;
+    let output = ended(start(&place, &variables, &CALL)).await;
+    let (said, printed) = (stderr(&output), String::from_utf8_lossy(&output.stdout).into_owned());
+    assert!(said.contains("openai/m did not answer: ") && said.contains("no such key"), "{said}");
+    assert!(printed.contains("the model did not answer") && !printed.contains("no such key"), "{printed}");
+}
+
+#[tokio::test]
 async fn sampling_is_declared_only_where_policy_or_somebody_who_is_asked_can_allow_it() {
     for (rules, asks_somebody, declared) in [
         ("", false, false),

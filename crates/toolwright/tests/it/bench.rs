@@ -230,6 +230,52 @@ async fn a_judge_is_another_model_and_its_cost_is_apart() {
     assert!(stderr(&output).contains("the judge openai/down gave no score"), "{}", stderr(&output));
 }
 
+/// The cases that stand in the documentation are cases.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_example_of_the_documentation_is_measured() {
+    let text = include_str!("../../../../docs/bench.md");
+    let (_, rest) = text.split_once("## Cases").expect("a section of cases");
+    let (_, rest) = rest.split_once("```yaml\n").expect("an example");
+    let (example, _) = rest.split_once("```").expect("its end");
+    let judge = |asked: &Asked| match asked.last_user_text().contains("<answer>") {
+        true => Reply::text(r#"{"feedback": "f", "breakdown": {"accuracy": 80}, "score": 80}"#),
+        false => answer(asked),
+    };
+    let lab = Lab::new(PRICED, Script::from(vec![Turn::computed(judge)]).repeating(), example).await;
+    let arguments = ["--models", "openai/good", "--judge", "openai/judge", "--max-cost", "100000", "--json", "--full"];
+    let output = lab.run(&arguments).await;
+    let row = &report(&output)[0];
+    assert_eq!((output.status.code(), &row["done"]), (Some(0), &json!(3)), "{row} {}", stderr(&output));
+    assert_eq!(lab.asked("judge"), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_wrong_with_a_tool_of_a_file_has_its_place() {
+    let check = async |text: &str, code: i32, expect: &str| {
+        let lab = Lab::new("", script(), text).await;
+        let output = lab.run(&["--models", "openai/good"]).await;
+        assert!(output.status.code() == Some(code) && stderr(&output).contains(expect), "{text}: {}", stderr(&output));
+        assert_eq!(lab.server.requests().len(), 0);
+    };
+    let case = "cases:\n  - input: {request: r, suggestions: [a, b]}\n";
+    let summarize = "cases:\n  - input: {content: c}\n    mode: loud\n";
+    check(
+        &format!("tool: llm:classify\nmode: strict\n{case}"),
+        2,
+        "cases.yaml:2: mode: llm:classify@1.0.0 has no modes; leave it out",
+    )
+    .await;
+    check(
+        &format!("tool: llm:summarize\n\n{summarize}"),
+        2,
+        "cases.yaml:5: cases[0].mode: llm:summarize@1.0.0 has no mode `loud`; its modes: strict, balanced; write one of",
+    )
+    .await;
+    check(&format!("repeat: 1\ntool: fs:read\n{case}"), 2, "cases.yaml:2: tool: fs:read@1.0.0 asks no model; ").await;
+    check(&format!("repeat: 1\ntool: llm:clasify\n{case}"), 3, "cases.yaml:2: tool: no tool is called `llm:clasify`")
+        .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_does_not_reach_its_model_is_not_measured() {
     let lab = Lab::new(PRICED, script(), &cases(6, "")).await;
@@ -371,7 +417,7 @@ async fn bad_usage_is_said_before_anything_is_asked() {
         "tool: llm:classify\nmode: loud\ncases:\n  - input: {request: x, suggestions: [a]}\n",
         &[],
         2,
-        "no mode `loud`",
+        "odd.yaml:2: mode: llm:classify@1.0.0 has no modes",
     );
     let good = one("llm:classify", "{request: x, suggestions: [a]}");
     lab.place.write("project/second.yaml", "tool: llm:classify\ncases: 4\n");

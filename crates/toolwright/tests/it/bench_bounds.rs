@@ -1,5 +1,6 @@
 //! `bench`: what it costs, what it keeps, and where.
 
+use std::net::TcpListener;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -59,6 +60,43 @@ async fn what_breaks_off_on_its_way_back_is_charged() {
     assert!(made > 0 && made < 4 && charged(&lab).len() == made, "{made} {:?}", charged(&lab));
     lab.run(&capped).await;
     assert_eq!(lab.asked("good"), made);
+}
+
+/// A port at which nobody listens.
+fn closed() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("its address").port()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_was_not_reached_and_who_was_not_asked_costs_nothing() {
+    let dead = format!("{{api: openai_chat, base_url: 'http://127.0.0.1:{}/v1', api_key: sk-0123456789}}", closed());
+    let prices = "prices: {input: 100000, output: 0}, retry: {attempts: 2}";
+    let config = |dead_prices: &str| {
+        format!(
+            "models:\n  endpoints: {{dead: {dead}}}\n  dead: {{retry: {{attempts: 2}}, {dead_prices}}}\n  openai: \
+             {{{prices}}}\n  openai/judge: {{prices: {{input: 50000, output: 0}}}}\n"
+        )
+    };
+    // The model is dead, with a price and without one; then its judge is.
+    for (dead_prices, models, judge, free) in [
+        ("prices: {input: 100000, output: 0}", "dead/m", "openai/judge", true),
+        ("", "dead/m", "openai/judge", true),
+        ("prices: {input: 100000, output: 0}", "openai/good", "dead/m", false),
+    ] {
+        let lab = Lab::new(&config(dead_prices), script(), &cases(3, RUBRIC)).await;
+        let arguments = ["--models", models, "--judge", judge, "--max-requests", "100", "--max-cost", "1000000"];
+        let output = lab.run(&[&arguments[..], &["--json", "--full"]].concat()).await;
+        assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+        let lines: Vec<Value> =
+            lab.lines().iter().skip(1).map(|line| serde_json::from_str(line).expect("json")).collect();
+        assert_eq!((lines.len(), charged(&lab).len()), (3, 3), "{lines:?}");
+        for line in lines {
+            let own = line["cost_usd"].as_f64().expect("known");
+            assert!(line["charged_usd"].as_f64() == Some(own) && (own == 0.0) == free, "{models} {judge}: {line}");
+        }
+        assert_eq!(lab.asked("judge"), 0, "{models} {judge}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -21,6 +21,7 @@ mod final_report;
 mod import;
 mod jobs;
 mod llm;
+mod llm_models;
 mod oauth;
 mod pick;
 mod pins;

@@ -279,3 +279,33 @@ fn the_example_plays() {
     assert_eq!(ran["answer"], "There are three TODOs in two files, two of them in main.rs.");
     assert_eq!(play(&and(&["call", "llm__classify", CLASSIFY], &model))["structured"]["selected_index"], 1);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_is_not_recorded_is_set_beside_the_one_of_its_own_tool() {
+    let classified = r#"{"reasoning": "r", "selected_index": 1, "confidence": 0.9}"#;
+    let facts = r#"{"facts": [{"key": "birth", "value": "1815", "category": "time"}]}"#;
+    let script: Script = [classified, facts, facts, classified].into_iter().map(Turn::text).collect::<Vec<_>>().into();
+    let (_server, variables) = with_model(WireApi::OpenAi, script).await;
+    let place = Place::new();
+    let text = |text: &str| format!(r#"{{"text": "{text}"}}"#);
+    let calls = [
+        ("llm__classify", CLASSIFY.to_owned()),
+        ("llm__fact-extract", text("Ada was born in 1815.")),
+        ("llm__fact-extract", text("Charles was born in 1791.")),
+        ("llm__classify", CLASSIFY.replace("money", "password")),
+    ];
+    for (tool, arguments) in &calls {
+        let output = ended(start(&place, &variables, &["call", tool, arguments, "--record", "r.jsonl"])).await;
+        assert!(output.status.success(), "{}", stderr(&output));
+    }
+    for (tool, arguments, line) in [
+        ("llm__fact-extract", text("Charles was born in 1792."), 3),
+        ("llm__fact-extract", text("Ada was born in 1816."), 2),
+        ("llm__classify", CLASSIFY.replace("money", "coins"), 1),
+        ("llm__classify", CLASSIFY.replace("money", "passport"), 4),
+    ] {
+        let output = run(&place, &["call", tool, &arguments, "--model", "replay:r.jsonl"]);
+        let expect = format!("the nearest is on line {line}, ");
+        assert!(!output.status.success() && stderr(&output).contains(&expect), "{arguments}: {}", stderr(&output));
+    }
+}

@@ -28,6 +28,11 @@ pub(crate) enum Again {
 }
 
 impl GivenUp {
+    /// Whether any of it can be read by a handle, by these readers or, as files, without them.
+    pub(crate) fn is_kept(&self, readers: &Readers) -> bool {
+        !self.files.is_empty() || (!self.texts.is_empty() && !readers.is_empty())
+    }
+
     /// The note, with `beginning` bytes of the result. `readers` read stored text; without any, nothing is told of its
     /// handles.
     pub(super) fn note(&self, result: &CallResult, readers: &Readers, beginning: usize) -> String {
@@ -88,7 +93,9 @@ mod tests {
         let check = |texts: &[&str], files: &[&str], again, readers: &Readers, expect: &str| {
             let all = |handles: &[&str]| handles.iter().map(|handle| (*handle).to_owned()).collect();
             let place = Place { message: 0, result: 0 };
-            let note = GivenUp { place, texts: all(texts), files: all(files), again }.note(&result, readers, 0);
+            let gone = GivenUp { place, texts: all(texts), files: all(files), again };
+            let note = gone.note(&result, readers, 0);
+            assert_eq!(gone.is_kept(readers), !note.contains("not kept"), "{note}");
             assert_eq!(note, format!("[toolwright took this result, 4 bytes, out to make room; {expect}]"));
         };
         let read = "it is stored. Read it with output__read {\"handle\": \"s/1\", \"offset\": 0}";
@@ -104,6 +111,7 @@ mod tests {
         let all = ["s/2", "s/3", "s/4", "s/5", "s/6", "s/7"];
         check(&["s/1"], &all, Again::May, &both, &format!("{read}; {many}"));
         let none = named(None, None);
+        check(&["s/1"], &["s/2"], Again::May, &none, "its images and other files are kept under s/2");
         check(&["s/1"], &[], Again::May, &none, "it was not kept; call the tool again if you need it");
         check(&[], &[], Again::MayNot, &both, "it was not kept, and the call is not to be made again for it");
     }

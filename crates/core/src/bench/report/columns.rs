@@ -23,7 +23,7 @@ const COLUMNS: [Column; 10] = [
     always("sd", |row| tenths(row.sd)),
     always("min", |row| tenths(row.min)),
     always("calls", |row| if row.is_whole() { row.calls.to_string() } else { format!("{}/{}", row.done, row.calls) }),
-    always("failed", |row| row.failed.to_string()),
+    always("failed", |row| or_dash(row.failed.map(|count| count.to_string()))),
     always("USD", |row| or_dash(row.cost.map(dollars))),
     always("USD/call", |row| or_dash(row.cost_per_call().map(dollars))),
     Column {

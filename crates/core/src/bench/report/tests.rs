@@ -5,6 +5,7 @@ fn row(tool: &str, model: &str, score: Option<f64>, cost: Option<f64>) -> Row {
     Row {
         score,
         cost,
+        failed: Some(0),
         latency_ms: score.map(|score| 40.0 * score),
         calls: 10,
         done: if score.is_some() { 10 } else { 0 },

@@ -79,7 +79,7 @@ fn figures_are_those_of_what_was_measured() {
     );
     let bad = &rows[1];
     assert_eq!((bad.score, bad.sd, bad.min), (Some(40.0), Some(40.0), Some(20.0)));
-    assert_eq!((bad.calls, bad.done, bad.failed, bad.cost, bad.cost_per_call()), (4, 4, 0, Some(2.0), Some(0.5)));
+    assert_eq!((bad.calls, bad.done, bad.failed, bad.cost, bad.cost_per_call()), (4, 4, Some(0), Some(2.0), Some(0.5)));
     assert_eq!((bad.latency_ms, bad.p50_ms, bad.p95_ms), (Some(200.0), Some(100.0), Some(300.0)));
     assert_eq!((bad.input_tokens, bad.output_tokens), (40, 20));
     assert_eq!(bad.cases[1], CaseRow { case: "2".into(), score: Some(20.0), note: Some("no".into()) });
@@ -114,7 +114,7 @@ fn what_was_not_measured_is_in_no_figure() {
     assert_eq!((a.score, a.done, a.calls, a.missing.as_deref()), (Some(100.0), 1, 2, Some("rate limited")));
     assert!(!a.is_whole() && !a.recommended);
     let b = of("p/b");
-    assert_eq!((b.score, b.failed, b.cost, b.is_whole()), (Some(50.0), 1, None, true));
+    assert_eq!((b.score, b.failed, b.cost, b.is_whole()), (Some(50.0), Some(1), None, true));
     let c = of("p/c");
     assert_eq!((c.score, c.done, c.cost, c.latency_ms), (None, 0, None, None));
     assert_eq!(rows.last().map(|row| row.model.as_str()), Some("p/c"), "without a score it comes last");

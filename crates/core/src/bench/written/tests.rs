@@ -53,7 +53,7 @@ fn lines_are_cases_of_their_tools() {
                 {\"tool\": \"a:b\", \"id\": \"2\", \"input\": {}, \"checks\": [{\"contains\": {\"all\": [\"x\"]}}]}\n";
     let suites = first(text, "c.jsonl").expect("cases");
     let found: Vec<(&str, usize, u32)> =
-        suites.iter().map(|suite| (suite.tool.as_str(), suite.cases.len(), suite.line)).collect();
+        suites.iter().map(|suite| (suite.tool.as_str(), suite.cases.len(), suite.tool_at.line)).collect();
     assert_eq!(found, [("a:b", 2, 1), ("c:d", 1, 3)]);
     let error = first("{\"tool\": \"a:b\", \"input\": {}}\n{\"tool\": \"a:b\"}\n", "c.jsonl").expect_err("refused");
     assert!(error.starts_with("c.jsonl:2: ") && error.contains("input"), "{error}");

@@ -135,7 +135,7 @@ impl<'a> Bencher<'a> {
                 model: Some(model.into()),
                 mode: mode.map(Arc::from),
                 requests: requests.clone(),
-                effort: None,
+                ..LlmTerms::default()
             },
             ..RunContext::new(
                 Arc::clone(&self.session),

@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use toolwright::House;
 use toolwright::core::bench::{
-    Case, CaseError, Kind, MAX_FILE_BYTES, Plan, Planned, Suite, Terms, parse, shipped_cases,
+    Case, CaseError, Kind, MAX_FILE_BYTES, Plan, Planned, Spot, Suite, Terms, parse, shipped_cases,
 };
 use toolwright::core::llm::llm_definition;
-use toolwright::core::model::{ModelClient as _, Usability, is_replay};
 use toolwright::core::names::Resolution;
 use toolwright::core::schema::Violation;
 use toolwright::core::{Entry, Snapshot};
 use toolwright::models::default_model;
 
 use super::Bench;
+use crate::cli::agent::can_answer;
 use crate::cli::config::variable;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::input;
@@ -129,22 +129,9 @@ async fn models(house: &Arc<House>, args: &Bench) -> Result<Vec<String>, Failure
 async fn usable(house: &House, models: &[String]) -> Result<(), Failure> {
     let mut faults = Vec::new();
     for model in models {
-        // What is wrong the card says.
-        let _ = house.models().ready(model).await;
-        let why = match house.executor().services().model.card(model).usability {
-            Usability::Usable
-                if is_replay(model)
-                    || model
-                        .split_once('/')
-                        .is_some_and(|(provider, name)| !provider.is_empty() && !name.is_empty()) =>
-            {
-                continue;
-            }
-            Usability::Usable => "it is not provider/model".to_owned(),
-            Usability::NoKey => "there is no key for it".to_owned(),
-            Usability::Unknown(why) => why,
-        };
-        faults.push(format!("{model} cannot be asked: {why}"));
+        if let Err(why) = can_answer(house, model).await {
+            faults.push(why);
+        }
     }
     if faults.is_empty() { Ok(()) } else { Err(Failure::usage(faults.join("\n"))) }
 }
@@ -166,29 +153,41 @@ fn entry(snapshot: &Snapshot, suite: &Suite, args: &Bench) -> Result<Option<Arc<
         }
         Resolution::Unknown(near) => {
             let message = snapshot.unknown_message(&suite.tool, &near);
-            Err(Failure { exit: Exit::NoTool, message: format!("{}:{}: {message}", suite.file, suite.line) })
+            let message = fault(suite, &suite.tool_at, message, "`toolwright tools ls` lists the tools").to_string();
+            Err(Failure { exit: Exit::NoTool, message })
         }
     }
 }
 
+/// What is wrong with what a file says of its tool.
+fn fault(suite: &Suite, at: &Spot, message: String, remedy: &'static str) -> CaseError {
+    let Spot { line, key } = at.clone();
+    CaseError { file: suite.file.clone(), line, key, message, remedy }
+}
+
 /// Whether the tool asks models, in this mode, and takes the inputs.
 fn check(suite: &Suite, entry: &Entry) -> Result<(), Failure> {
-    let place = format!("{}:{}", suite.file, suite.line);
-    let definition = llm_definition(entry);
+    let refused =
+        |at: &Spot, message: String, remedy| Err(Failure::usage(fault(suite, at, message, remedy).to_string()));
+    let (id, definition) = (entry.id(), llm_definition(entry));
     if definition.is_none() && entry.definition().model_preference.is_none() {
-        let id = entry.id();
-        return Err(Failure::usage(format!(
-            "{place}: {id} asks no model: only tools that a model answers are measured"
-        )));
+        let remedy = "only tools that a model answers are measured";
+        return refused(&suite.tool_at, format!("{id} asks no model"), remedy);
     }
     if let Some(mode) = &suite.mode {
         let modes = definition.as_ref().map(|definition| definition.modes()).unwrap_or_default();
+        if modes.is_empty() {
+            return refused(&suite.mode_at, format!("{id} has no modes"), "leave it out");
+        }
         if !modes.contains(&mode.as_str()) {
-            let has = if modes.is_empty() { "none".to_owned() } else { modes.join(", ") };
-            return Err(Failure::usage(format!("{place}: {} has no mode `{mode}`; its modes: {has}", entry.id())));
+            let message = format!("{id} has no mode `{mode}`; its modes: {}", modes.join(", "));
+            return refused(&suite.mode_at, message, "write one of them, or leave it out");
         }
     }
-    let schema = entry.tool.schema().map_err(|error| Failure::usage(format!("{place}: {}: {error}", entry.id())))?;
+    let schema = match entry.tool.schema() {
+        Ok(schema) => schema,
+        Err(error) => return refused(&suite.tool_at, format!("{id}: {error}"), "tell its author"),
+    };
     let Some(schema) = schema else { return Ok(()) };
     let mut faults = Vec::new();
     for Case { id, input, line, key, .. } in &suite.cases {

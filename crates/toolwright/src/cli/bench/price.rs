@@ -138,7 +138,7 @@ impl<'a> Pricing<'a> {
         estimate
     }
 
-    /// What a judge may come to that is shown an answer of so many tokens.
+    /// What a judge may come to, for itself, that is shown an answer of so many tokens.
     fn judged(&self, tool: &Entry, judge: &str, arguments: &serde_json::Value, answer: u32) -> Estimate {
         let tokens = &*self.house.executor().services().tokens;
         let asked = PromptQuestion { arguments, model: judge, mode: None, tokens };

@@ -26,7 +26,7 @@ pub struct LlmToolEntry {
     /// Whether it is used; `false` takes a shipped tool of its name away. Default true.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
-    /// File that holds the rest, relative to the workspace root: YAML, or Markdown with front matter whose text is the
+    /// File that holds the rest, relative to the folder of the file that names it: YAML, or Markdown with front matter whose text is the
     /// user's message (or the parts under `# System` and `# User`, or the template). What stands here counts first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
