@@ -86,7 +86,7 @@ pub(crate) struct Work {
     progress: Option<Arc<dyn PartialSink>>,
     approver: Arc<dyn Approver>,
     /// Whose what is, by the lists that were made for this request.
-    pub(crate) listed: Listed,
+    pub(crate) listed: Arc<Listed>,
 }
 
 impl Work {
@@ -101,7 +101,22 @@ impl Work {
             line: None,
             progress: None,
             approver: Arc::clone(&gateway.options.approver),
-            listed: Listed::default(),
+            listed: Arc::default(),
+        }
+    }
+
+    /// The same work, as far as this token lets it.
+    pub(crate) fn under(&self, cancel: Cancel) -> Self {
+        Self {
+            gateway: Arc::clone(&self.gateway),
+            caller: self.caller.clone(),
+            client: Arc::clone(&self.client),
+            lineage: self.lineage.clone(),
+            cancel,
+            line: self.line.clone(),
+            progress: self.progress.clone(),
+            approver: Arc::clone(&self.approver),
+            listed: Arc::clone(&self.listed),
         }
     }
 
@@ -252,7 +267,7 @@ impl Gateway {
             line: Some(Arc::clone(&line)),
             progress,
             approver,
-            listed: Listed::default(),
+            listed: Arc::default(),
         });
         // The task's future holds it once only.
         let work = work.boxed();
