@@ -172,7 +172,9 @@ impl Gateway {
             }
             match protocol_error(&outcome) {
                 Some(error) => {
-                    work.caller.peer.refused(&error);
+                    let mut entries = list.snapshot.list().iter();
+                    let entry = entries.find(|entry| Some(entry.id()) == outcome.tool.as_ref());
+                    work.caller.peer.refused(entry.map(|entry| entry.provider.name()), &error);
                     Err(error)
                 }
                 None => Ok(to_json(&CallResult::of(outcome, era, &work.gateway.options.info))),

@@ -122,7 +122,7 @@ impl Work {
         let id = methods.id(method).ok_or_else(lacks)?;
         let arguments = RawArguments::Value(Value::Object(arguments));
         let outcome = self.call(&methods.snapshot, id, arguments, None).await?;
-        own_result(outcome).inspect_err(|error| self.caller.peer.refused(error))
+        own_result(outcome).inspect_err(|error| self.caller.peer.refused(Some(provider.name()), error))
     }
 
     /// Whether this address has a method of a source.

@@ -27,8 +27,16 @@ pub(crate) struct Peer {
     asked: AtomicU64,
     open: Mutex<HashMap<Id, oneshot::Sender<Response>>>,
     subscribed: Mutex<HashMap<String, Subscription>>,
-    /// The names of pages that it was asked to open.
-    pages: Mutex<VecDeque<String>>,
+    /// Pages that it was asked to open.
+    pages: Mutex<VecDeque<Page>>,
+}
+
+/// A page that a client was asked to open.
+#[derive(PartialEq)]
+struct Page {
+    /// Whose it is, where that is known: the names are each source's own.
+    source: Option<String>,
+    name: String,
 }
 
 impl Peer {
@@ -63,30 +71,32 @@ impl Peer {
     }
 
     /// Notes that it is asked to open this page (parameters of `elicitation/create`), and is to be told when its source
-    /// says that its user is done there.
-    pub(crate) fn shown(&self, page: &Value) {
-        let id = page.get("elicitationId").and_then(Value::as_str).filter(|id| id.len() <= MAX_PAGE_ID);
-        let Some(id) = id else { return };
+    /// says that its user is done there. Whoever asks in the middle of a call does not say which source it is.
+    pub(crate) fn shown(&self, source: Option<&str>, page: &Value) {
+        let name = page.get("elicitationId").and_then(Value::as_str).filter(|name| name.len() <= MAX_PAGE_ID);
+        let Some(name) = name else { return };
+        let page = Page { source: source.map(str::to_owned), name: name.to_owned() };
         let mut pages = lock(&self.pages);
-        pages.retain(|known| known != id);
+        pages.retain(|known| *known != page);
         if pages.len() == MAX_PAGES {
             pages.pop_front();
         }
-        pages.push_back(id.to_owned());
+        pages.push_back(page);
     }
 
-    /// The same for all that a refusal which goes to it names.
-    pub(crate) fn refused(&self, error: &RpcError) {
+    /// The same for all that a refusal of this source which goes to it names.
+    pub(crate) fn refused(&self, source: Option<&str>, error: &RpcError) {
         if error.code == RpcError::PAGES_REQUIRED {
             let list = error.data.as_ref().and_then(|data| data.get("elicitations")).and_then(Value::as_array);
-            list.into_iter().flatten().take(MAX_PAGES).for_each(|page| self.shown(page));
+            list.into_iter().flatten().take(MAX_PAGES).for_each(|page| self.shown(source, page));
         }
     }
 
-    /// Whether it was asked to open this page. It is told once.
-    pub(crate) fn is_told_of(&self, id: &str) -> bool {
+    /// Whether it was asked to open this page of a source. It is told once.
+    pub(crate) fn is_told_of(&self, source: &str, name: &str) -> bool {
         let mut pages = lock(&self.pages);
-        let at = pages.iter().position(|known| known == id);
+        let is_meant = |page: &Page| page.name == name && page.source.as_deref().is_none_or(|known| known == source);
+        let at = pages.iter().position(is_meant);
         at.and_then(|at| pages.remove(at)).is_some()
     }
 
@@ -171,13 +181,15 @@ mod tests {
     #[test]
     fn only_whose_user_was_asked_to_open_a_page_is_told_that_it_is_done() {
         let (one, two) = (Peer::default(), Peer::default());
-        one.shown(&json!({"mode": "url", "elicitationId": "1"}));
+        one.shown(None, &json!({"mode": "url", "elicitationId": "1"}));
         let mut refusal = RpcError::new(RpcError::PAGES_REQUIRED, "log in");
         refusal.data = Some(Box::new(json!({"elicitations": [{"elicitationId": "2"}]})));
-        two.refused(&refusal);
-        assert!(!two.is_told_of("1") && !one.is_told_of("2"));
-        assert!(one.is_told_of("1") && !one.is_told_of("1") && two.is_told_of("2"));
-        (0..1000).for_each(|at| one.shown(&json!({"elicitationId": at.to_string()})));
+        two.refused(Some("a"), &refusal);
+        assert!(!two.is_told_of("a", "1") && !one.is_told_of("a", "2"));
+        assert!(one.is_told_of("a", "1") && !one.is_told_of("a", "1"));
+        assert!(!two.is_told_of("b", "2"), "another source's page has the same name");
+        assert!(two.is_told_of("a", "2"));
+        (0..1000).for_each(|at| one.shown(None, &json!({"elicitationId": at.to_string()})));
         assert_eq!(lock(&one.pages).len(), MAX_PAGES);
     }
 
