@@ -401,7 +401,7 @@ impl Incoming for Inbox {
                 let error = serde_json::from_str(error.get()).unwrap_or_else(|problem| {
                     RpcError::new(RpcError::INTERNAL, format!("a broken error object ({problem}): {error}"))
                 });
-                self.pages.refused(&error);
+                self.pages.refused(id, &error);
                 self.settle(id, Answer::Error(error));
             }
             _ => self.unreadable(json, "not a JSON-RPC message"),
