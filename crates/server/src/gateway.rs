@@ -14,8 +14,8 @@ use toolwright_core::session::{Principal, Session, SessionId};
 use toolwright_runtime::{Catalogue, Executor, ToolFinder};
 
 use crate::mcp::merged::Owners;
-use crate::mcp::patience::Silent;
 use crate::mcp::parked::Parked;
+use crate::mcp::patience::Silent;
 use crate::mcp::sources::Sources;
 use crate::mcp::stand_in::StandIn;
 use crate::mcp::subscriptions::Subscribers;

@@ -188,7 +188,8 @@ impl Changes {
                 tools.snapshot.list().iter().any(|entry| entry.provider.name() == provider)
             }
         };
-        let is_told = matches!(self.listener, Listener::Session) && is_here() && self.caller.peer.is_told_of(provider, id);
+        let is_told =
+            matches!(self.listener, Listener::Session) && is_here() && self.caller.peer.is_told_of(provider, id);
         is_told.then(|| self.tell("notifications/elicitation/complete", json!({"elicitationId": id})))
     }
 

@@ -143,7 +143,8 @@ impl Work {
     /// it listed last.
     async fn listed(&self, provider: &Arc<dyn Provider>, kind: Kind, last: &Lists) -> Vec<Value> {
         let source = Arc::clone(provider);
-        let listing = self.in_time(provider.name(), kind.method(), |work| async move { work.pages(&source, kind).await });
+        let listing =
+            self.in_time(provider.name(), kind.method(), |work| async move { work.pages(&source, kind).await });
         listing.await.unwrap_or_else(|error| {
             // Having none is no failure.
             if error.code != RpcError::METHOD_NOT_FOUND {

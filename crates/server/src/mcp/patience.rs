@@ -80,7 +80,10 @@ impl Work {
         // It ends in good order, within the executor's grace.
         asking.await.map_err(|_| {
             let text = format!("{source} did not answer {method} within {patience:?}");
-            RpcError { data: Some(Box::new(json!({"kind": ErrorKind::Timeout}))), ..RpcError::new(RpcError::INTERNAL, text) }
+            RpcError {
+                data: Some(Box::new(json!({"kind": ErrorKind::Timeout}))),
+                ..RpcError::new(RpcError::INTERNAL, text)
+            }
         })
     }
 }

@@ -1,7 +1,7 @@
 //! The client of a session up to 2025-11-25: what it announced of itself, and what it is asked.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Map, Value};
@@ -13,6 +13,8 @@ use super::subscriptions::Subscription;
 
 /// Revisions whose clients may be asked by forms or addresses.
 const ELICITING: [&str; 2] = ["2025-06-18", "2025-11-25"];
+/// The revision whose clients take streams up again, and take an event without data for what it is.
+const RESUMING: &str = "2025-11-25";
 /// Pages of which one session's client is told that they are done, and bytes of the name of one.
 const MAX_PAGES: usize = 256;
 const MAX_PAGE_ID: usize = 1024;
@@ -23,6 +25,7 @@ pub(crate) const MAX_SUBSCRIBED: usize = 1024;
 #[derive(Default)]
 pub(crate) struct Peer {
     capabilities: Mutex<Arc<Map<String, Value>>>,
+    resumes_streams: AtomicBool,
     level: AtomicU8,
     asked: AtomicU64,
     open: Mutex<HashMap<Id, oneshot::Sender<Response>>>,
@@ -42,11 +45,17 @@ struct Page {
 impl Peer {
     /// Notes what the client said of itself when it introduced itself under this revision.
     pub(crate) fn introduced(&self, version: &str, capabilities: Option<&Map<String, Value>>) {
+        self.resumes_streams.store(version == RESUMING, Ordering::Relaxed);
         let mut capabilities = capabilities.cloned().unwrap_or_default();
         if !ELICITING.contains(&version) {
             capabilities.remove("elicitation");
         }
         *lock(&self.capabilities) = Arc::new(capabilities);
+    }
+
+    /// Whether it takes streams over HTTP up again whose connection broke.
+    pub(crate) fn resumes_streams(&self) -> bool {
+        self.resumes_streams.load(Ordering::Relaxed)
     }
 
     /// What it can be asked.

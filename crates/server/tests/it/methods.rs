@@ -268,7 +268,8 @@ async fn a_silent_server_takes_only_its_own_away() {
     }
     // What is known needs no list; its own are waited for.
     let start = Instant::now();
-    let got = body(http.in_session(&session, "/mcp", &rpc(1, "prompts/get", json!({"name": "beta__hello"}))), 200).await;
+    let got =
+        body(http.in_session(&session, "/mcp", &rpc(1, "prompts/get", json!({"name": "beta__hello"}))), 200).await;
     assert_eq!(got["result"]["description"], "\"hello\" of beta");
     let called = body(http.in_session(&session, "/mcp", &crate::support::call(2, "alpha__meta", json!({}))), 200).await;
     assert_eq!(called["result"]["content"][0]["text"], "{}");
