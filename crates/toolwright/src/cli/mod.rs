@@ -137,7 +137,7 @@ fn not_a_command(error: &clap::Error) -> ExitCode {
 /// The commands that need the house.
 fn in_runtime(cli: &Cli) -> Done {
     toolwright::providers::process::harden_self();
-    let threads = std::thread::available_parallelism().map_or(2, std::num::NonZero::get).clamp(2, 8);
+    let threads = threads(&cli.command, std::thread::available_parallelism().map_or(2, std::num::NonZero::get));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)
         .enable_all()
@@ -181,6 +181,16 @@ fn in_runtime(cli: &Cli) -> Done {
     // What is blocked in a system call, as a read of the terminal, must not hold up the end.
     runtime.shutdown_background();
     done
+}
+
+/// On how many threads a command runs. A server leaves half of the cores to its clients and sources, which mostly
+/// share the machine: a call that moves between threads takes its caches along. What computes for long has threads of
+/// its own, whatever this says.
+fn threads(command: &Command, cores: usize) -> usize {
+    match command {
+        Command::Serve(_) => (cores / 2).clamp(1, 8),
+        _ => cores.clamp(2, 8),
+    }
 }
 
 /// Records requests to models, if that is wanted.
