@@ -237,6 +237,60 @@ async def pull(client, folder, name, fifo, way):
     assert await others > 0 and not wrong, f"beside {name}:\n" + "\n".join(wrong[:10])
 
 
+# What a request that asks all servers may take while one of them is silent: five seconds for that one.
+PATIENT = 8
+
+
+@cases(("legacy",), ("auto",))
+async def test_a_silent_server_takes_only_its_own_prompts_and_resources_away(mode):
+    """Without a limit in any entry, so that calls have the usual five minutes; and it comes back by itself."""
+    with workspace() as folder:
+        everything = furnish(folder)["everything"]
+        os.mkfifo(folder / "bad.fifo")
+        command = [str(HERE / "relay.py"), str(folder / "bad.fifo"), everything["command"], *everything.get("args", [])]
+        # The first of two keeps the usual addresses of resources that both have.
+        servers = {"good": everything, "silent": {**everything, "command": sys.executable, "args": command}}
+        with Gateway(folder, servers) as gateway:
+            async with python_client(gateway.url, mode, **obliging()) as client:
+                await tools_with(client, "good__echo", "silent__echo")
+                with open(os.open(folder / "bad.fifo", os.O_WRONLY | os.O_NONBLOCK), "w") as orders:
+                    orders.write("hang\n")
+                await asyncio.sleep(0.2)
+                took = {}
+
+                async def timed(what, request):
+                    start = time.monotonic()
+                    answer = await asyncio.wait_for(request, CALL_TIMEOUT)
+                    took[what] = time.monotonic() - start
+                    return answer
+
+                prompts = (await timed("prompts", client.list_prompts())).prompts
+                assert prompts and all(prompt.name.startswith("good__") for prompt in prompts), prompts
+                plain = next(prompt for prompt in prompts if not prompt.arguments)
+                assert (await timed("a prompt", client.get_prompt(plain.name))).messages
+                resources = (await timed("resources", client.list_resources())).resources
+                assert resources and "silent" not in "".join(str(resource.uri) for resource in resources)
+                assert (await timed("a resource", client.read_resource(resources[0].uri))).contents
+                # Of no list, so that the templates of all servers are looked through.
+                text = "demo://resource/dynamic/text/1"
+                assert (await timed("a template", client.read_resource(text))).contents
+                if mode == "legacy":
+                    await timed("the log level", client.set_logging_level("error"))
+                late = {what: seconds for what, seconds in took.items() if seconds > (2 * PATIENT if what == "a template" else PATIENT)}
+                assert not late, took
+                assert took["a prompt"] < 1 and took["a resource"] < 1, took
+                # Those who asked it have given it up, and it says nothing at all.
+                ok = lambda: outcome(client, "silent__echo", {"message": "back"})
+
+                async def back():
+                    try:
+                        return (await asyncio.wait_for(ok(), 2))[0]
+                    except TimeoutError:
+                        return False
+
+                await eventually(back, "the silent server is started anew", CALL_TIMEOUT)
+
+
 @cases((18 << 20,), (100_000_000,))
 async def test_an_answer_that_is_too_big_fails_at_once(size):
     """It is dropped, and its call does not wait for a time limit."""

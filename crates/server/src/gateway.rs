@@ -15,6 +15,7 @@ use toolwright_runtime::{Catalogue, Executor, ToolFinder};
 
 use crate::mcp::merged::Owners;
 use crate::mcp::parked::Parked;
+use crate::mcp::patience::Silent;
 use crate::mcp::sources::Sources;
 use crate::mcp::stand_in::StandIn;
 use crate::mcp::subscriptions::Subscribers;
@@ -143,6 +144,7 @@ pub struct Gateway {
     pub(crate) lists: ToolLists,
     pub(crate) sources: Sources,
     pub(crate) owners: Owners,
+    pub(crate) silent: Silent,
     pub(crate) subscribers: Subscribers,
     pub(crate) parked: Arc<Parked>,
     pub(crate) tasks: Arc<Tasks>,
@@ -187,6 +189,7 @@ impl Gateway {
             lists: ToolLists::default(),
             sources: Sources::default(),
             owners: Owners::default(),
+            silent: Silent::default(),
             subscribers: Subscribers::default(),
             parked: Parked::new(server_info.clone()),
             tasks: Arc::default(),

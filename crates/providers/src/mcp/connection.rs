@@ -26,6 +26,10 @@ const CLOSE_BOUND: Duration = Duration::from_secs(2);
 const TELL_BOUND: Duration = Duration::from_secs(10);
 /// Bound on the answer to a probe.
 const PROBE_BOUND: Duration = Duration::from_secs(5);
+/// How long a server that somebody gave up may say nothing at all.
+const SILENCE: Duration = Duration::from_secs(10);
+/// The same while it may be busy with other calls, as servers are that do one thing at a time.
+const BUSY_SILENCE: Duration = Duration::from_secs(60);
 
 /// A connection in use.
 pub(super) struct Connection {
@@ -37,6 +41,7 @@ pub(super) struct Connection {
     verdict: OnceLock<String>,
     end: watch::Sender<Option<Arc<str>>>,
     probing: AtomicBool,
+    watching: AtomicBool,
     teller: Arc<Teller>,
 }
 
@@ -92,6 +97,7 @@ impl Connection {
             verdict: OnceLock::new(),
             end: watch::Sender::new(None),
             probing: AtomicBool::new(false),
+            watching: AtomicBool::new(false),
             teller: Arc::default(),
         });
         connection.tell_level();
@@ -234,6 +240,34 @@ impl Connection {
         }
     }
 
+    /// Checks a server that somebody gave up before their time limit, with more patience: it is asked at once, while it has
+    /// nothing newer to do, and the connection is ended if nothing at all comes for long. One such check at a time.
+    pub(super) fn watch(self: &Arc<Self>) {
+        if self.is_closed() || self.watching.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let connection = Arc::clone(self);
+        tokio::spawn(async move {
+            let (method, name) = match connection.server.era {
+                Era::Legacy => ("ping", "a ping"),
+                Era::Modern => ("server/discover", "server/discover"),
+            };
+            let inbox = &connection.peer.inbox;
+            let silent = inbox.falls_silent(SILENCE, BUSY_SILENCE);
+            let is_sick = tokio::select! {
+                is_silent = silent => is_silent,
+                // Whatever it answers. What could not be sent is for others to find out.
+                _ = connection.ask_plainly(method, Map::new()) => false,
+                () = inbox.over.cancelled() => false,
+                () = connection.close.cancelled() => false,
+            };
+            connection.watching.store(false, Ordering::Release);
+            if is_sick && !connection.is_closed() {
+                connection.close(&stopped(name)).await;
+            }
+        });
+    }
+
     /// Checks a server that let a call run into its time limit, and ends the connection if it is sick.
     /// One check at a time.
     pub(super) fn probe(self: &Arc<Self>) {
@@ -254,10 +288,15 @@ impl Connection {
             };
             connection.probing.store(false, Ordering::Release);
             if sick && !connection.is_closed() {
-                connection.close(&format!("it answered neither a call nor {name} in time and was stopped")).await;
+                connection.close(&stopped(name)).await;
             }
         });
     }
+}
+
+/// Why a server was stopped that did not answer `name` either.
+fn stopped(name: &str) -> String {
+    format!("it answered neither a call nor {name} in time and was stopped")
 }
 
 /// A request that has been answered and goes on all the same.

@@ -20,6 +20,7 @@ use super::inbox::{Caller, Purpose};
 use super::pages;
 use super::peer::{AskError, Request};
 use super::tasks;
+use super::transport::RequestId;
 
 /// `_meta` key under which a call's idempotency key goes along.
 const IDEMPOTENCY_KEY: &str = "io.github.toolwright/idempotency-key";
@@ -229,6 +230,11 @@ impl Exchange<'_> {
         }
         Ok(responses)
     }
+}
+
+/// The id under which a call's request with these parameters went out last: it is its progress token too.
+pub(super) fn id_of(params: &Map<String, Value>) -> Option<RequestId> {
+    params.get("_meta").and_then(|meta| meta.get("progressToken")).and_then(Value::as_u64)
 }
 
 /// A failed exchange with the server called `server`, as the error of a call; `what` was asked of it.

@@ -3,12 +3,15 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::time::Duration;
 
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use toolwright_core::catalogue::SourceNotice;
 use toolwright_core::client::CallClient;
@@ -25,6 +28,9 @@ use super::transport::{Incoming, RequestId, SendError, Transport};
 
 /// Bound on requests in flight to one server; the queues of the executor are far below it.
 pub(super) const MAX_IN_FLIGHT: usize = 1024;
+
+/// How often it is looked whether a server still says nothing.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Requests that only clients make: what sends one of them to us is an echo.
 const HANDSHAKES: [&str; 2] = ["initialize", "server/discover"];
@@ -110,6 +116,8 @@ pub(super) struct Inbox {
     pub(super) last_word: OnceLock<String>,
     /// What its users have to do elsewhere. Another connection may give other things the same names.
     pub(super) pages: Pages,
+    /// Changes with every message; no more than that is asked of it.
+    heard: AtomicU64,
     state: Mutex<State>,
     questions: Arc<Questions>,
 }
@@ -161,6 +169,7 @@ impl Inbox {
             over: CancellationToken::new(),
             last_word: OnceLock::new(),
             pages: Pages::default(),
+            heard: AtomicU64::new(0),
             state: Mutex::default(),
             questions: Arc::default(),
         })
@@ -221,6 +230,31 @@ impl Inbox {
     /// Whether more than one request is in flight.
     pub(super) fn has_several(&self) -> bool {
         self.lock().waiting.len() > 1
+    }
+
+    /// The calls that wait for their answers.
+    fn calls(&self) -> Vec<RequestId> {
+        let state = self.lock();
+        let is_call = |one: &Waiting| one.answer.is_some() && matches!(one.purpose, Purpose::Call(_));
+        state.waiting.iter().filter(|(_, one)| is_call(one)).map(|(id, _)| *id).collect()
+    }
+
+    /// Waits until nothing at all has come for so long, `busy` while a call is in flight that was when this began: the
+    /// silence may be its work. `false` as soon as it is known that something has come.
+    pub(super) async fn falls_silent(&self, idle: Duration, busy: Duration) -> bool {
+        let heard = self.heard.load(Ordering::Relaxed);
+        let newest = self.calls().into_iter().max();
+        let (began, mut looked) = (Instant::now(), tokio::time::interval_at(Instant::now() + LOOK, LOOK));
+        loop {
+            looked.tick().await;
+            if self.heard.load(Ordering::Relaxed) != heard {
+                return false;
+            }
+            let is_busy = || self.calls().into_iter().any(|id| Some(id) <= newest);
+            if began.elapsed() >= busy || (began.elapsed() >= idle && !is_busy()) {
+                return true;
+            }
+        }
     }
 
     /// Fails every request that waits.
@@ -373,6 +407,8 @@ pub(super) enum NoRoom {
 
 impl Incoming for Inbox {
     fn message(&self, json: &[u8], during: Option<RequestId>) {
+        // Not added atomically: of two at once one may be lost, and it has changed all the same.
+        self.heard.store(self.heard.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         let envelope = match serde_json::from_slice::<Envelope<'_>>(json) {
             Ok(envelope) => envelope,
             Err(error) => return self.unreadable(json, &error.to_string()),
@@ -401,7 +437,7 @@ impl Incoming for Inbox {
                 let error = serde_json::from_str(error.get()).unwrap_or_else(|problem| {
                     RpcError::new(RpcError::INTERNAL, format!("a broken error object ({problem}): {error}"))
                 });
-                self.pages.refused(&error);
+                self.pages.refused(id, &error);
                 self.settle(id, Answer::Error(error));
             }
             _ => self.unreadable(json, "not a JSON-RPC message"),

@@ -17,12 +17,13 @@ use toolwright_mcp::asking;
 use toolwright_mcp::message::RpcError;
 use toolwright_mcp::page::Page;
 
-use super::exchange::{Exchange, Sent};
+use super::exchange::{Exchange, Sent, id_of};
+use super::transport::RequestId;
 
 /// Pages that one refusal may name.
 const MAX_PAGES: usize = 8;
-/// Pages of one connection that are waited for.
-const MAX_NAMED: usize = 64;
+/// Pages that the refused requests of one connection are known to wait for.
+const MAX_NAMED: usize = 256;
 /// Bytes of a name that a server gives to what it asks a user to do elsewhere; a longer one is not kept.
 pub(super) const MAX_ID: usize = 1024;
 /// How long a page that nobody can be asked about is waited for.
@@ -36,9 +37,10 @@ pub(super) struct Pages {
     more: Notify,
 }
 
-/// A page that a refusal has named.
+/// A page that the refusal of one request has named. Two requests may be refused for the same page.
 #[derive(Debug)]
 struct Named {
+    request: RequestId,
     id: String,
     is_done: bool,
 }
@@ -46,7 +48,7 @@ struct Named {
 impl Pages {
     /// A request is refused with this. Must come before anything that the server says after it: what was done at a page
     /// of the same name before does not count.
-    pub(super) fn refused(&self, error: &RpcError) {
+    pub(super) fn refused(&self, request: RequestId, error: &RpcError) {
         if error.code != RpcError::PAGES_REQUIRED {
             return;
         }
@@ -54,15 +56,14 @@ impl Pages {
         let ids = list.into_iter().flatten().take(MAX_PAGES).filter_map(|one| one.get("elicitationId")?.as_str());
         let mut named = self.lock();
         for id in ids.filter(|id| id.len() <= MAX_ID) {
-            named.retain(|page| page.id != id);
             if named.len() == MAX_NAMED {
                 named.pop_front();
             }
-            named.push_back(Named { id: id.to_owned(), is_done: false });
+            named.push_back(Named { request, id: id.to_owned(), is_done: false });
         }
     }
 
-    /// What was asked for under this id is done.
+    /// What was asked for under this id is done, for all that wait for it.
     pub(super) fn done(&self, id: &str) {
         for page in self.lock().iter_mut().filter(|page| page.id == id) {
             page.is_done = true;
@@ -70,23 +71,25 @@ impl Pages {
         self.more.notify_waiters();
     }
 
-    /// Waits until all of these are done; for ever where there are none.
-    async fn all(&self, ids: &[String]) {
+    /// Waits until all of these are done that the refusal of a request named; for ever where there are none.
+    async fn all(&self, request: RequestId, ids: &[String]) {
         if ids.is_empty() {
             return std::future::pending().await;
         }
         loop {
             let more = self.more.notified();
-            if ids.iter().all(|id| self.lock().iter().any(|page| page.is_done && page.id == *id)) {
+            let is_done =
+                |id: &String| self.lock().iter().any(|page| page.is_done && page.request == request && page.id == *id);
+            if ids.iter().all(is_done) {
                 return;
             }
             more.await;
         }
     }
 
-    /// Nobody waits for these any more.
-    fn forget(&self, ids: &[String]) {
-        self.lock().retain(|page| !ids.contains(&page.id));
+    /// Nobody waits any more for what the refusal of this request named.
+    fn forget(&self, request: RequestId) {
+        self.lock().retain(|page| page.request != request);
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<Named>> {
@@ -94,15 +97,22 @@ impl Pages {
     }
 }
 
-/// Pages that a call waits for; dropped, they are forgotten.
+/// Pages that a refused request waits for; dropped, they are forgotten.
 struct Awaited<'a> {
     pages: &'a Pages,
+    request: RequestId,
     ids: Vec<String>,
+}
+
+impl Awaited<'_> {
+    async fn all(&self) {
+        self.pages.all(self.request, &self.ids).await;
+    }
 }
 
 impl Drop for Awaited<'_> {
     fn drop(&mut self) {
-        self.pages.forget(&self.ids);
+        self.pages.forget(self.request);
     }
 }
 
@@ -130,7 +140,9 @@ pub(super) async fn follow(
 ) -> Result<Value, ToolError> {
     let pages = pages(refused.protocol());
     let ids = pages.iter().filter_map(|asked| asked.id.clone()).collect();
-    let awaited = Awaited { pages: exchange.connection.pages(), ids };
+    // Its own id: what other requests wait for under the same name is theirs.
+    let request = id_of(&sent.params).unwrap_or_default();
+    let awaited = Awaited { pages: exchange.connection.pages(), request, ids };
     let client = &exchange.context.client;
     let capabilities = client.capabilities();
     let can_see = pages.iter().all(|asked| asking::missing(&capabilities, asking::ELICIT, &asked.params).is_none());
@@ -142,7 +154,7 @@ pub(super) async fn follow(
             return Err(declined(exchange.server, &asked.page));
         }
     }
-    let done = awaited.pages.all(&awaited.ids);
+    let done = awaited.all();
     let form = form(sent.what, &pages);
     if asking::missing(&capabilities, asking::ELICIT, &form).is_none() {
         // Not dropped when the server says that it is done: the call must have back what it gave up to ask.
@@ -164,7 +176,13 @@ pub(super) async fn follow(
     let headers = sent.headers.clone();
     let again = exchange.ask(sent.method, sent.what, sent.name, headers, &mut sent.params).await;
     // The client is not to do once more what was done for it.
-    again.map_err(|error| if are_required(&error) { told(bare(error), &pages) } else { error })
+    again.map_err(|error| {
+        if !are_required(&error) {
+            return error;
+        }
+        awaited.pages.forget(id_of(&sent.params).unwrap_or_default());
+        told(bare(error), &pages)
+    })
 }
 
 /// Asks the user.
@@ -257,46 +275,57 @@ mod tests {
         }
     }
 
-    fn refuse(pages: &Pages, ids: &[&str]) {
+    fn refuse(pages: &Pages, request: RequestId, ids: &[&str]) {
         let list: Vec<Value> = ids.iter().map(|id| json!({"elicitationId": id})).collect();
         let mut error = RpcError::new(RpcError::PAGES_REQUIRED, "log in");
         error.data = Some(Box::new(json!({"elicitations": list})));
-        pages.refused(&error);
+        pages.refused(request, &error);
     }
 
-    async fn is_done(pages: &Pages, ids: &[&str]) -> bool {
+    async fn is_done(pages: &Pages, request: RequestId, ids: &[&str]) -> bool {
         let ids: Vec<String> = ids.iter().map(|id| (*id).to_owned()).collect();
-        tokio::time::timeout(Duration::from_millis(20), pages.all(&ids)).await.is_ok()
+        tokio::time::timeout(Duration::from_millis(20), pages.all(request, &ids)).await.is_ok()
     }
 
     #[tokio::test]
     async fn what_is_done_before_it_is_waited_for_counts_and_what_is_remembered_is_bounded() {
         let pages = Pages::default();
-        refuse(&pages, &["a", "b"]);
+        refuse(&pages, 1, &["a", "b"]);
         pages.done("a");
-        assert!(!is_done(&pages, &["a", "b"]).await);
+        assert!(!is_done(&pages, 1, &["a", "b"]).await);
         let both = ["a".to_owned(), "b".to_owned()];
         let (waited, ()) =
-            tokio::join!(tokio::time::timeout(Duration::from_secs(10), pages.all(&both)), async { pages.done("b") });
+            tokio::join!(tokio::time::timeout(Duration::from_secs(10), pages.all(1, &both)), async { pages.done("b") });
         waited.expect("both are done");
-        (0..1000).for_each(|at| refuse(&pages, &[&at.to_string()]));
+        (0..1000).for_each(|at| refuse(&pages, at, &[&at.to_string()]));
         assert_eq!(pages.lock().len(), MAX_NAMED);
     }
 
     #[tokio::test]
     async fn a_page_that_was_done_is_not_done_for_the_next_refusal_of_its_name() {
         let pages = Pages::default();
-        pages.done("1");
-        refuse(&pages, &["1"]);
-        assert!(!is_done(&pages, &["1"]).await, "nothing was asked for under it then");
-        pages.done("1");
-        assert!(is_done(&pages, &["1"]).await);
-        drop(Awaited { pages: &pages, ids: vec!["1".to_owned()] });
-        refuse(&pages, &["1"]);
-        assert!(!is_done(&pages, &["1"]).await, "it was used");
-        pages.done("1");
-        refuse(&pages, &["1"]);
-        assert!(!is_done(&pages, &["1"]).await, "it was for the one before");
-        assert!(pages.lock().len() == 1);
+        pages.done("e");
+        refuse(&pages, 1, &["e"]);
+        assert!(!is_done(&pages, 1, &["e"]).await, "nothing was asked for under it then");
+        pages.done("e");
+        assert!(is_done(&pages, 1, &["e"]).await);
+        refuse(&pages, 2, &["e"]);
+        assert!(!is_done(&pages, 2, &["e"]).await, "it was for the one before");
+        assert!(is_done(&pages, 1, &["e"]).await, "which it still is done for");
+    }
+
+    #[tokio::test]
+    async fn two_that_were_refused_for_one_page_are_both_done_with_it() {
+        let pages = Pages::default();
+        let awaited = |request| Awaited { pages: &pages, request, ids: vec!["e".to_owned()] };
+        let (one, other) = (awaited(1), awaited(2));
+        refuse(&pages, 1, &["e"]);
+        refuse(&pages, 2, &["e"]);
+        pages.done("e");
+        assert!(is_done(&pages, 1, &["e"]).await);
+        drop(one);
+        assert!(is_done(&pages, 2, &["e"]).await, "what the first forgets is its own");
+        drop(other);
+        assert!(pages.lock().is_empty());
     }
 }

@@ -64,7 +64,7 @@ impl Source {
     }
 
     /// Does `work` on the connection that goes this way, until the call is cancelled. One that ran into its time limit
-    /// has the server probed.
+    /// has the server probed; one that was given up before has it watched, as callers' limits may be shorter than ours.
     ///
     /// # Errors
     /// Those of `work`; there is no connection; the call was cancelled.
@@ -100,8 +100,12 @@ impl Source {
             }
         };
         // The call has let go of the server, which is told so before it is probed.
-        if cause == CancelCause::Deadline {
-            connection.probe();
+        match cause {
+            CancelCause::Deadline => connection.probe(),
+            CancelCause::Shutdown => {}
+            CancelCause::User | CancelCause::CallerGone | CancelCause::Sibling | CancelCause::RunLimit => {
+                connection.watch();
+            }
         }
         Err(ToolError::canceled(cause))
     }

@@ -16,7 +16,7 @@ use toolwright_mcp::message::RpcError;
 use toolwright_mcp::revision::Era;
 
 use super::connection::{Connection, Held};
-use super::exchange::{Exchange, refusal, tool_error, transport};
+use super::exchange::{Exchange, id_of, refusal, tool_error, transport};
 use super::handshake::{ServerInfo, modern_meta};
 use super::inbox::Caller;
 use super::peer::{AskError, Request};
@@ -77,8 +77,8 @@ pub(super) async fn finish(
         return Err(transport(exchange.server, "it answers with a task that has no id"));
     };
     // The token under which progress was asked for stands for the task as well.
-    let token = params.get("_meta").and_then(|meta| meta.get("progressToken")).and_then(Value::as_u64);
-    let _progress: Option<Held> = token.map(|token| exchange.connection.hold(token, Caller::from(exchange.context)));
+    let _progress: Option<Held> =
+        id_of(params).map(|token| exchange.connection.hold(token, Caller::from(exchange.context)));
     let mut unfinished = Unfinished { connection: exchange.connection, id: &id, is_open: true };
     let mut answered = HashSet::new();
     let mut told = Value::Null;

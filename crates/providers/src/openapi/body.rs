@@ -4,6 +4,7 @@ use http::HeaderValue;
 use http::header::{CONTENT_TYPE, HeaderName};
 use serde_json::Value;
 
+use super::budget::of_text;
 use super::combined::{Steps, properties};
 use super::document::{Document, Part};
 use super::parameter::query_style;
@@ -41,6 +42,7 @@ pub(super) fn chosen<'d>(
     if media.is_empty() {
         return Ok(None);
     }
+    document.budget.look(media.len())?;
     let (mut candidates, mut reasons) = (Vec::new(), Vec::new());
     for (name, part) in media {
         if wanted.is_some_and(|wanted| !wanted.eq_ignore_ascii_case(name)) {
@@ -156,7 +158,7 @@ impl<'d> Candidate<'d> {
             Kind::Bytes => (PayloadKind::Bytes, Binary::File),
             Kind::Text => (PayloadKind::Text, Binary::Text),
             Kind::Xml(schema) => {
-                let body = xml::body(document, schema, None, &mut steps);
+                let body = xml::body(document, schema, None);
                 (PayloadKind::Xml(body.map_err(|why| format!("`{media}`: {why}"))?), Binary::Text)
             }
         };
@@ -191,6 +193,7 @@ fn fields<'d>(
     let mut fields = Vec::new();
     for (name, _) in properties(document, schema, steps)? {
         let Some(encoding) = media.get("encoding").and_then(|all| all.get(&name)) else { continue };
+        document.budget.take(1 + of_text(&name))?;
         let flag = |key: &str| encoding.value.get(key).and_then(Value::as_bool);
         let is_styled = ["style", "explode", "allowReserved"].iter().any(|key| encoding.value.get(key).is_some());
         let writing = if is_styled {
@@ -240,17 +243,19 @@ fn part_list<'d>(
         let before = list.get("prefixItems").into_iter().flat_map(Part::items);
         let schemas: Vec<_> = before.map(Some).collect();
         let encodings: Vec<_> = media.get("prefixEncoding").into_iter().flat_map(Part::items).collect();
+        document.budget.take(schemas.len().max(encodings.len()))?;
         for at in 0..schemas.len().max(encodings.len()) {
             let schema = schemas.get(at).copied().flatten().or(items);
-            first.push(writing(document, &format!("{at}"), schema, encodings.get(at).copied(), steps)?);
+            first.push(writing(document, &format!("{at}"), schema, encodings.get(at).copied())?);
         }
-        let rest = writing(document, "item", items, media.get("itemEncoding"), steps)?;
+        let rest = writing(document, "item", items, media.get("itemEncoding"))?;
         return Ok(PartList::Items(first, rest));
     }
     let mut parts = Vec::new();
     for (name, property) in properties(document, schema, steps)? {
+        document.budget.take(1 + of_text(&name))?;
         let encoding = media.get("encoding").and_then(|all| all.get(&name));
-        let part = writing(document, &name, Some(property), encoding, steps)?;
+        let part = writing(document, &name, Some(property), encoding)?;
         parts.push((name, part));
     }
     Ok(PartList::Named(parts))
@@ -262,7 +267,6 @@ fn writing<'d>(
     name: &str,
     schema: Option<Part<'d>>,
     encoding: Option<Part<'d>>,
-    steps: &mut Steps,
 ) -> Result<PartWriting, String> {
     let property = schema.map(|schema| document.follow(schema)).transpose()?;
     let items = property.and_then(|property| property.get("items"));
@@ -284,7 +288,7 @@ fn writing<'d>(
             PartContent::Styled(style, explode)
         }
         None => match items.or(schema).filter(|_| !is_text && is_xml(&essence.trim().to_ascii_lowercase())) {
-            Some(schema) => PartContent::Xml(xml::body(document, schema, Some(name), steps)?),
+            Some(schema) => PartContent::Xml(xml::body(document, schema, Some(name))?),
             None => PartContent::Value,
         },
     };
@@ -313,6 +317,7 @@ fn headers(
             Some(value.as_str().map_or_else(|| value.to_string(), str::to_owned))
         });
         if let Some(value) = only {
+            document.budget.take(1 + of_text(&value) + of_text(key))?;
             found.push((header_name, HeaderValue::from_str(&value).map_err(|_| wrong())?));
         }
     }

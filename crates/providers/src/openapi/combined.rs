@@ -19,7 +19,9 @@ impl Steps {
         Self(MAX_STEPS)
     }
 
-    fn take(&mut self, count: usize) -> Result<(), String> {
+    /// Takes steps, which are the document's too.
+    fn take(&mut self, document: &Document, count: usize) -> Result<(), String> {
+        document.budget.look(count)?;
         let left = self.0.checked_sub(count);
         self.0 = left.ok_or_else(|| format!("its body is combined of more than {MAX_STEPS} schemas and properties"))?;
         Ok(())
@@ -39,7 +41,7 @@ pub(super) fn combined<'d>(
     let (mut found, mut seen) = (Vec::new(), HashSet::new());
     let mut waiting = vec![schema];
     while let Some(part) = waiting.pop() {
-        steps.take(1)?;
+        steps.take(document, 1)?;
         let schema = document.follow(part)?;
         let key: *const Value = schema.value;
         if !seen.insert(key) {
@@ -48,7 +50,7 @@ pub(super) fn combined<'d>(
         found.push(schema);
         // The first of them is the next that is taken.
         let inside: Vec<_> = keys.iter().filter_map(|key| schema.get(key)).flat_map(Part::items).collect();
-        steps.take(inside.len())?;
+        steps.take(document, inside.len())?;
         waiting.extend(inside.into_iter().rev());
     }
     Ok(found)
@@ -68,7 +70,7 @@ pub(super) fn properties<'d>(
     for schema in combined(document, schema, &["allOf", "anyOf", "oneOf"], steps)? {
         let stated = schema.get("properties");
         for (name, property) in stated.into_iter().flat_map(Part::members) {
-            steps.take(1)?;
+            steps.take(document, 1)?;
             if names.insert(name) {
                 found.push((name.clone(), property));
             }

@@ -8,7 +8,9 @@ use percent_encoding::percent_decode_str;
 use serde_json::Value;
 use url::Url;
 
+use super::budget::Budget;
 use super::error::OpenApiError;
+use super::xml::XmlSchemas;
 
 /// Bytes of one document.
 pub(super) const MAX_BYTES: usize = 64 << 20;
@@ -36,8 +38,16 @@ pub(super) enum Version {
     /// Swagger 2.0, which is not imported.
     V2,
     V30,
-    /// 3.1, and 3.2 as far as it says the same.
     V31,
+    /// 3.1 and more: other methods, and other words for XML.
+    V32,
+}
+
+impl Version {
+    /// Whether its schemas are JSON Schema as it is.
+    pub(super) fn has_json_schema(self) -> bool {
+        matches!(self, Self::V31 | Self::V32)
+    }
 }
 
 /// A part of a document, and the file that it stands in.
@@ -72,6 +82,10 @@ impl<'d> Part<'d> {
 pub(super) struct Document {
     pub(super) origin: Origin,
     pub(super) version: Version,
+    /// What may be made of it.
+    pub(super) budget: Budget,
+    /// What was made of its schemas for XML.
+    pub(super) xml: XmlSchemas,
     files: Vec<Value>,
     /// Which file a reference means, by the file that it stands in and what is written before its `#`.
     targets: HashMap<(usize, String), Result<usize, String>>,
@@ -85,7 +99,14 @@ impl Document {
     pub(super) fn read(text: &str, origin: Origin) -> Result<Self, OpenApiError> {
         let value = parse(text).map_err(OpenApiError::Syntax)?;
         let version = version(&value)?;
-        let mut document = Self { origin, version, files: vec![value], targets: HashMap::new() };
+        let mut document = Self {
+            origin,
+            version,
+            budget: Budget::new(),
+            xml: XmlSchemas::default(),
+            files: vec![value],
+            targets: HashMap::new(),
+        };
         document.read_others();
         Ok(document)
     }
@@ -236,7 +257,8 @@ fn version(value: &Value) -> Result<Version, OpenApiError> {
     let Some(version) = stated("openapi") else { return Err(OpenApiError::NotOpenApi) };
     match version.split('.').take(2).collect::<Vec<_>>().as_slice() {
         ["3", "0"] | ["3"] => Ok(Version::V30),
-        ["3", "1" | "2"] => Ok(Version::V31),
+        ["3", "1"] => Ok(Version::V31),
+        ["3", "2"] => Ok(Version::V32),
         _ => Err(OpenApiError::Version(version)),
     }
 }

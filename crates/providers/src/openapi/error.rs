@@ -32,7 +32,7 @@ pub enum OpenApiError {
     #[error("it is no OpenAPI document: it has no `openapi` field with a version")]
     NotOpenApi,
     /// A version that is not known.
-    #[error("OpenAPI {0} is not known; 3.0 and 3.1 are")]
+    #[error("OpenAPI {0} is not known; 3.0 to 3.2 are")]
     Version(String),
     /// A setting that cannot be meant.
     #[error("{field}: {reason}")]

@@ -9,6 +9,7 @@ use toolwright_core::catalogue::{ToolOverride, foreign_ids};
 use toolwright_core::pattern::allowed_by;
 use toolwright_core::{Effects, ToolDefinition, ToolId};
 
+use super::budget::{of_text, of_value};
 use super::document::{Document, Origin, Part, Version};
 use super::error::OpenApiError;
 use super::operation::{self, Source, repeated};
@@ -22,10 +23,16 @@ use crate::rest::{Credential, HttpTool, Reading, RequestTemplate, Selection};
 
 /// Operations of one document that may be tools.
 const MAX_OPERATIONS: usize = 10_000;
+/// Operations that are looked at, to be told.
+const MAX_TOLD: usize = 100_000;
+/// Additional methods of one path.
+const MAX_ADDITIONAL: usize = 64;
 /// Bytes of a description that a model reads; the whole is in the tool's documentation then.
 const MAX_DESCRIPTION: usize = 2_000;
 /// Bytes of a document that say what it is about.
 const MAX_ABOUT: usize = 400;
+/// Safe, idempotent, and with a body (draft-ietf-httpbis-safe-method-w-body).
+const QUERY: &str = "QUERY";
 const METHODS: [(&str, Method); 8] = [
     ("get", Method::GET),
     ("put", Method::PUT),
@@ -37,7 +44,7 @@ const METHODS: [(&str, Method); 8] = [
     ("trace", Method::TRACE),
 ];
 
-/// What came of a document: each of its operations is among `tools` or `refused`.
+/// What came of a document: each of its first 100,000 operations is among `tools` or `refused`.
 #[derive(Debug, Default)]
 pub struct Import {
     /// How many operations it has.
@@ -123,10 +130,15 @@ pub fn import(spec: &OpenApiSpec, text: &str, origin: Origin) -> Result<Import, 
     let mut found = Vec::new();
     let mut known = HashSet::new();
     for entry in operations(&document, spec) {
+        if import.operations == MAX_TOLD {
+            import.warnings.push(format!("the document has more than {MAX_TOLD} operations; the others are left out"));
+            break;
+        }
         import.operations += 1;
         match entry {
             Ok(entry) => {
-                known.extend([entry.label(), format!("{} {}", entry.method, entry.path)]);
+                let keys = [entry.label(), format!("{} {}", entry.method, entry.path)];
+                known.extend(keys.into_iter().filter(|key| spec.operations.contains_key(key)));
                 let too_many = (import.operations > MAX_OPERATIONS)
                     .then(|| format!("it comes after the first {MAX_OPERATIONS} operations of the document"));
                 match too_many.or_else(|| left_out(&document, spec, &entry)) {
@@ -146,9 +158,13 @@ pub fn import(spec: &OpenApiSpec, text: &str, origin: Origin) -> Result<Import, 
     let mut keyring = Keyring::new(spec, &document);
     for (entry, id) in found.into_iter().zip(ids) {
         let operation = entry.label();
+        let mark = document.budget.mark();
         match compile(&document, spec, &headers, &mut keyring, entry, id) {
             Ok(tool) => import.tools.push(tool),
-            Err(reason) => import.refused.push(Refused { operation, reason }),
+            Err(reason) => {
+                document.budget.give_back(mark);
+                import.refused.push(Refused { operation, reason });
+            }
         }
     }
     import.warnings.extend(keyring.warnings());
@@ -175,18 +191,52 @@ fn operations<'d>(document: &'d Document, spec: &'d OpenApiSpec) -> impl Iterato
             Ok(item) => item,
             Err(reason) => return vec![Err(Refused { operation: path.clone(), reason })],
         };
-        let own = METHODS.iter().filter_map(|(name, method)| Some((method, item.get(name)?)));
-        let of = |(method, operation): (&Method, Part<'d>)| {
+        let own = METHODS.iter().filter_map(|(name, method)| Some((method.clone(), item.get(name)?)));
+        let (more, refused) = more_operations(document, path, item);
+        let of = |(method, operation): (Method, Part<'d>)| {
             let stated = operation.text("operationId").filter(|id| !id.trim().is_empty());
             let key = format!("{method} {path}");
             let own = stated.and_then(|id| spec.operations.get(id)).or_else(|| spec.operations.get(&key));
             let settings = own.cloned().unwrap_or_default().or(&spec.defaults);
             let name = settings.name.clone().or_else(|| stated.map(str::to_owned));
-            let name = name.unwrap_or_else(|| method_and_path(method, path));
-            Ok(Found { method: method.clone(), path, path_item: item, operation, settings, name })
+            let name = name.unwrap_or_else(|| method_and_path(&method, path));
+            Ok(Found { method, path, path_item: item, operation, settings, name })
         };
-        own.map(of).collect::<Vec<_>>()
+        own.chain(more).map(of).chain(refused.into_iter().map(Err)).collect::<Vec<_>>()
     })
+}
+
+/// The operations of a path under methods that OpenAPI 3.2 adds (`query`, `additionalOperations`), and those that have no
+/// such method.
+fn more_operations<'d>(document: &Document, path: &str, item: Part<'d>) -> (Vec<(Method, Part<'d>)>, Vec<Refused>) {
+    let (mut more, mut refused) = (Vec::new(), Vec::new());
+    if document.version != Version::V32 {
+        return (more, refused);
+    }
+    let query = item.get("query").map(|operation| (QUERY, operation));
+    let additional = item.get("additionalOperations").into_iter().flat_map(Part::members);
+    let additional = additional.map(|(name, operation)| (name.as_str(), operation));
+    for (at, (name, operation)) in query.into_iter().chain(additional).enumerate() {
+        if at > MAX_ADDITIONAL {
+            let reason = format!("it has more than {MAX_ADDITIONAL} additional operations; the others are left out");
+            refused.push(Refused { operation: path.to_owned(), reason });
+            break;
+        }
+        let is_taken = METHODS.iter().any(|(known, _)| name.eq_ignore_ascii_case(known));
+        match Method::from_bytes(name.as_bytes()) {
+            Ok(Method::CONNECT) => {
+                let reason = "CONNECT opens a tunnel, which is no request".into();
+                refused.push(Refused { operation: format!("{name} {path}"), reason });
+            }
+            Ok(method) if !is_taken && more.iter().all(|(have, _)| *have != method) => more.push((method, operation)),
+            _ => {
+                let name: String = name.chars().take(100).collect();
+                let reason = format!("`{name}` cannot be the name of an additional method of its path");
+                refused.push(Refused { operation: format!("{name} {path}"), reason });
+            }
+        }
+    }
+    (more, refused)
 }
 
 /// `get_repos_owner_repo` for `GET /repos/{owner}/{repo}`.
@@ -209,7 +259,7 @@ fn left_out(document: &Document, spec: &OpenApiSpec, entry: &Found<'_>) -> Optio
     let passes =
         |list: &[String], values: &[&str]| list.is_empty() || values.iter().any(|value| allowed_by(list, &[], value));
     if document.version == Version::V2 {
-        return Some("the document is Swagger 2.0; OpenAPI 3.0 and 3.1 are imported: convert it".into());
+        return Some("the document is Swagger 2.0; OpenAPI 3.0 to 3.2 are imported: convert it".into());
     }
     if entry.settings.enabled == Some(false) {
         return Some("it is disabled in the configuration".into());
@@ -300,7 +350,11 @@ fn compile<'d>(
             base.origin
         ));
     }
+    let text = description(entry.operation);
+    let own = ["summary", "tags"].iter().filter_map(|key| entry.operation.value.get(key)).map(of_value);
+    document.budget.take(1 + 2 * of_text(&text) + own.sum::<usize>() + 2 * of_text(&base.stated))?;
     let Answers { accept, schema, streams } = response::answers(document, entry.operation);
+    document.budget.take(accept.as_ref().and_then(|accept| accept.to_str().ok()).map_or(0, of_text))?;
     let source = Source {
         document,
         method: entry.method.clone(),
@@ -325,7 +379,6 @@ fn compile<'d>(
         structured: schema.is_some(),
         select,
     };
-    let text = description(entry.operation);
     let shown = head(&text, MAX_DESCRIPTION);
     let mut definition = ToolDefinition::new(id, shown.clone(), Some(compiled.parameters));
     if shown.len() < text.len() {
@@ -367,6 +420,7 @@ fn compile<'d>(
 fn effects(method: &Method) -> Effects {
     match *method {
         Method::GET | Method::HEAD | Method::OPTIONS => Effects::FETCH,
+        _ if method.as_str() == QUERY => Effects::FETCH,
         Method::PUT | Method::DELETE => Effects { idempotent: true, ..Effects::UNKNOWN },
         _ => Effects::UNKNOWN,
     }

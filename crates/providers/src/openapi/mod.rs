@@ -1,4 +1,4 @@
-//! OpenAPI 3.0 and 3.1 documents as tools. An operation becomes the same request description that a configured REST tool
+//! OpenAPI 3.0, 3.1 and 3.2 documents as tools. An operation becomes the same request description that a configured REST tool
 //! does ([`crate::rest`]), and its calls are made by the same code.
 //!
 //! Arguments are the operation's parameters by name (with the place before it where two share a name) and its body as
@@ -6,6 +6,7 @@
 //! not name.
 
 mod body;
+mod budget;
 mod combined;
 mod document;
 mod error;

@@ -8,7 +8,8 @@ use serde_json::{Map, Value, json};
 use toolwright_core::name::short_hash;
 
 use super::body;
-use super::document::{Document, Part, Version};
+use super::budget::{of_text, of_value};
+use super::document::{Document, Part};
 use super::parameter::{self, Place, Stated};
 use super::schema::{Binary, Direction, Schemas, file};
 use super::security::Admission;
@@ -20,6 +21,8 @@ use crate::rest::{
 
 /// Parts of one tool's schemas of arguments.
 const MAX_NODES: usize = 50_000;
+/// Arguments of one tool.
+const MAX_ARGUMENTS: usize = 1_000;
 /// The longest name of an argument that every model API takes.
 const MAX_ARGUMENT: usize = 64;
 
@@ -121,11 +124,11 @@ pub(super) fn compile(source: &Source<'_>) -> Result<Compiled, String> {
     Ok(Compiled { parameters: arguments.schema()?, request, declaration })
 }
 
-/// Whether a body of this operation means nothing: OpenAPI 3.0 wants it ignored, 3.1 lets a GET have one.
+/// Whether a body of this operation means nothing: OpenAPI 3.0 wants it ignored, later ones let a GET have one.
 fn is_senseless(source: &Source<'_>) -> bool {
     match source.method {
         Method::HEAD => true,
-        Method::GET => source.document.version != Version::V31,
+        Method::GET => !source.document.version.has_json_schema(),
         _ => false,
     }
 }
@@ -159,7 +162,7 @@ fn segment<'d>(written: &str, stated: &[Stated<'d>], arguments: &mut Arguments<'
             Some(parameter) => (arguments.add(parameter)?, parameter.path_style()?),
             // Documents forget to state what the path shows anyway.
             None => (
-                arguments.put(name, Place::Path, Need::Required, json!({"type": "string"})),
+                arguments.put(name, Place::Path, Need::Required, json!({"type": "string"}))?,
                 (PathStyle::Simple, Explode::No, Writing::Styled),
             ),
         };
@@ -174,6 +177,7 @@ fn segment<'d>(written: &str, stated: &[Stated<'d>], arguments: &mut Arguments<'
 
 /// The arguments of a tool as they are collected.
 struct Arguments<'d> {
+    document: &'d Document,
     schemas: Schemas<'d>,
     properties: Map<String, Value>,
     required: Vec<Value>,
@@ -182,6 +186,7 @@ struct Arguments<'d> {
 impl<'d> Arguments<'d> {
     fn new(document: &'d Document) -> Self {
         Self {
+            document,
             schemas: Schemas::new(document, Direction::Request, MAX_NODES),
             properties: Map::new(),
             required: Vec::new(),
@@ -189,6 +194,8 @@ impl<'d> Arguments<'d> {
     }
 
     fn add(&mut self, stated: &Stated<'d>) -> Result<Parameter, String> {
+        let texts = ["description", "example"].iter().filter_map(|key| stated.part.value.get(key));
+        self.document.budget.take(of_text(stated.name) + texts.map(of_value).sum::<usize>())?;
         let mut schema = match stated.schema {
             Some(schema) => self.schemas.convert(schema, Binary::Text)?,
             None => json!({}),
@@ -205,7 +212,7 @@ impl<'d> Arguments<'d> {
                 members.insert("deprecated".into(), true.into());
             }
         }
-        Ok(self.put(stated.name, stated.place, stated.need, schema))
+        self.put(stated.name, stated.place, stated.need, schema)
     }
 
     fn add_body(&mut self, body: &body::Chosen<'d>) -> Result<Parameter, String> {
@@ -218,14 +225,15 @@ impl<'d> Arguments<'d> {
         if let (Value::Object(members), Some(description)) = (&mut schema, body.description)
             && !members.contains_key("description")
         {
+            self.document.budget.take(of_text(description))?;
             members.insert("description".into(), description.trim().into());
         }
         let name = if self.properties.contains_key("body") { "request_body" } else { "body" };
-        Ok(self.named(name, body.need, schema))
+        self.named(name, body.need, schema)
     }
 
     /// Adds an argument under its own name, or one that tells its place where that is taken.
-    fn put(&mut self, name: &str, place: Place, need: Need, schema: Value) -> Parameter {
+    fn put(&mut self, name: &str, place: Place, need: Need, schema: Value) -> Result<Parameter, String> {
         let legal = legal_argument(name);
         if self.properties.contains_key(&legal) {
             let placed = legal_argument(&format!("{}_{name}", place.as_str()));
@@ -234,7 +242,10 @@ impl<'d> Arguments<'d> {
         self.named(&legal, need, schema)
     }
 
-    fn named(&mut self, name: &str, need: Need, schema: Value) -> Parameter {
+    fn named(&mut self, name: &str, need: Need, schema: Value) -> Result<Parameter, String> {
+        if self.properties.len() >= MAX_ARGUMENTS {
+            return Err(format!("it takes more than {MAX_ARGUMENTS} arguments"));
+        }
         let mut free = name.to_owned();
         let mut count = 2;
         while self.properties.contains_key(&free) {
@@ -245,7 +256,7 @@ impl<'d> Arguments<'d> {
         if need == Need::Required {
             self.required.push(free.clone().into());
         }
-        Parameter::argument(&free, need)
+        Ok(Parameter::argument(&free, need))
     }
 
     fn schema(self) -> Result<Value, String> {

@@ -12,6 +12,9 @@ use crate::rest::{
 /// Header parameters that say nothing (OpenAPI 3.1, "Parameter Object"): the request's own parts say them.
 const IGNORED_HEADERS: [&str; 3] = ["accept", "content-type", "authorization"];
 
+/// Parameters of one operation.
+const MAX_PARAMETERS: usize = 1_000;
+
 /// Where a parameter stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
@@ -60,6 +63,9 @@ pub(super) fn stated<'d>(
     for list in [path_item.get("parameters"), operation.get("parameters")].into_iter().flatten() {
         for written in list.items() {
             let Some(stated) = read(document, document.follow(written)?)? else { continue };
+            if all.len() >= MAX_PARAMETERS {
+                return Err(format!("it has more than {MAX_PARAMETERS} parameters"));
+            }
             match all.iter_mut().find(|have| have.name == stated.name && have.place == stated.place) {
                 Some(have) => *have = stated,
                 None => all.push(stated),

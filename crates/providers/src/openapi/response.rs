@@ -9,6 +9,8 @@ use super::schema::{Binary, Direction, Schemas};
 /// Parts and bytes of a schema of results: a larger one costs every list of tools more than it tells.
 const MAX_NODES: usize = 400;
 const MAX_BYTES: usize = 4 << 10;
+/// Media types that are asked for.
+const MAX_MEDIA: usize = 64;
 
 /// What an operation answers.
 #[derive(Debug, Default)]
@@ -31,6 +33,9 @@ pub(super) fn answers(document: &Document, operation: Part<'_>) -> Answers {
         .collect();
     let mut media: Vec<&String> = Vec::new();
     for (name, _) in successes.iter().filter_map(|response| response.get("content")).flat_map(Part::members) {
+        if media.len() == MAX_MEDIA {
+            break;
+        }
         if !media.contains(&name) {
             media.push(name);
         }
@@ -40,10 +45,14 @@ pub(super) fn answers(document: &Document, operation: Part<'_>) -> Answers {
     let streams = media.iter().any(|name| is_stream(name));
     let accept = media.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", ");
     let accept = HeaderValue::from_str(&accept).ok().filter(|_| !media.is_empty());
+    let mark = document.budget.mark();
     let schema = match successes.as_slice() {
         [only] => schema(document, *only),
         _ => None,
     };
+    if schema.is_none() {
+        document.budget.give_back(mark);
+    }
     Answers { accept, schema, streams }
 }
 

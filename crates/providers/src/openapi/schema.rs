@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use serde_json::{Map, Value, json};
 
+use super::budget::{of_text, of_value};
 use super::document::{Document, Part, Version};
 
 /// Schemas inside one another, but through references.
@@ -98,6 +99,7 @@ impl<'d> Schemas<'d> {
     }
 
     fn schema(&mut self, part: Part<'d>, binary: Binary, depth: usize) -> Result<Value, String> {
+        self.document.budget.take(1)?;
         self.nodes += 1;
         if self.nodes > self.max_nodes {
             return Err(format!("its schemas have more than {} parts", self.max_nodes));
@@ -115,7 +117,9 @@ impl<'d> Schemas<'d> {
             return self.reference(part, reference, binary, depth);
         }
         if binary == Binary::File && is_bytes(part.value) {
-            return Ok(file(part.text("description")));
+            let description = part.text("description");
+            self.document.budget.take(description.map_or(0, of_text))?;
+            return Ok(file(description));
         }
         if members.contains_key("$dynamicRef") {
             return Err("its schemas use $dynamicRef".into());
@@ -124,8 +128,8 @@ impl<'d> Schemas<'d> {
         for (key, member) in members {
             self.keyword(&mut out, key, Part { file: part.file, value: member }, binary, depth)?;
         }
-        self.required(&mut out, members, part.file);
-        self.discriminate(&mut out, part);
+        self.required(&mut out, members, part.file)?;
+        self.discriminate(&mut out, part)?;
         // A discriminator tells branches apart that a schema alone does not: to `oneOf` what fits two of them is wrong.
         if members.get("discriminator").is_some_and(Value::is_object)
             && !out.contains_key("anyOf")
@@ -134,8 +138,11 @@ impl<'d> Schemas<'d> {
             out.insert("anyOf".into(), branches);
         }
         Ok(match self.document.version {
-            Version::V31 => out.into(),
-            Version::V30 | Version::V2 => modern(out, members),
+            Version::V31 | Version::V32 => out.into(),
+            Version::V30 | Version::V2 => {
+                self.document.budget.take(members.get("example").map_or(0, of_value))?;
+                modern(out, members)
+            }
         })
     }
 
@@ -148,7 +155,7 @@ impl<'d> Schemas<'d> {
         let name = self.name(target, reference);
         let mut out = Map::new();
         out.insert("$ref".into(), format!("#/$defs/{name}").into());
-        if self.document.version == Version::V31 {
+        if self.document.version.has_json_schema() {
             for (key, member) in part.members().filter(|(key, _)| *key != "$ref") {
                 self.keyword(&mut out, key, member, binary, depth)?;
             }
@@ -198,6 +205,7 @@ impl<'d> Schemas<'d> {
                 let mut schemas = Map::new();
                 for (name, schema) in part.members() {
                     if key != "properties" || !self.is_hidden(schema) {
+                        self.document.budget.take(of_text(name))?;
                         schemas.insert(name.clone(), self.schema(schema, inside, depth + 1)?);
                     }
                 }
@@ -217,25 +225,32 @@ impl<'d> Schemas<'d> {
             _ if SCHEMAS.contains(&key) && part.value.is_object() => self.schema(part, inside, depth + 1)?,
             // A list of its own in `required`; a mark of the parameter's in older writing.
             "required" => return Ok(()),
-            "type" => match known_types(part.value) {
-                Some(types) => types,
-                None => return Ok(()),
-            },
             "examples" if !part.value.is_array() => return Ok(()),
-            _ => part.value.clone(),
+            _ => {
+                self.document.budget.take(of_value(part.value))?;
+                match key {
+                    "type" => match known_types(part.value) {
+                        Some(types) => types,
+                        None => return Ok(()),
+                    },
+                    _ => part.value.clone(),
+                }
+            }
         };
+        self.document.budget.take(of_text(key))?;
         out.insert(key.to_owned(), value);
         Ok(())
     }
 
     /// Says in each branch which values of the discriminator are its own, as the names of schemas do not. What a branch
     /// says of that property itself goes first; responses are left as they are stated.
-    fn discriminate(&self, out: &mut Map<String, Value>, part: Part<'d>) {
-        let Some(discriminator) = part.get("discriminator") else { return };
-        let Some(name) = discriminator.text("propertyName") else { return };
+    fn discriminate(&self, out: &mut Map<String, Value>, part: Part<'d>) -> Result<(), String> {
+        let Some(discriminator) = part.get("discriminator") else { return Ok(()) };
+        let Some(name) = discriminator.text("propertyName") else { return Ok(()) };
         if matches!(self.direction, Direction::Response) {
-            return;
+            return Ok(());
         }
+        let mapped = mapped(discriminator);
         for key in ["oneOf", "anyOf"] {
             let Some(Value::Array(converted)) = out.get_mut(key) else { continue };
             for (branch, stated) in converted.iter_mut().zip(part.get(key).into_iter().flat_map(Part::items)) {
@@ -246,12 +261,15 @@ impl<'d> Schemas<'d> {
                     .follow(property)
                     .map_or(true, |schema| schema.get("enum").is_some() || schema.get("const").is_some());
                 if !is_settled && !self.is_hidden(property) {
-                    let own =
-                        json!({"properties": {name: {"enum": values(discriminator, reference)}}, "required": [name]});
+                    let values = values(&mapped, reference);
+                    let texts = values.iter().map(|value| 1 + of_text(value)).sum::<usize>();
+                    self.document.budget.take(texts + 2 * of_text(name))?;
+                    let own = json!({"properties": {name: {"enum": values}}, "required": [name]});
                     *branch = json!({"allOf": [branch.take(), own]});
                 }
             }
         }
+        Ok(())
     }
 
     /// A property of a schema, or of one of those that it is all of.
@@ -278,35 +296,56 @@ impl<'d> Schemas<'d> {
     }
 
     /// `required`, but for properties that are left out.
-    fn required(&self, out: &mut Map<String, Value>, members: &'d Map<String, Value>, file: usize) {
-        let Some(names) = members.get("required").and_then(Value::as_array) else { return };
+    fn required(
+        &self,
+        out: &mut Map<String, Value>,
+        members: &'d Map<String, Value>,
+        file: usize,
+    ) -> Result<(), String> {
+        let Some(names) = members.get("required").and_then(Value::as_array) else { return Ok(()) };
         let hidden = |name: &&Value| {
             let name = name.as_str()?;
             let schema = members.get("properties")?.get(name)?;
             Some(self.is_hidden(Part { file, value: schema }))
         };
-        let mut kept: Vec<Value> = Vec::new();
-        for name in names.iter().filter(|name| name.is_string() && hidden(name) != Some(true)) {
-            if !kept.contains(name) {
+        let (mut kept, mut seen) = (Vec::new(), HashSet::new());
+        for name in names.iter().filter(|name| hidden(name) != Some(true)) {
+            if let Some(text) = name.as_str().filter(|text| seen.insert(*text)) {
+                self.document.budget.take(1 + of_text(text))?;
                 kept.push(name.clone());
             }
         }
         if !kept.is_empty() {
             out.insert("required".into(), kept.into());
         }
+        Ok(())
     }
 }
 
-/// The values of a discriminator that stand for the schema of this reference: those that are mapped to it, else its name.
-fn values(discriminator: Part<'_>, reference: &str) -> Vec<String> {
-    let last = |reference: &str| reference.rsplit(['/', '#']).next().unwrap_or_default().to_owned();
-    let is_meant = |target: &str| target == reference || target == last(reference);
+/// The values of a discriminator by what they are mapped to, each with its place in the mapping.
+fn mapped(discriminator: Part<'_>) -> HashMap<&str, Vec<(usize, &str)>> {
+    let mut mapped: HashMap<&str, Vec<(usize, &str)>> = HashMap::new();
     let mapping = discriminator.get("mapping").into_iter().flat_map(Part::members);
-    let mapped: Vec<String> = mapping
-        .filter(|(_, target)| target.value.as_str().is_some_and(is_meant))
-        .map(|(value, _)| value.clone())
-        .collect();
-    if mapped.is_empty() { vec![last(reference)] } else { mapped }
+    for (at, (value, target)) in mapping.enumerate() {
+        if let Some(target) = target.value.as_str() {
+            mapped.entry(target).or_default().push((at, value));
+        }
+    }
+    mapped
+}
+
+/// The values of a discriminator that stand for the schema of this reference: those that are mapped to it, else its name.
+fn values<'m>(mapped: &HashMap<&str, Vec<(usize, &'m str)>>, reference: &'m str) -> Vec<&'m str> {
+    let last = reference.rsplit(['/', '#']).next().unwrap_or_default();
+    let mut meant: Vec<_> = mapped.get(reference).into_iter().flatten().copied().collect();
+    if last != reference {
+        meant.extend(mapped.get(last).into_iter().flatten().copied());
+    }
+    if meant.is_empty() {
+        return vec![last];
+    }
+    meant.sort_unstable();
+    meant.into_iter().map(|(_, value)| value).collect()
 }
 
 /// Whether it is a schema without schemas inside, which is repeated rather than referred to.

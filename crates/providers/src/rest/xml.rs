@@ -1,4 +1,4 @@
-//! Values as XML, by the names that a document gives them (OpenAPI 3.0 and 3.1, "XML Object").
+//! Values as XML, by the names that a document gives them (OpenAPI 3.0 to 3.2, "XML Object").
 //!
 //! Without a word of the document: an element for each member, named as it is, and one for each item, named as the list.
 
@@ -52,6 +52,8 @@ pub(crate) enum XmlPlace {
     Element,
     /// In an attribute of the element around it.
     Attribute,
+    /// As the text of the element around it.
+    Text,
 }
 
 /// How a list is written.
@@ -165,20 +167,58 @@ impl<'s> Writer<'s> {
         };
         let outer = self.open(node, &name, Some(members))?;
         let schema = self.schema;
-        let known = |key: &String| node.members.get(key).and_then(|index| schema.nodes.get(*index)).unwrap_or(&PLAIN);
-        let inside: Vec<(&String, &Value)> =
-            members.iter().filter(|(key, value)| !value.is_null() && known(key).place == XmlPlace::Element).collect();
-        if inside.is_empty() {
+        let known = |key: &str| node.members.get(key).and_then(|index| schema.nodes.get(*index)).unwrap_or(&PLAIN);
+        let placed = |place: XmlPlace| {
+            let here = move |(key, value): &(&String, &Value)| !value.is_null() && known(key).place == place;
+            members.iter().filter(here).collect::<Vec<(&String, &Value)>>()
+        };
+        let (inside, texts) = (placed(XmlPlace::Element), placed(XmlPlace::Text));
+        if inside.is_empty() && texts.is_empty() {
             self.out.push_str("/>");
             self.scope.truncate(outer);
             return Ok(());
         }
         self.out.push('>');
+        match texts.as_slice() {
+            [] => {}
+            [(key, value)] if inside.is_empty() => {
+                if value.is_object() || value.is_array() {
+                    return Err(format!("`{key}` is written as the text of an element, which is one text or number"));
+                }
+                text(&mut self.out, &plain_text(value), Inside::Element)?;
+            }
+            [(key, _), ..] => {
+                return Err(format!("`{key}` is written as the text of an element, which then holds nothing else"));
+            }
+        }
+        let mut names = HashSet::new();
         for (key, value) in inside {
-            self.value(known(key), key, value, depth + 1)?;
+            let member = known(key);
+            // Of two alike nobody could tell which is which, or that they are no list.
+            if let Some((one, name)) = self.named(member, key, value)
+                && !names.insert((one.prefix.as_deref(), one.namespace.as_deref(), name))
+            {
+                return Err(format!("its document writes two members as elements named `{name}` in one element"));
+            }
+            self.value(member, key, value, depth + 1)?;
         }
         self.close(&name, outer);
         Ok(())
+    }
+
+    /// The elements that a member is written as: whose they are, and their name. None where it is written as none.
+    fn named<'n>(&self, node: &'s XmlNode, key: &'n str, value: &Value) -> Option<(&'s XmlNode, &'n str)>
+    where
+        's: 'n,
+    {
+        let schema = self.schema;
+        match value {
+            Value::Array(items) if node.list == XmlList::Bare => {
+                let item = node.items.and_then(|index| schema.nodes.get(index)).unwrap_or(&PLAIN);
+                (!items.is_empty()).then(|| (item, item.name.as_deref().unwrap_or(key)))
+            }
+            _ => Some((node, node.name.as_deref().unwrap_or(key))),
+        }
     }
 
     /// The beginning of an element, with its namespace and the attributes among its members, up to its `>`; gives how much
@@ -405,6 +445,7 @@ mod tests {
             ..node
         };
         let plain = || vec![XmlNode::default()];
+        let as_text = || XmlNode { place: XmlPlace::Text, ..XmlNode::default() };
         let with = |a: XmlNode, b: XmlNode| {
             let members = BTreeMap::from([("a".to_owned(), 1), ("b".to_owned(), 2)]);
             vec![XmlNode { members, ..XmlNode::default() }, a, b]
@@ -426,6 +467,12 @@ mod tests {
             // What one element declares holds inside of it alone.
             (with(prefixed("p", Some("urn:p"), named("a")), prefixed("p", None, named("b"))), both(), "prefix `p`"),
             (with(attribute("x"), attribute("x")), both(), "two attributes named `x`"),
+            (with(named("x"), named("x")), both(), "two members as elements named `x`"),
+            (with(named("b"), XmlNode::default()), both(), "two members as elements named `b`"),
+            (with(named("b"), XmlNode::default()), json!({"a": 1, "b": [2]}), "two members as elements named `b`"),
+            (with(as_text(), named("b")), both(), "`a` is written as the text"),
+            (with(as_text(), as_text()), both(), "`a` is written as the text"),
+            (with(as_text(), attribute("b")), json!({"a": [1]}), "`a` is written as the text"),
             (
                 with(prefixed("p", Some("urn:p"), attribute("x")), prefixed("q", Some("urn:p"), attribute("x"))),
                 both(),
@@ -449,6 +496,14 @@ mod tests {
     fn what_a_reader_gives_back_by_the_schema_is_written() {
         let list = XmlNode { list: XmlList::Wrapped, ..XmlNode::default() };
         let nested = XmlNode { items: Some(0), ..list.clone() };
+        let named = |name: &str, place: XmlPlace| XmlNode { name: Some(name.into()), place, ..XmlNode::default() };
+        let members = BTreeMap::from([("a".to_owned(), 1), ("b".to_owned(), 2)]);
+        let both = vec![
+            XmlNode { members, ..XmlNode::default() },
+            named("x", XmlPlace::Attribute),
+            named("x", XmlPlace::Element),
+        ];
+        assert_eq!(rendered(&body(both, "r"), &json!({"a": 1, "b": 2})), "<r x=\"1\"><x>2</x></r>");
         // A bare list of nothing is no element, which is what a reader takes for one.
         assert_eq!(rendered(&body(Vec::new(), "r"), &json!({"b": []})), "<r></r>");
         assert_eq!(rendered(&body(vec![list, nested.clone()], "r"), &json!([])), "<r></r>");

@@ -113,6 +113,17 @@ async fn what_an_xml_body_cannot_hold_is_the_callers_error_and_a_bad_name_the_do
         (json!({"type": "object", "xml": {"name": "r", "prefix": "1"}}), "`xml.prefix`"),
         (json!({"type": "object", "xml": {"name": "r"}, "properties": {"a": {"xml": {"name": "<"}}}}), "`<`"),
         (json!({"type": "object", "xml": {"name": "r"}, "properties": {"a b": {}}}), "imported"),
+        (json!({"type": "object", "xml": {"name": "r", "prefix": "p"}}), "the prefix `p`"),
+        (json!({"type": "object", "xml": {"name": "r", "prefix": "xml"}}), "imported"),
+        // The element around it says what it stands for.
+        (
+            json!({"type": "object", "xml": {"name": "r", "prefix": "p", "namespace": "urn:p"}, "properties": {
+                "a": {"type": "string", "xml": {"prefix": "p"}},
+            }}),
+            "imported",
+        ),
+        (json!({"type": "object", "xml": {"name": "r", "nodeType": "none"}}), "`none` as the `xml.nodeType`"),
+        (json!({"type": "object", "xml": {"name": "r", "nodeType": "comment"}}), "`comment` as the `xml.nodeType`"),
     ] {
         let reason = refused(schema.clone());
         assert!(reason.contains(says), "{schema}: {reason}");
@@ -293,4 +304,140 @@ async fn parts_have_one_boundary_and_one_type_whatever_the_document_states() {
         assert_eq!(content_type, expect, "{media}");
         assert_eq!(parts.len(), 1, "{media}");
     }
+}
+
+#[tokio::test]
+async fn xml_is_written_by_the_node_types_of_a_newer_document() {
+    let typed = |kind: &str, node: &str| json!({"type": kind, "xml": {"nodeType": node}});
+    let list = |node: &str| json!({"type": "array", "items": {"type": "string"}, "xml": {"nodeType": node}});
+    for (properties, value, expect) in [
+        (
+            json!({"id": typed("integer", "attribute"), "a": typed("string", "element")}),
+            json!({"a": "x", "id": 1}),
+            "<r id=\"1\"><a>x</a></r>",
+        ),
+        (
+            json!({"id": typed("integer", "attribute"), "a": typed("string", "text")}),
+            json!({"a": "x<", "id": 1}),
+            "<r id=\"1\">x&lt;</r>",
+        ),
+        (json!({"a": typed("string", "cdata")}), json!({"a": "x"}), "<r>x</r>"),
+        (json!({"a": list("none")}), json!({"a": ["x", "y"]}), "<r><a>x</a><a>y</a></r>"),
+        (json!({"a": list("element")}), json!({"a": ["x", "y"]}), "<r><a><a>x</a><a>y</a></a></r>"),
+    ] {
+        let schema = json!({"type": "object", "xml": {"name": "r"}, "properties": properties});
+        let sent = posted(of_xml(schema), json!({"openapi": "3.2.0"}), value).await;
+        assert_eq!(sent.body, format!("{XML}{expect}"), "{properties}");
+    }
+}
+
+#[tokio::test]
+async fn methods_that_a_newer_document_adds_are_sent_and_none_is_passed_over() {
+    let operation = |id: &str| json!({"operationId": id});
+    let item = json!({
+        "get": operation("get"), "query": operation("op"),
+        "additionalOperations": {"LINK": operation("link"), "post": operation("post"), "CONNECT": operation("connect"), "A B": operation("ab")},
+    });
+    for (version, tools, refused) in [("3.1.0", &["get"][..], 0), ("3.2.0", &["get", "op", "link"], 3)] {
+        let imported = import_of(&document(json!({"/": item}), json!({"openapi": version})), |_| {});
+        let names: Vec<&str> = imported.tools.iter().map(|tool| tool.raw_name.as_str()).collect();
+        assert_eq!((names.as_slice(), imported.refused.len()), (tools, refused), "{version}: {:?}", imported.refused);
+        assert_eq!(imported.operations, tools.len() + refused, "{version}");
+    }
+    for (place, method) in [(json!({"query": {}}), "QUERY"), (json!({"additionalOperations": {"LINK": {}}}), "LINK")] {
+        let mut place = place;
+        let slot = if method == "QUERY" { &mut place["query"] } else { &mut place["additionalOperations"]["LINK"] };
+        *slot = json!({"operationId": "op", "requestBody": {"content": {"application/json": {"schema": {"type": "object"}}}}});
+        let sent = sent(json!({"/": place}), json!({"openapi": "3.2.0"}), json!({"body": {"k": 1}}), |_| {}).await;
+        assert_eq!(
+            (sent.line.as_str(), sent.body.as_str()),
+            (format!("{method} /base/ HTTP/1.1").as_str(), r#"{"k":1}"#)
+        );
+    }
+}
+
+/// What the tools of a document have of it, in bytes.
+fn copied(imported: &toolwright_providers::openapi::Import) -> usize {
+    let texts = imported.tools.iter().map(|tool| {
+        let definition = &tool.definition;
+        let schema = definition.parameters.as_ref().map_or(0, |schema| schema.to_string().len());
+        schema + definition.documentation.as_ref().map_or(0, String::len)
+    });
+    texts.sum()
+}
+
+#[test]
+fn what_many_operations_share_is_copied_within_bounds() {
+    let wide = || {
+        let properties: serde_json::Map<String, Value> =
+            (0..4000).map(|at| (format!("p{at}"), json!({"type": "string"}))).collect();
+        json!({"type": "object", "xml": {"name": "r"}, "properties": properties})
+    };
+    let long = || "word ".repeat(200_000);
+    let body =
+        |media: &str| json!({"requestBody": {"content": {media: {"schema": {"$ref": "#/components/schemas/S"}}}}});
+    let parameter = json!({"parameters": [{"$ref": "#/components/parameters/P"}]});
+    for (what, operation, components) in [
+        ("JSON", body("application/json"), json!({"schemas": {"S": wide()}})),
+        ("parts", body("multipart/form-data"), json!({"schemas": {"S": wide()}})),
+        ("XML", body("application/xml"), json!({"schemas": {"S": wide()}})),
+        ("a text", body("application/json"), json!({"schemas": {"S": {"type": "string", "description": long()}}})),
+        (
+            "a parameter's text",
+            parameter.clone(),
+            json!({"parameters": {"P": {"name": "a", "in": "query", "description": long()}}}),
+        ),
+        ("an example", parameter, json!({"parameters": {"P": {"name": "a", "in": "query", "example": vec![1; 8000]}}})),
+    ] {
+        let start = std::time::Instant::now();
+        let paths: serde_json::Map<String, Value> =
+            (0..400).map(|at| (format!("/{at}"), json!({"post": operation}))).collect();
+        let imported = import_of(&document(paths.into(), json!({"components": components})), |_| {});
+        assert_eq!(imported.tools.len() + imported.refused.len(), 400, "{what}");
+        assert!(imported.tools.len() > 20 && imported.refused.len() > 20, "{what}: {} tools", imported.tools.len());
+        for refused in &imported.refused {
+            assert!(refused.reason.contains("parts together"), "{what}: {}", refused.reason);
+        }
+        let bytes = copied(&imported);
+        assert!(bytes < 100 << 20, "{what}: {bytes} bytes");
+        assert!(start.elapsed() < std::time::Duration::from_secs(30), "{what}: {:?}", start.elapsed());
+    }
+    // The text of an operation itself, by many references to its path.
+    let paths: serde_json::Map<String, Value> =
+        (0..400).map(|at| (format!("/{at}"), json!({"$ref": "#/components/pathItems/I"}))).collect();
+    let item = json!({"get": {"description": long()}});
+    let imported = import_of(&document(paths.into(), json!({"components": {"pathItems": {"I": item}}})), |_| {});
+    assert!(copied(&imported) < 100 << 20 && imported.refused.len() > 20, "{} refused", imported.refused.len());
+}
+
+#[test]
+fn an_operation_of_many_names_is_read_in_time() {
+    let names: Vec<String> = (0..40_000).map(|at| format!("p{at}")).collect();
+    let mapping: serde_json::Map<String, Value> =
+        names.iter().map(|name| (name.clone(), json!(format!("#/components/schemas/{name}")))).collect();
+    let branches: Vec<Value> = (0..8_000).map(|at| json!({"$ref": format!("#/components/schemas/p{at}")})).collect();
+    let mut components: serde_json::Map<String, Value> = (0..8_000)
+        .map(|at| (format!("p{at}"), json!({"type": "object", "properties": {"kind": {"type": "string"}}})))
+        .collect();
+    components.insert(
+        "One".into(),
+        json!({"oneOf": branches, "discriminator": {"propertyName": "kind", "mapping": mapping}}),
+    );
+    for schema in [json!({"type": "object", "required": names}), json!({"$ref": "#/components/schemas/One"})] {
+        let reason = import_in_time(json!({"application/json": {"schema": schema}}), components.clone().into());
+        assert!(reason == "imported" || reason.contains("parts"), "{reason}");
+    }
+}
+
+#[test]
+fn a_document_of_too_many_operations_is_told_and_not_looked_through() {
+    let paths: serde_json::Map<String, Value> = (0..100_001).map(|at| (format!("/{at}"), json!({"get": {}}))).collect();
+    let imported = import_of(&document(paths.into(), json!({})), |_| {});
+    assert_eq!((imported.tools.len(), imported.refused.len(), imported.operations), (10_000, 90_000, 100_000));
+    assert!(imported.warnings.iter().any(|warning| warning.contains("more than 100000 operations")));
+    let many: serde_json::Map<String, Value> = (0..100).map(|at| (format!("M{at}"), json!({}))).collect();
+    let item = json!({"/": {"additionalOperations": many}});
+    let imported = import_of(&document(item, json!({"openapi": "3.2.0"})), |_| {});
+    let reason = imported.refused.last().map(|refused| refused.reason.as_str());
+    assert!(reason.is_some_and(|reason| reason.contains("more than 64 additional")), "{reason:?}");
 }

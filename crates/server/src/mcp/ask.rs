@@ -100,7 +100,7 @@ impl CallClient for SessionClient {
             let mut open = Vec::with_capacity(permitted.len());
             for asked in permitted {
                 if asked.method == asking::ELICIT {
-                    self.peer.shown(&asked.params);
+                    self.peer.shown(None, &asked.params);
                 }
                 let (question, answer) = self.peer.question();
                 let message = request(&question.id, &asked.method, &asked.params);

@@ -86,7 +86,7 @@ pub(crate) struct Work {
     progress: Option<Arc<dyn PartialSink>>,
     approver: Arc<dyn Approver>,
     /// Whose what is, by the lists that were made for this request.
-    pub(crate) listed: Listed,
+    pub(crate) listed: Arc<Listed>,
 }
 
 impl Work {
@@ -101,7 +101,22 @@ impl Work {
             line: None,
             progress: None,
             approver: Arc::clone(&gateway.options.approver),
-            listed: Listed::default(),
+            listed: Arc::default(),
+        }
+    }
+
+    /// The same work, as far as this token lets it.
+    pub(crate) fn under(&self, cancel: Cancel) -> Self {
+        Self {
+            gateway: Arc::clone(&self.gateway),
+            caller: self.caller.clone(),
+            client: Arc::clone(&self.client),
+            lineage: self.lineage.clone(),
+            cancel,
+            line: self.line.clone(),
+            progress: self.progress.clone(),
+            approver: Arc::clone(&self.approver),
+            listed: Arc::clone(&self.listed),
         }
     }
 
@@ -157,7 +172,9 @@ impl Gateway {
             }
             match protocol_error(&outcome) {
                 Some(error) => {
-                    work.caller.peer.refused(&error);
+                    let mut entries = list.snapshot.list().iter();
+                    let entry = entries.find(|entry| Some(entry.id()) == outcome.tool.as_ref());
+                    work.caller.peer.refused(entry.map(|entry| entry.provider.name()), &error);
                     Err(error)
                 }
                 None => Ok(to_json(&CallResult::of(outcome, era, &work.gateway.options.info))),
@@ -252,7 +269,7 @@ impl Gateway {
             line: Some(Arc::clone(&line)),
             progress,
             approver,
-            listed: Listed::default(),
+            listed: Arc::default(),
         });
         // The task's future holds it once only.
         let work = work.boxed();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::Stream;
+use futures_util::{Stream, StreamExt as _, stream};
 use serde_json::{Map, Value, json};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, watch};
@@ -14,6 +14,7 @@ use toolwright_runtime::catalogue::Notice;
 
 use super::call::{Caller, Work};
 use super::message::{Filter, Id, notification};
+use super::patience::ABREAST;
 use super::protocol::{Level, SUBSCRIPTION_ID};
 use super::subscriptions::Subscription;
 use super::view::Scope;
@@ -21,7 +22,7 @@ use crate::Gateway;
 
 /// Changes that follow each other within this time are told once.
 const DEBOUNCE: Duration = Duration::from_millis(50);
-/// Resources of one subscription; sources are asked for one after another, so there are fewer than a session may add.
+/// Resources of one subscription; sources are asked for some at a time, so there are fewer than a session may add.
 const MAX_GRANTED: usize = 256;
 
 /// What a subscription (2026-07-28) was granted.
@@ -187,7 +188,8 @@ impl Changes {
                 tools.snapshot.list().iter().any(|entry| entry.provider.name() == provider)
             }
         };
-        let is_told = matches!(self.listener, Listener::Session) && is_here() && self.caller.peer.is_told_of(id);
+        let is_told =
+            matches!(self.listener, Listener::Session) && is_here() && self.caller.peer.is_told_of(provider, id);
         is_told.then(|| self.tell("notifications/elicitation/complete", json!({"elicitationId": id})))
     }
 
@@ -236,10 +238,13 @@ impl Gateway {
             resources_list_changed: asked.resources_list_changed && tells("resources"),
             resource_subscriptions: Vec::new(),
         };
-        let mut resources = Vec::new();
         let work = Work::of_nobody(self, caller.clone());
-        for uri in asked.resource_subscriptions.into_iter().take(MAX_GRANTED) {
-            match work.interest(&uri).await {
+        let asked = asked.resource_subscriptions.into_iter().take(MAX_GRANTED);
+        let asking: Vec<_> = asked.map(|uri| async { (work.interest_in_time(&uri).await, uri) }).collect();
+        let mut asking = stream::iter(asking).buffered(ABREAST);
+        let mut resources = Vec::new();
+        while let Some((interest, uri)) = asking.next().await {
+            match interest {
                 Ok(subscription) => {
                     filter.resource_subscriptions.push(uri.clone());
                     resources.push((uri, subscription));
@@ -247,6 +252,7 @@ impl Gateway {
                 Err(error) => tracing::debug!("{uri} cannot be subscribed to: {}", error.message),
             }
         }
+        drop(asking);
         Granted { id, filter, resources }
     }
 }

@@ -1,65 +1,100 @@
 //! Resources and prompts of many sources at one address.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use serde_json::{Map, Value};
+use tokio::sync::OnceCell;
 use toolwright_core::catalogue::Provider;
 use toolwright_mcp::address::{fits, qualified};
 use toolwright_mcp::convert::no_resource;
 use toolwright_mcp::merge::{Kind, Merged, Owned, merge, readdress};
 
 use super::call::Work;
-use super::message::RpcError;
+use super::message::{RpcError, to_json};
+use super::patience::{ABREAST, is_unsaid};
 use super::protocol::Era;
 
-/// Sources that are asked at once.
-const ABREAST: usize = 8;
 /// Pages of one source's list.
 const MAX_PAGES: usize = 100;
 /// Items of one source's list.
 const MAX_ITEMS: usize = 10_000;
 /// Lists that are remembered, over all callers.
 const MAX_REMEMBERED: usize = 256;
+/// Bytes of JSON of the lists that are kept for one of them.
+const MAX_KEPT: usize = 256 << 10;
 
-/// Whose what is, as it was when a caller's lists were made last.
+/// What was listed for callers last.
 #[derive(Default)]
-pub(crate) struct Owners(Mutex<HashMap<(String, Kind), Owns>>);
+pub(crate) struct Owners(Mutex<HashMap<(String, Kind), Known>>);
 
 /// Whose each name or address of a merged list is.
 type Owns = Arc<HashMap<String, Owned>>;
 
+/// What each source listed.
+type Lists = HashMap<String, Vec<Value>>;
+
+#[derive(Clone)]
+struct Known {
+    owners: Owns,
+    /// For when a source does not answer; of those for which there is room.
+    lists: Arc<Lists>,
+}
+
 /// What was listed for one request: nothing is listed twice for it.
 #[derive(Default)]
-pub(crate) struct Listed(Mutex<HashMap<Kind, Option<Owns>>>);
+pub(crate) struct Listed {
+    prompts: OnceCell<Result<Owns, RpcError>>,
+    resources: OnceCell<Result<Owns, RpcError>>,
+    templates: OnceCell<Result<Owns, RpcError>>,
+}
 
 impl Listed {
-    fn of(&self, kind: Kind) -> Option<Option<Owns>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&kind).cloned()
-    }
-
-    fn note(&self, kind: Kind, owners: Option<Owns>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(kind, owners);
+    fn of(&self, kind: Kind) -> &OnceCell<Result<Owns, RpcError>> {
+        match kind {
+            Kind::Prompts => &self.prompts,
+            Kind::Resources => &self.resources,
+            Kind::Templates => &self.templates,
+        }
     }
 }
 
 impl Owners {
     fn of(&self, place: &str, kind: Kind) -> Option<Owns> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&(place.to_owned(), kind)).cloned()
+        self.known(place, kind).map(|known| known.owners)
     }
 
-    fn remember(&self, place: &str, kind: Kind, owners: HashMap<String, Owned>) -> Arc<HashMap<String, Owned>> {
-        let owners = Arc::new(owners);
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    fn known(&self, place: &str, kind: Kind) -> Option<Known> {
+        self.lock().get(&(place.to_owned(), kind)).cloned()
+    }
+
+    fn remember(&self, place: &str, kind: Kind, known: Known) {
+        let mut all = self.lock();
         // They are made again when they are asked for.
         if all.len() >= MAX_REMEMBERED {
             all.clear();
         }
-        all.insert((place.to_owned(), kind), Arc::clone(&owners));
-        owners
+        all.insert((place.to_owned(), kind), known);
     }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<(String, Kind), Known>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// As many of these lists as there is room for.
+fn kept(lists: &[(&str, Vec<Value>)]) -> Lists {
+    let mut room = MAX_KEPT;
+    let mut kept = Lists::new();
+    for (source, list) in lists {
+        if let Some(left) = room.checked_sub(to_json(list).len()) {
+            room = left;
+            kept.insert((*source).to_owned(), list.clone());
+        }
+    }
+    kept
 }
 
 impl Work {
@@ -90,23 +125,32 @@ impl Work {
     }
 
     /// Lists all sources and remembers whose what is.
-    async fn merge_lists(&self, kind: Kind) -> Result<(Vec<Value>, Arc<HashMap<String, Owned>>), RpcError> {
+    async fn merge_lists(&self, kind: Kind) -> Result<(Vec<Value>, Owns), RpcError> {
         let sources = self.sources_with(kind.method()).await?;
-        let listing: Vec<_> = sources.iter().map(|provider| self.listed(provider, kind)).collect();
+        let place = self.place();
+        let last = self.gateway.owners.known(&place, kind).map(|known| known.lists).unwrap_or_default();
+        let listing: Vec<_> = sources.iter().map(|provider| self.listed(provider, kind, &last)).collect();
         let lists: Vec<Vec<Value>> = stream::iter(listing).buffered(ABREAST).collect().await;
-        let lists = sources.iter().map(|provider| provider.name()).zip(lists).collect();
+        let lists: Vec<_> = sources.iter().map(|provider| provider.name()).zip(lists).collect();
+        let lists_kept = Arc::new(kept(&lists));
         let Merged { items, owners } = merge(kind, lists);
-        Ok((items, self.gateway.owners.remember(&self.place(), kind, owners)))
+        let owners = Arc::new(owners);
+        self.gateway.owners.remember(&place, kind, Known { owners: Arc::clone(&owners), lists: lists_kept });
+        Ok((items, owners))
     }
 
-    /// A source's whole list; one that fails takes only its own away.
-    async fn listed(&self, provider: &Arc<dyn Provider>, kind: Kind) -> Vec<Value> {
-        self.pages(provider, kind).await.unwrap_or_else(|error| {
+    /// A source's whole list. One that fails takes only its own away; one that says nothing keeps its place, with what
+    /// it listed last.
+    async fn listed(&self, provider: &Arc<dyn Provider>, kind: Kind, last: &Lists) -> Vec<Value> {
+        let source = Arc::clone(provider);
+        let listing =
+            self.in_time(provider.name(), kind.method(), |work| async move { work.pages(&source, kind).await });
+        listing.await.unwrap_or_else(|error| {
             // Having none is no failure.
             if error.code != RpcError::METHOD_NOT_FOUND {
                 tracing::warn!("{}: {} failed: {}", provider.name(), kind.method(), error.message);
             }
-            Vec::new()
+            last.get(provider.name()).filter(|_| is_unsaid(&error)).cloned().unwrap_or_default()
         })
     }
 
@@ -132,14 +176,10 @@ impl Work {
         Ok(all)
     }
 
-    /// Whose what is by new lists, which are made once for the request. `None`: they could not be made.
-    async fn owners_now(&self, kind: Kind) -> Result<Option<Owns>, RpcError> {
-        if let Some(owners) = self.listed.of(kind) {
-            return Ok(owners);
-        }
-        let made = self.merge_lists(kind).await.map(|(_, owners)| owners);
-        self.listed.note(kind, made.as_ref().ok().cloned());
-        made.map(Some)
+    /// Whose what is by new lists, which are made once for the request.
+    async fn owners_now(&self, kind: Kind) -> Result<Owns, RpcError> {
+        let made = || async { self.merge_lists(kind).await.map(|(_, owners)| owners) };
+        self.listed.of(kind).get_or_init(made).await.clone()
     }
 
     /// Whose this is, by the list that the caller had, or else by a new one.
@@ -147,7 +187,7 @@ impl Work {
         if let Some(owned) = self.gateway.owners.of(&self.place(), kind).and_then(|owners| owners.get(shown).cloned()) {
             return Ok(Some(owned));
         }
-        Ok(self.owners_now(kind).await?.and_then(|owners| owners.get(shown).cloned()))
+        Ok(self.owners_now(kind).await?.get(shown).cloned())
     }
 
     /// Whose resource this is: by its address if that names the source, by the lists, by the nearest template, and
@@ -165,7 +205,7 @@ impl Work {
         let remembered = self.gateway.owners.of(&self.place(), Kind::Templates);
         let templates = match remembered {
             Some(templates) => Some(templates),
-            None => self.owners_now(Kind::Templates).await.ok().flatten(),
+            None => self.owners_now(Kind::Templates).await.ok(),
         };
         let own = |server: &str| Owned { server: server.to_owned(), own: uri.to_owned() };
         let nearest = templates.as_ref().and_then(|templates| {

@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use futures_util::StreamExt as _;
+use futures_util::stream;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use toolwright_core::call::RawArguments;
@@ -15,6 +17,7 @@ use toolwright_mcp::convert;
 use super::call::{Ask, Caller, Work, passed_on};
 use super::line::Waiting;
 use super::message::{RpcError, to_json};
+use super::patience::ABREAST;
 use super::protocol::{Era, Level};
 use super::sources::Heard;
 use super::view::Scope;
@@ -30,7 +33,8 @@ const METHODS: [&str; 6] = [
     "completion/complete",
 ];
 /// Methods that 2026-07-28 has no more.
-const LEGACY_METHODS: [&str; 3] = ["resources/subscribe", "resources/unsubscribe", "logging/setLevel"];
+const LEGACY_METHODS: [&str; 3] = ["resources/subscribe", "resources/unsubscribe", SET_LEVEL];
+const SET_LEVEL: &str = "logging/setLevel";
 /// Fields of parameters that are for us.
 const OWN_FIELDS: [&str; 3] = ["_meta", "inputResponses", "requestState"];
 
@@ -66,7 +70,7 @@ impl Work {
     async fn answer(&self, era: Era, method: &str, arguments: Map<String, Value>) -> Result<Vec<u8>, RpcError> {
         let uri = arguments.get("uri").and_then(Value::as_str).map(str::to_owned);
         let answered = match method {
-            "logging/setLevel" => self.set_level(&arguments).await,
+            SET_LEVEL => self.set_level(&arguments).await,
             "resources/subscribe" => self.subscribe(arguments).await,
             "resources/unsubscribe" => self.unsubscribe(&arguments).await,
             _ => match &self.caller.view.scope {
@@ -118,7 +122,7 @@ impl Work {
         let id = methods.id(method).ok_or_else(lacks)?;
         let arguments = RawArguments::Value(Value::Object(arguments));
         let outcome = self.call(&methods.snapshot, id, arguments, None).await?;
-        own_result(outcome).inspect_err(|error| self.caller.peer.refused(error))
+        own_result(outcome).inspect_err(|error| self.caller.peer.refused(Some(provider.name()), error))
     }
 
     /// Whether this address has a method of a source.
@@ -144,26 +148,32 @@ impl Work {
     /// The session's own level is kept here. Sources may be shared, so that each is told the least severe level that
     /// anybody wants; one that has heard it for this session on its present connection is not told again.
     async fn set_level(&self, arguments: &Map<String, Value>) -> Result<Map<String, Value>, RpcError> {
-        let sources = self.sources_with("logging/setLevel").await?;
+        let sources = self.sources_with(SET_LEVEL).await?;
         let level = arguments.get("level").and_then(Value::as_str).and_then(Level::parse).ok_or_else(|| {
             let words = Level::ALL.map(Level::as_str).join(", ");
             RpcError::invalid_params(format!("`level` is one of {words}"))
         })?;
         self.caller.peer.set_level(level);
-        for provider in sources {
-            let sources = &self.gateway.sources;
-            let heard = || Heard { session: self.caller.session.id.clone(), connection: provider.capabilities() };
-            let wanted = sources.least_severe(provider.name(), level);
-            if sources.has_heard(provider.name(), heard(), wanted) {
-                continue;
-            }
-            let told = Map::from_iter([("level".to_owned(), wanted.as_str().into())]);
-            match self.ask_source(&provider, "logging/setLevel", told).await {
-                Ok(_) => sources.heard(provider.name(), heard(), wanted),
-                Err(error) => tracing::warn!("{} did not take the log level: {}", provider.name(), error.message),
-            }
-        }
+        let telling: Vec<_> = sources.iter().map(|provider| self.tell_level(provider, level)).collect();
+        stream::iter(telling).buffer_unordered(ABREAST).collect::<()>().await;
         Ok(Map::new())
+    }
+
+    /// Tells one source; one that says nothing is not waited for.
+    async fn tell_level(&self, provider: &Arc<dyn Provider>, level: Level) {
+        let sources = &self.gateway.sources;
+        let heard = || Heard { session: self.caller.session.id.clone(), connection: provider.capabilities() };
+        let wanted = sources.least_severe(provider.name(), level);
+        if sources.has_heard(provider.name(), heard(), wanted) {
+            return;
+        }
+        let told = Map::from_iter([("level".to_owned(), wanted.as_str().into())]);
+        let source = Arc::clone(provider);
+        let ask = |work: Self| async move { work.ask_source(&source, SET_LEVEL, told).await };
+        match self.in_time(provider.name(), SET_LEVEL, ask).await {
+            Ok(_) => sources.heard(provider.name(), heard(), wanted),
+            Err(error) => tracing::warn!("{} did not take the log level: {}", provider.name(), error.message),
+        }
     }
 }
 

@@ -15,6 +15,7 @@ mod line;
 pub(crate) mod merged;
 mod methods;
 pub(crate) mod parked;
+pub(crate) mod patience;
 mod peer;
 mod progress;
 mod protocol;

@@ -1,7 +1,7 @@
 //! The client of a session up to 2025-11-25: what it announced of itself, and what it is asked.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Map, Value};
@@ -13,6 +13,8 @@ use super::subscriptions::Subscription;
 
 /// Revisions whose clients may be asked by forms or addresses.
 const ELICITING: [&str; 2] = ["2025-06-18", "2025-11-25"];
+/// The revision whose clients take streams up again, and take an event without data for what it is.
+const RESUMING: &str = "2025-11-25";
 /// Pages of which one session's client is told that they are done, and bytes of the name of one.
 const MAX_PAGES: usize = 256;
 const MAX_PAGE_ID: usize = 1024;
@@ -23,22 +25,37 @@ pub(crate) const MAX_SUBSCRIBED: usize = 1024;
 #[derive(Default)]
 pub(crate) struct Peer {
     capabilities: Mutex<Arc<Map<String, Value>>>,
+    resumes_streams: AtomicBool,
     level: AtomicU8,
     asked: AtomicU64,
     open: Mutex<HashMap<Id, oneshot::Sender<Response>>>,
     subscribed: Mutex<HashMap<String, Subscription>>,
-    /// The names of pages that it was asked to open.
-    pages: Mutex<VecDeque<String>>,
+    /// Pages that it was asked to open.
+    pages: Mutex<VecDeque<Page>>,
+}
+
+/// A page that a client was asked to open.
+#[derive(PartialEq)]
+struct Page {
+    /// Whose it is, where that is known: the names are each source's own.
+    source: Option<String>,
+    name: String,
 }
 
 impl Peer {
     /// Notes what the client said of itself when it introduced itself under this revision.
     pub(crate) fn introduced(&self, version: &str, capabilities: Option<&Map<String, Value>>) {
+        self.resumes_streams.store(version == RESUMING, Ordering::Relaxed);
         let mut capabilities = capabilities.cloned().unwrap_or_default();
         if !ELICITING.contains(&version) {
             capabilities.remove("elicitation");
         }
         *lock(&self.capabilities) = Arc::new(capabilities);
+    }
+
+    /// Whether it takes streams over HTTP up again whose connection broke.
+    pub(crate) fn resumes_streams(&self) -> bool {
+        self.resumes_streams.load(Ordering::Relaxed)
     }
 
     /// What it can be asked.
@@ -63,30 +80,32 @@ impl Peer {
     }
 
     /// Notes that it is asked to open this page (parameters of `elicitation/create`), and is to be told when its source
-    /// says that its user is done there.
-    pub(crate) fn shown(&self, page: &Value) {
-        let id = page.get("elicitationId").and_then(Value::as_str).filter(|id| id.len() <= MAX_PAGE_ID);
-        let Some(id) = id else { return };
+    /// says that its user is done there. Whoever asks in the middle of a call does not say which source it is.
+    pub(crate) fn shown(&self, source: Option<&str>, page: &Value) {
+        let name = page.get("elicitationId").and_then(Value::as_str).filter(|name| name.len() <= MAX_PAGE_ID);
+        let Some(name) = name else { return };
+        let page = Page { source: source.map(str::to_owned), name: name.to_owned() };
         let mut pages = lock(&self.pages);
-        pages.retain(|known| known != id);
+        pages.retain(|known| *known != page);
         if pages.len() == MAX_PAGES {
             pages.pop_front();
         }
-        pages.push_back(id.to_owned());
+        pages.push_back(page);
     }
 
-    /// The same for all that a refusal which goes to it names.
-    pub(crate) fn refused(&self, error: &RpcError) {
+    /// The same for all that a refusal of this source which goes to it names.
+    pub(crate) fn refused(&self, source: Option<&str>, error: &RpcError) {
         if error.code == RpcError::PAGES_REQUIRED {
             let list = error.data.as_ref().and_then(|data| data.get("elicitations")).and_then(Value::as_array);
-            list.into_iter().flatten().take(MAX_PAGES).for_each(|page| self.shown(page));
+            list.into_iter().flatten().take(MAX_PAGES).for_each(|page| self.shown(source, page));
         }
     }
 
-    /// Whether it was asked to open this page. It is told once.
-    pub(crate) fn is_told_of(&self, id: &str) -> bool {
+    /// Whether it was asked to open this page of a source. It is told once.
+    pub(crate) fn is_told_of(&self, source: &str, name: &str) -> bool {
         let mut pages = lock(&self.pages);
-        let at = pages.iter().position(|known| known == id);
+        let is_meant = |page: &Page| page.name == name && page.source.as_deref().is_none_or(|known| known == source);
+        let at = pages.iter().position(is_meant);
         at.and_then(|at| pages.remove(at)).is_some()
     }
 
@@ -171,13 +190,15 @@ mod tests {
     #[test]
     fn only_whose_user_was_asked_to_open_a_page_is_told_that_it_is_done() {
         let (one, two) = (Peer::default(), Peer::default());
-        one.shown(&json!({"mode": "url", "elicitationId": "1"}));
+        one.shown(None, &json!({"mode": "url", "elicitationId": "1"}));
         let mut refusal = RpcError::new(RpcError::PAGES_REQUIRED, "log in");
         refusal.data = Some(Box::new(json!({"elicitations": [{"elicitationId": "2"}]})));
-        two.refused(&refusal);
-        assert!(!two.is_told_of("1") && !one.is_told_of("2"));
-        assert!(one.is_told_of("1") && !one.is_told_of("1") && two.is_told_of("2"));
-        (0..1000).for_each(|at| one.shown(&json!({"elicitationId": at.to_string()})));
+        two.refused(Some("a"), &refusal);
+        assert!(!two.is_told_of("a", "1") && !one.is_told_of("a", "2"));
+        assert!(one.is_told_of("a", "1") && !one.is_told_of("a", "1"));
+        assert!(!two.is_told_of("b", "2"), "another source's page has the same name");
+        assert!(two.is_told_of("a", "2"));
+        (0..1000).for_each(|at| one.shown(None, &json!({"elicitationId": at.to_string()})));
         assert_eq!(lock(&one.pages).len(), MAX_PAGES);
     }
 

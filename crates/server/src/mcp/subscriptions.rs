@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use serde_json::{Map, Value};
+use toolwright_core::error::ToolError;
 use toolwright_mcp::merge::Owned;
 
 use super::call::{Caller, Work};
@@ -95,7 +96,8 @@ impl Work {
     /// `resources/subscribe` of a session.
     pub(crate) async fn subscribe(&self, arguments: Map<String, Value>) -> Result<Map<String, Value>, RpcError> {
         let uri = wanted(&arguments)?;
-        let subscription = self.interest(uri).await?;
+        let owned = self.subscribable(uri).await?;
+        let subscription = self.interest(owned).await?;
         self.caller.peer.subscribe(uri, subscription).ok_or_else(|| {
             let max = super::peer::MAX_SUBSCRIBED;
             RpcError::new(RpcError::BUSY, format!("a session subscribes to at most {max} resources"))
@@ -110,22 +112,40 @@ impl Work {
         Ok(Map::new())
     }
 
-    /// Subscribes to a resource at its source, unless somebody has.
-    pub(crate) async fn interest(&self, uri: &str) -> Result<Subscription, RpcError> {
+    /// Whose resource this is, if it can be subscribed to.
+    async fn subscribable(&self, uri: &str) -> Result<Owned, RpcError> {
         self.sources_with(SUBSCRIBE).await?;
-        let owned = match &self.caller.view.scope {
-            Scope::Provider(name) => Owned { server: name.to_string(), own: uri.to_owned() },
+        match &self.caller.view.scope {
+            Scope::Provider(name) => Ok(Owned { server: name.to_string(), own: uri.to_owned() }),
             Scope::Whole | Scope::View(_) => self
                 .resource_owner(uri)
                 .await?
-                .ok_or_else(|| RpcError::invalid_params("no server of this address has such a resource"))?,
-        };
+                .ok_or_else(|| RpcError::invalid_params("no server of this address has such a resource")),
+        }
+    }
+
+    /// Subscribes to a resource among others; a source that says nothing is not waited for.
+    pub(crate) async fn interest_in_time(&self, uri: &str) -> Result<Subscription, RpcError> {
+        let owned = self.subscribable(uri).await?;
+        let server = owned.server.clone();
+        self.in_time(&server, SUBSCRIBE, |work| async move { work.interest(owned).await }).await
+    }
+
+    /// Subscribes to a resource at its source, unless somebody has.
+    async fn interest(&self, owned: Owned) -> Result<Subscription, RpcError> {
         let provider = self.provider(&owned.server)?;
         if !self.has_method(&provider, SUBSCRIBE).await {
             return Err(RpcError::method_not_found(SUBSCRIBE));
         }
         let told = self.gateway.subscribers.of(&owned);
-        let mut subscribers = told.lock().await;
+        let mut subscribers = tokio::select! {
+            biased;
+            subscribers = Arc::clone(&told).lock_owned() => subscribers,
+            cause = self.cancel.cancelled() => {
+                self.gateway.subscribers.tidy(&owned, told);
+                return Err(RpcError::new(RpcError::INTERNAL, ToolError::canceled(cause).message().to_owned()));
+            }
+        };
         if *subscribers == 0
             && let Err(error) = self.ask_source(&provider, SUBSCRIBE, uri_argument(owned.own.clone())).await
         {

@@ -14,6 +14,7 @@ mod modern;
 mod outputs;
 mod parked;
 mod peers;
+mod resume;
 mod search;
 mod shutdown;
 mod sources;

@@ -1,5 +1,8 @@
 //! Methods beside `tools/*`: raw at `/mcp/{server}`, merged at `/mcp`, in the words of the client's generation.
 
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
 use crate::sources::Source;
@@ -210,6 +213,72 @@ async fn many_servers_are_one_without_clashes() {
         assert_eq!(client.ask(&rpc(5, method, params.clone())).await["error"]["code"], -32602, "{method} {params}");
     }
     client.end().await;
+}
+
+#[tokio::test]
+async fn a_silent_server_takes_only_its_own_away() {
+    let (house, [alpha, beta]) = house().await;
+    let http = house.http().await;
+    let (session, _) = http.initialize("/mcp").await;
+    let prompt = json!({"ref": {"type": "ref/prompt", "name": "beta__hello"}, "argument": {}});
+    let names = |answer: &Value| -> Vec<String> {
+        let items = answer["result"]["prompts"].as_array().expect("a list");
+        items.iter().map(|item| item["name"].as_str().expect("a name").to_owned()).collect()
+    };
+    // Nothing is known of it yet, nothing any more, and then what it listed before it fell silent.
+    for (round, most, expect) in [
+        ("at first", 8, &["beta__hello"][..]),
+        ("again", 4, &["beta__hello"]),
+        ("after it has spoken", 8, &["alpha__hello", "beta__hello"]),
+    ] {
+        if round == "after it has spoken" {
+            alpha.is_silent.store(false, Ordering::Relaxed);
+            let listed = body(http.in_session(&session, "/mcp", &rpc(1, "prompts/list", json!({}))), 200).await;
+            assert_eq!(names(&listed), expect);
+        }
+        alpha.is_silent.store(true, Ordering::Relaxed);
+        let ask = async |id: i64, method: &str, params: Value| {
+            let (start, request) = (Instant::now(), rpc(id, method, params.clone()));
+            let legacy = body(http.in_session(&session, "/mcp", &request), 200);
+            let modern = async {
+                match method.starts_with("resources/sub") || method.starts_with("logging") {
+                    true => None,
+                    false => Some(body(http.modern("/mcp", json!(id), method, params.clone()), 200).await),
+                }
+            };
+            let (legacy, modern) = tokio::join!(legacy, modern);
+            assert!(start.elapsed() < Duration::from_secs(most), "{round}: {method} took {:?}", start.elapsed());
+            for answer in modern.iter().chain([&legacy]) {
+                assert!(answer["result"].is_object(), "{round}: {method}: {answer}");
+            }
+            legacy
+        };
+        let (prompts, ..) = tokio::join!(
+            ask(1, "prompts/list", json!({})),
+            ask(2, "resources/list", json!({})),
+            ask(3, "resources/templates/list", json!({})),
+            ask(4, "resources/read", json!({"uri": "beta://one"})),
+            ask(5, "resources/read", json!({"uri": "beta://5/data"})),
+            ask(6, "prompts/get", json!({"name": "beta__hello"})),
+            ask(7, "completion/complete", prompt.clone()),
+            ask(8, "logging/setLevel", json!({"level": "error"})),
+            ask(9, "resources/subscribe", json!({"uri": "beta://two"})),
+        );
+        assert_eq!(names(&prompts), expect, "{round}");
+    }
+    // What is known needs no list; its own are waited for.
+    let start = Instant::now();
+    let got =
+        body(http.in_session(&session, "/mcp", &rpc(1, "prompts/get", json!({"name": "beta__hello"}))), 200).await;
+    assert_eq!(got["result"]["description"], "\"hello\" of beta");
+    let called = body(http.in_session(&session, "/mcp", &crate::support::call(2, "alpha__meta", json!({}))), 200).await;
+    assert_eq!(called["result"]["content"][0]["text"], "{}");
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    let wanted = json!({"notifications": {"resourceSubscriptions": ["alpha://one", "beta://one"]}});
+    let mut heard = crate::support::Events::of(http.modern("/mcp", json!(3), "subscriptions/listen", wanted)).await;
+    let granted = heard.next().await.expect("an acknowledgement");
+    assert_eq!(granted["params"]["notifications"]["resourceSubscriptions"], json!(["beta://one"]), "{granted}");
+    assert!(beta.taken().iter().any(|(method, _)| method == "resources/subscribe"));
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! A source with everything the protocol has, as a provider: what it was asked, and what it answers.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use async_trait::async_trait;
@@ -33,6 +34,8 @@ pub(crate) struct Source {
     capabilities: Arc<Map<String, Value>>,
     /// What it was asked by methods, and by calls of tools.
     pub(crate) asked: Mutex<Vec<(String, Value)>>,
+    /// Whether its methods are not answered; its tools are.
+    pub(crate) is_silent: AtomicBool,
     notify: Mutex<Option<NoticeSink>>,
     this: Weak<Source>,
 }
@@ -52,6 +55,7 @@ impl Source {
             name,
             capabilities,
             asked: Mutex::default(),
+            is_silent: AtomicBool::new(false),
             notify: Mutex::default(),
             this: this.clone(),
         })
@@ -225,7 +229,10 @@ impl Provider for Methods {
         Ok(tools(self.0, &METHODS, Effects::FETCH))
     }
 
-    async fn call(&self, call: ProviderCall<'_>, _context: &ToolContext) -> Result<ToolOutput, ToolError> {
+    async fn call(&self, call: ProviderCall<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        if self.1.is_silent.load(Ordering::Relaxed) {
+            return Err(ToolError::canceled(context.cancel.cancelled().await));
+        }
         let result = self.1.answer(call.raw_name, &call.arguments)?;
         if call.raw_name == "resources/subscribe" {
             // Long enough for others to come along with the same wish.

@@ -362,6 +362,8 @@ pub(crate) async fn body(request: RequestBuilder, status: u16) -> Value {
 pub(crate) struct Events {
     bytes: futures_util::stream::BoxStream<'static, reqwest::Result<bytes::Bytes>>,
     text: String,
+    /// The id of the last event that had one.
+    pub(crate) last_id: Option<String>,
 }
 
 impl Events {
@@ -369,14 +371,16 @@ impl Events {
         let response: Response = request.send().await.expect("response");
         assert_eq!(response.status(), 200);
         assert_eq!(response.headers()["content-type"], "text/event-stream");
-        Self { bytes: response.bytes_stream().boxed(), text: String::new() }
+        Self { bytes: response.bytes_stream().boxed(), text: String::new(), last_id: None }
     }
 
     /// The next message; `None` at the end. Comments are left out.
     pub(crate) async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some((event, rest)) = self.text.split_once("\n\n") {
-                let message = event.strip_prefix("data: ").map(|data| serde_json::from_str(data).expect("json"));
+                let field = |name: &str| event.lines().find_map(|line| line.strip_prefix(name));
+                let message = field("data: ").map(|data| serde_json::from_str(data).expect("json"));
+                self.last_id = field("id: ").map(str::to_owned).or(self.last_id.take());
                 self.text = rest.to_owned();
                 match message {
                     Some(message) => return Some(message),
@@ -386,6 +390,16 @@ impl Events {
             let next = tokio::time::timeout(LONG, self.bytes.next()).await.expect("an event in time");
             self.text.push_str(std::str::from_utf8(&next?.ok()?).expect("text"));
         }
+    }
+
+    /// Waits for the id of the first event.
+    pub(crate) async fn id(&mut self) -> String {
+        while self.last_id.is_none() {
+            let next = tokio::time::timeout(LONG, self.bytes.next()).await.expect("an event in time");
+            self.text.push_str(std::str::from_utf8(&next.expect("an event").expect("bytes")).expect("text"));
+            self.last_id = self.text.lines().find_map(|line| line.strip_prefix("id: ")).map(str::to_owned);
+        }
+        self.last_id.clone().expect("an id")
     }
 
     pub(crate) async fn rest(mut self) -> Vec<Value> {

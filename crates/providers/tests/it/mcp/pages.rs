@@ -141,3 +141,73 @@ async fn a_page_that_was_done_for_one_call_is_not_done_for_the_next() {
         }
     }
 }
+
+/// Ann, who opens no page before she is told to.
+struct Waiting {
+    ann: Ann,
+    may_open: tokio::sync::Notify,
+}
+
+#[async_trait]
+impl CallClient for Waiting {
+    fn capabilities(&self) -> Map<String, Value> {
+        self.ann.capabilities()
+    }
+
+    async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
+        if requests[0].params["mode"] == "url" {
+            self.may_open.notified().await;
+        }
+        self.ann.ask(requests).await
+    }
+}
+
+#[tokio::test]
+async fn two_calls_that_need_one_page_go_on_when_it_is_done_whichever_comes_first() {
+    let refused = |script: &super::stdio::Script| {
+        script.read().iter().filter(|message| message["method"] == "tools/call").count()
+    };
+    // With whose refusal the server says that the page is done, and whether each of the two says so herself.
+    for (tells, says) in [([false, true], [false, false]), ([true, false], [false, true])] {
+        let script = scripted("mcp::asker::serve_when_asked", "MCP_ASKER", "legacy");
+        let rig = script.rig(|_| {});
+        let notices: Arc<Mutex<Vec<SourceNotice>>> = Arc::default();
+        let sink = Arc::clone(&notices);
+        rig.provider.on_notice(Arc::new(move |notice| sink.lock().expect("notices").push(notice)));
+        let waiting = |says: bool| {
+            let ann = Ann {
+                offers: json!({"form": {}, "url": {}}),
+                manner: Manner::Either,
+                follows: false,
+                opens: true,
+                says,
+                asked: Mutex::default(),
+            };
+            Arc::new(Waiting { ann, may_open: tokio::sync::Notify::new() })
+        };
+        let (ann, bea) = (waiting(says[0]), waiting(says[1]));
+        let call = async |who: &Arc<Waiting>, tells: bool| {
+            let context = ToolContext { client: Arc::clone(who) as _, ..rig.context("s") };
+            let arguments = json!({"refusals": 2, "tells": tells});
+            let made = run(&*rig.provider, "page", arguments, &context);
+            let made = tokio::time::timeout(Duration::from_secs(10), made).await.expect("the page is done");
+            assert_eq!(made.expect("made").content[0].as_text(), Some("welcome"), "{tells}");
+        };
+        let first = async {
+            call(&ann, tells[0]).await;
+            bea.may_open.notify_one();
+        };
+        let second = async {
+            super::eventually("the first is refused", || refused(&script) == 1).await;
+            call(&bea, tells[1]).await;
+        };
+        let both_refused = async {
+            let told = || !notices.lock().expect("notices").is_empty() && refused(&script) == 2;
+            super::eventually("both are refused, and the page is done", told).await;
+            // What the server has read it answers at once.
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            ann.may_open.notify_one();
+        };
+        tokio::join!(first, second, both_refused);
+    }
+}

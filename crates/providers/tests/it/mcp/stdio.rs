@@ -269,6 +269,53 @@ async fn a_server_that_answers_no_ping_after_a_timeout_is_replaced() {
     assert_eq!(rig.names().await.len(), 3);
 }
 
+/// Calls what is never answered, and gives up once it has been sent.
+async fn give_up(script: &Script, rig: &Rig, n: u64, cause: CancelCause) {
+    let caller = Rig { world: Arc::clone(&rig.world), provider: Arc::clone(&rig.provider), cancel: Default::default() };
+    let (ended, ()) = tokio::join!(caller.call("hang", json!({"n": n})), async {
+        eventually("it is called", || script.read().iter().any(|m| m["params"]["arguments"]["n"] == n)).await;
+        caller.cancel.cancel(cause);
+    });
+    assert_eq!(ended.expect_err("given up").cancel_cause(), Some(cause));
+}
+
+#[tokio::test]
+async fn a_silent_server_that_callers_give_up_is_replaced() {
+    let starts = |script: &Script| script.methods().iter().filter(|method| *method == "initialize").count();
+    let given_up = async |cause: CancelCause| {
+        let script = script("stubborn");
+        let rig = script.rig(|_| {});
+        give_up(&script, &rig, 1, cause).await;
+        give_up(&script, &rig, 2, cause).await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        eventually("it is started again", || starts(&script) == 2).await;
+        assert_eq!(rig.names().await.len(), 3);
+    };
+    let stays = async |mode: &str, is_busy: bool| {
+        let script = script(mode);
+        let rig = script.rig(|_| {});
+        rig.provider.warm_up().await.expect("connected");
+        let given_up = async {
+            give_up(&script, &rig, 1, CancelCause::User).await;
+            tokio::time::sleep(Duration::from_secs(12)).await;
+            rig.cancel.cancel(CancelCause::Shutdown);
+        };
+        match is_busy {
+            true => drop(tokio::join!(rig.call("hang", json!({"n": 9})), given_up)),
+            false => given_up.await,
+        }
+        assert!(script.methods().contains(&"ping".to_owned()), "{mode}");
+        assert_eq!(starts(&script), 1, "{mode}");
+    };
+    tokio::join!(
+        given_up(CancelCause::User),
+        given_up(CancelCause::CallerGone),
+        given_up(CancelCause::RunLimit),
+        stays("plain", false),
+        stays("stubborn", true),
+    );
+}
+
 #[tokio::test]
 async fn many_announcements_of_a_change_are_one() {
     for (mode, subscribes) in [("plain", false), ("modern", true)] {

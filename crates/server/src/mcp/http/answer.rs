@@ -1,12 +1,14 @@
 //! Answers to one HTTP request.
 
+use std::sync::Arc;
+
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::{Stream, stream};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
-use super::sessions::Busy;
+use super::sessions::{Busy, HttpSession};
 use crate::mcp::line::{Said, Waiting, whole};
 use crate::mcp::message::{self, Id, RpcError};
 use crate::mcp::protocol::Era;
@@ -65,16 +67,28 @@ pub(super) type Held = (OwnedSemaphorePermit, Option<Busy>);
 pub(super) struct Events {
     waiting: Waiting,
     said: mpsc::Receiver<Said>,
-    _held: Held,
+    held: Option<Held>,
 }
 
 impl Events {
     pub(super) fn new(waiting: Waiting, said: mpsc::Receiver<Said>, held: Held) -> Self {
-        Self { waiting, said, _held: held }
+        Self { waiting, said, held: Some(held) }
     }
 
     pub(super) fn id(&self) -> &Id {
         self.waiting.id()
+    }
+
+    /// The session of the request, where its streams outlive their connections.
+    pub(super) fn resumable(&self) -> Option<Arc<HttpSession>> {
+        let (_, busy) = self.held.as_ref()?;
+        let session = busy.as_ref()?.session();
+        session.caller.peer.resumes_streams().then(|| Arc::clone(session))
+    }
+
+    /// Gives away what is kept until the response has been sent.
+    pub(super) fn release(&mut self) -> Option<Held> {
+        self.held.take()
     }
 
     /// The next; the last is the end. Cancel-safe.

@@ -5,6 +5,7 @@ use axum::http::{HeaderMap, HeaderName, header};
 use crate::mcp::protocol::{LEGACY_VERSIONS, StandardHeaders};
 
 pub(super) const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
+pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 const NAME: HeaderName = HeaderName::from_static("mcp-name");

@@ -2,6 +2,7 @@
 
 mod answer;
 mod headers;
+mod replay;
 mod sessions;
 mod sse;
 
@@ -31,6 +32,7 @@ use crate::mcp::view::{Expose, Scope, View};
 use crate::{Gateway, HttpOptions};
 use answer::{Events, Held, Refusal, json};
 use headers::Accepts;
+use replay::{EventId, Kind};
 use sessions::{HttpSession, Sessions};
 
 /// Progress of one call that waits for the client to read; more is dropped.
@@ -293,19 +295,35 @@ impl Endpoint {
             Some(Said::Note(note)) => Some(note),
             None => None,
         };
-        Ok(sse::response(stream::iter(note).chain(events.messages()), self.keep_alive))
+        let resumable = events.resumable().and_then(|session| Some((session, events.release()?)));
+        let messages = stream::iter(note).chain(events.messages());
+        Ok(match resumable {
+            Some((session, held)) => sse::framed(session.replay.begin(Kind::Answer, messages, held), self.keep_alive),
+            None => sse::response(messages, self.keep_alive),
+        })
     }
 
     fn whole_answer(&self, accepts: Accepts, message: Bytes) -> Response {
         if accepts.json { json(message) } else { sse::response(stream::iter([message]), self.keep_alive) }
     }
 
-    /// The stream of a legacy session for what belongs to no request.
+    /// The stream of a legacy session for what belongs to no request, or one that its client takes up again.
     fn stream(&self, session: &Arc<HttpSession>, headers: &HeaderMap) -> Result<Response, Refusal> {
         if !Accepts::of(headers).is_some_and(|accepts| accepts.events) {
             return Err(Refusal::text(StatusCode::NOT_ACCEPTABLE, "accept text/event-stream"));
         }
-        let held = (permit(&self.streams, TOO_MANY_STREAMS)?, session.enter());
+        let mut held = (permit(&self.streams, TOO_MANY_STREAMS)?, session.enter());
+        let resumes = session.caller.peer.resumes_streams();
+        if let Some(last) = headers::text(headers, &headers::LAST_EVENT_ID).filter(|_| resumes) {
+            let unknown = || Refusal::text(StatusCode::BAD_REQUEST, "the stream of this Last-Event-ID is not kept");
+            let after = EventId::parse(last).ok_or_else(unknown)?;
+            held = match session.replay.resume(after, held) {
+                Ok(frames) => return Ok(sse::framed(frames, self.keep_alive)),
+                Err(held) if after.kind == Kind::Session => held,
+                // Another stream must not say what belongs to this one.
+                Err(_) => return Err(unknown()),
+            };
+        }
         let end = session.ended.child();
         session.replace_stream(end.clone());
         let mut changes = Changes::of_session(&self.gateway, &session.caller);
@@ -314,13 +332,20 @@ impl Endpoint {
         }
         let shutdown = self.shutdown.clone();
         let ended = async move {
-            let _held = held;
             tokio::select! {
                 _ = end.cancelled() => {}
                 _ = shutdown.cancelled() => {}
             }
         };
-        Ok(sse::response(changes.notifications().take_until(Box::pin(ended)), self.keep_alive))
+        let messages = changes.notifications().take_until(Box::pin(ended));
+        if resumes {
+            return Ok(sse::framed(session.replay.begin(Kind::Session, messages, held), self.keep_alive));
+        }
+        // It holds its place as long as it is sent.
+        let messages = messages.inspect(move |_| {
+            let _held = &held;
+        });
+        Ok(sse::response(messages, self.keep_alive))
     }
 
     /// A modern subscription: granted, told of changes, and answered when the server ends it.

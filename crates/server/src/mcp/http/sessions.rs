@@ -4,9 +4,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use tokio::sync::Semaphore;
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::canonical::ContentHash;
 
+use super::replay::{ENDED_BYTES, Replay};
 use crate::mcp::call::Caller;
 
 /// The open sessions.
@@ -14,6 +16,8 @@ pub(crate) struct Sessions {
     open: Mutex<HashMap<String, Arc<HttpSession>>>,
     max: usize,
     idle: Duration,
+    /// What ended streams of all sessions may keep, in bytes.
+    room: Arc<Semaphore>,
 }
 
 /// One session.
@@ -21,6 +25,8 @@ pub(crate) struct HttpSession {
     pub(crate) caller: Caller,
     /// Fires when the session ends.
     pub(crate) ended: Cancel,
+    /// Its streams, as far as its client may take them up again.
+    pub(super) replay: Arc<Replay>,
     state: Mutex<State>,
 }
 
@@ -36,7 +42,7 @@ struct State {
 
 impl Sessions {
     pub(crate) fn new(max: usize, idle: Duration) -> Self {
-        Self { open: Mutex::new(HashMap::new()), max, idle }
+        Self { open: Mutex::new(HashMap::new()), max, idle, room: Arc::new(Semaphore::new(ENDED_BYTES)) }
     }
 
     /// Opens a session under the id of the caller's session. When there are too many, the longest idle
@@ -50,7 +56,9 @@ impl Sessions {
         }
         let state = State { used: Instant::now(), busy: 0, stream: None, listed: None };
         let id = caller.session.id.as_str().to_owned();
-        let session = Arc::new(HttpSession { caller, ended: Cancel::new(), state: Mutex::new(state) });
+        let ended = Cancel::new();
+        let replay = Replay::new(ended.clone(), Arc::clone(&self.room));
+        let session = Arc::new(HttpSession { caller, ended, replay, state: Mutex::new(state) });
         open.insert(id, Arc::clone(&session));
         Some(session)
     }
@@ -123,6 +131,13 @@ impl HttpSession {
 
 /// A session in use.
 pub(crate) struct Busy(Arc<HttpSession>);
+
+impl Busy {
+    /// The session.
+    pub(super) fn session(&self) -> &Arc<HttpSession> {
+        &self.0
+    }
+}
 
 impl Drop for Busy {
     fn drop(&mut self) {

@@ -1,0 +1,480 @@
+//! Streams of a session that outlive their connections (MCP 2025-11-25, "Resumability and Redelivery"): the events of each
+//! are numbered, the last of them are kept, and a client whose connection broke takes the stream up where it was.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt as _, stream};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::Instant;
+use toolwright_core::cancel::Cancel;
+
+use super::sse::numbered;
+
+/// Events and bytes of one stream that wait for its client; as much is kept of what it has been sent.
+const EVENTS: usize = 64;
+const BYTES: usize = 256 << 10;
+/// Streams of one session that are kept at once.
+const STREAMS: usize = 32;
+/// How long a stream is kept without a connection.
+const GRACE: Duration = Duration::from_secs(120);
+/// Bytes of streams that have ended, over all sessions.
+pub(super) const ENDED_BYTES: usize = 64 << 20;
+
+/// What a stream is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// The answer to a request.
+    Answer,
+    /// What belongs to no request, of which a session has one.
+    Session,
+}
+
+/// The name of an event, which no other event of its session has: `a7-3` is the third of the stream 7, an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct EventId {
+    pub(super) kind: Kind,
+    stream: u64,
+    event: u64,
+}
+
+impl fmt::Display for EventId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            Kind::Answer => 'a',
+            Kind::Session => 's',
+        };
+        write!(f, "{kind}{}-{}", self.stream, self.event)
+    }
+}
+
+impl EventId {
+    /// Reads what a client sends as `Last-Event-ID`.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let (kind, rest) = match text.as_bytes().first()? {
+            b'a' => (Kind::Answer, text.get(1..)?),
+            b's' => (Kind::Session, text.get(1..)?),
+            _ => return None,
+        };
+        let (stream, event) = rest.split_once('-')?;
+        Some(Self { kind, stream: stream.parse().ok()?, event: event.parse().ok()? })
+    }
+}
+
+/// The streams of one session.
+pub(super) struct Replay {
+    kept: Mutex<Vec<Arc<Kept>>>,
+    begun: AtomicU64,
+    ended: Cancel,
+    room: Arc<Semaphore>,
+}
+
+/// One stream.
+struct Kept {
+    kind: Kind,
+    number: u64,
+    /// How long it is kept without a connection.
+    grace: Duration,
+    state: watch::Sender<State>,
+}
+
+struct State {
+    /// By number, the oldest first.
+    events: VecDeque<(u64, Bytes)>,
+    /// The number of the next.
+    next: u64,
+    /// Those with lower numbers have been handed to a connection.
+    sent: u64,
+    /// No more will come.
+    is_over: bool,
+    /// It is not kept any more.
+    is_gone: bool,
+    /// The number of the connection in force.
+    connection: u64,
+    /// Since when there is none.
+    left: Option<Instant>,
+}
+
+impl State {
+    fn bytes(&self, from: u64) -> usize {
+        self.events.iter().filter(|(number, _)| *number >= from).map(|(_, event)| event.len()).sum()
+    }
+
+    /// Whether its client is not too far behind.
+    fn has_room(&self) -> bool {
+        let waiting = self.next.saturating_sub(self.sent);
+        waiting < EVENTS as u64 && self.bytes(self.sent) < BYTES
+    }
+
+    fn add(&mut self, message: Bytes) {
+        self.events.push_back((self.next, message));
+        self.next += 1;
+        self.prune();
+    }
+
+    fn sent(&mut self, number: u64) {
+        self.sent = self.sent.max(number + 1);
+        self.prune();
+    }
+
+    /// Drops the oldest of what was sent, as far as it is too much. The last stays: it may be the answer, and its
+    /// connection may break while it goes out.
+    fn prune(&mut self) {
+        while self.events.front().is_some_and(|(number, _)| *number < self.sent && number + 1 < self.next)
+            && (self.events.len() > EVENTS || self.bytes(0) > BYTES)
+        {
+            self.events.pop_front();
+        }
+    }
+}
+
+impl Replay {
+    /// Of a session that ends with `ended`; streams that are over share `room`, one permit a byte.
+    pub(super) fn new(ended: Cancel, room: Arc<Semaphore>) -> Arc<Self> {
+        Arc::new(Self { kept: Mutex::default(), begun: AtomicU64::new(1), ended, room })
+    }
+
+    /// Begins a stream of these messages; its frames for the first connection, which keeps `held`. Where too many are kept
+    /// that are not over, it ends with that connection.
+    pub(super) fn begin<S, H>(
+        self: &Arc<Self>,
+        kind: Kind,
+        messages: S,
+        held: H,
+    ) -> impl Stream<Item = Bytes> + Send + use<S, H>
+    where
+        S: Stream<Item = Bytes> + Send + 'static,
+        H: Send + 'static,
+    {
+        let kept = self.keep(kind);
+        let frames = kept.connect(0, held);
+        let replay = Arc::clone(self);
+        tokio::spawn(async move {
+            tokio::select! {
+                () = kept.run(messages, &replay.room) => {}
+                _ = replay.ended.cancelled() => {}
+            }
+            kept.give_up();
+            replay.lock().retain(|other| !Arc::ptr_eq(other, &kept));
+        });
+        frames
+    }
+
+    /// A new stream, among those that are kept if there is room.
+    fn keep(&self, kind: Kind) -> Arc<Kept> {
+        let number = self.begun.fetch_add(1, Ordering::Relaxed);
+        let mut all = self.lock();
+        if kind == Kind::Session {
+            // A client that opens a second has lost the first, and does not want it back.
+            all.extract_if(.., |kept| kept.kind == Kind::Session).for_each(|kept| kept.give_up());
+        }
+        if all.len() >= STREAMS
+            && let Some(over) = all.iter().position(|kept| kept.state.borrow().is_over)
+        {
+            all.remove(over).give_up();
+        }
+        let has_room = all.len() < STREAMS;
+        let kept = Arc::new(Kept::new(kind, number, if has_room { GRACE } else { Duration::ZERO }));
+        if has_room {
+            all.push(Arc::clone(&kept));
+        }
+        kept
+    }
+
+    /// The frames after this event, for a connection that keeps `held`.
+    ///
+    /// # Errors
+    /// `held`, where its stream is not kept.
+    pub(super) fn resume<H: Send + 'static>(
+        &self,
+        after: EventId,
+        held: H,
+    ) -> Result<impl Stream<Item = Bytes> + Send + use<H>, H> {
+        let all = self.lock();
+        let is_meant = |kept: &&Arc<Kept>| {
+            kept.kind == after.kind && kept.number == after.stream && after.event < kept.state.borrow().next
+        };
+        match all.iter().find(is_meant) {
+            Some(kept) => Ok(kept.connect(after.event + 1, held)),
+            None => Err(held),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Kept>>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Kept {
+    fn new(kind: Kind, number: u64, grace: Duration) -> Self {
+        // The first event says nothing, so that a client has a name from the start.
+        let state = State {
+            events: VecDeque::from([(0, Bytes::new())]),
+            next: 1,
+            sent: 0,
+            is_over: false,
+            is_gone: false,
+            connection: 0,
+            left: None,
+        };
+        Self { kind, number, grace, state: watch::Sender::new(state) }
+    }
+
+    /// Takes the messages, and keeps them until nobody has come back for them in time.
+    async fn run(&self, messages: impl Stream<Item = Bytes> + Send, room: &Semaphore) {
+        let mut state = self.state.subscribe();
+        {
+            let mut messages = pin!(messages);
+            loop {
+                let (has_room, left) = {
+                    let state = state.borrow_and_update();
+                    if state.is_gone {
+                        return;
+                    }
+                    (state.has_room(), state.left)
+                };
+                tokio::select! {
+                    biased;
+                    changed = state.changed() => if changed.is_err() { return },
+                    message = messages.next(), if has_room => match message {
+                        Some(message) => self.state.send_modify(|state| state.add(message)),
+                        None => break,
+                    },
+                    () = self.expired(left) => return,
+                }
+            }
+        }
+        self.state.send_modify(|state| state.is_over = true);
+        let mut held = None;
+        loop {
+            let (left, bytes) = {
+                let state = state.borrow_and_update();
+                if state.is_gone {
+                    return;
+                }
+                (state.left, state.bytes(0))
+            };
+            // As long as a connection takes it, it is an answer like any other.
+            if left.is_some() && held.is_none() {
+                held = u32::try_from(bytes).ok().and_then(|bytes| room.try_acquire_many(bytes).ok());
+                if held.is_none() {
+                    return;
+                }
+            }
+            tokio::select! {
+                changed = state.changed() => if changed.is_err() { return },
+                () = self.expired(left) => return,
+            }
+        }
+    }
+
+    /// Waits until nobody has come back in time.
+    async fn expired(&self, left: Option<Instant>) {
+        match left {
+            Some(left) => tokio::time::sleep_until(left + self.grace).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    fn give_up(&self) {
+        self.state.send_modify(|state| state.is_gone = true);
+    }
+
+    /// The events from this number on, as the connection in force.
+    fn connect<H: Send + 'static>(self: &Arc<Self>, from: u64, held: H) -> impl Stream<Item = Bytes> + Send + use<H> {
+        let mut number = 0;
+        self.state.send_modify(|state| {
+            state.connection += 1;
+            state.left = None;
+            number = state.connection;
+        });
+        let seen = self.state.subscribe();
+        let connection = Connection { kept: Arc::clone(self), number, next: from, seen, _held: held };
+        stream::unfold(connection, |mut connection| async move {
+            let frame = connection.frame().await?;
+            Some((frame, connection))
+        })
+    }
+}
+
+/// One connection of a stream's client; dropped, it may come back.
+struct Connection<H> {
+    kept: Arc<Kept>,
+    number: u64,
+    /// The event that it gets next, or the first after it that is kept.
+    next: u64,
+    seen: watch::Receiver<State>,
+    _held: H,
+}
+
+impl<H> Connection<H> {
+    /// The next event; `None` at the end of the stream, and once another connection has it. Cancel-safe.
+    async fn frame(&mut self) -> Option<Bytes> {
+        loop {
+            let found = {
+                let state = self.seen.borrow_and_update();
+                if state.connection != self.number {
+                    return None;
+                }
+                let found = state.events.iter().find(|(number, _)| *number >= self.next).cloned();
+                if found.is_none() && (state.is_over || state.is_gone) {
+                    return None;
+                }
+                found
+            };
+            if let Some((event, message)) = found {
+                self.next = event + 1;
+                self.kept.state.send_modify(|state| state.sent(event));
+                let id = EventId { kind: self.kept.kind, stream: self.kept.number, event };
+                return Some(numbered(id, &message));
+            }
+            self.seen.changed().await.ok()?;
+        }
+    }
+}
+
+impl<H> Drop for Connection<H> {
+    fn drop(&mut self) {
+        self.kept.state.send_if_modified(|state| {
+            let is_in_force = state.connection == self.number;
+            if is_in_force {
+                state.left = Some(Instant::now());
+            }
+            is_in_force
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    struct Rig {
+        replay: Arc<Replay>,
+        room: Arc<Semaphore>,
+        ended: Cancel,
+    }
+
+    fn rig(room: usize) -> Rig {
+        let (room, ended) = (Arc::new(Semaphore::new(room)), Cancel::new());
+        Rig { replay: Replay::new(ended.clone(), Arc::clone(&room)), room, ended }
+    }
+
+    fn says(receiver: mpsc::Receiver<Bytes>) -> impl Stream<Item = Bytes> + Send + 'static {
+        stream::unfold(receiver, |mut receiver| async move { Some((receiver.recv().await?, receiver)) })
+    }
+
+    async fn settle() {
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    async fn next(frames: &mut (impl Stream<Item = Bytes> + Unpin)) -> Option<String> {
+        let next = tokio::time::timeout(Duration::from_secs(5), frames.next()).await.expect("in time");
+        next.map(|frame| String::from_utf8(frame.to_vec()).expect("text"))
+    }
+
+    fn event(text: &str) -> EventId {
+        EventId::parse(text).expect("an id")
+    }
+
+    #[test]
+    fn an_id_is_read_as_it_is_written() {
+        for text in ["a1-0", "s12-345"] {
+            assert_eq!(event(text).to_string(), text);
+        }
+        for text in ["", "a", "a1", "a-1", "b1-1", "a1-x", "é1-1", "a1-1-1", "1-1"] {
+            assert_eq!(EventId::parse(text), None, "{text}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_goes_on_where_its_connection_broke() {
+        let Rig { replay, .. } = rig(1000);
+        let (say, said) = mpsc::channel(8);
+        let mut first = Box::pin(replay.begin(Kind::Answer, says(said), ()));
+        assert_eq!(next(&mut first).await.as_deref(), Some("id: a1-0\ndata:\n\n"));
+        say.send("one".into()).await.expect("heard");
+        assert_eq!(next(&mut first).await.as_deref(), Some("id: a1-1\ndata: one\n\n"));
+        drop(first);
+        say.send("two".into()).await.expect("heard");
+        settle().await;
+        let mut second = Box::pin(replay.resume(event("a1-0"), ()).ok().expect("kept"));
+        assert_eq!(next(&mut second).await.as_deref(), Some("id: a1-1\ndata: one\n\n"), "it may have been lost");
+        assert_eq!(next(&mut second).await.as_deref(), Some("id: a1-2\ndata: two\n\n"));
+        let mut third = Box::pin(replay.resume(event("a1-2"), ()).ok().expect("kept"));
+        assert_eq!(next(&mut second).await, None, "another has it");
+        drop((second, say));
+        assert_eq!(next(&mut third).await, None, "it is over");
+        drop(third);
+        for (id, is_kept) in [("a1-2", true), ("a1-3", false), ("s1-0", false), ("a2-0", false)] {
+            assert_eq!(replay.resume(event(id), ()).is_ok(), is_kept, "{id}");
+        }
+        tokio::time::sleep(GRACE + Duration::from_secs(1)).await;
+        assert!(replay.resume(event("a1-2"), ()).is_err(), "nobody came back");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_kept_is_bounded_and_nothing_is_kept_for_ever() {
+        let Rig { replay, room, ended } = rig(10);
+        // Who does not read does not make the stream grow.
+        let (say, said) = mpsc::channel(1);
+        let frames = replay.begin(Kind::Session, says(said), ());
+        let mut sent = 0;
+        while tokio::time::timeout(Duration::from_secs(1), say.send("x".into())).await.is_ok() {
+            sent += 1;
+        }
+        assert!((EVENTS..=EVENTS + 2).contains(&sent), "{sent}");
+        // Who reads does not make it grow either.
+        let mut frames = Box::pin(frames);
+        for _ in 0..=EVENTS {
+            next(&mut frames).await.expect("an event");
+        }
+        settle().await;
+        assert!(replay.lock()[0].state.borrow().events.len() <= EVENTS);
+        drop(frames);
+        tokio::time::sleep(GRACE + Duration::from_secs(1)).await;
+        assert!(say.is_closed() && replay.lock().is_empty(), "given up as nobody came back");
+        // What has ended shares the room of all sessions.
+        for (message, is_kept) in [("12345", true), ("123456", false)] {
+            let said = stream::iter([Bytes::from(message)]);
+            let mut frames = Box::pin(replay.begin(Kind::Answer, said, ()));
+            while next(&mut frames).await.is_some() {}
+            drop(frames);
+            settle().await;
+            assert_eq!(replay.lock().len(), 1, "{message} {is_kept}");
+        }
+        assert_eq!(room.available_permits(), 5);
+        // Beyond so many, those that are over make room; those that are not stay.
+        let mut open: Vec<_> =
+            (0..=STREAMS).map(|_| Box::pin(replay.begin(Kind::Answer, stream::pending(), ()))).collect();
+        assert_eq!(replay.lock().len(), STREAMS);
+        let mut last = open.pop().expect("one more");
+        assert!(next(&mut last).await.is_some(), "it is a stream all the same");
+        let number = EventId { kind: Kind::Answer, stream: replay.begun.load(Ordering::Relaxed) - 1, event: 0 };
+        assert!(replay.resume(number, ()).is_err());
+        ended.cancel(toolwright_core::cancel::CancelCause::User);
+        settle().await;
+        assert!(replay.lock().is_empty());
+        assert_eq!(room.available_permits(), 10);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_has_one_stream_of_its_own() {
+        let Rig { replay, .. } = rig(10);
+        let begin = || Box::pin(replay.begin(Kind::Session, stream::pending(), ()));
+        let mut first = begin();
+        next(&mut first).await.expect("an event");
+        let _second = begin();
+        assert_eq!(next(&mut first).await, None);
+        assert!(replay.resume(event("s1-0"), ()).is_err() && replay.resume(event("s2-0"), ()).is_ok());
+    }
+}

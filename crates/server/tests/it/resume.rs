@@ -1,0 +1,122 @@
+//! Streams over HTTP that a client takes up again after its connection broke (2025-11-25).
+
+use std::time::Duration;
+
+use reqwest::{Method, RequestBuilder};
+use serde_json::{Value, json};
+use toolwright_core::catalogue::SourceNotice;
+
+use crate::sources::Source;
+use crate::support::{Events, House, Http, call, rpc};
+
+/// The stream after this event.
+fn after(http: &Http, session: &str, last: &str) -> RequestBuilder {
+    let request = http.request(Method::GET, "/mcp").header("mcp-session-id", session);
+    request.header("mcp-protocol-version", "2025-11-25").header("last-event-id", last)
+}
+
+fn stream(http: &Http, session: &str) -> RequestBuilder {
+    http.request(Method::GET, "/mcp").header("mcp-session-id", session).header("mcp-protocol-version", "2025-11-25")
+}
+
+#[tokio::test]
+async fn a_call_whose_connection_broke_is_answered_all_the_same() {
+    let house = House::new().await;
+    let http = house.http_with(|options| options.keep_alive = Duration::from_millis(100)).await;
+    let (session, _) = http.initialize("/mcp").await;
+    let request = call(7, "test__sleep", json!({"text": "1500"}));
+    let mut broken = Events::of(http.in_session(&session, "/mcp", &request)).await;
+    let first = broken.id().await;
+    drop(broken);
+    // While it runs, and again after it has ended: what was sent last may have been lost.
+    for _ in 0..2 {
+        let mut rest = Events::of(after(&http, &session, &first)).await;
+        let answer = rest.next().await.expect("the answer");
+        assert_eq!((&answer["id"], &answer["result"]["content"][0]["text"]), (&json!(7), &json!("slept")));
+        let last = rest.last_id.clone().expect("an id");
+        assert_eq!(rest.next().await, None, "the stream is over");
+        assert!(Events::of(after(&http, &session, &last)).await.rest().await.is_empty(), "it has had all");
+    }
+    let (other, _) = http.initialize("/mcp").await;
+    for (session, last) in [(&other, first.as_str()), (&session, "a99-0"), (&session, "a1-99"), (&session, "nonsense")]
+    {
+        let refused = after(&http, session, last).send().await.expect("a response");
+        assert_eq!(refused.status(), 400, "{last}");
+    }
+    // Its request is over, and its id may be used again.
+    let again = call(7, "test__echo", json!({"text": "a"}));
+    let again = crate::support::body(http.in_session(&session, "/mcp", &again), 200).await;
+    assert_eq!(again["result"]["content"][0]["text"], "a");
+}
+
+#[tokio::test]
+async fn what_a_call_asks_and_tells_while_its_client_is_away_is_heard_later() {
+    let house = House::new().await;
+    house.add(Source::new("alpha")).await;
+    let http = house.http_with(|options| options.keep_alive = Duration::from_millis(100)).await;
+    let (session, _) = http.initialize_with("/mcp", json!({"roots": {}})).await;
+    let rounds = json!([[{"method": "roots/list", "params": {}}]]);
+    let request = call(1, "alpha__ask", json!({"rounds": rounds}));
+    let mut events = Events::of(http.in_session(&session, "/mcp", &request)).await;
+    let first = events.id().await;
+    drop(events);
+    let mut events = Events::of(after(&http, &session, &first)).await;
+    let question = events.next().await.expect("a question");
+    assert_eq!(question["method"], "roots/list");
+    let answer = json!({"jsonrpc": "2.0", "id": question["id"], "result": {"roots": []}});
+    assert_eq!(http.in_session(&session, "/mcp", &answer).send().await.expect("a response").status(), 202);
+    let result = events.next().await.expect("a result");
+    assert_eq!(result["result"]["content"][0]["text"], r#"[{"roots":[]}]"#);
+}
+
+#[tokio::test]
+async fn notices_between_two_connections_of_a_session_are_not_lost_nor_told_twice() {
+    let house = House::new().await;
+    let alpha = Source::new("alpha");
+    house.add(alpha.clone()).await;
+    let http = house.http().await;
+    let (session, _) = http.initialize("/mcp").await;
+    let mut first = Events::of(stream(&http, &session)).await;
+    first.id().await;
+    let methods = |said: &[Value]| -> Vec<String> {
+        said.iter().map(|one| one["method"].as_str().expect("a method").to_owned()).collect()
+    };
+    alpha.tell(SourceNotice::PromptsChanged);
+    let heard = first.next().await.expect("a notice");
+    assert_eq!(methods(&[heard]), ["notifications/prompts/list_changed"]);
+    let last = first.last_id.clone().expect("an id");
+    drop(first);
+    alpha.tell(SourceNotice::ResourcesChanged);
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let mut second = Events::of(after(&http, &session, &last)).await;
+    alpha.tell(SourceNotice::PromptsChanged);
+    let heard = [second.next().await.expect("a notice"), second.next().await.expect("a notice")];
+    assert_eq!(methods(&heard), ["notifications/resources/list_changed", "notifications/prompts/list_changed"]);
+    // Whoever begins anew gives the old one up, and a name of it begins anew too.
+    let mut third = Events::of(stream(&http, &session)).await;
+    third.id().await;
+    assert_eq!(second.next().await, None);
+    let mut fourth = Events::of(after(&http, &session, &last)).await;
+    let id = fourth.id().await;
+    assert!(id.ends_with("-0") && !last.starts_with(id.trim_end_matches("-0")), "{id} after {last}");
+    alpha.tell(SourceNotice::PromptsChanged);
+    assert_eq!(methods(&[fourth.next().await.expect("a notice")]), ["notifications/prompts/list_changed"]);
+}
+
+#[tokio::test]
+async fn older_clients_and_newer_ones_get_events_without_ids() {
+    let house = House::new().await;
+    let http = house.http_with(|options| options.keep_alive = Duration::from_millis(50)).await;
+    let info = json!({"name": "t", "version": "1"});
+    let params = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": info});
+    let response = http.post("/mcp", &rpc(0, "initialize", params)).send().await.expect("response");
+    let session = response.headers()["mcp-session-id"].to_str().expect("text").to_owned();
+    let slow = json!({"text": "200"});
+    let older = http.post("/mcp", &call(1, "test__sleep", slow.clone())).header("mcp-session-id", &session);
+    let newer = http.modern("/mcp", json!(1), "tools/call", json!({"name": "test__sleep", "arguments": slow}));
+    for request in [older, newer] {
+        let mut events = Events::of(request).await;
+        assert_eq!(events.next().await.expect("an answer")["id"], 1);
+        assert_eq!(events.last_id, None);
+    }
+}
