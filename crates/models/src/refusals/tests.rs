@@ -241,7 +241,9 @@ fn of_several_forms_the_one_that_brought_the_answer_is_the_model_s() {
 #[test]
 fn a_smaller_limit_takes_the_place_of_a_larger_one() {
     let mut kept = Kept::default();
-    [Form::LimitUnder(9000), Form::WindowUnder(7), Form::LimitUnder(5000)].map(|form| kept.take("p/m", form));
+    for form in [Form::LimitUnder(9000), Form::WindowUnder(7), Form::LimitUnder(5000)] {
+        kept.take("p/m", form);
+    }
     assert_eq!(kept.taken, [Form::WindowUnder(7), Form::LimitUnder(5000)]);
 }
 
