@@ -219,7 +219,7 @@ async fn drawling(events: Vec<(Duration, &'static str)>) -> String {
     let url = format!("http://{}/v1", listener.local_addr().unwrap());
     tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
-        stream.read(&mut [0; 8192]).await.unwrap();
+        let _ = stream.read(&mut [0; 8192]).await;
         let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
         stream.write_all(head.as_bytes()).await.unwrap();
         for (wait, event) in events {

@@ -229,7 +229,7 @@ async fn what_is_no_recording_is_refused_by_its_name() {
     }
     // Only the prefix makes a recording.
     let error = ask(&models, "openai/replay:x", &question("q")).await.unwrap_err();
-    assert!(error.message.contains("unknown provider `openai`"), "{error}");
+    assert!(error.message.contains("`openai/replay:x` has no key: set OPENAI_API_KEY"), "{error}");
     assert!(!models.has_tool_search("openai/m"));
 }
 

@@ -191,7 +191,7 @@ async fn an_effort_beside_tools_is_the_other_way_round_once_it_was_refused() {
     let place = ["/reasoning_effort", "/max_completion_tokens"];
     let asked = |effort| ModelRequest { settings: ModelSettings { effort, ..ModelSettings::default() }, ..much(None) };
     let got = sent(CHAT, "p/gpt-5.6", &asked(None), &[refusal], &place).await;
-    assert_eq!(got, [json!([null, 800]), json!(["none", 800]), json!(["none", 800])], "a proxy before OpenAI");
+    assert_eq!(got, [json!([null, 800 + 8192]), json!(["none", 800]), json!(["none", 800])], "a proxy before OpenAI");
     let got = sent(CHAT, "p/gpt-5.6", &asked(Some(Effort::Low)), &[refusal], &place).await;
     assert_eq!(got, [json!(["low", 800 + 1024]), json!(["none", 800]), json!(["none", 800])]);
     let got = sent(CHAT, "p/gpt-5.6-luna", &asked(Some(Effort::None)), &[refusal], &place).await;

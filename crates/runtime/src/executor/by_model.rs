@@ -255,7 +255,8 @@ impl ByModel {
         };
         let window = card.window?;
         // What its client adds to the limit of an answer is for thinking.
-        let thinking = services.model.longest_answer(model, Some(1), &size.settings, 1).saturating_sub(1).min(LEAST_THINKING);
+        let thinking =
+            services.model.longest_answer(model, Some(1), &size.settings, 1).saturating_sub(1).min(LEAST_THINKING);
         let least = size.max_answer.unwrap_or(LEAST_ANSWER).min(LEAST_ANSWER) + thinking;
         let left = card.left_beside(size.input)?;
         (left < least).then(|| {

@@ -235,7 +235,6 @@ impl ModelAccount<'_> {
                 self.waited(&mut state, true, *waited_us);
             }
             Traffic::Failed { attempt, kind, message, unsent, usage, latency_us, again_in_ms } => {
-                let known = self.cost(*usage).filter(|_| *usage != Usage::default());
                 let row = Row {
                     // An operation of its own beside that of the request.
                     op: self.executor.begin(&self.ask.op.lineage),

@@ -105,7 +105,8 @@ async fn every_attempt_that_may_be_billed_is_charged() {
     for failures in 0..3 {
         let mut turns: Vec<Turn> = (0..failures).map(|_| Turn::error(503, "later")).collect();
         turns.push(Turn::computed(answer));
-        let lab = Lab::new(PRICED, Script::from(turns), &cases(1, "")).await;
+        let config = "models: {openai: {prices: {input: 100000, output: 0}, retry: {attempts: 3}}}\n";
+        let lab = Lab::new(config, Script::from(turns), &cases(1, "")).await;
         let output = lab.run(&["--models", "openai/good", "--max-cost", "1000"]).await;
         assert_eq!((output.status.code(), lab.asked("good")), (Some(0), failures + 1), "{}", stderr(&output));
         charges.push(charged(&lab)[0]);

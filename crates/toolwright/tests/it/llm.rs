@@ -363,7 +363,10 @@ async fn a_tuned_tool_s_limit_caps_the_rule_of_the_shipped_one() {
         place.load().problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
     };
     let none = problems("llmTools:\n  classify:\n    modelPreference: {maxTokens: 0}\n");
-    assert!(none.contains("llm_tools.classify.model_preference.max_tokens") && none.contains("write 1 or more"), "{none}");
+    assert!(
+        none.contains("llm_tools.classify.model_preference.max_tokens") && none.contains("write 1 or more"),
+        "{none}"
+    );
 }
 
 #[test]
