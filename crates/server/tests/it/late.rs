@@ -26,7 +26,8 @@ async fn house() -> (House, [Arc<Source>; 2]) {
 
 /// The sources that brought something to a list.
 async fn listed(http: &Http, session: &str, method: &str, key: &str) -> Vec<String> {
-    let answer = body(http.in_session(session, "/mcp", &rpc(1, method, json!({}))), 200).await;
+    let id = i64::try_from(method.len()).expect("small");
+    let answer = body(http.in_session(session, "/mcp", &rpc(id, method, json!({}))), 200).await;
     let items = answer["result"][key].as_array().unwrap_or_else(|| panic!("{answer}"));
     let text = Value::Array(items.clone()).to_string();
     ["alpha", "beta"].into_iter().filter(|source| text.contains(source)).map(str::to_owned).collect()
@@ -126,6 +127,7 @@ async fn templates_of_a_source_that_was_late_once_are_found() {
     let read = async |uri: &str| {
         body(http.in_session(&session, "/mcp", &rpc(1, "resources/read", json!({"uri": uri}))), 200).await
     };
+    assert_eq!(listed(&http, &session, "resources/list", "resources").await, ["beta"]);
     assert_eq!(read("beta://5/data").await["result"]["contents"][0]["text"], "beta");
     alpha.is_silent.send_replace(false);
     assert_eq!(read("alpha://7/data").await["result"]["contents"][0]["text"], "alpha");
