@@ -243,14 +243,14 @@ PATIENT = 8
 
 @cases(("legacy",), ("auto",))
 async def test_a_silent_server_takes_only_its_own_prompts_and_resources_away(mode):
-    """Without a limit in any entry, so that calls have the usual five minutes; and it comes back by itself."""
+    """Its limit is longer than anybody waits here; when a list has run into that, it comes back by itself."""
     with workspace() as folder:
         everything = furnish(folder)["everything"]
         os.mkfifo(folder / "bad.fifo")
         command = [str(HERE / "relay.py"), str(folder / "bad.fifo"), everything["command"], *everything.get("args", [])]
         # The first of two keeps the usual addresses of resources that both have.
-        servers = {"good": everything, "silent": {**everything, "command": sys.executable, "args": command}}
-        with Gateway(folder, servers) as gateway:
+        silent = {**everything, "command": sys.executable, "args": command, "request_timeout": "20s"}
+        with Gateway(folder, {"good": everything, "silent": silent}) as gateway:
             async with python_client(gateway.url, mode, **obliging()) as client:
                 await tools_with(client, "good__echo", "silent__echo")
                 with open(os.open(folder / "bad.fifo", os.O_WRONLY | os.O_NONBLOCK), "w") as orders:
@@ -279,7 +279,7 @@ async def test_a_silent_server_takes_only_its_own_prompts_and_resources_away(mod
                 late = {what: seconds for what, seconds in took.items() if seconds > (2 * PATIENT if what == "a template" else PATIENT)}
                 assert not late, took
                 assert took["a prompt"] < 1 and took["a resource"] < 1, took
-                # Those who asked it have given it up, and it says nothing at all.
+                # The lists go on until their limit, and it says nothing at all.
                 ok = lambda: outcome(client, "silent__echo", {"message": "back"})
 
                 async def back():

@@ -13,7 +13,8 @@ use toolwright_core::policy::{Policy, Profile};
 use toolwright_core::session::{Principal, Session, SessionId};
 use toolwright_runtime::{Catalogue, Executor, ToolFinder};
 
-use crate::mcp::merged::Owners;
+use crate::mcp::late::Late;
+use crate::mcp::owners::Owners;
 use crate::mcp::parked::Parked;
 use crate::mcp::patience::Silent;
 use crate::mcp::sources::Sources;
@@ -144,6 +145,7 @@ pub struct Gateway {
     pub(crate) lists: ToolLists,
     pub(crate) sources: Sources,
     pub(crate) owners: Owners,
+    pub(crate) late: Late,
     pub(crate) silent: Silent,
     pub(crate) subscribers: Subscribers,
     pub(crate) parked: Arc<Parked>,
@@ -189,6 +191,7 @@ impl Gateway {
             lists: ToolLists::default(),
             sources: Sources::default(),
             owners: Owners::default(),
+            late: Late::default(),
             silent: Silent::default(),
             subscribers: Subscribers::default(),
             parked: Parked::new(server_info.clone()),
@@ -248,6 +251,7 @@ impl Gateway {
     /// are answered, but not for ever. Returns at once when nothing runs; may be called more than once.
     pub async fn drain(&self) {
         self.running.close();
+        self.late.stop();
         let executor = &self.options.executor;
         executor.close();
         if tokio::time::timeout(self.options.grace, self.running.wait()).await.is_ok() {

@@ -26,10 +26,9 @@ const CLOSE_BOUND: Duration = Duration::from_secs(2);
 const TELL_BOUND: Duration = Duration::from_secs(10);
 /// Bound on the answer to a probe.
 const PROBE_BOUND: Duration = Duration::from_secs(5);
-/// How long a server that somebody gave up may say nothing at all.
+/// How long a server that somebody gave up may say nothing at all, once it is done with older calls: servers that do one
+/// thing at a time say nothing during them.
 const SILENCE: Duration = Duration::from_secs(10);
-/// The same while it may be busy with other calls, as servers are that do one thing at a time.
-const BUSY_SILENCE: Duration = Duration::from_secs(60);
 
 /// A connection in use.
 pub(super) struct Connection {
@@ -253,7 +252,7 @@ impl Connection {
                 Era::Modern => ("server/discover", "server/discover"),
             };
             let inbox = &connection.peer.inbox;
-            let silent = inbox.falls_silent(SILENCE, BUSY_SILENCE);
+            let silent = inbox.falls_silent(SILENCE);
             let is_sick = tokio::select! {
                 is_silent = silent => is_silent,
                 // Whatever it answers. What could not be sent is for others to find out.

@@ -239,19 +239,21 @@ impl Inbox {
         state.waiting.iter().filter(|(_, one)| is_call(one)).map(|(id, _)| *id).collect()
     }
 
-    /// Waits until nothing at all has come for so long, `busy` while a call is in flight that was when this began: the
-    /// silence may be its work. `false` as soon as it is known that something has come.
-    pub(super) async fn falls_silent(&self, idle: Duration, busy: Duration) -> bool {
+    /// Waits until nothing at all has come for so long while none of the calls was in flight that were when this began:
+    /// the silence may be their work, and their own time limits have the server probed. `false` as soon as it is known
+    /// that something has come.
+    pub(super) async fn falls_silent(&self, idle: Duration) -> bool {
         let heard = self.heard.load(Ordering::Relaxed);
         let newest = self.calls().into_iter().max();
-        let (began, mut looked) = (Instant::now(), tokio::time::interval_at(Instant::now() + LOOK, LOOK));
+        let (mut idle_since, mut looked) = (Instant::now(), tokio::time::interval_at(Instant::now() + LOOK, LOOK));
         loop {
             looked.tick().await;
             if self.heard.load(Ordering::Relaxed) != heard {
                 return false;
             }
-            let is_busy = || self.calls().into_iter().any(|id| Some(id) <= newest);
-            if began.elapsed() >= busy || (began.elapsed() >= idle && !is_busy()) {
+            if self.calls().into_iter().any(|id| Some(id) <= newest) {
+                idle_since = Instant::now();
+            } else if idle_since.elapsed() >= idle {
                 return true;
             }
         }
@@ -465,5 +467,43 @@ impl Incoming for Inbox {
         }
         self.questions.end();
         self.over.cancel();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use toolwright_core::client::NoClient;
+    use toolwright_core::context::NoPartials;
+    use toolwright_core::event::NoEvents;
+    use toolwright_core::session::{Principal, SessionId};
+
+    use super::*;
+    use crate::mcp::spec::AsTools;
+
+    fn caller() -> Caller {
+        let principal = Principal { id: "p".into(), owner: true, roles: Vec::new() };
+        let session = Session { id: SessionId::new("s"), principal, root: ".".into(), agent: None };
+        Caller { partials: Arc::new(NoPartials), client: Arc::new(NoClient), session: Arc::new(session) }
+    }
+
+    #[tokio::test]
+    async fn the_silence_of_a_server_that_is_at_an_older_call_says_nothing() {
+        const IDLE: Duration = Duration::from_secs(1);
+        let inbox = Inbox::new(Listener::new("s".into(), Arc::new(NoEvents), Arc::new(|| {}), AsTools::No));
+        let _answer = inbox.register(1, Purpose::Call(caller())).expect("room");
+        let mut watched = Box::pin(inbox.falls_silent(IDLE));
+        let long = tokio::time::timeout(8 * IDLE, watched.as_mut());
+        assert!(long.await.is_err(), "an older call may be its work, however long it takes");
+        // What comes later is no reason for the silence.
+        let _newer = inbox.register(2, Purpose::Call(caller())).expect("room");
+        inbox.forget(1);
+        let ended = Instant::now();
+        assert!(watched.await);
+        assert!((IDLE..5 * IDLE).contains(&ended.elapsed()), "{:?}", ended.elapsed());
+        let heard = async {
+            tokio::time::sleep(IDLE / 2).await;
+            inbox.heard.fetch_add(1, Ordering::Relaxed);
+        };
+        assert!(!tokio::join!(inbox.falls_silent(4 * IDLE), heard).0);
     }
 }

@@ -158,11 +158,12 @@ pub fn import(spec: &OpenApiSpec, text: &str, origin: Origin) -> Result<Import, 
     let mut keyring = Keyring::new(spec, &document);
     for (entry, id) in found.into_iter().zip(ids) {
         let operation = entry.label();
-        let mark = document.budget.mark();
+        let (mark, xml) = (document.budget.mark(), document.xml.mark());
         match compile(&document, spec, &headers, &mut keyring, entry, id) {
             Ok(tool) => import.tools.push(tool),
             Err(reason) => {
                 document.budget.give_back(mark);
+                document.xml.forget(xml);
                 import.refused.push(Refused { operation, reason });
             }
         }

@@ -243,7 +243,8 @@ impl<'d> Schemas<'d> {
     }
 
     /// Says in each branch which values of the discriminator are its own, as the names of schemas do not. What a branch
-    /// says of that property itself goes first; responses are left as they are stated.
+    /// says of that property itself goes first; responses are left as they are stated, and so is the branch for values that
+    /// no other has, and for none (OpenAPI 3.2, `defaultMapping`).
     fn discriminate(&self, out: &mut Map<String, Value>, part: Part<'d>) -> Result<(), String> {
         let Some(discriminator) = part.get("discriminator") else { return Ok(()) };
         let Some(name) = discriminator.text("propertyName") else { return Ok(()) };
@@ -251,10 +252,14 @@ impl<'d> Schemas<'d> {
             return Ok(());
         }
         let mapped = mapped(discriminator);
+        let default = discriminator.text("defaultMapping");
         for key in ["oneOf", "anyOf"] {
             let Some(Value::Array(converted)) = out.get_mut(key) else { continue };
             for (branch, stated) in converted.iter_mut().zip(part.get(key).into_iter().flat_map(Part::items)) {
                 let Some(reference) = stated.text("$ref") else { continue };
+                if default.is_some_and(|default| [reference, last(reference)].contains(&default)) {
+                    continue;
+                }
                 let Some(property) = self.property(stated, name, &mut Vec::new()) else { continue };
                 let is_settled = self
                     .document
@@ -336,7 +341,7 @@ fn mapped(discriminator: Part<'_>) -> HashMap<&str, Vec<(usize, &str)>> {
 
 /// The values of a discriminator that stand for the schema of this reference: those that are mapped to it, else its name.
 fn values<'m>(mapped: &HashMap<&str, Vec<(usize, &'m str)>>, reference: &'m str) -> Vec<&'m str> {
-    let last = reference.rsplit(['/', '#']).next().unwrap_or_default();
+    let last = last(reference);
     let mut meant: Vec<_> = mapped.get(reference).into_iter().flatten().copied().collect();
     if last != reference {
         meant.extend(mapped.get(last).into_iter().flatten().copied());
@@ -346,6 +351,11 @@ fn values<'m>(mapped: &HashMap<&str, Vec<(usize, &'m str)>>, reference: &'m str)
     }
     meant.sort_unstable();
     meant.into_iter().map(|(_, value)| value).collect()
+}
+
+/// The name of the schema of this reference.
+fn last(reference: &str) -> &str {
+    reference.rsplit(['/', '#']).next().unwrap_or_default()
 }
 
 /// Whether it is a schema without schemas inside, which is repeated rather than referred to.

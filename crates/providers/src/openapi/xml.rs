@@ -18,7 +18,26 @@ const MAX_NODES: usize = 10_000;
 /// The schemas of a document for XML, by the address of the value: the document is not moved while it is read. Bodies of
 /// one schema share it.
 #[derive(Debug, Default)]
-pub(super) struct XmlSchemas(RefCell<HashMap<*const Value, Result<Arc<XmlSchema>, String>>>);
+pub(super) struct XmlSchemas(RefCell<HashMap<*const Value, Made>>);
+
+/// What was made of a schema, and how many were made before it.
+#[derive(Debug, Clone)]
+struct Made {
+    before: usize,
+    schema: Result<Arc<XmlSchema>, String>,
+}
+
+impl XmlSchemas {
+    /// How many there are, to [forget](Self::forget) those that are made from here on.
+    pub(super) fn mark(&self) -> usize {
+        self.0.borrow().len()
+    }
+
+    /// Forgets what was made since this mark: its parts are given back, and who needs it again pays for it again.
+    pub(super) fn forget(&self, mark: usize) {
+        self.0.borrow_mut().retain(|_, made| made.before < mark);
+    }
+}
 
 /// A body of this schema. Its root is named by its `xml`, else as the schema that it refers to, else `otherwise`.
 ///
@@ -29,10 +48,13 @@ pub(super) fn body(document: &Document, schema: Part<'_>, otherwise: Option<&str
     let key: *const Value = part.value;
     let known = document.xml.0.borrow().get(&key).cloned();
     let made = known.unwrap_or_else(|| {
-        let made = graph(document, part, &mut Steps::new()).map(Arc::new);
-        document.xml.0.borrow_mut().insert(key, made.clone());
+        let schema = graph(document, part, &mut Steps::new()).map(Arc::new);
+        let mut all = document.xml.0.borrow_mut();
+        let made = Made { before: all.len(), schema };
+        all.insert(key, made.clone());
         made
-    })?;
+    });
+    let made = made.schema?;
     let named = made.nodes.get(made.root).and_then(|node| node.name.as_deref());
     // A file that is referred to as a whole has a name of its own, which is none of a component.
     let fragment = schema.text("$ref").and_then(|reference| reference.split_once('#'));

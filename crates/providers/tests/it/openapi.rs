@@ -236,6 +236,22 @@ fn a_discriminator_says_which_values_are_whose() {
 }
 
 #[test]
+fn the_default_of_a_discriminator_takes_any_value_and_none() {
+    let kind = json!({"type": "object", "properties": {"kind": {"type": "string"}}});
+    let reference = |name: &str| json!({"$ref": format!("#/components/schemas/{name}")});
+    for default in ["Dog", "#/components/schemas/Dog"] {
+        let discriminator = json!({"propertyName": "kind", "mapping": {"woof": "Dog"}, "defaultMapping": default});
+        let schema = json!({"oneOf": [reference("Cat"), reference("Dog")], "discriminator": discriminator});
+        let body = json!({"content": {"application/json": {"schema": schema}}});
+        let more = json!({"openapi": "3.2.0", "components": {"schemas": {"Cat": kind, "Dog": kind}}});
+        let imported = import_of(&document(json!({"/": {"post": {"requestBody": body}}}), more), |_| {});
+        let branches = &self::schema(&imported.tools[0])["properties"]["body"]["anyOf"];
+        assert_eq!(branches[0]["allOf"][1]["properties"], json!({"kind": {"enum": ["Cat"]}}), "{default}");
+        assert_eq!(branches[1], json!({"$ref": "#/$defs/Dog"}), "{default}");
+    }
+}
+
+#[test]
 fn schemas_of_3_0_become_those_of_2020_12() {
     let check = |schema: Value, expect: Value| {
         let body = json!({"content": {"application/json": {"schema": schema}}});

@@ -10,9 +10,11 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, watch};
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::catalogue::SourceNotice;
+use toolwright_mcp::merge::Kind;
 use toolwright_runtime::catalogue::Notice;
 
 use super::call::{Caller, Work};
+use super::late::{Came, kinds_at};
 use super::message::{Filter, Id, notification};
 use super::patience::ABREAST;
 use super::protocol::{Level, SUBSCRIPTION_ID};
@@ -57,6 +59,9 @@ pub(crate) struct Changes {
     listener: Listener,
     changes: watch::Receiver<u64>,
     notices: broadcast::Receiver<Notice>,
+    /// Lists that sources were late with.
+    late: broadcast::Receiver<Came>,
+    place: String,
     seen: ContentHash,
     parts: Map<String, Value>,
 }
@@ -76,6 +81,8 @@ impl Changes {
         Self {
             changes: gateway.options.catalogue.changes(),
             notices: gateway.options.catalogue.notices(),
+            late: gateway.late.coming(),
+            place: caller.place(),
             seen: gateway.tools(&caller.view, &caller.session).fingerprint,
             parts: gateway.capabilities(caller),
             gateway: Arc::clone(gateway),
@@ -120,6 +127,10 @@ impl Changes {
                 Err(RecvError::Lagged(_)) => Some([self.resources(), self.prompts()].into_iter().flatten().collect()),
                 Err(RecvError::Closed) => None,
             },
+            came = self.late.recv() => {
+                let told = |kind| if kind == Kind::Prompts { self.prompts() } else { self.resources() };
+                Some(kinds_at(&self.place, came)?.into_iter().filter_map(told).collect())
+            }
         }
     }
 

@@ -1,7 +1,6 @@
 //! Resources and prompts of many sources at one address.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use futures_util::StreamExt as _;
 use futures_util::stream;
@@ -14,6 +13,7 @@ use toolwright_mcp::merge::{Kind, Merged, Owned, merge, readdress};
 
 use super::call::Work;
 use super::message::{RpcError, to_json};
+use super::owners::{Owns, Said};
 use super::patience::{ABREAST, is_unsaid};
 use super::protocol::Era;
 
@@ -21,27 +21,6 @@ use super::protocol::Era;
 const MAX_PAGES: usize = 100;
 /// Items of one source's list.
 const MAX_ITEMS: usize = 10_000;
-/// Lists that are remembered, over all callers.
-const MAX_REMEMBERED: usize = 256;
-/// Bytes of JSON of the lists that are kept for one of them.
-const MAX_KEPT: usize = 256 << 10;
-
-/// What was listed for callers last.
-#[derive(Default)]
-pub(crate) struct Owners(Mutex<HashMap<(String, Kind), Known>>);
-
-/// Whose each name or address of a merged list is.
-type Owns = Arc<HashMap<String, Owned>>;
-
-/// What each source listed.
-type Lists = HashMap<String, Vec<Value>>;
-
-#[derive(Clone)]
-struct Known {
-    owners: Owns,
-    /// For when a source does not answer; of those for which there is room.
-    lists: Arc<Lists>,
-}
 
 /// What was listed for one request: nothing is listed twice for it.
 #[derive(Default)]
@@ -59,42 +38,6 @@ impl Listed {
             Kind::Templates => &self.templates,
         }
     }
-}
-
-impl Owners {
-    fn of(&self, place: &str, kind: Kind) -> Option<Owns> {
-        self.known(place, kind).map(|known| known.owners)
-    }
-
-    fn known(&self, place: &str, kind: Kind) -> Option<Known> {
-        self.lock().get(&(place.to_owned(), kind)).cloned()
-    }
-
-    fn remember(&self, place: &str, kind: Kind, known: Known) {
-        let mut all = self.lock();
-        // They are made again when they are asked for.
-        if all.len() >= MAX_REMEMBERED {
-            all.clear();
-        }
-        all.insert((place.to_owned(), kind), known);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<(String, Kind), Known>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// As many of these lists as there is room for.
-fn kept(lists: &[(&str, Vec<Value>)]) -> Lists {
-    let mut room = MAX_KEPT;
-    let mut kept = Lists::new();
-    for (source, list) in lists {
-        if let Some(left) = room.checked_sub(to_json(list).len()) {
-            room = left;
-            kept.insert((*source).to_owned(), list.clone());
-        }
-    }
-    kept
 }
 
 impl Work {
@@ -127,35 +70,39 @@ impl Work {
     /// Lists all sources and remembers whose what is.
     async fn merge_lists(&self, kind: Kind) -> Result<(Vec<Value>, Owns), RpcError> {
         let sources = self.sources_with(kind.method()).await?;
-        let place = self.place();
-        let last = self.gateway.owners.known(&place, kind).map(|known| known.lists).unwrap_or_default();
-        let listing: Vec<_> = sources.iter().map(|provider| self.listed(provider, kind, &last)).collect();
-        let lists: Vec<Vec<Value>> = stream::iter(listing).buffered(ABREAST).collect().await;
-        let lists: Vec<_> = sources.iter().map(|provider| provider.name()).zip(lists).collect();
-        let lists_kept = Arc::new(kept(&lists));
+        let listing: Vec<_> = sources.iter().map(|provider| self.listed(provider, kind)).collect();
+        let listed: Vec<(Said, Vec<Value>)> = stream::iter(listing).buffered(ABREAST).collect().await;
+        let named = sources.iter().map(|provider| provider.name()).zip(listed);
+        let (said, lists) = named.map(|(name, (said, list))| ((name, said), (name, list))).unzip();
         let Merged { items, owners } = merge(kind, lists);
         let owners = Arc::new(owners);
-        self.gateway.owners.remember(&place, kind, Known { owners: Arc::clone(&owners), lists: lists_kept });
+        self.gateway.owners.remember(&self.caller.place(), kind, Arc::clone(&owners), said);
         Ok((items, owners))
     }
 
     /// A source's whole list. One that fails takes only its own away; one that says nothing keeps its place, with what
     /// it listed last.
-    async fn listed(&self, provider: &Arc<dyn Provider>, kind: Kind, last: &Lists) -> Vec<Value> {
-        let source = Arc::clone(provider);
-        let listing =
-            self.in_time(provider.name(), kind.method(), |work| async move { work.pages(&source, kind).await });
-        listing.await.unwrap_or_else(|error| {
+    async fn listed(&self, provider: &Arc<dyn Provider>, kind: Kind) -> (Said, Vec<Value>) {
+        match self.list_in_time(provider, kind).await {
+            Ok(list) => (Said::List(to_json(&*list)), Arc::unwrap_or_clone(list)),
             // Having none is no failure.
-            if error.code != RpcError::METHOD_NOT_FOUND {
-                tracing::warn!("{}: {} failed: {}", provider.name(), kind.method(), error.message);
+            Err(error) if error.code == RpcError::METHOD_NOT_FOUND => {
+                (Said::List(to_json(&Vec::<Value>::new())), Vec::new())
             }
-            last.get(provider.name()).filter(|_| is_unsaid(&error)).cloned().unwrap_or_default()
-        })
+            Err(error) => {
+                tracing::warn!("{}: {} failed: {}", provider.name(), kind.method(), error.message);
+                let last = || self.gateway.owners.last(&self.caller.place(), kind, provider.name());
+                match is_unsaid(&error).then(last) {
+                    Some(Some((hash, last))) => (Said::Kept(hash), last),
+                    Some(None) => (Said::Missed, Vec::new()),
+                    None => (Said::Failed, Vec::new()),
+                }
+            }
+        }
     }
 
     /// All pages of a source's list.
-    async fn pages(&self, provider: &Arc<dyn Provider>, kind: Kind) -> Result<Vec<Value>, RpcError> {
+    pub(crate) async fn pages(&self, provider: &Arc<dyn Provider>, kind: Kind) -> Result<Vec<Value>, RpcError> {
         let mut all = Vec::new();
         let mut cursor = None;
         for _ in 0..MAX_PAGES {
@@ -184,7 +131,9 @@ impl Work {
 
     /// Whose this is, by the list that the caller had, or else by a new one.
     async fn owner(&self, kind: Kind, shown: &str) -> Result<Option<Owned>, RpcError> {
-        if let Some(owned) = self.gateway.owners.of(&self.place(), kind).and_then(|owners| owners.get(shown).cloned()) {
+        if let Some(owned) =
+            self.gateway.owners.of(&self.caller.place(), kind).and_then(|owners| owners.get(shown).cloned())
+        {
             return Ok(Some(owned));
         }
         Ok(self.owners_now(kind).await?.get(shown).cloned())
@@ -202,7 +151,7 @@ impl Work {
         if let Some(owned) = self.owner(Kind::Resources, uri).await.ok().flatten() {
             return Ok(Some(owned));
         }
-        let remembered = self.gateway.owners.of(&self.place(), Kind::Templates);
+        let remembered = self.gateway.owners.whole(&self.caller.place(), Kind::Templates);
         let templates = match remembered {
             Some(templates) => Some(templates),
             None => self.owners_now(Kind::Templates).await.ok(),
@@ -272,11 +221,6 @@ impl Work {
         of.insert(key.into(), owned.own.into());
         let provider = self.provider(&owned.server)?;
         self.ask_source(&provider, "completion/complete", arguments).await
-    }
-
-    /// Whose lists are remembered: the caller's, at this address.
-    fn place(&self) -> String {
-        format!("{} at {}", self.caller.session.principal.id, self.caller.view.scope.path())
     }
 }
 

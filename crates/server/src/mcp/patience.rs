@@ -17,7 +17,7 @@ pub(crate) const ABREAST: usize = 32;
 /// What a source has for an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// What it has after it did not answer the last time.
-const LITTLE_PATIENCE: Duration = Duration::from_secs(1);
+pub(crate) const LITTLE_PATIENCE: Duration = Duration::from_secs(1);
 /// How long it has no more than that.
 const SILENCE: Duration = Duration::from_secs(30);
 /// Kinds of failures that are no word of the source's.
@@ -28,19 +28,22 @@ const UNSAID: [ErrorKind; 3] = [ErrorKind::Timeout, ErrorKind::Canceled, ErrorKi
 pub(crate) struct Silent(Mutex<HashMap<(String, &'static str), Instant>>);
 
 impl Silent {
-    fn patience(&self, source: &str, method: &'static str) -> Duration {
+    /// How long it has for an answer.
+    pub(crate) fn patience(&self, source: &str, method: &'static str) -> Duration {
         let since = self.lock().get(&(source.to_owned(), method)).copied();
         if since.is_some_and(|since| since.elapsed() < SILENCE) { LITTLE_PATIENCE } else { PATIENCE }
     }
 
-    fn answered(&self, source: &str, method: &'static str) {
+    /// It has answered.
+    pub(crate) fn answered(&self, source: &str, method: &'static str) {
         let mut all = self.lock();
         if !all.is_empty() {
             all.remove(&(source.to_owned(), method));
         }
     }
 
-    fn fell_silent(&self, source: &str, method: &'static str) {
+    /// It did not answer in time.
+    pub(crate) fn fell_silent(&self, source: &str, method: &'static str) {
         let mut all = self.lock();
         // Sources come and go; what is over is not kept.
         all.retain(|_, since| since.elapsed() < SILENCE);
@@ -78,14 +81,14 @@ impl Work {
         silent.fell_silent(source, method);
         cancel.cancel(CancelCause::CallerGone);
         // It ends in good order, within the executor's grace.
-        asking.await.map_err(|_| {
-            let text = format!("{source} did not answer {method} within {patience:?}");
-            RpcError {
-                data: Some(Box::new(json!({"kind": ErrorKind::Timeout}))),
-                ..RpcError::new(RpcError::INTERNAL, text)
-            }
-        })
+        asking.await.map_err(|_| unsaid(source, method, patience))
     }
+}
+
+/// That a source is late.
+pub(crate) fn unsaid(source: &str, method: &str, patience: Duration) -> RpcError {
+    let text = format!("{source} did not answer {method} within {patience:?}");
+    RpcError { data: Some(Box::new(json!({"kind": ErrorKind::Timeout}))), ..RpcError::new(RpcError::INTERNAL, text) }
 }
 
 /// Whether this tells of a source that said nothing, rather than what it said.

@@ -187,6 +187,15 @@ impl Gateway {
             Some(known)
         };
         let known: Vec<_> = self.providers_of(scope).iter().filter_map(shown).collect();
-        server_capabilities(known.iter())
+        let mut all = server_capabilities(known.iter());
+        if !matches!(scope, Scope::Provider(_)) {
+            // Sources come and go, and are late, whatever they announce.
+            for part in ["resources", "prompts"] {
+                if let Some(part) = all.get_mut(part).and_then(Value::as_object_mut) {
+                    part.insert("listChanged".to_owned(), true.into());
+                }
+            }
+        }
+        all
     }
 }

@@ -7,6 +7,7 @@ mod connections;
 mod elicit;
 mod guards;
 mod http;
+mod late;
 mod legacy;
 mod methods;
 mod metrics;

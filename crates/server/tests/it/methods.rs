@@ -1,6 +1,5 @@
 //! Methods beside `tools/*`: raw at `/mcp/{server}`, merged at `/mcp`, in the words of the client's generation.
 
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -232,11 +231,11 @@ async fn a_silent_server_takes_only_its_own_away() {
         ("after it has spoken", 8, &["alpha__hello", "beta__hello"]),
     ] {
         if round == "after it has spoken" {
-            alpha.is_silent.store(false, Ordering::Relaxed);
+            alpha.is_silent.send_replace(false);
             let listed = body(http.in_session(&session, "/mcp", &rpc(1, "prompts/list", json!({}))), 200).await;
             assert_eq!(names(&listed), expect);
         }
-        alpha.is_silent.store(true, Ordering::Relaxed);
+        alpha.is_silent.send_replace(true);
         let ask = async |id: i64, method: &str, params: Value| {
             let (start, request) = (Instant::now(), rpc(id, method, params.clone()));
             let legacy = body(http.in_session(&session, "/mcp", &request), 200);

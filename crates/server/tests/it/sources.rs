@@ -1,10 +1,10 @@
 //! A source with everything the protocol has, as a provider: what it was asked, and what it answers.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
+use tokio::sync::watch;
 use toolwright_core::catalogue::{
     Health, NoticeSink, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool, SourceNotice, foreign_ids,
 };
@@ -34,8 +34,8 @@ pub(crate) struct Source {
     capabilities: Arc<Map<String, Value>>,
     /// What it was asked by methods, and by calls of tools.
     pub(crate) asked: Mutex<Vec<(String, Value)>>,
-    /// Whether its methods are not answered; its tools are.
-    pub(crate) is_silent: AtomicBool,
+    /// Whether its methods are not answered until it is not; its tools are.
+    pub(crate) is_silent: watch::Sender<bool>,
     notify: Mutex<Option<NoticeSink>>,
     this: Weak<Source>,
 }
@@ -55,7 +55,7 @@ impl Source {
             name,
             capabilities,
             asked: Mutex::default(),
-            is_silent: AtomicBool::new(false),
+            is_silent: watch::Sender::new(false),
             notify: Mutex::default(),
             this: this.clone(),
         })
@@ -230,8 +230,10 @@ impl Provider for Methods {
     }
 
     async fn call(&self, call: ProviderCall<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError> {
-        if self.1.is_silent.load(Ordering::Relaxed) {
-            return Err(ToolError::canceled(context.cancel.cancelled().await));
+        let mut is_silent = self.1.is_silent.subscribe();
+        tokio::select! {
+            cause = context.cancel.cancelled() => return Err(ToolError::canceled(cause)),
+            _ = is_silent.wait_for(|is_silent| !is_silent) => {}
         }
         let result = self.1.answer(call.raw_name, &call.arguments)?;
         if call.raw_name == "resources/subscribe" {

@@ -1,8 +1,10 @@
 //! MCP over streamable HTTP, both generations on one address.
 
 mod answer;
+mod events;
 mod headers;
 mod replay;
+mod room;
 mod sessions;
 mod sse;
 
@@ -31,8 +33,8 @@ use crate::mcp::protocol::{Era, check_modern, era_of};
 use crate::mcp::view::{Expose, Scope, View};
 use crate::{Gateway, HttpOptions};
 use answer::{Events, Held, Refusal, json};
+use events::{EventId, Kind};
 use headers::Accepts;
-use replay::{EventId, Kind};
 use sessions::{HttpSession, Sessions};
 
 /// Progress of one call that waits for the client to read; more is dropped.

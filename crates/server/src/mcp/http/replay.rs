@@ -1,8 +1,6 @@
 //! Streams of a session that outlive their connections (MCP 2025-11-25, "Resumability and Redelivery"): the events of each
 //! are numbered, the last of them are kept, and a client whose connection broke takes the stream up where it was.
 
-use std::collections::VecDeque;
-use std::fmt;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,72 +8,31 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _, stream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 use toolwright_core::cancel::Cancel;
 
+use super::events::{EventId, Kind, State};
+use super::room::{Evictable, Room};
 use super::sse::numbered;
 
-/// Events and bytes of one stream that wait for its client; as much is kept of what it has been sent.
-const EVENTS: usize = 64;
-const BYTES: usize = 256 << 10;
 /// Streams of one session that are kept at once.
 const STREAMS: usize = 32;
 /// How long a stream is kept without a connection.
 const GRACE: Duration = Duration::from_secs(120);
-/// Bytes of streams that have ended, over all sessions.
+/// Bytes of streams that have ended, over all sessions; those of which all was sent make room for others.
 pub(super) const ENDED_BYTES: usize = 64 << 20;
-
-/// What a stream is of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// The answer to a request.
-    Answer,
-    /// What belongs to no request, of which a session has one.
-    Session,
-}
-
-/// The name of an event, which no other event of its session has: `a7-3` is the third of the stream 7, an answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct EventId {
-    pub(super) kind: Kind,
-    stream: u64,
-    event: u64,
-}
-
-impl fmt::Display for EventId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match self.kind {
-            Kind::Answer => 'a',
-            Kind::Session => 's',
-        };
-        write!(f, "{kind}{}-{}", self.stream, self.event)
-    }
-}
-
-impl EventId {
-    /// Reads what a client sends as `Last-Event-ID`.
-    pub(super) fn parse(text: &str) -> Option<Self> {
-        let (kind, rest) = match text.as_bytes().first()? {
-            b'a' => (Kind::Answer, text.get(1..)?),
-            b's' => (Kind::Session, text.get(1..)?),
-            _ => return None,
-        };
-        let (stream, event) = rest.split_once('-')?;
-        Some(Self { kind, stream: stream.parse().ok()?, event: event.parse().ok()? })
-    }
-}
 
 /// The streams of one session.
 pub(super) struct Replay {
     kept: Mutex<Vec<Arc<Kept>>>,
     begun: AtomicU64,
     ended: Cancel,
-    room: Arc<Semaphore>,
+    room: Arc<Room<Kept>>,
 }
 
 /// One stream.
-struct Kept {
+pub(super) struct Kept {
     kind: Kind,
     number: u64,
     /// How long it is kept without a connection.
@@ -83,59 +40,9 @@ struct Kept {
     state: watch::Sender<State>,
 }
 
-struct State {
-    /// By number, the oldest first.
-    events: VecDeque<(u64, Bytes)>,
-    /// The number of the next.
-    next: u64,
-    /// Those with lower numbers have been handed to a connection.
-    sent: u64,
-    /// No more will come.
-    is_over: bool,
-    /// It is not kept any more.
-    is_gone: bool,
-    /// The number of the connection in force.
-    connection: u64,
-    /// Since when there is none.
-    left: Option<Instant>,
-}
-
-impl State {
-    fn bytes(&self, from: u64) -> usize {
-        self.events.iter().filter(|(number, _)| *number >= from).map(|(_, event)| event.len()).sum()
-    }
-
-    /// Whether its client is not too far behind.
-    fn has_room(&self) -> bool {
-        let waiting = self.next.saturating_sub(self.sent);
-        waiting < EVENTS as u64 && self.bytes(self.sent) < BYTES
-    }
-
-    fn add(&mut self, message: Bytes) {
-        self.events.push_back((self.next, message));
-        self.next += 1;
-        self.prune();
-    }
-
-    fn sent(&mut self, number: u64) {
-        self.sent = self.sent.max(number + 1);
-        self.prune();
-    }
-
-    /// Drops the oldest of what was sent, as far as it is too much. The last stays: it may be the answer, and its
-    /// connection may break while it goes out.
-    fn prune(&mut self) {
-        while self.events.front().is_some_and(|(number, _)| *number < self.sent && number + 1 < self.next)
-            && (self.events.len() > EVENTS || self.bytes(0) > BYTES)
-        {
-            self.events.pop_front();
-        }
-    }
-}
-
 impl Replay {
-    /// Of a session that ends with `ended`; streams that are over share `room`, one permit a byte.
-    pub(super) fn new(ended: Cancel, room: Arc<Semaphore>) -> Arc<Self> {
+    /// Of a session that ends with `ended`; streams that are over share `room`.
+    pub(super) fn new(ended: Cancel, room: Arc<Room<Kept>>) -> Arc<Self> {
         Arc::new(Self { kept: Mutex::default(), begun: AtomicU64::new(1), ended, room })
     }
 
@@ -186,10 +93,10 @@ impl Replay {
         kept
     }
 
-    /// The frames after this event, for a connection that keeps `held`.
+    /// The frames after this event, for a connection that keeps `held`; of progress and log messages perhaps not all.
     ///
     /// # Errors
-    /// `held`, where its stream is not kept.
+    /// `held`, where its stream is not kept, or too little of it.
     pub(super) fn resume<H: Send + 'static>(
         &self,
         after: EventId,
@@ -197,7 +104,8 @@ impl Replay {
     ) -> Result<impl Stream<Item = Bytes> + Send + use<H>, H> {
         let all = self.lock();
         let is_meant = |kept: &&Arc<Kept>| {
-            kept.kind == after.kind && kept.number == after.stream && after.event < kept.state.borrow().next
+            let is_there = |state: &State| after.event < state.next && after.event + 1 >= state.lost;
+            kept.kind == after.kind && kept.number == after.stream && is_there(&kept.state.borrow())
         };
         match all.iter().find(is_meant) {
             Some(kept) => Ok(kept.connect(after.event + 1, held)),
@@ -212,21 +120,11 @@ impl Replay {
 
 impl Kept {
     fn new(kind: Kind, number: u64, grace: Duration) -> Self {
-        // The first event says nothing, so that a client has a name from the start.
-        let state = State {
-            events: VecDeque::from([(0, Bytes::new())]),
-            next: 1,
-            sent: 0,
-            is_over: false,
-            is_gone: false,
-            connection: 0,
-            left: None,
-        };
-        Self { kind, number, grace, state: watch::Sender::new(state) }
+        Self { kind, number, grace, state: watch::Sender::new(State::new()) }
     }
 
     /// Takes the messages, and keeps them until nobody has come back for them in time.
-    async fn run(&self, messages: impl Stream<Item = Bytes> + Send, room: &Semaphore) {
+    async fn run(self: &Arc<Self>, messages: impl Stream<Item = Bytes> + Send, room: &Room<Self>) {
         let mut state = self.state.subscribe();
         {
             let mut messages = pin!(messages);
@@ -261,7 +159,7 @@ impl Kept {
             };
             // As long as a connection takes it, it is an answer like any other.
             if left.is_some() && held.is_none() {
-                held = u32::try_from(bytes).ok().and_then(|bytes| room.try_acquire_many(bytes).ok());
+                held = room.take(self, bytes);
                 if held.is_none() {
                     return;
                 }
@@ -299,6 +197,17 @@ impl Kept {
             let frame = connection.frame().await?;
             Some((frame, connection))
         })
+    }
+}
+
+impl Evictable for Kept {
+    fn may_go(&self) -> bool {
+        let state = self.state.borrow();
+        state.sent >= state.next && state.left.is_some()
+    }
+
+    fn evict(&self) {
+        self.give_up();
     }
 }
 
@@ -355,15 +264,16 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
+    use crate::mcp::http::events::EVENTS;
 
     struct Rig {
         replay: Arc<Replay>,
-        room: Arc<Semaphore>,
+        room: Arc<Room<Kept>>,
         ended: Cancel,
     }
 
     fn rig(room: usize) -> Rig {
-        let (room, ended) = (Arc::new(Semaphore::new(room)), Cancel::new());
+        let (room, ended) = (Room::new(room), Cancel::new());
         Rig { replay: Replay::new(ended.clone(), Arc::clone(&room)), room, ended }
     }
 
@@ -384,16 +294,6 @@ mod tests {
 
     fn event(text: &str) -> EventId {
         EventId::parse(text).expect("an id")
-    }
-
-    #[test]
-    fn an_id_is_read_as_it_is_written() {
-        for text in ["a1-0", "s12-345"] {
-            assert_eq!(event(text).to_string(), text);
-        }
-        for text in ["", "a", "a1", "a-1", "b1-1", "a1-x", "é1-1", "a1-1-1", "1-1"] {
-            assert_eq!(EventId::parse(text), None, "{text}");
-        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -443,16 +343,15 @@ mod tests {
         drop(frames);
         tokio::time::sleep(GRACE + Duration::from_secs(1)).await;
         assert!(say.is_closed() && replay.lock().is_empty(), "given up as nobody came back");
-        // What has ended shares the room of all sessions.
-        for (message, is_kept) in [("12345", true), ("123456", false)] {
+        // What has ended shares the room of all sessions, and goes for what comes once all of it was sent.
+        for (message, left) in [("12345", 5), ("123456", 4), ("12345678901", 4)] {
             let said = stream::iter([Bytes::from(message)]);
             let mut frames = Box::pin(replay.begin(Kind::Answer, said, ()));
             while next(&mut frames).await.is_some() {}
             drop(frames);
             settle().await;
-            assert_eq!(replay.lock().len(), 1, "{message} {is_kept}");
+            assert_eq!((replay.lock().len(), room.left()), (1, left), "{message}");
         }
-        assert_eq!(room.available_permits(), 5);
         // Beyond so many, those that are over make room; those that are not stay.
         let mut open: Vec<_> =
             (0..=STREAMS).map(|_| Box::pin(replay.begin(Kind::Answer, stream::pending(), ()))).collect();
@@ -464,7 +363,73 @@ mod tests {
         ended.cancel(toolwright_core::cancel::CancelCause::User);
         settle().await;
         assert!(replay.lock().is_empty());
-        assert_eq!(room.available_permits(), 10);
+        assert_eq!(room.left(), 10);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_delivered_makes_room_for_what_was_not() {
+        let Rig { replay, .. } = rig(10);
+        for (is_delivered, expect) in [(true, 1), (true, 2), (false, 3), (false, 3), (true, 3)] {
+            let (say, said) = mpsc::channel(1);
+            let mut frames = Box::pin(replay.begin(Kind::Answer, says(said), ()));
+            next(&mut frames).await.expect("an event");
+            if !is_delivered {
+                drop(frames);
+                say.send("12345678".into()).await.expect("heard");
+                drop(say);
+            } else {
+                say.send("12345678".into()).await.expect("heard");
+                drop(say);
+                while next(&mut frames).await.is_some() {}
+                drop(frames);
+            }
+            settle().await;
+            let kept: Vec<u64> = replay.lock().iter().map(|kept| kept.number).collect();
+            assert_eq!(kept, [expect], "{is_delivered}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_question_is_kept_before_what_may_be_missed() {
+        use crate::mcp::message::notification;
+        let Rig { replay, .. } = rig(1000);
+        let (say, said) = mpsc::channel(1);
+        let mut frames = Box::pin(replay.begin(Kind::Answer, says(said), ()));
+        next(&mut frames).await.expect("an event");
+        // The client does not get what goes out here: its connection is broken without anybody knowing.
+        let mut go_out = async |message: &Bytes, count: usize| {
+            for _ in 0..count {
+                say.send(message.clone()).await.expect("heard");
+                next(&mut frames).await.expect("an event");
+            }
+        };
+        let of = |method: &str| notification(method, Some(&serde_json::json!({"x": 1})));
+        let (first, second) = (of("notifications/elicitation/complete"), Bytes::from(r#"{"id":1,"method":"m"}"#));
+        go_out(&first, 1).await;
+        go_out(&of("notifications/progress"), EVENTS).await;
+        go_out(&second, 1).await;
+        go_out(&of("notifications/message"), EVENTS).await;
+        let mut again = Box::pin(replay.resume(event("a1-0"), ()).expect("kept"));
+        for expect in [first, second] {
+            let expect = String::from_utf8(expect.to_vec()).expect("text");
+            assert!(next(&mut again).await.expect("an event").contains(&expect), "{expect}");
+        }
+        drop(again);
+        // Of too many some are lost, and nobody is told otherwise.
+        let mut frames = Box::pin(replay.begin(Kind::Answer, stream::repeat(Bytes::from("x")), ()));
+        for _ in 0..2 * EVENTS {
+            next(&mut frames).await.expect("an event");
+        }
+        let (lost, next) = {
+            let all = replay.lock();
+            let state = all[1].state.borrow();
+            assert!(state.events.len() <= EVENTS + 1, "{}", state.events.len());
+            (state.lost, state.next)
+        };
+        for (number, is_kept) in [(0, false), (lost - 2, false), (lost - 1, true), (next - 1, true)] {
+            let id = EventId { kind: Kind::Answer, stream: 2, event: number };
+            assert_eq!(replay.resume(id, ()).is_ok(), is_kept, "{number} of {lost} to {next}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

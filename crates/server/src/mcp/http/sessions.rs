@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::Semaphore;
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::canonical::ContentHash;
 
-use super::replay::{ENDED_BYTES, Replay};
+use super::replay::{ENDED_BYTES, Kept, Replay};
+use super::room::Room;
 use crate::mcp::call::Caller;
 
 /// The open sessions.
@@ -17,7 +17,7 @@ pub(crate) struct Sessions {
     max: usize,
     idle: Duration,
     /// What ended streams of all sessions may keep, in bytes.
-    room: Arc<Semaphore>,
+    room: Arc<Room<Kept>>,
 }
 
 /// One session.
@@ -42,7 +42,7 @@ struct State {
 
 impl Sessions {
     pub(crate) fn new(max: usize, idle: Duration) -> Self {
-        Self { open: Mutex::new(HashMap::new()), max, idle, room: Arc::new(Semaphore::new(ENDED_BYTES)) }
+        Self { open: Mutex::new(HashMap::new()), max, idle, room: Room::new(ENDED_BYTES) }
     }
 
     /// Opens a session under the id of the caller's session. When there are too many, the longest idle

@@ -1,0 +1,149 @@
+//! The events of one stream: their names, and which of them are kept.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+/// Events and bytes of one stream that wait for its client; as much is kept of what it has been sent.
+pub(super) const EVENTS: usize = 64;
+const BYTES: usize = 256 << 10;
+/// How messages begin that a client goes on without: progress, and log messages.
+const PASSING: [&[u8]; 2] =
+    [br#"{"jsonrpc":"2.0","method":"notifications/progress""#, br#"{"jsonrpc":"2.0","method":"notifications/message""#];
+
+/// What a stream is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// The answer to a request.
+    Answer,
+    /// What belongs to no request, of which a session has one.
+    Session,
+}
+
+/// The name of an event, which no other event of its session has: `a7-3` is the third of the stream 7, an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct EventId {
+    pub(super) kind: Kind,
+    pub(super) stream: u64,
+    pub(super) event: u64,
+}
+
+impl fmt::Display for EventId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            Kind::Answer => 'a',
+            Kind::Session => 's',
+        };
+        write!(f, "{kind}{}-{}", self.stream, self.event)
+    }
+}
+
+impl EventId {
+    /// Reads what a client sends as `Last-Event-ID`.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let (kind, rest) = match text.as_bytes().first()? {
+            b'a' => (Kind::Answer, text.get(1..)?),
+            b's' => (Kind::Session, text.get(1..)?),
+            _ => return None,
+        };
+        let (stream, event) = rest.split_once('-')?;
+        Some(Self { kind, stream: stream.parse().ok()?, event: event.parse().ok()? })
+    }
+}
+
+/// The events of a stream, and who takes them.
+pub(super) struct State {
+    /// By number, the oldest first.
+    pub(super) events: VecDeque<(u64, Bytes)>,
+    /// The number of the next.
+    pub(super) next: u64,
+    /// Of those with lower numbers some are dropped that no client may miss.
+    pub(super) lost: u64,
+    /// Those with lower numbers have been handed to a connection.
+    pub(super) sent: u64,
+    /// No more will come.
+    pub(super) is_over: bool,
+    /// It is not kept any more.
+    pub(super) is_gone: bool,
+    /// The number of the connection in force.
+    pub(super) connection: u64,
+    /// Since when there is none.
+    pub(super) left: Option<Instant>,
+}
+
+impl State {
+    /// One whose first event says nothing, so that a client has a name from the start.
+    pub(super) fn new() -> Self {
+        Self {
+            events: VecDeque::from([(0, Bytes::new())]),
+            next: 1,
+            lost: 0,
+            sent: 0,
+            is_over: false,
+            is_gone: false,
+            connection: 0,
+            left: None,
+        }
+    }
+
+    pub(super) fn bytes(&self, from: u64) -> usize {
+        self.events.iter().filter(|(number, _)| *number >= from).map(|(_, event)| event.len()).sum()
+    }
+
+    /// Whether its client is not too far behind.
+    pub(super) fn has_room(&self) -> bool {
+        let waiting = self.next.saturating_sub(self.sent);
+        waiting < EVENTS as u64 && self.bytes(self.sent) < BYTES
+    }
+
+    pub(super) fn add(&mut self, message: Bytes) {
+        self.events.push_back((self.next, message));
+        self.next += 1;
+        self.prune();
+    }
+
+    pub(super) fn sent(&mut self, number: u64) {
+        self.sent = self.sent.max(number + 1);
+        self.prune();
+    }
+
+    /// Drops the oldest of what was sent, as far as it is too much, and what may be missed before anything else. The last
+    /// stays: it may be the answer, and its connection may break while it goes out.
+    fn prune(&mut self) {
+        let (sent, next) = (self.sent, self.next);
+        let may_go = |number: u64| number < sent && number + 1 < next;
+        while self.events.len() > EVENTS || self.bytes(0) > BYTES {
+            let passing = self.events.iter().position(|(number, message)| may_go(*number) && is_passing(message));
+            if passing.is_some_and(|at| self.events.remove(at).is_some()) {
+                continue;
+            }
+            match self.events.pop_front_if(|(number, _)| may_go(*number)) {
+                Some((number, _)) => self.lost = number + 1,
+                None => break,
+            }
+        }
+    }
+}
+
+/// Whether a client goes on without it as well.
+fn is_passing(message: &[u8]) -> bool {
+    // The first event of a stream is empty.
+    message.is_empty() || PASSING.iter().any(|begin| message.starts_with(begin))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_read_as_it_is_written() {
+        for text in ["a1-0", "s12-345"] {
+            assert_eq!(EventId::parse(text).expect("an id").to_string(), text);
+        }
+        for text in ["", "a", "a1", "a-1", "b1-1", "a1-x", "é1-1", "a1-1-1", "1-1"] {
+            assert_eq!(EventId::parse(text), None, "{text}");
+        }
+    }
+}
