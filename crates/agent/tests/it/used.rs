@@ -115,7 +115,8 @@ impl CallClient for Sampling {
     }
 
     async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
-        let recorder = self.0.as_ref().expect("the run counts what its calls use");
+        // A run counts what its calls use.
+        let recorder = self.0.as_ref().unwrap();
         recorder.record("test/other", Usage { input_tokens: 7, output_tokens: 3, ..Usage::default() });
         Ok(vec![Ok(json!({})); requests.len()])
     }
