@@ -98,14 +98,10 @@ impl Going {
     async fn on(mut self, asking: BoxFuture<'static, List>) {
         let list = asking.await;
         let (place, source, kind) = self.key.clone();
-        let said = match &list {
-            Ok(_) => None,
-            Err(error) => {
-                tracing::debug!("{source}: {} failed late: {}", kind.method(), error.message);
-                Some(error).filter(|error| is_unsaid(error))
-            }
-        };
-        if said.is_none() {
+        if let Err(error) = &list {
+            tracing::debug!("{source}: {} failed late: {}", kind.method(), error.message);
+        }
+        if !list.as_ref().is_err_and(is_unsaid) {
             self.gateway.silent.answered(&source, kind.method());
         }
         let is_news = match &list {

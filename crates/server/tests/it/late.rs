@@ -26,7 +26,8 @@ async fn house() -> (House, [Arc<Source>; 2]) {
 
 /// The sources that brought something to a list.
 async fn listed(http: &Http, session: &str, method: &str, key: &str) -> Vec<String> {
-    let answer = body(http.in_session(session, "/mcp", &rpc(1, method, json!({}))), 200).await;
+    let id = i64::try_from(method.len()).expect("small");
+    let answer = body(http.in_session(session, "/mcp", &rpc(id, method, json!({}))), 200).await;
     let items = answer["result"][key].as_array().unwrap_or_else(|| panic!("{answer}"));
     let text = Value::Array(items.clone()).to_string();
     ["alpha", "beta"].into_iter().filter(|source| text.contains(source)).map(str::to_owned).collect()
@@ -50,11 +51,16 @@ async fn a_list_that_comes_late_goes_on_and_is_told_of() {
     assert_eq!(said["capabilities"]["prompts"], json!({"listChanged": true}));
     assert_eq!(said["capabilities"]["resources"], json!({"listChanged": true, "subscribe": true}));
     let own = Events::of(
-        http.request(Method::GET, "/mcp").header("mcp-session-id", &session).header("mcp-protocol-version", LEGACY),
+        http.request(Method::GET, "/mcp")
+            .header("mcp-session-id", &session)
+            .header("mcp-protocol-version", LEGACY)
+            .timeout(6 * LONG),
     );
     let wanted = json!({"notifications": {"promptsListChanged": true, "resourcesListChanged": true}});
-    let mut clients =
-        [own.await, Events::of(http.modern("/mcp", json!(9), "subscriptions/listen", wanted.clone())).await];
+    let mut clients = [
+        own.await,
+        Events::of(http.modern("/mcp", json!(9), "subscriptions/listen", wanted.clone()).timeout(6 * LONG)).await,
+    ];
     let granted = clients[1].next().await.expect("an acknowledgement");
     assert_eq!(granted["params"]["notifications"], wanted["notifications"]);
     let list = async || {
@@ -126,6 +132,7 @@ async fn templates_of_a_source_that_was_late_once_are_found() {
     let read = async |uri: &str| {
         body(http.in_session(&session, "/mcp", &rpc(1, "resources/read", json!({"uri": uri}))), 200).await
     };
+    assert_eq!(listed(&http, &session, "resources/list", "resources").await, ["beta"]);
     assert_eq!(read("beta://5/data").await["result"]["contents"][0]["text"], "beta");
     alpha.is_silent.send_replace(false);
     assert_eq!(read("alpha://7/data").await["result"]["contents"][0]["text"], "alpha");
