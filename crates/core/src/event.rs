@@ -327,7 +327,7 @@ pub enum Event {
         exact: bool,
         /// Results that gave way.
         results: u64,
-        /// Those of them that are stored, and that the model can read by a handle.
+        /// Those of them that are stored: with their text where the run has a tool that reads it; of files alone, all.
         #[serde(default)]
         kept: u64,
         /// Messages that one message of ours stands for now.

@@ -143,7 +143,8 @@ impl EncodedRequest {
         self.body = std::mem::take(&mut self.body).into_iter().map(renamed).collect();
     }
 
-    /// Puts others in the place of the schemas of OpenAI's tools and of the answer.
+    /// Puts others in the place of the schemas of OpenAI's tools, those that a search has loaded among them, and of the
+    /// answer.
     pub(crate) fn map_schemas(&mut self, view: fn(&Value) -> Cow<'_, Value>) {
         fn change(place: Option<&mut Value>, view: fn(&Value) -> Cow<'_, Value>) {
             if let Some(schema) = place
@@ -152,8 +153,15 @@ impl EncodedRequest {
                 *schema = other;
             }
         }
+        fn list<'v>(value: &'v mut Value, key: &str) -> impl Iterator<Item = &'v mut Value> {
+            value.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten()
+        }
         for [key, rest] in SCHEMAS {
             change(self.body.get_mut(key).and_then(|value| value.pointer_mut(rest)), view);
+        }
+        let loaded = self.body.get_mut("input").and_then(Value::as_array_mut).into_iter().flatten();
+        for space in loaded.filter(|item| item["type"] == "tool_search_output").flat_map(|item| list(item, TOOLS)) {
+            list(space, TOOLS).for_each(|tool| change(tool.get_mut("parameters"), view));
         }
         let Some(tools) = self.tools.take() else { return };
         let mut tools: Value = serde_json::from_str(&self.pieces(&tools).concat()).unwrap_or_default();
@@ -193,5 +201,29 @@ impl EncodedRequest {
         }
         bytes.push(b'}');
         bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_schemas_of_tools_that_a_search_has_loaded_are_reached() {
+        let whole = |schema: Value| {
+            let tool = json!({"type": "function", "name": "t", "parameters": schema});
+            let space = json!({"type": "namespace", "name": "n", "tools": [tool]});
+            json!({"tools": [tool], "input": [
+                {"type": "message", "role": "user", "content": "q"},
+                {"type": "tool_search_output", "call_id": "c", "tools": [space]},
+            ]})
+        };
+        let Value::Object(body) = whole(json!({"pattern": "a"})) else { unreachable!("an object") };
+        let tools = body[TOOLS].to_string();
+        let mut request = EncodedRequest::new("/responses", body).with_tools(Some(tools.into()));
+        request.map_schemas(|_| Cow::Owned(json!({})));
+        assert_eq!(request.body(), whole(json!({})));
     }
 }

@@ -9,7 +9,7 @@ use crate::api::Api;
 use crate::endpoint::{Endpoint, ModelHabits};
 use crate::maker::Maker;
 use crate::reasoning::{self, MIN_BUDGET};
-use crate::refusals::{Form, Forms};
+use crate::refusals::{Form, Forms, Roomy};
 use crate::sampling::takes_one_of_both;
 
 /// The request as it is configured for `model`, the name without its provider, at `endpoint`: it answers as is said of it
@@ -23,7 +23,26 @@ pub(crate) fn as_configured<'r>(
     forms: &Forms,
 ) -> Cow<'r, ModelRequest> {
     let request = as_its_server_takes_it(with_settings(request, model, habits), endpoint, model, forms);
-    with_limit(request, endpoint.api, model, habits)
+    with_limit(request, endpoint.api, model, habits, forms)
+}
+
+/// The limit that `configured` has of what is `asked`, where it holds room to think that the request could go without:
+/// that of a budget is told to the model too.
+pub(crate) fn roomy(
+    asked: &ModelRequest,
+    configured: &ModelRequest,
+    api: Api,
+    model: &str,
+    habits: &ModelHabits,
+) -> Option<Roomy> {
+    let answer = match (asked.max_tokens, habits.max_output) {
+        (Some(answer), _) => answer,
+        (None, None) if api == Api::Anthropic => DEFAULT_MAX_TOKENS,
+        (None, _) => return None,
+    };
+    let limit = configured.max_tokens.filter(|&limit| limit > answer)?;
+    let has_budget = reasoning::budget(api, model, &configured.settings).is_some();
+    (!has_budget).then(|| Roomy { limit, whole: configured.tokens().saturating_add(limit as usize) })
 }
 
 /// The request, and where it does not say how the model is to answer, what is configured. Of a temperature and a `top_p` of
@@ -82,14 +101,16 @@ fn as_its_server_takes_it<'r>(
 
 /// The request, with room beside its answer for what the model thinks ([`reasoning::room`]): the limits of all APIs
 /// are of both. It asks for no more than the model gives, and room is made as far as the window and the model's name
-/// allow. An API that demands a limit gets one. Where there is not enough for all, what was asked for the answer is
+/// allow; none where the server has refused a limit of that size. An API that demands a limit gets one. Where there is not enough for all, what was asked for the answer is
 /// kept for it, and at least a quarter; a budget has the rest, or the model is not told to think.
 fn with_limit<'r>(
     request: Cow<'r, ModelRequest>,
     api: Api,
     model: &str,
     habits: &ModelHabits,
+    forms: &Forms,
 ) -> Cow<'r, ModelRequest> {
+    let budget = reasoning::budget(api, model, &request.settings);
     let room = reasoning::room(api, model, &request.settings);
     let (answer, whole, unthinking) = match (request.max_tokens, habits.max_output) {
         (None, _) if api != Api::Anthropic => return request,
@@ -98,10 +119,11 @@ fn with_limit<'r>(
             let most = most.unwrap_or(u32::MAX);
             let answer = asked.unwrap_or(DEFAULT_MAX_TOKENS).min(most);
             let bound = if room == 0 { u32::MAX } else { bound(&request, model, habits) };
-            (answer, answer.saturating_add(room).min(bound.max(answer)).min(most), answer)
+            let whole = answer.saturating_add(room).min(bound.max(answer)).min(most);
+            let is_refused = budget.is_none() && whole > answer && forms.refuse_limit(whole, || request.tokens());
+            (answer, if is_refused { answer } else { whole }, answer)
         }
     };
-    let budget = reasoning::budget(api, model, &request.settings);
     let (max_tokens, thinking_tokens) = match budget {
         Some(budget) if whole < answer.saturating_add(budget) => match whole - answer.max(whole / 4) {
             left @ MIN_BUDGET.. => (whole, Some(left)),

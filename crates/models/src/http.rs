@@ -15,7 +15,7 @@ use toolwright_core::model::{
 use toolwright_core::redact::is_secret_key;
 
 use crate::api::{Api, EncodedRequest};
-use crate::configured::as_configured;
+use crate::configured::{as_configured, roomy};
 use crate::decoder::Decoder;
 use crate::encoder::encode_shown;
 use crate::endpoint::{Endpoint, Endpoints, ModelHabits, ToolFormat};
@@ -178,7 +178,9 @@ impl HttpModelClient {
         let (response, first) = match sent {
             Ok(answered) => answered,
             Err(mut error) => {
-                let sent = Sent { api: endpoint.api, request: &asked, encoded: &encoded };
+                let configured = as_configured(request, endpoint, name, habits, &forms);
+                let roomy = roomy(request, &configured, endpoint.api, name, habits);
+                let sent = Sent { api: endpoint.api, request: &asked, encoded: &encoded, roomy };
                 self.refusals.failed(model, request, &sent, forms, &mut error);
                 return Err(error);
             }

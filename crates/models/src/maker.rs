@@ -57,7 +57,11 @@ impl Maker {
             return Self::GptOss;
         }
         if let Some(gpt) = name.strip_prefix("gpt-").filter(|gpt| gpt.starts_with(|c: char| c.is_ascii_digit())) {
-            return Self::Gpt(dotted(gpt).unwrap_or((u32::MAX, 0)), Kind::of(gpt));
+            return match dotted(gpt).unwrap_or((u32::MAX, 0)) {
+                // Names at Azure had no dot: `gpt-35-turbo`.
+                (35, 0) => Self::Gpt((3, 5), Kind::of(gpt)),
+                version => Self::Gpt(version, Kind::of(gpt)),
+            };
         }
         if name.starts_with("chatgpt-") {
             return Self::Gpt((4, 0), Kind::Chat);
@@ -78,12 +82,19 @@ impl Maker {
         matches!(self, Self::O(..)) || self.is_gpt_since_5() && !matches!(self, Self::Gpt((5, 0), Kind::Chat))
     }
 
-    /// The most tokens of one answer, thoughts among them, of models that are told to think within a budget and answer
-    /// 400 to more (platform.claude.com/docs/en/about-claude/models/overview).
+    /// The most tokens of one answer, thoughts among them, of models that think and answer 400 to more
+    /// (platform.claude.com/docs/en/about-claude/models/overview, developers.openai.com/api/docs/models,
+    /// ai.google.dev/gemini-api/docs/models; Vertex has taken 65,535 where the others take one more).
     pub(crate) fn max_output(self) -> Option<u32> {
         match self {
             Self::Claude(Family::Opus, Some((4, ..=1))) => Some(32_000),
             Self::Claude(_, Some((3, 7) | (4, ..=5))) => Some(64_000),
+            Self::Claude(Family::Fable, _) | Self::Claude(_, Some((4.., _))) => Some(128_000),
+            Self::Gpt((5.., _), Kind::Chat) => Some(16_384),
+            Self::Gpt((5, 0), Kind::Pro) => Some(272_000),
+            Self::Gpt((5.., _), _) => Some(128_000),
+            Self::O(..) => Some(100_000),
+            Self::Gemini(None | Some((2, 5..) | (3.., _)), _) => Some(65_535),
             _ => None,
         }
     }
@@ -152,6 +163,7 @@ mod tests {
         for (name, expect) in [
             ("gpt-4o-mini", Maker::Gpt((4, 0), Kind::Plain)),
             ("ft:gpt-4.1-mini-2025:acme::a1", Maker::Gpt((4, 1), Kind::Plain)),
+            ("gpt-35-turbo-16k", Maker::Gpt((3, 5), Kind::Plain)),
             ("openai/GPT-5.2-pro-2025-12-11", Maker::Gpt((5, 2), Kind::Pro)),
             ("gpt-5-chat-latest", Maker::Gpt((5, 0), Kind::Chat)),
             ("gpt-5.1-codex-max", Maker::Gpt((5, 1), Kind::CodexMax)),

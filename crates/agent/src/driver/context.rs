@@ -23,6 +23,7 @@ use super::shown::Shown;
 use super::{Driver, RunOptions};
 use crate::run::{
     Again, Files, GivenUp, MAX_FILES, Original, Originals, Place, Plan, RunState, Whole, besides, content_text,
+    has_text,
 };
 
 /// What the next turn is the last for.
@@ -178,7 +179,8 @@ impl Driver {
             // At once: what cannot be stored stays where those before it have made room enough.
             if let Some(given_up) = self.keep(state, place, keeper, tools, options).await {
                 gone.results += 1;
-                gone.kept += usize::from(given_up.is_kept(&keeper.readers));
+                let result = state.result_at(place);
+                gone.kept += usize::from(result.is_some_and(|result| given_up.is_kept(result, &keeper.readers)));
                 state.truncate(given_up, &keeper.readers);
             }
         }
@@ -218,8 +220,7 @@ impl Driver {
         let known = self.ends_of(&kept.texts, options).await;
         let rest = besides(&result.content, &kept.texts, &known);
         // A result that is nothing but files is whole by their handles.
-        let has_text = rest.iter().any(|block| block.binary().is_none() && !block.stand_in().trim().is_empty());
-        if (has_text || kept.files.len() > MAX_FILES) && !keeper.readers.is_empty() {
+        if (has_text(&rest) || kept.files.len() > MAX_FILES) && !keeper.readers.is_empty() {
             let text = content_text(&rest, &files);
             let stored = self.executor.services().outputs.put(&options.session.id, text.as_bytes()).await?;
             kept.texts.push(stored.handle);

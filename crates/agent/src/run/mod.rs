@@ -37,7 +37,7 @@ use crate::report::{CallRecord, RunResult, Status};
 use crate::tools::FinalReport;
 use context::Guard;
 pub(crate) use context::{
-    Again, Files, GivenUp, MAX_FILES, Original, Originals, Place, Plan, Whole, With, besides, content_text,
+    Again, Files, GivenUp, MAX_FILES, Original, Originals, Place, Plan, Whole, With, besides, content_text, has_text,
 };
 pub use context::{Compacted, CompactionCall, Compactions, ContextTerms};
 pub use limits::Limits;

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
-use toolwright_agent::{DriverError, Limits};
+use toolwright_agent::{DriverError, Limits, RunOptions};
+use toolwright_core::client::{AskingCall, CallClient, ClientRequest};
+use toolwright_core::context::UsageRecorder;
 use toolwright_core::definition::Mode;
-use toolwright_core::error::ErrorKind;
+use toolwright_core::error::{ErrorKind, ProtocolError};
 use toolwright_core::model::{Message, ModelRequest, Usage};
 use toolwright_core::{Tool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput};
 
@@ -77,6 +79,59 @@ async fn what_calls_had_used_before_a_crash_counts_once_failed_calls_too() {
         assert!(matches!(broken, Err(DriverError::Store(_))), "save {breaks_at}");
         drop(house);
         let house = House::new(dir.path(), script(), vec![Arc::new(Asks::default())]).await;
+        let report = house.driver.resume(&options()).await.unwrap();
+        assert_eq!(report.usage, USED, "save {breaks_at}, written {written}");
+    }
+}
+
+/// A tool of a source that asks its client, and knows nothing of models.
+struct Samples;
+
+#[async_trait]
+impl Tool for Samples {
+    fn definition(&self) -> ToolDefinition {
+        let schema = json!({"type": "object", "properties": {"fails": {"type": "boolean"}}});
+        ToolDefinition::new(ToolId::parse("t:asks@1.0.0").unwrap(), "Asks its client.", Some(schema))
+    }
+
+    async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        let method = "sampling/createMessage".to_owned();
+        context.client.ask(vec![ClientRequest { key: None, method, params: json!({}) }]).await?;
+        match arguments["fails"].as_bool() {
+            Some(true) => Err(ToolError::new(ErrorKind::ExecutionError, "it failed all the same")),
+            _ => Ok(ToolOutput::text("asked")),
+        }
+    }
+}
+
+/// A client whose answers use what a model's do.
+#[derive(Default)]
+struct Sampling(Option<Arc<dyn UsageRecorder>>);
+
+#[async_trait]
+impl CallClient for Sampling {
+    fn for_call(&self, asking: &AskingCall) -> Option<Arc<dyn CallClient>> {
+        Some(Arc::new(Self(asking.usage.clone())))
+    }
+
+    async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
+        let recorder = self.0.as_ref().expect("the run counts what its calls use");
+        recorder.record("test/other", Usage { input_tokens: 7, output_tokens: 3, ..Usage::default() });
+        Ok(vec![Ok(json!({})); requests.len()])
+    }
+}
+
+#[tokio::test]
+async fn what_sampling_had_used_before_a_crash_counts_once_as_well() {
+    let options = || RunOptions { client: Arc::new(Sampling::default()), ..options() };
+    for (breaks_at, written) in [(2, true), (3, false), (3, true), (4, true)] {
+        let dir = tempfile::tempdir().unwrap();
+        let fragile = |store| Fragile::new(store, breaks_at, written);
+        let house = House::with_store(dir.path(), script(), vec![Arc::new(Samples)], fragile).await;
+        let broken = house.driver.run(&mut begin(Limits::default()), &options()).await;
+        assert!(matches!(broken, Err(DriverError::Store(_))), "save {breaks_at}");
+        drop(house);
+        let house = House::new(dir.path(), script(), vec![Arc::new(Samples)]).await;
         let report = house.driver.resume(&options()).await.unwrap();
         assert_eq!(report.usage, USED, "save {breaks_at}, written {written}");
     }

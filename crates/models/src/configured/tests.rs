@@ -103,6 +103,16 @@ fn room_to_think_is_made_as_far_as_there_is_any() {
     check(Api::OpenAiChat, "gpt-5-mini", Some(528), json!({}), none, is(528 + 8192, None));
     check(Api::OpenAiChat, "gpt-5-mini", Some(528), json!({}), (Some(4096), None), is(rest, None));
     check(Api::OpenAiChat, "gpt-5-mini", None, json!({}), none, (None, None));
+    // No more than the model gives, and no less than was asked for.
+    for (model, most) in [("gpt-5", 128_000), ("gpt-5.2-chat-latest", 16_384), ("o3", 100_000)] {
+        check(Api::OpenAiChat, model, Some(most), json!({}), none, is(most, None));
+        check(Api::OpenAiChat, model, Some(most - 9), json!({}), none, is(most, None));
+        check(Api::OpenAiChat, model, Some(most + 9), json!({}), none, is(most + 9, None));
+    }
+    for model in ["claude-opus-5", "claude-haiku-5-5", "claude-fable-5-1", "claude-mythos-preview"] {
+        check(claude, model, Some(127_000), json!({}), none, is(128_000, None));
+    }
+    check(Api::OpenAiChat, "gpt-35-turbo", Some(4000), json!({}), none, is(4000, None));
     check(claude, "claude-opus-5", Some(528), json!({}), none, is(528 + 24_576, None));
     check(claude, "claude-opus-5", Some(528), json!({"effort": "none"}), none, is(528, None));
     check(Api::OpenAiChat, "some-model", Some(5000), high(), (Some(4096), None), is(5000, None));
@@ -115,6 +125,17 @@ fn room_to_think_is_made_as_far_as_there_is_any() {
         (Some(4096), None),
         is(rest, Some(rest - (rest / 4).max(1000))),
     );
+}
+
+#[test]
+fn gemini_has_room_within_its_range() {
+    let at = |model: &str, asked| {
+        let body = sent(Api::Gemini, "http://h", model, &request(json!({}), Some(asked)), &ModelHabits::default());
+        body["generationConfig"]["maxOutputTokens"].clone()
+    };
+    for model in ["gemini-2.5-pro", "gemini-3-pro", "gemini-flash-latest"] {
+        assert_eq!((at(model, 60_000), at(model, 65_536)), (json!(65_535), json!(65_536)), "{model}");
+    }
 }
 
 #[test]

@@ -14,10 +14,13 @@ impl Forms {
     /// The request, its answer's shape in words where `api` or its model is known to refuse to hold it to that. An object is
     /// asked for as JSON at least, where that is not refused too.
     pub(crate) fn around<'a>(&self, api: Api, request: Cow<'a, ModelRequest>) -> Cow<'a, ModelRequest> {
-        let Some(output) = request.output.as_ref().filter(|output| self.refuse(output)) else { return request };
+        let beside_tools = !request.tools.is_empty() && self.has(Form::NoShapeBesideTools);
+        let Some(output) = request.output.as_ref().filter(|output| beside_tools || self.refuse(output)) else {
+            return request;
+        };
         let system = with_instruction(&request.system, output);
         let is_object = output.schema.as_ref().is_some_and(|schema| schema["type"] == "object");
-        let has_json = api != Api::Anthropic && is_object && !self.has(Form::Json);
+        let has_json = api != Api::Anthropic && is_object && !beside_tools && !self.has(Form::Json);
         let output = has_json.then(|| OutputFormat { name: output.name.clone(), schema: None });
         Cow::Owned(ModelRequest { system, output, ..request.into_owned() })
     }
@@ -30,6 +33,16 @@ impl Forms {
         }
     }
 
+    /// Whether a limit of an answer with room to think is one that was refused; `question` is what else takes of the
+    /// window.
+    pub(crate) fn refuse_limit(&self, limit: u32, question: impl Fn() -> usize) -> bool {
+        self.all.iter().any(|form| match *form {
+            Form::LimitUnder(most) => limit >= most,
+            Form::WindowUnder(most) => question().saturating_add(limit as usize) >= most,
+            _ => false,
+        })
+    }
+
     /// Changes what is sent.
     pub(crate) fn apply(&self, encoded: &mut EncodedRequest) {
         for form in &self.all {
@@ -38,10 +51,17 @@ impl Forms {
                 Form::NoPatterns => encoded.map_schemas(patterns_in_words),
                 Form::NoThoughtsBack => encoded.leave_out("include"),
                 Form::DropForeignThoughts => anthropic::drop_foreign_thinking(encoded),
-                Form::Without(at) => {
+                Form::Without(at) | Form::WithoutOnce(at) => {
                     PARAMETERS.get(*at).into_iter().copied().flatten().for_each(|name| encoded.leave_out(name));
                 }
-                Form::Schema(_) | Form::Schemas | Form::Json | Form::NoEffort | Form::SilentEffort => {}
+                Form::Schema(_)
+                | Form::Schemas
+                | Form::Json
+                | Form::NoShapeBesideTools
+                | Form::NoEffort
+                | Form::SilentEffort
+                | Form::LimitUnder(_)
+                | Form::WindowUnder(_) => {}
             }
         }
     }

@@ -3,7 +3,10 @@
 //! A name tells much of what a model takes, but neither what its server does nor what a new model does. Where a server
 //! answers 400 and says what it does not take, the error says that another form of the request may help; whoever asked
 //! asks once more, and this time the request goes out in that form. Only once a form was answered is it the model's for
-//! all its requests: what a server says may be about something else. A form that is refused as well is forgotten.
+//! all its requests: what a server says may be about something else. Of several that were tried for one request that is
+//! the last alone, with those that brought it about: whether the others are needed shows when the next request is
+//! refused for the same, or is not. A form that is refused as well is forgotten, and one that a value of this request
+//! alone asks for is its own.
 
 mod apply;
 mod table;
@@ -15,12 +18,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::model::{ModelError, ModelErrorKind, ModelRequest};
 
-pub(crate) use table::Sent;
+pub(crate) use table::{Roomy, Sent};
 
-/// Models of which something is kept, and requests that are tried in another form at one time; past that all are
-/// forgotten and found out again.
+/// Models of which something is kept; past that all are forgotten and found out again.
 const MAX_KEPT: usize = 256;
-/// Forms that are kept of one model; past that likewise.
+/// Forms that are kept of one model, and requests to it that are tried in another form at one time; past that likewise.
 const MAX_FORMS: usize = 64;
 
 /// One thing that is left out of a request, or said another way.
@@ -32,6 +34,8 @@ pub(crate) enum Form {
     Schemas,
     /// That the answer is JSON is said in words.
     Json,
+    /// The shape of an answer is said in words beside tools.
+    NoShapeBesideTools,
     /// Beside tools the model is told not to think.
     NoEffort,
     /// Beside tools the model is told nothing of thinking.
@@ -46,6 +50,28 @@ pub(crate) enum Form {
     DropForeignThoughts,
     /// A parameter is left out, the one at this place of the table.
     Without(usize),
+    /// Likewise, for this request alone: its value is refused.
+    WithoutOnce(usize),
+    /// No room to think makes the limit of an answer this many tokens or more.
+    LimitUnder(u32),
+    /// Nor the limit and the question together, as that is estimated.
+    WindowUnder(usize),
+}
+
+impl Form {
+    /// Whether this form can only have been asked for because the request went out in the one `before`.
+    fn follows(self, before: Self) -> bool {
+        matches!((before, self), (Self::Schema(_) | Self::Schemas, Self::Json) | (Self::NoEffort, Self::SilentEffort))
+    }
+
+    /// Whether this form does what `other` does, and more.
+    fn replaces(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::LimitUnder(this), Self::LimitUnder(other)) => this <= other,
+            (Self::WindowUnder(this), Self::WindowUnder(other)) => this <= other,
+            _ => self == other,
+        }
+    }
 }
 
 /// The forms that one request goes out in.
@@ -64,47 +90,63 @@ impl Forms {
 
 /// What is known of all models, and what is being tried.
 #[derive(Debug, Default)]
-pub(crate) struct Refusals(Mutex<Kept>);
+pub(crate) struct Refusals(Mutex<HashMap<String, Kept>>);
 
+/// What is kept of one model.
 #[derive(Debug, Default)]
 struct Kept {
-    taken: HashMap<String, Vec<Form>>,
+    taken: Vec<Form>,
+    /// By request, so that only a request that was refused says what its other form was good for.
     tried: HashMap<u64, Vec<Form>>,
+}
+
+impl Kept {
+    /// `form` is the model's from now on.
+    fn take(&mut self, model: &str, form: Form) {
+        if self.taken.contains(&form) {
+            return;
+        }
+        self.taken.retain(|known| !form.replaces(*known));
+        if self.taken.len() >= MAX_FORMS {
+            self.taken.clear();
+        }
+        self.taken.push(form);
+        if let Form::Without(at) = form {
+            let parameter = table::name(at);
+            let costs = if parameter == "stream_options" { ", so what its answers use is not known" } else { "" };
+            tracing::warn!(model, parameter, "the model's server refuses a parameter, which it is sent no more{costs}");
+        }
+    }
 }
 
 impl Refusals {
     /// The forms in which `request` goes to `model`.
     pub(crate) fn forms(&self, model: &str, request: &ModelRequest) -> Forms {
-        let kept = self.kept();
-        let mut all = kept.taken.get(model).cloned().unwrap_or_default();
-        if kept.tried.is_empty() {
+        let (mut all, is_trying) = match self.kept().get(model) {
+            None => return Forms::default(),
+            Some(kept) => (kept.taken.clone(), !kept.tried.is_empty()),
+        };
+        if !is_trying {
             return Forms { all, trial: None };
         }
-        drop(kept);
-        let key = key(model, request);
-        let tried = self.kept().tried.get(&key).cloned();
+        let key = key(request);
+        let tried = self.kept().get(model).and_then(|kept| kept.tried.get(&key).cloned());
         let trial = tried.is_some().then_some(key);
         all.extend(tried.into_iter().flatten());
         Forms { all, trial }
     }
 
-    /// A request was answered: the forms that were tried for it are those of its model.
+    /// A request was answered: of the forms that were tried for it, the one that brought the answer is its model's.
     pub(crate) fn answered(&self, model: &str, forms: &Forms) {
         let Some(key) = forms.trial else { return };
-        let mut kept = self.kept();
+        let mut all = self.kept();
+        let Some(kept) = all.get_mut(model) else { return };
         let Some(tried) = kept.tried.remove(&key) else { return };
-        if kept.taken.len() >= MAX_KEPT && !kept.taken.contains_key(model) {
-            kept.taken.clear();
+        let Some(last) = tried.last().copied() else { return };
+        let needed = tried.into_iter().filter(|form| *form == last || last.follows(*form));
+        for form in needed.filter(|form| !matches!(form, Form::WithoutOnce(_))) {
+            kept.take(model, form);
         }
-        let taken = kept.taken.entry(model.to_owned()).or_default();
-        if taken.len() + tried.len() > MAX_FORMS {
-            taken.clear();
-        }
-        tried.into_iter().for_each(|form| {
-            if !taken.contains(&form) {
-                taken.push(form);
-            }
-        });
     }
 
     /// `request` to `model` has failed, having been `sent` in `forms`. If there is a form that it was not in and that
@@ -117,40 +159,48 @@ impl Refusals {
         forms: Forms,
         error: &mut ModelError,
     ) {
-        // What a busy server says is not about the form.
-        if error.kind != ModelErrorKind::Invalid {
-            return;
-        }
-        let next = table::next(&error.message.to_lowercase(), sent).filter(|form| !forms.has(*form));
-        if next.is_none() && forms.trial.is_none() {
-            return;
-        }
-        let key = forms.trial.unwrap_or_else(|| key(model, request));
-        let mut kept = self.kept();
-        let Some(form) = next else {
-            kept.tried.remove(&key);
+        let words = error.message.to_lowercase();
+        let next = match error.kind {
+            ModelErrorKind::Invalid => table::next(&words, sent),
+            ModelErrorKind::ContextOverflow => table::next_of_overflow(&words, sent),
+            // What a busy server says is not about the form, and the request may be made again in this one.
+            _ => return,
+        };
+        let Some(form) = next.filter(|form| !forms.has(*form)) else {
+            if let Some(key) = forms.trial
+                && let Some(kept) = self.kept().get_mut(model)
+            {
+                kept.tried.remove(&key);
+            }
             return;
         };
-        if kept.tried.len() >= MAX_KEPT && !kept.tried.contains_key(&key) {
-            kept.tried.clear();
+        let key = forms.trial.unwrap_or_else(|| key(request));
+        let mut all = self.kept();
+        if all.len() >= MAX_KEPT && !all.contains_key(model) {
+            all.clear();
         }
-        let tried = kept.tried.entry(key).or_default();
+        let tried = &mut all.entry(model.to_owned()).or_default().tried;
+        if tried.len() >= MAX_FORMS && !tried.contains_key(&key) {
+            tried.clear();
+        }
+        let tried = tried.entry(key).or_default();
         // Another caller may have been told the same of the same request.
         if !tried.contains(&form) {
             tried.push(form);
         }
+        // An overflow that a smaller limit may mend is one of the form: nothing need be taken out of the conversation.
+        error.kind = ModelErrorKind::Invalid;
         error.should_retry = Some(true);
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, HashMap<String, Kept>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What a request to a model is known by for as long as it is tried.
-fn key(model: &str, request: &ModelRequest) -> u64 {
+/// What a request is known by for as long as it is tried.
+fn key(request: &ModelRequest) -> u64 {
     let mut hasher = DefaultHasher::new();
-    hasher.write(model.as_bytes());
     // Writing to memory does not fail.
     hasher.write(&serde_json::to_vec(request).unwrap_or_default());
     hasher.finish()

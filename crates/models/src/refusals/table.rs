@@ -15,6 +15,16 @@ pub(crate) struct Sent<'a> {
     pub api: Api,
     pub request: &'a ModelRequest,
     pub encoded: &'a EncodedRequest,
+    /// Its limit, where that has room to think.
+    pub roomy: Option<Roomy>,
+}
+
+/// A limit of an answer that has room to think, in tokens.
+#[derive(Clone, Copy)]
+pub(crate) struct Roomy {
+    pub limit: u32,
+    /// With the question, as it is estimated.
+    pub whole: usize,
 }
 
 /// One way to refuse a request.
@@ -42,12 +52,36 @@ const REFUSED: &[&str] = &[
     "not available",
     "unavailable",
     "deprecated",
-    "may only",
-    "can only",
-    "must be",
-    "range",
-    "both",
 ];
+
+/// Wordings of what is not taken as it is in this request, while another may have it: "temperature: range: 0..1",
+/// "temperature and top_p cannot both be specified".
+const OF_VALUE: &[&str] = &["may only", "can only", "must be", "range", "both"];
+
+/// Names of the limit of an answer.
+const LIMIT: &[&str] =
+    &["max_tokens", "max_completion_tokens", "max_output_tokens", "maxoutputtokens", "completion tokens"];
+/// Wordings of a limit that is too high. OpenAI: "max_tokens is too large: 90000. This model supports at most 16384
+/// completion tokens"; Anthropic: "max_tokens: 200000 > 128000, which is the maximum allowed number of output tokens";
+/// Gemini: "it has a maxOutputTokens value of 68192 but the supported range is from 1 (inclusive) to 65537 (exclusive)";
+/// Groq: "`max_completion_tokens` must be less than or equal to `8192`".
+const TOO_MUCH: &[&str] = &[
+    "too large",
+    "too high",
+    " > ",
+    "<=",
+    "range",
+    "less than",
+    "at most",
+    "above max",
+    "exceed",
+    "maximum value",
+    "maximum allowed",
+];
+/// Wordings of an overflow to which the limit of the answer adds. vLLM: "However, you requested 16500 tokens (7308 in
+/// the messages, 9192 in the completion)"; Anthropic: "input length and `max_tokens` exceed context limit".
+const WITH_ANSWER: &[&str] =
+    &["max_tokens", "max_completion_tokens", "max_output_tokens", "maxoutputtokens", "completion", "output tokens"];
 
 /// Wordings that are about the demanded shape of an answer, in the words of each API and of servers that speak it.
 const SHAPE: &[&str] = &[
@@ -75,6 +109,22 @@ const SHAPE: &[&str] = &[
 ];
 /// Those of them that are about this schema, and not about the model.
 const THIS_SCHEMA: &[&str] = &["grammar", "schema:", "schema for", "schema in"];
+/// Wordings of what is not taken beside something else.
+const BESIDE: &[&str] = &[
+    "combin",
+    "with a response mime",
+    "together",
+    "alongside",
+    "along with",
+    "at the same time",
+    "in conjunction",
+    "simultaneous",
+    "with tool",
+    "when tool",
+    "using tool",
+    "with function call",
+    "mutually exclusive",
+];
 
 /// The first row that fits counts. Nothing is billed for an answer of 400.
 const TABLE: &[Row] = &[
@@ -87,10 +137,11 @@ const TABLE: &[Row] = &[
     // OpenAI and Azure: "Function tools with reasoning_effort are not supported for gpt-5.6 in /v1/chat/completions. Please
     // use /v1/responses instead." Some take no other word than `none` there, some take none.
     Row { says: &[&["reasoning_effort"], &["function tools"], REFUSED], but: &[], form: other_effort },
+    Row { says: &[LIMIT, TOO_MUCH], but: &[], form: |sent| sent.roomy.map(|roomy| Form::LimitUnder(roomy.limit)) },
     // Mistral: 422 "extra_forbidden … max_completion_tokens".
     Row {
         says: &[&["max_completion_tokens"], REFUSED],
-        but: &["too large"],
+        but: TOO_MUCH,
         form: |sent| sent.encoded.has("max_completion_tokens").then_some(Form::OlderLimit),
     },
     // OpenAI: "Encrypted content is not supported with this model." Azure's names tell nothing of the model.
@@ -105,6 +156,9 @@ const TABLE: &[Row] = &[
         but: &[],
         form: |sent| has_patterns(sent).then_some(Form::NoPatterns),
     },
+    // Groq: "json mode cannot be combined with tool/function calling"; Gemini: "Forced function calling (ANY mode) with a
+    // response mime type: 'application/json' is unsupported" (vercel/ai#16540).
+    Row { says: &[SHAPE, &["tool", "function call"], BESIDE], but: &["effort"], form: beside_tools },
     // The effort stands beside the shape, in `output_config`.
     Row { says: &[SHAPE, THIS_SCHEMA], but: &["effort"], form: |sent| demanded(sent).map(this_shape) },
     Row {
@@ -128,6 +182,11 @@ pub(super) const PARAMETERS: &[&[&str]] = &[
     &["stream_options"],
 ];
 
+/// What the parameter at this place is called first.
+pub(super) fn name(at: usize) -> &'static str {
+    PARAMETERS.get(at).and_then(|names| names.first()).copied().unwrap_or_default()
+}
+
 /// The form that may help a request that was `sent` and of which its server says `words`, in lower case.
 pub(super) fn next(words: &str, sent: &Sent<'_>) -> Option<Form> {
     let said = |any: &[&str]| any.iter().any(|part| words.contains(part));
@@ -137,8 +196,22 @@ pub(super) fn next(words: &str, sent: &Sent<'_>) -> Option<Form> {
             names.iter().any(|name| has_word(words, &name.to_lowercase()))
                 && names.iter().any(|name| sent.encoded.has_parameter(name))
         };
-        said(REFUSED).then(|| PARAMETERS.iter().enumerate().find(names)).flatten().map(|(at, _)| Form::Without(at))
+        let form = if said(OF_VALUE) {
+            Form::WithoutOnce
+        } else if said(REFUSED) {
+            Form::Without
+        } else {
+            return None;
+        };
+        PARAMETERS.iter().enumerate().find(names).map(|(at, _)| form(at))
     })
+}
+
+/// The form that may help a request that was `sent` and of which its server says, in lower case, that it and its answer
+/// are too long together: one with no room to think beside the answer.
+pub(super) fn next_of_overflow(words: &str, sent: &Sent<'_>) -> Option<Form> {
+    let roomy = sent.roomy.filter(|_| WITH_ANSWER.iter().any(|part| words.contains(part)))?;
+    Some(Form::WindowUnder(roomy.whole))
 }
 
 /// Whether `words` has `word` by itself: it may be part of another name.
@@ -172,6 +245,11 @@ fn has_patterns(sent: &Sent<'_>) -> bool {
 /// A schema without any pattern.
 pub(super) fn patterns_in_words(schema: &Value) -> Cow<'_, Value> {
     in_words(schema, of_nobody)
+}
+
+fn beside_tools(sent: &Sent<'_>) -> Option<Form> {
+    let applies = !sent.request.tools.is_empty() && demanded(sent).is_some();
+    applies.then_some(Form::NoShapeBesideTools)
 }
 
 fn other_effort(sent: &Sent<'_>) -> Option<Form> {

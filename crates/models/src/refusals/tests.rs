@@ -1,16 +1,25 @@
 //! What servers say, and which form may help.
 
+use std::borrow::Cow;
+
 use serde_json::{Value, json};
 use toolwright_core::model::{Effort, Message, ModelSettings, OutputFormat, ShownTool};
 
-use super::table::{PARAMETERS, next};
+use super::table::{PARAMETERS, next, next_of_overflow};
 use super::*;
 use crate::api::Api;
 use crate::encoder::encode;
 
-fn without(name: &str) -> Form {
-    Form::Without(PARAMETERS.iter().position(|names| names.contains(&name)).expect("a parameter"))
+fn place(name: &str) -> usize {
+    PARAMETERS.iter().position(|names| names.contains(&name)).expect("a parameter")
 }
+
+fn without(name: &str) -> Form {
+    Form::Without(place(name))
+}
+
+/// A limit with room.
+const ROOMY: Option<Roomy> = Some(Roomy { limit: 9000, whole: 9500 });
 
 /// A request that says everything that may be refused.
 fn request(schema: Option<Value>) -> ModelRequest {
@@ -48,7 +57,7 @@ fn what_a_server_says_tells_which_form_may_help() {
     let check = |api: Api, model: &str, schema: Option<Value>, words: &str, expect: Option<Form>| {
         let request = request(schema);
         let encoded = encode(api, &request, model);
-        let got = next(&words.to_lowercase(), &Sent { api, request: &request, encoded: &encoded });
+        let got = next(&words.to_lowercase(), &Sent { api, request: &request, encoded: &encoded, roomy: None });
         assert_eq!(got, expect, "{api} {model}: {words}");
     };
     let chat = |words: &str, expect| check(Api::OpenAiChat, "some-model", closed(), words, expect);
@@ -67,7 +76,12 @@ fn what_a_server_says_tells_which_form_may_help() {
     chat(extra, Some(Form::OlderLimit));
     chat("max_completion_tokens is too large: 90000. This model supports at most 16384 completion tokens", None);
     chat("Unsupported value: 'temperature' does not support 0.5 with this model.", Some(without("temperature")));
-    chat("`temperature` and `top_p` cannot both be specified for this model", Some(without("temperature")));
+    chat(
+        "`temperature` and `top_p` cannot both be specified for this model",
+        Some(Form::WithoutOnce(place("temperature"))),
+    );
+    chat("temperature: range: 0..1", Some(Form::WithoutOnce(place("temperature"))));
+    chat("`top_p` must be between 0 and 1", Some(Form::WithoutOnce(place("top_p"))));
     chat(
         "Unsupported parameter: 'parallel_tool_calls' is not supported with this model.",
         Some(without("parallel_tool_calls")),
@@ -104,6 +118,63 @@ fn what_a_server_says_tells_which_form_may_help() {
     );
 }
 
+#[test]
+fn room_that_a_server_refuses_is_what_may_be_left_out() {
+    let request = request(None);
+    let encoded = encode(Api::OpenAiChat, &request, "some-model");
+    let sent = |roomy| Sent { api: Api::OpenAiChat, request: &request, encoded: &encoded, roomy };
+    for words in [
+        "max_completion_tokens is too large: 9000. This model supports at most 8192 completion tokens",
+        "max_tokens: 9000 > 8192, which is the maximum allowed number of output tokens for claude-x",
+        "Unable to submit request because it has a maxOutputTokens value of 9000 but the supported range is from 1 \
+         (inclusive) to 8193 (exclusive).",
+        "`max_completion_tokens` must be less than or equal to `8192`",
+        "Invalid max_tokens value, the valid range of max_tokens is [1, 8192]",
+        "Invalid 'max_output_tokens': integer above maximum value. Expected a value <= 8192, but got 9000 instead.",
+    ] {
+        let words = words.to_lowercase();
+        assert_eq!(next(&words, &sent(ROOMY)), Some(Form::LimitUnder(9000)), "{words}");
+        assert_eq!(next(&words, &sent(None)), None, "{words}");
+    }
+    for (words, is_of_answer) in [
+        (
+            "This model's maximum context length is 8192 tokens. However, you requested 9500 tokens (500 in the messages, \
+             9000 in the completion).",
+            true,
+        ),
+        (
+            "'max_tokens' or 'max_completion_tokens' is too large: 9000. This model's maximum context length is 8192",
+            true,
+        ),
+        ("input length and `max_tokens` exceed context limit: 500 + 9000 > 8192", true),
+        ("prompt is too long: 200001 tokens > 200000 maximum", false),
+    ] {
+        let expect = is_of_answer.then_some(Form::WindowUnder(9500));
+        assert_eq!(next_of_overflow(&words.to_lowercase(), &sent(ROOMY)), expect, "{words}");
+        assert_eq!(next_of_overflow(&words.to_lowercase(), &sent(None)), None, "{words}");
+    }
+}
+
+#[test]
+fn a_shape_that_is_refused_beside_tools_is_not_refused_for_good() {
+    let bare = ModelRequest { tools: [].into(), ..request(closed()) };
+    for (api, words) in [
+        (Api::OpenAiChat, "json mode cannot be combined with tool/function calling"),
+        (Api::OpenAiChat, "`response_format` json_object cannot be combined with tool/function calling"),
+        (
+            Api::Gemini,
+            "Forced function calling (ANY mode) with a response mime type: 'application/json' is unsupported",
+        ),
+    ] {
+        let said = |request: &ModelRequest| {
+            let encoded = encode(api, request, "gemini-3-pro");
+            next(&words.to_lowercase(), &Sent { api, request, encoded: &encoded, roomy: None })
+        };
+        assert_eq!(said(&request(closed())), Some(Form::NoShapeBesideTools), "{words}");
+        assert_ne!(said(&bare), Some(Form::NoShapeBesideTools), "{words}");
+    }
+}
+
 fn refusal(words: &str) -> ModelError {
     ModelError::new(ModelErrorKind::Invalid, words)
 }
@@ -114,7 +185,7 @@ fn a_form_is_a_model_s_once_it_was_taken_and_not_before() {
     let (one, mut other) = (request(closed()), request(closed()));
     other.system = "Another.".into();
     let encoded = encode(Api::OpenAiChat, &one, "m");
-    let sent = Sent { api: Api::OpenAiChat, request: &one, encoded: &encoded };
+    let sent = Sent { api: Api::OpenAiChat, request: &one, encoded: &encoded, roomy: None };
     let fail = |request: &ModelRequest, words: &str| {
         let mut error = refusal(words);
         refusals.failed("p/m", request, &sent, refusals.forms("p/m", request), &mut error);
@@ -133,22 +204,86 @@ fn a_form_is_a_model_s_once_it_was_taken_and_not_before() {
     refusals.answered("p/m", &refusals.forms("p/m", &one));
     assert_eq!((forms(&one), forms(&other)), (vec![without("temperature")], vec![without("temperature")]));
     assert_eq!(refusals.forms("p/n", &one).all, []);
-    assert!(refusals.kept().tried.is_empty());
+    assert!(refusals.kept().values().all(|kept| kept.tried.is_empty()));
+    assert_eq!(refusals.forms("p/m", &one).trial, None);
+}
+
+#[test]
+fn of_several_forms_the_one_that_brought_the_answer_is_the_model_s() {
+    let check = |said: &[&str], expect: &[Form]| {
+        let refusals = Refusals::default();
+        let one = request(closed());
+        for words in said {
+            let forms = refusals.forms("p/m", &one);
+            let asked = forms.around(Api::OpenAiChat, Cow::Borrowed(&one));
+            let mut encoded = encode(Api::OpenAiChat, &asked, "m");
+            forms.apply(&mut encoded);
+            let sent = Sent { api: Api::OpenAiChat, request: &asked, encoded: &encoded, roomy: ROOMY };
+            let mut error = refusal(words);
+            refusals.failed("p/m", &one, &sent, forms, &mut error);
+            assert!(error.wants_another_form(), "{words}");
+        }
+        refusals.answered("p/m", &refusals.forms("p/m", &one));
+        let other = ModelRequest { system: "Another.".into(), ..one };
+        assert_eq!(refusals.forms("p/m", &other).all, expect, "{said:?}");
+    };
+    let (temperature, seed) = ("'temperature' is not supported", "'seed' is not supported");
+    check(&[temperature, seed], &[without("seed")]);
+    check(&[seed, temperature], &[without("temperature")]);
+    check(&["temperature: range: 0..1"], &[]);
+    check(&["temperature: range: 0..1", seed], &[without("seed")]);
+    check(&["max_tokens: 9000 > 8192"], &[Form::LimitUnder(9000)]);
+    let shape = "Unsupported parameter: 'response_format'";
+    check(&[shape, shape], &[Form::Schemas, Form::Json]);
+    check(&[seed, shape, shape], &[Form::Schemas, Form::Json]);
+}
+
+#[test]
+fn a_smaller_limit_takes_the_place_of_a_larger_one() {
+    let mut kept = Kept::default();
+    [Form::LimitUnder(9000), Form::WindowUnder(7), Form::LimitUnder(5000)].map(|form| kept.take("p/m", form));
+    assert_eq!(kept.taken, [Form::WindowUnder(7), Form::LimitUnder(5000)]);
 }
 
 #[test]
 fn what_is_kept_is_bounded() {
     let refusals = Refusals::default();
-    let encoded = encode(Api::OpenAiChat, &request(None), "m");
+    let fail = |model: &str, request: &ModelRequest, words: &str| {
+        let encoded = encode(Api::OpenAiChat, request, "m");
+        let sent = Sent { api: Api::OpenAiChat, request, encoded: &encoded, roomy: None };
+        let mut error = refusal(words);
+        refusals.failed(model, request, &sent, Forms::default(), &mut error);
+        assert!(error.wants_another_form(), "{words}");
+    };
     for number in 0..2 * MAX_KEPT {
-        let request = ModelRequest { system: number.to_string(), ..request(None) };
-        let sent = Sent { api: Api::OpenAiChat, request: &request, encoded: &encoded };
-        let mut error = refusal("'seed' is not supported");
-        refusals.failed("p/m", &request, &sent, Forms::default(), &mut error);
-        assert!(refusals.kept().tried.len() <= MAX_KEPT);
-        refusals.answered(&format!("p/{number}"), &refusals.forms("p/m", &request));
-        assert!(refusals.kept().taken.len() <= MAX_KEPT);
-        let mut error = refusal("'seed' is not supported");
-        refusals.failed("p/m", &request, &sent, Forms::default(), &mut error);
+        fail(&format!("p/{number}"), &request(None), "'seed' is not supported");
+        let other = ModelRequest { system: number.to_string(), ..request(None) };
+        fail("p/m", &other, "'seed' is not supported");
+        let kept = refusals.kept();
+        assert!(kept.len() <= MAX_KEPT && kept.values().all(|kept| kept.tried.len() <= MAX_FORMS));
     }
+    for number in 0..2 * MAX_FORMS {
+        let shaped = request(Some(json!({"type": "object", "title": number.to_string()})));
+        fail("p/m", &shaped, "The compiled grammar is too large");
+        refusals.answered("p/m", &refusals.forms("p/m", &shaped));
+        let taken = refusals.kept()["p/m"].taken.len();
+        assert!((1..=MAX_FORMS).contains(&taken), "{taken}");
+    }
+}
+
+#[test]
+fn what_is_tried_at_one_model_costs_requests_to_others_nothing() {
+    let refusals = Refusals::default();
+    let one = request(None);
+    let encoded = encode(Api::OpenAiChat, &one, "m");
+    let sent = Sent { api: Api::OpenAiChat, request: &one, encoded: &encoded, roomy: None };
+    refusals.failed("p/m", &one, &sent, Forms::default(), &mut refusal("'seed' is not supported"));
+    assert_eq!(refusals.kept().keys().collect::<Vec<_>>(), ["p/m"]);
+    assert!(refusals.forms("p/m", &one).trial.is_some());
+    assert!(refusals.forms("p/n", &one).trial.is_none());
+    // A conversation that does not fit is taken up again as another request.
+    let mut overflow = ModelError::new(ModelErrorKind::ContextOverflow, "prompt is too long");
+    refusals.failed("p/m", &one, &sent, refusals.forms("p/m", &one), &mut overflow);
+    assert_eq!((overflow.kind, overflow.should_retry), (ModelErrorKind::ContextOverflow, None));
+    assert!(refusals.kept()["p/m"].tried.is_empty());
 }

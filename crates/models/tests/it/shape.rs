@@ -191,11 +191,13 @@ async fn an_effort_beside_tools_is_the_other_way_round_once_it_was_refused() {
     let place = ["/reasoning_effort", "/max_completion_tokens"];
     let asked = |effort| ModelRequest { settings: ModelSettings { effort, ..ModelSettings::default() }, ..much(None) };
     let got = sent(CHAT, "p/gpt-5.6", &asked(None), &[refusal], &place).await;
-    assert_eq!(got, [json!([null, 800 + 8192]), json!(["none", 800]), json!(["none", 800])], "a proxy before OpenAI");
+    // What it thinks where it is told nothing has room.
+    let untold = json!([null, 800 + 8192]);
+    assert_eq!(got, [untold.clone(), json!(["none", 800]), json!(["none", 800])], "a proxy before OpenAI");
     let got = sent(CHAT, "p/gpt-5.6", &asked(Some(Effort::Low)), &[refusal], &place).await;
     assert_eq!(got, [json!(["low", 800 + 1024]), json!(["none", 800]), json!(["none", 800])]);
     let got = sent(CHAT, "p/gpt-5.6-luna", &asked(Some(Effort::None)), &[refusal], &place).await;
-    assert_eq!(got, [json!(["none", 800]), json!([null, 800]), json!([null, 800])], "Foundry");
+    assert_eq!(got, [json!(["none", 800]), untold.clone(), untold], "Foundry");
     let got = sent(CHAT, "p/prod-6", &asked(Some(Effort::High)), &[refusal, refusal], &place).await;
     let silent = json!([null, 800]);
     assert_eq!(got, [json!(["high", 800 + 24_576]), json!(["none", 800]), silent.clone(), silent], "neither word");
@@ -211,6 +213,74 @@ async fn what_is_said_of_something_else_switches_nothing_off() {
     assert_eq!(sent(CHAT, "p/m", &much(None), &[tool], &place).await, [half.clone(), half.clone()]);
     let got = sent(CHAT, "p/m", &much(None), &[other, other], &place).await;
     assert_eq!(got, [half.clone(), json!([null]), half]);
+}
+
+#[tokio::test]
+async fn room_that_a_server_refuses_is_made_no_more_and_nothing_is_taken_out_of_the_conversation() {
+    let place = ["/max_completion_tokens"];
+    let plain =
+        |limit| ModelRequest { messages: vec![Message::user("q")], max_tokens: Some(limit), ..ModelRequest::default() };
+    let room = 8192;
+    let overflow = "This model's maximum context length is 8192 tokens. However, you requested 9500 tokens (308 in the \
+                    messages, 9192 in the completion). Please reduce the length of the messages or completion.";
+    let large = "max_completion_tokens is too large: 9192. This model supports at most 4096 completion tokens";
+    for said in [overflow, large] {
+        for model in ["p/deepseek-r1-distill-qwen-7b", "p/gpt-oss-20b", "p/o9"] {
+            let got = sent(CHAT, model, &plain(1000), &[(400, said)], &place).await;
+            assert_eq!(got, [json!([1000 + room]), json!([1000]), json!([1000])], "{model}: {said}");
+        }
+    }
+    // What is refused is a size: a smaller one may pass.
+    let turns = vec![Turn::error(400, large), Turn::text("a"), Turn::text("b"), Turn::text("c")];
+    let server = ScriptedModel::start(turns).await.unwrap();
+    let client = client(CHAT.0, &server, CHAT.1);
+    for limit in [1000, 1000, 900, 1001] {
+        let _ = client.complete("p/gpt-oss-20b", &plain(limit), &IgnoreModelEvents, &Cancel::new()).await;
+    }
+    let limits: Vec<_> = server.requests().iter().map(|sent| sent.body["max_completion_tokens"].clone()).collect();
+    assert_eq!(limits, [json!(1000 + room), json!(1000), json!(900 + room), json!(1001)]);
+    // A conversation that is too long by itself stays one.
+    let turns = vec![Turn::error(400, overflow), Turn::error(400, overflow)];
+    let server = ScriptedModel::start(turns).await.unwrap();
+    let client = self::client(CHAT.0, &server, CHAT.1);
+    let mut kinds = Vec::new();
+    for _ in 0..2 {
+        let answer = client.complete("p/gpt-oss-20b", &plain(1000), &IgnoreModelEvents, &Cancel::new()).await;
+        kinds.push(answer.unwrap_err().kind);
+    }
+    assert_eq!(kinds, [ModelErrorKind::Invalid, ModelErrorKind::ContextOverflow]);
+}
+
+#[tokio::test]
+async fn a_shape_that_is_refused_beside_tools_is_demanded_without_them() {
+    let refusal = "json mode cannot be combined with tool/function calling";
+    let server =
+        ScriptedModel::start(vec![Turn::error(400, refusal), Turn::text("{}"), Turn::text("{}")]).await.unwrap();
+    let client = client(CHAT.0, &server, CHAT.1);
+    let with_tools = much(closed());
+    let without = ModelRequest { tools: [].into(), ..with_tools.clone() };
+    for request in [&with_tools, &with_tools, &without] {
+        let _ = client.complete("p/m", request, &IgnoreModelEvents, &Cancel::new()).await;
+    }
+    let demanded: Vec<_> = server.requests().iter().map(|sent| sent.body["response_format"]["type"].clone()).collect();
+    assert_eq!(demanded, [json!("json_schema"), Value::Null, json!("json_schema")]);
+}
+
+#[tokio::test]
+async fn a_value_that_is_refused_takes_the_parameter_from_nobody_else() {
+    let turns = vec![Turn::error(400, "temperature: range: 0..1"), Turn::text("a"), Turn::text("b")];
+    let server = ScriptedModel::start(turns).await.unwrap();
+    let client = client(Api::Anthropic, &server, WireApi::Anthropic);
+    for temperature in [1.3, 1.3, 0.0] {
+        let request = ModelRequest {
+            messages: vec![Message::user("q")],
+            temperature: Some(temperature),
+            ..ModelRequest::default()
+        };
+        let _ = client.complete("p/claude-haiku-4-5", &request, &IgnoreModelEvents, &Cancel::new()).await;
+    }
+    let sent: Vec<_> = server.requests().iter().map(|sent| sent.body.get("temperature").cloned()).collect();
+    assert_eq!(sent, [Some(json!(1.3)), None, Some(json!(0.0))]);
 }
 
 #[derive(Default)]

@@ -82,6 +82,8 @@ struct State {
     waited_us: u64,
     /// The queue that it waits in.
     waits: Option<Arc<str>>,
+    /// Whether its attempt may have been sent: from the beginning, where its client tells nothing of waits.
+    in_flight: bool,
     /// The request for the recording, where there is one.
     recorded: Option<Value>,
     ended: bool,
@@ -135,6 +137,7 @@ impl Executor {
             failed: 0,
             waited_us: 0,
             waits: None,
+            in_flight: true,
             recorded,
             ended: false,
         };
@@ -165,8 +168,9 @@ impl ModelAccount<'_> {
             Err(error) => (error.usage, 0),
         };
         let error = answer.as_ref().err();
-        // What its provider never saw costs nothing.
-        let unsent = error.is_some_and(|error| error.unsent);
+        // What its provider never saw costs nothing: whoever gives a request up in its queue, or before it is made again,
+        // cannot say so, or is not there to.
+        let unsent = error.is_some_and(|error| error.unsent || !state.in_flight);
         let row = Row {
             op: self.ask.op.clone(),
             attempt: state.attempt,
@@ -218,6 +222,7 @@ impl ModelAccount<'_> {
         match traffic {
             Traffic::Waits { queue } => {
                 state.waits = Some(Arc::clone(queue));
+                state.in_flight = false;
                 state.attempt = state.failed;
                 state.since = services.clock.now();
                 services.events.tell(|| Event::ModelWait {
@@ -230,6 +235,7 @@ impl ModelAccount<'_> {
                 if state.waits.is_none() {
                     state.since = services.clock.now();
                 }
+                state.in_flight = true;
                 state.attempt = *attempt;
                 state.waited_us = *waited_us;
                 self.waited(&mut state, true, *waited_us);
@@ -248,6 +254,7 @@ impl ModelAccount<'_> {
                     characters_out: 0,
                 };
                 (state.failed, state.waited_us, state.since) = (*attempt, 0, services.clock.now());
+                state.in_flight = false;
                 drop(state);
                 services.events.tell(|| Event::ModelRetried {
                     op: self.ask.op.clone(),

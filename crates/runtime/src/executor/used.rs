@@ -22,12 +22,11 @@ impl std::fmt::Debug for CallUsage {
 }
 
 impl CallUsage {
-    /// The terms under which the call's requests are made, and what hears them; `None` where the call asks no model, or
-    /// asks one of its own accord and nobody wants to know. Of an LLM-backed tool the outcome says it in any case.
+    /// The terms under which the call's requests are made, and what hears them; `None` where nobody wants to know. Where
+    /// somebody does, any tool may come to ask, for its source may ask the client for a model's answer. Of an LLM-backed
+    /// tool the outcome says it in any case.
     pub(super) fn of(call: &ValidCall, run: &RunContext) -> Option<(Arc<Self>, Box<RunContext>)> {
-        let entry = &call.entry;
-        let may_ask = run.usage.is_some() && entry.provider.awaits_others(entry.id());
-        if !may_ask && !asks_by_model(entry) {
+        if run.usage.is_none() && !asks_by_model(&call.entry) {
             return None;
         }
         let used = Arc::new(Self { run: run.usage.clone(), total: Mutex::default() });

@@ -241,9 +241,11 @@ impl<'a> Passage<'a> {
             Err(error) => error,
         };
         let has_begun = feedback.has_begun();
-        let again = if error.wants_another_form() && self.refused_forms < MAX_REFUSED_FORMS && !has_begun {
-            self.refused_forms += 1;
-            Some(Duration::ZERO)
+        let again = if error.wants_another_form() {
+            // Past the last of them there is no other attempt: the same request would be refused for the same.
+            let is_one_more = self.refused_forms < MAX_REFUSED_FORMS && !has_begun;
+            self.refused_forms += u32::from(is_one_more);
+            is_one_more.then_some(Duration::ZERO)
         } else {
             retry(&error, self.attempt - self.refused_forms, has_begun, self.terms, seed())
         };

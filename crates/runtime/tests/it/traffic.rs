@@ -254,6 +254,8 @@ async fn another_form_of_a_request_is_none_of_its_attempts() {
     check(2, vec![late(), Deed::Refuse], Ok(3)).await;
     check(2, vec![Deed::Refuse, late(), late()], Err(3)).await;
     check(1, vec![Deed::Refuse; 20], Err(4)).await;
+    // However many attempts there may be: three other forms are the most.
+    check(4, vec![Deed::Refuse; 20], Err(4)).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -345,6 +347,73 @@ async fn waits_are_bounded_and_end_by_a_cancel() {
     }
     let expect = ["p/other waits for p", "waited: false", "p/m waits for p", "waited: false"];
     assert_eq!(told, expect);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_given_up_before_it_is_sent_costs_nothing() {
+    enum Gives {
+        Cancel,
+        Limit,
+        Drop,
+    }
+    // In the pause before the second attempt, in the line, and on its way.
+    let pause = || vec![Deed::Fail(ModelErrorKind::RateLimit, Some(5000))];
+    for (gives, deeds, is_held, row, expect) in [
+        (Gives::Cancel, pause(), false, ("canceled", 1), Some(0.0)),
+        (Gives::Limit, pause(), false, ("unavailable", 1), Some(0.0)),
+        (Gives::Drop, pause(), false, ("canceled", 1), Some(0.0)),
+        (Gives::Cancel, vec![Deed::Hang], true, ("canceled", 0), Some(0.0)),
+        (Gives::Limit, vec![Deed::Hang], true, ("unavailable", 0), Some(0.0)),
+        (Gives::Drop, vec![Deed::Hang], true, ("canceled", 0), Some(0.0)),
+        (Gives::Cancel, vec![Deed::Hang], false, ("canceled", 1), None),
+        (Gives::Limit, vec![Deed::Hang], false, ("unavailable", 1), None),
+        (Gives::Drop, vec![Deed::Hang], false, ("canceled", 1), None),
+        // The second attempt is on its way.
+        (Gives::Cancel, [pause(), vec![Deed::Hang]].concat(), false, ("canceled", 2), None),
+    ] {
+        let provider = Provider::new(Duration::from_millis(10), deeds);
+        let traffic = queued(&provider, QueueSpec { concurrent: 1, ..default_model_queue() });
+        let account = Arc::new(Account::default());
+        let house = house(|options| {
+            let model = Arc::clone(&traffic) as _;
+            options.services = Arc::new(Services { model, ..Services::clone(&options.services) });
+            options.ledger = Arc::clone(&account) as _;
+        })
+        .await;
+        let (request, nobody) = (plain(), Cancel::new());
+        let mut held = Box::pin(traffic.complete("p/m", &request, &IgnoreModelEvents, &nobody));
+        if is_held {
+            assert!(futures_util::poll!(held.as_mut()).is_pending());
+        }
+        let mut events = house.events.subscribe();
+        // Amid the pause, or long after it.
+        let given_up = Duration::from_secs(if row.1 == 2 { 20 } else { 1 });
+        let run = RunContext { cancel: Cancel::new(), ..house.run.clone() };
+        let limit = matches!(gives, Gives::Limit).then_some(given_up);
+        let asked = house.executor.ask_model("p/m", &request, limit, &run);
+        match gives {
+            Gives::Limit => drop(asked.await.expect_err("too late")),
+            Gives::Drop => drop(tokio::time::timeout(given_up, asked).await.expect_err("dropped")),
+            Gives::Cancel => {
+                let cancels = async {
+                    tokio::time::sleep(given_up).await;
+                    run.cancel.cancel(CancelCause::User);
+                };
+                drop(tokio::join!(asked, cancels).0.expect_err("cancelled"));
+            }
+        }
+        let entries = account.0.lock().expect("entries");
+        let last = entries.last().expect("an entry");
+        let is_open = expect.is_none();
+        assert_eq!((&*last.status, last.attempts, last.cost_usd, last.cost_is_open()), (row.0, row.1, expect, is_open));
+        let mut told = Vec::new();
+        while let Ok(event) = events.try_recv().map(Arc::unwrap_or_clone) {
+            if let Event::ModelFinished { cost_usd, .. } = event {
+                told.push(cost_usd);
+            }
+        }
+        assert_eq!(told, [expect], "{row:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

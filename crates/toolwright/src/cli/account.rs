@@ -137,6 +137,11 @@ fn gave_way(results: u64, kept: u64) -> String {
     }
 }
 
+/// What is said of so many events that were lost. Of a call next to none would have been shown, so nothing is said of them.
+fn gap(told: Told, missed: u64) -> Option<String> {
+    (told == Told::All).then(|| format!("{missed} events were too fast to be shown"))
+}
+
 /// Whether it tells why a call takes so long, or what did not come as it was asked for.
 fn is_delay(event: &Event) -> bool {
     match event {
@@ -297,13 +302,22 @@ impl Writer {
 
     fn missed(&mut self, missed: u64) {
         self.shown = Shown::Gaps;
-        self.line(styled(WARN, format_args!("{missed} events were too fast to be shown")));
+        if let Some(gap) = gap(self.told, missed) {
+            self.line(styled(WARN, gap));
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_a_call_nothing_is_said_of_events_that_it_would_not_show() {
+        for (told, expect) in [(Told::All, Some("7 events were too fast to be shown")), (Told::Delays, None)] {
+            assert_eq!(gap(told, 7).as_deref(), expect, "{told:?}");
+        }
+    }
 
     #[test]
     fn what_is_not_kept_gave_way_to_no_handle() {

@@ -118,7 +118,7 @@ fn listed(trace: &TraceSummary) -> (Value, [String; 8]) {
         model_calls.to_string(),
         failures.to_string(),
         usage.tokens().to_string(),
-        cost_usd.map(|cost| at_least(cost, open_costs)).unwrap_or_default(),
+        known(cost_usd, open_costs).unwrap_or_default(),
     ];
     (json!(trace), columns)
 }
@@ -255,7 +255,7 @@ fn totals(trace: &Trace) -> String {
     if model_calls > 0 {
         parts.push(format!("{model_calls} requests"));
         parts.push(format!("{} → {} tokens", usage.input_tokens, usage.output_tokens));
-        parts.push(cost_usd.map_or_else(|| "cost unknown".to_owned(), |cost| at_least(cost, open_costs)));
+        parts.push(known(cost_usd, open_costs).unwrap_or_else(|| "cost unknown".to_owned()));
     }
     if jobs > 0 {
         parts.push(format!("{jobs} jobs"));
@@ -265,10 +265,14 @@ fn totals(trace: &Trace) -> String {
     format!("{} {}", styled(BOLD, "total"), parts.join(", "))
 }
 
-/// What a whole cost of which so many parts are open.
-fn at_least(usd: f64, open: u64) -> String {
-    let known = money(usd);
-    if open == 0 { known } else { format!("at least {known}") }
+/// What is known of a whole cost of which so many parts are open; `None` where that is nothing. That some requests were
+/// never sent says nothing of what the others cost.
+fn known(usd: Option<f64>, open: u64) -> Option<String> {
+    match (usd?, open) {
+        (usd, 0) => Some(money(usd)),
+        (0.0, _) => None,
+        (usd, _) => Some(format!("at least {}", money(usd))),
+    }
 }
 
 fn money(usd: f64) -> String {
@@ -362,6 +366,19 @@ mod tests {
              \u{20}   ✗ x: [2Jevil\\u{202e}@1.0.0    +650 ms  ·············━━━━━··    250 ms  timeout, 20 B → 2.0 kB, waited 20 ms, 2 attempts, rule 3: approve\n\
              total 2 calls, 1 requests, 900 → 12 tokens, $0.01, 1 failed, 1.0 s\n"
         );
+    }
+
+    #[test]
+    fn what_was_never_sent_makes_no_cost_known() {
+        for (usd, open, expect) in [
+            (None, 0, None),
+            (None, 1, None),
+            (Some(0.0), 0, Some("$0.00000")),
+            (Some(0.0), 1, None),
+            (Some(0.5), 1, Some("at least $0.50")),
+        ] {
+            assert_eq!(known(usd, open).as_deref(), expect, "{usd:?} {open}");
+        }
     }
 
     #[test]

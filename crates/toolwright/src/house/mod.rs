@@ -21,6 +21,7 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use toolwright_core::approval::{Answers, Approver, FormQuestion, InboxStore, NoApprover, Question};
 use toolwright_core::client::{CallClient, NoClient};
+use toolwright_core::context::NoUsage;
 use toolwright_core::embedding::EmbeddingError;
 use toolwright_core::name::short_hash;
 use toolwright_core::names::Resolution;
@@ -455,6 +456,8 @@ impl House {
             timeout: times.limit,
             background_after: times.background_after,
             llm,
+            // The outcome says what its requests to models used, and those of its source.
+            usage: Some(Arc::new(NoUsage)),
             ..RunContext::new(
                 self.call_session(),
                 self.catalogue.snapshot(),

@@ -72,6 +72,7 @@ async fn a_server_may_ask_the_model_where_policy_lets_it_and_the_account_has_it(
     let place = place(&format!("models: {{default: openai/m}}\n{ALLOWED}"));
     let (printed, rows) = sampled(&place).await;
     assert_eq!(printed["text"], "LLM response: Oslo", "{printed}");
+    assert_eq!(printed["extras"]["usage"]["input_tokens"], 10, "{printed}");
     let kinds: Vec<String> = rows.iter().map(|row| row["kind"].to_string()).collect();
     let text = json!(rows).to_string();
     assert!(text.contains("client:sample") && text.contains("openai/m"), "{kinds:?} {text}");

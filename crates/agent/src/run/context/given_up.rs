@@ -1,5 +1,6 @@
 //! What stands in place of a result that gave way.
 
+use toolwright_core::content::ContentBlock;
 use toolwright_core::model::CallResult;
 use toolwright_core::output::Readers;
 
@@ -27,10 +28,19 @@ pub(crate) enum Again {
     MayNot,
 }
 
+/// Whether some of these blocks is, or stands for, anything but a file.
+pub(crate) fn has_text<'b>(blocks: impl IntoIterator<Item = &'b ContentBlock>) -> bool {
+    blocks.into_iter().any(|block| block.binary().is_none() && !block.stand_in().trim().is_empty())
+}
+
 impl GivenUp {
-    /// Whether any of it can be read by a handle, by these readers or, as files, without them.
-    pub(crate) fn is_kept(&self, readers: &Readers) -> bool {
-        !self.files.is_empty() || (!self.texts.is_empty() && !readers.is_empty())
+    /// Whether it can still be had by its handles: its text, where it has any, by these readers; without text, its files.
+    pub(crate) fn is_kept(&self, result: &CallResult, readers: &Readers) -> bool {
+        self.has_readable_text(readers) || (!self.files.is_empty() && !has_text(&result.content))
+    }
+
+    fn has_readable_text(&self, readers: &Readers) -> bool {
+        !self.texts.is_empty() && !readers.is_empty()
     }
 
     /// The note, with `beginning` bytes of the result. `readers` read stored text; without any, nothing is told of its
@@ -52,10 +62,11 @@ impl GivenUp {
             };
             how.push(format!("its images and other files are kept under {}{rest}", named.join(", ")));
         }
-        if how.is_empty() {
+        if !self.is_kept(result, readers) {
+            let what = if how.is_empty() { "it" } else { "its text" };
             how.push(match self.again {
-                Again::May => "it was not kept; call the tool again if you need it".to_owned(),
-                Again::MayNot => "it was not kept, and the call is not to be made again for it".to_owned(),
+                Again::May => format!("{what} was not kept; call the tool again if you need it"),
+                Again::MayNot => format!("{what} was not kept, and the call is not to be made again for it"),
             });
         }
         let note = format!("[toolwright took this result, {bytes} bytes, out to make room; {}]", how.join("; "));
@@ -88,15 +99,19 @@ mod tests {
 
     #[test]
     fn a_note_says_where_the_result_is_and_how_it_is_read() {
-        let result = CallResult { content: vec![ContentBlock::text("four")], ..CallResult::default() };
+        let result = |text: &str| CallResult { content: vec![ContentBlock::text(text)], ..CallResult::default() };
         let (both, grep) = (named(Some("output__read"), Some("output__grep")), named(None, Some("output__grep")));
-        let check = |texts: &[&str], files: &[&str], again, readers: &Readers, expect: &str| {
+        let check_of = |text: &str, texts: &[&str], files: &[&str], again, readers: &Readers, expect: &str| {
             let all = |handles: &[&str]| handles.iter().map(|handle| (*handle).to_owned()).collect();
             let place = Place { message: 0, result: 0 };
             let gone = GivenUp { place, texts: all(texts), files: all(files), again };
+            let (result, bytes) = (result(text), text.len());
             let note = gone.note(&result, readers, 0);
-            assert_eq!(gone.is_kept(readers), !note.contains("not kept"), "{note}");
-            assert_eq!(note, format!("[toolwright took this result, 4 bytes, out to make room; {expect}]"));
+            assert_eq!(gone.is_kept(&result, readers), !note.contains("not kept"), "{note}");
+            assert_eq!(note, format!("[toolwright took this result, {bytes} bytes, out to make room; {expect}]"));
+        };
+        let check = |texts: &[&str], files: &[&str], again, readers: &Readers, expect: &str| {
+            check_of("four", texts, files, again, readers, expect);
         };
         let read = "it is stored. Read it with output__read {\"handle\": \"s/1\", \"offset\": 0}";
         check(&["s/1"], &[], Again::May, &both, read);
@@ -104,14 +119,22 @@ mod tests {
         let search = "it is stored under the handle s/1. Search it with output__grep {\"handle\": …, \"pattern\": …}";
         check(&["s/1"], &[], Again::May, &grep, search);
         let files = "its images and other files are kept under s/2, s/3";
-        check(&[], &["s/2", "s/3"], Again::May, &both, files);
+        check_of("", &[], &["s/2", "s/3"], Again::May, &both, files);
         check(&["s/1"], &["s/2", "s/3"], Again::MayNot, &both, &format!("{read}; {files}"));
         let many =
             "its images and other files are kept under s/2, s/3, s/4, s/5 and 2 more, which the stored text names";
         let all = ["s/2", "s/3", "s/4", "s/5", "s/6", "s/7"];
         check(&["s/1"], &all, Again::May, &both, &format!("{read}; {many}"));
         let none = named(None, None);
-        check(&["s/1"], &["s/2"], Again::May, &none, "its images and other files are kept under s/2");
+        let image = "its images and other files are kept under s/2";
+        check_of("", &[], &["s/2"], Again::May, &none, image);
+        // Nobody can read its text, or it could not be stored.
+        let lost = format!("{image}; its text was not kept; call the tool again if you need it");
+        check(&[], &["s/2"], Again::May, &none, &lost);
+        check(&["s/1"], &["s/2"], Again::May, &none, &lost);
+        check(&[], &["s/2"], Again::May, &both, &lost);
+        let lost = format!("{image}; its text was not kept, and the call is not to be made again for it");
+        check(&[], &["s/2"], Again::MayNot, &none, &lost);
         check(&["s/1"], &[], Again::May, &none, "it was not kept; call the tool again if you need it");
         check(&[], &[], Again::MayNot, &both, "it was not kept, and the call is not to be made again for it");
     }

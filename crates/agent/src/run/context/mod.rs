@@ -28,7 +28,7 @@ use super::{Phase, RunState};
 
 pub use self::compaction::{Compacted, CompactionCall};
 pub(crate) use self::compaction::{Whole, With};
-pub(crate) use self::given_up::{Again, GivenUp, MAX_FILES};
+pub(crate) use self::given_up::{Again, GivenUp, MAX_FILES, has_text};
 pub(crate) use self::memory::Original;
 pub(crate) use self::plan::{Place, Plan};
 pub(crate) use self::render::{Files, Originals, besides, content_text};
