@@ -51,11 +51,16 @@ async fn a_list_that_comes_late_goes_on_and_is_told_of() {
     assert_eq!(said["capabilities"]["prompts"], json!({"listChanged": true}));
     assert_eq!(said["capabilities"]["resources"], json!({"listChanged": true, "subscribe": true}));
     let own = Events::of(
-        http.request(Method::GET, "/mcp").header("mcp-session-id", &session).header("mcp-protocol-version", LEGACY),
+        http.request(Method::GET, "/mcp")
+            .header("mcp-session-id", &session)
+            .header("mcp-protocol-version", LEGACY)
+            .timeout(6 * LONG),
     );
     let wanted = json!({"notifications": {"promptsListChanged": true, "resourcesListChanged": true}});
-    let mut clients =
-        [own.await, Events::of(http.modern("/mcp", json!(9), "subscriptions/listen", wanted.clone())).await];
+    let mut clients = [
+        own.await,
+        Events::of(http.modern("/mcp", json!(9), "subscriptions/listen", wanted.clone()).timeout(6 * LONG)).await,
+    ];
     let granted = clients[1].next().await.expect("an acknowledgement");
     assert_eq!(granted["params"]["notifications"], wanted["notifications"]);
     let list = async || {
