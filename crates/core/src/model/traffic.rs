@@ -102,7 +102,7 @@ pub struct RetryTerms {
 
 /// Forms of one request that may be refused beside its attempts, as its client finds out what a server does not take
 /// ([`ModelError::wants_another_form`]).
-pub const MAX_REFUSED_FORMS: u32 = 3;
+pub const MAX_REFUSED_FORMS: u32 = 6;
 
 impl RetryTerms {
     /// How often one request may be sent at most.

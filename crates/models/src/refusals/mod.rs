@@ -141,10 +141,11 @@ impl Refusals {
         let Some(key) = forms.trial else { return };
         let mut all = self.kept();
         let Some(kept) = all.get_mut(model) else { return };
-        let Some(tried) = kept.tried.remove(&key) else { return };
+        let Some(mut tried) = kept.tried.remove(&key) else { return };
+        // What was left out for its value says nothing of the others.
+        tried.retain(|form| !matches!(form, Form::WithoutOnce(_)));
         let Some(last) = tried.last().copied() else { return };
-        let needed = tried.into_iter().filter(|form| *form == last || last.follows(*form));
-        for form in needed.filter(|form| !matches!(form, Form::WithoutOnce(_))) {
+        for form in tried.into_iter().filter(|form| *form == last || last.follows(*form)) {
             kept.take(model, form);
         }
     }

@@ -232,6 +232,7 @@ fn of_several_forms_the_one_that_brought_the_answer_is_the_model_s() {
     check(&[seed, temperature], &[without("temperature")]);
     check(&["temperature: range: 0..1"], &[]);
     check(&["temperature: range: 0..1", seed], &[without("seed")]);
+    check(&[seed, "temperature: range: 0..1"], &[without("seed")]);
     check(&["max_tokens: 9000 > 8192"], &[Form::LimitUnder(9000)]);
     let shape = "Unsupported parameter: 'response_format'";
     check(&[shape, shape], &[Form::Schemas, Form::Json]);

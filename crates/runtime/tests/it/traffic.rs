@@ -253,9 +253,9 @@ async fn another_form_of_a_request_is_none_of_its_attempts() {
     check(1, vec![Deed::Refuse, late()], Err(2)).await;
     check(2, vec![late(), Deed::Refuse], Ok(3)).await;
     check(2, vec![Deed::Refuse, late(), late()], Err(3)).await;
-    check(1, vec![Deed::Refuse; 20], Err(4)).await;
-    // However many attempts there may be: three other forms are the most.
-    check(4, vec![Deed::Refuse; 20], Err(4)).await;
+    check(1, vec![Deed::Refuse; 20], Err(7)).await;
+    // However many attempts there may be: six other forms are the most.
+    check(4, vec![Deed::Refuse; 20], Err(7)).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
@@ -21,6 +22,9 @@ use crate::Gateway;
 
 /// Lists that go on at once, over all callers; of what is late beyond them, requests are given up.
 const MAX_LATE: usize = 64;
+/// How long a late list goes on, all of its pages: it takes a place in the line of its server's calls. A server that is
+/// past it is looked at as one whose callers gave up.
+const LONGEST: Duration = Duration::from_secs(30);
 /// What a slow reader may lag behind; it then learns that it has missed some.
 const TELLINGS: usize = 64;
 
@@ -95,8 +99,14 @@ struct Going {
 }
 
 impl Going {
-    async fn on(mut self, asking: BoxFuture<'static, List>) {
-        let list = asking.await;
+    async fn on(mut self, mut asking: BoxFuture<'static, List>, cancel: Cancel) {
+        let list = match tokio::time::timeout(LONGEST, &mut asking).await {
+            Ok(list) => list,
+            Err(_) => {
+                cancel.cancel(CancelCause::CallerGone);
+                asking.await
+            }
+        };
         let (place, source, kind) = self.key.clone();
         if let Err(error) = &list {
             tracing::debug!("{source}: {} failed late: {}", kind.method(), error.message);
@@ -151,8 +161,8 @@ impl Drop for Going {
 }
 
 impl Work {
-    /// A source's whole list, within the time that [`Work::in_time`] has for an answer. One that is late goes on under
-    /// the limits of its calls; callers at this place are told when it has come, and who asks meanwhile waits a second
+    /// A source's whole list, within the time that [`Work::in_time`] has for an answer. One that is late goes on for
+    /// half a minute; callers at this place are told when it has come, and who asks meanwhile waits a second
     /// for the same.
     ///
     /// # Errors
@@ -197,7 +207,7 @@ impl Work {
         };
         let (gateway, provider) = (Arc::clone(&self.gateway), Arc::clone(provider));
         let notices = gateway.options.catalogue.notices();
-        tokio::spawn(Going { gateway, provider, key, notices, list }.on(asking));
+        tokio::spawn(Going { gateway, provider, key, notices, list }.on(asking, cancel));
         Err(late())
     }
 }
