@@ -437,24 +437,28 @@ async fn a_model_may_be_asked_once_more_and_is_told_why() {
             Ok(ModelResponse { text: text.to_owned(), ..ModelResponse::default() })
         }
     }
-    let structure = toolwright_core::llm::shipped().into_iter().find(|tool| tool.source().id.name() == "structure");
     let client = Arc::new(Learns(Mutex::default()));
-    let model = Arc::clone(&client);
+    let schema = json!({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]});
+    let outcome = shipped("structure", Arc::clone(&client) as _, json!({"request": "one", "schema": schema})).await;
+    assert_eq!(outcome.structured, Some(json!({"a": 1})), "{:?}", outcome.error);
+    assert_eq!(*client.0.lock().expect("lock"), 2);
+}
+
+/// What a call of one of the shipped tools comes to, answered by `model`.
+async fn shipped(name: &str, model: Arc<dyn ModelClient>, arguments: Value) -> Outcome {
+    let tool = toolwright_core::llm::shipped().into_iter().find(|tool| tool.source().id.name() == name);
     let mut house = house(move |options| {
         options.services = Arc::new(Services { model, ..(*options.services).clone() });
         options.default_model = Some("a/b".to_owned());
     })
     .await;
-    let tool: Arc<dyn Tool> = Arc::new(structure.expect("shipped"));
+    let tool: Arc<dyn Tool> = Arc::new(tool.expect("shipped"));
     let provider = Arc::new(StaticProvider::new("llm", ProviderKind::Llm, vec![tool]).expect("provider"));
     let tools = provider.list().await.expect("tools");
     house.run = house.on(Snapshot::build(&[Listing { provider, tools, error: None, withheld: Vec::new() }]));
-    let schema = json!({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]});
-    let arguments = RawArguments::Value(json!({"request": "one", "schema": schema}));
-    let call = ToolCall { id: CallId::new("c"), name: "llm__structure".to_owned(), arguments };
-    let outcome = house.all(vec![call]).await.remove(0);
-    assert_eq!(outcome.structured, Some(json!({"a": 1})), "{:?}", outcome.error);
-    assert_eq!(*client.0.lock().expect("lock"), 2);
+    let arguments = RawArguments::Value(arguments);
+    let call = ToolCall { id: CallId::new("c"), name: format!("llm__{name}"), arguments };
+    house.all(vec![call]).await.remove(0)
 }
 
 /// Answers each time as it is said, and has room for so many tokens.
@@ -481,21 +485,8 @@ impl ModelClient for Cut {
 #[tokio::test]
 async fn an_answer_that_is_cut_is_not_asked_for_again_and_the_limit_is_named() {
     let check = async |name: &str, text, stop, arguments: Value| {
-        let tool = toolwright_core::llm::shipped().into_iter().find(|tool| tool.source().id.name() == name);
         let client = Arc::new(Cut(text, stop, Mutex::default()));
-        let model = Arc::clone(&client);
-        let mut house = house(move |options| {
-            options.services = Arc::new(Services { model, ..(*options.services).clone() });
-            options.default_model = Some("a/b".to_owned());
-        })
-        .await;
-        let tool: Arc<dyn Tool> = Arc::new(tool.expect("shipped"));
-        let provider = Arc::new(StaticProvider::new("llm", ProviderKind::Llm, vec![tool]).expect("provider"));
-        let tools = provider.list().await.expect("tools");
-        house.run = house.on(Snapshot::build(&[Listing { provider, tools, error: None, withheld: Vec::new() }]));
-        let arguments = RawArguments::Value(arguments);
-        let call = ToolCall { id: CallId::new("c"), name: format!("llm__{name}"), arguments };
-        let outcome = house.all(vec![call]).await.remove(0);
+        let outcome = shipped(name, Arc::clone(&client) as _, arguments).await;
         let asked = *client.2.lock().expect("lock");
         (outcome, asked)
     };

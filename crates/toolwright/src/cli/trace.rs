@@ -323,6 +323,20 @@ mod tests {
         }
     }
 
+    fn summary_of(entries: &[LedgerEntry]) -> TraceSummary {
+        let mut sums = TraceSums::default();
+        entries.iter().for_each(|entry| sums.add(entry));
+        TraceSummary {
+            run: Some("r".into()),
+            session: SessionId::new("s"),
+            principal: "owner".into(),
+            started_ms: 0,
+            ended_ms: 1000,
+            turns: 1,
+            sums,
+        }
+    }
+
     #[test]
     fn a_run_is_drawn_as_a_tree() {
         let model = LedgerEntry {
@@ -345,17 +359,7 @@ mod tests {
             ..entry(3, Some(2), OpKind::Tool, "x:\u{1b}[2Jevil\u{202e}@1.0.0", 900, 250)
         };
         let entries = [model, inner, outer];
-        let mut sums = TraceSums::default();
-        entries.iter().for_each(|entry| sums.add(entry));
-        let summary = TraceSummary {
-            run: Some("r".into()),
-            session: SessionId::new("s"),
-            principal: "owner".into(),
-            started_ms: 0,
-            ended_ms: 1000,
-            turns: 1,
-            sums,
-        };
+        let summary = summary_of(&entries);
         let drawn = anstream::adapter::strip_str(&draw(&Trace::of(&summary, &entries))).to_string();
         assert_eq!(
             drawn,
@@ -404,17 +408,7 @@ mod tests {
             (vec![of("ok", u64::MAX, Some(0.25))], "$0.75", "18446744073709551615"),
         ] {
             let entries: Vec<LedgerEntry> = others.into_iter().chain([paid()]).collect();
-            let mut sums = TraceSums::default();
-            entries.iter().for_each(|entry| sums.add(entry));
-            let summary = TraceSummary {
-                run: Some("r".into()),
-                session: SessionId::new("s"),
-                principal: "owner".into(),
-                started_ms: 0,
-                ended_ms: 1000,
-                turns: 1,
-                sums,
-            };
+            let summary = summary_of(&entries);
             let (json, columns) = listed(&summary);
             assert_eq!((columns[6].as_str(), columns[7].as_str()), (tokens, cost), "{json}");
             let drawn = anstream::adapter::strip_str(&draw(&Trace::of(&summary, &entries))).to_string();
