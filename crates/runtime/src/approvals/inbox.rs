@@ -57,7 +57,7 @@ impl Inbox {
         store.put_question(&question).await?;
         let pending = Pending::new(store, &question.id);
         told(&question);
-        Ok(match pending.ended(*expiry, || store.question(&question.id)).await? {
+        Ok(match pending.ended(*expiry, || store.take_question(&question.id)).await? {
             Ended::Answered(decision) => decision,
             Ended::Expired => ApprovalDecision::Deny { reason: EXPIRED.to_owned() },
             Ended::Withdrawn => ApprovalDecision::Deny { reason: "the question was withdrawn".to_owned() },

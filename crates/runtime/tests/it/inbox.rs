@@ -336,7 +336,8 @@ async fn what_was_filled_in_goes_when_nobody_takes_it() {
     };
     tokio::time::timeout(SOON, gone).await.unwrap_or_else(|_| panic!("it stands in {:?}", holding()));
     let kept = other.form(&id).await.expect("read").expect("kept");
-    assert_eq!((kept.state, &kept.request.wants), (QuestionState::Approved, &Wants::Form(json!(null))));
+    assert_eq!((kept.state, &kept.request.wants), (QuestionState::Withdrawn, &Wants::Form(json!(null))));
+    assert_eq!((kept.decided_by.as_deref(), kept.settled_by()), (Some("ann"), None), "it was answered in vain");
     assert_ne!(kept.decision, Some(accept));
 }
 
