@@ -34,5 +34,6 @@ mod serve;
 mod support;
 #[cfg(feature = "telemetry")]
 mod telemetry;
+mod terminal;
 mod text_format;
 mod transports;
