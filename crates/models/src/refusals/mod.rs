@@ -189,8 +189,6 @@ impl Refusals {
         if !tried.contains(&form) {
             tried.push(form);
         }
-        // An overflow that a smaller limit may mend is one of the form: nothing need be taken out of the conversation.
-        error.kind = ModelErrorKind::Invalid;
         error.should_retry = Some(true);
     }
 

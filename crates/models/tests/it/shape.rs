@@ -244,11 +244,13 @@ async fn room_that_a_server_refuses_is_made_no_more_and_nothing_is_taken_out_of_
     let server = ScriptedModel::start(turns).await.unwrap();
     let client = self::client(CHAT.0, &server, CHAT.1);
     let mut kinds = Vec::new();
-    for _ in 0..2 {
+    for helps in [true, false] {
         let answer = client.complete("p/gpt-oss-20b", &plain(1000), &IgnoreModelEvents, &Cancel::new()).await;
-        kinds.push(answer.unwrap_err().kind);
+        let error = answer.unwrap_err();
+        assert_eq!(error.wants_another_form(), helps, "{error}");
+        kinds.push(error.kind);
     }
-    assert_eq!(kinds, [ModelErrorKind::Invalid, ModelErrorKind::ContextOverflow]);
+    assert_eq!(kinds, [ModelErrorKind::ContextOverflow; 2]);
 }
 
 #[tokio::test]
