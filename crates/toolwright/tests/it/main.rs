@@ -13,6 +13,7 @@ mod cli;
 mod codec;
 mod compaction_kill;
 mod config;
+mod config_messages;
 mod dispatch;
 mod embeddings;
 mod eval;
