@@ -212,9 +212,9 @@ pub trait InboxStore: Send + Sync {
     }
     /// A question as it stands now, for whoever waits for its answer, which is to look every second or more often: who
     /// has not looked for some seconds and has ended counts as gone, and what was asked as withdrawn, unless it is of a
-    /// job, which another process may take up.
-    async fn take_question(&self, _id: &str) -> Result<Option<Question>, StoreError> {
-        Err(Unsupported("the inbox").into())
+    /// job, which another process may take up. A store that does not know who asks gives the question.
+    async fn take_question(&self, id: &str) -> Result<Option<Question>, StoreError> {
+        self.question(id).await
     }
     /// Questions in this state, or in all, newest first, at most `limit`.
     async fn questions(&self, _state: Option<QuestionState>, _limit: usize) -> Result<Vec<Question>, StoreError> {
