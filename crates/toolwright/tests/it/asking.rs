@@ -26,7 +26,7 @@ use toolwright_testkit::model_server::{Script, Turn, WireApi};
 use crate::agent::{ended, start, with_model};
 use crate::cli::{ok, run, stderr};
 use crate::serve::Gateway;
-use crate::support::{Place, until};
+use crate::support::Place;
 
 fn fixture() -> String {
     format!("mcpServers:\n  fx:\n    command: {}\n", toolwright_testkit::bin("conformance-fixture").display())
@@ -464,36 +464,6 @@ fn behind_the_gateway_the_inbox_answers_forms_for_the_owners_clients_that_have_n
         let answered = calling.join().expect("called");
         assert_eq!(answered.to_string().contains("ann@example.org"), is_asked, "{answered}");
         assert_eq!(answered["ok"].as_bool(), Some(is_asked), "{answered}");
-    }
-}
-
-#[test]
-fn the_answer_to_a_form_whose_asker_is_gone_says_so() {
-    let place = place("");
-    ok(&place, &["tools", "show", "fx__test_elicitation"]);
-    let gateway = Gateway::start(&place, &["--http", "127.0.0.1:0", "--ask", "inbox"]);
-    let address = gateway.address();
-    let body = json!({"tool": "fx__test_elicitation", "arguments": {"message": "Who are you?"}}).to_string();
-    let mut stream = TcpStream::connect(&address).expect("connects");
-    let length = body.len();
-    write!(
-        stream,
-        "POST /api/call HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n\
-         {body}"
-    )
-    .expect("sent");
-    let listed = || -> Value { serde_json::from_str(&ok(&place, &["approvals", "ls", "--json"])).expect("JSON") };
-    until("somebody is asked", || listed().get(0).is_some());
-    let id = listed()[0]["id"].as_str().expect("an id").to_owned();
-    // Killed, and without a word.
-    drop(gateway);
-    until("nothing waits", || listed() == json!([]));
-    for arguments in
-        [&["approvals", "answer", &id, "username=ann", "email=ann@example.org"][..], &["approvals", "deny", &id]]
-    {
-        let output = run(&place, arguments);
-        assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
-        assert!(stderr(&output).contains("is withdrawn already: this answer came too late"), "{}", stderr(&output));
     }
 }
 
