@@ -7,10 +7,12 @@ use serde_json::Value;
 use toolwright_core::canonical::ContentHash;
 use toolwright_fuzz::text;
 use toolwright_mcp::form::Form;
+use toolwright_mcp::merge::{Kind, merge};
 use toolwright_mcp::message::{self, Message};
 use toolwright_mcp::page::Page;
+use toolwright_mcp::revision::Era;
 use toolwright_mcp::state::StateKey;
-use toolwright_mcp::{address, headers, sampling};
+use toolwright_mcp::{address, convert, headers, sampling, tasks};
 
 /// What a server asks back, and an answer: what fits a form once fits it again.
 fn asked(params: &Value, answer: &str) {
@@ -30,6 +32,30 @@ fn asked(params: &Value, answer: &str) {
     let _ = sampling::request_of(params, 100);
 }
 
+/// What servers list and answer: merged, each item has a name of its own that leads to it, and what is said in the words of
+/// a generation is said in them.
+fn listed(one: &Value, other: &Value) {
+    for kind in [Kind::Prompts, Kind::Resources, Kind::Templates] {
+        let list = |value: &Value| value.get(kind.list_key()).and_then(Value::as_array).cloned().unwrap_or_default();
+        let merged = merge(kind, vec![("a", list(one)), ("b", list(other)), ("a", list(other))]);
+        assert_eq!(merged.items.len(), merged.owners.len(), "two items of one name");
+        for item in &merged.items {
+            let shown = item[kind.item_key()].as_str().expect("a name");
+            assert!(merged.owners.contains_key(shown), "an item that nobody has");
+        }
+    }
+    let Value::Object(result) = one else { return };
+    for era in [Era::Legacy, Era::Modern] {
+        let mut once = result.clone();
+        convert::result(era, "tools/list", &mut once, &Value::Null);
+        let mut twice = once.clone();
+        convert::result(era, "tools/list", &mut twice, &Value::Null);
+        assert_eq!(once, twice, "an answer in the words of its generation");
+    }
+    let _ = tasks::ttl(one);
+    let _ = tasks::announced(result);
+}
+
 fuzz_target!(|data: &[u8]| {
     if let Ok(Message::Request(request)) = message::parse(data) {
         let again = message::request(&request.id, &request.method, &request.raw);
@@ -44,8 +70,13 @@ fuzz_target!(|data: &[u8]| {
     }
     if let Ok(params) = serde_json::from_str::<Value>(one) {
         asked(&params, other);
+        listed(&params, &serde_json::from_str(other).unwrap_or_default());
     }
     let _ = address::qualified(one);
+    if !one.is_empty() {
+        let address = address::qualify("a", one);
+        assert_eq!(address::qualified(&address), Some(("a", one.to_owned())), "an address with its server");
+    }
     let _ = address::fits(one, other);
     let key = StateKey::new([7; 32]);
     assert!(key.open(one, ContentHash::of_bytes(b"x"), 1).is_err(), "a state that nobody signed");

@@ -124,7 +124,12 @@ impl EncodedRequest {
 
     /// Whether the body has this parameter, at its root or where its API has parameters.
     pub(crate) fn has_parameter(&self, key: &str) -> bool {
-        self.has(key) || PARAMETERS.iter().any(|place| self.body.get(*place).is_some_and(|all| all.get(key).is_some()))
+        self.parameter(key).is_some()
+    }
+
+    /// What this parameter is, at the root of the body or where its API has parameters.
+    pub(crate) fn parameter(&self, key: &str) -> Option<&Value> {
+        self.value(key).or_else(|| PARAMETERS.iter().find_map(|place| self.body.get(*place)?.get(key)))
     }
 
     /// Takes a parameter out of the body, wherever it stands.

@@ -173,7 +173,7 @@ impl HttpModelClient {
                 ollama::keep_alive(&mut encoded, span);
             }
         }
-        forms.apply(&mut encoded);
+        forms.apply(&asked.settings, &mut encoded);
         let sent = self.send(endpoint, &encoded, timeouts, events).await;
         let (response, first) = match sent {
             Ok(answered) => answered,

@@ -86,6 +86,16 @@ impl FormReply {
     }
 }
 
+impl<Q, A> Kept<Q, A> {
+    /// Whose word settled it; `None` where none did, though somebody may have given one in vain.
+    #[must_use]
+    pub fn settled_by(&self) -> Option<&str> {
+        matches!(self.state, QuestionState::Approved | QuestionState::Denied)
+            .then_some(self.decided_by.as_deref())
+            .flatten()
+    }
+}
+
 impl Question {
     /// The question as programs are shown it: an element of `approvals ls --json` and of `GET /api/approvals`. Times
     /// are in milliseconds since the epoch.
@@ -152,7 +162,7 @@ pub enum QuestionState {
     Denied,
     /// Nobody answered it in time.
     Expired,
-    /// Whoever asked no longer waits.
+    /// Whoever asked no longer waits, or was gone before it had the answer.
     Withdrawn,
 }
 
@@ -200,6 +210,12 @@ pub trait InboxStore: Send + Sync {
     async fn question(&self, _id: &str) -> Result<Option<Question>, StoreError> {
         Err(Unsupported("the inbox").into())
     }
+    /// A question as it stands now, for whoever waits for its answer, which is to look every second or more often: who
+    /// has not looked for some seconds and has ended counts as gone, and what was asked as withdrawn, unless it is of a
+    /// job, which another process may take up. A store that does not know who asks gives the question.
+    async fn take_question(&self, id: &str) -> Result<Option<Question>, StoreError> {
+        self.question(id).await
+    }
     /// Questions in this state, or in all, newest first, at most `limit`.
     async fn questions(&self, _state: Option<QuestionState>, _limit: usize) -> Result<Vec<Question>, StoreError> {
         Err(Unsupported("the inbox").into())
@@ -231,13 +247,14 @@ pub trait InboxStore: Send + Sync {
     ) -> Result<Answered<FormQuestion>, StoreError> {
         Err(Unsupported("the inbox").into())
     }
-    /// A source's question as it stands now, for its call: the values that it was answered with are given out, and
-    /// kept no longer.
+    /// A source's question as it stands now, for its call, as [`InboxStore::take_question`]: the values that it was
+    /// answered with are given out, and kept no longer.
     async fn take_form(&self, _id: &str) -> Result<Option<FormQuestion>, StoreError> {
         Err(Unsupported("the inbox").into())
     }
-    /// Notes that nobody waits for the answer any more, of whichever kind; what is no longer pending stays as it is, but
-    /// that with `Withdrawn` the values that a source's question was answered with are kept no longer.
+    /// Notes that nobody waits for the answer any more, of whichever kind. What is no longer pending stays as it is; but
+    /// with `Withdrawn` an answer that was not taken counts no more, and what a source's question was answered with is
+    /// kept no longer.
     async fn close_question(&self, _id: &str, _state: QuestionState) -> Result<(), StoreError> {
         Err(Unsupported("the inbox").into())
     }

@@ -379,11 +379,13 @@ impl ModelError {
         }
     }
 
-    /// Whether a request that was refused will be sent in another form, as the client says: what is wrong is the form,
-    /// so that it is no second try of the same.
+    /// Whether a request that was refused will be sent in another form, as the client says: what is wrong is the form, or
+    /// the limit that makes it too long with its answer, so that it is no second try of the same and nothing need be
+    /// taken out of the conversation.
     #[must_use]
     pub fn wants_another_form(&self) -> bool {
-        self.kind == ModelErrorKind::Invalid && self.should_retry == Some(true)
+        let is_of_form = matches!(self.kind, ModelErrorKind::Invalid | ModelErrorKind::ContextOverflow);
+        is_of_form && self.should_retry == Some(true)
     }
 }
 

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Sequences that may end an answer. OpenAI's API takes four, and no other takes fewer.
@@ -16,7 +17,7 @@ pub const MAX_THINKING_TOKENS: u32 = 131_072;
 
 /// How much a model is to think before it answers. Models know some of these words: one that does not know this one
 /// gets the next above, or else the highest that it knows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Effort {
     /// Not at all, or as little as it can.
@@ -87,7 +88,7 @@ impl FromStr for Effort {
 }
 
 /// How long a provider keeps a prompt that it is asked to keep.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum PromptCache {
     /// It is not asked to.
     #[serde(rename = "off")]

@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-use toolwright_core::model::{ModelRequest, OutputFormat};
+use toolwright_core::model::{ModelRequest, ModelSettings, OutputFormat};
 
-use super::table::{PARAMETERS, patterns_in_words, this_shape};
+use super::table::{self, PARAMETERS, patterns_in_words, this_shape};
 use super::{Form, Forms};
 use crate::anthropic;
 use crate::api::{Api, EncodedRequest};
@@ -43,18 +43,31 @@ impl Forms {
         })
     }
 
-    /// Changes what is sent.
-    pub(crate) fn apply(&self, encoded: &mut EncodedRequest) {
+    /// Changes what is sent of a request with these settings.
+    pub(crate) fn apply(&self, settings: &ModelSettings, encoded: &mut EncodedRequest) {
+        self.apply_always(encoded);
+        // What is left out changes what the others stand beside. Each round leaves one out of few.
+        let of_value = |encoded: &EncodedRequest| {
+            self.all.iter().find_map(|form| match form {
+                Form::WithoutAs(at, how) if table::how(*at, encoded, settings) == Some(*how) => Some(*at),
+                _ => None,
+            })
+        };
+        while let Some(at) = of_value(encoded) {
+            leave_out(at, encoded);
+        }
+    }
+
+    fn apply_always(&self, encoded: &mut EncodedRequest) {
         for form in &self.all {
             match form {
                 Form::OlderLimit => encoded.rename("max_completion_tokens", "max_tokens"),
                 Form::NoPatterns => encoded.map_schemas(patterns_in_words),
                 Form::NoThoughtsBack => encoded.leave_out("include"),
                 Form::DropForeignThoughts => anthropic::drop_foreign_thinking(encoded),
-                Form::Without(at) | Form::WithoutOnce(at) => {
-                    PARAMETERS.get(*at).into_iter().copied().flatten().for_each(|name| encoded.leave_out(name));
-                }
-                Form::Schema(_)
+                Form::Without(at) => leave_out(*at, encoded),
+                Form::WithoutAs(..)
+                | Form::Schema(_)
                 | Form::Schemas
                 | Form::Json
                 | Form::NoShapeBesideTools
@@ -65,4 +78,9 @@ impl Forms {
             }
         }
     }
+}
+
+/// Leaves the parameter at this place out, by all its names.
+fn leave_out(at: usize, encoded: &mut EncodedRequest) {
+    PARAMETERS.get(at).into_iter().copied().flatten().for_each(|name| encoded.leave_out(name));
 }

@@ -5,8 +5,8 @@
 //! asks once more, and this time the request goes out in that form. Only once a form was answered is it the model's for
 //! all its requests: what a server says may be about something else. Of several that were tried for one request that is
 //! the last alone, with those that brought it about: whether the others are needed shows when the next request is
-//! refused for the same, or is not. A form that is refused as well is forgotten, and one that a value of this request
-//! alone asks for is its own.
+//! refused for the same, or is not. A form that is refused as well is forgotten. What is refused for its value is left
+//! out where it is the same again: that says nothing of other values, nor of the other forms that were tried.
 
 mod apply;
 mod table;
@@ -50,8 +50,8 @@ pub(crate) enum Form {
     DropForeignThoughts,
     /// A parameter is left out, the one at this place of the table.
     Without(usize),
-    /// Likewise, for this request alone: its value is refused.
-    WithoutOnce(usize),
+    /// Likewise, where it is like this: what is refused is its value, or that it stands beside others.
+    WithoutAs(usize, ContentHash),
     /// No room to think makes the limit of an answer this many tokens or more.
     LimitUnder(u32),
     /// Nor the limit and the question together, as that is estimated.
@@ -111,10 +111,25 @@ impl Kept {
             self.taken.clear();
         }
         self.taken.push(form);
-        if let Form::Without(at) = form {
-            let parameter = table::name(at);
-            let costs = if parameter == "stream_options" { ", so what its answers use is not known" } else { "" };
-            tracing::warn!(model, parameter, "the model's server refuses a parameter, which it is sent no more{costs}");
+        match form {
+            Form::Without(at) => {
+                let parameter = table::name(at);
+                let costs = if parameter == "stream_options" { ", so what its answers use is not known" } else { "" };
+                tracing::warn!(
+                    model,
+                    parameter,
+                    "the model's server refuses a parameter, which it is sent no more{costs}"
+                );
+            }
+            Form::WithoutAs(at, _) => {
+                let parameter = table::name(at);
+                tracing::warn!(
+                    model,
+                    parameter,
+                    "the model's server refuses what a parameter is set to, so it is not sent"
+                );
+            }
+            _ => {}
         }
     }
 }
@@ -141,11 +156,12 @@ impl Refusals {
         let Some(key) = forms.trial else { return };
         let mut all = self.kept();
         let Some(kept) = all.get_mut(model) else { return };
-        let Some(mut tried) = kept.tried.remove(&key) else { return };
-        // What was left out for its value says nothing of the others.
-        tried.retain(|form| !matches!(form, Form::WithoutOnce(_)));
-        let Some(last) = tried.last().copied() else { return };
-        for form in tried.into_iter().filter(|form| *form == last || last.follows(*form)) {
+        let Some(tried) = kept.tried.remove(&key) else { return };
+        let (of_value, tried): (Vec<Form>, Vec<Form>) =
+            tried.into_iter().partition(|form| matches!(form, Form::WithoutAs(..)));
+        let last = tried.last().copied();
+        let tried = tried.into_iter().filter(|form| last.is_some_and(|last| *form == last || last.follows(*form)));
+        for form in tried.chain(of_value) {
             kept.take(model, form);
         }
     }
@@ -189,8 +205,6 @@ impl Refusals {
         if !tried.contains(&form) {
             tried.push(form);
         }
-        // An overflow that a smaller limit may mend is one of the form: nothing need be taken out of the conversation.
-        error.kind = ModelErrorKind::Invalid;
         error.should_retry = Some(true);
     }
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::{Value, json};
 use toolwright_core::canonical::ContentHash;
-use toolwright_core::model::{ModelRequest, OutputFormat};
+use toolwright_core::model::{Effort, ModelRequest, ModelSettings, OutputFormat};
 
 use super::Form;
 use crate::api::{Api, EncodedRequest};
@@ -182,6 +182,20 @@ pub(super) const PARAMETERS: &[&[&str]] = &[
     &["stream_options"],
 ];
 
+/// How a request has the parameter at this place: its value, which others stand beside it, and whether the model is told to
+/// think, which some APIs take no other temperature beside than one. `None` where it does not have it.
+pub(super) fn how(at: usize, encoded: &EncodedRequest, settings: &ModelSettings) -> Option<ContentHash> {
+    let value = |names: &&[&str]| names.iter().find_map(|name| encoded.parameter(name));
+    let own = PARAMETERS.get(at).and_then(value)?;
+    let beside: Vec<usize> =
+        PARAMETERS.iter().enumerate().filter(|(_, names)| value(names).is_some()).map(|(other, _)| other).collect();
+    let thinks = match (settings.thinking_tokens, settings.effort) {
+        (Some(tokens), _) => Some(tokens > 0),
+        (None, effort) => effort.map(|effort| effort != Effort::None),
+    };
+    Some(ContentHash::of_value(&json!([own, beside, thinks])))
+}
+
 /// What the parameter at this place is called first.
 pub(super) fn name(at: usize) -> &'static str {
     PARAMETERS.get(at).and_then(|names| names.first()).copied().unwrap_or_default()
@@ -196,14 +210,12 @@ pub(super) fn next(words: &str, sent: &Sent<'_>) -> Option<Form> {
             names.iter().any(|name| has_word(words, &name.to_lowercase()))
                 && names.iter().any(|name| sent.encoded.has_parameter(name))
         };
-        let form = if said(OF_VALUE) {
-            Form::WithoutOnce
-        } else if said(REFUSED) {
-            Form::Without
+        let (at, _) = PARAMETERS.iter().enumerate().find(names)?;
+        if said(OF_VALUE) {
+            how(at, sent.encoded, &sent.request.settings).map(|how| Form::WithoutAs(at, how))
         } else {
-            return None;
-        };
-        PARAMETERS.iter().enumerate().find(names).map(|(at, _)| form(at))
+            said(REFUSED).then_some(Form::Without(at))
+        }
     })
 }
 

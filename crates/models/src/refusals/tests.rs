@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde_json::{Value, json};
 use toolwright_core::model::{Effort, Message, ModelSettings, OutputFormat, ShownTool};
 
-use super::table::{PARAMETERS, next, next_of_overflow};
+use super::table::{PARAMETERS, how, next, next_of_overflow};
 use super::*;
 use crate::api::Api;
 use crate::encoder::encode;
@@ -61,6 +61,11 @@ fn what_a_server_says_tells_which_form_may_help() {
         assert_eq!(got, expect, "{api} {model}: {words}");
     };
     let chat = |words: &str, expect| check(Api::OpenAiChat, "some-model", closed(), words, expect);
+    let as_it_is = |name: &str| {
+        let request = request(closed());
+        let encoded = encode(Api::OpenAiChat, &request, "some-model");
+        Form::WithoutAs(place(name), how(place(name), &encoded, &request.settings).expect("it is there"))
+    };
     let this = closed().map(|schema| Form::Schema(ContentHash::of_value(&schema)));
     chat("This response_format type is unavailable now (invalid_request_error)", Some(Form::Schemas));
     chat("This model does not support response format `json_schema`.", Some(Form::Schemas));
@@ -76,12 +81,9 @@ fn what_a_server_says_tells_which_form_may_help() {
     chat(extra, Some(Form::OlderLimit));
     chat("max_completion_tokens is too large: 90000. This model supports at most 16384 completion tokens", None);
     chat("Unsupported value: 'temperature' does not support 0.5 with this model.", Some(without("temperature")));
-    chat(
-        "`temperature` and `top_p` cannot both be specified for this model",
-        Some(Form::WithoutOnce(place("temperature"))),
-    );
-    chat("temperature: range: 0..1", Some(Form::WithoutOnce(place("temperature"))));
-    chat("`top_p` must be between 0 and 1", Some(Form::WithoutOnce(place("top_p"))));
+    chat("`temperature` and `top_p` cannot both be specified for this model", Some(as_it_is("temperature")));
+    chat("temperature: range: 0..1", Some(as_it_is("temperature")));
+    chat("`top_p` must be between 0 and 1", Some(as_it_is("top_p")));
     chat(
         "Unsupported parameter: 'parallel_tool_calls' is not supported with this model.",
         Some(without("parallel_tool_calls")),
@@ -217,7 +219,7 @@ fn of_several_forms_the_one_that_brought_the_answer_is_the_model_s() {
             let forms = refusals.forms("p/m", &one);
             let asked = forms.around(Api::OpenAiChat, Cow::Borrowed(&one));
             let mut encoded = encode(Api::OpenAiChat, &asked, "m");
-            forms.apply(&mut encoded);
+            forms.apply(&asked.settings, &mut encoded);
             let sent = Sent { api: Api::OpenAiChat, request: &asked, encoded: &encoded, roomy: ROOMY };
             let mut error = refusal(words);
             refusals.failed("p/m", &one, &sent, forms, &mut error);
@@ -225,7 +227,10 @@ fn of_several_forms_the_one_that_brought_the_answer_is_the_model_s() {
         }
         refusals.answered("p/m", &refusals.forms("p/m", &one));
         let other = ModelRequest { system: "Another.".into(), ..one };
-        assert_eq!(refusals.forms("p/m", &other).all, expect, "{said:?}");
+        let mut kept = refusals.forms("p/m", &other).all;
+        let of_value = kept.extract_if(.., |form| matches!(form, Form::WithoutAs(..))).count();
+        assert_eq!(kept, expect, "{said:?}");
+        assert_eq!(of_value, said.iter().filter(|words| words.contains("0..1")).count(), "{said:?}");
     };
     let (temperature, seed) = ("'temperature' is not supported", "'seed' is not supported");
     check(&[temperature, seed], &[without("seed")]);

@@ -244,11 +244,13 @@ async fn room_that_a_server_refuses_is_made_no_more_and_nothing_is_taken_out_of_
     let server = ScriptedModel::start(turns).await.unwrap();
     let client = self::client(CHAT.0, &server, CHAT.1);
     let mut kinds = Vec::new();
-    for _ in 0..2 {
+    for helps in [true, false] {
         let answer = client.complete("p/gpt-oss-20b", &plain(1000), &IgnoreModelEvents, &Cancel::new()).await;
-        kinds.push(answer.unwrap_err().kind);
+        let error = answer.unwrap_err();
+        assert_eq!(error.wants_another_form(), helps, "{error}");
+        kinds.push(error.kind);
     }
-    assert_eq!(kinds, [ModelErrorKind::Invalid, ModelErrorKind::ContextOverflow]);
+    assert_eq!(kinds, [ModelErrorKind::ContextOverflow; 2]);
 }
 
 #[tokio::test]
@@ -267,11 +269,11 @@ async fn a_shape_that_is_refused_beside_tools_is_demanded_without_them() {
 }
 
 #[tokio::test]
-async fn a_value_that_is_refused_takes_the_parameter_from_nobody_else() {
-    let turns = vec![Turn::error(400, "temperature: range: 0..1"), Turn::text("a"), Turn::text("b")];
+async fn a_value_that_is_refused_is_not_sent_again_and_takes_the_parameter_from_nobody_else() {
+    let turns = vec![Turn::error(400, "temperature: range: 0..1"), Turn::text("a"), Turn::text("b"), Turn::text("c")];
     let server = ScriptedModel::start(turns).await.unwrap();
     let client = client(Api::Anthropic, &server, WireApi::Anthropic);
-    for temperature in [1.3, 1.3, 0.0] {
+    for temperature in [1.3, 1.3, 0.0, 1.3] {
         let request = ModelRequest {
             messages: vec![Message::user("q")],
             temperature: Some(temperature),
@@ -280,7 +282,35 @@ async fn a_value_that_is_refused_takes_the_parameter_from_nobody_else() {
         let _ = client.complete("p/claude-haiku-4-5", &request, &IgnoreModelEvents, &Cancel::new()).await;
     }
     let sent: Vec<_> = server.requests().iter().map(|sent| sent.body.get("temperature").cloned()).collect();
-    assert_eq!(sent, [Some(json!(1.3)), None, Some(json!(0.0))]);
+    assert_eq!(sent, [Some(json!(1.3)), None, Some(json!(0.0)), None]);
+}
+
+#[tokio::test]
+async fn what_is_refused_beside_something_else_is_sent_without_it() {
+    let both = "`temperature` and `top_p` cannot both be specified for this model";
+    let turns = vec![Turn::error(400, both), Turn::text("a"), Turn::text("b"), Turn::text("c"), Turn::text("d")];
+    let server = ScriptedModel::start(turns).await.unwrap();
+    let client = client(CHAT.0, &server, CHAT.1);
+    let request = |top_p, effort| ModelRequest {
+        messages: vec![Message::user("q")],
+        temperature: Some(0.5),
+        settings: ModelSettings { top_p, effort, ..ModelSettings::default() },
+        ..ModelRequest::default()
+    };
+    let beside = request(Some(0.9), None);
+    for asked in [&beside, &beside, &beside, &request(None, None), &request(Some(0.9), Some(Effort::High))] {
+        let _ = client.complete("p/m", asked, &IgnoreModelEvents, &Cancel::new()).await;
+    }
+    let sent: Vec<_> =
+        server.requests().iter().map(|sent| [sent.body["temperature"].clone(), sent.body["top_p"].clone()]).collect();
+    let (half, most) = (json!(0.5), json!(0.9));
+    let without = [Value::Null, most.clone()];
+    let whole = [half.clone(), most];
+    assert_eq!(
+        sent,
+        [whole.clone(), without.clone(), without, [half, Value::Null], whole],
+        "a model may not think elsewhere"
+    );
 }
 
 #[derive(Default)]

@@ -26,7 +26,9 @@ use super::transport::{Incoming, SendError, Transport};
 use crate::process::{Stdin, SupervisedCommand};
 
 /// What a server of unknown generation has for its answer to a `server/discover` that comes first. On a pipe an older
-/// one may leave it unanswered; over HTTP each request has a response of its own, so that silence there is slowness.
+/// one may leave it unanswered; over HTTP each request has a response of its own, so that silence there is slowness, unless
+/// a bridge stands before a pipe. Whoever gives a server more time to connect says that it is slow: it has
+/// a third of that.
 const DISCOVER_FIRST: Duration = Duration::from_secs(2);
 const DISCOVER_FIRST_HTTP: Duration = Duration::from_secs(10);
 /// What a server that was silent has for its second chance.
@@ -217,7 +219,7 @@ fn attempts(way: Option<Way>, known: Option<Era>, timeout: Duration) -> Vec<Atte
         (Some(Way::Sse), _) => vec![legacy],
         (_, Some(Era::Modern)) => vec![modern, legacy],
         (_, None) => {
-            let first = if way == Some(Way::Http) { DISCOVER_FIRST_HTTP } else { DISCOVER_FIRST };
+            let first = if way == Some(Way::Http) { DISCOVER_FIRST_HTTP.max(timeout / 3) } else { DISCOVER_FIRST };
             vec![attempt(Era::Modern, timeout.min(first)), legacy, second_chance]
         }
         (_, Some(Era::Legacy)) => vec![legacy, second_chance],
@@ -250,4 +252,24 @@ impl Tried {
 
 fn attempt(era: Era, bound: Duration) -> Attempt {
     Attempt { era, bound }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_of_unknown_generation_that_is_slow_over_http_has_the_time_that_it_is_given() {
+        for (way, timeout, first) in [
+            (None, 30, 2),
+            (None, 300, 2),
+            (Some(Way::Http), 5, 5),
+            (Some(Way::Http), 30, 10),
+            (Some(Way::Http), 90, 30),
+        ] {
+            let tried = attempts(way, None, Duration::from_secs(timeout));
+            assert_eq!(tried[0], attempt(Era::Modern, Duration::from_secs(first)), "{way:?} {timeout}");
+            assert_eq!(tried[1], attempt(Era::Legacy, Duration::from_secs(timeout)), "{way:?} {timeout}");
+        }
+    }
 }

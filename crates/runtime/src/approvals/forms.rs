@@ -49,8 +49,8 @@ impl FormInbox {
     pub async fn ask(&self, request: FormRequest) -> Result<Option<FormReply>, StoreError> {
         let FormInboxParts { store, clock, expiry, told } = &self.0;
         let question = kept("form", request, &**clock, *expiry);
-        store.put_form(&question).await?;
         let pending = Pending::new(store, &question.id);
+        store.put_form(&question).await?;
         told(&question);
         match pending.ended(*expiry, || store.take_form(&question.id)).await? {
             Ended::Answered(reply) => Ok(Some(reply)),

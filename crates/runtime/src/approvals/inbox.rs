@@ -54,10 +54,10 @@ impl Inbox {
     async fn answer(&self, request: &ApprovalRequest) -> Result<ApprovalDecision, StoreError> {
         let InboxParts { store, clock, expiry, told, .. } = &self.0;
         let question = kept("ask", request.clone().only_shown(), &**clock, *expiry);
-        store.put_question(&question).await?;
         let pending = Pending::new(store, &question.id);
+        store.put_question(&question).await?;
         told(&question);
-        Ok(match pending.ended(*expiry, || store.question(&question.id)).await? {
+        Ok(match pending.ended(*expiry, || store.take_question(&question.id)).await? {
             Ended::Answered(decision) => decision,
             Ended::Expired => ApprovalDecision::Deny { reason: EXPIRED.to_owned() },
             Ended::Withdrawn => ApprovalDecision::Deny { reason: "the question was withdrawn".to_owned() },

@@ -49,7 +49,8 @@ pub(super) struct Pending<'a> {
 }
 
 impl<'a> Pending<'a> {
-    /// The question with this id, which is in the store.
+    /// The question with this id, which is about to be put into the store: whoever waits for that may be dropped when it
+    /// is there already.
     pub(super) fn new(store: &'a Arc<dyn InboxStore>, id: &'a str) -> Self {
         Self { store, id, is_open: true }
     }

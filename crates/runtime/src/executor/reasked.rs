@@ -27,7 +27,7 @@ pub(super) struct Reasked {
 impl Reasked {
     async fn earlier(&self, request: &ApprovalRequest) -> Result<Option<ApprovalDecision>, StoreError> {
         for id in self.store.questions_of_job(&self.job.id).await? {
-            let Some(question) = self.store.question(&id).await? else { continue };
+            let Some(question) = self.store.take_question(&id).await? else { continue };
             if question.state == QuestionState::Withdrawn {
                 continue;
             }
@@ -46,7 +46,7 @@ impl Reasked {
         let mut open = Open { store: &self.store, id: Some(question.id.clone()) };
         while question.state == QuestionState::Pending {
             tokio::time::sleep(LOOK).await;
-            let found = self.store.question(&question.id).await?;
+            let found = self.store.take_question(&question.id).await?;
             question = found.ok_or_else(|| StoreError::NotFound(format!("question {}", question.id)))?;
         }
         open.id = None;
@@ -54,8 +54,9 @@ impl Reasked {
             self.store.close_question(&question.id, QuestionState::Expired).await?;
             return Ok(ApprovalDecision::Deny { reason: EXPIRED.to_owned() });
         }
+        let decision = question.decision.filter(|_| question.state != QuestionState::Withdrawn);
         let withdrawn = || ApprovalDecision::Deny { reason: "the question was withdrawn".to_owned() };
-        Ok(question.decision.unwrap_or_else(withdrawn))
+        Ok(decision.unwrap_or_else(withdrawn))
     }
 }
 

@@ -12,6 +12,7 @@ use toolwright_core::approval::{
 use toolwright_core::store::StoreError;
 
 use super::SqliteStore;
+use super::owner::{self, renew};
 use super::tables::{from_json, now_ms, to_json};
 use super::thread::BUSY;
 
@@ -39,6 +40,11 @@ const IS_WHOLE: &str = "CASE WHEN json_valid(request) THEN json_type(request, '$
 /// How long the log of writes may keep the store waiting when it is cut back.
 const FORGETTING: Duration = Duration::from_millis(100);
 const EMPTY: &str = r#"{"action":"accept"}"#;
+/// Whether the call that a person is asked about is that of a job that has not ended: whichever process has the job next
+/// goes by the answer.
+const IS_OF_JOB: &str = "kind = 'call' AND EXISTS (SELECT 1 FROM jobs WHERE jobs.session = inbox.session \
+     AND ended_ms IS NULL AND inbox.created_ms >= jobs.created_ms AND json_valid(request) \
+     AND jobs.call = request ->> 'call_id' AND jobs.tool = request ->> 'tool')";
 
 /// A row as it stands; what is in JSON is read away from the store's thread.
 struct Raw {
@@ -93,6 +99,11 @@ pub(super) fn clear_late(db: &Connection, now_ms: i64) -> rusqlite::Result<()> {
         "UPDATE inbox SET state = 'expired' WHERE kind = 'form' AND state = 'pending' AND expires_ms <= ?1",
     )?
     .execute([late])?;
+    db.prepare_cached(
+        "UPDATE inbox SET state = 'withdrawn', asker = NULL WHERE kind = 'form' AND state IN ('approved', 'denied') \
+         AND asker IS NOT NULL AND expires_ms <= ?1",
+    )?
+    .execute([late])?;
     bare(db, "expires_ms <= ?1", late)?;
     let sql = "DELETE FROM inbox WHERE kind = 'form' AND state IN ('expired', 'withdrawn') AND rowid NOT IN (SELECT rowid \
                FROM inbox WHERE kind = 'form' AND state IN ('expired', 'withdrawn') ORDER BY rowid DESC LIMIT ?1)";
@@ -103,11 +114,73 @@ pub(super) fn clear_late(db: &Connection, now_ms: i64) -> rusqlite::Result<()> {
 fn bare(db: &Connection, which: &str, value: impl ToSql) -> rusqlite::Result<()> {
     let of = format!("WHERE {which} AND kind = 'form' AND state <> 'pending' AND");
     db.prepare_cached(&format!("UPDATE inbox SET {BARE} {of} {IS_WHOLE}"))?.execute([&value])?;
-    let sql = format!("UPDATE inbox SET decision = ?2 {of} state = 'approved' AND decision <> ?2");
+    let accepted = "CASE WHEN json_valid(decision) THEN decision ->> 'action' = 'accept' END";
+    let sql = format!("UPDATE inbox SET decision = ?2 {of} {accepted} AND decision <> ?2");
     if db.prepare_cached(&sql)?.execute(params![value, EMPTY])? > 0 {
         forget_written(db)?;
     }
     Ok(())
+}
+
+/// Withdraws what nobody waits for any more: whoever asked has ended without a word, before the answer or before it had it.
+fn withdraw_left(db: &Connection) -> rusqlite::Result<()> {
+    let sql = format!(
+        "SELECT id, asker, asker IN (SELECT id FROM job_owners) FROM inbox WHERE asker IS NOT NULL \
+         AND state IN ('pending', 'approved', 'denied') AND NOT ({IS_OF_JOB})"
+    );
+    let waiting: Vec<(String, i64, bool)> = db
+        .prepare_cached(&sql)?
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?
+        .collect::<rusqlite::Result<_>>()?;
+    if waiting.is_empty() {
+        return Ok(());
+    }
+    let gone = owner::gone(db)?;
+    for (id, ..) in waiting.iter().filter(|(_, asker, is_known)| !is_known || gone.contains(asker)) {
+        withdraw(db, id)?;
+    }
+    Ok(())
+}
+
+/// Withdraws what is pending, or was answered for somebody who has not taken the answer.
+fn withdraw(db: &Connection, id: &str) -> rusqlite::Result<()> {
+    let sql = "UPDATE inbox SET asker = NULL, \
+               state = CASE WHEN state = 'pending' AND expires_ms <= ?2 THEN 'expired' ELSE 'withdrawn' END \
+               WHERE id = ?1 AND (state = 'pending' OR asker IS NOT NULL AND state IN ('approved', 'denied'))";
+    db.prepare_cached(sql)?.execute(params![id, now_ms()])?;
+    bare(db, "id = ?1", id)
+}
+
+/// This process as somebody who asks, which it may not have done for long.
+fn asker(db: &Connection) -> rusqlite::Result<i64> {
+    let this = owner::number(db)?;
+    renew(db, this)?;
+    Ok(this)
+}
+
+/// A row for whoever waits for its answer: they are there until it is settled, and then they have it.
+fn take(db: &Connection, kind: &str, id: &str) -> rusqlite::Result<Option<Raw>> {
+    let row = one(db, kind, id)?;
+    match row.as_ref().and_then(|row| QuestionState::parse(&row.state)) {
+        None => {}
+        Some(QuestionState::Pending) => {
+            let this = asker(db)?;
+            let known: Option<i64> = db
+                .prepare_cached("SELECT asker FROM inbox WHERE id = ?1")?
+                .query_row([id], |row| row.get(0))
+                .optional()?
+                .flatten();
+            if known != Some(this) {
+                let sql = "UPDATE inbox SET asker = ?2 WHERE id = ?1 AND state = 'pending'";
+                db.prepare_cached(sql)?.execute(params![id, this])?;
+            }
+        }
+        Some(_) => {
+            db.prepare_cached("UPDATE inbox SET asker = NULL WHERE id = ?1")?.execute([id])?;
+            bare(db, "id = ?1", id)?;
+        }
+    }
+    Ok(row)
 }
 
 /// Takes what was filled in out of the log of writes, where it still stands. While another process reads, it may stay
@@ -127,7 +200,23 @@ impl SqliteStore {
         id: &str,
     ) -> Result<Option<Kept<Q, A>>, StoreError> {
         let id = id.to_owned();
-        let row = self.thread.run("read a question", move |db| one(db, kind, &id)).await?;
+        let row = self
+            .thread
+            .run("read a question", move |db| {
+                withdraw_left(db)?;
+                one(db, kind, &id)
+            })
+            .await?;
+        row.map(Raw::read).transpose()
+    }
+
+    async fn take<Q: DeserializeOwned, A: DeserializeOwned>(
+        &self,
+        kind: &'static str,
+        id: &str,
+    ) -> Result<Option<Kept<Q, A>>, StoreError> {
+        let id = id.to_owned();
+        let row = self.thread.run("take an answer", move |db| take(db, kind, &id)).await?;
         row.map(Raw::read).transpose()
     }
 
@@ -141,6 +230,7 @@ impl SqliteStore {
         let rows: Vec<Raw> = self
             .thread
             .run("list questions", move |db| {
+                withdraw_left(db)?;
                 let now = now_ms();
                 // A pending question that nobody answered in time counts as expired, written down or not.
                 let sql = format!(
@@ -167,6 +257,7 @@ impl SqliteStore {
             .run("answer a question", move |db| {
                 let now = now_ms();
                 clear_late(db, now)?;
+                withdraw_left(db)?;
                 let changed = db.execute(
                     "UPDATE inbox SET state = ?2, decision = ?3, decided_by = ?4, decided_ms = ?5 \
                      WHERE id = ?1 AND state = 'pending' AND expires_ms > ?5 AND kind = ?6",
@@ -192,10 +283,11 @@ impl InboxStore for SqliteStore {
         let (created, expires) = (question.created_ms.cast_signed(), question.expires_ms.cast_signed());
         self.thread
             .run("keep a question", move |db| {
+                let asker = asker(db)?;
                 db.execute(
-                    "INSERT INTO inbox (id, session, principal, request, created_ms, expires_ms, state, kind) \
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-                    params![id, session, principal, request, created, expires, state.as_str(), CALL],
+                    "INSERT INTO inbox (id, session, principal, request, created_ms, expires_ms, state, kind, asker) \
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+                    params![id, session, principal, request, created, expires, state.as_str(), CALL, asker],
                 )
                 .map(drop)
             })
@@ -204,6 +296,10 @@ impl InboxStore for SqliteStore {
 
     async fn question(&self, id: &str) -> Result<Option<Question>, StoreError> {
         self.get(CALL, id).await
+    }
+
+    async fn take_question(&self, id: &str) -> Result<Option<Question>, StoreError> {
+        self.take(CALL, id).await
     }
 
     async fn questions(&self, state: Option<QuestionState>, limit: usize) -> Result<Vec<Question>, StoreError> {
@@ -228,13 +324,15 @@ impl InboxStore for SqliteStore {
             .run("keep a question", move |db| {
                 let now = now_ms();
                 clear_late(db, now)?;
+                withdraw_left(db)?;
+                let asker = asker(db)?;
                 let open = "SELECT count(*) FROM inbox WHERE kind = 'form' AND state = 'pending' AND expires_ms > ?6";
                 let sql = format!(
-                    "INSERT INTO inbox (id, session, principal, request, created_ms, expires_ms, state, kind) \
-                     SELECT ?1, ?2, ?3, ?4, ?5, ?7, 'pending', 'form' \
+                    "INSERT INTO inbox (id, session, principal, request, created_ms, expires_ms, state, kind, asker) \
+                     SELECT ?1, ?2, ?3, ?4, ?5, ?7, 'pending', 'form', ?8 \
                      WHERE ({open} AND session = ?2) < {MAX_OPEN} AND ({open}) < {MAX_OPEN_OF_ALL}"
                 );
-                let row = params![id, session, principal, request, created, now, expires];
+                let row = params![id, session, principal, request, created, now, expires, asker];
                 Ok(db.prepare_cached(&sql)?.execute(row)? > 0)
             })
             .await?;
@@ -262,29 +360,19 @@ impl InboxStore for SqliteStore {
     }
 
     async fn take_form(&self, id: &str) -> Result<Option<FormQuestion>, StoreError> {
-        let id = id.to_owned();
-        let row = self
-            .thread
-            .run("take an answer", move |db| {
-                let row = one(db, FORM, &id)?;
-                match row.as_ref().and_then(|row| QuestionState::parse(&row.state)) {
-                    None | Some(QuestionState::Pending) => {}
-                    Some(_) => bare(db, "id = ?1", &*id)?,
-                }
-                Ok(row)
-            })
-            .await?;
-        row.map(Raw::read).transpose()
+        self.take(FORM, id).await
     }
 
     async fn close_question(&self, id: &str, state: QuestionState) -> Result<(), StoreError> {
         let id = id.to_owned();
         self.thread
             .run("close a question", move |db| {
-                let close = "UPDATE inbox SET state = ?2 WHERE id = ?1 AND state = 'pending'";
-                db.execute(close, params![id, state.as_str()])?;
                 // Whoever asked looks once more after it has expired; once they have gone, nobody does.
-                if state == QuestionState::Withdrawn { bare(db, "id = ?1", &*id) } else { Ok(()) }
+                if state == QuestionState::Withdrawn {
+                    return withdraw(db, &id);
+                }
+                let close = "UPDATE inbox SET state = ?2 WHERE id = ?1 AND state = 'pending'";
+                db.execute(close, params![id, state.as_str()]).map(drop)
             })
             .await
     }
@@ -294,6 +382,52 @@ impl InboxStore for SqliteStore {
 mod tests {
     use super::super::migrations::migrate;
     use super::*;
+
+    #[test]
+    fn what_a_process_asked_that_is_gone_is_withdrawn_unless_another_may_have_its_job() {
+        let dir = tempfile::tempdir().expect("dir");
+        let mut db = Connection::open(dir.path().join("x.sqlite3")).expect("open");
+        migrate(&mut db).expect("schema");
+        let owner = "INSERT INTO job_owners (id, pid, boot, started, lease_ms) VALUES (?1, 1, 'earlier', 1, ?2)";
+        db.execute(owner, [7, now_ms() - 1]).expect("one that is gone");
+        let job = "INSERT INTO jobs (id, tool, arguments, state, session, principal, call, created_ms, resumable) \
+                   VALUES ('job_1', 'x:t@1.0.0', '{}', 'pending', 's', 'owner', 'c1', 1, 1)";
+        db.execute(job, []).expect("a job");
+        let this = owner::number(&db).expect("this process");
+        let call = |id: &str| format!(r#"{{"call_id":"{id}","tool":"x:t@1.0.0"}}"#);
+        let form = r#"{"message":"m","wants":{"page":"https://h/?token=hunter2"}}"#.to_owned();
+        let filled = r#"{"action":"accept","content":{"name":"hunter2"}}"#;
+        // 99 is no process that anybody knows any more.
+        for (id, kind, request, state, decision, asker, expect) in [
+            ("ask_1", CALL, call("c1"), "pending", None, Some(7), "pending"),
+            ("ask_2", CALL, call("c2"), "pending", None, Some(7), "withdrawn"),
+            ("ask_3", CALL, call("c3"), "pending", None, Some(this), "pending"),
+            ("form_1", FORM, form.clone(), "pending", None, Some(7), "withdrawn"),
+            ("form_2", FORM, form.clone(), "approved", Some(filled), Some(99), "withdrawn"),
+            ("form_3", FORM, form.clone(), "denied", Some(r#"{"action":"decline"}"#), Some(99), "withdrawn"),
+            (
+                "form_4",
+                FORM,
+                r#"{"message":"m","wants":{"page":""}}"#.into(),
+                "approved",
+                Some(EMPTY),
+                None,
+                "approved",
+            ),
+        ] {
+            db.execute(
+                "INSERT INTO inbox (id, session, principal, request, created_ms, expires_ms, state, decision, kind, asker) \
+                 VALUES (?1, 's', 'owner', ?2, 1, ?3, ?4, ?5, ?6, ?7)",
+                params![id, request, i64::MAX, state, decision, kind, asker],
+            )
+            .expect("kept");
+            withdraw_left(&db).expect("looked over");
+            let row = one(&db, kind, id).expect("read").expect("kept");
+            assert_eq!(row.state, expect, "{id}");
+            let left = format!("{} {}", row.request, row.decision.unwrap_or_default());
+            assert!(!left.contains("hunter2"), "{left}");
+        }
+    }
 
     #[test]
     fn what_was_filled_in_for_a_call_that_has_gone_without_a_word_does_not_stay() {

@@ -15,6 +15,7 @@ const STEPS: &[&str] = &[
     include_str!("schema/10_cache_writes.sql"),
     include_str!("schema/11_forms.sql"),
     include_str!("schema/12_open_costs.sql"),
+    include_str!("schema/13_askers.sql"),
 ];
 
 /// Brings the file to the newest schema, whole or not at all, while other processes wait.

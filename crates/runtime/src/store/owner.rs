@@ -2,6 +2,14 @@
 
 use std::sync::OnceLock;
 
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
+
+use super::tables::now_ms;
+
+/// How long an owner's word holds that it lives. It counts as gone only when the lease is over and the process gone, so
+/// a process that merely sleeps keeps what is its; where processes cannot be looked up, the lease alone decides.
+pub(crate) const LEASE_MS: i64 = 3_000;
+
 /// A process: its pid is reused by the kernel, the three together are not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Owner {
@@ -27,6 +35,41 @@ impl Owner {
     pub(super) fn is_alive(&self) -> bool {
         self.boot == boot_id() && start_time(self.pid) == Some(self.started)
     }
+}
+
+/// The number of this process among the owners, with a fresh lease if it is new.
+pub(super) fn number(db: &Connection) -> rusqlite::Result<i64> {
+    let this = Owner::this();
+    let known = db
+        .prepare_cached("SELECT id FROM job_owners WHERE pid = ?1 AND boot = ?2 AND started = ?3")?
+        .query_row(params![this.pid, this.boot, this.started], |row| row.get(0))
+        .optional()?;
+    if let Some(id) = known {
+        return Ok(id);
+    }
+    db.prepare_cached("INSERT INTO job_owners (pid, boot, started, lease_ms) VALUES (?1, ?2, ?3, ?4)")?
+        .execute(params![this.pid, this.boot, this.started, now_ms() + LEASE_MS])?;
+    Ok(db.last_insert_rowid())
+}
+
+/// Renews the lease of the owner of this number, if half of it is over.
+pub(super) fn renew(db: &Connection, owner: i64) -> rusqlite::Result<()> {
+    let now = now_ms();
+    db.prepare_cached("UPDATE job_owners SET lease_ms = ?2 WHERE id = ?1 AND lease_ms < ?3")?
+        .execute([owner, now + LEASE_MS, now + LEASE_MS / 2])
+        .map(drop)
+}
+
+/// The owners whose lease is over and whose process is gone.
+pub(super) fn gone(db: &Connection) -> rusqlite::Result<Vec<i64>> {
+    let over: Vec<(i64, Owner)> = db
+        .prepare_cached("SELECT id, pid, boot, started FROM job_owners WHERE lease_ms < ?1")?
+        .query_map([now_ms()], |row: &Row<'_>| {
+            Ok((row.get(0)?, Owner { pid: row.get(1)?, boot: row.get(2)?, started: row.get(3)? }))
+        })?
+        .collect::<rusqlite::Result<_>>()?;
+    let is_gone = |owner: &Owner| owner != Owner::this() && !owner.is_alive();
+    Ok(over.into_iter().filter(|(_, owner)| is_gone(owner)).map(|(id, _)| id).collect())
 }
 
 fn boot_id() -> String {

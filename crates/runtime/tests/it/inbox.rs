@@ -5,16 +5,17 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use serde_json::json;
 use toolwright_core::approval::{
-    Answered, Answers, FormQuestion, FormReply, FormRequest, InboxStore as _, Question, QuestionState, Wants,
+    Answered, Answers, FormQuestion, FormReply, FormRequest, InboxStore, Question, QuestionState, Wants,
 };
 use toolwright_core::call::ValidCall;
 use toolwright_core::context::Clock as _;
 use toolwright_core::job::{JobScope, JobState, Jobs as _};
 use toolwright_core::policy::{Selector, UserRequest};
 use toolwright_core::session::SessionId;
-use toolwright_core::store::ApprovalStore as _;
+use toolwright_core::store::{ApprovalStore as _, StoreError};
 use toolwright_core::{ApprovalDecision, Outcome, Policy, Profile};
 use toolwright_runtime::executor::{GuardBinding, Verdict};
 use toolwright_runtime::{FormInbox, FormInboxParts, Inbox, InboxParts, JobManager, SqliteStore, SystemClock};
@@ -308,6 +309,49 @@ async fn what_a_source_asks_expires_and_is_withdrawn_with_its_call() {
     tokio::time::timeout(SOON, gone).await.expect("withdrawn in time");
 }
 
+/// A store that keeps what it is given, and does not come to say so.
+struct Silent(Arc<SqliteStore>);
+
+#[async_trait]
+impl InboxStore for Silent {
+    async fn put_question(&self, question: &Question) -> Result<(), StoreError> {
+        self.0.put_question(question).await?;
+        std::future::pending().await
+    }
+
+    async fn put_form(&self, form: &FormQuestion) -> Result<(), StoreError> {
+        self.0.put_form(form).await?;
+        std::future::pending().await
+    }
+
+    async fn close_question(&self, id: &str, state: QuestionState) -> Result<(), StoreError> {
+        self.0.close_question(id, state).await
+    }
+}
+
+#[tokio::test]
+async fn what_is_asked_by_one_who_goes_while_it_is_being_kept_is_withdrawn() {
+    let (_dir, [ours, other]) = two_stores();
+    let silent: Arc<dyn InboxStore> = Arc::new(Silent(ours));
+    let inbox = FormInbox::new(FormInboxParts::new(Arc::clone(&silent), Arc::new(SystemClock)));
+    let form = tokio::spawn(async move { inbox.ask(wanted("it")).await });
+    let mut house = house(|_| ()).await;
+    house.run.policy = Arc::new(Policy::of(Profile::Ask));
+    house.run.approver = Arc::new(Inbox::new(InboxParts::new(silent, Arc::new(SystemClock))));
+    let call = tokio::spawn(async move { house.one("write", json!({})).await });
+    let ids = [asked_forms(&other, 1).await.remove(0).id, asked(&other, 1).await.remove(0).id];
+    form.abort();
+    call.abort();
+    let gone = async {
+        while other.form(&ids[0]).await.expect("read").expect("kept").state != QuestionState::Withdrawn
+            || other.question(&ids[1]).await.expect("read").expect("kept").state != QuestionState::Withdrawn
+        {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(SOON, gone).await.expect("withdrawn in time");
+}
+
 #[tokio::test]
 async fn what_was_filled_in_goes_when_nobody_takes_it() {
     let (dir, [ours, other]) = two_stores();
@@ -336,7 +380,8 @@ async fn what_was_filled_in_goes_when_nobody_takes_it() {
     };
     tokio::time::timeout(SOON, gone).await.unwrap_or_else(|_| panic!("it stands in {:?}", holding()));
     let kept = other.form(&id).await.expect("read").expect("kept");
-    assert_eq!((kept.state, &kept.request.wants), (QuestionState::Approved, &Wants::Form(json!(null))));
+    assert_eq!((kept.state, &kept.request.wants), (QuestionState::Withdrawn, &Wants::Form(json!(null))));
+    assert_eq!((kept.decided_by.as_deref(), kept.settled_by()), (Some("ann"), None), "it was answered in vain");
     assert_ne!(kept.decision, Some(accept));
 }
 

@@ -29,7 +29,7 @@ enum Deed {
     /// Fails before anything of an answer.
     Fail(ModelErrorKind, Option<u64>),
     /// Refuses the form of the request, which will be another the next time.
-    Refuse,
+    Refuse(ModelErrorKind),
     /// Fails once the first bytes have come, having used so many tokens.
     Break(ModelErrorKind, u64),
     Hang,
@@ -98,9 +98,8 @@ impl ModelClient for Provider {
                 Ok(ModelResponse { text: "ok".into(), usage, ..ModelResponse::default() })
             }
             Deed::Fail(kind, retry_after_ms) => Err(ModelError { retry_after_ms, ..ModelError::new(kind, "not now") }),
-            Deed::Refuse => {
-                let refusal = ModelError::new(ModelErrorKind::Invalid, "the grammar is too large");
-                Err(ModelError { should_retry: Some(true), ..refusal })
+            Deed::Refuse(kind) => {
+                Err(ModelError { should_retry: Some(true), ..ModelError::new(kind, "that is too large") })
             }
             Deed::Break(kind, input_tokens) => {
                 events.on_traffic(Traffic::FirstByte);
@@ -237,7 +236,8 @@ fn expect_ok(rows: &[(&str, u32, u64)]) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn another_form_of_a_request_is_none_of_its_attempts() {
-    let check = async |attempts: u32, deeds: Vec<Deed>, expect: Result<usize, usize>| {
+    use ModelErrorKind::{ContextOverflow, Invalid, RateLimit};
+    let check = async |attempts: u32, deeds: Vec<Deed>, expect: Result<usize, (usize, ModelErrorKind)>| {
         let provider = Provider::new(Duration::from_millis(1), deeds);
         let terms =
             TrafficTerms { retry: Some(RetryTerms { attempts, ..RetryTerms::default() }), ..TrafficTerms::default() };
@@ -245,17 +245,22 @@ async fn another_form_of_a_request_is_none_of_its_attempts() {
         let traffic = ModelTraffic::new(client, BTreeMap::from([("p".to_owned(), terms)]));
         let answer = ask(&traffic, &plain()).await;
         let came = provider.came().len();
-        assert_eq!(answer.map(|_| came).map_err(|_| came), expect, "{attempts}");
+        assert_eq!(answer.map(|_| came).map_err(|error| (came, error.kind)), expect, "{attempts}");
     };
-    let late = || Deed::Fail(ModelErrorKind::RateLimit, None);
-    check(1, vec![Deed::Refuse], Ok(2)).await;
-    check(1, vec![Deed::Refuse, Deed::Refuse], Ok(3)).await;
-    check(1, vec![Deed::Refuse, late()], Err(2)).await;
-    check(2, vec![late(), Deed::Refuse], Ok(3)).await;
-    check(2, vec![Deed::Refuse, late(), late()], Err(3)).await;
-    check(1, vec![Deed::Refuse; 20], Err(7)).await;
+    let refuse = || Deed::Refuse(Invalid);
+    let late = || Deed::Fail(RateLimit, None);
+    check(1, vec![refuse()], Ok(2)).await;
+    check(1, vec![refuse(), refuse()], Ok(3)).await;
+    check(1, vec![refuse(), late()], Err((2, RateLimit))).await;
+    check(2, vec![late(), refuse()], Ok(3)).await;
+    check(2, vec![refuse(), late(), late()], Err((3, RateLimit))).await;
+    check(1, vec![refuse(); 20], Err((7, Invalid))).await;
     // However many attempts there may be: six other forms are the most.
-    check(4, vec![Deed::Refuse; 20], Err(7)).await;
+    check(4, vec![refuse(); 20], Err((7, Invalid))).await;
+    // What is too long in the last form as well is too long, which is for the conversation to mend.
+    let long = || Deed::Refuse(ContextOverflow);
+    check(1, vec![refuse(), long()], Ok(3)).await;
+    check(4, vec![long(); 20], Err((7, ContextOverflow))).await;
 }
 
 #[tokio::test(start_paused = true)]

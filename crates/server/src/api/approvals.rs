@@ -165,7 +165,7 @@ fn settled<Q, A>(api: &Api, id: &str, answered: Answered<Kept<Q, A>>, state: Que
     match answered {
         Answered::Counts => api.ok(&json!({"id": id, "state": state})),
         Answered::TooLate(question) => {
-            let by = question.decided_by.map(|by| format!(" by {by}")).unwrap_or_default();
+            let by = question.settled_by().map(|by| format!(" by {by}")).unwrap_or_default();
             let state = question.state.as_str();
             Err(ApiError::conflict(format!("{id} is {state}{by} already: this answer came too late")))
         }

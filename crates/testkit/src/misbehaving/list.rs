@@ -72,6 +72,12 @@ pub(super) fn tools(server: &Misbehaving) -> Value {
         tool("cancelled_ids", "Returns the ids of the requests that were cancelled", Hint::ReadOnly, &json!({})),
         tool("counter", "Adds a line to the counter file; then answers, dies or hangs", Hint::None, &counter),
         tool(
+            "log_in",
+            "Refuses so many calls (default 1) until a page is opened, with error -32042; then answers",
+            Hint::ReadOnly,
+            &json!({"refusals": {"type": "integer", "minimum": 0}}),
+        ),
+        tool(
             "spawn_child",
             "Starts a process in a session of its own that sleeps for ten minutes",
             Hint::None,

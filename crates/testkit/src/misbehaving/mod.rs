@@ -87,7 +87,8 @@ pub async fn run(options: Options) -> io::Result<ExitCode> {
     }
     tokio::time::sleep(Duration::from_millis(options.slow_start)).await;
     let door = options.door();
-    let server = Misbehaving { options, added: AtomicUsize::new(0), cancelled: Mutex::default() };
+    let server =
+        Misbehaving { options, added: AtomicUsize::new(0), logins: AtomicUsize::new(0), cancelled: Mutex::default() };
     wire::serve(server, door).await?;
     Ok(ExitCode::SUCCESS)
 }
@@ -96,6 +97,8 @@ struct Misbehaving {
     options: Options,
     /// Tools that `change_list` has added.
     added: AtomicUsize,
+    /// Calls of `log_in`.
+    logins: AtomicUsize,
     /// The ids of requests that were cancelled while they ran, in the order of arrival.
     cancelled: Mutex<Vec<Value>>,
 }

@@ -91,6 +91,10 @@ async fn run(server: &Misbehaving, request: &Request, exchange: &Exchange) -> An
                 _ => Answer::text("counted"),
             },
         },
+        "log_in" => {
+            let calls = server.logins.fetch_add(1, Ordering::Relaxed) as u64;
+            if calls >= number("refusals", 1) { Answer::text("welcome") } else { pages_required().into() }
+        }
         "spawn_child" => match spawn_child() {
             Err(error) => RpcError::new(RpcError::INVALID_PARAMS, format!("setsid sleep: {error}")).into(),
             Ok(pid) => {
@@ -102,6 +106,17 @@ async fn run(server: &Misbehaving, request: &Request, exchange: &Exchange) -> An
         name if name.starts_with("added_") || name.starts_with("many_") => Answer::text(name),
         name => RpcError::new(RpcError::INVALID_PARAMS, format!("unknown tool: {name}")).into(),
     }
+}
+
+/// The refusal of a call whose user is to open a page first (MCP 2025-11-25, "URL Elicitation Required Error").
+fn pages_required() -> RpcError {
+    let page = json!({
+        "mode": "url",
+        "elicitationId": "login",
+        "url": "https://login.example/?for=1",
+        "message": "Log in.",
+    });
+    RpcError::new(RpcError::PAGES_REQUIRED, "log in first").with_data(json!({"elicitations": [page]}))
 }
 
 async fn slow(request: &Request, exchange: &Exchange, pause: Duration) -> Answer {

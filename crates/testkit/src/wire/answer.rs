@@ -22,6 +22,8 @@ impl RpcError {
     pub(crate) const HEADER_MISMATCH: i64 = -32020;
     pub(crate) const MISSING_CAPABILITY: i64 = -32021;
     pub(crate) const UNSUPPORTED_VERSION: i64 = -32022;
+    /// The user is to open pages first (2025-11-25).
+    pub(crate) const PAGES_REQUIRED: i64 = -32042;
 
     pub(crate) fn new(code: i64, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), data: None }

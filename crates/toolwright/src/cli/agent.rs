@@ -9,7 +9,7 @@ use toolwright::agent::{
 use toolwright::config::typed::{AgentToolSetting, DispatchSetting, ExposureSetting};
 use toolwright::core::approval::{Answers, NoApprover};
 use toolwright::core::client::CallClient;
-use toolwright::core::model::{Effort, ModelClient as _, ModelSettings, Usability, is_replay};
+use toolwright::core::model::{ModelClient as _, ModelSettings, Usability, is_replay};
 use toolwright::core::{Approver, Cancel, Policy, Profile, Session};
 use toolwright::house::{ClientTerms, InboxPerson, Person};
 use toolwright::models::default_model;
@@ -223,7 +223,7 @@ pub(crate) fn spec(
         system: String::new(),
         max_tokens: None,
         temperature: None,
-        settings: ModelSettings { effort: agent.effort.map(Effort::from), ..ModelSettings::default() },
+        settings: ModelSettings { effort: agent.effort, ..ModelSettings::default() },
         limits: Limits {
             turns: agent.max_turns.unwrap_or(standard.turns),
             calls: agent.max_calls,

@@ -208,7 +208,7 @@ fn answered<Q, A>(
 
 /// How a question stands that was answered before, and by whose word.
 fn stands<Q, A>(asked: &Kept<Q, A>) -> String {
-    let by = asked.decided_by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
+    let by = asked.settled_by().map(|by| format!(" by {by}")).unwrap_or_default();
     format!("{}{by}", asked.state.as_str())
 }
 

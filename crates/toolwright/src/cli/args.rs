@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValuesParser, RangedU64ValueParser, TypedValueParser as _};
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
+use toolwright::core::model::Effort;
 use toolwright::server::Expose;
 
 pub(crate) use super::names::{
-    ApiName, AskName, DispatchName, DraftName, EffortName, ExposureName, PolicyName, ReasoningName, ReportFormat,
-    ServeAskName, SourceName, duration,
+    ApiName, AskName, DispatchName, DraftName, ExposureName, PolicyName, ReasoningName, ReportFormat, ServeAskName,
+    SourceName, duration, effort,
 };
 
 /// What `--help` says about exit codes.
@@ -170,8 +171,8 @@ pub(crate) struct Agent {
     #[arg(short, long, value_name = "PROVIDER/MODEL")]
     pub(crate) model: Option<String>,
     /// How much the model thinks before it answers. Default: as configured for the model, else as its provider has it.
-    #[arg(long, value_name = "HOW_MUCH")]
-    pub(crate) effort: Option<EffortName>,
+    #[arg(long, value_name = "HOW_MUCH", value_parser = effort())]
+    pub(crate) effort: Option<Effort>,
     /// What may run where no rule matches. Default in a terminal: `ask`; elsewhere one must be given.
     #[arg(long, value_name = "PROFILE")]
     pub(crate) policy: Option<PolicyName>,
@@ -277,8 +278,8 @@ pub(crate) struct Call {
     pub(crate) model: Option<String>,
     /// How much the model of an LLM-backed tool thinks before it answers. Default: as the tool says, else as configured for
     /// the model.
-    #[arg(long, value_name = "HOW_MUCH")]
-    pub(crate) effort: Option<EffortName>,
+    #[arg(long, value_name = "HOW_MUCH", value_parser = effort())]
+    pub(crate) effort: Option<Effort>,
     /// The mode in which an LLM-backed tool asks, where it has several.
     #[arg(long, value_name = "MODE")]
     pub(crate) mode: Option<String>,

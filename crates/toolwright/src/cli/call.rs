@@ -7,7 +7,6 @@ use toolwright::House;
 use toolwright::core::catalogue::Snapshot;
 use toolwright::core::client::CallClient;
 use toolwright::core::llm::llm_definition;
-use toolwright::core::model::Effort;
 use toolwright::core::names::Resolution;
 use toolwright::core::{CallId, Cancel, Outcome, Profile, ToolCall};
 use toolwright::house::{CallTerms, CallTimes};
@@ -73,7 +72,7 @@ async fn llm_terms(call: &Call, house: &House, snapshot: &Snapshot) -> Result<Ll
     let given = LlmTerms {
         model: call.model.as_deref().map(Arc::from),
         mode: call.mode.as_deref().map(Arc::from),
-        effort: call.effort.map(Effort::from),
+        effort: call.effort,
         ..LlmTerms::default()
     };
     // A name that means nothing is the executor's to refuse.

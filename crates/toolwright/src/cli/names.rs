@@ -1,6 +1,7 @@
 //! Values of options by their names on the command line.
 
 use clap::ValueEnum;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use toolwright::agent::{Dispatch, Format};
 use toolwright::config::typed::ExposureSetting;
 use toolwright::core::Profile;
@@ -105,37 +106,9 @@ impl From<DispatchName> for Dispatch {
     }
 }
 
-/// An effort by its name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum EffortName {
-    /// Not at all, or as little as it can.
-    None,
-    /// Hardly.
-    Minimal,
-    /// A little.
-    Low,
-    /// Some.
-    Medium,
-    /// Much.
-    High,
-    /// Very much.
-    Xhigh,
-    /// As much as it can.
-    Max,
-}
-
-impl From<EffortName> for Effort {
-    fn from(name: EffortName) -> Self {
-        match name {
-            EffortName::None => Self::None,
-            EffortName::Minimal => Self::Minimal,
-            EffortName::Low => Self::Low,
-            EffortName::Medium => Self::Medium,
-            EffortName::High => Self::High,
-            EffortName::Xhigh => Self::Xhigh,
-            EffortName::Max => Self::Max,
-        }
-    }
+/// Reads an effort by its name.
+pub(crate) fn effort() -> impl TypedValueParser<Value = Effort> {
+    PossibleValuesParser::new(Effort::ALL.map(Effort::as_str)).try_map(|name| name.parse::<Effort>())
 }
 
 /// An exposure by its name.

@@ -1,5 +1,7 @@
 //! A headless run asks the inbox, and another process answers.
 
+use std::io::Write as _;
+use std::net::TcpStream;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -7,8 +9,9 @@ use toolwright_testkit::model_server::WireApi;
 
 use crate::agent::{ended, report, repository, start, todo_script, with_model};
 use crate::arguments::answers;
-use crate::cli::{ok, stderr};
-use crate::support::Place;
+use crate::cli::{ok, run, stderr};
+use crate::serve::Gateway;
+use crate::support::{Place, until};
 
 async fn question(place: &Place) -> Value {
     for _ in 0..200 {
@@ -96,5 +99,35 @@ async fn what_a_server_asks_of_a_person_who_is_not_there_is_answered_through_the
         assert!(printed["text"].as_str().is_some_and(|text| text.contains(says)), "{printed}");
         let all = ok(&place, &["approvals", "ls", "--all", "--json"]);
         assert!(!all.contains("ann@"), "what was filled in is not kept: {all}");
+    }
+}
+
+#[test]
+fn the_answer_to_a_form_whose_asker_is_gone_says_so() {
+    let place = asking_place();
+    ok(&place, &["tools", "show", "fx__test_elicitation"]);
+    let gateway = Gateway::start(&place, &["--http", "127.0.0.1:0", "--ask", "inbox"]);
+    let address = gateway.address();
+    let body = json!({"tool": "fx__test_elicitation", "arguments": {"message": "Who are you?"}}).to_string();
+    let mut stream = TcpStream::connect(&address).expect("connects");
+    let length = body.len();
+    write!(
+        stream,
+        "POST /api/call HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n\
+         {body}"
+    )
+    .expect("sent");
+    let listed = || -> Value { serde_json::from_str(&ok(&place, &["approvals", "ls", "--json"])).expect("JSON") };
+    until("somebody is asked", || listed().get(0).is_some());
+    let id = listed()[0]["id"].as_str().expect("an id").to_owned();
+    // Killed, and without a word.
+    drop(gateway);
+    until("nothing waits", || listed() == json!([]));
+    for arguments in
+        [&["approvals", "answer", &id, "username=ann", "email=ann@example.org"][..], &["approvals", "deny", &id]]
+    {
+        let output = run(&place, arguments);
+        assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+        assert!(stderr(&output).contains("is withdrawn already: this answer came too late"), "{}", stderr(&output));
     }
 }

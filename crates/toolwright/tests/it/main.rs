@@ -13,6 +13,7 @@ mod cli;
 mod codec;
 mod compaction_kill;
 mod config;
+mod config_messages;
 mod dispatch;
 mod embeddings;
 mod eval;
@@ -34,5 +35,6 @@ mod serve;
 mod support;
 #[cfg(feature = "telemetry")]
 mod telemetry;
+mod terminal;
 mod text_format;
 mod transports;

@@ -1,7 +1,5 @@
 //! Jobs of processes that are gone: who had them, what becomes of them, and what a person was asked about them.
 
-use std::collections::HashMap;
-
 use rusqlite::{Connection, OptionalExtension as _, Row, TransactionBehavior, params};
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::job::JobState;
@@ -9,9 +7,9 @@ use toolwright_core::outcome::Outcome;
 use toolwright_core::session::{CallId, SessionId};
 use toolwright_core::store::StoreError;
 
-use super::{COLUMNS, FROM, QUESTIONS, Startable, TakenJob, end, owner, record, renew, tool, withdraw};
+use super::{COLUMNS, FROM, QUESTIONS, Startable, TakenJob, end, record, tool, withdraw};
 use crate::store::SqliteStore;
-use crate::store::owner::Owner;
+use crate::store::owner::{self, renew};
 use crate::store::tables::{json_column, now_ms, to_json, unreadable};
 
 impl SqliteStore {
@@ -19,7 +17,7 @@ impl SqliteStore {
     pub(crate) async fn renew_lease(&self) -> Result<(), StoreError> {
         self.thread
             .run("renew the lease of jobs", |db| {
-                let owner = owner(db)?;
+                let owner = owner::number(db)?;
                 renew(db, owner)
             })
             .await
@@ -30,7 +28,7 @@ impl SqliteStore {
     pub(crate) async fn settle_jobs(&self) -> Result<usize, StoreError> {
         self.thread
             .run("settle the jobs of dead processes", |db| {
-                let gone = dead_owners(db)?;
+                let gone = owner::gone(db)?;
                 if gone.is_empty() {
                     return Ok(0);
                 }
@@ -93,7 +91,7 @@ impl SqliteStore {
         self.thread
             .run("take jobs", move |db| {
                 let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-                let owner = owner(&transaction)?;
+                let owner = owner::number(&transaction)?;
                 renew(&transaction, owner)?;
                 let mut taken = Vec::with_capacity(ids.len());
                 for id in ids {
@@ -191,16 +189,4 @@ fn give_up(db: &Connection, id: &str, why: &rusqlite::Error) -> rusqlite::Result
     let outcome = serde_json::to_string(&Outcome::failed(CallId::new(call), error))
         .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
     end(db, id, state, &outcome).map(drop)
-}
-
-/// The owners whose lease is over and whose process is gone.
-fn dead_owners(db: &Connection) -> rusqlite::Result<Vec<i64>> {
-    let over = db
-        .prepare_cached("SELECT id, pid, boot, started FROM job_owners WHERE lease_ms < ?1")?
-        .query_map([now_ms()], |row| {
-            Ok((row.get(0)?, Owner { pid: row.get(1)?, boot: row.get(2)?, started: row.get(3)? }))
-        })?
-        .collect::<Result<HashMap<i64, Owner>, _>>()?;
-    let gone = |(id, owner): (i64, Owner)| (owner != *Owner::this() && !owner.is_alive()).then_some(id);
-    Ok(over.into_iter().filter_map(gone).collect())
 }

@@ -16,12 +16,10 @@ use toolwright_core::session::{CallId, Principal, SessionId};
 use toolwright_core::store::StoreError;
 
 use super::SqliteStore;
-use super::owner::Owner;
+pub(crate) use super::owner::LEASE_MS;
+use super::owner::{self, Owner, renew};
 use super::tables::{from_json, json_column, now_ms, to_json, unreadable};
 
-/// How long an owner's word holds that it lives. Its jobs are taken only when the lease is over and the process
-/// gone, so a process that merely sleeps keeps them; where processes cannot be looked up, the lease alone decides.
-pub(crate) const LEASE_MS: i64 = 3_000;
 /// Rows of a list.
 const MAX_LIST: usize = 10_000;
 
@@ -140,7 +138,7 @@ impl SqliteStore {
                 if let Some(id) = known {
                     return Ok(id);
                 }
-                let owner = owner(&transaction)?;
+                let owner = owner::number(&transaction)?;
                 // It may have had no jobs for long.
                 renew(&transaction, owner)?;
                 transaction
@@ -184,7 +182,7 @@ impl SqliteStore {
         let changed = self
             .thread
             .run("change a job", move |db| {
-                let owner = owner(db)?;
+                let owner = owner::number(db)?;
                 db.prepare_cached(
                     "UPDATE jobs SET state = ?2, outcome = COALESCE(?3, outcome), attempts = attempts + ?4, \
                      ended_ms = ?5, plan = CASE WHEN ?5 IS NULL THEN plan END, owner = CASE WHEN ?6 THEN NULL ELSE owner END \
@@ -282,7 +280,7 @@ impl SqliteStore {
     pub(crate) async fn asked(&self) -> Result<Vec<(i64, String, JobRequest)>, StoreError> {
         self.thread
             .run("look for requests about jobs", |db| {
-                let owner = owner(db)?;
+                let owner = owner::number(db)?;
                 db.prepare_cached(
                     "SELECT job_requests.id, job, request FROM job_requests JOIN jobs ON jobs.id = job \
                      WHERE answer IS NULL AND owner = ?1 ORDER BY job_requests.id LIMIT 256",
@@ -334,28 +332,6 @@ fn withdraw(db: &Connection, job: &str) -> rusqlite::Result<()> {
 fn not_found(id: &str) -> StoreError {
     let shown: String = id.chars().take(100).collect();
     StoreError::NotFound(format!("job {shown}"))
-}
-
-/// The number of this process among the owners, with a fresh lease if it is new.
-fn owner(db: &Connection) -> rusqlite::Result<i64> {
-    let this = Owner::this();
-    let known = db
-        .prepare_cached("SELECT id FROM job_owners WHERE pid = ?1 AND boot = ?2 AND started = ?3")?
-        .query_row(params![this.pid, this.boot, this.started], |row| row.get(0))
-        .optional()?;
-    if let Some(id) = known {
-        return Ok(id);
-    }
-    db.prepare_cached("INSERT INTO job_owners (pid, boot, started, lease_ms) VALUES (?1, ?2, ?3, ?4)")?
-        .execute(params![this.pid, this.boot, this.started, now_ms() + LEASE_MS])?;
-    Ok(db.last_insert_rowid())
-}
-
-fn renew(db: &Connection, owner: i64) -> rusqlite::Result<()> {
-    let now = now_ms();
-    db.prepare_cached("UPDATE job_owners SET lease_ms = ?2 WHERE id = ?1 AND lease_ms < ?3")?
-        .execute([owner, now + LEASE_MS, now + LEASE_MS / 2])
-        .map(drop)
 }
 
 /// A row of [`COLUMNS`].

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 use toolwright_core::approval::NoApprover;
@@ -20,6 +21,9 @@ use super::person::{Agreeable, Browser};
 use super::report;
 use super::scenario::Scenario;
 
+/// Limit of one attempt to connect: so long that a machine under load takes no server for an older one before the suite
+/// itself, after thirty seconds, gives the scenario up.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(90);
 /// Name of the server.
 const SERVER: &str = "suite";
 
@@ -49,7 +53,11 @@ impl Session {
             secrets: None,
         });
         let transport = McpTransport::Http { url: url.to_owned(), headers: Default::default() };
-        let spec = McpServerSpec { authorizer: Some(Arc::new(oauth)), ..McpServerSpec::new(SERVER, transport) };
+        let spec = McpServerSpec {
+            authorizer: Some(Arc::new(oauth)),
+            connect_timeout: CONNECT_TIMEOUT,
+            ..McpServerSpec::new(SERVER, transport)
+        };
         let deps = McpDeps { manifests: Arc::clone(&store) as _, events: Arc::clone(&events) as _ };
         let provider = McpProvider::new(spec, deps);
         let mut services = Services::none(Arc::new(SystemClock));

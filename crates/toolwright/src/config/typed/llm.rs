@@ -4,8 +4,7 @@ use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-
-use super::settings::{CacheSetting, EffortSetting};
+use toolwright_core::model::{Effort, PromptCache};
 
 /// `llm`: what holds for all tools that a model answers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -167,7 +166,7 @@ pub struct LlmPreference {
     pub temperature: Option<f64>,
     /// How much they think before they answer, beside `max_tokens`. Default: as in `models`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub effort: Option<EffortSetting>,
+    pub effort: Option<Effort>,
     /// Tokens that it may think for, where its API counts them; 0 for none. Counts before `effort` there.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 131_072))]
@@ -191,5 +190,5 @@ pub struct LlmPreference {
     /// How long a provider is asked to keep the tool's prompts, whatever their length. Default: a system prompt of 1,024
     /// tokens and more, for as long as `models` says.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub cache: Option<CacheSetting>,
+    pub cache: Option<PromptCache>,
 }

@@ -40,7 +40,6 @@ pub use sections::{
     ServerSection, View, ViewExposure, WebSection,
 };
 pub use selection::{EmbeddingApi, Embeddings, ExposureSetting, ScorerSetting, SelectionSection};
-pub use settings::{CacheSetting, EffortSetting};
 pub use telemetry::TelemetrySection;
 pub use tools::{McpServer, OfferedAs, RestMethod, RestResponse, RestTool, Transport};
 

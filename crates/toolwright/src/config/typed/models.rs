@@ -3,11 +3,11 @@
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use toolwright_core::model::{Effort, PromptCache};
 
 use super::scalar::TimeSpan;
 use super::sections::ModelEndpoint;
 use super::selection::ExposureSetting;
-use super::settings::{CacheSetting, EffortSetting};
 
 /// `models`
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -64,7 +64,7 @@ pub struct ModelHabits {
     /// How much it thinks before it answers. A model that does not know the word gets the next above that it knows, or
     /// else the highest; one that does not think gets none. Default: what its provider has for it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub effort: Option<EffortSetting>,
+    pub effort: Option<Effort>,
     /// Tokens that it may think for, where its API counts them; 0 for none. Counts before `effort` there.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 131_072))]
@@ -92,7 +92,7 @@ pub struct ModelHabits {
     /// How long its provider is asked to keep what is sent again: the conversations of agents, and long system prompts of
     /// LLM-backed tools. Default 5m. `off` asks for nothing; a provider that keeps prompts unasked does so still.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub cache: Option<CacheSetting>,
+    pub cache: Option<PromptCache>,
     /// How long Ollama keeps it in memory after an answer. Default: as Ollama is set up, 5m.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_alive: Option<TimeSpan>,

@@ -1,5 +1,8 @@
 //! The one event enum. Observers read it; none can break a run.
 
+mod parts;
+mod sink;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -14,29 +17,8 @@ use crate::repair::RepairRecord;
 use crate::select::Exposure;
 use crate::session::{CallId, SessionId};
 
-/// How room was made in a conversation, the mildest first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CompactionLayer {
-    /// Old results gave way to handles.
-    Truncate,
-    /// A model put the oldest turns together.
-    Summarize,
-    /// Nothing helped: the next turn is the last.
-    ForceFinal,
-}
-
-impl CompactionLayer {
-    /// The layer as it is written on the wire.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Truncate => "truncate",
-            Self::Summarize => "summarize",
-            Self::ForceFinal => "force_final",
-        }
-    }
-}
+pub use self::parts::{CompactionLayer, McpPeer, Partial, Refused};
+pub use self::sink::{EventSink, NoEvents};
 
 /// Something that happened, for logs, consoles, ledgers and terminals. Events carry redacted text only.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -538,78 +520,4 @@ pub enum Event {
         /// In words.
         message: String,
     },
-}
-
-/// The MCP server that a call goes to.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct McpPeer {
-    /// Its name in the configuration.
-    pub server: String,
-    /// The protocol version that was agreed on, once there is a connection.
-    pub protocol_version: Option<String>,
-    /// The session that the server gave, over HTTP.
-    pub session: Option<String>,
-}
-
-/// A call that never started, as it was written.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Refused {
-    /// The tool's name.
-    pub name: String,
-    /// Redacted arguments; null if they could not be read.
-    pub arguments: Value,
-}
-
-/// A progress report or a piece of a result.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Partial {
-    /// Progress, as MCP's `notifications/progress` gives it.
-    Progress {
-        /// How far.
-        progress: f64,
-        /// Of how much.
-        total: Option<f64>,
-        /// In words.
-        message: Option<String>,
-    },
-    /// A piece of text.
-    Text(String),
-}
-
-/// Where events go. `emit` never blocks and never fails: a full sink drops and counts.
-pub trait EventSink: Send + Sync {
-    /// Takes one event.
-    fn emit(&self, event: Event);
-
-    /// Whether anybody would see an event now; nobody need make one otherwise.
-    fn is_observed(&self) -> bool {
-        true
-    }
-
-    /// How many events were dropped because the sink was full.
-    fn dropped(&self) -> u64 {
-        0
-    }
-}
-
-impl dyn EventSink + '_ {
-    /// Takes the event that `make` makes, which is not called where nobody observes.
-    pub fn tell(&self, make: impl FnOnce() -> Event) {
-        if self.is_observed() {
-            self.emit(make());
-        }
-    }
-}
-
-/// Drops everything.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct NoEvents;
-
-impl EventSink for NoEvents {
-    fn emit(&self, _event: Event) {}
-
-    fn is_observed(&self) -> bool {
-        false
-    }
 }

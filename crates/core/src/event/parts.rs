@@ -1,0 +1,65 @@
+//! Parts of events that are types of their own.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// How room was made in a conversation, the mildest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CompactionLayer {
+    /// Old results gave way to handles.
+    Truncate,
+    /// A model put the oldest turns together.
+    Summarize,
+    /// Nothing helped: the next turn is the last.
+    ForceFinal,
+}
+
+impl CompactionLayer {
+    /// The layer as it is written on the wire.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Truncate => "truncate",
+            Self::Summarize => "summarize",
+            Self::ForceFinal => "force_final",
+        }
+    }
+}
+
+/// The MCP server that a call goes to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct McpPeer {
+    /// Its name in the configuration.
+    pub server: String,
+    /// The protocol version that was agreed on, once there is a connection.
+    pub protocol_version: Option<String>,
+    /// The session that the server gave, over HTTP.
+    pub session: Option<String>,
+}
+
+/// A call that never started, as it was written.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Refused {
+    /// The tool's name.
+    pub name: String,
+    /// Redacted arguments; null if they could not be read.
+    pub arguments: Value,
+}
+
+/// A progress report or a piece of a result.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Partial {
+    /// Progress, as MCP's `notifications/progress` gives it.
+    Progress {
+        /// How far.
+        progress: f64,
+        /// Of how much.
+        total: Option<f64>,
+        /// In words.
+        message: Option<String>,
+    },
+    /// A piece of text.
+    Text(String),
+}

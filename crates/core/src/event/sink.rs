@@ -1,0 +1,40 @@
+//! Who takes events.
+
+use super::Event;
+
+/// Where events go. `emit` never blocks and never fails: a full sink drops and counts.
+pub trait EventSink: Send + Sync {
+    /// Takes one event.
+    fn emit(&self, event: Event);
+
+    /// Whether anybody would see an event now; nobody need make one otherwise.
+    fn is_observed(&self) -> bool {
+        true
+    }
+
+    /// How many events were dropped because the sink was full.
+    fn dropped(&self) -> u64 {
+        0
+    }
+}
+
+impl dyn EventSink + '_ {
+    /// Takes the event that `make` makes, which is not called where nobody observes.
+    pub fn tell(&self, make: impl FnOnce() -> Event) {
+        if self.is_observed() {
+            self.emit(make());
+        }
+    }
+}
+
+/// Drops everything.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoEvents;
+
+impl EventSink for NoEvents {
+    fn emit(&self, _event: Event) {}
+
+    fn is_observed(&self) -> bool {
+        false
+    }
+}

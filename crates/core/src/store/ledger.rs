@@ -1,0 +1,245 @@
+//! The account.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde::de::value::StrDeserializer;
+use serde::{Deserialize, Serialize};
+
+use super::StoreError;
+use crate::arguments::Provenance;
+use crate::error::Unsupported;
+use crate::model::{ModelErrorKind, Usage};
+use crate::operation::{Op, OpKind};
+use crate::select::Showing;
+use crate::session::{CallId, SessionId};
+
+/// One line of the account: an operation (a tool call, a model attempt, a job), failures too.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LedgerEntry {
+    /// The operation.
+    #[serde(flatten)]
+    pub op: Op,
+    /// Milliseconds since the epoch at its end.
+    pub at_ms: u64,
+    /// Session.
+    pub session: SessionId,
+    /// Principal.
+    pub principal: Arc<str>,
+    /// Kind of operation.
+    pub kind: OpKind,
+    /// Call id, for a tool; job id, for a job.
+    pub call: Option<CallId>,
+    /// Tool id or `provider/model`; the name as it was called, for an unknown tool.
+    pub name: Arc<str>,
+    /// `ok` or the error kind; the last state, for a job.
+    pub status: Cow<'static, str>,
+    /// Microseconds, waits included.
+    pub latency_us: u64,
+    /// Microseconds of it that it waited for slot and lock.
+    pub wait_us: u64,
+    /// How many attempts were made; 0 when it never ran. Each attempt at a request to a model has its own entry, and
+    /// this is its number.
+    pub attempts: u32,
+    /// Whether the result came out of the response cache.
+    pub cached: bool,
+    /// Characters of input.
+    pub characters_in: u64,
+    /// Characters of output.
+    pub characters_out: u64,
+    /// Tokens, for a model.
+    pub usage: Usage,
+    /// What it cost, in US dollars, where the price is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_usd: Option<f64>,
+    /// Whether the arguments were validated, for a tool.
+    pub validated: bool,
+    /// What decided that it may run.
+    pub decided_by: Cow<'static, str>,
+    /// What a person said, where one was asked: `approve`, `always`, `deny`, `skip`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<Cow<'static, str>>,
+    /// What was done to name and arguments, redacted, for a tool.
+    #[serde(default, skip_serializing_if = "Provenance::is_plain")]
+    pub provenance: Provenance,
+    /// What the request showed of the catalogue, for a model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Showing>,
+}
+
+impl LedgerEntry {
+    /// An operation that went well and of which no more is known.
+    #[must_use]
+    pub fn new(op: Op, at_ms: u64, session: SessionId, principal: Arc<str>, kind: OpKind, name: Arc<str>) -> Self {
+        Self {
+            op,
+            at_ms,
+            session,
+            principal,
+            kind,
+            call: None,
+            name,
+            status: Cow::Borrowed("ok"),
+            latency_us: 0,
+            wait_us: 0,
+            attempts: 1,
+            cached: false,
+            characters_in: 0,
+            characters_out: 0,
+            usage: Usage::default(),
+            cost_usd: None,
+            validated: false,
+            decided_by: Cow::Borrowed(""),
+            approval: None,
+            provenance: Provenance::default(),
+            tools: None,
+        }
+    }
+
+    /// Whether it may have cost something that [`LedgerEntry::cost_usd`] does not say: an attempt at a model without a
+    /// price, or of which nobody said what it used, unless it was refused before a model worked on it, or never began.
+    #[must_use]
+    pub fn cost_is_open(&self) -> bool {
+        if self.kind != OpKind::Model || self.cost_usd.is_some() || self.attempts == 0 {
+            return false;
+        }
+        let failure = StrDeserializer::<serde::de::value::Error>::new(&self.status);
+        let may_be_charged = || ModelErrorKind::deserialize(failure).is_ok_and(ModelErrorKind::may_be_charged);
+        self.status == "ok" || self.usage != Usage::default() || may_be_charged()
+    }
+
+    /// Whether it failed.
+    #[must_use]
+    pub fn failed(&self) -> bool {
+        match self.kind {
+            OpKind::Job => !matches!(&*self.status, "ok" | "done"),
+            // That a guard objects is its work.
+            OpKind::Guard => false,
+            OpKind::Tool | OpKind::Model => self.status != "ok",
+        }
+    }
+}
+
+/// Totals of the ledger.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct LedgerTotals {
+    /// Tool calls.
+    pub tool_calls: u64,
+    /// Of these, failed.
+    pub tool_failures: u64,
+    /// Model attempts.
+    pub model_calls: u64,
+    /// Operations by kind and status: `{"tool": {"ok": 3, "timeout": 1}}`.
+    pub by_status: BTreeMap<String, BTreeMap<String, u64>>,
+}
+
+/// What operations of one run, or of one session outside of runs, come to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TraceSummary {
+    /// The run, where an agent made them.
+    pub run: Option<Arc<str>>,
+    /// Session.
+    pub session: SessionId,
+    /// Principal.
+    pub principal: Arc<str>,
+    /// Milliseconds since the epoch at the start of the first.
+    pub started_ms: u64,
+    /// Milliseconds since the epoch at the end of the last.
+    pub ended_ms: u64,
+    /// Turns of the run.
+    pub turns: u32,
+    /// Sums over them.
+    #[serde(flatten)]
+    pub sums: TraceSums,
+}
+
+/// Sums over operations.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct TraceSums {
+    /// Tool calls.
+    pub tool_calls: u64,
+    /// Model attempts.
+    pub model_calls: u64,
+    /// Jobs.
+    pub jobs: u64,
+    /// Operations that failed.
+    pub failures: u64,
+    /// Tokens.
+    pub usage: Usage,
+    /// What they cost, in US dollars, as far as prices are known; `None` where none is.
+    pub cost_usd: Option<f64>,
+    /// Model attempts that may have cost something beside that; see [`LedgerEntry::cost_is_open`].
+    #[serde(default, skip_serializing_if = "is_none_of_them")]
+    pub open_costs: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
+fn is_none_of_them(count: &u64) -> bool {
+    *count == 0
+}
+
+impl TraceSums {
+    /// Counts one operation in.
+    pub fn add(&mut self, entry: &LedgerEntry) {
+        match entry.kind {
+            OpKind::Tool => self.tool_calls += 1,
+            OpKind::Model => self.model_calls += 1,
+            OpKind::Job => self.jobs += 1,
+            OpKind::Guard => {}
+        }
+        self.failures += u64::from(entry.failed());
+        self.usage.add(entry.usage);
+        self.open_costs += u64::from(entry.cost_is_open());
+        if let Some(cost) = entry.cost_usd {
+            *self.cost_usd.get_or_insert(0.0) += cost;
+        }
+    }
+}
+
+/// The answer to [`LedgerStore::append`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Appended {
+    /// There is room for more.
+    Room,
+    /// The entry is taken, but whoever can wait should await [`LedgerStore::room`] before making another.
+    Full,
+}
+
+/// The account. Entries are batched and may be lost for at most 50 ms of a crash; none is lost because there
+/// are many: callers are held back instead.
+#[async_trait]
+pub trait LedgerStore: Send + Sync {
+    /// Appends one entry, always, and without blocking.
+    fn append(&self, _entry: LedgerEntry) -> Appended {
+        Appended::Room
+    }
+    /// Waits until what was appended has been written, as far as it must be for more to have room.
+    async fn room(&self) {}
+    /// Entries that could not be written, as on a full disk.
+    fn lost(&self) -> u64 {
+        0
+    }
+    /// Writes what is batched.
+    async fn flush(&self) -> Result<(), StoreError> {
+        Err(Unsupported("the ledger").into())
+    }
+    /// Totals, after a flush.
+    async fn totals(&self) -> Result<LedgerTotals, StoreError> {
+        Err(Unsupported("the ledger").into())
+    }
+    /// The runs and sessions that ended last, newest first, at most `limit`, after a flush.
+    async fn traces(&self, _limit: usize) -> Result<Vec<TraceSummary>, StoreError> {
+        Err(Unsupported("the ledger").into())
+    }
+    /// The runs or sessions that `name` means: run id, session id, or the beginning of only one, or a whole trace id;
+    /// `last` is the newest. Empty where there is none.
+    async fn find_traces(&self, _name: &str) -> Result<Vec<TraceSummary>, StoreError> {
+        Err(Unsupported("the ledger").into())
+    }
+    /// Operations of a run or session in the order of their ends, at most the last `limit`.
+    async fn operations(&self, _of: &TraceSummary, _limit: usize) -> Result<Vec<LedgerEntry>, StoreError> {
+        Err(Unsupported("the ledger").into())
+    }
+}

@@ -1,0 +1,115 @@
+//! What outlives a call: outputs, the ledger, pins, manifests, approvals, runs. The traits are
+//! here, the embedded store in `toolwright-runtime`. A method without an implementation answers
+//! `unsupported`.
+
+mod ledger;
+mod outputs;
+mod pins;
+mod runs;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde_json::Value;
+
+use crate::approval::{InboxStore, Standing};
+use crate::canonical::ContentHash;
+use crate::error::{ErrorKind, ToolError, Unsupported};
+use crate::name::ToolId;
+
+pub use self::ledger::{Appended, LedgerEntry, LedgerStore, LedgerTotals, TraceSummary, TraceSums};
+pub use self::outputs::{LineRange, OpenOutput, OutputSlice, OutputStore, OutputWriter, ReadSeek, StoredOutput};
+pub use self::pins::{PinContracts, PinDecision, PinNote, PinStore};
+pub use self::runs::{Claim, RunStore, SavedRun};
+
+/// A failed store operation.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum StoreError {
+    /// This store does not do that.
+    #[error(transparent)]
+    Unsupported(#[from] Unsupported),
+    /// No such row, or it belongs to somebody else.
+    #[error("{0} was not found")]
+    NotFound(String),
+    /// A quota is used up.
+    #[error("{0}")]
+    Quota(String),
+    /// It is there, and not in a state for this; in words.
+    #[error("{0}")]
+    Refused(String),
+    /// It is not text, and text was asked for.
+    #[error("the stored output is binary ({media_type}, {bytes} bytes)")]
+    Binary {
+        /// Its media type.
+        media_type: String,
+        /// Its size.
+        bytes: u64,
+    },
+    /// The store failed.
+    #[error("the store failed to {doing}: {source}")]
+    Failed {
+        /// What it was doing.
+        doing: String,
+        /// Cause.
+        source: Arc<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+impl StoreError {
+    /// Wraps a cause.
+    pub fn failed(doing: impl Into<String>, source: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self::Failed { doing: doing.into(), source: Arc::new(source) }
+    }
+}
+
+impl From<StoreError> for ToolError {
+    fn from(error: StoreError) -> Self {
+        Self::new(ErrorKind::InternalError, error.to_string()).with_source(error)
+    }
+}
+
+/// Tool lists of servers, kept so that a cold start lists tools at once.
+#[async_trait]
+pub trait ManifestCache: Send + Sync {
+    /// The cached list for a server's configuration key.
+    async fn manifest(&self, _key: &str) -> Result<Option<Value>, StoreError> {
+        Err(Unsupported("the manifest cache").into())
+    }
+    /// Replaces it.
+    async fn set_manifest(&self, _key: &str, _manifest: &Value) -> Result<(), StoreError> {
+        Err(Unsupported("the manifest cache").into())
+    }
+}
+
+/// Standing approvals, bound to a definition's hash.
+#[async_trait]
+pub trait ApprovalStore: Send + Sync {
+    /// Whether `always` was said in this scope for what the key stands for.
+    async fn is_approved(&self, _scope: &str, _tool: &ToolId, _key: ContentHash) -> Result<bool, StoreError> {
+        Err(Unsupported("the approval store").into())
+    }
+    /// Remembers `always`. Said again, it keeps its first id.
+    async fn approve_always(&self, _standing: &Standing) -> Result<(), StoreError> {
+        Err(Unsupported("the approval store").into())
+    }
+    /// Those that hold, newest first, at most `limit`.
+    async fn standing(&self, _limit: usize) -> Result<Vec<Standing>, StoreError> {
+        Err(Unsupported("the approval store").into())
+    }
+    /// Takes one back; whether there was one with this id.
+    async fn revoke(&self, _id: &str) -> Result<bool, StoreError> {
+        Err(Unsupported("the approval store").into())
+    }
+}
+
+/// A store that has none of it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoStore;
+
+impl OutputStore for NoStore {}
+impl LedgerStore for NoStore {}
+impl PinStore for NoStore {}
+impl ManifestCache for NoStore {}
+impl ApprovalStore for NoStore {}
+impl InboxStore for NoStore {}
+impl RunStore for NoStore {}

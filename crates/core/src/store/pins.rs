@@ -1,0 +1,77 @@
+//! What is kept of others' definitions.
+
+use async_trait::async_trait;
+use serde_json::Value;
+
+use super::StoreError;
+use crate::canonical::ContentHash;
+use crate::error::Unsupported;
+use crate::name::ToolId;
+use crate::pins::{Note, Pin};
+
+/// What is to be noted of one foreign definition.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PinNote {
+    /// The name at its source.
+    pub tool: String,
+    /// Its id.
+    pub id: ToolId,
+    /// What is noted: anything but [`Note::Nothing`], which notes nothing.
+    pub note: Note,
+    /// Hash of its contract as its source gave it.
+    pub hash: ContentHash,
+    /// That contract.
+    pub contract: Value,
+}
+
+/// The definitions behind a pin.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct PinContracts {
+    /// What is approved.
+    pub approved: Option<Value>,
+    /// What waits for approval.
+    pub waiting: Option<Value>,
+}
+
+/// What somebody decides about a pin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PinDecision {
+    /// What waits is approved; only this one, where a hash is given.
+    Approve(Option<ContentHash>),
+    /// Nothing of it is approved any more: it waits.
+    Revoke,
+    /// It is as if it had never been seen.
+    Forget,
+}
+
+/// Foreign definitions, pinned (see [`crate::pins`]).
+#[async_trait]
+pub trait PinStore: Send + Sync {
+    /// The pins of a provider, or of all, by provider and tool.
+    async fn pins(&self, _provider: Option<&str>) -> Result<Vec<Pin>, StoreError> {
+        Err(Unsupported("the pin store").into())
+    }
+    /// The definitions of some tools of a provider, in their order; empty where there is no pin.
+    async fn pin_contracts(&self, _provider: &str, _tools: &[String]) -> Result<Vec<PinContracts>, StoreError> {
+        Err(Unsupported("the pin store").into())
+    }
+    /// Notes what was seen of a provider, all of it or nothing. A tool that another process has pinned meanwhile keeps
+    /// that pin.
+    async fn note_pins(&self, _provider: &str, _notes: Vec<PinNote>) -> Result<(), StoreError> {
+        Err(Unsupported("the pin store").into())
+    }
+    /// Decides about a pin in somebody's name; whether there was what was decided about.
+    async fn decide_pin(
+        &self,
+        _provider: &str,
+        _tool: &str,
+        _decision: PinDecision,
+        _by: &str,
+    ) -> Result<bool, StoreError> {
+        Err(Unsupported("the pin store").into())
+    }
+    /// A number that is another after each decision, of any process.
+    async fn pin_decisions(&self) -> Result<u64, StoreError> {
+        Err(Unsupported("the pin store").into())
+    }
+}

@@ -1,0 +1,255 @@
+//! Values as XML, by the names that a document gives them (OpenAPI 3.0 to 3.2, "XML Object").
+//!
+//! Without a word of the document: an element for each member, named as it is, and one for each item, named as the list.
+
+mod writer;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use self::writer::Writer;
+
+pub(crate) use self::writer::is_name;
+
+/// The schemas of a body as far as XML goes: they refer to each other by number, and may do so in circles.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct XmlSchema {
+    /// The schemas.
+    pub(crate) nodes: Vec<XmlNode>,
+    /// That of the whole.
+    pub(crate) root: usize,
+}
+
+/// How the values of one schema are written.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct XmlNode {
+    /// The name of its element or attribute, where that is not its member's.
+    pub(crate) name: Option<String>,
+    /// Its namespace.
+    pub(crate) namespace: Option<String>,
+    /// What stands before its name.
+    pub(crate) prefix: Option<String>,
+    /// Where it is written.
+    pub(crate) place: XmlPlace,
+    /// Whether a list has an element of its own around its items.
+    pub(crate) list: XmlList,
+    /// Members that are known, by their names.
+    pub(crate) members: BTreeMap<String, usize>,
+    /// The items of a list.
+    pub(crate) items: Option<usize>,
+}
+
+/// Where a value is written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum XmlPlace {
+    /// In an element.
+    #[default]
+    Element,
+    /// In an attribute of the element around it.
+    Attribute,
+    /// As the text of the element around it.
+    Text,
+}
+
+/// How a list is written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum XmlList {
+    /// Item after item.
+    #[default]
+    Bare,
+    /// Inside an element.
+    Wrapped,
+}
+
+/// A body of XML.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct XmlBody {
+    pub(crate) schema: Arc<XmlSchema>,
+    /// The name of the root, where the document gives none.
+    pub(crate) root: String,
+}
+
+/// What is not said of a schema.
+static PLAIN: XmlNode = XmlNode {
+    name: None,
+    namespace: None,
+    prefix: None,
+    place: XmlPlace::Element,
+    list: XmlList::Bare,
+    members: BTreeMap::new(),
+    items: None,
+};
+
+impl XmlBody {
+    /// The value as a document in UTF-8.
+    ///
+    /// # Errors
+    /// A message for the caller: what XML cannot have, or what a reader could not give back as it was.
+    pub(crate) fn render(&self, value: &Value) -> Result<String, String> {
+        let mut writer = Writer::new(&self.schema);
+        let root = self.schema.nodes.get(self.schema.root).unwrap_or(&PLAIN);
+        match value {
+            // There is one root: what it lists is inside of it.
+            Value::Array(items) => writer.wrapped(root, &self.root, items, 0)?,
+            value => writer.element(root, root.name.as_deref().unwrap_or(&self.root), value, 0)?,
+        }
+        Ok(writer.out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::writer::MAX_DEPTH;
+    use super::*;
+    use serde_json::json;
+
+    fn body(nodes: Vec<XmlNode>, root: &str) -> XmlBody {
+        XmlBody { schema: Arc::new(XmlSchema { nodes, root: 0 }), root: root.to_owned() }
+    }
+
+    fn rendered(body: &XmlBody, value: &Value) -> String {
+        let text = body.render(value).unwrap_or_else(|why| panic!("{value}: {why}"));
+        text.strip_prefix(r#"<?xml version="1.0" encoding="UTF-8"?>"#).expect("a declaration").to_owned()
+    }
+
+    #[test]
+    fn values_without_a_schema_are_elements_by_their_names() {
+        for (value, expect) in [
+            (json!("a<b>&\"\r"), "<r>a&lt;b&gt;&amp;\"&#13;</r>"),
+            (json!({}), "<r/>"),
+            (
+                json!({"a": 1, "b": [true, "x"], "c": {"d": 1.5}, "e": null}),
+                "<r><a>1</a><b>true</b><b>x</b><c><d>1.5</d></c></r>",
+            ),
+            (json!([1, {"a": 2}]), "<r><r>1</r><r><a>2</a></r></r>"),
+        ] {
+            assert_eq!(rendered(&body(Vec::new(), "r"), &value), expect);
+        }
+    }
+
+    #[test]
+    fn what_xml_cannot_have_is_refused_and_not_mended() {
+        let mut deep = json!(1);
+        for _ in 0..=MAX_DEPTH {
+            deep = json!({"a": deep});
+        }
+        for (value, says) in [
+            (json!({"a b": 1}), "`a b` cannot be the name"),
+            (json!({"1": 1}), "`1`"),
+            (json!({"a:b": 1}), "`a:b`"),
+            (json!({"": 1}), "``"),
+            (json!({"a": "\u{1}"}), "U+0001"),
+            (json!("\u{FFFF}"), "U+FFFF"),
+            (deep, "nests deeper"),
+        ] {
+            let why = body(Vec::new(), "r").render(&value).expect_err("refused");
+            assert!(why.contains(says), "{why}");
+        }
+    }
+
+    #[test]
+    fn an_attribute_is_one_text_and_declares_the_namespace_of_its_prefix() {
+        let id = XmlNode { place: XmlPlace::Attribute, ..XmlNode::default() };
+        let kind = XmlNode {
+            place: XmlPlace::Attribute,
+            name: Some("type".into()),
+            namespace: Some("urn:k?a&b".into()),
+            prefix: Some("k".into()),
+            ..XmlNode::default()
+        };
+        let members = BTreeMap::from([("id".to_owned(), 1), ("kind".to_owned(), 2)]);
+        let namespace = Some("urn:r".to_owned());
+        let root = XmlNode { name: Some("thing".into()), namespace, members, ..XmlNode::default() };
+        let body = body(vec![root, id, kind], "r");
+        let value = json!({"id": 7, "kind": "a\"\n", "more": "x"});
+        let expect =
+            "<thing xmlns=\"urn:r\" xmlns:k=\"urn:k?a&amp;b\" id=\"7\" k:type=\"a&quot;&#10;\"><more>x</more></thing>";
+        assert_eq!(rendered(&body, &value), expect);
+        assert_eq!(rendered(&body, &json!({"id": null})), "<thing xmlns=\"urn:r\"/>");
+        assert!(body.render(&json!({"id": [1]})).expect_err("a list").contains("attribute"));
+    }
+
+    #[test]
+    fn values_that_xml_would_lose_are_refused() {
+        let named = |name: &str| XmlNode { name: Some(name.into()), ..XmlNode::default() };
+        let attribute = |name: &str| XmlNode { place: XmlPlace::Attribute, ..named(name) };
+        let prefixed = |prefix: &str, namespace: Option<&str>, node: XmlNode| XmlNode {
+            prefix: Some(prefix.into()),
+            namespace: namespace.map(str::to_owned),
+            ..node
+        };
+        let plain = || vec![XmlNode::default()];
+        let as_text = || XmlNode { place: XmlPlace::Text, ..XmlNode::default() };
+        let with = |a: XmlNode, b: XmlNode| {
+            let members = BTreeMap::from([("a".to_owned(), 1), ("b".to_owned(), 2)]);
+            vec![XmlNode { members, ..XmlNode::default() }, a, b]
+        };
+        let wrapped_of_bare = || {
+            let members = BTreeMap::from([("a".to_owned(), 1)]);
+            let list = XmlNode { list: XmlList::Wrapped, ..XmlNode::default() };
+            vec![XmlNode { members, ..XmlNode::default() }, list]
+        };
+        let both = || json!({"a": 1, "b": 2});
+        for (nodes, value, says) in [
+            (plain(), json!({"b": [true, null]}), "null among the items of `b`"),
+            (plain(), json!([null]), "null among the items of `r`"),
+            (plain(), json!({"b": [[1, 2], [3]]}), "`b` is a list of lists"),
+            (plain(), json!([[]]), "`r` is a list of lists"),
+            (wrapped_of_bare(), json!({"a": [[1], [2]]}), "`a` is a list of lists"),
+            (with(prefixed("p", None, named("x")), named("b")), both(), "prefix `p` has no namespace"),
+            (with(prefixed("p", None, attribute("x")), named("b")), both(), "prefix `p` has no namespace"),
+            // What one element declares holds inside of it alone.
+            (with(prefixed("p", Some("urn:p"), named("a")), prefixed("p", None, named("b"))), both(), "prefix `p`"),
+            (with(attribute("x"), attribute("x")), both(), "two attributes named `x`"),
+            (with(named("x"), named("x")), both(), "two members as elements named `x`"),
+            (with(named("b"), XmlNode::default()), both(), "two members as elements named `b`"),
+            (with(named("b"), XmlNode::default()), json!({"a": 1, "b": [2]}), "two members as elements named `b`"),
+            (with(as_text(), named("b")), both(), "`a` is written as the text"),
+            (with(as_text(), as_text()), both(), "`a` is written as the text"),
+            (with(as_text(), attribute("b")), json!({"a": [1]}), "`a` is written as the text"),
+            (
+                with(prefixed("p", Some("urn:p"), attribute("x")), prefixed("q", Some("urn:p"), attribute("x"))),
+                both(),
+                "two attributes named `x`",
+            ),
+            (
+                with(prefixed("p", Some("urn:p"), attribute("x")), prefixed("p", Some("urn:q"), attribute("y"))),
+                both(),
+                "prefix `p` stands for two namespaces",
+            ),
+            (with(attribute("xmlns"), named("b")), both(), "`xmlns`"),
+            (with(prefixed("xmlns", Some("urn:p"), named("a")), named("b")), both(), "`xmlns`"),
+            (with(prefixed("xml", Some("urn:p"), named("a")), named("b")), both(), "prefix `xml`"),
+        ] {
+            let why = body(nodes, "r").render(&value).map_err(|why| (why.contains(says), why));
+            assert!(matches!(why, Err((true, _))), "{value}, {says}: {why:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_reader_gives_back_by_the_schema_is_written() {
+        let list = XmlNode { list: XmlList::Wrapped, ..XmlNode::default() };
+        let nested = XmlNode { items: Some(0), ..list.clone() };
+        let named = |name: &str, place: XmlPlace| XmlNode { name: Some(name.into()), place, ..XmlNode::default() };
+        let members = BTreeMap::from([("a".to_owned(), 1), ("b".to_owned(), 2)]);
+        let both = vec![
+            XmlNode { members, ..XmlNode::default() },
+            named("x", XmlPlace::Attribute),
+            named("x", XmlPlace::Element),
+        ];
+        assert_eq!(rendered(&body(both, "r"), &json!({"a": 1, "b": 2})), "<r x=\"1\"><x>2</x></r>");
+        // A bare list of nothing is no element, which is what a reader takes for one.
+        assert_eq!(rendered(&body(Vec::new(), "r"), &json!({"b": []})), "<r></r>");
+        assert_eq!(rendered(&body(vec![list, nested.clone()], "r"), &json!([])), "<r></r>");
+        assert_eq!(rendered(&body(vec![nested], "r"), &json!([[[]], []])), "<r><r><r></r></r><r></r></r>");
+        let lang = XmlNode { place: XmlPlace::Attribute, prefix: Some("xml".into()), ..XmlNode::default() };
+        let inner = XmlNode { prefix: Some("p".into()), ..XmlNode::default() };
+        let members = BTreeMap::from([("lang".to_owned(), 1), ("in".to_owned(), 2)]);
+        let outer = XmlNode { namespace: Some("urn:p".into()), members, ..inner.clone() };
+        let value = json!({"lang": "de", "in": 1});
+        let expect = "<p:r xmlns:p=\"urn:p\" xml:lang=\"de\"><p:in>1</p:in></p:r>";
+        assert_eq!(rendered(&body(vec![outer, lang, inner], "r"), &value), expect);
+    }
+}

@@ -1,0 +1,111 @@
+//! Calls of the owner: one tool, once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use toolwright_core::approval::NoApprover;
+use toolwright_core::client::{CallClient, NoClient};
+use toolwright_core::context::NoUsage;
+use toolwright_core::name::short_hash;
+use toolwright_core::session::{CallId, Principal, Session, SessionId};
+use toolwright_core::{Cancel, ErrorKind, Lineage, Outcome, Profile, ToolCall, ToolError};
+use toolwright_runtime::RunContext;
+use toolwright_runtime::executor::LlmTerms;
+
+use super::House;
+
+/// The times of one call.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CallTimes {
+    /// Its limit. Default: that of the tool or its server.
+    pub limit: Option<Duration>,
+    /// How long it keeps its caller waiting before it goes on as a job, nothing at all for a job from the beginning.
+    /// Default: that of the tool, its server or `defaults`.
+    pub background_after: Option<Duration>,
+}
+
+/// How one call of the owner is run.
+#[derive(Clone)]
+pub struct CallTerms {
+    /// Decides where no rule does.
+    pub profile: Profile,
+    /// Ends it.
+    pub cancel: Cancel,
+    /// Its times.
+    pub times: CallTimes,
+    /// Whom the tool's source may ask back.
+    pub client: Arc<dyn CallClient>,
+    /// The model and the mode of an LLM-backed tool.
+    pub llm: LlmTerms,
+}
+
+impl std::fmt::Debug for CallTerms {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CallTerms").field("times", &self.times).field("llm", &self.llm).finish_non_exhaustive()
+    }
+}
+
+impl House {
+    /// A session of the owner on the workspace root.
+    #[must_use]
+    pub fn session(&self, id: impl Into<Arc<str>>) -> Arc<Session> {
+        Arc::new(Session {
+            id: SessionId::new(id),
+            principal: Principal::owner(),
+            root: self.config().root.clone(),
+            agent: None,
+        })
+    }
+
+    /// Runs one call of the owner on the catalogue as it is now. Where policy asks, it is denied: nobody is
+    /// there to answer. All such calls on one workspace root share a session, so that a later one, of
+    /// another process too, can read the outputs that this one stores.
+    pub async fn call(&self, call: ToolCall, profile: Profile) -> Outcome {
+        self.call_within(call, profile, Cancel::new(), CallTimes::default(), Arc::new(NoClient)).await
+    }
+
+    /// The session of [`House::call`].
+    #[must_use]
+    pub fn call_session(&self) -> Arc<Session> {
+        self.session(format!("call-{}", short_hash(&self.config().root.to_string_lossy(), 32)))
+    }
+
+    /// As [`House::call`], until `cancel` and within these times. The tool's source may ask `client` back.
+    pub async fn call_within(
+        &self,
+        call: ToolCall,
+        profile: Profile,
+        cancel: Cancel,
+        times: CallTimes,
+        client: Arc<dyn CallClient>,
+    ) -> Outcome {
+        self.call_on(call, CallTerms { profile, cancel, times, client, llm: LlmTerms::default() }).await
+    }
+
+    /// As [`House::call_within`], with a model and a mode of the caller's choice for an LLM-backed tool.
+    pub async fn call_on(&self, mut call: ToolCall, terms: CallTerms) -> Outcome {
+        let CallTerms { profile, cancel, times, client, llm } = terms;
+        // Idempotency keys are made of session and call: in a shared session each call is named apart.
+        let id = std::mem::replace(&mut call.id, CallId::new(format!("call-{}", uuid::Uuid::new_v4())));
+        let run = RunContext {
+            lineage: Lineage::named(call.id.as_str()),
+            cancel,
+            client,
+            timeout: times.limit,
+            background_after: times.background_after,
+            llm,
+            // The outcome says what its requests to models used, and those of its source.
+            usage: Some(Arc::new(NoUsage)),
+            ..RunContext::new(
+                self.call_session(),
+                self.catalogue.snapshot(),
+                Arc::new(self.config().policy(Some(profile), profile)),
+                Arc::new(NoApprover { remedy: "nobody is there to ask".into() }),
+            )
+        };
+        match self.executor.run_calls(vec![call], &run).await.pop() {
+            Some(outcome) => Outcome { call_id: id, ..outcome },
+            None => Outcome::failed(id, ToolError::new(ErrorKind::InternalError, "the executor gave no outcome")),
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! The program at a terminal: what a person is told there, and what their answers come to.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::process::{Child, Stdio};
+use std::sync::{Arc, Mutex};
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use serde_json::Value;
+
+use crate::cli::{program, run, stderr};
+use crate::support::{Place, until};
+
+/// The program at a terminal of its own: it reads there, and says there what is not its output.
+struct Terminal {
+    child: Child,
+    keys: File,
+    said: Arc<Mutex<String>>,
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Terminal {
+    fn start(place: &Place, arguments: &[&str]) -> Self {
+        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+        grantpt(&ours).expect("granted");
+        unlockpt(&ours).expect("unlocked");
+        let name = ptsname(&ours, Vec::new()).expect("its name").into_string().expect("text");
+        let theirs = || File::options().read(true).write(true).open(&name).expect("its other side");
+        let mut command = program(place);
+        command.args(arguments).env("NO_COLOR", "1");
+        let child = command.stdin(theirs()).stderr(theirs()).stdout(Stdio::piped()).spawn().expect("the program runs");
+        let keys = File::from(ours);
+        let (mut screen, said) = (keys.try_clone().expect("a second handle"), Arc::<Mutex<String>>::default());
+        let shown = Arc::clone(&said);
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            // The terminal fails once nobody is at its other side.
+            while let Ok(count @ 1..) = screen.read(&mut bytes) {
+                shown.lock().expect("said").push_str(&String::from_utf8_lossy(&bytes[..count]));
+            }
+        });
+        Self { child, keys, said }
+    }
+
+    fn said(&self) -> String {
+        self.said.lock().expect("said").clone()
+    }
+
+    /// Types, once the program has asked this.
+    fn types(&mut self, question: &str, keys: &str) {
+        until(&format!("it asks {question:?}"), || self.said().contains(question));
+        self.keys.write_all(keys.as_bytes()).expect("typed");
+    }
+
+    /// Its exit code, and its output.
+    fn ended(mut self) -> (Option<i32>, String, String) {
+        let mut output = String::new();
+        self.child.stdout.take().expect("stdout").read_to_string(&mut output).expect("text");
+        let code = self.child.wait().expect("it ends").code();
+        (code, output, self.said())
+    }
+}
+
+const OPEN: &str = "Open it yourself if you trust it. [y]es, I opened it, [n]o, I do not want to: ";
+const DONE: &str = "[y]es, [n]o: ";
+const PAGE: &str = "https://login.example/?for=1";
+
+fn place() -> Place {
+    Place::with(&format!(
+        "mcpServers:\n  bad:\n    command: {}\n",
+        toolwright_testkit::bin("misbehaving-mcp").display()
+    ))
+}
+
+#[test]
+fn a_call_that_needs_a_page_first_tells_the_person_at_the_terminal_and_goes_by_their_word() {
+    // What is typed at which question; calls that are refused; the exit code, the kind of error and what is told of it.
+    for (answers, refusals, code, kind, says) in [
+        (&[(OPEN, "y\n"), (DONE, "y\n")][..], 1, 0, None, "welcome"),
+        (&[(OPEN, "n\n")], 1, 4, Some("denied"), "needs its user to open a page at login.example, and they did not"),
+        (&[(OPEN, "\u{4}")], 1, 4, Some("denied"), "needs its user to open a page at login.example, and they did not"),
+        (&[(OPEN, "y\n"), (DONE, "n\n")], 1, 4, Some("denied"), "needs its user to open a page at login.example"),
+        (&[(OPEN, "y\n"), (DONE, "y\n")], 2, 1, Some("execution_error"), "log in first"),
+    ] {
+        for json in [false, true] {
+            let place = place();
+            let refusals = format!("refusals={refusals}");
+            let arguments = ["call", "bad__log_in", &refusals, "--json"];
+            let mut terminal = Terminal::start(&place, &arguments[..if json { 4 } else { 3 }]);
+            for (question, keys) in answers {
+                terminal.types(question, keys);
+            }
+            let (ended, output, said) = terminal.ended();
+            assert_eq!(ended, Some(code), "{answers:?}: {said}");
+            for shown in ["A tool's server asks you to open a page: bad:log_in", "  Log in.", PAGE, "at login.example"]
+            {
+                assert!(said.contains(shown), "{shown}: {said}");
+            }
+            if !json {
+                let told = if kind.is_some() { &said } else { &output };
+                assert!(told.contains(says), "{answers:?}: {output} {said}");
+                continue;
+            }
+            let printed: Value = serde_json::from_str(&output).expect("JSON");
+            assert_eq!(printed["ok"].as_bool(), Some(kind.is_none()), "{printed}");
+            assert_eq!(printed["error"]["kind"].as_str(), kind, "{printed}");
+            let told = if kind.is_some() { &printed["error"]["message"] } else { &printed["text"] };
+            assert!(told.as_str().is_some_and(|told| told.contains(says)), "{printed}");
+        }
+    }
+}
+
+#[test]
+fn without_anybody_to_show_the_page_to_a_call_fails_and_says_where_to_go() {
+    let place = place();
+    for json in [false, true] {
+        let arguments = ["call", "bad__log_in", "--json"];
+        let output = run(&place, &arguments[..if json { 3 } else { 2 }]);
+        assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+        let says = format!("open {PAGE} and call again");
+        if json {
+            let printed: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+            assert_eq!(printed["error"]["kind"], "execution_error", "{printed}");
+            assert!(printed["error"]["message"].as_str().is_some_and(|told| told.contains(&says)), "{printed}");
+        } else {
+            assert!(stderr(&output).contains(&says), "{}", stderr(&output));
+        }
+    }
+}
