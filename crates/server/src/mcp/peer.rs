@@ -141,6 +141,11 @@ impl Peer {
         lock(&self.subscribed).remove(uri)
     }
 
+    /// What it is to be told of, under the addresses that it has for them.
+    pub(crate) fn subscribed(&self) -> Vec<String> {
+        lock(&self.subscribed).keys().cloned().collect()
+    }
+
     /// Under which address it is to be told of a change at the source, if it is.
     pub(crate) fn subscribed_to(&self, provider: &str, uri: &str) -> Option<String> {
         let subscribed = lock(&self.subscribed);

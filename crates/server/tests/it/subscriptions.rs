@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use toolwright_core::catalogue::SourceNotice;
 
 use crate::sources::Source;
+use crate::stdio::Client;
 use crate::support::{Events, House, LEGACY, body, rpc};
 
 const META: &str = "io.modelcontextprotocol/subscriptionId";
@@ -214,4 +215,65 @@ async fn one_request_lists_each_source_once_however_much_it_asks_for() {
         assert_eq!(count("resources/list", json!({"cursor": "2"})), 1, "{asked:?}");
         assert_eq!(count("resources/templates/list", json!({})), 1, "{asked:?}");
     }
+}
+
+#[tokio::test]
+async fn a_source_that_comes_or_goes_is_told_of_beside_another_that_brings_the_same() {
+    let (house, _) = house().await;
+    let mut client = Client::of(&house);
+    client.ask(&rpc(0, "initialize", json!({"protocolVersion": LEGACY, "capabilities": {}}))).await;
+    let lists = ["prompts", "resources", "tools"].map(|part| format!("notifications/{part}/list_changed"));
+    let mut told = async |count: usize| {
+        let mut all = Vec::new();
+        for _ in 0..count {
+            all.push(client.next().await["method"].as_str().expect("a method").to_owned());
+        }
+        all.sort();
+        all
+    };
+    house.add(Source::new("gamma")).await;
+    assert_eq!(told(3).await, lists);
+    // Another one of the same name may have others.
+    house.catalogue.put_provider(Source::new("gamma")).await.expect("the one before");
+    assert_eq!(told(2).await, lists[..2]);
+    house.catalogue.remove_provider("gamma").await.expect("it was there");
+    assert_eq!(told(3).await, lists);
+    house.add(Source::with("delta", json!({"prompts": {}}))).await;
+    assert_eq!(told(2).await, [&*lists[0], &*lists[2]]);
+    // One that has tools only.
+    house.foreign.set(&["other"]);
+    assert_eq!(told(1).await, lists[2..]);
+    house.foreign.set(&["Get.Thing", "other"]);
+    assert_eq!(told(1).await, lists[2..]);
+}
+
+#[tokio::test]
+async fn who_missed_notices_is_told_of_all_that_may_have_changed() {
+    let (house, [alpha, beta]) = house().await;
+    let mut client = Client::of(&house);
+    client.ask(&rpc(0, "initialize", json!({"protocolVersion": LEGACY, "capabilities": {}}))).await;
+    for (id, uri) in [(1, "alpha://one"), (2, "beta://two")] {
+        let answer = client.ask(&rpc(id, "resources/subscribe", json!({"uri": uri}))).await;
+        assert_eq!(answer["result"], json!({}));
+    }
+    // Nobody reads them in between.
+    beta.tell(updated("beta://two"));
+    for _ in 0..300 {
+        alpha.tell(SourceNotice::Log(json!({"level": "info", "data": "x"})));
+    }
+    let mut told = Vec::new();
+    for _ in 0..4 {
+        let said = client.next().await;
+        let uri = said["params"]["uri"].as_str().unwrap_or_default();
+        told.push(format!("{} {uri}", said["method"].as_str().expect("a method")));
+    }
+    told.sort();
+    let all = [
+        "prompts/list_changed ",
+        "resources/list_changed ",
+        "resources/updated alpha://one",
+        "resources/updated beta://two",
+    ];
+    assert_eq!(told, all.map(|what| format!("notifications/{what}")));
+    assert_eq!(client.next().await["method"], "notifications/message");
 }
