@@ -146,6 +146,12 @@ impl Peer {
         lock(&self.subscribed).keys().cloned().collect()
     }
 
+    /// Its session has ended: it need not be told of anything any more, whatever still runs for it.
+    pub(crate) fn leave(&self) {
+        let subscribed = std::mem::take(&mut *lock(&self.subscribed));
+        drop(subscribed);
+    }
+
     /// Under which address it is to be told of a change at the source, if it is.
     pub(crate) fn subscribed_to(&self, provider: &str, uri: &str) -> Option<String> {
         let subscribed = lock(&self.subscribed);

@@ -1,6 +1,7 @@
 //! Sources that answer, but not in time.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use reqwest::Method;
@@ -84,11 +85,8 @@ async fn a_list_that_comes_late_goes_on_and_is_told_of() {
     for client in &mut clients {
         assert_eq!(told(client, 3).await, changed);
     }
-    let asked = |wanted: &str| {
-        let asked = alpha.asked.lock().expect("lock");
-        asked.iter().filter(|(method, _)| method == wanted).count()
-    };
-    assert_eq!((asked("prompts/list"), asked("resources/templates/list")), (1, 1), "they were not begun anew");
+    let asked = (alpha.times("prompts/list"), alpha.times("resources/templates/list"));
+    assert_eq!(asked, (1, 1), "they were not begun anew");
     for (method, params, expect) in [
         ("prompts/get", json!({"name": "alpha__hello"}), "alpha"),
         ("resources/read", json!({"uri": "alpha://7/data"}), "alpha"),
@@ -136,4 +134,30 @@ async fn templates_of_a_source_that_was_late_once_are_found() {
     assert_eq!(read("beta://5/data").await["result"]["contents"][0]["text"], "beta");
     alpha.is_silent.send_replace(false);
     assert_eq!(read("alpha://7/data").await["result"]["contents"][0]["text"], "alpha");
+}
+
+#[tokio::test]
+async fn a_session_that_ends_takes_nothing_of_its_client_along_into_a_late_list() {
+    let (house, [alpha, beta]) = house().await;
+    let http = house.http().await;
+    let (session, _) = http.initialize("/mcp").await;
+    let subscribe = rpc(1, "resources/subscribe", json!({"uri": "beta://two"}));
+    alpha.is_silent.send_replace(false);
+    assert_eq!(body(http.in_session(&session, "/mcp", &subscribe), 200).await["result"], json!({}));
+    alpha.is_silent.send_replace(true);
+    assert_eq!(listed(&http, &session, "prompts/list", "prompts").await, ["beta"]);
+    let ended = http.request(Method::DELETE, "/mcp").header("mcp-session-id", &session).send().await;
+    assert_eq!(ended.expect("response").status(), 204);
+    let began = Instant::now();
+    while beta.times("resources/unsubscribe") == 0 {
+        assert!(began.elapsed() < Duration::from_secs(3), "its subscriptions go on");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // The list itself goes on: it is for all clients of the principal at this address, and the next may be here soon.
+    assert_eq!(alpha.busy.load(Ordering::Relaxed), 1);
+    alpha.is_silent.send_replace(false);
+    while alpha.times("prompts/list") == 0 {
+        assert!(began.elapsed() < LONG, "it was given up");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
