@@ -85,10 +85,6 @@ impl Work {
     async fn listed(&self, provider: &Arc<dyn Provider>, kind: Kind) -> (Said, Vec<Value>) {
         match self.list_in_time(provider, kind).await {
             Ok(list) => (Said::List(to_json(&*list)), Arc::unwrap_or_clone(list)),
-            // Having none is no failure.
-            Err(error) if error.code == RpcError::METHOD_NOT_FOUND => {
-                (Said::List(to_json(&Vec::<Value>::new())), Vec::new())
-            }
             Err(error) => {
                 tracing::warn!("{}: {} failed: {}", provider.name(), kind.method(), error.message);
                 let last = || self.gateway.owners.last(&self.caller.place(), kind, provider.name());

@@ -114,19 +114,29 @@ impl Owners {
         memory.put(key, known);
     }
 
-    /// Keeps what a source listed after a list was made without it, and says whether clients are to be told: it is
-    /// something else than they have, or they may not have it.
-    pub(crate) fn came(&self, place: &str, kind: Kind, source: &str, list: &[Value]) -> bool {
+    /// Keeps what a source listed after a list was made without it, or that it failed (`None`), and says whether clients
+    /// are to be told: it is something else than they have, or they may not have it.
+    pub(crate) fn came(&self, place: &str, kind: Kind, source: &str, list: Option<&[Value]>) -> bool {
         let key = key(place, kind);
         let mut memory = self.lock();
         let mut known = memory.take(&key).unwrap_or_default();
         let before = known.last.remove(source);
-        let last = known.keep(to_json(&list), true);
-        // Once is enough: a source that is late always, and for whose list there is no room, would be asked without end.
-        let is_news =
-            before.is_none_or(|before| before.hash != last.hash || (before.text.is_none() && !before.is_told));
-        known.last.insert(source.to_owned(), last);
-        known.is_whole &= !is_news;
+        let is_news = match list {
+            Some(list) => {
+                let last = known.keep(to_json(&list), true);
+                // Once is enough: a source that is late always, and for whose list there is no room, would be asked
+                // without end.
+                let is_news =
+                    before.is_none_or(|before| before.hash != last.hash || (before.text.is_none() && !before.is_told));
+                known.last.insert(source.to_owned(), last);
+                is_news
+            }
+            // What stood for it so far does so no more.
+            None => before.is_some_and(|before| before.text.is_some()),
+        };
+        if is_news {
+            known.is_whole = false;
+        }
         memory.put(key, known);
         is_news
     }
@@ -236,15 +246,26 @@ mod tests {
             if let Some(said) = before {
                 owners.remember("p", KIND, Owns::default(), vec![("a", said)]);
             }
-            assert_eq!(owners.came("p", KIND, "a", &list(came)), is_news, "{came}");
+            assert_eq!(owners.came("p", KIND, "a", Some(&list(came))), is_news, "{came}");
             assert_eq!(owners.whole("p", KIND).is_some(), !is_news, "{came}");
             assert_eq!(last(&owners), (came < LARGE).then(|| list(came)), "{came}");
             // Whether or not there is room: a client that lists again upon it is not told for ever.
             owners.remember("p", KIND, Owns::default(), vec![("a", Said::Missed)]);
-            assert!(!owners.came("p", KIND, "a", &list(came)), "{came}");
+            assert!(!owners.came("p", KIND, "a", Some(&list(came))), "{came}");
             owners.remember("p", KIND, Owns::default(), vec![("a", Said::Failed)]);
             assert_eq!(last(&owners), None);
         }
+    }
+
+    #[test]
+    fn a_failure_that_comes_late_takes_away_what_stood_for_the_source() {
+        let owners = Owners::default();
+        assert!(!owners.came("p", KIND, "a", None), "nobody was shown anything");
+        owners.remember("p", KIND, Owns::default(), vec![("a", listed(1))]);
+        assert!(owners.came("p", KIND, "a", None));
+        assert!(last(&owners).is_none() && owners.whole("p", KIND).is_none());
+        assert!(!owners.came("p", KIND, "a", None), "once is enough");
+        assert!(owners.came("p", KIND, "a", Some(&list(1))));
     }
 
     #[test]
@@ -261,7 +282,7 @@ mod tests {
             for (source, is_kept) in [("a", true), ("b", false), ("c", true)] {
                 assert_eq!(owners.last(&place, KIND, source).is_some(), is_kept, "{source}");
             }
-            owners.came(&place, KIND, "b", &list(MAX_LISTED / 4));
+            owners.came(&place, KIND, "b", Some(&list(MAX_LISTED / 4)));
             let memory = owners.lock();
             assert!(memory.bytes <= MAX_BYTES, "{}", memory.bytes);
             assert_eq!(memory.bytes, memory.all.values().map(Known::size).sum::<usize>());

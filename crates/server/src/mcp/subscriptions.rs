@@ -127,8 +127,8 @@ impl Work {
     /// Subscribes to a resource among others; a source that says nothing is not waited for.
     pub(crate) async fn interest_in_time(&self, uri: &str) -> Result<Subscription, RpcError> {
         let owned = self.subscribable(uri).await?;
-        let server = owned.server.clone();
-        self.in_time(&server, SUBSCRIBE, |work| async move { work.interest(owned).await }).await
+        let provider = self.provider(&owned.server)?;
+        self.in_time(&provider, SUBSCRIBE, |work| async move { work.interest(owned).await }).await
     }
 
     /// Subscribes to a resource at its source, unless somebody has.

@@ -10,6 +10,7 @@ use toolwright_core::cancel::CancelCause;
 use toolwright_core::catalogue::SourceNotice;
 
 use crate::sources::Source;
+use crate::stdio::Client;
 use crate::support::{Events, House, Http, LEGACY, LONG, body, rpc};
 
 /// Two sources that announce no changes of their lists, the first of which does not answer yet.
@@ -134,6 +135,116 @@ async fn templates_of_a_source_that_was_late_once_are_found() {
     assert_eq!(read("beta://5/data").await["result"]["contents"][0]["text"], "beta");
     alpha.is_silent.send_replace(false);
     assert_eq!(read("alpha://7/data").await["result"]["contents"][0]["text"], "alpha");
+}
+
+/// The sources that brought something to a list over a pipe, and how long that took. What else is said is left out.
+async fn listed_in(client: &mut Client, method: &str) -> (Vec<String>, Duration) {
+    let began = tokio::time::Instant::now();
+    client.send(&rpc(1, method, json!({}))).await;
+    let answer = loop {
+        let said = client.next().await;
+        if said["id"] == 1 {
+            break said["result"].to_string();
+        }
+    };
+    let brought = ["alpha", "beta"].into_iter().filter(|source| answer.contains(source)).map(str::to_owned).collect();
+    (brought, began.elapsed())
+}
+
+async fn introduced(house: &House) -> Client {
+    let mut client = Client::of(house);
+    client.ask(&rpc(0, "initialize", json!({"protocolVersion": LEGACY, "capabilities": {}}))).await;
+    client
+}
+
+/// Lets so many seconds pass.
+async fn pass(seconds: u64) {
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+}
+
+const KINDS: [&str; 3] = ["prompts/list", "resources/list", "resources/templates/list"];
+const BOTH: [&str; 2] = ["alpha", "beta"];
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_does_not_come_is_given_up_after_half_a_minute() {
+    let (house, [alpha, _]) = house().await;
+    let mut client = introduced(&house).await;
+    let (brought, took) = listed_in(&mut client, "prompts/list").await;
+    assert_eq!((brought, took.as_secs()), (vec!["beta".to_owned()], 5));
+    let given_up = || alpha.given_up.lock().expect("lock").clone();
+    pass(29).await;
+    assert_eq!((given_up(), alpha.busy.load(Ordering::Relaxed)), (vec![], 1));
+    pass(2).await;
+    assert_eq!((given_up(), alpha.busy.load(Ordering::Relaxed)), (vec!["prompts/list".to_owned()], 0));
+    alpha.is_silent.send_replace(false);
+    assert_eq!(listed_in(&mut client, "prompts/list").await.0, BOTH);
+}
+
+#[tokio::test(start_paused = true)]
+async fn late_lists_of_one_server_take_one_place_among_its_calls() {
+    let (house, [alpha, _]) = house().await;
+    let mut client = introduced(&house).await;
+    for method in KINDS {
+        assert_eq!(listed_in(&mut client, method).await.0, ["beta"]);
+    }
+    // Who asks once more waits for the same, and makes it no more.
+    for method in KINDS {
+        let (brought, took) = listed_in(&mut client, method).await;
+        assert_eq!((brought, took.as_secs()), (vec!["beta".to_owned()], 1), "{method}");
+    }
+    assert_eq!(alpha.busy.load(Ordering::Relaxed), 1);
+    // They come all the same, one after another.
+    alpha.is_silent.send_replace(false);
+    let mut told = Vec::new();
+    for _ in KINDS {
+        told.push(client.next().await["method"].as_str().expect("a notice").to_owned());
+    }
+    told.sort();
+    assert_eq!(told, ["prompts", "resources", "resources"].map(|part| format!("notifications/{part}/list_changed")));
+    for method in KINDS {
+        assert_eq!(listed_in(&mut client, method).await.0, BOTH, "{method}");
+    }
+    // Of one that says nothing at all none goes on for ever.
+    alpha.is_silent.send_replace(true);
+    for method in KINDS {
+        listed_in(&mut client, method).await;
+    }
+    pass(120).await;
+    assert_eq!(alpha.busy.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_always_is_late_holds_a_list_up_for_a_second() {
+    let (house, [alpha, _]) = house().await;
+    let mut client = introduced(&house).await;
+    alpha.is_silent.send_replace(false);
+    *alpha.delay.lock().expect("lock") = Duration::from_secs(7);
+    assert_eq!(listed_in(&mut client, "prompts/list").await.1.as_secs(), 5);
+    for idle in [3, 10, 60] {
+        pass(idle).await;
+        let (brought, took) = listed_in(&mut client, "prompts/list").await;
+        assert_eq!((brought, took.as_secs()), (BOTH.map(str::to_owned).to_vec(), 1), "after {idle} s");
+        pass(8).await;
+    }
+    // Once it has answered within what others have, it has that too.
+    *alpha.delay.lock().expect("lock") = Duration::from_secs(3);
+    for expect in [1, 3, 3] {
+        assert_eq!(listed_in(&mut client, "prompts/list").await.1.as_secs(), expect);
+        pass(8).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_in_the_place_of_another_does_not_get_its_late_list() {
+    let (house, _) = house().await;
+    let mut client = introduced(&house).await;
+    assert_eq!(listed_in(&mut client, "prompts/list").await.0, ["beta"]);
+    let other = Source::new("alpha");
+    *other.delay.lock().expect("lock") = Duration::from_secs(3);
+    house.catalogue.put_provider(other.clone()).await.expect("the one before");
+    // Nor is it thought to be as slow.
+    let (brought, took) = listed_in(&mut client, "prompts/list").await;
+    assert_eq!((brought, took.as_secs()), (BOTH.map(str::to_owned).to_vec(), 3));
 }
 
 #[tokio::test]
