@@ -247,6 +247,34 @@ async fn a_server_in_the_place_of_another_does_not_get_its_late_list() {
     assert_eq!((brought, took.as_secs()), (BOTH.map(str::to_owned).to_vec(), 3));
 }
 
+#[tokio::test(start_paused = true)]
+async fn templates_are_not_listed_at_every_read_while_a_server_fails() {
+    let (house, [alpha, beta]) = house().await;
+    let mut client = introduced(&house).await;
+    alpha.is_silent.send_replace(false);
+    alpha.is_failing.store(true, Ordering::Relaxed);
+    async fn read(client: &mut Client, uri: &str) -> Option<String> {
+        let answer = client.ask(&rpc(1, "resources/read", json!({"uri": uri}))).await;
+        answer["result"]["contents"][0]["text"].as_str().map(str::to_owned)
+    }
+    for _ in 0..3 {
+        assert_eq!(read(&mut client, "beta://5/data").await.as_deref(), Some("beta"));
+    }
+    assert_eq!(beta.times("resources/templates/list"), 1);
+    // What fits none of them may be of one that was missing.
+    alpha.is_failing.store(false, Ordering::Relaxed);
+    assert_eq!(read(&mut client, "alpha://7/data").await.as_deref(), Some("alpha"));
+    // And what fits one may be nearer to one that was.
+    alpha.is_failing.store(true, Ordering::Relaxed);
+    assert_eq!(listed_in(&mut client, "resources/templates/list").await.0, ["beta"]);
+    let before = beta.times("resources/templates/list");
+    for (seconds, more) in [(29, 0), (2, 1), (2, 1)] {
+        pass(seconds).await;
+        assert_eq!(read(&mut client, "beta://5/data").await.as_deref(), Some("beta"));
+        assert_eq!(beta.times("resources/templates/list") - before, more);
+    }
+}
+
 #[tokio::test]
 async fn a_session_that_ends_takes_nothing_of_its_client_along_into_a_late_list() {
     let (house, [alpha, beta]) = house().await;
