@@ -152,6 +152,11 @@ impl Changes {
         if before.prompts != self.brought.prompts {
             due.extend(self.prompts());
         }
+        let followed = match &self.listener {
+            Listener::Session => self.caller.peer.followed(),
+            Listener::Subscription(granted) => granted.resources.iter().map(|(_, at)| at.owned().clone()).collect(),
+        };
+        self.gateway.follow_again(&self.caller, followed);
         due
     }
 

@@ -138,7 +138,7 @@ impl Going {
                     turn = tokio::time::timeout(LONGEST, turn.acquire_owned()) => turn.ok().and_then(Result::ok),
                     _ = end.cancelled() => None,
                 };
-                let Some(turn) = waited else { return list };
+                let Some(turn) = waited.filter(|_| self.is_served()) else { return list };
                 let work = Work::of_nobody(&self.gateway, self.caller.clone()).under(end.child());
                 *asking = Asking::of(work, &self.provider, self.key.kind);
                 turn

@@ -235,6 +235,19 @@ async fn a_server_that_always_is_late_holds_a_list_up_for_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_list_that_fails_late_is_told_of_and_not_shown_any_more() {
+    let (house, [alpha, _]) = house().await;
+    let mut client = introduced(&house).await;
+    alpha.is_silent.send_replace(false);
+    assert_eq!(listed_in(&mut client, "prompts/list").await.0, BOTH);
+    *alpha.delay.lock().expect("lock") = Duration::from_secs(7);
+    alpha.is_failing.store(true, Ordering::Relaxed);
+    assert_eq!(listed_in(&mut client, "prompts/list").await.0, BOTH, "what it listed last stands for it");
+    assert_eq!(client.next().await["method"], "notifications/prompts/list_changed");
+    assert_eq!(listed_in(&mut client, "prompts/list").await.0, ["beta"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_server_in_the_place_of_another_does_not_get_its_late_list() {
     let (house, _) = house().await;
     let mut client = introduced(&house).await;

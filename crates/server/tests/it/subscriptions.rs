@@ -277,3 +277,35 @@ async fn who_missed_notices_is_told_of_all_that_may_have_changed() {
     assert_eq!(told, all.map(|what| format!("notifications/{what}")));
     assert_eq!(client.next().await["method"], "notifications/message");
 }
+
+#[tokio::test]
+async fn what_is_followed_is_followed_at_a_source_in_the_place_of_another() {
+    let (house, [alpha, _]) = house().await;
+    let mut client = Client::of(&house);
+    client.ask(&rpc(0, "initialize", json!({"protocolVersion": LEGACY, "capabilities": {}}))).await;
+    let http = house.http().await;
+    let listen = json!({"notifications": {"resourceSubscriptions": ["alpha://one", "alpha://two"]}});
+    let mut events = Events::of(http.modern("/mcp", json!("s"), "subscriptions/listen", listen)).await;
+    events.next().await.expect("granted");
+    let subscribe = rpc(1, "resources/subscribe", json!({"uri": "alpha://one"}));
+    assert_eq!(client.ask(&subscribe).await["result"], json!({}));
+    assert_eq!(told(&alpha, 2).await.len(), 2, "once for both");
+    let other = Source::new("alpha");
+    house.catalogue.put_provider(other.clone()).await.expect("the one before");
+    let mut again = told(&other, 2).await;
+    again.sort_by_key(|(_, about)| about.to_string());
+    assert_eq!(again, [about("subscribe", "alpha://one"), about("subscribe", "alpha://two")]);
+    other.tell(updated("alpha://one"));
+    let mut said = client.next().await;
+    while said["method"] != "notifications/resources/updated" {
+        said = client.next().await;
+    }
+    // It is told by the one that took the subscription that nobody follows it any more.
+    drop(events);
+    let unsubscribe = rpc(2, "resources/unsubscribe", json!({"uri": "alpha://one"}));
+    assert_eq!(client.ask(&unsubscribe).await["result"], json!({}));
+    let mut ended = told(&other, 2).await;
+    ended.sort_by_key(|(_, about)| about.to_string());
+    assert_eq!(ended, [about("unsubscribe", "alpha://one"), about("unsubscribe", "alpha://two")]);
+    assert!(alpha.taken().is_empty(), "it was left before");
+}
