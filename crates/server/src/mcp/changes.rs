@@ -18,6 +18,7 @@ use super::late::{Came, kinds_at};
 use super::message::{Filter, Id, notification};
 use super::patience::ABREAST;
 use super::protocol::{Level, SUBSCRIPTION_ID};
+use super::sources::Brought;
 use super::subscriptions::Subscription;
 use super::view::Scope;
 use crate::Gateway;
@@ -63,7 +64,7 @@ pub(crate) struct Changes {
     late: broadcast::Receiver<Came>,
     place: String,
     seen: ContentHash,
-    parts: Map<String, Value>,
+    brought: Brought,
 }
 
 impl Changes {
@@ -84,7 +85,7 @@ impl Changes {
             late: gateway.late.coming(),
             place: caller.place(),
             seen: gateway.tools(&caller.view, &caller.session).fingerprint,
-            parts: gateway.capabilities(caller),
+            brought: gateway.brought(caller),
             gateway: Arc::clone(gateway),
             caller: caller.clone(),
             listener,
@@ -123,8 +124,7 @@ impl Changes {
             }
             noticed = self.notices.recv() => match noticed {
                 Ok(Notice { provider, notice }) => Some(self.noticed(&provider, notice).into_iter().collect()),
-                // What was missed can only have been a change of these.
-                Err(RecvError::Lagged(_)) => Some([self.resources(), self.prompts()].into_iter().flatten().collect()),
+                Err(RecvError::Lagged(_)) => Some(self.missed()),
                 Err(RecvError::Closed) => None,
             },
             came = self.late.recv() => {
@@ -143,16 +143,35 @@ impl Changes {
             let wanted = self.listener.wants(|filter| filter.tools_list_changed);
             due.extend(wanted.then(|| self.tell("notifications/tools/list_changed", json!({}))));
         }
-        // A source that comes or goes brings its resources and prompts along.
-        let parts = self.gateway.capabilities(&self.caller);
-        let before = std::mem::replace(&mut self.parts, parts);
-        if before.get("resources") != self.parts.get("resources") {
+        // A source that comes or goes brings its resources and prompts along, whether or not others have some.
+        let brought = self.gateway.brought(&self.caller);
+        let before = std::mem::replace(&mut self.brought, brought);
+        if before.resources != self.brought.resources {
             due.extend(self.resources());
         }
-        if before.get("prompts") != self.parts.get("prompts") {
+        if before.prompts != self.brought.prompts {
             due.extend(self.prompts());
         }
+        let followed = match &self.listener {
+            Listener::Session => self.caller.peer.followed(),
+            Listener::Subscription(granted) => granted.resources.iter().map(|(_, at)| at.owned().clone()).collect(),
+        };
+        self.gateway.follow_again(&self.caller, followed);
         due
+    }
+
+    /// After notices were missed: of all that they may have told of but log messages and pages.
+    fn missed(&self) -> Vec<Bytes> {
+        let subscribed = match &self.listener {
+            Listener::Session => self.caller.peer.subscribed(),
+            Listener::Subscription(granted) => granted.resources.iter().map(|(shown, _)| shown.clone()).collect(),
+        };
+        let lists = [self.resources(), self.prompts()].into_iter().flatten();
+        lists.chain(subscribed.iter().map(|shown| self.updated(shown))).collect()
+    }
+
+    fn updated(&self, shown: &str) -> Bytes {
+        self.tell("notifications/resources/updated", json!({"uri": shown}))
     }
 
     fn noticed(&self, provider: &str, notice: SourceNotice) -> Option<Bytes> {
@@ -174,8 +193,7 @@ impl Changes {
             SourceNotice::ResourcesChanged => self.resources(),
             SourceNotice::PromptsChanged => self.prompts(),
             SourceNotice::ResourceUpdated { uri } => {
-                let shown = self.subscribed_to(provider, &uri)?;
-                Some(self.tell("notifications/resources/updated", json!({"uri": shown})))
+                self.subscribed_to(provider, &uri).map(|shown| self.updated(&shown))
             }
             SourceNotice::ElicitationComplete { .. } => None,
             SourceNotice::Log(message) => match self.listener {

@@ -1,5 +1,6 @@
 //! Resources and prompts of many sources at one address.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures_util::StreamExt as _;
@@ -13,7 +14,7 @@ use toolwright_mcp::merge::{Kind, Merged, Owned, merge, readdress};
 
 use super::call::Work;
 use super::message::{RpcError, to_json};
-use super::owners::{Owns, Said};
+use super::owners::{Owns, Said, Standing};
 use super::patience::{ABREAST, is_unsaid};
 use super::protocol::Era;
 
@@ -69,6 +70,7 @@ impl Work {
 
     /// Lists all sources and remembers whose what is.
     async fn merge_lists(&self, kind: Kind) -> Result<(Vec<Value>, Owns), RpcError> {
+        let all = self.gateway.options.catalogue.sources();
         let sources = self.sources_with(kind.method()).await?;
         let listing: Vec<_> = sources.iter().map(|provider| self.listed(provider, kind)).collect();
         let listed: Vec<(Said, Vec<Value>)> = stream::iter(listing).buffered(ABREAST).collect().await;
@@ -76,7 +78,7 @@ impl Work {
         let (said, lists) = named.map(|(name, (said, list))| ((name, said), (name, list))).unzip();
         let Merged { items, owners } = merge(kind, lists);
         let owners = Arc::new(owners);
-        self.gateway.owners.remember(&self.caller.place(), kind, Arc::clone(&owners), said);
+        self.gateway.owners.remember(&self.caller.place(), kind, Arc::clone(&owners), said, &all);
         Ok((items, owners))
     }
 
@@ -85,10 +87,6 @@ impl Work {
     async fn listed(&self, provider: &Arc<dyn Provider>, kind: Kind) -> (Said, Vec<Value>) {
         match self.list_in_time(provider, kind).await {
             Ok(list) => (Said::List(to_json(&*list)), Arc::unwrap_or_clone(list)),
-            // Having none is no failure.
-            Err(error) if error.code == RpcError::METHOD_NOT_FOUND => {
-                (Said::List(to_json(&Vec::<Value>::new())), Vec::new())
-            }
             Err(error) => {
                 tracing::warn!("{}: {} failed: {}", provider.name(), kind.method(), error.message);
                 let last = || self.gateway.owners.last(&self.caller.place(), kind, provider.name());
@@ -131,9 +129,10 @@ impl Work {
 
     /// Whose this is, by the list that the caller had, or else by a new one.
     async fn owner(&self, kind: Kind, shown: &str) -> Result<Option<Owned>, RpcError> {
-        if let Some(owned) =
-            self.gateway.owners.of(&self.caller.place(), kind).and_then(|owners| owners.get(shown).cloned())
-        {
+        let known = self.gateway.owners.of(&self.caller.place(), kind);
+        let known = known.and_then(|owners| owners.get(shown).cloned());
+        // One that is gone may have left the name to another.
+        if let Some(owned) = known.filter(|owned| self.provider(&owned.server).is_ok()) {
             return Ok(Some(owned));
         }
         Ok(self.owners_now(kind).await?.get(shown).cloned())
@@ -151,22 +150,26 @@ impl Work {
         if let Some(owned) = self.owner(Kind::Resources, uri).await.ok().flatten() {
             return Ok(Some(owned));
         }
-        let remembered = self.gateway.owners.whole(&self.caller.place(), Kind::Templates);
-        let templates = match remembered {
-            Some(templates) => Some(templates),
-            None => self.owners_now(Kind::Templates).await.ok(),
+        let all = self.gateway.options.catalogue.sources();
+        let server = match self.gateway.owners.standing(&self.caller.place(), Kind::Templates, &all) {
+            Some(Standing::Whole(templates)) => nearest(&templates, uri),
+            // What fits none of them may be of a source that they lack.
+            Some(Standing::Lacking(templates)) => match nearest(&templates, uri) {
+                None => self.nearest_now(uri).await,
+                found => found,
+            },
+            None => self.nearest_now(uri).await,
         };
         let own = |server: &str| Owned { server: server.to_owned(), own: uri.to_owned() };
-        let nearest = templates.as_ref().and_then(|templates| {
-            let fitting = templates.values().filter_map(|owned| Some((fits(&owned.own, uri)?, &owned.server)));
-            // Of two that are as near, always the same.
-            fitting.max_by(|(near, server), (other, than)| near.cmp(other).then_with(|| than.cmp(server)))
-        });
-        Ok(match (nearest, &sources[..]) {
-            (Some((_, server)), _) => Some(own(server)),
+        Ok(match (server, &sources[..]) {
+            (Some(server), _) => Some(own(&server)),
             (None, [only]) => Some(own(only.name())),
             (None, _) => None,
         })
+    }
+
+    async fn nearest_now(&self, uri: &str) -> Option<String> {
+        nearest(&*self.owners_now(Kind::Templates).await.ok()?, uri)
     }
 
     async fn read(&self, era: Era, mut arguments: Map<String, Value>) -> Result<Map<String, Value>, RpcError> {
@@ -222,6 +225,14 @@ impl Work {
         let provider = self.provider(&owned.server)?;
         self.ask_source(&provider, "completion/complete", arguments).await
     }
+}
+
+/// Whose template is the nearest that this address can be one of.
+fn nearest(templates: &HashMap<String, Owned>, uri: &str) -> Option<String> {
+    let fitting = templates.values().filter_map(|owned| Some((fits(&owned.own, uri)?, &owned.server)));
+    // Of two that are as near, always the same.
+    let nearest = fitting.max_by(|(near, server), (other, than)| near.cmp(other).then_with(|| than.cmp(server)));
+    nearest.map(|(_, server)| server.clone())
 }
 
 fn text(of: &Map<String, Value>, key: &str) -> Option<String> {

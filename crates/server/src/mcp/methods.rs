@@ -170,7 +170,7 @@ impl Work {
         let told = Map::from_iter([("level".to_owned(), wanted.as_str().into())]);
         let source = Arc::clone(provider);
         let ask = |work: Self| async move { work.ask_source(&source, SET_LEVEL, told).await };
-        match self.in_time(provider.name(), SET_LEVEL, ask).await {
+        match self.in_time(provider, SET_LEVEL, ask).await {
             Ok(_) => sources.heard(provider.name(), heard(), wanted),
             Err(error) => tracing::warn!("{} did not take the log level: {}", provider.name(), error.message),
         }

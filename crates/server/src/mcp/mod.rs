@@ -10,6 +10,7 @@ mod ask;
 mod call;
 mod changes;
 mod dispatch;
+mod going;
 pub(crate) mod http;
 pub(crate) mod late;
 mod line;

@@ -1,12 +1,13 @@
 //! How long a source is waited for where others are asked too: one that says nothing holds up nobody else.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use serde_json::json;
 use tokio::time::Instant;
 use toolwright_core::cancel::CancelCause;
+use toolwright_core::catalogue::Provider;
 use toolwright_core::error::ErrorKind;
 
 use super::call::Work;
@@ -23,36 +24,74 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// Kinds of failures that are no word of the source's.
 const UNSAID: [ErrorKind; 3] = [ErrorKind::Timeout, ErrorKind::Canceled, ErrorKind::TransportError];
 
-/// Which sources did not answer a method lately, and since when.
+/// Which sources did not answer a method in time.
 #[derive(Default)]
-pub(crate) struct Silent(Mutex<HashMap<(String, &'static str), Instant>>);
+pub(crate) struct Silent(Mutex<HashMap<(String, &'static str), Fell>>);
+
+/// That one did not.
+struct Fell {
+    /// Another may have its name meanwhile.
+    of: Weak<dyn Provider>,
+    since: Instant,
+    /// Its answer came later than any source is waited for: it is slow, and will be.
+    is_slow: bool,
+}
+
+impl Fell {
+    fn is_of(&self, provider: &Arc<dyn Provider>) -> bool {
+        std::ptr::addr_eq(self.of.as_ptr(), Arc::as_ptr(provider))
+    }
+
+    fn is_over(&self) -> bool {
+        self.of.strong_count() == 0 || (!self.is_slow && self.since.elapsed() >= SILENCE)
+    }
+}
 
 impl Silent {
     /// How long it has for an answer.
-    pub(crate) fn patience(&self, source: &str, method: &'static str) -> Duration {
-        let since = self.lock().get(&(source.to_owned(), method)).copied();
-        if since.is_some_and(|since| since.elapsed() < SILENCE) { LITTLE_PATIENCE } else { PATIENCE }
+    pub(crate) fn patience(&self, provider: &Arc<dyn Provider>, method: &'static str) -> Duration {
+        let all = self.lock();
+        let fell = all.get(&key(provider, method)).filter(|fell| fell.is_of(provider) && !fell.is_over());
+        if fell.is_some() { LITTLE_PATIENCE } else { PATIENCE }
     }
 
-    /// It has answered.
-    pub(crate) fn answered(&self, source: &str, method: &'static str) {
+    /// It has answered in time.
+    pub(crate) fn answered(&self, provider: &Arc<dyn Provider>, method: &'static str) {
         let mut all = self.lock();
         if !all.is_empty() {
-            all.remove(&(source.to_owned(), method));
+            all.remove(&key(provider, method));
         }
     }
 
-    /// It did not answer in time.
-    pub(crate) fn fell_silent(&self, source: &str, method: &'static str) {
-        let mut all = self.lock();
-        // Sources come and go; what is over is not kept.
-        all.retain(|_, since| since.elapsed() < SILENCE);
-        all.entry((source.to_owned(), method)).or_insert_with(Instant::now);
+    /// It has answered late, but it has answered: one that took no longer than others have is waited for as they are,
+    /// another one has little time until it has done better.
+    pub(crate) fn came(&self, provider: &Arc<dyn Provider>, method: &'static str, took: Duration) {
+        if took <= PATIENCE {
+            return self.answered(provider, method);
+        }
+        let slow = Fell { of: Arc::downgrade(provider), since: Instant::now(), is_slow: true };
+        self.lock().insert(key(provider, method), slow);
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<(String, &'static str), Instant>> {
+    /// It did not answer in time.
+    pub(crate) fn fell_silent(&self, provider: &Arc<dyn Provider>, method: &'static str) {
+        let mut all = self.lock();
+        // Sources come and go; what is over is not kept.
+        all.retain(|_, fell| !fell.is_over());
+        let fell = || Fell { of: Arc::downgrade(provider), since: Instant::now(), is_slow: false };
+        let known = all.entry(key(provider, method)).or_insert_with(fell);
+        if !known.is_of(provider) {
+            *known = fell();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<(String, &'static str), Fell>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn key(provider: &Arc<dyn Provider>, method: &'static str) -> (String, &'static str) {
+    (provider.name().to_owned(), method)
 }
 
 impl Work {
@@ -63,7 +102,7 @@ impl Work {
     /// Those of `ask`; one that [`is_unsaid`] when the source was late.
     pub(crate) async fn in_time<T, F>(
         &self,
-        source: &str,
+        provider: &Arc<dyn Provider>,
         method: &'static str,
         ask: impl FnOnce(Work) -> F,
     ) -> Result<T, RpcError>
@@ -71,17 +110,17 @@ impl Work {
         F: Future<Output = Result<T, RpcError>>,
     {
         let silent = &self.gateway.silent;
-        let patience = silent.patience(source, method);
+        let patience = silent.patience(provider, method);
         let cancel = self.cancel.child();
         let mut asking = Box::pin(ask(self.under(cancel.clone())));
         if let Ok(answer) = tokio::time::timeout(patience, asking.as_mut()).await {
-            silent.answered(source, method);
+            silent.answered(provider, method);
             return answer;
         }
-        silent.fell_silent(source, method);
+        silent.fell_silent(provider, method);
         cancel.cancel(CancelCause::CallerGone);
         // It ends in good order, within the executor's grace.
-        asking.await.map_err(|_| unsaid(source, method, patience))
+        asking.await.map_err(|_| unsaid(provider.name(), method, patience))
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Map, Value};
 use tokio::sync::oneshot;
+use toolwright_mcp::merge::Owned;
 
 use super::message::{Id, Response, RpcError};
 use super::protocol::Level;
@@ -139,6 +140,22 @@ impl Peer {
     /// It need not be told any more.
     pub(crate) fn unsubscribe(&self, uri: &str) -> Option<Subscription> {
         lock(&self.subscribed).remove(uri)
+    }
+
+    /// What it is to be told of, under the addresses that it has for them.
+    pub(crate) fn subscribed(&self) -> Vec<String> {
+        lock(&self.subscribed).keys().cloned().collect()
+    }
+
+    /// The same as their sources have them.
+    pub(crate) fn followed(&self) -> Vec<Owned> {
+        lock(&self.subscribed).values().map(|subscription| subscription.owned().clone()).collect()
+    }
+
+    /// Its session has ended: it need not be told of anything any more, whatever still runs for it.
+    pub(crate) fn leave(&self) {
+        let subscribed = std::mem::take(&mut *lock(&self.subscribed));
+        drop(subscribed);
     }
 
     /// Under which address it is to be told of a change at the source, if it is.

@@ -166,28 +166,33 @@ impl Gateway {
         }
     }
 
+    /// What a source announced that it can do, as far as a scope shows it; as long as it has not said, everything. `None`
+    /// for one without methods, or that failed before it said anything.
+    fn announced(&self, scope: &Scope, provider: &Arc<dyn Provider>) -> Option<Announced> {
+        provider.methods()?;
+        let said = provider.capabilities();
+        let mut parts = match &said {
+            Some(said) => Map::clone(said),
+            // A client asks only once, and an empty list does no harm.
+            None if provider.health() == Health::Starting => {
+                PARTS.into_iter().map(|(part, _)| (part.to_owned(), json!({}))).collect()
+            }
+            None => return None,
+        };
+        for (part, method) in PARTS {
+            if !self.shows_method(scope, provider.name(), method) {
+                parts.remove(part);
+            }
+        }
+        Some(Announced { parts, is_said: said.is_some() })
+    }
+
     /// What a caller's sources announced that they can do.
     pub(crate) fn capabilities(&self, caller: &Caller) -> Map<String, Value> {
         let scope = &caller.view.scope;
-        let shown = |provider: &Arc<dyn Provider>| {
-            provider.methods()?;
-            let mut known = match provider.capabilities() {
-                Some(known) => Map::clone(&known),
-                // It has not said yet. A client asks only once, and an empty list does no harm.
-                None if provider.health() == Health::Starting => {
-                    PARTS.into_iter().map(|(part, _)| (part.to_owned(), json!({}))).collect()
-                }
-                None => return None,
-            };
-            for (part, method) in PARTS {
-                if !self.shows_method(scope, provider.name(), method) {
-                    known.remove(part);
-                }
-            }
-            Some(known)
-        };
-        let known: Vec<_> = self.providers_of(scope).iter().filter_map(shown).collect();
-        let mut all = server_capabilities(known.iter());
+        let providers = self.providers_of(scope);
+        let known: Vec<_> = providers.iter().filter_map(|provider| self.announced(scope, provider)).collect();
+        let mut all = server_capabilities(known.iter().map(|announced| &announced.parts));
         if !matches!(scope, Scope::Provider(_)) {
             // Sources come and go, and are late, whatever they announce.
             for part in ["resources", "prompts"] {
@@ -197,5 +202,47 @@ impl Gateway {
             }
         }
         all
+    }
+
+    /// Who brings something to a caller's lists.
+    pub(crate) fn brought(&self, caller: &Caller) -> Brought {
+        let scope = &caller.view.scope;
+        let mut brought = Brought::default();
+        for provider in self.providers_of(scope) {
+            let Some(mut announced) = self.announced(scope, &provider) else { continue };
+            for (part, all) in [("resources", &mut brought.resources), ("prompts", &mut brought.prompts)] {
+                let Some(said) = announced.parts.remove(part) else { continue };
+                let said = announced.is_said.then_some(said);
+                all.push(Brings { by: Arc::downgrade(&provider), said });
+            }
+        }
+        brought
+    }
+}
+
+/// Who brings something to which list, in the order in which they are listed.
+#[derive(Default)]
+pub(crate) struct Brought {
+    pub(crate) resources: Vec<Brings>,
+    pub(crate) prompts: Vec<Brings>,
+}
+
+/// What a source can do.
+struct Announced {
+    parts: Map<String, Value>,
+    /// Whether it has said so.
+    is_said: bool,
+}
+
+/// That a source brings something to a list. Another one, of the same name or of other announcements, may bring something
+/// else.
+pub(crate) struct Brings {
+    by: Weak<dyn Provider>,
+    said: Option<Value>,
+}
+
+impl PartialEq for Brings {
+    fn eq(&self, other: &Self) -> bool {
+        Weak::ptr_eq(&self.by, &other.by) && self.said == other.said
     }
 }

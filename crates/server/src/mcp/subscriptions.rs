@@ -1,14 +1,18 @@
 //! Who is to be told when a resource changes. A source is subscribed to once, for all of its subscribers.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use futures_util::{StreamExt as _, stream};
 use serde_json::{Map, Value};
+use tokio::sync::MutexGuard;
+use toolwright_core::catalogue::Provider;
 use toolwright_core::error::ToolError;
 use toolwright_mcp::merge::Owned;
 
 use super::call::{Caller, Work};
 use super::message::RpcError;
+use super::patience::ABREAST;
 use super::view::Scope;
 use crate::Gateway;
 
@@ -22,17 +26,41 @@ type Place = (String, String);
 #[derive(Default)]
 pub(crate) struct Subscribers(Mutex<HashMap<Place, Arc<Told>>>);
 
-/// How many are told of one resource; with none its source is not subscribed to. Locked while the source is asked, so
-/// that what it is told keeps its order, and nobody counts on a subscription that the source has not taken.
-type Told = tokio::sync::Mutex<usize>;
+/// Who is told of one resource. Locked while the source is asked, so that what it is told keeps its order, and nobody
+/// counts on a subscription that the source has not taken.
+type Told = tokio::sync::Mutex<Following>;
+
+/// How many are told of one resource; with none its source is not subscribed to.
+#[derive(Default)]
+struct Following {
+    subscribers: usize,
+    /// Who took the subscription: another may have its name meanwhile.
+    at: Option<Weak<dyn Provider>>,
+}
+
+impl Following {
+    fn is_at(&self, provider: &Arc<dyn Provider>) -> bool {
+        let at = self.at.as_ref().filter(|_| self.subscribers > 0);
+        at.is_some_and(|at| std::ptr::addr_eq(at.as_ptr(), Arc::as_ptr(provider)))
+    }
+}
 
 impl Subscribers {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Place, Arc<Told>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Place, Arc<Told>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn of(&self, owned: &Owned) -> Arc<Told> {
         Arc::clone(self.lock().entry((owned.server.clone(), owned.own.clone())).or_default())
+    }
+
+    /// Whether somebody follows a resource of this source that another took the subscription to.
+    fn is_astray(&self, owned: &Owned, provider: &Arc<dyn Provider>) -> bool {
+        let told = self.lock().get(&(owned.server.clone(), owned.own.clone())).map(Arc::clone);
+        // Where it is locked its source is being asked.
+        told.is_some_and(|told| {
+            told.try_lock().is_ok_and(|following| following.subscribers > 0 && !following.is_at(provider))
+        })
     }
 
     /// Forgets a resource that nobody else looks at.
@@ -41,12 +69,21 @@ impl Subscribers {
         drop(told);
         let key = (owned.server.clone(), owned.own.clone());
         let is_idle = |told: &Arc<Told>| {
-            Arc::strong_count(told) == 1 && told.try_lock().is_ok_and(|subscribers| *subscribers == 0)
+            Arc::strong_count(told) == 1 && told.try_lock().is_ok_and(|following| following.subscribers == 0)
         };
         if all.get(&key).is_some_and(is_idle) {
             all.remove(&key);
         }
     }
+}
+
+/// For whom a resource is followed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Follower {
+    /// One more than before.
+    New,
+    /// Those who do already, if anybody does.
+    Known,
 }
 
 /// One subscriber's interest in one resource; it ends with the guard.
@@ -58,6 +95,11 @@ pub(crate) struct Subscription {
 }
 
 impl Subscription {
+    /// Whose resource it is.
+    pub(crate) fn owned(&self) -> &Owned {
+        &self.owned
+    }
+
     pub(crate) fn is_of(&self, provider: &str, uri: &str) -> bool {
         self.owned.server == provider && self.owned.own == uri
     }
@@ -73,16 +115,17 @@ impl Drop for Subscription {
         let (owned, caller) = (self.owned.clone(), self.on_behalf_of.clone());
         runtime.spawn(async move {
             let told = gateway.subscribers.of(&owned);
-            let mut subscribers = told.lock().await;
-            *subscribers = subscribers.saturating_sub(1);
+            let mut following = told.lock().await;
             let work = Work::of_nobody(&gateway, caller);
-            if *subscribers == 0
-                && let Ok(provider) = work.provider(&owned.server)
+            let provider = work.provider(&owned.server).ok().filter(|provider| following.is_at(provider));
+            following.subscribers = following.subscribers.saturating_sub(1);
+            if following.subscribers == 0
+                && let Some(provider) = provider
                 && let Err(error) = work.tell_source(&provider, UNSUBSCRIBE, uri_argument(owned.own.clone())).await
             {
                 tracing::debug!("{}: {UNSUBSCRIBE} failed: {}", owned.server, error.message);
             }
-            drop(subscribers);
+            drop(following);
             gateway.subscribers.tidy(&owned, told);
         });
     }
@@ -127,8 +170,8 @@ impl Work {
     /// Subscribes to a resource among others; a source that says nothing is not waited for.
     pub(crate) async fn interest_in_time(&self, uri: &str) -> Result<Subscription, RpcError> {
         let owned = self.subscribable(uri).await?;
-        let server = owned.server.clone();
-        self.in_time(&server, SUBSCRIBE, |work| async move { work.interest(owned).await }).await
+        let provider = self.provider(&owned.server)?;
+        self.in_time(&provider, SUBSCRIBE, |work| async move { work.interest(owned).await }).await
     }
 
     /// Subscribes to a resource at its source, unless somebody has.
@@ -137,25 +180,78 @@ impl Work {
         if !self.has_method(&provider, SUBSCRIBE).await {
             return Err(RpcError::method_not_found(SUBSCRIBE));
         }
-        let told = self.gateway.subscribers.of(&owned);
-        let mut subscribers = tokio::select! {
-            biased;
-            subscribers = Arc::clone(&told).lock_owned() => subscribers,
-            cause = self.cancel.cancelled() => {
-                self.gateway.subscribers.tidy(&owned, told);
-                return Err(RpcError::new(RpcError::INTERNAL, ToolError::canceled(cause).message().to_owned()));
-            }
-        };
-        if *subscribers == 0
-            && let Err(error) = self.ask_source(&provider, SUBSCRIBE, uri_argument(owned.own.clone())).await
-        {
-            drop(subscribers);
-            self.gateway.subscribers.tidy(&owned, told);
-            return Err(error);
-        }
-        *subscribers += 1;
+        self.follow(&owned, &provider, Follower::New).await?;
         let on_behalf_of = Caller::new(Arc::clone(&self.caller.session), self.caller.view.clone());
         Ok(Subscription { owned, gateway: Arc::downgrade(&self.gateway), on_behalf_of })
+    }
+
+    /// Has a source take the subscription to one of its resources, unless it has.
+    async fn follow(&self, owned: &Owned, provider: &Arc<dyn Provider>, follower: Follower) -> Result<(), RpcError> {
+        let told = self.gateway.subscribers.of(owned);
+        let taken = tokio::select! {
+            biased;
+            following = told.lock() => self.take(following, owned, provider, follower).await,
+            cause = self.cancel.cancelled() => {
+                Err(RpcError::new(RpcError::INTERNAL, ToolError::canceled(cause).message().to_owned()))
+            }
+        };
+        self.gateway.subscribers.tidy(owned, told);
+        taken
+    }
+
+    async fn take(
+        &self,
+        mut following: MutexGuard<'_, Following>,
+        owned: &Owned,
+        provider: &Arc<dyn Provider>,
+        follower: Follower,
+    ) -> Result<(), RpcError> {
+        if follower == Follower::Known && following.subscribers == 0 {
+            return Ok(());
+        }
+        if !following.is_at(provider) {
+            self.ask_source(provider, SUBSCRIBE, uri_argument(owned.own.clone())).await?;
+            following.at = Some(Arc::downgrade(provider));
+        }
+        if follower == Follower::New {
+            following.subscribers += 1;
+        }
+        Ok(())
+    }
+}
+
+impl Gateway {
+    /// Subscribes anew, beside all else, to those of these resources whose source is another one of its name than took
+    /// the subscription.
+    pub(crate) fn follow_again(self: &Arc<Self>, caller: &Caller, followed: Vec<Owned>) {
+        if followed.is_empty() || self.is_draining() {
+            return;
+        }
+        let sources = self.options.catalogue.sources();
+        let of = |owned: Owned| {
+            let provider = sources.iter().find(|provider| provider.name() == owned.server)?;
+            self.subscribers.is_astray(&owned, provider).then(|| (owned, Arc::clone(provider)))
+        };
+        let astray: Vec<_> = followed.into_iter().filter_map(of).collect();
+        if astray.is_empty() {
+            return;
+        }
+        let work = Work::of_nobody(self, Caller::new(Arc::clone(&caller.session), caller.view.clone()));
+        tokio::spawn(async move {
+            let asking: Vec<_> = astray.iter().map(|(owned, provider)| work.again_in_time(owned, provider)).collect();
+            stream::iter(asking).buffer_unordered(ABREAST).collect::<()>().await;
+        });
+    }
+}
+
+impl Work {
+    /// One that says nothing is asked again when the catalogue changes next.
+    async fn again_in_time(&self, owned: &Owned, provider: &Arc<dyn Provider>) {
+        let (resource, source) = (owned.clone(), Arc::clone(provider));
+        let follow = |work: Self| async move { work.follow(&resource, &source, Follower::Known).await };
+        if let Err(error) = self.in_time(provider, SUBSCRIBE, follow).await {
+            tracing::debug!("{}: {SUBSCRIBE} failed: {}", owned.server, error.message);
+        }
     }
 }
 

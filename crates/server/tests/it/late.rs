@@ -1,6 +1,7 @@
 //! Sources that answer, but not in time.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use reqwest::Method;
@@ -9,6 +10,7 @@ use toolwright_core::cancel::CancelCause;
 use toolwright_core::catalogue::SourceNotice;
 
 use crate::sources::Source;
+use crate::stdio::Client;
 use crate::support::{Events, House, Http, LEGACY, LONG, body, rpc};
 
 /// Two sources that announce no changes of their lists, the first of which does not answer yet.
@@ -84,11 +86,8 @@ async fn a_list_that_comes_late_goes_on_and_is_told_of() {
     for client in &mut clients {
         assert_eq!(told(client, 3).await, changed);
     }
-    let asked = |wanted: &str| {
-        let asked = alpha.asked.lock().expect("lock");
-        asked.iter().filter(|(method, _)| method == wanted).count()
-    };
-    assert_eq!((asked("prompts/list"), asked("resources/templates/list")), (1, 1), "they were not begun anew");
+    let asked = (alpha.times("prompts/list"), alpha.times("resources/templates/list"));
+    assert_eq!(asked, (1, 1), "they were not begun anew");
     for (method, params, expect) in [
         ("prompts/get", json!({"name": "alpha__hello"}), "alpha"),
         ("resources/read", json!({"uri": "alpha://7/data"}), "alpha"),
@@ -136,4 +135,181 @@ async fn templates_of_a_source_that_was_late_once_are_found() {
     assert_eq!(read("beta://5/data").await["result"]["contents"][0]["text"], "beta");
     alpha.is_silent.send_replace(false);
     assert_eq!(read("alpha://7/data").await["result"]["contents"][0]["text"], "alpha");
+}
+
+/// The sources that brought something to a list over a pipe, and how long that took. What else is said is left out.
+async fn listed_in(client: &mut Client, method: &str) -> (Vec<String>, Duration) {
+    let began = tokio::time::Instant::now();
+    client.send(&rpc(1, method, json!({}))).await;
+    let answer = loop {
+        let said = client.next().await;
+        if said["id"] == 1 {
+            break said["result"].to_string();
+        }
+    };
+    let brought = ["alpha", "beta"].into_iter().filter(|source| answer.contains(source)).map(str::to_owned).collect();
+    (brought, began.elapsed())
+}
+
+async fn introduced(house: &House) -> Client {
+    let mut client = Client::of(house);
+    client.ask(&rpc(0, "initialize", json!({"protocolVersion": LEGACY, "capabilities": {}}))).await;
+    client
+}
+
+/// Lets so many seconds pass.
+async fn pass(seconds: u64) {
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+}
+
+const KINDS: [&str; 3] = ["prompts/list", "resources/list", "resources/templates/list"];
+const BOTH: [&str; 2] = ["alpha", "beta"];
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_does_not_come_is_given_up_after_half_a_minute() {
+    let (house, [alpha, _]) = house().await;
+    let mut client = introduced(&house).await;
+    let (brought, took) = listed_in(&mut client, "prompts/list").await;
+    assert_eq!((brought, took.as_secs()), (vec!["beta".to_owned()], 5));
+    let given_up = || alpha.given_up.lock().expect("lock").clone();
+    pass(29).await;
+    assert_eq!((given_up(), alpha.busy.load(Ordering::Relaxed)), (vec![], 1));
+    pass(2).await;
+    assert_eq!((given_up(), alpha.busy.load(Ordering::Relaxed)), (vec!["prompts/list".to_owned()], 0));
+    alpha.is_silent.send_replace(false);
+    assert_eq!(listed_in(&mut client, "prompts/list").await.0, BOTH);
+}
+
+#[tokio::test(start_paused = true)]
+async fn late_lists_of_one_server_take_one_place_among_its_calls() {
+    let (house, [alpha, _]) = house().await;
+    let mut client = introduced(&house).await;
+    for method in KINDS {
+        assert_eq!(listed_in(&mut client, method).await.0, ["beta"]);
+    }
+    // Who asks once more waits for the same, and makes it no more.
+    for method in KINDS {
+        let (brought, took) = listed_in(&mut client, method).await;
+        assert_eq!((brought, took.as_secs()), (vec!["beta".to_owned()], 1), "{method}");
+    }
+    assert_eq!(alpha.busy.load(Ordering::Relaxed), 1);
+    // They come all the same, one after another.
+    alpha.is_silent.send_replace(false);
+    let mut told = Vec::new();
+    for _ in KINDS {
+        told.push(client.next().await["method"].as_str().expect("a notice").to_owned());
+    }
+    told.sort();
+    assert_eq!(told, ["prompts", "resources", "resources"].map(|part| format!("notifications/{part}/list_changed")));
+    for method in KINDS {
+        assert_eq!(listed_in(&mut client, method).await.0, BOTH, "{method}");
+    }
+    // Of one that says nothing at all none goes on for ever.
+    alpha.is_silent.send_replace(true);
+    for method in KINDS {
+        listed_in(&mut client, method).await;
+    }
+    pass(120).await;
+    assert_eq!(alpha.busy.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_always_is_late_holds_a_list_up_for_a_second() {
+    let (house, [alpha, _]) = house().await;
+    let mut client = introduced(&house).await;
+    alpha.is_silent.send_replace(false);
+    *alpha.delay.lock().expect("lock") = Duration::from_secs(7);
+    assert_eq!(listed_in(&mut client, "prompts/list").await.1.as_secs(), 5);
+    for idle in [3, 10, 60] {
+        pass(idle).await;
+        let (brought, took) = listed_in(&mut client, "prompts/list").await;
+        assert_eq!((brought, took.as_secs()), (BOTH.map(str::to_owned).to_vec(), 1), "after {idle} s");
+        pass(8).await;
+    }
+    // Once it has answered within what others have, it has that too.
+    *alpha.delay.lock().expect("lock") = Duration::from_secs(3);
+    for expect in [1, 3, 3] {
+        assert_eq!(listed_in(&mut client, "prompts/list").await.1.as_secs(), expect);
+        pass(8).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_fails_late_is_told_of_and_not_shown_any_more() {
+    let (house, [alpha, _]) = house().await;
+    let mut client = introduced(&house).await;
+    alpha.is_silent.send_replace(false);
+    assert_eq!(listed_in(&mut client, "prompts/list").await.0, BOTH);
+    *alpha.delay.lock().expect("lock") = Duration::from_secs(7);
+    alpha.is_failing.store(true, Ordering::Relaxed);
+    assert_eq!(listed_in(&mut client, "prompts/list").await.0, BOTH, "what it listed last stands for it");
+    assert_eq!(client.next().await["method"], "notifications/prompts/list_changed");
+    assert_eq!(listed_in(&mut client, "prompts/list").await.0, ["beta"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_in_the_place_of_another_does_not_get_its_late_list() {
+    let (house, _) = house().await;
+    let mut client = introduced(&house).await;
+    assert_eq!(listed_in(&mut client, "prompts/list").await.0, ["beta"]);
+    let other = Source::new("alpha");
+    *other.delay.lock().expect("lock") = Duration::from_secs(3);
+    house.catalogue.put_provider(other.clone()).await.expect("the one before");
+    // Nor is it thought to be as slow.
+    let (brought, took) = listed_in(&mut client, "prompts/list").await;
+    assert_eq!((brought, took.as_secs()), (BOTH.map(str::to_owned).to_vec(), 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn templates_are_not_listed_at_every_read_while_a_server_fails() {
+    let (house, [alpha, beta]) = house().await;
+    let mut client = introduced(&house).await;
+    alpha.is_silent.send_replace(false);
+    alpha.is_failing.store(true, Ordering::Relaxed);
+    async fn read(client: &mut Client, uri: &str) -> Option<String> {
+        let answer = client.ask(&rpc(1, "resources/read", json!({"uri": uri}))).await;
+        answer["result"]["contents"][0]["text"].as_str().map(str::to_owned)
+    }
+    for _ in 0..3 {
+        assert_eq!(read(&mut client, "beta://5/data").await.as_deref(), Some("beta"));
+    }
+    assert_eq!(beta.times("resources/templates/list"), 1);
+    // What fits none of them may be of one that was missing.
+    alpha.is_failing.store(false, Ordering::Relaxed);
+    assert_eq!(read(&mut client, "alpha://7/data").await.as_deref(), Some("alpha"));
+    // And what fits one may be nearer to one that was.
+    alpha.is_failing.store(true, Ordering::Relaxed);
+    assert_eq!(listed_in(&mut client, "resources/templates/list").await.0, ["beta"]);
+    let before = beta.times("resources/templates/list");
+    for (seconds, more) in [(29, 0), (2, 1), (2, 1)] {
+        pass(seconds).await;
+        assert_eq!(read(&mut client, "beta://5/data").await.as_deref(), Some("beta"));
+        assert_eq!(beta.times("resources/templates/list") - before, more);
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_ends_takes_nothing_of_its_client_along_into_a_late_list() {
+    let (house, [alpha, beta]) = house().await;
+    let http = house.http().await;
+    let (session, _) = http.initialize("/mcp").await;
+    let subscribe = rpc(1, "resources/subscribe", json!({"uri": "beta://two"}));
+    alpha.is_silent.send_replace(false);
+    assert_eq!(body(http.in_session(&session, "/mcp", &subscribe), 200).await["result"], json!({}));
+    alpha.is_silent.send_replace(true);
+    assert_eq!(listed(&http, &session, "prompts/list", "prompts").await, ["beta"]);
+    let ended = http.request(Method::DELETE, "/mcp").header("mcp-session-id", &session).send().await;
+    assert_eq!(ended.expect("response").status(), 204);
+    let began = Instant::now();
+    while beta.times("resources/unsubscribe") == 0 {
+        assert!(began.elapsed() < Duration::from_secs(3), "its subscriptions go on");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // The list itself goes on: it is for all clients of the principal at this address, and the next may be here soon.
+    assert_eq!(alpha.busy.load(Ordering::Relaxed), 1);
+    alpha.is_silent.send_replace(false);
+    while alpha.times("prompts/list") == 0 {
+        assert!(began.elapsed() < LONG, "it was given up");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }

@@ -322,3 +322,21 @@ async fn what_a_request_says_of_its_own_reaches_the_source() {
     let answer = body(http.modern("/mcp/alpha", json!(1), "tools/call", params), 200).await;
     assert_eq!(answer["result"]["content"][0]["text"], r#"{"vendor/a":[1]}"#);
 }
+
+#[tokio::test]
+async fn what_was_listed_before_a_source_came_or_went_hides_nothing() {
+    let (house, _) = house().await;
+    let http = house.http().await;
+    let (session, _) = http.initialize("/mcp").await;
+    let ask = async |method: &str, params: Value| {
+        body(http.in_session(&session, "/mcp", &rpc(1, method, params)), 200).await["result"].take()
+    };
+    let read = async |uri: &str| ask("resources/read", json!({"uri": uri})).await["contents"][0]["text"].take();
+    ask("resources/list", json!({})).await;
+    ask("resources/templates/list", json!({})).await;
+    assert_eq!(read("both://same").await, "alpha");
+    house.add(Source::new("gamma")).await;
+    assert_eq!(read("gamma://7/data").await, "gamma");
+    house.catalogue.remove_provider("alpha").await.expect("it was there");
+    assert_eq!(read("both://same").await, "beta");
+}

@@ -1,6 +1,8 @@
 //! A source with everything the protocol has, as a provider: what it was asked, and what it answers.
 
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
@@ -36,6 +38,14 @@ pub(crate) struct Source {
     pub(crate) asked: Mutex<Vec<(String, Value)>>,
     /// Whether its methods are not answered until it is not; its tools are.
     pub(crate) is_silent: watch::Sender<bool>,
+    /// Whether they fail at once.
+    pub(crate) is_failing: AtomicBool,
+    /// How long they take.
+    pub(crate) delay: Mutex<Duration>,
+    /// How many of them it is at.
+    pub(crate) busy: AtomicUsize,
+    /// Those that were given up.
+    pub(crate) given_up: Mutex<Vec<String>>,
     notify: Mutex<Option<NoticeSink>>,
     this: Weak<Source>,
 }
@@ -56,6 +66,10 @@ impl Source {
             capabilities,
             asked: Mutex::default(),
             is_silent: watch::Sender::new(false),
+            is_failing: AtomicBool::new(false),
+            delay: Mutex::default(),
+            busy: AtomicUsize::new(0),
+            given_up: Mutex::default(),
             notify: Mutex::default(),
             this: this.clone(),
         })
@@ -63,6 +77,11 @@ impl Source {
 
     pub(crate) fn tell(&self, notice: SourceNotice) {
         self.notify.lock().expect("lock").as_ref().expect("somebody listens")(notice);
+    }
+
+    /// How often it was asked this.
+    pub(crate) fn times(&self, method: &str) -> usize {
+        self.asked.lock().expect("lock").iter().filter(|(asked, _)| asked == method).count()
     }
 
     /// What was asked since the last look, but for the times that a list was.
@@ -230,20 +249,49 @@ impl Provider for Methods {
     }
 
     async fn call(&self, call: ProviderCall<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        let _at_it = AtIt::new(&self.1.busy);
         let mut is_silent = self.1.is_silent.subscribe();
+        let delay = *self.1.delay.lock().expect("lock");
+        let done = async {
+            tokio::time::sleep(delay).await;
+            let _ = is_silent.wait_for(|is_silent| !is_silent).await;
+        };
         tokio::select! {
-            cause = context.cancel.cancelled() => return Err(ToolError::canceled(cause)),
-            _ = is_silent.wait_for(|is_silent| !is_silent) => {}
+            cause = context.cancel.cancelled() => {
+                self.1.given_up.lock().expect("lock").push(call.raw_name.to_owned());
+                return Err(ToolError::canceled(cause));
+            }
+            () = done => {}
+        }
+        if self.1.is_failing.load(Ordering::Relaxed) {
+            let error = ProtocolError { code: -32603, message: "it is broken".into(), data: None };
+            return Err(ToolError::new(ErrorKind::ExecutionError, "no").with_protocol(error));
         }
         let result = self.1.answer(call.raw_name, &call.arguments)?;
         if call.raw_name == "resources/subscribe" {
             // Long enough for others to come along with the same wish.
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
         Ok(ToolOutput::default().with_extra(METHOD_RESULT, result))
     }
 
     fn health(&self) -> Health {
         Health::Ready
+    }
+}
+
+/// Something that is counted as long as this is there.
+struct AtIt<'a>(&'a AtomicUsize);
+
+impl<'a> AtIt<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for AtIt<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use toolwright_core::catalogue::SourceNotice;
 
 use crate::sources::Source;
+use crate::stdio::Client;
 use crate::support::{Events, House, LEGACY, body, rpc};
 
 const META: &str = "io.modelcontextprotocol/subscriptionId";
@@ -214,4 +215,97 @@ async fn one_request_lists_each_source_once_however_much_it_asks_for() {
         assert_eq!(count("resources/list", json!({"cursor": "2"})), 1, "{asked:?}");
         assert_eq!(count("resources/templates/list", json!({})), 1, "{asked:?}");
     }
+}
+
+#[tokio::test]
+async fn a_source_that_comes_or_goes_is_told_of_beside_another_that_brings_the_same() {
+    let (house, _) = house().await;
+    let mut client = Client::of(&house);
+    client.ask(&rpc(0, "initialize", json!({"protocolVersion": LEGACY, "capabilities": {}}))).await;
+    let lists = ["prompts", "resources", "tools"].map(|part| format!("notifications/{part}/list_changed"));
+    let mut told = async |count: usize| {
+        let mut all = Vec::new();
+        for _ in 0..count {
+            all.push(client.next().await["method"].as_str().expect("a method").to_owned());
+        }
+        all.sort();
+        all
+    };
+    house.add(Source::new("gamma")).await;
+    assert_eq!(told(3).await, lists);
+    // Another one of the same name may have others.
+    house.catalogue.put_provider(Source::new("gamma")).await.expect("the one before");
+    assert_eq!(told(2).await, lists[..2]);
+    house.catalogue.remove_provider("gamma").await.expect("it was there");
+    assert_eq!(told(3).await, lists);
+    house.add(Source::with("delta", json!({"prompts": {}}))).await;
+    assert_eq!(told(2).await, [&*lists[0], &*lists[2]]);
+    // One that has tools only.
+    house.foreign.set(&["other"]);
+    assert_eq!(told(1).await, lists[2..]);
+    house.foreign.set(&["Get.Thing", "other"]);
+    assert_eq!(told(1).await, lists[2..]);
+}
+
+#[tokio::test]
+async fn who_missed_notices_is_told_of_all_that_may_have_changed() {
+    let (house, [alpha, beta]) = house().await;
+    let mut client = Client::of(&house);
+    client.ask(&rpc(0, "initialize", json!({"protocolVersion": LEGACY, "capabilities": {}}))).await;
+    for (id, uri) in [(1, "alpha://one"), (2, "beta://two")] {
+        let answer = client.ask(&rpc(id, "resources/subscribe", json!({"uri": uri}))).await;
+        assert_eq!(answer["result"], json!({}));
+    }
+    // Nobody reads them in between.
+    beta.tell(updated("beta://two"));
+    for _ in 0..300 {
+        alpha.tell(SourceNotice::Log(json!({"level": "info", "data": "x"})));
+    }
+    let mut told = Vec::new();
+    for _ in 0..4 {
+        let said = client.next().await;
+        let uri = said["params"]["uri"].as_str().unwrap_or_default();
+        told.push(format!("{} {uri}", said["method"].as_str().expect("a method")));
+    }
+    told.sort();
+    let all = [
+        "prompts/list_changed ",
+        "resources/list_changed ",
+        "resources/updated alpha://one",
+        "resources/updated beta://two",
+    ];
+    assert_eq!(told, all.map(|what| format!("notifications/{what}")));
+    assert_eq!(client.next().await["method"], "notifications/message");
+}
+
+#[tokio::test]
+async fn what_is_followed_is_followed_at_a_source_in_the_place_of_another() {
+    let (house, [alpha, _]) = house().await;
+    let mut client = Client::of(&house);
+    client.ask(&rpc(0, "initialize", json!({"protocolVersion": LEGACY, "capabilities": {}}))).await;
+    let http = house.http().await;
+    let listen = json!({"notifications": {"resourceSubscriptions": ["alpha://one", "alpha://two"]}});
+    let mut events = Events::of(http.modern("/mcp", json!("s"), "subscriptions/listen", listen)).await;
+    events.next().await.expect("granted");
+    let subscribe = rpc(1, "resources/subscribe", json!({"uri": "alpha://one"}));
+    assert_eq!(client.ask(&subscribe).await["result"], json!({}));
+    assert_eq!(told(&alpha, 2).await.len(), 2, "once for both");
+    let other = Source::new("alpha");
+    house.catalogue.put_provider(other.clone()).await.expect("the one before");
+    let mut again = told(&other, 2).await;
+    again.sort_by_key(|(_, about)| about.to_string());
+    assert_eq!(again, [about("subscribe", "alpha://one"), about("subscribe", "alpha://two")]);
+    other.tell(updated("alpha://one"));
+    let mut said = client.next().await;
+    while said["method"] != "notifications/resources/updated" {
+        said = client.next().await;
+    }
+    // It is told by the one that took the subscription that nobody follows it any more.
+    drop(events);
+    let unsubscribe = rpc(2, "resources/unsubscribe", json!({"uri": "alpha://one"}));
+    assert_eq!(client.ask(&unsubscribe).await["result"], json!({}));
+    let mut ended = told(&other, 2).await;
+    ended.sort_by_key(|(_, about)| about.to_string());
+    assert_eq!(ended, [about("unsubscribe", "alpha://one"), about("unsubscribe", "alpha://two")]);
+    assert!(alpha.taken().is_empty(), "it was left before");
 }

@@ -13,6 +13,9 @@ const BYTES: usize = 256 << 10;
 const PASSING: [&[u8]; 2] =
     [br#"{"jsonrpc":"2.0","method":"notifications/progress""#, br#"{"jsonrpc":"2.0","method":"notifications/message""#];
 
+/// The connection that a stream begins with.
+pub(super) const FIRST_CONNECTION: u64 = 0;
+
 /// What a stream is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -61,7 +64,7 @@ pub(super) struct State {
     pub(super) next: u64,
     /// Of those with lower numbers some are dropped that no client may miss.
     pub(super) lost: u64,
-    /// Those with lower numbers have been handed to a connection.
+    /// Those with lower numbers have been handed to the connection in force, or had arrived before it.
     pub(super) sent: u64,
     /// No more will come.
     pub(super) is_over: bool,
@@ -71,6 +74,16 @@ pub(super) struct State {
     pub(super) connection: u64,
     /// Since when there is none.
     pub(super) left: Option<Instant>,
+}
+
+/// What a connection gets next.
+pub(super) enum Taken {
+    /// The event of this number.
+    Event(u64, Bytes),
+    /// Nothing yet.
+    Nothing,
+    /// No more: that was all, or another connection has it.
+    End,
 }
 
 impl State {
@@ -83,7 +96,7 @@ impl State {
             sent: 0,
             is_over: false,
             is_gone: false,
-            connection: 0,
+            connection: FIRST_CONNECTION,
             left: None,
         }
     }
@@ -104,9 +117,33 @@ impl State {
         self.prune();
     }
 
-    pub(super) fn sent(&mut self, number: u64) {
-        self.sent = self.sent.max(number + 1);
-        self.prune();
+    /// Puts a new connection in force, which gets what came after this event; its number. `None` where there was no such
+    /// event, or something is lost that came after it. What was handed to others before, and has not arrived, is kept as
+    /// what was never sent.
+    pub(super) fn connect(&mut self, after: u64) -> Option<u64> {
+        if after >= self.next || after + 1 < self.lost {
+            return None;
+        }
+        self.sent = after + 1;
+        self.left = None;
+        self.connection += 1;
+        Some(self.connection)
+    }
+
+    /// Hands the next event to this connection.
+    pub(super) fn take(&mut self, connection: u64) -> Taken {
+        if connection != self.connection {
+            return Taken::End;
+        }
+        match self.events.iter().find(|(number, _)| *number >= self.sent).cloned() {
+            Some((number, event)) => {
+                self.sent = number + 1;
+                self.prune();
+                Taken::Event(number, event)
+            }
+            None if self.is_over || self.is_gone => Taken::End,
+            None => Taken::Nothing,
+        }
     }
 
     /// Drops the oldest of what was sent, as far as it is too much, and what may be missed before anything else. The last

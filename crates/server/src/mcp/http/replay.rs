@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use toolwright_core::cancel::Cancel;
 
-use super::events::{EventId, Kind, State};
+use super::events::{EventId, FIRST_CONNECTION, Kind, State, Taken};
 use super::room::{Evictable, Room};
 use super::sse::numbered;
 
@@ -59,7 +59,7 @@ impl Replay {
         H: Send + 'static,
     {
         let kept = self.keep(kind);
-        let frames = kept.connect(0, held);
+        let frames = kept.frames(FIRST_CONNECTION, held);
         let replay = Arc::clone(self);
         tokio::spawn(async move {
             tokio::select! {
@@ -103,12 +103,10 @@ impl Replay {
         held: H,
     ) -> Result<impl Stream<Item = Bytes> + Send + use<H>, H> {
         let all = self.lock();
-        let is_meant = |kept: &&Arc<Kept>| {
-            let is_there = |state: &State| after.event < state.next && after.event + 1 >= state.lost;
-            kept.kind == after.kind && kept.number == after.stream && is_there(&kept.state.borrow())
-        };
-        match all.iter().find(is_meant) {
-            Some(kept) => Ok(kept.connect(after.event + 1, held)),
+        let is_meant = |kept: &&Arc<Kept>| kept.kind == after.kind && kept.number == after.stream;
+        let found = all.iter().find(is_meant).and_then(|kept| Some((kept, kept.connect(after.event)?)));
+        match found {
+            Some((kept, number)) => Ok(kept.frames(number, held)),
             None => Err(held),
         }
     }
@@ -183,16 +181,19 @@ impl Kept {
         self.state.send_modify(|state| state.is_gone = true);
     }
 
-    /// The events from this number on, as the connection in force.
-    fn connect<H: Send + 'static>(self: &Arc<Self>, from: u64, held: H) -> impl Stream<Item = Bytes> + Send + use<H> {
-        let mut number = 0;
-        self.state.send_modify(|state| {
-            state.connection += 1;
-            state.left = None;
-            number = state.connection;
+    /// Lets a new connection have what came after this event; its number. `None` where too little of that is kept.
+    fn connect(&self, after: u64) -> Option<u64> {
+        let mut number = None;
+        self.state.send_if_modified(|state| {
+            number = state.connect(after);
+            number.is_some()
         });
-        let seen = self.state.subscribe();
-        let connection = Connection { kept: Arc::clone(self), number, next: from, seen, _held: held };
+        number
+    }
+
+    /// What the connection of this number gets.
+    fn frames<H: Send + 'static>(self: &Arc<Self>, number: u64, held: H) -> impl Stream<Item = Bytes> + Send + use<H> {
+        let connection = Connection { kept: Arc::clone(self), number, seen: self.state.subscribe(), _held: held };
         stream::unfold(connection, |mut connection| async move {
             let frame = connection.frame().await?;
             Some((frame, connection))
@@ -215,8 +216,6 @@ impl Evictable for Kept {
 struct Connection<H> {
     kept: Arc<Kept>,
     number: u64,
-    /// The event that it gets next, or the first after it that is kept.
-    next: u64,
     seen: watch::Receiver<State>,
     _held: H,
 }
@@ -225,24 +224,21 @@ impl<H> Connection<H> {
     /// The next event; `None` at the end of the stream, and once another connection has it. Cancel-safe.
     async fn frame(&mut self) -> Option<Bytes> {
         loop {
-            let found = {
-                let state = self.seen.borrow_and_update();
-                if state.connection != self.number {
-                    return None;
+            // Before it is looked at: what comes in between wakes.
+            self.seen.mark_unchanged();
+            let mut taken = Taken::End;
+            self.kept.state.send_if_modified(|state| {
+                taken = state.take(self.number);
+                matches!(taken, Taken::Event(..))
+            });
+            match taken {
+                Taken::Event(event, message) => {
+                    let id = EventId { kind: self.kept.kind, stream: self.kept.number, event };
+                    return Some(numbered(id, &message));
                 }
-                let found = state.events.iter().find(|(number, _)| *number >= self.next).cloned();
-                if found.is_none() && (state.is_over || state.is_gone) {
-                    return None;
-                }
-                found
-            };
-            if let Some((event, message)) = found {
-                self.next = event + 1;
-                self.kept.state.send_modify(|state| state.sent(event));
-                let id = EventId { kind: self.kept.kind, stream: self.kept.number, event };
-                return Some(numbered(id, &message));
+                Taken::Nothing => self.seen.changed().await.ok()?,
+                Taken::End => return None,
             }
-            self.seen.changed().await.ok()?;
         }
     }
 }
@@ -430,6 +426,62 @@ mod tests {
             let id = EventId { kind: Kind::Answer, stream: 2, event: number };
             assert_eq!(replay.resume(id, ()).is_ok(), is_kept, "{number} of {lost} to {next}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_sent_again_is_kept_until_it_was() {
+        let Rig { replay, .. } = rig(1000);
+        let numbers = stream::iter(1..=4 * EVENTS).map(|number| Bytes::from(number.to_string()));
+        let mut first = Box::pin(replay.begin(Kind::Answer, numbers, ()));
+        // The client gets none of what goes out here.
+        for _ in 0..EVENTS / 2 {
+            next(&mut first).await.expect("an event");
+        }
+        let mut again = Box::pin(replay.resume(event("a1-0"), ()).expect("kept"));
+        assert_eq!(next(&mut first).await, None, "another has it");
+        settle().await;
+        for number in 1..=4 * EVENTS {
+            let expect = format!("id: a1-{number}\ndata: {number}\n\n");
+            assert_eq!(next(&mut again).await, Some(expect));
+            if number == EVENTS {
+                // Nor what goes out from here on.
+                for _ in 0..9 {
+                    next(&mut again).await.expect("an event");
+                }
+                again = Box::pin(replay.resume(event(&format!("a1-{EVENTS}")), ()).expect("kept"));
+            }
+            settle().await;
+        }
+        assert_eq!(next(&mut again).await, None, "it is over");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_that_breaks_while_it_is_sent_again_makes_no_room() {
+        let Rig { replay, .. } = rig(10);
+        let begin = || Box::pin(replay.begin(Kind::Answer, stream::iter([Bytes::from("12345678")]), ()));
+        let mut first = begin();
+        while next(&mut first).await.is_some() {}
+        drop(first);
+        settle().await;
+        let mut again = Box::pin(replay.resume(event("a1-0"), ()).expect("kept"));
+        drop(begin());
+        settle().await;
+        assert!(replay.resume(event("a2-0"), ()).is_err(), "there is no room for it");
+        assert_eq!(next(&mut again).await.as_deref(), Some("id: a1-1\ndata: 12345678\n\n"));
+        // It did not arrive either.
+        let again = replay.resume(event("a1-0"), ()).expect("kept");
+        drop((again, begin()));
+        settle().await;
+        let mut last = Box::pin(replay.resume(event("a1-0"), ()).expect("kept"));
+        assert_eq!(next(&mut last).await.as_deref(), Some("id: a1-1\ndata: 12345678\n\n"));
+        assert_eq!(next(&mut last).await, None);
+        drop(last);
+        settle().await;
+        let mut other = begin();
+        while next(&mut other).await.is_some() {}
+        drop(other);
+        settle().await;
+        assert!(replay.resume(event("a1-0"), ()).is_err(), "all of it was sent");
     }
 
     #[tokio::test(start_paused = true)]

@@ -122,6 +122,7 @@ impl HttpSession {
     fn end(&self) {
         self.ended.cancel(CancelCause::User);
         self.caller.running.cancel_all();
+        self.caller.peer.leave();
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
