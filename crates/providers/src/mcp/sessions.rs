@@ -88,11 +88,7 @@ impl Sessions {
     ///
     /// # Errors
     /// All of them are in use, in words.
-    pub(super) fn of(
-        self: &Arc<Self>,
-        session: &SessionId,
-        new: impl FnOnce() -> Arc<Link>,
-    ) -> Result<InUse, String> {
+    pub(super) fn of(self: &Arc<Self>, session: &SessionId, new: impl FnOnce() -> Arc<Link>) -> Result<InUse, String> {
         let mut sessions = self.lock();
         if let Some(kept) = sessions.get(session) {
             return Ok(kept.in_use());

@@ -20,6 +20,9 @@ pub struct Credentials {
     pub issuer: Option<String>,
     /// Who we are there.
     pub client: Option<Client>,
+    /// Whether a login with an earlier registration was begun and has not come to its end: the authorization server
+    /// may have forgotten the client, and the next login registers anew.
+    pub is_doubtful: bool,
     /// What it gave us.
     pub token: Option<Token>,
     /// Scopes that the server has asked for since, for the next login.
@@ -40,6 +43,15 @@ pub struct Client {
     pub redirect_uri: Option<String>,
     /// When its secret ends, in seconds since 1970; `None` for never.
     pub secret_expires_at: Option<u64>,
+}
+
+impl Client {
+    /// Whether it registered by itself, so that it can be made anew; a configured client cannot, nor can one whose
+    /// identifier is the URL of its metadata.
+    #[must_use]
+    pub fn is_registered(&self) -> bool {
+        self.redirect_uri.is_some()
+    }
 }
 
 /// How a client proves itself at the token endpoint.

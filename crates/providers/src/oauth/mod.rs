@@ -30,6 +30,7 @@ mod metadata;
 mod random;
 mod redirect;
 mod registration;
+mod renewal;
 mod revocation;
 mod scope;
 mod secret;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use async_trait::async_trait;
 use http::header::AUTHORIZATION;
@@ -13,11 +13,11 @@ use url::Url;
 
 use super::challenge::BearerChallenge;
 use super::consent::Consent;
-use super::credentials::{Credentials, Token, unix_now};
+use super::credentials::{Client, Credentials, Token, unix_now};
 use super::discovery::{Discovered, discover, provoke};
 use super::error::OAuthError;
-use super::grants::renewed;
 use super::login_state::LoginState;
+use super::renewal::{Refusal, refusal};
 use super::revocation::{Logout, Revocation};
 use super::scope::{ScopeSources, choose};
 use super::settings::{ClientProof, Grant, OAuthSettings};
@@ -27,9 +27,6 @@ use crate::net::{Authorizer, Challenge, HttpOptions, Retry};
 
 /// How often more scopes are asked for in the life of one process, each set once.
 const MAX_STEP_UPS: usize = 8;
-/// How long a failed renewal is not tried again, so that callers do not wait for it one after the other.
-const RENEWAL_PAUSE: Duration = Duration::from_secs(5);
-
 /// What one server's OAuth is made of.
 #[derive(Clone)]
 pub struct OAuthParts {
@@ -55,11 +52,11 @@ pub struct OAuthParts {
 pub struct OAuth(Arc<Session>);
 
 pub(super) struct Session {
-    server: String,
-    url: Url,
+    pub(super) server: String,
+    pub(super) url: Url,
     pub(super) settings: OAuthSettings,
     pub(super) wire: Wire,
-    store: CredentialStore,
+    pub(super) store: CredentialStore,
     pub(super) consent: Option<Arc<dyn Consent>>,
     secrets: Option<Arc<dyn Fn(String) + Send + Sync>>,
     /// Held while tokens are got: one flight for all who ask.
@@ -67,11 +64,11 @@ pub(super) struct Session {
 }
 
 #[derive(Default)]
-struct State {
-    kept: Option<Credentials>,
+pub(super) struct State {
+    pub(super) kept: Option<Credentials>,
     /// Sets of scopes that were asked for because the server wanted more.
     stepped_up: Vec<Vec<String>>,
-    failed_renewal: Option<(Instant, OAuthError)>,
+    pub(super) failed_renewal: Option<(Instant, OAuthError)>,
 }
 
 /// Why a token is got.
@@ -175,7 +172,7 @@ impl Session {
     }
 
     /// Takes what is kept now: another process may have renewed it, or a person logged in.
-    async fn reload(&self, state: &mut State) -> Result<(), OAuthError> {
+    pub(super) async fn reload(&self, state: &mut State) -> Result<(), OAuthError> {
         let kept = self.store.load(&self.server, self.url.as_str()).await?;
         if let Some(credentials) = &kept {
             self.tell_secrets(credentials);
@@ -184,7 +181,7 @@ impl Session {
         Ok(())
     }
 
-    async fn save(&self, state: &mut State, credentials: Credentials) -> Result<(), OAuthError> {
+    pub(super) async fn save(&self, state: &mut State, credentials: Credentials) -> Result<(), OAuthError> {
         self.tell_secrets(&credentials);
         state.kept = Some(credentials.clone());
         self.store.save(&self.server, credentials).await
@@ -199,48 +196,6 @@ impl Session {
 
     fn nothing(&self) -> Credentials {
         Credentials { server_url: self.url.to_string(), ..Credentials::default() }
-    }
-
-    /// Renews the token that is about to end, unless another process has.
-    async fn renew(&self, state: &mut State) -> Result<(), OAuthError> {
-        if let Some((since, error)) = &state.failed_renewal
-            && since.elapsed() < RENEWAL_PAUSE
-        {
-            return Err(error.clone());
-        }
-        let renewed = self.renew_now(state).await;
-        state.failed_renewal = renewed.as_ref().err().map(|error| (Instant::now(), error.clone()));
-        renewed
-    }
-
-    async fn renew_now(&self, state: &mut State) -> Result<(), OAuthError> {
-        let _lock = self.store.lock(&self.server).await?;
-        self.reload(state).await?;
-        let Some(mut credentials) = state.kept.clone() else { return Ok(()) };
-        let fresh = |token: &Token| token.is_fresh(unix_now());
-        let (Some(token), Some(issuer)) = (credentials.token.clone(), credentials.issuer.clone()) else {
-            return Ok(());
-        };
-        let (Some(client), Some(refresh)) = (&credentials.client, &token.refresh) else { return Ok(()) };
-        if fresh(&token) {
-            return Ok(());
-        }
-        let proof = &self.settings.client.proof;
-        match renewed(&self.wire, client, proof, &issuer, &token, refresh).await {
-            Ok(token) => {
-                credentials.token = Some(token);
-                self.save(state, credentials).await
-            }
-            Err(error @ OAuthError::Refused { .. }) => {
-                // It will not be taken later either. The token itself may have its last minute still.
-                tracing::warn!(server = self.server, "{error}");
-                if let Some(token) = &mut credentials.token {
-                    token.refresh = None;
-                }
-                self.save(state, credentials).await
-            }
-            Err(error) => Err(error),
-        }
     }
 
     /// Gets a token: by renewal, without a person, or by asking one.
@@ -285,19 +240,41 @@ impl Session {
         if matches!(want, Want::More(_)) {
             self.count_step_up(state, &scopes)?;
         }
-        let (client, token) = match self.ask(&found, kept.client.as_ref(), &scopes).await {
-            Err(error @ OAuthError::Refused { .. }) if is_unknown_client(&error) && kept.client.is_some() => {
-                kept.client = None;
-                self.save(state, kept).await?;
-                return Err(error);
-            }
-            asked => asked?,
-        };
+        let (client, token) = self.ask_as_known(state, &mut kept, &found, &scopes).await?;
         kept.client = Some(client);
+        kept.is_doubtful = false;
         kept.token = Some(token);
         kept.wanted_scopes = Vec::new();
         tracing::info!(server = self.server, issuer = found.issuer, "a token was given");
         self.save(state, kept).await
+    }
+
+    /// Asks for a token, as the client that registered earlier where there is one; as a new one if the authorization
+    /// server says that it does not know that any more.
+    ///
+    /// Most servers say so on the login page alone, which then never sends back. So a registration is in doubt from
+    /// when its page is shown until the login has come to its end, and one in doubt is not used for another login.
+    async fn ask_as_known(
+        &self,
+        state: &mut State,
+        kept: &mut Credentials,
+        found: &Discovered,
+        scopes: &[String],
+    ) -> Result<(Client, Token), OAuthError> {
+        let known = kept.client.clone().filter(|client| client.is_registered() && !kept.is_doubtful);
+        if known.is_some() && self.needs_person() {
+            kept.is_doubtful = true;
+            self.save(state, kept.clone()).await?;
+        }
+        match self.ask(found, known.as_ref(), scopes).await {
+            Err(error) if known.is_some() && refusal(&error) == Some(Refusal::Client) => {
+                tracing::warn!(server = self.server, "the client registers anew: {error}");
+                kept.forget(Refusal::Client);
+                self.save(state, kept.clone()).await?;
+                self.ask(found, None, scopes).await
+            }
+            asked => asked,
+        }
     }
 
     /// Credentials are one authorization server's: those of another are forgotten, and a configured secret is not
@@ -327,33 +304,6 @@ impl Session {
         }
         *kept = Credentials { issuer: Some(issuer), ..self.nothing() };
         Ok(())
-    }
-
-    /// Renews a token that the server refused. Whether there is a new one.
-    async fn renewed_for(&self, state: &mut State, found: &Discovered) -> Result<bool, OAuthError> {
-        let Some(token) = state.kept.as_ref().and_then(|kept| kept.token.clone()) else { return Ok(false) };
-        let _lock = self.store.lock(&self.server).await?;
-        self.reload(state).await?;
-        let Some(mut kept) = state.kept.clone() else { return Ok(false) };
-        if kept.token.as_ref() != Some(&token) {
-            // Another process has renewed it meanwhile; a refresh token is good for one renewal only.
-            return Ok(kept.token.is_some());
-        }
-        let (Some(client), Some(refresh)) = (&kept.client, &token.refresh) else { return Ok(false) };
-        let proof = &self.settings.client.proof;
-        match renewed(&self.wire, client, proof, &found.server.issuer, &token, refresh).await {
-            Ok(token) => {
-                kept.token = Some(token);
-                self.save(state, kept).await?;
-                Ok(true)
-            }
-            Err(OAuthError::Refused { .. }) => {
-                kept.token = None;
-                self.save(state, kept).await?;
-                Ok(false)
-            }
-            Err(error) => Err(error),
-        }
     }
 
     fn count_step_up(&self, state: &mut State, scopes: &[String]) -> Result<(), OAuthError> {
@@ -431,7 +381,10 @@ impl Session {
         let current = |state: &State| state.kept.as_ref().and_then(|kept| kept.token.clone());
         if let Some(token) = current(&state).filter(|token| !token.is_fresh(unix_now()) && token.refresh.is_some()) {
             match self.renew(&mut state).await {
-                Err(error) if !token.is_alive(unix_now()) => return Err(error),
+                // Where this request alone was refused, there may be another way, which the server's 401 leads to.
+                Err(error) if !token.is_alive(unix_now()) && refusal(&error) != Some(Refusal::Request) => {
+                    return Err(error);
+                }
                 Err(error) => tracing::warn!(server = self.server, "its token is used to its end: {error}"),
                 Ok(()) => {}
             }
@@ -440,10 +393,6 @@ impl Session {
         let token = current(&state).filter(|token| token.is_alive(unix_now()));
         Ok(token.as_ref().and_then(header).map(authorized).unwrap_or_default())
     }
-}
-
-fn is_unknown_client(error: &OAuthError) -> bool {
-    matches!(error, OAuthError::Refused { error, .. } if error == "invalid_client" || error == "unauthorized_client")
 }
 
 /// Whether there is a token now, other than the one that was sent.

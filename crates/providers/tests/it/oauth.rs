@@ -1,7 +1,7 @@
 //! OAuth against an authorization server on a real socket, looked at from its side.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -30,8 +30,10 @@ struct World {
     given: AtomicUsize,
     /// `expires_in` of tokens.
     lifetime: Option<u64>,
-    /// Whether refresh tokens are taken.
-    refuses_refresh: bool,
+    /// Status and body in answer to refresh tokens, in place of another token.
+    refuses_refresh: Mutex<Option<(u16, Value)>>,
+    /// Whether the first client that registered is known no more.
+    forgets: AtomicBool,
     /// Pause before an answer of the token endpoint.
     pause: Duration,
     /// The authorization server that the resource names; its own where none is said.
@@ -67,6 +69,14 @@ impl World {
     fn asked(&self, grant: &str) -> Vec<HashMap<String, String>> {
         let tokens = self.tokens.lock().expect("tokens");
         tokens.iter().filter(|form| form["grant_type"] == grant).cloned().collect()
+    }
+
+    fn knows(&self, client: Option<&String>) -> bool {
+        !self.forgets.load(Ordering::SeqCst) || client.is_none_or(|client| client != "registered")
+    }
+
+    fn refuses_refresh(&self, status: u16, body: Value) {
+        *self.refuses_refresh.lock().expect("refusal") = Some((status, body));
     }
 }
 
@@ -118,18 +128,25 @@ async fn revoke(
     (status, Json(answer))
 }
 
-async fn authorize(State(world): Shared, Query(query): Query<HashMap<String, String>>) -> Redirect {
+async fn authorize(State(world): Shared, Query(query): Query<HashMap<String, String>>) -> Response {
+    if !world.knows(query.get("client_id")) {
+        // It must not send back there (RFC 6749 section 4.1.2.1).
+        return (StatusCode::BAD_REQUEST, Json(json!({"error": "invalid_client"}))).into_response();
+    }
     let back = Url::parse_with_params(
         &query["redirect_uri"],
         [("code", "the-code"), ("state", &query["state"]), ("iss", &world.base)],
     );
     world.logins.lock().expect("logins").push(query);
-    Redirect::to(back.expect("a URL").as_str())
+    Redirect::to(back.expect("a URL").as_str()).into_response()
 }
 
 async fn register(State(world): Shared, Json(metadata): Json<Value>) -> (StatusCode, Json<Value>) {
-    world.registrations.lock().expect("registrations").push(metadata);
-    (StatusCode::CREATED, Json(json!({"client_id": "registered", "token_endpoint_auth_method": "none"})))
+    let mut registrations = world.registrations.lock().expect("registrations");
+    registrations.push(metadata);
+    let id =
+        if registrations.len() == 1 { "registered".to_owned() } else { format!("registered-{}", registrations.len()) };
+    (StatusCode::CREATED, Json(json!({"client_id": id, "token_endpoint_auth_method": "none"})))
 }
 
 async fn token(
@@ -138,12 +155,17 @@ async fn token(
     Form(mut form): Form<HashMap<String, String>>,
 ) -> (StatusCode, Json<Value>) {
     tokio::time::sleep(world.pause).await;
-    let refused = world.refuses_refresh && form["grant_type"] == "refresh_token";
+    let refused =
+        world.refuses_refresh.lock().expect("refusal").clone().filter(|_| form["grant_type"] == "refresh_token");
+    let known = world.knows(form.get("client_id"));
     let authorization = headers.get("authorization").and_then(|value| value.to_str().ok()).unwrap_or_default();
     form.insert("Authorization".into(), authorization.to_owned());
     world.tokens.lock().expect("tokens").push(form);
-    if refused {
-        return (StatusCode::BAD_REQUEST, Json(json!({"error": "invalid_grant"})));
+    if !known {
+        return (StatusCode::UNAUTHORIZED, Json(json!({"error": "invalid_client"})));
+    }
+    if let Some((status, body)) = refused {
+        return (StatusCode::from_u16(status).expect("a status"), Json(body));
     }
     let number = world.given.fetch_add(1, Ordering::SeqCst) + 1;
     let mut answer = json!({"access_token": format!("t{number}"), "token_type": "Bearer"});
@@ -314,7 +336,8 @@ async fn a_refused_token_is_renewed_and_a_refused_renewal_needs_a_person() {
     assert_eq!(oauth.challenged(refusal(401, "Bearer error=\"invalid_token\""), sent).await, Ok(Retry::Yes));
     assert_eq!(bearer(&oauth.headers().await.expect("headers")), Some("Bearer t2"));
 
-    let world = World::start(|world| world.refuses_refresh = true).await;
+    let world = World::start(|_| {}).await;
+    world.refuses_refresh(400, json!({"error": "invalid_grant"}));
     let store = CredentialStore::memory();
     person(parts(&world, &store)).login(&[]).await.expect("logged in");
     let oauth = OAuth::new(parts(&world, &store));
@@ -322,6 +345,103 @@ async fn a_refused_token_is_renewed_and_a_refused_renewal_needs_a_person() {
     let error = oauth.challenged(refusal(401, "Bearer scope=\"more\""), sent).await.expect_err("nobody is there");
     assert!(error.contains("toolwright mcp login srv"), "{error}");
     assert_eq!(bearer(&oauth.headers().await.expect("headers")), None, "the old token is not sent again");
+}
+
+#[tokio::test]
+async fn only_the_refresh_tokens_own_end_has_it_forgotten() {
+    for (status, code, expect) in [
+        (400, "invalid_grant", None),
+        (500, "server_error", Some("try again later")),
+        (500, "invalid_grant", Some("try again later")),
+        (503, "temporarily_unavailable", Some("temporarily_unavailable")),
+        (429, "slow_down", Some("429")),
+        (400, "invalid_request", Some("mcp login srv")),
+        (200, "bad_verification", Some("mcp login srv")),
+    ] {
+        // Once because the server refuses the token, once because it is at its end.
+        for lifetime in [None, Some(1)] {
+            let world = World::start(|world| world.lifetime = lifetime).await;
+            let store = CredentialStore::memory();
+            person(parts(&world, &store)).login(&[]).await.expect("logged in");
+            world.refuses_refresh(status, json!({"error": code}));
+            let oauth = OAuth::new(parts(&world, &store));
+            if lifetime.is_some() {
+                tokio::time::sleep(Duration::from_millis(1000)).await;
+            }
+            let sent = oauth.headers().await;
+            let told = match sent {
+                Ok(sent) => oauth.challenged(refusal(401, "Bearer"), sent).await.expect_err("refused"),
+                Err(told) => told,
+            };
+            assert!(told.contains(expect.unwrap_or("mcp login srv")), "{status} {code}: {told}");
+            // What is kept serves another process once the fault has passed.
+            *world.refuses_refresh.lock().expect("refusal") = None;
+            let token = OAuth::new(parts(&world, &store)).login_state().await.expect("a state").token;
+            assert_eq!(token.is_some_and(|token| token.renewable), expect.is_some(), "{status} {code} {lifetime:?}");
+        }
+    }
+}
+
+/// A browser whose person sees an error on the page and closes it, or reads on.
+struct SeesErrors;
+
+#[async_trait]
+impl Consent for SeesErrors {
+    async fn visit(&self, url: &Url) -> Result<Option<Url>, String> {
+        toolwright_providers::net::install_tls();
+        let page = reqwest::Client::builder().no_proxy().build().expect("a client").get(url.clone()).send().await;
+        let page = page.map_err(|error| error.to_string())?;
+        if page.status().is_success() { Ok(None) } else { Err("it shows an error".to_owned()) }
+    }
+}
+
+#[tokio::test]
+async fn a_registration_that_the_authorization_server_has_forgotten_is_made_anew() {
+    // The login page says so, to the person alone.
+    let world = World::start(|_| {}).await;
+    let store = CredentialStore::memory();
+    let login = || async {
+        OAuth::new(OAuthParts { consent: Some(Arc::new(SeesErrors)), ..parts(&world, &store) }).login(&[]).await
+    };
+    login().await.expect("logged in");
+    world.forgets.store(true, Ordering::SeqCst);
+    let error = login().await.expect_err("the page shows an error").to_string();
+    assert!(error.contains("shows an error"), "{error}");
+    let state = login().await.expect("as a new client");
+    assert_eq!((state.client.as_deref(), world.asked("authorization_code").len()), (Some("registered-2"), 2));
+    login().await.expect("the same again");
+    assert_eq!(world.registrations.lock().expect("registrations").len(), 2);
+
+    // The token endpoint says so when a token is renewed.
+    let world = World::start(|_| {}).await;
+    let store = CredentialStore::memory();
+    person(parts(&world, &store)).login(&[]).await.expect("logged in");
+    world.forgets.store(true, Ordering::SeqCst);
+    let oauth = OAuth::new(parts(&world, &store));
+    let sent = oauth.headers().await.expect("headers");
+    let error = oauth.challenged(refusal(401, "Bearer"), sent).await.expect_err("nobody is there");
+    assert!(error.contains("mcp login srv"), "{error}");
+    let state = person(parts(&world, &store)).login(&[]).await.expect("as a new client");
+    assert_eq!(state.client.as_deref(), Some("registered-2"));
+}
+
+#[tokio::test]
+async fn a_configured_client_that_is_not_known_is_for_its_operator_to_mend() {
+    let world = World::start(|_| {}).await;
+    let store = CredentialStore::memory();
+    let configured = || {
+        let mut parts = parts(&world, &store);
+        parts.settings.client.id = Some("ours".into());
+        parts
+    };
+    person(configured()).login(&[]).await.expect("logged in");
+    world.refuses_refresh(401, json!({"error": "invalid_client"}));
+    let oauth = OAuth::new(configured());
+    let sent = oauth.headers().await.expect("headers");
+    let error = oauth.challenged(refusal(401, "Bearer"), sent).await.expect_err("refused");
+    assert!(error.contains("invalid_client"), "{error}");
+    let state = OAuth::new(configured()).login_state().await.expect("a state");
+    assert!(state.token.is_some_and(|token| token.renewable));
 }
 
 #[tokio::test]
