@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use toolwright_core::catalogue::SourceNotice;
@@ -116,6 +116,8 @@ pub(super) struct Inbox {
     pub(super) last_word: OnceLock<String>,
     /// What its users have to do elsewhere. Another connection may give other things the same names.
     pub(super) pages: Pages,
+    /// Told when something that the server said unasked may have been missed.
+    pub(super) has_missed: Notify,
     /// Changes with every message; no more than that is asked of it.
     heard: AtomicU64,
     state: Mutex<State>,
@@ -169,6 +171,7 @@ impl Inbox {
             over: CancellationToken::new(),
             last_word: OnceLock::new(),
             pages: Pages::default(),
+            has_missed: Notify::new(),
             heard: AtomicU64::new(0),
             state: Mutex::default(),
             questions: Arc::default(),
@@ -455,6 +458,16 @@ impl Incoming for Inbox {
 
     fn noise(&self, what: &str) {
         self.listener.broken(what);
+    }
+
+    fn expired(&self) {
+        self.expire();
+        // The list that is asked for now begins a session, in which the server can say more.
+        self.listener.tools_changed();
+    }
+
+    fn missed(&self) {
+        self.has_missed.notify_one();
     }
 
     fn ended(&self, reason: String) {

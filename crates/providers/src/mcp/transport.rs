@@ -69,6 +69,10 @@ pub(super) trait Incoming: Send + Sync {
     fn lost(&self, id: RequestId, error: SendError);
     /// Something that is no message, or that is too large; told to the operator.
     fn noise(&self, what: &str);
+    /// The server has forgotten the session, which nobody's request was told.
+    fn expired(&self);
+    /// What the server says unasked was not heard for a while, and is heard again.
+    fn missed(&self);
     /// No more will arrive, or can be sent.
     fn ended(&self, reason: String);
 }

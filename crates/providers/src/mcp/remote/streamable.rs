@@ -334,10 +334,16 @@ impl Inner {
     /// Hears what a legacy server says unasked, for as long as there is such a stream.
     async fn listen(self: Arc<Self>) {
         let mut place = Place::default();
+        let (mut was_open, mut is_gap) = (false, false);
         loop {
             let opened = Instant::now();
             match self.get(place.id.as_ref()).await {
                 Ok(mut response) if response.status() == StatusCode::OK && kind(&response) == Kind::Events => {
+                    if is_gap && place.id.is_none() {
+                        // A server that does not number its events does not repeat them either.
+                        self.incoming.missed();
+                    }
+                    was_open = true;
                     let mut events = Events::new(self.target.max);
                     let end = self.read(&mut response, &mut events, None).await;
                     place.after(&events);
@@ -350,14 +356,25 @@ impl Inner {
                         place.in_vain = 0;
                     }
                 }
-                Ok(response)
-                    if !response.status().is_server_error() && response.status() != StatusCode::TOO_MANY_REQUESTS =>
-                {
-                    tracing::debug!(status = %response.status(), "the server has no stream of its own");
-                    return;
+                Ok(response) => {
+                    let refusal = Refusal::read(response).await;
+                    let in_session = lock(&self.session).is_some();
+                    match refused_stream(&refusal, was_open, in_session) {
+                        Refused::Again => place.in_vain = place.in_vain.saturating_add(1),
+                        Refused::FromHere => {
+                            place.id = None;
+                            place.in_vain = place.in_vain.saturating_add(1);
+                        }
+                        Refused::Expired => return self.incoming.expired(),
+                        Refused::Never => {
+                            tracing::debug!(status = %refusal.status, "the server has no stream of its own");
+                            return;
+                        }
+                    }
                 }
-                Ok(_) | Err(_) => place.in_vain = place.in_vain.saturating_add(1),
+                Err(_) => place.in_vain = place.in_vain.saturating_add(1),
             }
+            is_gap = true;
             tokio::time::sleep(place.pause()).await;
         }
     }
@@ -427,6 +444,32 @@ impl Place {
     fn pause(&self) -> Duration {
         let doubled = 1_u32.checked_shl(self.in_vain.min(6)).unwrap_or(1);
         self.retry.unwrap_or(PAUSE).saturating_mul(doubled).min(MAX_PAUSE)
+    }
+}
+
+/// What to do where the stream on which a server speaks unasked is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Refused {
+    /// Ask again, for what comes after the last event.
+    Again,
+    /// Ask again, for what comes from now on.
+    FromHere,
+    /// Begin a new session.
+    Expired,
+    /// There is none.
+    Never,
+}
+
+/// A server without such a stream says 405 as it should, or any other refusal. One that has it refuses it while another
+/// connection still has it (409, after something on the way cut that), and in a session that it has forgotten: both are
+/// known only of a stream that was there, as there are servers that know no such path (404) from the beginning.
+fn refused_stream(refusal: &Refusal, was_open: bool, in_session: bool) -> Refused {
+    match refusal.status.as_u16() {
+        408 | 409 | 425 | 429 | 500..=599 => Refused::Again,
+        _ if !was_open => Refused::Never,
+        _ if in_session && refusal.forgets_session(None) => Refused::Expired,
+        405 => Refused::Never,
+        _ => Refused::FromHere,
     }
 }
 
