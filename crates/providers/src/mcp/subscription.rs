@@ -44,6 +44,11 @@ impl Followed {
         self.uris.borrow().contains(uri)
     }
 
+    /// All that are followed.
+    pub(super) fn all(&self) -> Vec<String> {
+        self.uris.borrow().iter().cloned().collect()
+    }
+
     /// Notes that this resource is to be followed.
     ///
     /// # Errors
@@ -104,8 +109,7 @@ pub(super) async fn follow(peer: Arc<Peer>, server: ServerInfo, followed: Arc<Fo
 
 /// A new session of an older server does not know what was followed in the last one.
 async fn resume(peer: &Peer, followed: &Followed) {
-    let uris: Vec<String> = followed.uris.borrow().iter().cloned().collect();
-    for uri in uris {
+    for uri in followed.all() {
         let mut params = Map::from_iter([("uri".to_owned(), uri.into())]);
         if let Err(error) = peer.ask(Request::house("resources/subscribe"), &mut params).await {
             tracing::debug!(server = &*peer.inbox.listener.server, "a resource is not followed any more: {error:?}");
@@ -204,8 +208,7 @@ fn missed(peer: &Peer, server: &ServerInfo, followed: &Followed) {
     if server.offers("prompts.listChanged") {
         listener.notice(SourceNotice::PromptsChanged);
     }
-    let uris: Vec<String> = followed.uris.borrow().iter().cloned().collect();
-    for uri in uris {
+    for uri in followed.all() {
         listener.notice(SourceNotice::ResourceUpdated { uri });
     }
 }
