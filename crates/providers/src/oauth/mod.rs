@@ -48,4 +48,4 @@ pub use login_state::{LoginState, TokenState};
 pub use revocation::{Logout, Revocation};
 pub use session::{OAuth, OAuthParts};
 pub use settings::{AssertionSource, ClientProof, ClientSettings, Grant, IdentityProvider, OAuthSettings};
-pub use store::{CredentialLock, CredentialStore};
+pub use store::{CredentialLock, CredentialStore, ServerKey};

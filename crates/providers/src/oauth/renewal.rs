@@ -65,7 +65,7 @@ impl Session {
     }
 
     async fn renew_now(&self, state: &mut State) -> Result<(), OAuthError> {
-        let _lock = self.store.lock(&self.server).await?;
+        let _lock = self.store.lock(self.key()).await?;
         self.reload(state).await?;
         let Some(mut credentials) = state.kept.clone() else { return Ok(()) };
         let fresh = |token: &Token| token.is_fresh(unix_now());
@@ -100,7 +100,7 @@ impl Session {
     /// the token is to be had another way.
     pub(super) async fn renewed_for(&self, state: &mut State, found: &Discovered) -> Result<bool, OAuthError> {
         let Some(token) = state.kept.as_ref().and_then(|kept| kept.token.clone()) else { return Ok(false) };
-        let _lock = self.store.lock(&self.server).await?;
+        let _lock = self.store.lock(self.key()).await?;
         self.reload(state).await?;
         let Some(mut kept) = state.kept.clone() else { return Ok(false) };
         if kept.token.as_ref() != Some(&token) {

@@ -21,7 +21,7 @@ use super::renewal::{Refusal, refusal};
 use super::revocation::{Logout, Revocation};
 use super::scope::{ScopeSources, choose};
 use super::settings::{ClientProof, Grant, OAuthSettings};
-use super::store::CredentialStore;
+use super::store::{CredentialStore, ServerKey};
 use super::wire::Wire;
 use crate::net::{Authorizer, Challenge, HttpOptions, Retry};
 
@@ -121,11 +121,11 @@ impl OAuth {
         let session = &self.0;
         let mut state = session.state.lock().await;
         let (removed, found) = {
-            let _lock = session.store.lock(&session.server).await?;
+            let _lock = session.store.lock(session.key()).await?;
             // What cannot be read cannot be revoked, and is to go all the same.
-            let found = session.store.find(&session.server).await;
+            let found = session.store.load(session.key()).await;
             state.kept = None;
-            (session.store.remove(&session.server).await?, found)
+            (session.store.remove(session.key()).await?, found)
         };
         let revocation = match found {
             Ok(kept) => {
@@ -160,6 +160,11 @@ impl Session {
         match &state.kept.as_ref()?.token {
             None => Some(HeaderMap::new()),
             Some(token) if token.is_fresh(unix_now()) => header(token).map(authorized),
+    /// Under which its credentials are kept.
+    pub(super) fn key(&self) -> ServerKey<'_> {
+        (&self.server, self.url.as_str())
+    }
+
             Some(_) => None,
         }
     }
@@ -173,7 +178,7 @@ impl Session {
 
     /// Takes what is kept now: another process may have renewed it, or a person logged in.
     pub(super) async fn reload(&self, state: &mut State) -> Result<(), OAuthError> {
-        let kept = self.store.load(&self.server, self.url.as_str()).await?;
+        let kept = self.store.load(self.key()).await?;
         if let Some(credentials) = &kept {
             self.tell_secrets(credentials);
         }
@@ -184,7 +189,7 @@ impl Session {
     pub(super) async fn save(&self, state: &mut State, credentials: Credentials) -> Result<(), OAuthError> {
         self.tell_secrets(&credentials);
         state.kept = Some(credentials.clone());
-        self.store.save(&self.server, credentials).await
+        self.store.save(self.key(), credentials).await
     }
 
     fn tell_secrets(&self, credentials: &Credentials) {
