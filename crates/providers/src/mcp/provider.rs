@@ -311,7 +311,7 @@ impl Provider for McpProvider {
     }
 
     fn credential_scope(&self, _principal: &Principal) -> Option<ContentHash> {
-        Some(self.credential_scope)
+        Some(self.spec().scope_now(self.credential_scope))
     }
 
     fn trust(&self) -> HintTrust {

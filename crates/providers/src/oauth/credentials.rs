@@ -3,7 +3,9 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use toolwright_core::Secret;
+use toolwright_core::canonical::ContentHash;
 
 use super::secret::{kept, kept_if_any};
 
@@ -25,8 +27,21 @@ pub struct Credentials {
     pub is_doubtful: bool,
     /// What it gave us.
     pub token: Option<Token>,
+    /// Tells the login that this token is of from others, through all of its renewals; `None` of a client for itself.
+    pub login: Option<String>,
     /// Scopes that the server has asked for since, for the next login.
     pub wanted_scopes: Vec<String>,
+}
+
+impl Credentials {
+    /// Tells whoever the token was given to from anybody else, without a secret.
+    pub(super) fn identity(&self) -> String {
+        let client = self.client.as_ref().map(|client| client.id.as_str());
+        match &self.token {
+            None => String::new(),
+            Some(_) => ContentHash::of_value(&json!([self.issuer, client, self.login])).to_string(),
+        }
+    }
 }
 
 /// A client as one authorization server knows it.

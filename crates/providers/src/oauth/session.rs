@@ -1,7 +1,8 @@
 //! One server's tokens: got, kept, renewed in one flight, and got again where the server asks for more.
 
 use std::fmt;
-use std::sync::Arc;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use async_trait::async_trait;
@@ -17,6 +18,7 @@ use super::credentials::{Client, Credentials, Token, unix_now};
 use super::discovery::{Discovered, discover, provoke};
 use super::error::OAuthError;
 use super::login_state::LoginState;
+use super::random::random_text;
 use super::renewal::{Refusal, refusal};
 use super::revocation::{Logout, Revocation};
 use super::scope::{ScopeSources, choose};
@@ -27,6 +29,7 @@ use crate::net::{Authorizer, Challenge, HttpOptions, Retry};
 
 /// How often more scopes are asked for in the life of one process, each set once.
 const MAX_STEP_UPS: usize = 8;
+
 /// What one server's OAuth is made of.
 #[derive(Clone)]
 pub struct OAuthParts {
@@ -61,6 +64,8 @@ pub(super) struct Session {
     secrets: Option<Arc<dyn Fn(String) + Send + Sync>>,
     /// Held while tokens are got: one flight for all who ask.
     state: Mutex<State>,
+    /// Of the credentials in the state.
+    identity: std::sync::Mutex<String>,
 }
 
 #[derive(Default)]
@@ -95,7 +100,13 @@ impl OAuth {
         let hosts = written.filter_map(|text| Some(Url::parse(text).ok()?.host_str()?.to_owned()));
         let allowed: Vec<_> = hosts.chain(settings.allowed_hosts.iter().cloned()).collect();
         let wire = Wire::new(&url, &allowed, http);
-        Self(Arc::new(Session { server, url, settings, wire, store, consent, secrets, state: Mutex::default() }))
+        let identity = match store.peek((&server, url.as_str())) {
+            Ok(kept) => kept.map_or_else(String::new, |kept| kept.identity()),
+            // Nobody's until it is known.
+            Err(_) => format!("{:x}", RandomState::new().hash_one(&server)),
+        };
+        let (state, identity) = (Mutex::default(), std::sync::Mutex::new(identity));
+        Self(Arc::new(Session { server, url, settings, wire, store, consent, secrets, state, identity }))
     }
 
     /// Gets a new token, whatever there is: a person logs in, if the grant needs one. `scopes` are asked for besides
@@ -125,6 +136,7 @@ impl OAuth {
             // What cannot be read cannot be revoked, and is to go all the same.
             let found = session.store.load(session.key()).await;
             state.kept = None;
+            session.note_identity(None);
             (session.store.remove(session.key()).await?, found)
         };
         let revocation = match found {
@@ -149,6 +161,11 @@ impl OAuth {
 }
 
 impl Session {
+    /// Under which its credentials are kept.
+    pub(super) fn key(&self) -> ServerKey<'_> {
+        (&self.server, self.url.as_str())
+    }
+
     /// Whether a person has to log in before the first request.
     pub(super) fn needs_person(&self) -> bool {
         matches!(self.settings.grant, Grant::AuthorizationCode)
@@ -160,11 +177,6 @@ impl Session {
         match &state.kept.as_ref()?.token {
             None => Some(HeaderMap::new()),
             Some(token) if token.is_fresh(unix_now()) => header(token).map(authorized),
-    /// Under which its credentials are kept.
-    pub(super) fn key(&self) -> ServerKey<'_> {
-        (&self.server, self.url.as_str())
-    }
-
             Some(_) => None,
         }
     }
@@ -182,12 +194,14 @@ impl Session {
         if let Some(credentials) = &kept {
             self.tell_secrets(credentials);
         }
+        self.note_identity(kept.as_ref());
         state.kept = Some(kept.unwrap_or_else(|| self.nothing()));
         Ok(())
     }
 
     pub(super) async fn save(&self, state: &mut State, credentials: Credentials) -> Result<(), OAuthError> {
         self.tell_secrets(&credentials);
+        self.note_identity(Some(&credentials));
         state.kept = Some(credentials.clone());
         self.store.save(self.key(), credentials).await
     }
@@ -197,6 +211,11 @@ impl Session {
         let token = credentials.token.iter().flat_map(|token| [Some(&token.access), token.refresh.as_ref()]);
         let client = credentials.client.iter().map(|client| client.secret.as_ref());
         token.chain(client).flatten().for_each(|secret| tell(secret.expose().to_owned()));
+    }
+
+    fn note_identity(&self, kept: Option<&Credentials>) {
+        let identity = kept.map_or_else(String::new, Credentials::identity);
+        *self.identity.lock().unwrap_or_else(PoisonError::into_inner) = identity;
     }
 
     fn nothing(&self) -> Credentials {
@@ -249,6 +268,9 @@ impl Session {
         kept.client = Some(client);
         kept.is_doubtful = false;
         kept.token = Some(token);
+        // A client that asks for itself is the same with every token.
+        let is_itself = matches!(self.settings.grant, Grant::ClientCredentials);
+        kept.login = if is_itself { None } else { random_text().ok() };
         kept.wanted_scopes = Vec::new();
         tracing::info!(server = self.server, issuer = found.issuer, "a token was given");
         self.save(state, kept).await
@@ -429,6 +451,10 @@ impl Authorizer for OAuth {
     async fn challenged(&self, challenge: Challenge, sent: HeaderMap) -> Result<Retry, String> {
         let session = Arc::clone(&self.0);
         done(tokio::spawn(async move { session.answer(&challenge, &sent).await })).await
+    }
+
+    fn identity(&self) -> String {
+        self.0.identity.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

@@ -1,6 +1,6 @@
 //! OAuth against an authorization server on a real socket, looked at from its side.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,6 +13,11 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde_json::{Value, json};
 use toolwright_core::Secret;
+use toolwright_core::catalogue::Provider as _;
+use toolwright_core::event::NoEvents;
+use toolwright_core::session::Principal;
+use toolwright_core::store::{ManifestCache, StoreError};
+use toolwright_providers::mcp::{McpDeps, McpProvider, McpServerSpec, McpTransport};
 use toolwright_providers::net::{Authorizer as _, Challenge, HttpOptions, Retry};
 use toolwright_providers::oauth::{
     ClientProof, ClientSettings, Consent, CredentialStore, Grant, Logout, OAuth, OAuthParts, OAuthSettings, Revocation,
@@ -38,6 +43,8 @@ struct World {
     pause: Duration,
     /// The authorization server that the resource names; its own where none is said.
     issuer: Option<String>,
+    /// Status instead of its own metadata where it is looked for first; 0 gives it.
+    no_server_metadata: AtomicU16,
     /// Status instead of the resource's metadata; 0 gives it.
     no_metadata: AtomicU16,
     /// Status of its revocation endpoint; it has none where none is said.
@@ -56,7 +63,8 @@ impl World {
         let routes = Router::new()
             .route("/mcp", post(challenge))
             .route("/.well-known/oauth-protected-resource/mcp", get(resource))
-            .route("/.well-known/oauth-authorization-server", get(server))
+            .route("/.well-known/oauth-authorization-server", get(server_first))
+            .route("/.well-known/openid-configuration", get(server))
             .route("/authorize", get(authorize))
             .route("/register", post(register))
             .route("/token", post(token))
@@ -94,6 +102,13 @@ async fn resource(State(world): Shared) -> Response {
             let issuer = world.issuer.as_ref().unwrap_or(&world.base);
             Json(json!({"resource": format!("{}/mcp", world.base), "authorization_servers": [issuer]})).into_response()
         }
+        status => StatusCode::from_u16(status).expect("a status").into_response(),
+    }
+}
+
+async fn server_first(State(world): Shared) -> Response {
+    match world.no_server_metadata.load(Ordering::SeqCst) {
+        0 => server(State(world)).await.into_response(),
         status => StatusCode::from_u16(status).expect("a status").into_response(),
     }
 }
@@ -221,6 +236,21 @@ fn person(parts: OAuthParts) -> OAuth {
     OAuth::new(OAuthParts { consent: Some(Arc::new(Agrees)), ..parts })
 }
 
+/// Surroundings of a provider that is never asked.
+fn deps() -> McpDeps {
+    struct Nothing;
+    #[async_trait]
+    impl ManifestCache for Nothing {
+        async fn manifest(&self, _: &str) -> Result<Option<Value>, StoreError> {
+            Ok(None)
+        }
+        async fn set_manifest(&self, _: &str, _: &Value) -> Result<(), StoreError> {
+            Ok(())
+        }
+    }
+    McpDeps { manifests: Arc::new(Nothing), events: Arc::new(NoEvents) }
+}
+
 fn refusal(status: u16, header: &str) -> Challenge {
     Challenge { status, authenticate: vec![header.to_owned()] }
 }
@@ -276,6 +306,16 @@ async fn the_authorization_server_is_not_another_one_because_the_metadata_cannot
         assert!(error.contains(expect), "{status}: {error}");
     }
     assert!(world.logins.lock().expect("logins").is_empty() && world.tokens.lock().expect("tokens").is_empty());
+}
+
+#[tokio::test]
+async fn metadata_that_is_refused_at_one_place_is_looked_for_at_the_next() {
+    for (status, found) in [(403, true), (401, true), (400, true), (404, true), (503, false), (429, false)] {
+        let world = World::start(|_| {}).await;
+        world.no_server_metadata.store(status, Ordering::SeqCst);
+        let login = person(parts(&world, &CredentialStore::memory())).login(&[]).await;
+        assert_eq!(login.is_ok(), found, "{status}: {login:?}");
+    }
 }
 
 #[tokio::test]
@@ -551,19 +591,56 @@ async fn a_logout_takes_the_token_back_where_the_server_lets_it_and_forgets_it_i
 }
 
 #[tokio::test]
-async fn a_logout_revokes_what_another_address_was_given_too_and_says_what_cannot_be_read() {
+async fn a_login_is_told_from_the_one_before_and_a_renewal_is_not() {
+    let world = World::start(|_| {}).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = CredentialStore::folder(folder.path());
+    let open = || OAuth::new(parts(&world, &store));
+    let scope = |oauth: OAuth| {
+        let mut spec =
+            McpServerSpec::new("srv", McpTransport::Http { url: world.base.clone(), headers: BTreeMap::new() });
+        spec.authorizer = Some(Arc::new(oauth));
+        McpProvider::new(spec, deps()).credential_scope(&Principal::owner())
+    };
+    let nobody = scope(open());
+    assert_eq!(scope(open()), nobody);
+    person(parts(&world, &store)).login(&[]).await.expect("logged in");
+    let first = scope(open());
+    // Renewed, it is the same person's.
+    let oauth = open();
+    let sent = oauth.headers().await.expect("headers");
+    assert_eq!(oauth.challenged(refusal(401, "Bearer"), sent).await, Ok(Retry::Yes));
+    assert_eq!((oauth.identity(), scope(oauth)), (open().identity(), first));
+    // Another person's, who has the same client.
+    person(parts(&world, &store)).login(&[]).await.expect("logged in");
+    let second = scope(open());
+    let oauth = open();
+    oauth.logout().await.expect("logged out");
+    assert_eq!((scope(oauth), scope(open())), (nobody, nobody));
+    assert!(first != nobody && second != nobody && first != second);
+}
+
+#[tokio::test]
+async fn entries_of_one_name_at_two_addresses_have_a_login_each() {
     let world = World::start(|world| world.revocation = Some(200)).await;
     let folder = tempfile::tempdir().expect("a folder");
     let store = CredentialStore::folder(folder.path());
     person(parts(&world, &store)).login(&[]).await.expect("logged in");
-    let mut moved = parts(&world, &store);
-    moved.url.set_path("/elsewhere");
-    let done = OAuth::new(moved).logout().await.expect("forgotten");
-    assert_eq!(done, Logout { removed: true, revocation: Revocation::Revoked });
-    assert_eq!(world.revoked.lock().expect("revoked").drain(..).count(), 2);
-    std::fs::write(folder.path().join("srv.json"), "{").expect("written");
+    // Another project's entry of the same name.
+    let mut theirs = parts(&world, &store);
+    theirs.url.set_query(Some("project=2"));
+    let theirs = || OAuth::new(theirs.clone());
+    assert_eq!(theirs().login_state().await.expect("a state").token, None);
+    let nothing = Logout { removed: false, revocation: Revocation::NoToken };
+    assert_eq!(theirs().logout().await.expect("nothing"), nothing);
+    assert!(OAuth::new(parts(&world, &store)).login_state().await.expect("a state").token.is_some());
+    // What cannot be read cannot be revoked, and goes all the same.
+    for file in std::fs::read_dir(folder.path()).expect("a folder").flatten() {
+        std::fs::write(file.path(), "{").expect("written");
+    }
     let done = OAuth::new(parts(&world, &store)).logout().await.expect("forgotten");
     let Revocation::Failed(reason) = &done.revocation else { panic!("{done:?}") };
     assert!(done.removed && reason.contains("cannot be read"), "{reason}");
-    assert!(!folder.path().join("srv.json").exists() && world.revoked.lock().expect("revoked").is_empty());
+    assert_eq!(OAuth::new(parts(&world, &store)).login_state().await.expect("a state").token, None);
+    assert!(world.revoked.lock().expect("revoked").is_empty());
 }
