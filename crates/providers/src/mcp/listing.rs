@@ -62,8 +62,8 @@ pub(super) async fn fetch(connection: &Connection, method: &str, key: &str) -> R
             return Ok(list);
         }
         cursor = match page.get("nextCursor").and_then(Value::as_str) {
-            None | Some("") => return Ok(list),
-            Some(next) => Some(next.to_owned()),
+            Some(next) if connection.server().era.leads_on(next) => Some(next.to_owned()),
+            _ => return Ok(list),
         };
         if let Some(next) = &cursor
             && !seen.insert(next.clone())
