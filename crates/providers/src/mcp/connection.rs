@@ -168,6 +168,11 @@ impl Connection {
     /// Whether a new session must be made.
     pub(super) fn is_expired(&self) -> bool {
         self.peer.inbox.has_expired()
+    /// Has the list of tools asked for again. Must be called inside a runtime.
+    pub(super) fn tools_have_changed(&self) {
+        self.peer.inbox.listener.tools_changed();
+    }
+
     }
 
     /// Whether it is over.
