@@ -150,7 +150,8 @@ enum StreamEnd {
 impl Inner {
     /// One request to its end: the answer has been handed over, or will not come.
     async fn request(self: &Arc<Self>, id: RequestId, mut message: Outgoing) -> Result<(), SendError> {
-        let is_initialize = matches!(&message.kind, OutgoingKind::Request { method, .. } if method == "initialize");
+        let method = message.kind.method().unwrap_or_default();
+        let (is_initialize, is_discover) = (method == "initialize", method == "server/discover");
         let headers = self.headers_of(&message);
         let in_session = headers.contains_key(SESSION);
         let json = Bytes::from(std::mem::take(&mut message.json));
@@ -158,7 +159,8 @@ impl Inner {
         let status = response.status();
         if !status.is_success() {
             let refusal = Refusal::read(response).await;
-            if in_session && refusal.forgets_session(Some(id)) {
+            let is_agreed = !is_initialize && !is_discover;
+            if (in_session && refusal.forgets_session(Some(id))) || (is_agreed && refusal.denies_handshake()) {
                 return Err(SendError::Expired);
             }
             if let Some(error) = refusal.json().and_then(|body| error_for(id, body)) {
@@ -406,13 +408,12 @@ impl Inner {
             headers.extend(lock(&self.session).clone().map(|session| (SESSION, session)));
             return headers;
         }
-        let (method, name) = match &message.kind {
-            OutgoingKind::Request { method, name, .. } => (Some(method), name.as_ref()),
-            OutgoingKind::Notification { method } => (Some(method), None),
-            OutgoingKind::Response => (None, None),
+        let name = match &message.kind {
+            OutgoingKind::Request { name, .. } => name.as_deref(),
+            OutgoingKind::Notification { .. } | OutgoingKind::Response => None,
         };
-        headers.extend(method.and_then(|method| encoded(method)).map(|method| (METHOD, method)));
-        headers.extend(name.and_then(|name| encoded(name)).map(|name| (NAME, name)));
+        headers.extend(message.kind.method().and_then(encoded).map(|method| (METHOD, method)));
+        headers.extend(name.and_then(encoded).map(|name| (NAME, name)));
         headers.extend(message.headers.iter().cloned());
         headers
     }

@@ -200,24 +200,20 @@ async fn the_stream_of_the_session_is_opened_again_and_may_bring_answers() {
 #[tokio::test]
 async fn the_stream_of_the_session_is_asked_for_until_it_is_sure_that_there_is_none() {
     let quick = || stream(vec!["retry: 1\ndata: \n\n".into()], End::Closed);
-    let in_words = |code: u16, body: &'static str| {
-        (axum::http::StatusCode::from_u16(code).expect("code"), body).into_response()
-    };
+    let in_words =
+        |code: u16, body: &'static str| (axum::http::StatusCode::from_u16(code).expect("code"), body).into_response();
     // What the server says to one request for the stream after the other, how often it is asked, and what is told.
     type Says = Box<dyn Fn(usize) -> Response + Send + Sync>;
     let cases: [(&str, Says, usize, &[&str]); 8] = [
         ("it has none", Box::new(|_| status(405)), 1, &[]),
         ("it has no such path", Box::new(|_| status(404)), 1, &[]),
         ("what it says of its path is no session's end", Box::new(move |_| in_words(404, "Session not found")), 1, &[]),
-        (
-            "the session is forgotten",
-            Box::new(move |n| if n == 0 { quick() } else { status(404) }),
-            2,
-            &["expired"],
-        ),
+        ("the session is forgotten", Box::new(move |n| if n == 0 { quick() } else { status(404) }), 2, &["expired"]),
         (
             "the session is forgotten in the words of an SDK",
-            Box::new(move |n| if n == 0 { quick() } else { in_words(400, "Bad Request: No valid session ID provided") }),
+            Box::new(
+                move |n| if n == 0 { quick() } else { in_words(400, "Bad Request: No valid session ID provided") },
+            ),
             2,
             &["expired"],
         ),
