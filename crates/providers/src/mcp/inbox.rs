@@ -430,12 +430,8 @@ impl Incoming for Inbox {
                 let version = self.version.get().copied();
                 self.questions.asked((id, &method, params), version, || self.belonging(during));
             }
-            Envelope { result: Some(result), id: Some(id), .. } => {
-                if let Some(id) = own_id(id.get()) {
-                    self.settle(id, Answer::Result(result));
-                }
-            }
-            Envelope { error: Some(error), id, .. } => {
+            // Before the result: there are serializers that write `"result":null` beside it.
+            Envelope { error: Some(error), result: None | Some(Value::Null), id, .. } => {
                 let own = id.and_then(|id| own_id(id.get())).filter(|id| self.is_waiting(*id));
                 // A server that could not read a request cannot give its id.
                 let Some(id) = own.or(during).or_else(|| id.is_none().then(|| self.only()).flatten()) else { return };
@@ -453,6 +449,11 @@ impl Incoming for Inbox {
         if error == SendError::Expired {
             self.expire();
         }
+            Envelope { result: Some(result), id: Some(id), .. } => {
+                if let Some(id) = own_id(id.get()) {
+                    self.settle(id, Answer::Result(result));
+                }
+            }
         self.settle(id, Answer::Lost(error));
     }
 
