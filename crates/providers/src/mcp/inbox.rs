@@ -262,6 +262,14 @@ impl Inbox {
         }
     }
 
+    /// Waits until no request waits for its answer any more.
+    pub(super) async fn is_answered(&self) {
+        let mut looked = tokio::time::interval(LOOK / 10);
+        while self.lock().waiting.values().any(|waiting| waiting.answer.is_some()) {
+            looked.tick().await;
+        }
+    }
+
     /// Fails every request that waits.
     pub(super) fn fail_all(&self, reason: &str) {
         for sender in self.senders() {
@@ -441,6 +449,11 @@ impl Incoming for Inbox {
                 self.pages.refused(id, &error);
                 self.settle(id, Answer::Error(error));
             }
+            Envelope { result: Some(result), id: Some(id), .. } => {
+                if let Some(id) = own_id(id.get()) {
+                    self.settle(id, Answer::Result(result));
+                }
+            }
             _ => self.unreadable(json, "not a JSON-RPC message"),
         }
     }
@@ -449,11 +462,6 @@ impl Incoming for Inbox {
         if error == SendError::Expired {
             self.expire();
         }
-            Envelope { result: Some(result), id: Some(id), .. } => {
-                if let Some(id) = own_id(id.get()) {
-                    self.settle(id, Answer::Result(result));
-                }
-            }
         self.settle(id, Answer::Lost(error));
     }
 
