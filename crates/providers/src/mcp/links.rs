@@ -13,6 +13,7 @@ use super::connect::Connector;
 use super::connection::Connection;
 use super::link::{Link, Patience};
 use super::sessions::{InUse, Sessions};
+use super::spec::McpTransport;
 
 /// The connections to one server.
 pub(super) struct Links {
@@ -142,12 +143,20 @@ impl Older {
         if closed.load(Ordering::Acquire) {
             link.give_up();
         }
-        let connection = link.connection(Patience::FailFast).await.ok();
-        let older = connection.filter(|connection| connection.server().era == Era::Legacy);
-        if older.is_none() && !link.was_up_as(Era::Legacy) {
+        let connection = link.connection(Patience::FailFast).await;
+        let is_unspoken = match &connection {
+            // It was tried, and the server speaks only the newer one.
+            Ok(connection) => connection.server().era != Era::Legacy,
+            // Over HTTP that may pass. A process that ends or hangs is not started again and again to find out.
+            Err(_) => {
+                let is_process = matches!(self.connector.spec.transport, McpTransport::Stdio { .. });
+                is_process && !link.was_up_as(Era::Legacy)
+            }
+        };
+        if is_unspoken {
             self.is_unspoken.store(true, Ordering::Release);
             link.give_up();
         }
-        older
+        connection.ok().filter(|_| !is_unspoken)
     }
 }
