@@ -2,6 +2,7 @@
 that are broken; and every server pulled away in every way while the others go on serving."""
 
 import asyncio
+import contextlib
 import json
 import os
 import subprocess
@@ -291,20 +292,39 @@ async def test_a_silent_server_takes_only_its_own_prompts_and_resources_away(mod
                 await eventually(back, "the silent server is started anew", CALL_TIMEOUT)
 
 
-@cases((18 << 20,), (100_000_000,))
-async def test_an_answer_that_is_too_big_fails_at_once(size):
-    """It is dropped, and its call does not wait for a time limit."""
-    servers = {"bad": {"command": str(MISBEHAVING), "request_timeout": "60s"}, "good": {"command": str(MISBEHAVING)}}
-    with workspace() as folder, Gateway(folder, servers) as gateway:
-        async with python_client(gateway.url) as client:
-            await tools_with(client, "bad__huge_line", "good__echo")
-            start = time.monotonic()
-            ok, text = await outcome(client, "bad__huge_line", {"bytes": size})
-            took = time.monotonic() - start
-            assert not ok and "message over max_message_bytes" in text, text[:500]
-            assert took < 15, f"it took {took:.1f} s"
-            for tool in ("good__echo", "bad__echo"):
-                assert await outcome(client, tool, {"text": "still here"}) == (True, "still here")
+@contextlib.contextmanager
+def misbehaving(way):
+    """The entry of a server that is reached this way."""
+    if way == "stdio":
+        yield {"command": str(MISBEHAVING)}
+        return
+    server = subprocess.Popen([MISBEHAVING, "--http", "0"], stderr=subprocess.PIPE, text=True)
+    try:
+        ready = next(line for line in server.stderr if ": ready " in line)
+        yield {"url": ready.split(": ready ")[1].strip()}
+    finally:
+        server.kill()
+        server.wait()
+
+
+@cases(("stdio", 18 << 20), ("stdio", 100_000_000), ("http", 18 << 20))
+async def test_an_answer_that_is_too_big_fails_at_once(way, size):
+    """It is dropped, its call does not wait for a time limit, and other calls in flight go on."""
+    with misbehaving(way) as bad, workspace() as folder:
+        servers = {"bad": {**bad, "request_timeout": "60s"}, "good": {"command": str(MISBEHAVING)}}
+        with Gateway(folder, servers) as gateway:
+            async with python_client(gateway.url) as client:
+                await tools_with(client, "bad__huge_line", "bad__slow", "good__echo")
+                slow = [asyncio.create_task(outcome(client, "bad__slow", {"ms": 4000})) for _ in range(8)]
+                await asyncio.sleep(0.5)
+                start = time.monotonic()
+                ok, text = await outcome(client, "bad__huge_line", {"bytes": size})
+                took = time.monotonic() - start
+                assert not ok and "message over max_message_bytes" in text, text[:500]
+                assert took < 15, f"it took {took:.1f} s"
+                assert await asyncio.gather(*slow) == [(True, "done at last")] * len(slow)
+                for tool in ("good__echo", "bad__echo"):
+                    assert await outcome(client, tool, {"text": "still here"}) == (True, "still here")
 
 
 def test_an_operator_is_told_the_kind_of_failure():

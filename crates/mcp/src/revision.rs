@@ -27,6 +27,15 @@ pub enum Era {
     Modern,
 }
 
+impl Era {
+    /// Whether this `nextCursor` of a server leads to another page. From 2026-07-28 an empty one does
+    /// (server/utilities/pagination); older servers write it for the end.
+    #[must_use]
+    pub fn leads_on(self, cursor: &str) -> bool {
+        self == Self::Modern || !cursor.is_empty()
+    }
+}
+
 /// The revision to answer an `initialize` with: the client's, or else our newest.
 #[must_use]
 pub fn negotiate(requested: Option<&str>) -> &'static str {

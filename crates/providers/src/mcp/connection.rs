@@ -26,6 +26,9 @@ const CLOSE_BOUND: Duration = Duration::from_secs(2);
 const TELL_BOUND: Duration = Duration::from_secs(10);
 /// Bound on the answer to a probe.
 const PROBE_BOUND: Duration = Duration::from_secs(5);
+/// Bound on the list that an older server is asked for once it has answered a ping: one that works out its tools may
+/// take a while.
+const PROBE_LIST_BOUND: Duration = Duration::from_secs(20);
 /// How long a server that somebody gave up may say nothing at all, once it is done with older calls: servers that do one
 /// thing at a time say nothing during them.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -165,6 +168,11 @@ impl Connection {
         &self.server
     }
 
+    /// Has the list of tools asked for again. Must be called inside a runtime.
+    pub(super) fn tools_have_changed(&self) {
+        self.peer.inbox.listener.tools_changed();
+    }
+
     /// Whether a new session must be made.
     pub(super) fn is_expired(&self) -> bool {
         self.peer.inbox.has_expired()
@@ -275,18 +283,27 @@ impl Connection {
         }
         let connection = Arc::clone(self);
         tokio::spawn(async move {
-            let (method, name) = match connection.server.era {
-                Era::Legacy => ("ping", "a ping"),
-                Era::Modern => ("tools/list", "tools/list"),
+            let checks: &[_] = match connection.server.era {
+                // One that answers a ping may be stuck behind it all the same.
+                Era::Legacy => &[("ping", "a ping", PROBE_BOUND), ("tools/list", "tools/list", PROBE_LIST_BOUND)],
+                Era::Modern => &[("tools/list", "tools/list", PROBE_BOUND)],
             };
-            let answered = connection.ask_plainly(method, Map::new());
-            let sick = match tokio::time::timeout(PROBE_BOUND, answered).await {
-                // A refusal is an answer too; who is too busy to be asked is not sick.
-                Ok(Ok(_) | Err(AskError::Rpc(_) | AskError::Full)) => false,
-                Ok(Err(_)) | Err(_) => true,
-            };
+            let mut sick = None;
+            for (method, name, bound) in checks {
+                let answered = connection.ask_plainly(method, Map::new());
+                sick = match tokio::time::timeout(*bound, answered).await {
+                    // A refusal is an answer too; who is too busy to be asked is not sick.
+                    Ok(Ok(_) | Err(AskError::Rpc(_) | AskError::Full)) => None,
+                    Ok(Err(_)) | Err(_) => Some(*name),
+                };
+                if sick.is_some() {
+                    break;
+                }
+            }
             connection.probing.store(false, Ordering::Release);
-            if sick && !connection.is_closed() {
+            if let Some(name) = sick
+                && !connection.is_closed()
+            {
                 connection.close(&stopped(name)).await;
             }
         });

@@ -15,8 +15,10 @@ use toolwright_mcp::message::RpcError;
 use toolwright_mcp::revision::{CLIENT_CAPABILITIES, Era, LOG_LEVEL};
 
 use super::connection::Connection;
+use super::facts::Fact;
 use super::handshake::modern_meta;
 use super::inbox::{Caller, Purpose};
+use super::listing;
 use super::pages;
 use super::peer::{AskError, Request};
 use super::tasks;
@@ -68,7 +70,11 @@ impl Exchange<'_> {
     pub(super) async fn run(&self, mut sent: Sent<'_>) -> Result<Value, ToolError> {
         sent.params.insert("_meta".to_owned(), self.meta(sent.method, sent.idempotency_key).into());
         let headers = sent.headers.clone();
-        let first = pin!(self.ask(sent.method, sent.what, sent.name, headers, &mut sent.params)).await;
+        let mut first = pin!(self.ask(sent.method, sent.what, sent.name, headers, &mut sent.params)).await;
+        if first.as_ref().is_err_and(misses_headers) && Box::pin(self.takes_listed_headers(&mut sent)).await {
+            let headers = sent.headers.clone();
+            first = Box::pin(self.ask(sent.method, sent.what, sent.name, headers, &mut sent.params)).await;
+        }
         let first = match first {
             Err(error) if pages::are_required(&error) => {
                 Box::pin(pages::follow(self, &mut sent, error)).await.map_err(ToolError::not_retryable)?
@@ -79,6 +85,24 @@ impl Exchange<'_> {
             return Ok(first);
         }
         Box::pin(self.proceed(sent, first)).await.map_err(ToolError::not_retryable)
+    }
+
+    /// Gives a call that was refused for its headers those that the tool's definition wants by now (2026-07-28,
+    /// `x-mcp-header`): the last list is older. Whether they are others; the call was not run then, so that it may be
+    /// made again.
+    async fn takes_listed_headers(&self, sent: &mut Sent<'_>) -> bool {
+        let (Some(name), "tools/call") = (sent.name, sent.method) else { return false };
+        self.connection.tools_have_changed();
+        let Ok(list) = listing::fetch(self.connection, "tools/list", "tools").await else { return false };
+        let tool = list.entries.iter().find(|tool| tool.get("name").and_then(Value::as_str) == Some(name));
+        let mirrored = tool.and_then(|tool| tool.get("inputSchema")).map(toolwright_mcp::headers::mirrored);
+        let (Some(Ok(mirrored)), Some(Value::Object(arguments))) = (mirrored, sent.params.get("arguments")) else {
+            return false;
+        };
+        let headers = Fact { mirrored, ..Fact::default() }.headers(arguments);
+        let are_others = headers != sent.headers;
+        sent.headers = headers;
+        are_others
     }
 
     /// Whether an answer is the request's result: the server wants nothing, and has made no task of it.
@@ -230,6 +254,11 @@ impl Exchange<'_> {
         }
         Ok(responses)
     }
+}
+
+/// Whether a request was refused, and not run, because of what its headers say or leave out.
+fn misses_headers(error: &ToolError) -> bool {
+    error.protocol().is_some_and(|error| error.code == RpcError::HEADER_MISMATCH)
 }
 
 /// The id under which a call's request with these parameters went out last: it is its progress token too.

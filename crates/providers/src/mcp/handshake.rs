@@ -78,7 +78,7 @@ pub(super) async fn shake(peer: &Peer, era: Era, bound: Duration) -> Result<Serv
     match tokio::time::timeout(bound, shaken).await {
         Ok(shaken) => shaken,
         Err(_) => Err(Failure::Silent(format!(
-            "it did not answer `{}` within {}: is it an MCP server, and does it start that slowly?",
+            "it did not answer `{}` within {}: is it an MCP server, and does it start that slowly (`connect_timeout`)?",
             match era {
                 Era::Legacy => "initialize",
                 Era::Modern => "server/discover",

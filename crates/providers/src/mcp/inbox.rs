@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use toolwright_core::catalogue::SourceNotice;
@@ -116,6 +116,8 @@ pub(super) struct Inbox {
     pub(super) last_word: OnceLock<String>,
     /// What its users have to do elsewhere. Another connection may give other things the same names.
     pub(super) pages: Pages,
+    /// Told when something that the server said unasked may have been missed.
+    pub(super) has_missed: Notify,
     /// Changes with every message; no more than that is asked of it.
     heard: AtomicU64,
     state: Mutex<State>,
@@ -169,6 +171,7 @@ impl Inbox {
             over: CancellationToken::new(),
             last_word: OnceLock::new(),
             pages: Pages::default(),
+            has_missed: Notify::new(),
             heard: AtomicU64::new(0),
             state: Mutex::default(),
             questions: Arc::default(),
@@ -256,6 +259,14 @@ impl Inbox {
             } else if idle_since.elapsed() >= idle {
                 return true;
             }
+        }
+    }
+
+    /// Waits until no request waits for its answer any more.
+    pub(super) async fn is_answered(&self) {
+        let mut looked = tokio::time::interval(LOOK / 10);
+        while self.lock().waiting.values().any(|waiting| waiting.answer.is_some()) {
+            looked.tick().await;
         }
     }
 
@@ -427,12 +438,8 @@ impl Incoming for Inbox {
                 let version = self.version.get().copied();
                 self.questions.asked((id, &method, params), version, || self.belonging(during));
             }
-            Envelope { result: Some(result), id: Some(id), .. } => {
-                if let Some(id) = own_id(id.get()) {
-                    self.settle(id, Answer::Result(result));
-                }
-            }
-            Envelope { error: Some(error), id, .. } => {
+            // Before the result: there are serializers that write `"result":null` beside it.
+            Envelope { error: Some(error), result: None | Some(Value::Null), id, .. } => {
                 let own = id.and_then(|id| own_id(id.get())).filter(|id| self.is_waiting(*id));
                 // A server that could not read a request cannot give its id.
                 let Some(id) = own.or(during).or_else(|| id.is_none().then(|| self.only()).flatten()) else { return };
@@ -441,6 +448,11 @@ impl Incoming for Inbox {
                 });
                 self.pages.refused(id, &error);
                 self.settle(id, Answer::Error(error));
+            }
+            Envelope { result: Some(result), id: Some(id), .. } => {
+                if let Some(id) = own_id(id.get()) {
+                    self.settle(id, Answer::Result(result));
+                }
             }
             _ => self.unreadable(json, "not a JSON-RPC message"),
         }
@@ -455,6 +467,16 @@ impl Incoming for Inbox {
 
     fn noise(&self, what: &str) {
         self.listener.broken(what);
+    }
+
+    fn expired(&self) {
+        self.expire();
+        // The list that is asked for now begins a session, in which the server can say more.
+        self.listener.tools_changed();
+    }
+
+    fn missed(&self) {
+        self.has_missed.notify_one();
     }
 
     fn ended(&self, reason: String) {

@@ -2,10 +2,8 @@
 //! generations gets a second one, of the older, once a call's client can be asked in the older's way alone: what a
 //! server has to ask in the middle of a call it may not know how to ask in the newer way.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, OnceLock};
 
 use toolwright_core::client::Manner;
 use toolwright_core::session::SessionId;
@@ -14,13 +12,8 @@ use toolwright_mcp::revision::Era;
 use super::connect::Connector;
 use super::connection::Connection;
 use super::link::{Link, Patience};
-
-/// Bound on the sessions that have a connection of their own at once.
-const MAX_SESSIONS: usize = 64;
-/// How long a session's own connection is kept without a call.
-const IDLE: Duration = Duration::from_secs(600);
-/// How often that is looked at.
-const SWEEP: Duration = Duration::from_secs(60);
+use super::sessions::{InUse, Sessions};
+use super::spec::McpTransport;
 
 /// The connections to one server.
 pub(super) struct Links {
@@ -45,12 +38,18 @@ struct Own {
     sessions: Arc<Sessions>,
 }
 
-#[derive(Default)]
-struct Sessions(Mutex<HashMap<SessionId, Kept>>);
+/// A connection for as long as this is held: a session's own one is not ended for being unused meanwhile.
+pub(super) struct Lent {
+    /// The connection.
+    pub(super) connection: Arc<Connection>,
+    #[expect(dead_code, reason = "it is in use until this is dropped")]
+    in_use: Option<InUse>,
+}
 
-struct Kept {
-    link: Arc<Link>,
-    used: Instant,
+impl From<Arc<Connection>> for Lent {
+    fn from(connection: Arc<Connection>) -> Self {
+        Self { connection, in_use: None }
+    }
 }
 
 impl Links {
@@ -67,56 +66,42 @@ impl Links {
         Self { shared: Link::new(connector, changed), older, own, closed: AtomicBool::new(false) }
     }
 
-    /// The connection of a call of this session, whose client is asked in this manner.
+    /// The connection of a call of this session, whose client is asked in this manner. It is to be held until the call
+    /// has ended.
     ///
     /// # Errors
     /// Why there is none, in words; nothing was sent then.
-    pub(super) async fn connection(&self, session: &SessionId, manner: Manner) -> Result<Arc<Connection>, String> {
+    pub(super) async fn connection(&self, session: &SessionId, manner: Manner) -> Result<Lent, String> {
         let Some(own) = &self.own else {
             let older =
                 if manner == Manner::Requests { Box::pin(self.older.connection(&self.closed)).await } else { None };
-            return match older {
-                Some(connection) => Ok(connection),
-                None => self.shared.connection(Patience::FailFast).await,
+            let connection = match older {
+                Some(connection) => connection,
+                None => self.shared.connection(Patience::FailFast).await?,
             };
+            return Ok(connection.into());
         };
-        self.of(own, session, manner)?.connection(Patience::FailFast).await
+        let in_use = self.of(own, session, manner)?;
+        let connection = in_use.link.connection(Patience::FailFast).await?;
+        Ok(Lent { connection, in_use: Some(in_use) })
     }
 
     /// The link of this session's calls. A session has one client, and so one manner.
-    fn of(&self, own: &Own, session: &SessionId, manner: Manner) -> Result<Arc<Link>, String> {
-        let now = Instant::now();
-        let mut sessions = own.sessions.lock();
+    fn of(&self, own: &Own, session: &SessionId, manner: Manner) -> Result<InUse, String> {
+        let in_use = own.sessions.of(session, || {
+            // What its tools are is told by the connection that lists.
+            let connector = match manner {
+                Manner::Either => own.connector.clone(),
+                Manner::Requests => self.older.connector.clone(),
+            };
+            // Each session says for itself how much is logged.
+            Link::new(Connector { log_level: Arc::default(), ..connector }, Arc::new(|| {}))
+        })?;
         if self.closed.load(Ordering::Acquire) {
             // It says so.
-            return Ok(Arc::clone(&self.shared));
+            in_use.link.give_up();
         }
-        if let Some(kept) = sessions.get_mut(session) {
-            kept.used = now;
-            return Ok(Arc::clone(&kept.link));
-        }
-        if sessions.len() >= MAX_SESSIONS {
-            let idle = sessions.iter().filter(|(_, kept)| kept.is_idle()).min_by_key(|(_, kept)| kept.used);
-            let Some(longest) = idle.map(|(session, _)| session.clone()) else {
-                return Err(format!("{MAX_SESSIONS} sessions have a connection of their own already, all in use"));
-            };
-            if let Some(kept) = sessions.remove(&longest) {
-                kept.link.give_up();
-            }
-        }
-        // What its tools are is told by the connection that lists.
-        let connector = match manner {
-            Manner::Either => own.connector.clone(),
-            Manner::Requests => self.older.connector.clone(),
-        };
-        // Each session says for itself how much is logged.
-        let connector = Connector { log_level: Arc::default(), ..connector };
-        let link = Link::new(connector, Arc::new(|| {}));
-        if sessions.is_empty() {
-            tokio::spawn(sweep(Arc::downgrade(&own.sessions)));
-        }
-        sessions.insert(session.clone(), Kept { link: Arc::clone(&link), used: now });
-        Ok(link)
+        Ok(in_use)
     }
 
     /// The connection of the older generation beside the shared one, if there is one now.
@@ -142,7 +127,7 @@ impl Links {
         self.closed.store(true, Ordering::Release);
         all.extend(self.older.link.get().cloned());
         if let Some(own) = &self.own {
-            all.extend(own.sessions.lock().drain().map(|(_, kept)| kept.link));
+            all.extend(own.sessions.drain());
         }
         all
     }
@@ -158,44 +143,20 @@ impl Older {
         if closed.load(Ordering::Acquire) {
             link.give_up();
         }
-        let connection = link.connection(Patience::FailFast).await.ok();
-        let older = connection.filter(|connection| connection.server().era == Era::Legacy);
-        if older.is_none() && !link.was_up_as(Era::Legacy) {
+        let connection = link.connection(Patience::FailFast).await;
+        let is_unspoken = match &connection {
+            // It was tried, and the server speaks only the newer one.
+            Ok(connection) => connection.server().era != Era::Legacy,
+            // Over HTTP that may pass. A process that ends or hangs is not started again and again to find out.
+            Err(_) => {
+                let is_process = matches!(self.connector.spec.transport, McpTransport::Stdio { .. });
+                is_process && !link.was_up_as(Era::Legacy)
+            }
+        };
+        if is_unspoken {
             self.is_unspoken.store(true, Ordering::Release);
             link.give_up();
         }
-        older
-    }
-}
-
-impl Kept {
-    /// Whether nobody holds it but this.
-    fn is_idle(&self) -> bool {
-        Arc::strong_count(&self.link) == 1
-    }
-}
-
-impl Sessions {
-    fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Kept>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Ends the connections of sessions that have gone, until none is left.
-async fn sweep(sessions: Weak<Sessions>) {
-    loop {
-        tokio::time::sleep(SWEEP).await;
-        let Some(sessions) = sessions.upgrade() else { return };
-        let mut kept = sessions.lock();
-        kept.retain(|_, kept| {
-            let stays = !kept.is_idle() || kept.used.elapsed() < IDLE;
-            if !stays {
-                kept.link.give_up();
-            }
-            stays
-        });
-        if kept.is_empty() {
-            return;
-        }
+        connection.ok().filter(|_| !is_unspoken)
     }
 }

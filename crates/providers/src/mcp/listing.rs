@@ -45,12 +45,13 @@ pub(super) async fn fetch(connection: &Connection, method: &str, key: &str) -> R
         let mut page = match connection.ask_plainly(method, params).await {
             Ok(page) => page,
             // A server without tools, of prompts or resources.
-            Err(AskError::Rpc(error)) if error.code == RpcError::METHOD_NOT_FOUND && cursor.is_none() => Value::Null,
+            Err(AskError::Rpc(error)) if error.code == RpcError::METHOD_NOT_FOUND && cursor.is_none() => {
+                return Ok(list);
+            }
             Err(error) => return Err(error),
         };
         match page.get_mut(key).map(Value::take) {
             Some(Value::Array(more)) => list.entries.extend(more),
-            _ if page.is_null() => {}
             _ => return Err(AskError::Broken(format!("its answer to {method} has no list of {key}"))),
         }
         if let Some(ttl) = page.get("ttlMs").and_then(Value::as_u64).map(Duration::from_millis) {
@@ -62,8 +63,8 @@ pub(super) async fn fetch(connection: &Connection, method: &str, key: &str) -> R
             return Ok(list);
         }
         cursor = match page.get("nextCursor").and_then(Value::as_str) {
-            None | Some("") => return Ok(list),
-            Some(next) => Some(next.to_owned()),
+            Some(next) if connection.server().era.leads_on(next) => Some(next.to_owned()),
+            _ => return Ok(list),
         };
         if let Some(next) = &cursor
             && !seen.insert(next.clone())

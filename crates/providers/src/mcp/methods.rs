@@ -112,7 +112,7 @@ impl Provider for McpMethods {
     }
 
     fn credential_scope(&self, _principal: &Principal) -> Option<ContentHash> {
-        Some(self.credential_scope)
+        Some(self.source.spec.scope_now(self.credential_scope))
     }
 
     fn health(&self) -> Health {

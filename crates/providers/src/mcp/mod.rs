@@ -54,6 +54,7 @@ mod provider;
 mod questions;
 mod relist;
 mod remote;
+mod sessions;
 mod shown;
 mod sniff;
 mod source;

@@ -154,8 +154,11 @@ impl Outbox {
         }
     }
 
-    /// Writes what is sent, until [`Outbox::close`] and the last message, or until `input` breaks.
-    pub(super) async fn write(&self, mut input: impl AsyncWrite + Unpin, inbox: &Inbox) {
+    /// Writes what is sent, until [`Outbox::close`] and the last message.
+    ///
+    /// # Errors
+    /// `input` broke, in words; nothing is taken any more then.
+    pub(super) async fn write(&self, mut input: impl AsyncWrite + Unpin, inbox: &Inbox) -> Result<(), String> {
         let mut batch = Batch::default();
         loop {
             self.more.notified().await;
@@ -171,18 +174,18 @@ impl Outbox {
             self.room.notify_one();
             let mut written = 0;
             if let Err(error) = write_all(&mut input, &batch.lines, &mut written).await {
-                return self.broke(&error, batch, written, inbox);
+                return Err(self.broke(&error, batch, written, inbox));
             }
             if is_last {
-                return;
+                return Ok(());
             }
             batch.clear();
         }
     }
 
-    /// Tells every request that was not written to its end.
-    fn broke(&self, error: &io::Error, batch: Batch, written: usize, inbox: &Inbox) {
-        let closed = format!("the server's input is closed ({error})");
+    /// Tells every request that was not written to its end; why.
+    fn broke(&self, error: &io::Error, batch: Batch, written: usize, inbox: &Inbox) -> String {
+        let closed = format!("the server closed its standard input ({error})");
         self.close(&closed, inbox);
         for (id, start, end) in batch.requests {
             match written {
@@ -193,6 +196,7 @@ impl Outbox {
                 _ => inbox.lost(id, SendError::NotSent(closed.clone())),
             }
         }
+        closed
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -275,7 +279,7 @@ mod tests {
             outbox.send(message(None, json)).await.expect("taken");
         }
         outbox.close("closed", &inbox);
-        outbox.write(Input { writes: Arc::clone(&writes), left: 1000 }, &inbox).await;
+        outbox.write(Input { writes: Arc::clone(&writes), left: 1000 }, &inbox).await.expect("written");
         assert_eq!(*writes.lock().expect("writes"), ["1\n22\n333\n"]);
         assert_eq!(outbox.send(message(None, "4")).await, Err(SendError::NotSent("closed".to_owned())));
     }
@@ -289,8 +293,7 @@ mod tests {
         outbox.send(message(None, "n")).await.expect("taken");
         assert!(outbox.take_back(2) && outbox.take_back(3) && !outbox.take_back(3) && !outbox.take_back(9));
         let fourth = inbox.register(4, Purpose::House).map_err(drop).expect("room");
-        let writer = async { outbox.write(Input { writes: Arc::clone(&writes), left: 2 }, &inbox).await };
-        writer.await;
+        outbox.write(Input { writes: Arc::clone(&writes), left: 2 }, &inbox).await.expect_err("broken");
         assert_eq!(*writes.lock().expect("writes"), ["1\n"], "and then `4444`, which breaks");
         assert!(matches!(fourth.await, Ok(Answer::Lost(SendError::NotSent(_)))));
         assert!(!outbox.take_back(1), "it was written");
@@ -304,7 +307,7 @@ mod tests {
         outbox.send(message(Some(1), "call")).await.expect("taken");
         outbox.send(message(None, "b")).await.expect("taken");
         outbox.close("it ends", &inbox);
-        outbox.write(Input { writes: Arc::clone(&writes), left: 1000 }, &inbox).await;
+        outbox.write(Input { writes: Arc::clone(&writes), left: 1000 }, &inbox).await.expect("written");
         assert_eq!(*writes.lock().expect("writes"), ["a\nb\n"]);
         assert!(matches!(answer.await, Ok(Answer::Lost(SendError::NotSent(reason))) if reason == "it ends"));
     }
@@ -334,7 +337,7 @@ mod tests {
             async move { outbox.send(message(Some(2), "2")).await.expect("taken") }
         };
         let written = outbox.write(Input { writes: Arc::clone(&writes), left: 4 }, &inbox);
-        tokio::join!(tokio::time::timeout(SHORT, written), later).0.expect_err("it goes on");
+        tokio::join!(tokio::time::timeout(SHORT, written), later).0.map(drop).expect_err("it goes on");
         assert_eq!(*writes.lock().expect("writes"), ["1\n2\n"]);
     }
 
@@ -353,7 +356,7 @@ mod tests {
                 answers.push(inbox.register(id, Purpose::House).map_err(drop).expect("room"));
                 outbox.send(message(Some(id), id.to_string().repeat(2))).await.expect("taken");
             }
-            outbox.write(Input { writes: Arc::default(), left }, &inbox).await;
+            outbox.write(Input { writes: Arc::default(), left }, &inbox).await.expect_err("broken");
             let ends = answers.iter_mut().map(|answer| match answer.try_recv() {
                 Ok(Answer::Lost(SendError::NotSent(_))) => "not sent",
                 Ok(Answer::Lost(SendError::Broken(_))) => "broken",
@@ -381,7 +384,8 @@ mod tests {
             outbox.send(message(None, "c")).await.expect("taken");
             outbox.close("closed", &inbox);
         };
-        let (read, (), ()) = tokio::join!(read, outbox.write(writer, &inbox), send);
+        let (read, written, ()) = tokio::join!(read, outbox.write(writer, &inbox), send);
+        written.expect("written");
         assert_eq!(read.split(|byte| *byte == b'\n').map(<[u8]>::len).collect::<Vec<_>>(), [MAX_WAITING, 1, 0]);
     }
 }

@@ -58,13 +58,14 @@ impl Process {
         Self { end, lines, stop }
     }
 
-    /// How it ended and what it last said, waiting at most `bound` for its end.
-    pub(super) async fn epitaph(&self, bound: Duration) -> String {
+    /// How it ended and what it last said, waiting at most `bound` for its end; `reason` is why the connection ended,
+    /// where that was not the end of the process.
+    pub(super) async fn epitaph(&self, bound: Duration, reason: &str) -> String {
         let mut end = self.end.clone();
         let ended = tokio::time::timeout(bound, end.wait_for(Option::is_some)).await;
         let how = match ended {
             Ok(Ok(exit)) => format!("the server process ended ({})", exit.as_deref().unwrap_or("unknown")),
-            _ => "the server closed its standard output but still runs".to_owned(),
+            _ => format!("{reason}; its process still runs"),
         };
         match self.lines.text() {
             lines if lines.is_empty() => how,

@@ -311,7 +311,7 @@ impl Provider for McpProvider {
     }
 
     fn credential_scope(&self, _principal: &Principal) -> Option<ContentHash> {
-        Some(self.credential_scope)
+        Some(self.spec().scope_now(self.credential_scope))
     }
 
     fn trust(&self) -> HintTrust {
@@ -325,6 +325,18 @@ impl Provider for McpProvider {
     fn capabilities(&self) -> Option<Arc<Map<String, Value>>> {
         let said = self.link().current().map(|connection| Arc::clone(&connection.server().capabilities));
         said.or_else(|| self.listed().capabilities.clone())
+    }
+
+    fn followed(&self) -> Vec<String> {
+        self.source.followed.all()
+    }
+
+    fn follow(&self, uris: Vec<String>) {
+        for uri in uris {
+            if let Err(error) = self.source.followed.add(&uri) {
+                tracing::warn!(server = self.spec().name, "{uri} is not followed any more: {}", error.message);
+            }
+        }
     }
 
     fn on_notice(&self, notify: NoticeSink) {

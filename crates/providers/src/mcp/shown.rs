@@ -112,7 +112,9 @@ pub(super) async fn run(
                     content.extend(entries(&exchange, &templates, "resourceTemplates")?.iter().map(template));
                 }
             }
-            if let Some(cursor) = listed.get("nextCursor").and_then(Value::as_str).filter(|cursor| !cursor.is_empty()) {
+            let next = listed.get("nextCursor").and_then(Value::as_str);
+            if let Some(cursor) = next.filter(|next| exchange.connection.server().era.leads_on(next)) {
+                let cursor = if cursor.is_empty() { "\"\"" } else { cursor };
                 content.push(ContentBlock::text(format!("[there are more: call again with the cursor {cursor}]")));
             }
             if content.is_empty() {

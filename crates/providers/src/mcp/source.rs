@@ -11,7 +11,7 @@ use super::connection::Connection;
 use super::exchange::transport;
 use super::facts::Facts;
 use super::link::Patience;
-use super::links::Links;
+use super::links::{Lent, Links};
 use super::listener::Listener;
 use super::spec::McpServerSpec;
 use super::subscription::Followed;
@@ -82,17 +82,19 @@ impl Source {
         let connection = async {
             match way {
                 Way::OfSession(manner) => self.links.connection(&context.session.id, manner).await,
-                Way::Shared => self.links.shared.connection(Patience::FailFast).await,
+                Way::Shared => self.links.shared.connection(Patience::FailFast).await.map(Lent::from),
             }
         };
         let mut cancelled = std::pin::pin!(context.cancel.cancelled());
-        let connection = tokio::select! {
+        // Held to the end: what the call works with is not ended for being unused.
+        let lent = tokio::select! {
             biased;
             cause = &mut cancelled => return Err(ToolError::canceled(cause)),
-            connection = connection => connection.map_err(failed)?,
+            lent = connection => lent.map_err(failed)?,
         };
+        let connection = &lent.connection;
         let cause = {
-            let work = std::pin::pin!(work(Arc::clone(&connection)));
+            let work = std::pin::pin!(work(Arc::clone(connection)));
             tokio::select! {
                 biased;
                 cause = cancelled => cause,

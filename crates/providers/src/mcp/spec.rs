@@ -138,6 +138,15 @@ impl McpServerSpec {
         })
     }
 
+    /// The same beside whoever is logged in now; `fixed` is what [`Self::credential_scope`] said.
+    pub(super) fn scope_now(&self, fixed: ContentHash) -> ContentHash {
+        let identity = self.authorizer.as_ref().map(|authorizer| authorizer.identity());
+        match identity.filter(|identity| !identity.is_empty()) {
+            Some(identity) => ContentHash::of_value(&json!([fixed.to_string(), identity])),
+            None => fixed,
+        }
+    }
+
     /// Key of its cached list: changes with what decides which tools it has, and holds no secret value.
     pub(super) fn manifest_key(&self) -> String {
         let source = match &self.transport {

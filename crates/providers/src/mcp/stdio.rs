@@ -18,6 +18,8 @@ use super::transport::{Incoming as _, Outgoing, RequestId, SendError, TOO_LARGE,
 
 /// How long the end of a process may lag behind that of its output.
 const END_LAG: Duration = Duration::from_secs(1);
+/// How long a server that closed its input may take for what it has been asked before.
+const LAST_ANSWERS: Duration = Duration::from_secs(10);
 /// How long what was sent last may take to go out when the connection is closed.
 const CLOSE_LAG: Duration = Duration::from_millis(100);
 
@@ -50,7 +52,13 @@ impl StdioTransport {
         let reader = tokio::spawn(reader.run());
         let writer = tokio::spawn({
             let (outbox, inbox) = (Arc::clone(&outbox), Arc::clone(&inbox));
-            async move { outbox.write(stdin, &inbox).await }
+            async move {
+                if let Err(reason) = outbox.write(stdin, &inbox).await {
+                    // A server that can be asked nothing any more is of no use, however long it goes on writing.
+                    let _ = tokio::time::timeout(LAST_ANSWERS, inbox.is_answered()).await;
+                    inbox.ended(reason);
+                }
+            }
         });
         Arc::new(Self { outbox, process, reader, writer: Mutex::new(Some(writer)), inbox })
     }
@@ -88,7 +96,8 @@ impl Transport for StdioTransport {
     }
 
     async fn epitaph(&self) -> Option<String> {
-        Some(self.process.epitaph(END_LAG).await)
+        let reason = self.inbox.last_word.get().map_or("the connection is closed", String::as_str);
+        Some(self.process.epitaph(END_LAG, reason).await)
     }
 }
 

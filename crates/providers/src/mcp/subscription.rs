@@ -18,6 +18,8 @@ use super::peer::{AskError, Peer, Request};
 
 /// First and longest pause before a broken subscription is made again.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// Shortest time between two rounds of what an older server may have announced unheard.
+const CATCH_UP_PAUSE: Duration = Duration::from_secs(30);
 /// Bound on a server's word on what it accepts of a subscription.
 const ACCEPT_BOUND: Duration = Duration::from_secs(10);
 /// Bound on the resources of one server that are followed.
@@ -40,6 +42,11 @@ impl Followed {
     /// Whether this resource is followed.
     pub(super) fn has(&self, uri: &str) -> bool {
         self.uris.borrow().contains(uri)
+    }
+
+    /// All that are followed.
+    pub(super) fn all(&self) -> Vec<String> {
+        self.uris.borrow().iter().cloned().collect()
     }
 
     /// Notes that this resource is to be followed.
@@ -86,7 +93,10 @@ pub(super) async fn follow(peer: Arc<Peer>, server: ServerInfo, followed: Arc<Fo
     let over = peer.inbox.over.clone();
     let following = async {
         match server.era {
-            Era::Legacy => resume(&peer, &followed).await,
+            Era::Legacy => {
+                resume(&peer, &followed).await;
+                catch_up(&peer, &server, &followed).await;
+            }
             Era::Modern => listen(&peer, &server, &followed).await,
         }
     };
@@ -99,12 +109,21 @@ pub(super) async fn follow(peer: Arc<Peer>, server: ServerInfo, followed: Arc<Fo
 
 /// A new session of an older server does not know what was followed in the last one.
 async fn resume(peer: &Peer, followed: &Followed) {
-    let uris: Vec<String> = followed.uris.borrow().iter().cloned().collect();
-    for uri in uris {
+    for uri in followed.all() {
         let mut params = Map::from_iter([("uri".to_owned(), uri.into())]);
         if let Err(error) = peer.ask(Request::house("resources/subscribe"), &mut params).await {
             tracing::debug!(server = &*peer.inbox.listener.server, "a resource is not followed any more: {error:?}");
         }
+    }
+}
+
+/// Announces what an older server may have said while it was not heard.
+async fn catch_up(peer: &Peer, server: &ServerInfo, followed: &Followed) {
+    loop {
+        peer.inbox.has_missed.notified().await;
+        missed(peer, server, followed);
+        // Something on the way may end streams every few seconds.
+        tokio::time::sleep(CATCH_UP_PAUSE).await;
     }
 }
 
@@ -177,7 +196,7 @@ async fn listen(peer: &Peer, server: &ServerInfo, followed: &Followed) {
     }
 }
 
-/// What was announced while there was no subscription.
+/// What may have been announced while nobody heard it.
 fn missed(peer: &Peer, server: &ServerInfo, followed: &Followed) {
     let listener = &peer.inbox.listener;
     if server.offers("tools.listChanged") {
@@ -189,8 +208,7 @@ fn missed(peer: &Peer, server: &ServerInfo, followed: &Followed) {
     if server.offers("prompts.listChanged") {
         listener.notice(SourceNotice::PromptsChanged);
     }
-    let uris: Vec<String> = followed.uris.borrow().iter().cloned().collect();
-    for uri in uris {
+    for uri in followed.all() {
         listener.notice(SourceNotice::ResourceUpdated { uri });
     }
 }

@@ -55,8 +55,18 @@ pub(super) enum SendError {
     /// server of another revision may give to what it does not know (400, 404, 405, another content type) is
     /// [`SendError::Broken`], so that the next handshake is tried.
     Final(String),
-    /// The server has forgotten the session. It had no effect.
+    /// The server has forgotten the session, or does not speak any more what was agreed on. It had no effect.
     Expired,
+}
+
+impl OutgoingKind {
+    /// The method, of what has one.
+    pub(super) fn method(&self) -> Option<&str> {
+        match self {
+            Self::Request { method, .. } | Self::Notification { method } => Some(method),
+            Self::Response => None,
+        }
+    }
 }
 
 /// Takes what arrives. Never blocks. Both sides of a request that has been answered, or is not waited for any more, are
@@ -69,6 +79,10 @@ pub(super) trait Incoming: Send + Sync {
     fn lost(&self, id: RequestId, error: SendError);
     /// Something that is no message, or that is too large; told to the operator.
     fn noise(&self, what: &str);
+    /// The server has forgotten the session, which nobody's request was told.
+    fn expired(&self);
+    /// What the server says unasked was not heard for a while, and is heard again.
+    fn missed(&self);
     /// No more will arrive, or can be sent.
     fn ended(&self, reason: String);
 }

@@ -19,6 +19,9 @@ use super::wire::Wire;
 /// How long a person has to log in.
 const LOGIN_BOUND: Duration = Duration::from_secs(600);
 
+const LATE: &str = "nobody logged in within ten minutes; begin again, also where the page showed an error: a client that \
+                    the authorization server has forgotten registers anew then";
+
 /// Takes a person to a login page.
 #[async_trait]
 pub trait Consent: Send + Sync {
@@ -58,8 +61,7 @@ impl Login<'_> {
             names_itself: server.authorization_response_iss_parameter_supported,
         };
         let answered = tokio::time::timeout(LOGIN_BOUND, self.answer(&url, &expected)).await;
-        let code = answered
-            .map_err(|_| OAuthError::Abandoned("nobody logged in within ten minutes; begin again".to_owned()))??;
+        let code = answered.map_err(|_| OAuthError::Abandoned(LATE.to_owned()))??;
         let fields = vec![
             ("grant_type", "authorization_code"),
             ("code", code.as_str()),

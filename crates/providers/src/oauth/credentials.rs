@@ -3,7 +3,9 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use toolwright_core::Secret;
+use toolwright_core::canonical::ContentHash;
 
 use super::secret::{kept, kept_if_any};
 
@@ -20,10 +22,26 @@ pub struct Credentials {
     pub issuer: Option<String>,
     /// Who we are there.
     pub client: Option<Client>,
+    /// Whether a login with an earlier registration was begun and has not come to its end: the authorization server
+    /// may have forgotten the client, and the next login registers anew.
+    pub is_doubtful: bool,
     /// What it gave us.
     pub token: Option<Token>,
+    /// Tells the login that this token is of from others, through all of its renewals; `None` of a client for itself.
+    pub login: Option<String>,
     /// Scopes that the server has asked for since, for the next login.
     pub wanted_scopes: Vec<String>,
+}
+
+impl Credentials {
+    /// Tells whoever the token was given to from anybody else, without a secret.
+    pub(super) fn identity(&self) -> String {
+        let client = self.client.as_ref().map(|client| client.id.as_str());
+        match &self.token {
+            None => String::new(),
+            Some(_) => ContentHash::of_value(&json!([self.issuer, client, self.login])).to_string(),
+        }
+    }
 }
 
 /// A client as one authorization server knows it.
@@ -40,6 +58,15 @@ pub struct Client {
     pub redirect_uri: Option<String>,
     /// When its secret ends, in seconds since 1970; `None` for never.
     pub secret_expires_at: Option<u64>,
+}
+
+impl Client {
+    /// Whether it registered by itself, so that it can be made anew; a configured client cannot, nor can one whose
+    /// identifier is the URL of its metadata.
+    #[must_use]
+    pub fn is_registered(&self) -> bool {
+        self.redirect_uri.is_some()
+    }
 }
 
 /// How a client proves itself at the token endpoint.

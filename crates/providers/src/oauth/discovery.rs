@@ -41,14 +41,8 @@ pub(super) async fn discover(
 ) -> Result<Discovered, OAuthError> {
     let named = challenge.resource_metadata.as_deref();
     let named = named.map(|named| wire.endpoint("resource_metadata", named)).transpose()?;
-    let mut resource = None;
-    for url in resource_metadata_urls(server, named.as_ref()) {
-        resource = wire.document::<ResourceMetadata>("the server's OAuth metadata", &url).await?;
-        if resource.is_some() {
-            break;
-        }
-    }
-    let Some(resource) = resource else {
+    let places = resource_metadata_urls(server, named.as_ref());
+    let Some(resource) = wire.document_at::<ResourceMetadata>("the server's OAuth metadata", &places).await? else {
         return without_metadata(wire, server, wanted).await;
     };
     check_resource(server, &resource.resource)?;
@@ -113,12 +107,8 @@ async fn without_metadata(wire: &Wire, server: &Url, wanted: Option<&str>) -> Re
 /// [`OAuthError`].
 pub(super) async fn server_metadata(wire: &Wire, issuer: &str) -> Result<Option<ServerMetadata>, OAuthError> {
     let base = wire.endpoint("the authorization server", issuer)?;
-    for url in server_metadata_urls(&base) {
-        let found = wire.document::<ServerMetadata>("the authorization server's metadata", &url).await?;
-        if let Some(metadata) = found {
-            check_issuer(issuer, &metadata)?;
-            return Ok(Some(metadata));
-        }
-    }
-    Ok(None)
+    let places = server_metadata_urls(&base);
+    let found = wire.document_at::<ServerMetadata>("the authorization server's metadata", &places).await?;
+    found.iter().try_for_each(|metadata| check_issuer(issuer, metadata))?;
+    Ok(found)
 }

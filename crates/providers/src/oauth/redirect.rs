@@ -24,7 +24,8 @@ impl Expected {
     /// The code that an answer carries.
     ///
     /// # Errors
-    /// [`OAuthError::Redirect`] where it answers something else, comes from another server, or says no.
+    /// [`OAuthError::Redirect`] where it answers something else or comes from another server, and
+    /// [`OAuthError::Refused`] where it says no.
     pub(super) fn code(&self, redirect: &Url) -> Result<String, OAuthError> {
         let refused = |reason: String| Err(OAuthError::Redirect(reason));
         if !self.is_answered_by(redirect) {
@@ -41,9 +42,8 @@ impl Expected {
             _ => {}
         }
         if let Some(error) = parameter(redirect, "error") {
-            let described = parameter(redirect, "error_description");
-            let described = described.map(|text| format!(" ({})", excerpt(&text))).unwrap_or_default();
-            return refused(format!("the login page says {}{described}", excerpt(&error)));
+            let description = parameter(redirect, "error_description").map(|text| excerpt(&text));
+            return Err(OAuthError::Refused { what: "login", error: excerpt(&error), description });
         }
         match parameter(redirect, "code") {
             Some(code) if !code.is_empty() => Ok(code),

@@ -1,8 +1,9 @@
 //! One server's tokens: got, kept, renewed in one flight, and got again where the server asks for more.
 
 use std::fmt;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::{Arc, PoisonError};
+use std::time::Instant;
 
 use async_trait::async_trait;
 use http::header::AUTHORIZATION;
@@ -13,22 +14,21 @@ use url::Url;
 
 use super::challenge::BearerChallenge;
 use super::consent::Consent;
-use super::credentials::{Credentials, Token, unix_now};
+use super::credentials::{Client, Credentials, Token, unix_now};
 use super::discovery::{Discovered, discover, provoke};
 use super::error::OAuthError;
-use super::grants::renewed;
 use super::login_state::LoginState;
+use super::random::random_text;
+use super::renewal::{Refusal, refusal};
 use super::revocation::{Logout, Revocation};
 use super::scope::{ScopeSources, choose};
 use super::settings::{ClientProof, Grant, OAuthSettings};
-use super::store::CredentialStore;
+use super::store::{CredentialStore, ServerKey};
 use super::wire::Wire;
 use crate::net::{Authorizer, Challenge, HttpOptions, Retry};
 
 /// How often more scopes are asked for in the life of one process, each set once.
 const MAX_STEP_UPS: usize = 8;
-/// How long a failed renewal is not tried again, so that callers do not wait for it one after the other.
-const RENEWAL_PAUSE: Duration = Duration::from_secs(5);
 
 /// What one server's OAuth is made of.
 #[derive(Clone)]
@@ -55,23 +55,25 @@ pub struct OAuthParts {
 pub struct OAuth(Arc<Session>);
 
 pub(super) struct Session {
-    server: String,
-    url: Url,
+    pub(super) server: String,
+    pub(super) url: Url,
     pub(super) settings: OAuthSettings,
     pub(super) wire: Wire,
-    store: CredentialStore,
+    pub(super) store: CredentialStore,
     pub(super) consent: Option<Arc<dyn Consent>>,
     secrets: Option<Arc<dyn Fn(String) + Send + Sync>>,
     /// Held while tokens are got: one flight for all who ask.
     state: Mutex<State>,
+    /// Of the credentials in the state.
+    identity: std::sync::Mutex<String>,
 }
 
 #[derive(Default)]
-struct State {
-    kept: Option<Credentials>,
+pub(super) struct State {
+    pub(super) kept: Option<Credentials>,
     /// Sets of scopes that were asked for because the server wanted more.
     stepped_up: Vec<Vec<String>>,
-    failed_renewal: Option<(Instant, OAuthError)>,
+    pub(super) failed_renewal: Option<(Instant, OAuthError)>,
 }
 
 /// Why a token is got.
@@ -98,7 +100,13 @@ impl OAuth {
         let hosts = written.filter_map(|text| Some(Url::parse(text).ok()?.host_str()?.to_owned()));
         let allowed: Vec<_> = hosts.chain(settings.allowed_hosts.iter().cloned()).collect();
         let wire = Wire::new(&url, &allowed, http);
-        Self(Arc::new(Session { server, url, settings, wire, store, consent, secrets, state: Mutex::default() }))
+        let identity = match store.peek((&server, url.as_str())) {
+            Ok(kept) => kept.map_or_else(String::new, |kept| kept.identity()),
+            // Nobody's until it is known.
+            Err(_) => format!("{:x}", RandomState::new().hash_one(&server)),
+        };
+        let (state, identity) = (Mutex::default(), std::sync::Mutex::new(identity));
+        Self(Arc::new(Session { server, url, settings, wire, store, consent, secrets, state, identity }))
     }
 
     /// Gets a new token, whatever there is: a person logs in, if the grant needs one. `scopes` are asked for besides
@@ -124,11 +132,12 @@ impl OAuth {
         let session = &self.0;
         let mut state = session.state.lock().await;
         let (removed, found) = {
-            let _lock = session.store.lock(&session.server).await?;
+            let _lock = session.store.lock(session.key()).await?;
             // What cannot be read cannot be revoked, and is to go all the same.
-            let found = session.store.find(&session.server).await;
+            let found = session.store.load(session.key()).await;
             state.kept = None;
-            (session.store.remove(&session.server).await?, found)
+            session.note_identity(None);
+            (session.store.remove(session.key()).await?, found)
         };
         let revocation = match found {
             Ok(kept) => {
@@ -152,6 +161,11 @@ impl OAuth {
 }
 
 impl Session {
+    /// Under which its credentials are kept.
+    pub(super) fn key(&self) -> ServerKey<'_> {
+        (&self.server, self.url.as_str())
+    }
+
     /// Whether a person has to log in before the first request.
     pub(super) fn needs_person(&self) -> bool {
         matches!(self.settings.grant, Grant::AuthorizationCode)
@@ -175,19 +189,21 @@ impl Session {
     }
 
     /// Takes what is kept now: another process may have renewed it, or a person logged in.
-    async fn reload(&self, state: &mut State) -> Result<(), OAuthError> {
-        let kept = self.store.load(&self.server, self.url.as_str()).await?;
+    pub(super) async fn reload(&self, state: &mut State) -> Result<(), OAuthError> {
+        let kept = self.store.load(self.key()).await?;
         if let Some(credentials) = &kept {
             self.tell_secrets(credentials);
         }
+        self.note_identity(kept.as_ref());
         state.kept = Some(kept.unwrap_or_else(|| self.nothing()));
         Ok(())
     }
 
-    async fn save(&self, state: &mut State, credentials: Credentials) -> Result<(), OAuthError> {
+    pub(super) async fn save(&self, state: &mut State, credentials: Credentials) -> Result<(), OAuthError> {
         self.tell_secrets(&credentials);
+        self.note_identity(Some(&credentials));
         state.kept = Some(credentials.clone());
-        self.store.save(&self.server, credentials).await
+        self.store.save(self.key(), credentials).await
     }
 
     fn tell_secrets(&self, credentials: &Credentials) {
@@ -197,50 +213,13 @@ impl Session {
         token.chain(client).flatten().for_each(|secret| tell(secret.expose().to_owned()));
     }
 
+    fn note_identity(&self, kept: Option<&Credentials>) {
+        let identity = kept.map_or_else(String::new, Credentials::identity);
+        *self.identity.lock().unwrap_or_else(PoisonError::into_inner) = identity;
+    }
+
     fn nothing(&self) -> Credentials {
         Credentials { server_url: self.url.to_string(), ..Credentials::default() }
-    }
-
-    /// Renews the token that is about to end, unless another process has.
-    async fn renew(&self, state: &mut State) -> Result<(), OAuthError> {
-        if let Some((since, error)) = &state.failed_renewal
-            && since.elapsed() < RENEWAL_PAUSE
-        {
-            return Err(error.clone());
-        }
-        let renewed = self.renew_now(state).await;
-        state.failed_renewal = renewed.as_ref().err().map(|error| (Instant::now(), error.clone()));
-        renewed
-    }
-
-    async fn renew_now(&self, state: &mut State) -> Result<(), OAuthError> {
-        let _lock = self.store.lock(&self.server).await?;
-        self.reload(state).await?;
-        let Some(mut credentials) = state.kept.clone() else { return Ok(()) };
-        let fresh = |token: &Token| token.is_fresh(unix_now());
-        let (Some(token), Some(issuer)) = (credentials.token.clone(), credentials.issuer.clone()) else {
-            return Ok(());
-        };
-        let (Some(client), Some(refresh)) = (&credentials.client, &token.refresh) else { return Ok(()) };
-        if fresh(&token) {
-            return Ok(());
-        }
-        let proof = &self.settings.client.proof;
-        match renewed(&self.wire, client, proof, &issuer, &token, refresh).await {
-            Ok(token) => {
-                credentials.token = Some(token);
-                self.save(state, credentials).await
-            }
-            Err(error @ OAuthError::Refused { .. }) => {
-                // It will not be taken later either. The token itself may have its last minute still.
-                tracing::warn!(server = self.server, "{error}");
-                if let Some(token) = &mut credentials.token {
-                    token.refresh = None;
-                }
-                self.save(state, credentials).await
-            }
-            Err(error) => Err(error),
-        }
     }
 
     /// Gets a token: by renewal, without a person, or by asking one.
@@ -285,19 +264,44 @@ impl Session {
         if matches!(want, Want::More(_)) {
             self.count_step_up(state, &scopes)?;
         }
-        let (client, token) = match self.ask(&found, kept.client.as_ref(), &scopes).await {
-            Err(error @ OAuthError::Refused { .. }) if is_unknown_client(&error) && kept.client.is_some() => {
-                kept.client = None;
-                self.save(state, kept).await?;
-                return Err(error);
-            }
-            asked => asked?,
-        };
+        let (client, token) = self.ask_as_known(state, &mut kept, &found, &scopes).await?;
         kept.client = Some(client);
+        kept.is_doubtful = false;
         kept.token = Some(token);
+        // A client that asks for itself is the same with every token.
+        let is_itself = matches!(self.settings.grant, Grant::ClientCredentials);
+        kept.login = if is_itself { None } else { random_text().ok() };
         kept.wanted_scopes = Vec::new();
         tracing::info!(server = self.server, issuer = found.issuer, "a token was given");
         self.save(state, kept).await
+    }
+
+    /// Asks for a token, as the client that registered earlier where there is one; as a new one if the authorization
+    /// server says that it does not know that any more.
+    ///
+    /// Most servers say so on the login page alone, which then never sends back. So a registration is in doubt from
+    /// when its page is shown until the login has come to its end, and one in doubt is not used for another login.
+    async fn ask_as_known(
+        &self,
+        state: &mut State,
+        kept: &mut Credentials,
+        found: &Discovered,
+        scopes: &[String],
+    ) -> Result<(Client, Token), OAuthError> {
+        let known = kept.client.clone().filter(|client| client.is_registered() && !kept.is_doubtful);
+        if known.is_some() && self.needs_person() {
+            kept.is_doubtful = true;
+            self.save(state, kept.clone()).await?;
+        }
+        match self.ask(found, known.as_ref(), scopes).await {
+            Err(error) if known.is_some() && refusal(&error) == Some(Refusal::Client) => {
+                tracing::warn!(server = self.server, "the client registers anew: {error}");
+                kept.forget(Refusal::Client);
+                self.save(state, kept.clone()).await?;
+                self.ask(found, None, scopes).await
+            }
+            asked => asked,
+        }
     }
 
     /// Credentials are one authorization server's: those of another are forgotten, and a configured secret is not
@@ -327,33 +331,6 @@ impl Session {
         }
         *kept = Credentials { issuer: Some(issuer), ..self.nothing() };
         Ok(())
-    }
-
-    /// Renews a token that the server refused. Whether there is a new one.
-    async fn renewed_for(&self, state: &mut State, found: &Discovered) -> Result<bool, OAuthError> {
-        let Some(token) = state.kept.as_ref().and_then(|kept| kept.token.clone()) else { return Ok(false) };
-        let _lock = self.store.lock(&self.server).await?;
-        self.reload(state).await?;
-        let Some(mut kept) = state.kept.clone() else { return Ok(false) };
-        if kept.token.as_ref() != Some(&token) {
-            // Another process has renewed it meanwhile; a refresh token is good for one renewal only.
-            return Ok(kept.token.is_some());
-        }
-        let (Some(client), Some(refresh)) = (&kept.client, &token.refresh) else { return Ok(false) };
-        let proof = &self.settings.client.proof;
-        match renewed(&self.wire, client, proof, &found.server.issuer, &token, refresh).await {
-            Ok(token) => {
-                kept.token = Some(token);
-                self.save(state, kept).await?;
-                Ok(true)
-            }
-            Err(OAuthError::Refused { .. }) => {
-                kept.token = None;
-                self.save(state, kept).await?;
-                Ok(false)
-            }
-            Err(error) => Err(error),
-        }
     }
 
     fn count_step_up(&self, state: &mut State, scopes: &[String]) -> Result<(), OAuthError> {
@@ -431,7 +408,10 @@ impl Session {
         let current = |state: &State| state.kept.as_ref().and_then(|kept| kept.token.clone());
         if let Some(token) = current(&state).filter(|token| !token.is_fresh(unix_now()) && token.refresh.is_some()) {
             match self.renew(&mut state).await {
-                Err(error) if !token.is_alive(unix_now()) => return Err(error),
+                // Where this request alone was refused, there may be another way, which the server's 401 leads to.
+                Err(error) if !token.is_alive(unix_now()) && refusal(&error) != Some(Refusal::Request) => {
+                    return Err(error);
+                }
                 Err(error) => tracing::warn!(server = self.server, "its token is used to its end: {error}"),
                 Ok(()) => {}
             }
@@ -440,10 +420,6 @@ impl Session {
         let token = current(&state).filter(|token| token.is_alive(unix_now()));
         Ok(token.as_ref().and_then(header).map(authorized).unwrap_or_default())
     }
-}
-
-fn is_unknown_client(error: &OAuthError) -> bool {
-    matches!(error, OAuthError::Refused { error, .. } if error == "invalid_client" || error == "unauthorized_client")
 }
 
 /// Whether there is a token now, other than the one that was sent.
@@ -475,6 +451,10 @@ impl Authorizer for OAuth {
     async fn challenged(&self, challenge: Challenge, sent: HeaderMap) -> Result<Retry, String> {
         let session = Arc::clone(&self.0);
         done(tokio::spawn(async move { session.answer(&challenge, &sent).await })).await
+    }
+
+    fn identity(&self) -> String {
+        self.0.identity.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

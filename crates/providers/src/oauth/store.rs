@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use toolwright_core::canonical::ContentHash;
 
 use super::credentials::Credentials;
 use super::error::OAuthError;
@@ -16,17 +17,22 @@ use super::error::OAuthError;
 const LOCK_BOUND: Duration = Duration::from_secs(30);
 /// Pause between two looks at a lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
+/// Digits of an address's hash in the name of its file.
+const URL_DIGITS: usize = 16;
 /// Bound on a file. Tokens have some kilobytes.
 const MAX_FILE: u64 = 1 << 20;
 
-/// Credentials by the name of their server.
+/// Credentials by the name of their server and its address: projects whose entries share a name share no login.
 #[derive(Debug, Clone)]
 pub struct CredentialStore(Arc<Place>);
+
+/// Whose credentials: the entry's name and the address of its server.
+pub type ServerKey<'a> = (&'a str, &'a str);
 
 #[derive(Debug)]
 enum Place {
     Folder(PathBuf),
-    Memory(Mutex<BTreeMap<String, Credentials>>),
+    Memory(Mutex<BTreeMap<(String, String), Credentials>>),
 }
 
 /// While it lives, no other process changes a server's credentials.
@@ -46,25 +52,40 @@ impl CredentialStore {
         Self(Arc::new(Place::Memory(Mutex::default())))
     }
 
-    /// The credentials kept for `server`, if they are for this URL.
+    /// The credentials kept for a server.
     ///
     /// # Errors
     /// [`OAuthError::Store`].
-    pub async fn load(&self, server: &str, url: &str) -> Result<Option<Credentials>, OAuthError> {
-        Ok(self.find(server).await?.filter(|credentials| credentials.server_url == url))
+    pub async fn load(&self, server: ServerKey<'_>) -> Result<Option<Credentials>, OAuthError> {
+        match &*self.0 {
+            Place::Memory(kept) => Ok(lock(kept).get(&owned(server)).cloned()),
+            Place::Folder(folder) => {
+                let (path, former) = (file(folder, server, "json"), former_file(folder, server));
+                let url = server.1.to_owned();
+                blocking("read", move || {
+                    if let Some(kept) = read(&path)? {
+                        return Ok(Some(kept));
+                    }
+                    let Some(kept) = read(&former)?.filter(|kept| kept.server_url == url) else { return Ok(None) };
+                    match std::fs::rename(&former, &path) {
+                        // Another process was quicker: where it has put them, they may be newer already.
+                        Err(error) if error.kind() == io::ErrorKind::NotFound => read(&path),
+                        moved => moved.map(|()| Some(kept)),
+                    }
+                })
+                .await
+            }
+        }
     }
 
-    /// The credentials kept for `server`, whatever its URL was.
-    ///
-    /// # Errors
-    /// [`OAuthError::Store`].
-    pub(super) async fn find(&self, server: &str) -> Result<Option<Credentials>, OAuthError> {
+    /// What is kept for a server, if it can be read at once: one small file, blocking.
+    pub(super) fn peek(&self, server: ServerKey<'_>) -> io::Result<Option<Credentials>> {
         match &*self.0 {
-            Place::Memory(kept) => Ok(kept.lock().unwrap_or_else(PoisonError::into_inner).get(server).cloned()),
-            Place::Folder(folder) => {
-                let path = file(folder, server, "json");
-                blocking("read", move || read(&path)).await
-            }
+            Place::Memory(kept) => Ok(lock(kept).get(&owned(server)).cloned()),
+            Place::Folder(folder) => match read(&file(folder, server, "json"))? {
+                Some(kept) => Ok(Some(kept)),
+                None => Ok(read(&former_file(folder, server))?.filter(|kept| kept.server_url == server.1)),
+            },
         }
     }
 
@@ -72,10 +93,10 @@ impl CredentialStore {
     ///
     /// # Errors
     /// [`OAuthError::Store`].
-    pub async fn save(&self, server: &str, credentials: Credentials) -> Result<(), OAuthError> {
+    pub async fn save(&self, server: ServerKey<'_>, credentials: Credentials) -> Result<(), OAuthError> {
         match &*self.0 {
             Place::Memory(kept) => {
-                kept.lock().unwrap_or_else(PoisonError::into_inner).insert(server.to_owned(), credentials);
+                lock(kept).insert(owned(server), credentials);
                 Ok(())
             }
             Place::Folder(folder) => {
@@ -90,30 +111,32 @@ impl CredentialStore {
         }
     }
 
-    /// Forgets the credentials of `server`. Whether there were any.
+    /// Forgets the credentials of a server. Whether there were any.
     ///
     /// # Errors
     /// [`OAuthError::Store`].
-    pub async fn remove(&self, server: &str) -> Result<bool, OAuthError> {
+    pub async fn remove(&self, server: ServerKey<'_>) -> Result<bool, OAuthError> {
         match &*self.0 {
-            Place::Memory(kept) => Ok(kept.lock().unwrap_or_else(PoisonError::into_inner).remove(server).is_some()),
+            Place::Memory(kept) => Ok(lock(kept).remove(&owned(server)).is_some()),
             Place::Folder(folder) => {
-                let path = file(folder, server, "json");
-                blocking("removed", move || match std::fs::remove_file(&path) {
-                    Ok(()) => Ok(true),
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-                    Err(error) => Err(error),
+                let (path, former) = (file(folder, server, "json"), former_file(folder, server));
+                let url = server.1.to_owned();
+                blocking("removed", move || {
+                    let was_there = removed(&path)?;
+                    // One that cannot be read is nobody's, and stands in the way of all of that name.
+                    let is_ours = read(&former).map_or(true, |kept| kept.is_some_and(|kept| kept.server_url == url));
+                    Ok((is_ours && removed(&former)?) || was_there)
                 })
                 .await
             }
         }
     }
 
-    /// Waits until no other process changes the credentials of `server`, 30 seconds at most.
+    /// Waits until no other process changes the credentials of a server, 30 seconds at most.
     ///
     /// # Errors
     /// [`OAuthError::Store`].
-    pub async fn lock(&self, server: &str) -> Result<CredentialLock, OAuthError> {
+    pub async fn lock(&self, server: ServerKey<'_>) -> Result<CredentialLock, OAuthError> {
         let Place::Folder(folder) = &*self.0 else { return Ok(CredentialLock(None)) };
         let (folder, path) = (folder.clone(), file(folder, server, "lock"));
         let opened = blocking("kept", move || {
@@ -132,9 +155,34 @@ impl CredentialStore {
     }
 }
 
-/// Path of a file of `server`; its name cannot lead elsewhere.
-fn file(folder: &Path, server: &str, extension: &str) -> PathBuf {
-    folder.join(format!("{}.{extension}", utf8_percent_encode(server, NON_ALPHANUMERIC)))
+fn owned((name, url): ServerKey<'_>) -> (String, String) {
+    (name.to_owned(), url.to_owned())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Path of a file of a server; its name cannot lead elsewhere.
+fn file(folder: &Path, (name, url): ServerKey<'_>, extension: &str) -> PathBuf {
+    let url = ContentHash::of_bytes(url.as_bytes()).to_string();
+    let url: String = url.chars().take(URL_DIGITS).collect();
+    folder.join(format!("{}-{url}.{extension}", utf8_percent_encode(name, NON_ALPHANUMERIC)))
+}
+
+/// Path of the file that has the name of the server alone, as earlier versions kept it. A hyphen is encoded in names, so
+/// that it is no other server's file.
+fn former_file(folder: &Path, (name, _): ServerKey<'_>) -> PathBuf {
+    folder.join(format!("{}.json", utf8_percent_encode(name, NON_ALPHANUMERIC)))
+}
+
+/// Removes a file. Whether it was there.
+fn removed(path: &Path) -> io::Result<bool> {
+    match std::fs::remove_file(path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 async fn blocking<T: Send + 'static>(
@@ -206,17 +254,46 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn credentials_are_kept_for_one_url() {
+    async fn credentials_are_kept_for_one_name_and_one_url() {
         let folder = tempfile::tempdir().expect("a folder");
         for store in [CredentialStore::memory(), CredentialStore::folder(folder.path().join("oauth"))] {
-            assert_eq!(store.load("../a", "https://h").await.expect("nothing"), None);
-            store.save("../a", credentials("https://h")).await.expect("kept");
-            assert_eq!(store.load("../a", "https://h").await.expect("read"), Some(credentials("https://h")));
-            assert_eq!(store.load("../a", "https://other").await.expect("read"), None, "{store:?}");
-            assert!(store.remove("../a").await.expect("removed") && !store.remove("../a").await.expect("removed"));
+            let (one, other) = (("../a", "https://h"), ("../a", "https://other"));
+            assert_eq!(store.load(one).await.expect("nothing"), None);
+            for server in [one, other] {
+                store.save(server, credentials(server.1)).await.expect("kept");
+            }
+            assert_eq!(store.load(one).await.expect("read"), Some(credentials("https://h")));
+            assert_eq!(store.load(("b", "https://h")).await.expect("read"), None, "{store:?}");
+            assert!(store.remove(one).await.expect("removed") && !store.remove(one).await.expect("removed"));
+            assert_eq!(store.load(other).await.expect("read"), Some(credentials("https://other")), "{store:?}");
         }
         let around: Vec<_> = std::fs::read_dir(folder.path()).expect("a folder").flatten().collect();
         assert_eq!(around.len(), 1, "nothing is written outside: {around:?}");
+    }
+
+    #[tokio::test]
+    async fn what_an_earlier_version_kept_is_taken_over_by_the_server_that_it_is_of() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let former = folder.path().join("a%2Db.json");
+        let text = serde_json::to_vec(&credentials("https://h")).expect("JSON");
+        let store = CredentialStore::folder(folder.path());
+        let (ours, theirs) = (("a-b", "https://h"), ("a-b", "https://other"));
+        for removes in [false, true] {
+            std::fs::write(&former, &text).expect("written");
+            assert_eq!(store.load(theirs).await.expect("read"), None);
+            assert!(!store.remove(theirs).await.expect("nothing") && former.exists(), "it is not theirs");
+            if !removes {
+                assert_eq!(store.load(ours).await.expect("read"), Some(credentials("https://h")));
+                assert!(!former.exists());
+                assert_eq!(store.load(ours).await.expect("read"), Some(credentials("https://h")));
+            }
+            assert!(store.remove(ours).await.expect("removed") && !former.exists());
+            assert_eq!(store.load(ours).await.expect("read"), None);
+        }
+        std::fs::write(&former, "{").expect("written");
+        assert!(store.load(ours).await.is_err());
+        assert!(store.remove(ours).await.expect("removed"));
+        assert_eq!(store.load(ours).await.expect("read"), None);
     }
 
     #[cfg(unix)]
@@ -226,31 +303,37 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let inner = folder.path().join("oauth");
         let store = CredentialStore::folder(&inner);
-        let _lock = store.lock("a").await.expect("locked");
-        store.save("a", credentials("https://h")).await.expect("kept");
+        let server = ("a", "https://h");
+        let _lock = store.lock(server).await.expect("locked");
+        store.save(server, credentials("https://h")).await.expect("kept");
         let mode = |path: &Path| path.metadata().expect("there").permissions().mode() & 0o777;
         assert_eq!(mode(&inner), 0o700);
-        for name in ["a.json", "a.lock"] {
-            assert_eq!(mode(&inner.join(name)), 0o600, "{name}");
+        for extension in ["json", "lock"] {
+            assert_eq!(mode(&file(&inner, server, extension)), 0o600, "{extension}");
         }
     }
 
     #[tokio::test]
     async fn a_broken_file_is_told_without_its_text() {
         let folder = tempfile::tempdir().expect("a folder");
-        std::fs::write(folder.path().join("a.json"), "{\"token\": \"sesame\"}").expect("written");
-        let error = CredentialStore::folder(folder.path()).load("a", "u").await.expect_err("refused").to_string();
-        assert!(error.contains("a.json") && !error.contains("sesame"), "{error}");
+        let server = ("a", "u");
+        let path = file(folder.path(), server, "json");
+        std::fs::write(&path, "{\"token\": \"sesame\"}").expect("written");
+        let error = CredentialStore::folder(folder.path()).load(server).await.expect_err("refused").to_string();
+        let name = path.file_name().and_then(|name| name.to_str()).expect("a name");
+        assert!(error.contains(name) && !error.contains("sesame"), "{error}");
     }
 
     #[tokio::test]
     async fn one_holds_the_lock() {
         let folder = tempfile::tempdir().expect("a folder");
         let store = CredentialStore::folder(folder.path());
-        let held = store.lock("a").await.expect("locked");
-        let waiting = tokio::time::timeout(Duration::from_millis(200), store.lock("a")).await;
+        let server = ("a", "https://h");
+        let held = store.lock(server).await.expect("locked");
+        let waiting = tokio::time::timeout(Duration::from_millis(200), store.lock(server)).await;
         assert!(waiting.is_err(), "the second waits");
+        store.lock(("a", "https://other")).await.expect("another one's");
         drop(held);
-        store.lock("a").await.expect("free again");
+        store.lock(server).await.expect("free again");
     }
 }

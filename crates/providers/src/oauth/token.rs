@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use http::HeaderValue;
+use http::{HeaderValue, StatusCode};
 use serde::Deserialize;
 use toolwright_core::Secret;
 use url::Url;
@@ -116,17 +116,24 @@ struct ErrorAnswer {
     error_description: Option<String>,
 }
 
-/// Whether an answer is none of success (RFC 6749 section 5.2); some servers say 200 with an error in it.
+/// Whether an answer is one of success; some servers say 200 with an error in it.
 ///
 /// # Errors
-/// What the server says.
+/// [`OAuthError::Refused`] for an error of RFC 6749 section 5.2, [`OAuthError::Answer`] for a fault of the server, which
+/// may pass, whatever its body says.
 pub(super) fn accepted(what: &'static str, answer: &Answer) -> Result<(), OAuthError> {
-    if let Ok(refused) = serde_json::from_slice::<ErrorAnswer>(&answer.body) {
+    let status = answer.status;
+    let refused = serde_json::from_slice::<ErrorAnswer>(&answer.body).ok();
+    if status.is_server_error() || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT) {
+        let said = refused.map(|refused| format!(" ({})", excerpt(&refused.error))).unwrap_or_default();
+        return Err(OAuthError::Answer { what, reason: format!("HTTP status {status}{said}; try again later") });
+    }
+    if let Some(refused) = refused {
         let description = refused.error_description.as_deref().map(excerpt);
         return Err(OAuthError::Refused { what, error: excerpt(&refused.error), description });
     }
-    if !answer.status.is_success() {
-        return Err(OAuthError::Answer { what, reason: format!("HTTP status {}", answer.status) });
+    if !status.is_success() {
+        return Err(OAuthError::Answer { what, reason: format!("HTTP status {status}") });
     }
     Ok(())
 }
@@ -172,7 +179,7 @@ fn seconds(value: &serde_json::Value) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use http::{HeaderMap, StatusCode};
+    use http::HeaderMap;
 
     use super::*;
 
@@ -218,6 +225,8 @@ mod tests {
         check(400, r#"{"error":"invalid_grant","error_description":"gone"}"#, Err("invalid_grant (gone)"));
         check(200, r#"{"error":"invalid_grant"}"#, Err("invalid_grant"));
         check(502, "<html>", Err("502"));
+        check(503, r#"{"error":"temporarily_unavailable"}"#, Err("503 Service Unavailable (temporarily_unavailable)"));
+        check(500, r#"{"status":500,"error":"Internal Server Error"}"#, Err("try again later"));
     }
 
     #[test]

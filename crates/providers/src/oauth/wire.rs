@@ -37,6 +37,14 @@ pub(super) struct Answer {
     pub(super) body: Vec<u8>,
 }
 
+/// Whether a document lies where it was looked for.
+enum Lies<T> {
+    Here(T),
+    Elsewhere,
+    /// It is not given, which says neither.
+    Refused(OAuthError),
+}
+
 impl Wire {
     /// Exchanges around `server`, whose own host may be private because the operator wrote it, as are `allowed`
     /// hosts; all others must be public.
@@ -63,24 +71,44 @@ impl Wire {
         }
     }
 
-    /// A JSON document; `None` where there is none, which only 404, 405 and 410 say.
+    /// A JSON document that lies at one of these places, which are asked in this order; `None` where it lies at none,
+    /// which only 404, 405 and 410 say. Any other refusal (4xx) has the next place asked too: stores of files say 403 of
+    /// what they do not have.
     ///
     /// # Errors
-    /// [`OAuthError`].
-    pub(super) async fn document<T: DeserializeOwned>(&self, what: &str, url: &Url) -> Result<Option<T>, OAuthError> {
+    /// [`OAuthError`]; the first refusal where no place has it.
+    pub(super) async fn document_at<T: DeserializeOwned>(
+        &self,
+        what: &str,
+        places: &[Url],
+    ) -> Result<Option<T>, OAuthError> {
+        let mut refusal = None;
+        for url in places {
+            match self.document(what, url).await? {
+                Lies::Here(document) => return Ok(Some(document)),
+                Lies::Elsewhere => {}
+                Lies::Refused(error) => _ = refusal.get_or_insert(error),
+            }
+        }
+        refusal.map_or(Ok(None), Err)
+    }
+
+    async fn document<T: DeserializeOwned>(&self, what: &str, url: &Url) -> Result<Lies<T>, OAuthError> {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
         let request = HttpRequest { method: Method::GET, url: url.clone(), headers, body: None };
         let answer = self.exchange(what, request).await?;
         if is_absent(answer.status) {
-            return Ok(None);
+            return Ok(Lies::Elsewhere);
         }
         if !answer.status.is_success() {
-            let message = format!("{what}: {} answered {}", shown(url), answer.status);
-            return Err(OAuthError::Metadata(message));
+            let error = OAuthError::Metadata(format!("{what}: {} answered {}", shown(url), answer.status));
+            let may_lie_elsewhere =
+                answer.status.is_client_error() && !matches!(answer.status, StatusCode::TOO_MANY_REQUESTS);
+            return if may_lie_elsewhere { Ok(Lies::Refused(error)) } else { Err(error) };
         }
         let unreadable = |error| OAuthError::Metadata(format!("{what} at {} cannot be read: {error}", shown(url)));
-        serde_json::from_slice(&answer.body).map(Some).map_err(unreadable)
+        serde_json::from_slice(&answer.body).map(Lies::Here).map_err(unreadable)
     }
 
     /// Sends a form (RFC 6749 appendix B).
@@ -200,7 +228,7 @@ mod tests {
         let server = Url::parse("https://mcp.example/").expect("a URL");
         let wire = Wire::new(&server, &[], HttpOptions::default());
         let inside = Url::parse("https://169.254.169.254/latest").expect("a URL");
-        let refused = wire.document::<Value>("its metadata", &inside).await.expect_err("refused");
+        let refused = wire.document_at::<Value>("its metadata", &[inside]).await.expect_err("refused");
         assert!(refused.to_string().contains("link-local"), "{refused}");
     }
 }

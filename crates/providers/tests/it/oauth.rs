@@ -1,7 +1,7 @@
 //! OAuth against an authorization server on a real socket, looked at from its side.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -13,6 +13,11 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde_json::{Value, json};
 use toolwright_core::Secret;
+use toolwright_core::catalogue::Provider as _;
+use toolwright_core::event::NoEvents;
+use toolwright_core::session::Principal;
+use toolwright_core::store::{ManifestCache, StoreError};
+use toolwright_providers::mcp::{McpDeps, McpProvider, McpServerSpec, McpTransport};
 use toolwright_providers::net::{Authorizer as _, Challenge, HttpOptions, Retry};
 use toolwright_providers::oauth::{
     ClientProof, ClientSettings, Consent, CredentialStore, Grant, Logout, OAuth, OAuthParts, OAuthSettings, Revocation,
@@ -30,12 +35,16 @@ struct World {
     given: AtomicUsize,
     /// `expires_in` of tokens.
     lifetime: Option<u64>,
-    /// Whether refresh tokens are taken.
-    refuses_refresh: bool,
+    /// Status and body in answer to refresh tokens, in place of another token.
+    refuses_refresh: Mutex<Option<(u16, Value)>>,
+    /// Whether the first client that registered is known no more.
+    forgets: AtomicBool,
     /// Pause before an answer of the token endpoint.
     pause: Duration,
     /// The authorization server that the resource names; its own where none is said.
     issuer: Option<String>,
+    /// Status instead of its own metadata where it is looked for first; 0 gives it.
+    no_server_metadata: AtomicU16,
     /// Status instead of the resource's metadata; 0 gives it.
     no_metadata: AtomicU16,
     /// Status of its revocation endpoint; it has none where none is said.
@@ -54,7 +63,8 @@ impl World {
         let routes = Router::new()
             .route("/mcp", post(challenge))
             .route("/.well-known/oauth-protected-resource/mcp", get(resource))
-            .route("/.well-known/oauth-authorization-server", get(server))
+            .route("/.well-known/oauth-authorization-server", get(server_first))
+            .route("/.well-known/openid-configuration", get(server))
             .route("/authorize", get(authorize))
             .route("/register", post(register))
             .route("/token", post(token))
@@ -67,6 +77,14 @@ impl World {
     fn asked(&self, grant: &str) -> Vec<HashMap<String, String>> {
         let tokens = self.tokens.lock().expect("tokens");
         tokens.iter().filter(|form| form["grant_type"] == grant).cloned().collect()
+    }
+
+    fn knows(&self, client: Option<&String>) -> bool {
+        !self.forgets.load(Ordering::SeqCst) || client.is_none_or(|client| client != "registered")
+    }
+
+    fn refuses_refresh(&self, status: u16, body: Value) {
+        *self.refuses_refresh.lock().expect("refusal") = Some((status, body));
     }
 }
 
@@ -84,6 +102,13 @@ async fn resource(State(world): Shared) -> Response {
             let issuer = world.issuer.as_ref().unwrap_or(&world.base);
             Json(json!({"resource": format!("{}/mcp", world.base), "authorization_servers": [issuer]})).into_response()
         }
+        status => StatusCode::from_u16(status).expect("a status").into_response(),
+    }
+}
+
+async fn server_first(State(world): Shared) -> Response {
+    match world.no_server_metadata.load(Ordering::SeqCst) {
+        0 => server(State(world)).await.into_response(),
         status => StatusCode::from_u16(status).expect("a status").into_response(),
     }
 }
@@ -118,18 +143,25 @@ async fn revoke(
     (status, Json(answer))
 }
 
-async fn authorize(State(world): Shared, Query(query): Query<HashMap<String, String>>) -> Redirect {
+async fn authorize(State(world): Shared, Query(query): Query<HashMap<String, String>>) -> Response {
+    if !world.knows(query.get("client_id")) {
+        // It must not send back there (RFC 6749 section 4.1.2.1).
+        return (StatusCode::BAD_REQUEST, Json(json!({"error": "invalid_client"}))).into_response();
+    }
     let back = Url::parse_with_params(
         &query["redirect_uri"],
         [("code", "the-code"), ("state", &query["state"]), ("iss", &world.base)],
     );
     world.logins.lock().expect("logins").push(query);
-    Redirect::to(back.expect("a URL").as_str())
+    Redirect::to(back.expect("a URL").as_str()).into_response()
 }
 
 async fn register(State(world): Shared, Json(metadata): Json<Value>) -> (StatusCode, Json<Value>) {
-    world.registrations.lock().expect("registrations").push(metadata);
-    (StatusCode::CREATED, Json(json!({"client_id": "registered", "token_endpoint_auth_method": "none"})))
+    let mut registrations = world.registrations.lock().expect("registrations");
+    registrations.push(metadata);
+    let id =
+        if registrations.len() == 1 { "registered".to_owned() } else { format!("registered-{}", registrations.len()) };
+    (StatusCode::CREATED, Json(json!({"client_id": id, "token_endpoint_auth_method": "none"})))
 }
 
 async fn token(
@@ -138,12 +170,17 @@ async fn token(
     Form(mut form): Form<HashMap<String, String>>,
 ) -> (StatusCode, Json<Value>) {
     tokio::time::sleep(world.pause).await;
-    let refused = world.refuses_refresh && form["grant_type"] == "refresh_token";
+    let refused =
+        world.refuses_refresh.lock().expect("refusal").clone().filter(|_| form["grant_type"] == "refresh_token");
+    let known = world.knows(form.get("client_id"));
     let authorization = headers.get("authorization").and_then(|value| value.to_str().ok()).unwrap_or_default();
     form.insert("Authorization".into(), authorization.to_owned());
     world.tokens.lock().expect("tokens").push(form);
-    if refused {
-        return (StatusCode::BAD_REQUEST, Json(json!({"error": "invalid_grant"})));
+    if !known {
+        return (StatusCode::UNAUTHORIZED, Json(json!({"error": "invalid_client"})));
+    }
+    if let Some((status, body)) = refused {
+        return (StatusCode::from_u16(status).expect("a status"), Json(body));
     }
     let number = world.given.fetch_add(1, Ordering::SeqCst) + 1;
     let mut answer = json!({"access_token": format!("t{number}"), "token_type": "Bearer"});
@@ -197,6 +234,21 @@ fn parts(world: &World, store: &CredentialStore) -> OAuthParts {
 
 fn person(parts: OAuthParts) -> OAuth {
     OAuth::new(OAuthParts { consent: Some(Arc::new(Agrees)), ..parts })
+}
+
+/// Surroundings of a provider that is never asked.
+fn deps() -> McpDeps {
+    struct Nothing;
+    #[async_trait]
+    impl ManifestCache for Nothing {
+        async fn manifest(&self, _: &str) -> Result<Option<Value>, StoreError> {
+            Ok(None)
+        }
+        async fn set_manifest(&self, _: &str, _: &Value) -> Result<(), StoreError> {
+            Ok(())
+        }
+    }
+    McpDeps { manifests: Arc::new(Nothing), events: Arc::new(NoEvents) }
 }
 
 fn refusal(status: u16, header: &str) -> Challenge {
@@ -257,6 +309,16 @@ async fn the_authorization_server_is_not_another_one_because_the_metadata_cannot
 }
 
 #[tokio::test]
+async fn metadata_that_is_refused_at_one_place_is_looked_for_at_the_next() {
+    for (status, found) in [(403, true), (401, true), (400, true), (404, true), (503, false), (429, false)] {
+        let world = World::start(|_| {}).await;
+        world.no_server_metadata.store(status, Ordering::SeqCst);
+        let login = person(parts(&world, &CredentialStore::memory())).login(&[]).await;
+        assert_eq!(login.is_ok(), found, "{status}: {login:?}");
+    }
+}
+
+#[tokio::test]
 async fn an_address_can_be_pasted() {
     let world = World::start(|_| {}).await;
     let oauth = OAuth::new(OAuthParts { consent: Some(Arc::new(Pastes)), ..parts(&world, &CredentialStore::memory()) });
@@ -314,7 +376,8 @@ async fn a_refused_token_is_renewed_and_a_refused_renewal_needs_a_person() {
     assert_eq!(oauth.challenged(refusal(401, "Bearer error=\"invalid_token\""), sent).await, Ok(Retry::Yes));
     assert_eq!(bearer(&oauth.headers().await.expect("headers")), Some("Bearer t2"));
 
-    let world = World::start(|world| world.refuses_refresh = true).await;
+    let world = World::start(|_| {}).await;
+    world.refuses_refresh(400, json!({"error": "invalid_grant"}));
     let store = CredentialStore::memory();
     person(parts(&world, &store)).login(&[]).await.expect("logged in");
     let oauth = OAuth::new(parts(&world, &store));
@@ -322,6 +385,103 @@ async fn a_refused_token_is_renewed_and_a_refused_renewal_needs_a_person() {
     let error = oauth.challenged(refusal(401, "Bearer scope=\"more\""), sent).await.expect_err("nobody is there");
     assert!(error.contains("toolwright mcp login srv"), "{error}");
     assert_eq!(bearer(&oauth.headers().await.expect("headers")), None, "the old token is not sent again");
+}
+
+#[tokio::test]
+async fn only_the_refresh_tokens_own_end_has_it_forgotten() {
+    for (status, code, expect) in [
+        (400, "invalid_grant", None),
+        (500, "server_error", Some("try again later")),
+        (500, "invalid_grant", Some("try again later")),
+        (503, "temporarily_unavailable", Some("temporarily_unavailable")),
+        (429, "slow_down", Some("429")),
+        (400, "invalid_request", Some("mcp login srv")),
+        (200, "bad_verification", Some("mcp login srv")),
+    ] {
+        // Once because the server refuses the token, once because it is at its end.
+        for lifetime in [None, Some(1)] {
+            let world = World::start(|world| world.lifetime = lifetime).await;
+            let store = CredentialStore::memory();
+            person(parts(&world, &store)).login(&[]).await.expect("logged in");
+            world.refuses_refresh(status, json!({"error": code}));
+            let oauth = OAuth::new(parts(&world, &store));
+            if lifetime.is_some() {
+                tokio::time::sleep(Duration::from_millis(1000)).await;
+            }
+            let sent = oauth.headers().await;
+            let told = match sent {
+                Ok(sent) => oauth.challenged(refusal(401, "Bearer"), sent).await.expect_err("refused"),
+                Err(told) => told,
+            };
+            assert!(told.contains(expect.unwrap_or("mcp login srv")), "{status} {code}: {told}");
+            // What is kept serves another process once the fault has passed.
+            *world.refuses_refresh.lock().expect("refusal") = None;
+            let token = OAuth::new(parts(&world, &store)).login_state().await.expect("a state").token;
+            assert_eq!(token.is_some_and(|token| token.renewable), expect.is_some(), "{status} {code} {lifetime:?}");
+        }
+    }
+}
+
+/// A browser whose person sees an error on the page and closes it, or reads on.
+struct SeesErrors;
+
+#[async_trait]
+impl Consent for SeesErrors {
+    async fn visit(&self, url: &Url) -> Result<Option<Url>, String> {
+        toolwright_providers::net::install_tls();
+        let page = reqwest::Client::builder().no_proxy().build().expect("a client").get(url.clone()).send().await;
+        let page = page.map_err(|error| error.to_string())?;
+        if page.status().is_success() { Ok(None) } else { Err("it shows an error".to_owned()) }
+    }
+}
+
+#[tokio::test]
+async fn a_registration_that_the_authorization_server_has_forgotten_is_made_anew() {
+    // The login page says so, to the person alone.
+    let world = World::start(|_| {}).await;
+    let store = CredentialStore::memory();
+    let login = || async {
+        OAuth::new(OAuthParts { consent: Some(Arc::new(SeesErrors)), ..parts(&world, &store) }).login(&[]).await
+    };
+    login().await.expect("logged in");
+    world.forgets.store(true, Ordering::SeqCst);
+    let error = login().await.expect_err("the page shows an error").to_string();
+    assert!(error.contains("shows an error"), "{error}");
+    let state = login().await.expect("as a new client");
+    assert_eq!((state.client.as_deref(), world.asked("authorization_code").len()), (Some("registered-2"), 2));
+    login().await.expect("the same again");
+    assert_eq!(world.registrations.lock().expect("registrations").len(), 2);
+
+    // The token endpoint says so when a token is renewed.
+    let world = World::start(|_| {}).await;
+    let store = CredentialStore::memory();
+    person(parts(&world, &store)).login(&[]).await.expect("logged in");
+    world.forgets.store(true, Ordering::SeqCst);
+    let oauth = OAuth::new(parts(&world, &store));
+    let sent = oauth.headers().await.expect("headers");
+    let error = oauth.challenged(refusal(401, "Bearer"), sent).await.expect_err("nobody is there");
+    assert!(error.contains("mcp login srv"), "{error}");
+    let state = person(parts(&world, &store)).login(&[]).await.expect("as a new client");
+    assert_eq!(state.client.as_deref(), Some("registered-2"));
+}
+
+#[tokio::test]
+async fn a_configured_client_that_is_not_known_is_for_its_operator_to_mend() {
+    let world = World::start(|_| {}).await;
+    let store = CredentialStore::memory();
+    let configured = || {
+        let mut parts = parts(&world, &store);
+        parts.settings.client.id = Some("ours".into());
+        parts
+    };
+    person(configured()).login(&[]).await.expect("logged in");
+    world.refuses_refresh(401, json!({"error": "invalid_client"}));
+    let oauth = OAuth::new(configured());
+    let sent = oauth.headers().await.expect("headers");
+    let error = oauth.challenged(refusal(401, "Bearer"), sent).await.expect_err("refused");
+    assert!(error.contains("invalid_client"), "{error}");
+    let state = OAuth::new(configured()).login_state().await.expect("a state");
+    assert!(state.token.is_some_and(|token| token.renewable));
 }
 
 #[tokio::test]
@@ -431,19 +591,56 @@ async fn a_logout_takes_the_token_back_where_the_server_lets_it_and_forgets_it_i
 }
 
 #[tokio::test]
-async fn a_logout_revokes_what_another_address_was_given_too_and_says_what_cannot_be_read() {
+async fn a_login_is_told_from_the_one_before_and_a_renewal_is_not() {
+    let world = World::start(|_| {}).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = CredentialStore::folder(folder.path());
+    let open = || OAuth::new(parts(&world, &store));
+    let scope = |oauth: OAuth| {
+        let mut spec =
+            McpServerSpec::new("srv", McpTransport::Http { url: world.base.clone(), headers: BTreeMap::new() });
+        spec.authorizer = Some(Arc::new(oauth));
+        McpProvider::new(spec, deps()).credential_scope(&Principal::owner())
+    };
+    let nobody = scope(open());
+    assert_eq!(scope(open()), nobody);
+    person(parts(&world, &store)).login(&[]).await.expect("logged in");
+    let first = scope(open());
+    // Renewed, it is the same person's.
+    let oauth = open();
+    let sent = oauth.headers().await.expect("headers");
+    assert_eq!(oauth.challenged(refusal(401, "Bearer"), sent).await, Ok(Retry::Yes));
+    assert_eq!((oauth.identity(), scope(oauth)), (open().identity(), first));
+    // Another person's, who has the same client.
+    person(parts(&world, &store)).login(&[]).await.expect("logged in");
+    let second = scope(open());
+    let oauth = open();
+    oauth.logout().await.expect("logged out");
+    assert_eq!((scope(oauth), scope(open())), (nobody, nobody));
+    assert!(first != nobody && second != nobody && first != second);
+}
+
+#[tokio::test]
+async fn entries_of_one_name_at_two_addresses_have_a_login_each() {
     let world = World::start(|world| world.revocation = Some(200)).await;
     let folder = tempfile::tempdir().expect("a folder");
     let store = CredentialStore::folder(folder.path());
     person(parts(&world, &store)).login(&[]).await.expect("logged in");
-    let mut moved = parts(&world, &store);
-    moved.url.set_path("/elsewhere");
-    let done = OAuth::new(moved).logout().await.expect("forgotten");
-    assert_eq!(done, Logout { removed: true, revocation: Revocation::Revoked });
-    assert_eq!(world.revoked.lock().expect("revoked").drain(..).count(), 2);
-    std::fs::write(folder.path().join("srv.json"), "{").expect("written");
+    // Another project's entry of the same name.
+    let mut theirs = parts(&world, &store);
+    theirs.url.set_query(Some("project=2"));
+    let theirs = || OAuth::new(theirs.clone());
+    assert_eq!(theirs().login_state().await.expect("a state").token, None);
+    let nothing = Logout { removed: false, revocation: Revocation::NoToken };
+    assert_eq!(theirs().logout().await.expect("nothing"), nothing);
+    assert!(OAuth::new(parts(&world, &store)).login_state().await.expect("a state").token.is_some());
+    // What cannot be read cannot be revoked, and goes all the same.
+    for file in std::fs::read_dir(folder.path()).expect("a folder").flatten() {
+        std::fs::write(file.path(), "{").expect("written");
+    }
     let done = OAuth::new(parts(&world, &store)).logout().await.expect("forgotten");
     let Revocation::Failed(reason) = &done.revocation else { panic!("{done:?}") };
     assert!(done.removed && reason.contains("cannot be read"), "{reason}");
-    assert!(!folder.path().join("srv.json").exists() && world.revoked.lock().expect("revoked").is_empty());
+    assert_eq!(OAuth::new(parts(&world, &store)).login_state().await.expect("a state").token, None);
+    assert!(world.revoked.lock().expect("revoked").is_empty());
 }

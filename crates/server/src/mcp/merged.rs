@@ -1,6 +1,6 @@
 //! Resources and prompts of many sources at one address.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use futures_util::StreamExt as _;
@@ -11,6 +11,7 @@ use toolwright_core::catalogue::Provider;
 use toolwright_mcp::address::{fits, qualified};
 use toolwright_mcp::convert::no_resource;
 use toolwright_mcp::merge::{Kind, Merged, Owned, merge, readdress};
+use toolwright_mcp::revision::MODERN_VERSIONS;
 
 use super::call::Work;
 use super::message::{RpcError, to_json};
@@ -102,20 +103,23 @@ impl Work {
     /// All pages of a source's list.
     pub(crate) async fn pages(&self, provider: &Arc<dyn Provider>, kind: Kind) -> Result<Vec<Value>, RpcError> {
         let mut all = Vec::new();
+        let mut seen = HashSet::new();
         let mut cursor = None;
         for _ in 0..MAX_PAGES {
-            let arguments = cursor.map(|cursor| ("cursor".to_owned(), cursor)).into_iter().collect();
+            let arguments = cursor.map(|cursor| ("cursor".to_owned(), Value::String(cursor))).into_iter().collect();
             let mut page = self.ask_source(provider, kind.method(), arguments).await?;
             if let Some(Value::Array(items)) = page.remove(kind.list_key()) {
                 all.extend(items);
             }
-            cursor = page.remove("nextCursor").filter(Value::is_string);
-            if cursor.is_none() {
-                return Ok(all);
-            }
-            if all.len() >= MAX_ITEMS {
+            let next = match page.remove("nextCursor") {
+                Some(Value::String(next)) if era_of(&**provider).leads_on(&next) => next,
+                _ => return Ok(all),
+            };
+            // Pages that go in a circle are shown once.
+            if all.len() >= MAX_ITEMS || !seen.insert(next.clone()) {
                 break;
             }
+            cursor = Some(next);
         }
         tracing::warn!("{}: of its {} only {} are shown", provider.name(), kind.list_key(), all.len());
         Ok(all)
@@ -237,4 +241,11 @@ fn nearest(templates: &HashMap<String, Owned>, uri: &str) -> Option<String> {
 
 fn text(of: &Map<String, Value>, key: &str) -> Option<String> {
     of.get(key).and_then(Value::as_str).map(str::to_owned)
+}
+
+/// The generation that a source speaks; of one that is not connected, and of what is no MCP server, the older.
+fn era_of(provider: &dyn Provider) -> Era {
+    let version = provider.mcp_peer().and_then(|peer| peer.protocol_version);
+    let is_modern = version.is_some_and(|version| MODERN_VERSIONS.contains(&version.as_str()));
+    if is_modern { Era::Modern } else { Era::Legacy }
 }

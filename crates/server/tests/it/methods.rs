@@ -21,6 +21,24 @@ async fn house() -> (House, [std::sync::Arc<Source>; 2]) {
 }
 
 #[tokio::test]
+async fn the_pages_of_a_source_end_with_an_older_ones_empty_cursor_and_where_they_go_in_a_circle() {
+    let house = House::new().await;
+    let sources = [Source::new("ends"), Source::new("circles")];
+    for source in &sources {
+        house.add(source.clone()).await;
+    }
+    let http = house.http().await;
+    let (session, _) = http.initialize("/mcp").await;
+    let list = rpc(1, "resources/list", json!({}));
+    body(http.in_session(&session, "/mcp", &list), 200).await;
+    let asked = sources.map(|source| {
+        let asked = source.asked.lock().expect("asked");
+        asked.iter().filter(|(method, _)| method == "resources/list").count()
+    });
+    assert_eq!(asked, [1, 2]);
+}
+
+#[tokio::test]
 async fn one_server_is_passed_through_as_it_is() {
     let (house, [alpha, _]) = house().await;
     let http = house.http().await;

@@ -134,6 +134,11 @@ impl Source {
         let name = self.name;
         Ok(match method {
             "resources/list" => match arguments["cursor"].as_str() {
+                // As servers up to 2025-11-25 write the end, and pages in a circle.
+                _ if name == "ends" => json!({"resources": [{"uri": "ends://one", "name": "1"}], "nextCursor": ""}),
+                _ if name == "circles" => {
+                    json!({"resources": [{"uri": "circles://one", "name": "1"}], "nextCursor": "x"})
+                }
                 None => json!({
                     "resources": [{"uri": "both://same", "name": name}, {"uri": format!("{name}://one"), "name": "1", "later": [1]}],
                     "nextCursor": "2",

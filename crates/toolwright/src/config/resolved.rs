@@ -136,6 +136,10 @@ pub struct ServerSettings {
     pub queue: Option<String>,
     /// Limit of one call.
     pub request_timeout: Option<Duration>,
+    /// Limit of one attempt to connect.
+    pub connect_timeout: Option<Duration>,
+    /// Bound on one message from it, in bytes.
+    pub max_message_bytes: Option<usize>,
     /// Tools whose calls are background jobs, as globs.
     pub background: Vec<String>,
     /// How long a call keeps its caller waiting before it goes on as one.

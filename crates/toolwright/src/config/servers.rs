@@ -84,6 +84,8 @@ pub(crate) fn resolve(
             shown,
             queue,
             request_timeout,
+            connect_timeout: written.connect_timeout.map(|span| span.0),
+            max_message_bytes: written.max_message_bytes,
             background: written.background.clone(),
             auto_background_after: written.auto_background_after.map(|span| span.0),
             idle_timeout: written.idle_timeout.map(|span| span.0),

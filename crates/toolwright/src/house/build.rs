@@ -203,11 +203,15 @@ pub(super) fn server_spec(server: &Server, config: &Config, redactor: &Arc<Secre
             }
         }
     };
+    // Snapshots explain missing tools by the provider's name, so it is the namespace.
+    let plain = McpServerSpec::new(server.namespace.clone(), transport);
     McpServerSpec {
         tools_allowed: settings.tools_allowed.clone(),
         tools_denied: settings.tools_denied.clone(),
         shown: settings.shown.clone(),
         request_timeout: settings.request_timeout,
+        connect_timeout: settings.connect_timeout.unwrap_or(plain.connect_timeout),
+        max_message_bytes: settings.max_message_bytes.unwrap_or(plain.max_message_bytes),
         idle_timeout: settings.idle_timeout,
         retries: settings.retries.unwrap_or(DEFAULT_RETRIES),
         withheld_env: withheld_env(config),
@@ -226,8 +230,7 @@ pub(super) fn server_spec(server: &Server, config: &Config, redactor: &Arc<Secre
         lazy: settings.lazy,
         resources: as_tools(settings.resources_as_tools),
         prompts: as_tools(settings.prompts_as_tools),
-        // Snapshots explain missing tools by the provider's name, so it is the namespace.
-        ..McpServerSpec::new(server.namespace.clone(), transport)
+        ..plain
     }
 }
 

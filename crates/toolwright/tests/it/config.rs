@@ -261,6 +261,22 @@ fn a_server_is_shared_and_offers_its_tools_alone_unless_its_entry_says_more() {
 }
 
 #[test]
+fn an_entry_says_how_long_a_server_may_take_to_start_and_how_large_its_messages_may_be() {
+    for (written, expect) in [
+        ("enabled: true", Some((None, None))),
+        ("connect_timeout: 2m", Some((Some(Duration::from_secs(120)), None))),
+        ("maxMessageBytes: 1048576", Some((None, Some(1 << 20)))),
+        ("max_message_bytes: 1024", None),
+        ("max_message_bytes: 99999999999", None),
+    ] {
+        let config = Place::with(&format!("mcpServers:\n  s:\n    command: x\n    {written}\n")).load();
+        let read = config.servers.first().filter(|_| config.problems.is_empty());
+        let read = read.map(|server| (server.settings.connect_timeout, server.settings.max_message_bytes));
+        assert_eq!(read, expect, "{written}: {:#?}", config.problems);
+    }
+}
+
+#[test]
 fn a_time_to_live_is_a_duration_or_off() {
     use std::time::Duration;
     let minutes = |n: u64| Some(Duration::from_secs(60 * n));

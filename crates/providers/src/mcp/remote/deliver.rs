@@ -153,6 +153,8 @@ mod tests {
         }
         fn lost(&self, _id: RequestId, _error: SendError) {}
         fn noise(&self, _what: &str) {}
+        fn expired(&self) {}
+        fn missed(&self) {}
         fn ended(&self, _reason: String) {}
     }
 

@@ -150,7 +150,8 @@ enum StreamEnd {
 impl Inner {
     /// One request to its end: the answer has been handed over, or will not come.
     async fn request(self: &Arc<Self>, id: RequestId, mut message: Outgoing) -> Result<(), SendError> {
-        let is_initialize = matches!(&message.kind, OutgoingKind::Request { method, .. } if method == "initialize");
+        let method = message.kind.method().unwrap_or_default();
+        let (is_initialize, is_discover) = (method == "initialize", method == "server/discover");
         let headers = self.headers_of(&message);
         let in_session = headers.contains_key(SESSION);
         let json = Bytes::from(std::mem::take(&mut message.json));
@@ -158,7 +159,8 @@ impl Inner {
         let status = response.status();
         if !status.is_success() {
             let refusal = Refusal::read(response).await;
-            if in_session && refusal.forgets_session(Some(id)) {
+            let is_agreed = !is_initialize && !is_discover;
+            if (in_session && refusal.forgets_session(Some(id))) || (is_agreed && refusal.denies_handshake()) {
                 return Err(SendError::Expired);
             }
             if let Some(error) = refusal.json().and_then(|body| error_for(id, body)) {
@@ -334,10 +336,16 @@ impl Inner {
     /// Hears what a legacy server says unasked, for as long as there is such a stream.
     async fn listen(self: Arc<Self>) {
         let mut place = Place::default();
+        let (mut was_open, mut is_gap) = (false, false);
         loop {
             let opened = Instant::now();
             match self.get(place.id.as_ref()).await {
                 Ok(mut response) if response.status() == StatusCode::OK && kind(&response) == Kind::Events => {
+                    if is_gap && place.id.is_none() {
+                        // A server that does not number its events does not repeat them either.
+                        self.incoming.missed();
+                    }
+                    was_open = true;
                     let mut events = Events::new(self.target.max);
                     let end = self.read(&mut response, &mut events, None).await;
                     place.after(&events);
@@ -350,14 +358,25 @@ impl Inner {
                         place.in_vain = 0;
                     }
                 }
-                Ok(response)
-                    if !response.status().is_server_error() && response.status() != StatusCode::TOO_MANY_REQUESTS =>
-                {
-                    tracing::debug!(status = %response.status(), "the server has no stream of its own");
-                    return;
+                Ok(response) => {
+                    let refusal = Refusal::read(response).await;
+                    let in_session = lock(&self.session).is_some();
+                    match refused_stream(&refusal, was_open, in_session) {
+                        Refused::Again => place.in_vain = place.in_vain.saturating_add(1),
+                        Refused::FromHere => {
+                            place.id = None;
+                            place.in_vain = place.in_vain.saturating_add(1);
+                        }
+                        Refused::Expired => return self.incoming.expired(),
+                        Refused::Never => {
+                            tracing::debug!(status = %refusal.status, "the server has no stream of its own");
+                            return;
+                        }
+                    }
                 }
-                Ok(_) | Err(_) => place.in_vain = place.in_vain.saturating_add(1),
+                Err(_) => place.in_vain = place.in_vain.saturating_add(1),
             }
+            is_gap = true;
             tokio::time::sleep(place.pause()).await;
         }
     }
@@ -389,13 +408,12 @@ impl Inner {
             headers.extend(lock(&self.session).clone().map(|session| (SESSION, session)));
             return headers;
         }
-        let (method, name) = match &message.kind {
-            OutgoingKind::Request { method, name, .. } => (Some(method), name.as_ref()),
-            OutgoingKind::Notification { method } => (Some(method), None),
-            OutgoingKind::Response => (None, None),
+        let name = match &message.kind {
+            OutgoingKind::Request { name, .. } => name.as_deref(),
+            OutgoingKind::Notification { .. } | OutgoingKind::Response => None,
         };
-        headers.extend(method.and_then(|method| encoded(method)).map(|method| (METHOD, method)));
-        headers.extend(name.and_then(|name| encoded(name)).map(|name| (NAME, name)));
+        headers.extend(message.kind.method().and_then(encoded).map(|method| (METHOD, method)));
+        headers.extend(name.and_then(encoded).map(|name| (NAME, name)));
         headers.extend(message.headers.iter().cloned());
         headers
     }
@@ -427,6 +445,32 @@ impl Place {
     fn pause(&self) -> Duration {
         let doubled = 1_u32.checked_shl(self.in_vain.min(6)).unwrap_or(1);
         self.retry.unwrap_or(PAUSE).saturating_mul(doubled).min(MAX_PAUSE)
+    }
+}
+
+/// What to do where the stream on which a server speaks unasked is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Refused {
+    /// Ask again, for what comes after the last event.
+    Again,
+    /// Ask again, for what comes from now on.
+    FromHere,
+    /// Begin a new session.
+    Expired,
+    /// There is none.
+    Never,
+}
+
+/// A server without such a stream says 405 as it should, or any other refusal. One that has it refuses it while another
+/// connection still has it (409, after something on the way cut that), and in a session that it has forgotten: both are
+/// known only of a stream that was there, as there are servers that know no such path (404) from the beginning.
+fn refused_stream(refusal: &Refusal, was_open: bool, in_session: bool) -> Refused {
+    match refusal.status.as_u16() {
+        408 | 409 | 425 | 429 | 500..=599 => Refused::Again,
+        _ if !was_open => Refused::Never,
+        _ if in_session && refusal.forgets_session(None) => Refused::Expired,
+        405 => Refused::Never,
+        _ => Refused::FromHere,
     }
 }
 

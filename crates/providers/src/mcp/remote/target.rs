@@ -37,10 +37,11 @@ const RESERVED: [&str; 12] = [
 ];
 /// What is read of the body of a failure, in bytes.
 const FAILURE_BODY: usize = 64 * 1024;
-/// What servers after the SDKs (TypeScript, Python, Rust, C#) say of a session that they do not know, in lower case, with
-/// or without the status before it; in a JSON-RPC error it has one of the codes.
+/// What servers after the SDKs (TypeScript, Python, Rust, C#) say of a session that they do not know, or of a revision, in
+/// lower case, with or without the status before it; in a JSON-RPC error it has one of the codes.
 const SESSION_PREFIXES: [&str; 3] = ["bad request: ", "not found: ", "error: "];
-const SESSION_TEXTS: [&str; 11] = [
+const SESSION_TEXTS: [&str; 14] = [
+    "a new session can only be created by an initialize request",
     "could not find session",
     "invalid or expired session",
     "invalid or missing session",
@@ -52,6 +53,8 @@ const SESSION_TEXTS: [&str; 11] = [
     "server not initialized",
     "session has been terminated",
     "session not found",
+    "unexpected message, expect initialize request",
+    "unsupported protocol version",
 ];
 const SESSION_CODES: [i64; 3] = [-32000, -32001, RpcError::INVALID_REQUEST];
 /// How often one request may be refused and sent again with other credentials: a token that has expired, then one
@@ -220,7 +223,13 @@ impl Refusal {
         }
     }
 
-    /// Whether it says in the words of an SDK that the session is not known.
+    /// Whether a request after the handshake is told that the server does not speak what was agreed on: another one has
+    /// taken its place. One up to 2025-11-25 misses a session in requests of 2026-07-28, and says so with 400 or 422.
+    pub(super) fn denies_handshake(&self) -> bool {
+        matches!(self.status, StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY) && self.names_session()
+    }
+
+    /// Whether it says in the words of an SDK that the session, or the revision, is not known.
     fn names_session(&self) -> bool {
         let text = match rpc_error(&self.body) {
             Some(error) if SESSION_CODES.contains(&error.code) => error.message.into_owned(),
@@ -317,6 +326,29 @@ mod tests {
             let status = StatusCode::from_u16(status).expect("status");
             let refusal = Refusal { status, body: body.clone().into(), location: None, is_json: true };
             assert_eq!(refusal.forgets_session(Some(7)), expect, "{status} {body}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_misses_a_handshake_is_told_from_one_that_refuses_a_request() {
+        for (status, body, expect) in [
+            (400, "Bad Request: Server not initialized", true),
+            (400, "Bad Request: Missing session ID", true),
+            (400, "Bad Request: Unsupported protocol version: 2026-07-28. Supported versions: 2025-06-18", true),
+            (400, "Bad Request: A new session can only be created by an initialize request", true),
+            (422, "Unexpected message, expect initialize request", true),
+            (400, "the region is missing", false),
+            (403, "Session not found", false),
+            (422, "name: must be set", false),
+        ] {
+            for code in [None, Some(-32000), Some(-32602)] {
+                let json = |code| format!(r#"{{"jsonrpc":"2.0","id":7,"error":{{"code":{code},"message":"{body}"}}}}"#);
+                let text = code.map_or_else(|| body.to_owned(), json);
+                let status = StatusCode::from_u16(status).expect("status");
+                let refusal = Refusal { status, body: text.into(), location: None, is_json: true };
+                // Other codes are the server's word on the parameters.
+                assert_eq!(refusal.denies_handshake(), expect && code != Some(-32602), "{status} {body} {code:?}");
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
@@ -15,6 +15,7 @@ use toolwright_core::event::Partial;
 use toolwright_core::passthrough::METHOD_RESULT;
 use toolwright_providers::mcp::AsTools;
 
+use super::http::Site;
 use super::stdio::{Script, scripted};
 use super::{Rig, eventually, run};
 
@@ -320,6 +321,26 @@ async fn a_server_that_is_started_again_is_told_again_how_much_to_log() {
 }
 
 #[tokio::test]
+async fn an_older_connection_that_cannot_be_had_now_is_had_later() {
+    let site = Site::start("busy for old ones").await;
+    let rig = Rig::new(site.transport(), |_| {});
+    let context =
+        ToolContext { client: Arc::new(Ann { manner: Manner::Requests, ..Ann::default() }), ..rig.context("s") };
+    let spoken = async || {
+        run(&*rig.provider, "plain", json!({}), &context).await.expect("answered");
+        site.headers_of("tools/call")["mcp-protocol-version"].to_str().expect("text").to_owned()
+    };
+    rig.names().await;
+    assert_eq!(spoken().await, "2026-07-28", "the other one serves meanwhile");
+    site.becomes("both");
+    let end = Instant::now() + Duration::from_secs(15);
+    while spoken().await != "2025-06-18" {
+        assert!(Instant::now() < end, "it is never tried again");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test]
 async fn who_sets_the_level_of_a_newer_server_does_not_wait_for_the_older_connection_beside_it() {
     let script = asker("both-mute");
     let rig = script.rig(|_| {});
@@ -447,6 +468,26 @@ async fn a_subscription_is_replaced_before_it_is_given_up() {
         run(&*methods, "resources/unsubscribe", json!({"uri": uri}), &context).await.expect("not followed");
     }
     eventually("there is nothing to listen for", || sent("notifications/cancelled").len() >= 2).await;
+}
+
+#[tokio::test]
+async fn what_a_provider_followed_is_followed_by_the_one_in_its_place() {
+    for mode in GENERATIONS {
+        let script = asker(mode);
+        let rig = script.rig(|_| {});
+        let (methods, context) = (rig.provider.methods().expect("methods"), rig.context("s"));
+        run(&*methods, "resources/subscribe", json!({"uri": "a://1"}), &context).await.expect("followed");
+        // The entry was edited.
+        let next = script.rig(|spec| spec.tools_denied = vec!["x".into()]);
+        let notices = Arc::new(Mutex::new(Vec::new()));
+        let heard = Arc::clone(&notices);
+        next.provider.on_notice(Arc::new(move |notice| heard.lock().expect("notices").push(notice)));
+        next.provider.follow(rig.provider.followed());
+        rig.provider.shut_down().await;
+        next.names().await;
+        let updated = SourceNotice::ResourceUpdated { uri: "a://1".into() };
+        eventually("it is told", || notices.lock().expect("notices").contains(&updated)).await;
+    }
 }
 
 #[tokio::test]

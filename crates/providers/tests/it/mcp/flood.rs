@@ -1,6 +1,7 @@
 //! A message of a gigabyte: refused at the framing, in bounded memory, and nobody else notices.
 
 use serde_json::json;
+use toolwright_core::cancel::CancelCause;
 use toolwright_core::error::ErrorKind;
 
 use super::Rig;
@@ -46,6 +47,21 @@ async fn take_the_floods() {
         };
         tokio::join!(flood, meanwhile);
         println!("{shown}: {} MiB at most so far", peak_memory());
+    }
+    // With others in flight to the same server, which go on.
+    for (rig, own, id_last) in [(&pipe, "deluge", false), (&pipe, "deluge", true), (&http, "deluge_stream", false)] {
+        let hanging = || Rig { world: rig.world.clone(), provider: rig.provider.clone(), cancel: Default::default() };
+        let others = [hanging(), hanging(), hanging()];
+        let calls = futures_util::future::join_all(others.iter().map(|other| other.call("hang", json!({}))));
+        let flood = async {
+            let error = rig.call(own, json!({"bytes": bytes, "id_last": id_last})).await.expect_err(own);
+            assert!(error.message().contains("message over max_message_bytes"), "{own} {id_last}: {error}");
+            others.iter().for_each(|other| other.cancel.cancel(CancelCause::User));
+        };
+        for ended in tokio::join!(calls, flood).0 {
+            let error = ended.expect_err("given up");
+            assert_eq!(error.cancel_cause(), Some(CancelCause::User), "{own} {id_last}: {error}");
+        }
     }
     pipe.call("Echo.Args", json!({})).await.expect("the server on pipes is still there");
     http.call("plain", json!({})).await.expect("the server behind HTTP is still there");

@@ -25,24 +25,27 @@ const MEETING: usize = 40;
 
 /// A server on a port of its own, and what it has been asked.
 pub(super) struct Site {
-    mode: &'static str,
+    mode: Mutex<&'static str>,
     port: u16,
     requests: Mutex<Vec<(HeaderMap, Value)>>,
     connections: AtomicUsize,
     forgets: AtomicBool,
     meeting: Barrier,
+    /// How often the stream of a session has been opened.
+    streams: AtomicUsize,
 }
 
 impl Site {
     pub(super) async fn start(mode: &'static str) -> Arc<Self> {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("port");
         let site = Arc::new(Self {
-            mode,
+            mode: Mutex::new(mode),
             port: listener.local_addr().expect("address").port(),
             requests: Mutex::default(),
             connections: AtomicUsize::new(0),
             forgets: AtomicBool::new(false),
             meeting: Barrier::new(MEETING),
+            streams: AtomicUsize::new(0),
         });
         let app = axum::Router::new().route("/mcp", axum::routing::any(answer)).with_state(Arc::clone(&site));
         let counted = Arc::clone(&site);
@@ -59,6 +62,11 @@ impl Site {
         McpTransport::Http { url: format!("http://127.0.0.1:{}/mcp", self.port), headers }
     }
 
+    /// Another server takes this one's place.
+    pub(super) fn becomes(&self, mode: &'static str) {
+        *self.mode.lock().expect("mode") = mode;
+    }
+
     fn rig(&self) -> Rig {
         Rig::new(self.transport(), |spec| spec.max_message_bytes = 100_000)
     }
@@ -68,7 +76,7 @@ impl Site {
         requests.iter().filter_map(|(_, message)| message["method"].as_str().map(str::to_owned)).collect()
     }
 
-    fn headers_of(&self, method: &str) -> HeaderMap {
+    pub(super) fn headers_of(&self, method: &str) -> HeaderMap {
         let requests = self.requests.lock().expect("requests");
         requests.iter().rev().find(|(_, message)| message["method"] == method).expect(method).0.clone()
     }
@@ -79,7 +87,8 @@ impl Site {
 }
 
 async fn answer(State(site): State<Arc<Site>>, method: Method, headers: HeaderMap, body: Bytes) -> Response {
-    match site.mode {
+    let mode = *site.mode.lock().expect("mode");
+    match mode {
         "unauthorized" => return (StatusCode::UNAUTHORIZED, "who are you").into_response(),
         "html" => return ([("content-type", "text/html")], "<h1>hello</h1>").into_response(),
         "redirect" => {
@@ -88,7 +97,17 @@ async fn answer(State(site): State<Arc<Site>>, method: Method, headers: HeaderMa
         _ => {}
     }
     if method == Method::GET {
-        return StatusCode::METHOD_NOT_ALLOWED.into_response();
+        return match mode {
+            // It is cut at first, and says nothing after that.
+            "announces" if site.streams.fetch_add(1, Ordering::Relaxed) == 0 => {
+                ([("content-type", "text/event-stream")], "retry: 1\ndata: \n\n").into_response()
+            }
+            "announces" => {
+                let never = futures_util::stream::pending::<Result<Bytes, std::io::Error>>();
+                ([("content-type", "text/event-stream")], Body::from_stream(never)).into_response()
+            }
+            _ => StatusCode::METHOD_NOT_ALLOWED.into_response(),
+        };
     }
     let message: Value = serde_json::from_slice(&body).unwrap_or_default();
     site.requests.lock().expect("requests").push((headers.clone(), message.clone()));
@@ -96,14 +115,25 @@ async fn answer(State(site): State<Arc<Site>>, method: Method, headers: HeaderMa
     let params = &message["params"];
     let session = headers.get("mcp-session-id").is_some();
     if session && site.forgets.load(Ordering::Relaxed) {
-        return match site.mode {
+        return match mode {
             "forgetful" => refuse("server-error", -32000, "Bad Request: No valid session ID provided"),
             _ => StatusCode::NOT_FOUND.into_response(),
         };
     }
-    match message["method"].as_str().unwrap_or_default() {
-        "server/discover" if matches!(site.mode, "modern" | "late") => {
-            if site.mode == "late" {
+    let method = message["method"].as_str().unwrap_or_default();
+    let is_handshake = matches!(method, "server/discover" | "initialize");
+    let speaks_modern = headers.get("mcp-protocol-version").is_some_and(|version| version == "2026-07-28");
+    if !is_handshake && mode == "modern" && !speaks_modern {
+        return refuse("server-error", -32022, "unsupported protocol version");
+    }
+    if !is_handshake && mode == "forgetful" && !session {
+        return refuse("server-error", -32000, "Bad Request: Server not initialized");
+    }
+    match method {
+        "server/discover"
+            if matches!(mode, "modern" | "late" | "marks late" | "pages" | "both" | "busy for old ones") =>
+        {
+            if mode == "late" {
                 tokio::time::sleep(Duration::from_secs(3)).await;
             }
             reply(
@@ -113,18 +143,20 @@ async fn answer(State(site): State<Arc<Site>>, method: Method, headers: HeaderMa
                 }),
             )
         }
-        "server/discover" if site.mode == "silent" => {
+        "server/discover" if mode == "silent" => {
             tokio::time::sleep(Duration::from_secs(60)).await;
             StatusCode::REQUEST_TIMEOUT.into_response()
         }
         "server/discover" => refuse("server-error", -32000, "not initialized"),
-        "initialize" if site.mode == "modern" => refuse("server-error", -32022, "unsupported"),
+        "initialize" if mode == "busy for old ones" => StatusCode::TOO_MANY_REQUESTS.into_response(),
+        "initialize" if mode == "modern" => refuse("server-error", -32022, "unsupported"),
         "initialize" => {
             site.forgets.store(false, Ordering::Relaxed);
+            let capabilities = json!({"tools": {"listChanged": mode == "announces"}});
             let mut response = reply(
                 id,
                 json!({
-                    "protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "site", "version": "1"},
+                    "protocolVersion": "2025-06-18", "capabilities": capabilities, "serverInfo": {"name": "site", "version": "1"},
                 }),
             );
             response.headers_mut().insert("mcp-session-id", "s1".parse().expect("header"));
@@ -133,11 +165,25 @@ async fn answer(State(site): State<Arc<Site>>, method: Method, headers: HeaderMa
         "tools/list" => {
             let region =
                 json!({"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}});
-            let mut tools = vec![json!({"name": "stream", "inputSchema": region, "later": 1})];
-            if site.mode == "modern" {
+            if mode == "pages" || mode == "old pages" {
+                let (name, next) = match params.get("cursor").and_then(Value::as_str) {
+                    None => ("first", json!("")),
+                    Some("") => ("second", json!("x")),
+                    Some(_) => ("third", Value::Null),
+                };
+                let tools = json!([{"name": name, "inputSchema": {"type": "object"}}]);
+                return reply(id, json!({"resultType": "complete", "tools": tools, "nextCursor": next}));
+            }
+            let is_first = site.count("tools/list") == 1;
+            let schema = if mode == "marks late" && is_first { json!({"type": "object"}) } else { region };
+            let mut tools = vec![json!({"name": "stream", "inputSchema": schema, "later": 1})];
+            if mode == "modern" {
                 tools.push(json!({"name": "marked", "inputSchema": {"type": "object", "x-mcp-header": "All"}}));
             }
             reply(id, json!({"resultType": "complete", "tools": tools}))
+        }
+        "tools/call" if mode == "marks late" && headers.get("mcp-param-region").is_none() => {
+            refuse("server-error", -32020, "Mcp-Param-Region is missing")
         }
         "tools/call" => call(&site, id, params).await,
         _ => refuse("server-error", -32601, "no such method"),
@@ -298,6 +344,62 @@ async fn an_expired_session_is_renewed_by_the_next_call_and_nothing_is_sent_twic
         site.forgets.store(true, Ordering::Relaxed);
         assert_eq!(rig.names().await, ["stream"], "a list may be sent again");
     }
+}
+
+#[tokio::test]
+async fn a_server_that_another_generation_replaces_is_met_anew() {
+    for (before, after) in [("modern", "forgetful"), ("forgetful", "modern")] {
+        let site = Site::start(before).await;
+        let rig = site.rig();
+        rig.call("plain", json!({})).await.expect("output");
+        site.becomes(after);
+        let error = rig.call("plain", json!({})).await.expect_err("it is another one");
+        assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::TransportError, true), "{before}: {error}");
+        rig.call("plain", json!({})).await.expect("a new handshake");
+        site.becomes(before);
+        assert_eq!(rig.names().await, ["stream"], "{before}: a list may be sent again");
+    }
+}
+
+#[tokio::test]
+async fn an_empty_cursor_leads_to_the_next_page_since_2026_07_28() {
+    for (mode, expect) in [("pages", &["first", "second", "third"][..]), ("old pages", &["first"])] {
+        assert_eq!(Site::start(mode).await.rig().names().await, expect, "{mode}");
+    }
+}
+
+#[tokio::test]
+async fn a_tool_that_has_gained_a_header_is_called_once_more_with_it() {
+    let site = Site::start("marks late").await;
+    let rig = site.rig();
+    assert_eq!(rig.names().await, ["stream"]);
+    let notified = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&notified);
+    rig.provider.on_change(Arc::new(move || {
+        count.fetch_add(1, Ordering::Relaxed);
+    }));
+    let output = rig.call("stream", json!({"region": "eu"})).await.expect("output");
+    assert_eq!(output.content[0].as_text(), Some("streamed"));
+    assert_eq!((site.count("tools/call"), site.count("tools/list")), (2, 2));
+    eventually("the catalogue is told", || notified.load(Ordering::Relaxed) == 1).await;
+    // What no list explains is the answer, and the call is not made again and again.
+    let error = rig.call("stream", json!({})).await.expect_err("refused");
+    assert!(error.message().contains("Mcp-Param-Region"), "{error}");
+    assert_eq!((site.count("tools/call"), site.count("tools/list")), (3, 3));
+}
+
+#[tokio::test]
+async fn what_was_not_heard_while_the_stream_of_a_session_was_cut_is_asked_for() {
+    let site = Site::start("announces").await;
+    let rig = site.rig();
+    let notified = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&notified);
+    rig.provider.list().await.expect("listed");
+    rig.provider.on_change(Arc::new(move || {
+        count.fetch_add(1, Ordering::Relaxed);
+    }));
+    eventually("the catalogue is told", || notified.load(Ordering::Relaxed) == 1).await;
+    assert_eq!(site.streams.load(Ordering::Relaxed), 2);
 }
 
 #[tokio::test]

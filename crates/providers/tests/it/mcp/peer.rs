@@ -78,7 +78,13 @@ impl Peer {
             }
             "ping" if self.is("stubborn") || self.is("deaf at first") => {}
             "ping" => result(id, json!({})),
-            "tools/list" if self.is_slow_to_list() => {}
+            "tools/list" if self.is_slow_to_list() || self.is("stuck") => {}
+            "tools/list" if self.is("nulls") => {
+                send(&format!(
+                    r#"{{"jsonrpc":"2.0","id":{id},"result":null,"error":{{"code":-32603,"message":"no database"}}}}"#
+                ));
+            }
+            "tools/list" if self.is("nothing") => result(id, Value::Null),
             "tools/list" => self.list(id, params),
             "tools/call" => self.call(id, params),
             _ => error(id, -32601, "no such method"),
@@ -162,6 +168,11 @@ impl Peer {
                 send(r#"{"jsonrpc":"2.0","id":"q1","method":"roots/list"}"#);
                 send(r#"{"jsonrpc":"2.0","id":"q2","method":"ping"}"#);
                 result(id, json!({"content": []}));
+            }
+            "nulls" => {
+                send(&format!(
+                    r#"{{"jsonrpc":"2.0","id":{id},"result":null,"error":{{"code":-32602,"message":"no such row"}}}}"#
+                ));
             }
             "hang" => {}
             _ => error(id, -32602, "Unknown tool"),

@@ -269,6 +269,60 @@ async fn a_server_that_answers_no_ping_after_a_timeout_is_replaced() {
     assert_eq!(rig.names().await.len(), 3);
 }
 
+#[tokio::test]
+async fn a_server_that_answers_a_ping_and_lists_nothing_any_more_is_replaced() {
+    let script = script("stuck");
+    let rig = script.rig(|_| {});
+    give_up(&script, &rig, 1, CancelCause::Deadline).await;
+    let starts = || script.methods().iter().filter(|method| *method == "initialize").count();
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    assert_eq!(starts(), 1, "a list may take a while");
+    eventually("it is started again", || starts() == 2).await;
+    assert_eq!(script.methods().iter().filter(|method| *method == "ping").count(), 1);
+}
+
+#[tokio::test]
+async fn a_server_that_closes_its_input_is_replaced() {
+    // It answers the handshake, closes its input and stays.
+    let log = tempfile::NamedTempFile::new().expect("log");
+    let answer = |id: u32, rest: &str| format!("read -r line; echo '{{\"jsonrpc\":\"2.0\",\"id\":{id},{rest}}}'");
+    let info =
+        r#"{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}"#;
+    let server = [
+        format!("echo start >> {}", log.path().display()),
+        answer(1, r#""error":{"code":-32601,"message":"no"}"#),
+        answer(2, &format!("\"result\":{info}")),
+        "read -r line; exec 0<&-; exec sleep 100".to_owned(),
+    ];
+    let rig = Rig::new(command("sh", &["-c", &server.join("\n")]), |_| {});
+    rig.provider.warm_up().await.expect("connected");
+    let starts = || std::fs::read_to_string(log.path()).expect("log").lines().count();
+    let call = async { rig.call("x", json!({})).await.expect_err("nobody answers") };
+    let error = tokio::time::timeout(Duration::from_secs(5), call).await.expect("it fails at once");
+    assert_eq!(error.kind(), ErrorKind::TransportError, "{error}");
+    assert!(error.message().contains("closed its standard input"), "{error}");
+    eventually("it is started again", || starts() == 2).await;
+}
+
+#[tokio::test]
+async fn an_error_beside_a_result_of_null_is_an_error() {
+    let script = script("plain");
+    let rig = script.rig(|_| {});
+    let error = rig.call("nulls", json!({})).await.expect_err("refused");
+    assert_eq!(error.kind(), ErrorKind::ExecutionError, "{error}");
+    assert!(error.message().contains("no such row"), "{error}");
+    // A list that is none takes no tools away.
+    assert_eq!(rig.names().await.len(), 3);
+    let kept = rig.world.manifest.lock().expect("manifest").clone();
+    for (mode, expect) in [("nulls", "no database"), ("nothing", "has no list of tools")] {
+        let other = scripted("mcp::peer::serve_when_asked", "MCP_PEER", mode);
+        let rig = Rig::within(Arc::clone(&rig.world), other.transport.clone(), |_| {});
+        let error = rig.provider.list().await.expect_err(mode).to_string();
+        assert!(error.contains(expect), "{error}");
+        assert_eq!(*rig.world.manifest.lock().expect("manifest"), kept, "{mode}");
+    }
+}
+
 /// Calls what is never answered, and gives up once it has been sent.
 async fn give_up(script: &Script, rig: &Rig, n: u64, cause: CancelCause) {
     let caller = Rig { world: Arc::clone(&rig.world), provider: Arc::clone(&rig.provider), cancel: Default::default() };

@@ -65,6 +65,13 @@ pub struct McpServer {
     /// Limit of one call to it. Default: `defaults.tool_timeout`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_timeout: Option<TimeSpan>,
+    /// Limit of one attempt to connect to it, the start of its process included. Default 30s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connect_timeout: Option<TimeSpan>,
+    /// Bound on one message from it, in bytes. A call whose answer is larger fails. Default 16777216 (16 MiB).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 65_536, max = 1_073_741_824))]
+    pub max_message_bytes: Option<usize>,
     /// Tools whose calls are background jobs from the beginning, as globs without regard to case.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub background: Vec<String>,

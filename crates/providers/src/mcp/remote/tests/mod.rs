@@ -30,6 +30,8 @@ struct Log {
     messages: Mutex<Vec<(Value, Option<RequestId>)>>,
     noise: Mutex<Vec<String>>,
     ended: Mutex<Vec<String>>,
+    /// That the session has expired, and that something was missed.
+    told: Mutex<Vec<&'static str>>,
 }
 
 impl Incoming for Log {
@@ -42,6 +44,12 @@ impl Incoming for Log {
     fn noise(&self, what: &str) {
         self.noise.lock().expect("log").push(what.to_owned());
     }
+    fn expired(&self) {
+        self.told.lock().expect("log").push("expired");
+    }
+    fn missed(&self) {
+        self.told.lock().expect("log").push("missed");
+    }
     fn ended(&self, reason: String) {
         self.ended.lock().expect("log").push(reason);
     }
@@ -50,6 +58,10 @@ impl Incoming for Log {
 impl Log {
     fn messages(&self) -> Vec<(Value, Option<RequestId>)> {
         self.messages.lock().expect("log").clone()
+    }
+
+    fn told(&self) -> Vec<&'static str> {
+        self.told.lock().expect("log").clone()
     }
 
     fn ended(&self) -> Vec<String> {

@@ -198,6 +198,67 @@ async fn the_stream_of_the_session_is_opened_again_and_may_bring_answers() {
 }
 
 #[tokio::test]
+async fn the_stream_of_the_session_is_asked_for_until_it_is_sure_that_there_is_none() {
+    let quick = || stream(vec!["retry: 1\ndata: \n\n".into()], End::Closed);
+    let in_words =
+        |code: u16, body: &'static str| (axum::http::StatusCode::from_u16(code).expect("code"), body).into_response();
+    // What the server says to one request for the stream after the other, how often it is asked, and what is told.
+    type Says = Box<dyn Fn(usize) -> Response + Send + Sync>;
+    let cases: [(&str, Says, usize, &[&str]); 8] = [
+        ("it has none", Box::new(|_| status(405)), 1, &[]),
+        ("it has no such path", Box::new(|_| status(404)), 1, &[]),
+        ("what it says of its path is no session's end", Box::new(move |_| in_words(404, "Session not found")), 1, &[]),
+        ("the session is forgotten", Box::new(move |n| if n == 0 { quick() } else { status(404) }), 2, &["expired"]),
+        (
+            "the session is forgotten in the words of an SDK",
+            Box::new(
+                move |n| if n == 0 { quick() } else { in_words(400, "Bad Request: No valid session ID provided") },
+            ),
+            2,
+            &["expired"],
+        ),
+        (
+            "another connection has it still",
+            Box::new(move |n| match n {
+                0 => quick(),
+                1 => in_words(409, "Conflict: Only one SSE stream is allowed per session"),
+                _ => stream(Vec::new(), End::Open),
+            }),
+            3,
+            &["missed"],
+        ),
+        (
+            "an event that it does not know any more",
+            Box::new(move |n| match n {
+                0 => stream(vec!["id: e\nretry: 1\ndata: \n\n".into()], End::Closed),
+                1 => in_words(400, "Invalid event ID format"),
+                _ => stream(Vec::new(), End::Open),
+            }),
+            3,
+            &["missed"],
+        ),
+        (
+            "it goes on where it was",
+            Box::new(move |n| match n {
+                0 => stream(vec!["id: e\nretry: 1\ndata: \n\n".into()], End::Closed),
+                _ => stream(Vec::new(), End::Open),
+            }),
+            2,
+            &[],
+        ),
+    ];
+    for (what, says, asked, told) in cases {
+        let gets = AtomicUsize::new(0);
+        let (site, transport, log) = in_session(move |_| says(gets.fetch_add(1, Ordering::Relaxed))).await;
+        transport.established(Era::Legacy, "2025-11-25");
+        let asks = || site.asked().iter().filter(|asked| asked.method == Method::GET).count();
+        eventually(what, || asks() >= asked && log.told().len() >= told.len()).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!((asks(), &*log.told()), (asked, told), "{what}");
+    }
+}
+
+#[tokio::test]
 async fn failures_say_what_became_of_the_request_and_what_to_do() {
     let large = || "x".repeat(MAX);
     let site = Site::start(move |asked| {
