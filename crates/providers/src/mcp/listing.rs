@@ -205,9 +205,11 @@ fn definition(spec: &McpServerSpec, id: toolwright_core::ToolId, tool: &Map<Stri
         definition.mode = Mode::Background;
     }
     definition.queue.clone_from(&spec.queue);
-    let of_server = spec.cache_ttl.filter(|_| definition.effects.read_only);
-    definition.cache_ttl =
-        text(tool, "name").and_then(|name| spec.tools_cache.get(&name).copied()).unwrap_or(of_server);
+    let name = text(tool, "name").unwrap_or_default();
+    // What its operator says of its effects goes before the server's word.
+    let said = spec.shown.get(&name).and_then(|shown| shown.effects);
+    let of_server = spec.cache_ttl.filter(|_| said.unwrap_or(definition.effects).read_only);
+    definition.cache_ttl = spec.tools_cache.get(&name).copied().unwrap_or(of_server);
     let rest: Map<String, Value> = tool
         .iter()
         .filter(|(key, _)| !PLACED.contains(&key.as_str()))
