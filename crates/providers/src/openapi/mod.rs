@@ -11,6 +11,7 @@ mod combined;
 mod document;
 mod error;
 mod import;
+mod names;
 mod operation;
 mod parameter;
 mod provider;

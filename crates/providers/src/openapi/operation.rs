@@ -1,7 +1,5 @@
 //! One operation as a tool: the arguments that a model gives, and the request that they fill.
 
-use std::collections::HashSet;
-
 use http::header::HeaderName;
 use http::{HeaderValue, Method};
 use serde_json::{Map, Value, json};
@@ -295,10 +293,4 @@ fn legal_argument(name: &str) -> String {
         1..=MAX_ARGUMENT => legal.to_owned(),
         _ => format!("{}_{}", &legal[..MAX_ARGUMENT - 9], short_hash(name, 8)),
     }
-}
-
-/// Names that are told apart, each once.
-pub(super) fn repeated<'n>(names: impl Iterator<Item = &'n str>) -> HashSet<&'n str> {
-    let mut seen = HashSet::new();
-    names.filter(|name| !seen.insert(*name)).collect()
 }

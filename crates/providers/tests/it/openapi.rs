@@ -344,6 +344,25 @@ fn names_are_legal_and_distinct_and_tools_are_grouped_and_filtered() {
     assert!(changed.warnings.iter().any(|warning| warning.contains("operations.nope")), "{:?}", changed.warnings);
 }
 
+#[test]
+fn a_lifetime_for_a_whole_document_covers_what_only_reads() {
+    let operation = |id: &str| json!({"operationId": id});
+    let paths = json!({"/": {"get": operation("read"), "post": operation("order"), "put": operation("search"),
+        "delete": operation("own"), "head": operation("writes")}});
+    let day = std::time::Duration::from_secs(86_400);
+    let imported = import_of(&document(paths, json!({})), |spec| {
+        spec.defaults.cache = Some(Some(day));
+        let reads = Operation { effects: Some(Effects::FETCH), ..Operation::default() };
+        let writes = Operation { effects: Some(Effects::UNKNOWN), ..Operation::default() };
+        let own = Operation { cache: Some(Some(2 * day)), ..Operation::default() };
+        spec.operations = [("search", reads), ("writes", writes), ("own", own)].map(|(k, v)| (k.to_owned(), v)).into();
+    });
+    let kept: std::collections::BTreeMap<_, _> =
+        imported.tools.iter().map(|tool| (tool.raw_name.as_str(), tool.definition.cache_ttl)).collect();
+    let expect = [("read", Some(day)), ("order", None), ("search", Some(day)), ("own", Some(2 * day)), ("writes", None)];
+    assert_eq!(kept, expect.into());
+}
+
 /// Pins are of what the document says, so that its operator's own words are no drift.
 #[tokio::test]
 async fn tools_are_foreign_and_their_pins_of_the_documents_words_alone() {
