@@ -308,7 +308,13 @@ fn compile<'d>(
         content_type: entry.settings.content_type.as_deref(),
         accept,
     };
-    let compiled = operation::compile(&source)?;
+    let mut compiled = operation::compile(&source)?;
+    // Rules of policy go by tags: the document's are pinned like all that it says.
+    if let Some(tags) = entry.operation.value.get("tags").filter(|_| !tags(entry.operation).is_empty()) {
+        document.budget.take(of_value(tags))?;
+        compiled.declaration.insert("tags".into(), tags.clone());
+    }
+    let declaration = compiled.declaration.into();
     let settings = entry.settings;
     let select =
         settings.select.as_deref().map(Selection::parse).transpose().map_err(|reason| format!("select: {reason}"))?;
@@ -339,7 +345,7 @@ fn compile<'d>(
     let of_document = spec.defaults.cache.flatten().filter(|_| only_reads);
     definition.cache_ttl = settings.cache.unwrap_or(of_document);
     definition.max_output = settings.max_output;
-    definition.declaration = Some(compiled.declaration);
+    definition.declaration = Some(declaration);
     if streams {
         definition.capabilities.insert("streaming".into(), Value::Bool(true));
     }
