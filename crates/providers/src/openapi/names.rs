@@ -180,9 +180,7 @@ mod tests {
             let shown: Vec<String> = names
                 .iter()
                 .zip(operations)
-                .map(|(name, (_, method, path))| {
-                    name.replace(&short_hash(&format!("{method} {path}"), 8), "#")
-                })
+                .map(|(name, (_, method, path))| name.replace(&short_hash(&format!("{method} {path}"), 8), "#"))
                 .collect();
             assert_eq!(shown, expect);
         };

@@ -72,7 +72,7 @@ fn whatever_a_document_calls_its_operations_each_is_called_by_its_own_name() {
     let tag = prop::sample::select(vec!["", "One", "one", "two"]);
     let documents = prop::collection::vec((path, method, id, tag), 1..24);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
-    TestRunner::new(Config { cases: 48, failure_persistence: None, ..Config::default() })
+    TestRunner::new(Config { cases: 16, failure_persistence: None, ..Config::default() })
         .run(&documents, |operations| {
             let mut paths = Map::new();
             for (path, method, id, tag) in &operations {
