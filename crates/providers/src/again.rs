@@ -117,7 +117,9 @@ mod tests {
     async fn failures_are_asked_for_again_after_a_pause_and_successes_when_they_are_old() {
         let again = Again::default();
         let (asked, mut asks) = mpsc::unbounded_channel();
-        again.listen(Arc::new(move || drop(asked.send(()))));
+        again.listen(Arc::new(move || {
+            let _ = asked.send(());
+        }));
         let begun = Instant::now();
         drop(again.attempt());
         asks.recv().await.expect("asked");

@@ -295,7 +295,9 @@ async fn a_catalogue_that_has_expired_since_it_was_listed_runs_nothing_and_is_as
     let publisher = Publisher::start().await;
     let provider = publisher.provider(publisher.spec());
     let (asked, mut asks) = tokio::sync::mpsc::unbounded_channel();
-    provider.on_change(Arc::new(move || drop(asked.send(()))));
+    provider.on_change(Arc::new(move || {
+        let _ = asked.send(());
+    }));
     let mut document = publisher.document(1, json!([template("a")]));
     document["expires"] = (document["issued"].as_u64().expect("time") + 2).into();
     publisher.publish(&document);

@@ -77,7 +77,9 @@ async fn a_document_that_cannot_be_had_is_asked_for_again_and_the_last_one_serve
     let site = Site::start().await;
     let provider = site.provider(site.spec());
     let (asked, mut asks) = tokio::sync::mpsc::unbounded_channel();
-    provider.on_change(Arc::new(move || drop(asked.send(()))));
+    provider.on_change(Arc::new(move || {
+        let _ = asked.send(());
+    }));
     let error = provider.list().await.expect_err("503").to_string();
     assert!(error.contains("HTTP 503"), "{error}");
     tokio::time::timeout(Duration::from_secs(10), asks.recv()).await.expect("in time").expect("asked");

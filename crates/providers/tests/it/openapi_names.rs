@@ -41,7 +41,7 @@ async fn called(document: &Value, group_by: GroupBy) -> Vec<(String, String)> {
             arguments: arguments.into(),
             idempotency_key: "key",
         };
-        provider.call(call, &Workspace::new().context).await.expect(tool.raw_name());
+        provider.call(call, &Workspace::new().context).await.expect("called");
         let line = server.received().pop().expect("a request").line;
         led.push((tool.raw_name().to_owned(), line));
     }
