@@ -358,4 +358,16 @@ mod tests {
         let ttls: Vec<_> = listed.tools.iter().map(|tool| tool.definition().cache_ttl).collect();
         assert_eq!(ttls, [Some(Duration::from_secs(9)), None, None, Some(Duration::from_secs(1))]);
     }
+
+    #[test]
+    fn what_an_operator_says_of_effects_says_what_is_cached() {
+        let mut spec = spec();
+        spec.cache_ttl = Some(Duration::from_secs(9));
+        let shown = |effects| ToolOverride { effects: Some(effects), ..ToolOverride::default() };
+        spec.shown = [("liar".into(), shown(Effects::UNKNOWN)), ("shy".into(), shown(Effects::READ))].into();
+        let raw = [json!({"name": "liar", "annotations": {"readOnlyHint": true}}), json!({"name": "shy"})];
+        let listed = build(&spec, Raw { tools: &raw, ..Raw::default() }).expect("listed");
+        let ttls: Vec<_> = listed.tools.iter().map(|tool| tool.definition().cache_ttl).collect();
+        assert_eq!(ttls, [None, Some(Duration::from_secs(9))]);
+    }
 }
