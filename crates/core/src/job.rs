@@ -264,11 +264,21 @@ impl JobText {
     }
 }
 
+/// Which jobs are listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Listed {
+    /// Those that are over, too.
+    #[default]
+    All,
+    /// Those that are not over.
+    Open,
+}
+
 /// The jobs of the house, those of its other processes too.
 #[async_trait]
 pub trait Jobs: Send + Sync {
-    /// The newest first, at most `limit`, without outcomes.
-    async fn list(&self, _scope: JobScope<'_>, _limit: usize) -> Result<Vec<JobRecord>, StoreError> {
+    /// The newest of those that are `listed` first, at most `limit`, without outcomes.
+    async fn list(&self, _scope: JobScope<'_>, _listed: Listed, _limit: usize) -> Result<Vec<JobRecord>, StoreError> {
         Err(Unsupported("jobs").into())
     }
 

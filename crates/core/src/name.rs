@@ -107,8 +107,12 @@ impl ToolId {
     /// This id with eight hexadecimal digits of the raw name's hash appended to its name.
     #[must_use]
     pub fn with_hash_suffix(&self, raw_name: &str) -> Self {
-        let name = format!("{}_{}", self.name(), short_hash(raw_name, 8));
-        Self::join(self.namespace(), &name, self.version())
+        self.with_suffix(&short_hash(raw_name, 8))
+    }
+
+    /// This id with `_` and `suffix`, of characters that a name may have, appended to its name.
+    pub(crate) fn with_suffix(&self, suffix: &str) -> Self {
+        Self::join(self.namespace(), &format!("{}_{suffix}", self.name()), self.version())
     }
 
     fn join(namespace: &str, name: &str, version: &str) -> Self {

@@ -1,5 +1,6 @@
 //! Tool sources behind one trait: built-in tools, MCP servers, REST endpoints, OpenAPI documents.
 
+mod again;
 pub mod builtin;
 pub mod catalogue;
 pub mod mcp;

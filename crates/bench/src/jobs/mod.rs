@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use toolwright_core::job::{JobScope, JobState, Jobs as _};
+use toolwright_core::job::{JobScope, JobState, Jobs as _, Listed};
 use toolwright_runtime::{JobManager, SqliteStore};
 
 use crate::Failure;
@@ -161,7 +161,7 @@ impl Desk {
         while Instant::now() < end {
             self.stop_long(told).await?;
             let before = Instant::now();
-            self.watcher.list(JobScope::All, 10_000).await?;
+            self.watcher.list(JobScope::All, Listed::All, 10_000).await?;
             self.lists.push(before.elapsed());
             if let Some(id) = snapshot(told).values().next() {
                 self.watcher.read(JobScope::All, id, 0, 10).await?;
@@ -176,7 +176,7 @@ impl Desk {
         let end = Instant::now() + REST;
         while Instant::now() < end {
             self.stop_long(told).await?;
-            let open = self.watcher.list(JobScope::All, 10_000).await?.into_iter().any(|job| !job.state.is_over());
+            let open = !self.watcher.list(JobScope::All, Listed::Open, 1).await?.is_empty();
             if !open {
                 break;
             }

@@ -42,6 +42,12 @@ pub enum ProviderKind {
     Llm,
 }
 
+impl ProviderKind {
+    /// Every one.
+    pub const ALL: [Self; 8] =
+        [Self::Builtin, Self::Native, Self::Mcp, Self::Rest, Self::Catalogue, Self::OpenApi, Self::Agent, Self::Llm];
+}
+
 /// How a provider is doing. Health is the outcome of its last list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
@@ -253,6 +259,11 @@ pub trait Provider: Send + Sync {
     }
     /// Takes the catalogue's notifier, once, when the provider is added. The default never changes.
     fn on_change(&self, _notify: ChangeNotifier) {}
+    /// Whether tools of this namespace may be its, as far as is known before it lists. The default fills one, which is
+    /// called as it is.
+    fn may_fill(&self, namespace: &str) -> bool {
+        namespace == self.name()
+    }
     /// Names it has but does not offer, each with the reason (`filtered by tools_denied`).
     fn withheld(&self) -> Vec<(String, String)> {
         Vec::new()

@@ -1,6 +1,6 @@
 //! A tool ready for the catalogue, and the rules of becoming one.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::canonical::ContentHash;
 use crate::definition::{Effects, ToolDefinition};
-use crate::name::{IdError, ToolId};
+use crate::name::{IdError, ToolId, short_hash};
 use crate::redact::marks_secrets;
 use crate::schema::{CompiledSchema, SchemaError, shorten};
 use crate::select::nameless_bytes;
@@ -296,21 +296,49 @@ impl fmt::Debug for RegisteredTool {
     }
 }
 
-/// Ids for the raw names of one foreign source: legal, and hashed for every member of a collision.
+/// Ids for the raw names of one foreign source: legal, no two the same, and hashed for every member of a collision. An
+/// id does not depend on the order of the names, unless one of them was made up to look like the hash of another.
 ///
 /// # Errors
 /// When the namespace is illegal.
 pub fn foreign_ids(namespace: &str, raw_names: &[&str]) -> Result<Vec<ToolId>, IdError> {
     let plain: Vec<ToolId> = raw_names.iter().map(|raw| ToolId::foreign(namespace, raw)).collect::<Result<_, _>>()?;
-    let mut count: HashMap<&ToolId, usize> = HashMap::new();
-    for id in &plain {
-        *count.entry(id).or_default() += 1;
+    let mut taken = HashSet::new();
+    let mut ids = free(&mut taken, plain.iter().cloned().map(Some).collect());
+    for digits in [8, 64] {
+        let hashed = |(index, id): (usize, &ToolId)| {
+            ids[index].is_none().then(|| id.with_suffix(&short_hash(raw_names[index], digits)))
+        };
+        let hashed = plain.iter().enumerate().map(hashed).collect();
+        for (id, found) in ids.iter_mut().zip(free(&mut taken, hashed)) {
+            *id = id.take().or(found);
+        }
     }
-    Ok(plain
-        .iter()
-        .zip(raw_names)
-        .map(|(id, raw)| if count.get(id) == Some(&1) { id.clone() } else { id.with_hash_suffix(raw) })
-        .collect())
+    let mut counts = (2_usize..).map(|count| count.to_string());
+    let numbered = |(id, plain): (Option<ToolId>, ToolId)| match id {
+        Some(id) => id,
+        // There are more numbers than names.
+        None => loop {
+            let Some(count) = counts.next() else { break plain };
+            let numbered = plain.with_suffix(&count);
+            if taken.insert(numbered.clone()) {
+                break numbered;
+            }
+        },
+    };
+    Ok(ids.into_iter().zip(plain).map(numbered).collect())
+}
+
+/// Those that are there once and not taken, each in its place; they are taken from then on.
+fn free(taken: &mut HashSet<ToolId>, wanted: Vec<Option<ToolId>>) -> Vec<Option<ToolId>> {
+    let mut count: HashMap<ToolId, usize> = HashMap::new();
+    for id in wanted.iter().flatten() {
+        *count.entry(id.clone()).or_default() += 1;
+    }
+    let free: Vec<Option<ToolId>> =
+        wanted.into_iter().map(|id| id.filter(|id| count.get(id) == Some(&1) && !taken.contains(id))).collect();
+    taken.extend(free.iter().flatten().cloned());
+    free
 }
 
 #[cfg(test)]
@@ -363,5 +391,17 @@ mod tests {
         let ids = foreign_ids("s", &["A.b", "a_b", "c"]).expect("ids");
         assert!(ids[0].name().starts_with("a_b_") && ids[1].name().starts_with("a_b_") && ids[0] != ids[1]);
         assert_eq!(ids[2].name(), "c");
+    }
+
+    #[test]
+    fn no_two_foreign_names_have_one_id_however_they_are_made_up() {
+        let hashed = |raw: &str, digits| format!("a_b_{}", crate::name::short_hash(raw, digits));
+        let (short, long) = (hashed("A.b", 8), hashed("A.b", 64));
+        let names = ["A.b", "a_b", &short, &short.to_uppercase(), &long, &long.to_uppercase(), "a_b_2", "x", "x", "x"];
+        let ids = foreign_ids("s", &names).expect("ids");
+        let distinct: HashSet<&ToolId> = ids.iter().collect();
+        assert_eq!(distinct.len(), names.len(), "{ids:?}");
+        assert_eq!(ids, foreign_ids("s", &names).expect("ids"));
+        assert_eq!(foreign_ids("s", &["a_b", &short]).expect("ids")[1].name(), short, "what collides with none stays");
     }
 }

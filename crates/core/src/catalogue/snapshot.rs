@@ -363,11 +363,22 @@ impl Snapshot {
         if let Some((_, why)) = self.absent.iter().find(|(name, _)| name == written || name == namespace) {
             return Some(why.clone());
         }
-        let provider = self.providers.iter().find(|provider| provider.name == namespace)?;
+        let provider = self.provider_of(namespace)?;
+        let namespace = &provider.name;
         if let Some((name, reason)) = provider.withheld.iter().find(|(name, _)| is_written(name, bare)) {
             return Some(format!("provider {namespace} has `{name}`, but it is {reason}"));
         }
         provider.error.as_ref().map(|error| format!("provider {namespace} is down: {error}"))
+    }
+
+    /// The provider whose tools have this namespace, or would. Those of a document may be grouped: `{name}-{tag}`.
+    fn provider_of(&self, namespace: &str) -> Option<&ProviderStatus> {
+        let is_group = |provider: &&ProviderStatus| {
+            let rest = namespace.strip_prefix(provider.name.as_str());
+            provider.kind == ProviderKind::OpenApi && rest.is_some_and(|rest| rest.starts_with('-'))
+        };
+        let own = self.providers.iter().find(|provider| provider.name == namespace);
+        own.or_else(|| self.providers.iter().filter(is_group).max_by_key(|provider| provider.name.len()))
     }
 }
 

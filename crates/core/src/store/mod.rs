@@ -68,7 +68,12 @@ impl From<StoreError> for ToolError {
     }
 }
 
-/// Tool lists of servers, kept so that a cold start lists tools at once.
+/// What the keys of manifests begin with that are more than a cache: which version of a signed catalogue was accepted
+/// last keeps older ones out, for as long as it is known. They are kept until they are removed, and no age ends them.
+pub const LASTING_MANIFESTS: &str = "catalogue:";
+
+/// Tool lists of servers, kept so that a cold start lists tools at once. Old ones may be forgotten, but for those under
+/// [`LASTING_MANIFESTS`].
 #[async_trait]
 pub trait ManifestCache: Send + Sync {
     /// The cached list for a server's configuration key.
@@ -77,6 +82,10 @@ pub trait ManifestCache: Send + Sync {
     }
     /// Replaces it.
     async fn set_manifest(&self, _key: &str, _manifest: &Value) -> Result<(), StoreError> {
+        Err(Unsupported("the manifest cache").into())
+    }
+    /// Forgets it; returns whether there was one.
+    async fn remove_manifest(&self, _key: &str) -> Result<bool, StoreError> {
         Err(Unsupported("the manifest cache").into())
     }
 }

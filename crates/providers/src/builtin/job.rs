@@ -11,7 +11,7 @@ use toolwright_core::content::ContentBlock;
 use toolwright_core::context::ToolContext;
 use toolwright_core::definition::{Effects, ToolDefinition};
 use toolwright_core::error::ToolError;
-use toolwright_core::job::{JobRecord, JobScope, JobState};
+use toolwright_core::job::{JobRecord, JobScope, JobState, Listed};
 use toolwright_core::manual::INFO_ID;
 use toolwright_core::names::Resolution;
 use toolwright_core::outcome::ToolOutput;
@@ -169,7 +169,7 @@ impl JobTool {
         let wait = |seconds| jobs.wait(scope, id, Duration::from_secs(seconds));
         match self.0 {
             Verb::List => {
-                let list = jobs.list(scope, MAX_LIST).await?;
+                let list = jobs.list(scope, Listed::All, MAX_LIST).await?;
                 let lines: Vec<String> = list.iter().map(JobRecord::line).collect();
                 let text =
                     if lines.is_empty() { "There are no jobs in this session.".into() } else { lines.join("\n") };

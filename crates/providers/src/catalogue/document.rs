@@ -115,7 +115,9 @@ pub enum Refusal {
     #[error("it is dated {0} s from now; see to the clocks")]
     NotYet(u64),
     /// It is older than what was seen.
-    #[error("it is version {offered}, and version {seen} was accepted before: an older catalogue is not taken back")]
+    #[error(
+        "it is version {offered}, and version {seen} was accepted before: an older catalogue is not taken back, unless you say so with `toolwright catalogue forget`"
+    )]
     Rollback {
         /// Its version.
         offered: u64,

@@ -13,8 +13,8 @@
 //!
 //! Each signature is Ed25519 (RFC 8032) over the canonical JSON (RFC 8785) of the object without `signatures`. Times are
 //! seconds since the epoch. `version` only grows: an older catalogue than the last accepted one is refused, and one of the
-//! same version that says anything else. What was accepted last is kept and serves while the source cannot be reached,
-//! until it expires.
+//! same version that says anything else, for as long as the same keys are pinned and nobody says [`forget`]. What was
+//! accepted last is kept and serves while the source cannot be reached, until it expires.
 
 mod document;
 mod fetch;
@@ -27,6 +27,6 @@ mod tool;
 pub use document::{Document, FORMAT, Refusal, Seen, Terms, Verified, sign, verify};
 pub use fetch::{FetchError, fetch};
 pub use keys::{KeyError, PublicKey, SigningKey};
-pub use provider::CatalogueProvider;
+pub use provider::{CatalogueProvider, forget};
 pub use spec::{CatalogueDeps, CatalogueSpec};
 pub use tool::{Grants, RefusedTool, check_tools};

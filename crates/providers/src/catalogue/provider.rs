@@ -1,17 +1,17 @@
 //! A catalogue as a source of tools.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
-use tokio::task::AbortHandle;
 use toolwright_core::catalogue::{CallLimits, ChangeNotifier, PromptQuestion, PromptSize};
 use toolwright_core::event::Event;
 use toolwright_core::llm::LlmDefinition;
 use toolwright_core::pattern::allowed_by;
 use toolwright_core::policy::HintTrust;
+use toolwright_core::store::{LASTING_MANIFESTS, ManifestCache, StoreError};
 use toolwright_core::{
     ContentHash, ErrorKind, Health, Principal, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool,
     Tool as _, ToolContext, ToolError, ToolId, ToolOutput,
@@ -19,14 +19,17 @@ use toolwright_core::{
 
 use super::document::{Refusal, Seen, Terms, Verified, verify};
 use super::fetch::fetch;
+use super::keys::PublicKey;
 use super::spec::{CatalogueDeps, CatalogueSpec};
 use super::tool::{Grants, Implementation, make, registered};
-use crate::net::HttpClient;
+use crate::again::Again;
+use crate::net::{Bounds, HttpClient};
 
 /// One configured catalogue: provider and namespace are its name.
 ///
-/// It is fetched when it is listed, and announces a change whenever [`CatalogueSpec::refresh`] has passed. What is
-/// refused as a whole leaves the last accepted document in force, verified again, until that expires; a warning says so.
+/// It is fetched when it is listed, and announces a change whenever [`CatalogueSpec::refresh`] has passed, when its
+/// document expires, and with growing pauses, five minutes at most, while it cannot be had. What is refused as a whole
+/// leaves the last accepted document in force, verified again, until that expires; a warning says so.
 pub struct CatalogueProvider {
     spec: CatalogueSpec,
     deps: CatalogueDeps,
@@ -34,7 +37,9 @@ pub struct CatalogueProvider {
     credential_scope: ContentHash,
     loaded: RwLock<Loaded>,
     outcome: Mutex<Option<Result<(), String>>>,
-    timer: Mutex<Option<AbortHandle>>,
+    again: Again,
+    /// Held by a call that comes before the first list.
+    first: tokio::sync::Mutex<()>,
 }
 
 /// What the last accepted document came to.
@@ -43,13 +48,35 @@ struct Loaded {
     /// By name: the hash of the definition, and what runs calls of that definition.
     tools: HashMap<String, (ContentHash, Arc<Implementation>)>,
     withheld: Vec<(String, String)>,
+    /// From when on the document is not believed, in seconds since the epoch; `None` before there is one.
+    expires: Option<u64>,
 }
 
 /// A document as it is kept.
 #[derive(Serialize, Deserialize)]
 struct Kept {
     text: String,
-    seen: Seen,
+    /// The newest version that was accepted while a key was pinned, by key: what another publisher has under this name is
+    /// judged by itself, and one that comes back by what was seen of it.
+    seen: BTreeMap<String, Seen>,
+}
+
+/// Forgets what was accepted last of the catalogue of this name, so that an older version is taken the next time it is
+/// listed. Returns whether there was one.
+///
+/// # Errors
+/// What the store says.
+pub async fn forget(manifests: &dyn ManifestCache, namespace: &str) -> Result<bool, StoreError> {
+    manifests.remove_manifest(&key_of(namespace)).await
+}
+
+fn key_of(namespace: &str) -> String {
+    format!("{LASTING_MANIFESTS}{namespace}")
+}
+
+/// Seconds since the epoch.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 impl std::fmt::Debug for CatalogueProvider {
@@ -72,58 +99,78 @@ impl CatalogueProvider {
             credential_scope,
             loaded: RwLock::default(),
             outcome: Mutex::default(),
-            timer: Mutex::default(),
+            again: Again::default(),
+            first: tokio::sync::Mutex::default(),
         })
     }
 
-    fn key(&self) -> String {
-        format!("catalogue:{}", self.spec.namespace)
-    }
-
-    async fn kept(&self) -> Option<Kept> {
-        match self.deps.manifests.manifest(&self.key()).await {
-            Ok(kept) => serde_json::from_value(kept?).ok(),
-            Err(error) => {
-                tracing::debug!(catalogue = self.spec.namespace, "the kept catalogue was not read: {error}");
-                None
-            }
-        }
+    /// What is kept of it.
+    ///
+    /// # Errors
+    /// When it cannot be read: nothing says then which versions are too old.
+    async fn kept(&self) -> Result<Option<Kept>, String> {
+        let kept = match self.deps.manifests.manifest(&key_of(&self.spec.namespace)).await {
+            Ok(Some(kept)) => kept,
+            Ok(None) | Err(StoreError::Unsupported(_)) => return Ok(None),
+            Err(error) => return Err(format!("what was accepted before is not known: {error}")),
+        };
+        let unread = |error| {
+            let namespace = &self.spec.namespace;
+            format!(
+                "what was accepted before cannot be read ({error}): `toolwright catalogue forget {namespace}` drops it"
+            )
+        };
+        serde_json::from_value(kept).map(Some).map_err(unread)
     }
 
     fn verify(&self, bytes: &[u8], seen: Option<Seen>) -> Result<Verified, Refusal> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let CatalogueSpec { keys, namespace, max_bytes, .. } = &self.spec;
-        verify(bytes, &Terms { keys, namespace, now, max_bytes: *max_bytes, seen })
+        verify(bytes, &Terms { keys, namespace, now: now(), max_bytes: *max_bytes, seen })
+    }
+
+    /// The newest version that was accepted under the keys of now.
+    fn seen(&self, kept: Option<&Kept>) -> Option<Seen> {
+        let of_key = |key: &PublicKey| kept?.seen.get(&key.to_string()).copied();
+        self.spec.keys.iter().filter_map(of_key).max_by_key(|seen| seen.version)
     }
 
     /// The document as it is to be had: fetched, or else the kept one, with the reason.
     async fn current(&self) -> Result<(Verified, Option<String>), String> {
-        let kept = self.kept().await;
+        let kept = self.kept().await?;
         let fetched = match fetch(&self.client, &self.spec).await {
-            Ok(bytes) => self.verify(&bytes, kept.as_ref().map(|kept| kept.seen)).map(|verified| (verified, bytes)),
-            Err(error) => return self.instead(kept, error.to_string()),
+            Ok(bytes) => self.verify(&bytes, self.seen(kept.as_ref())).map(|verified| (verified, bytes)),
+            Err(error) => return self.instead(kept.as_ref(), error.to_string()),
         };
         match fetched {
             Ok((verified, bytes)) => {
                 let text = String::from_utf8_lossy(&bytes).into_owned();
-                self.keep(&Kept { text, seen: verified.seen }).await;
+                let mut seen = kept.map(|kept| kept.seen).unwrap_or_default();
+                seen.extend(self.spec.keys.iter().map(|key| (key.to_string(), verified.seen)));
+                self.keep(&Kept { text, seen }).await;
                 Ok((verified, None))
             }
-            Err(refusal) => self.instead(kept, refusal.to_string()),
+            Err(refusal) => self.instead(kept.as_ref(), refusal.to_string()),
         }
     }
 
-    fn instead(&self, kept: Option<Kept>, why: String) -> Result<(Verified, Option<String>), String> {
+    fn instead(&self, kept: Option<&Kept>, why: String) -> Result<(Verified, Option<String>), String> {
         let Some(kept) = kept else { return Err(why) };
         match self.verify(kept.text.as_bytes(), None) {
             Ok(verified) => Ok((verified, Some(why))),
+            // It is of a publisher who is not believed any more.
+            Err(Refusal::WrongKey(_)) => Err(why),
             Err(refusal) => Err(format!("{why}; and of the one that was accepted last: {refusal}")),
         }
     }
 
     async fn keep(&self, kept: &Kept) {
         let stored = match serde_json::to_value(kept) {
-            Ok(value) => self.deps.manifests.set_manifest(&self.key(), &value).await.map_err(|error| error.to_string()),
+            Ok(value) => self
+                .deps
+                .manifests
+                .set_manifest(&key_of(&self.spec.namespace), &value)
+                .await
+                .map_err(|error| error.to_string()),
             Err(error) => Err(error.to_string()),
         };
         if let Err(error) = stored {
@@ -140,7 +187,7 @@ impl CatalogueProvider {
             http: self.deps.http.clone(),
         };
         let (made, refused) = make(verified, &grants);
-        let mut loaded = Loaded::default();
+        let mut loaded = Loaded { expires: Some(verified.document.expires), ..Loaded::default() };
         // By the name, as others that are withheld are called.
         let name =
             |id: &str| id.split_once(':').map_or(id, |(_, rest)| rest.split('@').next().unwrap_or(rest)).to_owned();
@@ -172,10 +219,27 @@ impl CatalogueProvider {
         held.replace(outcome.clone()) != Some(outcome)
     }
 
-    fn stop(&self) {
-        if let Some(timer) = self.timer.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            timer.abort();
+    /// How long what was loaded may be left as it is: until it is due, or has expired.
+    fn fresh(&self, verified: &Verified) -> Duration {
+        let left = verified.document.expires.saturating_sub(now());
+        self.spec.refresh.min(Duration::from_secs(left.max(1)))
+    }
+
+    /// Lists it where nothing was listed yet: a call of a tool that another provider of this name listed may come first.
+    async fn first_list(&self) {
+        if !self.is_unlisted() {
+            return;
         }
+        let _first = self.first.lock().await;
+        if self.is_unlisted() {
+            // What came of it is in `outcome`, and told by the call.
+            let _ = self.list().await;
+        }
+    }
+
+    fn is_unlisted(&self) -> bool {
+        let is_loaded = self.loaded.read().unwrap_or_else(PoisonError::into_inner).expires.is_some();
+        !is_loaded && self.outcome.lock().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 }
 
@@ -191,8 +255,12 @@ impl Provider for CatalogueProvider {
 
     async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
         let name = &self.spec.namespace;
+        let attempt = self.again.attempt();
         match self.current().await {
             Ok((verified, why)) => {
+                if why.is_none() {
+                    attempt.succeeded(Some(self.fresh(&verified)));
+                }
                 let outcome = why.map_or(Ok(()), Err);
                 let warning = outcome.clone().err();
                 // Each new reason is told once.
@@ -215,10 +283,24 @@ impl Provider for CatalogueProvider {
     }
 
     async fn call(&self, call: ProviderCall<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError> {
-        let found = self.loaded.read().unwrap_or_else(PoisonError::into_inner).tools.get(call.raw_name).cloned();
         let (name, tool) = (&self.spec.namespace, call.raw_name);
+        let listed = Bounds::of(context).run(self.first_list()).await;
+        listed.map_err(|error| error.into_tool_error(&format!("catalogues.{name}")))?;
+        let (found, expires) = {
+            let loaded = self.loaded.read().unwrap_or_else(PoisonError::into_inner);
+            (loaded.tools.get(tool).cloned(), loaded.expires)
+        };
+        // It was believed when it was listed, and may have been listed long ago.
+        if let Some(expired) = expires.and_then(|expires| now().checked_sub(expires)) {
+            let refusal = Refusal::Expired(expired);
+            let message = format!("the catalogue {name} is not believed any more, so `{tool}` was not run: {refusal}");
+            return Err(ToolError::new(ErrorKind::UnknownTool, message));
+        }
         let Some((hash, implementation)) = found else {
-            let message = format!("the catalogue {name} has no tool `{tool}` any more");
+            let message = match &*self.outcome.lock().unwrap_or_else(PoisonError::into_inner) {
+                Some(Err(why)) => format!("the catalogue {name} cannot be had, so `{tool}` was not run: {why}"),
+                _ => format!("the catalogue {name} has no tool `{tool}` any more"),
+            };
             return Err(ToolError::new(ErrorKind::UnknownTool, message));
         };
         // What was checked and approved is the old definition; what would run is the new one's.
@@ -266,7 +348,7 @@ impl Provider for CatalogueProvider {
     }
 
     async fn shut_down(&self) {
-        self.stop();
+        self.again.close();
     }
 
     fn health(&self) -> Health {
@@ -282,15 +364,7 @@ impl Provider for CatalogueProvider {
     }
 
     fn on_change(&self, notify: ChangeNotifier) {
-        let refresh = self.spec.refresh;
-        let timer = tokio::spawn(async move {
-            loop {
-                tokio::time::sleep(refresh).await;
-                notify();
-            }
-        });
-        self.stop();
-        *self.timer.lock().unwrap_or_else(PoisonError::into_inner) = Some(timer.abort_handle());
+        self.again.listen(notify);
     }
 
     fn withheld(&self) -> Vec<(String, String)> {
@@ -298,7 +372,7 @@ impl Provider for CatalogueProvider {
     }
 
     async fn cached(&self) -> Option<Vec<Arc<RegisteredTool>>> {
-        let kept = self.kept().await?;
+        let kept = self.kept().await.ok()??;
         match self.verify(kept.text.as_bytes(), None) {
             Ok(verified) => Some(self.load(&verified)),
             Err(refusal) => {
@@ -306,11 +380,5 @@ impl Provider for CatalogueProvider {
                 None
             }
         }
-    }
-}
-
-impl Drop for CatalogueProvider {
-    fn drop(&mut self) {
-        self.stop();
     }
 }

@@ -1,11 +1,14 @@
 //! From an entry of a verified catalogue to a tool, or to the reason why it is refused.
 
 use std::collections::{BTreeMap, HashSet};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use toolwright_core::catalogue::RegisteredTool;
+use toolwright_core::duration::format;
 use toolwright_core::llm::{LlmDefinition, LlmHooks, LlmTool};
 use toolwright_core::{Effects, ToolDefinition, ToolId};
 use url::Url;
@@ -18,6 +21,14 @@ use crate::rest::{HttpTool, RestOptions, RestToolSpec, compile};
 
 /// Fields of a REST tool that are its operator's to set.
 const OPERATORS: [&str; 4] = ["allow_private", "allowed_hosts", "queue", "allowed_roles"];
+
+/// What a publisher may ask for at most: no more than an operator may configure, and within what one response or call
+/// should take.
+const MAX_RETRIES: u32 = 10;
+const OUTPUT: RangeInclusive<usize> = 256..=(1 << 20);
+const RESPONSE: RangeInclusive<usize> = 256..=(16 << 20);
+const MAX_TIME: Duration = Duration::from_secs(3600);
+const MAX_CACHE: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// What the tools of a catalogue are granted.
 #[derive(Debug, Clone, Default)]
@@ -123,11 +134,33 @@ fn one(
         }
         Written::Llm(definition) => llm(verified, *definition)?,
     };
+    declare_settings(&mut made.definition, entry);
     // As strict as with tools of our own: its author meant it to be valid.
     RegisteredTool::own(made.definition.clone()).map_err(|error| error.to_string())?;
     made.definition.signed_by = Some(verified.key.to_string());
     made.definition.signature = Some(verified.signature.clone());
     Ok(made)
+}
+
+/// Makes what else the publisher sets (tags, times, limits) a part of the contract, so that it does not change unseen: for
+/// a tool of one's own all that is its operator's.
+fn declare_settings(definition: &mut ToolDefinition, entry: &Value) {
+    let plain = ToolDefinition::new(definition.id.clone(), String::new(), None);
+    let (Ok(Value::Object(set)), Ok(plain)) = (serde_json::to_value(&*definition), serde_json::to_value(plain)) else {
+        return;
+    };
+    let contract = definition.contract();
+    let is_set = |(key, value): &(String, Value)| {
+        contract.get(key).is_none() && plain.get(key).is_none_or(|usual| usual != value)
+    };
+    let mut settings: Map<String, Value> = set.into_iter().filter(is_set).collect();
+    let of_rest = |key: &str| entry.get("rest").and_then(|rest| rest.get(key)).filter(|value| !value.is_null());
+    for key in ["response", "select", "max_bytes", "maxBytes"] {
+        settings.extend(of_rest(key).map(|value| (key.to_owned(), value.clone())));
+    }
+    if let (Some(Value::Object(declaration)), false) = (&mut definition.declaration, settings.is_empty()) {
+        declaration.insert("settings".to_owned(), settings.into());
+    }
 }
 
 /// An id of the catalogue's own namespace.
@@ -169,6 +202,7 @@ fn rest(id: ToolId, written: &Value, grants: &Grants, clients: &mut Vec<Arc<Http
         filled.insert("parameters".to_owned(), no_parameters());
     }
     let spec: RestToolSpec = serde_json::from_value(Value::Object(filled)).map_err(|error| error.to_string())?;
+    within_bounds(&spec)?;
     // Placeholders stand in path and query only, which compiling it checks, so this is the host of every call.
     let url = Url::parse(&spec.url).map_err(|error| format!("its url is none: {error}"))?;
     if !is_secure(&url, grants.insecure_loopback) {
@@ -179,6 +213,30 @@ fn rest(id: ToolId, written: &Value, grants: &Grants, clients: &mut Vec<Arc<Http
     let (definition, tool) = compile(id.name(), spec, &options, clients).map_err(|error| error.to_string())?;
     let tool = HttpTool { settings: format!("catalogues.{}", id.namespace()).into(), ..tool };
     Ok(Made { definition: ToolDefinition { id, ..definition }, implementation: Implementation::Rest(Box::new(tool)) })
+}
+
+/// Whether a tool keeps to what its publisher may set.
+fn within_bounds(spec: &RestToolSpec) -> Result<(), String> {
+    let size = |field: &str, value: Option<usize>, bounds: RangeInclusive<usize>| match value {
+        Some(value) if !bounds.contains(&value) => {
+            Err(format!("its `{field}` is {value}, and from {} to {} is open to it", bounds.start(), bounds.end()))
+        }
+        _ => Ok(()),
+    };
+    let time = |field: &str, value: Option<Duration>, most: Duration| match value {
+        Some(value) if value.is_zero() || value > most => {
+            Err(format!("its `{field}` is {}, and up to {} is open to it", format(value), format(most)))
+        }
+        _ => Ok(()),
+    };
+    if spec.retries.is_some_and(|retries| retries > MAX_RETRIES) {
+        return Err(format!("its `retries` is more than {MAX_RETRIES}"));
+    }
+    size("max_output", spec.max_output, OUTPUT)?;
+    size("max_bytes", spec.max_bytes, RESPONSE)?;
+    time("timeout", spec.timeout, MAX_TIME)?;
+    time("idle_timeout", spec.idle_timeout, MAX_TIME)?;
+    time("cache", spec.cache, MAX_CACHE)
 }
 
 /// Whether there is such a field, in either spelling.

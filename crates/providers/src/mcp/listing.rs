@@ -206,9 +206,11 @@ fn definition(spec: &McpServerSpec, id: toolwright_core::ToolId, tool: &Map<Stri
         definition.mode = Mode::Background;
     }
     definition.queue.clone_from(&spec.queue);
-    let of_server = spec.cache_ttl.filter(|_| definition.effects.read_only);
-    definition.cache_ttl =
-        text(tool, "name").and_then(|name| spec.tools_cache.get(&name).copied()).unwrap_or(of_server);
+    let name = text(tool, "name").unwrap_or_default();
+    // What its operator says of its effects goes before the server's word.
+    let said = spec.shown.get(&name).and_then(|shown| shown.effects);
+    let of_server = spec.cache_ttl.filter(|_| said.unwrap_or(definition.effects).read_only);
+    definition.cache_ttl = spec.tools_cache.get(&name).copied().unwrap_or(of_server);
     let rest: Map<String, Value> = tool
         .iter()
         .filter(|(key, _)| !PLACED.contains(&key.as_str()))
@@ -356,5 +358,17 @@ mod tests {
         let listed = build(&spec, Raw { tools: &raw, ..Raw::default() }).expect("listed");
         let ttls: Vec<_> = listed.tools.iter().map(|tool| tool.definition().cache_ttl).collect();
         assert_eq!(ttls, [Some(Duration::from_secs(9)), None, None, Some(Duration::from_secs(1))]);
+    }
+
+    #[test]
+    fn what_an_operator_says_of_effects_says_what_is_cached() {
+        let mut spec = spec();
+        spec.cache_ttl = Some(Duration::from_secs(9));
+        let shown = |effects| ToolOverride { effects: Some(effects), ..ToolOverride::default() };
+        spec.shown = [("liar".into(), shown(Effects::UNKNOWN)), ("shy".into(), shown(Effects::READ))].into();
+        let raw = [json!({"name": "liar", "annotations": {"readOnlyHint": true}}), json!({"name": "shy"})];
+        let listed = build(&spec, Raw { tools: &raw, ..Raw::default() }).expect("listed");
+        let ttls: Vec<_> = listed.tools.iter().map(|tool| tool.definition().cache_ttl).collect();
+        assert_eq!(ttls, [None, Some(Duration::from_secs(9))]);
     }
 }

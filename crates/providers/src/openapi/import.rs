@@ -1,23 +1,24 @@
 //! From a document to tools. A pure function of document and settings, but for other files of the document.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use http::{HeaderName, Method};
 use serde_json::Value;
-use toolwright_core::catalogue::{ToolOverride, foreign_ids};
+use toolwright_core::catalogue::ToolOverride;
 use toolwright_core::pattern::allowed_by;
 use toolwright_core::{Effects, ToolDefinition, ToolId};
 
 use super::budget::{of_text, of_value};
 use super::document::{Document, Origin, Part, Version};
 use super::error::OpenApiError;
-use super::operation::{self, Source, repeated};
+use super::names;
+use super::operation::{self, Source};
 use super::parameter::header_name;
 use super::response::{self, Answers};
 use super::security::Keyring;
 use super::server;
-use super::spec::{GroupBy, OpenApiSpec, Operation, ResultSchemas};
+use super::spec::{OpenApiSpec, Operation, ResultSchemas};
 use crate::net::HttpClient;
 use crate::rest::{Credential, HttpTool, Reading, RequestTemplate, Selection};
 
@@ -103,13 +104,13 @@ pub struct Refused {
 }
 
 /// One operation before it is compiled.
-struct Found<'d> {
-    method: Method,
-    path: &'d str,
+pub(super) struct Found<'d> {
+    pub(super) method: Method,
+    pub(super) path: &'d str,
     path_item: Part<'d>,
-    operation: Part<'d>,
+    pub(super) operation: Part<'d>,
     settings: Operation,
-    name: String,
+    pub(super) name: String,
 }
 
 impl Found<'_> {
@@ -153,8 +154,7 @@ pub fn import(spec: &OpenApiSpec, text: &str, origin: Origin) -> Result<Import, 
         let remedy = "write its operationId, or `GET /path`";
         import.warnings.push(format!("operations.{key}: the document has no such operation; {remedy}"));
     }
-    tell_apart(&mut found);
-    let ids = ids(spec, &found)?;
+    let ids = names::settle(spec, &mut found)?;
     let mut keyring = Keyring::new(spec, &document);
     for (entry, id) in found.into_iter().zip(ids) {
         let operation = entry.label();
@@ -200,7 +200,7 @@ fn operations<'d>(document: &'d Document, spec: &'d OpenApiSpec) -> impl Iterato
             let own = stated.and_then(|id| spec.operations.get(id)).or_else(|| spec.operations.get(&key));
             let settings = own.cloned().unwrap_or_default().or(&spec.defaults);
             let name = settings.name.clone().or_else(|| stated.map(str::to_owned));
-            let name = name.unwrap_or_else(|| method_and_path(&method, path));
+            let name = name.unwrap_or_else(|| names::method_and_path(&method, path));
             Ok(Found { method, path, path_item: item, operation, settings, name })
         };
         own.chain(more).map(of).chain(refused.into_iter().map(Err)).collect::<Vec<_>>()
@@ -240,19 +240,6 @@ fn more_operations<'d>(document: &Document, path: &str, item: Part<'d>) -> (Vec<
     (more, refused)
 }
 
-/// `get_repos_owner_repo` for `GET /repos/{owner}/{repo}`.
-fn method_and_path(method: &Method, path: &str) -> String {
-    let mut name = method.as_str().to_ascii_lowercase();
-    for c in path.chars() {
-        match c {
-            c if c.is_alphanumeric() || c == '-' => name.push(c),
-            _ if name.ends_with('_') => {}
-            _ => name.push('_'),
-        }
-    }
-    name.trim_end_matches('_').to_owned()
-}
-
 /// Why an operation is left out, if it is.
 fn left_out(document: &Document, spec: &OpenApiSpec, entry: &Found<'_>) -> Option<String> {
     let filter = &spec.filter;
@@ -284,55 +271,8 @@ fn left_out(document: &Document, spec: &OpenApiSpec, entry: &Found<'_>) -> Optio
     None
 }
 
-fn tags(operation: Part<'_>) -> Vec<&str> {
+pub(super) fn tags(operation: Part<'_>) -> Vec<&str> {
     operation.get("tags").into_iter().flat_map(Part::items).filter_map(|tag| tag.value.as_str()).collect()
-}
-
-/// Gives operations of the same name each one of its own.
-fn tell_apart(found: &mut [Found<'_>]) {
-    let names: Vec<String> = found.iter().map(|entry| entry.name.clone()).collect();
-    let twice = repeated(names.iter().map(String::as_str));
-    for entry in found.iter_mut().filter(|entry| twice.contains(entry.name.as_str())) {
-        entry.name = format!("{}_{}", entry.name, method_and_path(&entry.method, entry.path));
-    }
-}
-
-fn ids(spec: &OpenApiSpec, found: &[Found<'_>]) -> Result<Vec<ToolId>, OpenApiError> {
-    let mut groups: HashMap<String, Vec<usize>> = HashMap::new();
-    for (index, entry) in found.iter().enumerate() {
-        let namespace = match spec.group_by {
-            GroupBy::None => spec.name.clone(),
-            GroupBy::Tag => grouped(&spec.name, tags(entry.operation).first().copied().unwrap_or_default()),
-        };
-        groups.entry(namespace).or_default().push(index);
-    }
-    let mut ids: Vec<Option<ToolId>> = vec![None; found.len()];
-    for (namespace, members) in groups {
-        let names: Vec<&str> =
-            members.iter().filter_map(|index| found.get(*index)).map(|entry| entry.name.as_str()).collect();
-        let made = foreign_ids(&namespace, &names)
-            .map_err(|error| OpenApiError::Setting { field: "prefix".into(), reason: error.to_string() })?;
-        for (index, id) in members.into_iter().zip(made) {
-            if let Some(slot) = ids.get_mut(index) {
-                *slot = Some(id);
-            }
-        }
-    }
-    Ok(ids.into_iter().flatten().collect())
-}
-
-/// The namespace of a tag.
-fn grouped(name: &str, tag: &str) -> String {
-    let mut slug = String::new();
-    for c in tag.chars().flat_map(char::to_lowercase) {
-        match c {
-            c if c.is_ascii_alphanumeric() => slug.push(c),
-            _ if slug.is_empty() || slug.ends_with('-') => {}
-            _ => slug.push('-'),
-        }
-    }
-    let slug = slug.trim_end_matches('-');
-    if slug.is_empty() { name.to_owned() } else { format!("{name}-{slug}") }
 }
 
 fn compile<'d>(
@@ -368,7 +308,13 @@ fn compile<'d>(
         content_type: entry.settings.content_type.as_deref(),
         accept,
     };
-    let compiled = operation::compile(&source)?;
+    let mut compiled = operation::compile(&source)?;
+    // Rules of policy go by tags: the document's are pinned like all that it says.
+    if let Some(tags) = entry.operation.value.get("tags").filter(|_| !tags(entry.operation).is_empty()) {
+        document.budget.take(of_value(tags))?;
+        compiled.declaration.insert("tags".into(), tags.clone());
+    }
+    let declaration = compiled.declaration.into();
     let settings = entry.settings;
     let select =
         settings.select.as_deref().map(Selection::parse).transpose().map_err(|reason| format!("select: {reason}"))?;
@@ -394,9 +340,12 @@ fn compile<'d>(
     definition.idle_timeout = settings.idle_timeout;
     definition.retries = settings.retries;
     definition.queue = settings.queue;
-    definition.cache_ttl = settings.cache.flatten();
+    // What is set for a whole document covers what only reads; of one operation its operator has said it.
+    let only_reads = settings.effects.unwrap_or(definition.effects).read_only;
+    let of_document = spec.defaults.cache.flatten().filter(|_| only_reads);
+    definition.cache_ttl = settings.cache.unwrap_or(of_document);
     definition.max_output = settings.max_output;
-    definition.declaration = Some(compiled.declaration);
+    definition.declaration = Some(declaration);
     if streams {
         definition.capabilities.insert("streaming".into(), Value::Bool(true));
     }

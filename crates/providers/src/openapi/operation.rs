@@ -1,7 +1,5 @@
 //! One operation as a tool: the arguments that a model gives, and the request that they fill.
 
-use std::collections::HashSet;
-
 use http::header::HeaderName;
 use http::{HeaderValue, Method};
 use serde_json::{Map, Value, json};
@@ -48,7 +46,7 @@ pub(super) struct Compiled {
     pub(super) parameters: Value,
     pub(super) request: RequestTemplate,
     /// The executable part of the definition.
-    pub(super) declaration: Value,
+    pub(super) declaration: Map<String, Value>,
 }
 
 /// Compiles an operation.
@@ -105,12 +103,13 @@ pub(super) fn compile(source: &Source<'_>) -> Result<Compiled, String> {
         None => None,
     };
     // Of the document's own words alone: what the operator sets (`base_url`, `headers`) changes no pin.
-    let declaration = json!({
-        "method": source.method.as_str(),
-        "url": format!("{}/{}", source.base.stated.trim_end_matches('/'), source.path.trim_start_matches('/')),
-        "parameters": stated.iter().map(|parameter| json!([parameter.place.as_str(), parameter.name])).collect::<Vec<_>>(),
-        "body": declared_body,
-    });
+    let declaration: [(&str, Value); 4] = [
+        ("method", source.method.as_str().into()),
+        ("url", format!("{}/{}", source.base.stated.trim_end_matches('/'), source.path.trim_start_matches('/')).into()),
+        ("parameters", stated.iter().map(|parameter| json!([parameter.place.as_str(), parameter.name])).collect()),
+        ("body", declared_body),
+    ];
+    let declaration = declaration.map(|(key, value)| (key.to_owned(), value)).into_iter().collect();
     let request = RequestTemplate {
         method: source.method.clone(),
         origin: source.base.origin.clone(),
@@ -194,18 +193,19 @@ impl<'d> Arguments<'d> {
     }
 
     fn add(&mut self, stated: &Stated<'d>) -> Result<Parameter, String> {
-        let texts = ["description", "example"].iter().filter_map(|key| stated.part.value.get(key));
-        self.document.budget.take(of_text(stated.name) + texts.map(of_value).sum::<usize>())?;
+        let description = stated.description.map(str::trim).filter(|text| !text.is_empty());
+        let example = stated.part.value.get("example");
+        let texts = description.map_or(0, of_text) + example.map_or(0, of_value);
+        self.document.budget.take(of_text(stated.name) + texts)?;
         let mut schema = match stated.schema {
             Some(schema) => self.schemas.convert(schema, Binary::Text)?,
             None => json!({}),
         };
         if let Value::Object(members) = &mut schema {
-            let description = stated.part.text("description").filter(|text| !text.trim().is_empty());
             if let Some(description) = description {
-                members.insert("description".into(), description.trim().into());
+                members.insert("description".into(), description.into());
             }
-            if let Some(example) = stated.part.value.get("example").filter(|_| !members.contains_key("examples")) {
+            if let Some(example) = example.filter(|_| !members.contains_key("examples")) {
                 members.insert("examples".into(), json!([example]));
             }
             if stated.part.value.get("deprecated") == Some(&Value::Bool(true)) {
@@ -295,10 +295,4 @@ fn legal_argument(name: &str) -> String {
         1..=MAX_ARGUMENT => legal.to_owned(),
         _ => format!("{}_{}", &legal[..MAX_ARGUMENT - 9], short_hash(name, 8)),
     }
-}
-
-/// Names that are told apart, each once.
-pub(super) fn repeated<'n>(names: impl Iterator<Item = &'n str>) -> HashSet<&'n str> {
-    let mut seen = HashSet::new();
-    names.filter(|name| !seen.insert(*name)).collect()
 }

@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use super::document::{Document, Part};
 use crate::rest::{
-    CookiePart, Explode, HeaderPart, JsonTemplate, Need, Pair, Parameter, PathStyle, Reserved, Segment, Style,
-    Template, Writing,
+    CookiePart, CookieStyle, Explode, HeaderPart, JsonTemplate, Need, Pair, Parameter, PathStyle, Reserved, Segment,
+    Style, Template, Writing,
 };
 
 /// Header parameters that say nothing (OpenAPI 3.1, "Parameter Object"): the request's own parts say them.
@@ -44,6 +44,7 @@ pub(super) struct Stated<'d> {
     pub(super) part: Part<'d>,
     /// Its schema, its own or that of its media type.
     pub(super) schema: Option<Part<'d>>,
+    pub(super) description: Option<&'d str>,
     style: Option<&'d str>,
     explode: Option<bool>,
     reserved: Reserved,
@@ -62,7 +63,11 @@ pub(super) fn stated<'d>(
     let mut all: Vec<Stated<'d>> = Vec::new();
     for list in [path_item.get("parameters"), operation.get("parameters")].into_iter().flatten() {
         for written in list.items() {
-            let Some(stated) = read(document, document.follow(written)?)? else { continue };
+            let Some(mut stated) = read(document, document.follow(written)?)? else { continue };
+            // What a reference says goes before what it refers to (OpenAPI 3.1, "Reference Object").
+            if document.version.has_json_schema() && written.value.get("$ref").is_some() {
+                stated.description = written.text("description").or(stated.description);
+            }
             if all.len() >= MAX_PARAMETERS {
                 return Err(format!("it has more than {MAX_PARAMETERS} parameters"));
             }
@@ -104,6 +109,7 @@ fn read<'d>(document: &'d Document, part: Part<'d>) -> Result<Option<Stated<'d>>
         need: if is_required { Need::Required } else { Need::Optional },
         part,
         schema,
+        description: part.text("description"),
         style: part.text("style"),
         explode: flag("explode"),
         reserved: if flag("allowReserved") == Some(true) { Reserved::Kept } else { Reserved::Encoded },
@@ -182,12 +188,14 @@ impl Stated<'_> {
     /// # Errors
     /// A style that there is not.
     pub(super) fn cookie(&self, argument: Parameter) -> Result<CookiePart, String> {
-        if !matches!(self.style, None | Some("form" | "cookie")) {
-            return self.unknown_style();
-        }
-        // The style `form` explodes unless it says otherwise.
+        let style = match self.style {
+            None | Some("form") => CookieStyle::Form,
+            Some("cookie") => CookieStyle::Plain,
+            Some(_) => return self.unknown_style(),
+        };
+        // Both explode unless they say otherwise.
         let explode = if self.explode == Some(false) { Explode::No } else { Explode::Yes };
-        Ok(CookiePart { name: self.name.to_owned(), parameter: argument, explode, writing: self.writing })
+        Ok(CookiePart { name: self.name.to_owned(), parameter: argument, style, explode, writing: self.writing })
     }
 }
 

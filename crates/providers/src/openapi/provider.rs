@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use http::header::ACCEPT;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
-use serde_json::json;
-use toolwright_core::catalogue::CallLimits;
+use serde_json::{Value, json};
+use toolwright_core::catalogue::{CallLimits, ChangeNotifier};
+use toolwright_core::event::{Event, EventSink, NoEvents};
+use toolwright_core::store::{ManifestCache, NoStore};
 use toolwright_core::{
     Cancel, ContentHash, ErrorKind, Health, Principal, Provider, ProviderCall, ProviderError, ProviderKind,
     RegisteredTool, ToolContext, ToolError, ToolOutput,
@@ -18,29 +20,68 @@ use toolwright_core::{
 use super::document::{MAX_BYTES, Origin, read_file};
 use super::error::OpenApiError;
 use super::import::{Import, import};
-use super::spec::{Auth, OpenApiSpec};
+use super::spec::{Auth, GroupBy, OpenApiSpec, ResultSchemas};
+use crate::again::Again;
 use crate::net::{Bounds, HttpClient, HttpOptions, HttpRequest, decode_text};
 use crate::rest::{HttpTool, RETRIES};
 
 /// How long a document from the network may take.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// The largest document that is kept for the next start, in bytes.
+const MAX_KEPT: usize = 16 << 20;
+
+/// What a document's provider gets.
+#[derive(Clone)]
+pub struct OpenApiDeps {
+    /// Keeps the document of an address that was read last.
+    pub manifests: Arc<dyn ManifestCache>,
+    /// Takes warnings.
+    pub events: Arc<dyn EventSink>,
+    /// Resolver and proxies.
+    pub http: HttpOptions,
+}
+
+impl fmt::Debug for OpenApiDeps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenApiDeps").finish_non_exhaustive()
+    }
+}
+
 /// The operations of one document as tools. The document is read whenever they are listed, so that a refresh sees what
 /// changed; calls go on with what was listed last.
+///
+/// One that cannot be read is asked for again with growing pauses, five minutes at most. One from an address is kept: the
+/// next start lists it at once, and while its address gives none it serves on; a warning says so.
 pub struct OpenApiProvider {
     spec: OpenApiSpec,
+    deps: OpenApiDeps,
     client: Arc<HttpClient>,
     credential_scope: ContentHash,
     state: Mutex<State>,
+    again: Again,
+    /// Held by a call that comes before the first list.
+    first: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
 struct State {
-    /// By name: the hash of the definition, and what runs calls of that definition.
-    tools: Arc<HashMap<String, (ContentHash, HttpTool)>>,
+    /// By name: the hash of the definition, and what runs calls of that definition; `None` before the first list.
+    tools: Option<Arc<HashMap<String, (ContentHash, HttpTool)>>>,
     health: Option<Health>,
     about: Option<String>,
     withheld: Vec<(String, String)>,
+    /// The hash of what is kept, as far as this provider has kept it.
+    kept: Option<ContentHash>,
+}
+
+/// A document as it was had.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fetched {
+    /// Its text.
+    pub text: String,
+    /// Where it was found: its file, or the address that gave it in the end, which redirects may have led to.
+    pub origin: Origin,
 }
 
 impl fmt::Debug for OpenApiProvider {
@@ -50,27 +91,98 @@ impl fmt::Debug for OpenApiProvider {
 }
 
 impl OpenApiProvider {
-    /// A provider. Nothing is read yet.
+    /// A provider that keeps nothing. Nothing is read yet.
     #[must_use]
     pub fn new(spec: OpenApiSpec, http: HttpOptions) -> Arc<Self> {
-        let client = Arc::new(HttpClient::new(spec.address.clone(), http));
+        Self::with(spec, OpenApiDeps { manifests: Arc::new(NoStore), events: Arc::new(NoEvents), http })
+    }
+
+    /// A provider. Nothing is read yet.
+    #[must_use]
+    pub fn with(spec: OpenApiSpec, deps: OpenApiDeps) -> Arc<Self> {
+        let client = Arc::new(HttpClient::new(spec.address.clone(), deps.http.clone()));
         let credential_scope = credential_scope(&spec);
-        Arc::new(Self { spec, client, credential_scope, state: Mutex::default() })
+        let (again, first) = (Again::default(), tokio::sync::Mutex::default());
+        Arc::new(Self { spec, deps, client, credential_scope, state: Mutex::default(), again, first })
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn read(&self) -> Result<Import, OpenApiError> {
+    fn tools(&self) -> Option<Arc<HashMap<String, (ContentHash, HttpTool)>>> {
+        self.state().tools.clone()
+    }
+
+    /// The import of the document as it is to be had: as it is now, or else the kept one, with the reason.
+    async fn current(&self) -> Result<(Import, Option<String>), OpenApiError> {
+        let error = match self.fetched().await {
+            Ok((import, fetched)) => {
+                self.keep(&fetched).await;
+                return Ok((import, None));
+            }
+            Err(error) => error,
+        };
+        match self.kept().await {
+            Some(import) => Ok((import, Some(error.to_string()))),
+            None => Err(error),
+        }
+    }
+
+    async fn fetched(&self) -> Result<(Import, Fetched), OpenApiError> {
+        let fetched = text(&self.spec, &self.client).await?;
+        let import = self.read(fetched.clone()).await?;
+        Ok((import, fetched))
+    }
+
+    async fn read(&self, fetched: Fetched) -> Result<Import, OpenApiError> {
         let spec = self.spec.clone();
-        let text = text(&self.spec, &self.client).await?;
         // A large document takes long enough to hold up others.
-        let read = tokio::task::spawn_blocking(move || import(&spec, &text, spec.document.clone()));
+        let read = tokio::task::spawn_blocking(move || import(&spec, &fetched.text, fetched.origin));
         read.await.unwrap_or_else(|error| Err(OpenApiError::Syntax(format!("reading it broke off: {error}"))))
     }
 
-    fn settle(&self, import: Import) -> Vec<Arc<RegisteredTool>> {
+    fn key(&self) -> String {
+        format!("openapi:{}", self.spec.name)
+    }
+
+    /// What is kept of the configured address, imported.
+    async fn kept(&self) -> Option<Import> {
+        let Origin::Url(document) = &self.spec.document else { return None };
+        let kept = match self.deps.manifests.manifest(&self.key()).await {
+            Ok(kept) => kept?,
+            Err(error) => {
+                tracing::debug!(document = self.spec.name, "the kept document was not read: {error}");
+                return None;
+            }
+        };
+        let field = |key: &str| kept.get(key).and_then(Value::as_str);
+        if field("document") != Some(document.as_str()) {
+            return None;
+        }
+        let origin = Origin::Url(url::Url::parse(field("found")?).ok()?);
+        let read = self.read(Fetched { text: field("text")?.to_owned(), origin }).await;
+        read.inspect_err(|error| tracing::warn!("what was kept of openapi.{} is not used: {error}", self.spec.name))
+            .ok()
+    }
+
+    async fn keep(&self, fetched: &Fetched) {
+        let (Origin::Url(document), Origin::Url(found)) = (&self.spec.document, &fetched.origin) else { return };
+        if fetched.text.len() > MAX_KEPT {
+            return;
+        }
+        let kept = json!({"document": document.as_str(), "found": found.as_str(), "text": fetched.text});
+        let hash = ContentHash::of_bytes(format!("{found} {}", fetched.text).as_bytes());
+        if self.state().kept == Some(hash) {
+            return;
+        }
+        match self.deps.manifests.set_manifest(&self.key(), &kept).await {
+            Ok(()) => self.state().kept = Some(hash),
+            Err(error) => tracing::debug!(document = self.spec.name, "the document was not kept: {error}"),
+        }
+    }
+
+    fn settle(&self, import: Import, health: Option<Health>) -> Vec<Arc<RegisteredTool>> {
         let settings: Arc<str> = format!("openapi.{}", self.spec.name).into();
         for warning in &import.warnings {
             tracing::warn!("{settings}: {warning}");
@@ -83,21 +195,42 @@ impl OpenApiProvider {
             tools.insert(tool.raw_name, (entry.source_hash(), made));
             listed.push(entry);
         }
-        *self.state() = State {
-            tools: Arc::new(tools),
-            health: Some(Health::Ready),
-            about: import.about,
-            withheld: import.refused.into_iter().map(|refused| (refused.operation, refused.reason)).collect(),
-        };
+        let mut state = self.state();
+        state.tools = Some(Arc::new(tools));
+        state.health = health;
+        state.about = import.about;
+        state.withheld = import.refused.into_iter().map(|refused| (refused.operation, refused.reason)).collect();
         listed
+    }
+
+    /// Notes how the last list ended; returns whether that is new.
+    fn is_news(&self, health: &Health) -> bool {
+        self.state().health.as_ref() != Some(health)
+    }
+
+    /// Lists it where nothing was listed yet: a call of a tool that another provider of this name listed may come first.
+    async fn first_list(&self) {
+        if self.is_listed() {
+            return;
+        }
+        let _first = self.first.lock().await;
+        if !self.is_listed() {
+            // What came of it is told by the call.
+            let _ = self.list().await;
+        }
+    }
+
+    fn is_listed(&self) -> bool {
+        let state = self.state();
+        state.tools.is_some() || state.health.is_some()
     }
 }
 
-/// The text of a configured document: its file, or what its address answers under the entry's address policy.
+/// A configured document: its file, or what its address answers under the entry's address policy.
 ///
 /// # Errors
 /// [`OpenApiError::Unreadable`] and [`OpenApiError::Unfetchable`].
-pub async fn text(spec: &OpenApiSpec, client: &HttpClient) -> Result<String, OpenApiError> {
+pub async fn text(spec: &OpenApiSpec, client: &HttpClient) -> Result<Fetched, OpenApiError> {
     let url = match &spec.document {
         Origin::File(path) => {
             let read = {
@@ -105,7 +238,8 @@ pub async fn text(spec: &OpenApiSpec, client: &HttpClient) -> Result<String, Ope
                 tokio::task::spawn_blocking(move || read_file(&path)).await
             };
             let read = read.unwrap_or_else(|error| Err(std::io::Error::other(error)));
-            return read.map_err(|error| OpenApiError::Unreadable { path: path.display().to_string(), error });
+            let unreadable = |error| OpenApiError::Unreadable { path: path.display().to_string(), error };
+            return Ok(Fetched { text: read.map_err(unreadable)?, origin: spec.document.clone() });
         }
         Origin::Url(url) => url,
     };
@@ -126,7 +260,7 @@ pub async fn text(spec: &OpenApiSpec, client: &HttpClient) -> Result<String, Ope
     let bounds = Bounds::new(&cancel, Some(Instant::now() + FETCH_TIMEOUT));
     let request = HttpRequest { method: Method::GET, url: url.clone(), headers, body: None };
     let response = client.send(request, bounds).await.map_err(|error| failed(error.to_string(), Some(error)))?;
-    let (status, media_type) = (response.status(), response.media_type());
+    let (status, media_type, found) = (response.status(), response.media_type(), response.url().clone());
     if !status.is_success() {
         return Err(failed(format!("HTTP {status}"), None));
     }
@@ -134,10 +268,11 @@ pub async fn text(spec: &OpenApiSpec, client: &HttpClient) -> Result<String, Ope
     if body.cut {
         return Err(failed(format!("it is larger than {MAX_BYTES} bytes"), None));
     }
-    Ok(decode_text(&body.bytes, media_type.as_ref()))
+    Ok(Fetched { text: decode_text(&body.bytes, media_type.as_ref()), origin: Origin::Url(found) })
 }
 
-/// A hash of everything that may hold a secret.
+/// A hash of all that makes calls differ, or their results, and is no part of a definition: credentials, and what the
+/// operator sets of servers and responses.
 fn credential_scope(spec: &OpenApiSpec) -> ContentHash {
     let auth = spec.auth.iter().map(|(name, auth)| match auth {
         Auth::Token(token) => json!([name, token]),
@@ -146,7 +281,24 @@ fn credential_scope(spec: &OpenApiSpec) -> ContentHash {
             json!([name, client_id, client_secret, token_url, scopes])
         }
     });
-    ContentHash::of_value(&json!([spec.name, spec.base_url, spec.headers, auth.collect::<Vec<_>>()]))
+    let document = match &spec.document {
+        Origin::File(path) => path.to_string_lossy(),
+        Origin::Url(url) => url.as_str().into(),
+    };
+    let operations =
+        spec.operations.iter().map(|(key, set)| json!([key, set.name, set.select, set.response, set.content_type]));
+    ContentHash::of_value(&json!([
+        spec.name,
+        spec.base_url,
+        spec.headers,
+        auth.collect::<Vec<_>>(),
+        document,
+        spec.server_variables,
+        spec.defaults.response,
+        spec.max_bytes,
+        spec.results == ResultSchemas::Kept,
+        operations.collect::<Vec<_>>(),
+    ]))
 }
 
 #[async_trait]
@@ -160,10 +312,23 @@ impl Provider for OpenApiProvider {
     }
 
     async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
-        match self.read().await {
-            Ok(import) => Ok(self.settle(import)),
+        let (attempt, name) = (self.again.attempt(), &self.spec.name);
+        match self.current().await {
+            Ok((import, None)) => {
+                attempt.succeeded(None);
+                Ok(self.settle(import, Some(Health::Ready)))
+            }
+            Ok((import, Some(reason))) => {
+                let message = format!("openapi.{name}: {reason}; what was read before serves on");
+                let health = Health::Failed { reason };
+                // Each new reason is told once.
+                if self.is_news(&health) {
+                    self.deps.events.emit(Event::Warning { code: "openapi_kept".to_owned(), message });
+                }
+                Ok(self.settle(import, Some(health)))
+            }
             Err(error) => {
-                let message = format!("{error}; see openapi.{}.document", self.spec.name);
+                let message = format!("{error}; see openapi.{name}.document");
                 self.state().health = Some(Health::Failed { reason: message.clone() });
                 Err(ProviderError { message, source: Some(Arc::new(error)) })
             }
@@ -171,8 +336,11 @@ impl Provider for OpenApiProvider {
     }
 
     async fn call(&self, call: ProviderCall<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError> {
-        let tools = Arc::clone(&self.state().tools);
-        match tools.get(call.raw_name) {
+        let name = &self.spec.name;
+        let listed = Bounds::of(context).run(self.first_list()).await;
+        listed.map_err(|error| error.into_tool_error(&format!("openapi.{name}")))?;
+        let tools = self.tools();
+        match tools.as_ref().and_then(|tools| tools.get(call.raw_name)) {
             Some((hash, tool)) if *hash == call.source_hash => tool.call(&call, context).await,
             Some(_) => Err(ToolError::new(
                 ErrorKind::UnknownTool,
@@ -182,10 +350,15 @@ impl Provider for OpenApiProvider {
                     self.spec.name, call.raw_name
                 ),
             )),
-            None => Err(ToolError::new(
-                ErrorKind::UnknownTool,
-                format!("the document of {} has no operation `{}` any more", self.spec.name, call.raw_name),
-            )),
+            None => {
+                let message = match (&tools, self.health()) {
+                    (None, Health::Failed { reason }) => {
+                        format!("the document of {name} cannot be had, so `{}` was not run: {reason}", call.raw_name)
+                    }
+                    _ => format!("the document of {name} has no operation `{}` any more", call.raw_name),
+                };
+                Err(ToolError::new(ErrorKind::UnknownTool, message))
+            }
         }
     }
 
@@ -207,5 +380,24 @@ impl Provider for OpenApiProvider {
 
     fn withheld(&self) -> Vec<(String, String)> {
         self.state().withheld.clone()
+    }
+
+    fn may_fill(&self, namespace: &str) -> bool {
+        let is_own = namespace == self.spec.name;
+        let rest = namespace.strip_prefix(self.spec.name.as_str());
+        is_own || (self.spec.group_by == GroupBy::Tag && rest.is_some_and(|tag| tag.starts_with('-')))
+    }
+
+    fn on_change(&self, notify: ChangeNotifier) {
+        self.again.listen(notify);
+    }
+
+    async fn shut_down(&self) {
+        self.again.close();
+    }
+
+    async fn cached(&self) -> Option<Vec<Arc<RegisteredTool>>> {
+        let import = self.kept().await?;
+        Some(self.settle(import, None))
     }
 }

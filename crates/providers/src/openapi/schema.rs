@@ -29,6 +29,8 @@ const SCHEMAS: [&str; 11] = [
 /// What describes a document to people and programs of its own, and no value.
 const DROPPED: [&str; 9] =
     ["discriminator", "xml", "externalDocs", "nullable", "example", "$schema", "$id", "$anchor", "$comment"];
+/// What tells of a value and does not bound it.
+const TOLD: [&str; 7] = ["title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly"];
 const TYPES: [&str; 7] = ["array", "boolean", "integer", "null", "number", "object", "string"];
 
 /// What is sent or received.
@@ -59,6 +61,8 @@ pub(super) struct Schemas<'d> {
     names: HashMap<*const Value, String>,
     taken: HashSet<String>,
     waiting: VecDeque<(String, Part<'d>)>,
+    /// The schemas that the one at hand is among all of, the innermost last.
+    wholes: Vec<Part<'d>>,
     nodes: usize,
     max_nodes: usize,
 }
@@ -72,6 +76,7 @@ impl<'d> Schemas<'d> {
             names: HashMap::new(),
             taken: HashSet::new(),
             waiting: VecDeque::new(),
+            wholes: Vec::new(),
             nodes: 0,
             max_nodes,
         }
@@ -124,19 +129,7 @@ impl<'d> Schemas<'d> {
         if members.contains_key("$dynamicRef") {
             return Err("its schemas use $dynamicRef".into());
         }
-        let mut out = Map::new();
-        for (key, member) in members {
-            self.keyword(&mut out, key, Part { file: part.file, value: member }, binary, depth)?;
-        }
-        self.required(&mut out, members, part.file)?;
-        self.discriminate(&mut out, part)?;
-        // A discriminator tells branches apart that a schema alone does not: to `oneOf` what fits two of them is wrong.
-        if members.get("discriminator").is_some_and(Value::is_object)
-            && !out.contains_key("anyOf")
-            && let Some(branches) = out.shift_remove("oneOf")
-        {
-            out.insert("anyOf".into(), branches);
-        }
+        let out = self.keywords(part, binary, depth)?;
         Ok(match self.document.version {
             Version::V31 | Version::V32 => out.into(),
             Version::V30 | Version::V2 => {
@@ -146,21 +139,45 @@ impl<'d> Schemas<'d> {
         })
     }
 
+    /// What a schema says itself, whatever it refers to.
+    fn keywords(&mut self, part: Part<'d>, binary: Binary, depth: usize) -> Result<Map<String, Value>, String> {
+        let mut out = Map::new();
+        for (key, member) in part.members().filter(|(key, _)| *key != "$ref") {
+            let inside = match key.as_str() {
+                "allOf" => self.wholes.iter().copied().chain([part]).collect(),
+                _ => Vec::new(),
+            };
+            let outside = std::mem::replace(&mut self.wholes, inside);
+            let done = self.keyword(&mut out, key, member, binary, depth);
+            self.wholes = outside;
+            done?;
+        }
+        self.required(&mut out, part)?;
+        self.discriminate(&mut out, part)?;
+        // A discriminator tells branches apart that a schema alone does not: to `oneOf` what fits two of them is wrong.
+        if part.value.get("discriminator").is_some_and(Value::is_object)
+            && !out.contains_key("anyOf")
+            && let Some(branches) = out.shift_remove("oneOf")
+        {
+            out.insert("anyOf".into(), branches);
+        }
+        Ok(out)
+    }
+
     fn reference(&mut self, part: Part<'d>, reference: &str, binary: Binary, depth: usize) -> Result<Value, String> {
         let target = self.document.target(part.file, reference)?;
         // A body of parts has a schema of its own: elsewhere its bytes are text.
-        if is_leaf(target.value) || binary == Binary::Parts || (binary == Binary::File && is_bytes(target.value)) {
-            return self.schema(target, binary, depth + 1);
+        let is_repeated =
+            is_leaf(target.value) || binary == Binary::Parts || (binary == Binary::File && is_bytes(target.value));
+        let target = if is_repeated {
+            self.schema(target, binary, depth + 1)?
+        } else {
+            json!({"$ref": format!("#/$defs/{}", self.name(target, reference))})
+        };
+        if !self.document.version.has_json_schema() {
+            return Ok(target);
         }
-        let name = self.name(target, reference);
-        let mut out = Map::new();
-        out.insert("$ref".into(), format!("#/$defs/{name}").into());
-        if self.document.version.has_json_schema() {
-            for (key, member) in part.members().filter(|(key, _)| *key != "$ref") {
-                self.keyword(&mut out, key, member, binary, depth)?;
-            }
-        }
-        Ok(out.into())
+        Ok(with(target, self.keywords(part, binary, depth)?))
     }
 
     /// The name of a definition; a new one waits to be converted.
@@ -301,20 +318,19 @@ impl<'d> Schemas<'d> {
     }
 
     /// `required`, but for properties that are left out.
-    fn required(
-        &self,
-        out: &mut Map<String, Value>,
-        members: &'d Map<String, Value>,
-        file: usize,
-    ) -> Result<(), String> {
-        let Some(names) = members.get("required").and_then(Value::as_array) else { return Ok(()) };
-        let hidden = |name: &&Value| {
-            let name = name.as_str()?;
-            let schema = members.get("properties")?.get(name)?;
-            Some(self.is_hidden(Part { file, value: schema }))
+    fn required(&self, out: &mut Map<String, Value>, part: Part<'d>) -> Result<(), String> {
+        let Some(names) = part.value.get("required").and_then(Value::as_array) else { return Ok(()) };
+        // What is required here may be a property of any schema that this is all of, or is a part of.
+        let is_hidden = |name: &&Value| {
+            let Some(name) = name.as_str() else { return false };
+            let mut seen = Vec::new();
+            let own = part.get("properties").and_then(|properties| properties.get(name));
+            let mut wholes = [part].into_iter().chain(self.wholes.iter().rev().copied());
+            let property = own.or_else(|| wholes.find_map(|whole| self.property(whole, name, &mut seen)));
+            property.is_some_and(|property| self.is_hidden(property))
         };
         let (mut kept, mut seen) = (Vec::new(), HashSet::new());
-        for name in names.iter().filter(|name| hidden(name) != Some(true)) {
+        for name in names.iter().filter(|name| !is_hidden(name)) {
             if let Some(text) = name.as_str().filter(|text| seen.insert(*text)) {
                 self.document.budget.take(1 + of_text(text))?;
                 kept.push(name.clone());
@@ -324,6 +340,37 @@ impl<'d> Schemas<'d> {
             out.insert("required".into(), kept.into());
         }
         Ok(())
+    }
+}
+
+/// A schema, and what stands beside the reference to it (OpenAPI 3.1: JSON Schema, where both hold).
+fn with(target: Value, beside: Map<String, Value>) -> Value {
+    if beside.is_empty() {
+        return target;
+    }
+    let is_told = |key: &str| TOLD.contains(&key);
+    let holds_schemas =
+        |key: &str| SCHEMAS_BY_NAME.contains(&key) || SCHEMA_LISTS.contains(&key) || SCHEMAS.contains(&key);
+    match target {
+        // What only tells of a value is told once, by whoever refers to it; and what the schema does not say is added.
+        Value::Object(mut members)
+            if members.contains_key("$ref")
+                || beside.iter().all(|(key, value)| {
+                    is_told(key) || members.get(key).is_none_or(|have| have == value) && !holds_schemas(key)
+                }) =>
+        {
+            members.extend(beside);
+            members.into()
+        }
+        target => {
+            let mut all = vec![target];
+            let mut out = beside;
+            if let Some(Value::Array(more)) = out.shift_remove("allOf") {
+                all.extend(more);
+            }
+            out.insert("allOf".into(), all.into());
+            out.into()
+        }
     }
 }
 

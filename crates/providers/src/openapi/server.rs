@@ -13,7 +13,8 @@ pub(super) struct Base {
     pub(super) origin: String,
     /// Its path between slashes, encoded.
     pub(super) path: Vec<String>,
-    /// The server as the document states it; empty where the operator says it.
+    /// The server as the document states it, its variables filled in but for those that the operator sets; absolute where
+    /// the document was found elsewhere than its operator says. Empty where the operator says it.
     pub(super) stated: String,
     /// Whether credentials may go there without the operator having named it: it is the operator's own word, or a
     /// document's about its own host.
@@ -35,37 +36,53 @@ pub(super) fn base(
     }
     let levels = [operation, path_item, document.root()];
     let server = levels.iter().find_map(|part| part.value.get("servers")?.as_array().filter(|list| !list.is_empty()));
-    let url = match server.and_then(|list| list.first()) {
+    let Filled { url, mut stated } = match server.and_then(|list| list.first()) {
         Some(server) => filled(server, spec)?,
-        None => "/".to_owned(),
+        None => Filled { url: "/".to_owned(), stated: "/".to_owned() },
     };
-    let own = match &document.origin {
-        Origin::Url(own) => Some(own),
-        Origin::File(_) => None,
-    };
+    // Where it was found, which redirects may have led to, and where its operator says it is.
+    let (own, named) = (address(&document.origin), address(&spec.document));
     let absolute = match (Url::parse(&url), own) {
         (Ok(_), _) => url,
         (Err(url::ParseError::RelativeUrlWithoutBase), Some(own)) => {
-            own.join(&url).map_err(|error| format!("its server `{url}` is malformed: {error}"))?.to_string()
+            let absolute = own.join(&url).map_err(|error| format!("its server `{url}` is malformed: {error}"))?;
+            // A redirect may lead the document elsewhere, and its calls with it: that is no other than what was pinned.
+            if named != Some(own) {
+                stated = absolute.to_string();
+            }
+            absolute.to_string()
         }
         (Err(url::ParseError::RelativeUrlWithoutBase), None) => {
             return Err(format!("its server is `{url}`, which does not say on which host: set base_url"));
         }
         (Err(error), _) => return Err(format!("its server `{url}` is malformed: {error}")),
     };
-    let is_vouched_for = match (own, Url::parse(&absolute)) {
-        (Some(own), Ok(server)) => own.origin() == server.origin(),
+    let is_vouched_for = match (named.or(own), Url::parse(&absolute)) {
+        (Some(named), Ok(server)) => named.origin() == server.origin(),
         (None, _) => true,
         (Some(_), Err(_)) => false,
     };
-    let stated = server.and_then(|list| list.first()?.get("url")?.as_str()).unwrap_or("/").to_owned();
     split(&absolute, stated, is_vouched_for).map_err(|reason| format!("its server `{absolute}`: {reason}"))
 }
 
-/// The server's URL with its variables filled in.
-fn filled(server: &Value, spec: &OpenApiSpec) -> Result<String, String> {
+fn address(origin: &Origin) -> Option<&Url> {
+    match origin {
+        Origin::Url(url) => Some(url),
+        Origin::File(_) => None,
+    }
+}
+
+/// A server's URL with its variables filled in.
+struct Filled {
+    /// All of them.
+    url: String,
+    /// Those of which the document says the value.
+    stated: String,
+}
+
+fn filled(server: &Value, spec: &OpenApiSpec) -> Result<Filled, String> {
     let template = server.get("url").and_then(Value::as_str).unwrap_or("/");
-    let mut url = String::new();
+    let (mut url, mut stated) = (String::new(), String::new());
     let mut rest = template;
     while let Some((before, after)) = rest.split_once('{') {
         let (name, after) = after.split_once('}').ok_or_else(|| format!("its server `{template}` has an open `{{`"))?;
@@ -82,12 +99,17 @@ fn filled(server: &Value, spec: &OpenApiSpec) -> Result<String, String> {
             (None, Some(default)) => text(default),
             (None, None) => return Err(format!("its server needs a value: set server_variables.{name}")),
         };
-        url.push_str(before);
-        url.push_str(&value);
+        // What the operator sets changes no pin.
+        let known = if spec.server_variables.contains_key(name) { format!("{{{name}}}") } else { value.clone() };
+        for (text, value) in [(&mut url, &value), (&mut stated, &known)] {
+            text.push_str(before);
+            text.push_str(value);
+        }
         rest = after;
     }
     url.push_str(rest);
-    Ok(url)
+    stated.push_str(rest);
+    Ok(Filled { url, stated })
 }
 
 fn variables_of<'v>(variable: Option<&'v Value>, key: &str) -> Option<&'v Value> {

@@ -165,14 +165,16 @@ pub struct Operation {
     pub retries: Option<u32>,
     /// Queue of its calls.
     pub queue: Option<String>,
-    /// How long a successful result may be served again; `Some(None)` is never.
+    /// How long a successful result may be served again; `Some(None)` is never. Among [`OpenApiSpec::defaults`] it covers
+    /// operations that only read.
     pub cache: Option<Option<Duration>>,
     /// Cap on the text of a result, in bytes.
     pub max_output: Option<usize>,
 }
 
 impl Operation {
-    /// These settings, and `defaults` where they say nothing. Names, titles and descriptions have no default.
+    /// These settings, and `defaults` where they say nothing. Names, titles and descriptions have no default; what
+    /// `defaults` say of the cache holds for operations that only read, and is looked at once it is known which do.
     #[must_use]
     pub(super) fn or(self, defaults: &Self) -> Self {
         let mut tags = self.tags;
@@ -196,7 +198,7 @@ impl Operation {
             idle_timeout: self.idle_timeout.or(defaults.idle_timeout),
             retries: self.retries.or(defaults.retries),
             queue: self.queue.or_else(|| defaults.queue.clone()),
-            cache: self.cache.or(defaults.cache),
+            cache: self.cache,
             max_output: self.max_output.or(defaults.max_output),
         }
     }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::error::Complaint;
 use super::payload::Payload;
 use super::query::{Reserved, Style, append_pairs, encode};
-use super::template::{Parameter, Rendered, Template, plain_text};
+use super::template::{Nulls, Parameter, Rendered, Template, plain_text};
 
 /// Bound on nesting of a body template.
 const MAX_DEPTH: usize = 64;
@@ -99,12 +99,12 @@ impl BodyTemplate {
         let (bytes, content_type) = match self {
             Self::Payload(payload) => return payload.render(arguments),
             Self::Json(template) => {
-                (template.render(arguments)?.map(|value| value.to_string().into()), "application/json")
+                (template.render(arguments, Nulls::Sent)?.map(|value| value.to_string().into()), "application/json")
             }
             Self::Form(members) => {
                 let mut pairs = Vec::new();
                 for (name, template) in members {
-                    if let Some(value) = template.render(arguments)? {
+                    if let Some(value) = template.render(arguments, Nulls::LeftOut)? {
                         append_pairs(&mut pairs, name, &value, Style::Form, None, Reserved::Encoded);
                     }
                 }
@@ -172,24 +172,24 @@ impl JsonTemplate {
     }
 
     /// The value; `None` when an optional argument is absent. Members and items without one are left out.
-    pub(super) fn render(&self, arguments: &Value) -> Result<Option<Value>, String> {
+    pub(super) fn render(&self, arguments: &Value, nulls: Nulls) -> Result<Option<Value>, String> {
         Ok(match self {
             Self::Fixed(value) => Some(value.clone()),
-            Self::Text(template) => template.render(arguments)?.map(|rendered| match rendered {
+            Self::Text(template) => template.render(arguments, nulls)?.map(|rendered| match rendered {
                 Rendered::Value(value) => value.clone(),
                 Rendered::Text(text) => text.into(),
             }),
             Self::List(items) => {
                 let mut list = Vec::with_capacity(items.len());
                 for item in items {
-                    list.extend(item.render(arguments)?);
+                    list.extend(item.render(arguments, nulls)?);
                 }
                 Some(list.into())
             }
             Self::Object(members) => {
                 let mut object = Map::new();
                 for (name, member) in members {
-                    if let Some(value) = member.render(arguments)? {
+                    if let Some(value) = member.render(arguments, nulls)? {
                         object.insert(name.clone(), value);
                     }
                 }
@@ -244,6 +244,15 @@ mod tests {
             "s=a%22b%20%26%20c&l=1&l=2",
         );
         check(json!("s=${parameters.s}"), Some(FORM), arguments(), "s=a%22b%20%26%20c");
+        // A null that is given is sent where there are nulls, and takes back what was set.
+        let null = || json!({"n": null, "s": null});
+        let body = json!({"n": "${parameters.n}", "s": "${parameters.s}", "l": ["${parameters.n}", "${parameters.o}"]});
+        check(body.clone(), None, null(), r#"{"n":null,"s":null,"l":[null]}"#);
+        check(json!({"n": "x${parameters.n}"}), None, null(), "{}");
+        check(json!("${parameters.n}"), None, null(), "null");
+        check(json!("${parameters.n}"), None, json!({}), "");
+        let form = json!({"n": "${parameters.n}", "l": ["${parameters.n}", 1]});
+        check(form, Some(FORM), null(), "l=1");
     }
 
     #[test]

@@ -31,6 +31,16 @@ pub(crate) enum Explode {
     No,
 }
 
+/// How the values of cookies are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum CookieStyle {
+    /// Percent-encoded where they must be.
+    #[default]
+    Form,
+    /// As they are (OpenAPI 3.2, "Style Values"): whoever gives them has encoded them.
+    Plain,
+}
+
 /// What writes a value as text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Writing {
@@ -99,27 +109,57 @@ pub(super) fn header_text(value: &Value, explode: Explode, writing: Writing) -> 
     }
 }
 
-/// Appends the cookies of one value, `name=value` each, by the style `form`.
-pub(super) fn append_cookies(out: &mut Vec<String>, name: &str, value: &Value, explode: Explode, writing: Writing) {
-    let text = |text: &str| utf8_percent_encode(text, NOT_IN_COOKIES).to_string();
-    let cookie = |name: &str, value: &Value| format!("{}={}", text(name), text(&plain_text(value)));
+/// Appends the cookies of one value, `name=value` each.
+///
+/// # Errors
+/// A text that cannot stand in a cookie as it is, where it may not be encoded.
+pub(super) fn append_cookies(
+    out: &mut Vec<String>,
+    (name, value): (&str, &Value),
+    style: CookieStyle,
+    explode: Explode,
+    writing: Writing,
+) -> Result<(), String> {
+    let text = |text: &str| match style {
+        CookieStyle::Form => Ok(utf8_percent_encode(text, NOT_IN_COOKIES).to_string()),
+        CookieStyle::Plain if text.contains(is_no_cookies) => Err(format!(
+            "the value of the cookie `{name}` holds a space, a control character or one of `\",;\\`, which it has to have encoded"
+        )),
+        CookieStyle::Plain => Ok(text.to_owned()),
+    };
+    let cookie = |name: &str, value: &Value| {
+        let (name, value) = (text(name)?, text(&plain_text(value))?);
+        Ok::<_, String>(format!("{name}={value}"))
+    };
+    let joined = |parts: Vec<Result<String, String>>| {
+        let parts = parts.into_iter().collect::<Result<Vec<_>, String>>()?;
+        Ok::<_, String>(format!("{}={}", text(name)?, parts.join(",")))
+    };
     match value {
-        _ if writing == Writing::Json => out.push(cookie(name, &value.to_string().into())),
-        Value::Array(items) if explode == Explode::Yes => out.extend(items.iter().map(|item| cookie(name, item))),
+        _ if writing == Writing::Json => out.push(cookie(name, &value.to_string().into())?),
+        Value::Array(items) if explode == Explode::Yes => {
+            for item in items {
+                out.push(cookie(name, item)?);
+            }
+        }
         Value::Object(members) if explode == Explode::Yes => {
-            out.extend(members.iter().map(|(key, value)| cookie(key, value)));
+            for (key, value) in members {
+                out.push(cookie(key, value)?);
+            }
         }
-        Value::Array(items) => {
-            let items: Vec<String> = items.iter().map(|item| text(&plain_text(item))).collect();
-            out.push(format!("{}={}", text(name), items.join(",")));
-        }
+        Value::Array(items) => out.push(joined(items.iter().map(|item| text(&plain_text(item))).collect())?),
         Value::Object(members) => {
-            let members: Vec<String> =
-                members.iter().flat_map(|(key, value)| [text(key), text(&plain_text(value))]).collect();
-            out.push(format!("{}={}", text(name), members.join(",")));
+            let pairs = members.iter().flat_map(|(key, value)| [text(key), text(&plain_text(value))]);
+            out.push(joined(pairs.collect())?);
         }
-        scalar => out.push(cookie(name, scalar)),
+        scalar => out.push(cookie(name, scalar)?),
     }
+    Ok(())
+}
+
+/// RFC 6265 section 4.1.1, but for characters beyond ASCII, which servers take.
+fn is_no_cookies(c: char) -> bool {
+    c.is_ascii_control() || matches!(c, ' ' | '"' | ',' | ';' | '\\')
 }
 
 #[cfg(test)]
@@ -164,9 +204,22 @@ mod tests {
 
         let cookies = |value: Value, explode: Explode, expect: &[&str]| {
             let mut out = Vec::new();
-            append_cookies(&mut out, "c", &value, explode, Writing::Styled);
+            append_cookies(&mut out, ("c", &value), CookieStyle::Form, explode, Writing::Styled).expect("written");
             assert_eq!(out, expect);
         };
+        let plain = |value: Value, explode: Explode, expect: Option<&[&str]>| {
+            let mut out = Vec::new();
+            let written = append_cookies(&mut out, ("c", &value), CookieStyle::Plain, explode, Writing::Styled);
+            assert_eq!(
+                written.is_ok().then_some(out),
+                expect.map(|all| all.iter().map(|&one| one.to_owned()).collect())
+            );
+        };
+        plain(json!("a%20b"), Explode::Yes, Some(&["c=a%20b"]));
+        plain(list(), Explode::Yes, Some(&["c=blue", "c=black"]));
+        plain(object(), Explode::No, Some(&["c=R,100,G,a/b"]));
+        plain(json!("a b"), Explode::Yes, None);
+        plain(json!(["a", "b; admin=1"]), Explode::Yes, None);
         cookies(json!("a; b=1,%"), Explode::No, &["c=a%3B%20b=1%2C%25"]);
         cookies(list(), Explode::No, &["c=blue,black"]);
         cookies(list(), Explode::Yes, &["c=blue", "c=black"]);

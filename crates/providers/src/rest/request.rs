@@ -6,9 +6,9 @@ use serde_json::Value;
 use url::Url;
 
 use super::body::{BodyTemplate, JsonTemplate};
-use super::place::{Explode, PathStyle, Writing, append_cookies, header_text, path_text};
+use super::place::{CookieStyle, Explode, PathStyle, Writing, append_cookies, header_text, path_text};
 use super::query::{Reserved, Style, append_pairs, encode};
-use super::template::{Parameter, Template, plain_text};
+use super::template::{Nulls, Parameter, Template, plain_text};
 use crate::net::HttpRequest;
 
 const ACCEPT_ANY: HeaderValue = HeaderValue::from_static("application/json, text/*;q=0.9, */*;q=0.5");
@@ -70,6 +70,7 @@ pub(crate) enum HeaderPart {
 pub(crate) struct CookiePart {
     pub(crate) name: String,
     pub(crate) parameter: Parameter,
+    pub(crate) style: CookieStyle,
     pub(crate) explode: Explode,
     pub(crate) writing: Writing,
 }
@@ -135,7 +136,7 @@ impl RequestTemplate {
                     pairs.extend(value.map(|value| format!("{name}={value}")));
                 }
                 Pair::Typed { name, value, style, explode, reserved, writing } => {
-                    let value = value.render(arguments)?.filter(|value| !value.is_null());
+                    let value = value.render(arguments, Nulls::LeftOut)?.filter(|value| !value.is_null());
                     let value = value.map(|value| match writing {
                         Writing::Styled => value,
                         Writing::Json => value.to_string().into(),
@@ -178,7 +179,7 @@ impl RequestTemplate {
         let mut cookies = Vec::new();
         for cookie in &self.cookies {
             if let Some(value) = cookie.parameter.value(arguments)? {
-                append_cookies(&mut cookies, &cookie.name, value, cookie.explode, cookie.writing);
+                append_cookies(&mut cookies, (&cookie.name, value), cookie.style, cookie.explode, cookie.writing)?;
             }
         }
         if !cookies.is_empty() {

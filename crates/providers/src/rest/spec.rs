@@ -34,7 +34,7 @@ pub struct RestToolSpec {
     #[serde(default)]
     pub query: IndexMap<String, QueryValue>,
     /// Body: JSON with placeholders in its strings, or a text. A string that is exactly one placeholder
-    /// keeps the argument's type; a member or item whose placeholder has no value is left out. With a
+    /// keeps the argument's type, a null too; a member or item whose placeholder has no value is left out. With a
     /// `Content-Type` of `application/x-www-form-urlencoded` an object is sent as a form.
     #[serde(default)]
     pub body: Option<Value>,

@@ -124,6 +124,15 @@ pub(crate) enum Segment {
     Parameter(Parameter),
 }
 
+/// What a null is where a placeholder stands alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Nulls {
+    /// A value of JSON like any other: it takes back what was set.
+    Sent,
+    /// No value: queries, headers and forms have none.
+    LeftOut,
+}
+
 /// A compiled text.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Template {
@@ -181,13 +190,15 @@ impl Template {
     }
 
     /// The template with the arguments in it; `None` when an optional one is absent. In a text, a value
-    /// that is no string is compact JSON.
+    /// that is no string is compact JSON, and a null is none.
     ///
     /// # Errors
     /// A message that names a missing required argument.
-    pub(super) fn render<'a>(&self, arguments: &'a Value) -> Result<Option<Rendered<'a>>, String> {
+    pub(super) fn render<'a>(&self, arguments: &'a Value, nulls: Nulls) -> Result<Option<Rendered<'a>>, String> {
         if let [Segment::Parameter(parameter)] = self.segments.as_slice() {
-            return Ok(parameter.value(arguments)?.map(Rendered::Value));
+            let null = parameter.given(arguments).filter(|given| nulls == Nulls::Sent && given.is_null());
+            let value = if null.is_some() { null } else { parameter.value(arguments)? };
+            return Ok(value.map(Rendered::Value));
         }
         self.render_text(arguments, |literal| literal.to_owned(), plain_text).map(|text| text.map(Rendered::Text))
     }
@@ -241,7 +252,7 @@ mod tests {
     fn templates_render() {
         let check = |text: &str, arguments: Value, expect: Result<Option<Value>, &str>| {
             let template = Template::compile(text, "f", &schema()).expect(text);
-            let rendered = template.render(&arguments).map(|rendered| {
+            let rendered = template.render(&arguments, Nulls::LeftOut).map(|rendered| {
                 rendered.map(|rendered| match rendered {
                     Rendered::Value(value) => value.clone(),
                     Rendered::Text(text) => text.into(),

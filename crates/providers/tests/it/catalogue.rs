@@ -16,7 +16,7 @@ use crate::workspace::Workspace;
 
 /// Keeps what a store would.
 #[derive(Default)]
-struct Kept(Mutex<HashMap<String, Value>>);
+pub(crate) struct Kept(pub(crate) Mutex<HashMap<String, Value>>);
 
 #[async_trait]
 impl ManifestCache for Kept {
@@ -26,6 +26,9 @@ impl ManifestCache for Kept {
     async fn set_manifest(&self, key: &str, manifest: &Value) -> Result<(), StoreError> {
         self.0.lock().expect("lock").insert(key.to_owned(), manifest.clone());
         Ok(())
+    }
+    async fn remove_manifest(&self, key: &str) -> Result<bool, StoreError> {
+        Ok(self.0.lock().expect("lock").remove(key).is_some())
     }
 }
 
@@ -253,4 +256,125 @@ async fn it_is_fetched_over_https_from_public_addresses_within_its_bound() {
     check(&|spec| spec.url = "https://10.0.0.1/c".parse().expect("url"), "could not be fetched").await;
     check(&|spec| spec.max_bytes = 64, "larger than 64 bytes").await;
     check(&|spec| spec.namespace = "other".into(), "for the namespace `acme`").await;
+}
+
+#[tokio::test]
+async fn another_publisher_under_the_same_name_is_judged_by_itself() {
+    let publisher = Publisher::start().await;
+    let (first, second) = (publisher.key.public(), Publisher::start().await.key);
+    publisher.publish(&publisher.document(9, json!([template("a")])));
+    publisher.provider(publisher.spec()).list().await.expect("listed");
+    let of_second = |version: u64| {
+        let document = publisher.document(version, json!([template("b")]));
+        publisher.put(Some(sign(&document, &second).expect("signed").to_string()));
+    };
+    of_second(1);
+    let changed = CatalogueSpec { keys: vec![second.public()], ..publisher.spec() };
+    let provider = publisher.provider(changed.clone());
+    assert_eq!(provider.list().await.map(|tools| tools.len()).map_err(|error| error.to_string()), Ok(1));
+    of_second(3);
+    provider.list().await.expect("newer");
+    // Both remember what they had, whoever was believed in between.
+    of_second(2);
+    assert!(provider.list().await.is_ok() && matches!(provider.health(), Health::Failed { .. }), "an older one");
+    publisher.publish(&publisher.document(8, json!([template("a")])));
+    let error = publisher.provider(publisher.spec()).list().await.expect_err("an older one").to_string();
+    assert!(error.contains("version 9 was accepted before") && error.contains("catalogue forget"), "{error}");
+    // A key that is to take over has seen what the one before it has.
+    let both = CatalogueSpec { keys: vec![first, second.public()], ..publisher.spec() };
+    publisher.publish(&publisher.document(10, json!([template("a")])));
+    publisher.provider(both).list().await.expect("newer");
+    of_second(4);
+    publisher.provider(changed.clone()).list().await.expect_err("older than what the first key had");
+    assert!(toolwright_providers::catalogue::forget(&*publisher.kept, "acme").await.expect("forgotten"));
+    assert!(publisher.provider(changed).list().await.is_ok());
+}
+
+#[tokio::test]
+async fn a_catalogue_that_has_expired_since_it_was_listed_runs_nothing_and_is_asked_for_again() {
+    let publisher = Publisher::start().await;
+    let provider = publisher.provider(publisher.spec());
+    let (asked, mut asks) = tokio::sync::mpsc::unbounded_channel();
+    provider.on_change(Arc::new(move || {
+        let _ = asked.send(());
+    }));
+    let mut document = publisher.document(1, json!([template("a")]));
+    document["expires"] = (document["issued"].as_u64().expect("time") + 2).into();
+    publisher.publish(&document);
+    let tools = provider.list().await.expect("listed");
+    assert!(call(&provider, &tools, "greet", json!({})).await.is_ok());
+    // Its refresh is an hour away, its end is not.
+    tokio::time::timeout(std::time::Duration::from_secs(10), asks.recv()).await.expect("in time").expect("asked");
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    let refused = call(&provider, &tools, "greet", json!({})).await.expect_err("expired");
+    assert!(refused.message().contains("it expired"), "{refused}");
+    // What failed is asked for again soon.
+    publisher.put(None);
+    provider.list().await.expect_err("expired and gone");
+    tokio::time::timeout(std::time::Duration::from_secs(10), asks.recv()).await.expect("in time").expect("asked");
+    publisher.publish(&publisher.document(2, json!([template("a")])));
+    let tools = provider.list().await.expect("listed");
+    assert!(call(&provider, &tools, "greet", json!({})).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_call_that_comes_before_the_first_list_is_run_by_it() {
+    let publisher = Publisher::start().await;
+    publisher.publish(&publisher.document(1, json!([template("a")])));
+    let before = publisher.provider(publisher.spec()).list().await.expect("listed");
+    // Its settings changed: what the provider before it listed stands in the catalogue until this one has.
+    let after = publisher.provider(CatalogueSpec { trusted: true, ..publisher.spec() });
+    assert!(call(&after, &before, "greet", json!({})).await.is_ok());
+    publisher.put(None);
+    publisher.kept.0.lock().expect("lock").clear();
+    let gone = publisher.provider(publisher.spec());
+    let refused = call(&gone, &before, "greet", json!({})).await.expect_err("not to be had");
+    assert!(refused.message().contains("HTTP 503"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_publisher_sets_no_more_than_an_operator_could_and_nothing_unseen() {
+    let publisher = Publisher::start().await;
+    let provider = publisher.provider(publisher.spec());
+    let mut version = 0;
+    let mut listed = async |more: Value| {
+        version += 1;
+        publisher.publish(&publisher.document(version, json!([publisher.rest("t", more)])));
+        provider.list().await.expect("listed")
+    };
+    for (more, why) in [
+        (json!({"retries": 11}), "`retries`"),
+        (json!({"retries": 4_294_967_295_u64}), "`retries`"),
+        (json!({"max_bytes": 1_u64 << 40}), "`max_bytes`"),
+        (json!({"maxBytes": 1}), "`max_bytes`"),
+        (json!({"max_output": 9_000_000_000_u64}), "`max_output`"),
+        (json!({"timeout": "400d"}), "`timeout`"),
+        (json!({"idle_timeout": "2h"}), "`idle_timeout`"),
+        (json!({"cache": "52w"}), "`cache`"),
+    ] {
+        assert!(listed(more).await.is_empty(), "{why}");
+        let withheld = provider.withheld();
+        assert!(withheld[0].1.contains(why), "{withheld:?}");
+    }
+    let plain = listed(json!({})).await[0].source_hash();
+    for more in [
+        json!({"retries": 10}),
+        json!({"max_bytes": 1_u64 << 20}),
+        json!({"max_output": 4096}),
+        json!({"timeout": "1m"}),
+        json!({"cache": "1h"}),
+        json!({"tags": ["safe"]}),
+        json!({"concurrency": "exclusive"}),
+        json!({"safe": false}),
+        json!({"select": "/a"}),
+        json!({"response": "text"}),
+    ] {
+        assert_ne!(listed(more.clone()).await[0].source_hash(), plain, "{more} is a part of what is pinned");
+    }
+    publisher.publish(&publisher.document(99, json!([template("a")])));
+    let untagged = provider.list().await.expect("listed")[0].source_hash();
+    let mut tagged = template("a");
+    tagged["tags"] = json!(["safe"]);
+    publisher.publish(&publisher.document(100, json!([tagged])));
+    assert_ne!(provider.list().await.expect("listed")[0].source_hash(), untagged);
 }

@@ -8,6 +8,8 @@ mod net;
 mod oauth;
 mod openapi;
 mod openapi_bodies;
+mod openapi_documents;
+mod openapi_names;
 mod output;
 mod process;
 mod protected;

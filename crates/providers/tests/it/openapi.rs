@@ -108,6 +108,19 @@ async fn parameters_go_where_they_belong() {
 }
 
 #[tokio::test]
+async fn a_cookie_of_the_style_cookie_is_sent_as_it_is_given() {
+    let parameter = |style: &str| json!({"name": "c", "in": "cookie", "style": style, "schema": {}});
+    let of = async |style: &str, value: Value| {
+        let paths = json!({"/": {"get": {"operationId": "op", "parameters": [parameter(style)]}}});
+        let sent = sent(paths, json!({"openapi": "3.2.0"}), json!({"c": value}), |_| {}).await;
+        sent.header("cookie").map(str::to_owned)
+    };
+    assert_eq!(of("cookie", json!("a%20b=%")).await.as_deref(), Some("c=a%20b=%"));
+    assert_eq!(of("cookie", json!(["x", "y"])).await.as_deref(), Some("c=x; c=y"));
+    assert_eq!(of("form", json!("a%20b")).await.as_deref(), Some("c=a%2520b"));
+}
+
+#[tokio::test]
 async fn bodies_are_written_by_media_type() {
     let check = async |content: Value, body: Value, expect: (&str, &str)| {
         let operation = json!({"operationId": "op", "requestBody": {"required": true, "content": content}});
@@ -282,6 +295,74 @@ fn schemas_of_3_0_become_those_of_2020_12() {
     );
 }
 
+/// As FastAPI and pydantic write a parameter or property of an enumeration.
+#[test]
+fn what_stands_beside_a_reference_holds_with_it_since_3_1() {
+    let check = |version: &str, schema: Value, expect: Value| {
+        let schemas = json!({
+            "Color": {"type": "string", "title": "Color", "enum": ["red", "blue"]},
+            "Id": {"type": "string", "maxLength": 9},
+            "Pet": {"type": "object", "properties": {"id": {"type": "string", "readOnly": true}, "n": {}}},
+        });
+        let more = json!({"openapi": version, "components": {"schemas": schemas}});
+        let body = json!({"content": {"application/json": {"schema": schema}}});
+        let imported = import_of(&document(json!({"/": {"post": {"requestBody": body}}}), more), |_| {});
+        assert_eq!(self::schema(&imported.tools[0])["properties"]["body"], expect, "{:?}", imported.refused);
+    };
+    let beside = |name: &str, more: Value| {
+        let mut schema = json!({"$ref": format!("#/components/schemas/{name}")});
+        schema.as_object_mut().expect("object").extend(more.as_object().expect("object").clone());
+        schema
+    };
+    let color = json!({"type": "string", "title": "Color", "enum": ["red", "blue"]});
+    let mut told = color.clone();
+    (told["default"], told["description"]) = (json!("red"), json!("Which."));
+    let words = json!({"default": "red", "description": "Which."});
+    check("3.1.0", beside("Color", words.clone()), told);
+    check("3.0.3", beside("Color", words), color.clone());
+    check("3.1.0", beside("Id", json!({"minLength": 2})), json!({"type": "string", "maxLength": 9, "minLength": 2}));
+    check(
+        "3.1.0",
+        beside("Id", json!({"maxLength": 4, "title": "Short"})),
+        json!({"allOf": [{"type": "string", "maxLength": 9}], "maxLength": 4, "title": "Short"}),
+    );
+    check("3.1.0", beside("Color", json!({"allOf": [{"const": "red"}]})), json!({"allOf": [color, {"const": "red"}]}));
+    check(
+        "3.1.0",
+        beside("Pet", json!({"required": ["id", "n"], "description": "Whose."})),
+        json!({"$ref": "#/$defs/Pet", "required": ["n"], "description": "Whose."}),
+    );
+}
+
+#[test]
+fn what_is_read_only_is_required_of_nobody_wherever_it_is_stated() {
+    let check = |schema: Value, expect: Value| {
+        let base = json!({"type": "object", "properties": {"id": {"type": "string", "readOnly": true}, "n": {}}});
+        let more = json!({"components": {"schemas": {"Base": base, "Need": {"required": ["id", "n"]}}}});
+        let body = json!({"content": {"application/json": {"schema": schema}}});
+        let imported = import_of(&document(json!({"/": {"post": {"requestBody": body}}}), more), |_| {});
+        let whole = self::schema(&imported.tools[0]);
+        assert_eq!(whole["properties"]["body"], expect);
+    };
+    let base = || json!({"$ref": "#/components/schemas/Base"});
+    let kept = || json!({"$ref": "#/$defs/Base"});
+    check(json!({"allOf": [base()], "required": ["id", "n"]}), json!({"allOf": [kept()], "required": ["n"]}));
+    check(json!({"allOf": [base(), {"required": ["id", "n"]}]}), json!({"allOf": [kept(), {"required": ["n"]}]}));
+    check(
+        json!({"allOf": [{"$ref": "#/components/schemas/Need"}, {"allOf": [base()]}]}),
+        json!({"allOf": [{"required": ["n"]}, {"allOf": [kept()]}]}),
+    );
+    let own = json!({"type": "object", "properties": {"id": {"readOnly": true}, "n": {}}});
+    let mut whole = own.clone();
+    whole["allOf"] = json!([{"allOf": [{"required": ["id"]}]}, {"required": ["n"]}]);
+    check(whole, json!({"type": "object", "properties": {"n": {}}, "allOf": [{"allOf": [{}]}, {"required": ["n"]}]}));
+    // What is inside of a value is another's.
+    check(
+        json!({"properties": {"id": {"readOnly": true}, "sub": {"required": ["id"], "properties": {"id": {}}}}}),
+        json!({"properties": {"sub": {"required": ["id"], "properties": {"id": {}}}}}),
+    );
+}
+
 #[test]
 fn references_become_definitions_and_cycles_stay_cycles() {
     let node = json!({"type": "object", "properties": {
@@ -344,6 +425,26 @@ fn names_are_legal_and_distinct_and_tools_are_grouped_and_filtered() {
     assert!(changed.warnings.iter().any(|warning| warning.contains("operations.nope")), "{:?}", changed.warnings);
 }
 
+#[test]
+fn a_lifetime_for_a_whole_document_covers_what_only_reads() {
+    let operation = |id: &str| json!({"operationId": id});
+    let paths = json!({"/": {"get": operation("read"), "post": operation("order"), "put": operation("search"),
+        "delete": operation("own"), "head": operation("writes")}});
+    let day = std::time::Duration::from_secs(86_400);
+    let imported = import_of(&document(paths, json!({})), |spec| {
+        spec.defaults.cache = Some(Some(day));
+        let reads = Operation { effects: Some(Effects::FETCH), ..Operation::default() };
+        let writes = Operation { effects: Some(Effects::UNKNOWN), ..Operation::default() };
+        let own = Operation { cache: Some(Some(2 * day)), ..Operation::default() };
+        spec.operations = [("search", reads), ("writes", writes), ("own", own)].map(|(k, v)| (k.to_owned(), v)).into();
+    });
+    let kept: std::collections::BTreeMap<_, _> =
+        imported.tools.iter().map(|tool| (tool.raw_name.as_str(), tool.definition.cache_ttl)).collect();
+    let expect =
+        [("read", Some(day)), ("order", None), ("search", Some(day)), ("own", Some(2 * day)), ("writes", None)];
+    assert_eq!(kept, expect.into());
+}
+
 /// Pins are of what the document says, so that its operator's own words are no drift.
 #[tokio::test]
 async fn tools_are_foreign_and_their_pins_of_the_documents_words_alone() {
@@ -377,6 +478,18 @@ async fn tools_are_foreign_and_their_pins_of_the_documents_words_alone() {
     let based = |spec: &mut OpenApiSpec| spec.base_url = Some("https://staging.example".into());
     let moved = |spec: &mut OpenApiSpec| spec.base_url = Some("https://prod.example".into());
     assert_eq!(listed("Reads", api, based).await.source_hash(), listed("Reads", other, moved).await.source_hash());
+}
+
+/// Rules of policy may go by tags.
+#[test]
+fn the_tags_of_a_document_are_a_part_of_what_is_pinned() {
+    let hash = |tags: Value| {
+        let operation = json!({"operationId": "op", "tags": tags});
+        let imported = import_of(&document(json!({"/": {"post": operation}}), json!({})), |_| {});
+        imported.tools[0].definition.contract_hash()
+    };
+    assert_eq!(hash(json!(["orders"])), hash(json!(["orders"])));
+    assert!(hash(json!(["safe"])) != hash(json!(["orders"])) && hash(json!([])) != hash(json!(["orders"])));
 }
 
 #[test]

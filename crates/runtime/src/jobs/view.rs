@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 use tokio::time::Instant;
 use toolwright_core::error::{ErrorKind, ToolError};
-use toolwright_core::job::{JobRecord, JobScope, JobState, JobText, Jobs};
+use toolwright_core::job::{JobRecord, JobScope, JobState, JobText, Jobs, Listed};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::session::SessionId;
 use toolwright_core::store::StoreError;
@@ -21,12 +21,12 @@ const ANSWER_WAIT: Duration = Duration::from_secs(5);
 
 #[async_trait]
 impl Jobs for JobManager {
-    async fn list(&self, scope: JobScope<'_>, limit: usize) -> Result<Vec<JobRecord>, StoreError> {
+    async fn list(&self, scope: JobScope<'_>, listed: Listed, limit: usize) -> Result<Vec<JobRecord>, StoreError> {
         let of = match scope {
             JobScope::All => None,
             JobScope::Of(session) => Some((&session.id, &*session.principal.id)),
         };
-        self.store.jobs(of, limit).await
+        self.store.jobs(of, listed, limit).await
     }
 
     async fn get(&self, scope: JobScope<'_>, id: &str) -> Result<JobRecord, StoreError> {

@@ -33,4 +33,13 @@ impl ManifestCache for SqliteStore {
             })
             .await
     }
+
+    async fn remove_manifest(&self, key: &str) -> Result<bool, StoreError> {
+        let key = key.to_owned();
+        self.thread
+            .run("remove a manifest", move |db| {
+                db.execute("DELETE FROM manifests WHERE key = ?1", params![key]).map(|removed| removed > 0)
+            })
+            .await
+    }
 }

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, TransactionBehavior, params};
+use toolwright_core::store::LASTING_MANIFESTS;
 
 use super::inbox::clear_late;
 use super::tables::now_ms;
@@ -162,13 +163,13 @@ fn claim(db: &mut Connection, now_ms: i64) -> rusqlite::Result<bool> {
 /// Deletes some of the rows that are older; returns how many were.
 fn delete(db: &Connection, table: &str, time: &str, horizon_ms: i64) -> rusqlite::Result<i64> {
     // The ledger is large, and its rows stand in the order of their time: the first that stays ends the search.
-    let rows = if table == "operations" {
-        format!(
+    let rows = match table {
+        "operations" => format!(
             "id < ifnull((SELECT id FROM operations WHERE at_ms >= ?1 ORDER BY id LIMIT 1), 1 << 62) \
              ORDER BY id LIMIT {ROWS}"
-        )
-    } else {
-        format!("{time} < ?1 LIMIT {ROWS}")
+        ),
+        "manifests" => format!("{time} < ?1 AND instr(key, '{LASTING_MANIFESTS}') <> 1 LIMIT {ROWS}"),
+        _ => format!("{time} < ?1 LIMIT {ROWS}"),
     };
     let sql = format!("DELETE FROM {table} WHERE rowid IN (SELECT rowid FROM {table} WHERE {rows})");
     let deleted = db.prepare_cached(&sql)?.execute([horizon_ms])?;
@@ -192,6 +193,30 @@ mod tests {
     use toolwright_core::operation::{Lineage, OpId, OpKind};
     use toolwright_core::session::SessionId;
     use toolwright_core::store::LedgerEntry;
+
+    /// Which version of a catalogue was accepted keeps older ones out: it is not forgotten however long nothing newer is.
+    #[test]
+    fn what_guards_against_older_catalogues_does_not_age() {
+        let mut db = Connection::open_in_memory().expect("open");
+        migrate(&mut db).expect("schema");
+        let year_ago = now_ms() - 365 * 24 * 3600 * 1000;
+        for key in ["catalogue:acme", "openapi:shop", "mcp:catalogue:x"] {
+            db.execute("INSERT INTO manifests (key, manifest, saved_ms) VALUES (?1, '{}', ?2)", params![key, year_ago])
+                .expect("row");
+        }
+        let mut retention = Retention::default();
+        for _ in 0..100 {
+            retention.step(&mut db).expect("step");
+            if retention.work.is_none() {
+                break;
+            }
+        }
+        let kept: Vec<String> = db
+            .prepare("SELECT key FROM manifests")
+            .and_then(|mut rows| rows.query_map([], |row| row.get(0))?.collect())
+            .expect("rows");
+        assert_eq!(kept, ["catalogue:acme"]);
+    }
 
     #[test]
     fn a_file_that_is_too_large_loses_the_oldest_and_shrinks() {

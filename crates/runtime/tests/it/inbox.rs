@@ -12,7 +12,7 @@ use toolwright_core::approval::{
 };
 use toolwright_core::call::ValidCall;
 use toolwright_core::context::Clock as _;
-use toolwright_core::job::{JobScope, JobState, Jobs as _};
+use toolwright_core::job::{JobScope, JobState, Jobs as _, Listed};
 use toolwright_core::policy::{Selector, UserRequest};
 use toolwright_core::session::SessionId;
 use toolwright_core::store::{ApprovalStore as _, StoreError};
@@ -222,7 +222,7 @@ async fn where_jobs_are_a_call_does_not_wait_for_its_answer() {
         assert!(outcome.ok && outcome.text().contains("waits for a person's approval"), "{}", outcome.text());
         answer(&store, decision).await;
         let jobs = jobs.get().expect("jobs");
-        let id = jobs.list(JobScope::All, 1).await.expect("jobs").remove(0).id;
+        let id = jobs.list(JobScope::All, Listed::All, 1).await.expect("jobs").remove(0).id;
         assert_eq!(jobs.wait(JobScope::All, &id, SOON).await.expect("the job").state, state);
         assert_eq!(house.counts.ran.load(Ordering::SeqCst), usize::from(state == JobState::Done));
     }

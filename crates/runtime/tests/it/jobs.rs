@@ -13,7 +13,7 @@ use toolwright_core::approval::NoApprover;
 use toolwright_core::catalogue::ProviderKind;
 use toolwright_core::definition::Mode;
 use toolwright_core::event::{Event, Partial};
-use toolwright_core::job::{JobRecord, JobScope, JobState, Jobs as _};
+use toolwright_core::job::{JobRecord, JobScope, JobState, Jobs as _, Listed};
 use toolwright_core::{
     CallId, CancelCause, Effects, Outcome, Policy, Principal, Profile, RawArguments, Services, Session, SessionId,
     StaticProvider, Tool, ToolCall, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
@@ -175,7 +175,7 @@ async fn a_background_call_is_answered_with_its_job_and_the_result_comes_later()
     assert_eq!((read.text.as_str(), read.total), ("working on 7\nresult 7\n", 2));
     let stranger = session("t", dir.path());
     assert!(house.jobs.get(JobScope::Of(&stranger), &id).await.is_err(), "jobs belong to their session");
-    assert!(house.jobs.list(JobScope::Of(&stranger), 9).await.expect("list").is_empty());
+    assert!(house.jobs.list(JobScope::Of(&stranger), Listed::All, 9).await.expect("list").is_empty());
     let news = house.jobs.untold(&house.run.session.id).await.expect("news");
     assert_eq!(news.iter().map(|job| &job.id).collect::<Vec<_>>(), [&id]);
     assert!(house.jobs.awaited(&house.run.session.id, LONG).await);
@@ -321,7 +321,7 @@ async fn other_processes_see_continue_and_stop_a_job() {
     other.stop(JobScope::All, &slow).await.expect("stopped");
     assert_eq!(other.wait(JobScope::All, &slow, LONG).await.expect("known").state, JobState::Cancelled);
     other.stop(JobScope::All, &slow).await.expect("one that is over stays as it is");
-    assert_eq!(other.list(JobScope::All, 9).await.expect("list").len(), 2);
+    assert_eq!(other.list(JobScope::All, Listed::All, 9).await.expect("list").len(), 2);
 }
 
 #[tokio::test]

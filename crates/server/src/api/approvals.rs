@@ -4,14 +4,14 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use toolwright_core::approval::{Answered, ApprovalDecision, FormQuestion, FormReply, Kept, QuestionState, Wants};
 use toolwright_mcp::form::Form;
 
 use super::error::ApiError;
-use super::input::{Asked, Json};
+use super::input::{Asked, Json, Named};
 use super::{Answer, Api};
 
 /// Rows that are listed.
@@ -101,7 +101,7 @@ pub(super) async fn list(State(api): State<Arc<Api>>, Asked(asked): Asked<List>)
 }
 
 /// `POST /api/approvals/{id}`.
-pub(super) async fn answer(State(api): State<Arc<Api>>, Path(id): Path<String>, Json(asked): Json<Decide>) -> Answer {
+pub(super) async fn answer(State(api): State<Arc<Api>>, Named(id): Named, Json(asked): Json<Decide>) -> Answer {
     api.decider_only()?;
     if asked.content.is_some() && !matches!(asked.decision, Word::Accept) {
         return Err(ApiError::bad_request("`content` goes with the decision `accept`"));
@@ -181,7 +181,7 @@ pub(super) async fn standing(State(api): State<Arc<Api>>) -> Answer {
 }
 
 /// `DELETE /api/approvals/standing/{id}`.
-pub(super) async fn revoke(State(api): State<Arc<Api>>, Path(id): Path<String>) -> Answer {
+pub(super) async fn revoke(State(api): State<Arc<Api>>, Named(id): Named) -> Answer {
     api.decider_only()?;
     if api.stores.approvals.revoke(&id).await? {
         return api.ok(&json!({"id": id, "state": "revoked"}));

@@ -94,6 +94,9 @@ fn json(schema: &str) -> Value {
 mod tests {
     use super::super::routes::routes;
     use super::*;
+    use toolwright_core::catalogue::ProviderKind;
+    use toolwright_core::error::ErrorKind;
+    use toolwright_core::job::JobState;
     use toolwright_core::schema::CompiledSchema;
 
     #[test]
@@ -118,5 +121,31 @@ mod tests {
         for used in text.split("\"#/components/schemas/").skip(1).filter_map(|rest| rest.split('"').next()) {
             assert!(schemas.get(used).is_some(), "{used} is no schema");
         }
+    }
+
+    /// Whatever the core may say is among the values that a schema names.
+    #[test]
+    fn the_values_of_schemas_are_all_that_there_are() {
+        let values = |all: Value| all.as_array().cloned().unwrap_or_default();
+        let sets = [values(json!(ProviderKind::ALL)), values(json!(ErrorKind::ALL)), values(json!(JobState::ALL))];
+        let mut told = [0; 3];
+        let mut waiting = vec![schemas()];
+        while let Some(schema) = waiting.pop() {
+            if let Some(Value::Array(named)) = schema.get("enum") {
+                for (set, told) in sets.iter().zip(&mut told) {
+                    // `done` and the like are words of others too.
+                    if set.iter().filter(|value| named.contains(value)).count() * 2 > set.len() {
+                        assert!(set.iter().all(|value| named.contains(value)), "{named:?} lacks some of {set:?}");
+                        *told += 1;
+                    }
+                }
+            }
+            match schema {
+                Value::Object(members) => waiting.extend(members.into_iter().map(|(_, member)| member)),
+                Value::Array(items) => waiting.extend(items),
+                _ => {}
+            }
+        }
+        assert!(told[0] == 2 && told.iter().all(|told| *told > 0), "{told:?}");
     }
 }

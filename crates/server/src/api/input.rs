@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use axum::extract::{FromRequest, FromRequestParts, Query, Request};
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use bytes::Bytes;
@@ -40,6 +40,18 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Asked<T> {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let query = Query::from_request_parts(parts, state).await;
         query.map(|Query(asked)| Self(asked)).map_err(|error| ApiError::bad_request(error.body_text()))
+    }
+}
+
+/// The part of the address that the path names.
+pub(super) struct Named(pub(super) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Named {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let named = Path::from_request_parts(parts, state).await;
+        named.map(|Path(name)| Self(name)).map_err(|error| ApiError::bad_request(error.body_text()))
     }
 }
 

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use serde::Deserialize;
 use serde_json::Value;
-use toolwright_core::job::{JobRecord, JobScope, Jobs};
+use toolwright_core::job::{JobRecord, JobScope, Jobs, Listed};
 use toolwright_core::session::Session;
 
 use super::error::ApiError;
-use super::input::{Asked, Json, wait};
+use super::input::{Asked, Json, Named, wait};
 use super::{Answer, Api};
 
 /// Jobs that are listed where no limit is given, and at most.
@@ -64,20 +64,20 @@ fn scope(session: &Session) -> JobScope<'_> {
 /// `GET /api/jobs`.
 pub(super) async fn list(State(api): State<Arc<Api>>, Asked(asked): Asked<List>) -> Answer {
     let session = api.session();
-    let mut list = api.jobs()?.list(scope(&session), asked.limit.unwrap_or(LISTED).min(LISTED)).await?;
-    list.retain(|job| !asked.open || !job.state.is_over());
+    let listed = if asked.open { Listed::Open } else { Listed::All };
+    let list = api.jobs()?.list(scope(&session), listed, asked.limit.unwrap_or(LISTED).min(LISTED)).await?;
     api.ok(&list.iter().map(JobRecord::to_json).collect())
 }
 
 /// `GET /api/jobs/{id}`.
-pub(super) async fn show(State(api): State<Arc<Api>>, Path(id): Path<String>, Asked(asked): Asked<Show>) -> Answer {
+pub(super) async fn show(State(api): State<Arc<Api>>, Named(id): Named, Asked(asked): Asked<Show>) -> Answer {
     let session = api.session();
     let wait = wait(asked.wait.as_deref())?;
     api.ok(&api.jobs()?.wait(scope(&session), &id, wait).await?.to_whole_json())
 }
 
 /// `GET /api/jobs/{id}/output`.
-pub(super) async fn read(State(api): State<Arc<Api>>, Path(id): Path<String>, Asked(asked): Asked<Read>) -> Answer {
+pub(super) async fn read(State(api): State<Arc<Api>>, Named(id): Named, Asked(asked): Asked<Read>) -> Answer {
     let (session, jobs) = (api.session(), api.jobs()?);
     let lines = asked.lines.unwrap_or(LINES).min(MAX_LINES);
     let text = jobs.read(scope(&session), &id, asked.offset, lines).await?;
@@ -85,7 +85,7 @@ pub(super) async fn read(State(api): State<Arc<Api>>, Path(id): Path<String>, As
 }
 
 /// `POST /api/jobs/{id}/send`.
-pub(super) async fn send(State(api): State<Arc<Api>>, Path(id): Path<String>, Json(asked): Json<Send>) -> Answer {
+pub(super) async fn send(State(api): State<Arc<Api>>, Named(id): Named, Json(asked): Json<Send>) -> Answer {
     let (session, jobs) = (api.session(), api.jobs()?);
     let wait = wait(asked.wait.as_deref())?;
     jobs.send(scope(&session), &id, asked.input).await?;
@@ -93,7 +93,7 @@ pub(super) async fn send(State(api): State<Arc<Api>>, Path(id): Path<String>, Js
 }
 
 /// `POST /api/jobs/{id}/stop`.
-pub(super) async fn stop(State(api): State<Arc<Api>>, Path(id): Path<String>) -> Answer {
+pub(super) async fn stop(State(api): State<Arc<Api>>, Named(id): Named) -> Answer {
     let (session, jobs) = (api.session(), api.jobs()?);
     jobs.stop(scope(&session), &id).await?;
     api.ok(&jobs.wait(scope(&session), &id, STOP_WAIT).await?.to_whole_json())

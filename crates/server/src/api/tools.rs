@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use serde::Deserialize;
 use serde_json::Value;
 use toolwright_core::catalogue::Snapshot;
@@ -10,7 +10,7 @@ use toolwright_core::names::Resolution;
 use toolwright_core::select::{SearchFilter, SearchHit, search_or_similar};
 
 use super::error::ApiError;
-use super::input::Asked;
+use super::input::{Asked, Named};
 use super::{Answer, Api};
 
 /// Hits where no limit is given, and at most.
@@ -57,7 +57,7 @@ pub(super) async fn list(State(api): State<Arc<Api>>, Asked(asked): Asked<Filter
 }
 
 /// `GET /api/tools/{id}`.
-pub(super) async fn show(State(api): State<Arc<Api>>, Path(written): Path<String>) -> Answer {
+pub(super) async fn show(State(api): State<Arc<Api>>, Named(written): Named) -> Answer {
     let snapshot = api.snapshot();
     match snapshot.resolve(&written) {
         Resolution::Found(index, _) => api.ok(&snapshot.list().get(index).map(|entry| entry.to_whole_json()).into()),

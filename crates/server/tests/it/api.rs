@@ -157,6 +157,10 @@ async fn what_cannot_be_understood_is_told_in_one_shape() {
         (post(r#"{"name": "test__echo"}"#), 400, "bad_request", "unknown field `name`"),
         (post(r#"{"tool": "test__echo", "timeout": "soon"}"#), 400, "bad_request", "timeout"),
         (api.http.request(Method::POST, "/api/call").body("{}"), 415, "unsupported_media_type", "application/json"),
+        (api.get("/api/tools/%FF"), 400, "bad_request", "UTF-8"),
+        (api.get("/api/jobs/%FF/output"), 400, "bad_request", "UTF-8"),
+        (api.http.request(Method::POST, "/api/jobs/%FF/stop"), 400, "bad_request", "UTF-8"),
+        (api.http.request(Method::DELETE, "/api/approvals/standing/%FF"), 400, "bad_request", "UTF-8"),
         (api.get("/api/approvals"), 501, "unsupported", "inbox"),
         (api.get("/api/jobs"), 404, "not_found", "no jobs"),
     ] {
@@ -254,6 +258,12 @@ async fn jobs_are_started_followed_and_stopped() {
     let waits = begun["structured"]["job"].as_str().expect("a job").to_owned();
     let open = api.answer(Method::GET, "/api/jobs", "/api/jobs?open=true", None, 200).await;
     assert_eq!(open.as_array().map(Vec::len), Some(1), "{open}");
+    // The limit counts those that are open, and a newer one is over.
+    let begun = api.call(json!({"tool": "test__sleep", "arguments": {"text": "1"}, "background": true})).await;
+    let newer = begun["structured"]["job"].as_str().expect("a job").to_owned();
+    api.answer(Method::GET, jobs, &format!("/api/jobs/{newer}?wait=10s"), None, 200).await;
+    let open = api.answer(Method::GET, "/api/jobs", "/api/jobs?open=true&limit=1", None, 200).await;
+    assert_eq!((open.as_array().map(Vec::len), &open[0]["id"]), (Some(1), &json!(waits)), "{open}");
     let stop = |id: &str| format!("/api/jobs/{id}/stop");
     let stopped = api.answer(Method::POST, "/api/jobs/{id}/stop", &stop(&waits), None, 200).await;
     assert_eq!(stopped["state"], "cancelled");

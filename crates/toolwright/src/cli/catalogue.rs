@@ -15,6 +15,7 @@ use super::args::Global;
 use super::exit::{Done, Exit, Failure};
 use super::names::duration;
 use super::screen::{BAD, BOLD, DIM, GOOD, harmless, print_json, print_text, say, stdout, styled};
+use super::{config, open};
 
 /// Bytes of a file that are read.
 const MAX_BYTES: usize = 64 << 20;
@@ -42,6 +43,12 @@ pub(crate) enum CatalogueCommand {
     },
     /// Checks a catalogue as its readers would, and says which tools it brings. Exit code 1 if it is refused.
     Verify(Verify),
+    /// Forgets which version of a configured catalogue was accepted last: whatever its publisher signs is taken the next
+    /// time, an older one too. Exit code 1 where nothing is known of it.
+    Forget {
+        /// Its name.
+        name: String,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -64,7 +71,23 @@ pub(crate) async fn command(global: &Global, command: &CatalogueCommand) -> Done
         CatalogueCommand::Keygen { file } => keygen(global, file),
         CatalogueCommand::Sign { file, key, expires, out } => signed(file, key, *expires, out.as_deref()),
         CatalogueCommand::Verify(args) => verified(global, args).await,
+        CatalogueCommand::Forget { name } => forget(global, name).await,
     }
+}
+
+async fn forget(global: &Global, name: &str) -> Done {
+    let house = open(global, config::usable(global)?).await?;
+    let forgotten = house.forget_catalogue(name).await.map_err(Failure::failed);
+    house.shut_down().await;
+    let forgotten = forgotten?;
+    if global.json {
+        print_json(&json!({"catalogue": name, "forgotten": forgotten}))?;
+    } else if forgotten {
+        say(harmless(&format!("the next version of {name} is taken as it comes")));
+    } else {
+        say(harmless(&format!("nothing is known of a catalogue {name}")));
+    }
+    Ok(if forgotten { Exit::Ok } else { Exit::Failed })
 }
 
 fn keygen(global: &Global, file: &Path) -> Done {

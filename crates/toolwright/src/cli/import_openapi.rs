@@ -29,7 +29,12 @@ pub(crate) async fn command(global: &Global, import: &Import) -> Done {
     spec.base_url.clone_from(&options.base_url);
     spec.filter = Filter { tags: options.tag.clone(), methods: options.method.clone(), ..Filter::default() };
     spec.group_by = if options.group_by_tag { GroupBy::Tag } else { GroupBy::None };
-    let web = read(global)?.written.web;
+    let config = read(global)?;
+    let named = options.prefix.clone().unwrap_or_else(|| name_of(&origin));
+    if let Some(problem) = config.unusable_for_document(&named) {
+        return Err(Failure::usage(format!("{problem}; choose another with --prefix")));
+    }
+    let web = config.written.web;
     spec.address = AddressPolicy { allow_private: web.allow_private, allowed_hosts: web.allowed_hosts };
     let client = HttpClient::new(spec.address.clone(), HttpOptions::default());
     let failed = |error: OpenApiError| {
@@ -39,10 +44,9 @@ pub(crate) async fn command(global: &Global, import: &Import) -> Done {
         };
         Failure::usage(format!("{document}: {error}{remedy}"))
     };
-    let text = openapi::text(&spec, &client).await.map_err(failed)?;
-    let named = options.prefix.clone().unwrap_or_else(|| name_of(&origin));
+    let fetched = openapi::text(&spec, &client).await.map_err(failed)?;
     spec.name.clone_from(&named);
-    let found = openapi::import(&spec, &text, origin.clone()).map_err(failed)?;
+    let found = openapi::import(&spec, &fetched.text, fetched.origin).map_err(failed)?;
     let path = target(global)?;
     let is_written = !import.dry_run && !found.tools.is_empty();
     if is_written {

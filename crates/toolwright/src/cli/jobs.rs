@@ -6,7 +6,7 @@ use clap::Subcommand;
 use serde_json::{Value, json};
 use toolwright::House;
 use toolwright::core::JobState;
-use toolwright::core::job::{JobRecord, JobScope, Jobs};
+use toolwright::core::job::{JobRecord, JobScope, Jobs, Listed};
 use toolwright::core::moment::iso;
 use toolwright::core::store::StoreError;
 
@@ -80,8 +80,8 @@ async fn answer(global: &Global, command: &JobsCommand, house: &House) -> Done {
     let jobs: &dyn Jobs = &**house.jobs();
     match command {
         JobsCommand::Ls { limit, open } => {
-            let mut list = jobs.list(JobScope::All, *limit).await.map_err(failure)?;
-            list.retain(|job| !open || !job.state.is_over());
+            let listed = if *open { Listed::Open } else { Listed::All };
+            let list = jobs.list(JobScope::All, listed, *limit).await.map_err(failure)?;
             if global.json {
                 print_json(&list.iter().map(JobRecord::to_json).collect())?;
             } else if list.is_empty() {

@@ -11,6 +11,7 @@ use url::Url;
 
 use super::node::Member;
 use super::problem::At;
+use super::resolved::Config;
 use super::servers::{Holds, Scope};
 use super::typed::{
     EffectFlags, OpenApiAuth, OpenApiEntry, OpenApiGrouping, OpenApiOperation, RestResponse, WebSection, Written,
@@ -96,11 +97,8 @@ impl Resolver<'_, '_> {
     }
 
     fn check_name(&mut self, name: &str, taken: &dyn Fn(&str) -> bool) {
-        let remedy = "choose another with `prefix`";
-        if let Err(error) = ToolId::format(name, "x", "0.0.0") {
-            self.fail("", error.to_string(), remedy);
-        } else if RESERVED_NAMESPACES.contains(&name) || name == "builtin" || taken(name) {
-            self.fail("", format!("the namespace `{name}` is another's"), remedy);
+        if let Some(problem) = unusable(name, taken) {
+            self.fail("", problem, "choose another with `prefix`");
         }
     }
 
@@ -181,6 +179,29 @@ impl Resolver<'_, '_> {
             cache: written.cache.map(|ttl| ttl.0),
             max_output: written.max_output,
         }
+    }
+}
+
+/// Why a document's tools cannot have this namespace, if they cannot; `taken` says whether it is another source's.
+fn unusable(name: &str, taken: &dyn Fn(&str) -> bool) -> Option<String> {
+    if let Err(error) = ToolId::format(name, "x", "0.0.0") {
+        return Some(error.to_string());
+    }
+    let is_taken = RESERVED_NAMESPACES.contains(&name) || name == "builtin" || taken(name);
+    is_taken.then(|| format!("the namespace `{name}` is another's"))
+}
+
+impl Config {
+    /// Why a new entry of `openapi` cannot be called so, if it cannot: other sources have the name, or nobody may. One of
+    /// the same key is not looked at.
+    #[must_use]
+    pub fn unusable_for_document(&self, key: &str) -> Option<String> {
+        let documents = &self.written.openapi;
+        unusable(key, &|name| {
+            self.servers.iter().any(|server| server.namespace == name)
+                || self.catalogues.iter().any(|catalogue| catalogue.namespace == name)
+                || documents.iter().any(|(other, entry)| other != key && entry.prefix.as_deref() == Some(name))
+        })
     }
 }
 

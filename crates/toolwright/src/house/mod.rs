@@ -19,8 +19,10 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::sync::Mutex;
 use toolwright_core::approval::{Answers, Approver, FormQuestion, InboxStore, NoApprover, Question};
+use toolwright_core::catalogue::Provider;
 use toolwright_core::embedding::EmbeddingError;
 use toolwright_core::names::Resolution;
 use toolwright_core::session::{Session, SessionId};
@@ -80,6 +82,13 @@ pub enum HouseError {
     /// A fault of Toolwright: a built-in tool that breaks the rules of registration.
     #[error("the built-in tools cannot be registered: {0}")]
     Builtins(#[from] toolwright_core::catalogue::RegistrationError),
+}
+
+/// Whether a source may have tools under names that begin so. A wire name begins with `_` where its namespace begins with
+/// a digit.
+fn may_fill(source: &dyn Provider, written: &str) -> bool {
+    let digit = written.strip_prefix('_').filter(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    source.may_fill(written) || digit.is_some_and(|namespace| source.may_fill(namespace))
 }
 
 /// Everything that serves one configuration. Shared by `Arc`.
@@ -299,6 +308,15 @@ impl House {
         Arc::clone(&self.store) as _
     }
 
+    /// Forgets which version of a catalogue was accepted last, so that an older one is taken the next time it is listed.
+    /// Returns whether anything was known of it.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub async fn forget_catalogue(&self, name: &str) -> Result<bool, StoreError> {
+        toolwright_providers::catalogue::forget(&*self.store, name).await
+    }
+
     /// Follows, from now on, what anybody decides about pins, in this process or another. For processes that stay.
     pub fn follow_pins(self: &Arc<Self>) {
         let (pins, catalogue) = (Arc::clone(&self.pins), Arc::downgrade(&self.catalogue));
@@ -385,19 +403,20 @@ impl House {
         let _ = tokio::time::timeout(wait, listing).await;
     }
 
-    /// Lists what may have the tool of this name: the one provider that the name begins with, within `wait`. A name
-    /// that begins with no provider's is waited for only where it may be a bare one, until it is found and for a
+    /// Lists what may have the tool of this name: the providers that may fill the namespace it begins with, within `wait`.
+    /// A name that begins with none is waited for only where it may be a bare one, until it is found and for a
     /// few seconds at most: a server that hangs holds up its own tools and no others.
     pub async fn list_for(self: &Arc<Self>, tool: &str, wait: Duration) {
         let is_found = || matches!(self.catalogue.snapshot().resolve(tool), Resolution::Found(..));
-        let snapshot = self.catalogue.snapshot();
         let namespace = tool.split_once("__").or_else(|| tool.split_once(':')).map(|(namespace, _)| namespace.trim());
-        let known = |name: &str| snapshot.providers().iter().any(|provider| provider.name == name);
         match namespace {
-            Some(namespace) if known(namespace) => {
-                let _ = tokio::time::timeout(wait, self.catalogue.refresh(namespace)).await;
+            Some(namespace) => {
+                let sources = self.catalogue.sources();
+                let able = sources.iter().filter(|source| may_fill(&***source, namespace));
+                let names: Vec<String> = able.map(|source| source.name().to_owned()).collect();
+                let lists = join_all(names.iter().map(|name| self.catalogue.refresh(name)));
+                let _ = tokio::time::timeout(wait, lists).await;
             }
-            Some(_) => {}
             // Built-in and REST tools are listed when the house opens.
             None if is_found() => {}
             None => {

@@ -54,7 +54,12 @@ impl House {
         self.put_compat(&fresh);
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(fresh);
         let reloaded = self.settle_providers().await?;
-        for name in reloaded.added.iter().chain(&reloaded.changed) {
+        let new = reloaded.added.iter().chain(&reloaded.changed);
+        // A document may say something else by now under the same entry, and nothing else tells.
+        let config = self.config();
+        let documents = config.openapi.iter().map(|document| &document.name);
+        let due: HashSet<&String> = new.chain(documents).collect();
+        for name in due {
             let (catalogue, name) = (Arc::clone(&self.catalogue), name.clone());
             tokio::spawn(async move { catalogue.refresh(&name).await });
         }
@@ -98,7 +103,7 @@ impl House {
             config.openapi.iter().map(|document| (document.name.clone(), document.clone())).collect();
         for spec in &config.openapi {
             if running.openapi.get(&spec.name) != Some(spec) {
-                self.put(&spec.name, Some(document(spec)), &mut done).await;
+                self.put(&spec.name, Some(document(spec, &self.mcp)), &mut done).await;
             }
         }
         running.openapi = documents;

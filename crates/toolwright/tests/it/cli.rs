@@ -534,7 +534,49 @@ fn import_openapi_previews_and_writes() {
         serde_json::from_str(&ok(&place, &["tools", "ls", "--namespace", "shop", "--json"])).expect("json");
     assert_eq!((listed.as_array().map(Vec::len), &listed[0]["wire_name"]), (Some(1), &json!("shop__orders_list")));
     fails(&place, &[&command[..], &options].concat(), 2, &["`shop` is there already"]);
+    // A namespace that the configuration would leave the entry out for is refused, and nothing is written.
+    place.write(
+        "project/toolwright.yaml",
+        "mcpServers:\n  git: {command: none}\nopenapi:\n  first: {document: my shop.json, prefix: second}\n",
+    );
+    for (prefix, why) in [
+        ("git", "the namespace `git` is another's"),
+        ("second", "the namespace `second` is another's"),
+        ("fs", "the namespace `fs` is another's"),
+        ("builtin", "the namespace `builtin` is another's"),
+        ("Shop!", "Shop!"),
+    ] {
+        fails(&place, &[&command[..], &["--prefix", prefix]].concat(), 2, &[why, "--prefix"]);
+    }
+    assert!(!place.read("project/toolwright.yaml").contains("Shop"));
     fails(&place, &["import", "openapi"], 2, &["FILE|URL"]);
     fails(&place, &["import", "openapi", "none.json"], 2, &["none.json", "cannot be read"]);
     fails(&place, &["import", "openapi", "http://127.0.0.1:1/x.json"], 2, &["refused", "web.allowed_hosts"]);
+}
+
+/// Tools of a document that is grouped are in namespaces of their own, which a process that has not listed does not know.
+#[test]
+fn grouped_operations_are_found_by_a_process_that_has_not_listed_them() {
+    let place = Place::new();
+    let operation = |id: &str, tag: &str| json!({"operationId": id, "tags": [tag], "responses": {}});
+    let document = json!({"openapi": "3.1.0", "info": {"title": "Shop", "version": "1"},
+        "servers": [{"url": "http://127.0.0.1:1"}],
+        "paths": {"/orders": {"get": operation("list", "Orders"), "post": operation("add", "orders")}}});
+    place.write("project/shop.json", &document.to_string());
+    place.write(
+        "project/toolwright.yaml",
+        "openapi:\n  shop: {document: shop.json, group_by: tag, operations: {add: {enabled: false}}}\n  7z: {document: shop.json}\n",
+    );
+    for tool in ["shop-orders__list", "shop-orders:list@0.0.0", "_7z__list"] {
+        let called = run(&place, &["call", tool, "{}"]);
+        let said = stderr(&called);
+        assert!(said.contains("127.0.0.1") && !said.contains("unknown_tool"), "{tool}: {said}");
+    }
+    fails(&place, &["call", "shop-orders__add", "{}"], 3, &["unknown_tool", "it is disabled"]);
+}
+
+#[test]
+fn what_is_known_of_a_catalogue_is_forgotten_on_demand() {
+    let place = Place::new();
+    fails(&place, &["catalogue", "forget", "acme"], 1, &["nothing is known of a catalogue acme"]);
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::definition::NoSchemaMode;
-use toolwright_core::job::{JobOwner, JobRecord, JobState};
+use toolwright_core::job::{JobOwner, JobRecord, JobState, Listed};
 use toolwright_core::name::ToolId;
 use toolwright_core::outcome::Outcome;
 use toolwright_core::session::{CallId, Principal, SessionId};
@@ -214,16 +214,22 @@ impl SqliteStore {
     pub(crate) async fn jobs(
         &self,
         of: Option<(&SessionId, &str)>,
+        listed: Listed,
         limit: usize,
     ) -> Result<Vec<JobRecord>, StoreError> {
         let (session, principal) = match of {
             Some((session, principal)) => (Some(session.as_str().to_owned()), Some(principal.to_owned())),
             None => (None, None),
         };
+        // What is over has ended, and nothing else.
+        let which = match listed {
+            Listed::All => "",
+            Listed::Open => "AND ended_ms IS NULL",
+        };
         self.thread
             .run("list jobs", move |db| {
                 let sql = format!(
-                    "SELECT {COLUMNS} {FROM} WHERE (?1 IS NULL OR session = ?1) AND (?2 IS NULL OR principal = ?2) \
+                    "SELECT {COLUMNS} {FROM} WHERE (?1 IS NULL OR session = ?1) AND (?2 IS NULL OR principal = ?2) {which} \
                      ORDER BY created_ms DESC, jobs.rowid DESC LIMIT ?3"
                 );
                 let limit = i64::try_from(limit.min(MAX_LIST)).unwrap_or(i64::MAX);

@@ -85,7 +85,8 @@ pub struct OpenApiEntry {
     /// Queue its calls wait in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
-    /// How long a successful result may be served again: a duration, or `off`, the default.
+    /// How long a successful result of an operation that only reads may be served again: a duration, or `off`, the
+    /// default. Others are cached where `operations` says so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheTtl>,
     /// Roles that may use its tools; empty means all.

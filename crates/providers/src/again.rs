@@ -1,0 +1,142 @@
+//! Asking for a list again: after one that failed, with growing pauses, and when what it brought grows old.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::task::AbortHandle;
+use toolwright_core::catalogue::ChangeNotifier;
+
+/// The pauses after failures in a row, in seconds; the last one stays.
+const PAUSES: [u64; 7] = [1, 2, 5, 10, 30, 60, 300];
+
+/// What asks again. Nothing is asked for before [`Again::listen`] and after [`Again::close`].
+#[derive(Default)]
+pub(crate) struct Again(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    notify: Option<ChangeNotifier>,
+    /// Failed lists in a row.
+    failures: usize,
+    /// The one that waits for its pause to end.
+    pending: Option<AbortHandle>,
+    closed: bool,
+}
+
+impl Again {
+    /// Asks `notify` from here on.
+    pub(crate) fn listen(&self, notify: ChangeNotifier) {
+        self.state().notify = Some(notify);
+    }
+
+    /// A list begins. Dropped before it succeeded, it is asked for again.
+    pub(crate) fn attempt(&self) -> Attempt<'_> {
+        Attempt { again: self, has_succeeded: false }
+    }
+
+    /// Nothing is asked for from here on.
+    pub(crate) fn close(&self) {
+        let mut state = self.state();
+        state.closed = true;
+        state.forget_pending();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn forget_pending(&mut self) {
+        if let Some(pending) = self.pending.take() {
+            pending.abort();
+        }
+    }
+
+    fn ask_after(&mut self, pause: Duration) {
+        self.forget_pending();
+        // Outside of a runtime everything is over.
+        let (Some(notify), Ok(runtime), false) =
+            (self.notify.clone(), tokio::runtime::Handle::try_current(), self.closed)
+        else {
+            return;
+        };
+        let pending = runtime.spawn(async move {
+            tokio::time::sleep(pause).await;
+            notify();
+        });
+        self.pending = Some(pending.abort_handle());
+    }
+}
+
+impl Drop for Again {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// A list under way.
+pub(crate) struct Attempt<'a> {
+    again: &'a Again,
+    has_succeeded: bool,
+}
+
+impl Attempt<'_> {
+    /// It came to what was wanted, which is due again after `next` if that is said.
+    pub(crate) fn succeeded(mut self, next: Option<Duration>) {
+        self.has_succeeded = true;
+        let mut state = self.again.state();
+        state.failures = 0;
+        match next {
+            Some(next) => state.ask_after(next),
+            None => state.forget_pending(),
+        }
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if self.has_succeeded {
+            return;
+        }
+        let mut state = self.again.state();
+        let pause = PAUSES.get(state.failures).or(PAUSES.last()).copied().unwrap_or_default();
+        state.failures = state.failures.saturating_add(1);
+        state.ask_after(Duration::from_secs(pause));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::time::Instant;
+    use tokio::sync::mpsc;
+
+    #[tokio::test]
+    async fn failures_are_asked_for_again_after_a_pause_and_successes_when_they_are_old() {
+        let again = Again::default();
+        let (asked, mut asks) = mpsc::unbounded_channel();
+        again.listen(Arc::new(move || {
+            let _ = asked.send(());
+        }));
+        let begun = Instant::now();
+        drop(again.attempt());
+        asks.recv().await.expect("asked");
+        assert!(begun.elapsed() >= Duration::from_secs(PAUSES[0]));
+        // A success takes the place of what waited.
+        drop(again.attempt());
+        assert_eq!(again.state().failures, 2);
+        again.attempt().succeeded(Some(Duration::from_millis(10)));
+        asks.recv().await.expect("asked");
+        assert_eq!(again.state().failures, 0);
+        for _ in 0..20 {
+            drop(again.attempt());
+        }
+        again.attempt().succeeded(None);
+        assert!(again.state().pending.is_none());
+        again.close();
+        drop(again.attempt());
+        assert!(again.state().pending.is_none() && asks.try_recv().is_err());
+    }
+}

@@ -1,0 +1,195 @@
+//! Documents of an address: had again when they could not be, kept for the next start, and followed to where they are.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use toolwright_core::content::joined_text;
+use toolwright_core::event::NoEvents;
+use toolwright_core::session::Principal;
+use toolwright_core::{Health, Provider, ProviderCall, RegisteredTool, ToolError, ToolOutput};
+use toolwright_providers::net::AddressPolicy;
+use toolwright_providers::openapi::{Auth, OpenApiDeps, OpenApiProvider, OpenApiSpec, Operation, Origin};
+use toolwright_providers::rest::ResponseFormat;
+use url::Url;
+
+use crate::catalogue::Kept;
+use crate::openapi::document;
+use crate::wire::{Names, Reply, Server, options};
+use crate::workspace::Workspace;
+
+/// A site: `/api.json` is what was published last, all else answers `yes`.
+struct Site {
+    server: Server,
+    published: Arc<Mutex<Option<String>>>,
+    kept: Arc<Kept>,
+}
+
+impl Site {
+    async fn start() -> Self {
+        let published: Arc<Mutex<Option<String>>> = Arc::default();
+        let document = Arc::clone(&published);
+        let server = Server::start(move |received| match received.line.contains("/api.json") {
+            true => match document.lock().expect("lock").clone() {
+                Some(text) => Reply::ok("application/json", &text),
+                None => Reply::new("503 Service Unavailable", "", ""),
+            },
+            false => Reply::ok("text/plain", "yes"),
+        })
+        .await;
+        Self { server, published, kept: Arc::default() }
+    }
+
+    fn publish(&self, document: Option<&Value>) {
+        *self.published.lock().expect("lock") = document.map(Value::to_string);
+    }
+
+    fn spec(&self) -> OpenApiSpec {
+        let address = AddressPolicy { allow_private: false, allowed_hosts: vec!["127.0.0.1".into()] };
+        let url = Url::parse(&self.server.url("/api.json")).expect("url");
+        OpenApiSpec { address, ..OpenApiSpec::new("api", Origin::Url(url)) }
+    }
+
+    fn provider(&self, spec: OpenApiSpec) -> Arc<OpenApiProvider> {
+        let manifests = Arc::clone(&self.kept) as _;
+        OpenApiProvider::with(
+            spec,
+            OpenApiDeps { manifests, events: Arc::new(NoEvents), http: options(&Names::new(&[])) },
+        )
+    }
+}
+
+/// A document of its own server with one operation.
+fn one(summary: &str) -> Value {
+    document(json!({"/p": {"get": {"operationId": "op", "summary": summary}}}), json!({"servers": [{"url": "/"}]}))
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the provider's own test; there is no executor in this crate")]
+async fn call(provider: &OpenApiProvider, tool: &RegisteredTool) -> Result<ToolOutput, ToolError> {
+    let (id, source_hash) = (&tool.definition().id, tool.source_hash());
+    let arguments = json!({});
+    let call = ProviderCall { tool: id, raw_name: tool.raw_name(), source_hash, arguments, idempotency_key: "key" };
+    provider.call(call, &Workspace::new().context).await
+}
+
+#[tokio::test]
+async fn a_document_that_cannot_be_had_is_asked_for_again_and_the_last_one_serves() {
+    let site = Site::start().await;
+    let provider = site.provider(site.spec());
+    let (asked, mut asks) = tokio::sync::mpsc::unbounded_channel();
+    provider.on_change(Arc::new(move || {
+        let _ = asked.send(());
+    }));
+    let error = provider.list().await.expect_err("503").to_string();
+    assert!(error.contains("HTTP 503"), "{error}");
+    tokio::time::timeout(Duration::from_secs(10), asks.recv()).await.expect("in time").expect("asked");
+    site.publish(Some(&one("Reads.")));
+    let tools = provider.list().await.expect("listed");
+    assert_eq!((tools.len(), provider.health()), (1, Health::Ready));
+
+    for (published, why) in [(None, "HTTP 503"), (Some(json!("not one")), "no OpenAPI document")] {
+        site.publish(published.as_ref());
+        let again = provider.list().await.expect("the one before");
+        assert_eq!(again[0].source_hash(), tools[0].source_hash());
+        let Health::Failed { reason } = provider.health() else { panic!("{why}") };
+        assert!(reason.contains(why), "{reason}");
+        assert_eq!(joined_text(&call(&provider, &again[0]).await.expect("called").content), "yes");
+        tokio::time::timeout(Duration::from_secs(10), asks.recv()).await.expect("in time").expect("asked");
+    }
+    // The next start has it at once, and not what is under the same name somewhere else.
+    let next = site.provider(site.spec());
+    let cached = next.cached().await.expect("kept");
+    assert_eq!((cached[0].source_hash(), next.health()), (tools[0].source_hash(), Health::Starting));
+    call(&next, &cached[0]).await.expect("called");
+    let elsewhere = Origin::Url(Url::parse(&site.server.url("/other/api.json")).expect("url"));
+    assert!(site.provider(OpenApiSpec { document: elsewhere, ..site.spec() }).cached().await.is_none());
+    // What is mended is listed as it is now, and is not asked for any more.
+    site.publish(Some(&one("Reads all.")));
+    assert_ne!(provider.list().await.expect("listed")[0].source_hash(), tools[0].source_hash());
+    assert_eq!(provider.health(), Health::Ready);
+    provider.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_call_that_comes_before_the_first_list_is_run_by_it() {
+    let site = Site::start().await;
+    site.publish(Some(&one("Reads.")));
+    let before = site.provider(site.spec()).list().await.expect("listed");
+    site.kept.0.lock().expect("lock").clear();
+    // Its settings changed: what the provider before it listed stands in the catalogue until this one has.
+    let changed = OpenApiSpec { headers: vec![("X-Team".into(), "a".into())], ..site.spec() };
+    let after = site.provider(changed);
+    assert_eq!(joined_text(&call(&after, &before[0]).await.expect("called").content), "yes");
+    site.publish(Some(&one("Reads all.")));
+    site.kept.0.lock().expect("lock").clear();
+    let refused = call(&site.provider(site.spec()), &before[0]).await.expect_err("another operation");
+    assert!(refused.message().contains("has changed its operation"), "{refused}");
+    site.publish(None);
+    site.kept.0.lock().expect("lock").clear();
+    let refused = call(&site.provider(site.spec()), &before[0]).await.expect_err("not to be had");
+    assert!(refused.message().contains("HTTP 503"), "{refused}");
+}
+
+#[tokio::test]
+async fn servers_are_relative_to_where_a_document_was_found() {
+    let site = Site::start().await;
+    site.publish(Some(&document(json!({"/p": {"get": {"operationId": "op"}}}), json!({"servers": [{"url": "v2"}]}))));
+    let straight = site.provider(site.spec()).list().await.expect("listed");
+    let found = site.server.url("/deep/api.json");
+    let leads = Server::start(move |_| Reply::redirect(302, &found)).await;
+    let named = Origin::Url(Url::parse(&leads.url("/openapi")).expect("url"));
+    let spec = OpenApiSpec { document: named, ..site.spec() };
+    let provider = site.provider(spec.clone());
+    let tools = provider.list().await.expect("listed");
+    assert_eq!(joined_text(&call(&provider, &tools[0]).await.expect("called").content), "yes");
+    let line = site.server.received().pop().expect("a request").line;
+    assert_eq!(line, "GET /deep/v2/p HTTP/1.1");
+    assert_ne!(tools[0].source_hash(), straight[0].source_hash(), "where calls go is what is pinned");
+    let mut with_key = site.provider(OpenApiSpec { headers: vec![("X-Key".into(), "k".into())], ..spec.clone() });
+    assert!(with_key.list().await.expect("listed").is_empty());
+    assert!(with_key.withheld()[0].1.contains("set base_url"), "{:?}", with_key.withheld());
+    with_key = site.provider(OpenApiSpec { base_url: Some(site.server.url("/v2")), ..spec });
+    assert_eq!(with_key.list().await.expect("listed").len(), 1);
+}
+
+#[tokio::test]
+async fn what_changes_calls_or_results_and_no_definition_has_cached_results_of_its_own() {
+    let site = Site::start().await;
+    let variables = |default: &str| {
+        let host = json!({"url": "https://{host}.example/", "variables": {"host": {"default": default}}});
+        document(json!({"/p": {"get": {"operationId": "op"}}}), json!({"servers": [host]}))
+    };
+    let listed = async |change: &dyn Fn(&mut OpenApiSpec), default: &str| {
+        site.publish(Some(&variables(default)));
+        let mut spec = site.spec();
+        change(&mut spec);
+        let provider = site.provider(spec);
+        let hash = provider.list().await.expect("listed")[0].source_hash();
+        (hash, provider.credential_scope(&Principal::owner()).expect("a scope"))
+    };
+    let (hash, scope) = listed(&|_| {}, "a").await;
+    assert_eq!(listed(&|_| {}, "a").await, (hash, scope));
+    assert_ne!(listed(&|_| {}, "b").await.0, hash, "the document says another server");
+    let of = |set: Operation| [("op".to_owned(), set)].into();
+    let changes: [&dyn Fn(&mut OpenApiSpec); 8] = [
+        &|spec| drop(spec.server_variables.insert("host".into(), "tenant".into())),
+        &|spec| spec.base_url = Some("https://other.example".into()),
+        &|spec| spec.operations = of(Operation { select: Some("/a".into()), ..Operation::default() }),
+        &|spec| spec.operations = of(Operation { response: Some(ResponseFormat::Text), ..Operation::default() }),
+        &|spec| spec.operations = of(Operation { content_type: Some("text/plain".into()), ..Operation::default() }),
+        &|spec| spec.defaults.response = Some(ResponseFormat::Text),
+        &|spec| spec.max_bytes = Some(300),
+        &|spec| drop(spec.auth.insert("k".into(), Auth::Token("t".into()))),
+    ];
+    let mut scopes = vec![scope];
+    for change in changes {
+        let (_, scope) = listed(change, "a").await;
+        assert!(!scopes.contains(&scope));
+        scopes.push(scope);
+    }
+    let tenant = |tenant: &'static str| {
+        move |spec: &mut OpenApiSpec| drop(spec.server_variables.insert("host".into(), tenant.into()))
+    };
+    let (one, two) = (listed(&tenant("one"), "a").await, listed(&tenant("two"), "b").await);
+    assert!(one.0 == two.0 && one.1 != two.1, "the operator's own values are no drift");
+}
