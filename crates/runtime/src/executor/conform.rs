@@ -45,17 +45,12 @@ fn as_listed(value: Value, entry: &Entry) -> Value {
     let (Some(listed), Ok(Some(schema))) = (&entry.definition().output_schema, entry.tool.output_schema()) else {
         return value;
     };
-    let other = if wrapped::is_around(listed) {
-        Some(wrapped::around(value.clone()))
-    } else if wrapped::is_of_object(listed) {
-        None
-    } else {
-        wrapped::inside(&value).cloned()
-    };
-    match other {
-        Some(other) if !schema.is_valid(&value) && schema.is_valid(&other) => other,
-        _ => value,
+    let is_around = wrapped::is_around(listed);
+    if (wrapped::is_of_object(listed) && !is_around) || schema.is_valid(&value) {
+        return value;
     }
+    let other = if is_around { Some(wrapped::around(value.clone())) } else { wrapped::inside(&value).cloned() };
+    other.filter(|other| schema.is_valid(other)).unwrap_or(value)
 }
 
 /// The first place where a result breaks its schema, and how. A schema that does not compile is broken by nothing.
