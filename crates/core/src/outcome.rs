@@ -13,6 +13,10 @@ use crate::error::ToolError;
 use crate::name::ToolId;
 use crate::session::CallId;
 
+/// Key in the extras of an output or outcome that is none of its tool's: it says what became of the call in its place,
+/// as `job`, `step` or `skipped`. The tool's output schema does not hold for it.
+pub const STANDS_IN: &str = "stands_in";
+
 /// What a provider returns for a call that reached it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]

@@ -47,6 +47,24 @@ pub fn result(era: Era, method: &str, result: &mut Map<String, Value>, server_in
     meta[SERVER_INFO] = server_info.clone();
 }
 
+/// Whether a request of 2026-07-28 may be answered that input is required, and with it whether its client may be asked
+/// anything ("Multi Round-Trip Requests", "Supported Requests").
+#[must_use]
+pub fn may_require_input(method: &str) -> bool {
+    matches!(method, "tools/call" | "prompts/get" | "resources/read")
+}
+
+/// The parameters of `elicitation/create` as a client of 2025-11-25 takes them: a page has an id there, which
+/// 2026-07-28 knows no more. `id` is given to one without.
+pub fn name_page(params: &mut Value, id: impl FnOnce() -> String) {
+    let is_page = params.get("mode").and_then(Value::as_str) == Some("url");
+    if let Some(fields) = params.as_object_mut().filter(|_| is_page)
+        && !fields.get("elicitationId").is_some_and(Value::is_string)
+    {
+        fields.insert("elicitationId".into(), id().into());
+    }
+}
+
 /// A server's own error about `method`, as ours for a client of `era`. The generations say in different ways that
 /// there is no such resource; `uri` is the one that was asked for.
 #[must_use]
@@ -178,6 +196,21 @@ mod tests {
             let mut map = object(given.clone());
             result(era, method, &mut map, &info);
             assert_eq!(Value::Object(map), expect, "{era:?} {method} {given}");
+        }
+    }
+
+    #[test]
+    fn a_page_has_an_id_for_clients_that_need_one() {
+        for (given, expect) in [
+            (json!({"mode": "url", "url": "u"}), json!({"mode": "url", "url": "u", "elicitationId": "made"})),
+            (json!({"mode": "url", "elicitationId": null}), json!({"mode": "url", "elicitationId": "made"})),
+            (json!({"mode": "url", "elicitationId": "own"}), json!({"mode": "url", "elicitationId": "own"})),
+            (json!({"mode": "form"}), json!({"mode": "form"})),
+            (json!(null), json!(null)),
+        ] {
+            let mut params = given.clone();
+            name_page(&mut params, || "made".into());
+            assert_eq!(params, expect, "{given}");
         }
     }
 

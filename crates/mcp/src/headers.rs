@@ -73,14 +73,74 @@ impl Mirrored {
     /// The header's value, encoded; `None` where the arguments have none.
     #[must_use]
     pub fn value(&self, arguments: &Map<String, Value>) -> Option<String> {
+        Some(encode(&text(self.argument(arguments)?)?).into_owned())
+    }
+
+    /// Checks that the header says what the arguments do (2026-07-28, streamable HTTP, "Custom Headers"): both are
+    /// there and agree, or neither is.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub fn check(&self, arguments: &Map<String, Value>, sent: Sent<'_>) -> Result<(), String> {
+        let (header, argument) = (&self.header, self.path.join("."));
+        let value = self.argument(arguments).filter(|value| !value.is_null());
+        let told = value.and_then(text);
+        match (sent, told) {
+            (Sent::Unreadable, _) => Err(format!("header {header} is there more than once, or is no text")),
+            (Sent::Absent, None) => Ok(()),
+            (Sent::Absent, Some(_)) => Err(format!("header {header} is absent, and the body has `{argument}`")),
+            (Sent::Once(_), None) => Err(format!("header {header} is there, and the body has no such `{argument}`")),
+            (Sent::Once(written), Some(told)) => {
+                let read = decode(written).ok_or_else(|| format!("header {header} does not decode as base64"))?;
+                let same = read == told || value.is_some_and(|value| is_same_integer(value, &read));
+                if same { Ok(()) } else { Err(format!("header {header} is not `{argument}` of the body")) }
+            }
+        }
+    }
+
+    fn argument<'a>(&self, arguments: &'a Map<String, Value>) -> Option<&'a Value> {
         let (first, rest) = self.path.split_first()?;
-        let value = rest.iter().try_fold(arguments.get(first)?, |value, key| value.get(key))?;
-        let text = match value {
-            Value::String(text) => Cow::Borrowed(text.as_str()),
-            Value::Bool(_) | Value::Number(_) => Cow::Owned(value.to_string()),
-            Value::Null | Value::Array(_) | Value::Object(_) => return None,
-        };
-        Some(encode(&text).into_owned())
+        rest.iter().try_fold(arguments.get(first)?, |value, key| value.get(key))
+    }
+}
+
+/// How a header was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sent<'a> {
+    /// Not at all.
+    Absent,
+    /// Once, with this value.
+    Once(&'a str),
+    /// More than once, or with bytes that are no text: nobody can tell what it says.
+    Unreadable,
+}
+
+/// A value as a header has it, before it is encoded; `None` for what no header can say.
+fn text(value: &Value) -> Option<Cow<'_, str>> {
+    match value {
+        Value::String(text) => Some(Cow::Borrowed(text.as_str())),
+        Value::Bool(_) | Value::Number(_) => Some(Cow::Owned(value.to_string())),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+/// Whether a text is the integer of a value, however either is written: `42.0` is 42.
+fn is_same_integer(value: &Value, written: &str) -> bool {
+    fn whole(text: &str) -> Option<i128> {
+        let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+        let is_zero = !fraction.is_empty() && fraction.bytes().all(|digit| digit == b'0');
+        whole.parse().ok().filter(|_| is_zero && !whole.starts_with('+'))
+    }
+    value.is_number() && whole(written).is_some_and(|read| whole(&value.to_string()) == Some(read))
+}
+
+/// Whether a schema may have marked parameters at all: a quick look, since most have none.
+#[must_use]
+pub fn may_be_marked(schema: &Value) -> bool {
+    match schema {
+        Value::Object(fields) => fields.iter().any(|(key, value)| key == MARK || may_be_marked(value)),
+        Value::Array(values) => values.iter().any(may_be_marked),
+        _ => false,
     }
 }
 
@@ -190,6 +250,33 @@ mod tests {
         check(json!({"a": marked("string", "a b")}), Err("not the name"));
         check(json!({"a": marked("string", "X"), "b": marked("string", "x")}), Err("same"));
         check(json!({"a": {"type": "array", "items": marked("string", "X")}}), Err("no single parameter"));
+    }
+
+    #[test]
+    fn a_header_says_what_the_arguments_do() {
+        let check = |arguments: Value, sent: Sent<'_>, expect: Option<&str>| {
+            let mirrored = Mirrored { header: "mcp-param-a".into(), path: vec!["a".into()] };
+            let found = mirrored.check(arguments.as_object().expect("object"), sent).err();
+            assert_eq!(found.is_some(), expect.is_some(), "{arguments} {sent:?} {found:?}");
+            assert!(found.unwrap_or_default().contains(expect.unwrap_or_default()));
+        };
+        check(json!({"a": "us"}), Sent::Once("us"), None);
+        check(json!({"a": "us"}), Sent::Once("eu"), Some("is not `a`"));
+        check(json!({"a": "us"}), Sent::Absent, Some("absent"));
+        check(json!({"a": "us"}), Sent::Unreadable, Some("more than once"));
+        check(json!({"a": "ü"}), Sent::Once("=?base64?w7w=?="), None);
+        check(json!({"a": "ü"}), Sent::Once("=?base64?w7w?="), Some("base64"));
+        check(json!({}), Sent::Absent, None);
+        check(json!({"a": null}), Sent::Absent, None);
+        check(json!({"a": null}), Sent::Once(""), Some("no such"));
+        check(json!({"a": [1]}), Sent::Once("1"), Some("no such"));
+        check(json!({"a": true}), Sent::Once("true"), None);
+        check(json!({"a": true}), Sent::Once("1"), Some("is not"));
+        check(json!({"a": 42}), Sent::Once("42.0"), None);
+        check(json!({"a": 42.0}), Sent::Once("42"), None);
+        check(json!({"a": 42}), Sent::Once("+42"), Some("is not"));
+        check(json!({"a": 42}), Sent::Once("43"), Some("is not"));
+        check(json!({"a": "42"}), Sent::Once("42.0"), Some("is not"));
     }
 
     #[test]

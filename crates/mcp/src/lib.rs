@@ -9,6 +9,7 @@ pub mod headers;
 pub mod level;
 pub mod merge;
 pub mod message;
+pub mod offered;
 pub mod page;
 pub mod revision;
 pub mod sampling;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::Value;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio_util::task::TaskTracker;
 use toolwright_core::approval::{Approver, EXPIRY};
 use toolwright_core::policy::{Policy, Profile};
@@ -87,8 +87,8 @@ pub struct GatewayOptions {
     pub instructions: Option<String>,
     /// How tools are put before a client that does not say: over stdio, and at addresses without `expose`.
     pub expose: Expose,
-    /// Parts of the catalogue with addresses of their own. A view and a provider may not have one name; see
-    /// [`Gateway::clash`].
+    /// Parts of the catalogue with addresses of their own; see [`Gateway::set_views`]. A view and a provider may not
+    /// have one name; see [`Gateway::clash`].
     pub views: Vec<ViewOptions>,
     /// Tools that [`Expose::Search`] lists too, as globs on ids and wire names.
     pub pinned: Vec<String>,
@@ -145,6 +145,10 @@ impl GatewayOptions {
     }
 }
 
+fn shared(views: &[ViewOptions]) -> Arc<[Arc<ViewOptions>]> {
+    views.iter().cloned().map(Arc::new).collect()
+}
+
 /// The gateway. Shared by `Arc` between all transports.
 pub struct Gateway {
     pub(crate) options: GatewayOptions,
@@ -158,28 +162,30 @@ pub struct Gateway {
     pub(crate) tasks: Arc<Tasks>,
     /// As results say it.
     pub(crate) server_info: Value,
-    views: Vec<Arc<ViewOptions>>,
     pub(crate) running: TaskTracker,
     pub(crate) slots: Arc<Semaphore>,
     pub(crate) busy_poll: BusyPoll,
-    policies: RwLock<Policies>,
+    terms: RwLock<Terms>,
+    /// Counts changes of `terms` that may shut somebody out.
+    views_changed: watch::Sender<u64>,
 }
 
-/// The policy, and what it comes to with the profiles of views.
-struct Policies {
+/// What may be replaced while it serves: the views, the policy, and what that comes to with the profiles of views.
+struct Terms {
+    views: Arc<[Arc<ViewOptions>]>,
     own: Arc<Policy>,
     with: Vec<(Profile, Arc<Policy>)>,
 }
 
-impl Policies {
-    fn of(own: Arc<Policy>, views: &[ViewOptions]) -> Self {
+impl Terms {
+    fn of(own: Arc<Policy>, views: Arc<[Arc<ViewOptions>]>) -> Self {
         let mut with: Vec<(Profile, Arc<Policy>)> = Vec::new();
         for profile in views.iter().filter_map(|view| view.profile) {
             if !with.iter().any(|(other, _)| *other == profile) {
                 with.push((profile, Arc::new(Policy { profile, ..Policy::clone(&own) })));
             }
         }
-        Self { own, with }
+        Self { views, own, with }
     }
 }
 
@@ -204,11 +210,11 @@ impl Gateway {
             parked: Parked::new(server_info.clone()),
             tasks: Arc::default(),
             server_info,
-            views: options.views.iter().cloned().map(Arc::new).collect(),
             running: TaskTracker::new(),
             slots: Arc::new(Semaphore::new(options.max_calls)),
             busy_poll: BusyPoll::new(options.busy_poll),
-            policies: RwLock::new(Policies::of(Arc::clone(&options.policy), &options.views)),
+            terms: RwLock::new(Terms::of(Arc::clone(&options.policy), shared(&options.views))),
+            views_changed: watch::Sender::new(0),
             options,
         })
     }
@@ -216,21 +222,53 @@ impl Gateway {
     /// The policy that the next call is asked under.
     #[must_use]
     pub fn policy(&self) -> Arc<Policy> {
-        Arc::clone(&self.policies.read().unwrap_or_else(PoisonError::into_inner).own)
+        Arc::clone(&self.terms.read().unwrap_or_else(PoisonError::into_inner).own)
     }
 
     /// Replaces the policy. Running calls keep theirs.
     pub fn set_policy(&self, policy: Arc<Policy>) {
-        let policies = Policies::of(policy, &self.options.views);
-        *self.policies.write().unwrap_or_else(PoisonError::into_inner) = policies;
+        let mut terms = self.terms.write().unwrap_or_else(PoisonError::into_inner);
+        *terms = Terms::of(policy, Arc::clone(&terms.views));
+    }
+
+    /// Replaces the views; whether they are others. Their clients are told where that changes their lists, and streams
+    /// of those who may not use a view any more end. Running calls go on.
+    pub fn set_views(&self, views: &[ViewOptions]) -> bool {
+        {
+            let mut terms = self.terms.write().unwrap_or_else(PoisonError::into_inner);
+            if terms.views.iter().map(|view| &**view).eq(views) {
+                return false;
+            }
+            *terms = Terms::of(Arc::clone(&terms.own), shared(views));
+        }
+        self.lists.forget();
+        self.views_changed.send_modify(|count| *count += 1);
+        self.options.catalogue.nudge();
+        true
+    }
+
+    /// The views in force.
+    pub(crate) fn views(&self) -> Arc<[Arc<ViewOptions>]> {
+        Arc::clone(&self.terms.read().unwrap_or_else(PoisonError::into_inner).views)
+    }
+
+    /// Waits until this principal may not use this part of the catalogue any more.
+    pub(crate) async fn shut_out(&self, scope: &Scope, principal: &Principal) {
+        let Scope::View(name) = scope else { return std::future::pending().await };
+        let mut changes = self.views_changed.subscribe();
+        while self.view(name).is_some_and(|view| principal.may_use(&view.roles)) {
+            if changes.changed().await.is_err() {
+                return;
+            }
+        }
     }
 
     /// The policy of calls in a view.
     pub(crate) fn policy_at(&self, view: &View) -> Arc<Policy> {
         let profile = self.profile_at(view);
-        let policies = self.policies.read().unwrap_or_else(PoisonError::into_inner);
-        let with = profile.and_then(|profile| policies.with.iter().find(|(other, _)| *other == profile));
-        Arc::clone(with.map_or(&policies.own, |(_, policy)| policy))
+        let terms = self.terms.read().unwrap_or_else(PoisonError::into_inner);
+        let with = profile.and_then(|profile| terms.with.iter().find(|(other, _)| *other == profile));
+        Arc::clone(with.map_or(&terms.own, |(_, policy)| policy))
     }
 
     /// The profile of a view that has one of its own.
@@ -243,14 +281,15 @@ impl Gateway {
 
     /// The configured view of this name.
     pub(crate) fn view(&self, name: &str) -> Option<Arc<ViewOptions>> {
-        self.views.iter().find(|view| view.name == name).cloned()
+        self.views().iter().find(|view| view.name == name).cloned()
     }
 
     /// A view that has the name of a provider, if there is one: they share the addresses `/mcp/{name}`.
     #[must_use]
     pub fn clash(&self) -> Option<String> {
         let sources = self.options.catalogue.sources();
-        let clashing = self.views.iter().find(|view| sources.iter().any(|provider| provider.name() == view.name));
+        let views = self.views();
+        let clashing = views.iter().find(|view| sources.iter().any(|provider| provider.name() == view.name));
         clashing.map(|view| view.name.clone())
     }
 

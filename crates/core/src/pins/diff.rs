@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use super::{schema, words};
 use crate::definition::drop_carriage;
+use crate::schema::wrapped;
 
 /// Differences told of one contract; what is beyond is counted.
 const MAX_CHANGES: usize = 200;
@@ -77,6 +78,10 @@ pub(super) fn keys<'a>(old: &'a Map<String, Value>, new: &'a Map<String, Value>)
 fn field(key: &str, was: &Value, is: &Value, changes: &mut Vec<Change>) {
     match key {
         "effects" => effects(was, is, changes),
+        // A server says the same to clients of the older generation with an object around it.
+        "output_schema" if is_around_other(was, is) || is_around_other(is, was) => {
+            schema::diff(key, &wrapped::of_object(was), &wrapped::of_object(is), changes);
+        }
         "parameters" | "provider_schema" | "output_schema" => schema::diff(key, was, is, changes),
         "declaration" | "activity" | "delegate" | "provider_native" => {
             inside(Weight::Danger, key, was, is, 0, changes);
@@ -88,6 +93,11 @@ fn field(key: &str, was: &Value, is: &Value, changes: &mut Vec<Change>) {
         "listed" => listed(was, is, changes),
         _ => changes.push(leaf(Weight::Notable, key, was, is)),
     }
+}
+
+/// Whether one is an object around what the other may be.
+fn is_around_other(one: &Value, other: &Value) -> bool {
+    wrapped::is_around(one) && other.is_object() && !wrapped::is_of_object(other)
 }
 
 /// What a server lists besides, each by its own name; icons only look different.
@@ -220,6 +230,29 @@ mod tests {
         let told: Vec<(Weight, String)> = changes.iter().map(|change| (change.weight, change.to_string())).collect();
         let expect: Vec<(Weight, String)> = expect.iter().map(|(weight, text)| (*weight, (*text).to_owned())).collect();
         assert_eq!(told, expect, "{new}");
+    }
+
+    #[test]
+    fn an_output_schema_is_the_same_with_the_object_that_older_clients_get_around_it() {
+        let contract = |schema: Value| {
+            let mut contract = base().contract();
+            contract["output_schema"] = schema;
+            contract
+        };
+        let natural = json!({"type": "array", "items": {"$ref": "#/$defs/a"}, "$defs": {"a": {"type": "string"}}});
+        let around = json!({
+            "type": "object", "required": ["result"], "properties": {"result": {
+                "type": "array", "items": {"$ref": "#/properties/result/$defs/a"}, "$defs": {"a": {"type": "string"}},
+            }},
+        });
+        let told = |was: &Value, is: &Value| diff(&contract(was.clone()), &contract(is.clone())).len();
+        assert_eq!((told(&natural, &around), told(&around, &natural)), (0, 0));
+        let mut other = natural.clone();
+        other["$defs"]["a"]["type"] = json!("integer");
+        assert!(told(&other, &around) > 0 && told(&around, &other) > 0);
+        for unlike in [Value::Null, json!({"type": "object", "properties": {"rows": natural}})] {
+            assert!(told(&unlike, &around) > 0 && told(&around, &unlike) > 0, "{unlike}");
+        }
     }
 
     #[test]

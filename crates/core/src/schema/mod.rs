@@ -11,6 +11,7 @@ mod shape;
 mod suite;
 mod tangle;
 mod validate;
+pub mod wrapped;
 
 pub(crate) use coerce::Attempt;
 pub use coerce::Coerced;

@@ -9,8 +9,8 @@ use toolwright_core::catalogue::{ProviderError, RegisteredTool, foreign_ids};
 use toolwright_core::definition::{Effects, Mode, ToolDefinition};
 use toolwright_core::passthrough::LISTED_FIELDS;
 use toolwright_core::pattern::allowed_by;
-use toolwright_mcp::headers;
 use toolwright_mcp::message::RpcError;
+use toolwright_mcp::{headers, offered};
 
 use super::connection::Connection;
 use super::facts::{Fact, Facts};
@@ -21,6 +21,8 @@ use super::spec::McpServerSpec;
 /// Bounds on one list.
 const MAX_PAGES: usize = 500;
 const MAX_ENTRIES: usize = 20_000;
+/// Tools whose mistakes are named in one line of the log.
+const NAMED_MISTAKES: usize = 5;
 /// Fields of a tool that have a place of their own in a definition.
 const PLACED: [&str; 5] = ["name", "title", "description", "inputSchema", "outputSchema"];
 
@@ -137,6 +139,7 @@ pub(super) fn build(spec: &McpServerSpec, raw: Raw<'_>) -> Result<Listed, Provid
             listed.withheld.push((name.clone(), "the server has a tool of this name itself".to_owned()));
         }
     }
+    tell_mistakes(spec, &sound);
     // All names, filtered ones too, so that a filter never renames a tool.
     let raw_names: Vec<&str> = sound.iter().map(|(name, ..)| *name).collect();
     let ids = foreign_ids(&spec.namespace, &raw_names)
@@ -178,8 +181,30 @@ fn checked(tool: &Value) -> Result<(&str, &Map<String, Value>), &'static str> {
         return Err("its name is empty");
     }
     match fields.get("inputSchema") {
+        Some(Value::Object(schema)) if !offered::takes_objects(schema) => {
+            Err("its inputSchema is not of an object, which arguments are")
+        }
         None | Some(Value::Null | Value::Object(_)) => Ok((name, fields)),
         Some(_) => Err("its inputSchema is not an object"),
+    }
+}
+
+/// Tells what is wrong with how the server lists its tools. Clients get it mended; here all stays as it came.
+fn tell_mistakes(spec: &McpServerSpec, sound: &[(&str, &Map<String, Value>, Option<Fact>)]) {
+    let mut wrong: Vec<String> = Vec::new();
+    let mut count = 0;
+    for (name, fields, _) in sound {
+        let fields = offered::mistakes(fields);
+        if !fields.is_empty() {
+            count += 1;
+            if wrong.len() < NAMED_MISTAKES {
+                wrong.push(format!("{name} ({})", fields.join(", ")));
+            }
+        }
+    }
+    if count > 0 {
+        let (server, named) = (&spec.name, wrong.join(", "));
+        tracing::warn!("{server} lists {count} of its tools not as MCP has it; clients get them mended: {named}");
     }
 }
 
@@ -296,6 +321,8 @@ mod tests {
         let raw = [
             json!({"name": "good"}),
             json!({"name": "bad", "inputSchema": "string"}),
+            json!({"name": "of_text", "inputSchema": {"type": "string"}}),
+            json!({"name": "careless", "inputSchema": {}, "annotations": null}),
             json!({"title": "nameless"}),
             json!("text"),
             json!({"name": ""}),
@@ -306,11 +333,11 @@ mod tests {
         ];
         let listed = build(&spec, Raw { tools: &raw, ..Raw::default() }).expect("listed");
         let names: Vec<_> = listed.tools.iter().map(|tool| tool.raw_name()).collect();
-        assert_eq!(names, ["good", "a.b", "a_b"]);
-        assert_ne!(listed.tools[1].definition().id, listed.tools[2].definition().id);
+        assert_eq!(names, ["good", "careless", "a.b", "a_b"]);
+        assert_ne!(listed.tools[2].definition().id, listed.tools[3].definition().id);
         let withheld: Vec<_> = listed.withheld.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(withheld, ["bad", "tool 2", "tool 3", "", "good", "drop_all"]);
-        assert_eq!(listed.withheld[5].1, "filtered by tools_denied");
+        assert_eq!(withheld, ["bad", "of_text", "tool 4", "tool 5", "", "good", "drop_all"]);
+        assert_eq!(listed.withheld[6].1, "filtered by tools_denied");
     }
 
     #[test]

@@ -17,7 +17,7 @@ use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::Partial;
 use toolwright_core::job::{self, JobRecord, JobState, Turns};
 use toolwright_core::operation::{Lineage, Op, OpKind, Origin};
-use toolwright_core::outcome::{Outcome, ToolOutput};
+use toolwright_core::outcome::{Outcome, STANDS_IN, ToolOutput};
 use toolwright_core::redact::shown_arguments;
 use toolwright_core::session::CallId;
 use toolwright_core::store::{RunStore, StoreError};
@@ -315,7 +315,7 @@ impl Executor {
             // Told by this very result.
             jobs.store().jobs_told(std::slice::from_ref(&job.id)).await.map_err(ToolError::from)?;
         }
-        Ok(step_output(&record)?)
+        Ok(step_output(&record, definition)?)
     }
 
     /// How observers hear of a job, an operation of its own in `lineage`.
@@ -391,7 +391,11 @@ struct JobTurns {
 
 #[async_trait]
 impl Turns for JobTurns {
-    async fn pause(&self, output: ToolOutput) -> Result<Value, ToolError> {
+    async fn pause(&self, mut output: ToolOutput) -> Result<Value, ToolError> {
+        if output.structured.is_none() {
+            // Words on the way to a result, which is what the tool's schema is for.
+            output.extras.insert(STANDS_IN.into(), "step".into());
+        }
         let partial = self.executor.shaped(&self.call, Ok(output), &self.run).await;
         self.job.pause(partial).await
     }
@@ -517,12 +521,13 @@ fn noted(mut output: ToolOutput, id: &str, definition: &ToolDefinition, state: J
     if definition.output_schema.is_none() {
         output.structured = Some(note.clone());
     }
+    output.extras.insert(STANDS_IN.into(), "job".into());
     output.meta.insert("toolwright/job".into(), note);
     output
 }
 
 /// A step of a job as the result of the call that waited for it.
-fn step_output(job: &JobRecord) -> Result<ToolOutput, ToolError> {
+fn step_output(job: &JobRecord, definition: &ToolDefinition) -> Result<ToolOutput, ToolError> {
     let Some(outcome) = job.outcome.clone() else {
         return Err(ToolError::new(ErrorKind::InternalError, job.line()));
     };
@@ -533,7 +538,9 @@ fn step_output(job: &JobRecord) -> Result<ToolOutput, ToolError> {
     let mut output = ToolOutput { content, structured, is_error: false, meta, extras };
     if job.state == JobState::WaitingInput {
         output.content.push(ContentBlock::text(job::started_text(&job.id, &job.tool, job.state)));
-        output.structured.get_or_insert_with(|| job.note());
+        if output.structured.is_none() && definition.output_schema.is_none() {
+            output.structured = Some(job.note());
+        }
         output.meta.insert("toolwright/job".into(), job.note());
     }
     Ok(output)

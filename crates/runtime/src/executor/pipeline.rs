@@ -12,7 +12,7 @@ use toolwright_core::call::{Rejection, ValidCall};
 use toolwright_core::content::ContentBlock;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::Event;
-use toolwright_core::outcome::{Outcome, ToolOutput, Validated};
+use toolwright_core::outcome::{Outcome, STANDS_IN, ToolOutput, Validated};
 use toolwright_core::redact::shown_arguments;
 use toolwright_core::session::CallId;
 
@@ -198,5 +198,6 @@ fn neutral(id: CallId) -> Outcome {
     outcome.ok = true;
     outcome.error = None;
     outcome.content = vec![ContentBlock::text(SKIPPED_TEXT)];
+    outcome.extras.insert(STANDS_IN.into(), "skipped".into());
     outcome
 }

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 use toolwright_core::approval::NoApprover;
 use toolwright_core::catalogue::ProviderKind;
-use toolwright_core::definition::Mode;
+use toolwright_core::definition::{Mode, OnOutputMismatch};
 use toolwright_core::event::{Event, Partial};
 use toolwright_core::job::{JobRecord, JobScope, JobState, Jobs as _, Listed};
 use toolwright_core::{
@@ -41,6 +41,10 @@ impl Tool for Work {
         let mut definition = ToolDefinition::new(id, "Works.", Some(schema));
         definition.mode = self.mode;
         definition.effects = self.effects;
+        if self.name.starts_with("strict") {
+            definition.output_schema = Some(json!({"type": "object", "required": ["n"]}));
+            definition.on_output_mismatch = OnOutputMismatch::Error;
+        }
         definition
     }
 
@@ -54,12 +58,18 @@ impl Tool for Work {
             loop {
                 let input = context.turns.pause(ToolOutput::text(format!("so far: {said:?}"))).await?;
                 match input.as_str() {
+                    Some("end") if self.name.starts_with("strict") => {
+                        return Ok(ToolOutput { structured: Some(json!({"n": 1})), ..ToolOutput::default() });
+                    }
                     Some("end") => return Ok(ToolOutput::text(format!("in all: {said:?}"))),
                     other => said.push(other.unwrap_or("?").to_owned()),
                 }
             }
         }
         tokio::select! {
+            () = tokio::time::sleep(Duration::from_millis(number("ms"))), if self.name == "strict" => {
+                Ok(ToolOutput { structured: Some(json!({"n": number("n")})), ..ToolOutput::default() })
+            }
             () = tokio::time::sleep(Duration::from_millis(number("ms"))) => Ok(ToolOutput::text(format!("result {}", number("n")))),
             cause = context.cancel.cancelled() => Err(ToolError::canceled(cause)),
         }
@@ -86,6 +96,8 @@ pub(crate) async fn house_with(dir: &Path, configure: impl FnOnce(&mut ExecutorO
         tool("once", Mode::Background, Effects::UNKNOWN),
         tool("direct", Mode::Direct, Effects::UNKNOWN),
         tool("talk", Mode::Stateful, Effects::UNKNOWN),
+        tool("strict", Mode::Direct, Effects::UNKNOWN),
+        tool("strict_talk", Mode::Stateful, Effects::UNKNOWN),
     ];
     let catalogue = Catalogue::standing(Arc::default());
     let provider = StaticProvider::new("jobs", ProviderKind::Native, tools).expect("provider");
@@ -234,6 +246,42 @@ async fn a_call_that_takes_long_becomes_a_job_by_itself_and_a_short_one_does_not
 }
 
 /// What observers hear of jobs, one word or two each.
+/// The job that a result stands for, where its tool has an output schema.
+fn noted(outcome: &Outcome) -> String {
+    assert!(outcome.ok && outcome.structured.is_none(), "{outcome:?}");
+    let id = outcome.meta["toolwright/job"]["job"].as_str().expect("a job").to_owned();
+    assert!(outcome.text().contains(&id) && outcome.extras.contains_key("stands_in"), "{outcome:?}");
+    id
+}
+
+#[tokio::test]
+async fn the_output_schema_of_a_tool_is_for_its_results_and_not_for_what_says_that_it_is_a_job() {
+    let dir = tempfile::tempdir().expect("dir");
+    let hub = Arc::new(EventHub::default());
+    let mut warnings = hub.subscribe();
+    let events = Arc::clone(&hub);
+    let house = house_with(dir.path(), |options| {
+        options.services = Arc::new(Services { events, ..Services::clone(&options.services) });
+    })
+    .await;
+    for after in [Duration::ZERO, Duration::from_millis(20)] {
+        let run = RunContext { background_after: Some(after), ..house.run.clone() };
+        let outcome = house.call_under(&run, "a", "strict", json!({"n": 4, "ms": 200})).await;
+        let done = house.wait(&noted(&outcome)).await;
+        assert_eq!(
+            (done.state, done.outcome.and_then(|outcome| outcome.structured)),
+            (JobState::Done, Some(json!({"n": 4})))
+        );
+    }
+    let step = house.call("b", "strict_talk", json!({"n": 5})).await;
+    let id = noted(&step);
+    house.jobs.send(house.scope(), &id, json!("end")).await.expect("sent");
+    while house.wait(&id).await.state != JobState::Done {}
+    while let Ok(event) = warnings.try_recv() {
+        assert!(!matches!(&*event, Event::Warning { .. }), "{event:?}");
+    }
+}
+
 fn heard(events: &mut tokio::sync::broadcast::Receiver<Arc<Event>>) -> Vec<String> {
     let mut heard = Vec::new();
     let mut ops = Vec::new();

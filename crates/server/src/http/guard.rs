@@ -12,7 +12,7 @@ use axum::response::{IntoResponse as _, Response};
 use subtle::ConstantTimeEq as _;
 use toolwright_core::session::Principal;
 
-use super::HttpOptions;
+use super::{HttpOptions, cors};
 use crate::api::{self, ApiError};
 
 /// The paths that need no token: those that ask whether there is anybody.
@@ -149,6 +149,13 @@ impl Guard {
         self.origins.contains(&origin) || (own.is_some() && own == host.as_deref())
     }
 
+    /// The origin, as it was sent, of a page elsewhere that is listed: it may read what is answered.
+    fn listed_origin(&self, headers: &HeaderMap) -> Option<HeaderValue> {
+        let origin = single(headers, &header::ORIGIN)?;
+        let is_listed = self.origins.contains(&origin.to_ascii_lowercase());
+        is_listed.then(|| headers.get(header::ORIGIN).cloned()).flatten()
+    }
+
     /// Who sends these headers; `None` without a token that is known.
     fn identity(&self, headers: &HeaderMap) -> Option<&Identity> {
         if self.anonymous.is_some() {
@@ -173,7 +180,7 @@ fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
 }
 
 /// Lets a request through or answers it.
-pub(crate) async fn check(State(guard): State<Arc<Guard>>, mut request: Request, next: Next) -> Response {
+pub(crate) async fn check(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     let (headers, path) = (request.headers(), request.uri().path());
     if !guard.allows_host(headers, request.uri().authority()) {
         let why = "this host name is not served; use localhost, or list the name in server.allowed_hosts";
@@ -183,6 +190,21 @@ pub(crate) async fn check(State(guard): State<Arc<Guard>>, mut request: Request,
         let why = "this origin may not call; list it in server.allowed_origins";
         return refuse(path, StatusCode::FORBIDDEN, why);
     }
+    let page = guard.listed_origin(headers);
+    if let Some(page) = page.as_ref().filter(|_| cors::is_preflight(&request)) {
+        // A browser asks before it sends anything, tokens too.
+        return cors::permit(headers, page);
+    }
+    let mut response = admit(&guard, request, next).await;
+    if let Some(page) = page {
+        cors::share(&mut response, page);
+    }
+    response
+}
+
+/// Lets a request through that comes from where requests may come from, if who sends it may.
+async fn admit(guard: &Guard, mut request: Request, next: Next) -> Response {
+    let (headers, path) = (request.headers(), request.uri().path());
     let identity = guard.identity(headers).cloned();
     if !OPEN.contains(&path) && identity.is_none() {
         let why = "send the server's token as `Authorization: Bearer TOKEN`";

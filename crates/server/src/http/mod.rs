@@ -2,6 +2,7 @@
 
 pub(crate) mod body;
 mod connections;
+mod cors;
 mod guard;
 mod metrics;
 
@@ -49,7 +50,8 @@ pub struct HttpOptions {
     /// Host names under which the server is reached, besides `localhost` and the address itself;
     /// without a port any port is meant.
     pub allowed_hosts: Vec<String>,
-    /// Origins (`https://host[:port]`) of web pages that may call, besides the server's own.
+    /// Origins (`https://host[:port]`) of web pages that may call and read what is answered (CORS), besides the
+    /// server's own. They send the token as any client does.
     pub allowed_origins: Vec<String>,
     /// Connections at once. A further one closes the longest idle; where none is idle it is answered 503.
     pub max_connections: usize,

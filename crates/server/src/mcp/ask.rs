@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use toolwright_core::approval::EXPIRY;
 use toolwright_core::client::{CallClient, ClientRequest, Manner};
 use toolwright_core::error::{ErrorKind, ProtocolError, ToolError};
-use toolwright_mcp::asking;
+use toolwright_mcp::{asking, convert};
 
 use super::line::{Gone, Line};
 use super::message::{Response, RpcError, notification, request};
@@ -98,9 +98,10 @@ impl CallClient for SessionClient {
     async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
         ask_permitted(requests, &self.capabilities(), RpcError::METHOD_NOT_FOUND, async |permitted| {
             let mut open = Vec::with_capacity(permitted.len());
-            for asked in permitted {
+            for mut asked in permitted {
                 if asked.method == asking::ELICIT {
                     self.peer.shown(None, &asked.params);
+                    convert::name_page(&mut asked.params, || uuid::Uuid::new_v4().to_string());
                 }
                 let (question, answer) = self.peer.question();
                 let message = request(&question.id, &asked.method, &asked.params);

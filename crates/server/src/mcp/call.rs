@@ -18,11 +18,11 @@ use toolwright_core::content::ContentBlock;
 use toolwright_core::context::PartialSink;
 use toolwright_core::error::{ErrorKind, ProtocolError};
 use toolwright_core::operation::{Lineage, Origin, TraceId};
-use toolwright_core::outcome::Outcome;
+use toolwright_core::outcome::{Outcome, STANDS_IN};
 use toolwright_core::passthrough::RESULT_FIELDS;
 use toolwright_core::select::SEARCH_ID;
 use toolwright_core::session::{CallId, Session};
-use toolwright_mcp::asking;
+use toolwright_mcp::{asking, convert, offered};
 use toolwright_runtime::RunContext;
 use toolwright_runtime::executor::{CallerNames, PartialsFor};
 
@@ -39,6 +39,7 @@ use super::protocol::{Era, Level, SERVER_INFO};
 use super::running::Running;
 use super::slot::Slot;
 use super::tasks::{Task, TaskClient, TaskProgress, Way, wished};
+use super::tools::output_schema;
 use super::view::View;
 use crate::Gateway;
 use crate::gateway::Elicitation;
@@ -161,7 +162,7 @@ impl Gateway {
         let arguments = ask.params.arguments.take().unwrap_or(Value::Null);
         let (name, arguments) =
             list.for_executor(&caller.view, &written, arguments).map_err(RpcError::invalid_params)?;
-        let era = ask.era;
+        let (era, entry) = (ask.era, list.named(&written).cloned());
         self.start(caller, ask, async move |work| {
             let named = Arc::clone(&list);
             let names: CallerNames = Arc::new(move |entry| named.name_of(entry).map(str::to_owned));
@@ -177,7 +178,10 @@ impl Gateway {
                     work.caller.peer.refused(entry.map(|entry| entry.provider.name()), &error);
                     Err(error)
                 }
-                None => Ok(to_json(&CallResult::of(outcome, era, &work.gateway.options.info))),
+                None => {
+                    let schema = entry.as_deref().and_then(output_schema);
+                    Ok(to_json(&CallResult::of(outcome, schema, era, &work.gateway.options.info)))
+                }
             }
         })
     }
@@ -225,7 +229,9 @@ impl Gateway {
                 (Arc::new(SessionClient { line, peer, params: raw }), can_be_asked)
             }
             Era::Modern => {
-                let capabilities = params.meta.client_capabilities.take().unwrap_or_default();
+                // Whose request may not be answered with a question is not asked.
+                let capabilities = params.meta.client_capabilities.take();
+                let capabilities = capabilities.filter(|_| convert::may_require_input(&method)).unwrap_or_default();
                 let can_be_asked = has_forms(&capabilities);
                 let client = RequestClient {
                     line: Arc::clone(&line),
@@ -353,6 +359,10 @@ pub(crate) fn passed_on(error: &ProtocolError) -> RpcError {
     RpcError { code: error.code, message: error.message.clone().into(), data: error.data.clone().map(Box::new) }
 }
 
+/// Told beside what stands in the place of a result, where that is marked as an error.
+const GOES_ON: &str = "(Nothing has failed, though this result is marked as an error: the one that the tool's output \
+                       schema is for comes later. Do not make this call again.)";
+
 /// `CallToolResult` of the specification.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -372,7 +382,8 @@ struct CallResult {
 }
 
 impl CallResult {
-    fn of(mut outcome: Outcome, era: Era, info: &crate::ServerInfo) -> Self {
+    /// The result of a tool that is listed with this output schema.
+    fn of(mut outcome: Outcome, schema: Option<&Value>, era: Era, info: &crate::ServerInfo) -> Self {
         let mut meta = outcome.meta;
         if let Some(note) = outcome.extras.remove("tool_output") {
             meta.insert("tool_output".into(), note);
@@ -387,11 +398,25 @@ impl CallResult {
         };
         // The names of what was found, for programs; clients may show their model nothing else.
         let structured = outcome.structured.filter(|_| outcome.tool.is_none_or(|id| id.as_str() != SEARCH_ID));
+        let mut content = outcome.content;
+        if let Some(value) = structured.as_ref().filter(|value| !value.is_object())
+            && era == Era::Legacy
+            && !content.iter().any(|block| matches!(block, ContentBlock::Text { .. }))
+        {
+            // To programs of that generation it is nothing but text.
+            content.push(ContentBlock::text(value.to_string()));
+        }
+        // A result of a tool with an output schema has structured content, or is an error (MCP 2025-11-25, "Output
+        // Schema"): the SDKs' clients throw any other away, with its text and the job's id in it.
+        let stands_in = outcome.extras.get(STANDS_IN).filter(|_| schema.is_some() && structured.is_none());
+        if stands_in.is_some_and(|what| what != "skipped") {
+            content.push(ContentBlock::text(GOES_ON));
+        }
         Self {
             result_type: (era == Era::Modern).then_some("complete"),
-            content: outcome.content,
-            structured_content: structured,
-            is_error: !outcome.ok,
+            content,
+            is_error: !outcome.ok || stands_in.is_some(),
+            structured_content: structured.map(|value| offered::structured(value, schema, era)),
             meta,
             more,
         }
@@ -433,14 +458,48 @@ mod tests {
         done.extras.insert("exit_code".into(), json!(3));
         done.extras.insert(RESULT_FIELDS.into(), json!({"later": true}));
         done.structured = Some(json!({"a": [1]}));
-        let legacy = serde_json::to_value(CallResult::of(done.clone(), Era::Legacy, &info())).expect("json");
+        let legacy = serde_json::to_value(CallResult::of(done.clone(), None, Era::Legacy, &info())).expect("json");
         let text = json!([{"type": "text", "text": "(tool failed: late)"}]);
         let expect = json!({
             "content": text, "structuredContent": {"a": [1]}, "isError": true,
             "_meta": {"k": 1, "tool_output": {"handle": "h"}}, "later": true,
         });
         assert_eq!(legacy, expect);
-        let modern = serde_json::to_value(CallResult::of(done, Era::Modern, &info())).expect("json");
+        let modern = serde_json::to_value(CallResult::of(done, None, Era::Modern, &info())).expect("json");
         assert_eq!((&modern["resultType"], &modern["_meta"][SERVER_INFO]["name"]), (&json!("complete"), &json!("s")));
+    }
+
+    #[test]
+    fn what_stands_in_the_place_of_a_promised_result_reaches_the_model_as_an_error() {
+        let schema = json!({"type": "object"});
+        let check = |what: Option<&str>, schema: Option<&Value>, structured: Option<Value>, expect: (bool, usize)| {
+            let mut done = outcome(ToolError::new(ErrorKind::Timeout, "x"));
+            (done.ok, done.error, done.structured) = (true, None, structured);
+            done.extras.extend(what.map(|what| (STANDS_IN.to_owned(), what.into())));
+            for era in [Era::Legacy, Era::Modern] {
+                let result = serde_json::to_value(CallResult::of(done.clone(), schema, era, &info())).expect("json");
+                let told = result["content"].as_array().expect("content").len();
+                assert_eq!((result["isError"] == true, told), expect, "{result}");
+            }
+        };
+        check(Some("job"), Some(&schema), None, (true, 2));
+        check(Some("skipped"), Some(&schema), None, (true, 1));
+        check(Some("job"), None, Some(json!({"job": "j"})), (false, 1));
+        check(Some("step"), Some(&schema), Some(json!({})), (false, 1));
+        // What a server does against its own word is its own.
+        check(None, Some(&schema), None, (false, 1));
+    }
+
+    #[test]
+    fn a_result_that_is_no_object_is_put_inside_one_for_older_clients() {
+        let schema = json!({"type": "array"});
+        let mut done = outcome(ToolError::new(ErrorKind::Timeout, "x"));
+        (done.ok, done.error, done.content, done.structured) = (true, None, Vec::new(), Some(json!([1])));
+        let result =
+            |era| serde_json::to_value(CallResult::of(done.clone(), Some(&schema), era, &info())).expect("json");
+        let expect = json!({"content": [{"type": "text", "text": "[1]"}], "structuredContent": {"result": [1]}});
+        assert_eq!(result(Era::Legacy), expect);
+        let modern = result(Era::Modern);
+        assert_eq!((&modern["structuredContent"], &modern["content"]), (&json!([1]), &json!([])));
     }
 }

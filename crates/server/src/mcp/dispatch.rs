@@ -113,9 +113,10 @@ impl Gateway {
             return Err(RpcError::invalid_params("this list has one page only, so no cursor is valid"));
         }
         let list = self.tools(&caller.view, &caller.session);
-        let mut out = Vec::with_capacity(list.json.len() + 256);
+        let json = list.json(era);
+        let mut out = Vec::with_capacity(json.len() + 256);
         out.extend_from_slice(br#"{"tools":"#);
-        out.extend_from_slice(&list.json);
+        out.extend_from_slice(json);
         if era == Era::Modern {
             out.extend_from_slice(
                 format!(r#","resultType":"complete","ttlMs":{LIST_TTL_MS},"cacheScope":"private","#).as_bytes(),

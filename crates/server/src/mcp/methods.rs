@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use toolwright_core::call::RawArguments;
 use toolwright_core::catalogue::Provider;
 use toolwright_core::error::{ErrorKind, ToolError};
-use toolwright_core::outcome::Outcome;
+use toolwright_core::outcome::{Outcome, STANDS_IN};
 use toolwright_core::passthrough::METHOD_RESULT;
 use toolwright_mcp::convert;
 
@@ -187,6 +187,8 @@ fn own_result(mut outcome: Outcome) -> Result<Map<String, Value>, RpcError> {
         _ if outcome.pending.is_some() => {
             Err(RpcError::new(RpcError::INTERNAL, "this waits for a person's approval; ask again later"))
         }
+        // That it waits or goes on as a job, which no client of the protocol can follow.
+        _ if outcome.extras.contains_key(STANDS_IN) => Err(RpcError::new(RpcError::INTERNAL, outcome.text())),
         _ => Err(RpcError::new(RpcError::INTERNAL, "the server answered with something that is no result")),
     }
 }

@@ -14,12 +14,14 @@ use toolwright_core::names::Resolution;
 use toolwright_core::outcome::Outcome;
 use toolwright_core::output::is_output_tool;
 use toolwright_core::passthrough::LISTED_FIELDS;
+use toolwright_core::schema::wrapped;
 use toolwright_core::select::{CALL_ID, DESCRIBE_ID, SEARCH_ID, namespaces};
 use toolwright_core::session::{Principal, Session};
-use toolwright_mcp::tasks;
+use toolwright_mcp::{offered, tasks};
 use toolwright_runtime::{ToolFinder, searchable};
 
 use super::message::to_json;
+use super::protocol::Era;
 use super::view::{Expose, Scope, View, ViewOptions};
 use crate::{Gateway, GatewayOptions};
 
@@ -34,8 +36,10 @@ pub(crate) struct ToolList {
     /// What names mean.
     pub(crate) snapshot: Arc<Snapshot>,
     /// The JSON array of the tools that are listed.
-    pub(crate) json: Bytes,
-    /// Hash of `json`: equal lists need no `list_changed`.
+    json: Bytes,
+    /// The same for clients of the older generation, who know output schemas of objects only.
+    legacy_json: Bytes,
+    /// Hash of `json`, out of which the other follows: equal lists need no `list_changed`.
     pub(crate) fingerprint: ContentHash,
     /// What clients tell their model about the tools that are not listed.
     index: Option<String>,
@@ -69,7 +73,7 @@ impl ToolList {
         for (name, entry) in finders.chain(others) {
             if principal.may_use(&entry.definition().allowed_roles) && !named.contains_key(name) {
                 named.insert(name.to_owned(), Arc::clone(entry));
-                tools.push(Offered { name, entry });
+                tools.push(Offered { name, entry, era: Era::Modern });
             }
         }
         // Of no use before.
@@ -80,7 +84,34 @@ impl ToolList {
             tools.retain(|tool| is_finder(tool.entry) || tool.entry.is_named_by(&options.pinned));
         }
         let json = Bytes::from(to_json(&tools));
-        Self { fingerprint: ContentHash::of_bytes(&json), json, index, named, snapshot, stored: *stored }
+        let legacy_json = if tools.iter().any(Offered::differs_by_era) {
+            tools.iter_mut().for_each(|tool| tool.era = Era::Legacy);
+            Bytes::from(to_json(&tools))
+        } else {
+            json.clone()
+        };
+        Self { fingerprint: ContentHash::of_bytes(&json), json, legacy_json, index, named, snapshot, stored: *stored }
+    }
+
+    /// The JSON array of the tools that are listed to clients of `era`.
+    pub(crate) fn json(&self, era: Era) -> &Bytes {
+        match era {
+            Era::Modern => &self.json,
+            Era::Legacy => &self.legacy_json,
+        }
+    }
+
+    /// The tool that this view has under a name.
+    pub(crate) fn named(&self, name: &str) -> Option<&Arc<Entry>> {
+        self.named.get(name)
+    }
+
+    /// The tool that the executor takes a name for.
+    pub(crate) fn meant(&self, name: &str) -> Option<&Arc<Entry>> {
+        self.named.get(name).or_else(|| match self.snapshot.resolve(name) {
+            Resolution::Found(index, _) => self.snapshot.list().get(index),
+            Resolution::Unknown(_) => None,
+        })
     }
 
     /// A call as the executor knows it. In the whole catalogue every spelling of SPEC section 1 is left to it;
@@ -154,6 +185,13 @@ impl ToolList {
 /// What was made of the current snapshot. Of an older one nothing is kept.
 #[derive(Default)]
 pub(crate) struct ToolLists(Mutex<Made>);
+
+impl ToolLists {
+    /// Forgets what was made: views are others now.
+    pub(crate) fn forget(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Made::default();
+    }
+}
 
 #[derive(Default)]
 struct Made {
@@ -248,6 +286,19 @@ fn is_finder(entry: &Entry) -> bool {
 struct Offered<'a> {
     name: &'a str,
     entry: &'a Arc<Entry>,
+    /// The generation of the clients that it is listed to.
+    era: Era,
+}
+
+impl Offered<'_> {
+    fn differs_by_era(&self) -> bool {
+        output_schema(self.entry).is_some_and(|schema| !wrapped::is_of_object(schema))
+    }
+}
+
+/// The output schema that a tool is listed with.
+pub(crate) fn output_schema(entry: &Entry) -> Option<&Value> {
+    entry.definition().output_schema.as_ref().filter(|schema| schema.is_object())
 }
 
 impl Serialize for Offered<'_> {
@@ -261,19 +312,17 @@ impl Serialize for Offered<'_> {
         if !definition.description.is_empty() {
             map.serialize_entry("description", &definition.description)?;
         }
-        match &definition.parameters {
-            Some(schema @ Value::Object(_)) => map.serialize_entry("inputSchema", schema)?,
-            // MCP demands an object schema.
-            _ => map.serialize_entry("inputSchema", &json!({"type": "object"}))?,
-        }
-        if let Some(schema @ Value::Object(_)) = &definition.output_schema {
-            map.serialize_entry("outputSchema", schema)?;
+        map.serialize_entry("inputSchema", &offered::input_schema(definition.parameters.as_ref()))?;
+        if let Some(schema) = output_schema(self.entry) {
+            map.serialize_entry("outputSchema", &offered::output_schema(schema, self.era))?;
         }
         if self.entry.provider.kind() == ProviderKind::Mcp {
             for (key, value) in definition.meta.get(LISTED_FIELDS).and_then(Value::as_object).into_iter().flatten() {
+                // One careless field would take the whole list from clients.
+                let Some(value) = offered::field(key, value) else { continue };
                 match key.as_str() {
-                    "execution" => map.serialize_entry(key, &tasks::execution(value))?,
-                    _ => map.serialize_entry(key, value)?,
+                    "execution" => map.serialize_entry(key, &tasks::execution(&value))?,
+                    _ => map.serialize_entry(key, &value)?,
                 }
             }
         } else {

@@ -41,7 +41,7 @@ impl Expose {
 }
 
 /// A part of the catalogue that the operator has made and named.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ViewOptions {
     /// Its name, which is its address: `/mcp/{name}`. No provider may have it.
     pub name: String,

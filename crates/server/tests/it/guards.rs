@@ -51,6 +51,59 @@ async fn a_token_is_needed_where_one_is_set() {
     assert_eq!(status(&http, "/health", &[]).await, 200);
 }
 
+#[tokio::test]
+async fn a_page_of_a_listed_origin_may_call_and_read_and_no_other_may() {
+    let house = House::new().await;
+    let http = house
+        .http_with(|options| {
+            options.token = Token::new("s3cret");
+            options.allowed_origins = vec!["https://app.example".into()];
+        })
+        .await;
+    let preflight = |origin: &str| {
+        http.request(Method::OPTIONS, "/mcp")
+            .header("origin", origin)
+            .header("access-control-request-method", "POST")
+            .header("access-control-request-headers", "authorization,content-type,mcp-session-id,x-other")
+    };
+    let permit = preflight("https://app.example").send().await.expect("response");
+    let header = |response: &reqwest::Response, name: &str| {
+        response.headers().get(name).map(|value| value.to_str().expect("text").to_owned())
+    };
+    assert_eq!(permit.status(), 204);
+    for (name, expect) in [
+        ("access-control-allow-origin", Some("https://app.example")),
+        ("access-control-allow-methods", Some("GET, POST, DELETE")),
+        ("access-control-allow-headers", Some("authorization, content-type, mcp-session-id")),
+        ("access-control-allow-credentials", None),
+        ("vary", Some("Origin")),
+    ] {
+        assert_eq!(header(&permit, name).as_deref(), expect, "{name}");
+    }
+    for origin in ["https://evil.example", "null"] {
+        let refused = preflight(origin).send().await.expect("response");
+        assert_eq!((refused.status().as_u16(), header(&refused, "access-control-allow-origin")), (403, None));
+    }
+    let initialize = |token: &str| {
+        let params =
+            json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
+        http.post("/mcp", &rpc(0, "initialize", params)).bearer_auth(token).header("origin", "https://app.example")
+    };
+    for (token, status) in [("s3cret", 200), ("wrong", 401)] {
+        let answer = initialize(token).send().await.expect("response");
+        assert_eq!(answer.status().as_u16(), status, "the token is needed still");
+        assert_eq!(header(&answer, "access-control-allow-origin").as_deref(), Some("https://app.example"));
+        let exposed = header(&answer, "access-control-expose-headers").unwrap_or_default();
+        assert!(
+            exposed.contains("Mcp-Session-Id") && answer.headers().contains_key("mcp-session-id") == (status == 200)
+        );
+    }
+    // Nobody's page, or the server's own: nothing is said.
+    let own = http.request(Method::OPTIONS, "/mcp").header("access-control-request-method", "POST");
+    let own = own.header("origin", format!("http://{}", http.addr)).send().await.expect("response");
+    assert_eq!((own.status().as_u16(), header(&own, "access-control-allow-origin")), (401, None));
+}
+
 #[test]
 fn listening_beyond_loopback_needs_a_token() {
     for (addr, token, allowed) in [

@@ -15,6 +15,7 @@ mod modern;
 mod outputs;
 mod parked;
 mod peers;
+mod promises;
 mod resume;
 mod search;
 mod shutdown;

@@ -76,6 +76,56 @@ async fn a_session_is_asked_in_the_stream_of_its_call() {
 }
 
 #[tokio::test]
+async fn a_page_of_a_newer_server_has_the_id_that_an_older_client_needs() {
+    let (house, _) = house().await;
+    let mut client = Client::of(&house);
+    let capabilities = json!({"elicitation": {"url": {}}});
+    client.ask(&rpc(0, "initialize", json!({"protocolVersion": LEGACY, "capabilities": capabilities}))).await;
+    let page = json!({"mode": "url", "message": "m", "url": "https://a.test/"});
+    let mut named = page.clone();
+    named["elicitationId"] = json!("own");
+    let rounds = json!([[
+        {"method": "elicitation/create", "params": page}, {"method": "elicitation/create", "params": page},
+        {"method": "elicitation/create", "params": named},
+    ]]);
+    client.send(&call(1, "alpha__ask", json!({"rounds": rounds}))).await;
+    let mut ids = Vec::new();
+    for _ in 0..3 {
+        let asked = client.next().await;
+        ids.push(asked["params"]["elicitationId"].as_str().unwrap_or_else(|| panic!("{asked}")).to_owned());
+        client.send(&json!({"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "accept"}})).await;
+    }
+    assert!(ids[0] != ids[1] && ids[2] == "own", "{ids:?}");
+    assert_eq!(text(&client.next().await).as_array().map(Vec::len), Some(3));
+    client.end().await;
+}
+
+#[tokio::test]
+async fn only_requests_that_may_be_answered_with_a_question_are() {
+    let house = House::with(|options| {
+        let rules = json!({"rules": [{"effect": "ask", "reason": "one never knows"}]});
+        options.policy = std::sync::Arc::new(serde_json::from_value(rules).expect("a policy"));
+    })
+    .await;
+    house.add(Source::new("alpha")).await;
+    let http = house.http().await;
+    for path in ["/mcp", "/mcp/alpha"] {
+        for (method, params) in [
+            ("resources/list", json!({})),
+            ("resources/templates/list", json!({})),
+            ("prompts/list", json!({})),
+            ("completion/complete", json!({"ref": {"type": "ref/prompt", "name": "alpha__hello"}, "argument": {}})),
+        ] {
+            let mut params = params;
+            params["_meta"][CAPABILITIES] = everything();
+            let response = http.modern(path, json!(1), method, params).send().await.expect("response");
+            let answer: Value = response.json().await.expect("json");
+            assert_ne!(answer["result"]["resultType"], "input_required", "{path} {method}: {answer}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_call_that_asks_is_answered_and_goes_on_with_the_answers() {
     let (house, source) = house().await;
     let http = house.http().await;

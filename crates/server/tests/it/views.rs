@@ -8,7 +8,7 @@ use toolwright_core::session::Principal;
 use toolwright_server::ViewOptions;
 
 use crate::sources::Source;
-use crate::support::{House, body, rpc};
+use crate::support::{Events, House, body, rpc};
 
 fn view(name: &str, allowed: &[&str], denied: &[&str]) -> ViewOptions {
     let owned = |globs: &[&str]| globs.iter().map(ToString::to_string).collect();
@@ -105,4 +105,44 @@ async fn a_view_has_its_own_policy_and_roles() {
     assert_eq!(refused.status(), 403);
     let clashing = House::with(|options| options.views = vec![view("remote", &[], &[])]).await;
     assert_eq!(clashing.gateway.clash().as_deref(), Some("remote"));
+}
+
+#[tokio::test]
+async fn views_are_replaced_while_they_are_served_and_their_clients_told() {
+    let house = house().await;
+    let http = house.http().await;
+    let (session, _) = http.initialize("/mcp/small").await;
+    let list = || async { body(http.in_session(&session, "/mcp/small", &rpc(1, "tools/list", json!({}))), 200).await };
+    let names = |listed: &serde_json::Value| {
+        let tools = listed["result"]["tools"].as_array().expect("a list").clone();
+        tools.iter().map(|tool| tool["name"].as_str().expect("text").to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&list().await), ["test__echo", "alpha__log", "alpha__meta"]);
+    let stream = || http.request(reqwest::Method::GET, "/mcp/small").header("mcp-session-id", &session);
+    let mut events = Events::of(stream()).await;
+
+    let fewer = vec![ViewOptions { profile: Some(Profile::Ask), ..view("small", &["test__echo"], &[]) }];
+    assert!(house.gateway.set_views(&fewer) && !house.gateway.set_views(&fewer), "once");
+    assert_eq!(events.next().await.expect("told")["method"], "notifications/tools/list_changed");
+    assert_eq!(names(&list().await), ["test__echo"]);
+    let gone = http.modern("/mcp/asks", json!(1), "tools/list", json!({})).send().await.expect("response");
+    assert_eq!(gone.status(), 404, "a view that is no more");
+    let refused = http.modern("/mcp/small", json!(1), "tools/call", json!({"name": "alpha__log", "arguments": {}}));
+    assert_eq!(refused.send().await.expect("response").status(), 400, "what it does not show any more");
+
+    // Who may not use it any more hears nothing more of it.
+    let guest = house.http_with(|options| {
+        options.principal = Principal { id: "guest".into(), roles: Vec::new(), owner: false };
+    });
+    let guest = guest.await;
+    let (session, _) = guest.initialize("/mcp/small").await;
+    let stream = guest.request(reqwest::Method::GET, "/mcp/small").header("mcp-session-id", &session);
+    let events = Events::of(stream).await;
+    house.gateway.set_views(&[ViewOptions { roles: vec!["ops".into()], ..view("small", &["test__echo"], &[]) }]);
+    assert!(events.rest().await.iter().all(|told| told["method"] == "notifications/tools/list_changed"));
+    let refused = guest.in_session(&session, "/mcp/small", &rpc(2, "tools/list", json!({}))).send().await;
+    assert_eq!(refused.expect("response").status(), 403);
+    assert_eq!(house.gateway.clash(), None);
+    house.gateway.set_views(&[view("beta", &[], &[])]);
+    assert_eq!(house.gateway.clash().as_deref(), Some("beta"));
 }

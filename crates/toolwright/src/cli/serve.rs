@@ -222,10 +222,16 @@ fn background(house: &Arc<House>, gateway: &Arc<Gateway>, given: Option<Profile>
     tokio::spawn(async move {
         let house = Arc::clone(&watched);
         let watching = watch_files(watched, move |reloaded| {
+            let mut views_changed = false;
             if reloaded.is_ok() {
-                gateway.set_policy(Arc::new(house.config().policy(given, Profile::Client)));
+                let config = house.config();
+                gateway.set_policy(Arc::new(config.policy(given, Profile::Client)));
+                views_changed = gateway.set_views(&views(&config));
             }
             say_reload(&reloaded);
+            if views_changed {
+                say("toolwright: the views are others; clients whose lists change are told");
+            }
         });
         if let Err(error) = watching.await {
             say(styled(WARN, format_args!("the configuration is not watched for changes: {error}")));

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use toolwright_agent::tools::NAMESPACE;
 use toolwright_providers::process::sandbox::SandboxSettings;
 use toolwright_runtime::QueueSpec;
 
@@ -19,6 +20,7 @@ use super::stamp::Stamp;
 use super::telemetry::{self, Telemetry};
 use super::typed::{CatalogueEntry, ConfigFile, LlmToolEntry, ModelEndpoint, OpenApiEntry, Queue, RestTool};
 use super::{catalogues as catalogue_entries, compat, llm_tools, models, openapi, rest, sandbox, selection};
+use crate::house::{BUILTIN, LLM, REST};
 
 /// What to load.
 #[derive(Debug, Clone, Default)]
@@ -281,12 +283,33 @@ fn expand_tokens(config: &mut Config, written: &mut ConfigFile, merged: &Node, v
     }
 }
 
-/// A view and a server share the addresses `/mcp/{name}`, and a name is a part of an address.
+/// Who has the address `/mcp/{name}` beside views, of all kinds of sources.
+fn source_at(config: &Config, written: &ConfigFile, name: &str) -> Option<String> {
+    if let Some(server) = config.servers.iter().find(|server| server.namespace == name) {
+        return Some(format!("the server `{}`", server.entry));
+    }
+    if config.openapi.iter().any(|document| document.name == name) {
+        return Some(format!("the OpenAPI document `{name}`"));
+    }
+    if config.catalogues.iter().any(|catalogue| catalogue.namespace == name) {
+        return Some(format!("the catalogue `{name}`"));
+    }
+    let ours = match name {
+        BUILTIN => "the provider of built-in tools",
+        LLM => "the provider of tools that a model answers",
+        REST if !config.rest_tools.is_empty() => "the provider of REST tools",
+        NAMESPACE if written.server.batch => "the provider of `batch`",
+        _ => return None,
+    };
+    Some(ours.to_owned())
+}
+
+/// A view and a source share the addresses `/mcp/{name}`, and a name is a part of an address.
 fn check_views(config: &mut Config, written: &ConfigFile, merged: &Node) {
     for name in written.views.keys() {
         let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-';
-        let (message, remedy) = if let Some(server) = config.servers.iter().find(|server| server.namespace == *name) {
-            (format!("the server `{}` has this name", server.entry), "give the view another name")
+        let (message, remedy) = if let Some(source) = source_at(config, written, name) {
+            (format!("{source} has this name"), "give the view another name")
         } else if name.is_empty() || !name.chars().all(legal) {
             ("it is no name for an address".to_owned(), "use lower-case letters, digits, `_` and `-`")
         } else {

@@ -61,11 +61,11 @@ const PIN_POLL: Duration = Duration::from_secs(1);
 const SEARCH: Duration = Duration::from_secs(3);
 
 /// Name of the provider of built-in tools.
-const BUILTIN: &str = "builtin";
+pub(crate) const BUILTIN: &str = "builtin";
 /// Name of the provider of tools that a model answers.
-const LLM: &str = "llm";
+pub(crate) const LLM: &str = "llm";
 /// Name of the provider of REST tools.
-const REST: &str = "rest";
+pub(crate) const REST: &str = "rest";
 
 /// Where variables of the configuration come from, now and at every reload.
 pub type VariableSource = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;

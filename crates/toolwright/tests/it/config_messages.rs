@@ -188,6 +188,18 @@ fn every_kind_of_broken_configuration_gets_a_good_message() {
     broken("views:\n  A b: {}\n", 2, "views.A b", Error, &["no name for an address"]);
     let clash = "views:\n  a: {}\nmcpServers:\n  a: {command: x}\n";
     broken(clash, 2, "views.a", Error, &["the server `a` has this name", "another name"]);
+    for (source, told) in [
+        ("openapi:\n  a: {document: a.yaml}\n", "the OpenAPI document `a` has this name"),
+        (
+            "catalogues:\n  a: {url: 'https://c.test/a.json', keys: ['ed25519:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=']}\n",
+            "the catalogue `a` has this name",
+        ),
+    ] {
+        broken(&format!("views:\n  a: {{}}\n{source}"), 2, "views.a", Error, &[told]);
+    }
+    broken("views:\n  builtin: {}\n", 2, "views.builtin", Error, &["built-in tools has this name"]);
+    let rest = "views:\n  rest: {}\nrestTools:\n  - {name: a, description: b, method: GET, url: 'https://a.test/'}\n";
+    broken(rest, 2, "views.rest", Error, &["REST tools has this name"]);
     broken("views:\n  a: {expose: all}\n", 2, "views.a.expose", Error, &["direct, search"]);
     broken("server:\n  http: localhost\n", 2, "server.http", Error, &["not an address and port", "127.0.0.1:7117"]);
     broken("server:\n  max_tool_name: 99\n", 2, "server.max_tool_name", Error, &["too large", "64 or less"]);

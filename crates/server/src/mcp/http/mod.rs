@@ -3,6 +3,7 @@
 mod answer;
 mod events;
 mod headers;
+mod mirrored;
 mod replay;
 mod room;
 mod sessions;
@@ -69,7 +70,8 @@ pub(crate) async fn part(
         Some(_) => Scope::View(name.into()),
         None if sources.iter().any(|provider| provider.name() == name) => Scope::Provider(name.into()),
         None => {
-            let views = endpoint.gateway.options.views.iter().map(|view| view.name.as_str());
+            let views = endpoint.gateway.views();
+            let views = views.iter().map(|view| view.name.as_str());
             let names: Vec<&str> = sources.iter().map(|provider| provider.name()).chain(views).collect();
             let why = format!("there is no provider or view of this name; there are {}", names.join(", "));
             return Refusal::text(StatusCode::NOT_FOUND, &why).into_response();
@@ -166,6 +168,8 @@ impl Endpoint {
                 check_modern(&request, Some(&headers::standard(&parts.headers)))
                     .map_err(|error| Refusal::of(Era::Modern, &request.id, &error))?;
                 let caller = self.caller(principal, &format!("{} at {}", principal.id, view.scope.path()), view);
+                mirrored::check(&self.gateway, &caller, &request, &parts.headers)
+                    .map_err(|error| Refusal::of(Era::Modern, &request.id, &error))?;
                 self.answer(&caller, Era::Modern, accepts, request, (permit, None)).await
             }
             Era::Legacy if request.method == "initialize" => {
@@ -332,11 +336,12 @@ impl Endpoint {
         if let Some(seen) = session.listed() {
             changes = changes.since(seen);
         }
-        let shutdown = self.shutdown.clone();
+        let (shutdown, gateway, caller) = (self.shutdown.clone(), Arc::clone(&self.gateway), session.caller.clone());
         let ended = async move {
             tokio::select! {
                 _ = end.cancelled() => {}
                 _ = shutdown.cancelled() => {}
+                () = gateway.shut_out(&caller.view.scope, &caller.session.principal) => {}
             }
         };
         let messages = changes.notifications().take_until(Box::pin(ended));
@@ -357,10 +362,13 @@ impl Endpoint {
         let granted = self.gateway.grant(caller, id, asked).await;
         let first = stream::iter([acknowledged(&granted)]);
         let changes = Changes::of_subscription(&self.gateway, caller, granted).notifications();
-        let shutdown = self.shutdown.clone();
+        let (shutdown, gateway, caller) = (self.shutdown.clone(), Arc::clone(&self.gateway), caller.clone());
         let ended = async move {
             let _held = held;
-            shutdown.cancelled().await;
+            tokio::select! {
+                _ = shutdown.cancelled() => {}
+                () = gateway.shut_out(&caller.view.scope, &caller.session.principal) => {}
+            }
         };
         Ok(sse::response(first.chain(changes.take_until(Box::pin(ended))).chain(last), self.keep_alive))
     }

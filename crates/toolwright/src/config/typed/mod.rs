@@ -79,7 +79,7 @@ pub struct ConfigFile {
     /// `toolwright serve`.
     pub server: ServerSection,
     /// Parts of the catalogue that `toolwright serve` offers at addresses of their own, `/mcp/{name}`, by name. A view
-    /// and a server may not have one name. Changing it needs a restart.
+    /// and a source of tools may not have one name.
     pub views: IndexMap<String, View>,
     /// Which addresses `web__fetch` and REST tools may reach.
     pub web: WebSection,

@@ -381,7 +381,8 @@ pub struct ServerSection {
     pub batch: bool,
     /// Host names, besides loopback, that requests may be addressed to. Changing it needs a restart.
     pub allowed_hosts: Vec<String>,
-    /// Web origins that may send requests; none by default. Changing it needs a restart.
+    /// Web origins (`https://host[:port]`) whose pages may send requests and read the answers; none by default. They
+    /// send a token as other clients do. Changing it needs a restart.
     pub allowed_origins: Vec<String>,
     /// HTTP clients with tokens of their own, by name. Where there are any, nobody gets in without a token.
     /// Changing it needs a restart.

@@ -1,0 +1,149 @@
+//! Output schemas and results of any form, inside an object: MCP up to 2025-11-25 knows objects only, so a server that
+//! speaks 2026-07-28 too gives older clients `{"result": value}` (SEP-2106).
+
+use std::borrow::Cow;
+
+use serde_json::{Map, Value, json};
+
+/// The one property of the object around a result.
+pub const RESULT: &str = "result";
+
+/// Keywords whose value is data, in which nothing is a reference.
+const DATA: [&str; 4] = ["const", "enum", "default", "examples"];
+/// Keywords whose value names schemas: its keys are no keywords.
+const NAMED: [&str; 6] =
+    ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"];
+
+/// Whether a schema says by its root that results are objects. What follows from `$ref` or `anyOf` does not count, as
+/// it does not for clients.
+#[must_use]
+pub fn is_of_object(schema: &Value) -> bool {
+    schema.get("type").and_then(Value::as_str) == Some("object")
+}
+
+/// A schema of objects: itself, or of objects whose `result` it is for. References into the document go on pointing
+/// where they did, as the official SDKs write it; those below an `$id` of their own are not relative to the document.
+#[must_use]
+pub fn of_object(schema: &Value) -> Cow<'_, Value> {
+    if is_of_object(schema) {
+        return Cow::Borrowed(schema);
+    }
+    let mut inside = schema.clone();
+    move_references(&mut inside);
+    let mut around = Map::new();
+    // The dialect is that of a document.
+    if let Some(dialect @ Value::String(_)) = schema.get("$schema") {
+        around.insert("$schema".into(), dialect.clone());
+    }
+    around.insert("type".into(), "object".into());
+    around.insert("properties".into(), json!({RESULT: inside}));
+    around.insert("required".into(), json!([RESULT]));
+    Cow::Owned(Value::Object(around))
+}
+
+/// Whether a schema has the form of one that [`of_object`] has put inside an object.
+#[must_use]
+pub fn is_around(schema: &Value) -> bool {
+    let only = |list: Option<&Value>| list.and_then(Value::as_array).is_some_and(|all| *all == [RESULT]);
+    let properties = schema.get("properties").and_then(Value::as_object);
+    is_of_object(schema)
+        && only(schema.get("required"))
+        && properties.is_some_and(|properties| properties.len() == 1 && properties.contains_key(RESULT))
+}
+
+/// The value inside `{"result": value}`, if that is all there is.
+#[must_use]
+pub fn inside(value: &Value) -> Option<&Value> {
+    value.as_object().filter(|object| object.len() == 1)?.get(RESULT)
+}
+
+/// A value inside an object.
+#[must_use]
+pub fn around(value: Value) -> Value {
+    json!({RESULT: value})
+}
+
+/// As deep as the schema is, which was bounded when it was read.
+fn move_references(node: &mut Value) {
+    match node {
+        Value::Array(nodes) => nodes.iter_mut().for_each(move_references),
+        Value::Object(fields) if !has_own_base(fields) => {
+            for (key, value) in fields {
+                match (key.as_str(), value) {
+                    ("$ref" | "$dynamicRef", Value::String(target)) => {
+                        if let Some(pointer) =
+                            target.strip_prefix('#').filter(|to| to.is_empty() || to.starts_with('/'))
+                        {
+                            *target = format!("#/properties/{RESULT}{pointer}");
+                        }
+                    }
+                    (key, _) if DATA.contains(&key) => {}
+                    (key, Value::Object(named)) if NAMED.contains(&key) => named.values_mut().for_each(move_references),
+                    (_, value) => move_references(value),
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Whether references in a schema are relative to its own `$id`; `#name` is an anchor (draft 7) and no base.
+fn has_own_base(fields: &Map<String, Value>) -> bool {
+    fields.get("$id").is_some_and(|id| !id.as_str().is_some_and(|id| id.starts_with('#')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(schema: &Value, expect: &Value) {
+        assert_eq!(&*of_object(schema), expect, "{schema}");
+        assert!(is_around(expect) || schema == expect, "{schema}");
+    }
+
+    #[test]
+    fn what_is_no_object_is_put_inside_one_and_its_references_still_hold() {
+        let around =
+            |inside: Value| json!({"type": "object", "properties": {"result": inside}, "required": ["result"]});
+        for same in [json!({"type": "object"}), json!({"type": "object", "properties": {"a": {"$ref": "#"}}})] {
+            check(&same, &same);
+        }
+        for inside in [
+            json!({"type": "array", "items": {"type": "string"}}),
+            json!({"anyOf": [{"type": "object"}]}),
+            json!({"type": ["object", "null"]}),
+            json!({}),
+            json!({"const": {"$ref": "#"}, "items": {"$ref": "other.json#/a"}, "$dynamicRef": "#name"}),
+            json!({"$id": "https://x/y", "items": {"$ref": "#/$defs/a"}}),
+        ] {
+            check(&inside, &around(inside.clone()));
+        }
+        for (given, moved) in [
+            (
+                json!({"anyOf": [{"$ref": "#"}, {"$ref": "#/$defs/a"}], "$defs": {"a": {"type": "null"}}}),
+                json!({"anyOf": [{"$ref": "#/properties/result"}, {"$ref": "#/properties/result/$defs/a"}], "$defs": {"a": {"type": "null"}}}),
+            ),
+            (
+                json!({"properties": {"default": {"$ref": "#"}, "$id": {"$dynamicRef": "#/a"}}}),
+                json!({"properties": {"default": {"$ref": "#/properties/result"}, "$id": {"$dynamicRef": "#/properties/result/a"}}}),
+            ),
+            (
+                json!({"items": {"$id": "#here", "$ref": "#/a"}, "not": {"$id": "b", "$ref": "#/a"}}),
+                json!({"items": {"$id": "#here", "$ref": "#/properties/result/a"}, "not": {"$id": "b", "$ref": "#/a"}}),
+            ),
+        ] {
+            check(&given, &around(moved));
+        }
+        let mut dialect = around(json!({"$schema": "d", "type": "null"}));
+        dialect["$schema"] = json!("d");
+        check(&json!({"$schema": "d", "type": "null"}), &dialect);
+    }
+
+    #[test]
+    fn values_go_inside_and_come_out() {
+        assert_eq!(inside(&around(json!([1]))), Some(&json!([1])));
+        for other in [json!([1]), json!({}), json!({"result": 1, "more": 2}), json!("result")] {
+            assert_eq!(inside(&other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! What a tool promises of itself, to clients of both generations: its schemas, its result, its headers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::{Map, Value, json};
+use toolwright_core::approval::{Answers, ApprovalDecision, ApprovalRequest, Approver};
+use toolwright_core::catalogue::{
+    Health, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool, foreign_ids,
+};
+use toolwright_core::context::ToolContext;
+use toolwright_core::definition::{Effects, Mode, OnOutputMismatch, ToolDefinition};
+use toolwright_core::error::ToolError;
+use toolwright_core::outcome::ToolOutput;
+
+use crate::support::{House, body, call, rpc};
+
+/// A foreign source whose tools are what it is made with: raw name, definition, result.
+struct Promises(Vec<(&'static str, fn(&mut ToolDefinition), Option<Value>)>);
+
+#[async_trait]
+impl Provider for Promises {
+    fn name(&self) -> &str {
+        "p"
+    }
+
+    fn kind(&self) -> ProviderKind {
+        ProviderKind::Mcp
+    }
+
+    async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
+        let names: Vec<&str> = self.0.iter().map(|(name, ..)| *name).collect();
+        let tool = |(id, (raw, change, _)): (_, &(&'static str, fn(&mut ToolDefinition), Option<Value>))| {
+            let mut definition = ToolDefinition::new(id, "Promises.", Some(json!({"type": "object"})));
+            definition.effects = Effects::READ;
+            change(&mut definition);
+            RegisteredTool::foreign(definition, *raw)
+        };
+        Ok(foreign_ids("p", &names).expect("ids").into_iter().zip(&self.0).map(tool).collect())
+    }
+
+    async fn call(&self, call: ProviderCall<'_>, _context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        let (.., structured) = self.0.iter().find(|(raw, ..)| *raw == call.raw_name).expect("its own");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        Ok(ToolOutput { structured: structured.clone(), ..ToolOutput::default() })
+    }
+
+    fn health(&self) -> Health {
+        Health::Ready
+    }
+}
+
+/// Says, if it is here, to leave the call out.
+struct Skips(Answers);
+
+#[async_trait]
+impl Approver for Skips {
+    async fn ask(&self, _request: &ApprovalRequest) -> ApprovalDecision {
+        match self.0 {
+            Answers::Elsewhere => std::future::pending().await,
+            Answers::Here => ApprovalDecision::Skip,
+        }
+    }
+
+    fn answers(&self) -> Answers {
+        self.0
+    }
+}
+
+fn rows() -> Value {
+    json!({"type": "object", "properties": {"rows": {"type": "array"}}, "required": ["rows"]})
+}
+
+/// The answers of a client of each generation to this call at `/mcp`.
+async fn of_both(house: &House, name: &str) -> [Value; 2] {
+    let http = house.http().await;
+    let (session, _) = http.initialize("/mcp").await;
+    let legacy = body(http.in_session(&session, "/mcp", &call(1, name, json!({}))), 200).await;
+    let params = json!({"name": name, "arguments": {}});
+    let modern = body(http.modern("/mcp", json!(1), "tools/call", params), 200).await;
+    [legacy, modern].map(|mut answer| answer["result"].take())
+}
+
+#[tokio::test]
+async fn a_job_of_a_tool_with_an_output_schema_reaches_the_model_with_its_id() {
+    let (house, _) = House::with_jobs(|_, _| ()).await;
+    let background = |definition: &mut ToolDefinition| {
+        definition.mode = Mode::Background;
+        definition.output_schema = Some(rows());
+        definition.on_output_mismatch = OnOutputMismatch::Error;
+    };
+    let plain = |definition: &mut ToolDefinition| definition.mode = Mode::Background;
+    let tools: Vec<(_, fn(&mut ToolDefinition), _)> =
+        vec![("promised", background, Some(json!({"rows": []}))), ("plain", plain, None)];
+    house.add(Arc::new(Promises(tools))).await;
+    for answer in of_both(&house, "p__promised").await {
+        let text = answer["content"][0]["text"].as_str().unwrap_or_default();
+        assert!(text.contains("background job promised_"), "{answer}");
+        // The SDKs' clients check what is no error, and what is structured in one.
+        assert_eq!((&answer["isError"], answer.get("structuredContent")), (&json!(true), None), "{answer}");
+        assert!(answer["content"][1]["text"].as_str().is_some_and(|text| text.contains("Nothing has failed")));
+        assert_eq!(answer["_meta"]["toolwright/job"]["state"], "pending", "{answer}");
+    }
+    for answer in of_both(&house, "p__plain").await {
+        assert!(answer["structuredContent"]["job"].is_string() && answer.get("isError").is_none(), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_waits_for_a_person_or_was_skipped_is_told_though_its_tool_promised_a_result() {
+    for (answers, told) in [(Answers::Elsewhere, "needs a person's approval"), (Answers::Here, "skipped by the user")] {
+        let (house, _) = House::with_jobs(|options, _| {
+            let rules = json!({"rules": [{"effect": "ask", "reason": "one never knows"}]});
+            options.policy = Arc::new(serde_json::from_value(rules).expect("a policy"));
+            options.approver = Arc::new(Skips(answers));
+        })
+        .await;
+        let promised = |definition: &mut ToolDefinition| definition.output_schema = Some(rows());
+        house.add(Arc::new(Promises(vec![("promised", promised, None)]))).await;
+        for answer in of_both(&house, "p__promised").await {
+            let text = answer["content"][0]["text"].as_str().unwrap_or_default();
+            assert!(text.contains(told), "{answer}");
+            assert_eq!((&answer["isError"], answer.get("structuredContent")), (&json!(true), None), "{answer}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn older_clients_get_what_is_no_object_inside_one_in_lists_and_results() {
+    let house = House::new().await;
+    let list = |definition: &mut ToolDefinition| {
+        definition.output_schema = Some(json!({"type": "array", "items": {"$ref": "#/$defs/a"}, "$defs": {"a": {}}}));
+    };
+    let any = |definition: &mut ToolDefinition| {
+        definition.output_schema = Some(json!({"anyOf": [{"type": "object"}, {"type": "null"}]}));
+    };
+    let around = |definition: &mut ToolDefinition| {
+        let result = json!({"type": "array"});
+        let properties = json!({"result": result});
+        definition.output_schema = Some(json!({"type": "object", "properties": properties, "required": ["result"]}));
+    };
+    let tools: Vec<(_, fn(&mut ToolDefinition), _)> = vec![
+        ("list", list, Some(json!([1]))),
+        // As a server says it over a connection of the older generation.
+        ("wrapped", list, Some(json!({"result": [1]}))),
+        ("any", any, Some(json!({"a": 1}))),
+        ("around", around, Some(json!([1]))),
+        ("none", |_| (), Some(json!("text"))),
+    ];
+    house.add(Arc::new(Promises(tools))).await;
+    let http = house.http().await;
+    let (session, _) = http.initialize("/mcp").await;
+    let legacy = body(http.in_session(&session, "/mcp", &rpc(1, "tools/list", json!({}))), 200).await;
+    let modern = body(http.modern("/mcp", json!(1), "tools/list", json!({})), 200).await;
+    let schema = |list: &Value, name: &str| {
+        let tools = list["result"]["tools"].as_array().expect("tools");
+        tools.iter().find(|tool| tool["name"] == name).expect("listed")["outputSchema"].clone()
+    };
+    assert_eq!(schema(&modern, "p__list")["type"], "array");
+    assert_eq!(schema(&modern, "p__any").get("type"), None);
+    for tool in legacy["result"]["tools"].as_array().expect("tools") {
+        assert!(tool["outputSchema"].is_null() || tool["outputSchema"]["type"] == "object", "{tool}");
+    }
+    assert_eq!(schema(&legacy, "p__list")["properties"]["result"]["items"]["$ref"], "#/properties/result/$defs/a");
+    for (name, older, newer) in [
+        ("p__list", json!({"result": [1]}), json!([1])),
+        ("p__wrapped", json!({"result": [1]}), json!([1])),
+        ("p__any", json!({"result": {"a": 1}}), json!({"a": 1})),
+        ("p__around", json!({"result": [1]}), json!({"result": [1]})),
+        ("p__none", json!({"result": "text"}), json!("text")),
+    ] {
+        let [legacy, modern] = of_both(&house, name).await;
+        assert_eq!((&legacy["structuredContent"], &modern["structuredContent"]), (&older, &newer), "{name}");
+        assert!(legacy["structuredContent"].is_object() && legacy.get("isError").is_none(), "{legacy}");
+    }
+}
+
+#[tokio::test]
+async fn one_careless_server_takes_nobody_elses_tools_away() {
+    let house = House::new().await;
+    let careless = |definition: &mut ToolDefinition| {
+        definition.parameters = Some(json!({"properties": {"a": true}, "required": null}));
+        definition.output_schema = Some(json!({"type": "object", "properties": {"a": false}, "required": null}));
+        let listed = json!({"annotations": null, "icons": null, "_meta": null, "execution": {"taskSupport": null}});
+        definition.meta.insert("mcp".into(), listed);
+    };
+    house.add(Arc::new(Promises(vec![("careless", careless, None)]))).await;
+    let http = house.http().await;
+    for path in ["/mcp", "/mcp/p"] {
+        let listed = body(http.modern(path, json!(1), "tools/list", json!({})), 200).await;
+        let tools = listed["result"]["tools"].as_array().expect("tools");
+        let tool = tools.iter().find(|tool| tool["name"].as_str().is_some_and(|name| name.ends_with("careless")));
+        let mut tool: Map<String, Value> = tool.and_then(Value::as_object).cloned().expect("listed");
+        tool.remove("name");
+        let expect = json!({
+            "description": "Promises.", "inputSchema": {"properties": {"a": {}}, "type": "object"},
+            "outputSchema": {"type": "object", "properties": {"a": {"not": {}}}}, "execution": {},
+        });
+        assert_eq!(Value::Object(tool), expect);
+    }
+}
+
+#[tokio::test]
+async fn parameters_in_headers_say_what_the_body_says() {
+    let house = House::new().await;
+    let marked = |definition: &mut ToolDefinition| {
+        let region = json!({"type": "string", "x-mcp-header": "Region"});
+        definition.parameters = Some(json!({"type": "object", "properties": {"region": region}}));
+    };
+    house.add(Arc::new(Promises(vec![("marked", marked, None)]))).await;
+    let http = house.http().await;
+    for (path, name) in [("/mcp", "p__marked"), ("/mcp", "p:marked@0.0.0"), ("/mcp/p", "marked")] {
+        for (arguments, header, code) in [
+            (json!({"region": "eu"}), Some("eu"), None),
+            (json!({"region": "eu"}), Some("=?base64?ZXU=?="), None),
+            (json!({}), None, None),
+            (json!({"region": "eu"}), Some("us"), Some(-32020)),
+            (json!({"region": "eu"}), None, Some(-32020)),
+            (json!({}), Some("us"), Some(-32020)),
+            (json!({"region": "eu"}), Some("=?base64?!?="), Some(-32020)),
+        ] {
+            let params = json!({"name": name, "arguments": arguments});
+            let mut request = http.modern(path, json!(1), "tools/call", params);
+            if let Some(header) = header {
+                request = request.header("Mcp-Param-Region", header);
+            }
+            let answer = body(request, if code.is_some() { 400 } else { 200 }).await;
+            assert_eq!(answer["error"]["code"].as_i64(), code, "{name} {arguments} {header:?}: {answer}");
+        }
+    }
+    // Clients without that generation's headers are not asked for them.
+    let (session, _) = http.initialize("/mcp").await;
+    let request = call(1, "p__marked", json!({"region": "eu"}));
+    let answer = body(http.in_session(&session, "/mcp", &request).header("Mcp-Param-Region", "us"), 200).await;
+    assert!(answer.get("error").is_none(), "{answer}");
+}
