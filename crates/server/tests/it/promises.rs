@@ -17,7 +17,10 @@ use toolwright_core::outcome::ToolOutput;
 use crate::support::{House, body, call, rpc};
 
 /// A foreign source whose tools are what it is made with: raw name, definition, result.
-struct Promises(Vec<(&'static str, fn(&mut ToolDefinition), Option<Value>)>);
+struct Promises(Vec<Promise>);
+
+/// A tool's name, what makes its definition, and what it says.
+type Promise = (&'static str, fn(&mut ToolDefinition), Option<Value>);
 
 #[async_trait]
 impl Provider for Promises {
