@@ -257,7 +257,6 @@ impl Catalogue {
                     slot.listed.clone_from(&place.listed);
                 }
                 slot.held.clone_from(&place.held);
-                provider.follow(place.provider.followed());
             }
             let told = slot.judge(self.pins.get().map(|pins| &**pins)).await;
             let old = match place {

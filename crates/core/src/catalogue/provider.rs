@@ -245,13 +245,6 @@ pub trait Provider: Send + Sync {
     fn capabilities(&self) -> Option<Arc<Map<String, Value>>> {
         None
     }
-    /// The resources of its source that are followed, by the source's own addresses. The default follows none.
-    fn followed(&self) -> Vec<String> {
-        Vec::new()
-    }
-    /// Follows these besides: those that the provider followed whose place it takes. Whoever asked for it is not asked
-    /// again. The default follows none.
-    fn follow(&self, _uris: Vec<String>) {}
     /// Takes the sink of what its source tells outside of calls, once. The default tells nothing.
     fn on_notice(&self, _notify: NoticeSink) {}
     /// Whether its hints may loosen policy.

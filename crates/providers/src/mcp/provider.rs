@@ -327,18 +327,6 @@ impl Provider for McpProvider {
         said.or_else(|| self.listed().capabilities.clone())
     }
 
-    fn followed(&self) -> Vec<String> {
-        self.source.followed.all()
-    }
-
-    fn follow(&self, uris: Vec<String>) {
-        for uri in uris {
-            if let Err(error) = self.source.followed.add(&uri) {
-                tracing::warn!(server = self.spec().name, "{uri} is not followed any more: {}", error.message);
-            }
-        }
-    }
-
     fn on_notice(&self, notify: NoticeSink) {
         self.source.listener.listen(notify);
     }

@@ -44,11 +44,6 @@ impl Followed {
         self.uris.borrow().contains(uri)
     }
 
-    /// All that are followed.
-    pub(super) fn all(&self) -> Vec<String> {
-        self.uris.borrow().iter().cloned().collect()
-    }
-
     /// Notes that this resource is to be followed.
     ///
     /// # Errors
@@ -109,7 +104,8 @@ pub(super) async fn follow(peer: Arc<Peer>, server: ServerInfo, followed: Arc<Fo
 
 /// A new session of an older server does not know what was followed in the last one.
 async fn resume(peer: &Peer, followed: &Followed) {
-    for uri in followed.all() {
+    let uris: Vec<String> = followed.uris.borrow().iter().cloned().collect();
+    for uri in uris {
         let mut params = Map::from_iter([("uri".to_owned(), uri.into())]);
         if let Err(error) = peer.ask(Request::house("resources/subscribe"), &mut params).await {
             tracing::debug!(server = &*peer.inbox.listener.server, "a resource is not followed any more: {error:?}");
@@ -208,7 +204,8 @@ fn missed(peer: &Peer, server: &ServerInfo, followed: &Followed) {
     if server.offers("prompts.listChanged") {
         listener.notice(SourceNotice::PromptsChanged);
     }
-    for uri in followed.all() {
+    let uris: Vec<String> = followed.uris.borrow().iter().cloned().collect();
+    for uri in uris {
         listener.notice(SourceNotice::ResourceUpdated { uri });
     }
 }

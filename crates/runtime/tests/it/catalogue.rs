@@ -15,12 +15,11 @@ struct Moody {
     name: &'static str,
     tools: AtomicUsize,
     notify: Mutex<Option<ChangeNotifier>>,
-    followed: Mutex<Vec<String>>,
 }
 
 impl Moody {
     fn new(name: &'static str, tools: usize) -> Arc<Self> {
-        Arc::new(Self { name, tools: AtomicUsize::new(tools), notify: Mutex::default(), followed: Mutex::default() })
+        Arc::new(Self { name, tools: AtomicUsize::new(tools), notify: Mutex::default() })
     }
 }
 
@@ -49,12 +48,6 @@ impl Provider for Moody {
     }
     async fn call(&self, _call: ProviderCall<'_>, _context: &ToolContext) -> Result<ToolOutput, ToolError> {
         Ok(ToolOutput::default())
-    }
-    fn followed(&self) -> Vec<String> {
-        self.followed.lock().expect("lock").clone()
-    }
-    fn follow(&self, uris: Vec<String>) {
-        self.followed.lock().expect("lock").extend(uris);
     }
     fn on_change(&self, notify: ChangeNotifier) {
         *self.notify.lock().expect("lock") = Some(notify);
@@ -128,10 +121,7 @@ async fn a_replaced_provider_keeps_its_place_and_the_names_of_all() {
         catalogue.add_provider(Moody::new(name, 1)).await.expect("added");
     }
     catalogue.refresh_all(8).await;
-    let second = Moody::new("a", 2);
-    catalogue.providers().await[0].follow(vec!["a://1".into()]);
-    let old = catalogue.put_provider(second.clone()).await.expect("the old one");
-    assert_eq!(second.followed(), ["a://1"], "what sessions follow is followed still");
+    let old = catalogue.put_provider(Moody::new("a", 2)).await.expect("the old one");
     assert_eq!(ids(&catalogue), ["a:t0", "b:t0"], "until it has listed, what the old one had");
     assert!(catalogue.put_provider(Moody::new("c", 1)).await.is_none());
     catalogue.refresh_all(8).await;
