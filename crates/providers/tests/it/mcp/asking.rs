@@ -471,26 +471,6 @@ async fn a_subscription_is_replaced_before_it_is_given_up() {
 }
 
 #[tokio::test]
-async fn what_a_provider_followed_is_followed_by_the_one_in_its_place() {
-    for mode in GENERATIONS {
-        let script = asker(mode);
-        let rig = script.rig(|_| {});
-        let (methods, context) = (rig.provider.methods().expect("methods"), rig.context("s"));
-        run(&*methods, "resources/subscribe", json!({"uri": "a://1"}), &context).await.expect("followed");
-        // The entry was edited.
-        let next = script.rig(|spec| spec.tools_denied = vec!["x".into()]);
-        let notices = Arc::new(Mutex::new(Vec::new()));
-        let heard = Arc::clone(&notices);
-        next.provider.on_notice(Arc::new(move |notice| heard.lock().expect("notices").push(notice)));
-        next.provider.follow(rig.provider.followed());
-        rig.provider.shut_down().await;
-        next.names().await;
-        let updated = SourceNotice::ResourceUpdated { uri: "a://1".into() };
-        eventually("it is told", || notices.lock().expect("notices").contains(&updated)).await;
-    }
-}
-
-#[tokio::test]
 async fn a_list_is_asked_for_again_when_its_time_is_over() {
     let rig = asker("modern").rig(|_| {});
     let due = Arc::new(AtomicUsize::new(0));
