@@ -13,6 +13,7 @@ use toolwright_core::policy::{Policy, Profile};
 use toolwright_core::session::{Principal, Session, SessionId};
 use toolwright_runtime::{Catalogue, Executor, ToolFinder};
 
+use crate::busy_poll::BusyPoll;
 use crate::mcp::late::Late;
 use crate::mcp::owners::Owners;
 use crate::mcp::parked::Parked;
@@ -101,6 +102,9 @@ pub struct GatewayOptions {
     pub max_calls: usize,
     /// How long running calls may go on once a shutdown was asked for.
     pub grace: Duration,
+    /// How long a worker of the runtime looks for more after the start and the end of a call before it sleeps, where
+    /// calls and answers come that soon; it takes a core for as long. Zero: it sleeps at once.
+    pub busy_poll: Duration,
 }
 
 impl GatewayOptions {
@@ -135,6 +139,7 @@ impl GatewayOptions {
             max_message: DEFAULT_MAX_MESSAGE,
             max_calls: DEFAULT_MAX_CALLS,
             grace: DEFAULT_GRACE,
+            busy_poll: Duration::ZERO,
         }
     }
 }
@@ -158,6 +163,7 @@ pub struct Gateway {
     pub(crate) server_info: Value,
     pub(crate) running: TaskTracker,
     pub(crate) slots: Arc<Semaphore>,
+    pub(crate) busy_poll: BusyPoll,
     terms: RwLock<Terms>,
     /// Counts changes of `terms` that may shut somebody out.
     views_changed: watch::Sender<u64>,
@@ -205,6 +211,7 @@ impl Gateway {
             server_info,
             running: TaskTracker::new(),
             slots: Arc::new(Semaphore::new(options.max_calls)),
+            busy_poll: BusyPoll::new(options.busy_poll),
             terms: RwLock::new(Terms::of(Arc::clone(&options.policy), shared(&options.views))),
             views_changed: watch::Sender::new(0),
             options,

@@ -4,6 +4,7 @@
 //! touch with it. Each call goes through the one executor of `toolwright-runtime`.
 
 mod api;
+mod busy_poll;
 mod gateway;
 mod http;
 mod mcp;

@@ -280,6 +280,7 @@ impl Gateway {
         // The task's future holds it once only.
         let work = work.boxed();
         let (counted, gateway) = (caller.tasks.token(), Arc::clone(self));
+        self.busy_poll.stir();
         // Boxed: a task's future is copied on its way into the task, and again when it has ended.
         self.running.spawn(Box::pin(async move {
             let _held = (slot, counted);
@@ -290,6 +291,7 @@ impl Gateway {
             if let Some(result) = result {
                 ending.end(result).await;
             }
+            gateway.busy_poll.stir();
         }));
         Ok(waiting)
     }

@@ -135,6 +135,7 @@ fn gateway(house: &Arc<House>, settings: &Config, serve: &Serve) -> Arc<Gateway>
         expose: serve.expose,
         views: views(settings),
         pinned: selection.pinned.clone(),
+        busy_poll: Duration::from_micros(settings.written.server.busy_poll_us.into()),
         finder: ToolFinder::new(Arc::clone(house.selector()), selection.pick_options()),
         ..parts
     })

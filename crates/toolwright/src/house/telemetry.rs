@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 use toolwright_core::Cancel;
 use toolwright_core::cancel::CancelCause;
@@ -24,6 +25,9 @@ pub(super) struct Telemetry {
     metrics: OnceLock<Arc<Metrics>>,
     stop: Cancel,
     tasks: Mutex<Vec<JoinHandle<()>>>,
+    /// With a thread of its own: who runs calls is not to be held up by who watches them. `None` when there can be
+    /// none.
+    runtime: OnceLock<Option<Runtime>>,
 }
 
 impl Telemetry {
@@ -40,6 +44,7 @@ impl Telemetry {
             metrics: OnceLock::new(),
             stop: Cancel::new(),
             tasks: Mutex::default(),
+            runtime: OnceLock::new(),
         };
         if settings.is_sent() {
             telemetry.send(settings);
@@ -76,7 +81,15 @@ impl Telemetry {
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner).push(tokio::spawn(task));
+        let runtime = self.runtime.get_or_init(|| {
+            let started = Builder::new_multi_thread().worker_threads(1).thread_name("telemetry").enable_all().build();
+            started.inspect_err(|error| tracing::warn!("telemetry has no thread of its own: {error}")).ok()
+        });
+        let task = match runtime {
+            Some(runtime) => runtime.spawn(task),
+            None => tokio::spawn(task),
+        };
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner).push(task);
     }
 
     #[cfg(feature = "telemetry")]
@@ -101,6 +114,15 @@ impl Telemetry {
     /// The configuration has told that it has no effect.
     #[cfg(not(feature = "telemetry"))]
     fn send(&self, _settings: config::Telemetry) {}
+}
+
+impl Drop for Telemetry {
+    fn drop(&mut self) {
+        // Whoever drops it may be in a runtime, where waiting for another one to end is not possible.
+        if let Some(runtime) = self.runtime.take().flatten() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 #[derive(Debug)]

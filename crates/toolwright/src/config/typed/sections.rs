@@ -370,6 +370,11 @@ pub struct ServerSection {
     /// Longest tool name offered, in characters: some clients drop server plus tool names over 60.
     #[schemars(range(min = 16, max = 64))]
     pub max_tool_name: usize,
+    /// Microseconds for which the server looks for more after the start and the end of a call before it sleeps, where
+    /// calls and answers come that soon: a core that sleeps takes longer to wake than a call takes here. It keeps a
+    /// core busy for as long; 0 where processor time is short. Changing it needs a restart.
+    #[schemars(range(min = 0, max = 1000))]
+    pub busy_poll_us: u32,
     /// Whether clients are offered `agent__batch`, which runs several tools as one call: to a client's own
     /// approval screen it is one call that may do anything. Changing it needs a restart.
     pub batch: bool,
@@ -433,6 +438,7 @@ impl Default for ServerSection {
             http: "127.0.0.1:7117".into(),
             token: None,
             max_tool_name: 48,
+            busy_poll_us: 200,
             batch: false,
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
