@@ -59,7 +59,7 @@ impl Approver for Skips {
     async fn ask(&self, _request: &ApprovalRequest) -> ApprovalDecision {
         match self.0 {
             Answers::Elsewhere => std::future::pending().await,
-            Answers::Here => ApprovalDecision::Skip,
+            Answers::Here | Answers::Nobody => ApprovalDecision::Skip,
         }
     }
 
