@@ -103,7 +103,8 @@ pub struct GatewayOptions {
     /// How long running calls may go on once a shutdown was asked for.
     pub grace: Duration,
     /// How long a worker of the runtime looks for more after the start and the end of a call before it sleeps, where
-    /// calls and answers come that soon; it takes a core for as long. Zero: it sleeps at once.
+    /// calls and answers come that soon; it takes a core for as long, and is of use in a runtime with one worker
+    /// only. Zero: it sleeps at once.
     pub busy_poll: Duration,
 }
 

@@ -184,10 +184,11 @@ fn in_runtime(cli: &Cli) -> Done {
 }
 
 /// On how many threads a command runs. A server leaves half of the cores to its clients and sources, which mostly
-/// share the machine: a call that moves between threads takes its caches along. What computes for long has threads of
-/// its own, whatever this says.
+/// share the machine, and one for a single client has one: a call that moves between threads takes its caches along.
+/// What computes for long has threads of its own, whatever this says.
 fn threads(command: &Command, cores: usize) -> usize {
     match command {
+        Command::Serve(serve) if serve.stdio => 1,
         Command::Serve(_) => (cores / 2).clamp(1, 8),
         _ => cores.clamp(2, 8),
     }

@@ -135,10 +135,18 @@ fn gateway(house: &Arc<House>, settings: &Config, serve: &Serve) -> Arc<Gateway>
         expose: serve.expose,
         views: views(settings),
         pinned: selection.pinned.clone(),
-        busy_poll: Duration::from_micros(settings.written.server.busy_poll_us.into()),
+        busy_poll: busy_poll(settings),
         finder: ToolFinder::new(Arc::clone(house.selector()), selection.pick_options()),
         ..parts
     })
+}
+
+/// Of several workers another one may be waiting for what this one would look for.
+fn busy_poll(settings: &Config) -> Duration {
+    match tokio::runtime::Handle::current().metrics().num_workers() {
+        1 => Duration::from_micros(settings.written.server.busy_poll_us.into()),
+        _ => Duration::ZERO,
+    }
 }
 
 fn views(settings: &Config) -> Vec<ViewOptions> {

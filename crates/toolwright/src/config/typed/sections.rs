@@ -372,7 +372,8 @@ pub struct ServerSection {
     pub max_tool_name: usize,
     /// Microseconds for which the server looks for more after the start and the end of a call before it sleeps, where
     /// calls and answers come that soon: a core that sleeps takes longer to wake than a call takes here. It keeps a
-    /// core busy for as long; 0 where processor time is short. Changing it needs a restart.
+    /// core busy for as long; 0 where processor time is short. Only over stdio, and on up to three cores: elsewhere
+    /// several threads serve. Changing it needs a restart.
     #[schemars(range(min = 0, max = 1000))]
     pub busy_poll_us: u32,
     /// Whether clients are offered `agent__batch`, which runs several tools as one call: to a client's own
