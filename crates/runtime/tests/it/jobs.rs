@@ -67,10 +67,10 @@ impl Tool for Work {
             }
         }
         tokio::select! {
-            () = tokio::time::sleep(Duration::from_millis(number("ms"))), if self.name == "strict" => {
-                Ok(ToolOutput { structured: Some(json!({"n": number("n")})), ..ToolOutput::default() })
-            }
-            () = tokio::time::sleep(Duration::from_millis(number("ms"))) => Ok(ToolOutput::text(format!("result {}", number("n")))),
+            () = tokio::time::sleep(Duration::from_millis(number("ms"))) => Ok(match self.name {
+                "strict" => ToolOutput { structured: Some(json!({"n": number("n")})), ..ToolOutput::default() },
+                _ => ToolOutput::text(format!("result {}", number("n"))),
+            }),
             cause = context.cancel.cancelled() => Err(ToolError::canceled(cause)),
         }
     }

@@ -16,11 +16,11 @@ use toolwright_core::outcome::ToolOutput;
 
 use crate::support::{House, body, call, rpc};
 
-/// A foreign source whose tools are what it is made with: raw name, definition, result.
-struct Promises(Vec<Promise>);
-
-/// A tool's name, what makes its definition, and what it says.
+/// A tool: raw name, what its definition has, its result.
 type Promise = (&'static str, fn(&mut ToolDefinition), Option<Value>);
+
+/// A foreign source whose tools are these.
+struct Promises(Vec<Promise>);
 
 #[async_trait]
 impl Provider for Promises {
@@ -34,7 +34,7 @@ impl Provider for Promises {
 
     async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
         let names: Vec<&str> = self.0.iter().map(|(name, ..)| *name).collect();
-        let tool = |(id, (raw, change, _)): (_, &(&'static str, fn(&mut ToolDefinition), Option<Value>))| {
+        let tool = |(id, (raw, change, _)): (_, &Promise)| {
             let mut definition = ToolDefinition::new(id, "Promises.", Some(json!({"type": "object"})));
             definition.effects = Effects::READ;
             change(&mut definition);
@@ -94,8 +94,7 @@ async fn a_job_of_a_tool_with_an_output_schema_reaches_the_model_with_its_id() {
         definition.on_output_mismatch = OnOutputMismatch::Error;
     };
     let plain = |definition: &mut ToolDefinition| definition.mode = Mode::Background;
-    let tools: Vec<(_, fn(&mut ToolDefinition), _)> =
-        vec![("promised", background, Some(json!({"rows": []}))), ("plain", plain, None)];
+    let tools: Vec<Promise> = vec![("promised", background, Some(json!({"rows": []}))), ("plain", plain, None)];
     house.add(Arc::new(Promises(tools))).await;
     for answer in of_both(&house, "p__promised").await {
         let text = answer["content"][0]["text"].as_str().unwrap_or_default();
@@ -143,7 +142,7 @@ async fn older_clients_get_what_is_no_object_inside_one_in_lists_and_results() {
         let properties = json!({"result": result});
         definition.output_schema = Some(json!({"type": "object", "properties": properties, "required": ["result"]}));
     };
-    let tools: Vec<(_, fn(&mut ToolDefinition), _)> = vec![
+    let tools: Vec<Promise> = vec![
         ("list", list, Some(json!([1]))),
         // As a server says it over a connection of the older generation.
         ("wrapped", list, Some(json!({"result": [1]}))),

@@ -198,7 +198,7 @@ fn every_kind_of_broken_configuration_gets_a_good_message() {
         broken(&format!("views:\n  a: {{}}\n{source}"), 2, "views.a", Error, &[told]);
     }
     broken("views:\n  builtin: {}\n", 2, "views.builtin", Error, &["built-in tools has this name"]);
-    let rest = "views:\n  rest: {}\nrestTools:\n  - {name: a, description: b, method: GET, url: 'https://a.test/'}\n";
+    let rest = "views:\n  rest: {}\nrestTools:\n  a: {description: x, url: 'http://h'}\n";
     broken(rest, 2, "views.rest", Error, &["REST tools has this name"]);
     broken("views:\n  a: {expose: all}\n", 2, "views.a.expose", Error, &["direct, search"]);
     broken("server:\n  http: localhost\n", 2, "server.http", Error, &["not an address and port", "127.0.0.1:7117"]);
