@@ -141,10 +141,13 @@ fn gateway(house: &Arc<House>, settings: &Config, serve: &Serve) -> Arc<Gateway>
     })
 }
 
-/// Of several workers another one may be waiting for what this one would look for.
+/// Of several workers another one may be waiting for what this one would look for, and on a single core nobody else
+/// does anything meanwhile that there would be to find.
 fn busy_poll(settings: &Config) -> Duration {
-    match tokio::runtime::Handle::current().metrics().num_workers() {
-        1 => Duration::from_micros(settings.written.server.busy_poll_us.into()),
+    let workers = tokio::runtime::Handle::current().metrics().num_workers();
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    match (workers, cores) {
+        (1, 2..) => Duration::from_micros(settings.written.server.busy_poll_us.into()),
         _ => Duration::ZERO,
     }
 }
