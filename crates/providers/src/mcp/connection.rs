@@ -39,6 +39,8 @@ pub(super) struct Connection {
     server: ServerInfo,
     log_level: Arc<LogLevel>,
     close: CancellationToken,
+    /// Cancelled once another connection is to follow what this one followed.
+    retired: CancellationToken,
     /// Why we ended it, if we did.
     verdict: OnceLock<String>,
     end: watch::Sender<Option<Arc<str>>>,
@@ -90,12 +92,14 @@ impl Connection {
         followed: &Arc<Followed>,
         log_level: &Arc<LogLevel>,
     ) -> Arc<Self> {
-        tokio::spawn(follow(Arc::clone(&peer), server.clone(), Arc::clone(followed)));
+        let retired = peer.inbox.over.child_token();
+        tokio::spawn(follow(Arc::clone(&peer), server.clone(), Arc::clone(followed), retired.clone()));
         let connection = Arc::new(Self {
             peer: Arc::clone(&peer),
             server,
             log_level: Arc::clone(log_level),
             close: CancellationToken::new(),
+            retired,
             verdict: OnceLock::new(),
             end: watch::Sender::new(None),
             probing: AtomicBool::new(false),
@@ -183,12 +187,20 @@ impl Connection {
         self.close.is_cancelled() || self.peer.inbox.over.is_cancelled()
     }
 
-    /// Waits for its end; the reason, with a process's last words.
-    pub(super) async fn ended(&self) -> Arc<str> {
+    /// Leaves what is followed to the connection that comes after this one, which is only for the calls on it from here
+    /// on, and ends with them.
+    pub(super) fn retire(&self) {
+        self.retired.cancel();
+    }
+
+    /// Waits for its end; the reason, with a process's last words. Does not keep the connection.
+    pub(super) fn ending(&self) -> impl Future<Output = Arc<str>> + Send + use<> {
         let mut end = self.end.subscribe();
-        match end.wait_for(Option::is_some).await {
-            Ok(cause) => cause.clone().unwrap_or_default(),
-            Err(_) => "the connection is closed".into(),
+        async move {
+            match end.wait_for(Option::is_some).await {
+                Ok(cause) => cause.clone().unwrap_or_default(),
+                Err(_) => "the connection is closed".into(),
+            }
         }
     }
 
@@ -202,7 +214,7 @@ impl Connection {
         // The first verdict stands.
         let _ = self.verdict.set(reason.to_owned());
         self.close.cancel();
-        if tokio::time::timeout(CLOSE_BOUND, self.ended()).await.is_err() {
+        if tokio::time::timeout(CLOSE_BOUND, self.ending()).await.is_err() {
             tracing::debug!("a connection was not closed within {CLOSE_BOUND:?}");
         }
     }
@@ -241,7 +253,7 @@ impl Connection {
 
     /// Why a connection that is ending ends.
     async fn cause(&self) -> String {
-        match tokio::time::timeout(CAUSE_BOUND, self.ended()).await {
+        match tokio::time::timeout(CAUSE_BOUND, self.ending()).await {
             Ok(cause) => cause.to_string(),
             Err(_) => "the connection is closed".to_owned(),
         }

@@ -22,6 +22,8 @@ const BACK_OFF: [Duration; 7] = [
     Duration::from_secs(30),
     Duration::from_secs(60),
 ];
+/// What the calls on a connection that has expired have still.
+const LAST_CALLS: Duration = Duration::from_secs(600);
 /// A connection that held this long begins the pauses anew.
 const STABLE: Duration = Duration::from_secs(30);
 
@@ -179,7 +181,8 @@ impl Link {
         }
     }
 
-    /// Has the next caller begin a new session.
+    /// Has the next caller shake hands anew. Calls on the expired connection go on: behind one address there may be
+    /// servers that know it still. It ends with the last of them, and is closed after [`LAST_CALLS`].
     fn renew(self: &Arc<Self>, expired: &Arc<Connection>) {
         let replaced = self.state.send_if_modified(|state| {
             let same = matches!(state, State::Up(connection) if Arc::ptr_eq(connection, expired));
@@ -189,8 +192,16 @@ impl Link {
             same
         });
         if replaced {
-            let expired = Arc::clone(expired);
-            tokio::spawn(async move { expired.close("its session expired").await });
+            tracing::info!(server = &*self.connector.spec.name, "a new handshake is made: its session expired");
+            expired.retire();
+            let (ended, expired) = (expired.ending(), Arc::downgrade(expired));
+            tokio::spawn(async move {
+                if tokio::time::timeout(LAST_CALLS, ended).await.is_err()
+                    && let Some(expired) = expired.upgrade()
+                {
+                    expired.close("its session expired").await;
+                }
+            });
         }
     }
 
@@ -235,9 +246,11 @@ impl Link {
             return;
         }
         let (link, since) = (Arc::downgrade(self), Instant::now());
+        // Held by none but its users, an expired one ends with the last of them.
+        let (ended, connection) = (connection.ending(), Arc::downgrade(&connection));
         tokio::spawn(async move {
-            let reason = connection.ended().await;
-            if let Some(link) = link.upgrade() {
+            let reason = ended.await;
+            if let (Some(link), Some(connection)) = (link.upgrade(), connection.upgrade()) {
                 link.ended(&connection, reason, since.elapsed());
             }
         });

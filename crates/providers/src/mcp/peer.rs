@@ -127,9 +127,7 @@ impl Peer {
         };
         let mut in_flight = InFlight { peer: self, id, is_open: method != "initialize" };
         let kind = OutgoingKind::Request { id, method: method.to_owned(), name: name.map(str::to_owned) };
-        let agreed = self.version();
-        let is_agreed = agreed.is_some();
-        let version = version.or(agreed);
+        let version = version.or_else(|| self.version());
         if let Err(error) = self.transport.send(Outgoing { json, kind, version, headers }).await {
             in_flight.is_open = false;
             if error == SendError::Expired {
@@ -141,11 +139,6 @@ impl Peer {
         in_flight.is_open = false;
         match answer {
             Ok(Answer::Result(result)) => Ok(result),
-            Ok(Answer::Error(error)) if error.code == RpcError::UNSUPPORTED_VERSION && is_agreed => {
-                // Another server has taken its place, which speaks something else.
-                self.inbox.expire();
-                Err(SendError::Expired.into())
-            }
             Ok(Answer::Error(error)) => Err(AskError::Rpc(error)),
             Ok(Answer::Lost(error)) => Err(error.into()),
             Ok(Answer::Ended) => Err(AskError::Ended(Reached::Perhaps)),

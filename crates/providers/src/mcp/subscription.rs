@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 use toolwright_core::catalogue::SourceNotice;
 use toolwright_mcp::message::RpcError;
 use toolwright_mcp::revision::Era;
@@ -83,9 +84,8 @@ impl Followed {
     }
 }
 
-/// Follows what the server announces for as long as `peer` lives. Bounded by its end.
-pub(super) async fn follow(peer: Arc<Peer>, server: ServerInfo, followed: Arc<Followed>) {
-    let over = peer.inbox.over.clone();
+/// Follows what the server announces until `over`.
+pub(super) async fn follow(peer: Arc<Peer>, server: ServerInfo, followed: Arc<Followed>, over: CancellationToken) {
     let following = async {
         match server.era {
             Era::Legacy => {

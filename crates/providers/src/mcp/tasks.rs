@@ -201,7 +201,9 @@ async fn put_off(
     pause: &mut Duration,
 ) -> Result<(), ToolError> {
     let connection = exchange.connection;
-    if !is_passing(&error) || connection.is_closed() || connection.is_expired() {
+    // Without a session there may be servers behind one address that know the task still.
+    let is_forgotten = connection.is_expired() && connection.server().era == Era::Legacy;
+    if !is_passing(&error) || connection.is_closed() || is_forgotten {
         return Err(tool_error(exchange.server, what, error));
     }
     tracing::debug!(server = exchange.server, "{method} is sent again in {pause:?}: {error:?}");

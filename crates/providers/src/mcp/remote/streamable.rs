@@ -160,8 +160,13 @@ impl Inner {
         if !status.is_success() {
             let refusal = Refusal::read(response).await;
             let is_agreed = !is_initialize && !is_discover;
-            if (in_session && refusal.forgets_session(Some(id))) || (is_agreed && refusal.denies_handshake()) {
+            let is_denied = || refusal.denies_handshake(id, message.version.unwrap_or_default());
+            if (in_session && refusal.forgets_session(Some(id))) || (is_agreed && is_denied()) {
                 return Err(SendError::Expired);
+            }
+            if in_session && refusal.may_forget_session() {
+                // The request may have been run all the same: what is said of it is its answer.
+                self.incoming.expired();
             }
             if let Some(error) = refusal.json().and_then(|body| error_for(id, body)) {
                 self.incoming.message(&error, Some(id));

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, LOCATION, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use reqwest::Response;
+use serde_json::Value;
 use toolwright_mcp::message::RpcError;
 use url::Url;
 
@@ -217,28 +218,62 @@ impl Refusal {
     /// examples say 400 with one of a few texts.
     pub(super) fn forgets_session(&self, request: Option<RequestId>) -> bool {
         match self.status {
-            StatusCode::NOT_FOUND => !request.is_some_and(|id| is_answer_to(id, &self.body)) || self.names_session(),
-            StatusCode::BAD_REQUEST => self.names_session(),
+            StatusCode::NOT_FOUND => !self.answers(request) || self.is_session_text(),
+            StatusCode::BAD_REQUEST => !self.answers(request) && self.names_session(),
             _ => false,
         }
     }
 
-    /// Whether a request after the handshake is told that the server does not speak what was agreed on: another one has
-    /// taken its place. One up to 2025-11-25 misses a session in requests of 2026-07-28, and says so with 400 or 422.
-    pub(super) fn denies_handshake(&self) -> bool {
-        matches!(self.status, StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY) && self.names_session()
+    /// Whether what it says to a request in a session may be of that, or of a session that its tool knows.
+    pub(super) fn may_forget_session(&self) -> bool {
+        matches!(self.status, StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND) && self.names_session()
+    }
+
+    /// Whether this request after the handshake, in this revision, is told that the server does not speak what was agreed
+    /// on: another one has taken its place. One up to 2025-11-25 misses a session in requests of 2026-07-28, and says so
+    /// with 400 or 422 before it reads them. An answer to the request may be its tool's word on sessions of its own, or
+    /// what that was told by another server, unless it lists revisions without ours (2026-07-28, basic/versioning).
+    pub(super) fn denies_handshake(&self, request: RequestId, version: &str) -> bool {
+        if !matches!(self.status, StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY) {
+            return false;
+        }
+        let error = rpc_error(&self.body).filter(|error| error.code == RpcError::UNSUPPORTED_VERSION);
+        match error {
+            Some(error) if self.answers(Some(request)) => {
+                let data = error.data.as_deref();
+                let supported = data.and_then(|data| data.get("supported")).and_then(Value::as_array);
+                supported.is_some_and(|versions| versions.iter().all(|listed| listed != version))
+            }
+            Some(_) => true,
+            None => !self.answers(Some(request)) && self.names_session(),
+        }
+    }
+
+    /// Whether who wrote it has read this request.
+    fn answers(&self, request: Option<RequestId>) -> bool {
+        request.is_some_and(|id| is_answer_to(id, &self.body))
     }
 
     /// Whether it says in the words of an SDK that the session, or the revision, is not known.
     fn names_session(&self) -> bool {
+        let text = self.session_text();
+        SESSION_TEXTS.iter().any(|known| text.starts_with(known))
+    }
+
+    /// Whether it says no more than that.
+    fn is_session_text(&self) -> bool {
+        SESSION_TEXTS.contains(&self.session_text().trim_end_matches('.'))
+    }
+
+    /// What it says where it may be of the session, in lower case and without the status before it; or nothing.
+    fn session_text(&self) -> String {
         let text = match rpc_error(&self.body) {
             Some(error) if SESSION_CODES.contains(&error.code) => error.message.into_owned(),
-            Some(_) => return false,
+            Some(_) => return String::new(),
             None => String::from_utf8_lossy(&self.body).into_owned(),
         };
         let text = text.trim().to_ascii_lowercase();
-        let text = SESSION_PREFIXES.iter().find_map(|prefix| text.strip_prefix(prefix)).unwrap_or(&text);
-        SESSION_TEXTS.iter().any(|known| text.starts_with(known))
+        SESSION_PREFIXES.iter().find_map(|prefix| text.strip_prefix(prefix)).unwrap_or(&text).to_owned()
     }
 
     /// The failure that it is.
@@ -318,6 +353,8 @@ mod tests {
             (404, error("7", -32602, "no such chat session"), false),
             (400, "Bad Request: No valid Session ID provided".to_owned(), true),
             (400, error("null", -32000, "Bad Request: No valid session ID provided"), true),
+            (404, error("7", -32001, "Session not found: tab-3"), false),
+            (400, error("7", -32000, "Session not found"), false),
             (400, error("7", -32602, "session not found"), false),
             (400, error("7", -32000, "the browser session is closed"), false),
             (400, "a session takes two people".to_owned(), false),
@@ -341,14 +378,33 @@ mod tests {
             (403, "Session not found", false),
             (422, "name: must be set", false),
         ] {
-            for code in [None, Some(-32000), Some(-32602)] {
-                let json = |code| format!(r#"{{"jsonrpc":"2.0","id":7,"error":{{"code":{code},"message":"{body}"}}}}"#);
+            for (code, id) in [(None, ""), (Some(-32000), "null"), (Some(-32000), "7"), (Some(-32602), "null")] {
+                let json =
+                    |code| format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":"{body}"}}}}"#);
                 let text = code.map_or_else(|| body.to_owned(), json);
                 let status = StatusCode::from_u16(status).expect("status");
                 let refusal = Refusal { status, body: text.into(), location: None, is_json: true };
-                // Other codes are the server's word on the parameters.
-                assert_eq!(refusal.denies_handshake(), expect && code != Some(-32602), "{status} {body} {code:?}");
+                // Other codes are the server's word on the parameters, and so is what it answers to the request itself.
+                let expect = expect && code != Some(-32602) && id != "7";
+                assert_eq!(refusal.denies_handshake(7, "2026-07-28"), expect, "{status} {body} {code:?} {id}");
             }
+        }
+    }
+
+    #[test]
+    fn an_answer_that_knows_no_revision_is_of_this_connection_only_where_it_lists_others() {
+        for (status, id, data, expect) in [
+            (400, "null", "", true),
+            (400, "7", r#","data":{"supported":["2025-11-25"],"requested":"2026-07-28"}"#, true),
+            (400, "7", r#","data":{"supported":["2026-07-28"]}"#, false),
+            (400, "7", "", false),
+            (200, "7", r#","data":{"supported":["2025-11-25"]}"#, false),
+        ] {
+            let body =
+                format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32022,"message":"no such table"{data}}}}}"#);
+            let status = StatusCode::from_u16(status).expect("status");
+            let refusal = Refusal { status, body: body.clone().into(), location: None, is_json: true };
+            assert_eq!(refusal.denies_handshake(7, "2026-07-28"), expect, "{status} {body}");
         }
     }
 

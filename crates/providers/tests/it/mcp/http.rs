@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use axum::serve::ListenerExt as _;
 use serde_json::{Value, json};
-use tokio::sync::Barrier;
+use tokio::sync::{Barrier, Notify};
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::catalogue::{Health, Provider as _};
 use toolwright_core::error::ErrorKind;
@@ -31,6 +31,8 @@ pub(super) struct Site {
     connections: AtomicUsize,
     forgets: AtomicBool,
     meeting: Barrier,
+    /// Lets one call on that waits at it.
+    gate: Notify,
     /// How often the stream of a session has been opened.
     streams: AtomicUsize,
 }
@@ -45,6 +47,7 @@ impl Site {
             connections: AtomicUsize::new(0),
             forgets: AtomicBool::new(false),
             meeting: Barrier::new(MEETING),
+            gate: Notify::new(),
             streams: AtomicUsize::new(0),
         });
         let app = axum::Router::new().route("/mcp", axum::routing::any(answer)).with_state(Arc::clone(&site));
@@ -216,6 +219,15 @@ async fn call(site: &Site, id: &Value, params: &Value) -> Response {
             site.meeting.wait().await;
             reply(id, result("met"))
         }
+        "gated" => {
+            site.gate.notified().await;
+            reply(id, result("gated"))
+        }
+        "lost_tab" => {
+            let error = json!({"code": params["arguments"]["code"], "message": "Session not found: tab-3"});
+            let body = json!({"jsonrpc": "2.0", "id": id, "error": error});
+            (StatusCode::BAD_REQUEST, axum::Json(body)).into_response()
+        }
         "hang" => {
             let never = futures_util::stream::pending::<Result<Bytes, std::io::Error>>();
             ([("content-type", "text/event-stream")], Body::from_stream(never)).into_response()
@@ -358,6 +370,42 @@ async fn a_server_that_another_generation_replaces_is_met_anew() {
         rig.call("plain", json!({})).await.expect("a new handshake");
         site.becomes(before);
         assert_eq!(rig.names().await, ["stream"], "{before}: a list may be sent again");
+    }
+}
+
+#[tokio::test]
+async fn calls_in_flight_go_on_where_one_request_is_refused_by_an_older_server() {
+    // Behind one address there may be servers of two generations, or such that know a session and such that do not.
+    for (before, other) in [("modern", "forgetful"), ("forgetful", "forgetful")] {
+        let site = Site::start(before).await;
+        let rig = site.rig();
+        rig.provider.warm_up().await.expect("connected");
+        let (gated, ()) = tokio::join!(rig.call("gated", json!({})), async {
+            eventually("the call has arrived", || site.count("tools/call") == 1).await;
+            site.becomes(other);
+            site.forgets.store(before == other, Ordering::Relaxed);
+            let error = rig.call("plain", json!({})).await.expect_err("it is another one");
+            assert!(error.is_retryable(), "{before}: {error}");
+            site.becomes(before);
+            rig.call("plain", json!({})).await.expect("a new handshake");
+            // What an end of the old connection would have broken is broken by now.
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            site.gate.notify_one();
+        });
+        assert_eq!(gated.expect("an answer").content[0].as_text(), Some("gated"), "{before}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_tool_says_of_sessions_of_its_own_is_its_answer() {
+    for (mode, code) in [("modern", -32000), ("modern", -32022), ("legacy", -32000), ("legacy", -32022)] {
+        let site = Site::start(mode).await;
+        let rig = site.rig();
+        let error = rig.call("lost_tab", json!({"code": code})).await.expect_err("an error");
+        assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::ExecutionError, false), "{mode} {code}: {error}");
+        assert_eq!(error.said_to_model(), "Session not found: tab-3", "{mode} {code}");
+        rig.call("plain", json!({})).await.expect("it can be called");
+        assert_eq!(site.count("tools/call"), 2, "{mode} {code}");
     }
 }
 
