@@ -11,6 +11,9 @@ use super::metadata::ServerMetadata;
 use super::settings::{ClientProof, ClientSettings};
 use super::wire::Wire;
 
+/// What a refusal to register is of.
+pub(super) const REGISTRATION: &str = "registration";
+
 /// The configured client, if one is; nothing has to be asked for it.
 ///
 /// # Errors
@@ -66,7 +69,7 @@ pub(super) async fn register(
     redirect_uri: &str,
     scopes: &[String],
 ) -> Result<Client, OAuthError> {
-    let what = "registration";
+    let what = REGISTRATION;
     let Some(endpoint) = &found.server.registration_endpoint else {
         return Err(OAuthError::Setting(format!(
             "the authorization server `{}` registers no clients by itself: register one there and set \

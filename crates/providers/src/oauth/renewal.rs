@@ -27,7 +27,8 @@ pub(super) enum Refusal {
 pub(super) fn refusal(error: &OAuthError) -> Option<Refusal> {
     let OAuthError::Refused { error, .. } = error else { return None };
     Some(match error.as_str() {
-        "invalid_grant" => Refusal::Grant,
+        // Those after the first are GitHub's and Slack's.
+        "invalid_grant" | "bad_refresh_token" | "invalid_refresh_token" => Refusal::Grant,
         "invalid_client" | "unauthorized_client" => Refusal::Client,
         _ => Refusal::Request,
     })
@@ -51,6 +52,24 @@ impl Credentials {
 }
 
 impl Session {
+    /// Whether a refusal to renew has shown something to be good no more, which is forgotten then. Where no person is
+    /// needed, another token is asked for in place of a renewal that the client is refused.
+    fn forgets(&self, kept: &mut Credentials, refusal: Refusal) -> bool {
+        if refusal == Refusal::Client && !self.needs_person() {
+            return kept.forget(Refusal::Grant);
+        }
+        kept.forget(refusal)
+    }
+
+    /// The failure of a renewal, with what there is to do where the server does not take a configured client, and nobody
+    /// is there to log in.
+    fn with_remedy(&self, error: OAuthError) -> OAuthError {
+        if refusal(&error) != Some(Refusal::Client) || self.consent.is_some() {
+            return error;
+        }
+        self.login_needed(&format!("{error}: see whether the client in `oauth` and what proves it are right"))
+    }
+
     /// Renews the token that is about to end, unless another process has.
     ///
     /// # Errors
@@ -84,11 +103,11 @@ impl Session {
             }
             Err(error) => match refusal(&error) {
                 // It will not be taken later either. The token itself may have its last minute still.
-                Some(refusal) if credentials.forget(refusal) => {
+                Some(refusal) if self.forgets(&mut credentials, refusal) => {
                     tracing::warn!(server = self.server, "{error}");
                     self.save(state, credentials).await
                 }
-                _ => Err(error),
+                _ => Err(self.with_remedy(error)),
             },
         }
     }
@@ -96,8 +115,8 @@ impl Session {
     /// Renews a token that the server refused. Whether there is a new one.
     ///
     /// # Errors
-    /// [`OAuthError`], of faults that may pass, and of a configured client that is not known. Any other refusal is none:
-    /// the token is to be had another way.
+    /// [`OAuthError`], of faults that may pass, and of a configured client that is not known where nobody can log in. Any
+    /// other refusal is none: the token is to be had another way.
     pub(super) async fn renewed_for(&self, state: &mut State, found: &Discovered) -> Result<bool, OAuthError> {
         let Some(token) = state.kept.as_ref().and_then(|kept| kept.token.clone()) else { return Ok(false) };
         let _lock = self.store.lock(self.key()).await?;
@@ -124,18 +143,19 @@ impl Session {
                 Ok(true)
             }
             Err(error) => match refusal(&error) {
-                Some(refusal) if kept.forget(refusal) => {
+                Some(refusal) if self.forgets(&mut kept, refusal) => {
                     tracing::warn!(server = self.server, "{error}");
                     // The server does not take the token, and nothing renews it.
                     kept.token = None;
                     self.save(state, kept).await?;
                     Ok(false)
                 }
-                Some(Refusal::Request) => {
+                Some(Refusal::Client) if self.consent.is_none() => Err(self.with_remedy(error)),
+                Some(_) => {
                     tracing::warn!(server = self.server, "{error}");
                     Ok(false)
                 }
-                _ => Err(error),
+                None => Err(error),
             },
         }
     }

@@ -19,6 +19,7 @@ use super::discovery::{Discovered, discover, provoke};
 use super::error::OAuthError;
 use super::login_state::LoginState;
 use super::random::random_text;
+use super::registration::REGISTRATION;
 use super::renewal::{Refusal, refusal};
 use super::revocation::{Logout, Revocation};
 use super::scope::{ScopeSources, choose};
@@ -195,7 +196,13 @@ impl Session {
             self.tell_secrets(credentials);
         }
         self.note_identity(kept.as_ref());
-        state.kept = Some(kept.unwrap_or_else(|| self.nothing()));
+        let mut kept = kept.unwrap_or_else(|| self.nothing());
+        if kept.client.as_ref().is_some_and(|client| !self.settings.client.may_be(client)) {
+            // The operator has changed the settings. What that one was given serves to its end, and is not renewed.
+            kept.client = None;
+            kept.forget(Refusal::Grant);
+        }
+        state.kept = Some(kept);
         Ok(())
     }
 
@@ -288,11 +295,7 @@ impl Session {
         found: &Discovered,
         scopes: &[String],
     ) -> Result<(Client, Token), OAuthError> {
-        let known = kept.client.clone().filter(|client| client.is_registered() && !kept.is_doubtful);
-        if known.is_some() && self.needs_person() {
-            kept.is_doubtful = true;
-            self.save(state, kept.clone()).await?;
-        }
+        let known = self.begun(state, kept, found).await?;
         match self.ask(found, known.as_ref(), scopes).await {
             Err(error) if known.is_some() && refusal(&error) == Some(Refusal::Client) => {
                 tracing::warn!(server = self.server, "the client registers anew: {error}");
@@ -300,7 +303,56 @@ impl Session {
                 self.save(state, kept.clone()).await?;
                 self.ask(found, None, scopes).await
             }
+            Err(error @ OAuthError::Refused { what, .. }) if what != REGISTRATION => {
+                if let Some(known) = &known
+                    && let Err(problem) = self.is_known(state, known).await
+                {
+                    tracing::warn!(server = self.server, "{problem}");
+                }
+                Err(error)
+            }
             asked => asked,
+        }
+    }
+
+    /// The client of an earlier registration that a token is asked for with, where there is one; in doubt from here on,
+    /// if a person is to see its page. Where none can be registered, one in doubt is better than none.
+    async fn begun(
+        &self,
+        state: &mut State,
+        kept: &mut Credentials,
+        found: &Discovered,
+    ) -> Result<Option<Client>, OAuthError> {
+        let is_closed = found.server.registration_endpoint.is_none();
+        let usable = |kept: &Credentials| {
+            kept.client.clone().filter(|client| client.is_registered() && (!kept.is_doubtful || is_closed))
+        };
+        if usable(kept).is_none() || !self.needs_person() {
+            return Ok(usable(kept));
+        }
+        let _lock = self.store.lock(self.key()).await?;
+        self.reload(state).await?;
+        // While the server was asked, another process may have renewed the token, or logged in or out.
+        let Some(now) = state.kept.clone().filter(|now| now.issuer == kept.issuer) else { return Ok(None) };
+        *kept = now;
+        let known = usable(kept);
+        if known.is_some() {
+            kept.is_doubtful = true;
+            self.save(state, kept.clone()).await?;
+        }
+        Ok(known)
+    }
+
+    /// Notes that the authorization server knows this client: it has refused it something else.
+    async fn is_known(&self, state: &mut State, client: &Client) -> Result<(), OAuthError> {
+        let _lock = self.store.lock(self.key()).await?;
+        self.reload(state).await?;
+        match state.kept.clone() {
+            Some(mut now) if now.is_doubtful && now.client.as_ref() == Some(client) => {
+                now.is_doubtful = false;
+                self.save(state, now).await
+            }
+            _ => Ok(()),
         }
     }
 
@@ -408,10 +460,8 @@ impl Session {
         let current = |state: &State| state.kept.as_ref().and_then(|kept| kept.token.clone());
         if let Some(token) = current(&state).filter(|token| !token.is_fresh(unix_now()) && token.refresh.is_some()) {
             match self.renew(&mut state).await {
-                // Where this request alone was refused, there may be another way, which the server's 401 leads to.
-                Err(error) if !token.is_alive(unix_now()) && refusal(&error) != Some(Refusal::Request) => {
-                    return Err(error);
-                }
+                // Where a renewal was refused and no more, there may be another way, which the server's 401 leads to.
+                Err(error) if !token.is_alive(unix_now()) && refusal(&error).is_none() => return Err(error),
                 Err(error) => tracing::warn!(server = self.server, "its token is used to its end: {error}"),
                 Ok(()) => {}
             }

@@ -3,6 +3,7 @@
 use toolwright_core::Secret;
 
 use super::assertion::SigningKey;
+use super::credentials::Client;
 
 /// How one server's tokens are got. The default asks a person, and registers by itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -31,6 +32,16 @@ pub struct ClientSettings {
     pub proof: ClientProof,
     /// URL of the client's metadata document, which is its identifier where the authorization server knows such.
     pub metadata_url: Option<String>,
+}
+
+impl ClientSettings {
+    /// Whether a client that was kept may ask by these settings still.
+    pub(super) fn may_be(&self, client: &Client) -> bool {
+        match &self.id {
+            Some(id) => client.id == *id,
+            None => client.is_registered() || self.metadata_url.as_ref() == Some(&client.id),
+        }
+    }
 }
 
 /// What a configured client proves itself with at the token endpoint.

@@ -39,6 +39,8 @@ struct World {
     refuses_refresh: Mutex<Option<(u16, Value)>>,
     /// Whether the first client that registered is known no more.
     forgets: AtomicBool,
+    /// Whether it registers no more clients.
+    is_closed: AtomicBool,
     /// Pause before an answer of the token endpoint.
     pause: Duration,
     /// The authorization server that the resource names; its own where none is said.
@@ -124,6 +126,9 @@ async fn server(State(world): Shared) -> Json<Value> {
         "token_endpoint_auth_methods_supported": ["none", "client_secret_basic"],
         "authorization_response_iss_parameter_supported": true,
     });
+    if world.is_closed.load(Ordering::SeqCst) {
+        metadata["registration_endpoint"] = Value::Null;
+    }
     if world.revocation.is_some() {
         metadata["revocation_endpoint"] = json!(at("/revoke"));
     }
@@ -202,6 +207,29 @@ impl Consent for Agrees {
         let page = page.map_err(|error| error.to_string())?;
         assert!(page.status().is_success(), "the page came back to us: {page:?}");
         Ok(None)
+    }
+}
+
+/// A browser whose person closes the page.
+struct GivesUp;
+
+#[async_trait]
+impl Consent for GivesUp {
+    async fn visit(&self, _: &Url) -> Result<Option<Url>, String> {
+        Err("the page was closed".to_owned())
+    }
+}
+
+/// A browser whose person does not agree.
+struct Denies;
+
+#[async_trait]
+impl Consent for Denies {
+    async fn visit(&self, url: &Url) -> Result<Option<Url>, String> {
+        let query: HashMap<_, _> = url.query_pairs().into_owned().collect();
+        let issuer = format!("{}://{}", url.scheme(), url.authority());
+        let answer = [("error", "access_denied"), ("state", &query["state"]), ("iss", &issuer)];
+        Ok(Some(Url::parse_with_params(&query["redirect_uri"], answer).expect("a URL")))
     }
 }
 
@@ -391,6 +419,7 @@ async fn a_refused_token_is_renewed_and_a_refused_renewal_needs_a_person() {
 async fn only_the_refresh_tokens_own_end_has_it_forgotten() {
     for (status, code, expect) in [
         (400, "invalid_grant", None),
+        (200, "bad_refresh_token", None),
         (500, "server_error", Some("try again later")),
         (500, "invalid_grant", Some("try again later")),
         (503, "temporarily_unavailable", Some("temporarily_unavailable")),
@@ -482,6 +511,105 @@ async fn a_configured_client_that_is_not_known_is_for_its_operator_to_mend() {
     assert!(error.contains("invalid_client"), "{error}");
     let state = OAuth::new(configured()).login_state().await.expect("a state");
     assert!(state.token.is_some_and(|token| token.renewable));
+}
+
+#[tokio::test]
+async fn a_client_that_may_not_renew_asks_anew_where_no_person_is_needed() {
+    for code in ["unauthorized_client", "invalid_client"] {
+        // Once because the token is at its end, once because the server refuses it.
+        for lifetime in [Some(1), None] {
+            let world = World::start(|world| world.lifetime = lifetime).await;
+            world.refuses_refresh(400, json!({"error": code}));
+            let mut parts = parts(&world, &CredentialStore::memory());
+            parts.settings.grant = Grant::ClientCredentials;
+            parts.settings.client.id = Some("me".into());
+            let oauth = OAuth::new(parts);
+            for expect in ["Bearer t1", "Bearer t2"] {
+                let sent = oauth.headers().await.expect("headers");
+                assert_eq!(oauth.challenged(refusal(401, "Bearer"), sent).await, Ok(Retry::Yes), "{code} {lifetime:?}");
+                assert_eq!(bearer(&oauth.headers().await.expect("headers")), Some(expect), "{code} {lifetime:?}");
+                if lifetime.is_some() {
+                    tokio::time::sleep(Duration::from_millis(1100)).await;
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_configured_client_that_may_not_renew_needs_a_login_which_is_said_or_begun() {
+    let world = World::start(|world| world.lifetime = Some(1)).await;
+    let store = CredentialStore::memory();
+    let configured = || {
+        let mut parts = parts(&world, &store);
+        parts.settings.client.id = Some("ours".into());
+        parts
+    };
+    person(configured()).login(&[]).await.expect("logged in");
+    world.refuses_refresh(400, json!({"error": "unauthorized_client"}));
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    let error = OAuth::new(configured()).headers().await.expect_err("nobody is there");
+    assert!(error.contains("unauthorized_client") && error.contains("mcp login srv"), "{error}");
+    let oauth = person(configured());
+    let sent = oauth.headers().await.expect("the server is asked");
+    assert_eq!(oauth.challenged(refusal(401, "Bearer"), sent).await, Ok(Retry::Yes));
+    assert_eq!(world.logins.lock().expect("logins").len(), 2, "the person there was asked");
+}
+
+#[tokio::test]
+async fn a_client_that_the_settings_do_not_name_any_more_renews_nothing() {
+    let world = World::start(|world| world.lifetime = Some(1)).await;
+    let store = CredentialStore::memory();
+    let configured = |id: &str| {
+        let mut parts = parts(&world, &store);
+        parts.settings.client.id = Some(id.into());
+        parts
+    };
+    person(configured("ours")).login(&[]).await.expect("logged in");
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    let oauth = OAuth::new(configured("new"));
+    let sent = oauth.headers().await.expect("the server is asked");
+    let error = oauth.challenged(refusal(401, "Bearer"), sent).await.expect_err("nobody is there");
+    assert!(error.contains("mcp login srv"), "{error}");
+    assert_eq!(world.asked("refresh_token").len(), 0);
+}
+
+#[tokio::test]
+async fn a_login_that_is_given_up_keeps_what_another_process_renewed_meanwhile() {
+    let world = World::start(|_| {}).await;
+    let store = CredentialStore::memory();
+    person(parts(&world, &store)).login(&[]).await.expect("logged in");
+    let gives_up = OAuth::new(OAuthParts { consent: Some(Arc::new(GivesUp)), ..parts(&world, &store) });
+    gives_up.login_state().await.expect("it has read what is kept");
+    let other = OAuth::new(parts(&world, &store));
+    let sent = other.headers().await.expect("headers");
+    assert_eq!(other.challenged(refusal(401, "Bearer"), sent).await, Ok(Retry::Yes));
+    gives_up.login(&[]).await.expect_err("given up");
+    let third = OAuth::new(parts(&world, &store));
+    let sent = third.headers().await.expect("headers");
+    assert_eq!(bearer(&sent), Some("Bearer t2"));
+    assert_eq!(third.challenged(refusal(401, "Bearer"), sent).await, Ok(Retry::Yes));
+    let renewals: Vec<_> = world.asked("refresh_token").iter().map(|form| form["refresh_token"].clone()).collect();
+    assert_eq!(renewals, ["r1", "r2"], "a refresh token is good for one renewal");
+}
+
+#[tokio::test]
+async fn a_client_that_is_known_or_cannot_be_replaced_logs_in_again() {
+    let world = World::start(|_| {}).await;
+    let store = CredentialStore::memory();
+    person(parts(&world, &store)).login(&[]).await.expect("logged in");
+    // The page sends back that the person does not agree.
+    let denies = OAuth::new(OAuthParts { consent: Some(Arc::new(Denies)), ..parts(&world, &store) });
+    let error = denies.login(&[]).await.expect_err("denied").to_string();
+    assert!(error.contains("access_denied"), "{error}");
+    person(parts(&world, &store)).login(&[]).await.expect("logged in");
+    assert_eq!(world.registrations.lock().expect("registrations").len(), 1);
+    // The page sends nothing back, and nobody can register any more.
+    let gives_up = OAuth::new(OAuthParts { consent: Some(Arc::new(GivesUp)), ..parts(&world, &store) });
+    gives_up.login(&[]).await.expect_err("given up");
+    world.is_closed.store(true, Ordering::SeqCst);
+    let state = person(parts(&world, &store)).login(&[]).await.expect("as the client that there is");
+    assert_eq!(state.client.as_deref(), Some("registered"));
 }
 
 #[tokio::test]
