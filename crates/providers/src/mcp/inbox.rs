@@ -262,10 +262,11 @@ impl Inbox {
         }
     }
 
-    /// Waits until no request waits for its answer any more.
+    /// Waits until no request waits for its answer any more; a subscription has none but its end.
     pub(super) async fn is_answered(&self) {
         let mut looked = tokio::time::interval(LOOK / 10);
-        while self.lock().waiting.values().any(|waiting| waiting.answer.is_some()) {
+        let awaits = |one: &Waiting| one.answer.is_some() && !matches!(one.purpose, Purpose::Subscription(_));
+        while self.lock().waiting.values().any(awaits) {
             looked.tick().await;
         }
     }

@@ -283,25 +283,33 @@ async fn a_server_that_answers_a_ping_and_lists_nothing_any_more_is_replaced() {
 
 #[tokio::test]
 async fn a_server_that_closes_its_input_is_replaced() {
-    // It answers the handshake, closes its input and stays.
-    let log = tempfile::NamedTempFile::new().expect("log");
     let answer = |id: u32, rest: &str| format!("read -r line; echo '{{\"jsonrpc\":\"2.0\",\"id\":{id},{rest}}}'");
-    let info =
-        r#"{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}"#;
-    let server = [
-        format!("echo start >> {}", log.path().display()),
-        answer(1, r#""error":{"code":-32601,"message":"no"}"#),
-        answer(2, &format!("\"result\":{info}")),
-        "read -r line; exec 0<&-; exec sleep 100".to_owned(),
-    ];
-    let rig = Rig::new(command("sh", &["-c", &server.join("\n")]), |_| {});
-    rig.provider.warm_up().await.expect("connected");
-    let starts = || std::fs::read_to_string(log.path()).expect("log").lines().count();
-    let call = async { rig.call("x", json!({})).await.expect_err("nobody answers") };
-    let error = tokio::time::timeout(Duration::from_secs(5), call).await.expect("it fails at once");
-    assert_eq!(error.kind(), ErrorKind::TransportError, "{error}");
-    assert!(error.message().contains("closed its standard input"), "{error}");
-    eventually("it is started again", || starts() == 2).await;
+    let old = r#""result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}"#;
+    let new = r#""result":{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{"listChanged":true}},"ttlMs":0,"cacheScope":"private"}"#;
+    for handshake in [
+        vec![answer(1, r#""error":{"code":-32601,"message":"no"}"#), answer(2, old)],
+        // It is asked next for what it announces, which it never answers.
+        vec![answer(1, new)],
+    ] {
+        // It answers the handshake, takes what comes after it, closes its input and stays.
+        let log = tempfile::NamedTempFile::new().expect("log");
+        let note = |what: &str| format!("echo {what} >> {}", log.path().display());
+        let rest = ["read -r line".to_owned(), "exec 0<&-".to_owned(), note("closed"), "exec sleep 100".to_owned()];
+        let server: Vec<_> = [note("start")].into_iter().chain(handshake).chain(rest).collect();
+        let rig = Rig::new(command("sh", &["-c", &server.join("\n")]), |_| {});
+        rig.provider.warm_up().await.expect("connected");
+        let count =
+            |what| std::fs::read_to_string(log.path()).expect("log").lines().filter(|line| *line == what).count();
+        // What is written before that is taken by a pipe that nobody reads.
+        eventually("its input is closed", || count("closed") == 1).await;
+        let call = async { rig.call("x", json!({})).await.expect_err("nobody answers") };
+        let error = tokio::time::timeout(Duration::from_secs(5), call).await.expect("it fails at once");
+        assert_eq!(error.kind(), ErrorKind::TransportError, "{error}");
+        assert!(error.message().contains("closed its standard input"), "{error}");
+        let failed = std::time::Instant::now();
+        eventually("it is started again", || count("start") >= 2).await;
+        assert!(failed.elapsed() < Duration::from_secs(9), "nobody waits for it: {:?}", failed.elapsed());
+    }
 }
 
 #[tokio::test]
