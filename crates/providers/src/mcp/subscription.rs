@@ -19,8 +19,8 @@ use super::peer::{AskError, Peer, Request};
 
 /// First and longest pause before a broken subscription is made again.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-/// Shortest time between two rounds of what an older server may have announced unheard.
-const CATCH_UP_PAUSE: Duration = Duration::from_secs(30);
+/// Shortest and longest time between two rounds of what a server may have announced unheard.
+const CATCH_UP_PAUSES: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(1800));
 /// Bound on a server's word on what it accepts of a subscription.
 const ACCEPT_BOUND: Duration = Duration::from_secs(10);
 /// Bound on the resources of one server that are followed.
@@ -92,7 +92,10 @@ pub(super) async fn follow(peer: Arc<Peer>, server: ServerInfo, followed: Arc<Fo
                 resume(&peer, &followed).await;
                 catch_up(&peer, &server, &followed).await;
             }
-            Era::Modern => listen(&peer, &server, &followed).await,
+            Era::Modern => tokio::select! {
+                () = listen(&peer, &server, &followed) => {}
+                () = catch_up(&peer, &server, &followed) => {}
+            },
         }
     };
     tokio::select! {
@@ -113,13 +116,37 @@ async fn resume(peer: &Peer, followed: &Followed) {
     }
 }
 
-/// Announces what an older server may have said while it was not heard.
+/// Announces what a server may have said while it was not heard.
 async fn catch_up(peer: &Peer, server: &ServerInfo, followed: &Followed) {
+    let mut pace = Pace::default();
     loop {
+        let since = Instant::now();
         peer.inbox.has_missed.notified().await;
         missed(peer, server, followed);
-        // Something on the way may end streams every few seconds.
-        tokio::time::sleep(CATCH_UP_PAUSE).await;
+        tokio::time::sleep(pace.pause(since.elapsed())).await;
+    }
+}
+
+/// How soon after a round the next may come. Something on the way may end streams every minute for good, and every
+/// round has all lists asked for again: the pauses grow until streams hold.
+struct Pace(Duration);
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self(CATCH_UP_PAUSES.0)
+    }
+}
+
+impl Pace {
+    /// The pause after a round that came when nothing had been missed for so long.
+    fn pause(&mut self, quiet: Duration) -> Duration {
+        let (first, longest) = CATCH_UP_PAUSES;
+        if quiet >= longest {
+            self.0 = first;
+        }
+        let pause = self.0;
+        self.0 = (pause * 2).min(longest);
+        pause
     }
 }
 
@@ -186,7 +213,7 @@ async fn listen(peer: &Peer, server: &ServerInfo, followed: &Followed) {
                 }
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(longest);
-                missed(peer, server, followed);
+                peer.inbox.has_missed.notify_one();
             }
         }
     }
@@ -250,4 +277,20 @@ fn start(peer: &Peer, filter: Map<String, Value>) -> (watch::Receiver<Option<Val
 fn resources(accepted: Option<&Value>) -> BTreeSet<String> {
     let uris = accepted.and_then(|accepted| accepted.get("resourceSubscriptions")).and_then(Value::as_array);
     uris.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_missed_is_asked_for_ever_less_often_while_streams_are_cut() {
+        let mut pace = Pace::default();
+        let secs = Duration::from_secs;
+        for (quiet, expect) in
+            [(0, 30), (30, 60), (0, 120), (599, 240), (0, 480), (0, 960), (0, 1800), (0, 1800), (1800, 30)]
+        {
+            assert_eq!(pace.pause(secs(quiet)), secs(expect), "{quiet}");
+        }
+    }
 }
