@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, LOCATION, WWW_AUTHENTICATE};
@@ -38,6 +39,8 @@ const RESERVED: [&str; 12] = [
 ];
 /// What is read of the body of a failure, in bytes.
 const FAILURE_BODY: usize = 64 * 1024;
+/// Bound on reading it.
+const FAILURE_BOUND: Duration = Duration::from_secs(10);
 /// What servers after the SDKs (TypeScript, Python, Rust, C#) say of a session that they do not know, or of a revision, in
 /// lower case, with or without the status before it; in a JSON-RPC error it has one of the codes.
 const SESSION_PREFIXES: [&str; 3] = ["bad request: ", "not found: ", "error: "];
@@ -198,12 +201,14 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
-    /// Reads the beginning of its body.
+    /// Reads its body, for ten seconds at most; one that is longer than 64 kB, or takes longer, is as good as none.
     pub(super) async fn read(response: Response) -> Self {
         let status = response.status();
         let location = response.headers().get(LOCATION).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let is_json = kind(&response) == Kind::Json;
-        let body = read(response, FAILURE_BODY).await.unwrap_or_default();
+        // Something that is no server of ours may never come to an end.
+        let body = tokio::time::timeout(FAILURE_BOUND, read(response, FAILURE_BODY)).await;
+        let body = body.ok().and_then(Result::ok).unwrap_or_default();
         Self { status, body, location, is_json }
     }
 
