@@ -198,6 +198,8 @@ impl Connector {
             peer.transport.close().await;
             match failure {
                 Failure::Final(message) | Failure::Unreachable(message) => return Err(message),
+                // Silence says nothing of what it speaks; what is wanted is tried again later.
+                Failure::Silent(message) if self.wanted == Some(attempt.era) => return Err(message),
                 // What an old server says to `initialize` tells more than its word on `server/discover`.
                 Failure::Refused(message) | Failure::Silent(message) | Failure::Broken(message) => {
                     if best.is_none() || attempt.era == Era::Legacy {

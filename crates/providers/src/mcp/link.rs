@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use toolwright_core::duration;
-use toolwright_mcp::revision::Era;
 
 use super::connect::Connector;
 use super::connection::Connection;
@@ -71,8 +70,6 @@ pub(super) struct Link {
 
 #[derive(Default)]
 struct Memory {
-    /// The generation of the last connection.
-    era: Option<Era>,
     failures: usize,
 }
 
@@ -143,11 +140,6 @@ impl Link {
     /// Whether nothing was asked of it yet.
     pub(super) fn is_idle(&self) -> bool {
         matches!(&*self.state.borrow(), State::Idle)
-    }
-
-    /// Whether its last connection was of this generation.
-    pub(super) fn was_up_as(&self, era: Era) -> bool {
-        self.memory().era == Some(era)
     }
 
     /// Why there is no connection, while it is paused.
@@ -233,7 +225,6 @@ impl Link {
     }
 
     async fn connected(self: &Arc<Self>, connection: Arc<Connection>) {
-        self.memory().era = Some(connection.server().era);
         let kept = self.state.send_if_modified(|state| {
             let wanted = matches!(state, State::Connecting { .. });
             if wanted {

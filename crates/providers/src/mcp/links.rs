@@ -3,7 +3,8 @@
 //! server has to ask in the middle of a call it may not know how to ask in the newer way.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use toolwright_core::client::Manner;
 use toolwright_core::session::SessionId;
@@ -14,6 +15,9 @@ use super::connection::Connection;
 use super::link::{Link, Patience};
 use super::sessions::{InUse, Sessions};
 use super::spec::McpTransport;
+
+/// Longest pause before a connection of the older generation that came to nothing is tried again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 
 /// The connections to one server.
 pub(super) struct Links {
@@ -27,9 +31,21 @@ pub(super) struct Links {
 /// What makes the connection of the older generation, where the shared one is of the newer.
 struct Older {
     connector: Connector,
-    link: OnceLock<Arc<Link>>,
+    tried: Mutex<Tried>,
     /// The server does not speak it.
     is_unspoken: AtomicBool,
+}
+
+/// The connection of the older generation, as far as one was tried.
+#[derive(Default)]
+struct Tried {
+    link: Option<Arc<Link>>,
+    /// Whether there has been one.
+    was_up: bool,
+    /// How often in a row there was none.
+    failures: u32,
+    /// Not before this is it tried again.
+    until: Option<Instant>,
 }
 
 /// What makes a session's own connection.
@@ -60,7 +76,7 @@ impl Links {
         let own = (!connector.spec.shared).then(|| Own { connector: apart.clone(), sessions: Arc::default() });
         let older = Older {
             connector: Connector { wanted: Some(Era::Legacy), ..apart },
-            link: OnceLock::new(),
+            tried: Mutex::default(),
             is_unspoken: AtomicBool::new(false),
         };
         Self { shared: Link::new(connector, changed), older, own, closed: AtomicBool::new(false) }
@@ -106,7 +122,7 @@ impl Links {
 
     /// The connection of the older generation beside the shared one, if there is one now.
     pub(super) fn beside(&self) -> Option<Arc<Connection>> {
-        self.older.link.get().and_then(|link| link.current())
+        self.older.tried().link.as_ref().and_then(|link| link.current())
     }
 
     /// Closes all for good, without waiting.
@@ -125,12 +141,19 @@ impl Links {
     fn all(&self) -> Vec<Arc<Link>> {
         let mut all = vec![Arc::clone(&self.shared)];
         self.closed.store(true, Ordering::Release);
-        all.extend(self.older.link.get().cloned());
+        all.extend(self.older.tried().link.clone());
         if let Some(own) = &self.own {
             all.extend(own.sessions.drain());
         }
         all
     }
+}
+
+/// The pause after so many failures: a second, doubled with each. A call waits for every try, which may take as long as
+/// `connect_timeout`.
+fn pause(failures: u32) -> Duration {
+    let doubled = 1_u64.checked_shl(failures.saturating_sub(1)).unwrap_or(u64::MAX);
+    Duration::from_secs(doubled).min(LONGEST_PAUSE)
 }
 
 impl Older {
@@ -139,24 +162,58 @@ impl Older {
         if self.is_unspoken.load(Ordering::Acquire) || self.connector.generation.known().await != Some(Era::Modern) {
             return None;
         }
-        let link = self.link.get_or_init(|| Link::new(self.connector.clone(), Arc::new(|| {})));
+        let link = self.link()?;
         if closed.load(Ordering::Acquire) {
             link.give_up();
         }
         let connection = link.connection(Patience::FailFast).await;
-        let is_unspoken = match &connection {
+        match &connection {
+            Ok(connection) if connection.server().era == Era::Legacy => self.came_up(),
             // It was tried, and the server speaks only the newer one.
-            Ok(connection) => connection.server().era != Era::Legacy,
-            // Over HTTP that may pass. A process that ends or hangs is not started again and again to find out.
-            Err(_) => {
-                let is_process = matches!(self.connector.spec.transport, McpTransport::Stdio { .. });
-                is_process && !link.was_up_as(Era::Legacy)
+            Ok(_) => {
+                self.is_unspoken.store(true, Ordering::Release);
+                self.drop_failed(&link);
+                return None;
             }
-        };
-        if is_unspoken {
-            self.is_unspoken.store(true, Ordering::Release);
-            link.give_up();
+            Err(_) if link.failure().is_some() => self.drop_failed(&link),
+            // It is being made again, or was given up.
+            Err(_) => {}
         }
-        connection.ok().filter(|_| !is_unspoken)
+        connection.ok()
+    }
+
+    /// The link there is, or a new one; `None` in the pause after one that failed.
+    fn link(&self) -> Option<Arc<Link>> {
+        let mut tried = self.tried();
+        if tried.link.is_none() && tried.until.is_some_and(|until| Instant::now() < until) {
+            return None;
+        }
+        let link = tried.link.get_or_insert_with(|| Link::new(self.connector.clone(), Arc::new(|| {})));
+        Some(Arc::clone(link))
+    }
+
+    fn came_up(&self) {
+        let mut tried = self.tried();
+        (tried.was_up, tried.failures) = (true, 0);
+    }
+
+    /// Gives a link up that came to nothing: by itself it would try again for good, though no call may ever need it. Over
+    /// HTTP that may pass; a process that ends or hangs is not started again and again to find out whether it speaks it.
+    fn drop_failed(&self, link: &Arc<Link>) {
+        link.give_up();
+        let mut tried = self.tried();
+        if tried.link.as_ref().is_some_and(|current| Arc::ptr_eq(current, link)) {
+            tried.link = None;
+            tried.failures = tried.failures.saturating_add(1);
+            tried.until = Some(Instant::now() + pause(tried.failures));
+            let is_process = matches!(self.connector.spec.transport, McpTransport::Stdio { .. });
+            if is_process && !tried.was_up {
+                self.is_unspoken.store(true, Ordering::Release);
+            }
+        }
+    }
+
+    fn tried(&self) -> MutexGuard<'_, Tried> {
+        self.tried.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

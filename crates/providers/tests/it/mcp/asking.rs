@@ -322,21 +322,25 @@ async fn a_server_that_is_started_again_is_told_again_how_much_to_log() {
 
 #[tokio::test]
 async fn an_older_connection_that_cannot_be_had_now_is_had_later() {
-    let site = Site::start("busy for old ones").await;
-    let rig = Rig::new(site.transport(), |_| {});
-    let context =
-        ToolContext { client: Arc::new(Ann { manner: Manner::Requests, ..Ann::default() }), ..rig.context("s") };
-    let spoken = async || {
-        run(&*rig.provider, "plain", json!({}), &context).await.expect("answered");
-        site.headers_of("tools/call")["mcp-protocol-version"].to_str().expect("text").to_owned()
-    };
-    rig.names().await;
-    assert_eq!(spoken().await, "2026-07-28", "the other one serves meanwhile");
-    site.becomes("both");
-    let end = Instant::now() + Duration::from_secs(15);
-    while spoken().await != "2025-06-18" {
-        assert!(Instant::now() < end, "it is never tried again");
-        tokio::time::sleep(Duration::from_millis(100)).await;
+    for mode in ["busy for old ones", "closed for old ones", "mute for old ones"] {
+        let site = Site::start(mode).await;
+        let rig = Rig::new(site.transport(), |spec| spec.connect_timeout = Duration::from_secs(1));
+        let context =
+            ToolContext { client: Arc::new(Ann { manner: Manner::Requests, ..Ann::default() }), ..rig.context("s") };
+        let spoken = async || {
+            run(&*rig.provider, "plain", json!({}), &context).await.expect("answered");
+            site.headers_of("tools/call")["mcp-protocol-version"].to_str().expect("text").to_owned()
+        };
+        rig.names().await;
+        assert_eq!(spoken().await, "2026-07-28", "{mode}: the other one serves meanwhile");
+        tokio::time::sleep(Duration::from_millis(2500)).await;
+        assert_eq!(site.count("initialize"), 1, "{mode}: without a call nothing is tried");
+        site.becomes("both");
+        let end = Instant::now() + Duration::from_secs(15);
+        while spoken().await != "2025-06-18" {
+            assert!(Instant::now() < end, "{mode}: it is never tried again");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
     }
 }
 

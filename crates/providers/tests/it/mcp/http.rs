@@ -84,7 +84,7 @@ impl Site {
         requests.iter().rev().find(|(_, message)| message["method"] == method).expect(method).0.clone()
     }
 
-    fn count(&self, method: &str) -> usize {
+    pub(super) fn count(&self, method: &str) -> usize {
         self.methods().iter().filter(|name| *name == method).count()
     }
 }
@@ -134,7 +134,8 @@ async fn answer(State(site): State<Arc<Site>>, method: Method, headers: HeaderMa
     }
     match method {
         "server/discover"
-            if matches!(mode, "modern" | "late" | "marks late" | "pages" | "both" | "busy for old ones") =>
+            if matches!(mode, "modern" | "late" | "marks late" | "pages" | "both")
+                || mode.ends_with("for old ones") =>
         {
             if mode == "late" {
                 tokio::time::sleep(Duration::from_secs(3)).await;
@@ -152,6 +153,8 @@ async fn answer(State(site): State<Arc<Site>>, method: Method, headers: HeaderMa
         }
         "server/discover" => refuse("server-error", -32000, "not initialized"),
         "initialize" if mode == "busy for old ones" => StatusCode::TOO_MANY_REQUESTS.into_response(),
+        "initialize" if mode == "closed for old ones" => StatusCode::FORBIDDEN.into_response(),
+        "initialize" if mode == "mute for old ones" => std::future::pending().await,
         "initialize" if mode == "modern" => refuse("server-error", -32022, "unsupported"),
         "initialize" => {
             site.forgets.store(false, Ordering::Relaxed);
