@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use toolwright_core::model::{ModelRequest, ModelSettings, OutputFormat};
 
-use super::table::{self, PARAMETERS, patterns_in_words, this_shape};
+use super::table::{PARAMETERS, patterns_in_words, this_shape};
 use super::{Form, Forms};
 use crate::anthropic;
 use crate::api::{Api, EncodedRequest};
@@ -49,7 +49,7 @@ impl Forms {
         // What is left out changes what the others stand beside. Each round leaves one out of few.
         let of_value = |encoded: &EncodedRequest| {
             self.all.iter().find_map(|form| match form {
-                Form::WithoutAs(at, how) if table::how(*at, encoded, settings) == Some(*how) => Some(*at),
+                Form::WithoutAs(at, how) if how.holds(*at, encoded, settings) => Some(*at),
                 _ => None,
             })
         };

@@ -18,12 +18,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::model::{ModelError, ModelErrorKind, ModelRequest};
 
-pub(crate) use table::{Roomy, Sent};
+pub(crate) use table::{How, Roomy, Sent};
 
 /// Models of which something is kept; past that all are forgotten and found out again.
 const MAX_KEPT: usize = 256;
 /// Forms that are kept of one model, and requests to it that are tried in another form at one time; past that likewise.
 const MAX_FORMS: usize = 64;
+/// Values among them: where they differ each time the oldest give way, and nothing else does.
+const MAX_VALUES: usize = 16;
 
 /// One thing that is left out of a request, or said another way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +53,7 @@ pub(crate) enum Form {
     /// A parameter is left out, the one at this place of the table.
     Without(usize),
     /// Likewise, where it is like this: what is refused is its value, or that it stands beside others.
-    WithoutAs(usize, ContentHash),
+    WithoutAs(usize, How),
     /// No room to think makes the limit of an answer this many tokens or more.
     LimitUnder(u32),
     /// Nor the limit and the question together, as that is estimated.
@@ -106,31 +108,47 @@ impl Kept {
         if self.taken.contains(&form) {
             return;
         }
+        let is_told = self.is_told(form);
         self.taken.retain(|known| !form.replaces(*known));
-        if self.taken.len() >= MAX_FORMS {
-            self.taken.clear();
+        let is_value = |form: &Form| matches!(form, Form::WithoutAs(..));
+        let values = self.taken.iter().filter(|known| is_value(known)).count();
+        if self.taken.len() >= MAX_FORMS || (is_value(&form) && values >= MAX_VALUES) {
+            match self.taken.iter().position(is_value) {
+                Some(oldest) => drop(self.taken.remove(oldest)),
+                None if is_value(&form) => return,
+                None => self.taken.clear(),
+            }
         }
         self.taken.push(form);
-        match form {
-            Form::Without(at) => {
-                let parameter = table::name(at);
-                let costs = if parameter == "stream_options" { ", so what its answers use is not known" } else { "" };
-                tracing::warn!(
-                    model,
-                    parameter,
-                    "the model's server refuses a parameter, which it is sent no more{costs}"
-                );
-            }
-            Form::WithoutAs(at, _) => {
-                let parameter = table::name(at);
-                tracing::warn!(
-                    model,
-                    parameter,
-                    "the model's server refuses what a parameter is set to, so it is not sent"
-                );
-            }
-            _ => {}
+        if is_told {
+            tell(model, form);
         }
+    }
+
+    /// Whether an operator is told of a new form: of the values of one parameter, once while any is known.
+    fn is_told(&self, form: Form) -> bool {
+        let Form::WithoutAs(at, _) = form else { return true };
+        !self.taken.iter().any(|known| matches!(known, Form::WithoutAs(other, _) if *other == at))
+    }
+}
+
+/// Tells what a model is not sent any more.
+fn tell(model: &str, form: Form) {
+    match form {
+        Form::Without(at) => {
+            let parameter = table::name(at);
+            let costs = if parameter == "stream_options" { ", so what its answers use is not known" } else { "" };
+            tracing::warn!(model, parameter, "the model's server refuses a parameter, which it is sent no more{costs}");
+        }
+        Form::WithoutAs(at, _) => {
+            let parameter = table::name(at);
+            tracing::warn!(
+                model,
+                parameter,
+                "the model's server refuses what a parameter is set to, so it is not sent"
+            );
+        }
+        _ => {}
     }
 }
 

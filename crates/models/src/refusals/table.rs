@@ -170,7 +170,7 @@ const TABLE: &[Row] = &[
 
 /// Parameters that may be left out, by all their names: a model takes them by the one or the other, or not at all
 /// ("'temperature' does not support 0.5 with this model", "`top_k` is deprecated for this model", "temperature and top_p
-/// cannot both be specified").
+/// cannot both be specified"). At most 16, see [`How`].
 pub(super) const PARAMETERS: &[&[&str]] = &[
     &["temperature"],
     &["top_p", "topP"],
@@ -182,18 +182,46 @@ pub(super) const PARAMETERS: &[&[&str]] = &[
     &["stream_options"],
 ];
 
-/// How a request has the parameter at this place: its value, which others stand beside it, and whether the model is told to
-/// think, which some APIs take no other temperature beside than one. `None` where it does not have it.
-pub(super) fn how(at: usize, encoded: &EncodedRequest, settings: &ModelSettings) -> Option<ContentHash> {
-    let value = |names: &&[&str]| names.iter().find_map(|name| encoded.parameter(name));
-    let own = PARAMETERS.get(at).and_then(value)?;
-    let beside: Vec<usize> =
-        PARAMETERS.iter().enumerate().filter(|(_, names)| value(names).is_some()).map(|(other, _)| other).collect();
+/// How a parameter was when it was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct How {
+    /// Its value, and whether the model was told to think, which some APIs take no other temperature beside than one.
+    value: ContentHash,
+    /// The others that its server named, a bit for the place of each: what stood beside it and was not named may go.
+    beside: u16,
+}
+
+impl How {
+    /// How the parameter at this place was in what was `sent` and is refused in these `words`, in lower case; `None` where
+    /// it was not.
+    pub(super) fn refused(at: usize, words: &str, sent: &Sent<'_>) -> Option<Self> {
+        let is_named = |(other, names): &(usize, &&[&str])| {
+            *other != at && names.iter().any(|name| has_word(words, &name.to_lowercase()))
+        };
+        let named = PARAMETERS.iter().enumerate().filter(is_named).map(|(other, _)| 1 << other).sum::<u16>();
+        let value = value(at, sent.encoded, &sent.request.settings)?;
+        Some(Self { value, beside: named & standing(sent.encoded) })
+    }
+
+    /// Whether the parameter at this place is like this.
+    pub(super) fn holds(self, at: usize, encoded: &EncodedRequest, settings: &ModelSettings) -> bool {
+        value(at, encoded, settings) == Some(self.value) && self.beside & !standing(encoded) == 0
+    }
+}
+
+/// The parameters that a request has, a bit for the place of each.
+fn standing(encoded: &EncodedRequest) -> u16 {
+    let has = |(_, names): &(usize, &&[&str])| names.iter().any(|name| encoded.parameter(name).is_some());
+    PARAMETERS.iter().enumerate().filter(has).map(|(at, _)| 1 << at).sum()
+}
+
+fn value(at: usize, encoded: &EncodedRequest, settings: &ModelSettings) -> Option<ContentHash> {
+    let own = PARAMETERS.get(at)?.iter().find_map(|name| encoded.parameter(name))?;
     let thinks = match (settings.thinking_tokens, settings.effort) {
         (Some(tokens), _) => Some(tokens > 0),
         (None, effort) => effort.map(|effort| effort != Effort::None),
     };
-    Some(ContentHash::of_value(&json!([own, beside, thinks])))
+    Some(ContentHash::of_value(&json!([own, thinks])))
 }
 
 /// What the parameter at this place is called first.
@@ -212,7 +240,7 @@ pub(super) fn next(words: &str, sent: &Sent<'_>) -> Option<Form> {
         };
         let (at, _) = PARAMETERS.iter().enumerate().find(names)?;
         if said(OF_VALUE) {
-            how(at, sent.encoded, &sent.request.settings).map(|how| Form::WithoutAs(at, how))
+            How::refused(at, words, sent).map(|how| Form::WithoutAs(at, how))
         } else {
             said(REFUSED).then_some(Form::Without(at))
         }

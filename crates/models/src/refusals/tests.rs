@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde_json::{Value, json};
 use toolwright_core::model::{Effort, Message, ModelSettings, OutputFormat, ShownTool};
 
-use super::table::{PARAMETERS, how, next, next_of_overflow};
+use super::table::{PARAMETERS, next, next_of_overflow};
 use super::*;
 use crate::api::Api;
 use crate::encoder::encode;
@@ -61,10 +61,11 @@ fn what_a_server_says_tells_which_form_may_help() {
         assert_eq!(got, expect, "{api} {model}: {words}");
     };
     let chat = |words: &str, expect| check(Api::OpenAiChat, "some-model", closed(), words, expect);
-    let as_it_is = |name: &str| {
+    let as_it_is = |name: &str, words: &str| {
         let request = request(closed());
         let encoded = encode(Api::OpenAiChat, &request, "some-model");
-        Form::WithoutAs(place(name), how(place(name), &encoded, &request.settings).expect("it is there"))
+        let sent = Sent { api: Api::OpenAiChat, request: &request, encoded: &encoded, roomy: None };
+        Form::WithoutAs(place(name), How::refused(place(name), words, &sent).expect("it is there"))
     };
     let this = closed().map(|schema| Form::Schema(ContentHash::of_value(&schema)));
     chat("This response_format type is unavailable now (invalid_request_error)", Some(Form::Schemas));
@@ -81,9 +82,12 @@ fn what_a_server_says_tells_which_form_may_help() {
     chat(extra, Some(Form::OlderLimit));
     chat("max_completion_tokens is too large: 90000. This model supports at most 16384 completion tokens", None);
     chat("Unsupported value: 'temperature' does not support 0.5 with this model.", Some(without("temperature")));
-    chat("`temperature` and `top_p` cannot both be specified for this model", Some(as_it_is("temperature")));
-    chat("temperature: range: 0..1", Some(as_it_is("temperature")));
-    chat("`top_p` must be between 0 and 1", Some(as_it_is("top_p")));
+    chat(
+        "`temperature` and `top_p` cannot both be specified for this model",
+        Some(as_it_is("temperature", "and top_p")),
+    );
+    chat("temperature: range: 0..1", Some(as_it_is("temperature", "")));
+    chat("`top_p` must be between 0 and 1", Some(as_it_is("top_p", "")));
     chat(
         "Unsupported parameter: 'parallel_tool_calls' is not supported with this model.",
         Some(without("parallel_tool_calls")),
@@ -277,6 +281,88 @@ fn what_is_kept_is_bounded() {
         let taken = refusals.kept()["p/m"].taken.len();
         assert!((1..=MAX_FORMS).contains(&taken), "{taken}");
     }
+}
+
+/// The requests until `one` is answered by a server that looks at the names of parameters for what to refuse.
+fn requests_until_answered(
+    refusals: &Refusals,
+    one: &ModelRequest,
+    refuses: &dyn Fn(&[&str]) -> Option<String>,
+) -> usize {
+    for requests in 1..20 {
+        let forms = refusals.forms("p/m", one);
+        let mut encoded = encode(Api::OpenAiChat, one, "m");
+        forms.apply(&one.settings, &mut encoded);
+        let names: Vec<&str> = PARAMETERS
+            .iter()
+            .flat_map(|names| names.iter().copied())
+            .filter(|name| encoded.has_parameter(name))
+            .collect();
+        let Some(words) = refuses(&names) else {
+            refusals.answered("p/m", &forms);
+            return requests;
+        };
+        let sent = Sent { api: Api::OpenAiChat, request: one, encoded: &encoded, roomy: None };
+        let mut error = refusal(&words);
+        refusals.failed("p/m", one, &sent, forms, &mut error);
+        assert!(error.wants_another_form(), "{words}");
+    }
+    panic!("it is never answered");
+}
+
+#[test]
+fn a_value_that_was_refused_stays_out_whatever_else_is_left_out() {
+    let has = |names: &[&str], name: &str| names.contains(&name);
+    let refusals = Refusals::default();
+    // The value is refused first, and then three others as a whole.
+    let range = |names: &[&str]| {
+        if has(names, "temperature") {
+            return Some("temperature: range: 0..1".to_owned());
+        }
+        let whole = ["seed", "top_p", "stop"].into_iter().find(|name| has(names, name));
+        whole.map(|name| format!("'{name}' is not supported"))
+    };
+    let one = request(None);
+    assert_eq!(requests_until_answered(&refusals, &one, &range), 5);
+    // The same two that may not stand together may each stand alone.
+    let refusals = Refusals::default();
+    let both = |names: &[&str]| {
+        let stand_together = has(names, "temperature") && has(names, "top_p");
+        stand_together.then(|| "`temperature` and `top_p` cannot both be specified".to_owned())
+    };
+    assert_eq!(requests_until_answered(&refusals, &one, &both), 2);
+    assert_eq!(requests_until_answered(&refusals, &one, &both), 1);
+    let mut alone = one.clone();
+    alone.settings.top_p = None;
+    let mut encoded = encode(Api::OpenAiChat, &alone, "m");
+    refusals.forms("p/m", &alone).apply(&alone.settings, &mut encoded);
+    assert!(encoded.has_parameter("temperature"));
+}
+
+#[test]
+fn values_that_differ_each_time_take_nothing_from_other_forms() {
+    let mut kept = Kept::default();
+    kept.take("p/m", Form::Schemas);
+    let of_value = |number: u32| {
+        let mut one = request(None);
+        one.settings.seed = Some(number);
+        let encoded = encode(Api::OpenAiChat, &one, "m");
+        let sent = Sent { api: Api::OpenAiChat, request: &one, encoded: &encoded, roomy: None };
+        next("seed must be between 0 and 1", &sent).expect("a form")
+    };
+    let last = 3 * u32::try_from(MAX_FORMS).expect("a number");
+    let mut told = 0;
+    for number in 0..=last {
+        told += usize::from(kept.is_told(of_value(number)));
+        kept.take("p/m", of_value(number));
+    }
+    assert_eq!((kept.taken.len(), told), (1 + MAX_VALUES, 1));
+    assert!(kept.taken.contains(&Form::Schemas) && kept.taken.contains(&of_value(last)));
+    assert!(!kept.taken.contains(&of_value(0)), "the oldest gives way");
+    // Where all is full of others, a value is not kept.
+    kept.taken = vec![Form::Schemas; MAX_FORMS];
+    kept.take("p/m", of_value(0));
+    assert_eq!(kept.taken, vec![Form::Schemas; MAX_FORMS]);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use toolwright_core::catalogue::{CallLimits, ChangeNotifier, PromptQuestion, PromptSize};
 use toolwright_core::event::Event;
 use toolwright_core::llm::LlmDefinition;
@@ -120,7 +121,17 @@ impl CatalogueProvider {
                 "what was accepted before cannot be read ({error}): `toolwright catalogue forget {namespace}` drops it"
             )
         };
-        serde_json::from_value(kept).map(Some).map_err(unread)
+        serde_json::from_value(self.by_key(kept)).map(Some).map_err(unread)
+    }
+
+    /// What is kept as it is written now. Up to 0.1 it did not say of which key the newest version was, and was held
+    /// against whoever was believed: it still is.
+    fn by_key(&self, mut kept: Value) -> Value {
+        if let Some(seen) = kept.get_mut("seen").filter(|seen| seen.get("version").is_some_and(Value::is_u64)) {
+            let alone = seen.take();
+            *seen = self.spec.keys.iter().map(|key| (key.to_string(), alone.clone())).collect();
+        }
+        kept
     }
 
     fn verify(&self, bytes: &[u8], seen: Option<Seen>) -> Result<Verified, Refusal> {

@@ -286,8 +286,12 @@ fn compile<'d>(
     let base = server::base(spec, document, entry.path_item, entry.operation)?;
     let admission = keyring.admission(entry.operation)?;
     if !base.is_vouched_for && (!admission.credentials.is_empty() || !headers.is_empty()) {
+        let place = match &base.led_from {
+            Some(from) => format!("where a redirect from {from} led"),
+            None => "which is not where the document comes from".to_owned(),
+        };
         return Err(format!(
-            "its server is {}, which is not where the document comes from: set base_url to say that your credentials may go there",
+            "its server is {}, {place}: set base_url to say that your credentials may go there",
             base.origin
         ));
     }

@@ -16,6 +16,7 @@ use toolwright_core::{
     Cancel, ContentHash, ErrorKind, Health, Principal, Provider, ProviderCall, ProviderError, ProviderKind,
     RegisteredTool, ToolContext, ToolError, ToolOutput,
 };
+use url::Url;
 
 use super::document::{MAX_BYTES, Origin, read_file};
 use super::error::OpenApiError;
@@ -51,8 +52,9 @@ impl fmt::Debug for OpenApiDeps {
 /// The operations of one document as tools. The document is read whenever they are listed, so that a refresh sees what
 /// changed; calls go on with what was listed last.
 ///
-/// One that cannot be read is asked for again with growing pauses, five minutes at most. One from an address is kept: the
-/// next start lists it at once, and while its address gives none it serves on; a warning says so.
+/// One that cannot be read is asked for again with growing pauses, five minutes at most. What came of one from an address
+/// serves on while its address gives none, with a warning, and so does its text at the next start: it is kept up to 16 MiB.
+/// It is read when it is listed only, however long it was kept: large ones take a while.
 pub struct OpenApiProvider {
     spec: OpenApiSpec,
     deps: OpenApiDeps,
@@ -62,17 +64,27 @@ pub struct OpenApiProvider {
     again: Again,
     /// Held by a call that comes before the first list.
     first: tokio::sync::Mutex<()>,
+    /// Held while a document is read, which goes on where nobody waits for it any more: no other is read beside it.
+    reading: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Default)]
 struct State {
     /// By name: the hash of the definition, and what runs calls of that definition; `None` before the first list.
     tools: Option<Arc<HashMap<String, (ContentHash, HttpTool)>>>,
+    /// Those tools as they were listed.
+    listed: Vec<Arc<RegisteredTool>>,
     health: Option<Health>,
     about: Option<String>,
     withheld: Vec<(String, String)>,
-    /// The hash of what is kept, as far as this provider has kept it.
-    kept: Option<ContentHash>,
+}
+
+/// What a list goes by.
+enum Current {
+    /// A document that was read for it.
+    Read(Import),
+    /// What the list before it came to.
+    Listed(Vec<Arc<RegisteredTool>>),
 }
 
 /// A document as it was had.
@@ -102,8 +114,16 @@ impl OpenApiProvider {
     pub fn with(spec: OpenApiSpec, deps: OpenApiDeps) -> Arc<Self> {
         let client = Arc::new(HttpClient::new(spec.address.clone(), deps.http.clone()));
         let credential_scope = credential_scope(&spec);
-        let (again, first) = (Again::default(), tokio::sync::Mutex::default());
-        Arc::new(Self { spec, deps, client, credential_scope, state: Mutex::default(), again, first })
+        Arc::new(Self {
+            spec,
+            deps,
+            client,
+            credential_scope,
+            state: Mutex::default(),
+            again: Again::default(),
+            first: tokio::sync::Mutex::default(),
+            reading: Arc::default(),
+        })
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -114,19 +134,30 @@ impl OpenApiProvider {
         self.state().tools.clone()
     }
 
-    /// The import of the document as it is to be had: as it is now, or else the kept one, with the reason.
-    async fn current(&self) -> Result<(Import, Option<String>), OpenApiError> {
+    /// What the document comes to as it is to be had: as it is now, or else what it was last, with the reason.
+    async fn current(&self) -> Result<(Current, Option<String>), OpenApiError> {
         let error = match self.fetched().await {
             Ok((import, fetched)) => {
                 self.keep(&fetched).await;
-                return Ok((import, None));
+                return Ok((Current::Read(import), None));
             }
             Err(error) => error,
         };
-        match self.kept().await {
-            Some(import) => Ok((import, Some(error.to_string()))),
-            None => Err(error),
-        }
+        let Origin::Url(address) = &self.spec.document else { return Err(error) };
+        let last = match self.listed() {
+            Some(listed) => Current::Listed(listed),
+            None => match self.kept(address).await {
+                Some(import) => Current::Read(import),
+                None => return Err(error),
+            },
+        };
+        Ok((last, Some(error.to_string())))
+    }
+
+    /// What was listed last.
+    fn listed(&self) -> Option<Vec<Arc<RegisteredTool>>> {
+        let state = self.state();
+        state.tools.is_some().then(|| state.listed.clone())
     }
 
     async fn fetched(&self) -> Result<(Import, Fetched), OpenApiError> {
@@ -137,19 +168,23 @@ impl OpenApiProvider {
 
     async fn read(&self, fetched: Fetched) -> Result<Import, OpenApiError> {
         let spec = self.spec.clone();
+        let alone = Arc::clone(&self.reading).lock_owned().await;
         // A large document takes long enough to hold up others.
-        let read = tokio::task::spawn_blocking(move || import(&spec, &fetched.text, fetched.origin));
+        let read = tokio::task::spawn_blocking(move || {
+            let _alone = alone;
+            import(&spec, &fetched.text, fetched.origin)
+        });
         read.await.unwrap_or_else(|error| Err(OpenApiError::Syntax(format!("reading it broke off: {error}"))))
     }
 
-    fn key(&self) -> String {
-        format!("openapi:{}", self.spec.name)
+    /// What the document of this address is kept under: entries of one name in several projects share a store.
+    fn key(&self, address: &Url) -> String {
+        format!("openapi:{}:{}", self.spec.name, ContentHash::of_bytes(address.as_str().as_bytes()))
     }
 
-    /// What is kept of the configured address, imported.
-    async fn kept(&self) -> Option<Import> {
-        let Origin::Url(document) = &self.spec.document else { return None };
-        let kept = match self.deps.manifests.manifest(&self.key()).await {
+    /// What is kept of that address, imported.
+    async fn kept(&self, address: &Url) -> Option<Import> {
+        let kept = match self.deps.manifests.manifest(&self.key(address)).await {
             Ok(kept) => kept?,
             Err(error) => {
                 tracing::debug!(document = self.spec.name, "the kept document was not read: {error}");
@@ -157,32 +192,33 @@ impl OpenApiProvider {
             }
         };
         let field = |key: &str| kept.get(key).and_then(Value::as_str);
-        if field("document") != Some(document.as_str()) {
-            return None;
-        }
-        let origin = Origin::Url(url::Url::parse(field("found")?).ok()?);
+        let origin = Origin::Url(Url::parse(field("found")?).ok()?);
         let read = self.read(Fetched { text: field("text")?.to_owned(), origin }).await;
         read.inspect_err(|error| tracing::warn!("what was kept of openapi.{} is not used: {error}", self.spec.name))
             .ok()
     }
 
+    /// Keeps what was fetched, each time: what is kept ages. One that is too large takes the place of an older one too.
     async fn keep(&self, fetched: &Fetched) {
-        let (Origin::Url(document), Origin::Url(found)) = (&self.spec.document, &fetched.origin) else { return };
-        if fetched.text.len() > MAX_KEPT {
-            return;
-        }
-        let kept = json!({"document": document.as_str(), "found": found.as_str(), "text": fetched.text});
-        let hash = ContentHash::of_bytes(format!("{found} {}", fetched.text).as_bytes());
-        if self.state().kept == Some(hash) {
-            return;
-        }
-        match self.deps.manifests.set_manifest(&self.key(), &kept).await {
-            Ok(()) => self.state().kept = Some(hash),
-            Err(error) => tracing::debug!(document = self.spec.name, "the document was not kept: {error}"),
+        let (Origin::Url(address), Origin::Url(found)) = (&self.spec.document, &fetched.origin) else { return };
+        let (key, manifests) = (self.key(address), &self.deps.manifests);
+        let kept = match fetched.text.len() > MAX_KEPT {
+            true => manifests.remove_manifest(&key).await.map(drop),
+            false => manifests.set_manifest(&key, &json!({"found": found.as_str(), "text": fetched.text})).await,
+        };
+        if let Err(error) = kept {
+            tracing::debug!(document = self.spec.name, "the document was not kept: {error}");
         }
     }
 
-    fn settle(&self, import: Import, health: Option<Health>) -> Vec<Arc<RegisteredTool>> {
+    fn settle(&self, current: Current, health: Health) -> Vec<Arc<RegisteredTool>> {
+        let import = match current {
+            Current::Read(import) => import,
+            Current::Listed(listed) => {
+                self.state().health = Some(health);
+                return listed;
+            }
+        };
         let settings: Arc<str> = format!("openapi.{}", self.spec.name).into();
         for warning in &import.warnings {
             tracing::warn!("{settings}: {warning}");
@@ -197,7 +233,8 @@ impl OpenApiProvider {
         }
         let mut state = self.state();
         state.tools = Some(Arc::new(tools));
-        state.health = health;
+        state.listed.clone_from(&listed);
+        state.health = Some(health);
         state.about = import.about;
         state.withheld = import.refused.into_iter().map(|refused| (refused.operation, refused.reason)).collect();
         listed
@@ -314,18 +351,18 @@ impl Provider for OpenApiProvider {
     async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
         let (attempt, name) = (self.again.attempt(), &self.spec.name);
         match self.current().await {
-            Ok((import, None)) => {
+            Ok((current, None)) => {
                 attempt.succeeded(None);
-                Ok(self.settle(import, Some(Health::Ready)))
+                Ok(self.settle(current, Health::Ready))
             }
-            Ok((import, Some(reason))) => {
+            Ok((current, Some(reason))) => {
                 let message = format!("openapi.{name}: {reason}; what was read before serves on");
                 let health = Health::Failed { reason };
                 // Each new reason is told once.
                 if self.is_news(&health) {
                     self.deps.events.emit(Event::Warning { code: "openapi_kept".to_owned(), message });
                 }
-                Ok(self.settle(import, Some(health)))
+                Ok(self.settle(current, health))
             }
             Err(error) => {
                 let message = format!("{error}; see openapi.{name}.document");
@@ -395,9 +432,21 @@ impl Provider for OpenApiProvider {
     async fn shut_down(&self) {
         self.again.close();
     }
+}
 
-    async fn cached(&self) -> Option<Vec<Arc<RegisteredTool>>> {
-        let import = self.kept().await?;
-        Some(self.settle(import, None))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn one_document_is_read_at_a_time_though_nobody_waits_for_the_first() {
+        let provider = OpenApiProvider::new(OpenApiSpec::new("api", Origin::File("a".into())), HttpOptions::default());
+        let of = |text: String| Fetched { text, origin: Origin::File("a".into()) };
+        let large = format!("[{}1]", "1,".repeat(4 << 20));
+        let waited = tokio::time::timeout(Duration::from_millis(1), provider.read(of(large))).await;
+        assert!(waited.is_err(), "it takes longer");
+        assert!(provider.reading.try_lock().is_err(), "it goes on");
+        assert!(provider.read(of("1".into())).await.is_err(), "it is none");
+        assert!(provider.reading.try_lock().is_ok());
     }
 }

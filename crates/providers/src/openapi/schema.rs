@@ -8,6 +8,8 @@ use serde_json::{Map, Value, json};
 use super::budget::{of_text, of_value};
 use super::document::{Document, Part, Version};
 
+mod required;
+
 /// Schemas inside one another, but through references.
 const MAX_DEPTH: usize = 64;
 
@@ -167,8 +169,10 @@ impl<'d> Schemas<'d> {
     fn reference(&mut self, part: Part<'d>, reference: &str, binary: Binary, depth: usize) -> Result<Value, String> {
         let target = self.document.target(part.file, reference)?;
         // A body of parts has a schema of its own: elsewhere its bytes are text.
-        let is_repeated =
-            is_leaf(target.value) || binary == Binary::Parts || (binary == Binary::File && is_bytes(target.value));
+        let is_repeated = is_leaf(target.value)
+            || binary == Binary::Parts
+            || (binary == Binary::File && is_bytes(target.value))
+            || self.asks_for_hidden(target)?;
         let target = if is_repeated {
             self.schema(target, binary, depth + 1)?
         } else {
@@ -221,6 +225,7 @@ impl<'d> Schemas<'d> {
             _ if SCHEMAS_BY_NAME.contains(&key) => {
                 let mut schemas = Map::new();
                 for (name, schema) in part.members() {
+                    self.document.budget.look(1)?;
                     if key != "properties" || !self.is_hidden(schema) {
                         self.document.budget.take(of_text(name))?;
                         schemas.insert(name.clone(), self.schema(schema, inside, depth + 1)?);
@@ -277,7 +282,7 @@ impl<'d> Schemas<'d> {
                 if default.is_some_and(|default| [reference, last(reference)].contains(&default)) {
                     continue;
                 }
-                let Some(property) = self.property(stated, name, &mut Vec::new()) else { continue };
+                let Some(property) = self.property(stated, name, &mut HashSet::new())? else { continue };
                 let is_settled = self
                     .document
                     .follow(property)
@@ -290,54 +295,6 @@ impl<'d> Schemas<'d> {
                     *branch = json!({"allOf": [branch.take(), own]});
                 }
             }
-        }
-        Ok(())
-    }
-
-    /// A property of a schema, or of one of those that it is all of.
-    fn property(&self, part: Part<'d>, name: &str, seen: &mut Vec<*const Value>) -> Option<Part<'d>> {
-        let schema = self.document.follow(part).ok()?;
-        let key: *const Value = schema.value;
-        if seen.len() >= MAX_DEPTH || seen.contains(&key) {
-            return None;
-        }
-        seen.push(key);
-        let own = schema.get("properties").and_then(|properties| properties.get(name));
-        let mut whole = schema.get("allOf").into_iter().flat_map(Part::items);
-        own.or_else(|| whole.find_map(|part| self.property(part, name, seen)))
-    }
-
-    /// Whether a property does not go this way.
-    fn is_hidden(&self, schema: Part<'d>) -> bool {
-        let mark = match self.direction {
-            Direction::Request => "readOnly",
-            Direction::Response => "writeOnly",
-        };
-        let is_marked = |part: Part<'_>| part.value.get(mark).and_then(Value::as_bool) == Some(true);
-        is_marked(schema) || self.document.follow(schema).is_ok_and(is_marked)
-    }
-
-    /// `required`, but for properties that are left out.
-    fn required(&self, out: &mut Map<String, Value>, part: Part<'d>) -> Result<(), String> {
-        let Some(names) = part.value.get("required").and_then(Value::as_array) else { return Ok(()) };
-        // What is required here may be a property of any schema that this is all of, or is a part of.
-        let is_hidden = |name: &&Value| {
-            let Some(name) = name.as_str() else { return false };
-            let mut seen = Vec::new();
-            let own = part.get("properties").and_then(|properties| properties.get(name));
-            let mut wholes = [part].into_iter().chain(self.wholes.iter().rev().copied());
-            let property = own.or_else(|| wholes.find_map(|whole| self.property(whole, name, &mut seen)));
-            property.is_some_and(|property| self.is_hidden(property))
-        };
-        let (mut kept, mut seen) = (Vec::new(), HashSet::new());
-        for name in names.iter().filter(|name| !is_hidden(name)) {
-            if let Some(text) = name.as_str().filter(|text| seen.insert(*text)) {
-                self.document.budget.take(1 + of_text(text))?;
-                kept.push(name.clone());
-            }
-        }
-        if !kept.is_empty() {
-            out.insert("required".into(), kept.into());
         }
         Ok(())
     }

@@ -19,6 +19,8 @@ pub(super) struct Base {
     /// Whether credentials may go there without the operator having named it: it is the operator's own word, or a
     /// document's about its own host.
     pub(super) is_vouched_for: bool,
+    /// The origin whose redirect led to the document on this host, where it did: the operator has named that one alone.
+    pub(super) led_from: Option<String>,
 }
 
 /// The base of an operation.
@@ -57,12 +59,31 @@ pub(super) fn base(
         }
         (Err(error), _) => return Err(format!("its server `{url}` is malformed: {error}")),
     };
-    let is_vouched_for = match (named.or(own), Url::parse(&absolute)) {
-        (Some(named), Ok(server)) => named.origin() == server.origin(),
+    let server = Url::parse(&absolute).ok();
+    let is_vouched_for = match (named.or(own), &server) {
+        (Some(named), Some(server)) => vouches(named, server),
         (None, _) => true,
-        (Some(_), Err(_)) => false,
+        (Some(_), None) => false,
     };
-    split(&absolute, stated, is_vouched_for).map_err(|reason| format!("its server `{absolute}`: {reason}"))
+    let led_from = match (named, own, &server) {
+        (Some(named), Some(own), Some(server)) if own.origin() == server.origin() && !is_vouched_for => {
+            Some(named.origin().ascii_serialization())
+        }
+        _ => None,
+    };
+    let base =
+        split(&absolute, stated, is_vouched_for).map_err(|reason| format!("its server `{absolute}`: {reason}"))?;
+    Ok(Base { led_from, ..base })
+}
+
+/// Whether who names an address trusts this server with credentials: it is the same origin, or the same host and port over
+/// `https`, to which servers lead those who come over `http`.
+fn vouches(named: &Url, server: &Url) -> bool {
+    let is_upgrade = (named.scheme(), server.scheme()) == ("http", "https")
+        && named.host() == server.host()
+        // As it is written: that of the scheme, or the same.
+        && named.port() == server.port();
+    is_upgrade || named.origin() == server.origin()
 }
 
 fn address(origin: &Origin) -> Option<&Url> {
@@ -130,5 +151,5 @@ fn split(url: &str, stated: String, is_vouched_for: bool) -> Result<Base, String
     let origin = url.origin().ascii_serialization();
     let path = url.path().trim_matches('/');
     let path = if path.is_empty() { Vec::new() } else { path.split('/').map(str::to_owned).collect() };
-    Ok(Base { origin, path, stated, is_vouched_for })
+    Ok(Base { origin, path, stated, is_vouched_for, led_from: None })
 }

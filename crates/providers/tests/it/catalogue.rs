@@ -291,6 +291,32 @@ async fn another_publisher_under_the_same_name_is_judged_by_itself() {
 }
 
 #[tokio::test]
+async fn what_was_kept_before_keys_were_told_apart_is_read_as_of_the_keys_of_now() {
+    let publisher = Publisher::start().await;
+    publisher.publish(&publisher.document(9, json!([template("a")])));
+    publisher.provider(publisher.spec()).list().await.expect("listed");
+    {
+        let mut rows = publisher.kept.0.lock().expect("lock");
+        let row = rows.get_mut("catalogue:acme").expect("kept");
+        let alone = row["seen"].as_object_mut().and_then(|seen| seen.values_mut().next()).expect("seen").take();
+        assert_eq!(alone["version"], 9);
+        row["seen"] = alone;
+    }
+    let provider = publisher.provider(publisher.spec());
+    assert_eq!(provider.cached().await.map(|tools| tools.len()), Some(1));
+    publisher.put(None);
+    assert_eq!(provider.list().await.map(|tools| tools.len()).map_err(|error| error.to_string()), Ok(1));
+    publisher.publish(&publisher.document(8, json!([])));
+    provider.list().await.expect("the one before");
+    let Health::Failed { reason } = provider.health() else { panic!("an older one") };
+    assert!(reason.contains("version 9 was accepted before"), "{reason}");
+    publisher.publish(&publisher.document(10, json!([])));
+    assert_eq!(provider.list().await.map(|tools| tools.len()).map_err(|error| error.to_string()), Ok(0));
+    let row = publisher.kept.0.lock().expect("lock")["catalogue:acme"].clone();
+    assert_eq!(row["seen"][publisher.key.public().to_string()]["version"], 10);
+}
+
+#[tokio::test]
 async fn a_catalogue_that_has_expired_since_it_was_listed_runs_nothing_and_is_asked_for_again() {
     let publisher = Publisher::start().await;
     let provider = publisher.provider(publisher.spec());

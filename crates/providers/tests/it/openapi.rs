@@ -364,6 +364,107 @@ fn what_is_read_only_is_required_of_nobody_wherever_it_is_stated() {
 }
 
 #[test]
+fn a_schema_that_asks_for_what_another_hides_is_repeated_without_that() {
+    let check = |schema: Value, expect: Value, definitions: &[&str]| {
+        let text = || json!({"type": "string"});
+        let base = json!({"type": "object", "properties": {"id": {"type": "string", "readOnly": true}, "n": {}}});
+        let schemas = json!({
+            "Base": base,
+            "Extra": {"properties": {"x": text()}, "required": ["id", "x"]},
+            "Deep": {"allOf": [{"$ref": "#/components/schemas/Extra"}], "title": "Deep"},
+            "Other": {"properties": {"y": text()}, "required": ["y"]},
+            "Round": {"allOf": [{"$ref": "#/components/schemas/Round"}], "required": ["id"]},
+        });
+        let body = json!({"content": {"application/json": {"schema": schema}}});
+        let more = json!({"components": {"schemas": schemas}});
+        let imported = import_of(&document(json!({"/": {"post": {"requestBody": body}}}), more), |_| {});
+        let whole = self::schema(&imported.tools[0]);
+        assert_eq!(whole["properties"]["body"], expect);
+        let names: Vec<&String> = whole["$defs"].as_object().into_iter().flat_map(|defs| defs.keys()).collect();
+        assert_eq!(names, definitions);
+    };
+    let of = |name: &str| json!({"$ref": format!("#/components/schemas/{name}")});
+    let kept = |name: &str| json!({"$ref": format!("#/$defs/{name}")});
+    let extra = || json!({"properties": {"x": {"type": "string"}}, "required": ["x"]});
+    check(json!({"allOf": [of("Base"), of("Extra")]}), json!({"allOf": [kept("Base"), extra()]}), &["Base"]);
+    check(
+        json!({"allOf": [of("Deep"), of("Base")]}),
+        json!({"allOf": [{"allOf": [extra()], "title": "Deep"}, kept("Base")]}),
+        &["Base"],
+    );
+    check(
+        json!({"allOf": [of("Base"), of("Other")]}),
+        json!({"allOf": [kept("Base"), kept("Other")]}),
+        &["Base", "Other"],
+    );
+    // By itself it asks for what it says.
+    check(json!({"properties": {"e": of("Extra")}}), json!({"properties": {"e": kept("Extra")}}), &["Extra"]);
+    let paths = json!({"/": {"post": {"requestBody": {"content": {"application/json": {"schema":
+        {"allOf": [of("Base"), of("Round")]}}}}}}});
+    let schemas = json!({"Base": {"properties": {"id": {"readOnly": true}}},
+        "Round": {"allOf": [of("Round")], "required": ["id"]}});
+    let imported = import_of(&document(paths, json!({"components": {"schemas": schemas}})), |_| {});
+    assert_eq!(imported.tools.len() + imported.refused.len(), 1);
+}
+
+#[test]
+fn required_names_are_looked_for_once_each_and_within_bounds() {
+    let import = |items: Vec<Value>, required: Vec<String>| {
+        let schema = json!({"allOf": items, "required": required});
+        let body = json!({"requestBody": {"content": {"application/json": {"schema": schema}}}});
+        let schemas = json!({"E": {"type": "object"}, "H": {"properties": {"a": {"readOnly": true}}}});
+        import_of(&document(json!({"/": {"post": body}}), json!({"components": {"schemas": schemas}})), |_| {})
+    };
+    let reference = |name: &str| json!({"$ref": format!("#/components/schemas/{name}")});
+    // The one that hides the name is the last of many.
+    let mut items = vec![json!({}); 4000];
+    items.push(reference("H"));
+    let same = import(items, vec!["a".to_owned(); 20_000]);
+    assert_eq!(same.refused, []);
+    assert!(schema(&same.tools[0])["properties"]["body"].get("required").is_none());
+    for item in [json!({}), reference("E")] {
+        let names = (0..8000).map(|name| name.to_string()).collect();
+        let mut distinct: Vec<Value> = Vec::new();
+        distinct.resize(4000, item);
+        let refused = import(distinct, names).refused;
+        assert!(refused.first().is_some_and(|refused| refused.reason.contains("steps")), "{refused:?}");
+    }
+}
+
+#[test]
+fn credentials_go_to_the_same_host_over_https_where_the_document_s_address_leads_there() {
+    let check = |named: &str, found: &str, server: &str, expect: Result<(), &str>| {
+        let security = json!({"security": [{"k": []}], "servers": [{"url": server}],
+            "components": {"securitySchemes": {"k": {"type": "http", "scheme": "bearer"}}}});
+        let text = document(json!({"/p": {"get": {"operationId": "op"}}}), security).to_string();
+        let url = |text: &str| Origin::Url(Url::parse(text).expect("url"));
+        let mut spec = OpenApiSpec::new("api", url(named));
+        spec.auth.insert("k".into(), Auth::Token("s3cret".into()));
+        let imported = import(&spec, &text, url(found)).expect("a document");
+        let got = imported.refused.first().map_or(Ok(()), |refused| Err(refused.reason.as_str()));
+        match expect {
+            Ok(()) => assert_eq!(got, Ok(()), "{named} {found} {server}"),
+            Err(why) => assert!(got.is_err_and(|reason| reason.contains(why)), "{named} {found} {server}: {got:?}"),
+        }
+    };
+    let (plain, secure) = ("http://api.example/openapi.json", "https://api.example/openapi.json");
+    check(plain, secure, "/v1", Ok(()));
+    check(plain, plain, "https://api.example/v1", Ok(()));
+    check("http://api.example:8443/a.json", "https://api.example:8443/a.json", "/v1", Ok(()));
+    check(secure, secure, "http://api.example/v1", Err("which is not where the document comes from"));
+    check(plain, plain, "https://api.example:444/v1", Err("not where the document comes from"));
+    check(plain, plain, "https://other.example/v1", Err("not where the document comes from"));
+    let led = "where a redirect from http://api.example led: set base_url";
+    check(plain, "https://docs.example/openapi.json", "/v1", Err(led));
+    check(
+        plain,
+        "https://docs.example/openapi.json",
+        "https://third.example",
+        Err("not where the document comes from"),
+    );
+}
+
+#[test]
 fn references_become_definitions_and_cycles_stay_cycles() {
     let node = json!({"type": "object", "properties": {
         "next": {"$ref": "#/components/schemas/Node"}, "leaf": {"$ref": "#/components/schemas/Leaf"}}});

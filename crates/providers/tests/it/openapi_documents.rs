@@ -96,18 +96,62 @@ async fn a_document_that_cannot_be_had_is_asked_for_again_and_the_last_one_serve
         assert_eq!(joined_text(&call(&provider, &again[0]).await.expect("called").content), "yes");
         tokio::time::timeout(Duration::from_secs(10), asks.recv()).await.expect("in time").expect("asked");
     }
-    // The next start has it at once, and not what is under the same name somewhere else.
+    // It serves at the next start too, but for what is under the same name somewhere else.
     let next = site.provider(site.spec());
-    let cached = next.cached().await.expect("kept");
-    assert_eq!((cached[0].source_hash(), next.health()), (tools[0].source_hash(), Health::Starting));
-    call(&next, &cached[0]).await.expect("called");
+    let kept = next.list().await.expect("kept");
+    assert_eq!(kept[0].source_hash(), tools[0].source_hash());
+    assert!(matches!(next.health(), Health::Failed { .. }));
+    call(&next, &kept[0]).await.expect("called");
     let elsewhere = Origin::Url(Url::parse(&site.server.url("/other/api.json")).expect("url"));
-    assert!(site.provider(OpenApiSpec { document: elsewhere, ..site.spec() }).cached().await.is_none());
+    site.provider(OpenApiSpec { document: elsewhere, ..site.spec() }).list().await.expect_err("another's");
     // What is mended is listed as it is now, and is not asked for any more.
     site.publish(Some(&one("Reads all.")));
     assert_ne!(provider.list().await.expect("listed")[0].source_hash(), tools[0].source_hash());
     assert_eq!(provider.health(), Health::Ready);
     provider.shut_down().await;
+}
+
+#[tokio::test]
+async fn what_was_read_last_serves_whatever_became_of_the_row_that_keeps_it() {
+    let site = Site::start().await;
+    site.publish(Some(&one("Reads.")));
+    let provider = site.provider(site.spec());
+    let tools = provider.list().await.expect("listed");
+    // The row aged out of the store: what is in memory is there still.
+    site.kept.0.lock().expect("lock").clear();
+    site.publish(None);
+    let again = provider.list().await.expect("the one before");
+    assert_eq!(again[0].source_hash(), tools[0].source_hash());
+    assert!(matches!(provider.health(), Health::Failed { .. }));
+    assert_eq!(joined_text(&call(&provider, &again[0]).await.expect("called").content), "yes");
+    // What is had again is kept again, changed or not, so that it is young.
+    site.publish(Some(&one("Reads.")));
+    provider.list().await.expect("listed");
+    assert_eq!(site.kept.0.lock().expect("lock").len(), 1);
+    // One under the same name somewhere else is kept beside it.
+    let elsewhere = Origin::Url(Url::parse(&site.server.url("/other/api.json")).expect("url"));
+    site.provider(OpenApiSpec { document: elsewhere, ..site.spec() }).list().await.expect("listed");
+    site.publish(None);
+    assert_eq!(site.provider(site.spec()).list().await.expect("kept").len(), 1);
+    // Of one that is too large to be kept no older version is either.
+    let mut large = one("Reads all.");
+    large["info"]["description"] = json!("x".repeat(17 << 20));
+    site.publish(Some(&large));
+    let tools = provider.list().await.expect("listed");
+    site.publish(None);
+    assert_eq!(provider.list().await.expect("the one before")[0].source_hash(), tools[0].source_hash());
+    site.provider(site.spec()).list().await.expect_err("not the older one");
+}
+
+#[tokio::test]
+async fn nothing_is_read_before_it_is_listed() {
+    let site = Site::start().await;
+    site.publish(Some(&one("Reads.")));
+    site.provider(site.spec()).list().await.expect("listed");
+    let asked = site.server.received().len();
+    let next = site.provider(site.spec());
+    assert!(next.cached().await.is_none(), "a start waits for no import");
+    assert_eq!((site.server.received().len(), next.health()), (asked, Health::Starting));
 }
 
 #[tokio::test]
