@@ -408,30 +408,6 @@ fn a_schema_that_asks_for_what_another_hides_is_repeated_without_that() {
 }
 
 #[test]
-fn required_names_are_looked_for_once_each_and_within_bounds() {
-    let import = |items: Vec<Value>, required: Vec<String>| {
-        let schema = json!({"allOf": items, "required": required});
-        let body = json!({"requestBody": {"content": {"application/json": {"schema": schema}}}});
-        let schemas = json!({"E": {"type": "object"}, "H": {"properties": {"a": {"readOnly": true}}}});
-        import_of(&document(json!({"/": {"post": body}}), json!({"components": {"schemas": schemas}})), |_| {})
-    };
-    let reference = |name: &str| json!({"$ref": format!("#/components/schemas/{name}")});
-    // The one that hides the name is the last of many.
-    let mut items = vec![json!({}); 4000];
-    items.push(reference("H"));
-    let same = import(items, vec!["a".to_owned(); 20_000]);
-    assert_eq!(same.refused, []);
-    assert!(schema(&same.tools[0])["properties"]["body"].get("required").is_none());
-    for item in [json!({}), reference("E")] {
-        let names = (0..8000).map(|name| name.to_string()).collect();
-        let mut distinct: Vec<Value> = Vec::new();
-        distinct.resize(4000, item);
-        let refused = import(distinct, names).refused;
-        assert!(refused.first().is_some_and(|refused| refused.reason.contains("steps")), "{refused:?}");
-    }
-}
-
-#[test]
 fn credentials_go_to_the_same_host_over_https_where_the_document_s_address_leads_there() {
     let check = |named: &str, found: &str, server: &str, expect: Result<(), &str>| {
         let security = json!({"security": [{"k": []}], "servers": [{"url": server}],

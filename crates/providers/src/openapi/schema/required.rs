@@ -142,3 +142,37 @@ impl<'d> Schemas<'d> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::super::document::{Document, Origin};
+    use super::super::Binary;
+    use super::*;
+
+    #[test]
+    fn required_names_are_looked_for_once_each_and_within_bounds() {
+        let convert = |item: Value, names: Vec<String>| {
+            // The one that hides `a` is the last of many.
+            let mut items = vec![item; 400];
+            items.push(json!({"$ref": "#/components/schemas/H"}));
+            let schemas = json!({
+                "S": {"allOf": items, "required": names},
+                "E": {"type": "object"},
+                "H": {"properties": {"a": {"readOnly": true}}},
+            });
+            let text = json!({"openapi": "3.0.3", "components": {"schemas": schemas}}).to_string();
+            let document = Document::read(&text, Origin::File("a.json".into())).expect("a document");
+            document.budget.look(19_950_000).expect("fewer than there are");
+            let schema = document.root().get("components").and_then(|all| all.get("schemas")?.get("S")).expect("S");
+            Schemas::new(&document, Direction::Request, 50_000).convert(schema, Binary::Text)
+        };
+        for item in [json!({}), json!({"$ref": "#/components/schemas/E"})] {
+            let same = convert(item.clone(), vec!["a".to_owned(); 20_000]).expect("looked for once");
+            assert_eq!(same.get("required"), None, "{item}");
+            let refused = convert(item, (0..100).map(|name| name.to_string()).collect()).expect_err("too many");
+            assert!(refused.contains("steps"), "{refused}");
+        }
+    }
+}
