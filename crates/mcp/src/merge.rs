@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 use toolwright_core::name::{short_hash, wire_candidate};
 
 use crate::address::qualify;
+use crate::offered;
 
 /// Digits of a hash that tells two names apart.
 const DIGITS: usize = 6;
@@ -90,7 +91,8 @@ pub struct Merged {
 }
 
 /// Merges lists of servers, whose order decides who keeps the usual name of two that would have the same. An item
-/// without a name is left out, and so is a second one of the same name by the same server.
+/// that has nothing to be found by is left out, and so is a second one of the same name by the same server. Where one
+/// is not as the specification has it, it is mended: clients refuse the list as a whole.
 #[must_use]
 pub fn merge(kind: Kind, lists: Vec<(&str, Vec<Value>)>) -> Merged {
     let mut merged = Merged::default();
@@ -98,6 +100,9 @@ pub fn merge(kind: Kind, lists: Vec<(&str, Vec<Value>)>) -> Merged {
         for mut item in list {
             let Some(own) = item.get(kind.item_key()).and_then(Value::as_str).map(str::to_owned) else { continue };
             let Some(shown) = free_name(kind, server, &own, &merged.owners) else { continue };
+            if let Some(fields) = item.as_object_mut() {
+                offered::item(kind, fields);
+            }
             if shown != own {
                 item[kind.item_key()] = shown.clone().into();
             }

@@ -1,12 +1,13 @@
-//! What servers list of their tools, as every client takes it. A client reads a list as a whole: one field of one tool
-//! that is not as the specification has it, and the list is refused with all tools in it. Here each field is what the
-//! strictest of the official SDKs takes (`ToolSchema` of TypeScript, `Tool` of Python), or is left out.
+//! What servers list of their tools, prompts and resources, as every client takes it. A client reads a list as a whole: one field of one item
+//! that is not as the specification has it, and the list is refused with all that is in it. Here each field is what the
+//! strictest of the official SDKs takes (`ToolSchema` of TypeScript, `Tool` of Python, and so on), or is left out.
 
 use std::borrow::Cow;
 
 use serde_json::{Map, Value, json};
 use toolwright_core::schema::wrapped;
 
+use crate::merge::Kind;
 use crate::revision::Era;
 
 /// An input schema: of an object, since arguments always are one.
@@ -80,6 +81,88 @@ pub fn field<'a>(key: &str, value: &'a Value) -> Option<Cow<'a, Value>> {
     }
 }
 
+/// A prompt, resource or template as every client takes it, under its own name or address. One without a `name` beside
+/// its address is called by that.
+pub(crate) fn item(kind: Kind, item: &mut Map<String, Value>) {
+    item.retain(|key, value| match key.as_str() {
+        "name" | "title" | "description" | "mimeType" => value.is_string(),
+        "size" => value.is_i64() || value.is_u64(),
+        "annotations" => mend(value, shown_to),
+        "arguments" if kind == Kind::Prompts => mend(value, arguments),
+        "icons" => mend(value, icons),
+        "_meta" => value.is_object(),
+        _ => true,
+    });
+    if !item.contains_key("name")
+        && let Some(address) = item.get(kind.item_key()).cloned()
+    {
+        item.insert("name".into(), address);
+    }
+}
+
+/// Puts what `sound` makes of a value in its place; whether there is something.
+fn mend(value: &mut Value, sound: impl Fn(&Value) -> Option<Cow<'_, Value>>) -> bool {
+    let mended = match sound(value) {
+        None => return false,
+        Some(Cow::Borrowed(_)) => None,
+        Some(Cow::Owned(mended)) => Some(mended),
+    };
+    if let Some(mended) = mended {
+        *value = mended;
+    }
+    true
+}
+
+/// `Annotations` of what is shown to somebody.
+fn shown_to(value: &Value) -> Option<Cow<'_, Value>> {
+    kept(value, |key, value| match key {
+        "audience" => {
+            let is_role = |role: &Value| matches!(role.as_str(), Some("user" | "assistant"));
+            value.as_array().is_some_and(|roles| roles.iter().all(is_role))
+        }
+        "priority" => value.as_f64().is_some_and(|priority| (0.0..=1.0).contains(&priority)),
+        "lastModified" => value.as_str().is_some_and(is_moment),
+        _ => true,
+    })
+}
+
+/// Whether this is a moment of ISO 8601 as the SDKs read it: date, `T`, time to the second, zone.
+fn is_moment(text: &str) -> bool {
+    let digits = |text: &str, shape: &str| {
+        text.len() == shape.len()
+            && text.bytes().zip(shape.bytes()).all(|(is, of)| if of == b'0' { is.is_ascii_digit() } else { is == of })
+    };
+    let Some((second, rest)) = text.split_at_checked(19) else { return false };
+    let zone = match rest.strip_prefix('.') {
+        Some(fraction) => {
+            let zone = fraction.trim_start_matches(|c: char| c.is_ascii_digit());
+            if zone.len() == fraction.len() {
+                return false;
+            }
+            zone
+        }
+        None => rest,
+    };
+    let parts =
+        |range: std::ops::Range<usize>| second.get(range).and_then(|part| part.parse::<u8>().ok()).unwrap_or(99);
+    digits(second, "0000-00-00T00:00:00")
+        && (1..=12).contains(&parts(5..7))
+        && (1..=31).contains(&parts(8..10))
+        && parts(11..13) < 24
+        && parts(14..16) < 60
+        && parts(17..19) < 60
+        && (zone == "Z" || digits(zone, "+00:00") || digits(zone, "-00:00"))
+}
+
+/// A prompt's arguments.
+fn arguments(value: &Value) -> Option<Cow<'_, Value>> {
+    named(value, "name", |key, value| match key {
+        "title" | "description" => value.is_string(),
+        "required" => value.is_boolean(),
+        _ => true,
+    })
+}
+
 /// What is wrong with how a server lists a tool, by the names of its fields: all that is mended here.
 #[must_use]
 pub fn mistakes(tool: &Map<String, Value>) -> Vec<&str> {
@@ -109,19 +192,23 @@ fn kept(value: &Value, is_sound: impl Fn(&str, &Value) -> bool) -> Option<Cow<'_
 }
 
 fn icons(value: &Value) -> Option<Cow<'_, Value>> {
-    let icons = value.as_array()?;
-    let is_sound = |key: &str, value: &Value| match key {
+    named(value, "src", |key, value| match key {
         "mimeType" => value.is_string(),
         "sizes" => value.as_array().is_some_and(|sizes| sizes.iter().all(Value::is_string)),
         "theme" => matches!(value.as_str(), Some("light" | "dark")),
         _ => true,
-    };
-    let sound: Vec<Cow<'_, Value>> = icons
+    })
+}
+
+/// A list of objects, those of it that have a text under `key`, without the fields that `is_sound` does not let through.
+fn named<'a>(value: &'a Value, key: &str, is_sound: impl Fn(&str, &Value) -> bool) -> Option<Cow<'a, Value>> {
+    let all = value.as_array()?;
+    let sound: Vec<Cow<'_, Value>> = all
         .iter()
-        .filter(|icon| icon.get("src").is_some_and(Value::is_string))
-        .filter_map(|icon| kept(icon, is_sound))
+        .filter(|one| one.get(key).is_some_and(Value::is_string))
+        .filter_map(|one| kept(one, &is_sound))
         .collect();
-    if sound.len() == icons.len() && sound.iter().all(|icon| matches!(icon, Cow::Borrowed(_))) {
+    if sound.len() == all.len() && sound.iter().all(|icon| matches!(icon, Cow::Borrowed(_))) {
         return Some(Cow::Borrowed(value));
     }
     Some(Cow::Owned(sound.into_iter().map(Cow::into_owned).collect()))
@@ -230,6 +317,55 @@ mod tests {
         }
         let sound = json!([{"src": "a", "sizes": ["any"], "theme": "dark", "mimeType": "image/png", "later": 1}]);
         assert!(matches!(field("icons", &sound), Some(Cow::Borrowed(_))));
+    }
+
+    #[test]
+    fn prompts_and_resources_are_as_the_strictest_client_takes_them() {
+        let check = |kind: Kind, given: Value, expect: Value| {
+            let mut found = given.as_object().cloned().expect("object");
+            item(kind, &mut found);
+            assert_eq!(Value::Object(found), expect, "{given}");
+        };
+        let careless = json!({
+            "uri": "a:b", "name": null, "title": 1, "description": null, "mimeType": null, "size": "9", "later": null,
+            "annotations": null, "icons": null, "_meta": null,
+        });
+        check(Kind::Resources, careless, json!({"uri": "a:b", "later": null, "name": "a:b"}));
+        check(Kind::Templates, json!({"uriTemplate": "a:{b}"}), json!({"uriTemplate": "a:{b}", "name": "a:{b}"}));
+        let annotations = json!({"audience": ["user", "all"], "priority": 2, "lastModified": "today", "later": 1});
+        check(
+            Kind::Resources,
+            json!({"uri": "a:b", "name": "b", "size": 1.5, "annotations": annotations}),
+            json!({"uri": "a:b", "name": "b", "annotations": {"later": 1}}),
+        );
+        let arguments = json!([{"name": "a", "required": null}, {"required": true}, "b", {"name": "c", "later": 1}]);
+        check(
+            Kind::Prompts,
+            json!({"name": "p", "arguments": arguments, "icons": [{"src": "i", "sizes": "any"}]}),
+            json!({"name": "p", "arguments": [{"name": "a"}, {"name": "c", "later": 1}], "icons": [{"src": "i"}]}),
+        );
+        check(Kind::Prompts, json!({"name": "p", "arguments": null}), json!({"name": "p"}));
+        let annotations = json!({"audience": ["user"], "priority": 0.5, "lastModified": "2025-01-12T15:00:58.1Z"});
+        let sound = json!({"uri": "a:b", "name": "b", "size": 5, "arguments": null, "annotations": annotations});
+        check(Kind::Resources, sound.clone(), sound);
+    }
+
+    #[test]
+    fn moments_are_those_that_the_sdks_read() {
+        for (text, expect) in [
+            ("2025-01-12T15:00:58Z", true),
+            ("2025-01-12T15:00:58.123456+02:00", true),
+            ("2025-01-12T15:00:58-02:00", true),
+            ("2025-01-12T15:00:58", false),
+            ("2025-01-12T15:00:58.Z", false),
+            ("2025-01-12 15:00:58Z", false),
+            ("2025-13-12T15:00:58Z", false),
+            ("2025-01-12T25:00:58Z", false),
+            ("2025-01-12", false),
+            ("äääääääääääääääääää", false),
+        ] {
+            assert_eq!(is_moment(text), expect, "{text}");
+        }
     }
 
     #[test]

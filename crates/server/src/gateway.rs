@@ -9,6 +9,7 @@ use serde_json::Value;
 use tokio::sync::{Semaphore, watch};
 use tokio_util::task::TaskTracker;
 use toolwright_core::approval::{Approver, EXPIRY};
+use toolwright_core::catalogue::Provider;
 use toolwright_core::policy::{Policy, Profile};
 use toolwright_core::session::{Principal, Session, SessionId};
 use toolwright_runtime::{Catalogue, Executor, ToolFinder};
@@ -232,7 +233,8 @@ impl Gateway {
     }
 
     /// Replaces the views; whether they are others. Their clients are told where that changes their lists, and streams
-    /// of those who may not use a view any more end. Running calls go on.
+    /// of those who may not use a view any more end. Running calls go on, and so do sessions, which keep how tools are
+    /// put before their clients ([`ViewOptions::expose`]); requests and subscriptions without one have that in force.
     pub fn set_views(&self, views: &[ViewOptions]) -> bool {
         {
             let mut terms = self.terms.write().unwrap_or_else(PoisonError::into_inner);
@@ -277,6 +279,20 @@ impl Gateway {
             Scope::View(name) => self.view(name).and_then(|view| view.profile),
             Scope::Whole | Scope::Provider(_) => None,
         }
+    }
+
+    /// How tools are put before a client of this part of the catalogue that does not say.
+    pub(crate) fn usual_expose(&self, scope: &Scope) -> Expose {
+        let configured = match scope {
+            Scope::View(name) => self.view(name).and_then(|view| view.expose),
+            Scope::Whole | Scope::Provider(_) => None,
+        };
+        configured.unwrap_or(self.options.expose)
+    }
+
+    /// Whether this source is the one of its name still.
+    pub(crate) fn serves(&self, provider: &Arc<dyn Provider>) -> bool {
+        self.options.catalogue.sources().iter().any(|served| Arc::ptr_eq(served, provider))
     }
 
     /// The configured view of this name.

@@ -7,7 +7,7 @@ use serde_json::Value;
 use toolwright_core::call::ValidCall;
 use toolwright_core::catalogue::Entry;
 use toolwright_core::error::{ErrorKind, ToolError};
-use toolwright_core::outcome::ToolOutput;
+use toolwright_core::outcome::{STANDS_IN, ToolOutput};
 
 use super::pipeline::Stop;
 use super::{Executor, RunContext};
@@ -49,7 +49,11 @@ impl Executor {
         for interceptor in &self.options.interceptors {
             match answer(interceptor.name(), run, interceptor.before(call, run)).await? {
                 Before::Continue => {}
-                Before::Skip(output) => {
+                Before::Skip(mut output) => {
+                    // A word in the place of a result is not held against the tool's output schema.
+                    if output.structured.is_none() {
+                        output.extras.entry(STANDS_IN).or_insert_with(|| "skipped".into());
+                    }
                     return Err(Stop::Answered(Box::new(output.with_extra("skipped_by", interceptor.name()))));
                 }
                 Before::Override(arguments) => {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
+use toolwright_core::call::ValidCall;
 use toolwright_core::catalogue::{Listing, ProviderKind, Snapshot};
 use toolwright_core::definition::OnOutputMismatch;
 use toolwright_core::event::Event;
@@ -14,7 +15,7 @@ use toolwright_core::{
     ToolDefinition, ToolError, ToolId, ToolOutput,
 };
 use toolwright_runtime::RunContext;
-use toolwright_runtime::executor::{BUDGET_EXCEEDED, ContextBudget};
+use toolwright_runtime::executor::{BUDGET_EXCEEDED, Before, ContextBudget, Interceptor};
 
 use crate::house::{House, call, house, readers};
 
@@ -90,6 +91,37 @@ async fn text_of_all_kinds_is_stored_and_the_rest_passes() {
     let text = outcome.text();
     assert!(text.contains("session-a/b") && text.contains("9000 bytes") && text.ends_with("a preview"), "{text}");
     assert_eq!(outcome.extras["tool_output"], note, "what the tool has stored itself is not stored again");
+}
+
+/// Skips every call, with this in its place.
+struct Skips(ToolOutput);
+
+#[async_trait]
+impl Interceptor for Skips {
+    fn name(&self) -> &str {
+        "skips"
+    }
+
+    async fn before(&self, _call: &ValidCall, _run: &RunContext) -> Before {
+        Before::Skip(self.0.clone())
+    }
+}
+
+#[tokio::test]
+async fn a_word_in_the_place_of_a_skipped_call_is_not_held_against_the_schema_and_a_result_is() {
+    let rows = |value: Value| ToolOutput { structured: Some(value), ..ToolOutput::default() };
+    for (output, expect) in [
+        (ToolOutput::text("not needed"), Ok(Some("skipped"))),
+        (rows(json!({"rows": []})), Ok(None)),
+        (rows(json!({"rows": 1})), Err(ErrorKind::ExecutionError)),
+    ] {
+        let house = house(|options| options.interceptors.push(Arc::new(Skips(output)))).await;
+        let schema = json!({"type": "object", "properties": {"rows": {"type": "array"}}, "required": ["rows"]});
+        let tool = Gives::structured(json!({"rows": []}), Some(schema));
+        let outcome = one(&house, Gives { on_mismatch: OnOutputMismatch::Error, ..tool }).await;
+        let stands_in = outcome.extras.get("stands_in").and_then(Value::as_str);
+        assert_eq!(outcome.error.map_or(Ok(stands_in), |error| Err(error.kind())), expect);
+    }
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use tokio_util::task::TaskTracker;
-use toolwright_core::approval::Approver;
+use toolwright_core::approval::{Approver, NoApprover};
 use toolwright_core::call::{RawArguments, ToolCall};
 use toolwright_core::cancel::Cancel;
 use toolwright_core::catalogue::Snapshot;
@@ -40,15 +40,23 @@ use super::running::Running;
 use super::slot::Slot;
 use super::tasks::{Task, TaskClient, TaskProgress, Way, wished};
 use super::tools::output_schema;
-use super::view::View;
+use super::view::{Expose, View};
 use crate::Gateway;
 use crate::gateway::Elicitation;
+
+/// Told after policy's reason about what the gateway does by itself.
+const NOBODY: &str = "no client waits for this call, so nobody is asked; one that makes it itself is";
+/// Key in the `_meta` of a result that is marked as an error and is none: what stands in its place, as
+/// [`STANDS_IN`] says it.
+pub(super) const STANDS_IN_META: &str = "toolwright/stands_in";
 
 /// Whose requests these are.
 #[derive(Clone)]
 pub(crate) struct Caller {
     pub(crate) session: Arc<Session>,
     pub(crate) view: View,
+    /// How the address that it came to says that tools are put before it, if it does.
+    pub(crate) expose_asked: Option<Expose>,
     /// What the caller has running; a cancel is looked up here.
     pub(crate) running: Arc<Running>,
     /// Its client, as far as it is one of a session.
@@ -59,7 +67,8 @@ pub(crate) struct Caller {
 
 impl Caller {
     pub(crate) fn new(session: Arc<Session>, view: View) -> Self {
-        Self { session, view, running: Arc::default(), peer: Arc::default(), tasks: TaskTracker::new() }
+        let (running, peer, tasks) = (Arc::default(), Arc::default(), TaskTracker::new());
+        Self { session, view, expose_asked: None, running, peer, tasks }
     }
 }
 
@@ -91,7 +100,8 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// Work that nobody waits for, at a caller's address.
+    /// Work that nobody waits for, at a caller's address. Where policy asks it is denied: what an answer came to would
+    /// be nobody's.
     pub(crate) fn of_nobody(gateway: &Arc<Gateway>, caller: Caller) -> Self {
         Self {
             gateway: Arc::clone(gateway),
@@ -101,9 +111,14 @@ impl Work {
             cancel: Cancel::new(),
             line: None,
             progress: None,
-            approver: Arc::clone(&gateway.options.approver),
+            approver: Arc::new(NoApprover { remedy: NOBODY.into() }),
             listed: Arc::default(),
         }
+    }
+
+    /// The same work, of which this approver is asked.
+    pub(crate) fn asking(self, approver: &Arc<dyn Approver>) -> Self {
+        Self { approver: Arc::clone(approver), ..self }
     }
 
     /// The same work, as far as this token lets it.
@@ -409,8 +424,11 @@ impl CallResult {
         // A result of a tool with an output schema has structured content, or is an error (MCP 2025-11-25, "Output
         // Schema"): the SDKs' clients throw any other away, with its text and the job's id in it.
         let stands_in = outcome.extras.get(STANDS_IN).filter(|_| schema.is_some() && structured.is_none());
-        if stands_in.is_some_and(|what| what != "skipped") {
-            content.push(ContentBlock::text(GOES_ON));
+        if let Some(what) = stands_in {
+            if what != "skipped" {
+                content.push(ContentBlock::text(GOES_ON));
+            }
+            meta.insert(STANDS_IN_META.into(), what.clone());
         }
         Self {
             result_type: (era == Era::Modern).then_some("complete"),

@@ -19,7 +19,7 @@ use super::message::{Filter, Id, notification};
 use super::patience::ABREAST;
 use super::protocol::{Level, SUBSCRIPTION_ID};
 use super::sources::Brought;
-use super::subscriptions::Subscription;
+use super::subscriptions::{Declined, Subscription};
 use super::view::Scope;
 use crate::Gateway;
 
@@ -65,6 +65,7 @@ pub(crate) struct Changes {
     place: String,
     seen: ContentHash,
     brought: Brought,
+    declined: Arc<Declined>,
 }
 
 impl Changes {
@@ -79,7 +80,7 @@ impl Changes {
     }
 
     fn new(gateway: &Arc<Gateway>, caller: &Caller, listener: Listener) -> Self {
-        Self {
+        let changes = Self {
             changes: gateway.options.catalogue.changes(),
             notices: gateway.options.catalogue.notices(),
             late: gateway.late.coming(),
@@ -89,7 +90,11 @@ impl Changes {
             gateway: Arc::clone(gateway),
             caller: caller.clone(),
             listener,
-        }
+            declined: Arc::default(),
+        };
+        // Nobody has looked while there was no stream, or while sources were asked for what it was granted.
+        changes.follow_again();
+        changes
     }
 
     /// Changes since the caller had the list of tools of this fingerprint.
@@ -137,6 +142,10 @@ impl Changes {
     /// After the catalogue has changed.
     fn changed(&mut self) -> Vec<Bytes> {
         let mut due = Vec::new();
+        // The next list of a client without a session is as the address has it by now.
+        if matches!(self.listener, Listener::Subscription(_)) && self.caller.expose_asked.is_none() {
+            self.caller.view.expose = self.gateway.usual_expose(&self.caller.view.scope);
+        }
         let now = self.gateway.tools(&self.caller.view, &self.caller.session).fingerprint;
         if now != self.seen {
             self.seen = now;
@@ -152,12 +161,17 @@ impl Changes {
         if before.prompts != self.brought.prompts {
             due.extend(self.prompts());
         }
+        self.follow_again();
+        due
+    }
+
+    /// Sees to it that what is followed is followed at the sources that are served.
+    fn follow_again(&self) {
         let followed = match &self.listener {
             Listener::Session => self.caller.peer.followed(),
             Listener::Subscription(granted) => granted.resources.iter().map(|(_, at)| at.owned().clone()).collect(),
         };
-        self.gateway.follow_again(&self.caller, followed);
-        due
+        self.gateway.follow_again(&self.caller, followed, &self.declined);
     }
 
     /// After notices were missed: of all that they may have told of but log messages and pages.
@@ -267,7 +281,8 @@ impl Gateway {
             resources_list_changed: asked.resources_list_changed && tells("resources"),
             resource_subscriptions: Vec::new(),
         };
-        let work = Work::of_nobody(self, caller.clone());
+        // Its client waits for this.
+        let work = Work::of_nobody(self, caller.clone()).asking(&self.options.approver);
         let asked = asked.resource_subscriptions.into_iter().take(MAX_GRANTED);
         let asking: Vec<_> = asked.map(|uri| async { (work.interest_in_time(&uri).await, uri) }).collect();
         let mut asking = stream::iter(asking).buffered(ABREAST);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use tokio::sync::broadcast::error::TryRecvError;
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::{Semaphore, broadcast, watch};
 use tokio::time::Instant;
 use toolwright_core::cancel::{Cancel, CancelCause};
@@ -53,11 +53,17 @@ impl Asking {
     /// All pages; of a source that has no such list, none. Cancel-safe, but not to be called again once it has ended.
     pub(super) async fn list(&mut self) -> List {
         loop {
-            tokio::select! {
+            let noticed = tokio::select! {
                 biased;
                 list = &mut self.list => return list,
                 // As they come: of many some would be missed.
-                Ok(notice) = self.notices.recv() => self.note(&notice),
+                noticed = self.notices.recv() => noticed,
+            };
+            match noticed {
+                Ok(notice) => self.note(&notice),
+                // What was missed may have been of this list.
+                Err(RecvError::Lagged(_)) => self.has_changed = true,
+                Err(RecvError::Closed) => return (&mut self.list).await,
             }
         }
     }
@@ -108,7 +114,7 @@ impl Going {
             tracing::debug!("{source}: {} failed late: {}", kind.method(), error.message);
         }
         let is_said = !list.as_ref().is_err_and(is_unsaid);
-        let is_news = is_said && self.is_served() && {
+        let is_news = is_said && self.gateway.serves(&self.provider) && {
             self.gateway.silent.came(&self.provider, kind.method(), asking.began.elapsed());
             let list = list.as_ref().ok().map(|list| &list[..]);
             let is_other = self.gateway.owners.came(&self.key.place, kind, source, list);
@@ -138,7 +144,7 @@ impl Going {
                     turn = tokio::time::timeout(LONGEST, turn.acquire_owned()) => turn.ok().and_then(Result::ok),
                     _ = end.cancelled() => None,
                 };
-                let Some(turn) = waited.filter(|_| self.is_served()) else { return list };
+                let Some(turn) = waited.filter(|_| self.gateway.serves(&self.provider)) else { return list };
                 let work = Work::of_nobody(&self.gateway, self.caller.clone()).under(end.child());
                 *asking = Asking::of(work, &self.provider, self.key.kind);
                 turn
@@ -148,11 +154,6 @@ impl Going {
             Ok(list) => list,
             Err(_) => asking.given_up(CancelCause::CallerGone).await,
         }
-    }
-
-    /// Whether the source is the one of this name still.
-    fn is_served(&self) -> bool {
-        self.gateway.options.catalogue.sources().iter().any(|provider| Arc::ptr_eq(provider, &self.provider))
     }
 }
 

@@ -11,7 +11,6 @@ use toolwright_core::catalogue::Provider;
 use toolwright_mcp::address::{fits, qualified};
 use toolwright_mcp::convert::no_resource;
 use toolwright_mcp::merge::{Kind, Merged, Owned, merge, readdress};
-use toolwright_mcp::revision::MODERN_VERSIONS;
 
 use super::call::Work;
 use super::message::{RpcError, to_json};
@@ -111,8 +110,9 @@ impl Work {
             if let Some(Value::Array(items)) = page.remove(kind.list_key()) {
                 all.extend(items);
             }
+            let era = era_of(&page);
             let next = match page.remove("nextCursor") {
-                Some(Value::String(next)) if era_of(&**provider).leads_on(&next) => next,
+                Some(Value::String(next)) if era.leads_on(&next) => next,
                 _ => return Ok(all),
             };
             // Pages that go in a circle are shown once.
@@ -243,9 +243,8 @@ fn text(of: &Map<String, Value>, key: &str) -> Option<String> {
     of.get(key).and_then(Value::as_str).map(str::to_owned)
 }
 
-/// The generation that a source speaks; of one that is not connected, and of what is no MCP server, the older.
-fn era_of(provider: &dyn Provider) -> Era {
-    let version = provider.mcp_peer().and_then(|peer| peer.protocol_version);
-    let is_modern = version.is_some_and(|version| MODERN_VERSIONS.contains(&version.as_str()));
-    if is_modern { Era::Modern } else { Era::Legacy }
+/// The generation in which a source gave this page. One that speaks both may be asked over either connection; results
+/// name their type since 2026-07-28.
+fn era_of(page: &Map<String, Value>) -> Era {
+    if page.contains_key("resultType") { Era::Modern } else { Era::Legacy }
 }

@@ -132,6 +132,15 @@ pub(crate) fn unsaid(source: &str, method: &str, patience: Duration) -> RpcError
 
 /// Whether this tells of a source that said nothing, rather than what it said.
 pub(crate) fn is_unsaid(error: &RpcError) -> bool {
+    is_of(error, &UNSAID)
+}
+
+/// Whether policy, or a person, did not let a source be asked.
+pub(crate) fn is_denied(error: &RpcError) -> bool {
+    is_of(error, &[ErrorKind::Denied])
+}
+
+fn is_of(error: &RpcError, kinds: &[ErrorKind]) -> bool {
     let kind = error.data.as_ref().and_then(|data| data.get("kind")?.as_str());
-    error.code == RpcError::INTERNAL && kind.is_some_and(|kind| UNSAID.iter().any(|unsaid| unsaid.as_str() == kind))
+    error.code == RpcError::INTERNAL && kind.is_some_and(|kind| kinds.iter().any(|one| one.as_str() == kind))
 }

@@ -30,9 +30,18 @@ pub(crate) struct Peer {
     level: AtomicU8,
     asked: AtomicU64,
     open: Mutex<HashMap<Id, oneshot::Sender<Response>>>,
-    subscribed: Mutex<HashMap<String, Subscription>>,
+    subscribed: Mutex<Subscribed>,
     /// Pages that it was asked to open.
     pages: Mutex<VecDeque<Page>>,
+}
+
+/// What it is told of.
+#[derive(Default)]
+struct Subscribed {
+    /// By the addresses that it has for them.
+    all: HashMap<String, Subscription>,
+    /// Its session has ended.
+    has_left: bool,
 }
 
 /// A page that a client was asked to open.
@@ -127,41 +136,46 @@ impl Peer {
         (Question { peer: Arc::clone(self), id }, answer)
     }
 
-    /// Notes that it is to be told when this resource changes. `None` when it has subscribed to too many.
+    /// Notes that it is to be told when this resource changes, unless it has left meanwhile. `None` when it has
+    /// subscribed to too many.
     pub(crate) fn subscribe(&self, uri: &str, subscription: Subscription) -> Option<()> {
         let mut subscribed = lock(&self.subscribed);
-        if subscribed.len() >= MAX_SUBSCRIBED && !subscribed.contains_key(uri) {
+        if subscribed.has_left {
+            return Some(());
+        }
+        if subscribed.all.len() >= MAX_SUBSCRIBED && !subscribed.all.contains_key(uri) {
             return None;
         }
-        subscribed.insert(uri.to_owned(), subscription);
+        subscribed.all.insert(uri.to_owned(), subscription);
         Some(())
     }
 
     /// It need not be told any more.
     pub(crate) fn unsubscribe(&self, uri: &str) -> Option<Subscription> {
-        lock(&self.subscribed).remove(uri)
+        lock(&self.subscribed).all.remove(uri)
     }
 
     /// What it is to be told of, under the addresses that it has for them.
     pub(crate) fn subscribed(&self) -> Vec<String> {
-        lock(&self.subscribed).keys().cloned().collect()
+        lock(&self.subscribed).all.keys().cloned().collect()
     }
 
     /// The same as their sources have them.
     pub(crate) fn followed(&self) -> Vec<Owned> {
-        lock(&self.subscribed).values().map(|subscription| subscription.owned().clone()).collect()
+        lock(&self.subscribed).all.values().map(|subscription| subscription.owned().clone()).collect()
     }
 
     /// Its session has ended: it need not be told of anything any more, whatever still runs for it.
     pub(crate) fn leave(&self) {
-        let subscribed = std::mem::take(&mut *lock(&self.subscribed));
+        let left = Subscribed { all: HashMap::new(), has_left: true };
+        let subscribed = std::mem::replace(&mut *lock(&self.subscribed), left);
         drop(subscribed);
     }
 
     /// Under which address it is to be told of a change at the source, if it is.
     pub(crate) fn subscribed_to(&self, provider: &str, uri: &str) -> Option<String> {
         let subscribed = lock(&self.subscribed);
-        let (shown, _) = subscribed.iter().find(|(_, subscription)| subscription.is_of(provider, uri))?;
+        let (shown, _) = subscribed.all.iter().find(|(_, subscription)| subscription.is_of(provider, uri))?;
         Some(shown.clone())
     }
 }

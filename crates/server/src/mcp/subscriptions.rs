@@ -8,11 +8,12 @@ use serde_json::{Map, Value};
 use tokio::sync::MutexGuard;
 use toolwright_core::catalogue::Provider;
 use toolwright_core::error::ToolError;
+use toolwright_core::policy::Policy;
 use toolwright_mcp::merge::Owned;
 
 use super::call::{Caller, Work};
 use super::message::RpcError;
-use super::patience::ABREAST;
+use super::patience::{ABREAST, is_denied};
 use super::view::Scope;
 use crate::Gateway;
 
@@ -51,14 +52,14 @@ impl Subscribers {
     }
 
     fn of(&self, owned: &Owned) -> Arc<Told> {
-        Arc::clone(self.lock().entry((owned.server.clone(), owned.own.clone())).or_default())
+        Arc::clone(self.lock().entry(place(owned)).or_default())
     }
 
     /// Whether somebody follows a resource of this source that another took the subscription to.
     fn is_astray(&self, owned: &Owned, provider: &Arc<dyn Provider>) -> bool {
-        let told = self.lock().get(&(owned.server.clone(), owned.own.clone())).map(Arc::clone);
-        // Where it is locked its source is being asked.
-        told.is_some_and(|told| {
+        // Where it is locked its source is being asked, and whoever asks looks again afterwards. Nobody else may hold it
+        // for this look: it would not be tidied.
+        self.lock().get(&place(owned)).is_some_and(|told| {
             told.try_lock().is_ok_and(|following| following.subscribers > 0 && !following.is_at(provider))
         })
     }
@@ -67,13 +68,47 @@ impl Subscribers {
     fn tidy(&self, owned: &Owned, told: Arc<Told>) {
         let mut all = self.lock();
         drop(told);
-        let key = (owned.server.clone(), owned.own.clone());
+        let key = place(owned);
         let is_idle = |told: &Arc<Told>| {
             Arc::strong_count(told) == 1 && told.try_lock().is_ok_and(|following| following.subscribers == 0)
         };
         if all.get(&key).is_some_and(is_idle) {
             all.remove(&key);
         }
+    }
+}
+
+fn place(owned: &Owned) -> Place {
+    (owned.server.clone(), owned.own.clone())
+}
+
+/// The source that was not to be asked, and the policy that said so.
+type DeclinedBy = (Weak<dyn Provider>, Weak<Policy>);
+
+/// Which sources one listener may not subscribe at again, and the policy that says so. Whatever changes, they are not
+/// asked again: only another source, or another policy, may say something else.
+#[derive(Default)]
+pub(crate) struct Declined(Mutex<HashMap<Place, DeclinedBy>>);
+
+impl Declined {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Place, DeclinedBy>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn has(&self, owned: &Owned, provider: &Arc<dyn Provider>, policy: &Arc<Policy>) -> bool {
+        self.lock().get(&place(owned)).is_some_and(|(at, by)| {
+            std::ptr::addr_eq(at.as_ptr(), Arc::as_ptr(provider)) && std::ptr::eq(by.as_ptr(), Arc::as_ptr(policy))
+        })
+    }
+
+    fn note(&self, owned: &Owned, provider: &Arc<dyn Provider>, policy: &Arc<Policy>) {
+        let mut all = self.lock();
+        // Sources come and go, and a listener may follow others by now.
+        all.retain(|_, (at, by)| at.strong_count() > 0 && by.strong_count() > 0);
+        if all.len() >= super::peer::MAX_SUBSCRIBED {
+            all.clear();
+        }
+        all.insert(place(owned), (Arc::downgrade(provider), Arc::downgrade(policy)));
     }
 }
 
@@ -140,11 +175,13 @@ impl Work {
     pub(crate) async fn subscribe(&self, arguments: Map<String, Value>) -> Result<Map<String, Value>, RpcError> {
         let uri = wanted(&arguments)?;
         let owned = self.subscribable(uri).await?;
-        let subscription = self.interest(owned).await?;
+        let subscription = self.interest(owned.clone()).await?;
         self.caller.peer.subscribe(uri, subscription).ok_or_else(|| {
             let max = super::peer::MAX_SUBSCRIBED;
             RpcError::new(RpcError::BUSY, format!("a session subscribes to at most {max} resources"))
         })?;
+        // Until here its stream did not know that it is followed.
+        self.gateway.follow_again(&self.caller, vec![owned], &Arc::default());
         Ok(Map::new())
     }
 
@@ -180,7 +217,9 @@ impl Work {
         if !self.has_method(&provider, SUBSCRIBE).await {
             return Err(RpcError::method_not_found(SUBSCRIBE));
         }
-        self.follow(&owned, &provider, Follower::New).await?;
+        let followed = self.follow(&owned, &provider, Follower::New).await;
+        self.look_again(&owned, &provider, &Arc::default());
+        followed?;
         let on_behalf_of = Caller::new(Arc::clone(&self.caller.session), self.caller.view.clone());
         Ok(Subscription { owned, gateway: Arc::downgrade(&self.gateway), on_behalf_of })
     }
@@ -222,23 +261,26 @@ impl Work {
 
 impl Gateway {
     /// Subscribes anew, beside all else, to those of these resources whose source is another one of its name than took
-    /// the subscription.
-    pub(crate) fn follow_again(self: &Arc<Self>, caller: &Caller, followed: Vec<Owned>) {
+    /// the subscription, but for what policy has declined. Where policy asks nobody is asked, and it is declined.
+    pub(crate) fn follow_again(self: &Arc<Self>, caller: &Caller, followed: Vec<Owned>, declined: &Arc<Declined>) {
         if followed.is_empty() || self.is_draining() {
             return;
         }
-        let sources = self.options.catalogue.sources();
+        let (sources, policy) = (self.options.catalogue.sources(), self.policy_at(&caller.view));
         let of = |owned: Owned| {
             let provider = sources.iter().find(|provider| provider.name() == owned.server)?;
-            self.subscribers.is_astray(&owned, provider).then(|| (owned, Arc::clone(provider)))
+            let is_due = self.subscribers.is_astray(&owned, provider) && !declined.has(&owned, provider, &policy);
+            is_due.then(|| (owned, Arc::clone(provider)))
         };
         let astray: Vec<_> = followed.into_iter().filter_map(of).collect();
         if astray.is_empty() {
             return;
         }
         let work = Work::of_nobody(self, Caller::new(Arc::clone(&caller.session), caller.view.clone()));
+        let declined = Arc::clone(declined);
         tokio::spawn(async move {
-            let asking: Vec<_> = astray.iter().map(|(owned, provider)| work.again_in_time(owned, provider)).collect();
+            let again = astray.iter().map(|(owned, provider)| work.again_in_time(owned, provider, &declined));
+            let asking: Vec<_> = again.collect();
             stream::iter(asking).buffer_unordered(ABREAST).collect::<()>().await;
         });
     }
@@ -246,11 +288,23 @@ impl Gateway {
 
 impl Work {
     /// One that says nothing is asked again when the catalogue changes next.
-    async fn again_in_time(&self, owned: &Owned, provider: &Arc<dyn Provider>) {
+    async fn again_in_time(&self, owned: &Owned, provider: &Arc<dyn Provider>, declined: &Arc<Declined>) {
         let (resource, source) = (owned.clone(), Arc::clone(provider));
+        let policy = self.gateway.policy_at(&self.caller.view);
         let follow = |work: Self| async move { work.follow(&resource, &source, Follower::Known).await };
         if let Err(error) = self.in_time(provider, SUBSCRIBE, follow).await {
             tracing::debug!("{}: {SUBSCRIBE} failed: {}", owned.server, error.message);
+            if is_denied(&error) {
+                declined.note(owned, provider, &policy);
+            }
+        }
+        self.look_again(owned, provider, declined);
+    }
+
+    /// Follows what another source may have come for while this one was asked: whoever looked then left it to us.
+    fn look_again(&self, owned: &Owned, asked: &Arc<dyn Provider>, declined: &Arc<Declined>) {
+        if !self.gateway.serves(asked) {
+            self.gateway.follow_again(&self.caller, vec![owned.clone()], declined);
         }
     }
 }
@@ -258,4 +312,59 @@ impl Work {
 fn wanted(arguments: &Map<String, Value>) -> Result<&str, RpcError> {
     let uri = arguments.get("uri").and_then(Value::as_str);
     uri.ok_or_else(|| RpcError::invalid_params("a subscription needs the `uri` of a resource"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mcp::view::{Expose, View};
+    use toolwright_core::catalogue::ProviderKind;
+    use toolwright_core::policy::Profile;
+    use toolwright_core::session::{Principal, Session, SessionId};
+    use toolwright_core::tool::StaticProvider;
+
+    fn owned() -> Owned {
+        Owned { server: "a".into(), own: "a://one".into() }
+    }
+
+    #[test]
+    fn what_comes_after_a_client_has_left_is_let_go() {
+        let session = Session { id: SessionId::new("s"), principal: Principal::owner(), root: "/".into(), agent: None };
+        let view = View { scope: Scope::Whole, expose: Expose::Direct };
+        let caller = Caller::new(Arc::new(session), view);
+        let subscribe = || {
+            let subscription = Subscription { owned: owned(), gateway: Weak::new(), on_behalf_of: caller.clone() };
+            caller.peer.subscribe("a://one", subscription)
+        };
+        assert_eq!((subscribe(), caller.peer.followed().len()), (Some(()), 1));
+        caller.peer.leave();
+        assert_eq!((subscribe(), caller.peer.followed().len()), (Some(()), 0));
+    }
+
+    #[test]
+    fn what_policy_declined_is_asked_of_another_source_or_policy_only() {
+        let source = || -> Arc<dyn Provider> {
+            Arc::new(StaticProvider::new("a", ProviderKind::Mcp, Vec::new()).expect("a provider"))
+        };
+        let ([one, other], [asks, allows]) =
+            ([source(), source()], [(); 2].map(|()| Arc::new(Policy::of(Profile::Ask))));
+        let declined = Declined::default();
+        declined.note(&owned(), &one, &asks);
+        for (source, policy, expect) in [(&one, &asks, true), (&other, &asks, false), (&one, &allows, false)] {
+            assert_eq!(declined.has(&owned(), source, policy), expect);
+        }
+        drop(one);
+        declined.note(&Owned { own: "a://two".into(), ..owned() }, &other, &asks);
+        assert_eq!(declined.lock().len(), 1, "what is gone is not kept");
+    }
+
+    #[test]
+    fn who_looks_whether_a_source_is_another_keeps_nothing_there() {
+        let (all, source) = (Subscribers::default(), StaticProvider::new("a", ProviderKind::Mcp, Vec::new()));
+        let source: Arc<dyn Provider> = Arc::new(source.expect("a provider"));
+        let told = all.of(&owned());
+        assert!(!all.is_astray(&owned(), &source));
+        all.tidy(&owned(), told);
+        assert!(all.lock().is_empty());
+    }
 }

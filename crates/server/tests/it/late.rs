@@ -313,3 +313,25 @@ async fn a_session_that_ends_takes_nothing_of_its_client_along_into_a_late_list(
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_notice_that_was_lost_among_many_makes_a_late_list_news() {
+    let (house, [alpha, _]) = house().await;
+    let mut client = introduced(&house).await;
+    alpha.is_silent.send_replace(false);
+    assert_eq!(listed_in(&mut client, "resources/list").await.0, BOTH);
+    alpha.is_silent.send_replace(true);
+    assert_eq!(listed_in(&mut client, "resources/list").await.0, BOTH, "what it listed last stands for it");
+    alpha.tell(SourceNotice::ResourcesChanged);
+    for _ in 0..400 {
+        alpha.tell(SourceNotice::Log(json!({"level": "debug", "data": "x"})));
+    }
+    // The client has missed some too, and so has it of this.
+    let changed = "notifications/resources/list_changed";
+    while client.next().await["method"] != changed {}
+    let listed = listed_in(&mut client, "resources/list").await;
+    assert_eq!((listed.0, listed.1.as_secs()), (BOTH.map(str::to_owned).to_vec(), 1), "the list that was kept");
+    // It is the same as before, as far as is known.
+    alpha.is_silent.send_replace(false);
+    while client.next().await["method"] != changed {}
+}

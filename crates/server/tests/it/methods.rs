@@ -23,7 +23,7 @@ async fn house() -> (House, [std::sync::Arc<Source>; 2]) {
 #[tokio::test]
 async fn the_pages_of_a_source_end_with_an_older_ones_empty_cursor_and_where_they_go_in_a_circle() {
     let house = House::new().await;
-    let sources = [Source::new("ends"), Source::new("circles")];
+    let sources = [Source::new("ends"), Source::new("circles"), Source::new("leads")];
     for source in &sources {
         house.add(source.clone()).await;
     }
@@ -35,7 +35,24 @@ async fn the_pages_of_a_source_end_with_an_older_ones_empty_cursor_and_where_the
         let asked = source.asked.lock().expect("asked");
         asked.iter().filter(|(method, _)| method == "resources/list").count()
     });
-    assert_eq!(asked, [1, 2]);
+    assert_eq!(asked, [1, 2, 2], "an empty cursor leads on where the page is of 2026-07-28");
+}
+
+#[tokio::test]
+async fn one_careless_server_takes_nobody_elses_prompts_and_resources_away() {
+    let house = House::new().await;
+    for source in [Source::new("careless"), Source::new("beta")] {
+        house.add(source).await;
+    }
+    let http = house.http().await;
+    let list = async |method: &str| body(http.modern("/mcp", json!(1), method, json!({})), 200).await["result"].take();
+    let prompts = json!([
+        {"name": "careless__hello", "arguments": [{"name": "a"}]}, {"name": "beta__hello", "description": "beta"},
+    ]);
+    assert_eq!(list("prompts/list").await["prompts"], prompts);
+    let resources = list("resources/list").await["resources"].take();
+    assert_eq!(resources[0], json!({"uri": "careless://one", "name": "careless://one"}));
+    assert_eq!((&resources[1]["name"], resources.as_array().map(Vec::len)), (&json!("beta"), Some(4)), "{resources}");
 }
 
 #[tokio::test]

@@ -129,6 +129,30 @@ async fn a_call_that_waits_for_a_person_or_was_skipped_is_told_though_its_tool_p
 }
 
 #[tokio::test]
+async fn the_task_of_a_call_that_goes_on_as_a_job_has_not_failed_and_says_which() {
+    let (house, _) = House::with_jobs(|_, _| ()).await;
+    let background = |definition: &mut ToolDefinition| {
+        definition.mode = Mode::Background;
+        definition.output_schema = Some(rows());
+        definition.meta.insert("mcp".into(), json!({"execution": {"taskSupport": "optional"}}));
+    };
+    house.add(Arc::new(Promises(vec![("promised", background, Some(json!({"rows": []})))]))).await;
+    let http = house.http().await;
+    let (session, _) = http.initialize("/mcp").await;
+    let ask = async |method: &str, params: Value| {
+        body(http.in_session(&session, "/mcp", &rpc(1, method, params)), 200).await["result"].take()
+    };
+    let created = ask("tools/call", json!({"name": "p__promised", "arguments": {}, "task": {}})).await;
+    let task = json!({"taskId": created["task"]["taskId"]});
+    let result = ask("tasks/result", task.clone()).await;
+    let text = result["content"][0]["text"].as_str().unwrap_or_default();
+    assert!(text.contains("background job promised_") && result["isError"] == true, "{result}");
+    assert_eq!(result["_meta"]["toolwright/stands_in"], "job", "{result}");
+    // A client asks for the result of what has not failed only.
+    assert_eq!(ask("tasks/get", task).await["status"], "completed");
+}
+
+#[tokio::test]
 async fn older_clients_get_what_is_no_object_inside_one_in_lists_and_results() {
     let house = House::new().await;
     let list = |definition: &mut ToolDefinition| {

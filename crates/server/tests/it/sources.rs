@@ -136,6 +136,15 @@ impl Source {
             "resources/list" => match arguments["cursor"].as_str() {
                 // As servers up to 2025-11-25 write the end, and pages in a circle.
                 _ if name == "ends" => json!({"resources": [{"uri": "ends://one", "name": "1"}], "nextCursor": ""}),
+                // As servers of 2026-07-28 may write a page that others follow.
+                None if name == "leads" => {
+                    json!({"resources": [{"uri": "leads://one", "name": "1"}], "nextCursor": "", "resultType": "complete"})
+                }
+                Some("") => json!({"resources": [{"uri": "leads://two", "name": "2"}], "resultType": "complete"}),
+                _ if name == "careless" => json!({"resources": [
+                    {"uri": "careless://one", "annotations": null, "icons": null, "_meta": null},
+                    {"name": "nowhere"}, null,
+                ]}),
                 _ if name == "circles" => {
                     json!({"resources": [{"uri": "circles://one", "name": "1"}], "nextCursor": "x"})
                 }
@@ -163,6 +172,10 @@ impl Source {
                 return Err(ToolError::new(ErrorKind::ExecutionError, "no").with_protocol(error));
             }
             "resources/read" => json!({"contents": [{"uri": arguments["uri"], "text": name}]}),
+            "prompts/list" if name == "careless" => json!({"prompts": [
+                {"name": "hello", "title": null, "arguments": [{"name": "a", "required": null}, {}], "_meta": null},
+                {"description": "without a name"},
+            ]}),
             "prompts/list" => json!({"prompts": [{"name": "hello", "description": name}]}),
             "prompts/get" => {
                 json!({"messages": [], "description": format!("{} of {name}", arguments["name"]), "later": 1})

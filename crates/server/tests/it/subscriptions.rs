@@ -1,15 +1,22 @@
 //! Being told of changes: of lists and of resources, in both generations.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
+use async_trait::async_trait;
 use futures_util::future::join_all;
 use reqwest::Method;
 use serde_json::{Value, json};
+use toolwright_core::approval::{Answers, ApprovalDecision, ApprovalRequest, Approver};
 use toolwright_core::catalogue::SourceNotice;
+use toolwright_core::job::{JobScope, Jobs as _, Listed};
+use toolwright_core::policy::{Policy, Profile};
+use toolwright_runtime::JobManager;
 
 use crate::sources::Source;
 use crate::stdio::Client;
-use crate::support::{Events, House, LEGACY, body, rpc};
+use crate::support::{Events, House, Http, LEGACY, LONG, body, rpc};
 
 const META: &str = "io.modelcontextprotocol/subscriptionId";
 
@@ -308,4 +315,96 @@ async fn what_is_followed_is_followed_at_a_source_in_the_place_of_another() {
     ended.sort_by_key(|(_, about)| about.to_string());
     assert_eq!(ended, [about("unsubscribe", "alpha://one"), about("unsubscribe", "alpha://two")]);
     assert!(alpha.taken().is_empty(), "it was left before");
+}
+
+/// Counts how often it is asked; whoever answers does so elsewhere, and later.
+#[derive(Default)]
+struct Elsewhere(AtomicUsize);
+
+#[async_trait]
+impl Approver for Elsewhere {
+    async fn ask(&self, _request: &ApprovalRequest) -> ApprovalDecision {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        std::future::pending().await
+    }
+
+    fn answers(&self) -> Answers {
+        Answers::Elsewhere
+    }
+}
+
+#[tokio::test]
+async fn nobody_is_asked_about_what_the_gateway_subscribes_to_by_itself() {
+    let approver = Arc::new(Elsewhere::default());
+    let (house, store) =
+        House::with_jobs(|options, _| options.approver = Arc::clone(&approver) as Arc<dyn Approver>).await;
+    house.add(Source::new("alpha")).await;
+    let mut client = Client::of(&house);
+    client.ask(&rpc(0, "initialize", json!({"protocolVersion": LEGACY, "capabilities": {}}))).await;
+    let subscribe = rpc(1, "resources/subscribe", json!({"uri": "alpha://one"}));
+    assert_eq!(client.ask(&subscribe).await["result"], json!({}));
+    let rules = json!([{"effect": "ask", "namespace": "alpha", "reason": "one never knows"}]);
+    let asks = Policy { rules: serde_json::from_value(rules).expect("rules"), ..Policy::of(Profile::Client) };
+    house.gateway.set_policy(Arc::new(asks));
+    let other = Source::new("alpha");
+    house.catalogue.put_provider(other.clone()).await.expect("the one before");
+    for names in [&["other"][..], &["Get.Thing", "other"]] {
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        house.foreign.set(names);
+    }
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let jobs = JobManager::new(store, &std::env::temp_dir()).list(JobScope::All, Listed::All, 10).await.expect("jobs");
+    assert_eq!((approver.0.load(Ordering::Relaxed), jobs.len(), other.taken()), (0, 0, vec![]));
+    // Another policy may say something else.
+    house.gateway.set_policy(Arc::new(Policy::of(Profile::Client)));
+    house.foreign.set(&["other"]);
+    assert_eq!(told(&other, 1).await, [about("subscribe", "alpha://one")]);
+}
+
+/// A session over HTTP that has subscribed to this, without a stream.
+async fn subscribed(http: &Http, uri: &str) -> String {
+    let (session, _) = http.initialize("/mcp").await;
+    let subscribe = rpc(1, "resources/subscribe", json!({"uri": uri}));
+    assert_eq!(body(http.in_session(&session, "/mcp", &subscribe), 200).await["result"], json!({}));
+    session
+}
+
+#[tokio::test]
+async fn what_changed_while_a_session_had_no_stream_is_seen_to_when_it_has_one() {
+    let (house, [alpha, _]) = house().await;
+    let http = house.http().await;
+    let session = subscribed(&http, "alpha://one").await;
+    assert_eq!(told(&alpha, 1).await.len(), 1);
+    let other = Source::new("alpha");
+    house.catalogue.put_provider(other.clone()).await.expect("the one before");
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(other.taken(), []);
+    let stream = http.request(Method::GET, "/mcp").header("mcp-session-id", &session);
+    let mut events = Events::of(stream.header("mcp-protocol-version", LEGACY)).await;
+    assert_eq!(told(&other, 1).await, [about("subscribe", "alpha://one")]);
+    other.tell(updated("alpha://one"));
+    assert_eq!(events.next().await.expect("told")["params"], json!({"uri": "alpha://one"}));
+}
+
+#[tokio::test]
+async fn a_source_that_goes_while_it_takes_a_subscription_leaves_it_to_the_one_in_its_place() {
+    let (house, [alpha, _]) = house().await;
+    let http = house.http().await;
+    // Where it says whose resource it is, nothing is listed for it.
+    let uri = "toolwright-resource://alpha/alpha://one";
+    alpha.is_silent.send_replace(true);
+    let other = Source::new("alpha");
+    let replaced = async {
+        let at_it = async {
+            while alpha.busy.load(Ordering::Relaxed) == 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(LONG, at_it).await.expect("it is asked");
+        house.catalogue.put_provider(other.clone()).await.expect("the one before");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        alpha.is_silent.send_replace(false);
+    };
+    tokio::join!(subscribed(&http, uri), replaced);
+    assert_eq!(told(&other, 1).await, [about("subscribe", "alpha://one")]);
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::json;
 use toolwright_core::policy::Profile;
 use toolwright_core::session::Principal;
-use toolwright_server::ViewOptions;
+use toolwright_server::{Expose, ViewOptions};
 
 use crate::sources::Source;
 use crate::support::{Events, House, body, rpc};
@@ -145,4 +145,55 @@ async fn views_are_replaced_while_they_are_served_and_their_clients_told() {
     assert_eq!(house.gateway.clash(), None);
     house.gateway.set_views(&[view("beta", &[], &[])]);
     assert_eq!(house.gateway.clash().as_deref(), Some("beta"));
+}
+
+#[tokio::test]
+async fn a_session_keeps_how_tools_are_put_before_it_and_others_have_what_is_in_force() {
+    let house = house().await;
+    let http = house.http().await;
+    let path = "/mcp/small";
+    let (session, _) = http.initialize(path).await;
+    let count = |listed: serde_json::Value| listed["result"]["tools"].as_array().map(Vec::len);
+    let list = rpc(1, "tools/list", json!({}));
+    let direct = count(body(http.in_session(&session, path, &list), 200).await);
+    assert_eq!(direct, Some(3));
+    let stream = http.request(reqwest::Method::GET, path).header("mcp-session-id", &session);
+    let mut events = Events::of(stream).await;
+    let listen = json!({"notifications": {"toolsListChanged": true}});
+    let listening = |path: &str| http.modern(path, json!("s"), "subscriptions/listen", listen.clone());
+    let mut usual = Events::of(listening(path)).await;
+    let mut asked = Events::of(listening("/mcp/small?expose=direct")).await;
+    for events in [&mut usual, &mut asked] {
+        assert_eq!(events.next().await.expect("granted")["method"], "notifications/subscriptions/acknowledged");
+    }
+
+    let searching = ViewOptions {
+        expose: Some(Expose::Search),
+        ..view("small", &["test__echo", "alpha__*"], &["alpha__ask", "alpha__prompts_*"])
+    };
+    assert!(house.gateway.set_views(&[searching.clone()]));
+    assert_eq!(usual.next().await.expect("told")["method"], "notifications/tools/list_changed");
+    // With and without what its address said; nobody has told it that it has ended.
+    for path in [path, "/mcp/small?expose=direct"] {
+        assert_eq!(count(body(http.in_session(&session, path, &list), 200).await), direct, "{path}");
+    }
+    let cancelled = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}});
+    assert_eq!(http.in_session(&session, path, &cancelled).send().await.expect("response").status(), 202);
+    let other = http.in_session(&session, "/mcp/small?expose=search", &list).send().await.expect("response");
+    assert_eq!(other.status(), 404, "another address");
+    let (new, _) = http.initialize(path).await;
+    let names = body(http.in_session(&new, path, &list), 200).await["result"]["tools"].take();
+    assert!(names.to_string().contains("tools__search"), "{names}");
+    let modern = body(http.modern(path, json!(1), "tools/list", json!({})), 200).await["result"]["tools"].take();
+    assert_eq!(modern.as_array().map(Vec::len), names.as_array().map(Vec::len));
+
+    // Streams of those whose list is the same are open, and were not told of this.
+    house.gateway.set_views(&[ViewOptions { allowed: vec!["test__echo".into()], ..searching }]);
+    for events in [&mut events, &mut asked] {
+        assert_eq!(events.next().await.expect("told")["method"], "notifications/tools/list_changed");
+        let more = tokio::time::timeout(std::time::Duration::from_millis(200), events.next()).await;
+        assert!(
+            more.is_err() || more.expect("more").expect("told")["method"] == "notifications/resources/list_changed"
+        );
+    }
 }

@@ -54,6 +54,27 @@ pub(crate) struct Endpoint {
     shutdown: Cancel,
 }
 
+/// What the address of a request says.
+struct Address {
+    scope: Scope,
+    /// How tools are put before its client, if it says that.
+    asked: Option<Expose>,
+}
+
+impl Address {
+    /// What it comes to by now.
+    fn view(&self, gateway: &Gateway) -> View {
+        let expose = self.asked.unwrap_or_else(|| gateway.usual_expose(&self.scope));
+        View { scope: self.scope.clone(), expose }
+    }
+
+    /// Whether this caller came to it, or to another that shows the same.
+    fn is_of(&self, caller: &Caller, gateway: &Gateway) -> bool {
+        let is_same = self.scope == caller.view.scope && self.asked == caller.expose_asked;
+        is_same || self.view(gateway) == caller.view
+    }
+}
+
 /// `/mcp`.
 pub(crate) async fn whole(State(endpoint): State<Arc<Endpoint>>, request: HttpRequest) -> Response {
     endpoint.respond(Scope::Whole, request).await
@@ -108,22 +129,19 @@ impl Endpoint {
         let Some(identity) = request.extensions().get::<Identity>().cloned() else {
             return Err(Refusal::text(StatusCode::UNAUTHORIZED, "this server does not know who sends this"));
         };
-        let configured = match &scope {
-            Scope::View(name) => self.gateway.view(name),
-            Scope::Whole | Scope::Provider(_) => None,
-        };
-        if configured.as_ref().is_some_and(|view| !identity.principal().may_use(&view.roles)) {
+        if let Scope::View(name) = &scope
+            && self.gateway.view(name).is_some_and(|view| !identity.principal().may_use(&view.roles))
+        {
             return Err(Refusal::text(StatusCode::FORBIDDEN, "this view is for other roles"));
         }
-        let usual = configured.and_then(|view| view.expose).unwrap_or(self.gateway.options.expose);
-        let view = View { scope, expose: asked.unwrap_or(usual) };
+        let at = Address { scope, asked };
         let method = request.method();
         if method == Method::POST {
-            return self.post(identity.principal(), view, request).await;
+            return self.post(identity.principal(), &at, request).await;
         }
         let _permit = self.admit()?;
         if (method == Method::GET || method == Method::DELETE) && headers::may_be_legacy(request.headers()) {
-            let session = self.session(identity.principal(), &view, request.headers(), None)?;
+            let session = self.session(identity.principal(), &at, request.headers(), None)?;
             if method == Method::GET {
                 return self.stream(&session, request.headers());
             }
@@ -133,7 +151,7 @@ impl Endpoint {
         Ok((StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, "POST, GET, DELETE")]).into_response())
     }
 
-    async fn post(&self, principal: &Principal, view: View, http: HttpRequest) -> Result<Response, Refusal> {
+    async fn post(&self, principal: &Principal, at: &Address, http: HttpRequest) -> Result<Response, Refusal> {
         let (parts, body) = http.into_parts();
         let accepts = Accepts::of(&parts.headers).ok_or_else(|| {
             Refusal::text(StatusCode::NOT_ACCEPTABLE, "accept application/json, text/event-stream or both")
@@ -148,13 +166,13 @@ impl Endpoint {
             Ok(Message::Request(request)) => request,
             Ok(Message::Notification { method, params, .. }) => {
                 if headers::may_be_legacy(&parts.headers) {
-                    self.notified(principal, &view, &parts.headers, &method, &params)?;
+                    self.notified(principal, at, &parts.headers, &method, &params)?;
                 }
                 return Ok(StatusCode::ACCEPTED.into_response());
             }
             Ok(Message::Response(response)) => {
                 if headers::may_be_legacy(&parts.headers) {
-                    self.session(principal, &view, &parts.headers, None)?.caller.peer.settle(response);
+                    self.session(principal, at, &parts.headers, None)?.caller.peer.settle(response);
                 }
                 return Ok(StatusCode::ACCEPTED.into_response());
             }
@@ -167,7 +185,7 @@ impl Endpoint {
             Era::Modern => {
                 check_modern(&request, Some(&headers::standard(&parts.headers)))
                     .map_err(|error| Refusal::of(Era::Modern, &request.id, &error))?;
-                let caller = self.caller(principal, &format!("{} at {}", principal.id, view.scope.path()), view);
+                let caller = self.caller(principal, &format!("{} at {}", principal.id, at.scope.path()), at);
                 mirrored::check(&self.gateway, &caller, &request, &parts.headers)
                     .map_err(|error| Refusal::of(Era::Modern, &request.id, &error))?;
                 self.answer(&caller, Era::Modern, accepts, request, (permit, None)).await
@@ -176,7 +194,7 @@ impl Endpoint {
                 if self.gateway.is_draining() {
                     return Err(Refusal::of(Era::Legacy, &request.id, &shutting_down()));
                 }
-                let caller = self.caller(principal, &uuid::Uuid::new_v4().to_string(), view);
+                let caller = self.caller(principal, &uuid::Uuid::new_v4().to_string(), at);
                 let session = self.sessions.open(caller).ok_or_else(|| {
                     let why = "too many sessions; end one with DELETE, or try again later";
                     Refusal::text(StatusCode::SERVICE_UNAVAILABLE, why)
@@ -189,7 +207,7 @@ impl Endpoint {
                 Ok(response)
             }
             Era::Legacy => {
-                let session = self.session(principal, &view, &parts.headers, Some(&request.id))?;
+                let session = self.session(principal, at, &parts.headers, Some(&request.id))?;
                 self.in_session(&session, accepts, request, permit).await
             }
         }
@@ -209,16 +227,17 @@ impl Endpoint {
         })
     }
 
-    fn caller(&self, principal: &Principal, session: &str, view: View) -> Caller {
+    fn caller(&self, principal: &Principal, session: &str, at: &Address) -> Caller {
         let session = self.gateway.session(session, principal.clone());
-        Caller::new(session, view)
+        Caller { expose_asked: at.asked, ..Caller::new(session, at.view(&self.gateway)) }
     }
 
-    /// The request's session, if it exists and belongs to this caller and view.
+    /// The request's session, if it exists and belongs to this caller and address. It keeps the way in which tools are
+    /// put before it, whatever is the usual one meanwhile.
     fn session(
         &self,
         principal: &Principal,
-        view: &View,
+        at: &Address,
         headers: &HeaderMap,
         id: Option<&Id>,
     ) -> Result<Arc<HttpSession>, Refusal> {
@@ -227,19 +246,19 @@ impl Endpoint {
         let sent = headers::text(headers, &headers::SESSION)
             .ok_or_else(|| refuse(StatusCode::BAD_REQUEST, "no Mcp-Session-Id: begin with initialize"))?;
         self.sessions
-            .find(sent, |caller| caller.view == *view && caller.session.principal == *principal)
+            .find(sent, |caller| at.is_of(caller, &self.gateway) && caller.session.principal == *principal)
             .ok_or_else(|| refuse(StatusCode::NOT_FOUND, "this session does not exist or has ended: initialize again"))
     }
 
     fn notified(
         &self,
         principal: &Principal,
-        view: &View,
+        at: &Address,
         headers: &HeaderMap,
         method: &str,
         params: &Params,
     ) -> Result<(), Refusal> {
-        let session = self.session(principal, view, headers, None)?;
+        let session = self.session(principal, at, headers, None)?;
         if let ("notifications/cancelled", Some(id)) = (method, &params.request_id) {
             session.caller.running.cancel(id);
         }

@@ -229,6 +229,7 @@ impl Connection {
             tokio::time::timeout(STOP_LIMIT, self.caller.tasks.wait()).await.ok();
         }
         tokio::time::timeout(FLUSH_LIMIT, self.watchers.wait()).await.ok();
+        self.caller.peer.leave();
     }
 }
 

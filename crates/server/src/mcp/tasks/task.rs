@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use tokio::sync::{oneshot, watch};
@@ -20,7 +21,7 @@ use toolwright_core::session::Session;
 use toolwright_mcp::tasks::{Described, Status};
 
 use super::store::Tasks;
-use crate::mcp::call::Caller;
+use crate::mcp::call::{Caller, STANDS_IN_META};
 use crate::mcp::line::Line;
 use crate::mcp::message::RpcError;
 use crate::mcp::parked::Asked;
@@ -73,7 +74,7 @@ enum Stage {
 #[derive(Clone)]
 pub(super) struct Ended {
     pub(super) result: Arc<RawValue>,
-    is_error: bool,
+    has_failed: bool,
 }
 
 /// What a task came to.
@@ -369,11 +370,14 @@ impl Ended {
         struct Result {
             #[serde(default, rename = "isError")]
             is_error: bool,
+            #[serde(default, rename = "_meta")]
+            meta: HashMap<String, IgnoredAny>,
         }
         let unread = |error: serde_json::Error| RpcError::new(RpcError::INTERNAL, format!("the result: {error}"));
-        let Result { is_error } = serde_json::from_slice(bytes).map_err(unread)?;
+        let Result { is_error, meta } = serde_json::from_slice(bytes).map_err(unread)?;
         let result: Box<RawValue> = serde_json::from_slice(bytes).map_err(unread)?;
-        Ok(Self { result: result.into(), is_error })
+        // A client does not ask for the result of a task that has failed: it would not learn what goes on as a job.
+        Ok(Self { result: result.into(), has_failed: is_error && !meta.contains_key(STANDS_IN_META) })
     }
 }
 
@@ -383,7 +387,7 @@ fn status(state: &State, era: Era) -> Status {
         Stage::Plain | Stage::Working => Status::Working,
         Stage::Cancelled => Status::Cancelled,
         Stage::Ended(Err(_)) => Status::Failed,
-        Stage::Ended(Ok(ended)) if ended.is_error && era == Era::Legacy => Status::Failed,
+        Stage::Ended(Ok(ended)) if ended.has_failed && era == Era::Legacy => Status::Failed,
         Stage::Ended(Ok(_)) => Status::Completed,
     }
 }
