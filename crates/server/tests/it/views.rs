@@ -171,7 +171,7 @@ async fn a_session_keeps_how_tools_are_put_before_it_and_others_have_what_is_in_
         expose: Some(Expose::Search),
         ..view("small", &["test__echo", "alpha__*"], &["alpha__ask", "alpha__prompts_*"])
     };
-    assert!(house.gateway.set_views(&[searching.clone()]));
+    assert!(house.gateway.set_views(std::slice::from_ref(&searching)));
     assert_eq!(usual.next().await.expect("told")["method"], "notifications/tools/list_changed");
     // With and without what its address said; nobody has told it that it has ended.
     for path in [path, "/mcp/small?expose=direct"] {
