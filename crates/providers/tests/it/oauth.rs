@@ -196,15 +196,20 @@ async fn token(
     (StatusCode::OK, Json(answer))
 }
 
+/// What a browser shows at an address.
+async fn page_at(url: &Url) -> Result<reqwest::Response, String> {
+    toolwright_providers::net::install_tls();
+    let client = reqwest::Client::builder().no_proxy().build().expect("a client");
+    client.get(url.clone()).send().await.map_err(|error| error.to_string())
+}
+
 /// A browser whose person agrees.
 struct Agrees;
 
 #[async_trait]
 impl Consent for Agrees {
     async fn visit(&self, url: &Url) -> Result<Option<Url>, String> {
-        toolwright_providers::net::install_tls();
-        let page = reqwest::Client::builder().no_proxy().build().expect("a client").get(url.clone()).send().await;
-        let page = page.map_err(|error| error.to_string())?;
+        let page = page_at(url).await?;
         assert!(page.status().is_success(), "the page came back to us: {page:?}");
         Ok(None)
     }
@@ -457,9 +462,7 @@ struct SeesErrors;
 #[async_trait]
 impl Consent for SeesErrors {
     async fn visit(&self, url: &Url) -> Result<Option<Url>, String> {
-        toolwright_providers::net::install_tls();
-        let page = reqwest::Client::builder().no_proxy().build().expect("a client").get(url.clone()).send().await;
-        let page = page.map_err(|error| error.to_string())?;
+        let page = page_at(url).await?;
         if page.status().is_success() { Ok(None) } else { Err("it shows an error".to_owned()) }
     }
 }
