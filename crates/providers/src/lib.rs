@@ -3,6 +3,7 @@
 mod again;
 pub mod builtin;
 pub mod catalogue;
+mod deps;
 pub mod mcp;
 pub mod net;
 pub mod oauth;
@@ -10,3 +11,5 @@ pub mod openapi;
 pub mod process;
 mod protected;
 pub mod rest;
+
+pub use deps::DocumentDeps;

@@ -21,8 +21,9 @@ use toolwright_core::{
 use super::document::{Refusal, Seen, Terms, Verified, verify};
 use super::fetch::fetch;
 use super::keys::PublicKey;
-use super::spec::{CatalogueDeps, CatalogueSpec};
+use super::spec::CatalogueSpec;
 use super::tool::{Grants, Implementation, make, registered};
+use crate::DocumentDeps;
 use crate::again::Again;
 use crate::net::{Bounds, HttpClient};
 
@@ -33,7 +34,7 @@ use crate::net::{Bounds, HttpClient};
 /// leaves the last accepted document in force, verified again, until that expires; a warning says so.
 pub struct CatalogueProvider {
     spec: CatalogueSpec,
-    deps: CatalogueDeps,
+    deps: DocumentDeps,
     client: HttpClient,
     credential_scope: ContentHash,
     loaded: RwLock<Loaded>,
@@ -89,7 +90,7 @@ impl std::fmt::Debug for CatalogueProvider {
 impl CatalogueProvider {
     /// A catalogue that is not fetched yet.
     #[must_use]
-    pub fn new(spec: CatalogueSpec, deps: CatalogueDeps) -> Arc<Self> {
+    pub fn new(spec: CatalogueSpec, deps: DocumentDeps) -> Arc<Self> {
         let client = HttpClient::new(spec.address_policy(), deps.http.clone());
         let secrets: Vec<(&String, &String)> = spec.secrets.iter().collect();
         let credential_scope = ContentHash::of_value(&serde_json::json!([spec.url.as_str(), secrets]));

@@ -2,16 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use toolwright_core::catalogue::ToolOverride;
-use toolwright_core::event::EventSink;
-use toolwright_core::store::ManifestCache;
 use url::{Host, Url};
 
 use super::keys::PublicKey;
-use crate::net::{AddressPolicy, HttpOptions};
+use crate::net::AddressPolicy;
 
 /// Bytes of a document that are read unless configured otherwise.
 const MAX_BYTES: usize = 4 << 20;
@@ -95,22 +92,5 @@ impl fmt::Debug for CatalogueSpec {
             .field("keys", &self.keys)
             .field("secrets", &self.secrets.keys())
             .finish_non_exhaustive()
-    }
-}
-
-/// What a catalogue of the house gets.
-#[derive(Clone)]
-pub struct CatalogueDeps {
-    /// Keeps the document that was accepted last.
-    pub manifests: Arc<dyn ManifestCache>,
-    /// Takes warnings.
-    pub events: Arc<dyn EventSink>,
-    /// Resolver and proxies.
-    pub http: HttpOptions,
-}
-
-impl fmt::Debug for CatalogueDeps {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CatalogueDeps").finish_non_exhaustive()
     }
 }

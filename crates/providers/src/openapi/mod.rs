@@ -25,5 +25,5 @@ mod xml;
 pub use document::Origin;
 pub use error::OpenApiError;
 pub use import::{Import, Imported, Refused, import};
-pub use provider::{Fetched, OpenApiDeps, OpenApiProvider, text};
+pub use provider::{Fetched, OpenApiProvider, text};
 pub use spec::{Auth, Filter, GroupBy, OpenApiSpec, Operation, ResultSchemas};

@@ -10,8 +10,8 @@ use http::header::ACCEPT;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use serde_json::{Value, json};
 use toolwright_core::catalogue::{CallLimits, ChangeNotifier};
-use toolwright_core::event::{Event, EventSink, NoEvents};
-use toolwright_core::store::{ManifestCache, NoStore};
+use toolwright_core::event::{Event, NoEvents};
+use toolwright_core::store::NoStore;
 use toolwright_core::{
     Cancel, ContentHash, ErrorKind, Health, Principal, Provider, ProviderCall, ProviderError, ProviderKind,
     RegisteredTool, ToolContext, ToolError, ToolOutput,
@@ -22,6 +22,7 @@ use super::document::{MAX_BYTES, Origin, read_file};
 use super::error::OpenApiError;
 use super::import::{Import, import};
 use super::spec::{Auth, GroupBy, OpenApiSpec, ResultSchemas};
+use crate::DocumentDeps;
 use crate::again::Again;
 use crate::net::{Bounds, HttpClient, HttpOptions, HttpRequest, decode_text};
 use crate::rest::{HttpTool, RETRIES};
@@ -32,23 +33,6 @@ const FETCH_TIMEOUT: Duration = Duration::from_secs(30);
 /// The largest document that is kept for the next start, in bytes.
 const MAX_KEPT: usize = 16 << 20;
 
-/// What a document's provider gets.
-#[derive(Clone)]
-pub struct OpenApiDeps {
-    /// Keeps the document of an address that was read last.
-    pub manifests: Arc<dyn ManifestCache>,
-    /// Takes warnings.
-    pub events: Arc<dyn EventSink>,
-    /// Resolver and proxies.
-    pub http: HttpOptions,
-}
-
-impl fmt::Debug for OpenApiDeps {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OpenApiDeps").finish_non_exhaustive()
-    }
-}
-
 /// The operations of one document as tools. The document is read whenever they are listed, so that a refresh sees what
 /// changed; calls go on with what was listed last.
 ///
@@ -57,7 +41,7 @@ impl fmt::Debug for OpenApiDeps {
 /// It is read when it is listed only, however long it was kept: large ones take a while.
 pub struct OpenApiProvider {
     spec: OpenApiSpec,
-    deps: OpenApiDeps,
+    deps: DocumentDeps,
     client: Arc<HttpClient>,
     credential_scope: ContentHash,
     state: Mutex<State>,
@@ -106,12 +90,12 @@ impl OpenApiProvider {
     /// A provider that keeps nothing. Nothing is read yet.
     #[must_use]
     pub fn new(spec: OpenApiSpec, http: HttpOptions) -> Arc<Self> {
-        Self::with(spec, OpenApiDeps { manifests: Arc::new(NoStore), events: Arc::new(NoEvents), http })
+        Self::with(spec, DocumentDeps { manifests: Arc::new(NoStore), events: Arc::new(NoEvents), http })
     }
 
     /// A provider. Nothing is read yet.
     #[must_use]
-    pub fn with(spec: OpenApiSpec, deps: OpenApiDeps) -> Arc<Self> {
+    pub fn with(spec: OpenApiSpec, deps: DocumentDeps) -> Arc<Self> {
         let client = Arc::new(HttpClient::new(spec.address.clone(), deps.http.clone()));
         let credential_scope = credential_scope(&spec);
         Arc::new(Self {

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use toolwright_core::event::NoEvents;
 use toolwright_core::store::{ManifestCache, StoreError};
 use toolwright_core::{Health, Provider, ProviderCall, RegisteredTool, ToolError, ToolOutput};
-use toolwright_providers::catalogue::{CatalogueDeps, CatalogueProvider, CatalogueSpec, FORMAT, SigningKey, sign};
+use toolwright_providers::DocumentDeps;
+use toolwright_providers::catalogue::{CatalogueProvider, CatalogueSpec, FORMAT, SigningKey, sign};
 
 use crate::wire::{Names, Reply, Server, options};
 use crate::workspace::Workspace;
@@ -76,7 +77,7 @@ impl Publisher {
     }
 
     fn provider(&self, spec: CatalogueSpec) -> Arc<CatalogueProvider> {
-        let deps = CatalogueDeps {
+        let deps = DocumentDeps {
             manifests: Arc::clone(&self.kept) as _,
             events: Arc::new(NoEvents),
             http: options(&Names::new(&[])),

@@ -8,8 +8,9 @@ use toolwright_core::content::joined_text;
 use toolwright_core::event::NoEvents;
 use toolwright_core::session::Principal;
 use toolwright_core::{Health, Provider, ProviderCall, RegisteredTool, ToolError, ToolOutput};
+use toolwright_providers::DocumentDeps;
 use toolwright_providers::net::AddressPolicy;
-use toolwright_providers::openapi::{Auth, OpenApiDeps, OpenApiProvider, OpenApiSpec, Operation, Origin};
+use toolwright_providers::openapi::{Auth, OpenApiProvider, OpenApiSpec, Operation, Origin};
 use toolwright_providers::rest::ResponseFormat;
 use url::Url;
 
@@ -54,7 +55,7 @@ impl Site {
         let manifests = Arc::clone(&self.kept) as _;
         OpenApiProvider::with(
             spec,
-            OpenApiDeps { manifests, events: Arc::new(NoEvents), http: options(&Names::new(&[])) },
+            DocumentDeps { manifests, events: Arc::new(NoEvents), http: options(&Names::new(&[])) },
         )
     }
 }

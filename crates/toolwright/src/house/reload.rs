@@ -5,7 +5,8 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use toolwright_core::catalogue::Provider;
-use toolwright_providers::catalogue::{CatalogueDeps, CatalogueProvider};
+use toolwright_providers::DocumentDeps;
+use toolwright_providers::catalogue::CatalogueProvider;
 use toolwright_providers::mcp::McpProvider;
 use toolwright_providers::net::HttpOptions;
 use toolwright_runtime::Executor;
@@ -147,7 +148,7 @@ impl House {
     async fn settle_catalogues(&self, config: &Config, running: &mut Running, done: &mut Reloaded) {
         for spec in &config.catalogues {
             if running.catalogues.get(&spec.namespace) != Some(spec) {
-                let deps = CatalogueDeps {
+                let deps = DocumentDeps {
                     manifests: Arc::clone(&self.store) as _,
                     events: Arc::clone(&self.events) as _,
                     http: HttpOptions::default(),
