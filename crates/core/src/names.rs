@@ -1,7 +1,6 @@
 //! The table between tools and the names that models and clients use for them.
 
-use std::collections::HashMap;
-
+use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 
 use crate::name::{ToolId, hashed_wire_name, wire_candidate};

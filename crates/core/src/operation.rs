@@ -52,11 +52,25 @@ impl TraceId {
     }
 }
 
+const HEXADECIMAL: &[u8; 16] = b"0123456789abcdef";
+
 macro_rules! hex_id {
     ($name:ident, $number:ty, $digits:literal) => {
+        impl $name {
+            /// As it is written, in ASCII.
+            fn digits(self) -> [u8; $digits] {
+                let mut digits = [b'0'; $digits];
+                for (pair, byte) in digits.chunks_exact_mut(2).zip(self.get().to_be_bytes()) {
+                    pair[0] = HEXADECIMAL[usize::from(byte >> 4)];
+                    pair[1] = HEXADECIMAL[usize::from(byte & 0xf)];
+                }
+                digits
+            }
+        }
+
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, concat!("{:0", $digits, "x}"), self.0)
+                f.write_str(&String::from_utf8_lossy(&self.digits()))
             }
         }
 
@@ -224,7 +238,8 @@ impl Op {
     /// The `traceparent` that tells a peer of it.
     #[must_use]
     pub fn traceparent(&self) -> String {
-        format!("00-{}-{}-01", self.lineage.trace, self.id)
+        let (trace, id) = (self.lineage.trace.digits(), self.id.digits());
+        ["00-", &String::from_utf8_lossy(&trace), "-", &String::from_utf8_lossy(&id), "-01"].concat()
     }
 }
 

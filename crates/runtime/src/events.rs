@@ -12,6 +12,8 @@ use toolwright_core::event::{Event, EventSink};
 
 /// How many events an observer may lag behind before it loses the oldest.
 const CAPACITY: usize = 4096;
+/// The same of one who observes providers only.
+const PROVIDERS_CAPACITY: usize = 256;
 /// How long an observer that has seen all rests: it is woken for what came meanwhile together, not for every event.
 const REST: Duration = Duration::from_millis(5);
 /// How long the end of an observation waits for the observer to see what is left.
@@ -21,12 +23,18 @@ const LAST: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct EventHub {
     sender: broadcast::Sender<Arc<Event>>,
+    /// Those of providers once more: who wants no others is not woken for each call, and none are made for it.
+    providers: broadcast::Sender<Arc<Event>>,
     dropped: Arc<AtomicU64>,
 }
 
 impl Default for EventHub {
     fn default() -> Self {
-        Self { sender: broadcast::channel(CAPACITY).0, dropped: Arc::default() }
+        Self {
+            sender: broadcast::channel(CAPACITY).0,
+            providers: broadcast::channel(PROVIDERS_CAPACITY).0,
+            dropped: Arc::default(),
+        }
     }
 }
 
@@ -35,6 +43,12 @@ impl EventHub {
     #[must_use]
     pub fn subscribe(&self) -> broadcast::Receiver<Arc<Event>> {
         self.sender.subscribe()
+    }
+
+    /// Observes from now on what providers tell of themselves: [`Event::is_of_provider`].
+    #[must_use]
+    pub fn subscribe_providers(&self) -> broadcast::Receiver<Arc<Event>> {
+        self.providers.subscribe()
     }
 
     /// Calls `see` with each event from now on, some milliseconds late, on a task of its own. A panic of `see` costs
@@ -81,8 +95,12 @@ impl EventHub {
 
 impl EventSink for EventHub {
     fn emit(&self, event: Event) {
+        let event = Arc::new(event);
         // Nobody is there to see it: nothing is lost.
-        let _ = self.sender.send(Arc::new(event));
+        if event.is_of_provider() {
+            let _ = self.providers.send(Arc::clone(&event));
+        }
+        let _ = self.sender.send(event);
     }
 
     fn is_observed(&self) -> bool {
@@ -119,6 +137,19 @@ mod tests {
 
     fn warning(code: usize) -> Event {
         Event::Warning { code: code.to_string(), message: String::new() }
+    }
+
+    #[tokio::test]
+    async fn who_observes_providers_has_no_event_of_calls_made() {
+        let hub = EventHub::default();
+        let mut providers = hub.subscribe_providers();
+        let sink: &dyn EventSink = &hub;
+        sink.tell(|| unreachable!("nobody observes calls"));
+        let changed = Event::ProviderChanged { provider: "p".to_owned(), tools: 1, error: None };
+        hub.emit(warning(1));
+        hub.emit(changed.clone());
+        assert_eq!(providers.recv().await.as_deref(), Ok(&changed));
+        assert!(providers.is_empty());
     }
 
     #[tokio::test]

@@ -1,10 +1,10 @@
 //! The immutable snapshot that everything reads.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry as MapEntry;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry as MapEntry;
 use serde::Serialize;
 use serde_json::{Value, json};
 

@@ -7,7 +7,8 @@ pub trait EventSink: Send + Sync {
     /// Takes one event.
     fn emit(&self, event: Event);
 
-    /// Whether anybody would see an event now; nobody need make one otherwise.
+    /// Whether anybody would see an event now; nobody need make one otherwise. What is of a provider
+    /// ([`Event::is_of_provider`]) may be seen all the same, and is always emitted.
     fn is_observed(&self) -> bool {
         true
     }
@@ -24,6 +25,14 @@ impl dyn EventSink + '_ {
         if self.is_observed() {
             self.emit(make());
         }
+    }
+}
+
+impl Event {
+    /// Whether a provider tells it of itself: rare, and not of any call.
+    #[must_use]
+    pub fn is_of_provider(&self) -> bool {
+        matches!(self, Self::ProviderChanged { .. } | Self::PinNotice { .. })
     }
 }
 

@@ -186,13 +186,14 @@ impl Policy {
             if self.profile == Profile::Owner && rule.effect != Effect::Deny {
                 continue;
             }
-            let name = || format!("rule {}", index + 1);
+            let name = || ["rule ", &(index + 1).to_string()].concat();
             match rule.selector.matches(&facts, rule.effect.tightening()) {
                 Ok(false) => {}
                 Ok(true) => {
+                    let name = name();
                     let reason = rule.reason.clone();
-                    let reason = reason.unwrap_or_else(|| format!("{} says {}", name(), rule.effect.as_str()));
-                    return Decision { effect: rule.effect, rule: name(), reason };
+                    let reason = reason.unwrap_or_else(|| [name.as_str(), " says ", rule.effect.as_str()].concat());
+                    return Decision { effect: rule.effect, rule: name, reason };
                 }
                 Err(why) => {
                     let reason = format!("the condition of {} cannot be told for this call: {why}", name());
@@ -205,7 +206,7 @@ impl Policy {
         {
             return Decision { effect: Effect::Ask, rule: "tool".to_owned(), reason };
         }
-        Decision { effect, rule: format!("profile {}", self.profile.as_str()), reason: reason.to_owned() }
+        Decision { effect, rule: ["profile ", self.profile.as_str()].concat(), reason: reason.to_owned() }
     }
 
     /// What may become of calls of the tool, whatever their arguments, which are not looked at: a rule with a condition

@@ -1,9 +1,9 @@
 //! The calls under way: who they run on, and how they are told to stop when the house is closed.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use hashbrown::HashMap;
 use tokio::sync::Notify;
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::catalogue::Provider;

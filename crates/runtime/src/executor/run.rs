@@ -165,7 +165,7 @@ fn idempotency_key(call: &ValidCall, run: &RunContext) -> String {
     }
     match run.lineage.parent {
         Some(parent) => format!("{}:{parent}:{}", run.session.id, call.id),
-        None => format!("{}:{}", run.session.id, call.id),
+        None => [run.session.id.as_str(), ":", call.id.as_str()].concat(),
     }
 }
 

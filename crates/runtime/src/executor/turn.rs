@@ -1,9 +1,9 @@
 //! A call's turn: its slot in a queue, then the lock of its workspace root.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use hashbrown::HashMap;
 use toolwright_core::call::ValidCall;
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::definition::Concurrency;

@@ -1,9 +1,9 @@
 //! Calls that somebody waits for, and that a person may make a job of.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use hashbrown::HashMap;
 use tokio::sync::Notify;
 use toolwright_core::call::ValidCall;
 use toolwright_core::session::{CallId, SessionId};

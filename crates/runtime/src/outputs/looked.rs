@@ -1,9 +1,9 @@
 //! Which sessions have outputs, as their folders said a moment ago: it is asked for every call.
 
-use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use hashbrown::HashMap;
 use toolwright_core::session::SessionId;
 
 /// How long an answer holds: other processes store and delete outputs too.

@@ -1,9 +1,10 @@
 //! One waiting line: so many run at once, the others wait in order, a bounded crowd for a bounded time.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use hashbrown::HashMap;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use toolwright_core::cancel::{Cancel, CancelCause};

@@ -3,10 +3,11 @@
 mod line;
 mod rate;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::error::{ErrorKind, ToolError};

@@ -1,10 +1,11 @@
 //! The account.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use hashbrown::HashMap;
 use rusqlite::types::{Type, ValueRef};
 use rusqlite::{
     CachedStatement, Connection, OptionalExtension as _, Row, ToSql, Transaction, TransactionBehavior, params,

@@ -1,8 +1,8 @@
 //! What a session has running, so that it can be cancelled.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use hashbrown::HashMap;
 use toolwright_core::cancel::{Cancel, CancelCause};
 
 use super::message::{Id, RpcError};

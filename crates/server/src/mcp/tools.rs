@@ -1,9 +1,9 @@
 //! What `tools/list` says: one list per view and caller, written once per snapshot.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use hashbrown::HashMap;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Value, json};
 use toolwright_core::call::RawArguments;
@@ -134,9 +134,9 @@ impl ToolList {
             && let Some(inside) = arguments.get_mut("name")
             && let Some(meant) = inside.as_str().and_then(|name| self.named.get(name))
         {
-            *inside = meant.id().as_str().into();
+            *inside = meant.wire_name.as_str().into();
         }
-        Ok((entry.id().as_str().to_owned(), RawArguments::Value(arguments)))
+        Ok((entry.wire_name.clone(), RawArguments::Value(arguments)))
     }
 
     /// Whether the executor may be left to find out what a name means: its snapshot has nothing beyond the view.

@@ -29,8 +29,6 @@ use super::screen::{BAD, DIM, WARN, harmless, say, styled};
 use super::signals::{First, watch};
 use super::{config, open, paste, record};
 
-/// How long what is to be told may wait: events of calls come too, and none of them is to wake anybody.
-const TELL_REST: Duration = Duration::from_millis(20);
 /// How long slow providers are waited for before what is odd about the whole is told.
 const LIST_WAIT: Duration = Duration::from_secs(120);
 
@@ -209,7 +207,7 @@ fn refused(error: HttpError) -> Failure {
 /// Lists fill and configuration changes are followed while clients are served already, who were told of
 /// `announced` tools.
 fn background(house: &Arc<House>, gateway: &Arc<Gateway>, given: Option<Profile>, announced: usize) {
-    tokio::spawn(tell_providers(house.events().subscribe()));
+    tokio::spawn(tell_providers(house.events().subscribe_providers()));
     let listing = Arc::clone(house);
     tokio::spawn(async move {
         listing.list_all(LIST_WAIT).await;
@@ -246,9 +244,6 @@ fn background(house: &Arc<House>, gateway: &Arc<Gateway>, given: Option<Profile>
 async fn tell_providers(mut events: Receiver<Arc<Event>>) {
     let mut failed: HashMap<String, String> = HashMap::new();
     loop {
-        if events.is_empty() {
-            tokio::time::sleep(TELL_REST).await;
-        }
         let event = match events.recv().await {
             Ok(event) => event,
             Err(RecvError::Lagged(_)) => continue,

@@ -15,8 +15,8 @@ use super::typed::ConfigFile;
 
 /// The file beside the configuration.
 const IN_ROOT: &str = "toolwright-compat.json";
-/// The file in the state directory.
-const IN_STATE: &str = "compat.json";
+/// The file in the state directory, in a folder of its own: who watches it is not woken by what else changes there.
+const IN_STATE: &str = "models/compat.json";
 
 /// Where it is said, and what.
 #[derive(Debug, Clone, Default)]

@@ -50,6 +50,7 @@ pub async fn watch(
         }
     })?;
     let mut folders = BTreeSet::new();
+    make_folders(&house);
     follow(&files(&house), &points, &mut folders, &mut watcher)?;
     // What changed between the first reading and now was seen by nobody.
     if !house.config().is_current() {
@@ -65,6 +66,7 @@ pub async fn watch(
         };
         look(&before);
         report(house.reload().await);
+        make_folders(&house);
         let after = files(&house);
         if after != before {
             look(&after);
@@ -78,6 +80,18 @@ fn files(house: &House) -> BTreeSet<PathBuf> {
     let config = house.config();
     let layers = config.candidates.iter().map(|layer| &layer.path);
     layers.chain(&config.llm_files).chain(&config.compat.files).cloned().collect()
+}
+
+/// Makes the folders of files that may come to be in the state directory. It would be watched in their place, and changes
+/// with every call.
+fn make_folders(house: &House) {
+    let config = house.config();
+    let ours = config.compat.files.iter().filter(|file| file.starts_with(&config.state_dir));
+    for folder in ours.filter_map(|file| file.parent()) {
+        if let Err(error) = std::fs::create_dir_all(folder) {
+            tracing::debug!("{} is not made: {error}", folder.display());
+        }
+    }
 }
 
 /// Watches the folders of everything that decides what `files` hold. Folders, not files: editors

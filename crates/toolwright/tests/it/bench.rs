@@ -392,7 +392,7 @@ async fn a_run_that_is_stopped_reports_what_it_has() {
     let (lines, made) = (lab.lines().len() - 1, lab.server.requests().len());
     assert_eq!(lines, made, "what ran was finished and counted");
     assert!(
-        !lab.place.path("home/.local/state/toolwright/compat.json").exists(),
+        !lab.place.path("home/.local/state/toolwright/models/compat.json").exists(),
         "half a measurement recommends nobody"
     );
 }

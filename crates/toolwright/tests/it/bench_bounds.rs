@@ -310,7 +310,7 @@ async fn measurements_stay_and_count_for_what_is_the_same() {
     let models = ["--models", "openai/good", "--max-cost", "1000"];
     let output = lab.run(&models).await;
     assert!(output.status.success() && stderr(&output).contains("no compat file is written"), "{}", stderr(&output));
-    assert!(!lab.place.path("home/.local/state/toolwright/compat.json").exists());
+    assert!(!lab.place.path("home/.local/state/toolwright/models/compat.json").exists());
     lab.place.write("project/cases.yaml", &cases(3, "").replace("case 1: wants", "another: wants"));
     lab.run(&models).await;
     assert_eq!(lab.asked("good"), 4, "only what was edited is measured");

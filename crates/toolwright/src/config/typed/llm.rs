@@ -11,7 +11,7 @@ use toolwright_core::model::{Effort, PromptCache};
 #[serde(default, deny_unknown_fields)]
 pub struct LlmSection {
     /// File of `toolwright bench` that says which models are recommended for which tools, relative to the workspace root.
-    /// Default: `toolwright-compat.json` there, else `compat.json` in the state directory.
+    /// Default: `toolwright-compat.json` there, else `models/compat.json` in the state directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compat: Option<String>,
 }
