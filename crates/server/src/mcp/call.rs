@@ -70,6 +70,13 @@ impl Caller {
         let (running, peer, tasks) = (Arc::default(), Arc::default(), TaskTracker::new());
         Self { session, view, expose_asked: None, running, peer, tasks }
     }
+
+    /// Takes a notification of its client.
+    pub(crate) fn notified(&self, method: &str, params: &Params) {
+        if let ("notifications/cancelled", Some(id)) = (method, &params.request_id) {
+            self.running.cancel(id);
+        }
+    }
 }
 
 /// A request whose answer takes a while.

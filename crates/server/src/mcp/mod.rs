@@ -7,6 +7,7 @@
 
 mod approve;
 mod ask;
+mod batch;
 mod call;
 mod changes;
 mod dispatch;
