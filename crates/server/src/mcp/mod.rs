@@ -9,6 +9,7 @@ mod approve;
 mod ask;
 mod batch;
 mod call;
+pub(crate) mod careless;
 mod changes;
 mod dispatch;
 mod going;
