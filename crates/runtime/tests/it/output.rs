@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use toolwright_core::call::ValidCall;
-use toolwright_core::catalogue::{Listing, ProviderKind, Snapshot};
+use toolwright_core::catalogue::{Entry, Listing, ProviderKind, Snapshot};
 use toolwright_core::definition::OnOutputMismatch;
 use toolwright_core::event::Event;
 use toolwright_core::output::noted_outputs;
@@ -119,6 +119,40 @@ async fn a_word_in_the_place_of_a_skipped_call_is_not_held_against_the_schema_an
         let schema = json!({"type": "object", "properties": {"rows": {"type": "array"}}, "required": ["rows"]});
         let tool = Gives::structured(json!({"rows": []}), Some(schema));
         let outcome = one(&house, Gives { on_mismatch: OnOutputMismatch::Error, ..tool }).await;
+        let stands_in = outcome.extras.get("stands_in").and_then(Value::as_str);
+        assert_eq!(outcome.error.map_or(Ok(stands_in), |error| Err(error.kind())), expect);
+    }
+}
+
+/// Puts this in the place of every output.
+struct Replaces(ToolOutput);
+
+#[async_trait]
+impl Interceptor for Replaces {
+    fn name(&self) -> &str {
+        "replaces"
+    }
+
+    async fn after(&self, _tool: &Entry, _output: &ToolOutput, _run: &RunContext) -> Option<ToolOutput> {
+        Some(self.0.clone())
+    }
+}
+
+#[tokio::test]
+async fn other_words_for_what_stands_in_the_place_of_a_result_stand_there_too() {
+    let rows = |value: Value| ToolOutput { structured: Some(value), ..ToolOutput::default() };
+    let stands_in = ToolOutput::text("later").with_extra("stands_in", "job");
+    for (said, replaced, expect) in [
+        (stands_in.clone(), ToolOutput::text("not yet"), Ok(Some("job"))),
+        (stands_in.clone(), ToolOutput::text("no").with_extra("stands_in", "skipped"), Ok(Some("skipped"))),
+        (stands_in.clone(), rows(json!({"rows": []})), Ok(None)),
+        (stands_in, rows(json!({"rows": 1})), Err(ErrorKind::ExecutionError)),
+        (rows(json!({"rows": []})), ToolOutput::text("none"), Err(ErrorKind::ExecutionError)),
+    ] {
+        let house = house(|options| options.interceptors.push(Arc::new(Replaces(replaced)))).await;
+        let schema = json!({"type": "object", "properties": {"rows": {"type": "array"}}, "required": ["rows"]});
+        let tool = Gives { output: said, schema: Some(schema), on_mismatch: OnOutputMismatch::Error };
+        let outcome = one(&house, tool).await;
         let stands_in = outcome.extras.get("stands_in").and_then(Value::as_str);
         assert_eq!(outcome.error.map_or(Ok(stands_in), |error| Err(error.kind())), expect);
     }
