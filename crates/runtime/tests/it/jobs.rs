@@ -10,16 +10,15 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use toolwright_core::approval::NoApprover;
-use toolwright_core::catalogue::{Entry, ProviderKind};
+use toolwright_core::catalogue::ProviderKind;
 use toolwright_core::definition::{Mode, OnOutputMismatch};
-use toolwright_core::error::ErrorKind;
 use toolwright_core::event::{Event, Partial};
 use toolwright_core::job::{JobRecord, JobScope, JobState, Jobs as _, Listed};
 use toolwright_core::{
     CallId, CancelCause, Effects, Outcome, Policy, Principal, Profile, RawArguments, Services, Session, SessionId,
     StaticProvider, Tool, ToolCall, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
 };
-use toolwright_runtime::executor::{Interceptor, Promotion};
+use toolwright_runtime::executor::Promotion;
 use toolwright_runtime::{
     Catalogue, EventHub, Executor, ExecutorOptions, JobManager, RecoveryTerms, RunContext, SqliteStore, SystemClock,
 };
@@ -281,35 +280,6 @@ async fn the_output_schema_of_a_tool_is_for_its_results_and_not_for_what_says_th
     while let Ok(event) = warnings.try_recv() {
         assert!(!matches!(&*event, Event::Warning { .. }), "{event:?}");
     }
-}
-
-/// Puts other words in the place of every output.
-struct Rewords;
-
-#[async_trait]
-impl Interceptor for Rewords {
-    fn name(&self) -> &str {
-        "rewords"
-    }
-
-    async fn after(&self, _tool: &Entry, output: &ToolOutput, _run: &RunContext) -> Option<ToolOutput> {
-        Some(ToolOutput::text(format!("({})", output.content.len())))
-    }
-}
-
-#[tokio::test]
-async fn other_words_for_a_jobs_step_are_words_on_the_way_too() {
-    let dir = tempfile::tempdir().expect("dir");
-    let house = house_with(dir.path(), |options| options.interceptors.push(Arc::new(Rewords))).await;
-    let step = house.call("a", "strict_talk", json!({"n": 5})).await;
-    assert!(step.ok && step.text().starts_with("(1)"), "{step:?}");
-    assert_eq!(
-        (step.extras.get("overridden_by"), step.extras.get("stands_in")),
-        (Some(&json!("rewords")), Some(&json!("step")))
-    );
-    // A result of the tool's own is replaced by something that its schema is for.
-    let outcome = house.call("b", "strict", json!({"n": 4})).await;
-    assert_eq!(outcome.error.map(|error| error.kind()), Some(ErrorKind::ExecutionError));
 }
 
 fn heard(events: &mut tokio::sync::broadcast::Receiver<Arc<Event>>) -> Vec<String> {

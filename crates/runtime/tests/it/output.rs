@@ -18,6 +18,7 @@ use toolwright_runtime::RunContext;
 use toolwright_runtime::executor::{BUDGET_EXCEEDED, Before, ContextBudget, Interceptor};
 
 use crate::house::{House, call, house, readers};
+use crate::jobs;
 
 /// A tool with one result.
 #[derive(Clone)]
@@ -156,6 +157,20 @@ async fn other_words_for_what_stands_in_the_place_of_a_result_stand_there_too() 
         let stands_in = outcome.extras.get("stands_in").and_then(Value::as_str);
         assert_eq!(outcome.error.map_or(Ok(stands_in), |error| Err(error.kind())), expect);
     }
+}
+
+#[tokio::test]
+async fn other_words_for_a_jobs_step_are_words_on_the_way_too() {
+    let dir = tempfile::tempdir().expect("dir");
+    let rewords = Replaces(ToolOutput::text("in other words"));
+    let house = jobs::house_with(dir.path(), |options| options.interceptors.push(Arc::new(rewords))).await;
+    let step = house.call("a", "strict_talk", json!({"n": 5})).await;
+    assert!(step.ok && step.text().starts_with("in other words"), "{step:?}");
+    let extra = |name: &str| step.extras.get(name).and_then(Value::as_str);
+    assert_eq!((extra("overridden_by"), extra("stands_in")), (Some("replaces"), Some("step")));
+    // A result of the tool's own is replaced by something that its schema is for.
+    let outcome = house.call("b", "strict", json!({"n": 4})).await;
+    assert_eq!(outcome.error.map(|error| error.kind()), Some(ErrorKind::ExecutionError));
 }
 
 #[tokio::test]
