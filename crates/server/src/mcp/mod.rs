@@ -24,6 +24,7 @@ pub(crate) mod patience;
 mod peer;
 mod progress;
 mod protocol;
+mod result;
 mod running;
 mod slot;
 pub(crate) mod sources;

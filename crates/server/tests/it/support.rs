@@ -1,5 +1,6 @@
 //! A gateway with small real tools, and clients that write the wire by hand.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -28,7 +29,10 @@ use toolwright_core::policy::{Policy, Profile};
 use toolwright_core::store::NoStore;
 use toolwright_core::tool::{StaticProvider, Tool};
 use toolwright_providers::builtin::{self, BuiltinOptions};
-use toolwright_runtime::{Catalogue, Executor, ExecutorOptions, JobManager, OutputFiles, SqliteStore, SystemClock};
+use toolwright_runtime::queue::DEFAULT_QUEUE;
+use toolwright_runtime::{
+    Catalogue, Executor, ExecutorOptions, JobManager, OutputFiles, QueueSpec, Queues, SqliteStore, SystemClock,
+};
 use toolwright_server::{Gateway, GatewayOptions, HttpOptions, serve_http};
 
 /// Longer than anything here takes; a test that waits so long has failed.
@@ -196,6 +200,13 @@ impl House {
     /// Whose executor passes on so many bytes whole, and no more.
     pub(crate) async fn passing_on(max_whole: usize) -> Self {
         Self::build(|options, _| options.max_whole = max_whole, |_, ()| {}).await.0
+    }
+
+    /// Where each source is asked one thing at a time.
+    pub(crate) async fn one_by_one(change: impl FnOnce(&mut GatewayOptions)) -> Self {
+        let one = QueueSpec { concurrent: 1, ..QueueSpec::default() };
+        let queues = Queues::new(BTreeMap::from([(DEFAULT_QUEUE.to_owned(), one)]));
+        Self::build(|options, _| options.queues = queues, |options, ()| change(options)).await.0
     }
 
     /// With jobs, in a store of their own.
