@@ -2,7 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -71,7 +71,10 @@ impl<'a> Client<'a> {
 /// Reads on until this comes; `false` at the end of the stream.
 #[track_caller]
 fn hears(stream: &mut BufReader<TcpStream>, words: &str) -> bool {
+    // An open stream says that it is alive, again and again.
+    let end = Instant::now() + Duration::from_secs(20);
     loop {
+        assert!(Instant::now() < end, "{words} did not come");
         let mut line = String::new();
         match stream.read_line(&mut line).unwrap_or_else(|error| panic!("{words}: {error}")) {
             0 => return false,
