@@ -6,7 +6,6 @@ use serde_json::{Map, Value};
 use toolwright_core::name::{short_hash, wire_candidate};
 
 use crate::address::qualify;
-use crate::offered;
 
 /// Digits of a hash that tells two names apart.
 const DIGITS: usize = 6;
@@ -30,6 +29,22 @@ impl Kind {
             Self::Prompts => "prompts/list",
             Self::Resources => "resources/list",
             Self::Templates => "resources/templates/list",
+        }
+    }
+
+    /// What this method lists, if it is one of these.
+    #[must_use]
+    pub fn of_method(method: &str) -> Option<Self> {
+        [Self::Prompts, Self::Resources, Self::Templates].into_iter().find(|kind| kind.method() == method)
+    }
+
+    /// What is listed, in words.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Prompts => "prompts",
+            Self::Resources => "resources",
+            Self::Templates => "resource templates",
         }
     }
 
@@ -91,8 +106,8 @@ pub struct Merged {
 }
 
 /// Merges lists of servers, whose order decides who keeps the usual name of two that would have the same. An item
-/// that has nothing to be found by is left out, and so is a second one of the same name by the same server. Where one
-/// is not as the specification has it, it is mended: clients refuse the list as a whole.
+/// that has nothing to be found by is left out, and so is a second one of the same name by the same server. The lists are as
+/// [`offered::page`](crate::offered::page) leaves them.
 #[must_use]
 pub fn merge(kind: Kind, lists: Vec<(&str, Vec<Value>)>) -> Merged {
     let mut merged = Merged::default();
@@ -100,9 +115,6 @@ pub fn merge(kind: Kind, lists: Vec<(&str, Vec<Value>)>) -> Merged {
         for mut item in list {
             let Some(own) = item.get(kind.item_key()).and_then(Value::as_str).map(str::to_owned) else { continue };
             let Some(shown) = free_name(kind, server, &own, &merged.owners) else { continue };
-            if let Some(fields) = item.as_object_mut() {
-                offered::item(kind, fields);
-            }
             if shown != own {
                 item[kind.item_key()] = shown.clone().into();
             }

@@ -10,6 +10,9 @@ use toolwright_core::schema::wrapped;
 use crate::merge::Kind;
 use crate::revision::Era;
 
+/// Mistakes that are named in one line of the log.
+const NAMED: usize = 5;
+
 /// An input schema: of an object, since arguments always are one.
 #[must_use]
 pub fn input_schema(schema: Option<&Value>) -> Cow<'_, Value> {
@@ -81,36 +84,106 @@ pub fn field<'a>(key: &str, value: &'a Value) -> Option<Cow<'a, Value>> {
     }
 }
 
-/// A prompt, resource or template as every client takes it, under its own name or address. One without a `name` beside
-/// its address is called by that.
-pub(crate) fn item(kind: Kind, item: &mut Map<String, Value>) {
-    item.retain(|key, value| match key.as_str() {
-        "name" | "title" | "description" | "mimeType" => value.is_string(),
-        "size" => value.is_i64() || value.is_u64(),
-        "annotations" => mend(value, shown_to),
-        "arguments" if kind == Kind::Prompts => mend(value, arguments),
-        "icons" => mend(value, icons),
-        "_meta" => value.is_object(),
-        _ => true,
+/// A page of such a list as every client takes it: its items, each under its own name or address, and what leads to the
+/// next page. What has nothing to be found by is left out. Returns what was mended: whose fields, as [`told`] names it.
+#[must_use]
+pub fn page(kind: Kind, page: &mut Map<String, Value>) -> Vec<String> {
+    let mut mended = Vec::new();
+    let mut of_page = Vec::new();
+    match page.get_mut(kind.list_key()) {
+        Some(Value::Array(items)) => items.retain_mut(|listed| {
+            let name = listed.get(kind.item_key()).and_then(Value::as_str).map(str::to_owned);
+            let (Some(name), Some(fields)) = (name, listed.as_object_mut()) else {
+                mended.push(mistake("one that has nothing to be found by", &[kind.item_key()]));
+                return false;
+            };
+            let wrong = item(kind, fields);
+            if !wrong.is_empty() {
+                mended.push(mistake(&name, &wrong));
+            }
+            true
+        }),
+        _ => {
+            page.insert(kind.list_key().to_owned(), Value::Array(Vec::new()));
+            of_page.push(kind.list_key());
+        }
+    }
+    for (key, is_sound) in [("nextCursor", Value::is_string as fn(&Value) -> bool), ("_meta", Value::is_object)] {
+        if page.get(key).is_some_and(|value| !is_sound(value)) {
+            page.shift_remove(key);
+            of_page.push(key);
+        }
+    }
+    if !of_page.is_empty() {
+        mended.push(mistake("the list itself", &of_page));
+    }
+    mended
+}
+
+/// A prompt, resource or template as every client takes it. One without a `name` beside its address is called by that.
+/// Returns the fields that were mended.
+fn item(kind: Kind, item: &mut Map<String, Value>) -> Vec<String> {
+    let mut wrong = Vec::new();
+    item.retain(|key, value| {
+        let is_kept = |is_sound: bool| if is_sound { Fate::Sound } else { Fate::LeftOut };
+        let fate = match key.as_str() {
+            "name" | "title" | "description" | "mimeType" => is_kept(value.is_string()),
+            "size" => is_kept(value.is_i64() || value.is_u64()),
+            "annotations" => mend(value, shown_to),
+            "arguments" if kind == Kind::Prompts => mend(value, arguments),
+            "icons" => mend(value, icons),
+            "_meta" => is_kept(value.is_object()),
+            _ => Fate::Sound,
+        };
+        if fate != Fate::Sound {
+            wrong.push(key.clone());
+        }
+        fate != Fate::LeftOut
     });
     if !item.contains_key("name")
         && let Some(address) = item.get(kind.item_key()).cloned()
     {
         item.insert("name".into(), address);
+        if !wrong.iter().any(|key| key == "name") {
+            wrong.push("name".to_owned());
+        }
     }
+    wrong
 }
 
-/// Puts what `sound` makes of a value in its place; whether there is something.
-fn mend(value: &mut Value, sound: impl Fn(&Value) -> Option<Cow<'_, Value>>) -> bool {
+/// What becomes of a field.
+#[derive(PartialEq, Eq)]
+enum Fate {
+    Sound,
+    Mended,
+    LeftOut,
+}
+
+/// Puts what `sound` makes of a value in its place.
+fn mend(value: &mut Value, sound: impl Fn(&Value) -> Option<Cow<'_, Value>>) -> Fate {
     let mended = match sound(value) {
-        None => return false,
-        Some(Cow::Borrowed(_)) => None,
-        Some(Cow::Owned(mended)) => Some(mended),
+        None => return Fate::LeftOut,
+        Some(Cow::Borrowed(_)) => return Fate::Sound,
+        Some(Cow::Owned(mended)) => mended,
     };
-    if let Some(mended) = mended {
-        *value = mended;
-    }
-    true
+    *value = mended;
+    Fate::Mended
+}
+
+/// Whose fields are not as the specification has them, for [`told`].
+#[must_use]
+pub fn mistake(name: &str, fields: &[impl AsRef<str>]) -> String {
+    let fields: Vec<&str> = fields.iter().map(AsRef::as_ref).collect();
+    format!("{name:.100} ({})", fields.join(", "))
+}
+
+/// What an operator is told of a server whose lists are mended; `what` are the things that it lists. `None` where there is
+/// no [`mistake`].
+#[must_use]
+pub fn told(server: &str, what: &str, mistakes: &[String]) -> Option<String> {
+    let (count, named) = (mistakes.len(), mistakes.get(..NAMED).unwrap_or(mistakes).join(", "));
+    let line = || format!("{server} lists {count} of its {what} not as MCP has it; clients get them mended: {named}");
+    (count > 0).then(line)
 }
 
 /// `Annotations` of what is shown to somebody.
@@ -323,8 +396,9 @@ mod tests {
     fn prompts_and_resources_are_as_the_strictest_client_takes_them() {
         let check = |kind: Kind, given: Value, expect: Value| {
             let mut found = given.as_object().cloned().expect("object");
-            item(kind, &mut found);
+            let wrong = item(kind, &mut found);
             assert_eq!(Value::Object(found), expect, "{given}");
+            assert_eq!(wrong.is_empty(), given == expect, "{wrong:?}");
         };
         let careless = json!({
             "uri": "a:b", "name": null, "title": 1, "description": null, "mimeType": null, "size": "9", "later": null,
@@ -348,6 +422,39 @@ mod tests {
         let annotations = json!({"audience": ["user"], "priority": 0.5, "lastModified": "2025-01-12T15:00:58.1Z"});
         let sound = json!({"uri": "a:b", "name": "b", "size": 5, "arguments": null, "annotations": annotations});
         check(Kind::Resources, sound.clone(), sound);
+    }
+
+    #[test]
+    fn a_page_is_mended_as_a_whole_and_what_was_wrong_is_named() {
+        let check = |kind: Kind, given: Value, expect: Value, mistakes: &[&str]| {
+            let mut found = given.as_object().cloned().expect("object");
+            assert_eq!(page(kind, &mut found), mistakes, "{given}");
+            assert_eq!(Value::Object(found), expect, "{given}");
+        };
+        let sound = json!({"later": null, "prompts": [{"name": "p"}], "nextCursor": "", "_meta": {}});
+        check(Kind::Prompts, sound.clone(), sound, &[]);
+        check(
+            Kind::Resources,
+            json!({"resources": [{"uri": "a:b", "title": null}, {"name": "n"}, null], "nextCursor": null, "_meta": null}),
+            json!({"resources": [{"uri": "a:b", "name": "a:b"}]}),
+            &[
+                "a:b (title, name)",
+                "one that has nothing to be found by (uri)",
+                "one that has nothing to be found by (uri)",
+                "the list itself (nextCursor, _meta)",
+            ],
+        );
+        let nothing = json!({"resourceTemplates": []});
+        check(Kind::Templates, json!({"resourceTemplates": null}), nothing, &["the list itself (resourceTemplates)"]);
+    }
+
+    #[test]
+    fn an_operator_is_told_of_some_mistakes_and_how_many_there_are() {
+        let mistakes: Vec<String> = (0..7).map(|at| mistake(&at.to_string(), &["x", "y"])).collect();
+        let expect = "s lists 7 of its prompts not as MCP has it; clients get them mended: \
+                      0 (x, y), 1 (x, y), 2 (x, y), 3 (x, y), 4 (x, y)";
+        assert_eq!(told("s", "prompts", &mistakes).as_deref(), Some(expect));
+        assert_eq!((told("s", "prompts", &[]), mistake(&"é".repeat(200), &["x"]).chars().count()), (None, 104));
     }
 
     #[test]

@@ -5,6 +5,9 @@ pub const LEGACY_VERSIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26"
 /// Revisions whose requests stand alone, newest first.
 pub const MODERN_VERSIONS: [&str; 1] = ["2026-07-28"];
 
+/// The one revision whose clients and servers may send several messages at once, as a JSON array (basic, "Batching").
+pub const BATCHING: &str = "2025-03-26";
+
 /// `_meta` key of a subscription's id.
 pub const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 /// `_meta` key under which a modern result says who made it.

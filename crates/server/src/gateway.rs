@@ -15,6 +15,7 @@ use toolwright_core::session::{Principal, Session, SessionId};
 use toolwright_runtime::{Catalogue, Executor, ToolFinder};
 
 use crate::busy_poll::BusyPoll;
+use crate::mcp::careless::Careless;
 use crate::mcp::late::Late;
 use crate::mcp::owners::Owners;
 use crate::mcp::parked::Parked;
@@ -158,6 +159,7 @@ pub struct Gateway {
     pub(crate) owners: Owners,
     pub(crate) late: Late,
     pub(crate) silent: Silent,
+    pub(crate) careless: Careless,
     pub(crate) subscribers: Subscribers,
     pub(crate) parked: Arc<Parked>,
     pub(crate) tasks: Arc<Tasks>,
@@ -207,6 +209,7 @@ impl Gateway {
             owners: Owners::default(),
             late: Late::default(),
             silent: Silent::default(),
+            careless: Careless::default(),
             subscribers: Subscribers::default(),
             parked: Parked::new(server_info.clone()),
             tasks: Arc::default(),

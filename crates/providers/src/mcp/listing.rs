@@ -21,8 +21,6 @@ use super::spec::McpServerSpec;
 /// Bounds on one list.
 const MAX_PAGES: usize = 500;
 const MAX_ENTRIES: usize = 20_000;
-/// Tools whose mistakes are named in one line of the log.
-const NAMED_MISTAKES: usize = 5;
 /// Fields of a tool that have a place of their own in a definition.
 const PLACED: [&str; 5] = ["name", "title", "description", "inputSchema", "outputSchema"];
 
@@ -106,6 +104,8 @@ pub(super) struct Listed {
     pub(super) tools: Vec<Arc<RegisteredTool>>,
     pub(super) facts: Facts,
     pub(super) withheld: Vec<(String, String)>,
+    /// What is wrong with how the server lists its tools, in words. Clients get it mended; here all stays as it came.
+    pub(super) mistakes: Option<String>,
 }
 
 /// Makes tools of a raw list. One that makes no sense does not take the others away.
@@ -139,7 +139,10 @@ pub(super) fn build(spec: &McpServerSpec, raw: Raw<'_>) -> Result<Listed, Provid
             listed.withheld.push((name.clone(), "the server has a tool of this name itself".to_owned()));
         }
     }
-    tell_mistakes(spec, &sound);
+    let wrong = sound.iter().map(|(name, fields, _)| (name, offered::mistakes(fields)));
+    let wrong: Vec<_> = wrong.filter(|(_, fields)| !fields.is_empty()).collect();
+    let wrong: Vec<String> = wrong.iter().map(|(name, fields)| offered::mistake(name, fields)).collect();
+    listed.mistakes = offered::told(&spec.name, "tools", &wrong);
     // All names, filtered ones too, so that a filter never renames a tool.
     let raw_names: Vec<&str> = sound.iter().map(|(name, ..)| *name).collect();
     let ids = foreign_ids(&spec.namespace, &raw_names)
@@ -186,25 +189,6 @@ fn checked(tool: &Value) -> Result<(&str, &Map<String, Value>), &'static str> {
         }
         None | Some(Value::Null | Value::Object(_)) => Ok((name, fields)),
         Some(_) => Err("its inputSchema is not an object"),
-    }
-}
-
-/// Tells what is wrong with how the server lists its tools. Clients get it mended; here all stays as it came.
-fn tell_mistakes(spec: &McpServerSpec, sound: &[(&str, &Map<String, Value>, Option<Fact>)]) {
-    let mut wrong: Vec<String> = Vec::new();
-    let mut count = 0;
-    for (name, fields, _) in sound {
-        let fields = offered::mistakes(fields);
-        if !fields.is_empty() {
-            count += 1;
-            if wrong.len() < NAMED_MISTAKES {
-                wrong.push(format!("{name} ({})", fields.join(", ")));
-            }
-        }
-    }
-    if count > 0 {
-        let (server, named) = (&spec.name, wrong.join(", "));
-        tracing::warn!("{server} lists {count} of its tools not as MCP has it; clients get them mended: {named}");
     }
 }
 

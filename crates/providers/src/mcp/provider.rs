@@ -59,6 +59,8 @@ pub struct McpProvider {
 #[derive(Default)]
 struct Listed {
     withheld: Vec<(String, String)>,
+    /// What is wrong with it, as it was told.
+    mistakes: Option<String>,
     instructions: Option<String>,
     capabilities: Option<Arc<Map<String, Value>>>,
     /// The outcome of the last list; `None` before the first.
@@ -190,12 +192,19 @@ impl McpProvider {
     fn take(&self, manifest: &Manifest, outcome: Option<Result<(), String>>) -> Result<Built, ProviderError> {
         let mut built = manifest.build(self.spec())?;
         self.source.keep(std::mem::take(&mut built.facts));
-        *self.listed() = Listed {
+        let mut listed = self.listed();
+        // Once, until it is something else.
+        if let Some(mistakes) = built.mistakes.as_ref().filter(|told| listed.mistakes.as_ref() != Some(told)) {
+            tracing::warn!("{mistakes}");
+        }
+        *listed = Listed {
             withheld: built.withheld.clone(),
+            mistakes: built.mistakes.take(),
             instructions: manifest.instructions.clone(),
             capabilities: Some(Arc::clone(&manifest.capabilities)),
             outcome,
         };
+        drop(listed);
         Ok(built)
     }
 

@@ -8,6 +8,7 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::task::JoinHandle;
+use toolwright_mcp::message::{each_of_batch, is_batch};
 
 use super::frames::{Frame, FrameReader};
 use super::inbox::Inbox;
@@ -159,10 +160,13 @@ impl Reader {
     /// Takes a line: one message, or a batch of them, which revisions up to 2025-03-26 allow.
     fn line(&self, line: &[u8]) {
         let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
-        let is_batch = line.trim_ascii_start().starts_with(b"[");
-        match is_batch.then(|| serde_json::from_slice::<Vec<&RawValue>>(line)) {
-            Some(Ok(batch)) => batch.iter().for_each(|message| self.inbox.message(message.get().as_bytes(), None)),
-            _ => self.inbox.message(line, None),
+        let one = |message: &RawValue| {
+            self.inbox.message(message.get().as_bytes(), None);
+            Ok(())
+        };
+        // Of a batch that is broken the beginning has been taken; the rest is judged as a line that is broken.
+        if !is_batch(line) || each_of_batch(line, one).is_err() {
+            self.inbox.message(line, None);
         }
     }
 

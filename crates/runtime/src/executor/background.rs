@@ -1,5 +1,6 @@
 //! How a call's result comes back: awaited, as a job, or step by step (SPEC section 8, modes).
 
+use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -24,9 +25,10 @@ use toolwright_core::store::{RunStore, StoreError};
 
 use super::account::{Account, journal, name_tool};
 use super::admission::Admitted;
-use super::contained::contained;
+use super::contained::{Panicked, contained};
 use super::limits::Limits;
 use super::pipeline::{Stop, Underway, validated};
+use super::stage::Stage;
 use super::turn::Held;
 use super::{Executor, PartialsFor, RunContext};
 use crate::jobs::{Begun, JobManager, Live, Told};
@@ -391,7 +393,10 @@ struct JobTurns {
 
 #[async_trait]
 impl Turns for JobTurns {
-    async fn pause(&self, mut output: ToolOutput) -> Result<Value, ToolError> {
+    async fn pause(&self, output: ToolOutput) -> Result<Value, ToolError> {
+        let intercepted = contained(pin!(self.executor.intercept_output(&self.call.entry, output, &self.run))).await;
+        let blame = |panicked: Panicked| Err(panicked.error(Stage::Interceptors.whose()));
+        let mut output = intercepted.unwrap_or_else(blame)?;
         if output.structured.is_none() {
             // Words on the way to a result, which is what the tool's schema is for.
             output.extras.insert(STANDS_IN.into(), "step".into());

@@ -36,8 +36,8 @@ pub trait Interceptor: Send + Sync {
     async fn before(&self, _call: &ValidCall, _run: &RunContext) -> Before {
         Before::Continue
     }
-    /// Looks at what a tool said; `Some` takes its place. Not asked about what came from the cache, nor about
-    /// calls that failed without a result.
+    /// Looks at what a tool said, each step of a stateful one included; `Some` takes its place. Not asked about what
+    /// came from the cache, nor about calls that failed without a result.
     async fn after(&self, _tool: &Entry, _output: &ToolOutput, _run: &RunContext) -> Option<ToolOutput> {
         None
     }
@@ -72,7 +72,11 @@ impl Executor {
         run: &RunContext,
     ) -> Result<ToolOutput, ToolError> {
         for interceptor in self.options.interceptors.iter().rev() {
-            if let Some(other) = answer(interceptor.name(), run, interceptor.after(tool, &output, run)).await? {
+            if let Some(mut other) = answer(interceptor.name(), run, interceptor.after(tool, &output, run)).await? {
+                // Other words in the place of a result are no result either.
+                if let Some(what) = output.extras.remove(STANDS_IN).filter(|_| other.structured.is_none()) {
+                    other.extras.entry(STANDS_IN).or_insert(what);
+                }
                 output = other.with_extra("overridden_by", interceptor.name());
             }
         }

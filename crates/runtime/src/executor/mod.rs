@@ -179,6 +179,9 @@ pub struct RunContext {
     pub origin: Origin,
     /// Cancels every call of the batch.
     pub cancel: Cancel,
+    /// Fires when nobody waits for them any more, though they go on: what runs gives its place in its queue back, so
+    /// that it holds up nobody who is waited for. `None`: somebody does to the end.
+    pub unawaited: Option<Cancel>,
     /// Decides for every call.
     pub policy: Arc<Policy>,
     /// Answers where policy asks.
@@ -255,6 +258,7 @@ impl RunContext {
             session,
             snapshot,
             cancel: Cancel::new(),
+            unawaited: None,
             policy,
             approver,
             request: None,

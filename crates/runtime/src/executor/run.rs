@@ -62,10 +62,19 @@ impl Executor {
             retries: limits.retries,
             seed: account.op.id.get(),
         });
+        let unawaited = run.unawaited.clone();
         // Boxed: a task's future is copied on its way into the task, and again when it has ended.
         let mut task = tokio::spawn(Box::pin(async move {
-            let _held = held;
-            pin!(attempts.run()).await
+            let held = held;
+            let mut running = pin!(attempts.run());
+            if let Some(unawaited) = unawaited {
+                tokio::select! {
+                    biased;
+                    ended = &mut running => return ended,
+                    _ = unawaited.cancelled() => held.leave(),
+                }
+            }
+            running.await
         }));
         let stopped = tokio::select! {
             biased;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use toolwright_core::call::ValidCall;
-use toolwright_core::catalogue::{Listing, ProviderKind, Snapshot};
+use toolwright_core::catalogue::{Entry, Listing, ProviderKind, Snapshot};
 use toolwright_core::definition::OnOutputMismatch;
 use toolwright_core::event::Event;
 use toolwright_core::output::noted_outputs;
@@ -18,6 +18,7 @@ use toolwright_runtime::RunContext;
 use toolwright_runtime::executor::{BUDGET_EXCEEDED, Before, ContextBudget, Interceptor};
 
 use crate::house::{House, call, house, readers};
+use crate::jobs;
 
 /// A tool with one result.
 #[derive(Clone)]
@@ -122,6 +123,54 @@ async fn a_word_in_the_place_of_a_skipped_call_is_not_held_against_the_schema_an
         let stands_in = outcome.extras.get("stands_in").and_then(Value::as_str);
         assert_eq!(outcome.error.map_or(Ok(stands_in), |error| Err(error.kind())), expect);
     }
+}
+
+/// Puts this in the place of every output.
+struct Replaces(ToolOutput);
+
+#[async_trait]
+impl Interceptor for Replaces {
+    fn name(&self) -> &str {
+        "replaces"
+    }
+
+    async fn after(&self, _tool: &Entry, _output: &ToolOutput, _run: &RunContext) -> Option<ToolOutput> {
+        Some(self.0.clone())
+    }
+}
+
+#[tokio::test]
+async fn other_words_for_what_stands_in_the_place_of_a_result_stand_there_too() {
+    let rows = |value: Value| ToolOutput { structured: Some(value), ..ToolOutput::default() };
+    let stands_in = ToolOutput::text("later").with_extra("stands_in", "job");
+    for (said, replaced, expect) in [
+        (stands_in.clone(), ToolOutput::text("not yet"), Ok(Some("job"))),
+        (stands_in.clone(), ToolOutput::text("no").with_extra("stands_in", "skipped"), Ok(Some("skipped"))),
+        (stands_in.clone(), rows(json!({"rows": []})), Ok(None)),
+        (stands_in, rows(json!({"rows": 1})), Err(ErrorKind::ExecutionError)),
+        (rows(json!({"rows": []})), ToolOutput::text("none"), Err(ErrorKind::ExecutionError)),
+    ] {
+        let house = house(|options| options.interceptors.push(Arc::new(Replaces(replaced)))).await;
+        let schema = json!({"type": "object", "properties": {"rows": {"type": "array"}}, "required": ["rows"]});
+        let tool = Gives { output: said, schema: Some(schema), on_mismatch: OnOutputMismatch::Error };
+        let outcome = one(&house, tool).await;
+        let stands_in = outcome.extras.get("stands_in").and_then(Value::as_str);
+        assert_eq!(outcome.error.map_or(Ok(stands_in), |error| Err(error.kind())), expect);
+    }
+}
+
+#[tokio::test]
+async fn other_words_for_a_jobs_step_are_words_on_the_way_too() {
+    let dir = tempfile::tempdir().expect("dir");
+    let rewords = Replaces(ToolOutput::text("in other words"));
+    let house = jobs::house_with(dir.path(), |options| options.interceptors.push(Arc::new(rewords))).await;
+    let step = house.call("a", "strict_talk", json!({"n": 5})).await;
+    assert!(step.ok && step.text().starts_with("in other words"), "{step:?}");
+    let extra = |name: &str| step.extras.get(name).and_then(Value::as_str);
+    assert_eq!((extra("overridden_by"), extra("stands_in")), (Some("replaces"), Some("step")));
+    // A result of the tool's own is replaced by something that its schema is for.
+    let outcome = house.call("b", "strict", json!({"n": 4})).await;
+    assert_eq!(outcome.error.map(|error| error.kind()), Some(ErrorKind::ExecutionError));
 }
 
 #[tokio::test]

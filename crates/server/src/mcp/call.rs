@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use tokio_util::task::TaskTracker;
@@ -14,15 +13,12 @@ use toolwright_core::call::{RawArguments, ToolCall};
 use toolwright_core::cancel::Cancel;
 use toolwright_core::catalogue::Snapshot;
 use toolwright_core::client::{CallClient, NoClient};
-use toolwright_core::content::ContentBlock;
 use toolwright_core::context::PartialSink;
 use toolwright_core::error::{ErrorKind, ProtocolError};
 use toolwright_core::operation::{Lineage, Origin, TraceId};
-use toolwright_core::outcome::{Outcome, STANDS_IN};
-use toolwright_core::passthrough::RESULT_FIELDS;
-use toolwright_core::select::SEARCH_ID;
+use toolwright_core::outcome::Outcome;
 use toolwright_core::session::{CallId, Session};
-use toolwright_mcp::{asking, convert, offered};
+use toolwright_mcp::{asking, convert};
 use toolwright_runtime::RunContext;
 use toolwright_runtime::executor::{CallerNames, PartialsFor};
 
@@ -35,7 +31,8 @@ use super::message::{Id, Params, RpcError, to_json};
 use super::parked::{Bound, Ending, Resumed, given_answers};
 use super::peer::Peer;
 use super::progress::Progress;
-use super::protocol::{Era, Level, SERVER_INFO};
+use super::protocol::{Era, Level};
+use super::result::CallResult;
 use super::running::Running;
 use super::slot::Slot;
 use super::tasks::{Task, TaskClient, TaskProgress, Way, wished};
@@ -46,9 +43,6 @@ use crate::gateway::Elicitation;
 
 /// Told after policy's reason about what the gateway does by itself.
 const NOBODY: &str = "no client waits for this call, so nobody is asked; one that makes it itself is";
-/// Key in the `_meta` of a result that is marked as an error and is none: what stands in its place, as
-/// [`STANDS_IN`] says it.
-pub(super) const STANDS_IN_META: &str = "toolwright/stands_in";
 
 /// Whose requests these are.
 #[derive(Clone)]
@@ -69,6 +63,13 @@ impl Caller {
     pub(crate) fn new(session: Arc<Session>, view: View) -> Self {
         let (running, peer, tasks) = (Arc::default(), Arc::default(), TaskTracker::new());
         Self { session, view, expose_asked: None, running, peer, tasks }
+    }
+
+    /// Takes a notification of its client.
+    pub(crate) fn notified(&self, method: &str, params: &Params) {
+        if let ("notifications/cancelled", Some(id)) = (method, &params.request_id) {
+            self.running.cancel(id);
+        }
     }
 }
 
@@ -91,6 +92,8 @@ pub(crate) struct Work {
     client: Arc<dyn CallClient>,
     lineage: Option<Lineage>,
     pub(crate) cancel: Cancel,
+    /// Fires when nobody waits for it any more, though it goes on.
+    unawaited: Option<Cancel>,
     /// To the request that waits for it.
     pub(crate) line: Option<Arc<Line>>,
     progress: Option<Arc<dyn PartialSink>>,
@@ -109,6 +112,7 @@ impl Work {
             client: Arc::new(NoClient),
             lineage: None,
             cancel: Cancel::new(),
+            unawaited: None,
             line: None,
             progress: None,
             approver: Arc::new(NoApprover { remedy: NOBODY.into() }),
@@ -121,6 +125,11 @@ impl Work {
         Self { approver: Arc::clone(approver), ..self }
     }
 
+    /// The same work, for which nobody waits any more once this fires.
+    pub(crate) fn awaited_until(self, unawaited: Cancel) -> Self {
+        Self { unawaited: Some(unawaited), ..self }
+    }
+
     /// The same work, as far as this token lets it.
     pub(crate) fn under(&self, cancel: Cancel) -> Self {
         Self {
@@ -129,6 +138,7 @@ impl Work {
             client: Arc::clone(&self.client),
             lineage: self.lineage.clone(),
             cancel,
+            unawaited: self.unawaited.clone(),
             line: self.line.clone(),
             progress: self.progress.clone(),
             approver: Arc::clone(&self.approver),
@@ -155,6 +165,7 @@ impl Work {
             names,
             origin: Origin::Gateway,
             cancel: self.cancel.clone(),
+            unawaited: self.unawaited.clone(),
             client: Arc::clone(&self.client),
             partials,
             ..RunContext::under(lineage, session, Arc::clone(snapshot), policy, Arc::clone(&self.approver))
@@ -287,6 +298,7 @@ impl Gateway {
             client,
             lineage: params.meta.traceparent.as_deref().and_then(Lineage::of_traceparent),
             cancel,
+            unawaited: None,
             line: Some(Arc::clone(&line)),
             progress,
             approver,
@@ -374,73 +386,6 @@ pub(crate) fn passed_on(error: &ProtocolError) -> RpcError {
     RpcError { code: error.code, message: error.message.clone().into(), data: error.data.clone().map(Box::new) }
 }
 
-/// Told beside what stands in the place of a result, where that is marked as an error.
-const GOES_ON: &str = "(Nothing has failed, though this result is marked as an error: the one that the tool's output \
-                       schema is for comes later. Do not make this call again.)";
-
-/// `CallToolResult` of the specification.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct CallResult {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    result_type: Option<&'static str>,
-    content: Vec<ContentBlock>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    structured_content: Option<Value>,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    is_error: bool,
-    #[serde(rename = "_meta", skip_serializing_if = "Map::is_empty")]
-    meta: Map<String, Value>,
-    /// Fields of the source's own result that have no place here.
-    #[serde(flatten)]
-    more: Map<String, Value>,
-}
-
-impl CallResult {
-    /// The result of a tool that is listed with this output schema.
-    fn of(mut outcome: Outcome, schema: Option<&Value>, era: Era, info: &crate::ServerInfo) -> Self {
-        let mut meta = outcome.meta;
-        if let Some(note) = outcome.extras.remove("tool_output") {
-            meta.insert("tool_output".into(), note);
-        }
-        if era == Era::Modern {
-            // The response is ours, whoever made the result.
-            meta.insert(SERVER_INFO.into(), serde_json::to_value(info).unwrap_or_default());
-        }
-        let more = match outcome.extras.remove(RESULT_FIELDS) {
-            Some(Value::Object(fields)) => fields,
-            _ => Map::new(),
-        };
-        // The names of what was found, for programs; clients may show their model nothing else.
-        let structured = outcome.structured.filter(|_| outcome.tool.is_none_or(|id| id.as_str() != SEARCH_ID));
-        let mut content = outcome.content;
-        if let Some(value) = structured.as_ref().filter(|value| !value.is_object())
-            && era == Era::Legacy
-            && !content.iter().any(|block| matches!(block, ContentBlock::Text { .. }))
-        {
-            // To programs of that generation it is nothing but text.
-            content.push(ContentBlock::text(value.to_string()));
-        }
-        // A result of a tool with an output schema has structured content, or is an error (MCP 2025-11-25, "Output
-        // Schema"): the SDKs' clients throw any other away, with its text and the job's id in it.
-        let stands_in = outcome.extras.get(STANDS_IN).filter(|_| schema.is_some() && structured.is_none());
-        if let Some(what) = stands_in {
-            if what != "skipped" {
-                content.push(ContentBlock::text(GOES_ON));
-            }
-            meta.insert(STANDS_IN_META.into(), what.clone());
-        }
-        Self {
-            result_type: (era == Era::Modern).then_some("complete"),
-            content,
-            is_error: !outcome.ok || stands_in.is_some(),
-            structured_content: structured.map(|value| offered::structured(value, schema, era)),
-            meta,
-            more,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -449,10 +394,6 @@ mod tests {
 
     fn outcome(error: ToolError) -> Outcome {
         Outcome::failed(CallId::new("c"), error)
-    }
-
-    fn info() -> crate::ServerInfo {
-        crate::ServerInfo { name: "s".into(), title: None, version: "1".into() }
     }
 
     #[test]
@@ -466,58 +407,5 @@ mod tests {
         assert!(protocol_error(&failed(-32602)).is_none());
         let unknown = ToolError::new(ErrorKind::UnknownTool, "did you mean x?");
         assert_eq!(protocol_error(&outcome(unknown)).expect("error").code, RpcError::INVALID_PARAMS);
-    }
-
-    #[test]
-    fn a_result_keeps_everything_and_adds_the_cap_note() {
-        let mut done = outcome(ToolError::new(ErrorKind::Timeout, "late"));
-        done.meta.insert("k".into(), json!(1));
-        done.extras.insert("tool_output".into(), json!({"handle": "h"}));
-        done.extras.insert("exit_code".into(), json!(3));
-        done.extras.insert(RESULT_FIELDS.into(), json!({"later": true}));
-        done.structured = Some(json!({"a": [1]}));
-        let legacy = serde_json::to_value(CallResult::of(done.clone(), None, Era::Legacy, &info())).expect("json");
-        let text = json!([{"type": "text", "text": "(tool failed: late)"}]);
-        let expect = json!({
-            "content": text, "structuredContent": {"a": [1]}, "isError": true,
-            "_meta": {"k": 1, "tool_output": {"handle": "h"}}, "later": true,
-        });
-        assert_eq!(legacy, expect);
-        let modern = serde_json::to_value(CallResult::of(done, None, Era::Modern, &info())).expect("json");
-        assert_eq!((&modern["resultType"], &modern["_meta"][SERVER_INFO]["name"]), (&json!("complete"), &json!("s")));
-    }
-
-    #[test]
-    fn what_stands_in_the_place_of_a_promised_result_reaches_the_model_as_an_error() {
-        let schema = json!({"type": "object"});
-        let check = |what: Option<&str>, schema: Option<&Value>, structured: Option<Value>, expect: (bool, usize)| {
-            let mut done = outcome(ToolError::new(ErrorKind::Timeout, "x"));
-            (done.ok, done.error, done.structured) = (true, None, structured);
-            done.extras.extend(what.map(|what| (STANDS_IN.to_owned(), what.into())));
-            for era in [Era::Legacy, Era::Modern] {
-                let result = serde_json::to_value(CallResult::of(done.clone(), schema, era, &info())).expect("json");
-                let told = result["content"].as_array().expect("content").len();
-                assert_eq!((result["isError"] == true, told), expect, "{result}");
-            }
-        };
-        check(Some("job"), Some(&schema), None, (true, 2));
-        check(Some("skipped"), Some(&schema), None, (true, 1));
-        check(Some("job"), None, Some(json!({"job": "j"})), (false, 1));
-        check(Some("step"), Some(&schema), Some(json!({})), (false, 1));
-        // What a server does against its own word is its own.
-        check(None, Some(&schema), None, (false, 1));
-    }
-
-    #[test]
-    fn a_result_that_is_no_object_is_put_inside_one_for_older_clients() {
-        let schema = json!({"type": "array"});
-        let mut done = outcome(ToolError::new(ErrorKind::Timeout, "x"));
-        (done.ok, done.error, done.content, done.structured) = (true, None, Vec::new(), Some(json!([1])));
-        let result =
-            |era| serde_json::to_value(CallResult::of(done.clone(), Some(&schema), era, &info())).expect("json");
-        let expect = json!({"content": [{"type": "text", "text": "[1]"}], "structuredContent": {"result": [1]}});
-        assert_eq!(result(Era::Legacy), expect);
-        let modern = result(Era::Modern);
-        assert_eq!((&modern["structuredContent"], &modern["content"]), (&json!([1]), &json!([])));
     }
 }

@@ -19,8 +19,8 @@ use super::message::RpcError;
 use super::patience::is_unsaid;
 use crate::Gateway;
 
-/// How long a late list goes on, all of its pages, and how long it waits for its turn before: it takes a place in the
-/// line of its server's calls. A server that is past it is looked at as one whose callers gave up.
+/// How long a late list goes on, all of its pages, and how long it waits for its turn before. A server that is past it is
+/// looked at as one whose callers gave up.
 const LONGEST: Duration = Duration::from_secs(30);
 
 /// A source that is being asked for its list.
@@ -29,6 +29,8 @@ pub(super) struct Asking {
     kind: Kind,
     list: BoxFuture<'static, List>,
     cancel: Cancel,
+    /// Fires when nobody waits for it any more.
+    unawaited: Cancel,
     began: Instant,
     notices: broadcast::Receiver<Notice>,
     has_changed: bool,
@@ -36,7 +38,8 @@ pub(super) struct Asking {
 
 impl Asking {
     pub(super) fn of(work: Work, provider: &Arc<dyn Provider>, kind: Kind) -> Self {
-        let (cancel, asked) = (work.cancel.clone(), Arc::clone(provider));
+        let (cancel, unawaited, asked) = (work.cancel.clone(), Cancel::new(), Arc::clone(provider));
+        let work = work.awaited_until(unawaited.clone());
         // What the source tells from here on may be newer than its list.
         let notices = work.gateway.options.catalogue.notices();
         let list = async move {
@@ -47,7 +50,7 @@ impl Asking {
             }
         };
         let (provider, began) = (Arc::clone(provider), Instant::now());
-        Self { provider, kind, list: list.boxed(), cancel, began, notices, has_changed: false }
+        Self { provider, kind, list: list.boxed(), cancel, unawaited, began, notices, has_changed: false }
     }
 
     /// All pages; of a source that has no such list, none. Cancel-safe, but not to be called again once it has ended.
@@ -150,6 +153,8 @@ impl Going {
                 turn
             }
         };
+        // From here on it holds up no call of its server.
+        asking.unawaited.cancel(CancelCause::CallerGone);
         match tokio::time::timeout(LONGEST, asking.list()).await {
             Ok(list) => list,
             Err(_) => asking.given_up(CancelCause::CallerGone).await,

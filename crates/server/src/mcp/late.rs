@@ -41,7 +41,8 @@ impl Key {
 }
 
 /// Lists that have not come in time and go on: one of each source and kind for each [place](super::call::Caller::place).
-/// Of one source they are made one after another, so that they take one place in the line of its calls at most.
+/// Of one source they are made one after another, and once nobody waits for them they take no place in the line of its
+/// calls: at most one of them is made beside as many calls as may run at once.
 pub(crate) struct Late {
     going_on: Mutex<All>,
     told: broadcast::Sender<Came>,

@@ -11,6 +11,7 @@ use toolwright_core::catalogue::Provider;
 use toolwright_mcp::address::{fits, qualified};
 use toolwright_mcp::convert::no_resource;
 use toolwright_mcp::merge::{Kind, Merged, Owned, merge, readdress};
+use toolwright_mcp::offered;
 
 use super::call::Work;
 use super::message::{RpcError, to_json};
@@ -106,7 +107,7 @@ impl Work {
         let mut cursor = None;
         for _ in 0..MAX_PAGES {
             let arguments = cursor.map(|cursor| ("cursor".to_owned(), Value::String(cursor))).into_iter().collect();
-            let mut page = self.ask_source(provider, kind.method(), arguments).await?;
+            let mut page = self.page(provider, kind, arguments).await?;
             if let Some(Value::Array(items)) = page.remove(kind.list_key()) {
                 all.extend(items);
             }
@@ -123,6 +124,21 @@ impl Work {
         }
         tracing::warn!("{}: of its {} only {} are shown", provider.name(), kind.list_key(), all.len());
         Ok(all)
+    }
+
+    /// A page of a source's list as every client takes it. Its operator is told of what had to be mended, once.
+    pub(crate) async fn page(
+        &self,
+        provider: &Arc<dyn Provider>,
+        kind: Kind,
+        arguments: Map<String, Value>,
+    ) -> Result<Map<String, Value>, RpcError> {
+        let mut page = self.ask_source(provider, kind.method(), arguments).await?;
+        let mistakes = offered::page(kind, &mut page);
+        if let Some(line) = self.gateway.careless.news(provider, kind, mistakes) {
+            tracing::warn!("{line}");
+        }
+        Ok(page)
     }
 
     /// Whose what is by new lists, which are made once for the request.

@@ -1,5 +1,5 @@
 //! The protocol's methods beside `tools/*`: they run through the executor as calls of their source, and their results
-//! go on as they came.
+//! go on as they came; lists that clients would refuse are mended.
 
 use std::sync::Arc;
 
@@ -13,6 +13,7 @@ use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::outcome::{Outcome, STANDS_IN};
 use toolwright_core::passthrough::METHOD_RESULT;
 use toolwright_mcp::convert;
+use toolwright_mcp::merge::Kind;
 
 use super::call::{Ask, Caller, Work, passed_on};
 use super::line::Waiting;
@@ -76,7 +77,10 @@ impl Work {
             _ => match &self.caller.view.scope {
                 Scope::Provider(name) => {
                     let provider = self.provider(name)?;
-                    self.ask_source(&provider, method, arguments).await
+                    match Kind::of_method(method) {
+                        Some(kind) => self.page(&provider, kind, arguments).await,
+                        None => self.ask_source(&provider, method, arguments).await,
+                    }
                 }
                 Scope::Whole | Scope::View(_) => self.merged(era, method, arguments).await,
             },

@@ -7,7 +7,9 @@
 
 mod approve;
 mod ask;
+mod batch;
 mod call;
+pub(crate) mod careless;
 mod changes;
 mod dispatch;
 mod going;
@@ -22,6 +24,7 @@ pub(crate) mod patience;
 mod peer;
 mod progress;
 mod protocol;
+mod result;
 mod running;
 mod slot;
 pub(crate) mod sources;

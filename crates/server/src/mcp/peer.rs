@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use toolwright_mcp::merge::Owned;
 
 use super::message::{Id, Response, RpcError};
-use super::protocol::Level;
+use super::protocol::{BATCHING, Level};
 use super::subscriptions::Subscription;
 
 /// Revisions whose clients may be asked by forms or addresses.
@@ -27,6 +27,7 @@ pub(crate) const MAX_SUBSCRIBED: usize = 1024;
 pub(crate) struct Peer {
     capabilities: Mutex<Arc<Map<String, Value>>>,
     resumes_streams: AtomicBool,
+    sends_batches: AtomicBool,
     level: AtomicU8,
     asked: AtomicU64,
     open: Mutex<HashMap<Id, oneshot::Sender<Response>>>,
@@ -56,6 +57,7 @@ impl Peer {
     /// Notes what the client said of itself when it introduced itself under this revision.
     pub(crate) fn introduced(&self, version: &str, capabilities: Option<&Map<String, Value>>) {
         self.resumes_streams.store(version == RESUMING, Ordering::Relaxed);
+        self.sends_batches.store(version == BATCHING, Ordering::Relaxed);
         let mut capabilities = capabilities.cloned().unwrap_or_default();
         if !ELICITING.contains(&version) {
             capabilities.remove("elicitation");
@@ -66,6 +68,11 @@ impl Peer {
     /// Whether it takes streams over HTTP up again whose connection broke.
     pub(crate) fn resumes_streams(&self) -> bool {
         self.resumes_streams.load(Ordering::Relaxed)
+    }
+
+    /// Whether it may send several messages at once.
+    pub(crate) fn sends_batches(&self) -> bool {
+        self.sends_batches.load(Ordering::Relaxed)
     }
 
     /// What it can be asked.

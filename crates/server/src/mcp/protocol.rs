@@ -10,7 +10,7 @@ use super::message::{Request, RpcError};
 
 pub(crate) use toolwright_mcp::level::Level;
 pub(crate) use toolwright_mcp::revision::{
-    Era, LEGACY_VERSIONS, MODERN_VERSIONS, SERVER_INFO, SUBSCRIPTION_ID, negotiate,
+    BATCHING, Era, LEGACY_VERSIONS, MODERN_VERSIONS, SERVER_INFO, SUBSCRIPTION_ID, negotiate,
 };
 
 /// Keys of `_meta` that are for us: the protocol's own begin so.

@@ -11,12 +11,15 @@ use toolwright_core::catalogue::SourceNotice;
 
 use crate::sources::Source;
 use crate::stdio::Client;
-use crate::support::{Events, House, Http, LEGACY, LONG, body, rpc};
+use crate::support::{Events, House, Http, LEGACY, LONG, body, call, rpc};
 
 /// Two sources that announce no changes of their lists, the first of which does not answer yet.
 async fn house() -> (House, [Arc<Source>; 2]) {
     // Nothing that is late may use the grace up.
-    let house = House::with(|options| options.grace = LONG).await;
+    with_sources(House::with(|options| options.grace = LONG).await).await
+}
+
+async fn with_sources(house: House) -> (House, [Arc<Source>; 2]) {
     let announced = json!({"resources": {"subscribe": true}, "prompts": {}, "completions": {}});
     let sources = [Source::with("alpha", announced.clone()), Source::with("beta", announced)];
     for source in &sources {
@@ -181,7 +184,7 @@ async fn a_list_that_does_not_come_is_given_up_after_half_a_minute() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn late_lists_of_one_server_take_one_place_among_its_calls() {
+async fn late_lists_of_one_server_are_made_one_after_another() {
     let (house, [alpha, _]) = house().await;
     let mut client = introduced(&house).await;
     for method in KINDS {
@@ -211,6 +214,34 @@ async fn late_lists_of_one_server_take_one_place_among_its_calls() {
     }
     pass(120).await;
     assert_eq!(alpha.busy.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_nobody_waits_for_holds_no_call_of_its_server_back() {
+    let (house, [alpha, _]) = with_sources(House::one_by_one(|options| options.grace = LONG).await).await;
+    let mut client = introduced(&house).await;
+    // As long as it is waited for it has its place in the line, as every call has.
+    let began = tokio::time::Instant::now();
+    client.send(&rpc(1, "prompts/list", json!({}))).await;
+    client.send(&call(2, "alpha__meta", json!({}))).await;
+    let mut answered = [client.next().await["id"].take(), client.next().await["id"].take()];
+    answered.sort_by_key(Value::as_i64);
+    assert_eq!((answered, began.elapsed().as_secs()), ([json!(1), json!(2)], 5));
+    let began = tokio::time::Instant::now();
+    assert!(client.ask(&call(3, "alpha__meta", json!({}))).await["result"]["isError"].is_null());
+    assert_eq!((began.elapsed().as_secs(), alpha.busy.load(Ordering::Relaxed)), (0, 1), "it goes on");
+    // So does one that is made after it, and they are made one after another still.
+    assert_eq!(listed_in(&mut client, "resources/list").await.0, ["beta"]);
+    alpha.is_silent.send_replace(false);
+    // Of two pages.
+    *alpha.delay.lock().expect("lock") = Duration::from_secs(4);
+    assert_eq!(client.next().await["method"], "notifications/prompts/list_changed");
+    pass(1).await;
+    assert_eq!(alpha.busy.load(Ordering::Relaxed), 1);
+    let began = tokio::time::Instant::now();
+    client.ask(&call(4, "alpha__meta", json!({}))).await;
+    assert_eq!(began.elapsed().as_secs(), 0);
+    assert_eq!(client.next().await["method"], "notifications/resources/list_changed");
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,6 +3,7 @@
 #![expect(clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod api;
+mod batches;
 mod connections;
 mod elicit;
 mod guards;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::sources::Source;
 use crate::stdio::Client;
-use crate::support::{House, LEGACY, MODERN, body, rpc};
+use crate::support::{House, LEGACY, MODERN, Warnings, body, rpc};
 
 const INFO: &str = "io.modelcontextprotocol/serverInfo";
 
@@ -53,6 +53,43 @@ async fn one_careless_server_takes_nobody_elses_prompts_and_resources_away() {
     let resources = list("resources/list").await["resources"].take();
     assert_eq!(resources[0], json!({"uri": "careless://one", "name": "careless://one"}));
     assert_eq!((&resources[1]["name"], resources.as_array().map(Vec::len)), (&json!("beta"), Some(4)), "{resources}");
+}
+
+#[tokio::test]
+async fn a_careless_list_is_mended_at_every_address_and_told_of_once() {
+    let house = House::new().await;
+    for source in [Source::new("careless"), Source::new("beta")] {
+        house.add(source).await;
+    }
+    let http = house.http().await;
+    let (warnings, _recording) = Warnings::record();
+    let (session, _) = http.initialize("/mcp/careless").await;
+    for _ in 0..2 {
+        let list = async |id: i64, method: &str| {
+            let list = rpc(id, method, json!({}));
+            body(http.in_session(&session, "/mcp/careless", &list), 200).await["result"].take()
+        };
+        let prompts = json!({"prompts": [{"name": "hello", "arguments": [{"name": "a"}]}]});
+        assert_eq!(list(1, "prompts/list").await, prompts);
+        let resources = json!({"resources": [{"uri": "careless://one", "name": "careless://one"}]});
+        assert_eq!(list(2, "resources/list").await, resources);
+        body(http.modern("/mcp", json!(1), "prompts/list", json!({})), 200).await;
+    }
+    let told = warnings.all();
+    let mended = "as MCP has it; clients get them mended";
+    assert_eq!(
+        told,
+        [
+            format!(
+                "careless lists 2 of its prompts not {mended}: hello (title, arguments, _meta), \
+                 one that has nothing to be found by (name)"
+            ),
+            format!(
+                "careless lists 2 of its resources not {mended}: careless://one (annotations, icons, _meta, name), \
+                 one that has nothing to be found by (uri)"
+            ),
+        ]
+    );
 }
 
 #[tokio::test]

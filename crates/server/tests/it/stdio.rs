@@ -40,6 +40,14 @@ impl Client {
         self.next().await
     }
 
+    /// Closes its end, and reads one message more.
+    pub(crate) async fn last(mut self) -> Value {
+        self.to.shutdown().await.expect("closed");
+        let last = self.next().await;
+        self.end().await;
+        last
+    }
+
     pub(crate) async fn end(self) {
         drop((self.to, self.from));
         tokio::time::timeout(LONG, self.serving).await.expect("in time").expect("task").expect("served");

@@ -1,5 +1,6 @@
 //! A gateway with small real tools, and clients that write the wire by hand.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -28,7 +29,10 @@ use toolwright_core::policy::{Policy, Profile};
 use toolwright_core::store::NoStore;
 use toolwright_core::tool::{StaticProvider, Tool};
 use toolwright_providers::builtin::{self, BuiltinOptions};
-use toolwright_runtime::{Catalogue, Executor, ExecutorOptions, JobManager, OutputFiles, SqliteStore, SystemClock};
+use toolwright_runtime::queue::DEFAULT_QUEUE;
+use toolwright_runtime::{
+    Catalogue, Executor, ExecutorOptions, JobManager, OutputFiles, QueueSpec, Queues, SqliteStore, SystemClock,
+};
 use toolwright_server::{Gateway, GatewayOptions, HttpOptions, serve_http};
 
 /// Longer than anything here takes; a test that waits so long has failed.
@@ -196,6 +200,13 @@ impl House {
     /// Whose executor passes on so many bytes whole, and no more.
     pub(crate) async fn passing_on(max_whole: usize) -> Self {
         Self::build(|options, _| options.max_whole = max_whole, |_, ()| {}).await.0
+    }
+
+    /// Where each source is asked one thing at a time.
+    pub(crate) async fn one_by_one(change: impl FnOnce(&mut GatewayOptions)) -> Self {
+        let one = QueueSpec { concurrent: 1, ..QueueSpec::default() };
+        let queues = Queues::new(BTreeMap::from([(DEFAULT_QUEUE.to_owned(), one)]));
+        Self::build(|options, _| options.queues = queues, |options, ()| change(options)).await.0
     }
 
     /// With jobs, in a store of their own.
@@ -426,4 +437,51 @@ pub(crate) async fn messages(request: RequestBuilder) -> Vec<Value> {
         true => text.lines().filter_map(|line| line.strip_prefix("data: ")).map(parse).collect(),
         false => vec![parse(&text)],
     }
+}
+
+/// Warnings in the log of this thread.
+#[derive(Clone, Default)]
+pub(crate) struct Warnings(Arc<Mutex<Vec<String>>>);
+
+impl Warnings {
+    /// Records them until the guard goes.
+    pub(crate) fn record() -> (Self, tracing::subscriber::DefaultGuard) {
+        let warnings = Self::default();
+        let guard = tracing::subscriber::set_default(warnings.clone());
+        (warnings, guard)
+    }
+
+    pub(crate) fn all(&self) -> Vec<String> {
+        self.0.lock().expect("lock").clone()
+    }
+}
+
+impl tracing::Subscriber for Warnings {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() <= tracing::Level::WARN
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        struct Text<'a>(&'a mut Vec<String>);
+        impl tracing::field::Visit for Text<'_> {
+            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+                if field.name() == "message" {
+                    self.0.push(format!("{value:?}"));
+                }
+            }
+        }
+        event.record(&mut Text(&mut self.0.lock().expect("lock")));
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
 }

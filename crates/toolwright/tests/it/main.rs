@@ -38,3 +38,4 @@ mod telemetry;
 mod terminal;
 mod text_format;
 mod transports;
+mod views;

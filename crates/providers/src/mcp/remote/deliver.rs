@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
-use toolwright_mcp::message::RpcError;
+use toolwright_mcp::message::{RpcError, each_of_batch, is_batch};
 
 use super::super::transport::{Incoming, RequestId};
 use super::target::excerpt;
@@ -96,10 +96,14 @@ pub(super) fn deliver(incoming: &dyn Incoming, json: &[u8], during: Option<Reque
             incoming.noise(&format!("not a JSON-RPC message: {}", excerpt(json)));
         }
     };
-    let batch = json.trim_ascii_start().starts_with(b"[").then(|| serde_json::from_slice::<Vec<&RawValue>>(json));
-    match batch {
-        Some(Ok(batch)) => batch.iter().for_each(|message| one(message.get().as_bytes())),
-        _ => one(json),
+    let is_taken = is_batch(json)
+        && each_of_batch(json, |message| {
+            one(message.get().as_bytes());
+            Ok(())
+        })
+        .is_ok();
+    if !is_taken {
+        one(json);
     }
     delivered
 }
@@ -167,6 +171,7 @@ mod tests {
             (r#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#, 1, &[], false),
             (r#"{"jsonrpc":"2.0","method":"x"}"#, 1, &[], false),
             (r#" [{"id":1,"result":{}},{"id":2,"result":{}},{"method":"x"}]"#, 3, &[1, 2], false),
+            (r#"[{"id":1,"result":{}},{"id":2,"#, 1, &[1], true),
             (r#"{"jsonrpc":"2.0","id":7}"#, 0, &[], true),
             ("hello", 0, &[], true),
             (r#"{"id":7,"result":{"#, 0, &[], true),

@@ -1,6 +1,7 @@
 //! MCP over streamable HTTP, both generations on one address.
 
 mod answer;
+mod batch;
 mod events;
 mod headers;
 mod mirrored;
@@ -40,6 +41,7 @@ use sessions::{HttpSession, Sessions};
 
 /// Progress of one call that waits for the client to read; more is dropped.
 const NOTES: usize = 64;
+const TOO_MANY_REQUESTS: &str = "too many requests at once; try again";
 const TOO_MANY_STREAMS: &str = "too many streams at once; close one or try again later";
 
 /// What all requests at `/mcp…` share.
@@ -162,6 +164,10 @@ impl Endpoint {
         let body = self.body(body).await?;
         // Only now: a client that does not go on must not keep others out.
         let permit = self.admit()?;
+        if message::is_batch(&body) {
+            let session = self.session(principal, at, &parts.headers, None)?;
+            return self.batch(&session, &parts.headers, accepts, &body, permit).await;
+        }
         let mut request = match message::parse(&body) {
             Ok(Message::Request(request)) => request,
             Ok(Message::Notification { method, params, .. }) => {
@@ -214,7 +220,7 @@ impl Endpoint {
     }
 
     fn admit(&self) -> Result<OwnedSemaphorePermit, Refusal> {
-        permit(&self.requests, "too many requests at once; try again")
+        permit(&self.requests, TOO_MANY_REQUESTS)
     }
 
     async fn body(&self, body: Body) -> Result<Bytes, Refusal> {
@@ -259,9 +265,7 @@ impl Endpoint {
         params: &Params,
     ) -> Result<(), Refusal> {
         let session = self.session(principal, at, headers, None)?;
-        if let ("notifications/cancelled", Some(id)) = (method, &params.request_id) {
-            session.caller.running.cancel(id);
-        }
+        session.caller.notified(method, params);
         Ok(())
     }
 
@@ -272,11 +276,16 @@ impl Endpoint {
         request: Request,
         permit: OwnedSemaphorePermit,
     ) -> Result<Response, Refusal> {
+        self.noted(session, &request);
+        let held = (permit, Some(session.enter()));
+        self.answer(&session.caller, Era::Legacy, accepts, request, held).await
+    }
+
+    /// Notes what a request means for its session.
+    fn noted(&self, session: &HttpSession, request: &Request) {
         if request.method == "tools/list" {
             session.has_listed(self.gateway.tools(&session.caller.view, &session.caller.session).fingerprint);
         }
-        let held = (permit, Some(session.enter()));
-        self.answer(&session.caller, Era::Legacy, accepts, request, held).await
     }
 
     async fn answer(

@@ -16,6 +16,7 @@ use toolwright_core::session::Principal;
 
 use crate::Gateway;
 use crate::gateway::STOP_LIMIT;
+use crate::mcp::batch::{self, Answers, Heard};
 use crate::mcp::call::Caller;
 use crate::mcp::changes::Changes;
 use crate::mcp::dispatch::{Reply, acknowledged};
@@ -60,6 +61,7 @@ where
         caller: Caller::new(session, view),
         outbox,
         watchers: TaskTracker::new(),
+        batches: TaskTracker::new(),
         closed: Cancel::new(),
         gateway,
     };
@@ -123,6 +125,8 @@ struct Connection {
     outbox: mpsc::Sender<Bytes>,
     /// One for each subscription.
     watchers: TaskTracker,
+    /// One for each batch whose answers are not all there.
+    batches: TaskTracker,
     /// Ends the watchers.
     closed: Cancel,
 }
@@ -132,6 +136,7 @@ impl Connection {
     /// can come to.
     fn handle(&self, line: Line, client: &mut Client) -> Option<Bytes> {
         let message = match line {
+            Line::Whole(text) if message::is_batch(&text) => return self.batch(&text),
             Line::Whole(text) => message::parse(&text),
             Line::TooLong(id) => {
                 let text = format!("the message is over the limit of {} bytes", self.gateway.options.max_message);
@@ -146,9 +151,7 @@ impl Connection {
                 self.request(request)
             }
             Ok(Message::Notification { method, params, .. }) => {
-                if let ("notifications/cancelled", Some(id)) = (method.as_str(), &params.request_id) {
-                    self.caller.running.cancel(id);
-                }
+                self.caller.notified(&method, &params);
                 None
             }
             Ok(Message::Response(response)) => {
@@ -177,6 +180,24 @@ impl Connection {
             }
             Reply::Listen(asked) => self.listen(&id, asked).err().map(|error| message::error(Some(&id), &error)),
         }
+    }
+
+    /// Takes several messages at once. They are answered together, as JSON-RPC 2.0 has it ("Batch"), when the last has
+    /// its answer; what they say and ask before goes out as it comes.
+    fn batch(&self, text: &[u8]) -> Option<Bytes> {
+        if !self.caller.peer.sends_batches() {
+            return Some(message::error(None, &batch::not_spoken()));
+        }
+        let messages = match message::batch(text) {
+            Ok(messages) => messages,
+            Err(refused) => return Some(message::error(None, &refused.error)),
+        };
+        let answers = batch::take(&self.gateway, &self.caller, &messages, To::Stream, |_| Ok(()));
+        if answers.running.is_empty() {
+            return answers.together();
+        }
+        self.batches.spawn(answer_together(answers, self.outbox.clone()));
+        None
     }
 
     fn listen(&self, id: &Id, asked: Filter) -> Result<(), RpcError> {
@@ -228,8 +249,28 @@ impl Connection {
             self.caller.running.cancel_all();
             tokio::time::timeout(STOP_LIMIT, self.caller.tasks.wait()).await.ok();
         }
-        tokio::time::timeout(FLUSH_LIMIT, self.watchers.wait()).await.ok();
+        self.batches.close();
+        let told = async { tokio::join!(self.watchers.wait(), self.batches.wait()) };
+        tokio::time::timeout(FLUSH_LIMIT, told).await.ok();
         self.caller.peer.leave();
+    }
+}
+
+/// Waits for all answers to a batch, and sends them as one message.
+async fn answer_together(mut answers: Answers, outbox: mpsc::Sender<Bytes>) {
+    while let Some(heard) = answers.running.next().await {
+        match heard {
+            Heard::Answer(answer) => answers.done.push(answer),
+            Heard::Note(note) => {
+                if outbox.send(note).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+    if let Some(all) = answers.together() {
+        // A closed outbox means that the client is gone.
+        outbox.send(all).await.ok();
     }
 }
 

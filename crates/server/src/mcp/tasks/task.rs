@@ -21,11 +21,12 @@ use toolwright_core::session::Session;
 use toolwright_mcp::tasks::{Described, Status};
 
 use super::store::Tasks;
-use crate::mcp::call::{Caller, STANDS_IN_META};
+use crate::mcp::call::Caller;
 use crate::mcp::line::Line;
 use crate::mcp::message::RpcError;
 use crate::mcp::parked::Asked;
 use crate::mcp::protocol::Era;
+use crate::mcp::result::STANDS_IN_META;
 
 /// How long a call may take before a client with the extension is answered with a task.
 const MOMENT: Duration = Duration::from_millis(500);

@@ -1,0 +1,151 @@
+//! What a call came to, as `tools/call` answers it.
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+use toolwright_core::content::ContentBlock;
+use toolwright_core::outcome::{Outcome, STANDS_IN};
+use toolwright_core::passthrough::RESULT_FIELDS;
+use toolwright_core::select::SEARCH_ID;
+use toolwright_mcp::offered;
+
+use super::protocol::{Era, SERVER_INFO};
+
+/// Key in the `_meta` of a result that is marked as an error and is none: what stands in its place, as
+/// [`STANDS_IN`] says it.
+pub(super) const STANDS_IN_META: &str = "toolwright/stands_in";
+
+/// Told beside what stands in the place of a result, where that is marked as an error.
+const GOES_ON: &str = "(Nothing has failed, though this result is marked as an error: the one that the tool's output \
+                       schema is for comes later. Do not make this call again.)";
+
+/// `CallToolResult` of the specification.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct CallResult {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result_type: Option<&'static str>,
+    content: Vec<ContentBlock>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    structured_content: Option<Value>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    is_error: bool,
+    #[serde(rename = "_meta", skip_serializing_if = "Map::is_empty")]
+    meta: Map<String, Value>,
+    /// Fields of the source's own result that have no place here.
+    #[serde(flatten)]
+    more: Map<String, Value>,
+}
+
+impl CallResult {
+    /// The result of a tool that is listed with this output schema.
+    pub(super) fn of(mut outcome: Outcome, schema: Option<&Value>, era: Era, info: &crate::ServerInfo) -> Self {
+        let mut meta = outcome.meta;
+        if let Some(note) = outcome.extras.remove("tool_output") {
+            meta.insert("tool_output".into(), note);
+        }
+        if era == Era::Modern {
+            // The response is ours, whoever made the result.
+            meta.insert(SERVER_INFO.into(), serde_json::to_value(info).unwrap_or_default());
+        }
+        let more = match outcome.extras.remove(RESULT_FIELDS) {
+            Some(Value::Object(fields)) => fields,
+            _ => Map::new(),
+        };
+        // The names of what was found, for programs; clients may show their model nothing else.
+        let structured = outcome.structured.filter(|_| outcome.tool.is_none_or(|id| id.as_str() != SEARCH_ID));
+        let mut content = outcome.content;
+        if let Some(value) = structured.as_ref().filter(|value| !value.is_object())
+            && era == Era::Legacy
+            && !content.iter().any(|block| matches!(block, ContentBlock::Text { .. }))
+        {
+            // To programs of that generation it is nothing but text.
+            content.push(ContentBlock::text(value.to_string()));
+        }
+        // A result of a tool with an output schema has structured content, or is an error (MCP 2025-11-25, "Output
+        // Schema"): the SDKs' clients throw any other away, with its text and the job's id in it.
+        let stands_in = outcome.extras.get(STANDS_IN).filter(|_| schema.is_some() && structured.is_none());
+        if let Some(what) = stands_in {
+            if what != "skipped" {
+                content.push(ContentBlock::text(GOES_ON));
+            }
+            meta.insert(STANDS_IN_META.into(), what.clone());
+        }
+        Self {
+            result_type: (era == Era::Modern).then_some("complete"),
+            content,
+            is_error: !outcome.ok || stands_in.is_some(),
+            structured_content: structured.map(|value| offered::structured(value, schema, era)),
+            meta,
+            more,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use toolwright_core::error::{ErrorKind, ToolError};
+    use toolwright_core::session::CallId;
+
+    fn outcome(error: ToolError) -> Outcome {
+        Outcome::failed(CallId::new("c"), error)
+    }
+
+    fn info() -> crate::ServerInfo {
+        crate::ServerInfo { name: "s".into(), title: None, version: "1".into() }
+    }
+
+    #[test]
+    fn a_result_keeps_everything_and_adds_the_cap_note() {
+        let mut done = outcome(ToolError::new(ErrorKind::Timeout, "late"));
+        done.meta.insert("k".into(), json!(1));
+        done.extras.insert("tool_output".into(), json!({"handle": "h"}));
+        done.extras.insert("exit_code".into(), json!(3));
+        done.extras.insert(RESULT_FIELDS.into(), json!({"later": true}));
+        done.structured = Some(json!({"a": [1]}));
+        let legacy = serde_json::to_value(CallResult::of(done.clone(), None, Era::Legacy, &info())).expect("json");
+        let text = json!([{"type": "text", "text": "(tool failed: late)"}]);
+        let expect = json!({
+            "content": text, "structuredContent": {"a": [1]}, "isError": true,
+            "_meta": {"k": 1, "tool_output": {"handle": "h"}}, "later": true,
+        });
+        assert_eq!(legacy, expect);
+        let modern = serde_json::to_value(CallResult::of(done, None, Era::Modern, &info())).expect("json");
+        assert_eq!((&modern["resultType"], &modern["_meta"][SERVER_INFO]["name"]), (&json!("complete"), &json!("s")));
+    }
+
+    #[test]
+    fn what_stands_in_the_place_of_a_promised_result_reaches_the_model_as_an_error() {
+        let schema = json!({"type": "object"});
+        let check = |what: Option<&str>, schema: Option<&Value>, structured: Option<Value>, expect: (bool, usize)| {
+            let mut done = outcome(ToolError::new(ErrorKind::Timeout, "x"));
+            (done.ok, done.error, done.structured) = (true, None, structured);
+            done.extras.extend(what.map(|what| (STANDS_IN.to_owned(), what.into())));
+            for era in [Era::Legacy, Era::Modern] {
+                let result = serde_json::to_value(CallResult::of(done.clone(), schema, era, &info())).expect("json");
+                let told = result["content"].as_array().expect("content").len();
+                assert_eq!((result["isError"] == true, told), expect, "{result}");
+            }
+        };
+        check(Some("job"), Some(&schema), None, (true, 2));
+        check(Some("skipped"), Some(&schema), None, (true, 1));
+        check(Some("job"), None, Some(json!({"job": "j"})), (false, 1));
+        check(Some("step"), Some(&schema), Some(json!({})), (false, 1));
+        // What a server does against its own word is its own.
+        check(None, Some(&schema), None, (false, 1));
+    }
+
+    #[test]
+    fn a_result_that_is_no_object_is_put_inside_one_for_older_clients() {
+        let schema = json!({"type": "array"});
+        let mut done = outcome(ToolError::new(ErrorKind::Timeout, "x"));
+        (done.ok, done.error, done.content, done.structured) = (true, None, Vec::new(), Some(json!([1])));
+        let result =
+            |era| serde_json::to_value(CallResult::of(done.clone(), Some(&schema), era, &info())).expect("json");
+        let expect = json!({"content": [{"type": "text", "text": "[1]"}], "structuredContent": {"result": [1]}});
+        assert_eq!(result(Era::Legacy), expect);
+        let modern = result(Era::Modern);
+        assert_eq!((&modern["structuredContent"], &modern["content"]), (&json!([1]), &json!([])));
+    }
+}
