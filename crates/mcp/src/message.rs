@@ -17,6 +17,16 @@ pub enum Id {
     Text(String),
 }
 
+/// Who says an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SaidBy {
+    /// Whoever writes it here.
+    Us,
+    /// Somebody else, whose words go on: what its code stands for is its own.
+    #[default]
+    Source,
+}
+
 /// A JSON-RPC error.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RpcError {
@@ -27,6 +37,9 @@ pub struct RpcError {
     /// Anything else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Box<Value>>,
+    /// Who says so. It is not written; what was read is another's.
+    #[serde(skip)]
+    pub said_by: SaidBy,
 }
 
 impl RpcError {
@@ -53,9 +66,9 @@ impl RpcError {
     /// Of the range for implementations: a bound was reached; try again.
     pub const BUSY: i64 = -32000;
 
-    /// An error without data.
+    /// An error of our own without data.
     pub fn new(code: i64, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, message: message.into(), data: None }
+        Self { code, message: message.into(), data: None, said_by: SaidBy::Us }
     }
 
     /// Wrong parameters.

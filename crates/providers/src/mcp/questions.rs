@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 use toolwright_core::client::ClientRequest;
 use toolwright_mcp::asking;
-use toolwright_mcp::message::{RpcError, to_json};
+use toolwright_mcp::message::{RpcError, SaidBy, to_json};
 
 use super::inbox::{Belonging, Caller};
 use super::transport::{Outgoing, OutgoingKind, RequestId, Transport};
@@ -123,6 +123,7 @@ impl Questions {
                             code: refusal.code,
                             message: refusal.message.into(),
                             data: refusal.data.map(Box::new),
+                            said_by: SaidBy::Source,
                         }),
                         None => Err(RpcError::new(RpcError::INTERNAL, format!("`{method}` was not answered"))),
                     },

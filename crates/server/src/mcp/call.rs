@@ -31,7 +31,7 @@ use super::ask::{RequestClient, SessionClient};
 use super::dispatch::Reply;
 use super::line::{Attached, Line, To, Waiting};
 use super::merged::Listed;
-use super::message::{Id, Params, RpcError, to_json};
+use super::message::{Id, Params, RpcError, SaidBy, to_json};
 use super::parked::{Bound, Ending, Resumed, given_answers};
 use super::peer::Peer;
 use super::progress::Progress;
@@ -371,7 +371,8 @@ fn protocol_error(outcome: &Outcome) -> Option<RpcError> {
 
 /// A source's own error, untouched.
 pub(crate) fn passed_on(error: &ProtocolError) -> RpcError {
-    RpcError { code: error.code, message: error.message.clone().into(), data: error.data.clone().map(Box::new) }
+    let data = error.data.clone().map(Box::new);
+    RpcError { code: error.code, message: error.message.clone().into(), data, said_by: SaidBy::Source }
 }
 
 /// Told beside what stands in the place of a result, where that is marked as an error.

@@ -1,6 +1,6 @@
 //! A source with everything the protocol has, as a provider: what it was asked, and what it answers.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -40,6 +40,8 @@ pub(crate) struct Source {
     pub(crate) is_silent: watch::Sender<bool>,
     /// Whether they fail at once.
     pub(crate) is_failing: AtomicBool,
+    /// The code of the server's own error that all but its lists end with; 0: they do not.
+    pub(crate) own_error: AtomicI64,
     /// How long they take.
     pub(crate) delay: Mutex<Duration>,
     /// How many of them it is at.
@@ -67,6 +69,7 @@ impl Source {
             asked: Mutex::default(),
             is_silent: watch::Sender::new(false),
             is_failing: AtomicBool::new(false),
+            own_error: AtomicI64::new(0),
             delay: Mutex::default(),
             busy: AtomicUsize::new(0),
             given_up: Mutex::default(),
@@ -283,6 +286,11 @@ impl Provider for Methods {
         }
         if self.1.is_failing.load(Ordering::Relaxed) {
             let error = ProtocolError { code: -32603, message: "it is broken".into(), data: None };
+            return Err(ToolError::new(ErrorKind::ExecutionError, "no").with_protocol(error));
+        }
+        let code = self.1.own_error.load(Ordering::Relaxed);
+        if code != 0 && !call.raw_name.ends_with("/list") {
+            let error = ProtocolError { code, message: "not for you".into(), data: Some(json!({"limit": 3})) };
             return Err(ToolError::new(ErrorKind::ExecutionError, "no").with_protocol(error));
         }
         let result = self.1.answer(call.raw_name, &call.arguments)?;
