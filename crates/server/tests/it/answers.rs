@@ -29,3 +29,16 @@ async fn an_error_of_a_server_is_none_of_the_transport_whatever_its_code() {
         }
     }
 }
+
+#[tokio::test]
+async fn what_a_client_fills_in_for_a_template_reaches_its_server_as_it_wrote_it() {
+    let house = House::new().await;
+    let beta = Source::new("beta");
+    house.add(Source::new("alpha")).await;
+    house.add(beta.clone()).await;
+    let http = house.http().await;
+    let uri = "toolwright-resource://beta/beta://a%2Fb/data";
+    let read = body(http.modern("/mcp", json!(1), "resources/read", json!({"uri": uri})), 200).await;
+    assert_eq!(read["result"]["contents"][0], json!({"uri": uri, "text": "beta"}));
+    assert_eq!(beta.taken(), [("resources/read".to_owned(), json!({"uri": "beta://a%2Fb/data"}))]);
+}
