@@ -22,6 +22,14 @@ pub fn qualified(uri: &str) -> Option<(&str, &str)> {
     (!server.is_empty() && !own.is_empty()).then_some((server, own))
 }
 
+/// Whether an address is this resource, or one below it: its path goes on there, or a query or fragment follows.
+#[must_use]
+pub fn is_within(resource: &str, uri: &str) -> bool {
+    uri.strip_prefix(resource).is_some_and(|rest| {
+        rest.is_empty() || (!resource.is_empty() && (resource.ends_with('/') || rest.starts_with(['/', '?', '#'])))
+    })
+}
+
 /// Whether an address can be one of a template (RFC 6570): its literal parts stand in the address, in their order, the
 /// first at its beginning and the last at its end. What an expression stands for is the server's to say. Gives the
 /// number of literal bytes, so that of several templates the nearest can be told.
@@ -70,6 +78,22 @@ mod tests {
         for (value, own) in [("a%2Fb", "note://a%2Fb"), ("a%20b~", "note://a%20b~"), ("100%25", "note://100%25")] {
             let filled = qualify("b", "note://{id}").replace("{id}", value);
             assert_eq!(qualified(&filled), Some(("b", own)));
+        }
+    }
+
+    #[test]
+    fn what_is_below_a_resource_is_within_it() {
+        for (resource, uri, expect) in [
+            ("file:///dir", "file:///dir", true),
+            ("file:///dir", "file:///dir/a.txt", true),
+            ("file:///dir/", "file:///dir/a.txt", true),
+            ("db://t", "db://t?row=1", true),
+            ("db://t", "db://t#1", true),
+            ("file:///dir", "file:///directory", false),
+            ("file:///dir/a.txt", "file:///dir", false),
+            ("", "/x", false),
+        ] {
+            assert_eq!(is_within(resource, uri), expect, "{resource} {uri}");
         }
     }
 

@@ -10,7 +10,7 @@ use toolwright_mcp::merge::Owned;
 
 use super::message::{Id, Response, RpcError};
 use super::protocol::Level;
-use super::subscriptions::Subscription;
+use super::subscriptions::{Subscription, nearest};
 
 /// Revisions whose clients may be asked by forms or addresses.
 const ELICITING: [&str; 2] = ["2025-06-18", "2025-11-25"];
@@ -175,8 +175,7 @@ impl Peer {
     /// Under which address it is to be told of a change at the source, if it is.
     pub(crate) fn subscribed_to(&self, provider: &str, uri: &str) -> Option<String> {
         let subscribed = lock(&self.subscribed);
-        let (shown, _) = subscribed.all.iter().find(|(_, subscription)| subscription.is_of(provider, uri))?;
-        Some(shown.clone())
+        nearest(subscribed.all.iter(), provider, uri)
     }
 }
 

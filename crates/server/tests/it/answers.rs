@@ -2,10 +2,12 @@
 
 use std::sync::atomic::Ordering;
 
+use reqwest::Method;
 use serde_json::json;
+use toolwright_core::catalogue::SourceNotice;
 
 use crate::sources::Source;
-use crate::support::{House, body, rpc};
+use crate::support::{Events, House, LEGACY, body, rpc};
 
 #[tokio::test]
 async fn an_error_of_a_server_is_none_of_the_transport_whatever_its_code() {
@@ -41,4 +43,36 @@ async fn what_a_client_fills_in_for_a_template_reaches_its_server_as_it_wrote_it
     let read = body(http.modern("/mcp", json!(1), "resources/read", json!({"uri": uri})), 200).await;
     assert_eq!(read["result"]["contents"][0], json!({"uri": uri, "text": "beta"}));
     assert_eq!(beta.taken(), [("resources/read".to_owned(), json!({"uri": "beta://a%2Fb/data"}))]);
+}
+
+#[tokio::test]
+async fn who_follows_a_resource_hears_of_what_is_below_it() {
+    let house = House::new().await;
+    let sources = [Source::new("alpha"), Source::new("beta")];
+    for source in &sources {
+        house.add(source.clone()).await;
+    }
+    let http = house.http().await;
+    let shown = "toolwright-resource://beta/both://same";
+    for (path, source, followed, told, heard) in [
+        ("/mcp/alpha", &sources[0], "alpha://one", "alpha://one/a.txt", "alpha://one/a.txt"),
+        ("/mcp", &sources[0], "alpha://one", "alpha://one?page=2", "alpha://one?page=2"),
+        ("/mcp", &sources[1], shown, "both://same/a", "toolwright-resource://beta/both://same/a"),
+    ] {
+        let subscribe = json!({"uri": followed});
+        let (session, _) = http.initialize(path).await;
+        let stream = http.request(Method::GET, path).header("mcp-session-id", &session);
+        let mut session_hears = Events::of(stream.header("mcp-protocol-version", LEGACY)).await;
+        body(http.in_session(&session, path, &rpc(1, "resources/subscribe", subscribe)), 200).await;
+        let filter = json!({"notifications": {"resourceSubscriptions": [followed]}});
+        let mut modern_hears = Events::of(http.modern(path, json!(1), "subscriptions/listen", filter)).await;
+        modern_hears.next().await.expect("acknowledged");
+        for uri in [&*format!("{}beside", followed.replace(shown, "both://same")), told] {
+            source.tell(SourceNotice::ResourceUpdated { uri: uri.into() });
+        }
+        for events in [&mut session_hears, &mut modern_hears] {
+            let note = events.next().await.expect("a note");
+            assert_eq!((&note["method"], &note["params"]["uri"]), (&json!("notifications/resources/updated"), &json!(heard)));
+        }
+    }
 }
