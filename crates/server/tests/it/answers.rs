@@ -7,6 +7,7 @@ use serde_json::json;
 use toolwright_core::catalogue::SourceNotice;
 
 use crate::sources::Source;
+use crate::stdio::Client;
 use crate::support::{Events, House, LEGACY, body, rpc};
 
 #[tokio::test]
@@ -75,4 +76,27 @@ async fn who_follows_a_resource_hears_of_what_is_below_it() {
             assert_eq!((&note["method"], &note["params"]["uri"]), (&json!("notifications/resources/updated"), &json!(heard)));
         }
     }
+}
+
+#[tokio::test]
+async fn a_notification_is_never_answered() {
+    let house = House::new().await;
+    let http = house.http().await;
+    let (session, _) = http.initialize("/mcp").await;
+    let mut client = Client::of(&house);
+    client.ask(&rpc(0, "initialize", json!({"protocolVersion": LEGACY, "capabilities": {}}))).await;
+    for params in [json!({"level": 3}), json!({"name": {}}), json!({"requestId": {}}), json!([1])] {
+        for method in ["notifications/x", "notifications/cancelled"] {
+            let note = json!({"jsonrpc": "2.0", "method": method, "params": params});
+            let taken = http.in_session(&session, "/mcp", &note).send().await.expect("a response");
+            assert_eq!((taken.status().as_u16(), taken.text().await.expect("a body").len()), (202, 0), "{note}");
+            client.send(&note).await;
+        }
+        let unknown = rpc(1, "own/method", params);
+        assert_eq!(body(http.in_session(&session, "/mcp", &unknown), 200).await["error"]["code"], -32601, "{unknown}");
+        let answer = client.ask(&unknown).await;
+        assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(1), &json!(-32601)), "{unknown}");
+    }
+    let broken = rpc(2, "tools/call", json!({"name": {}}));
+    assert_eq!(client.ask(&broken).await["error"]["code"], -32602);
 }
