@@ -2,14 +2,14 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use serde_json::{Map, Value};
 use tokio::sync::oneshot;
 use toolwright_mcp::merge::Owned;
 
 use super::message::{Id, Response, RpcError};
-use super::protocol::Level;
+use super::protocol::{LEGACY_VERSIONS, Level};
 use super::subscriptions::{Subscription, nearest};
 
 /// Revisions whose clients may be asked by forms or addresses.
@@ -33,6 +33,8 @@ pub(crate) struct Peer {
     subscribed: Mutex<Subscribed>,
     /// Pages that it was asked to open.
     pages: Mutex<VecDeque<Page>>,
+    /// The revision that it speaks, once it has introduced itself.
+    version: OnceLock<&'static str>,
 }
 
 /// What it is told of.
@@ -54,13 +56,20 @@ struct Page {
 
 impl Peer {
     /// Notes what the client said of itself when it introduced itself under this revision.
-    pub(crate) fn introduced(&self, version: &str, capabilities: Option<&Map<String, Value>>) {
+    pub(crate) fn introduced(&self, version: &'static str, capabilities: Option<&Map<String, Value>>) {
         self.resumes_streams.store(version == RESUMING, Ordering::Relaxed);
         let mut capabilities = capabilities.cloned().unwrap_or_default();
         if !ELICITING.contains(&version) {
             capabilities.remove("elicitation");
         }
         *lock(&self.capabilities) = Arc::new(capabilities);
+        // A client that introduces itself once more has been answered under the first.
+        let _ = self.version.set(version);
+    }
+
+    /// The revision that it speaks; the newest of its generation where it has not said.
+    pub(crate) fn version(&self) -> &'static str {
+        self.version.get().copied().unwrap_or(LEGACY_VERSIONS[0])
     }
 
     /// Whether it takes streams over HTTP up again whose connection broke.

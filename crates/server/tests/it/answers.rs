@@ -8,7 +8,7 @@ use toolwright_core::catalogue::SourceNotice;
 
 use crate::sources::Source;
 use crate::stdio::Client;
-use crate::support::{Events, House, LEGACY, body, rpc};
+use crate::support::{Events, House, LEGACY, body, call, rpc};
 
 #[tokio::test]
 async fn an_error_of_a_server_is_none_of_the_transport_whatever_its_code() {
@@ -73,7 +73,10 @@ async fn who_follows_a_resource_hears_of_what_is_below_it() {
         }
         for events in [&mut session_hears, &mut modern_hears] {
             let note = events.next().await.expect("a note");
-            assert_eq!((&note["method"], &note["params"]["uri"]), (&json!("notifications/resources/updated"), &json!(heard)));
+            assert_eq!(
+                (&note["method"], &note["params"]["uri"]),
+                (&json!("notifications/resources/updated"), &json!(heard))
+            );
         }
     }
 }
@@ -99,4 +102,25 @@ async fn a_notification_is_never_answered() {
     }
     let broken = rpc(2, "tools/call", json!({"name": {}}));
     assert_eq!(client.ask(&broken).await["error"]["code"], -32602);
+}
+
+#[tokio::test]
+async fn a_client_of_an_older_revision_gets_content_that_it_knows() {
+    let house = House::new().await;
+    let source = Source::new("alpha");
+    house.add(source.clone()).await;
+    let link = json!({"type": "resource_link", "uri": "a:b", "name": "n", "later": [1]});
+    let instead = json!({"type": "text", "text": "[link to n: a:b]"});
+    *source.prompt.lock().expect("lock") = json!([{"role": "user", "content": link}]);
+    for (version, expect) in
+        [("2024-11-05", &instead), ("2025-03-26", &instead), ("2025-06-18", &link), (LEGACY, &link)]
+    {
+        let mut client = Client::of(&house);
+        client.ask(&rpc(0, "initialize", json!({"protocolVersion": version, "capabilities": {}}))).await;
+        let called = client.ask(&call(1, "test__echo", json!({"text": "hi"}))).await;
+        assert_eq!(called["result"]["content"], json!([{"type": "text", "text": "hi"}, expect]), "{version}");
+        let prompt = client.ask(&rpc(2, "prompts/get", json!({"name": "alpha__hello"}))).await;
+        assert_eq!(prompt["result"]["messages"], json!([{"role": "user", "content": expect}]), "{version}");
+        client.end().await;
+    }
 }

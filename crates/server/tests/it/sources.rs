@@ -42,6 +42,8 @@ pub(crate) struct Source {
     pub(crate) is_failing: AtomicBool,
     /// The code of the server's own error that all but its lists end with; 0: they do not.
     pub(crate) own_error: AtomicI64,
+    /// The messages of its prompt.
+    pub(crate) prompt: Mutex<Value>,
     /// How long they take.
     pub(crate) delay: Mutex<Duration>,
     /// How many of them it is at.
@@ -70,6 +72,7 @@ impl Source {
             is_silent: watch::Sender::new(false),
             is_failing: AtomicBool::new(false),
             own_error: AtomicI64::new(0),
+            prompt: Mutex::new(json!([])),
             delay: Mutex::default(),
             busy: AtomicUsize::new(0),
             given_up: Mutex::default(),
@@ -181,7 +184,8 @@ impl Source {
             ]}),
             "prompts/list" => json!({"prompts": [{"name": "hello", "description": name}]}),
             "prompts/get" => {
-                json!({"messages": [], "description": format!("{} of {name}", arguments["name"]), "later": 1})
+                let messages = self.prompt.lock().expect("lock").clone();
+                json!({"messages": messages, "description": format!("{} of {name}", arguments["name"]), "later": 1})
             }
             "completion/complete" => {
                 json!({"completion": {"values": [name, arguments["ref"]["name"], arguments["ref"]["uri"]]}})
