@@ -97,7 +97,7 @@ impl McpProvider {
         let links = Links::new(connector, announce());
         let source = Source::new(spec, links, listener, followed);
         Arc::new(Self {
-            methods: McpMethods::new(Arc::clone(&source)),
+            methods: McpMethods::new(Arc::clone(&source), Arc::clone(&deps.manifests)),
             source,
             deps,
             manifest_key,

@@ -111,6 +111,11 @@ impl Sessions {
         Ok(in_use)
     }
 
+    /// The session's connection, if it has one.
+    pub(super) fn find(&self, session: &SessionId) -> Option<Arc<Link>> {
+        self.lock().get(session).map(|kept| Arc::clone(&kept.link))
+    }
+
     /// Takes all out.
     pub(super) fn drain(&self) -> Vec<Arc<Link>> {
         self.lock().drain().map(|(_, kept)| kept.link).collect()

@@ -28,6 +28,12 @@ pub(crate) struct SessionClient {
     pub(crate) params: Option<Box<RawValue>>,
 }
 
+/// The client of a session as work meets it that nobody waits for: it can be asked nothing, and what the work reaches is
+/// the session's all the same.
+pub(crate) struct Unasked {
+    pub(crate) peer: Arc<Peer>,
+}
+
 /// The client of a call that stands alone (2026-07-28): asked by answering its request `input_required`, while the
 /// call waits for the request to be sent again with the answers.
 pub(crate) struct RequestClient {
@@ -95,6 +101,10 @@ impl CallClient for SessionClient {
         Manner::Requests
     }
 
+    fn manner_of_session(&self) -> Manner {
+        self.peer.manner()
+    }
+
     async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
         ask_permitted(requests, &self.capabilities(), RpcError::METHOD_NOT_FOUND, async |permitted| {
             let mut open = Vec::with_capacity(permitted.len());
@@ -140,6 +150,13 @@ impl CallClient for SessionClient {
 
     fn meta(&self) -> Map<String, Value> {
         own_meta(self.params.as_deref())
+    }
+}
+
+#[async_trait]
+impl CallClient for Unasked {
+    fn manner_of_session(&self) -> Manner {
+        self.peer.manner()
     }
 }
 

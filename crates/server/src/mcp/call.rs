@@ -13,7 +13,7 @@ use toolwright_core::approval::{Approver, NoApprover};
 use toolwright_core::call::{RawArguments, ToolCall};
 use toolwright_core::cancel::Cancel;
 use toolwright_core::catalogue::Snapshot;
-use toolwright_core::client::{CallClient, NoClient};
+use toolwright_core::client::CallClient;
 use toolwright_core::content::ContentBlock;
 use toolwright_core::context::PartialSink;
 use toolwright_core::error::{ErrorKind, ProtocolError};
@@ -27,7 +27,7 @@ use toolwright_runtime::RunContext;
 use toolwright_runtime::executor::{CallerNames, PartialsFor};
 
 use super::approve::ClientApprover;
-use super::ask::{RequestClient, SessionClient};
+use super::ask::{RequestClient, SessionClient, Unasked};
 use super::dispatch::Reply;
 use super::line::{Attached, Line, To, Waiting};
 use super::merged::Listed;
@@ -105,8 +105,8 @@ impl Work {
     pub(crate) fn of_nobody(gateway: &Arc<Gateway>, caller: Caller) -> Self {
         Self {
             gateway: Arc::clone(gateway),
+            client: Arc::new(Unasked { peer: Arc::clone(&caller.peer) }),
             caller,
-            client: Arc::new(NoClient),
             lineage: None,
             cancel: Cancel::new(),
             line: None,

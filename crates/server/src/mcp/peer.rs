@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use serde_json::{Map, Value};
 use tokio::sync::oneshot;
+use toolwright_core::client::Manner;
 use toolwright_mcp::merge::Owned;
 
 use super::message::{Id, Response, RpcError};
@@ -80,6 +81,11 @@ impl Peer {
     /// What it can be asked.
     pub(crate) fn capabilities(&self) -> Arc<Map<String, Value>> {
         Arc::clone(&lock(&self.capabilities))
+    }
+
+    /// How it is asked by whatever runs for it.
+    pub(crate) fn manner(&self) -> Manner {
+        if lock(&self.capabilities).is_empty() { Manner::Either } else { Manner::Requests }
     }
 
     /// From now on it is told of log messages of this level and above; before it was told of all.

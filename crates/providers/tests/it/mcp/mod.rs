@@ -10,6 +10,7 @@ mod pages;
 mod peer;
 mod stdio;
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
@@ -32,7 +33,7 @@ use toolwright_providers::mcp::{McpDeps, McpProvider, McpServerSpec, McpTranspor
 #[derive(Default)]
 struct World {
     events: Mutex<Vec<Event>>,
-    manifest: Mutex<Option<(String, Value)>>,
+    manifests: Mutex<HashMap<String, Value>>,
     partials: Mutex<Vec<Partial>>,
 }
 
@@ -45,11 +46,10 @@ impl EventSink for World {
 #[async_trait]
 impl ManifestCache for World {
     async fn manifest(&self, key: &str) -> Result<Option<Value>, StoreError> {
-        let manifest = self.manifest.lock().expect("manifest");
-        Ok(manifest.as_ref().filter(|(of, _)| of == key).map(|(_, manifest)| manifest.clone()))
+        Ok(self.manifests.lock().expect("manifests").get(key).cloned())
     }
     async fn set_manifest(&self, key: &str, manifest: &Value) -> Result<(), StoreError> {
-        *self.manifest.lock().expect("manifest") = Some((key.to_owned(), manifest.clone()));
+        self.manifests.lock().expect("manifests").insert(key.to_owned(), manifest.clone());
         Ok(())
     }
 }

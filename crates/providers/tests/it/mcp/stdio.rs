@@ -321,13 +321,13 @@ async fn an_error_beside_a_result_of_null_is_an_error() {
     assert!(error.message().contains("no such row"), "{error}");
     // A list that is none takes no tools away.
     assert_eq!(rig.names().await.len(), 3);
-    let kept = rig.world.manifest.lock().expect("manifest").clone();
+    let kept = rig.world.manifests.lock().expect("manifests").clone();
     for (mode, expect) in [("nulls", "no database"), ("nothing", "has no list of tools")] {
         let other = scripted("mcp::peer::serve_when_asked", "MCP_PEER", mode);
         let rig = Rig::within(Arc::clone(&rig.world), other.transport.clone(), |_| {});
         let error = rig.provider.list().await.expect_err(mode).to_string();
         assert!(error.contains(expect), "{error}");
-        assert_eq!(*rig.world.manifest.lock().expect("manifest"), kept, "{mode}");
+        assert_eq!(*rig.world.manifests.lock().expect("manifests"), kept, "{mode}");
     }
 }
 
