@@ -1,14 +1,16 @@
 //! What sources say reaches their clients as each revision has it, whatever the transport.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use reqwest::Method;
 use serde_json::json;
 use toolwright_core::catalogue::SourceNotice;
+use toolwright_core::roots::Roots;
 
 use crate::sources::Source;
 use crate::stdio::Client;
-use crate::support::{Events, House, LEGACY, body, call, rpc};
+use crate::support::{Events, House, LEGACY, LONG, body, call, rpc};
 
 #[tokio::test]
 async fn an_error_of_a_server_is_none_of_the_transport_whatever_its_code() {
@@ -121,6 +123,38 @@ async fn a_client_of_an_older_revision_gets_content_that_it_knows() {
         assert_eq!(called["result"]["content"], json!([{"type": "text", "text": "hi"}, expect]), "{version}");
         let prompt = client.ask(&rpc(2, "prompts/get", json!({"name": "alpha__hello"}))).await;
         assert_eq!(prompt["result"]["messages"], json!([{"role": "user", "content": expect}]), "{version}");
+        client.end().await;
+    }
+}
+
+#[tokio::test]
+async fn the_client_of_a_pipe_tells_its_folders_for_sources_that_ask_outside_of_calls() {
+    let roots = Arc::new(Roots::default());
+    let house = House::with(|options| options.roots = Some(Arc::clone(&roots))).await;
+    for (offers, folders) in [(true, json!([{"uri": "file:///one"}])), (false, json!([]))] {
+        roots.expect_client();
+        let mut client = Client::of(&house);
+        let capabilities = if offers { json!({"roots": {"listChanged": true}}) } else { json!({}) };
+        client.ask(&rpc(0, "initialize", json!({"protocolVersion": LEGACY, "capabilities": capabilities}))).await;
+        let told = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+        client.send(&told).await;
+        if offers {
+            let asked = client.next().await;
+            assert_eq!(asked["method"], "roots/list");
+            client.send(&json!({"jsonrpc": "2.0", "id": asked["id"], "result": {"roots": folders}})).await;
+        }
+        let known = tokio::time::timeout(LONG, roots.known()).await.expect("told");
+        assert_eq!(known, json!({"roots": folders}));
+        if offers {
+            let before = roots.version();
+            client.send(&json!({"jsonrpc": "2.0", "method": "notifications/roots/list_changed"})).await;
+            let asked = client.next().await;
+            client
+                .send(&json!({"jsonrpc": "2.0", "id": asked["id"], "result": {"roots": [{"uri": "file:///two"}]}}))
+                .await;
+            tokio::time::timeout(LONG, roots.newer_than(before)).await.expect("told");
+            assert_eq!(roots.known().await, json!({"roots": [{"uri": "file:///two"}]}));
+        }
         client.end().await;
     }
 }

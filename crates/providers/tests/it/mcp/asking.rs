@@ -552,3 +552,31 @@ async fn a_sessions_own_connection_is_of_its_clients_manner_whatever_comes_first
     assert_eq!(said, json!({"action": "accept", "content": {"name": "Ann"}}), "asked in the older manner");
     rig.provider.shut_down().await;
 }
+
+#[tokio::test]
+async fn a_server_that_asks_for_folders_before_it_is_called_is_told_them() {
+    let folders = |uri: &str| json!({"roots": [{"uri": uri}]});
+    let script = asker("rooted");
+    let rig = script.rig(|_| {});
+    let said = async |rig: &Rig| -> Value {
+        let output = rig.call("tell", json!({})).await.expect("answered");
+        serde_json::from_str(output.content[0].as_text().expect("text")).expect("JSON")
+    };
+    // Whose folders they are is not known yet.
+    rig.roots.expect_client();
+    rig.names().await;
+    rig.roots.set(folders("file:///one"));
+    let told = |uri: &str| script.read().iter().any(|sent| sent["id"] == "folders" && sent["result"] == folders(uri));
+    eventually("it is told when they are", || told("file:///one")).await;
+    assert_eq!(said(&rig).await, folders("file:///one"));
+    rig.roots.set(folders("file:///two"));
+    eventually("it is told of others", || told("file:///two")).await;
+    assert_eq!(said(&rig).await, folders("file:///two"));
+    rig.provider.shut_down().await;
+    // Where its list is known, it is called as soon as it runs: it has its folders before that.
+    let next = Rig::within(Arc::clone(&rig.world), script.transport.clone(), |spec| spec.lazy = true);
+    next.roots.set(folders("file:///three"));
+    next.names().await;
+    assert_eq!(said(&next).await, folders("file:///three"));
+    next.provider.shut_down().await;
+}

@@ -25,6 +25,7 @@ use toolwright_core::context::{Clock, PartialSink, Services, ToolContext};
 use toolwright_core::error::ToolError;
 use toolwright_core::event::{Event, EventSink, Partial};
 use toolwright_core::outcome::ToolOutput;
+use toolwright_core::roots::Roots;
 use toolwright_core::session::{CallId, Principal, Session, SessionId};
 use toolwright_core::store::{ManifestCache, StoreError};
 use toolwright_providers::mcp::{McpDeps, McpProvider, McpServerSpec, McpTransport};
@@ -75,6 +76,7 @@ struct Rig {
     world: Arc<World>,
     provider: Arc<McpProvider>,
     cancel: Cancel,
+    roots: Arc<Roots>,
 }
 
 impl Rig {
@@ -86,8 +88,10 @@ impl Rig {
         let mut spec = McpServerSpec::new("srv", transport);
         spec.connect_timeout = Duration::from_secs(20);
         change(&mut spec);
-        let deps = McpDeps { manifests: Arc::clone(&world) as _, events: Arc::clone(&world) as _ };
-        Self { provider: McpProvider::new(spec, deps), world, cancel: Cancel::new() }
+        let roots = Arc::new(Roots::default());
+        let deps =
+            McpDeps { manifests: Arc::clone(&world) as _, events: Arc::clone(&world) as _, roots: Arc::clone(&roots) };
+        Self { provider: McpProvider::new(spec, deps), world, cancel: Cancel::new(), roots }
     }
 
     async fn call(&self, tool: &str, arguments: Value) -> Result<ToolOutput, ToolError> {
