@@ -70,6 +70,12 @@ pub trait CallClient: Send + Sync {
         Manner::Either
     }
 
+    /// How the client of this call's session is asked, the same for all calls of the session: whether this one can be
+    /// asked just now does not matter.
+    fn manner_of_session(&self) -> Manner {
+        if self.capabilities().is_empty() { Manner::Either } else { self.manner() }
+    }
+
     /// Whether it sees to the pages itself that its user has to open before a call is let through (MCP 2025-11-25, error
     /// -32042), and so wants the refusal as it is.
     fn follows_pages(&self) -> bool {

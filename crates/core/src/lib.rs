@@ -39,6 +39,7 @@ pub mod pointer;
 pub mod policy;
 pub mod redact;
 pub mod repair;
+pub mod roots;
 pub mod sandbox;
 pub mod schema;
 pub mod secret;

@@ -4,6 +4,7 @@
 pub mod address;
 pub mod asking;
 pub mod convert;
+pub mod dated;
 pub mod form;
 pub mod headers;
 pub mod level;

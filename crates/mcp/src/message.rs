@@ -22,6 +22,16 @@ pub enum Id {
     Text(String),
 }
 
+/// Who says an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SaidBy {
+    /// Whoever writes it here.
+    Us,
+    /// Somebody else, whose words go on: what its code stands for is its own.
+    #[default]
+    Source,
+}
+
 /// A JSON-RPC error.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RpcError {
@@ -32,6 +42,9 @@ pub struct RpcError {
     /// Anything else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Box<Value>>,
+    /// Who says so. It is not written; what was read is another's.
+    #[serde(skip)]
+    pub said_by: SaidBy,
 }
 
 impl RpcError {
@@ -58,9 +71,9 @@ impl RpcError {
     /// Of the range for implementations: a bound was reached; try again.
     pub const BUSY: i64 = -32000;
 
-    /// An error without data.
+    /// An error of our own without data.
     pub fn new(code: i64, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, message: message.into(), data: None }
+        Self { code, message: message.into(), data: None, said_by: SaidBy::Us }
     }
 
     /// Wrong parameters.
@@ -198,6 +211,30 @@ pub struct Refused {
     pub error: RpcError,
 }
 
+/// The methods whose parameters are [`Params`].
+const METHODS: [&str; 20] = [
+    "initialize",
+    "ping",
+    "server/discover",
+    "subscriptions/listen",
+    "tools/list",
+    "tools/call",
+    "resources/list",
+    "resources/templates/list",
+    "resources/read",
+    "resources/subscribe",
+    "resources/unsubscribe",
+    "prompts/list",
+    "prompts/get",
+    "completion/complete",
+    "logging/setLevel",
+    "tasks/list",
+    "tasks/get",
+    "tasks/result",
+    "tasks/cancel",
+    "tasks/update",
+];
+
 #[derive(Deserialize)]
 struct Envelope<'a> {
     jsonrpc: Option<Cow<'a, str>>,
@@ -310,12 +347,27 @@ pub fn parse(bytes: &[u8]) -> Result<Message, Refused> {
     let raw = envelope.params.map(ToOwned::to_owned);
     let params = match envelope.params.map(|raw| serde_json::from_str(raw.get())).transpose() {
         Ok(params) => params.unwrap_or_default(),
-        Err(error) => return refuse(envelope.id, RpcError::INVALID_PARAMS, format!("the params of {method}: {error}")),
+        Err(error) if envelope.id.is_some() && METHODS.contains(&method.as_str()) => {
+            return refuse(envelope.id, RpcError::INVALID_PARAMS, format!("the params of {method}: {error}"));
+        }
+        // A notification is never answered (JSON-RPC 2.0, section 4.1), and another method's parameters are its own.
+        Err(_) => Box::new(Params { meta: envelope.params.map(meta_of).unwrap_or_default(), ..Params::default() }),
     };
     Ok(match envelope.id {
         Some(id) => Message::Request(Request { id, method, params, raw }),
         None => Message::Notification { method, params, raw },
     })
+}
+
+/// What can be read of the `_meta` of parameters that are otherwise not known.
+fn meta_of(params: &RawValue) -> Meta {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Known {
+        #[serde(rename = "_meta")]
+        meta: Meta,
+    }
+    serde_json::from_str::<Known>(params.get()).unwrap_or_default().meta
 }
 
 /// A response around a result that is JSON already.
@@ -444,6 +496,21 @@ mod tests {
         let of = |count: usize| format!("[{}]", vec!["1"; count].join(","));
         check(&of(MAX_BATCH), Ok(&["1"; MAX_BATCH]));
         check(&of(MAX_BATCH + 1), Err(RpcError::INVALID_REQUEST));
+    }
+
+    #[test]
+    fn parameters_that_are_not_known_are_no_mistake() {
+        for text in [
+            r#"{"jsonrpc":"2.0","method":"notifications/x","params":{"level":3}}"#,
+            r#"{"jsonrpc":"2.0","method":"notifications/x","params":{"name":{}}}"#,
+            r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":[1]}"#,
+            r#"{"jsonrpc":"2.0","method":"tools/call","params":{"name":{}}}"#,
+        ] {
+            assert!(matches!(parse(text.as_bytes()), Ok(Message::Notification { raw: Some(_), .. })), "{text}");
+        }
+        let text = r#"{"jsonrpc":"2.0","id":1,"method":"own/x","params":{"uri":5,"_meta":{"progressToken":"t"}}}"#;
+        let Ok(Message::Request(request)) = parse(text.as_bytes()) else { panic!("a request") };
+        assert_eq!((&*request.method, request.params.meta.progress_token), ("own/x", Some(Id::Text("t".into()))));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use tokio_util::task::TaskTracker;
 use toolwright_core::approval::{Approver, EXPIRY};
 use toolwright_core::catalogue::Provider;
 use toolwright_core::policy::{Policy, Profile};
+use toolwright_core::roots::Roots;
 use toolwright_core::session::{Principal, Session, SessionId};
 use toolwright_runtime::{Catalogue, Executor, ToolFinder};
 
@@ -81,6 +82,9 @@ pub struct GatewayOptions {
     pub elicitation: Elicitation,
     /// Who answers what sources ask where a call's client cannot; `None`: nobody.
     pub stand_in: Option<Arc<dyn StandIn>>,
+    /// What sources are told of folders outside of calls: the client at standard input and output is asked for its own,
+    /// and they are told those. Give each such connection a gateway of its own where there are several.
+    pub roots: Option<Arc<Roots>>,
     /// Workspace root of every session.
     pub root: PathBuf,
     /// How the server names itself.
@@ -127,6 +131,7 @@ impl GatewayOptions {
             approver,
             elicitation: Elicitation::WherePossible { expiry: EXPIRY },
             stand_in: None,
+            roots: None,
             root,
             info: ServerInfo {
                 name: "toolwright".into(),

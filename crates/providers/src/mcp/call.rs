@@ -8,6 +8,7 @@ use toolwright_core::content::ContentBlock;
 use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::passthrough::RESULT_FIELDS;
+use toolwright_mcp::revision::Era;
 
 use super::exchange::{Exchange, Sent, transport};
 use super::facts::Fact;
@@ -45,14 +46,14 @@ pub(super) async fn run(
         idempotency_key: Some(call.idempotency_key),
     };
     let result = pin!(exchange.run(sent)).await?;
-    output(result).map_err(|reason| transport(exchange.server, &reason))
+    output(result, exchange.connection.server().era).map_err(|reason| transport(exchange.server, &reason))
 }
 
-/// Reads a `tools/call` result. Fields are moved, none is interpreted that need not be.
+/// Reads a `tools/call` result of a server of `era`. Fields are moved, none is interpreted that need not be.
 ///
 /// # Errors
 /// Why it is not a result.
-fn output(result: Value) -> Result<ToolOutput, String> {
+fn output(result: Value, era: Era) -> Result<ToolOutput, String> {
     let Value::Object(mut result) = result else {
         return Err("its answer to tools/call is not an object".to_owned());
     };
@@ -63,7 +64,8 @@ fn output(result: Value) -> Result<ToolOutput, String> {
         Some(Value::Array(blocks)) => blocks.into_iter().map(block).collect(),
         Some(_) => return Err("the content of its result is not a list".to_owned()),
     };
-    let structured = result.shift_remove("structuredContent");
+    // It is an object up to 2025-11-25: a null is what serialisers write for none.
+    let structured = result.shift_remove("structuredContent").filter(|value| era == Era::Modern || !value.is_null());
     let is_error = result.shift_remove("isError").and_then(|value| value.as_bool()).unwrap_or(false);
     let meta = match result.shift_remove("_meta") {
         Some(Value::Object(meta)) => meta,
@@ -129,12 +131,20 @@ mod tests {
             "resultType": "complete", "content": content, "structuredContent": {"z": 1, "a": null},
             "isError": true, "_meta": {"m": 0.1}, "later": [1],
         });
-        let output = output(result.clone()).expect("output");
+        let output = output(result.clone(), Era::Legacy).expect("output");
         assert_eq!(serde_json::to_value(&output.content).expect("json"), content);
         assert_eq!(output.structured, Some(result["structuredContent"].clone()));
         assert!(output.is_error);
         assert_eq!(Value::Object(output.meta), result["_meta"]);
         assert_eq!(output.extras[RESULT_FIELDS], json!({"later": [1]}));
+    }
+
+    #[test]
+    fn a_structured_null_is_a_value_from_2026_07_28_on() {
+        for (era, expect) in [(Era::Legacy, None), (Era::Modern, Some(Value::Null))] {
+            let result = json!({"content": [], "structuredContent": null});
+            assert_eq!(output(result, era).expect("output").structured, expect, "{era:?}");
+        }
     }
 
     #[test]
@@ -145,7 +155,7 @@ mod tests {
             (json!({"text": "no type"}), "`missing`"),
             (json!("bare"), "bare"),
         ] {
-            let output = output(json!({"content": [block]})).expect("output");
+            let output = output(json!({"content": [block]}), Era::Legacy).expect("output");
             let text = output.content[0].as_text().expect("text");
             assert!(text.contains(expect) && text.contains("not known here"), "{text}");
         }
@@ -154,8 +164,8 @@ mod tests {
     #[test]
     fn what_is_no_result_is_refused() {
         for result in [json!(null), json!([1]), json!({"content": "text"})] {
-            assert!(output(result.clone()).is_err(), "{result}");
+            assert!(output(result.clone(), Era::Legacy).is_err(), "{result}");
         }
-        assert_eq!(output(json!({})).expect("empty"), ToolOutput::default());
+        assert_eq!(output(json!({}), Era::Legacy).expect("empty"), ToolOutput::default());
     }
 }

@@ -10,6 +10,7 @@ use url::Url;
 
 use super::connection::Connection;
 use super::explain::Failure;
+use super::folders::Folders;
 use super::generation::{Certainty, Generation};
 use super::handshake::{ServerInfo, shake};
 use super::inbox::Inbox;
@@ -47,6 +48,8 @@ pub(super) struct Connector {
     pub(super) followed: Arc<Followed>,
     /// How much the server is to log.
     pub(super) log_level: Arc<LogLevel>,
+    /// The folders that the server may work in, as far as it asks outside of calls.
+    pub(super) folders: Arc<Folders>,
     /// What its server speaks, as far as that is known.
     pub(super) generation: Arc<Generation>,
     /// The generation that is wanted, where that is not the newest; what is found then says nothing of the server.
@@ -109,7 +112,7 @@ impl Connector {
                 None => self.start(command())?,
             };
             let failure = match tried.shake(&peer, attempt).await {
-                Ok(server) => return Ok(self.connected(peer, server, &tried)),
+                Ok(server) => return Ok(self.connected(peer, server, &tried).await),
                 Err(failure) => failure,
             };
             let message = match failure {
@@ -144,10 +147,20 @@ impl Connector {
         Err(best.unwrap_or_default())
     }
 
-    /// Notes what was found.
-    fn connected(&self, peer: Arc<Peer>, server: ServerInfo, tried: &Tried) -> Arc<Connection> {
+    fn inbox(&self) -> Arc<Inbox> {
+        let inbox = Inbox::new(Arc::clone(&self.listener));
+        inbox.tell_folders(Arc::clone(&self.folders));
+        inbox
+    }
+
+    /// Notes what was found, and lets a server that will ask for its folders do so: what is called before it has them is
+    /// refused by it.
+    async fn connected(&self, peer: Arc<Peer>, server: ServerInfo, tried: &Tried) -> Arc<Connection> {
         if self.wanted.is_none() {
             self.generation.note(&server, tried.certainty);
+        }
+        if server.era == Era::Legacy {
+            self.folders.told_to(&peer).await;
         }
         Connection::new(peer, server, &self.followed, &self.log_level)
     }
@@ -161,7 +174,7 @@ impl Connector {
             let message = format!("server {}: {gaps}", self.spec.name);
             self.events.emit(Event::Warning { code: "sandbox_incomplete".into(), message });
         }
-        let inbox = Inbox::new(Arc::clone(&self.listener));
+        let inbox = self.inbox();
         let process = Process::watch(child, Arc::clone(&self.listener.server));
         let transport = StdioTransport::new((stdin, stdout), process, self.spec.max_message_bytes, Arc::clone(&inbox));
         Ok((Peer::new(Arc::clone(&transport) as Arc<dyn Transport>, inbox), transport))
@@ -180,7 +193,7 @@ impl Connector {
         let mut best = None;
         let mut tried = Tried::default();
         for attempt in attempts(Some(way), known, self.spec.connect_timeout) {
-            let inbox = Inbox::new(Arc::clone(&self.listener));
+            let inbox = self.inbox();
             let incoming = Arc::clone(&inbox) as Arc<dyn Incoming>;
             let opened = tokio::time::timeout(attempt.bound, remote::open(way, &target, incoming)).await;
             let transport = match opened {
@@ -192,7 +205,7 @@ impl Connector {
             };
             let peer = Peer::new(transport, inbox);
             let failure = match tried.shake(&peer, attempt).await {
-                Ok(server) => return Ok(self.connected(peer, server, &tried)),
+                Ok(server) => return Ok(self.connected(peer, server, &tried).await),
                 Err(failure) => failure,
             };
             peer.transport.close().await;

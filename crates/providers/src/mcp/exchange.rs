@@ -282,7 +282,7 @@ pub(super) fn tool_error(server: &str, what: &str, error: AskError) -> ToolError
 
 /// The server called `server` refused `what` with an error object.
 pub(super) fn refusal(server: &str, what: &str, error: RpcError) -> ToolError {
-    let RpcError { code, message, data } = error;
+    let RpcError { code, message, data, .. } = error;
     let message = message.into_owned();
     let text = format!("MCP server {server} refused {what}: {message} (code {code})");
     let own = ProtocolError { code, message: message.clone(), data: data.map(|data| *data) };

@@ -52,7 +52,7 @@ static OUR_INFO: LazyLock<Value> =
 /// What a client of any call might be asked. A session has one announcement for all its calls; what the client of a
 /// call lacks is refused when it is asked.
 fn legacy_capabilities() -> Value {
-    json!({"elicitation": {"form": {}, "url": {}}, "sampling": {"context": {}, "tools": {}}, "roots": {}})
+    json!({"elicitation": {"form": {}, "url": {}}, "sampling": {"context": {}, "tools": {}}, "roots": {"listChanged": true}})
 }
 
 /// What every request of 2026-07-28 carries in `_meta`.

@@ -20,6 +20,7 @@ use toolwright_core::event::Partial;
 use toolwright_core::session::Session;
 use toolwright_mcp::message::RpcError;
 
+use super::folders::Folders;
 use super::listener::Listener;
 use super::pages::{MAX_ID, Pages};
 use super::questions::Questions;
@@ -181,6 +182,16 @@ impl Inbox {
     /// Takes the transport that carries our answers to the server's questions, once.
     pub(super) fn attach(&self, transport: Weak<dyn Transport>) {
         self.questions.attach(transport);
+    }
+
+    /// Takes the folders that the server is told of when it asks outside of calls, once.
+    pub(super) fn tell_folders(&self, folders: Arc<Folders>) {
+        self.questions.tell_folders(folders);
+    }
+
+    /// Waits until the server has asked for its folders outside of calls and was answered.
+    pub(super) async fn has_folders(&self) {
+        self.questions.has_folders().await;
     }
 
     /// Has the answer of this request kept. Must come before it is sent.

@@ -10,6 +10,7 @@ use toolwright_core::duration;
 
 use super::connect::Connector;
 use super::connection::Connection;
+use super::log_level::LogLevel;
 
 /// Pauses before a connection is made again (SPEC section 10): the first after an end, the last for good.
 const BACK_OFF: [Duration; 7] = [
@@ -140,6 +141,11 @@ impl Link {
     /// Whether nothing was asked of it yet.
     pub(super) fn is_idle(&self) -> bool {
         matches!(&*self.state.borrow(), State::Idle)
+    }
+
+    /// How much is logged on its connections.
+    pub(super) fn log_level(&self) -> &LogLevel {
+        &self.connector.log_level
     }
 
     /// Why there is no connection, while it is paused.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use serde_json::{Map, Value};
 use toolwright_core::client::Manner;
 use toolwright_core::session::SessionId;
 use toolwright_mcp::revision::Era;
@@ -83,11 +84,17 @@ impl Links {
     }
 
     /// The connection of a call of this session, whose client is asked in this manner. It is to be held until the call
-    /// has ended.
+    /// has ended. `of_session` says how the client of all calls of the session is asked: a connection of its own is for
+    /// all of them, whichever comes first.
     ///
     /// # Errors
     /// Why there is none, in words; nothing was sent then.
-    pub(super) async fn connection(&self, session: &SessionId, manner: Manner) -> Result<Lent, String> {
+    pub(super) async fn connection(
+        &self,
+        session: &SessionId,
+        manner: Manner,
+        of_session: Manner,
+    ) -> Result<Lent, String> {
         let Some(own) = &self.own else {
             let older =
                 if manner == Manner::Requests { Box::pin(self.older.connection(&self.closed)).await } else { None };
@@ -97,9 +104,36 @@ impl Links {
             };
             return Ok(connection.into());
         };
-        let in_use = self.of(own, session, manner)?;
+        let in_use = self.of(own, session, of_session)?;
         let connection = in_use.link.connection(Patience::FailFast).await?;
         Ok(Lent { connection, in_use: Some(in_use) })
+    }
+
+    /// Whether nothing runs that this session's requests would go to.
+    pub(super) fn is_idle(&self, session: &SessionId) -> bool {
+        match &self.own {
+            Some(own) => own.sessions.find(session).is_none_or(|link| link.is_idle()),
+            None => self.shared.is_idle() && self.older.tried().link.as_ref().is_none_or(|link| link.is_idle()),
+        }
+    }
+
+    /// Keeps how much is logged on the connection of this session (parameters of `logging/setLevel`) for when there is
+    /// one. Whether it was idle; otherwise it is to be told.
+    pub(super) fn keep_level(&self, session: &SessionId, of_session: Manner, params: &Map<String, Value>) -> bool {
+        if !self.is_idle(session) {
+            return false;
+        }
+        let link = match self.own.as_ref().map(|own| self.of(own, session, of_session)) {
+            Some(Ok(in_use)) => Arc::clone(&in_use.link),
+            Some(Err(_)) => return false,
+            None => Arc::clone(&self.shared),
+        };
+        link.log_level().keep(params.clone()).taken();
+        // Who began to connect meanwhile may have looked before.
+        if let Some(connection) = link.current() {
+            connection.tell_level();
+        }
+        true
     }
 
     /// The link of this session's calls. A session has one client, and so one manner.

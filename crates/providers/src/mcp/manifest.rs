@@ -28,6 +28,9 @@ pub(super) struct Manifest {
     pub(super) capabilities: Arc<Map<String, Value>>,
     /// The revision that it spoke.
     pub(super) version: Option<String>,
+    /// Whether it asked for folders before it was called.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) asks_folders: bool,
     /// The generation that was found, under the key `KEPT` of [`super::generation`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) generation: Option<Found>,
@@ -42,6 +45,7 @@ impl Manifest {
             instructions: server.instructions.clone(),
             capabilities: Arc::clone(&server.capabilities),
             version: Some(server.version.to_owned()),
+            asks_folders: false,
             generation: found,
         }
     }

@@ -16,7 +16,8 @@ use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::passthrough::METHOD_RESULT;
 use toolwright_core::session::Principal;
-use toolwright_mcp::message::RpcError;
+use toolwright_core::store::ManifestCache;
+use toolwright_mcp::message::{RpcError, to_json};
 use toolwright_mcp::revision::Era;
 
 use super::connection::Connection;
@@ -48,20 +49,67 @@ const METHODS: [Method; 9] = [
     Method { required: &["level"], ..method(SET_LEVEL, "Sets how much the server logs.") },
 ];
 
+/// Lists that are kept of a lazy server, so that it is not started for them again.
+const KEPT: [&str; 3] = ["resources/list", "resources/templates/list", "prompts/list"];
+/// Longest list that is kept, in bytes.
+const MAX_KEPT: usize = 1 << 20;
+
 /// The methods of one server.
 pub(super) struct McpMethods {
     source: Arc<Source>,
     credential_scope: ContentHash,
     tools: Vec<Arc<RegisteredTool>>,
+    manifests: Arc<dyn ManifestCache>,
 }
 
 impl McpMethods {
-    /// The methods of `source`.
-    pub(super) fn new(source: Arc<Source>) -> Arc<Self> {
+    /// The methods of `source`; what a lazy one lists is kept in `manifests`.
+    pub(super) fn new(source: Arc<Source>, manifests: Arc<dyn ManifestCache>) -> Arc<Self> {
         let namespace = &source.spec.namespace;
         // A namespace that is illegal has no tools either, and a list says so.
         let tools = METHODS.iter().filter_map(|method| tool(namespace, method)).collect();
-        Arc::new(Self { credential_scope: source.spec.credential_scope(), source, tools })
+        Arc::new(Self { credential_scope: source.spec.credential_scope(), source, tools, manifests })
+    }
+
+    /// What a lazy server that is not running need not be started for: how much it is to log, which it is told when it
+    /// starts, and what it listed last.
+    async fn put_off(&self, method: &str, params: &Map<String, Value>, context: &ToolContext) -> Option<Value> {
+        if !self.source.spec.lazy {
+            return None;
+        }
+        if method == SET_LEVEL {
+            let of_session = context.client.manner_of_session();
+            let kept = self.source.links.keep_level(&context.session.id, of_session, params);
+            return kept.then(|| json!({}));
+        }
+        if !self.source.links.is_idle(&context.session.id) {
+            return None;
+        }
+        let kept = self.manifests.manifest(&self.kept_under(method, params)?).await.unwrap_or_else(|error| {
+            tracing::debug!(server = self.source.spec.name, "what it listed was not read: {error}");
+            None
+        });
+        kept.filter(Value::is_object)
+    }
+
+    /// Keeps what a lazy server listed, if that is the whole list.
+    async fn keep(&self, key: &str, result: &Value) {
+        let Some(mut kept) = result.as_object().cloned() else { return };
+        if kept.get("nextCursor").is_some_and(|next| !next.is_null()) || to_json(&kept).len() > MAX_KEPT {
+            return;
+        }
+        // It is as old as it is when it is told.
+        kept.shift_remove("ttlMs");
+        if let Err(error) = self.manifests.set_manifest(key, &Value::Object(kept)).await {
+            tracing::debug!(server = self.source.spec.name, "what it listed was not kept: {error}");
+        }
+    }
+
+    /// Under what a list is kept; `None` for what is none, or not its beginning.
+    fn kept_under(&self, method: &str, params: &Map<String, Value>) -> Option<String> {
+        let is_first = params.get("cursor").is_none_or(Value::is_null);
+        (self.source.spec.lazy && is_first && KEPT.contains(&method))
+            .then(|| format!("{} {method}", self.source.spec.manifest_key()))
     }
 }
 
@@ -93,18 +141,24 @@ impl Provider for McpMethods {
             Value::Object(params) => params,
             _ => Map::new(),
         };
+        if let Some(result) = self.put_off(call.raw_name, &params, context).await {
+            return Ok(ToolOutput::default().with_extra(METHOD_RESULT, result));
+        }
+        let kept_under = self.kept_under(call.raw_name, &params);
         // What is followed is followed for all sessions, and longer than one of them is at work.
         let way = match call.raw_name {
             "resources/subscribe" | "resources/unsubscribe" => Way::Shared,
+            // On the one connection of all sessions nothing of this need be asked back in the older manner.
             _ => Way::OfSession(Manner::Either),
         };
         let result = self
             .source
             .during(context, way, |connection| run(&self.source, connection, call.raw_name, params, context))
             .await?;
-        let mut output = ToolOutput::default();
-        output.extras.insert(METHOD_RESULT.to_owned(), result);
-        Ok(output)
+        if let Some(key) = kept_under {
+            self.keep(&key, &result).await;
+        }
+        Ok(ToolOutput::default().with_extra(METHOD_RESULT, result))
     }
 
     fn limits(&self) -> CallLimits {

@@ -34,6 +34,7 @@ mod connection;
 mod exchange;
 mod explain;
 mod facts;
+mod folders;
 mod frames;
 mod generation;
 mod handshake;

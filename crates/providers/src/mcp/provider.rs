@@ -22,6 +22,7 @@ use toolwright_core::session::Principal;
 use super::call;
 use super::connect::Connector;
 use super::exchange::Exchange;
+use super::folders::Folders;
 use super::generation::Generation;
 use super::link::{Link, Patience};
 use super::links::Links;
@@ -50,6 +51,7 @@ pub struct McpProvider {
     manifest_key: String,
     credential_scope: ContentHash,
     generation: Arc<Generation>,
+    folders: Arc<Folders>,
     changes: Arc<Changes>,
     relist: Relist,
     listed: Mutex<Listed>,
@@ -85,6 +87,7 @@ impl McpProvider {
         };
         let listener = Listener::new(spec.name.as_str().into(), Arc::clone(&deps.events), announce(), spec.prompts);
         let followed = Arc::default();
+        let folders = Folders::new(Arc::clone(&deps.roots));
         let (manifest_key, credential_scope) = (spec.manifest_key(), spec.credential_scope());
         let generation = Generation::new(Arc::clone(&deps.manifests), manifest_key.clone());
         let connector = Connector {
@@ -93,18 +96,20 @@ impl McpProvider {
             listener: Arc::clone(&listener),
             followed: Arc::clone(&followed),
             log_level: Arc::default(),
+            folders: Arc::clone(&folders),
             generation: Arc::clone(&generation),
             wanted: None,
         };
         let links = Links::new(connector, announce());
         let source = Source::new(spec, links, listener, followed);
         Arc::new(Self {
-            methods: McpMethods::new(Arc::clone(&source)),
+            methods: McpMethods::new(Arc::clone(&source), Arc::clone(&deps.manifests)),
             source,
             deps,
             manifest_key,
             credential_scope,
             generation,
+            folders,
             relist: Relist::new(Arc::clone(&changes)),
             changes,
             listed: Mutex::default(),
@@ -191,6 +196,9 @@ impl McpProvider {
     /// Takes over what a manifest tells; what it offers.
     fn take(&self, manifest: &Manifest, outcome: Option<Result<(), String>>) -> Result<Built, ProviderError> {
         let mut built = manifest.build(self.spec())?;
+        if manifest.asks_folders {
+            self.folders.asked_for();
+        }
         self.source.keep(std::mem::take(&mut built.facts));
         let mut listed = self.listed();
         // Once, until it is something else.
@@ -258,7 +266,8 @@ impl Provider for McpProvider {
         };
         let (attempt, list) = self.fetch().await.map_err(|reason| failed(self.named(&reason)))?;
         let prompts = self.prompts(&attempt).await;
-        let manifest = Manifest::new(attempt.connection.server(), self.generation.found(), list.entries, prompts);
+        let mut manifest = Manifest::new(attempt.connection.server(), self.generation.found(), list.entries, prompts);
+        manifest.asks_folders = self.folders.are_asked_for();
         let built = self.take(&manifest, Some(Ok(()))).map_err(failed)?;
         attempt.succeeded();
         self.relist.due_after(list.ttl);

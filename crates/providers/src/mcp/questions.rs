@@ -9,8 +9,9 @@ use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 use toolwright_core::client::ClientRequest;
 use toolwright_mcp::asking;
-use toolwright_mcp::message::{RpcError, to_json};
+use toolwright_mcp::message::{RpcError, SaidBy, to_json};
 
+use super::folders::Folders;
 use super::inbox::{Belonging, Caller};
 use super::transport::{Outgoing, OutgoingKind, RequestId, Transport};
 
@@ -22,6 +23,9 @@ const MAX_OPEN: usize = 64;
 pub(super) struct Questions {
     transport: OnceLock<Weak<dyn Transport>>,
     open: Mutex<HashMap<String, Open>>,
+    folders: OnceLock<Arc<Folders>>,
+    /// Cancelled when the server was told its folders outside of calls.
+    told_folders: CancellationToken,
 }
 
 /// A question that waits for its answer.
@@ -42,6 +46,17 @@ impl Questions {
         let _ = self.transport.set(transport);
     }
 
+    /// Takes the folders that are told outside of calls.
+    pub(super) fn tell_folders(&self, folders: Arc<Folders>) {
+        // They are those of the server.
+        let _ = self.folders.set(folders);
+    }
+
+    /// Waits until they were told.
+    pub(super) async fn has_folders(&self) {
+        self.told_folders.cancelled().await;
+    }
+
     /// The server asks. `belonging` says whom; it is looked up only where it matters.
     pub(super) fn asked(
         self: &Arc<Self>,
@@ -59,6 +74,9 @@ impl Questions {
                 let request = ClientRequest { key: None, method: method.to_owned(), params };
                 match belonging() {
                     Belonging::Call(call, caller) => self.pass_on(reply, call, caller, request),
+                    Belonging::Nobody if method == asking::ROOTS && self.folders.get().is_some() => {
+                        self.answer_folders(reply);
+                    }
                     Belonging::Nobody | Belonging::Past => {
                         let text = format!("`{method}` is for the client of a call, and no call is in flight");
                         self.answer(&reply, Err(RpcError::new(RpcError::METHOD_NOT_FOUND, text)));
@@ -123,6 +141,7 @@ impl Questions {
                             code: refusal.code,
                             message: refusal.message.into(),
                             data: refusal.data.map(Box::new),
+                            said_by: SaidBy::Source,
                         }),
                         None => Err(RpcError::new(RpcError::INTERNAL, format!("`{method}` was not answered"))),
                     },
@@ -134,6 +153,18 @@ impl Questions {
                 questions.lock().remove(&reply.id);
                 questions.send(&reply, outcome).await;
             }
+        });
+    }
+
+    /// Answers `roots/list` outside of calls.
+    fn answer_folders(self: &Arc<Self>, reply: Reply) {
+        let questions = Arc::clone(self);
+        tokio::spawn(async move {
+            let Some(folders) = questions.folders.get() else { return };
+            folders.asked_for();
+            let result = folders.now().await;
+            questions.send(&reply, Ok(result)).await;
+            questions.told_folders.cancel();
         });
     }
 

@@ -111,6 +111,11 @@ impl Sessions {
         Ok(in_use)
     }
 
+    /// The session's connection, if it has one.
+    pub(super) fn find(&self, session: &SessionId) -> Option<Arc<Link>> {
+        self.lock().get(session).map(|kept| Arc::clone(&kept.link))
+    }
+
     /// Takes all out.
     pub(super) fn drain(&self) -> Vec<Arc<Link>> {
         self.lock().drain().map(|(_, kept)| kept.link).collect()
@@ -155,6 +160,7 @@ mod tests {
     use toolwright_core::store::{ManifestCache, StoreError};
 
     use super::super::connect::Connector;
+    use super::super::folders::Folders;
     use super::super::generation::Generation;
     use super::super::listener::Listener;
     use super::super::spec::{AsTools, McpServerSpec, McpTransport};
@@ -181,6 +187,7 @@ mod tests {
             listener: Listener::new("s".into(), Arc::new(NoEvents), Arc::new(|| {}), AsTools::No),
             followed: Arc::default(),
             log_level: Arc::default(),
+            folders: Folders::new(Arc::default()),
             generation: Generation::new(Arc::new(Nothing), "k".into()),
             wanted: None,
         };

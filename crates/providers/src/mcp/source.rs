@@ -32,7 +32,7 @@ pub(super) struct Source {
 /// Which of a server's connections a request takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
-    /// That of the call's session, where each has its own, and on which the server asks in this manner.
+    /// That of the call's session, where each has its own, or else one on which the server asks in this manner.
     OfSession(Manner),
     /// The one that outlives sessions.
     Shared,
@@ -81,7 +81,10 @@ impl Source {
         let failed = |reason: String| transport(name, &reason).retryable();
         let connection = async {
             match way {
-                Way::OfSession(manner) => self.links.connection(&context.session.id, manner).await,
+                Way::OfSession(manner) => {
+                    let of_session = context.client.manner_of_session();
+                    self.links.connection(&context.session.id, manner, of_session).await
+                }
                 Way::Shared => self.links.shared.connection(Patience::FailFast).await.map(Lent::from),
             }
         };

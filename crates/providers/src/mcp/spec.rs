@@ -10,6 +10,7 @@ use serde_json::json;
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::catalogue::{CallLimits, ToolOverride};
 use toolwright_core::event::EventSink;
+use toolwright_core::roots::Roots;
 use toolwright_core::store::ManifestCache;
 
 use crate::net::Authorizer;
@@ -231,6 +232,8 @@ pub struct McpDeps {
     pub manifests: Arc<dyn ManifestCache>,
     /// Takes warnings.
     pub events: Arc<dyn EventSink>,
+    /// What servers are told that ask for folders while no call runs.
+    pub roots: Arc<Roots>,
 }
 
 impl fmt::Debug for McpDeps {

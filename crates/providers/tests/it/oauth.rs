@@ -281,7 +281,7 @@ fn deps() -> McpDeps {
             Ok(())
         }
     }
-    McpDeps { manifests: Arc::new(Nothing), events: Arc::new(NoEvents) }
+    McpDeps { manifests: Arc::new(Nothing), events: Arc::new(NoEvents), roots: Arc::default() }
 }
 
 fn refusal(status: u16, header: &str) -> Challenge {

@@ -122,6 +122,10 @@ impl CallClient for Unhurried {
         self.client.manner()
     }
 
+    fn manner_of_session(&self) -> Manner {
+        self.client.manner_of_session()
+    }
+
     fn for_call(&self, asking: &AskingCall) -> Option<Arc<dyn CallClient>> {
         self.client.for_call(asking)
     }

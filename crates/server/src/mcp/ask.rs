@@ -28,6 +28,12 @@ pub(crate) struct SessionClient {
     pub(crate) params: Option<Box<RawValue>>,
 }
 
+/// The client of a session as work meets it that nobody waits for: it can be asked nothing, and what the work reaches is
+/// the session's all the same.
+pub(crate) struct Unasked {
+    pub(crate) peer: Arc<Peer>,
+}
+
 /// The client of a call that stands alone (2026-07-28): asked by answering its request `input_required`, while the
 /// call waits for the request to be sent again with the answers.
 pub(crate) struct RequestClient {
@@ -57,12 +63,25 @@ where
 {
     bounded(&requests)?;
     let refusals: Vec<Option<ProtocolError>> = requests.iter().map(|one| refusal(one, capabilities, code)).collect();
-    let permitted: Vec<ClientRequest> =
+    let mut permitted: Vec<ClientRequest> =
         requests.into_iter().zip(&refusals).filter(|(_, refusal)| refusal.is_none()).map(|(one, _)| one).collect();
+    permitted.iter_mut().for_each(|asked| without_token(&mut asked.params));
     let mut answers = if permitted.is_empty() { Vec::new() } else { ask(permitted).await? }.into_iter();
     let gone =
         || Err(ProtocolError { code: RpcError::INTERNAL, message: "the client gave no answer".into(), data: None });
     Ok(refusals.into_iter().map(|refusal| refusal.map_or_else(|| answers.next().unwrap_or_else(gone), Err)).collect())
+}
+
+/// Takes the token away under which a source wants to hear of a client's progress: nobody passes that on, and what two
+/// sources chose may be the same, which to one client it must not be (MCP, "Progress").
+fn without_token(params: &mut Value) {
+    let Some(meta) = params.get_mut("_meta").and_then(Value::as_object_mut) else { return };
+    if meta.shift_remove("progressToken").is_some()
+        && meta.is_empty()
+        && let Some(params) = params.as_object_mut()
+    {
+        params.shift_remove("_meta");
+    }
 }
 
 /// Refuses more than can be asked at once.
@@ -93,6 +112,10 @@ impl CallClient for SessionClient {
 
     fn manner(&self) -> Manner {
         Manner::Requests
+    }
+
+    fn manner_of_session(&self) -> Manner {
+        self.peer.manner()
     }
 
     async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
@@ -140,6 +163,13 @@ impl CallClient for SessionClient {
 
     fn meta(&self) -> Map<String, Value> {
         own_meta(self.params.as_deref())
+    }
+}
+
+#[async_trait]
+impl CallClient for Unasked {
+    fn manner_of_session(&self) -> Manner {
+        self.peer.manner()
     }
 }
 
@@ -222,6 +252,17 @@ mod tests {
         );
         assert_eq!(answers[1], Ok(json!({"roots": []})));
         assert!(answers[2].is_err());
+        // Two sources may have chosen the same token.
+        for (given, expect) in [
+            (json!({"_meta": {"progressToken": 0}}), json!({})),
+            (json!({"_meta": {"progressToken": 0, "k": 1}, "a": 2}), json!({"_meta": {"k": 1}, "a": 2})),
+        ] {
+            let asked = ClientRequest { params: given, ..ask_for("roots/list") };
+            let put = ask_permitted(vec![asked], &capabilities, -32021, async |permitted| {
+                Ok(permitted.into_iter().map(|asked| Ok(asked.params)).collect())
+            });
+            assert_eq!(put.await.expect("answers"), [Ok(expect)]);
+        }
         let many = vec![ask_for("roots/list"); MAX_REQUESTS + 1];
         assert!(ask_permitted(many, &capabilities, -32021, async |_| Ok(Vec::new())).await.is_err());
     }

@@ -12,7 +12,7 @@ use toolwright_core::approval::{Approver, NoApprover};
 use toolwright_core::call::{RawArguments, ToolCall};
 use toolwright_core::cancel::Cancel;
 use toolwright_core::catalogue::Snapshot;
-use toolwright_core::client::{CallClient, NoClient};
+use toolwright_core::client::CallClient;
 use toolwright_core::context::PartialSink;
 use toolwright_core::error::{ErrorKind, ProtocolError};
 use toolwright_core::operation::{Lineage, Origin, TraceId};
@@ -23,11 +23,11 @@ use toolwright_runtime::RunContext;
 use toolwright_runtime::executor::{CallerNames, PartialsFor};
 
 use super::approve::ClientApprover;
-use super::ask::{RequestClient, SessionClient};
+use super::ask::{RequestClient, SessionClient, Unasked};
 use super::dispatch::Reply;
 use super::line::{Attached, Line, To, Waiting};
 use super::merged::Listed;
-use super::message::{Id, Params, RpcError, to_json};
+use super::message::{Id, Params, RpcError, SaidBy, to_json};
 use super::parked::{Bound, Ending, Resumed, given_answers};
 use super::peer::Peer;
 use super::progress::Progress;
@@ -108,8 +108,8 @@ impl Work {
     pub(crate) fn of_nobody(gateway: &Arc<Gateway>, caller: Caller) -> Self {
         Self {
             gateway: Arc::clone(gateway),
+            client: Arc::new(Unasked { peer: Arc::clone(&caller.peer) }),
             caller,
-            client: Arc::new(NoClient),
             lineage: None,
             cancel: Cancel::new(),
             unawaited: None,
@@ -206,7 +206,8 @@ impl Gateway {
                 }
                 None => {
                     let schema = entry.as_deref().and_then(output_schema);
-                    Ok(to_json(&CallResult::of(outcome, schema, era, &work.gateway.options.info)))
+                    let result = CallResult::of(outcome, schema, era, &work.gateway.options.info);
+                    Ok(to_json(&if era == Era::Legacy { result.dated(work.caller.peer.version()) } else { result }))
                 }
             }
         })
@@ -383,7 +384,8 @@ fn protocol_error(outcome: &Outcome) -> Option<RpcError> {
 
 /// A source's own error, untouched.
 pub(crate) fn passed_on(error: &ProtocolError) -> RpcError {
-    RpcError { code: error.code, message: error.message.clone().into(), data: error.data.clone().map(Box::new) }
+    let data = error.data.clone().map(Box::new);
+    RpcError { code: error.code, message: error.message.clone().into(), data, said_by: SaidBy::Source }
 }
 
 #[cfg(test)]

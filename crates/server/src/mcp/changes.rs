@@ -19,7 +19,7 @@ use super::message::{Filter, Id, notification};
 use super::patience::ABREAST;
 use super::protocol::{Level, SUBSCRIPTION_ID};
 use super::sources::Brought;
-use super::subscriptions::{Declined, Subscription};
+use super::subscriptions::{Declined, Subscription, nearest};
 use super::view::Scope;
 use crate::Gateway;
 
@@ -240,8 +240,7 @@ impl Changes {
         match &self.listener {
             Listener::Session => self.caller.peer.subscribed_to(provider, uri),
             Listener::Subscription(granted) => {
-                let of = |(_, subscription): &&(String, Subscription)| subscription.is_of(provider, uri);
-                granted.resources.iter().find(of).map(|(shown, _)| shown.clone())
+                nearest(granted.resources.iter().map(|(shown, at)| (shown, at)), provider, uri)
             }
         }
     }

@@ -165,7 +165,9 @@ impl Work {
         if let Some((server, own)) = qualified(uri)
             && sources.iter().any(|provider| provider.name() == server)
         {
-            return Ok(Some(Owned { server: server.to_owned(), own }));
+            let listed = self.gateway.owners.of(&self.caller.place(), Kind::Resources);
+            let listed = listed.and_then(|owners| owners.get(uri).cloned()).filter(|owned| owned.server == server);
+            return Ok(Some(listed.unwrap_or_else(|| Owned { server: server.to_owned(), own: own.to_owned() })));
         }
         if let Some(owned) = self.owner(Kind::Resources, uri).await.ok().flatten() {
             return Ok(Some(owned));

@@ -12,8 +12,8 @@ use toolwright_core::catalogue::Provider;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::outcome::{Outcome, STANDS_IN};
 use toolwright_core::passthrough::METHOD_RESULT;
-use toolwright_mcp::convert;
 use toolwright_mcp::merge::Kind;
+use toolwright_mcp::{convert, dated};
 
 use super::call::{Ask, Caller, Work, passed_on};
 use super::line::Waiting;
@@ -88,6 +88,9 @@ impl Work {
         match answered {
             Ok(mut result) => {
                 convert::result(era, method, &mut result, &self.gateway.server_info);
+                if era == Era::Legacy && method == "prompts/get" {
+                    dated::prompt(self.caller.peer.version(), &mut result);
+                }
                 Ok(to_json(&result))
             }
             Err(error) => Err(convert::error(era, method, uri.as_deref(), error)),

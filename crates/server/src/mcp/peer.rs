@@ -2,15 +2,16 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use serde_json::{Map, Value};
 use tokio::sync::oneshot;
+use toolwright_core::client::Manner;
 use toolwright_mcp::merge::Owned;
 
 use super::message::{Id, Response, RpcError};
-use super::protocol::{BATCHING, Level};
-use super::subscriptions::Subscription;
+use super::protocol::{BATCHING, LEGACY_VERSIONS, Level};
+use super::subscriptions::{Subscription, nearest};
 
 /// Revisions whose clients may be asked by forms or addresses.
 const ELICITING: [&str; 2] = ["2025-06-18", "2025-11-25"];
@@ -34,6 +35,8 @@ pub(crate) struct Peer {
     subscribed: Mutex<Subscribed>,
     /// Pages that it was asked to open.
     pages: Mutex<VecDeque<Page>>,
+    /// The revision that it speaks, once it has introduced itself.
+    version: OnceLock<&'static str>,
 }
 
 /// What it is told of.
@@ -55,7 +58,7 @@ struct Page {
 
 impl Peer {
     /// Notes what the client said of itself when it introduced itself under this revision.
-    pub(crate) fn introduced(&self, version: &str, capabilities: Option<&Map<String, Value>>) {
+    pub(crate) fn introduced(&self, version: &'static str, capabilities: Option<&Map<String, Value>>) {
         self.resumes_streams.store(version == RESUMING, Ordering::Relaxed);
         self.sends_batches.store(version == BATCHING, Ordering::Relaxed);
         let mut capabilities = capabilities.cloned().unwrap_or_default();
@@ -63,6 +66,13 @@ impl Peer {
             capabilities.remove("elicitation");
         }
         *lock(&self.capabilities) = Arc::new(capabilities);
+        // A client that introduces itself once more has been answered under the first.
+        let _ = self.version.set(version);
+    }
+
+    /// The revision that it speaks; the newest of its generation where it has not said.
+    pub(crate) fn version(&self) -> &'static str {
+        self.version.get().copied().unwrap_or(LEGACY_VERSIONS[0])
     }
 
     /// Whether it takes streams over HTTP up again whose connection broke.
@@ -78,6 +88,11 @@ impl Peer {
     /// What it can be asked.
     pub(crate) fn capabilities(&self) -> Arc<Map<String, Value>> {
         Arc::clone(&lock(&self.capabilities))
+    }
+
+    /// How it is asked by whatever runs for it.
+    pub(crate) fn manner(&self) -> Manner {
+        if lock(&self.capabilities).is_empty() { Manner::Either } else { Manner::Requests }
     }
 
     /// From now on it is told of log messages of this level and above; before it was told of all.
@@ -182,8 +197,7 @@ impl Peer {
     /// Under which address it is to be told of a change at the source, if it is.
     pub(crate) fn subscribed_to(&self, provider: &str, uri: &str) -> Option<String> {
         let subscribed = lock(&self.subscribed);
-        let (shown, _) = subscribed.all.iter().find(|(_, subscription)| subscription.is_of(provider, uri))?;
-        Some(shown.clone())
+        nearest(subscribed.all.iter(), provider, uri)
     }
 }
 

@@ -6,7 +6,7 @@ use toolwright_core::content::ContentBlock;
 use toolwright_core::outcome::{Outcome, STANDS_IN};
 use toolwright_core::passthrough::RESULT_FIELDS;
 use toolwright_core::select::SEARCH_ID;
-use toolwright_mcp::offered;
+use toolwright_mcp::{dated, offered};
 
 use super::protocol::{Era, SERVER_INFO};
 
@@ -79,6 +79,17 @@ impl CallResult {
             more,
         }
     }
+
+    /// The same for clients of this legacy revision.
+    pub(super) fn dated(mut self, version: &str) -> Self {
+        dated::content(version, &mut self.content);
+        if let Some(value) = self.structured_content.as_ref().filter(|_| !dated::has_structured(version))
+            && self.content.is_empty()
+        {
+            self.content.push(ContentBlock::text(value.to_string()));
+        }
+        self
+    }
 }
 
 #[cfg(test)]
@@ -113,6 +124,18 @@ mod tests {
         assert_eq!(legacy, expect);
         let modern = serde_json::to_value(CallResult::of(done, None, Era::Modern, &info())).expect("json");
         assert_eq!((&modern["resultType"], &modern["_meta"][SERVER_INFO]["name"]), (&json!("complete"), &json!("s")));
+    }
+
+    #[test]
+    fn a_result_that_is_structured_alone_is_text_to_clients_that_know_no_structure() {
+        for (version, expect) in
+            [("2025-03-26", json!([{"type": "text", "text": "{\"a\":1}"}])), ("2025-06-18", json!([]))]
+        {
+            let mut done = outcome(ToolError::new(ErrorKind::Timeout, "x"));
+            (done.ok, done.error, done.content, done.structured) = (true, None, Vec::new(), Some(json!({"a": 1})));
+            let result = CallResult::of(done, None, Era::Legacy, &info()).dated(version);
+            assert_eq!(serde_json::to_value(result).expect("json")["content"], expect, "{version}");
+        }
     }
 
     #[test]

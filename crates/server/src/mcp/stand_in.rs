@@ -125,6 +125,10 @@ impl CallClient for WithHouse {
         if self.client.capabilities().is_empty() { Manner::Either } else { self.client.manner() }
     }
 
+    fn manner_of_session(&self) -> Manner {
+        self.client.manner_of_session()
+    }
+
     fn follows_pages(&self) -> bool {
         // What the house offers in its place, it cannot follow.
         let url = json!({"mode": "url"});

@@ -9,6 +9,7 @@ use tokio::sync::MutexGuard;
 use toolwright_core::catalogue::Provider;
 use toolwright_core::error::ToolError;
 use toolwright_core::policy::Policy;
+use toolwright_mcp::address::{is_within, qualify};
 use toolwright_mcp::merge::Owned;
 
 use super::call::{Caller, Work};
@@ -135,9 +136,29 @@ impl Subscription {
         &self.owned
     }
 
-    pub(crate) fn is_of(&self, provider: &str, uri: &str) -> bool {
-        self.owned.server == provider && self.owned.own == uri
+    /// Under which address a subscriber who has it as `shown` is told that this resource of a source has changed, if it
+    /// is: the resource itself, or one below it (MCP, `ResourceUpdatedNotification`: "This might be a sub-resource of
+    /// the one that the client actually subscribed to").
+    pub(crate) fn told_as(&self, shown: &str, provider: &str, uri: &str) -> Option<String> {
+        if self.owned.server != provider || !is_within(&self.owned.own, uri) {
+            return None;
+        }
+        if uri == self.owned.own {
+            return Some(shown.to_owned());
+        }
+        Some(if shown == self.owned.own { uri.to_owned() } else { qualify(provider, uri) })
     }
+}
+
+/// Under which address who has these subscriptions is told that this resource of a source has changed, if it is: by the
+/// one that is nearest to it.
+pub(crate) fn nearest<'a>(
+    all: impl Iterator<Item = (&'a String, &'a Subscription)>,
+    provider: &str,
+    uri: &str,
+) -> Option<String> {
+    let told = all.filter_map(|(shown, at)| Some((at.owned.own.len(), at.told_as(shown, provider, uri)?)));
+    told.max().map(|(_, shown)| shown)
 }
 
 impl Drop for Subscription {

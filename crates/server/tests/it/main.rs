@@ -2,6 +2,7 @@
 
 #![expect(clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod answers;
 mod api;
 mod batches;
 mod connections;

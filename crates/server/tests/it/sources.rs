@@ -1,6 +1,6 @@
 //! A source with everything the protocol has, as a provider: what it was asked, and what it answers.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -40,6 +40,10 @@ pub(crate) struct Source {
     pub(crate) is_silent: watch::Sender<bool>,
     /// Whether they fail at once.
     pub(crate) is_failing: AtomicBool,
+    /// The code of the server's own error that all but its lists end with; 0: they do not.
+    pub(crate) own_error: AtomicI64,
+    /// The messages of its prompt.
+    pub(crate) prompt: Mutex<Value>,
     /// How long they take.
     pub(crate) delay: Mutex<Duration>,
     /// How many of them it is at.
@@ -67,6 +71,8 @@ impl Source {
             asked: Mutex::default(),
             is_silent: watch::Sender::new(false),
             is_failing: AtomicBool::new(false),
+            own_error: AtomicI64::new(0),
+            prompt: Mutex::new(json!([])),
             delay: Mutex::default(),
             busy: AtomicUsize::new(0),
             given_up: Mutex::default(),
@@ -178,7 +184,8 @@ impl Source {
             ]}),
             "prompts/list" => json!({"prompts": [{"name": "hello", "description": name}]}),
             "prompts/get" => {
-                json!({"messages": [], "description": format!("{} of {name}", arguments["name"]), "later": 1})
+                let messages = self.prompt.lock().expect("lock").clone();
+                json!({"messages": messages, "description": format!("{} of {name}", arguments["name"]), "later": 1})
             }
             "completion/complete" => {
                 json!({"completion": {"values": [name, arguments["ref"]["name"], arguments["ref"]["uri"]]}})
@@ -283,6 +290,11 @@ impl Provider for Methods {
         }
         if self.1.is_failing.load(Ordering::Relaxed) {
             let error = ProtocolError { code: -32603, message: "it is broken".into(), data: None };
+            return Err(ToolError::new(ErrorKind::ExecutionError, "no").with_protocol(error));
+        }
+        let code = self.1.own_error.load(Ordering::Relaxed);
+        if code != 0 && !call.raw_name.ends_with("/list") {
+            let error = ProtocolError { code, message: "not for you".into(), data: Some(json!({"limit": 3})) };
             return Err(ToolError::new(ErrorKind::ExecutionError, "no").with_protocol(error));
         }
         let result = self.1.answer(call.raw_name, &call.arguments)?;

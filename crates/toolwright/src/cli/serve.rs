@@ -13,6 +13,7 @@ use toolwright::config::typed::{ClientToken, View, ViewExposure};
 use toolwright::config::{Config, profile_of};
 use toolwright::core::approval::{Answers, NoApprover};
 use toolwright::core::output::is_output_tool;
+use toolwright::core::roots::Roots;
 use toolwright::core::session::Principal;
 use toolwright::core::{Approver, Cancel, Event, Profile};
 use toolwright::house::{GatewayHouse, HouseError, Reloaded, watch as watch_files};
@@ -43,6 +44,12 @@ pub(crate) async fn command(global: &Global, serve: &Serve) -> Done {
         house.catalogue().refresh(NAMESPACE).await;
     }
     let given = serve.policy.map(Profile::from);
+    if serve.stdio {
+        house.roots().expect_client();
+    } else {
+        // Servers are shared by all who come, and nobody's folders are everybody's.
+        house.roots().set(Roots::none());
+    }
     let gateway = gateway(&house, &settings, serve);
     if let Some(name) = gateway.clash() {
         let message = format!("views.{name}: a provider has this name, and both are at /mcp/{name}; rename the view");
@@ -129,6 +136,7 @@ fn gateway(house: &Arc<House>, settings: &Config, serve: &Serve) -> Arc<Gateway>
             ServeAskName::Inbox | ServeAskName::Nobody => Elicitation::Never,
         },
         stand_in: Some(Arc::new(stand_in)),
+        roots: serve.stdio.then(|| Arc::clone(house.roots())),
         max_tool_name: settings.written.server.max_tool_name,
         expose: serve.expose,
         views: views(settings),

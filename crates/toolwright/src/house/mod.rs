@@ -25,6 +25,7 @@ use toolwright_core::approval::{Answers, Approver, FormQuestion, InboxStore, NoA
 use toolwright_core::catalogue::Provider;
 use toolwright_core::embedding::EmbeddingError;
 use toolwright_core::names::Resolution;
+use toolwright_core::roots::Roots;
 use toolwright_core::session::{Session, SessionId};
 use toolwright_core::store::{ApprovalStore, PinStore, RunStore, StoreError};
 use toolwright_core::{Policy, Profile};
@@ -180,7 +181,8 @@ impl House {
         let catalogue = Catalogue::new(Arc::clone(&events) as _, Arc::clone(&redactor) as _, LIST_TIMEOUT);
         let pins = Pins::new(Arc::clone(&store) as _, config.written.pins.into());
         catalogue.keep_pins(Arc::clone(&pins));
-        let mcp = McpDeps { manifests: Arc::clone(&store) as _, events: Arc::clone(&events) as _ };
+        let roots = Arc::new(Roots::new(client::roots_of(&config.root)));
+        let mcp = McpDeps { manifests: Arc::clone(&store) as _, events: Arc::clone(&events) as _, roots };
         if config.written.defaults.auto_background_after.is_some() {
             catalogue.offer_jobs().await;
         }
@@ -219,6 +221,12 @@ impl House {
     #[must_use]
     pub fn catalogue(&self) -> &Arc<Catalogue> {
         &self.catalogue
+    }
+
+    /// What servers are told that ask for folders while no call runs: the workspace, unless it is set otherwise.
+    #[must_use]
+    pub fn roots(&self) -> &Arc<Roots> {
+        &self.mcp.roots
     }
 
     /// The one executor.

@@ -1,5 +1,6 @@
 //! A scripted MCP server on stdio that asks back, makes tasks, and has resources and prompts, in either generation: this
-//! test binary again, started with `MCP_ASKER` set to `legacy`, `modern`, `both` or `both-mute`.
+//! test binary again, started with `MCP_ASKER` set to `legacy`, `modern`, `both`,
+//! `both-mute`, or `rooted`: an older one that asks for folders as soon as it may, and whenever they change.
 
 use std::io::{BufRead as _, Write as _};
 
@@ -12,11 +13,13 @@ const TASKS: &str = "io.modelcontextprotocol/tasks";
 fn serve_when_asked() {
     let Ok(mode) = std::env::var("MCP_ASKER") else { return };
     let log = std::env::var("MCP_PEER_LOG").expect("log");
-    let (is_modern, speaks_both) = (mode != "legacy", mode.starts_with("both"));
+    let (is_modern, speaks_both) = (!["legacy", "rooted"].contains(&&*mode), mode.starts_with("both"));
     let mut asker = Asker {
         is_modern,
         speaks_both,
         is_mute: mode == "both-mute",
+        asks_folders: mode == "rooted",
+        folders: Value::Null,
         asking: None,
         open: 0,
         is_lossy: false,
@@ -40,6 +43,9 @@ struct Asker {
     speaks_both: bool,
     /// It answers no `logging/setLevel`.
     is_mute: bool,
+    /// It asks for folders outside of calls, and tells in calls what it has.
+    asks_folders: bool,
+    folders: Value,
     /// The call that waits for the client's answer.
     asking: Option<Value>,
     /// How many answers it waits for.
@@ -55,7 +61,17 @@ struct Asker {
 
 impl Asker {
     fn take(&mut self, message: &Value) {
-        let Some(id) = message.get("id") else { return };
+        let Some(id) = message.get("id") else {
+            let says = |method: &str| message["method"] == method;
+            if self.asks_folders && (says("notifications/initialized") || says("notifications/roots/list_changed")) {
+                send(&json!({"jsonrpc": "2.0", "id": "folders", "method": "roots/list"}));
+            }
+            return;
+        };
+        if id == "folders" {
+            self.folders = message.get("result").or(message.get("error")).cloned().unwrap_or_default();
+            return;
+        }
         let Some(method) = message.get("method").and_then(Value::as_str) else {
             self.open -= 1;
             if self.open > 0 {
@@ -94,6 +110,7 @@ impl Asker {
                 let tools = json!([{"name": "ask"}, {"name": "tell"}, {"name": "hang"}, job]);
                 result(id, json!({"tools": tools, "ttlMs": 1000, "cacheScope": "private"}));
             }
+            "tools/call" if self.asks_folders => text(id, &self.folders.to_string()),
             "tools/call" => self.call(id, params),
             "resources/list" => result(
                 id,

@@ -13,7 +13,7 @@ use toolwright_core::context::ToolContext;
 use toolwright_core::error::{ErrorKind, ProtocolError, ToolError};
 use toolwright_core::event::Partial;
 use toolwright_core::passthrough::METHOD_RESULT;
-use toolwright_providers::mcp::AsTools;
+use toolwright_providers::mcp::{AsTools, McpServerSpec};
 
 use super::http::Site;
 use super::stdio::{Script, scripted};
@@ -502,4 +502,81 @@ async fn a_lazy_server_starts_at_its_first_call() {
     assert_eq!(script.methods()[before..before + 3], ["initialize", "notifications/initialized", "tools/call"]);
     rig.names().await;
     assert!(script.methods()[before..].contains(&"tools/list".to_owned()), "what runs is asked");
+}
+
+#[tokio::test]
+async fn a_lazy_server_is_not_started_for_lists_that_are_known_or_for_how_much_it_logs() {
+    for shared in [true, false] {
+        let script = asker("legacy");
+        let lazy = |spec: &mut McpServerSpec| (spec.lazy, spec.shared) = (true, shared);
+        let first = script.rig(lazy);
+        first.names().await;
+        let listed = async |rig: &Rig, method: &str| {
+            let (methods, context) = (rig.provider.methods().expect("methods"), rig.context("s"));
+            run(&*methods, method, json!({}), &context).await.expect("listed").extras[METHOD_RESULT].clone()
+        };
+        let known = ["prompts/list", "resources/templates/list"];
+        let before = [listed(&first, known[0]).await, listed(&first, known[1]).await];
+        listed(&first, "resources/list").await;
+        first.provider.shut_down().await;
+        let starts = || script.methods().iter().filter(|method| *method == "initialize").count();
+        let started = starts();
+        let rig = Rig::within(Arc::clone(&first.world), script.transport.clone(), lazy);
+        rig.names().await;
+        let (methods, context) = (rig.provider.methods().expect("methods"), rig.context("s"));
+        run(&*methods, "logging/setLevel", json!({"level": "error"}), &context).await.expect("kept");
+        assert_eq!([listed(&rig, known[0]).await, listed(&rig, known[1]).await], before);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert_eq!(starts(), started, "nothing was started");
+        // What is not known as a whole is asked for, and how much to log is told before that.
+        listed(&rig, "resources/list").await;
+        assert_eq!(starts(), started + 1);
+        let told = || script.read().iter().any(|sent| sent["params"]["level"] == "error");
+        eventually("it is told", told).await;
+        rig.provider.shut_down().await;
+    }
+}
+
+#[tokio::test]
+async fn a_sessions_own_connection_is_of_its_clients_manner_whatever_comes_first() {
+    let script = asker("both");
+    let rig = script.rig(|spec| spec.shared = false);
+    rig.names().await;
+    let ann = Arc::new(Ann { manner: Manner::Requests, ..Ann::default() });
+    let context = ToolContext { client: ann, ..rig.context("one") };
+    let methods = rig.provider.methods().expect("methods");
+    run(&*methods, "prompts/list", json!({}), &context).await.expect("listed");
+    run(&*methods, "logging/setLevel", json!({"level": "error"}), &context).await.expect("taken");
+    let output = run(&*rig.provider, "ask", json!({}), &context).await.expect("answered");
+    let said: Value = serde_json::from_str(output.content[0].as_text().expect("text")).expect("JSON");
+    assert_eq!(said, json!({"action": "accept", "content": {"name": "Ann"}}), "asked in the older manner");
+    rig.provider.shut_down().await;
+}
+
+#[tokio::test]
+async fn a_server_that_asks_for_folders_before_it_is_called_is_told_them() {
+    let folders = |uri: &str| json!({"roots": [{"uri": uri}]});
+    let script = asker("rooted");
+    let rig = script.rig(|_| {});
+    let said = async |rig: &Rig| -> Value {
+        let output = rig.call("tell", json!({})).await.expect("answered");
+        serde_json::from_str(output.content[0].as_text().expect("text")).expect("JSON")
+    };
+    // Whose folders they are is not known yet.
+    rig.roots.expect_client();
+    rig.names().await;
+    rig.roots.set(folders("file:///one"));
+    let told = |uri: &str| script.read().iter().any(|sent| sent["id"] == "folders" && sent["result"] == folders(uri));
+    eventually("it is told when they are", || told("file:///one")).await;
+    assert_eq!(said(&rig).await, folders("file:///one"));
+    rig.roots.set(folders("file:///two"));
+    eventually("it is told of others", || told("file:///two")).await;
+    assert_eq!(said(&rig).await, folders("file:///two"));
+    rig.provider.shut_down().await;
+    // Where its list is known, it is called as soon as it runs: it has its folders before that.
+    let next = Rig::within(Arc::clone(&rig.world), script.transport.clone(), |spec| spec.lazy = true);
+    next.roots.set(folders("file:///three"));
+    next.names().await;
+    assert_eq!(said(&next).await, folders("file:///three"));
+    next.provider.shut_down().await;
 }

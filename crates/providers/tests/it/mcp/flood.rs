@@ -50,7 +50,12 @@ async fn take_the_floods() {
     }
     // With others in flight to the same server, which go on.
     for (rig, own, id_last) in [(&pipe, "deluge", false), (&pipe, "deluge", true), (&http, "deluge_stream", false)] {
-        let hanging = || Rig { world: rig.world.clone(), provider: rig.provider.clone(), cancel: Default::default() };
+        let hanging = || Rig {
+            world: rig.world.clone(),
+            provider: rig.provider.clone(),
+            cancel: Default::default(),
+            roots: rig.roots.clone(),
+        };
         let others = [hanging(), hanging(), hanging()];
         let calls = futures_util::future::join_all(others.iter().map(|other| other.call("hang", json!({}))));
         let flood = async {

@@ -10,6 +10,7 @@ mod pages;
 mod peer;
 mod stdio;
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
@@ -24,6 +25,7 @@ use toolwright_core::context::{Clock, PartialSink, Services, ToolContext};
 use toolwright_core::error::ToolError;
 use toolwright_core::event::{Event, EventSink, Partial};
 use toolwright_core::outcome::ToolOutput;
+use toolwright_core::roots::Roots;
 use toolwright_core::session::{CallId, Principal, Session, SessionId};
 use toolwright_core::store::{ManifestCache, StoreError};
 use toolwright_providers::mcp::{McpDeps, McpProvider, McpServerSpec, McpTransport};
@@ -32,7 +34,7 @@ use toolwright_providers::mcp::{McpDeps, McpProvider, McpServerSpec, McpTranspor
 #[derive(Default)]
 struct World {
     events: Mutex<Vec<Event>>,
-    manifest: Mutex<Option<(String, Value)>>,
+    manifests: Mutex<HashMap<String, Value>>,
     partials: Mutex<Vec<Partial>>,
 }
 
@@ -45,11 +47,10 @@ impl EventSink for World {
 #[async_trait]
 impl ManifestCache for World {
     async fn manifest(&self, key: &str) -> Result<Option<Value>, StoreError> {
-        let manifest = self.manifest.lock().expect("manifest");
-        Ok(manifest.as_ref().filter(|(of, _)| of == key).map(|(_, manifest)| manifest.clone()))
+        Ok(self.manifests.lock().expect("manifests").get(key).cloned())
     }
     async fn set_manifest(&self, key: &str, manifest: &Value) -> Result<(), StoreError> {
-        *self.manifest.lock().expect("manifest") = Some((key.to_owned(), manifest.clone()));
+        self.manifests.lock().expect("manifests").insert(key.to_owned(), manifest.clone());
         Ok(())
     }
 }
@@ -75,6 +76,7 @@ struct Rig {
     world: Arc<World>,
     provider: Arc<McpProvider>,
     cancel: Cancel,
+    roots: Arc<Roots>,
 }
 
 impl Rig {
@@ -86,8 +88,10 @@ impl Rig {
         let mut spec = McpServerSpec::new("srv", transport);
         spec.connect_timeout = Duration::from_secs(20);
         change(&mut spec);
-        let deps = McpDeps { manifests: Arc::clone(&world) as _, events: Arc::clone(&world) as _ };
-        Self { provider: McpProvider::new(spec, deps), world, cancel: Cancel::new() }
+        let roots = Arc::new(Roots::default());
+        let deps =
+            McpDeps { manifests: Arc::clone(&world) as _, events: Arc::clone(&world) as _, roots: Arc::clone(&roots) };
+        Self { provider: McpProvider::new(spec, deps), world, cancel: Cancel::new(), roots }
     }
 
     async fn call(&self, tool: &str, arguments: Value) -> Result<ToolOutput, ToolError> {

@@ -161,7 +161,7 @@ async fn noise_and_requests_of_the_server_do_no_harm() {
     rig.call("ask_us", json!({})).await.expect("output");
     let answer = |id: &str| script.read().into_iter().find(|message| message["id"] == id);
     eventually("both questions are answered", || answer("q1").is_some() && answer("q2").is_some()).await;
-    assert_eq!(answer("q1").expect("roots")["error"]["code"], -32601);
+    assert_eq!(answer("q1").expect("roots")["error"]["code"], -32601, "its call's client has none");
     assert_eq!(answer("q2").expect("ping")["result"], json!({}));
 }
 
@@ -249,8 +249,12 @@ async fn a_server_that_answers_no_ping_after_a_timeout_is_replaced() {
     rig.provider.warm_up().await.expect("connected");
     let (other, timed_out) = tokio::join!(rig.call("hang", json!({"n": 1})), async {
         eventually("it hangs", || script.methods().contains(&"tools/call".to_owned())).await;
-        let second =
-            Rig { world: Arc::clone(&rig.world), provider: Arc::clone(&rig.provider), cancel: Default::default() };
+        let second = Rig {
+            world: Arc::clone(&rig.world),
+            provider: Arc::clone(&rig.provider),
+            cancel: Default::default(),
+            roots: Arc::clone(&rig.roots),
+        };
         second.cancel.cancel(CancelCause::Deadline);
         // Cancelled before it was sent: no probe, nothing on the wire.
         second.call("hang", json!({"n": 2})).await.expect_err("canceled");
@@ -321,19 +325,24 @@ async fn an_error_beside_a_result_of_null_is_an_error() {
     assert!(error.message().contains("no such row"), "{error}");
     // A list that is none takes no tools away.
     assert_eq!(rig.names().await.len(), 3);
-    let kept = rig.world.manifest.lock().expect("manifest").clone();
+    let kept = rig.world.manifests.lock().expect("manifests").clone();
     for (mode, expect) in [("nulls", "no database"), ("nothing", "has no list of tools")] {
         let other = scripted("mcp::peer::serve_when_asked", "MCP_PEER", mode);
         let rig = Rig::within(Arc::clone(&rig.world), other.transport.clone(), |_| {});
         let error = rig.provider.list().await.expect_err(mode).to_string();
         assert!(error.contains(expect), "{error}");
-        assert_eq!(*rig.world.manifest.lock().expect("manifest"), kept, "{mode}");
+        assert_eq!(*rig.world.manifests.lock().expect("manifests"), kept, "{mode}");
     }
 }
 
 /// Calls what is never answered, and gives up once it has been sent.
 async fn give_up(script: &Script, rig: &Rig, n: u64, cause: CancelCause) {
-    let caller = Rig { world: Arc::clone(&rig.world), provider: Arc::clone(&rig.provider), cancel: Default::default() };
+    let caller = Rig {
+        world: Arc::clone(&rig.world),
+        provider: Arc::clone(&rig.provider),
+        cancel: Default::default(),
+        roots: Arc::clone(&rig.roots),
+    };
     let (ended, ()) = tokio::join!(caller.call("hang", json!({"n": n})), async {
         eventually("it is called", || script.read().iter().any(|m| m["params"]["arguments"]["n"] == n)).await;
         caller.cancel.cancel(cause);

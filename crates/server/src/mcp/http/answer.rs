@@ -10,7 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::sessions::{Busy, HttpSession};
 use crate::mcp::line::{Said, Waiting, whole};
-use crate::mcp::message::{self, Id, RpcError};
+use crate::mcp::message::{self, Id, RpcError, SaidBy};
 use crate::mcp::protocol::Era;
 
 /// An answer that says why there is no other.
@@ -33,13 +33,18 @@ impl Refusal {
     }
 
     /// A JSON-RPC error with the status that its generation gives it: before 2026-07-28 a request that
-    /// was understood is answered 200.
+    /// was understood is answered 200. A source's error is no failure of the transport: clients that find one there
+    /// throw its words away, or the connection. Only what 2026-07-28 binds to a status has that, whoever says it.
     pub(super) fn of(era: Era, id: &Id, error: &RpcError) -> Self {
-        let status = match (era, error.code) {
-            (_, RpcError::BUSY) => StatusCode::SERVICE_UNAVAILABLE,
-            (Era::Legacy, _) | (Era::Modern, RpcError::INTERNAL) => StatusCode::OK,
-            (Era::Modern, RpcError::METHOD_NOT_FOUND) => StatusCode::NOT_FOUND,
-            (Era::Modern, _) => StatusCode::BAD_REQUEST,
+        let status = match (era, error.said_by, error.code) {
+            (_, SaidBy::Us, RpcError::BUSY) => StatusCode::SERVICE_UNAVAILABLE,
+            (Era::Legacy, ..) | (Era::Modern, SaidBy::Us, RpcError::INTERNAL) => StatusCode::OK,
+            (Era::Modern, SaidBy::Us, RpcError::METHOD_NOT_FOUND) => StatusCode::NOT_FOUND,
+            (Era::Modern, SaidBy::Us, _)
+            | (Era::Modern, SaidBy::Source, RpcError::INVALID_PARAMS | RpcError::MISSING_CAPABILITY) => {
+                StatusCode::BAD_REQUEST
+            }
+            (Era::Modern, SaidBy::Source, _) => StatusCode::OK,
         };
         Self::rpc(status, Some(id), error)
     }

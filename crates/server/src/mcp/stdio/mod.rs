@@ -2,6 +2,7 @@
 
 mod lines;
 mod pipes;
+mod roots;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -152,6 +153,9 @@ impl Connection {
             }
             Ok(Message::Notification { method, params, .. }) => {
                 self.caller.notified(&method, &params);
+                if roots::MAY_HAVE_CHANGED.contains(&method.as_str()) {
+                    self.learn_roots();
+                }
                 None
             }
             Ok(Message::Response(response)) => {
@@ -165,6 +169,9 @@ impl Connection {
     fn request(&self, request: Request) -> Option<Bytes> {
         let id = request.id.clone();
         let era = era_of(&request, None);
+        if era == Era::Modern {
+            self.has_no_roots();
+        }
         let checked = if era == Era::Modern { check_modern(&request, None) } else { Ok(()) };
         let reply = match checked {
             Ok(()) => self.gateway.reply(&self.caller, era, request, To::Pipe(self.outbox.clone())),

@@ -44,6 +44,10 @@ impl CallClient for TaskClient {
         self.first.manner()
     }
 
+    fn manner_of_session(&self) -> Manner {
+        self.first.manner_of_session()
+    }
+
     fn identity(&self) -> Option<String> {
         self.first.identity()
     }

@@ -5,6 +5,7 @@ mod inbox;
 mod sample;
 mod stand_in;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -167,26 +168,25 @@ impl CallClient for HouseClient {
     }
 }
 
+/// A folder as the only one (MCP, `ListRootsResult`), where its path is one that a URI can tell.
+pub(super) fn roots_of(root: &Path) -> Value {
+    let name = root.file_name().map(|name| name.to_string_lossy().into_owned());
+    let uri = Url::from_directory_path(root).ok();
+    let root = uri.map(|uri| match name {
+        Some(name) => json!({"uri": uri.as_str().trim_end_matches('/'), "name": name}),
+        None => json!({"uri": uri.as_str()}),
+    });
+    json!({"roots": root.into_iter().collect::<Value>()})
+}
+
 impl HouseClient {
     async fn answer(&self, request: ClientRequest) -> Result<Value, ProtocolError> {
         match (&*request.method, &self.shared.sampling, &self.shared.person) {
-            (ROOTS, _, _) => Ok(self.roots()),
+            (ROOTS, _, _) => Ok(roots_of(&self.shared.session.root)),
             (SAMPLE, Some(sampling), _) => self.sample(sampling, request.params).await,
             (ELICIT, _, Some(person)) => self.elicit(&**person, &request.params).await,
             (other, _, _) => Err(refusal(METHOD_NOT_FOUND, format!("`{other}` is not offered here"))),
         }
-    }
-
-    /// The workspace, where its path is one that a URI can tell.
-    fn roots(&self) -> Value {
-        let root = &self.shared.session.root;
-        let name = root.file_name().map(|name| name.to_string_lossy().into_owned());
-        let uri = Url::from_directory_path(root).ok();
-        let root = uri.map(|uri| match name {
-            Some(name) => json!({"uri": uri.as_str().trim_end_matches('/'), "name": name}),
-            None => json!({"uri": uri.as_str()}),
-        });
-        json!({"roots": root.into_iter().collect::<Value>()})
     }
 
     async fn sample(&self, sampling: &Arc<Snapshot>, mut params: Value) -> Result<Value, ProtocolError> {

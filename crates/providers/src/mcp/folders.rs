@@ -1,0 +1,66 @@
+//! The folders that a server up to 2025-11-25 may work in, where it asks while no call runs: many ask right after the
+//! handshake and never again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::Value;
+use toolwright_core::roots::Roots;
+
+use super::peer::Peer;
+
+/// How long an answer waits for a client that is to tell, below what servers wait for one (SDKs: 60 s).
+const CLIENT: Duration = Duration::from_secs(20);
+/// How long the first call of a connection waits for a server that is known to ask.
+const FIRST: Duration = Duration::from_secs(2);
+
+/// What one server is told of folders.
+pub(super) struct Folders {
+    roots: Arc<Roots>,
+    are_asked_for: AtomicBool,
+}
+
+impl Folders {
+    /// These.
+    pub(super) fn new(roots: Arc<Roots>) -> Arc<Self> {
+        Arc::new(Self { roots, are_asked_for: AtomicBool::new(false) })
+    }
+
+    /// Notes that the server asks outside of calls.
+    pub(super) fn asked_for(&self) {
+        self.are_asked_for.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it ever did.
+    pub(super) fn are_asked_for(&self) -> bool {
+        self.are_asked_for.load(Ordering::Relaxed)
+    }
+
+    /// `ListRootsResult`. Of a client that does not come in time there are none; it is told when it has.
+    pub(super) async fn now(&self) -> Value {
+        tokio::time::timeout(CLIENT, self.roots.known()).await.unwrap_or_else(|_| Roots::none())
+    }
+
+    /// Has a new connection told: of changes as long as it is there; and now, where its server is known to ask, which is
+    /// waited for. Must be called inside a runtime.
+    pub(super) async fn told_to(&self, peer: &Arc<Peer>) {
+        let (roots, inbox, peer_of) = (Arc::clone(&self.roots), Arc::clone(&peer.inbox), Arc::downgrade(peer));
+        let mut seen = roots.version();
+        tokio::spawn(async move {
+            loop {
+                tokio::select! {
+                    () = inbox.over.cancelled() => return,
+                    newer = roots.newer_than(seen) => seen = newer,
+                }
+                let Some(peer) = peer_of.upgrade() else { return };
+                if let Err(error) = peer.notify("notifications/roots/list_changed", None).await {
+                    tracing::debug!(server = &*inbox.listener.server, "a change of folders was not told: {error:?}");
+                }
+            }
+        });
+        if self.are_asked_for() && tokio::time::timeout(FIRST, peer.inbox.has_folders()).await.is_err() {
+            tracing::debug!(server = &*peer.inbox.listener.server, "it did not ask for folders this time");
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! What sources say reaches their clients as each revision has it, whatever the transport.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use reqwest::Method;
+use serde_json::json;
+use toolwright_core::catalogue::SourceNotice;
+use toolwright_core::roots::Roots;
+
+use crate::sources::Source;
+use crate::stdio::Client;
+use crate::support::{Events, House, LEGACY, LONG, body, call, rpc};
+
+#[tokio::test]
+async fn an_error_of_a_server_is_none_of_the_transport_whatever_its_code() {
+    let house = House::new().await;
+    let source = Source::new("alpha");
+    house.add(source.clone()).await;
+    let http = house.http().await;
+    let said = |code| json!({"code": code, "message": "not for you", "data": {"limit": 3}});
+    for (code, modern) in [(-32000, 200), (-32601, 200), (-32002, 200), (7, 200), (-32602, 400), (-32021, 400)] {
+        source.own_error.store(code, Ordering::Relaxed);
+        let expect = Some(said(code));
+        for (path, name) in [("/mcp/alpha", "hello"), ("/mcp", "alpha__hello")] {
+            let get = json!({"name": name});
+            let (session, _) = http.initialize(path).await;
+            let legacy = body(http.in_session(&session, path, &rpc(1, "prompts/get", get.clone())), 200).await;
+            assert_eq!(legacy.get("error"), expect.as_ref(), "{path} {code}");
+            if path == "/mcp/alpha" {
+                let answer = body(http.modern(path, json!(1), "prompts/get", get), modern).await;
+                assert_eq!(answer.get("error"), expect.as_ref(), "{path} {code}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_a_client_fills_in_for_a_template_reaches_its_server_as_it_wrote_it() {
+    let house = House::new().await;
+    let beta = Source::new("beta");
+    house.add(Source::new("alpha")).await;
+    house.add(beta.clone()).await;
+    let http = house.http().await;
+    let uri = "toolwright-resource://beta/beta://a%2Fb/data";
+    let read = body(http.modern("/mcp", json!(1), "resources/read", json!({"uri": uri})), 200).await;
+    assert_eq!(read["result"]["contents"][0], json!({"uri": uri, "text": "beta"}));
+    assert_eq!(beta.taken(), [("resources/read".to_owned(), json!({"uri": "beta://a%2Fb/data"}))]);
+}
+
+#[tokio::test]
+async fn who_follows_a_resource_hears_of_what_is_below_it() {
+    let house = House::new().await;
+    let sources = [Source::new("alpha"), Source::new("beta")];
+    for source in &sources {
+        house.add(source.clone()).await;
+    }
+    let http = house.http().await;
+    let shown = "toolwright-resource://beta/both://same";
+    for (path, source, followed, told, heard) in [
+        ("/mcp/alpha", &sources[0], "alpha://one", "alpha://one/a.txt", "alpha://one/a.txt"),
+        ("/mcp", &sources[0], "alpha://one", "alpha://one?page=2", "alpha://one?page=2"),
+        ("/mcp", &sources[1], shown, "both://same/a", "toolwright-resource://beta/both://same/a"),
+    ] {
+        let subscribe = json!({"uri": followed});
+        let (session, _) = http.initialize(path).await;
+        let stream = http.request(Method::GET, path).header("mcp-session-id", &session);
+        let mut session_hears = Events::of(stream.header("mcp-protocol-version", LEGACY)).await;
+        body(http.in_session(&session, path, &rpc(1, "resources/subscribe", subscribe)), 200).await;
+        let filter = json!({"notifications": {"resourceSubscriptions": [followed]}});
+        let mut modern_hears = Events::of(http.modern(path, json!(1), "subscriptions/listen", filter)).await;
+        modern_hears.next().await.expect("acknowledged");
+        for uri in [&*format!("{}beside", followed.replace(shown, "both://same")), told] {
+            source.tell(SourceNotice::ResourceUpdated { uri: uri.into() });
+        }
+        for events in [&mut session_hears, &mut modern_hears] {
+            let note = events.next().await.expect("a note");
+            assert_eq!(
+                (&note["method"], &note["params"]["uri"]),
+                (&json!("notifications/resources/updated"), &json!(heard))
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_notification_is_never_answered() {
+    let house = House::new().await;
+    let http = house.http().await;
+    let (session, _) = http.initialize("/mcp").await;
+    let mut client = Client::of(&house);
+    client.ask(&rpc(0, "initialize", json!({"protocolVersion": LEGACY, "capabilities": {}}))).await;
+    for params in [json!({"level": 3}), json!({"name": {}}), json!({"requestId": {}}), json!([1])] {
+        for method in ["notifications/x", "notifications/cancelled"] {
+            let note = json!({"jsonrpc": "2.0", "method": method, "params": params});
+            let taken = http.in_session(&session, "/mcp", &note).send().await.expect("a response");
+            assert_eq!((taken.status().as_u16(), taken.text().await.expect("a body").len()), (202, 0), "{note}");
+            client.send(&note).await;
+        }
+        let unknown = rpc(1, "own/method", params);
+        assert_eq!(body(http.in_session(&session, "/mcp", &unknown), 200).await["error"]["code"], -32601, "{unknown}");
+        let answer = client.ask(&unknown).await;
+        assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(1), &json!(-32601)), "{unknown}");
+    }
+    let broken = rpc(2, "tools/call", json!({"name": {}}));
+    assert_eq!(client.ask(&broken).await["error"]["code"], -32602);
+}
+
+#[tokio::test]
+async fn a_client_of_an_older_revision_gets_content_that_it_knows() {
+    let house = House::new().await;
+    let source = Source::new("alpha");
+    house.add(source.clone()).await;
+    let link = json!({"type": "resource_link", "uri": "a:b", "name": "n", "later": [1]});
+    let instead = json!({"type": "text", "text": "[link to n: a:b]"});
+    *source.prompt.lock().expect("lock") = json!([{"role": "user", "content": link}]);
+    for (version, expect) in
+        [("2024-11-05", &instead), ("2025-03-26", &instead), ("2025-06-18", &link), (LEGACY, &link)]
+    {
+        let mut client = Client::of(&house);
+        client.ask(&rpc(0, "initialize", json!({"protocolVersion": version, "capabilities": {}}))).await;
+        let called = client.ask(&call(1, "test__echo", json!({"text": "hi"}))).await;
+        assert_eq!(called["result"]["content"], json!([{"type": "text", "text": "hi"}, expect]), "{version}");
+        let prompt = client.ask(&rpc(2, "prompts/get", json!({"name": "alpha__hello"}))).await;
+        assert_eq!(prompt["result"]["messages"], json!([{"role": "user", "content": expect}]), "{version}");
+        client.end().await;
+    }
+}
+
+#[tokio::test]
+async fn the_client_of_a_pipe_tells_its_folders_for_sources_that_ask_outside_of_calls() {
+    let roots = Arc::new(Roots::default());
+    let house = House::with(|options| options.roots = Some(Arc::clone(&roots))).await;
+    for (offers, folders) in [(true, json!([{"uri": "file:///one"}])), (false, json!([]))] {
+        roots.expect_client();
+        let mut client = Client::of(&house);
+        let capabilities = if offers { json!({"roots": {"listChanged": true}}) } else { json!({}) };
+        client.ask(&rpc(0, "initialize", json!({"protocolVersion": LEGACY, "capabilities": capabilities}))).await;
+        let told = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+        client.send(&told).await;
+        if offers {
+            let asked = client.next().await;
+            assert_eq!(asked["method"], "roots/list");
+            client.send(&json!({"jsonrpc": "2.0", "id": asked["id"], "result": {"roots": folders}})).await;
+        }
+        let known = tokio::time::timeout(LONG, roots.known()).await.expect("told");
+        assert_eq!(known, json!({"roots": folders}));
+        if offers {
+            let before = roots.version();
+            client.send(&json!({"jsonrpc": "2.0", "method": "notifications/roots/list_changed"})).await;
+            let asked = client.next().await;
+            client
+                .send(&json!({"jsonrpc": "2.0", "id": asked["id"], "result": {"roots": [{"uri": "file:///two"}]}}))
+                .await;
+            tokio::time::timeout(LONG, roots.newer_than(before)).await.expect("told");
+            assert_eq!(roots.known().await, json!({"roots": [{"uri": "file:///two"}]}));
+        }
+        client.end().await;
+    }
+}
