@@ -156,6 +156,36 @@ async fn noise_and_requests_of_the_server_do_no_harm() {
     let script = script("plain");
     let rig = script.rig(|_| {});
     rig.call("flood", json!({})).await.expect("output");
+#[tokio::test]
+async fn what_no_text_can_hold_is_read_and_what_nobody_can_read_fails_at_once() {
+    let rig = script("plain").rig(|_| {});
+    let output = rig.call("cut text", json!({})).await.expect("read");
+    assert_eq!(output.content[0].as_text(), Some("cut \u{fffd}"));
+    let error = rig.call("cut error", json!({})).await.expect_err("refused");
+    let own = error.protocol().expect("the server's own");
+    assert_eq!((own.code, &*own.message, &own.data), (-32002, "cut \u{fffd}", &Some(json!({"x": "\u{fffd}"}))));
+    rig.call("cut progress", json!({})).await.expect("output");
+    let told = rig.world.partials.lock().expect("partials").clone();
+    assert!(matches!(&*told, [Partial::Progress { message: Some(message), .. }] if message == "\u{fffd}"), "{told:?}");
+    let (unread, broken) = ("the server's answer cannot be read", "the server's answer is not a valid message");
+    for (tool, expect) in [("deep", unread), ("vast", unread), ("half nonsense", broken)] {
+        let began = Instant::now();
+        let error = rig.call(tool, json!({})).await.expect_err(tool);
+        assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::TransportError, false), "{error}");
+        assert!(error.message().contains(expect), "{error}");
+        assert!(began.elapsed() < Duration::from_secs(10), "{tool}");
+    }
+    rig.call("Echo.Args", json!({})).await.expect("the server is still there");
+    assert_eq!(script("cut").rig(|_| {}).names().await, ["x"]);
+    let script = script("deep");
+    let rig = script.rig(|_| {});
+    let listed = tokio::time::timeout(Duration::from_secs(20), rig.provider.list()).await.expect("at once");
+    assert!(listed.is_err());
+    // Its answer shows that it lives: it is not started again.
+    rig.call("Echo.Args", json!({})).await.expect("the server is still there");
+    assert_eq!(script.methods().iter().filter(|method| *method == "initialize").count(), 1);
+}
+
     rig.call("batch", json!({})).await.expect("output");
     assert!(rig.warnings().len() <= 5, "{:?}", rig.warnings());
     rig.call("ask_us", json!({})).await.expect("output");
