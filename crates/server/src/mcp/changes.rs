@@ -194,7 +194,8 @@ impl Changes {
         let method = match &notice {
             SourceNotice::ResourcesChanged | SourceNotice::ResourceUpdated { .. } => "resources/read",
             SourceNotice::PromptsChanged => "prompts/get",
-            SourceNotice::Log(_) => "logging/setLevel",
+            SourceNotice::SessionLog { session, .. } if *session != self.caller.session.id => return None,
+            SourceNotice::Log(_) | SourceNotice::SessionLog { .. } => "logging/setLevel",
             SourceNotice::ElicitationComplete { id } => return self.elicited(provider, id),
         };
         let scope = &self.caller.view.scope;
@@ -212,7 +213,7 @@ impl Changes {
                 self.subscribed_to(provider, &uri).map(|shown| self.updated(&shown))
             }
             SourceNotice::ElicitationComplete { .. } => None,
-            SourceNotice::Log(message) => match self.listener {
+            SourceNotice::Log(message) | SourceNotice::SessionLog { message, .. } => match self.listener {
                 Listener::Session if self.caller.peer.wants(Level::of_message(&message)) => {
                     Some(notification("notifications/message", Some(&message)))
                 }
@@ -266,8 +267,6 @@ impl Changes {
                 notification(method, (!is_bare).then_some(&params))
             }
         }
-        let is_bare = params.as_object().is_some_and(Map::is_empty);
-        notification(method, (!is_bare).then_some(&params))
     }
 }
 

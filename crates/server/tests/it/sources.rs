@@ -17,6 +17,7 @@ use toolwright_core::error::{ErrorKind, ProtocolError, ToolError};
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::passthrough::METHOD_RESULT;
 
+use toolwright_core::session::SessionId;
 const TOOLS: [&str; 3] = ["ask", "log", "meta"];
 const METHODS: [&str; 9] = [
     "resources/list",
@@ -47,6 +48,8 @@ pub(crate) struct Source {
     /// Those that were given up.
     pub(crate) given_up: Mutex<Vec<String>>,
     notify: Mutex<Option<NoticeSink>>,
+    /// Whose call of a tool was the last.
+    pub(crate) session: Mutex<Option<SessionId>>,
     this: Weak<Source>,
 }
 
@@ -71,6 +74,7 @@ impl Source {
             busy: AtomicUsize::new(0),
             given_up: Mutex::default(),
             notify: Mutex::default(),
+            session: Mutex::default(),
             this: this.clone(),
         })
     }
@@ -98,6 +102,7 @@ impl Source {
     async fn run(&self, tool: &str, arguments: &Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         self.noted(tool, arguments);
         let client = &context.client;
+        *self.session.lock().expect("lock") = Some(context.session.id.clone());
         match tool {
             "ask" => {
                 if arguments["rounds"].is_null() {

@@ -179,6 +179,12 @@ impl Asker {
                 notify("notifications/message", json!({"level": "info", "data": "hear"}));
                 text(id, "told");
             }
+            ("tell late", _) => {
+                text(id, "told");
+                // Long enough for the call to be over.
+                std::thread::sleep(std::time::Duration::from_millis(300));
+                notify("notifications/message", json!({"level": "info", "data": "hear"}));
+            }
             ("job", false) if params.get("task").is_some() => result(id, json!({"task": task})),
             ("job", true)
                 if params["_meta"]["io.modelcontextprotocol/clientCapabilities"]["extensions"][TASKS].is_object() =>
@@ -251,16 +257,16 @@ impl Asker {
 }
 
 fn send(message: &Value) {
+    line(&message.to_string());
+}
+
+fn line(text: &str) {
     let mut stdout = std::io::stdout().lock();
     writeln!(stdout, "{text}").and_then(|()| stdout.flush()).expect("the client reads");
 }
 
 /// Half an answer.
 fn rubbish(id: &Value) {
-    line(&message.to_string());
-}
-
-fn line(text: &str) {
     line(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"#));
 }
 
