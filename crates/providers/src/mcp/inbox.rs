@@ -18,13 +18,13 @@ use tokio_util::sync::CancellationToken;
 use toolwright_core::catalogue::SourceNotice;
 use toolwright_core::client::CallClient;
 use toolwright_core::context::{PartialSink, ToolContext};
-use toolwright_core::event::Partial;
 use toolwright_core::json::read;
 use toolwright_core::session::Session;
 use toolwright_mcp::message::{RpcError, read as read_part};
 
 use super::listener::Listener;
 use super::pages::{MAX_ID, Pages};
+use super::progress::Progress;
 use super::questions::Questions;
 use super::sniff::{answered, own_id, seems_answer};
 use super::transport::{Incoming, RequestId, SendError, Transport, UNREADABLE};
@@ -151,18 +151,6 @@ struct Envelope<'a> {
 /// `null` is a value too.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(deserializer).map(Some)
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Progress<'a> {
-    #[serde(borrow)]
-    progress_token: &'a RawValue,
-    progress: f64,
-    #[serde(default)]
-    total: Option<f64>,
-    #[serde(default)]
-    message: Option<String>,
 }
 
 impl Inbox {
@@ -404,13 +392,13 @@ impl Inbox {
         let Some(Ok(progress)) = params.map(|params| read::<Progress<'_>>(params.get().as_bytes(), &room)) else {
             return;
         };
-        let Some(id) = own_id(progress.progress_token.get()) else { return };
+        let Progress { token, partial } = progress;
+        let Some(id) = own_id(token.get()) else { return };
         let sink = match self.lock().waiting.get(&id) {
             Some(Waiting { purpose: Purpose::Call(caller), .. }) => Arc::clone(&caller.partials),
             _ => return,
         };
-        let Progress { progress, total, message, .. } = progress;
-        sink.send(Partial::Progress { progress, total, message });
+        sink.send(partial);
     }
 
     /// What is no message, or cannot be read. One that was meant as an answer fails its request, which would wait for

@@ -50,6 +50,7 @@ mod outbox;
 mod pages;
 mod peer;
 mod process;
+mod progress;
 mod provider;
 mod questions;
 mod relist;

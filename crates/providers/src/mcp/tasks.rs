@@ -90,7 +90,7 @@ pub(super) async fn finish(
             told = now;
             reports += 1;
             let message = task.get("statusMessage").and_then(Value::as_str).map(str::to_owned);
-            let partial = Partial::Progress { progress: reports.into(), total: None, message };
+            let partial = Partial::Progress { progress: reports.into(), total: None, message, more: Map::new() };
             exchange.context.partials.send(partial);
         }
         let is_legacy = exchange.connection.server().era == Era::Legacy;

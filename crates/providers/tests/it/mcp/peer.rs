@@ -130,7 +130,7 @@ impl Peer {
 
     fn call(&self, id: &Value, params: &Value) {
         let progress = |n: u32| {
-            let params = json!({"progressToken": params["_meta"]["progressToken"], "progress": n, "total": 3, "message": "so far"});
+            let params = json!({"progressToken": params["_meta"]["progressToken"], "progress": n, "total": 3, "message": "so far", "_meta": {"step": n}});
             send(&json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params}).to_string());
         };
         match params["name"].as_str().unwrap_or_default() {

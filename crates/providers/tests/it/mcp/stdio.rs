@@ -128,7 +128,12 @@ async fn a_call_carries_what_it_should_and_brings_all_that_came() {
     assert!(output.content[1].as_text().expect("stand-in").contains("`video`"));
     assert_eq!((&output.meta["k"], &output.extras["mcp_result"]), (&json!(0.1), &json!({"unknown": [1]})));
     let partials = rig.world.partials.lock().expect("partials").clone();
-    let expect = |n: f64| Partial::Progress { progress: n, total: Some(3.0), message: Some("so far".into()) };
+    let expect = |n: f64| Partial::Progress {
+        progress: n,
+        total: Some(3.0),
+        message: Some("so far".into()),
+        more: serde_json::Map::from_iter([("_meta".to_owned(), json!({"step": n as u32}))]),
+    };
     assert_eq!(partials, [expect(1.0), expect(2.0), expect(3.0)], "in order, and before the result");
     // The harness of the peer wrote to its standard output; that costs one warning.
     assert_eq!(rig.warnings(), ["mcp_garbage"]);
@@ -151,11 +156,6 @@ async fn failures_of_tools_and_requests_are_told_apart() {
     rig.call("Echo.Args", json!({})).await.expect("the server is still there");
 }
 
-#[tokio::test]
-async fn noise_and_requests_of_the_server_do_no_harm() {
-    let script = script("plain");
-    let rig = script.rig(|_| {});
-    rig.call("flood", json!({})).await.expect("output");
 #[tokio::test]
 async fn what_no_text_can_hold_is_read_and_what_nobody_can_read_fails_at_once() {
     let rig = script("plain").rig(|_| {});
@@ -186,6 +186,11 @@ async fn what_no_text_can_hold_is_read_and_what_nobody_can_read_fails_at_once() 
     assert_eq!(script.methods().iter().filter(|method| *method == "initialize").count(), 1);
 }
 
+#[tokio::test]
+async fn noise_and_requests_of_the_server_do_no_harm() {
+    let script = script("plain");
+    let rig = script.rig(|_| {});
+    rig.call("flood", json!({})).await.expect("output");
     rig.call("batch", json!({})).await.expect("output");
     assert!(rig.warnings().len() <= 5, "{:?}", rig.warnings());
     rig.call("ask_us", json!({})).await.expect("output");
