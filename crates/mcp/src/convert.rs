@@ -5,6 +5,8 @@ use serde_json::{Map, Value, json};
 use crate::message::RpcError;
 use crate::revision::{Era, SERVER_INFO};
 
+/// The revision that has no word for completions yet.
+const BEFORE_COMPLETIONS: &str = "2024-11-05";
 /// Methods whose results say how long they may be kept (2026-07-28, "Caching").
 const CACHEABLE: [&str; 6] =
     ["tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read", "server/discover"];
@@ -133,6 +135,18 @@ pub fn needs(method: &str) -> Option<(&'static str, Option<&'static str>)> {
     })
 }
 
+/// Adds to what a server announced in this revision what it may have without a word for it: 2024-11-05 completes the
+/// arguments of prompts and resources, and has no capability for that, which 2025-03-26 added.
+pub fn unannounced(capabilities: &mut Map<String, Value>, version: &str) {
+    let has = |part: &str| capabilities.get(part).is_some_and(Value::is_object);
+    if version == BEFORE_COMPLETIONS
+        && (has("prompts") || has("resources"))
+        && !capabilities.contains_key("completions")
+    {
+        capabilities.insert("completions".into(), json!({}));
+    }
+}
+
 /// Whether a server with these capabilities has a method.
 #[must_use]
 pub fn has_method(capabilities: &Map<String, Value>, method: &str) -> bool {
@@ -149,6 +163,21 @@ mod tests {
         match value {
             Value::Object(map) => map,
             other => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn a_server_of_the_first_revision_may_complete_what_it_does_not_announce() {
+        for (version, announced, expect) in [
+            ("2024-11-05", json!({"prompts": {}}), true),
+            ("2024-11-05", json!({"resources": {}, "tools": {}}), true),
+            ("2024-11-05", json!({"tools": {}}), false),
+            ("2025-03-26", json!({"prompts": {}}), false),
+            ("2025-03-26", json!({"prompts": {}, "completions": {}}), true),
+        ] {
+            let mut capabilities = object(announced);
+            unannounced(&mut capabilities, version);
+            assert_eq!(has_method(&capabilities, "completion/complete"), expect, "{version} {capabilities:?}");
         }
     }
 

@@ -1,25 +1,61 @@
 //! JSON-RPC 2.0 messages: parsing what arrives, writing what leaves.
 
 use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::fmt;
 
 use bytes::Bytes;
-use serde::de::{Error as _, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer as _, Serialize};
+use serde::de::{DeserializeOwned, Error as _, SeqAccess, Visitor};
+use serde::ser::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Number, Value};
+use toolwright_core::json;
 
 /// Messages that one batch may hold.
 pub const MAX_BATCH: usize = 64;
 
-/// Id of a request, or a progress token: they have the same form.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(untagged)]
+/// Id of a request, or a progress token: they have the same form. It is given back as it came; whoever made it looks for
+/// the very same.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Id {
-    /// A number.
+    /// An integer of 64 bits.
     Number(Number),
     /// A text.
     Text(String),
+    /// JSON of any other number, or of a text with half a surrogate pair: it would lose by being read.
+    Exact(Box<str>),
+}
+
+impl<'de> Deserialize<'de> for Id {
+    /// Out of JSON text only: what was read into a [`Value`] before may have lost already.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let json = <&RawValue>::deserialize(deserializer)?.get();
+        match json.as_bytes().first() {
+            Some(b'"') => Ok(serde_json::from_str(json).map_or_else(|_| Self::Exact(json.into()), Self::Text)),
+            Some(b'-' | b'0'..=b'9') => {
+                let whole = json.parse::<u64>().map(Number::from);
+                let whole = whole.or_else(|_| json.parse::<i64>().map(Number::from)).ok();
+                // That is no other number, but another text.
+                let whole = whole.filter(|_| json != "-0");
+                Ok(whole.map_or_else(|| Self::Exact(json.into()), Self::Number))
+            }
+            _ => Err(D::Error::custom("an id is a text or a number")),
+        }
+    }
+}
+
+impl Serialize for Id {
+    /// As JSON text; a [`Value`] of it may lose.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Number(number) => number.serialize(serializer),
+            Self::Text(text) => text.serialize(serializer),
+            Self::Exact(json) => {
+                serde_json::from_str::<&RawValue>(json).map_err(S::Error::custom)?.serialize(serializer)
+            }
+        }
+    }
 }
 
 /// Who says an error.
@@ -326,7 +362,8 @@ pub fn parse(bytes: &[u8]) -> Result<Message, Refused> {
         // Serde would take the elements for the fields, in their order.
         return refuse(None, RpcError::INVALID_REQUEST, "an array is no JSON-RPC message".into());
     }
-    let envelope: Envelope<'_> = serde_json::from_slice(bytes).map_err(|error| unreadable(&error))?;
+    let room = OnceCell::new();
+    let envelope: Envelope<'_> = json::read(bytes, &room).map_err(|error| unreadable(&error))?;
     if envelope.jsonrpc.as_deref() != Some("2.0") {
         return refuse(envelope.id, RpcError::INVALID_REQUEST, "`jsonrpc` must be \"2.0\"".into());
     }
@@ -335,8 +372,8 @@ pub fn parse(bytes: &[u8]) -> Result<Message, Refused> {
             let broken =
                 |error: serde_json::Error| RpcError::new(RpcError::INTERNAL, format!("a broken answer: {error}"));
             let outcome = match (envelope.result, envelope.error) {
-                (_, Some(error)) => Err(serde_json::from_str(error.get()).unwrap_or_else(broken)),
-                (Some(result), None) => serde_json::from_str(result.get()).map_err(broken),
+                (_, Some(error)) => Err(read(error).unwrap_or_else(broken)),
+                (Some(result), None) => read(result).map_err(broken),
                 (None, None) => Ok(Value::Null),
             };
             Ok(Message::Response(Response { id: envelope.id, outcome }))
@@ -345,7 +382,7 @@ pub fn parse(bytes: &[u8]) -> Result<Message, Refused> {
         };
     };
     let raw = envelope.params.map(ToOwned::to_owned);
-    let params = match envelope.params.map(|raw| serde_json::from_str(raw.get())).transpose() {
+    let params = match envelope.params.map(read).transpose() {
         Ok(params) => params.unwrap_or_default(),
         Err(error) if envelope.id.is_some() && METHODS.contains(&method.as_str()) => {
             return refuse(envelope.id, RpcError::INVALID_PARAMS, format!("the params of {method}: {error}"));
@@ -368,6 +405,14 @@ fn meta_of(params: &RawValue) -> Meta {
         meta: Meta,
     }
     serde_json::from_str::<Known>(params.get()).unwrap_or_default().meta
+}
+
+/// Reads a part of a message, as [`json::read`] does.
+///
+/// # Errors
+/// It has not the form of a `T`.
+pub fn read<T: DeserializeOwned>(part: &RawValue) -> serde_json::Result<T> {
+    json::read(part.get().as_bytes(), &OnceCell::new())
 }
 
 /// A response around a result that is JSON already.
@@ -511,6 +556,58 @@ mod tests {
         let text = r#"{"jsonrpc":"2.0","id":1,"method":"own/x","params":{"uri":5,"_meta":{"progressToken":"t"}}}"#;
         let Ok(Message::Request(request)) = parse(text.as_bytes()) else { panic!("a request") };
         assert_eq!((&*request.method, request.params.meta.progress_token), ("own/x", Some(Id::Text("t".into()))));
+    }
+
+    #[test]
+    fn what_no_text_can_hold_is_read_as_a_replacement_character() {
+        let cut = r#""cut \ud83d""#;
+        let text = format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"t","arguments":{{"a":{cut}}}}}}}"#
+        );
+        let Ok(Message::Request(request)) = parse(text.as_bytes()) else { panic!("a request") };
+        assert_eq!(request.params.arguments, Some(serde_json::json!({"a": "cut \u{fffd}"})));
+        let answer = parse(format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{"a":{cut}}}}}"#).as_bytes());
+        let Ok(Message::Response(Response { outcome: Ok(result), .. })) = answer else { panic!("{answer:?}") };
+        assert_eq!(result["a"], "cut \u{fffd}");
+        let broken = parse(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"caf\xc3\"}");
+        let Ok(Message::Request(request)) = broken else { panic!("{broken:?}") };
+        assert_eq!(request.method, "caf\u{fffd}");
+        // What nobody can read is refused, and told by its id.
+        let deep = format!("{}1{}", "[".repeat(200), "]".repeat(200));
+        for beyond in [deep.as_str(), "1e400"] {
+            let text = format!(r#"{{"params":{{"arguments":{beyond}}},"method":"tools/call","jsonrpc":"2.0","id":7}}"#);
+            refused(&text, RpcError::INVALID_PARAMS, Some(Id::Number(7.into())));
+        }
+    }
+
+    #[test]
+    fn ids_are_given_back_as_they_came() {
+        for id in [
+            "7",
+            "-9223372036854775808",
+            "18446744073709551615",
+            "340282366920938463463374607431768211455",
+            "1.50",
+            "1E3",
+            "1e400",
+            "-0",
+            r#""aé\"""#,
+            r#""\ud83d""#,
+        ] {
+            let text =
+                format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"m","params":{{"_meta":{{"progressToken":{id}}}}}}}"#);
+            let Ok(Message::Request(request)) = parse(text.as_bytes()) else { panic!("{id}") };
+            assert_eq!(request.params.meta.progress_token.as_ref(), Some(&request.id), "{id}");
+            let answer = result(&request.id, b"{}");
+            assert_eq!(answer, format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#));
+        }
+        let read = |json: &str| serde_json::from_str::<Id>(json).ok();
+        assert_ne!(read("1"), read("1.0"));
+        assert_eq!(read("1"), Some(Id::Number(1.into())));
+        assert_eq!(read(r#""a\u00e9""#), Some(Id::Text("aé".into())));
+        for other in ["null", "true", "{}", "[1]"] {
+            assert_eq!(read(other), None, "{other}");
+        }
     }
 
     #[test]

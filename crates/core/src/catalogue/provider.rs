@@ -17,7 +17,7 @@ use crate::model::ModelSettings;
 use crate::name::ToolId;
 use crate::outcome::ToolOutput;
 use crate::policy::HintTrust;
-use crate::session::{CallId, Principal, Session};
+use crate::session::{CallId, Principal, Session, SessionId};
 
 /// What kind of source a tool comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -138,6 +138,13 @@ pub enum SourceNotice {
     },
     /// It logs (the parameters of `notifications/message`), and it is not known for which call.
     Log(Value),
+    /// It logs on a connection that one session has for itself: for that one alone.
+    SessionLog {
+        /// The session.
+        session: SessionId,
+        /// The parameters of `notifications/message`.
+        message: Value,
+    },
 }
 
 /// Takes notices. Must not block.

@@ -1,7 +1,7 @@
 //! Parts of events that are types of their own.
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// How room was made in a conversation, the mildest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,6 +59,9 @@ pub enum Partial {
         total: Option<f64>,
         /// In words.
         message: Option<String>,
+        /// What else its source says of it, `_meta` among it: for the client of the call alone, and in no event.
+        #[serde(skip)]
+        more: Map<String, Value>,
     },
     /// A piece of text.
     Text(String),

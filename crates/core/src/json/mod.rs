@@ -1,6 +1,7 @@
 //! Reading JSON as models write it. Valid JSON is read as it is; only what is broken is mended.
 
 mod cursor;
+mod legible;
 mod literal;
 mod quoted;
 mod reader;
@@ -8,6 +9,8 @@ mod reader;
 use std::borrow::Cow;
 
 use serde_json::Value;
+
+pub use legible::{legible, read};
 
 /// Containers inside containers that are followed. Lossless parsing takes one more; but objects one after
 /// another are put into an array, and what was mended must be JSON that anyone can read back.

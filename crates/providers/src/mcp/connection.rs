@@ -16,7 +16,7 @@ use super::log_level::LogLevel;
 use super::pages::Pages;
 use super::peer::{AskError, Peer, Reached, Request};
 use super::subscription::{Followed, follow};
-use super::transport::{Incoming as _, RequestId};
+use super::transport::{Incoming as _, RequestId, has_come};
 
 /// Bound on learning why a connection has ended.
 const CAUSE_BOUND: Duration = Duration::from_secs(2);
@@ -306,6 +306,7 @@ impl Connection {
                 sick = match tokio::time::timeout(*bound, answered).await {
                     // A refusal is an answer too; who is too busy to be asked is not sick.
                     Ok(Ok(_) | Err(AskError::Rpc(_) | AskError::Full)) => None,
+                    Ok(Err(AskError::Broken(reason))) if has_come(&reason) => None,
                     Ok(Err(_)) | Err(_) => Some(*name),
                 };
                 if sick.is_some() {

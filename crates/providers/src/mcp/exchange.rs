@@ -149,10 +149,21 @@ impl Exchange<'_> {
                 Some(state) => params.insert("requestState".to_owned(), state),
                 None => params.shift_remove("requestState"),
             };
+            self.tell_level_again(&mut params);
             result = self.ask(method, what, name, headers.clone(), &mut params).await?;
         }
         let reason = format!("it asked for more input {MAX_ROUNDS} times; the call was given up");
         Err(transport(self.server, &reason))
+    }
+
+    /// Whoever came back with answers may want other log messages than before.
+    fn tell_level_again(&self, params: &mut Map<String, Value>) {
+        if let Some(Value::Object(meta)) = params.get_mut("_meta") {
+            match self.context.client.log_level() {
+                Some(level) => _ = meta.insert(LOG_LEVEL.to_owned(), level.into()),
+                None => _ = meta.shift_remove(LOG_LEVEL),
+            }
+        }
     }
 
     /// Makes one request of which the server may ask back and report progress.

@@ -4,6 +4,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
+use toolwright_mcp::convert::unannounced;
 use toolwright_mcp::message::RpcError;
 use toolwright_mcp::revision::{
     CLIENT_CAPABILITIES, CLIENT_INFO, Era, LEGACY_VERSIONS, MODERN_VERSIONS, PROTOCOL_VERSION, SERVER_INFO,
@@ -127,10 +128,11 @@ async fn discover(peer: &Peer) -> Result<ServerInfo, Failure> {
 }
 
 fn info(result: &mut Value, era: Era, version: &'static str) -> ServerInfo {
-    let capabilities = match result.get_mut("capabilities").map(Value::take) {
+    let mut capabilities = match result.get_mut("capabilities").map(Value::take) {
         Some(Value::Object(capabilities)) => capabilities,
         _ => Map::new(),
     };
+    unannounced(&mut capabilities, version);
     let instructions = result.get("instructions").and_then(Value::as_str).map(str::to_owned);
     let own = result.get("serverInfo").or_else(|| result.get("_meta").and_then(|meta| meta.get(SERVER_INFO)));
     if let Some(own) = own {

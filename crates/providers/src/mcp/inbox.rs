@@ -2,11 +2,13 @@
 //! of the server to the clients of its calls, all else to the [`Listener`].
 
 use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use hashbrown::HashMap;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -16,16 +18,17 @@ use tokio_util::sync::CancellationToken;
 use toolwright_core::catalogue::SourceNotice;
 use toolwright_core::client::CallClient;
 use toolwright_core::context::{PartialSink, ToolContext};
-use toolwright_core::event::Partial;
+use toolwright_core::json::read;
 use toolwright_core::session::Session;
-use toolwright_mcp::message::RpcError;
+use toolwright_mcp::message::{RpcError, read as read_part};
 
 use super::folders::Folders;
 use super::listener::Listener;
 use super::pages::{MAX_ID, Pages};
+use super::progress::Progress;
 use super::questions::Questions;
-use super::sniff::{own_id, sniff_id};
-use super::transport::{Incoming, RequestId, SendError, Transport};
+use super::sniff::{answered, own_id, seems_answer};
+use super::transport::{Incoming, RequestId, SendError, Transport, UNREADABLE};
 
 /// Bound on requests in flight to one server; the queues of the executor are far below it.
 pub(super) const MAX_IN_FLIGHT: usize = 1024;
@@ -149,18 +152,6 @@ struct Envelope<'a> {
 /// `null` is a value too.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(deserializer).map(Some)
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Progress<'a> {
-    #[serde(borrow)]
-    progress_token: &'a RawValue,
-    progress: f64,
-    #[serde(default)]
-    total: Option<f64>,
-    #[serde(default)]
-    message: Option<String>,
 }
 
 impl Inbox {
@@ -333,10 +324,22 @@ impl Inbox {
     }
 
     fn told(&self, method: &str, params: Option<&RawValue>, during: Option<RequestId>) {
-        let params = || params.and_then(|params| serde_json::from_str::<Value>(params.get()).ok()).unwrap_or_default();
+        // Null where there are none that can be read.
+        let raw = params;
+        let params = || match raw.map(read_part::<Value>) {
+            Some(Ok(params)) => params,
+            Some(Err(error)) => {
+                self.listener.broken(&format!("the parameters of its {method} cannot be read: {error}"));
+                Value::Null
+            }
+            None => Value::Null,
+        };
         match method {
             "notifications/message" => {
                 let message = params();
+                if message.is_null() {
+                    return;
+                }
                 tracing::debug!(server = &*self.listener.server, "{message}");
                 match self.belonging(during) {
                     Belonging::Call(_, caller) => caller.client.log(message),
@@ -362,7 +365,7 @@ impl Inbox {
                     self.listener.notice(SourceNotice::ElicitationComplete { id: id.to_owned() });
                 }
             }
-            "notifications/cancelled" => self.cancelled(params().get("requestId")),
+            "notifications/cancelled" => self.cancelled(raw),
             "notifications/subscriptions/acknowledged" => self.acknowledged(&params(), during),
             // Whatever else a server announces is for clients that know it.
             _ => tracing::debug!(server = &*self.listener.server, method, "a notification that is not known here"),
@@ -370,11 +373,15 @@ impl Inbox {
     }
 
     /// The server takes a question back, or (2026-07-28 on a pipe) ends a subscription.
-    fn cancelled(&self, id: Option<&Value>) {
-        let Some(id) = id else { return };
-        let text = id.to_string();
-        self.questions.withdrawn(&text);
-        if let Some(id) = own_id(&text) {
+    fn cancelled(&self, params: Option<&RawValue>) {
+        #[derive(Deserialize)]
+        struct Cancelled<'a> {
+            #[serde(borrow, rename = "requestId")]
+            id: &'a RawValue,
+        }
+        let Some(Ok(Cancelled { id })) = params.map(|params| serde_json::from_str(params.get())) else { return };
+        self.questions.withdrawn(id.get());
+        if let Some(id) = own_id(id.get()) {
             let is_subscription =
                 self.lock().waiting.get(&id).is_some_and(|waiting| matches!(waiting.purpose, Purpose::Subscription(_)));
             if is_subscription {
@@ -392,25 +399,28 @@ impl Inbox {
     }
 
     fn progress(&self, params: Option<&RawValue>) {
-        let Some(Ok(progress)) = params.map(|params| serde_json::from_str::<Progress<'_>>(params.get())) else {
+        let room = OnceCell::new();
+        let Some(Ok(progress)) = params.map(|params| read::<Progress<'_>>(params.get().as_bytes(), &room)) else {
             return;
         };
-        let Some(id) = own_id(progress.progress_token.get()) else { return };
+        let Progress { token, partial } = progress;
+        let Some(id) = own_id(token.get()) else { return };
         let sink = match self.lock().waiting.get(&id) {
             Some(Waiting { purpose: Purpose::Call(caller), .. }) => Arc::clone(&caller.partials),
             _ => return,
         };
-        let Progress { progress, total, message, .. } = progress;
-        sink.send(Partial::Progress { progress, total, message });
+        sink.send(partial);
     }
 
-    /// A line that is not a message. One that was meant as an answer fails its request, which would wait for its
-    /// time-out otherwise.
-    fn unreadable(&self, json: &[u8], problem: &str) {
-        match sniff_id(json, &[]) {
+    /// What is no message, or cannot be read. One that was meant as an answer fails its request, which would wait for
+    /// its time-out otherwise.
+    fn unreadable(&self, json: &[u8], during: Option<RequestId>, problem: &str) {
+        let awaited = || during.or_else(|| self.only()).filter(|_| seems_answer(json));
+        match answered(json).or_else(awaited) {
             Some(id) => {
-                let reason = format!("the server's answer is not a valid message: {problem}");
-                self.settle(id, Answer::Lost(SendError::Broken(reason)));
+                let is_json = serde_json::from_slice::<IgnoredAny>(json).is_ok();
+                let what = if is_json { UNREADABLE } else { "the server's answer is not a valid message" };
+                self.settle(id, Answer::Lost(SendError::Broken(format!("{what}: {problem}"))));
             }
             None => self.listener.garbage(json),
         }
@@ -434,9 +444,10 @@ impl Incoming for Inbox {
     fn message(&self, json: &[u8], during: Option<RequestId>) {
         // Not added atomically: of two at once one may be lost, and it has changed all the same.
         self.heard.store(self.heard.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-        let envelope = match serde_json::from_slice::<Envelope<'_>>(json) {
+        let room = OnceCell::new();
+        let envelope = match read::<Envelope<'_>>(json, &room) {
             Ok(envelope) => envelope,
-            Err(error) => return self.unreadable(json, &error.to_string()),
+            Err(error) => return self.unreadable(json, during, &error.to_string()),
         };
         match envelope {
             Envelope { method: Some(method), id: None, params, .. } if method == "notifications/progress" => {
@@ -455,7 +466,7 @@ impl Incoming for Inbox {
                 let own = id.and_then(|id| own_id(id.get())).filter(|id| self.is_waiting(*id));
                 // A server that could not read a request cannot give its id.
                 let Some(id) = own.or(during).or_else(|| id.is_none().then(|| self.only()).flatten()) else { return };
-                let error = serde_json::from_str(error.get()).unwrap_or_else(|problem| {
+                let error = read_part(error).unwrap_or_else(|problem| {
                     RpcError::new(RpcError::INTERNAL, format!("a broken error object ({problem}): {error}"))
                 });
                 self.pages.refused(id, &error);
@@ -466,7 +477,7 @@ impl Incoming for Inbox {
                     self.settle(id, Answer::Result(result));
                 }
             }
-            _ => self.unreadable(json, "not a JSON-RPC message"),
+            _ => self.unreadable(json, during, "not a JSON-RPC message"),
         }
     }
 

@@ -144,8 +144,9 @@ impl Links {
                 Manner::Either => own.connector.clone(),
                 Manner::Requests => self.older.connector.clone(),
             };
-            // Each session says for itself how much is logged.
-            Link::new(Connector { log_level: Arc::default(), ..connector }, Arc::new(|| {}))
+            // Each session says for itself how much is logged, and nobody else hears it.
+            let listener = Arc::new(connector.listener.of_session(session.clone()));
+            Link::new(Connector { log_level: Arc::default(), listener, ..connector }, Arc::new(|| {}))
         })?;
         if self.closed.load(Ordering::Acquire) {
             // It says so.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::Value;
 use toolwright_core::catalogue::{NoticeSink, SourceNotice};
 use toolwright_core::event::{Event, EventSink};
+use toolwright_core::session::SessionId;
 
 use super::spec::AsTools;
 
@@ -22,6 +23,14 @@ pub(super) struct Listener {
     tools_changed: Arc<dyn Fn() + Send + Sync>,
     /// Whether its prompts are tools too.
     prompts: AsTools,
+    /// The session whose own connection this hears.
+    session: Option<SessionId>,
+    common: Arc<Common>,
+}
+
+/// What all listeners to one server have in common.
+#[derive(Default)]
+struct Common {
     notices: Mutex<Option<NoticeSink>>,
     garbage: AtomicU64,
     broken: AtomicU64,
@@ -35,13 +44,24 @@ impl Listener {
         tools_changed: Arc<dyn Fn() + Send + Sync>,
         prompts: AsTools,
     ) -> Arc<Self> {
-        let (garbage, broken) = (AtomicU64::new(0), AtomicU64::new(0));
-        Arc::new(Self { server, events, tools_changed, prompts, notices: Mutex::default(), garbage, broken })
+        Arc::new(Self { server, events, tools_changed, prompts, session: None, common: Arc::default() })
+    }
+
+    /// A listener on a connection that this session has for itself.
+    pub(super) fn of_session(&self, session: SessionId) -> Self {
+        Self {
+            server: Arc::clone(&self.server),
+            events: Arc::clone(&self.events),
+            tools_changed: Arc::clone(&self.tools_changed),
+            prompts: self.prompts,
+            session: Some(session),
+            common: Arc::clone(&self.common),
+        }
     }
 
     /// Passes notices on to `sink` from here on.
     pub(super) fn listen(&self, sink: NoticeSink) {
-        *self.notices.lock().unwrap_or_else(PoisonError::into_inner) = Some(sink);
+        *self.common.notices.lock().unwrap_or_else(PoisonError::into_inner) = Some(sink);
     }
 
     /// Its tools may have changed.
@@ -54,7 +74,7 @@ impl Listener {
         if notice == SourceNotice::PromptsChanged && self.prompts == AsTools::Yes {
             self.tools_changed();
         }
-        let sink = self.notices.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let sink = self.common.notices.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(sink) = sink {
             sink(notice);
         }
@@ -62,14 +82,17 @@ impl Listener {
 
     /// It logs, and it is not known for which call.
     pub(super) fn log(&self, message: Value) {
-        self.notice(SourceNotice::Log(message));
+        self.notice(match self.session.clone() {
+            Some(session) => SourceNotice::SessionLog { session, message },
+            None => SourceNotice::Log(message),
+        });
     }
 
     /// Counts a line that is not a message; warns at the first, the tenth, the hundredth and so on.
     pub(super) fn garbage(&self, line: &[u8]) {
         let shown = String::from_utf8_lossy(&line[..line.len().min(1000)]);
         tracing::debug!(server = &*self.server, line = %shown, "not a message");
-        if let Some(count) = is_due(&self.garbage) {
+        if let Some(count) = is_due(&self.common.garbage) {
             let excerpt: String = shown.chars().take(EXCERPT).collect();
             let message = format!(
                 "{count} line(s) of what it sends are not messages and were skipped; on standard output nothing but \
@@ -82,7 +105,7 @@ impl Listener {
     /// Counts something else that is wrong with what it sends, and warns as rarely.
     pub(super) fn broken(&self, what: &str) {
         tracing::debug!(server = &*self.server, "{what}");
-        if let Some(count) = is_due(&self.broken) {
+        if let Some(count) = is_due(&self.common.broken) {
             let times = if count > 1 { format!(" ({count} times)") } else { String::new() };
             self.warn("mcp_broken_message", &format!("{what}{times}"));
         }

@@ -51,6 +51,7 @@ mod outbox;
 mod pages;
 mod peer;
 mod process;
+mod progress;
 mod provider;
 mod questions;
 mod relist;

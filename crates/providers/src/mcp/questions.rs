@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 use toolwright_core::client::ClientRequest;
 use toolwright_mcp::asking;
-use toolwright_mcp::message::{RpcError, SaidBy, to_json};
+use toolwright_mcp::message::{RpcError, SaidBy, read as read_part, to_json};
 
 use super::folders::Folders;
 use super::inbox::{Belonging, Caller};
@@ -68,9 +68,15 @@ impl Questions {
         match method {
             "ping" => self.answer(&reply, Ok(Value::Object(serde_json::Map::new()))),
             asking::ELICIT | asking::SAMPLE | asking::ROOTS => {
-                let params = params.and_then(|params| serde_json::from_str(params.get()).ok());
                 // A question without parameters (`roots/list`) has empty ones.
-                let params = params.unwrap_or_else(|| Value::Object(serde_json::Map::new()));
+                let params = match params.map(read_part) {
+                    Some(Ok(params)) => params,
+                    Some(Err(error)) => {
+                        let text = format!("the params of {method}: {error}");
+                        return self.answer(&reply, Err(RpcError::invalid_params(text)));
+                    }
+                    None => Value::Object(serde_json::Map::new()),
+                };
                 let request = ClientRequest { key: None, method: method.to_owned(), params };
                 match belonging() {
                     Belonging::Call(call, caller) => self.pass_on(reply, call, caller, request),

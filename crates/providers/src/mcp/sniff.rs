@@ -1,6 +1,52 @@
 //! The id of an answer that cannot be read as a whole.
 
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+
 use super::transport::RequestId;
+
+/// How much of a broken message is looked at for its id, at its end.
+const TAIL: usize = 64;
+/// How much of a message tells whether it is an answer.
+const HEAD: usize = 1024;
+
+/// The id of an answer that is there as a whole and cannot be read: JSON that is nested too deeply, or has a number that
+/// no float holds, or is no JSON. `None` when it is no answer, or shows no id.
+pub(super) fn answered(json: &[u8]) -> Option<RequestId> {
+    #[derive(Deserialize)]
+    struct Skeleton<'a> {
+        #[serde(default)]
+        jsonrpc: Option<IgnoredAny>,
+        #[serde(default, borrow)]
+        id: Option<&'a RawValue>,
+        #[serde(default)]
+        method: Option<IgnoredAny>,
+        #[serde(default)]
+        result: Option<IgnoredAny>,
+        #[serde(default)]
+        error: Option<IgnoredAny>,
+    }
+    // Of an array the elements would be taken for the fields, in their order.
+    if !json.trim_ascii_start().starts_with(b"{") {
+        return None;
+    }
+    // What is not looked into may hold anything.
+    match serde_json::from_slice::<Skeleton<'_>>(json) {
+        Ok(Skeleton { jsonrpc: None, result: None, error: None, .. } | Skeleton { method: Some(_), .. }) => None,
+        Ok(skeleton) => skeleton.id.and_then(|id| own_id(id.get())),
+        Err(_) => sniff_id(json, &json[json.len().saturating_sub(TAIL)..]),
+    }
+}
+
+/// Whether what is no JSON was meant as an answer, as far as it shows.
+pub(super) fn seems_answer(json: &[u8]) -> bool {
+    let has = |key: &[u8]| memchr::memmem::find(json, key).is_some();
+    serde_json::from_slice::<IgnoredAny>(json).is_err()
+        && is_answer(&json[..json.len().min(HEAD)])
+        && has(b"\"jsonrpc\"")
+        && (has(b"\"result\"") || has(b"\"error\""))
+}
 
 /// The id of an answer that cannot be parsed or is too long, from its beginning or its end. `None` when it
 /// is no answer (a log line in JSON may have an `id` too), or its id is elsewhere.
@@ -62,6 +108,32 @@ mod tests {
             ("garbage", "more", None),
         ] {
             assert_eq!(sniff_id(head.as_bytes(), tail.as_bytes()), expect, "{head}");
+        }
+    }
+
+    #[test]
+    fn an_answer_that_cannot_be_read_has_its_id_wherever_it_stands() {
+        let deep = |before: &str, after: &str| format!("{before}{}{}{after}", "[".repeat(200), "]".repeat(200));
+        for (json, expect) in [
+            (deep(r#"{"result":{"id":1,"x":"#, r#"},"jsonrpc":"2.0","id":7}"#), Some(7)),
+            (deep(r#"{"jsonrpc":"2.0","id":"7","result":"#, "}"), Some(7)),
+            (r#"{"result":{"x":1e400,"y":"method"},"jsonrpc":"2.0","id":7}"#.to_owned(), Some(7)),
+            (deep(r#"{"params":"#, r#","method":"x","jsonrpc":"2.0","id":7}"#), None),
+            (deep(r#"{"level":"info","fields":"#, r#","id":7}"#), None),
+            (r#"{"result":{"x":nonsense},"jsonrpc":"2.0","id":7}"#.to_owned(), Some(7)),
+            (r#"{"result":{"x":nonsense},"id":7}"#.to_owned(), None),
+            (r#"{"jsonrpc":"2.0","id":7}"#.to_owned(), Some(7)),
+            (r#"["2.0",7,null,{}]"#.to_owned(), None),
+        ] {
+            assert_eq!(answered(json.as_bytes()), expect, "{json:.60}");
+        }
+        for (json, expect) in [
+            (r#"{"jsonrpc":"2.0","result":{"content":[{"text":"cut"#, true),
+            (r#"{"jsonrpc":"2.0","result":{}}"#, false),
+            (r#"{"jsonrpc":"2.0","method":"x","params":{"result""#, false),
+            (r#"{"level":"info","msg":"result"#, false),
+        ] {
+            assert_eq!(seems_answer(json.as_bytes()), expect, "{json}");
         }
     }
 }

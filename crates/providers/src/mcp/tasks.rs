@@ -20,7 +20,7 @@ use super::exchange::{Exchange, id_of, refusal, tool_error, transport};
 use super::handshake::{ServerInfo, modern_meta};
 use super::inbox::Caller;
 use super::peer::{AskError, Request};
-use super::transport::TOO_LARGE;
+use super::transport::has_come;
 
 const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 /// How often a task is looked at, where the server does not say; the least and the most that it may say.
@@ -90,7 +90,7 @@ pub(super) async fn finish(
             told = now;
             reports += 1;
             let message = task.get("statusMessage").and_then(Value::as_str).map(str::to_owned);
-            let partial = Partial::Progress { progress: reports.into(), total: None, message };
+            let partial = Partial::Progress { progress: reports.into(), total: None, message, more: Map::new() };
             exchange.context.partials.send(partial);
         }
         let is_legacy = exchange.connection.server().era == Era::Legacy;
@@ -216,8 +216,7 @@ async fn put_off(
 fn is_passing(error: &AskError) -> bool {
     match error {
         AskError::Rpc(_) | AskError::Final(_) | AskError::Ended(_) => false,
-        // As large as it is, it would come again.
-        AskError::Broken(reason) => !reason.starts_with(TOO_LARGE),
+        AskError::Broken(reason) => !has_come(reason),
         AskError::NotSent(_) | AskError::Full => true,
     }
 }

@@ -7,6 +7,14 @@ use toolwright_mcp::revision::Era;
 /// What the reason of a message that is larger than what is taken begins with.
 pub(super) const TOO_LARGE: &str = "message over max_message_bytes";
 
+/// What the reason of an answer that is JSON and yet cannot be read begins with.
+pub(super) const UNREADABLE: &str = "the server's answer cannot be read";
+
+/// Whether a request was lost for what its answer holds: the server has given it, and would give it again.
+pub(super) fn has_come(reason: &str) -> bool {
+    [TOO_LARGE, UNREADABLE].iter().any(|beginning| reason.starts_with(beginning))
+}
+
 /// Id of a request of ours.
 pub(super) type RequestId = u64;
 

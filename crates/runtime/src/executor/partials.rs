@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use serde_json::Map;
 use tokio::time::Instant;
 use toolwright_core::Services;
 use toolwright_core::catalogue::Entry;
@@ -161,9 +162,9 @@ impl PartialSink for Partials {
         }
         match partial {
             Partial::Text(text) => self.tell_text(|stream| stream.push(&text)),
-            Partial::Progress { progress, total, message } => {
+            Partial::Progress { progress, total, message, .. } => {
                 let message = message.map(|message| self.services.redactor.redact(&message).into_owned());
-                self.tell(Partial::Progress { progress, total, message });
+                self.tell(Partial::Progress { progress, total, message, more: Map::new() });
             }
         }
     }

@@ -154,8 +154,8 @@ impl PartialSink for JobLog {
         let text = match partial {
             Partial::Text(text) => text,
             Partial::Progress { message: Some(message), .. } => message,
-            Partial::Progress { progress, total: Some(total), message: None } => format!("{progress} of {total}"),
-            Partial::Progress { progress, total: None, message: None } => progress.to_string(),
+            Partial::Progress { progress, total: Some(total), message: None, .. } => format!("{progress} of {total}"),
+            Partial::Progress { progress, total: None, message: None, .. } => progress.to_string(),
         };
         if let Err(error) = self.write(&text) {
             tracing::warn!("what a job wrote was lost ({}): {error}", self.files.head.display());

@@ -81,7 +81,12 @@ impl Tool for TestTool {
             "panic" => panic!("the tool's own fault"),
             "big" => Ok(ToolOutput::text("0123456789\n".repeat(usize::try_from(n).expect("small")))),
             "progress" => {
-                context.partials.send(Partial::Progress { progress: 1.0, total: Some(2.0), message: None });
+                context.partials.send(Partial::Progress {
+                    progress: 1.0,
+                    total: Some(2.0),
+                    message: None,
+                    more: serde_json::Map::new(),
+                });
                 Ok(ToolOutput::text("done"))
             }
             "asks" => {

@@ -44,7 +44,6 @@ pub(crate) struct RequestClient {
     /// The call's place among those that run, which it does not need while it waits.
     pub(crate) slot: Weak<Slot>,
     pub(crate) capabilities: Map<String, Value>,
-    pub(crate) level: Option<Level>,
     /// Answers that came along with the first request, by their keys: each is good for one question.
     pub(crate) given: Mutex<HashMap<String, Value>>,
     /// What makes a request the same as the call's first.
@@ -214,11 +213,11 @@ impl CallClient for RequestClient {
     }
 
     fn log_level(&self) -> Option<String> {
-        self.level.map(|level| level.as_str().to_owned())
+        self.line.level().map(|level| level.as_str().to_owned())
     }
 
     fn log(&self, message: Value) {
-        if self.level.is_some_and(|level| Level::of_message(&message) >= level) {
+        if self.line.level().is_some_and(|level| Level::of_message(&message) >= level) {
             self.line.note(|_| Some(notification("notifications/message", Some(&message))));
         }
     }

@@ -244,8 +244,9 @@ impl Gateway {
             self.tasks.keep(task)?;
         }
         let progress = params.meta.progress_token.take();
-        let wants_progress = progress.is_some();
-        let line = Line::new(era, cancel.clone(), Attached { id: id.clone(), to, progress, entered });
+        let mut wants_progress = progress.is_some();
+        let level = params.meta.log_level.as_deref().and_then(Level::parse);
+        let line = Line::new(era, cancel.clone(), Attached { id: id.clone(), to, progress, level, entered });
         let waiting = Waiting::on(&line, id);
         let number = uuid::Uuid::new_v4().as_u128();
         let ending = Ending { parked: Arc::clone(&self.parked), call: number, line: Arc::clone(&line) };
@@ -260,13 +261,14 @@ impl Gateway {
                 let capabilities = params.meta.client_capabilities.take();
                 let capabilities = capabilities.filter(|_| convert::may_require_input(&method)).unwrap_or_default();
                 let can_be_asked = has_forms(&capabilities);
+                // The request that comes back with answers may want what the first did not.
+                wants_progress |= !capabilities.is_empty();
                 let client = RequestClient {
                     line: Arc::clone(&line),
                     parked: Arc::clone(&self.parked),
                     call: number,
                     slot: Arc::downgrade(&slot),
                     capabilities,
-                    level: params.meta.log_level.as_deref().and_then(Level::parse),
                     given: Mutex::new(given.into_iter().collect()),
                     bound: bound(caller, method, raw),
                 };
@@ -347,9 +349,10 @@ impl Gateway {
     pub(crate) fn resume(&self, caller: &Caller, ask: Ask, state: &str) -> Result<Reply, RpcError> {
         let Ask { id, method, mut params, raw, to, .. } = ask;
         let progress = params.meta.progress_token.take();
+        let level = params.meta.log_level.as_deref().and_then(Level::parse);
         let attached = |line: &Line| {
             let entered = caller.running.enter(&id, &line.cancel)?;
-            Ok(Attached { id: id.clone(), to, progress, entered })
+            Ok(Attached { id: id.clone(), to, progress, level, entered })
         };
         match self.parked.resume(&bound(caller, method, raw), &mut params, state, attached)? {
             Resumed::Going(line) => Ok(Reply::Running(Waiting::on(&line, id))),

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _, stream};
+use serde::ser::SerializeMap as _;
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, watch};
@@ -17,11 +19,11 @@ use super::call::{Caller, Work};
 use super::late::{Came, kinds_at};
 use super::message::{Filter, Id, notification};
 use super::patience::ABREAST;
-use super::protocol::{Level, SUBSCRIPTION_ID};
+use super::protocol::{Level, SERVER_INFO, SUBSCRIPTION_ID};
 use super::sources::Brought;
 use super::subscriptions::{Declined, Subscription, nearest};
 use super::view::Scope;
-use crate::Gateway;
+use crate::{Gateway, ServerInfo};
 
 /// Changes that follow each other within this time are told once.
 const DEBOUNCE: Duration = Duration::from_millis(50);
@@ -192,7 +194,8 @@ impl Changes {
         let method = match &notice {
             SourceNotice::ResourcesChanged | SourceNotice::ResourceUpdated { .. } => "resources/read",
             SourceNotice::PromptsChanged => "prompts/get",
-            SourceNotice::Log(_) => "logging/setLevel",
+            SourceNotice::SessionLog { session, .. } if *session != self.caller.session.id => return None,
+            SourceNotice::Log(_) | SourceNotice::SessionLog { .. } => "logging/setLevel",
             SourceNotice::ElicitationComplete { id } => return self.elicited(provider, id),
         };
         let scope = &self.caller.view.scope;
@@ -210,7 +213,7 @@ impl Changes {
                 self.subscribed_to(provider, &uri).map(|shown| self.updated(&shown))
             }
             SourceNotice::ElicitationComplete { .. } => None,
-            SourceNotice::Log(message) => match self.listener {
+            SourceNotice::Log(message) | SourceNotice::SessionLog { message, .. } => match self.listener {
                 Listener::Session if self.caller.peer.wants(Level::of_message(&message)) => {
                     Some(notification("notifications/message", Some(&message)))
                 }
@@ -255,18 +258,54 @@ impl Changes {
         wanted.then(|| self.tell("notifications/prompts/list_changed", json!({})))
     }
 
-    fn tell(&self, method: &str, mut params: Value) -> Bytes {
-        if let Listener::Subscription(granted) = &self.listener {
-            params["_meta"] = subscription_meta(&granted.id)["_meta"].take();
+    fn tell(&self, method: &str, params: Value) -> Bytes {
+        match &self.listener {
+            Listener::Subscription(granted) => notification(method, Some(&OfSubscription::new(&granted.id, params))),
+            Listener::Session => {
+                let is_bare = params.as_object().is_some_and(Map::is_empty);
+                notification(method, (!is_bare).then_some(&params))
+            }
         }
-        let is_bare = params.as_object().is_some_and(Map::is_empty);
-        notification(method, (!is_bare).then_some(&params))
     }
 }
 
-/// Parameters that name a subscription.
-pub(crate) fn subscription_meta(subscription: &Id) -> Value {
-    json!({"_meta": {SUBSCRIPTION_ID: subscription}})
+/// Parameters, or a result, that name their subscription. Its id is written as it came.
+#[derive(Serialize)]
+pub(crate) struct OfSubscription<'a> {
+    #[serde(flatten)]
+    fields: Value,
+    #[serde(rename = "_meta")]
+    meta: SubscriptionMeta<'a>,
+}
+
+impl<'a> OfSubscription<'a> {
+    /// These fields, of an object without `_meta`.
+    pub(crate) fn new(subscription: &'a Id, fields: Value) -> Self {
+        Self { fields, meta: SubscriptionMeta { subscription, server: None } }
+    }
+
+    /// The same, which says whose it is.
+    pub(crate) fn by(mut self, server: &'a ServerInfo) -> Self {
+        self.meta.server = Some(server);
+        self
+    }
+}
+
+/// The `_meta` of these.
+struct SubscriptionMeta<'a> {
+    subscription: &'a Id,
+    server: Option<&'a ServerInfo>,
+}
+
+impl Serialize for SubscriptionMeta<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut meta = serializer.serialize_map(None)?;
+        meta.serialize_entry(SUBSCRIPTION_ID, self.subscription)?;
+        if let Some(server) = self.server {
+            meta.serialize_entry(SERVER_INFO, server)?;
+        }
+        meta.end()
+    }
 }
 
 impl Gateway {

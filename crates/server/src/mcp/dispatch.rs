@@ -7,7 +7,7 @@ use serde_json::json;
 use toolwright_mcp::tasks::announce;
 
 use super::call::{Ask, Caller};
-use super::changes::{Granted, subscription_meta};
+use super::changes::{Granted, OfSubscription};
 use super::line::{To, Waiting};
 use super::message::{Filter, Id, Params, Request, RpcError, notification, to_json};
 use super::methods::is_forwarded;
@@ -130,16 +130,12 @@ impl Gateway {
 
     /// The result that ends a subscription in good order.
     pub(crate) fn listen_result(&self, subscription: &Id) -> Vec<u8> {
-        let mut result = subscription_meta(subscription);
-        result["resultType"] = "complete".into();
-        result["_meta"][SERVER_INFO] = json!(self.options.info);
-        to_json(&result)
+        to_json(&OfSubscription::new(subscription, json!({"resultType": "complete"})).by(&self.options.info))
     }
 }
 
 /// What a subscription is told first: how much of it was granted.
 pub(crate) fn acknowledged(granted: &Granted) -> Bytes {
-    let mut params = subscription_meta(&granted.id);
-    params["notifications"] = json!(granted.filter);
+    let params = OfSubscription::new(&granted.id, json!({"notifications": granted.filter}));
     notification("notifications/subscriptions/acknowledged", Some(&params))
 }

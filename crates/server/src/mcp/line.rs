@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use toolwright_core::cancel::{Cancel, CancelCause};
 
 use super::message::{self, Id, RpcError};
-use super::protocol::Era;
+use super::protocol::{Era, Level};
 use super::running::Entered;
 
 /// What a call says to one request.
@@ -34,6 +34,8 @@ pub(crate) struct Attached {
     pub(crate) to: To,
     /// Under which it wants progress.
     pub(crate) progress: Option<Id>,
+    /// The least severe log message that it wants (2026-07-28).
+    pub(crate) level: Option<Level>,
     /// Its place among what can be cancelled.
     pub(crate) entered: Entered,
 }
@@ -44,11 +46,14 @@ pub(crate) struct Line {
     pub(crate) cancel: Cancel,
     era: Era,
     attached: Mutex<Option<Attached>>,
+    /// What the latest request wanted to have logged.
+    level: Mutex<Option<Level>>,
 }
 
 impl Line {
     pub(crate) fn new(era: Era, cancel: Cancel, attached: Attached) -> Arc<Self> {
-        Arc::new(Self { cancel, era, attached: Mutex::new(Some(attached)) })
+        let level = Mutex::new(attached.level);
+        Arc::new(Self { cancel, era, attached: Mutex::new(Some(attached)), level })
     }
 
     /// Says something that may be lost: a client that does not read misses it. Never waits.
@@ -117,7 +122,13 @@ impl Line {
 
     /// The request that waits from now on.
     pub(crate) fn attach(&self, attached: Attached) {
+        *self.level.lock().unwrap_or_else(PoisonError::into_inner) = attached.level;
         *self.lock() = Some(attached);
+    }
+
+    /// The least severe log message that the latest request wants.
+    pub(crate) fn level(&self) -> Option<Level> {
+        *self.level.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Attached>> {

@@ -17,7 +17,7 @@ use toolwright_mcp::{convert, dated};
 
 use super::call::{Ask, Caller, Work, passed_on};
 use super::line::Waiting;
-use super::message::{RpcError, to_json};
+use super::message::{self, RpcError, to_json};
 use super::patience::ABREAST;
 use super::protocol::{Era, Level};
 use super::sources::Heard;
@@ -48,7 +48,7 @@ pub(crate) fn is_forwarded(era: Era, method: &str) -> bool {
 fn arguments(raw: Option<&RawValue>) -> Result<Map<String, Value>, RpcError> {
     let Some(raw) = raw else { return Ok(Map::new()) };
     let mut arguments: Map<String, Value> =
-        serde_json::from_str(raw.get()).map_err(|error| RpcError::invalid_params(format!("the params: {error}")))?;
+        message::read(raw).map_err(|error| RpcError::invalid_params(format!("the params: {error}")))?;
     for own in OWN_FIELDS {
         arguments.shift_remove(own);
     }

@@ -16,7 +16,7 @@ use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_mcp::state::{RequestState, StateError, StateKey};
 
 use super::line::{Attached, Line};
-use super::message::{Params, RpcError, to_json};
+use super::message::{self, Params, RpcError, to_json};
 use super::protocol::SERVER_INFO;
 
 /// Calls that wait at once, over all clients.
@@ -93,7 +93,7 @@ pub(crate) struct Bound {
 impl Bound {
     fn hash(&self) -> ContentHash {
         let mut params: Map<String, Value> =
-            self.params.as_deref().and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
+            self.params.as_deref().and_then(|raw| message::read(raw).ok()).unwrap_or_default();
         for own in ["_meta", "inputResponses", "requestState"] {
             params.remove(own);
         }

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
+use serde_json::{Map, Value};
 use toolwright_core::context::PartialSink;
 use toolwright_core::event::Partial;
 
@@ -32,11 +33,13 @@ struct Params<'a> {
     total: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
+    #[serde(flatten)]
+    more: Map<String, Value>,
 }
 
 impl PartialSink for Progress {
     fn send(&self, partial: Partial) {
-        let Partial::Progress { progress, total, message } = partial else { return };
+        let Partial::Progress { progress, total, message, more } = partial else { return };
         // The protocol wants progress that does not go back. The lock is kept while sending, so that
         // two reports at once keep their order; sending does not wait.
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -46,7 +49,7 @@ impl PartialSink for Progress {
         *last = progress;
         self.line.note(|attached| {
             let progress_token = attached.progress.as_ref()?;
-            let params = Params { progress_token, progress, total, message };
+            let params = Params { progress_token, progress, total, message, more };
             Some(notification("notifications/progress", Some(&params)))
         });
     }
@@ -66,16 +69,21 @@ mod tests {
         let (to, mut from) = mpsc::channel(2);
         let (id, cancel) = (Id::Number(1.into()), Cancel::new());
         let entered = Arc::new(Running::default()).enter(&id, &cancel).expect("the first");
-        let attached = Attached { id, to: To::Pipe(to), progress: Some(Id::Text("t".into())), entered };
+        let attached = Attached { id, to: To::Pipe(to), progress: Some(Id::Text("t".into())), level: None, entered };
         let sink = Progress::new(Line::new(Era::Legacy, cancel, attached));
-        let report = |progress: f64| sink.send(Partial::Progress { progress, total: Some(3.0), message: None });
+        let more = |progress: f64| Map::from_iter([("_meta".to_owned(), serde_json::json!({"of": progress}))]);
+        let report = |progress: f64| {
+            sink.send(Partial::Progress { progress, total: Some(3.0), message: None, more: more(progress) });
+        };
         for progress in [1.0, 0.5, 2.0, 3.0] {
             report(progress);
         }
         let sent: Vec<String> = std::iter::from_fn(|| from.try_recv().ok())
             .map(|bytes| serde_json::from_slice::<serde_json::Value>(&bytes).expect("json")["params"].to_string())
             .collect();
-        let expect = |progress: &str| format!(r#"{{"progressToken":"t","progress":{progress},"total":3.0}}"#);
+        let expect = |progress: &str| {
+            format!(r#"{{"progressToken":"t","progress":{progress},"total":3.0,"_meta":{{"of":{progress}}}}}"#)
+        };
         assert_eq!(sent, [expect("1.0"), expect("2.0")], "the third found the channel full");
     }
 }

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::message::{Request, RpcError};
+use super::message::{self, Request, RpcError};
 
 pub(crate) use toolwright_mcp::level::Level;
 pub(crate) use toolwright_mcp::revision::{
@@ -25,7 +25,7 @@ pub(crate) fn own_meta(params: Option<&RawValue>) -> Map<String, Value> {
     }
     // Most requests have none, and then nothing is parsed.
     let Some(raw) = params.filter(|raw| raw.get().contains("\"_meta\"")) else { return Map::new() };
-    let Ok(WithMeta { mut meta }) = serde_json::from_str(raw.get()) else { return Map::new() };
+    let Ok(WithMeta { mut meta }) = message::read(raw) else { return Map::new() };
     meta.retain(|key, _| {
         !key.starts_with(PROTOCOL_PREFIX) && !["progressToken", "traceparent", "tracestate"].contains(&key.as_str())
     });

@@ -158,6 +158,27 @@ async fn a_call_that_asks_is_answered_and_goes_on_with_the_answers() {
 }
 
 #[tokio::test]
+async fn what_the_request_that_comes_back_wants_to_be_told_it_is_told() {
+    let (house, _) = house().await;
+    let http = house.http().await;
+    let arguments = json!({"rounds": [[form(Some("a"))]], "speaks": true});
+    let first = json!({"name": "ask", "arguments": arguments, "_meta": {CAPABILITIES: everything()}});
+    let asked = ask(&http, 1, first.clone(), 200).await;
+    let mut second = first;
+    second["requestState"] = asked["result"]["requestState"].clone();
+    second["inputResponses"] = json!({"a": {"action": "accept"}});
+    second["_meta"]["progressToken"] = json!("late");
+    second["_meta"]["io.modelcontextprotocol/logLevel"] = json!("info");
+    let mut events = Events::of(http.modern("/mcp/alpha", json!(2), "tools/call", second)).await;
+    let progress = events.next().await.expect("progress");
+    let params = json!({"progressToken": "late", "progress": 1.0, "_meta": {"k": 1}});
+    assert_eq!((&progress["method"], &progress["params"]), (&json!("notifications/progress"), &params));
+    let logged = events.next().await.expect("a log message");
+    assert_eq!((&logged["method"], &logged["params"]["data"]), (&json!("notifications/message"), &json!("heard")));
+    assert_eq!(text(&events.next().await.expect("the answer")), json!([{"action": "accept"}]));
+}
+
+#[tokio::test]
 async fn a_state_is_good_for_its_own_request_only() {
     let (house, source) = house().await;
     let http = house.http().await;

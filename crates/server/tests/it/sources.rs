@@ -14,8 +14,10 @@ use toolwright_core::client::{CallClient, ClientRequest};
 use toolwright_core::context::ToolContext;
 use toolwright_core::definition::{Effects, ToolDefinition};
 use toolwright_core::error::{ErrorKind, ProtocolError, ToolError};
+use toolwright_core::event::Partial;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::passthrough::METHOD_RESULT;
+use toolwright_core::session::SessionId;
 
 const TOOLS: [&str; 3] = ["ask", "log", "meta"];
 const METHODS: [&str; 9] = [
@@ -50,6 +52,8 @@ pub(crate) struct Source {
     pub(crate) busy: AtomicUsize,
     /// Those that were given up.
     pub(crate) given_up: Mutex<Vec<String>>,
+    /// Whose call of a tool was the last.
+    pub(crate) session: Mutex<Option<SessionId>>,
     notify: Mutex<Option<NoticeSink>>,
     this: Weak<Source>,
 }
@@ -76,6 +80,7 @@ impl Source {
             delay: Mutex::default(),
             busy: AtomicUsize::new(0),
             given_up: Mutex::default(),
+            session: Mutex::default(),
             notify: Mutex::default(),
             this: this.clone(),
         })
@@ -103,6 +108,7 @@ impl Source {
 
     async fn run(&self, tool: &str, arguments: &Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         self.noted(tool, arguments);
+        *self.session.lock().expect("lock") = Some(context.session.id.clone());
         let client = &context.client;
         match tool {
             "ask" => {
@@ -122,6 +128,11 @@ impl Source {
                             ToolError::new(ErrorKind::ExecutionError, refused.message.clone()).with_protocol(refused)
                         })?);
                     }
+                }
+                if arguments["speaks"] == true {
+                    let more = Map::from_iter([("_meta".to_owned(), json!({"k": 1}))]);
+                    context.partials.send(Partial::Progress { progress: 1.0, total: None, message: None, more });
+                    client.log(json!({"level": "info", "data": "heard"}));
                 }
                 Ok(ToolOutput::text(Value::Array(all).to_string()))
             }

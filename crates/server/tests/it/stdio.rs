@@ -27,12 +27,20 @@ impl Client {
     }
 
     pub(crate) async fn send(&mut self, message: &Value) {
-        self.to.write_all(format!("{message}\n").as_bytes()).await.expect("written");
+        self.send_text(&message.to_string()).await;
+    }
+
+    async fn send_text(&mut self, line: &str) {
+        self.to.write_all(format!("{line}\n").as_bytes()).await.expect("written");
     }
 
     pub(crate) async fn next(&mut self) -> Value {
+        serde_json::from_str(&self.next_text().await).expect("json")
+    }
+
+    async fn next_text(&mut self) -> String {
         let line = tokio::time::timeout(LONG, self.from.next_line()).await.expect("in time").expect("read");
-        serde_json::from_str(&line.expect("a line")).expect("json")
+        line.expect("a line")
     }
 
     pub(crate) async fn ask(&mut self, message: &Value) -> Value {
@@ -80,6 +88,50 @@ async fn both_generations_share_one_pipe() {
     );
     assert_eq!(client.ask(&modern(6, "ping", json!({}))).await["error"]["code"], -32601);
     assert_eq!(client.ask(&rpc(7, "server/discover", json!({}))).await["error"]["code"], -32602);
+    client.end().await;
+}
+
+#[tokio::test]
+async fn ids_and_tokens_keep_their_bytes() {
+    const ID: &str = "340282366920938463463374607431768211455";
+    let house = House::new().await;
+    let mut client = Client::of(&house);
+    client.send_text(&format!(r#"{{"jsonrpc":"2.0","id":{ID},"method":"ping"}}"#)).await;
+    assert_eq!(client.next_text().await, format!(r#"{{"jsonrpc":"2.0","id":{ID},"result":{{}}}}"#));
+    let meta = format!(r#"{{"progressToken":{ID}}}"#);
+    let call = format!(r#"{{"name":"test__progress","arguments":{{"text":""}},"_meta":{meta}}}"#);
+    client.send_text(&format!(r#"{{"jsonrpc":"2.0","id":1e1,"method":"tools/call","params":{call}}}"#)).await;
+    let progress = client.next_text().await;
+    assert!(progress.contains(&format!(r#""progressToken":{ID},"#)), "{progress}");
+    let answer = loop {
+        let line = client.next_text().await;
+        if !line.contains("progressToken") {
+            break line;
+        }
+    };
+    assert!(answer.starts_with(r#"{"jsonrpc":"2.0","id":1e1,"result""#), "{answer}");
+    let meta =
+        r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
+    let listen = format!(r#"{{"notifications":{{"toolsListChanged":true}},"_meta":{meta}}}"#);
+    client
+        .send_text(&format!(r#"{{"jsonrpc":"2.0","id":{ID},"method":"subscriptions/listen","params":{listen}}}"#))
+        .await;
+    let granted = client.next_text().await;
+    let named = format!(r#""_meta":{{"io.modelcontextprotocol/subscriptionId":{ID}}}"#);
+    assert!(granted.contains("acknowledged") && granted.contains(&named), "{granted}");
+    house.foreign.set(&["Other.Thing"]);
+    let changed = client.next_text().await;
+    assert!(changed.contains("tools/list_changed") && changed.contains(&named), "{changed}");
+    client.end().await;
+}
+
+#[tokio::test]
+async fn arguments_with_half_a_pair_reach_their_tool() {
+    let house = House::new().await;
+    let mut client = Client::of(&house);
+    let params = r#"{"name":"test__echo","arguments":{"text":"cut \ud83d"}}"#;
+    client.send_text(&format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{params}}}"#)).await;
+    assert_eq!(client.next().await["result"]["content"][0]["text"], "cut \u{fffd}");
     client.end().await;
 }
 

@@ -16,7 +16,7 @@ use toolwright_runtime::JobManager;
 
 use crate::sources::Source;
 use crate::stdio::Client;
-use crate::support::{Events, House, Http, LEGACY, LONG, body, rpc};
+use crate::support::{Events, House, Http, LEGACY, LONG, body, call, rpc};
 
 const META: &str = "io.modelcontextprotocol/subscriptionId";
 
@@ -107,6 +107,28 @@ async fn a_session_is_told_of_its_resources_and_of_lists() {
     assert_eq!(ended.expect("response").status(), 204);
     assert_eq!(told(&alpha, 1).await, [about("unsubscribe", "alpha://one")]);
     assert!(beta.taken().is_empty());
+}
+
+#[tokio::test]
+async fn what_is_logged_for_one_session_reaches_no_other() {
+    let (house, [alpha, _]) = house().await;
+    let http = house.http().await;
+    let ((mine, _), (other, _)) = (http.initialize("/mcp").await, http.initialize("/mcp").await);
+    let stream = |session: &str| {
+        Events::of(
+            http.request(Method::GET, "/mcp").header("mcp-session-id", session).header("mcp-protocol-version", LEGACY),
+        )
+    };
+    let (mut events, mut others) = (stream(&mine).await, stream(&other).await);
+    body(http.in_session(&mine, "/mcp", &call(1, "alpha__meta", json!({}))), 200).await;
+    let session = alpha.session.lock().expect("lock").clone().expect("a call");
+    alpha.tell(SourceNotice::SessionLog { session, message: json!({"level": "info", "data": "hush"}) });
+    alpha.tell(SourceNotice::Log(json!({"level": "info", "data": "all"})));
+    for (events, expect) in [(&mut events, &["hush", "all"][..]), (&mut others, &["all"])] {
+        for data in expect {
+            assert_eq!(events.next().await.expect("a message")["params"]["data"], *data);
+        }
+    }
 }
 
 #[tokio::test]

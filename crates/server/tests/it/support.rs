@@ -89,7 +89,12 @@ impl Tool for Small {
             "progress" => {
                 for step in 0..3 {
                     let message = (step == 1).then(|| "half".to_owned());
-                    context.partials.send(Partial::Progress { progress: f64::from(step), total: Some(2.0), message });
+                    context.partials.send(Partial::Progress {
+                        progress: f64::from(step),
+                        total: Some(2.0),
+                        message,
+                        more: serde_json::Map::new(),
+                    });
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
                 Ok(ToolOutput::text("done"))

@@ -173,7 +173,7 @@ impl Writer {
             }
             Event::ToolPartial { call, tool, partial, .. } => {
                 let report = match partial {
-                    Partial::Progress { progress, total, message } => {
+                    Partial::Progress { progress, total, message, .. } => {
                         let of = total.map(|total| format!("/{total}")).unwrap_or_default();
                         format!("{progress}{of} {}", message.unwrap_or_default())
                     }

@@ -1,5 +1,6 @@
 //! From the bytes of a body to messages.
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
@@ -7,6 +8,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
+use toolwright_core::json::read;
 use toolwright_mcp::message::{RpcError, each_of_batch, is_batch};
 
 use super::super::transport::{Incoming, RequestId};
@@ -133,7 +135,7 @@ pub(super) fn rpc_error(body: &[u8]) -> Option<RpcError> {
     struct Failed {
         error: RpcError,
     }
-    serde_json::from_slice::<Failed>(body).ok().map(|failed| failed.error)
+    read::<Failed>(body, &OnceCell::new()).ok().map(|failed| failed.error)
 }
 
 /// Whether a body is a JSON-RPC error with the id of this very request: who wrote it has read the request.

@@ -38,7 +38,10 @@ pub(super) struct Events {
     line: Vec<u8>,
     data: Vec<u8>,
     kind: Vec<u8>,
+    /// Of the last event that had one and was dispatched.
     id: Option<HeaderValue>,
+    /// Of the event whose end has not come, if it has one.
+    next_id: Option<Option<HeaderValue>>,
     retry: Option<Duration>,
     after_return: bool,
     started: bool,
@@ -55,6 +58,7 @@ impl Events {
             data: Vec::new(),
             kind: Vec::new(),
             id: None,
+            next_id: None,
             retry: None,
             after_return: false,
             started: false,
@@ -62,7 +66,8 @@ impl Events {
         }
     }
 
-    /// Id of the last event that had one, for `Last-Event-ID`.
+    /// Id of the last event that had one, for `Last-Event-ID`. That of an event which was cut before its end does not
+    /// count: the server would go on behind it.
     pub(super) fn last_id(&self) -> Option<&HeaderValue> {
         self.id.as_ref()
     }
@@ -137,16 +142,19 @@ impl Events {
     /// An empty id is the wish to forget the last one.
     fn take_id(&mut self, value: &[u8]) {
         if value.is_empty() {
-            self.id = None;
+            self.next_id = Some(None);
         } else if value.len() <= MAX_ID
             && let Ok(id) = HeaderValue::from_bytes(value)
         {
-            self.id = Some(id);
+            self.next_id = Some(Some(id));
         }
     }
 
     fn dispatch(&mut self, each: &mut dyn FnMut(Event<'_>)) {
         self.any = true;
+        if let Some(id) = self.next_id.take() {
+            self.id = id;
+        }
         if self.data.len() > 1 {
             each(Event { kind: &self.kind, data: &self.data[..self.data.len() - 1] });
         }
@@ -189,6 +197,9 @@ mod tests {
         check("data: a\r\rdata\n\n", &[("", "a")], None, None);
         check("id: 1\nretry: 5\ndata: \n\n", &[], Some("1"), Some(5));
         check("id: 1\ndata: a\n\nid\ndata: b\n\n", &[("", "a"), ("", "b")], None, None);
+        check("id: 1\ndata: a\n\nid: 2\ndata: cu", &[("", "a")], Some("1"), None);
+        check("id: 1\ndata: a\n\nid: 2\ndata: cut\n", &[("", "a")], Some("1"), None);
+        check("id: 1\ndata: a\n\nid\ndata: cut", &[("", "a")], Some("1"), None);
         check("id: 7\nretry: soon\nevent: endpoint\ndata: /m\n\ndata: cut", &[("endpoint", "/m")], Some("7"), None);
     }
 

@@ -167,6 +167,16 @@ impl Asker {
         self.is_lossy = params["arguments"]["lossy"] == true;
         self.loses_answers = self.is_lossy;
         match (params["name"].as_str().unwrap_or_default(), self.is_modern) {
+            ("ask", false) if params["arguments"]["cut"] == true => {
+                self.asking = Some(id.clone());
+                self.open = 2;
+                let deep = "[".repeat(200) + &"]".repeat(200);
+                for (number, message) in [(1, r#""Who \ud83d""#), (2, deep.as_str())] {
+                    line(&format!(
+                        r#"{{"params":{{"message":{message}}},"method":"elicitation/create","jsonrpc":"2.0","id":"q{number}"}}"#
+                    ));
+                }
+            }
             ("ask", false) => {
                 self.asking = Some(id.clone());
                 self.open = if params["arguments"]["twice"] == true { 2 } else { 1 };
@@ -185,6 +195,12 @@ impl Asker {
             ("tell", _) => {
                 notify("notifications/message", json!({"level": "info", "data": "hear"}));
                 text(id, "told");
+            }
+            ("tell late", _) => {
+                text(id, "told");
+                // Long enough for the call to be over.
+                std::thread::sleep(std::time::Duration::from_millis(300));
+                notify("notifications/message", json!({"level": "info", "data": "hear"}));
             }
             ("job", false) if params.get("task").is_some() => result(id, json!({"task": task})),
             ("job", true)
@@ -258,15 +274,17 @@ impl Asker {
 }
 
 fn send(message: &Value) {
+    line(&message.to_string());
+}
+
+fn line(text: &str) {
     let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "{message}").and_then(|()| stdout.flush()).expect("the client reads");
+    writeln!(stdout, "{text}").and_then(|()| stdout.flush()).expect("the client reads");
 }
 
 /// Half an answer.
 fn rubbish(id: &Value) {
-    let mut stdout = std::io::stdout().lock();
-    let line = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"#);
-    writeln!(stdout, "{line}").and_then(|()| stdout.flush()).expect("the client reads");
+    line(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"#));
 }
 
 fn notify(method: &str, params: Value) {

@@ -207,6 +207,36 @@ async fn what_could_be_of_several_clients_reaches_none_of_them() {
 }
 
 #[tokio::test]
+async fn what_is_logged_on_a_sessions_own_connection_is_told_to_that_session_alone() {
+    for shared in [true, false] {
+        let rig = asker("legacy").rig(|spec| spec.shared = shared);
+        let notices: Arc<Mutex<Vec<SourceNotice>>> = Arc::default();
+        let sink = Arc::clone(&notices);
+        rig.provider.on_notice(Arc::new(move |notice| sink.lock().expect("notices").push(notice)));
+        let (ann, context) = of_ann(&rig, "one");
+        run(&*rig.provider, "tell late", json!({}), &context).await.expect("told");
+        eventually("it logs", || !notices.lock().expect("notices").is_empty()).await;
+        let message = json!({"level": "info", "data": "hear"});
+        let session = context.session.id.clone();
+        let expect = if shared { SourceNotice::Log(message) } else { SourceNotice::SessionLog { session, message } };
+        assert_eq!(*notices.lock().expect("notices"), [expect]);
+        assert!(ann.logged.lock().expect("logged").is_empty(), "its call is over");
+    }
+}
+
+#[tokio::test]
+async fn a_question_is_asked_as_far_as_it_can_be_read_and_refused_where_it_cannot() {
+    let script = asker("legacy");
+    let rig = script.rig(|_| {});
+    let (ann, context) = of_ann(&rig, "s");
+    run(&*rig.provider, "ask", json!({"cut": true}), &context).await.expect("answered");
+    let asked = ann.asked.lock().expect("asked").clone();
+    assert_eq!(asked.iter().map(|asked| &asked.params["message"]).collect::<Vec<_>>(), ["Who \u{fffd}"]);
+    let refused = script.read().into_iter().find(|message| message["id"] == "q2").expect("an answer");
+    assert_eq!(refused["error"]["code"], -32602);
+}
+
+#[tokio::test]
 async fn questions_of_one_call_are_put_one_after_the_other() {
     let rig = asker("legacy").rig(|_| {});
     let (ann, context) = of_ann(&rig, "s");

@@ -285,7 +285,7 @@ async fn an_old_server_is_found_and_its_session_and_connections_are_kept() {
         assert_eq!(output.extras["mcp_result"], json!({"unknown": 1}));
     }
     let partials = rig.world.partials.lock().expect("partials").clone();
-    let expect = |n: f64| Partial::Progress { progress: n, total: None, message: None };
+    let expect = |n: f64| Partial::Progress { progress: n, total: None, message: None, more: serde_json::Map::new() };
     assert_eq!(partials[..2], [expect(1.0), expect(2.0)], "in order, and before the result");
     assert_eq!(partials.len(), 20);
     let headers = site.headers_of("tools/call");

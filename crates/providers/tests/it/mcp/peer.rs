@@ -85,6 +85,13 @@ impl Peer {
                 ));
             }
             "tools/list" if self.is("nothing") => result(id, Value::Null),
+            "tools/list" if self.is("cut") => send(&format!(
+                r#"{{"result":{{"tools":[{{"name":"x","description":"cut \ud83d"}}]}},"jsonrpc":"2.0","id":{id}}}"#
+            )),
+            "tools/list" if self.is("deep") => {
+                let deep = "[".repeat(200) + &"]".repeat(200);
+                send(&format!(r#"{{"result":{{"tools":{deep}}},"jsonrpc":"2.0","id":{id}}}"#));
+            }
             "tools/list" => self.list(id, params),
             "tools/call" => self.call(id, params),
             _ => error(id, -32601, "no such method"),
@@ -123,7 +130,7 @@ impl Peer {
 
     fn call(&self, id: &Value, params: &Value) {
         let progress = |n: u32| {
-            let params = json!({"progressToken": params["_meta"]["progressToken"], "progress": n, "total": 3, "message": "so far"});
+            let params = json!({"progressToken": params["_meta"]["progressToken"], "progress": n, "total": 3, "message": "so far", "_meta": {"step": n}});
             send(&json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params}).to_string());
         };
         match params["name"].as_str().unwrap_or_default() {
@@ -156,6 +163,26 @@ impl Peer {
             "huge" => result(id, json!({"content": [{"type": "text", "text": "x".repeat(200_000)}]})),
             "deluge" => deluge(id, &params["arguments"]),
             "nonsense" => send(&format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"content\":[}}}}")),
+            // As JavaScript writes a text that was cut inside a character, the id last.
+            "cut text" => send(&format!(
+                r#"{{"result":{{"content":[{{"type":"text","text":"cut \ud83d"}}]}},"jsonrpc":"2.0","id":{id}}}"#
+            )),
+            "cut error" => send(&format!(
+                r#"{{"error":{{"code":-32002,"message":"cut \ud83d","data":{{"x":"\udc00"}}}},"jsonrpc":"2.0","id":{id}}}"#
+            )),
+            "cut progress" => {
+                send(&format!(
+                    r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{},"progress":1,"message":"\ud83d"}}}}"#,
+                    params["_meta"]["progressToken"]
+                ));
+                result(id, json!({"content": []}));
+            }
+            "deep" => {
+                let deep = "[".repeat(200) + &"]".repeat(200);
+                send(&format!(r#"{{"result":{{"content":{deep}}},"jsonrpc":"2.0","id":{id}}}"#));
+            }
+            "vast" => send(&format!(r#"{{"result":{{"structuredContent":1e400}},"jsonrpc":"2.0","id":{id}}}"#)),
+            "half nonsense" => send(r#"{"jsonrpc":"2.0","result":{"content":[{"type":"te"#),
             "flood" => {
                 (0..2000).for_each(|n| send(&format!("log line {n}")));
                 result(id, json!({"content": []}));

@@ -128,7 +128,12 @@ async fn a_call_carries_what_it_should_and_brings_all_that_came() {
     assert!(output.content[1].as_text().expect("stand-in").contains("`video`"));
     assert_eq!((&output.meta["k"], &output.extras["mcp_result"]), (&json!(0.1), &json!({"unknown": [1]})));
     let partials = rig.world.partials.lock().expect("partials").clone();
-    let expect = |n: f64| Partial::Progress { progress: n, total: Some(3.0), message: Some("so far".into()) };
+    let expect = |n: f64| Partial::Progress {
+        progress: n,
+        total: Some(3.0),
+        message: Some("so far".into()),
+        more: serde_json::Map::from_iter([("_meta".to_owned(), json!({"step": n as u32}))]),
+    };
     assert_eq!(partials, [expect(1.0), expect(2.0), expect(3.0)], "in order, and before the result");
     // The harness of the peer wrote to its standard output; that costs one warning.
     assert_eq!(rig.warnings(), ["mcp_garbage"]);
@@ -149,6 +154,36 @@ async fn failures_of_tools_and_requests_are_told_apart() {
         assert!(error.message().contains(fragment) && !error.is_retryable(), "{error}");
     }
     rig.call("Echo.Args", json!({})).await.expect("the server is still there");
+}
+
+#[tokio::test]
+async fn what_no_text_can_hold_is_read_and_what_nobody_can_read_fails_at_once() {
+    let rig = script("plain").rig(|_| {});
+    let output = rig.call("cut text", json!({})).await.expect("read");
+    assert_eq!(output.content[0].as_text(), Some("cut \u{fffd}"));
+    let error = rig.call("cut error", json!({})).await.expect_err("refused");
+    let own = error.protocol().expect("the server's own");
+    assert_eq!((own.code, &*own.message, &own.data), (-32002, "cut \u{fffd}", &Some(json!({"x": "\u{fffd}"}))));
+    rig.call("cut progress", json!({})).await.expect("output");
+    let told = rig.world.partials.lock().expect("partials").clone();
+    assert!(matches!(&*told, [Partial::Progress { message: Some(message), .. }] if message == "\u{fffd}"), "{told:?}");
+    let (unread, broken) = ("the server's answer cannot be read", "the server's answer is not a valid message");
+    for (tool, expect) in [("deep", unread), ("vast", unread), ("half nonsense", broken)] {
+        let began = Instant::now();
+        let error = rig.call(tool, json!({})).await.expect_err(tool);
+        assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::TransportError, false), "{error}");
+        assert!(error.message().contains(expect), "{error}");
+        assert!(began.elapsed() < Duration::from_secs(10), "{tool}");
+    }
+    rig.call("Echo.Args", json!({})).await.expect("the server is still there");
+    assert_eq!(script("cut").rig(|_| {}).names().await, ["x"]);
+    let script = script("deep");
+    let rig = script.rig(|_| {});
+    let listed = tokio::time::timeout(Duration::from_secs(20), rig.provider.list()).await.expect("at once");
+    assert!(listed.is_err());
+    // Its answer shows that it lives: it is not started again.
+    rig.call("Echo.Args", json!({})).await.expect("the server is still there");
+    assert_eq!(script.methods().iter().filter(|method| *method == "initialize").count(), 1);
 }
 
 #[tokio::test]

@@ -131,6 +131,37 @@ async fn a_stream_that_breaks_off_is_taken_up_where_it_was() {
 }
 
 #[tokio::test]
+async fn an_event_that_is_cut_is_asked_for_again() {
+    let cut = |message: &Value| {
+        let whole = message.to_string();
+        format!("id: e2\ndata: {}", &whole[..whole.len() / 2])
+    };
+    let (whole, half) = (result(2, json!({"large": 1})), cut(&result(2, json!({"large": 1}))));
+    let (site, transport, log) = in_session(move |asked| match (&asked.method, asked.header("last-event-id")) {
+        (&Method::POST, _) => stream(vec!["id: e1\nretry: 1\ndata: \n\n".into(), half.clone()], End::Closed),
+        // What comes after the last one that came as a whole.
+        (_, Some("e1")) => stream(vec![format!("id: e2\n{}", event(&whole))], End::Closed),
+        // After the answer there is nothing.
+        _ => stream(Vec::new(), End::Open),
+    })
+    .await;
+    soon(transport.send(request(2, "tools/call", LEGACY))).await.expect("answered");
+    assert_eq!(log.messages()[1..], [(result(2, json!({"large": 1})), Some(2))]);
+    assert_eq!(site.asked().len(), 3);
+    // The same on the stream of the session.
+    let changed = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
+    let (whole, half) = (changed.clone(), cut(&changed));
+    let (_site, transport, log) = in_session(move |asked| match asked.header("last-event-id") {
+        None => stream(vec!["id: e1\nretry: 1\ndata: \n\n".into(), half.clone()], End::Closed),
+        Some("e1") => stream(vec![format!("id: e2\n{}", event(&whole))], End::Open),
+        Some(_) => stream(Vec::new(), End::Open),
+    })
+    .await;
+    transport.established(Era::Legacy, "2025-11-25");
+    eventually("the notice comes", || log.messages().contains(&(changed.clone(), None))).await;
+}
+
+#[tokio::test]
 async fn a_stream_that_cannot_be_taken_up_is_a_broken_call_at_once() {
     let once_more = |code| {
         move |asked: &Asked| match asked.method {
