@@ -5,13 +5,14 @@ use http::header::{CONTENT_TYPE, HeaderName};
 use serde_json::Value;
 
 use super::budget::of_text;
-use super::combined::{Steps, properties};
+use super::bytes::{Bytes, bytes_of};
+use super::combined::{Steps, combined, properties};
 use super::document::{Document, Part};
 use super::parameter::query_style;
-use super::schema::{Binary, is_bytes, only_type};
+use super::schema::{Binary, only_type};
 use super::xml;
 use crate::rest::{
-    Explode, FRAMING, FieldWriting, Need, PartContent, PartList, PartWriting, PayloadKind, Reserved, Style,
+    Explode, FRAMING, FieldWriting, Kinds, Need, PartContent, PartList, PartWriting, PayloadKind, Reserved, Style,
 };
 
 /// A body as it will be sent.
@@ -38,6 +39,9 @@ pub(super) fn chosen<'d>(
     let Some(written) = operation.get("requestBody") else { return Ok(None) };
     let body = document.follow(written)?;
     let Some(content) = body.get("content") else { return Ok(None) };
+    // What a reference says goes before what it refers to (OpenAPI 3.1, "Reference Object").
+    let beside = written.text("description").filter(|_| document.version.has_json_schema());
+    let description = beside.or(body.text("description"));
     let media: Vec<(&String, Part<'d>)> = content.members().collect();
     if media.is_empty() {
         return Ok(None);
@@ -57,7 +61,7 @@ pub(super) fn chosen<'d>(
     // Of one rank the first. What it takes to write a body is found out only until one can be written.
     candidates.sort_by_key(|candidate| candidate.rank);
     for candidate in candidates {
-        match candidate.build(document, body) {
+        match candidate.build(document, body, description) {
             Ok(chosen) => return Ok(Some(chosen)),
             Err(reason) => reasons.push(reason),
         }
@@ -74,6 +78,8 @@ struct Candidate<'d> {
     part: Part<'d>,
     /// As it is sent.
     stated: &'d str,
+    /// What its bytes may be.
+    kinds: Kinds,
     writing: Kind<'d>,
 }
 
@@ -95,8 +101,19 @@ fn candidate<'d>(document: &'d Document, media: &'d str, part: Part<'d>) -> Resu
     let essence = media.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let only = resolved.and_then(|schema| only_type(schema.value));
     let is_text = resolved.is_none() || only == Some("string");
+    let is_bytes = match resolved.filter(|_| !has_values(&essence) && only != Some("array")) {
+        Some(schema) => bytes_of(document, schema)?.0 == Bytes::Always,
+        None => false,
+    };
     let mut stated = media.trim();
+    let mut kinds = Kinds::Own;
     let (rank, writing) = match essence.as_str() {
+        // Bytes are none of the values that JSON has.
+        "*/*" | "application/*" if is_bytes => {
+            stated = "application/octet-stream";
+            kinds = Kinds::Any(essence.clone());
+            (7, Kind::Bytes)
+        }
         "*/*" | "application/*" => {
             stated = "application/json";
             (0, Kind::Json)
@@ -116,15 +133,17 @@ fn candidate<'d>(document: &'d Document, media: &'d str, part: Part<'d>) -> Resu
             // Where there is a choice, the kind that everybody reads.
             (if matches!(multipart, "multipart/form-data" | "multipart/*") { 3 } else { 4 }, Kind::Parts)
         }
-        _ if resolved.is_some_and(|schema| is_bytes(schema.value)) || is_binary(&essence) => {
+        _ if is_bytes || is_binary(&essence) => {
             if let Some(schema) = resolved
                 && !is_text
+                && !is_bytes
                 && !schema.value.as_object().is_some_and(serde_json::Map::is_empty)
             {
                 return Err(format!("`{media}` of a schema that is no string is not written"));
             }
+            // No media type is all of `image/*`: whoever gives the bytes knows it.
             if essence.ends_with("/*") {
-                stated = "application/octet-stream";
+                kinds = Kinds::Said(essence.clone());
             }
             (7, Kind::Bytes)
         }
@@ -144,18 +163,24 @@ fn candidate<'d>(document: &'d Document, media: &'d str, part: Part<'d>) -> Resu
             }
         },
     };
-    Ok(Candidate { rank, media, part, stated, writing })
+    Ok(Candidate { rank, media, part, stated, kinds, writing })
 }
 
 impl<'d> Candidate<'d> {
-    fn build(&self, document: &'d Document, body: Part<'d>) -> Result<Chosen<'d>, String> {
-        let Self { media, part, stated, writing, .. } = *self;
+    fn build(
+        &self,
+        document: &'d Document,
+        body: Part<'d>,
+        description: Option<&'d str>,
+    ) -> Result<Chosen<'d>, String> {
+        let Self { media, part, stated, writing, kinds, .. } = self;
+        let (media, part, stated, writing) = (*media, *part, *stated, *writing);
         let (schema, mut steps) = (part.get("schema"), Steps::new());
         let (kind, binary) = match writing {
             Kind::Json => (PayloadKind::Json, Binary::Text),
             Kind::Form => (PayloadKind::Form(fields(document, part, schema, &mut steps)?), Binary::Text),
             Kind::Parts => (PayloadKind::Multipart(part_list(document, part, schema, &mut steps)?), Binary::Parts),
-            Kind::Bytes => (PayloadKind::Bytes, Binary::File),
+            Kind::Bytes => (PayloadKind::Bytes(kinds.clone()), Binary::File),
             Kind::Text => (PayloadKind::Text, Binary::Text),
             Kind::Xml(schema) => {
                 let body = xml::body(document, schema, None);
@@ -166,13 +191,20 @@ impl<'d> Candidate<'d> {
         let is_required = body.value.get("required").and_then(Value::as_bool) == Some(true);
         Ok(Chosen {
             need: if is_required { Need::Required } else { Need::Optional },
-            description: body.text("description"),
+            description,
             schema,
             binary,
             content_type,
             kind,
         })
     }
+}
+
+/// Media types of values, which have no bytes for a whole.
+fn has_values(essence: &str) -> bool {
+    matches!(essence, "application/json" | "text/json" | "application/x-www-form-urlencoded")
+        || essence.ends_with("+json")
+        || essence.starts_with("multipart/")
 }
 
 /// Media types of bytes.
@@ -258,7 +290,26 @@ fn part_list<'d>(
         let part = writing(document, &name, Some(property), encoding)?;
         parts.push((name, part));
     }
-    Ok(PartList::Named(parts))
+    let content = others(document, schema, steps)?;
+    Ok(PartList::Named(parts, PartWriting { content, ..PartWriting::default() }))
+}
+
+/// What the members of a body of parts hold that no property names.
+fn others<'d>(document: &'d Document, schema: Option<Part<'d>>, steps: &mut Steps) -> Result<PartContent, String> {
+    let mut content = None;
+    let Some(schema) = schema else { return Ok(PartContent::Value) };
+    for schema in combined(document, schema, &["allOf", "anyOf", "oneOf"], steps)? {
+        let more = ["additionalProperties", "unevaluatedProperties"].iter().filter_map(|key| schema.get(key));
+        let by_pattern = schema.get("patternProperties").into_iter().flat_map(Part::members).map(|(_, member)| member);
+        for member in more.chain(by_pattern).filter(|member| member.value.is_object()) {
+            content = Some(match (bytes_of(document, member)?.0, content) {
+                (Bytes::Never, None | Some(PartContent::Value)) => PartContent::Value,
+                (Bytes::Always, None | Some(PartContent::File)) => PartContent::File,
+                _ => PartContent::FileOrValue,
+            });
+        }
+    }
+    Ok(content.unwrap_or_default())
 }
 
 /// How a part is written whose schema and encoding are these.
@@ -271,18 +322,20 @@ fn writing<'d>(
     let property = schema.map(|schema| document.follow(schema)).transpose()?;
     let items = property.and_then(|property| property.get("items"));
     let single = items.map(|items| document.follow(items)).transpose()?;
-    let is_file = [property, single].into_iter().flatten().any(|schema| is_bytes(schema.value));
+    let (bytes, media) = property.map(|schema| bytes_of(document, schema)).transpose()?.unwrap_or((Bytes::Never, None));
     let stated = encoding.and_then(|encoding| encoding.text("contentType"));
     // Of several the first; a range names none.
     let stated = stated.map(|stated| stated.split(',').next().unwrap_or_default().trim());
     let content_type = stated.filter(|stated| !stated.contains('*') && !stated.is_empty()).map(str::to_owned);
-    let media = property.and_then(|property| property.text("contentMediaType")).map(str::to_owned);
+    let media = property.and_then(|property| property.text("contentMediaType")).or(media);
+    let media = media.filter(|media| bytes != Bytes::Sometimes && !media.contains('*')).map(str::to_owned);
     let content_type = content_type.or(media);
     let essence = content_type.as_deref().and_then(|kind| kind.split(';').next()).unwrap_or_default();
     // Whoever writes the text of a part writes its syntax too.
     let is_text = single.or(property).and_then(|schema| only_type(schema.value)) == Some("string");
     let content = match encoding.and_then(styled) {
-        _ if is_file => PartContent::File,
+        _ if bytes == Bytes::Always => PartContent::File,
+        _ if bytes == Bytes::Sometimes => PartContent::FileOrValue,
         Some((style, explode)) => {
             let style = style.ok_or_else(|| format!("the part `{name}` of its body has a style that there is not"))?;
             PartContent::Styled(style, explode)

@@ -1,8 +1,6 @@
-//! A document as it was read, with the files that it refers to. Nothing is fetched: other files are taken from below the
-//! document's own folder, and a document from the network has none.
+//! A document as it was read, with the files that it refers to, and what its references lead to.
 
-use std::collections::{BTreeSet, HashMap};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
@@ -10,18 +8,13 @@ use url::Url;
 
 use super::budget::Budget;
 use super::error::OpenApiError;
+use super::files::Files;
+use super::identifiers;
+use super::syntax::{MAX_VALUES, parse};
 use super::xml::XmlSchemas;
 
-/// Bytes of one document.
-pub(super) const MAX_BYTES: usize = 64 << 20;
-/// Other files that a document may refer to.
-const MAX_FILES: usize = 64;
-/// Other files that one file may name, however each is written.
-const MAX_NAMED: usize = 1024;
 /// References that may lead to one another.
 const MAX_HOPS: usize = 32;
-/// Containers inside one another that are looked through.
-const MAX_DEPTH: usize = 120;
 
 /// Where a document comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,9 +79,7 @@ pub(super) struct Document {
     pub(super) budget: Budget,
     /// What was made of its schemas for XML.
     pub(super) xml: XmlSchemas,
-    files: Vec<Value>,
-    /// Which file a reference means, by the file that it stands in and what is written before its `#`.
-    targets: HashMap<(usize, String), Result<usize, String>>,
+    files: Files,
 }
 
 impl Document {
@@ -97,23 +88,18 @@ impl Document {
     /// # Errors
     /// [`OpenApiError`]; a file that is missing is one of the operations that need it.
     pub(super) fn read(text: &str, origin: Origin) -> Result<Self, OpenApiError> {
-        let value = parse(text).map_err(OpenApiError::Syntax)?;
+        let value = parse(text, MAX_VALUES).map_err(OpenApiError::Syntax)?;
         let version = version(&value)?;
-        let mut document = Self {
-            origin,
-            version,
-            budget: Budget::new(),
-            xml: XmlSchemas::default(),
-            files: vec![value],
-            targets: HashMap::new(),
-        };
-        document.read_others();
-        Ok(document)
+        let mut files = Files::read(value, text.len(), &origin);
+        if version.has_json_schema() {
+            identifiers::settle(&mut files);
+        }
+        Ok(Self { origin, version, budget: Budget::new(), xml: XmlSchemas::default(), files })
     }
 
     /// The whole document.
     pub(super) fn root(&self) -> Part<'_> {
-        Part { file: 0, value: self.files.first().unwrap_or(&Value::Null) }
+        Part { file: 0, value: self.files.whole(0) }
     }
 
     /// `part`, or what its references lead to.
@@ -129,6 +115,23 @@ impl Document {
         Err("its references lead in a circle".into())
     }
 
+    /// `part` and what its references lead to, the nearest first, and why one of them leads nowhere.
+    pub(super) fn chain<'d>(&'d self, part: Part<'d>) -> (Vec<Part<'d>>, Option<String>) {
+        let mut chain = vec![part];
+        let mut part = part;
+        while let Some(reference) = part.text("$ref") {
+            if chain.len() > MAX_HOPS {
+                return (chain, Some("its references lead in a circle".into()));
+            }
+            part = match self.target(part.file, reference) {
+                Ok(target) => target,
+                Err(reason) => return (chain, Some(reason)),
+            };
+            chain.push(part);
+        }
+        (chain, None)
+    }
+
     /// What a reference in that file names.
     ///
     /// # Errors
@@ -137,13 +140,13 @@ impl Document {
         let (path, fragment) = reference.split_once('#').unwrap_or((reference, ""));
         let file = match path {
             "" => file,
-            path => match self.targets.get(&(file, path.to_owned())) {
-                Some(Ok(file)) => *file,
+            path => match self.files.named(file, path) {
+                Some(Ok(file)) => file,
                 Some(Err(reason)) => return Err(format!("$ref `{reference}`: {reason}")),
                 None => return Err(format!("$ref `{reference}` was not read")),
             },
         };
-        let whole = self.files.get(file).unwrap_or(&Value::Null);
+        let whole = self.files.whole(file);
         if fragment.is_empty() {
             return Ok(Part { file, value: whole });
         }
@@ -152,96 +155,6 @@ impl Document {
             whole.pointer(&pointer).ok_or_else(|| format!("$ref `{reference}` names nothing in the document"))?;
         Ok(Part { file, value })
     }
-
-    fn read_others(&mut self) {
-        let folder = match &self.origin {
-            Origin::File(path) => {
-                path.parent().map(|folder| std::fs::canonicalize(folder).unwrap_or(folder.to_owned()))
-            }
-            Origin::Url(_) => None,
-        };
-        let start = match &self.origin {
-            Origin::File(path) => std::fs::canonicalize(path).unwrap_or_else(|_| path.clone()),
-            Origin::Url(_) => PathBuf::new(),
-        };
-        let mut paths = vec![start];
-        let mut next = 0;
-        while next < self.files.len() {
-            let mut found = BTreeSet::new();
-            if let Some(file) = self.files.get(next) {
-                foreign_references(file, &mut found, 0);
-            }
-            for path in found {
-                let key = (next, path);
-                if self.targets.contains_key(&key) {
-                    continue;
-                }
-                let here = paths.get(next).cloned().unwrap_or_default();
-                let read = self.read_other(&key.1, &here, folder.as_deref(), &mut paths);
-                self.targets.insert(key, read);
-            }
-            next += 1;
-        }
-    }
-
-    fn read_other(
-        &mut self,
-        written: &str,
-        from: &Path,
-        folder: Option<&Path>,
-        paths: &mut Vec<PathBuf>,
-    ) -> Result<usize, String> {
-        if written.contains("://") {
-            return Err("references to the network are not followed: put the file beside the document".into());
-        }
-        let Some(folder) = folder else {
-            return Err("a document from the network has no other files: save it with them, or bundle it".into());
-        };
-        let written = percent_decode_str(written).decode_utf8_lossy().into_owned();
-        let path = from.parent().unwrap_or(folder).join(&written);
-        let path = std::fs::canonicalize(&path).map_err(|error| error.to_string())?;
-        if !path.starts_with(folder) {
-            return Err("it lies outside of the document's folder".into());
-        }
-        if let Some(known) = paths.iter().position(|known| *known == path) {
-            return Ok(known);
-        }
-        if self.files.len() > MAX_FILES {
-            return Err(format!("the document refers to more than {MAX_FILES} other files"));
-        }
-        let value = parse(&read_file(&path).map_err(|error| error.to_string())?)?;
-        self.files.push(value);
-        paths.push(path);
-        Ok(self.files.len() - 1)
-    }
-}
-
-/// The text of a file of at most [`MAX_BYTES`].
-pub(super) fn read_file(path: &Path) -> std::io::Result<String> {
-    use std::io::Read as _;
-    let mut text = String::new();
-    let file = std::fs::File::open(path)?;
-    file.take(MAX_BYTES as u64 + 1).read_to_string(&mut text)?;
-    if text.len() > MAX_BYTES {
-        return Err(std::io::Error::other(format!("it is larger than {MAX_BYTES} bytes")));
-    }
-    Ok(text)
-}
-
-/// JSON or YAML.
-fn parse(text: &str) -> Result<Value, String> {
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    if text.trim_start().starts_with('{') {
-        match serde_json::from_str(text) {
-            Ok(value) => return Ok(value),
-            // YAML's flow style begins alike; what is neither is told in JSON's words.
-            Err(error) => return serde_saphyr::from_str(text).map_err(|_| format!("it is not JSON: {error}")),
-        }
-    }
-    serde_saphyr::from_str(text).map_err(|error| {
-        let message = error.without_snippet().to_string();
-        format!("it is neither JSON nor YAML: {}", message.lines().next().unwrap_or_default())
-    })
 }
 
 fn version(value: &Value) -> Result<Version, OpenApiError> {
@@ -260,24 +173,5 @@ fn version(value: &Value) -> Result<Version, OpenApiError> {
         ["3", "1"] => Ok(Version::V31),
         ["3", "2"] => Ok(Version::V32),
         _ => Err(OpenApiError::Version(version)),
-    }
-}
-
-/// What stands before the `#` of the references to other files, [`MAX_NAMED`] of them at most.
-fn foreign_references(value: &Value, found: &mut BTreeSet<String>, depth: usize) {
-    if depth > MAX_DEPTH || found.len() >= MAX_NAMED {
-        return;
-    }
-    match value {
-        Value::Object(members) => {
-            if let Some(Value::String(reference)) = members.get("$ref")
-                && !reference.starts_with('#')
-            {
-                found.insert(reference.split('#').next().unwrap_or_default().to_owned());
-            }
-            members.values().for_each(|member| foreign_references(member, found, depth + 1));
-        }
-        Value::Array(items) => items.iter().for_each(|item| foreign_references(item, found, depth + 1)),
-        _ => {}
     }
 }

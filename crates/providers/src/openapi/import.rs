@@ -107,7 +107,8 @@ pub struct Refused {
 pub(super) struct Found<'d> {
     pub(super) method: Method,
     pub(super) path: &'d str,
-    path_item: Part<'d>,
+    /// With those that it refers to.
+    path_item: Arc<[Part<'d>]>,
     pub(super) operation: Part<'d>,
     settings: Operation,
     pub(super) name: String,
@@ -188,12 +189,12 @@ fn headers(spec: &OpenApiSpec) -> Result<Vec<(HeaderName, String)>, OpenApiError
 fn operations<'d>(document: &'d Document, spec: &'d OpenApiSpec) -> impl Iterator<Item = Result<Found<'d>, Refused>> {
     let paths = document.root().get("paths").into_iter().flat_map(Part::members);
     paths.filter(|(path, _)| !path.starts_with("x-")).flat_map(move |(path, written)| {
-        let item = match document.follow(written) {
-            Ok(item) => item,
-            Err(reason) => return vec![Err(Refused { operation: path.clone(), reason })],
-        };
-        let own = METHODS.iter().filter_map(|(name, method)| Some((method.clone(), item.get(name)?)));
-        let (more, refused) = more_operations(document, path, item);
+        // What stands beside a reference counts too, and goes first where both say it.
+        let (items, broken) = document.chain(written);
+        let items: Arc<[Part<'d>]> = items.into();
+        let broken = broken.map(|reason| Refused { operation: path.clone(), reason });
+        let own = METHODS.iter().filter_map(|(name, method)| Some((method.clone(), first(&items, name)?)));
+        let (more, refused) = more_operations(document, path, &items);
         let of = |(method, operation): (Method, Part<'d>)| {
             let stated = operation.text("operationId").filter(|id| !id.trim().is_empty());
             let key = format!("{method} {path}");
@@ -201,22 +202,30 @@ fn operations<'d>(document: &'d Document, spec: &'d OpenApiSpec) -> impl Iterato
             let settings = own.cloned().unwrap_or_default().or(&spec.defaults);
             let name = settings.name.clone().or_else(|| stated.map(str::to_owned));
             let name = name.unwrap_or_else(|| names::method_and_path(&method, path));
-            Ok(Found { method, path, path_item: item, operation, settings, name })
+            Ok(Found { method, path, path_item: Arc::clone(&items), operation, settings, name })
         };
-        own.chain(more).map(of).chain(refused.into_iter().map(Err)).collect::<Vec<_>>()
+        own.chain(more).map(of).chain(refused.into_iter().chain(broken).map(Err)).collect::<Vec<_>>()
     })
+}
+
+/// What the first of these says under a name.
+fn first<'d>(items: &[Part<'d>], name: &str) -> Option<Part<'d>> {
+    items.iter().find_map(|item| item.get(name))
 }
 
 /// The operations of a path under methods that OpenAPI 3.2 adds (`query`, `additionalOperations`), and those that have no
 /// such method.
-fn more_operations<'d>(document: &Document, path: &str, item: Part<'d>) -> (Vec<(Method, Part<'d>)>, Vec<Refused>) {
+fn more_operations<'d>(document: &Document, path: &str, items: &[Part<'d>]) -> (Vec<(Method, Part<'d>)>, Vec<Refused>) {
     let (mut more, mut refused) = (Vec::new(), Vec::new());
     if document.version != Version::V32 {
         return (more, refused);
     }
-    let query = item.get("query").map(|operation| (QUERY, operation));
-    let additional = item.get("additionalOperations").into_iter().flat_map(Part::members);
+    let query = first(items, "query").map(|operation| (QUERY, operation));
+    let additional: Vec<_> = items.iter().filter_map(|item| item.get("additionalOperations")).collect();
+    let mut known = HashSet::new();
+    let additional = additional.into_iter().flat_map(Part::members);
     let additional = additional.map(|(name, operation)| (name.as_str(), operation));
+    let additional = additional.filter(move |(name, _)| items.len() == 1 || known.insert(*name));
     for (at, (name, operation)) in query.into_iter().chain(additional).enumerate() {
         if at > MAX_ADDITIONAL {
             let reason = format!("it has more than {MAX_ADDITIONAL} additional operations; the others are left out");
@@ -283,7 +292,7 @@ fn compile<'d>(
     entry: Found<'d>,
     id: ToolId,
 ) -> Result<Imported, String> {
-    let base = server::base(spec, document, entry.path_item, entry.operation)?;
+    let base = server::base(spec, document, &entry.path_item, entry.operation)?;
     let admission = keyring.admission(entry.operation)?;
     if !base.is_vouched_for && (!admission.credentials.is_empty() || !headers.is_empty()) {
         let place = match &base.led_from {
@@ -304,7 +313,7 @@ fn compile<'d>(
         document,
         method: entry.method.clone(),
         path: entry.path,
-        path_item: entry.path_item,
+        path_item: &entry.path_item,
         operation: entry.operation,
         base,
         headers,

@@ -5,11 +5,15 @@
 //! `body`. A document is foreign text: no reference of it is fetched, and credentials go nowhere that the operator did
 //! not name.
 
+mod arguments;
 mod body;
 mod budget;
+mod bytes;
 mod combined;
 mod document;
 mod error;
+mod files;
+mod identifiers;
 mod import;
 mod names;
 mod operation;
@@ -20,6 +24,7 @@ mod schema;
 mod security;
 mod server;
 mod spec;
+mod syntax;
 mod xml;
 
 pub use document::Origin;

@@ -1,35 +1,30 @@
 //! One operation as a tool: the arguments that a model gives, and the request that they fill.
 
+use std::collections::HashSet;
+
 use http::header::HeaderName;
 use http::{HeaderValue, Method};
+use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value, json};
-use toolwright_core::name::short_hash;
 
+use super::arguments::Arguments;
 use super::body;
-use super::budget::{of_text, of_value};
 use super::document::{Document, Part};
 use super::parameter::{self, Place, Stated};
-use super::schema::{Binary, Direction, Schemas, file};
 use super::security::Admission;
 use super::server::Base;
 use crate::rest::{
-    BodyTemplate, CookiePart, Explode, HeaderPart, Need, Pair, Parameter, PathPart, PathStyle, Payload,
-    RequestTemplate, Segment, Template, Writing,
+    BodyTemplate, CookiePart, Explode, HeaderPart, Need, Pair, PathPart, PathStyle, Payload, RequestTemplate, Segment,
+    Template, Writing,
 };
-
-/// Parts of one tool's schemas of arguments.
-const MAX_NODES: usize = 50_000;
-/// Arguments of one tool.
-const MAX_ARGUMENTS: usize = 1_000;
-/// The longest name of an argument that every model API takes.
-const MAX_ARGUMENT: usize = 64;
 
 /// The operation to compile, and what was settled about it.
 pub(super) struct Source<'d> {
     pub(super) document: &'d Document,
     pub(super) method: Method,
     pub(super) path: &'d str,
-    pub(super) path_item: Part<'d>,
+    /// With those that it refers to, the nearest first.
+    pub(super) path_item: &'d [Part<'d>],
     pub(super) operation: Part<'d>,
     pub(super) base: Base,
     /// Headers that are configured.
@@ -54,22 +49,26 @@ pub(super) struct Compiled {
 /// # Errors
 /// Why its requests cannot be made.
 pub(super) fn compile(source: &Source<'_>) -> Result<Compiled, String> {
-    let mut arguments = Arguments::new(source.document);
     let mut stated = parameter::stated(source.document, source.path_item, source.operation)?;
     stated.retain(|parameter| !is_filled(parameter, source));
-    let (path_template, query) = source.path.split_once('?').unwrap_or((source.path, ""));
-    let path_template = path_template.split('#').next().unwrap_or_default();
+    // A fragment is no part of a request: documents tell operations of one path apart by it.
+    let sent = source.path.split('#').next().unwrap_or_default();
+    let (path_template, query) = sent.split_once('?').unwrap_or((sent, ""));
+    let mut arguments = Arguments::new(source.document, &named(path_template, &stated));
 
     let mut path: Vec<Vec<PathPart>> =
         source.base.path.iter().map(|segment| vec![PathPart::Literal(segment.clone())]).collect();
     for segment in path_template.strip_prefix('/').unwrap_or(path_template).split('/') {
         path.push(self::segment(segment, &stated, &mut arguments)?);
     }
-    let mut pairs: Vec<Pair> =
-        query.split('&').filter(|pair| !pair.is_empty()).map(|pair| Pair::Literal(pair.into())).collect();
+    let mut in_query = HashSet::new();
+    let mut pairs: Vec<Pair> = Vec::new();
+    for written in query.split('&').filter(|pair| !pair.is_empty()) {
+        pairs.push(pair(written, &stated, &mut arguments, &mut in_query)?);
+    }
     let mut headers: Vec<(HeaderName, HeaderPart)> = source.headers.iter().map(literal).collect();
     let mut cookies: Vec<CookiePart> = Vec::new();
-    for parameter in &stated {
+    for parameter in stated.iter().filter(|parameter| !in_query.contains(&(parameter.place, parameter.name))) {
         if parameter.place == Place::Path {
             if !path_template.contains(&format!("{{{}}}", parameter.name)) {
                 return Err(format!("its path has no place for the parameter `{}`", parameter.name));
@@ -147,6 +146,43 @@ fn literal((name, value): &(HeaderName, String)) -> (HeaderName, HeaderPart) {
     (name.clone(), HeaderPart::Text(Template { segments: vec![Segment::Literal(value.clone())] }))
 }
 
+/// All parameters by what they are called where they stand, those of the path too that are not stated.
+fn named<'a>(path_template: &'a str, stated: &[Stated<'a>]) -> Vec<(Place, &'a str)> {
+    let mut named: Vec<(Place, &str)> = stated.iter().map(|parameter| (parameter.place, parameter.name)).collect();
+    let shown = path_template.split('{').skip(1).filter_map(|rest| Some(rest.split_once('}')?.0));
+    for name in shown {
+        if !named.contains(&(Place::Path, name)) {
+            named.push((Place::Path, name));
+        }
+    }
+    named
+}
+
+/// A pair of the query that stands in the path: as it is, or with a parameter for its value.
+fn pair<'d>(
+    written: &str,
+    stated: &[Stated<'d>],
+    arguments: &mut Arguments<'d>,
+    seen: &mut HashSet<(Place, &'d str)>,
+) -> Result<Pair, String> {
+    if !written.contains('{') {
+        return Ok(Pair::Literal(written.to_owned()));
+    }
+    let (key, value) = written.split_once('=').unwrap_or(("", written));
+    let name = value.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
+    let of = |place: Place| stated.iter().find(|known| known.place == place && Some(known.name) == name);
+    let known = of(Place::Query).or_else(|| of(Place::Path)).filter(|known| !seen.contains(&(known.place, known.name)));
+    let Some(parameter) = known.filter(|_| !key.contains('{')) else {
+        return Err(format!("the query of its path has `{written}`, which is no pair of a parameter of its own"));
+    };
+    seen.insert((parameter.place, parameter.name));
+    let mut pair = parameter.pair(arguments.add(parameter)?)?;
+    if let Pair::Typed { name, .. } = &mut pair {
+        *name = percent_decode_str(key).decode_utf8_lossy().into_owned();
+    }
+    Ok(pair)
+}
+
 /// A segment of the path: what stands between its slashes, and its parameters.
 fn segment<'d>(written: &str, stated: &[Stated<'d>], arguments: &mut Arguments<'d>) -> Result<Vec<PathPart>, String> {
     let mut parts = Vec::new();
@@ -160,10 +196,7 @@ fn segment<'d>(written: &str, stated: &[Stated<'d>], arguments: &mut Arguments<'
         let (parameter, (style, explode, writing)) = match known {
             Some(parameter) => (arguments.add(parameter)?, parameter.path_style()?),
             // Documents forget to state what the path shows anyway.
-            None => (
-                arguments.put(name, Place::Path, Need::Required, json!({"type": "string"}))?,
-                (PathStyle::Simple, Explode::No, Writing::Styled),
-            ),
+            None => (arguments.add_unstated(Place::Path, name)?, (PathStyle::Simple, Explode::No, Writing::Styled)),
         };
         parts.push(PathPart::Value { parameter, name: name.to_owned(), style, explode, writing });
         rest = after;
@@ -172,127 +205,4 @@ fn segment<'d>(written: &str, stated: &[Stated<'d>], arguments: &mut Arguments<'
         parts.push(PathPart::Literal(rest.to_owned()));
     }
     Ok(parts)
-}
-
-/// The arguments of a tool as they are collected.
-struct Arguments<'d> {
-    document: &'d Document,
-    schemas: Schemas<'d>,
-    properties: Map<String, Value>,
-    required: Vec<Value>,
-}
-
-impl<'d> Arguments<'d> {
-    fn new(document: &'d Document) -> Self {
-        Self {
-            document,
-            schemas: Schemas::new(document, Direction::Request, MAX_NODES),
-            properties: Map::new(),
-            required: Vec::new(),
-        }
-    }
-
-    fn add(&mut self, stated: &Stated<'d>) -> Result<Parameter, String> {
-        let description = stated.description.map(str::trim).filter(|text| !text.is_empty());
-        let example = stated.part.value.get("example");
-        let texts = description.map_or(0, of_text) + example.map_or(0, of_value);
-        self.document.budget.take(of_text(stated.name) + texts)?;
-        let mut schema = match stated.schema {
-            Some(schema) => self.schemas.convert(schema, Binary::Text)?,
-            None => json!({}),
-        };
-        if let Value::Object(members) = &mut schema {
-            if let Some(description) = description {
-                members.insert("description".into(), description.into());
-            }
-            if let Some(example) = example.filter(|_| !members.contains_key("examples")) {
-                members.insert("examples".into(), json!([example]));
-            }
-            if stated.part.value.get("deprecated") == Some(&Value::Bool(true)) {
-                members.insert("deprecated".into(), true.into());
-            }
-        }
-        self.put(stated.name, stated.place, stated.need, schema)
-    }
-
-    fn add_body(&mut self, body: &body::Chosen<'d>) -> Result<Parameter, String> {
-        let mut schema = match (body.schema, body.binary) {
-            (_, Binary::File) => file(None),
-            (Some(schema), binary) => self.schemas.convert(schema, binary)?,
-            (None, Binary::Parts) => json!({"type": "object"}),
-            (None, Binary::Text) => json!({}),
-        };
-        if let (Value::Object(members), Some(description)) = (&mut schema, body.description)
-            && !members.contains_key("description")
-        {
-            self.document.budget.take(of_text(description))?;
-            members.insert("description".into(), description.trim().into());
-        }
-        let name = if self.properties.contains_key("body") { "request_body" } else { "body" };
-        self.named(name, body.need, schema)
-    }
-
-    /// Adds an argument under its own name, or one that tells its place where that is taken.
-    fn put(&mut self, name: &str, place: Place, need: Need, schema: Value) -> Result<Parameter, String> {
-        let legal = legal_argument(name);
-        if self.properties.contains_key(&legal) {
-            let placed = legal_argument(&format!("{}_{name}", place.as_str()));
-            return self.named(&placed, need, schema);
-        }
-        self.named(&legal, need, schema)
-    }
-
-    fn named(&mut self, name: &str, need: Need, schema: Value) -> Result<Parameter, String> {
-        if self.properties.len() >= MAX_ARGUMENTS {
-            return Err(format!("it takes more than {MAX_ARGUMENTS} arguments"));
-        }
-        let mut free = name.to_owned();
-        let mut count = 2;
-        while self.properties.contains_key(&free) {
-            free = legal_argument(&format!("{name}_{count}"));
-            count += 1;
-        }
-        self.properties.insert(free.clone(), schema);
-        if need == Need::Required {
-            self.required.push(free.clone().into());
-        }
-        Ok(Parameter::argument(&free, need))
-    }
-
-    fn schema(self) -> Result<Value, String> {
-        let mut schema = Map::new();
-        schema.insert("type".into(), "object".into());
-        schema.insert("properties".into(), self.properties.into());
-        if !self.required.is_empty() {
-            schema.insert("required".into(), self.required.into());
-        }
-        schema.insert("additionalProperties".into(), false.into());
-        let definitions = self.schemas.definitions()?;
-        if !definitions.is_empty() {
-            schema.insert("$defs".into(), definitions.into());
-        }
-        Ok(schema.into())
-    }
-}
-
-/// An argument's name that every model API takes: letters, digits, `_`, `-` and `.`, at most 64.
-fn legal_argument(name: &str) -> String {
-    let is_legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-    if !name.is_empty() && name.len() <= MAX_ARGUMENT && name.chars().all(is_legal) {
-        return name.to_owned();
-    }
-    let mut legal = String::new();
-    for c in name.chars() {
-        match c {
-            c if is_legal(c) => legal.push(c),
-            _ if legal.ends_with('_') => {}
-            _ => legal.push('_'),
-        }
-    }
-    let legal = legal.trim_matches('_');
-    match legal.len() {
-        0 => format!("argument_{}", short_hash(name, 8)),
-        1..=MAX_ARGUMENT => legal.to_owned(),
-        _ => format!("{}_{}", &legal[..MAX_ARGUMENT - 9], short_hash(name, 8)),
-    }
 }

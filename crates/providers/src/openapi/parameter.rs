@@ -16,7 +16,7 @@ const IGNORED_HEADERS: [&str; 3] = ["accept", "content-type", "authorization"];
 const MAX_PARAMETERS: usize = 1_000;
 
 /// Where a parameter stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Place {
     Path,
     Query,
@@ -25,6 +25,9 @@ pub(super) enum Place {
 }
 
 impl Place {
+    /// Every place, that first whose names stay as they are.
+    pub(super) const ALL: [Self; 4] = [Self::Path, Self::Query, Self::Header, Self::Cookie];
+
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Path => "path",
@@ -51,17 +54,19 @@ pub(super) struct Stated<'d> {
     writing: Writing,
 }
 
-/// The parameters of an operation: its own, and those of its path that it does not state itself.
+/// The parameters of an operation: its own, and those of its path, and of what that refers to, that it does not state
+/// itself.
 ///
 /// # Errors
 /// Why one cannot be sent.
 pub(super) fn stated<'d>(
     document: &'d Document,
-    path_item: Part<'d>,
+    path_item: &[Part<'d>],
     operation: Part<'d>,
 ) -> Result<Vec<Stated<'d>>, String> {
     let mut all: Vec<Stated<'d>> = Vec::new();
-    for list in [path_item.get("parameters"), operation.get("parameters")].into_iter().flatten() {
+    let levels = path_item.iter().rev().copied().chain([operation]);
+    for list in levels.filter_map(|level| level.get("parameters")) {
         for written in list.items() {
             let Some(mut stated) = read(document, document.follow(written)?)? else { continue };
             // What a reference says goes before what it refers to (OpenAPI 3.1, "Reference Object").

@@ -18,8 +18,9 @@ use toolwright_core::{
 };
 use url::Url;
 
-use super::document::{MAX_BYTES, Origin, read_file};
+use super::document::Origin;
 use super::error::OpenApiError;
+use super::files::{MAX_BYTES, read_file};
 use super::import::{Import, import};
 use super::spec::{Auth, GroupBy, OpenApiSpec, ResultSchemas};
 use crate::DocumentDeps;

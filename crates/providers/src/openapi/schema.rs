@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use serde_json::{Map, Value, json};
 
 use super::budget::{of_text, of_value};
+use super::bytes::{Bytes, bytes_of, is_said_of_branches};
 use super::document::{Document, Part, Version};
 
 mod required;
@@ -29,8 +30,19 @@ const SCHEMAS: [&str; 11] = [
     "contentSchema",
 ];
 /// What describes a document to people and programs of its own, and no value.
-const DROPPED: [&str; 9] =
-    ["discriminator", "xml", "externalDocs", "nullable", "example", "$schema", "$id", "$anchor", "$comment"];
+const DROPPED: [&str; 11] = [
+    "discriminator",
+    "xml",
+    "externalDocs",
+    "nullable",
+    "example",
+    "$schema",
+    "$vocabulary",
+    "$id",
+    "$anchor",
+    "$dynamicAnchor",
+    "$comment",
+];
 /// What tells of a value and does not bound it.
 const TOLD: [&str; 7] = ["title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly"];
 const TYPES: [&str; 7] = ["array", "boolean", "integer", "null", "number", "object", "string"];
@@ -49,7 +61,7 @@ pub(super) enum Direction {
 pub(super) enum Binary {
     /// A string like any other.
     Text,
-    /// A file, as `rest::payload` takes it; so are the items of a list.
+    /// A file, as `rest::payload` takes it; so are the items of a list, and branches.
     File,
     /// The whole is a body of parts: strings of bytes among its members or items are files.
     Parts,
@@ -120,18 +132,27 @@ impl<'d> Schemas<'d> {
                 _ => Ok(json!({})),
             };
         };
+        // Those that mean one schema alone are settled when the document is read.
+        if let Some(reference) = part.text("$dynamicRef") {
+            return Err(format!("its schemas have the $dynamicRef `{reference}`, which may mean several"));
+        }
         if let Some(reference) = part.text("$ref") {
             return self.reference(part, reference, binary, depth);
         }
         if binary == Binary::File && is_bytes(part.value) {
             let description = part.text("description");
             self.document.budget.take(description.map_or(0, of_text))?;
-            return Ok(file(description));
+            return Ok(match is_nullable(part.value, self.document.version) {
+                true => or_null(file(description)),
+                false => file(description),
+            });
         }
-        if members.contains_key("$dynamicRef") {
-            return Err("its schemas use $dynamicRef".into());
+        let mut out = self.keywords(part, binary, depth)?;
+        if binary == Binary::File && is_said_of_branches(part.value) && self.holds_bytes(part)? {
+            for key in ["type", "format", "minLength", "maxLength", "pattern"] {
+                out.shift_remove(key);
+            }
         }
-        let out = self.keywords(part, binary, depth)?;
         Ok(match self.document.version {
             Version::V31 | Version::V32 => out.into(),
             Version::V30 | Version::V2 => {
@@ -139,6 +160,10 @@ impl<'d> Schemas<'d> {
                 modern(out, members)
             }
         })
+    }
+
+    fn holds_bytes(&self, part: Part<'d>) -> Result<bool, String> {
+        Ok(bytes_of(self.document, part)?.0 != Bytes::Never)
     }
 
     /// What a schema says itself, whatever it refers to.
@@ -171,7 +196,7 @@ impl<'d> Schemas<'d> {
         // A body of parts has a schema of its own: elsewhere its bytes are text.
         let is_repeated = is_leaf(target.value)
             || binary == Binary::Parts
-            || (binary == Binary::File && is_bytes(target.value))
+            || (binary == Binary::File && self.holds_bytes(target)?)
             || self.asks_for_hidden(target)?;
         let target = if is_repeated {
             self.schema(target, binary, depth + 1)?
@@ -216,7 +241,16 @@ impl<'d> Schemas<'d> {
         depth: usize,
     ) -> Result<(), String> {
         let inside = match (binary, key) {
-            (Binary::Parts, "properties" | "items" | "prefixItems") | (Binary::File, "items") => Binary::File,
+            (
+                Binary::Parts,
+                "properties"
+                | "patternProperties"
+                | "additionalProperties"
+                | "unevaluatedProperties"
+                | "items"
+                | "prefixItems",
+            )
+            | (Binary::File, "items" | "prefixItems" | "allOf" | "anyOf" | "oneOf") => Binary::File,
             (Binary::Parts, "allOf" | "anyOf" | "oneOf") => Binary::Parts,
             _ => Binary::Text,
         };
@@ -377,11 +411,9 @@ fn is_leaf(schema: &Value) -> bool {
 /// Whether a schema is of bytes: `format: binary` in OpenAPI 3.0, a media type without an encoding in 3.1.
 pub(super) fn is_bytes(schema: &Value) -> bool {
     let text = |key: &str| schema.get(key).and_then(Value::as_str);
-    let typed = text("type");
-    (text("format") == Some("binary") && typed.is_none_or(|kind| kind == "string"))
-        || (text("contentMediaType").is_some()
-            && text("contentEncoding").is_none()
-            && typed.is_none_or(|kind| kind == "string"))
+    let is_string = schema.get("type").is_none() || only_type(schema) == Some("string");
+    let is_coded = text("contentEncoding").is_some();
+    is_string && (text("format") == Some("binary") || (text("contentMediaType").is_some() && !is_coded))
 }
 
 /// The type of a schema that has one, beside `null`.
@@ -414,6 +446,36 @@ pub(super) fn file(description: Option<&str>) -> Value {
     });
     if let (Some(description), Some(members)) = (description, schema.as_object_mut()) {
         members.insert("description".into(), description.into());
+    }
+    schema
+}
+
+/// What an argument for bytes of a range of media types may be: nobody else knows which of them it is.
+pub(super) fn file_of_range(range: &str) -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "base64": {"type": "string", "contentEncoding": "base64", "description": "The content"},
+            "content_type": {"type": "string", "description": format!("Its media type, one of {range}")},
+        },
+        "required": ["base64", "content_type"],
+        "additionalProperties": false,
+    })
+}
+
+/// Whether a schema lets a value be null.
+fn is_nullable(schema: &Value, version: Version) -> bool {
+    if version.has_json_schema() {
+        let types = schema.get("type").and_then(Value::as_array);
+        return types.is_some_and(|types| types.iter().any(|kind| kind == "null"));
+    }
+    schema.get("nullable") == Some(&Value::Bool(true))
+}
+
+/// A schema of branches, with one more for null.
+fn or_null(mut schema: Value) -> Value {
+    if let Some(Value::Array(branches)) = schema.get_mut("anyOf") {
+        branches.push(json!({"type": "null"}));
     }
     schema
 }

@@ -30,14 +30,14 @@ pub(super) struct Base {
 pub(super) fn base(
     spec: &OpenApiSpec,
     document: &Document,
-    path_item: Part<'_>,
+    path_item: &[Part<'_>],
     operation: Part<'_>,
 ) -> Result<Base, String> {
     if let Some(configured) = &spec.base_url {
         return split(configured, String::new(), true).map_err(|reason| format!("base_url: {reason}"));
     }
-    let levels = [operation, path_item, document.root()];
-    let server = levels.iter().find_map(|part| part.value.get("servers")?.as_array().filter(|list| !list.is_empty()));
+    let mut levels = [operation].into_iter().chain(path_item.iter().copied()).chain([document.root()]);
+    let server = levels.find_map(|part| part.value.get("servers")?.as_array().filter(|list| !list.is_empty()));
     let Filled { url, mut stated } = match server.and_then(|list| list.first()) {
         Some(server) => filled(server, spec)?,
         None => Filled { url: "/".to_owned(), stated: "/".to_owned() },

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::error::Complaint;
 use super::payload::Payload;
 use super::query::{Reserved, Style, append_pairs, encode};
-use super::template::{Nulls, Parameter, Rendered, Template, plain_text};
+use super::template::{Nulls, Parameter, Rendered, Segment, Template, plain_text};
 
 /// Bound on nesting of a body template.
 const MAX_DEPTH: usize = 64;
@@ -105,7 +105,7 @@ impl BodyTemplate {
                 let mut pairs = Vec::new();
                 for (name, template) in members {
                     if let Some(value) = template.render(arguments, Nulls::LeftOut)? {
-                        append_pairs(&mut pairs, name, &value, Style::Form, None, Reserved::Encoded);
+                        append_pairs(&mut pairs, name, &value, Style::Form, None, Reserved::Encoded)?;
                     }
                 }
                 (Some(pairs.join("&").into()), FORM)
@@ -196,6 +196,17 @@ impl JsonTemplate {
                 Some(object.into())
             }
         })
+    }
+
+    /// The parameter that it is, where it is one and nothing else.
+    pub(super) fn parameter(&self) -> Option<&Parameter> {
+        match self {
+            Self::Text(Template { segments }) => match segments.as_slice() {
+                [Segment::Parameter(parameter)] => Some(parameter),
+                _ => None,
+            },
+            _ => None,
+        }
     }
 
     pub(super) fn collect<'a>(&'a self, found: &mut Vec<&'a Parameter>) {

@@ -22,7 +22,7 @@ pub(crate) use body::{BodyTemplate, JsonTemplate};
 pub(crate) use credential::{Credential, TokenSource};
 pub(crate) use entry::FRAMING;
 pub use error::RestError;
-pub(crate) use payload::{FieldWriting, PartContent, PartList, PartWriting, Payload, PayloadKind};
+pub(crate) use payload::{FieldWriting, Kinds, PartContent, PartList, PartWriting, Payload, PayloadKind};
 pub(crate) use place::{CookieStyle, Explode, PathStyle, Writing};
 pub(crate) use provider::{MAX_BYTES, RETRIES, compile};
 pub use provider::{RestOptions, RestProvider};

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::body::RenderedBody;
 use super::multipart::{self, Written, boundary, joined, quoted};
 use super::place::Explode;
-use super::query::{Reserved, Style, append_pairs};
+use super::query::{Reserved, Style, append_pairs, item_text};
 use super::template::{Parameter, plain_text};
 use super::xml::XmlBody;
 
@@ -32,7 +32,7 @@ pub(crate) enum PayloadKind {
     /// As text; what is no string as JSON.
     Text,
     /// As bytes: see [`file_of`].
-    Bytes,
+    Bytes(Kinds),
     /// As pairs; members that are not listed are [`FieldWriting::Plain`].
     Form(Vec<(String, FieldWriting)>),
     /// As parts.
@@ -41,11 +41,22 @@ pub(crate) enum PayloadKind {
     Xml(XmlBody),
 }
 
+/// Which media types the bytes of a body may have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Kinds {
+    /// The body's own.
+    Own,
+    /// Those of a range: the one that the file says, else the body's own.
+    Any(String),
+    /// Those of a range, of which the file has to say one.
+    Said(String),
+}
+
 /// The parts of a body.
 #[derive(Debug, Clone)]
 pub(crate) enum PartList {
-    /// The members of an object, those that are listed in this order; others are [`PartWriting::default`].
-    Named(Vec<(String, PartWriting)>),
+    /// The members of an object, those that are listed in this order, and how all others are written.
+    Named(Vec<(String, PartWriting)>, PartWriting),
     /// The items of a list: the first ones, and all that follow.
     Items(Vec<PartWriting>, PartWriting),
 }
@@ -80,6 +91,8 @@ pub(crate) enum PartContent {
     Value,
     /// A file.
     File,
+    /// A file where it is an object with `base64`, else a value.
+    FileOrValue,
     /// A value by a query's styles, whose pairs are parts.
     Styled(Style, Explode),
     /// A value as XML.
@@ -102,8 +115,14 @@ impl Payload {
         let bytes = match &self.kind {
             PayloadKind::Json => value.to_string().into(),
             PayloadKind::Text => plain_text(value).into(),
-            PayloadKind::Bytes => file_of(value)?.bytes.into_owned().into(),
-            PayloadKind::Form(fields) => self.form(members(value, &self.parameter)?, fields).into(),
+            PayloadKind::Bytes(kinds) => {
+                let file = file_of(value)?;
+                if let Some(said) = kinds.said(file.content_type)? {
+                    content_type = said;
+                }
+                file.bytes.into_owned().into()
+            }
+            PayloadKind::Form(fields) => form(members(value, &self.parameter)?, fields)?.into(),
             PayloadKind::Multipart(parts) => {
                 let written = self.parts(value, parts)?;
                 let boundary = boundary(&written);
@@ -117,44 +136,16 @@ impl Payload {
         Ok(Some(RenderedBody { bytes, content_type }))
     }
 
-    fn form(&self, members: &Map<String, Value>, fields: &[(String, FieldWriting)]) -> String {
-        let mut pairs = Vec::new();
-        for (name, value) in members.iter().filter(|(_, value)| !value.is_null()) {
-            let field = fields.iter().find(|(field, _)| field == name).map_or(&FieldWriting::Plain, |(_, field)| field);
-            match field {
-                FieldWriting::Styled { style, explode, reserved } => {
-                    append_pairs(&mut pairs, name, value, *style, *explode, *reserved);
-                }
-                FieldWriting::Json => {
-                    let json = value.to_string().into();
-                    append_pairs(&mut pairs, name, &json, Style::Form, None, Reserved::Encoded);
-                }
-                FieldWriting::Plain => {
-                    let json;
-                    let value = if value.is_object() {
-                        json = value.to_string().into();
-                        &json
-                    } else {
-                        value
-                    };
-                    append_pairs(&mut pairs, name, value, Style::Form, Some(true), Reserved::Encoded);
-                }
-            }
-        }
-        pairs.join("&")
-    }
-
     /// The parts, in order.
     fn parts(&self, value: &Value, parts: &PartList) -> Result<Vec<Written>, String> {
         let mut written = Vec::new();
         match parts {
-            PartList::Named(parts) => {
+            PartList::Named(parts, rest) => {
                 let members = members(value, &self.parameter)?;
-                let default = PartWriting::default();
                 let listed = parts.iter().filter_map(|(name, part)| Some((name, members.get(name)?, part)));
                 let is_listed = |name: &String| parts.iter().any(|(listed, _)| listed == name);
                 let others = members.iter().filter(|(name, _)| !is_listed(name));
-                let others = others.map(|(name, value)| (name, value, &default));
+                let others = others.map(|(name, value)| (name, value, rest));
                 for (name, value, part) in listed.chain(others).filter(|(_, value, _)| !value.is_null()) {
                     part.member(name, value, &mut written)?;
                 }
@@ -173,11 +164,42 @@ impl Payload {
     }
 }
 
+/// The pairs of a form.
+///
+/// # Errors
+/// As [`append_pairs`].
+fn form(members: &Map<String, Value>, fields: &[(String, FieldWriting)]) -> Result<String, String> {
+    let mut pairs = Vec::new();
+    for (name, value) in members.iter().filter(|(_, value)| !value.is_null()) {
+        let field = fields.iter().find(|(field, _)| field == name).map_or(&FieldWriting::Plain, |(_, field)| field);
+        match field {
+            FieldWriting::Styled { style, explode, reserved } => {
+                append_pairs(&mut pairs, name, value, *style, *explode, *reserved)?;
+            }
+            FieldWriting::Json => {
+                let json = value.to_string().into();
+                append_pairs(&mut pairs, name, &json, Style::Form, None, Reserved::Encoded)?;
+            }
+            FieldWriting::Plain => {
+                let json;
+                let value = if value.is_object() {
+                    json = value.to_string().into();
+                    &json
+                } else {
+                    value
+                };
+                append_pairs(&mut pairs, name, value, Style::Form, Some(true), Reserved::Encoded)?;
+            }
+        }
+    }
+    Ok(pairs.join("&"))
+}
+
 impl PartWriting {
     /// The parts of a member: each item of a list is one.
     fn member(&self, name: &str, value: &Value, written: &mut Vec<Written>) -> Result<(), String> {
         if let PartContent::Styled(style, explode) = self.content {
-            for (name, text) in styled(name, value, style, explode) {
+            for (name, text) in styled(name, value, style, explode)? {
                 written.push(self.render(Some(&name), &text.into())?);
             }
             return Ok(());
@@ -197,8 +219,13 @@ impl PartWriting {
     fn render(&self, name: Option<&str>, value: &Value) -> Result<Written, String> {
         let shown = name.unwrap_or("part");
         let mut head = name.map(|name| format!("Content-Disposition: form-data; name=\"{}\"", quoted(name)));
+        let is_file = match &self.content {
+            PartContent::File => true,
+            PartContent::FileOrValue => value.get("base64").is_some_and(Value::is_string),
+            PartContent::Value | PartContent::Styled(..) | PartContent::Xml(_) => false,
+        };
         let (content_type, bytes) = match &self.content {
-            PartContent::File => {
+            _ if is_file => {
                 let file = file_of(value).map_err(|reason| format!("`{shown}`: {reason}"))?;
                 match (&mut head, file.name) {
                     (Some(head), file_name) => {
@@ -217,7 +244,7 @@ impl PartWriting {
                 let stated = self.content_type.as_deref().unwrap_or("application/xml");
                 (stated.to_owned(), Cow::Owned(text.into_bytes()))
             }
-            PartContent::Value | PartContent::Styled(..) => {
+            PartContent::Value | PartContent::File | PartContent::FileOrValue | PartContent::Styled(..) => {
                 let default = if value.is_object() || value.is_array() { "application/json" } else { "text/plain" };
                 let content_type = self.content_type.clone().unwrap_or_else(|| default.to_owned());
                 let text = if content_type.contains("json") { value.to_string() } else { plain_text(value) };
@@ -246,14 +273,19 @@ impl PartWriting {
 }
 
 /// The parts of a value by a style: names and texts, which parts do not encode.
-fn styled(name: &str, value: &Value, style: Style, explode: Explode) -> Vec<(String, String)> {
+///
+/// # Errors
+/// An item with what separates it from the next.
+fn styled(name: &str, value: &Value, style: Style, explode: Explode) -> Result<Vec<(String, String)>, String> {
     let one = |text: String| vec![(name.to_owned(), text)];
     let between = match style {
-        Style::SpaceDelimited => " ",
-        Style::PipeDelimited => "|",
-        Style::Form | Style::DeepObject => ",",
+        Style::SpaceDelimited => ' ',
+        Style::PipeDelimited => '|',
+        Style::Form | Style::DeepObject => ',',
     };
-    match value {
+    let item = |text: String| item_text(name, text, &[between]);
+    let joined = |items: Vec<String>| items.join(&between.to_string());
+    Ok(match value {
         Value::Object(members) if style == Style::DeepObject => {
             members.iter().map(|(key, member)| (format!("{name}[{key}]"), plain_text(member))).collect()
         }
@@ -263,13 +295,41 @@ fn styled(name: &str, value: &Value, style: Style, explode: Explode) -> Vec<(Str
         Value::Object(members) if explode == Explode::Yes => {
             members.iter().map(|(key, member)| (key.clone(), plain_text(member))).collect()
         }
-        Value::Array(items) => one(items.iter().map(plain_text).collect::<Vec<_>>().join(between)),
+        Value::Array(items) => {
+            one(joined(items.iter().map(|value| item(plain_text(value))).collect::<Result<_, _>>()?))
+        }
         Value::Object(members) => {
-            let flat: Vec<String> =
-                members.iter().flat_map(|(key, member)| [key.clone(), plain_text(member)]).collect();
-            one(flat.join(between))
+            let flat = members.iter().flat_map(|(key, member)| [item(key.clone()), item(plain_text(member))]);
+            one(joined(flat.collect::<Result<_, _>>()?))
         }
         scalar => one(plain_text(scalar)),
+    })
+}
+
+impl Kinds {
+    /// The media type that a file says, where it may.
+    ///
+    /// # Errors
+    /// One that is none of the range, or that is missing where the range alone says nothing.
+    fn said(&self, stated: Option<&str>) -> Result<Option<HeaderValue>, String> {
+        let (range, stated) = match (self, stated) {
+            (Self::Own, _) | (Self::Any(_), None) => return Ok(None),
+            (Self::Any(range) | Self::Said(range), Some(stated)) => (range, stated),
+            (Self::Said(range), None) => {
+                return Err(format!("the body is `{range}`: say in `content_type` which of these it is"));
+            }
+        };
+        let essence = stated.split(';').next().unwrap_or_default().trim();
+        let fits = match (range.split_once('/'), essence.split_once('/')) {
+            (Some((kind, _)), Some((own, sub))) => {
+                // The names of headers and the parts of a media type are tokens both.
+                let is_token = |text: &str| HeaderName::from_bytes(text.as_bytes()).is_ok() && !text.contains('*');
+                is_token(own) && is_token(sub) && (kind == "*" || kind.eq_ignore_ascii_case(own))
+            }
+            _ => false,
+        };
+        let value = HeaderValue::from_str(stated).ok().filter(|_| fits);
+        value.map(Some).ok_or_else(|| format!("`{stated}` in `content_type` is none of `{range}`, which the body is"))
     }
 }
 
@@ -327,8 +387,8 @@ mod tests {
         check(PayloadKind::Json, json!(null), "null");
         check(PayloadKind::Text, json!("é"), "é");
         check(PayloadKind::Text, json!(5), "5");
-        check(PayloadKind::Bytes, json!("é"), "é");
-        check(PayloadKind::Bytes, json!({"base64": "YWJj"}), "abc");
+        check(PayloadKind::Bytes(Kinds::Own), json!("é"), "é");
+        check(PayloadKind::Bytes(Kinds::Own), json!({"base64": "YWJj"}), "abc");
         let styled = FieldWriting::Styled { style: Style::DeepObject, explode: None, reserved: Reserved::Encoded };
         let fields = vec![("d".to_owned(), styled), ("j".to_owned(), FieldWriting::Json)];
         check(
@@ -337,7 +397,7 @@ mod tests {
             "s=a%20b&l=1&l=2&o=%7B%22k%22%3A1%7D&d%5Bk%5D=1&j=%5B1%5D",
         );
         for broken in [json!(5), json!({"base64": "*"}), json!({})] {
-            assert!(render(PayloadKind::Bytes, "x/y", broken).is_err());
+            assert!(render(PayloadKind::Bytes(Kinds::Own), "x/y", broken).is_err());
         }
         assert!(render(PayloadKind::Form(Vec::new()), "x/y", json!([1])).is_err());
     }
@@ -351,7 +411,10 @@ mod tests {
         let body = json!({"s": "x", "n": 5, "p": ["a", "b"], "d": {"k": 1}, "o": {"k": [1]}, "l": ["a", "b"], "q\"": true,
             "f": {"base64": "iVBORw==", "filename": "a\".png"}});
         let (stated, text) = render(
-            PayloadKind::Multipart(PartList::Named(vec![("f".into(), file), ("p".into(), pipes), ("d".into(), deep)])),
+            PayloadKind::Multipart(PartList::Named(
+                vec![("f".into(), file), ("p".into(), pipes), ("d".into(), deep)],
+                PartWriting::default(),
+            )),
             "multipart/form-data",
             body,
         )
@@ -383,7 +446,7 @@ mod tests {
         let file = PartWriting { content: PartContent::File, ..PartWriting::default() };
         for (name, expect) in [("a\\", "a\\\\"), ("a\\b", "a\\\\b"), ("a\\\"b", "a\\\\%22b")] {
             let body = json!({"f": {"base64": "", "filename": name}, name: 1});
-            let parts = PartList::Named(vec![("f".into(), file.clone())]);
+            let parts = PartList::Named(vec![("f".into(), file.clone())], PartWriting::default());
             let (_, text) = render(PayloadKind::Multipart(parts), "multipart/form-data", body).expect("renders");
             assert!(text.contains(&format!("filename=\"{expect}\"\r\n")), "{text}");
             assert!(text.contains(&format!("name=\"{expect}\"\r\n")), "{text}");

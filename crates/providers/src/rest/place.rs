@@ -3,7 +3,7 @@
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use serde_json::Value;
 
-use super::query::encode;
+use super::query::{encode, item_text};
 use super::template::plain_text;
 
 /// What a cookie's value cannot hold (RFC 6265 section 4.1.1), and `%`, so that what was encoded can be told.
@@ -51,8 +51,18 @@ pub(crate) enum Writing {
     Json,
 }
 
-/// A value in a path. Everything that could separate is encoded in it, so that nothing leaves its segment.
-pub(super) fn path_text(name: &str, value: &Value, style: PathStyle, explode: Explode, writing: Writing) -> String {
+/// A value in a path. Everything that could separate is encoded in it, so that nothing leaves its segment. An empty list or
+/// object is nothing.
+///
+/// # Errors
+/// A text with a dot, which no encoding keeps apart, where dots separate.
+pub(super) fn path_text(
+    name: &str,
+    value: &Value,
+    style: PathStyle,
+    explode: Explode,
+    writing: Writing,
+) -> Result<Option<String>, String> {
     let json;
     let value = match writing {
         Writing::Styled => value,
@@ -61,6 +71,21 @@ pub(super) fn path_text(name: &str, value: &Value, style: PathStyle, explode: Ex
             &json
         }
     };
+    let is_exploded = explode == Explode::Yes && (value.is_array() || value.is_object());
+    match value {
+        Value::Array(items) if items.is_empty() => return Ok(None),
+        Value::Object(members) if members.is_empty() => return Ok(None),
+        Value::Array(items) if is_exploded && style == PathStyle::Label => {
+            items.iter().try_for_each(|item| item_text(name, plain_text(item), &['.']).map(drop))?;
+        }
+        Value::Object(members) if is_exploded && style == PathStyle::Label => {
+            for (key, member) in members {
+                item_text(name, key.clone(), &['.'])?;
+                item_text(name, plain_text(member), &['.'])?;
+            }
+        }
+        _ => {}
+    }
     let name = encode(name);
     let text = |value: &Value| encode(&plain_text(value));
     let pair = |(key, value): (&String, &Value)| format!("{}={}", encode(key), text(value));
@@ -81,35 +106,52 @@ pub(super) fn path_text(name: &str, value: &Value, style: PathStyle, explode: Ex
         }
         _ => String::new(),
     };
-    let is_exploded = explode == Explode::Yes && (value.is_array() || value.is_object());
-    match style {
+    Ok(Some(match style {
         PathStyle::Simple if is_exploded => apart("", ","),
         PathStyle::Simple => flat(),
         PathStyle::Label if is_exploded => apart(".", "."),
         PathStyle::Label => format!(".{}", flat()),
         PathStyle::Matrix if is_exploded => apart(";", ";"),
         PathStyle::Matrix => format!(";{name}={}", flat()),
-    }
+    }))
 }
 
-/// A value in a header, by the style `simple`. Headers have no encoding of their own.
-pub(super) fn header_text(value: &Value, explode: Explode, writing: Writing) -> String {
+/// A value in a header, by the style `simple`; an empty list or object is nothing. Headers have no encoding of their own.
+///
+/// # Errors
+/// A text with what separates it from the next.
+pub(super) fn header_text(
+    name: &str,
+    value: &Value,
+    explode: Explode,
+    writing: Writing,
+) -> Result<Option<String>, String> {
     if writing == Writing::Json {
-        return value.to_string();
+        return Ok(Some(value.to_string()));
     }
-    let joined = |between: &str, members: &serde_json::Map<String, Value>| {
-        let pairs: Vec<String> =
-            members.iter().map(|(key, value)| format!("{key}{between}{}", plain_text(value))).collect();
-        pairs.join(",")
+    let item = |text: String| item_text(name, text, &[',']);
+    let parts = match value {
+        Value::Array(items) => items.iter().map(|value| item(plain_text(value))).collect::<Result<Vec<_>, _>>()?,
+        Value::Object(members) => {
+            let mut parts = Vec::with_capacity(members.len());
+            for (key, member) in members {
+                let member = item(plain_text(member))?;
+                match explode {
+                    Explode::Yes => {
+                        let key = item_text(name, key.clone(), &[',', '='])?;
+                        parts.push(format!("{key}={member}"));
+                    }
+                    Explode::No => parts.extend([item(key.clone())?, member]),
+                }
+            }
+            parts
+        }
+        scalar => return Ok(Some(plain_text(scalar))),
     };
-    match value {
-        Value::Array(items) => items.iter().map(plain_text).collect::<Vec<_>>().join(","),
-        Value::Object(members) => joined(if explode == Explode::Yes { "=" } else { "," }, members),
-        scalar => plain_text(scalar),
-    }
+    Ok((!parts.is_empty()).then(|| parts.join(",")))
 }
 
-/// Appends the cookies of one value, `name=value` each.
+/// Appends the cookies of one value, `name=value` each; an empty list or object has none.
 ///
 /// # Errors
 /// A text that cannot stand in a cookie as it is, where it may not be encoded.
@@ -137,6 +179,8 @@ pub(super) fn append_cookies(
     };
     match value {
         _ if writing == Writing::Json => out.push(cookie(name, &value.to_string().into())?),
+        Value::Array(items) if items.is_empty() => {}
+        Value::Object(members) if members.is_empty() => {}
         Value::Array(items) if explode == Explode::Yes => {
             for item in items {
                 out.push(cookie(name, item)?);
@@ -173,7 +217,8 @@ mod tests {
         let list = || json!(["blue", "black"]);
         let object = || json!({"R": 100, "G": "a/b"});
         let path = |value: Value, style: PathStyle, explode: Explode, expect: &str| {
-            assert_eq!(path_text("color", &value, style, explode, Writing::Styled), expect, "{value} {style:?}");
+            let written = path_text("color", &value, style, explode, Writing::Styled).expect("written");
+            assert_eq!(written.as_deref(), Some(expect), "{value} {style:?}");
         };
         path(json!("bl/ue"), PathStyle::Simple, Explode::No, "bl%2Fue");
         path(list(), PathStyle::Simple, Explode::Yes, "blue,black");
@@ -190,12 +235,12 @@ mod tests {
         path(object(), PathStyle::Matrix, Explode::Yes, ";R=100;G=a%2Fb");
         assert_eq!(
             path_text("c", &json!([1]), PathStyle::Simple, Explode::No, Writing::Json),
-            "%5B1%5D",
+            Ok(Some("%5B1%5D".to_owned())),
             "content is JSON"
         );
 
         let header = |value: Value, explode: Explode, writing: Writing, expect: &str| {
-            assert_eq!(header_text(&value, explode, writing), expect);
+            assert_eq!(header_text("h", &value, explode, writing), Ok(Some(expect.to_owned())));
         };
         header(list(), Explode::No, Writing::Styled, "blue,black");
         header(object(), Explode::No, Writing::Styled, "R,100,G,a/b");
@@ -225,5 +270,45 @@ mod tests {
         cookies(list(), Explode::Yes, &["c=blue", "c=black"]);
         cookies(object(), Explode::Yes, &["R=100", "G=a/b"]);
         cookies(object(), Explode::No, &["c=R,100,G,a/b"]);
+    }
+
+    #[test]
+    fn items_that_hold_what_stands_between_items_are_refused() {
+        let header = |value: Value, explode: Explode, is_written: bool| {
+            let written = header_text("X", &value, explode, Writing::Styled);
+            assert_eq!(written.is_ok(), is_written, "{value}");
+        };
+        header(json!(["a", "b,c"]), Explode::No, false);
+        header(json!(["a=b", "c d"]), Explode::No, true);
+        header(json!("a,b"), Explode::No, true);
+        header(json!({"a": "b,c"}), Explode::Yes, false);
+        header(json!({"a,b": "c"}), Explode::No, false);
+        header(json!({"a=b": "c"}), Explode::Yes, false);
+        header(json!({"a=b": "c=d"}), Explode::No, true);
+        let label = |value: Value, explode: Explode, is_written: bool| {
+            let written = path_text("l", &value, PathStyle::Label, explode, Writing::Styled);
+            assert_eq!(written.is_ok(), is_written, "{value}");
+        };
+        label(json!(["a.b", "c"]), Explode::Yes, false);
+        label(json!([1.5]), Explode::Yes, false);
+        label(json!({"k": "a.b"}), Explode::Yes, false);
+        label(json!({"k.l": 1}), Explode::Yes, false);
+        label(json!(["a.b", "c"]), Explode::No, true);
+        label(json!("a.b"), Explode::Yes, true);
+    }
+
+    #[test]
+    fn an_empty_list_is_no_header_no_cookie_and_no_part_of_a_path() {
+        for value in [json!([]), json!({})] {
+            assert_eq!(header_text("h", &value, Explode::No, Writing::Styled), Ok(None));
+            for style in [PathStyle::Simple, PathStyle::Label, PathStyle::Matrix] {
+                assert_eq!(path_text("p", &value, style, Explode::No, Writing::Styled), Ok(None));
+            }
+            for explode in [Explode::Yes, Explode::No] {
+                let mut out = Vec::new();
+                append_cookies(&mut out, ("c", &value), CookieStyle::Form, explode, Writing::Styled).expect("written");
+                assert!(out.is_empty(), "{out:?}");
+            }
+        }
     }
 }

@@ -69,7 +69,23 @@ impl Reserved {
     }
 }
 
+/// The text of an item of a list or object that is written as one text.
+///
+/// # Errors
+/// One that holds what stands between items: nobody could tell it from two.
+pub(super) fn item_text(name: &str, text: String, separators: &[char]) -> Result<String, String> {
+    match text.chars().find(|c| separators.contains(c)) {
+        Some(found) => Err(format!(
+            "an item of `{name}` holds a `{found}`, which separates items there and cannot be written inside of one"
+        )),
+        None => Ok(text),
+    }
+}
+
 /// Appends the pairs of one value to `out`, `k=v` each, encoded. An empty list or object has none.
+///
+/// # Errors
+/// An item with what separates it from the next, where that is not told apart by its encoding.
 pub(super) fn append_pairs(
     out: &mut Vec<String>,
     key: &str,
@@ -77,47 +93,57 @@ pub(super) fn append_pairs(
     style: Style,
     explode: Option<bool>,
     reserved: Reserved,
-) {
+) -> Result<(), String> {
     let explode = explode.unwrap_or(matches!(style, Style::Form | Style::DeepObject));
-    let written = |value: &Value| reserved.encode(&plain_text(value));
-    let pair = |key: &str, value: &Value| format!("{}={}", encode(key), written(value));
-    let delimiter = match style {
-        Style::SpaceDelimited => "%20",
-        Style::PipeDelimited => "%7C",
-        Style::Form | Style::DeepObject => ",",
+    let pair = |key: &str, value: &Value| format!("{}={}", encode(key), reserved.encode(&plain_text(value)));
+    // As it stands between items, and what of it no item may hold.
+    let (between, separators): (&str, &[char]) = match style {
+        Style::SpaceDelimited => ("%20", &[' ']),
+        Style::PipeDelimited => ("%7C", &['|']),
+        Style::Form | Style::DeepObject => (",", &[]),
+    };
+    let item = |text: String| {
+        // A comma that may stay as it is would separate.
+        item_text(key, text, separators).map(|text| reserved.encode(&text).replace(',', "%2C"))
     };
     match value {
-        Value::Array(_) | Value::Object(_) if style == Style::DeepObject => deep(out, key, value, reserved, 0),
+        Value::Array(_) | Value::Object(_) if style == Style::DeepObject => deep(out, key, value, reserved, 0)?,
         Value::Array(items) if explode => out.extend(items.iter().map(|item| pair(key, item))),
         Value::Array(items) if !items.is_empty() => {
-            let items: Vec<String> = items.iter().map(written).collect();
-            out.push(format!("{}={}", encode(key), items.join(delimiter)));
+            let items = items.iter().map(|value| item(plain_text(value))).collect::<Result<Vec<_>, _>>()?;
+            out.push(format!("{}={}", encode(key), items.join(between)));
         }
         Value::Object(members) if explode => out.extend(members.iter().map(|(name, member)| pair(name, member))),
         Value::Object(members) if !members.is_empty() => {
-            let members: Vec<String> =
-                members.iter().flat_map(|(name, member)| [encode(name), written(member)]).collect();
-            out.push(format!("{}={}", encode(key), members.join(delimiter)));
+            let mut items = Vec::with_capacity(2 * members.len());
+            for (name, member) in members {
+                items.push(encode(&item_text(key, name.clone(), separators)?));
+                items.push(item(plain_text(member))?);
+            }
+            out.push(format!("{}={}", encode(key), items.join(between)));
         }
         Value::Array(_) | Value::Object(_) => {}
         scalar => out.push(pair(key, scalar)),
     }
+    Ok(())
 }
 
-fn deep(out: &mut Vec<String>, key: &str, value: &Value, reserved: Reserved, depth: usize) {
+fn deep(out: &mut Vec<String>, key: &str, value: &Value, reserved: Reserved, depth: usize) -> Result<(), String> {
     match value {
         Value::Object(members) if depth < MAX_DEPTH => {
             for (name, member) in members {
-                deep(out, &format!("{key}[{name}]"), member, reserved, depth + 1);
+                let name = item_text(key, name.clone(), &['[', ']'])?;
+                deep(out, &format!("{key}[{name}]"), member, reserved, depth + 1)?;
             }
         }
         Value::Array(items) if depth < MAX_DEPTH => {
             for (index, item) in items.iter().enumerate() {
-                deep(out, &format!("{key}[{index}]"), item, reserved, depth + 1);
+                deep(out, &format!("{key}[{index}]"), item, reserved, depth + 1)?;
             }
         }
         leaf => out.push(format!("{}={}", encode(key), reserved.encode(&plain_text(leaf)))),
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -129,7 +155,7 @@ mod tests {
     fn styles_are_openapis() {
         let check = |value: Value, style: Style, explode: Option<bool>, expect: &str| {
             let mut pairs = Vec::new();
-            append_pairs(&mut pairs, "c", &value, style, explode, Reserved::Encoded);
+            append_pairs(&mut pairs, "c", &value, style, explode, Reserved::Encoded).expect("written");
             assert_eq!(pairs.join("&"), expect, "{value} {style:?} {explode:?}");
         };
         let list = || json!(["blue", "b k,x"]);
@@ -139,7 +165,7 @@ mod tests {
         check(json!(1.5), Style::Form, None, "c=1.5");
         check(list(), Style::Form, None, "c=blue&c=b%20k%2Cx");
         check(list(), Style::Form, Some(false), "c=blue,b%20k%2Cx");
-        check(list(), Style::SpaceDelimited, None, "c=blue%20b%20k%2Cx");
+        check(json!(["blue", "b,x"]), Style::SpaceDelimited, None, "c=blue%20b%2Cx");
         check(list(), Style::PipeDelimited, None, "c=blue%7Cb%20k%2Cx");
         check(list(), Style::PipeDelimited, Some(true), "c=blue&c=b%20k%2Cx");
         check(object(), Style::Form, None, "R=100&G=a%26b");
@@ -153,7 +179,23 @@ mod tests {
     #[test]
     fn reserved_characters_may_stay() {
         let mut pairs = Vec::new();
-        append_pairs(&mut pairs, "a b", &json!("x/y:z?=,;&#+[é "), Style::Form, None, Reserved::Kept);
+        append_pairs(&mut pairs, "a b", &json!("x/y:z?=,;&#+[é "), Style::Form, None, Reserved::Kept).expect("written");
         assert_eq!(pairs, ["a%20b=x/y:z?=,;%26%23%2B%5B%C3%A9%20"]);
+    }
+
+    #[test]
+    fn items_are_told_apart_or_refused() {
+        let check = |value: Value, style: Style, reserved: Reserved, expect: Option<&str>| {
+            let mut pairs = Vec::new();
+            let written = append_pairs(&mut pairs, "c", &value, style, Some(style == Style::DeepObject), reserved);
+            assert_eq!(written.is_ok().then(|| pairs.join("&")).as_deref(), expect, "{value} {style:?}");
+        };
+        check(json!(["a b", "c"]), Style::SpaceDelimited, Reserved::Encoded, None);
+        check(json!({"a b": "c"}), Style::SpaceDelimited, Reserved::Encoded, None);
+        check(json!(["a|b", "c"]), Style::PipeDelimited, Reserved::Encoded, None);
+        check(json!(["a b", "c"]), Style::PipeDelimited, Reserved::Encoded, Some("c=a%20b%7Cc"));
+        check(json!("a|b"), Style::PipeDelimited, Reserved::Encoded, Some("c=a%7Cb"));
+        check(json!(["a,b", "c/d"]), Style::Form, Reserved::Kept, Some("c=a%2Cb,c/d"));
+        check(json!({"a]": 1}), Style::DeepObject, Reserved::Encoded, None);
     }
 }

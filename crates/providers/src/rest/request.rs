@@ -91,11 +91,6 @@ impl RequestTemplate {
         Ok(HttpRequest { method: self.method.clone(), url: self.render_url(arguments)?, headers, body })
     }
 
-    /// Whether it sets this header itself.
-    pub(super) fn sets(&self, header: &HeaderName) -> bool {
-        self.headers.iter().any(|(name, _)| name == header)
-    }
-
     /// Every argument that goes into it.
     pub(super) fn parameters(&self) -> Vec<&Parameter> {
         let mut found: Vec<&Parameter> = Vec::new();
@@ -136,13 +131,18 @@ impl RequestTemplate {
                     pairs.extend(value.map(|value| format!("{name}={value}")));
                 }
                 Pair::Typed { name, value, style, explode, reserved, writing } => {
+                    let whole = value.parameter();
                     let value = value.render(arguments, Nulls::LeftOut)?.filter(|value| !value.is_null());
                     let value = value.map(|value| match writing {
                         Writing::Styled => value,
                         Writing::Json => value.to_string().into(),
                     });
                     if let Some(value) = value {
-                        append_pairs(&mut pairs, name, &value, *style, *explode, *reserved);
+                        let before = pairs.len();
+                        append_pairs(&mut pairs, name, &value, *style, *explode, *reserved)?;
+                        if let Some(parameter) = whole.filter(|_| pairs.len() == before) {
+                            parameter.sent_as_nothing()?;
+                        }
                     }
                 }
             }
@@ -168,9 +168,16 @@ impl RequestTemplate {
         for (name, header) in &self.headers {
             let text = match header {
                 HeaderPart::Text(template) => template.render_text(arguments, str::to_owned, plain_text)?,
-                HeaderPart::Value { parameter, explode, writing } => {
-                    parameter.value(arguments)?.map(|value| header_text(value, *explode, *writing))
-                }
+                HeaderPart::Value { parameter, explode, writing } => match parameter.value(arguments)? {
+                    Some(value) => {
+                        let text = header_text(name.as_str(), value, *explode, *writing)?;
+                        if text.is_none() {
+                            parameter.sent_as_nothing()?;
+                        }
+                        text
+                    }
+                    None => None,
+                },
             };
             if let Some(text) = text {
                 add(name, text)?;
@@ -179,7 +186,11 @@ impl RequestTemplate {
         let mut cookies = Vec::new();
         for cookie in &self.cookies {
             if let Some(value) = cookie.parameter.value(arguments)? {
+                let before = cookies.len();
                 append_cookies(&mut cookies, (&cookie.name, value), cookie.style, cookie.explode, cookie.writing)?;
+                if cookies.len() == before {
+                    cookie.parameter.sent_as_nothing()?;
+                }
             }
         }
         if !cookies.is_empty() {
@@ -199,7 +210,10 @@ fn render_segment(segment: &[PathPart], arguments: &Value) -> Result<String, Str
             PathPart::Value { parameter, name, style, explode, writing } => {
                 names.push(format!("`{}`", parameter.path));
                 match parameter.value(arguments)? {
-                    Some(value) => text.push_str(&path_text(name, value, *style, *explode, *writing)),
+                    Some(value) => match path_text(name, value, *style, *explode, *writing)? {
+                        Some(value) => text.push_str(&value),
+                        None => is_complete = false,
+                    },
                     None => is_complete = false,
                 }
             }

@@ -66,13 +66,25 @@ impl Parameter {
     /// The argument; `None` when it is absent or null.
     ///
     /// # Errors
-    /// A message when it is required.
+    /// A message when it is required: a null is no value where there are none of JSON.
     pub(super) fn value<'a>(&self, arguments: &'a Value) -> Result<Option<&'a Value>, String> {
         match self.given(arguments) {
             None if self.required => Err(format!("the parameter `{}` is required and missing", self.path)),
+            Some(Value::Null) if self.required => Err(format!("the parameter `{}` is required and null", self.path)),
             None | Some(Value::Null) => Ok(None),
             found => Ok(found),
         }
+    }
+
+    /// A message when it is required, for a value that is sent as nothing.
+    ///
+    /// # Errors
+    /// The message.
+    pub(super) fn sent_as_nothing(&self) -> Result<(), String> {
+        if !self.required {
+            return Ok(());
+        }
+        Err(format!("the parameter `{}` is required, and an empty list or object is sent as nothing", self.path))
     }
 
     /// The name of the argument that it is or belongs to.

@@ -35,14 +35,14 @@ impl HttpTool {
             .map_err(|message| ToolError::new(ErrorKind::InvalidParameters, message))?;
         let method = request.method.clone();
         let mut add = |name: HeaderName, value: &str| {
-            if !self.request.sets(&name)
+            // A header that the caller may give and did not is nobody's.
+            if !request.headers.contains_key(&name)
                 && let Ok(value) = HeaderValue::from_str(value)
             {
                 request.headers.insert(name, value);
             }
         };
-        // RFC 9110 section 9.2.2: the other methods are idempotent by themselves.
-        if matches!(method, Method::POST | Method::PATCH) {
+        if !is_idempotent(&method) {
             add(IDEMPOTENCY_KEY, call.idempotency_key);
         }
         if let Some(traceparent) = &context.traceparent {
@@ -73,4 +73,12 @@ impl HttpTool {
         }
         forgot
     }
+}
+
+/// Whether a request of this method may be made twice (RFC 9110 section 9.2.2; QUERY:
+/// draft-ietf-httpbis-safe-method-w-body). Of a method that nobody has heard of it is not known.
+fn is_idempotent(method: &Method) -> bool {
+    const IDEMPOTENT: [Method; 6] =
+        [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE, Method::PUT, Method::DELETE];
+    IDEMPOTENT.contains(method) || method.as_str() == "QUERY"
 }

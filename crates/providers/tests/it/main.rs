@@ -10,6 +10,7 @@ mod openapi;
 mod openapi_bodies;
 mod openapi_documents;
 mod openapi_names;
+mod openapi_wild;
 mod output;
 mod process;
 mod protected;

@@ -15,7 +15,7 @@ use url::Url;
 use crate::wire::{Names, Received, Reply, Server, options};
 use crate::workspace::Workspace;
 
-fn file_spec(path: &Path) -> OpenApiSpec {
+pub(crate) fn file_spec(path: &Path) -> OpenApiSpec {
     let address = AddressPolicy { allow_private: false, allowed_hosts: vec!["127.0.0.1".into()] };
     OpenApiSpec { address, ..OpenApiSpec::new("api", Origin::File(path.to_owned())) }
 }
@@ -37,12 +37,12 @@ pub(crate) fn import_of(document: &Value, change: impl FnOnce(&mut OpenApiSpec))
     import(&spec, &document.to_string(), origin).expect("a document")
 }
 
-fn schema(tool: &toolwright_providers::openapi::Imported) -> &Value {
+pub(crate) fn schema(tool: &toolwright_providers::openapi::Imported) -> &Value {
     tool.definition.parameters.as_ref().expect("parameters")
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is the provider's own test; there is no executor in this crate")]
-async fn call(spec: OpenApiSpec, name: &str, arguments: Value) -> Result<ToolOutput, ToolError> {
+pub(crate) async fn call(spec: OpenApiSpec, name: &str, arguments: Value) -> Result<ToolOutput, ToolError> {
     let provider = OpenApiProvider::new(spec, options(&Names::new(&[])));
     let tools = provider.list().await.expect("listed");
     let tool: &RegisteredTool = tools.iter().find(|tool| tool.raw_name() == name).expect("tool");

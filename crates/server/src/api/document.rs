@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::ROOT;
-use super::routes::{Good, Need, Operation, Route};
+use super::routes::{Good, Method, Need, Operation, Route};
 use crate::ServerInfo;
 
 /// Schemas by name.
@@ -57,17 +57,17 @@ fn described(operation: &Operation) -> Value {
         Good::Json(schema) => json(schema),
         Good::Text => json!({"text/plain": {"schema": {"type": "string"}}}),
     };
-    let mut responses = json!({
-        "200": {"description": "The answer.", "content": good},
-        "default": {
-            "description": "An error: 400 bad_request, 401 unauthorized, 403 forbidden, 408 timeout, 413 too_large, 415 \
-                            unsupported_media_type, 503 busy or shutting_down (with Retry-After).",
-            "content": json("Error"),
-        },
-    });
+    let mut responses = json!({"200": {"description": "The answer.", "content": good}});
+    for (status, when, content) in refusals(operation) {
+        responses[status.to_string()] = json!({"description": when, "content": content});
+    }
     for (status, when, schema) in operation.also {
         responses[status.to_string()] = json!({"description": when, "content": json(schema)});
     }
+    // Where there is no room for a connection nobody looks at what is asked.
+    responses["503"]["content"]["text/plain"] = json!({"schema": {"type": "string"}});
+    let later = json!({"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}});
+    responses["503"]["headers"] = later;
     let mut described = json!({
         "operationId": operation.id,
         "summary": operation.about,
@@ -83,6 +83,34 @@ fn described(operation: &Operation) -> Value {
         described["security"] = json!([{"bearer": []}]);
     }
     described
+}
+
+/// What an operation may be answered whatever it does: the status, when it comes, and the content.
+fn refusals(operation: &Operation) -> Vec<(u16, &'static str, Value)> {
+    let host = "The host name is not served, or the page's origin may not call.";
+    let full = "There are too many connections at once.";
+    if !operation.path.starts_with(ROOT) {
+        let text = || json!({"text/plain": {"schema": {"type": "string"}}});
+        return vec![(403, host, text()), (503, full, text())];
+    }
+    let has_input = operation.path.contains('{') || !operation.query.is_empty() || operation.body.is_some();
+    let is_post = operation.method == Method::Post;
+    let told: [(bool, u16, &str); 9] = [
+        (has_input, 400, "`bad_request`: what is asked cannot be understood."),
+        (true, 401, "`unauthorized`: the server's token is missing or wrong."),
+        (
+            true,
+            403,
+            "`forbidden`: the host name is not served, the page's origin may not call, or the token is for others.",
+        ),
+        (true, 408, "`timeout`: the body stopped coming."),
+        (true, 413, "`too_large`: the body is over the limit."),
+        (is_post, 415, "`unsupported_media_type`: the body is not said to be JSON."),
+        (true, 500, "`internal_error`: a fault of the server's, which its log tells of."),
+        (operation.stores, 501, "`unsupported`: the server has no place to keep this."),
+        (true, 503, "`busy`: there are too many requests or connections at once; `shutting_down`."),
+    ];
+    told.into_iter().filter(|(comes, ..)| *comes).map(|(_, status, when)| (status, when, json("Error"))).collect()
 }
 
 /// Content that is JSON of this schema.

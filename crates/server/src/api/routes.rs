@@ -29,6 +29,8 @@ pub(super) struct Operation {
     pub(super) also: &'static [(u16, &'static str, &'static str)],
     /// The server's token.
     pub(super) token: Need,
+    /// Whether it works on what is kept: jobs and approvals.
+    pub(super) stores: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,7 +106,9 @@ impl Route {
         T: 'static,
     {
         let (answer, token) = (Good::Json("Error"), Need::Optional);
-        let operation = Operation { method, path, id, about, query: Vec::new(), body: None, answer, also: &[], token };
+        let stores = path.starts_with("/api/jobs") || path.starts_with("/api/approvals");
+        let operation =
+            Operation { method, path, id, about, query: Vec::new(), body: None, answer, also: &[], token, stores };
         Self { operation, handler: on(method.filter(), handler) }
     }
 
@@ -141,6 +145,7 @@ impl Route {
 }
 
 const UNKNOWN: &[(u16, &str, &str)] = &[(404, "There is none of this name.", "Error")];
+const NO_JOBS: &[(u16, &str, &str)] = &[(404, "The server keeps no jobs.", "Error")];
 const NO_JOB: &[(u16, &str, &str)] = &[
     (404, "There is no such job, or it is another's.", "Error"),
     (409, "The job is not in a state for this.", "Error"),
@@ -205,7 +210,8 @@ pub(super) fn routes() -> Vec<Route> {
                 optional("limit", "integer", "Jobs at most. Default: 10000."),
                 optional("open", "boolean", "Only jobs that are not over."),
             ])
-            .gives("JobList"),
+            .gives("JobList")
+            .also(NO_JOBS),
         Route::new(Get, "/api/jobs/{id}", "showJob", jobs::show, "Shows one job, and what it came to.")
             .query([WAIT])
             .gives("WholeJob")

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
+use tokio::io::AsyncReadExt as _;
 use toolwright_core::approval::{Answers, FormReply, FormRequest, InboxStore as _, QuestionState, Wants};
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::policy::{Policy, Profile};
@@ -72,7 +73,7 @@ impl Api {
     fn check(&self, method: &Method, template: &str, status: u16, answer: &Value) {
         let operation = &self.document["paths"][template][method.as_str().to_lowercase()];
         let responses = &operation["responses"];
-        let told = responses.get(status.to_string()).unwrap_or(&responses["default"]);
+        let told = &responses[status.to_string()];
         let schema = &told["content"]["application/json"]["schema"];
         assert!(schema.is_object(), "{method} {template} tells nothing of {status}");
         let mut components = self.document["components"].clone();
@@ -222,6 +223,70 @@ async fn where_there_is_no_room_the_answer_is_503_and_says_when_to_come_again() 
     assert_eq!(error_kind(&answer), "busy");
     // What needs no place is answered.
     body(api.get("/api/tools"), 200).await;
+    waiting.abort();
+}
+
+/// Whatever comes instead of the answer, the document tells its status and its form for that operation.
+#[tokio::test]
+async fn what_refuses_a_request_is_told_for_each_operation() {
+    let house = House::with(|options| options.max_message = 1000).await;
+    let http = house.http_with(|options| options.token = Token::new("s3cret")).await.with_token("s3cret");
+    let api = Api::of(house, http).await;
+    let check = async |method: Method, template: &str, status: u16, request: RequestBuilder| {
+        let answer = request.send().await.expect("response");
+        let kind =
+            answer.headers()["content-type"].to_str().expect("text").split(';').next().unwrap_or_default().to_owned();
+        assert_eq!(answer.status().as_u16(), status, "{method} {template}");
+        let told = &api.document["paths"][template][method.as_str().to_lowercase()]["responses"];
+        assert!(
+            told[status.to_string()]["content"][&kind].is_object(),
+            "{method} {template} {status} {kind}: {told:#}"
+        );
+    };
+    let operations = api.document["paths"].as_object().expect("paths").iter();
+    let operations = operations.flat_map(|(path, item)| {
+        item.as_object()
+            .expect("operations")
+            .iter()
+            .map(move |(method, told)| (path.clone(), method.to_uppercase(), told))
+    });
+    for (template, method, told) in operations {
+        let method: Method = method.parse().expect("method");
+        assert_eq!(told["responses"].get("default"), None, "{template}");
+        let path = template.replace("{id}", "none");
+        let ask = || api.http.request(method.clone(), &path);
+        check(method.clone(), &template, 403, ask().header("host", "evil.example")).await;
+        if !template.starts_with("/api") {
+            continue;
+        }
+        check(method.clone(), &template, 401, ask().bearer_auth("wrong")).await;
+        check(method.clone(), &template, 413, ask().body("x".repeat(2000))).await;
+        if method == Method::POST {
+            check(method.clone(), &template, 415, ask().body("x")).await;
+        }
+        if told.get("requestBody").is_some() {
+            check(method.clone(), &template, 400, ask().header("content-type", "application/json").body("[]")).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn that_there_is_no_room_for_a_connection_is_told_for_each_operation() {
+    let house = House::new().await;
+    let http = house.http_with(|options| options.max_connections = 1).await;
+    let api = Api::of(house, http).await;
+    let waiting = tokio::spawn(api.http.request(Method::POST, "/api/call").json(&json!({"tool": "test__wait"})).send());
+    soon(&api.house.watch.started).await;
+    // Refused before anything is asked.
+    let mut refused = String::new();
+    let mut stream = tokio::net::TcpStream::connect(api.http.addr).await.expect("connected");
+    tokio::time::timeout(LONG, stream.read_to_string(&mut refused)).await.expect("in time").expect("answered");
+    assert!(refused.starts_with("HTTP/1.1 503 ") && refused.contains("\r\nretry-after: "), "{refused}");
+    assert!(refused.contains("\r\ncontent-type: text/plain;"), "{refused}");
+    for path in ["/health", "/ready", "/api/tools"] {
+        let told = &api.document["paths"][path]["get"]["responses"]["503"];
+        assert!(told["content"]["text/plain"].is_object() && told["headers"]["Retry-After"].is_object(), "{told:#}");
+    }
     waiting.abort();
 }
 

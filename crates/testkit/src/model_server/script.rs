@@ -267,7 +267,9 @@ impl Script {
     /// # Errors
     /// Says what is wrong with the YAML.
     pub fn from_yaml(text: &str) -> Result<Self, String> {
-        serde_saphyr::from_str(text).map(WrittenScript::into_script).map_err(not_understood)
+        // `yes` and `no` are texts, as wherever YAML is read here.
+        let options = serde_saphyr::options! { strict_booleans: true };
+        serde_saphyr::from_str_with_options(text, options).map(WrittenScript::into_script).map_err(not_understood)
     }
 }
 

@@ -43,8 +43,12 @@ impl Node {
         if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
             return Ok(Self { at: At { file: Arc::clone(file), line: 1 }, data: Data::Map(Vec::new()) });
         }
-        // `yes` and `no` are text: an environment variable may well be called so.
-        let options = serde_saphyr::options! { strict_booleans: true };
+        // `yes` and `no` are text: an environment variable may well be called so. One anchor may be used in any number of
+        // places (`<<: *defaults`): what it comes to is bounded.
+        let options = serde_saphyr::options! {
+            strict_booleans: true,
+            budget: serde_saphyr::budget! { enforce_alias_anchor_ratio: false },
+        };
         let raw: Spanned<Raw> =
             serde_saphyr::from_str_with_options(text, options).map_err(|error| syntax(&error, file))?;
         Ok(located(raw, text, file))
@@ -232,6 +236,19 @@ mod tests {
 
     fn parse(text: &str) -> Result<Node, Problem> {
         Node::parse(text, &Arc::from(Path::new("t.yaml")))
+    }
+
+    #[test]
+    fn one_anchor_may_be_used_in_many_places() {
+        let mut text = String::from("x: &x {a: 1}\nall:\n");
+        for _ in 0..500 {
+            text.push_str("- {<<: *x, b: 2}\n");
+        }
+        let node = parse(&text).expect("yaml").to_value();
+        assert_eq!(
+            node["all"].as_array().map(|all| (all.len(), all[499].clone())),
+            Some((500, json!({"a": 1, "b": 2})))
+        );
     }
 
     #[test]

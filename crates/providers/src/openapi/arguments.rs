@@ -1,0 +1,308 @@
+//! The arguments of an operation's tool: their names, which no two share, and their schemas.
+
+use std::collections::{HashMap, HashSet};
+
+use serde_json::{Map, Value, json};
+use toolwright_core::name::short_hash;
+
+use super::body;
+use super::budget::{of_text, of_value};
+use super::document::Document;
+use super::parameter::{Place, Stated};
+use super::schema::{Binary, Direction, Schemas, file, file_of_range};
+use crate::rest::{Kinds, Need, Parameter, PayloadKind};
+
+/// Parts of one tool's schemas of arguments.
+const MAX_NODES: usize = 50_000;
+/// Arguments of one tool.
+const MAX_ARGUMENTS: usize = 1_000;
+/// The longest name of an argument that every model API takes.
+const MAX_ARGUMENT: usize = 64;
+
+/// The arguments of a tool as they are collected.
+pub(super) struct Arguments<'d> {
+    document: &'d Document,
+    schemas: Schemas<'d>,
+    /// What each parameter is called.
+    names: HashMap<(Place, String), String>,
+    properties: Map<String, Value>,
+    required: Vec<Value>,
+}
+
+impl<'d> Arguments<'d> {
+    /// For parameters that are called so where they stand.
+    pub(super) fn new(document: &'d Document, stated: &[(Place, &str)]) -> Self {
+        let names = stated.iter().map(|(place, name)| (*place, (*name).to_owned())).zip(distinct(stated));
+        Self {
+            document,
+            schemas: Schemas::new(document, Direction::Request, MAX_NODES),
+            names: names.collect(),
+            properties: Map::new(),
+            required: Vec::new(),
+        }
+    }
+
+    /// Adds a parameter as its document states it.
+    ///
+    /// # Errors
+    /// Why its schema cannot be had, or that there are too many.
+    pub(super) fn add(&mut self, stated: &Stated<'d>) -> Result<Parameter, String> {
+        let description = stated.description.map(str::trim).filter(|text| !text.is_empty());
+        let example = stated.part.value.get("example");
+        let texts = description.map_or(0, of_text) + example.map_or(0, of_value);
+        self.document.budget.take(of_text(stated.name) + texts)?;
+        let mut schema = match stated.schema {
+            Some(schema) => self.schemas.convert(schema, Binary::Text)?,
+            None => json!({}),
+        };
+        if schema == Value::Bool(true) {
+            schema = json!({});
+        }
+        if let Value::Object(members) = &mut schema {
+            if let Some(description) = description {
+                members.insert("description".into(), description.into());
+            }
+            if let Some(example) = example.filter(|_| !members.contains_key("examples")) {
+                members.insert("examples".into(), json!([example]));
+            }
+            if stated.part.value.get("deprecated") == Some(&Value::Bool(true)) {
+                members.insert("deprecated".into(), true.into());
+            }
+        }
+        self.put((stated.place, stated.name), stated.need, schema)
+    }
+
+    /// Adds a parameter that its document does not state.
+    ///
+    /// # Errors
+    /// That there are too many.
+    pub(super) fn add_unstated(&mut self, place: Place, name: &str) -> Result<Parameter, String> {
+        self.put((place, name), Need::Required, json!({"type": "string"}))
+    }
+
+    /// Adds the body.
+    ///
+    /// # Errors
+    /// As [`Arguments::add`].
+    pub(super) fn add_body(&mut self, body: &body::Chosen<'d>) -> Result<Parameter, String> {
+        let mut schema = match (body.schema, body.binary) {
+            (_, Binary::File) => match &body.kind {
+                PayloadKind::Bytes(Kinds::Said(range)) => file_of_range(range),
+                _ => file(None),
+            },
+            (Some(schema), binary) => self.schemas.convert(schema, binary)?,
+            (None, Binary::Parts) => json!({"type": "object"}),
+            (None, Binary::Text) => json!({}),
+        };
+        if let (Value::Object(members), Some(description)) = (&mut schema, body.description)
+            && !members.contains_key("description")
+        {
+            self.document.budget.take(of_text(description))?;
+            members.insert("description".into(), description.trim().into());
+        }
+        let name = if self.properties.contains_key("body") { "request_body" } else { "body" };
+        self.named(name, body.need, schema)
+    }
+
+    /// Adds an argument under the name that is its own among all. Where that is not the parameter's, it says which one.
+    fn put(&mut self, (place, name): (Place, &str), need: Need, mut schema: Value) -> Result<Parameter, String> {
+        let settled = self.names.get(&(place, name.to_owned()));
+        let argument = settled.cloned().unwrap_or_else(|| legal_argument(name));
+        if let Value::Object(members) = &mut schema
+            && argument != name
+        {
+            let about = members.get("description").and_then(Value::as_str).unwrap_or_default();
+            let about = format!("`{name}` of the {}. {about}", place.as_str());
+            members.insert("description".into(), about.trim_end().into());
+        }
+        self.named(&argument, need, schema)
+    }
+
+    fn named(&mut self, name: &str, need: Need, schema: Value) -> Result<Parameter, String> {
+        if self.properties.len() >= MAX_ARGUMENTS {
+            return Err(format!("it takes more than {MAX_ARGUMENTS} arguments"));
+        }
+        let mut free = name.to_owned();
+        let mut count = 2;
+        while self.properties.contains_key(&free) {
+            free = legal_argument(&format!("{name}_{count}"));
+            count += 1;
+        }
+        self.properties.insert(free.clone(), schema);
+        if need == Need::Required {
+            self.required.push(free.clone().into());
+        }
+        Ok(Parameter::argument(&free, need))
+    }
+
+    /// The schema of all.
+    ///
+    /// # Errors
+    /// Why a schema that they refer to cannot be had.
+    pub(super) fn schema(self) -> Result<Value, String> {
+        let mut schema = Map::new();
+        schema.insert("type".into(), "object".into());
+        schema.insert("properties".into(), self.properties.into());
+        if !self.required.is_empty() {
+            schema.insert("required".into(), self.required.into());
+        }
+        schema.insert("additionalProperties".into(), false.into());
+        let definitions = self.schemas.definitions()?;
+        if !definitions.is_empty() {
+            schema.insert("$defs".into(), definitions.into());
+        }
+        Ok(schema.into())
+    }
+}
+
+/// How a name is written, each more apart from others than the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// Without the characters that no argument's name has.
+    Own,
+    /// With words for them.
+    Spelled,
+    /// With the place before it.
+    Placed,
+    /// With a hash.
+    Hashed,
+}
+
+/// A name for each parameter, no two the same, whatever their order. One that is legal stays, for the first place that has
+/// it: the path, the query, headers, cookies.
+fn distinct(stated: &[(Place, &str)]) -> Vec<String> {
+    let mut names: Vec<Option<String>> = vec![None; stated.len()];
+    let mut taken = HashSet::new();
+    for at in Place::ALL {
+        for (name, (place, stated)) in names.iter_mut().zip(stated) {
+            if *place == at && legal_argument(stated) == *stated && taken.insert((*stated).to_owned()) {
+                *name = Some((*stated).to_owned());
+            }
+        }
+    }
+    for form in [Form::Own, Form::Spelled, Form::Placed, Form::Hashed] {
+        let written = |(place, stated): &(Place, &str)| match form {
+            Form::Own => legal_argument(stated),
+            Form::Spelled => legal_argument(&spelled(stated)),
+            Form::Placed => legal_argument(&format!("{}_{stated}", place.as_str())),
+            Form::Hashed => {
+                let hash = short_hash(&format!("{} {stated}", place.as_str()), 8);
+                let placed = legal_argument(&format!("{}_{stated}", place.as_str()));
+                legal_argument(&format!("{placed}_{hash}"))
+            }
+        };
+        let wanted: Vec<Option<String>> =
+            names.iter().zip(stated).map(|(name, stated)| name.is_none().then(|| written(stated))).collect();
+        let mut count: HashMap<&str, usize> = HashMap::new();
+        for name in wanted.iter().flatten() {
+            *count.entry(name).or_default() += 1;
+        }
+        for (name, wanted) in names.iter_mut().zip(&wanted) {
+            if let Some(wanted) = wanted
+                && count.get(wanted.as_str()) == Some(&1)
+                && taken.insert(wanted.clone())
+            {
+                *name = Some(wanted.clone());
+            }
+        }
+    }
+    let numbered = |(name, (_, stated)): (Option<String>, &(Place, &str))| {
+        name.unwrap_or_else(|| {
+            let mut count = 2_usize;
+            loop {
+                let free = legal_argument(&format!("{stated}_{count}"));
+                if taken.insert(free.clone()) {
+                    return free;
+                }
+                count += 1;
+            }
+        })
+    };
+    names.into_iter().zip(stated).map(numbered).collect()
+}
+
+/// A name with words for what no argument's name has: `StartTime_lt` for `StartTime<`.
+fn spelled(name: &str) -> String {
+    let mut spelled = String::new();
+    for c in name.chars() {
+        let word = match c {
+            '<' => "lt",
+            '>' => "gt",
+            '=' => "eq",
+            '!' => "not",
+            '*' => "star",
+            '+' => "plus",
+            '@' => "at",
+            '$' => "dollar",
+            '%' => "percent",
+            '&' => "and",
+            '|' => "or",
+            '~' => "tilde",
+            '#' => "hash",
+            '?' => "query",
+            '[' | ']' | '(' | ')' | '{' | '}' | ' ' | ',' | ';' | ':' | '/' => "",
+            c => {
+                spelled.push(c);
+                continue;
+            }
+        };
+        for part in ["_", word, "_"] {
+            if part != "_" || !spelled.ends_with('_') {
+                spelled.push_str(part);
+            }
+        }
+    }
+    spelled.trim_matches('_').to_owned()
+}
+
+/// An argument's name that every model API takes: letters, digits, `_`, `-` and `.`, at most 64.
+fn legal_argument(name: &str) -> String {
+    let is_legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    if !name.is_empty() && name.len() <= MAX_ARGUMENT && name.chars().all(is_legal) {
+        return name.to_owned();
+    }
+    let mut legal = String::new();
+    for c in name.chars() {
+        match c {
+            c if is_legal(c) => legal.push(c),
+            _ if legal.ends_with('_') => {}
+            _ => legal.push('_'),
+        }
+    }
+    let legal = legal.trim_matches('_');
+    match legal.len() {
+        0 => format!("argument_{}", short_hash(name, 8)),
+        1..=MAX_ARGUMENT => legal.to_owned(),
+        _ => format!("{}_{}", &legal[..MAX_ARGUMENT - 9], short_hash(name, 8)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_that_differ_in_illegal_characters_are_told_apart_in_any_order() {
+        use Place::{Cookie, Header, Path, Query};
+        let check = |stated: &[(Place, &str)], expect: &[&str]| {
+            let mut reversed: Vec<_> = stated.to_vec();
+            reversed.reverse();
+            let mut names = distinct(&reversed);
+            names.reverse();
+            assert_eq!(names, distinct(stated), "the order of a document names nothing");
+            assert_eq!(names, expect);
+        };
+        check(
+            &[(Query, "StartTime<"), (Query, "StartTime"), (Query, "StartTime>")],
+            &["StartTime_lt", "StartTime", "StartTime_gt"],
+        );
+        check(&[(Query, "a[b]"), (Query, "é")], &["a_b", &format!("argument_{}", short_hash("é", 8))]);
+        check(
+            &[(Query, "id"), (Path, "id"), (Cookie, "id"), (Header, "id")],
+            &["query_id", "id", "cookie_id", "header_id"],
+        );
+        let hash = short_hash("query a]", 8);
+        let other = short_hash("query a[", 8);
+        check(&[(Query, "a]"), (Query, "a[")], &[&format!("query_a_{hash}"), &format!("query_a_{other}")]);
+    }
+}

@@ -1,0 +1,178 @@
+//! The files of a document. Nothing is fetched: other files are taken from below the document's own folder, and a document
+//! from the network has none.
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+
+use percent_encoding::percent_decode_str;
+use serde_json::Value;
+use url::Url;
+
+use super::document::Origin;
+use super::syntax::{MAX_VALUES, parse, values};
+
+/// Bytes of one document, and of a document and its other files together.
+pub(super) const MAX_BYTES: usize = 64 << 20;
+/// Other files that a document may refer to: the largest that are split have some thousands.
+const MAX_FILES: usize = 20_000;
+/// Other files that all files together may name, however each is written.
+const MAX_NAMED: usize = 200_000;
+/// Containers inside one another that are looked through.
+pub(super) const MAX_DEPTH: usize = 130;
+
+/// A document and its other files, the document first.
+#[derive(Debug)]
+pub(super) struct Files {
+    files: Vec<Value>,
+    /// Where each was found.
+    addresses: Vec<Option<Url>>,
+    /// Which file a reference means, by the file that it stands in and what is written before its `#`.
+    targets: HashMap<(usize, String), Result<usize, String>>,
+}
+
+/// Where the document lies, and what it may still read.
+struct Reader {
+    /// With nothing for a document from the network.
+    folder: Option<PathBuf>,
+    /// Those that were read, in the order of the files.
+    paths: Vec<PathBuf>,
+    known: HashMap<PathBuf, usize>,
+    bytes: usize,
+    values: usize,
+}
+
+impl Files {
+    /// The document of this text length, and the files that it refers to.
+    pub(super) fn read(document: Value, bytes: usize, origin: &Origin) -> Self {
+        let start = match origin {
+            Origin::File(path) => std::fs::canonicalize(path).unwrap_or_else(|_| path.clone()),
+            Origin::Url(_) => PathBuf::new(),
+        };
+        let folder = match origin {
+            Origin::File(path) => {
+                path.parent().map(|folder| std::fs::canonicalize(folder).unwrap_or(folder.to_owned()))
+            }
+            Origin::Url(_) => None,
+        };
+        let address = match origin {
+            Origin::File(_) => Url::from_file_path(&start).ok(),
+            Origin::Url(url) => Some(url.clone()),
+        };
+        let mut reader = Reader {
+            folder,
+            known: HashMap::from([(start.clone(), 0)]),
+            paths: vec![start],
+            bytes: MAX_BYTES.saturating_sub(bytes),
+            values: MAX_VALUES.saturating_sub(values(&document)),
+        };
+        let mut files = Self { files: vec![document], addresses: vec![address], targets: HashMap::new() };
+        files.read_others(&mut reader);
+        files
+    }
+
+    /// A file as a whole.
+    pub(super) fn whole(&self, file: usize) -> &Value {
+        self.files.get(file).unwrap_or(&Value::Null)
+    }
+
+    /// The file that this text before a `#` names in that file, or why there is none; `None` where nobody has looked.
+    pub(super) fn named(&self, file: usize, written: &str) -> Option<Result<usize, &str>> {
+        let target = self.targets.get(&(file, written.to_owned()))?;
+        Some(target.as_ref().copied().map_err(String::as_str))
+    }
+
+    /// Each file with the address where it was found.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Value, Option<&Url>)> {
+        self.files.iter().zip(self.addresses.iter().map(Option::as_ref))
+    }
+
+    /// A file, to be changed.
+    pub(super) fn whole_mut(&mut self, file: usize) -> Option<&mut Value> {
+        self.files.get_mut(file)
+    }
+
+    /// Lets references of one file name another by this text.
+    pub(super) fn name(&mut self, from: usize, written: String, file: usize) {
+        self.targets.insert((from, written), Ok(file));
+    }
+
+    fn read_others(&mut self, reader: &mut Reader) {
+        let mut next = 0;
+        while next < self.files.len() {
+            let mut found = BTreeSet::new();
+            let room = MAX_NAMED.saturating_sub(self.targets.len());
+            foreign_references(self.whole(next), &mut found, room, 0);
+            for written in found {
+                let read = self.read_other(&written, next, reader);
+                self.targets.insert((next, written), read);
+            }
+            next += 1;
+        }
+    }
+
+    fn read_other(&mut self, written: &str, from: usize, reader: &mut Reader) -> Result<usize, String> {
+        if written.contains("://") {
+            return Err("references to the network are not followed: put the file beside the document".into());
+        }
+        let Some(folder) = &reader.folder else {
+            return Err("a document from the network has no other files: save it with them, or bundle it".into());
+        };
+        let written = percent_decode_str(written).decode_utf8_lossy().into_owned();
+        let here = reader.paths.get(from).and_then(|path| path.parent()).unwrap_or(folder);
+        let path = std::fs::canonicalize(here.join(&written)).map_err(|error| error.to_string())?;
+        if !path.starts_with(folder) {
+            return Err("it lies outside of the document's folder".into());
+        }
+        if let Some(known) = reader.known.get(&path) {
+            return Ok(*known);
+        }
+        if self.files.len() > MAX_FILES {
+            return Err(format!("the document refers to more than {MAX_FILES} other files"));
+        }
+        let too_large = || format!("the document and its other files have more than {MAX_BYTES} bytes together");
+        let text = read_up_to(&path, reader.bytes).map_err(|error| error.to_string())?.ok_or_else(too_large)?;
+        reader.bytes = reader.bytes.saturating_sub(text.len());
+        let value = parse(&text, reader.values)?;
+        reader.values = reader.values.saturating_sub(values(&value));
+        let file = self.files.len();
+        self.files.push(value);
+        self.addresses.push(Url::from_file_path(&path).ok());
+        reader.known.insert(path.clone(), file);
+        reader.paths.push(path);
+        Ok(file)
+    }
+}
+
+/// The text of a file of at most [`MAX_BYTES`].
+pub(super) fn read_file(path: &Path) -> std::io::Result<String> {
+    let too_large = || std::io::Error::other(format!("it is larger than {MAX_BYTES} bytes"));
+    read_up_to(path, MAX_BYTES)?.ok_or_else(too_large)
+}
+
+/// The text of a file; `None` where it is of more than so many bytes.
+fn read_up_to(path: &Path, max: usize) -> std::io::Result<Option<String>> {
+    use std::io::Read as _;
+    let mut text = String::new();
+    let file = std::fs::File::open(path)?;
+    file.take(max as u64 + 1).read_to_string(&mut text)?;
+    Ok((text.len() <= max).then_some(text))
+}
+
+/// What stands before the `#` of the references to other files, `room` of them at most.
+fn foreign_references(value: &Value, found: &mut BTreeSet<String>, room: usize, depth: usize) {
+    if depth > MAX_DEPTH || found.len() >= room {
+        return;
+    }
+    match value {
+        Value::Object(members) => {
+            if let Some(Value::String(reference)) = members.get("$ref")
+                && !reference.starts_with('#')
+            {
+                found.insert(reference.split('#').next().unwrap_or_default().to_owned());
+            }
+            members.values().for_each(|member| foreign_references(member, found, room, depth + 1));
+        }
+        Value::Array(items) => items.iter().for_each(|item| foreign_references(item, found, room, depth + 1)),
+        _ => {}
+    }
+}
