@@ -95,7 +95,8 @@ impl Load {
         let mut options = ExecutorOptions::new(Arc::new(services), Arc::clone(&store) as _, Arc::clone(&store) as _);
         options.grace = Duration::from_millis(500);
         options.cache = Some(Responses::new(Arc::clone(&store), Arc::new(SystemClock)));
-        let deps = || McpDeps { manifests: Arc::clone(&store) as _, events: Arc::clone(&events) as _, roots: Arc::default() };
+        let deps =
+            || McpDeps { manifests: Arc::clone(&store) as _, events: Arc::clone(&events) as _, roots: Arc::default() };
         let native = ["noop", "cached", "fail", "panic", "hang", "flood"].map(|name| Arc::new(Native(name)) as _);
         let providers: Vec<Arc<dyn Provider>> = vec![
             Arc::new(StaticProvider::new("native", ProviderKind::Native, native.to_vec())?),

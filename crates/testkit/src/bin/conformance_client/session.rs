@@ -58,7 +58,8 @@ impl Session {
             connect_timeout: CONNECT_TIMEOUT,
             ..McpServerSpec::new(SERVER, transport)
         };
-        let deps = McpDeps { manifests: Arc::clone(&store) as _, events: Arc::clone(&events) as _, roots: Arc::default() };
+        let deps =
+            McpDeps { manifests: Arc::clone(&store) as _, events: Arc::clone(&events) as _, roots: Arc::default() };
         let provider = McpProvider::new(spec, deps);
         let mut services = Services::none(Arc::new(SystemClock));
         services.events = events as _;
