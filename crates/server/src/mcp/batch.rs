@@ -36,6 +36,8 @@ pub(crate) struct Answers {
     pub(crate) running: SelectAll<BoxStream<'static, Heard>>,
     /// Whether anything in it asked for an answer.
     pub(crate) has_requests: bool,
+    /// The methods of its notifications.
+    pub(crate) notified: Vec<String>,
 }
 
 /// Why a batch is refused as a whole.
@@ -63,7 +65,10 @@ pub(crate) fn take<H: Send + 'static>(
                     Err(error) => answers.done.push(message::error(Some(&request.id), &error)),
                 }
             }
-            Ok(Message::Notification { method, params, .. }) => caller.notified(&method, &params),
+            Ok(Message::Notification { method, params, .. }) => {
+                caller.notified(&method, &params);
+                answers.notified.push(method);
+            }
             Ok(Message::Response(response)) => caller.peer.settle(response),
             Err(Refused { id, error }) => {
                 answers.has_requests |= id.is_some();

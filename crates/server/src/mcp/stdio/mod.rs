@@ -153,9 +153,7 @@ impl Connection {
             }
             Ok(Message::Notification { method, params, .. }) => {
                 self.caller.notified(&method, &params);
-                if roots::MAY_HAVE_CHANGED.contains(&method.as_str()) {
-                    self.learn_roots();
-                }
+                self.learn_roots_after(&method);
                 None
             }
             Ok(Message::Response(response)) => {
@@ -200,6 +198,7 @@ impl Connection {
             Err(refused) => return Some(message::error(None, &refused.error)),
         };
         let answers = batch::take(&self.gateway, &self.caller, &messages, To::Stream, |_| Ok(()));
+        answers.notified.iter().for_each(|method| self.learn_roots_after(method));
         if answers.running.is_empty() {
             return answers.together();
         }

@@ -11,13 +11,20 @@ use super::Connection;
 use crate::mcp::message::request;
 
 /// Notifications after which a client is asked for its folders.
-pub(super) const MAY_HAVE_CHANGED: [&str; 2] = ["notifications/initialized", "notifications/roots/list_changed"];
+const MAY_HAVE_CHANGED: [&str; 2] = ["notifications/initialized", "notifications/roots/list_changed"];
 /// How long it has to tell them.
 const ANSWER: Duration = Duration::from_secs(30);
 
 impl Connection {
+    /// Asks the client for its folders after a notification by which they may be others.
+    pub(super) fn learn_roots_after(&self, notification: &str) {
+        if MAY_HAVE_CHANGED.contains(&notification) {
+            self.learn_roots();
+        }
+    }
+
     /// Asks the client for its folders, if it has any to tell, and has sources told.
-    pub(super) fn learn_roots(&self) {
+    fn learn_roots(&self) {
         let Some(roots) = self.gateway.options.roots.clone() else { return };
         if !self.caller.peer.capabilities().contains_key("roots") {
             return roots.set(Roots::none());
