@@ -113,7 +113,8 @@ impl Connector {
                 Err(failure) => failure,
             };
             let message = match failure {
-                Failure::Refused(message) => {
+                Failure::Fault(message) if self.wanted == Some(attempt.era) => return Err(message),
+                Failure::Refused(message) | Failure::Fault(message) => {
                     running = Some((peer, process));
                     message
                 }
@@ -185,9 +186,12 @@ impl Connector {
             let opened = tokio::time::timeout(attempt.bound, remote::open(way, &target, incoming)).await;
             let transport = match opened {
                 Ok(Ok(transport)) => transport,
-                Ok(Err(SendError::NotSent(reason) | SendError::Broken(reason) | SendError::Final(reason))) => {
-                    return Err(reason);
-                }
+                Ok(Err(
+                    SendError::NotSent(reason)
+                    | SendError::Broken(reason)
+                    | SendError::Fault(reason)
+                    | SendError::Final(reason),
+                )) => return Err(reason),
                 Ok(Err(SendError::Expired)) | Err(_) => return Err("it opens no connection in time".to_owned()),
             };
             let peer = Peer::new(transport, inbox);
@@ -198,10 +202,15 @@ impl Connector {
             peer.transport.close().await;
             match failure {
                 Failure::Final(message) | Failure::Unreachable(message) => return Err(message),
-                // Silence says nothing of what it speaks; what is wanted is tried again later.
-                Failure::Silent(message) if self.wanted == Some(attempt.era) => return Err(message),
+                // Neither silence nor a fault says what it speaks; what is wanted is tried again later.
+                Failure::Silent(message) | Failure::Fault(message) if self.wanted == Some(attempt.era) => {
+                    return Err(message);
+                }
                 // What an old server says to `initialize` tells more than its word on `server/discover`.
-                Failure::Refused(message) | Failure::Silent(message) | Failure::Broken(message) => {
+                Failure::Refused(message)
+                | Failure::Fault(message)
+                | Failure::Silent(message)
+                | Failure::Broken(message) => {
                     if best.is_none() || attempt.era == Era::Legacy {
                         best = Some(message);
                     }

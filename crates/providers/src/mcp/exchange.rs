@@ -270,7 +270,7 @@ pub(super) fn id_of(params: &Map<String, Value>) -> Option<RequestId> {
 pub(super) fn tool_error(server: &str, what: &str, error: AskError) -> ToolError {
     match error {
         AskError::Rpc(error) => refusal(server, what, error),
-        AskError::Broken(reason) | AskError::Final(reason) => transport(server, &reason),
+        AskError::Broken(reason) | AskError::Fault(reason) | AskError::Final(reason) => transport(server, &reason),
         AskError::Ended(_) => transport(server, "the connection is closed"),
         AskError::NotSent(reason) => transport(server, &reason).retryable(),
         AskError::Full => {

@@ -149,6 +149,7 @@ fn failure(error: AskError) -> Failure {
     match error {
         AskError::Rpc(error) => refused(&error),
         AskError::Broken(reason) => Failure::Broken(reason),
+        AskError::Fault(reason) => Failure::Fault(reason),
         AskError::NotSent(reason) => Failure::Unreachable(reason),
         AskError::Final(reason) => Failure::Final(reason),
         AskError::Ended(_) | AskError::Full => Failure::Broken("it closed the connection".to_owned()),
@@ -166,12 +167,14 @@ fn refused(error: &RpcError) -> Failure {
     let supported = error.data.as_ref().and_then(|data| data.get("supported")).and_then(Value::as_array);
     let versions = supported.map(|versions| versions.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", "));
     let versions = versions.map_or_else(String::new, |versions| format!("; it supports {versions}"));
-    Failure::Refused(format!("it refused: {} (code {}){versions}", error.message, error.code))
+    let message = format!("it refused: {} (code {}){versions}", error.message, error.code);
+    if error.code == RpcError::INTERNAL { Failure::Fault(message) } else { Failure::Refused(message) }
 }
 
 fn unsent(error: SendError) -> Failure {
     match AskError::from(error) {
         AskError::Final(reason) => Failure::Final(reason),
+        AskError::Fault(reason) => Failure::Fault(reason),
         AskError::Broken(reason) | AskError::NotSent(reason) => Failure::Broken(reason),
         AskError::Rpc(_) | AskError::Ended(_) | AskError::Full => senseless(),
     }

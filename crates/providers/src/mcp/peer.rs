@@ -22,6 +22,8 @@ pub(super) enum AskError {
     Rpc(RpcError),
     /// The answer cannot be had; the request may have had its effect.
     Broken(String),
+    /// The same, since something went wrong on the server's side; what it says of itself.
+    Fault(String),
     /// The request had no effect.
     NotSent(String),
     /// The request had no effect, and another would fare no better.
@@ -46,6 +48,7 @@ impl From<SendError> for AskError {
         match error {
             SendError::NotSent(reason) => Self::NotSent(reason),
             SendError::Broken(reason) => Self::Broken(reason),
+            SendError::Fault(reason) => Self::Fault(reason),
             SendError::Final(reason) => Self::Final(reason),
             SendError::Expired => {
                 Self::NotSent("the server has forgotten the session; the next call begins a new one".to_owned())

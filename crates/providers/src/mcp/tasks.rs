@@ -183,7 +183,7 @@ async fn deliver(
             // They may have arrived the first time, and the task have ended by them: the next look tells.
             Err(AskError::Rpc(_)) if may_have_arrived => return Ok(()),
             Err(error) => {
-                may_have_arrived |= matches!(error, AskError::Broken(_));
+                may_have_arrived |= matches!(error, AskError::Broken(_) | AskError::Fault(_));
                 put_off(exchange, ("tasks/update", what), error, &mut pause).await?;
             }
         }
@@ -218,7 +218,7 @@ fn is_passing(error: &AskError) -> bool {
         AskError::Rpc(_) | AskError::Final(_) | AskError::Ended(_) => false,
         // As large as it is, it would come again.
         AskError::Broken(reason) => !reason.starts_with(TOO_LARGE),
-        AskError::NotSent(_) | AskError::Full => true,
+        AskError::NotSent(_) | AskError::Fault(_) | AskError::Full => true,
     }
 }
 

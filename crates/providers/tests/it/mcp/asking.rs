@@ -322,7 +322,13 @@ async fn a_server_that_is_started_again_is_told_again_how_much_to_log() {
 
 #[tokio::test]
 async fn an_older_connection_that_cannot_be_had_now_is_had_later() {
-    for mode in ["busy for old ones", "closed for old ones", "mute for old ones"] {
+    for mode in [
+        "busy for old ones",
+        "closed for old ones",
+        "mute for old ones",
+        "faulty for old ones",
+        "faulty in JSON for old ones",
+    ] {
         let site = Site::start(mode).await;
         let rig = Rig::new(site.transport(), |spec| spec.connect_timeout = Duration::from_secs(1));
         let context =
