@@ -10,7 +10,7 @@ use toolwright_mcp::revision::{
 };
 
 use super::explain::Failure;
-use super::peer::{AskError, Peer, Request};
+use super::peer::{AskError, EXPIRED, Peer, Request};
 use super::transport::SendError;
 
 /// What a server said of itself.
@@ -151,6 +151,7 @@ fn failure(error: AskError) -> Failure {
         AskError::Broken(reason) => Failure::Broken(reason),
         AskError::Fault(reason) => Failure::Fault(reason),
         AskError::NotSent(reason) => Failure::Unreachable(reason),
+        AskError::Expired => Failure::Unreachable(EXPIRED.to_owned()),
         AskError::Final(reason) => Failure::Final(reason),
         AskError::Ended(_) | AskError::Full => Failure::Broken("it closed the connection".to_owned()),
     }
@@ -176,6 +177,7 @@ fn unsent(error: SendError) -> Failure {
         AskError::Final(reason) => Failure::Final(reason),
         AskError::Fault(reason) => Failure::Fault(reason),
         AskError::Broken(reason) | AskError::NotSent(reason) => Failure::Broken(reason),
+        AskError::Expired => Failure::Broken(EXPIRED.to_owned()),
         AskError::Rpc(_) | AskError::Ended(_) | AskError::Full => senseless(),
     }
 }
