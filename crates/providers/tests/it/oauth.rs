@@ -752,6 +752,34 @@ async fn a_login_is_told_from_the_one_before_and_a_renewal_is_not() {
 }
 
 #[tokio::test]
+async fn a_login_in_another_process_is_followed_at_once() {
+    let world = World::start(|_| {}).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    // One store for each process.
+    for open in [
+        Box::new(|| CredentialStore::folder(folder.path())) as Box<dyn Fn() -> CredentialStore>,
+        Box::new({
+            let store = CredentialStore::memory();
+            move || store.clone()
+        }),
+    ] {
+        let first = person(parts(&world, &open()));
+        first.login(&[]).await.expect("logged in");
+        let one = (first.identity(), first.headers().await.expect("headers"));
+        let second = person(parts(&world, &open()));
+        assert_eq!((second.identity(), second.headers().await.expect("headers")), one);
+        // Whoever logs in now is somebody else, for all that the first knows.
+        second.login(&[]).await.expect("logged in");
+        let other = (second.identity(), second.headers().await.expect("headers"));
+        assert!(other.0 != one.0 && other.1 != one.1);
+        assert_eq!(first.identity(), other.0, "results of the one are not served to the other");
+        assert_eq!(first.headers().await.expect("headers"), other.1, "and calls go out as the other");
+        second.logout().await.expect("logged out");
+        assert_eq!((first.identity(), first.headers().await.expect("headers").len()), (String::new(), 0));
+    }
+}
+
+#[tokio::test]
 async fn entries_of_one_name_at_two_addresses_have_a_login_each() {
     let world = World::start(|world| world.revocation = Some(200)).await;
     let folder = tempfile::tempdir().expect("a folder");
