@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
@@ -225,6 +225,28 @@ async fn what_is_not_believed_leaves_the_last_good_one_in_force() {
     let other = SigningKey::read(SigningKey::generate().expect("key").as_bytes()).expect("read");
     let distrusted = publisher.provider(CatalogueSpec { keys: vec![other.public()], ..publisher.spec() });
     assert!(distrusted.cached().await.is_none() && distrusted.list().await.is_err());
+}
+
+#[tokio::test]
+async fn a_document_is_verified_and_made_into_tools_once_and_its_time_is_looked_at_each_time() {
+    let publisher = Publisher::start().await;
+    let provider = publisher.provider(publisher.spec());
+    let serials = |tools: &[Arc<RegisteredTool>]| tools.iter().map(|tool| tool.serial()).collect::<Vec<_>>();
+    publisher.publish(&publisher.document(1, json!([template("a")])));
+    let first = serials(&provider.list().await.expect("listed"));
+    assert_eq!(serials(&provider.list().await.expect("listed")), first);
+    publisher.put(None);
+    assert_eq!(serials(&provider.list().await.expect("the one before")), first);
+    assert_eq!(provider.cached().await.map(|tools| serials(&tools)), Some(first.clone()));
+    let mut document = publisher.document(2, json!([template("a")]));
+    document["expires"] = json!(document["issued"].as_u64().expect("seconds") + 2);
+    publisher.publish(&document);
+    assert_ne!(serials(&provider.list().await.expect("listed")), first, "it is another document");
+    // A document of whole seconds is over within three.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(provider.cached().await.is_none());
+    let error = provider.list().await.expect_err("its time is over").to_string();
+    assert!(error.contains("it expired"), "{error}");
 }
 
 #[tokio::test]
