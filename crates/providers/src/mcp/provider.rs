@@ -359,7 +359,9 @@ impl Drop for McpProvider {
 fn reason(error: AskError, what: &str) -> String {
     match error {
         AskError::Rpc(error) => format!("it refused to list its {what}: {} (code {})", error.message, error.code),
-        AskError::Broken(reason) | AskError::Fault(reason) | AskError::NotSent(reason) | AskError::Final(reason) => reason,
+        AskError::Broken(reason) | AskError::Fault(reason) | AskError::NotSent(reason) | AskError::Final(reason) => {
+            reason
+        }
         AskError::Expired => EXPIRED.to_owned(),
         AskError::Ended(_) => "the connection is closed".to_owned(),
         AskError::Full => "too many requests are in flight to it".to_owned(),

@@ -207,7 +207,9 @@ async fn put_off(
 ) -> Result<(), ToolError> {
     let connection = exchange.connection;
     let is_forgotten = connection.is_expired() && connection.server().era == Era::Legacy;
-    if !tries.may_go_on(&error) || connection.is_closed() || is_forgotten {
+    // On a pipe nothing is sent any more once its process has closed its input.
+    let is_deaf = connection.is_expired() && matches!(error, AskError::NotSent(_)) && !tries.count();
+    if !tries.may_go_on(&error) || connection.is_closed() || is_forgotten || is_deaf {
         return Err(tool_error(exchange.server, what, error));
     }
     let pause = tries.pause;
@@ -231,6 +233,12 @@ impl Tries {
         Self { pause, strange: 0 }
     }
 
+    /// One more such answer. Whether there may be others.
+    fn count(&mut self) -> bool {
+        self.strange += 1;
+        self.strange < MAX_STRANGE
+    }
+
     /// Whether another try may fare better than the one that failed like this.
     fn may_go_on(&mut self, error: &AskError) -> bool {
         match error {
@@ -239,10 +247,7 @@ impl Tries {
             AskError::Broken(reason) if reason.starts_with(TOO_LARGE) => false,
             // Without a session there may be servers behind one address of which another knows the task; where none does,
             // one that knows nothing of tasks has taken its place.
-            AskError::Broken(_) | AskError::Expired => {
-                self.strange += 1;
-                self.strange < MAX_STRANGE
-            }
+            AskError::Broken(_) | AskError::Expired => self.count(),
             // It is away for a while.
             AskError::NotSent(_) | AskError::Fault(_) | AskError::Full => true,
         }
