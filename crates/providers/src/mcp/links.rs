@@ -10,7 +10,7 @@ use toolwright_core::client::Manner;
 use toolwright_core::session::SessionId;
 use toolwright_mcp::revision::Era;
 
-use super::connect::Connector;
+use super::connect::{Connector, Wish};
 use super::connection::Connection;
 use super::generation::Found;
 use super::link::{Link, Patience};
@@ -95,7 +95,8 @@ impl Links {
         // What is followed is followed by the connection that lists.
         let apart = Connector { followed: Arc::default(), ..connector.clone() };
         let own = (!connector.spec.shared).then(|| Own { connector: apart.clone(), sessions: Arc::default() });
-        let older = Older { connector: Connector { wanted: Some(Era::Legacy), ..apart }, tried: Mutex::default() };
+        let older =
+            Older { connector: Connector { wanted: Some(Wish::Only(Era::Legacy)), ..apart }, tried: Mutex::default() };
         Self { shared: Link::new(connector, changed), older, own, closed: AtomicBool::new(false) }
     }
 
@@ -125,7 +126,7 @@ impl Links {
             // What its tools are is told by the connection that lists.
             let connector = match manner {
                 Manner::Either => own.connector.clone(),
-                Manner::Requests => self.older.connector.clone(),
+                Manner::Requests => Connector { wanted: Some(Wish::Rather(Era::Legacy)), ..own.connector.clone() },
             };
             // Each session says for itself how much is logged.
             Link::new(Connector { log_level: Arc::default(), ..connector }, Arc::new(|| {}))

@@ -351,6 +351,22 @@ async fn an_older_connection_that_cannot_be_had_now_is_had_later() {
 }
 
 #[tokio::test]
+async fn a_session_of_its_own_whose_older_connection_cannot_be_had_is_served_by_the_newer() {
+    for mode in ["mute for old ones", "faulty for old ones"] {
+        let site = Site::start(mode).await;
+        let rig = Rig::new(site.transport(), |spec| {
+            (spec.connect_timeout, spec.shared) = (Duration::from_secs(1), false);
+        });
+        rig.names().await;
+        let client = Arc::new(Ann { manner: Manner::Requests, ..Ann::default() });
+        let context = ToolContext { client, ..rig.context("s") };
+        run(&*rig.provider, "plain", json!({}), &context).await.expect("answered");
+        assert_eq!(site.headers_of("tools/call")["mcp-protocol-version"], "2026-07-28", "{mode}");
+        assert_eq!(site.count("initialize"), 1, "{mode}: it was tried");
+    }
+}
+
+#[tokio::test]
 async fn who_sets_the_level_of_a_newer_server_does_not_wait_for_the_older_connection_beside_it() {
     let script = asker("both-mute");
     let rig = script.rig(|_| {});
