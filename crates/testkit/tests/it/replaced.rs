@@ -29,21 +29,21 @@ impl Served {
     fn start(port: u16, args: &[&str]) -> Self {
         let mut command = Command::new(PROGRAM);
         command.arg("--http").arg(port.to_string()).args(args).stdin(Stdio::null()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("started");
+        let mut child = command.spawn().unwrap();
         let mut line = String::new();
-        BufReader::new(child.stderr.take().expect("piped")).read_line(&mut line).expect("a line");
-        let url = line.split_once("ready ").expect("the address").1.trim().to_owned();
+        BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
+        let url = line.split_once("ready ").unwrap().1.trim().to_owned();
         Self { child, url }
     }
 
     fn port(&self) -> u16 {
-        url::Url::parse(&self.url).expect("URL").port().expect("port")
+        url::Url::parse(&self.url).unwrap().port().unwrap()
     }
 }
 
 impl Drop for Served {
     fn drop(&mut self) {
-        self.child.kill().and_then(|()| self.child.wait().map(drop)).expect("ended");
+        self.child.kill().and_then(|()| self.child.wait().map(drop)).unwrap();
     }
 }
 
@@ -71,8 +71,8 @@ async fn a_task_whose_server_an_older_one_replaces_ends_before_its_call_must() {
     let transport = McpTransport::Http { url: newer.url.clone(), headers: Default::default() };
     let deps = McpDeps { manifests: Arc::new(NoStore), events: Arc::new(NoEvents) };
     let provider = McpProvider::new(McpServerSpec::new("srv", transport), deps);
-    provider.warm_up().await.expect("connected");
-    let (id, context) = (ToolId::foreign("srv", "slow_compute").expect("id"), context());
+    provider.warm_up().await.unwrap();
+    let (id, context) = (ToolId::foreign("srv", "slow_compute").unwrap(), context());
     let call = ProviderCall {
         tool: &id,
         raw_name: "slow_compute",
@@ -89,7 +89,7 @@ async fn a_task_whose_server_an_older_one_replaces_ends_before_its_call_must() {
         Served::start(port, &["--legacy"])
     };
     let (called, _older) = tokio::join!(tokio::time::timeout(Duration::from_secs(60), called), replaced);
-    let error = called.expect("it ends by itself").expect_err("nobody knows the task");
+    let error = called.unwrap().unwrap_err();
     assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::TransportError, false), "{error}");
     assert!(error.message().contains("forgotten"), "{error}");
     provider.shut_down().await;
