@@ -325,7 +325,7 @@ async fn a_call_goes_on_at_a_server_that_has_closed_its_input_and_others_go_to_t
         vec![read(), answer(1, r#""error":{"code":-32601,"message":"no"}"#), read(), answer(2, hello), read(), read()],
         vec!["exec 0<&-".to_owned(), note("closed"), "sleep 12".to_owned(), answer(3, &text("late"))],
     ];
-    let next = vec![read(), answer(1, hello), read(), read(), answer(2, &text("soon"))];
+    let next = [read(), answer(1, hello), read(), read(), answer(2, &text("soon"))];
     let server = format!(
         "{}\nif [ $(wc -l < {}) = 1 ]; then\n{}\nelse\n{}\nfi\nexec sleep 100",
         note("start"),
