@@ -1,7 +1,8 @@
 //! The live catalogue: providers come and go, lists arrive when they arrive, and readers always hold
 //! one immutable snapshot.
 
-use std::collections::HashMap;
+mod slot;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
@@ -17,6 +18,7 @@ use toolwright_core::manual::INFO_ID;
 use toolwright_core::name::wire_candidate;
 use toolwright_core::pins::Change;
 
+use self::slot::{Slot, held_back, reuse};
 use crate::pins::{Held, Pins};
 
 /// How long one provider may take to list before it counts as failed.
@@ -82,53 +84,6 @@ impl Current {
             *current = Published { snapshot, providers, number };
         }
         self.generation.send_modify(|generation| *generation += 1);
-    }
-}
-
-struct Slot {
-    provider: Arc<dyn Provider>,
-    /// What it listed.
-    listed: Vec<Arc<RegisteredTool>>,
-    /// What of it is offered.
-    tools: Vec<Arc<RegisteredTool>>,
-    /// What of it is not the pinned definition.
-    held: Vec<Held>,
-    error: Option<String>,
-    /// Lists that began earlier must not overwrite what a later one brought.
-    begun: u64,
-    finished: u64,
-}
-
-impl Slot {
-    async fn new(provider: &Arc<dyn Provider>) -> Self {
-        let listed = provider.cached().await.unwrap_or_default();
-        let provider = Arc::clone(provider);
-        Self { provider, listed, tools: Vec::new(), held: Vec::new(), error: None, begun: 0, finished: 0 }
-    }
-
-    /// What tells whether another judgement came to the same.
-    fn standing(&self) -> (Vec<u64>, Vec<String>) {
-        let offered = self.tools.iter().map(|tool| tool.serial()).collect();
-        (offered, self.held.iter().map(|held| held.why.clone()).collect())
-    }
-
-    /// Judges what it listed. What is newly held is told of.
-    async fn judge(&mut self, pins: Option<&Pins>) -> Vec<Held> {
-        let Some(pins) = pins else {
-            self.tools.clone_from(&self.listed);
-            return Vec::new();
-        };
-        let judged = pins.judge(self.provider.name(), &self.listed).await;
-        self.tools = judged.offered;
-        let before = std::mem::replace(&mut self.held, judged.held);
-        let known: HashMap<&str, &Held> = before.iter().map(|held| (held.tool.raw_name(), held)).collect();
-        let is_known = |held: &&Held| {
-            let same = |before: &&Held| {
-                before.tool.source_hash() == held.tool.source_hash() && before.withheld == held.withheld
-            };
-            known.get(held.tool.raw_name()).is_some_and(same)
-        };
-        self.held.iter().filter(|held| !is_known(held)).cloned().collect()
     }
 }
 
@@ -474,12 +429,6 @@ impl Catalogue {
     }
 }
 
-/// The names that pins keep back, with the reason.
-fn held_back(slot: &Slot) -> impl Iterator<Item = (String, String)> {
-    let held = slot.held.iter().filter(|held| held.withheld && slot.error.is_none());
-    held.map(|held| (held.tool.raw_name().to_owned(), held.why.clone()))
-}
-
 /// The tools that would have nothing to do, and why: those that follow jobs where no tool runs as one, and the one that
 /// shows manuals where no tool has any. Every definition costs its place in a request.
 fn withheld(slots: &[Slot], jobs: bool) -> Vec<(&'static str, &'static str)> {
@@ -493,20 +442,4 @@ fn withheld(slots: &[Slot], jobs: bool) -> Vec<(&'static str, &'static str)> {
         withheld.push((INFO_ID, "it is offered once a tool has a manual"));
     }
     withheld
-}
-
-/// A tool whose contract and settings did not change keeps its compiled validator.
-fn reuse(old: &[Arc<RegisteredTool>], new: Vec<Arc<RegisteredTool>>) -> Vec<Arc<RegisteredTool>> {
-    let by_id: HashMap<_, _> = old.iter().map(|tool| (&tool.definition().id, tool)).collect();
-    new.into_iter()
-        .map(|tool| match by_id.get(&tool.definition().id) {
-            Some(same) if is_same(same, &tool) => Arc::clone(same),
-            _ => tool,
-        })
-        .collect()
-}
-
-fn is_same(old: &RegisteredTool, new: &RegisteredTool) -> bool {
-    (old.hash(), old.source_hash(), old.shown_name()) == (new.hash(), new.source_hash(), new.shown_name())
-        && old.definition() == new.definition()
 }

@@ -72,8 +72,8 @@ impl From<StoreError> for ToolError {
 /// last keeps older ones out, for as long as it is known. They are kept until they are removed, and no age ends them.
 pub const LASTING_MANIFESTS: &str = "catalogue:";
 
-/// Tool lists of servers, kept so that a cold start lists tools at once. Old ones may be forgotten, but for those under
-/// [`LASTING_MANIFESTS`].
+/// Tool lists of servers, kept so that a cold start lists tools at once. Those that nobody has read or replaced for long may
+/// be forgotten, but for those under [`LASTING_MANIFESTS`].
 #[async_trait]
 pub trait ManifestCache: Send + Sync {
     /// The cached list for a server's configuration key.

@@ -154,21 +154,46 @@ pub fn verify(bytes: &[u8], terms: &Terms<'_>) -> Result<Verified, Refusal> {
     if document.namespace != terms.namespace {
         return Err(Refusal::Namespace { found: document.namespace, expected: terms.namespace.to_owned() });
     }
-    if terms.now >= document.expires {
-        return Err(Refusal::Expired(terms.now - document.expires));
-    }
-    if document.issued > terms.now.saturating_add(CLOCK_SKEW) {
-        return Err(Refusal::NotYet(document.issued - terms.now));
-    }
     let seen = Seen { version: document.version, hash: ContentHash::of_bytes(message.as_bytes()) };
-    match terms.seen {
-        Some(before) if before.version > seen.version => {
-            Err(Refusal::Rollback { offered: seen.version, seen: before.version })
+    check_time(Times { issued: document.issued, expires: document.expires }, terms.now)?;
+    check_version(seen, terms.seen)?;
+    Ok(Verified { document, key, signature, seen })
+}
+
+/// When a document is believed, in seconds since the epoch.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Times {
+    pub(super) issued: u64,
+    pub(super) expires: u64,
+}
+
+/// Whether a document is believed at this time.
+///
+/// # Errors
+/// [`Refusal::Expired`] and [`Refusal::NotYet`].
+pub(super) fn check_time(times: Times, now: u64) -> Result<(), Refusal> {
+    if now >= times.expires {
+        return Err(Refusal::Expired(now - times.expires));
+    }
+    if times.issued > now.saturating_add(CLOCK_SKEW) {
+        return Err(Refusal::NotYet(times.issued - now));
+    }
+    Ok(())
+}
+
+/// Whether a document may take the place of the one that was accepted before.
+///
+/// # Errors
+/// [`Refusal::Rollback`] and [`Refusal::SameVersion`].
+pub(super) fn check_version(offered: Seen, before: Option<Seen>) -> Result<(), Refusal> {
+    match before {
+        Some(before) if before.version > offered.version => {
+            Err(Refusal::Rollback { offered: offered.version, seen: before.version })
         }
-        Some(before) if before.version == seen.version && before.hash != seen.hash => {
-            Err(Refusal::SameVersion(seen.version))
+        Some(before) if before.version == offered.version && before.hash != offered.hash => {
+            Err(Refusal::SameVersion(offered.version))
         }
-        _ => Ok(Verified { document, key, signature, seen }),
+        _ => Ok(()),
     }
 }
 

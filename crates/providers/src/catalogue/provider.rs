@@ -1,7 +1,7 @@
 //! A catalogue as a source of tools.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
@@ -18,7 +18,7 @@ use toolwright_core::{
     Tool as _, ToolContext, ToolError, ToolId, ToolOutput,
 };
 
-use super::document::{Refusal, Seen, Terms, Verified, verify};
+use super::document::{Refusal, Seen, Terms, Times, Verified, check_time, check_version, verify};
 use super::fetch::fetch;
 use super::keys::PublicKey;
 use super::spec::CatalogueSpec;
@@ -49,9 +49,32 @@ pub struct CatalogueProvider {
 struct Loaded {
     /// By name: the hash of the definition, and what runs calls of that definition.
     tools: HashMap<String, (ContentHash, Arc<Implementation>)>,
+    listed: Vec<Arc<RegisteredTool>>,
     withheld: Vec<(String, String)>,
-    /// From when on the document is not believed, in seconds since the epoch; `None` before there is one.
-    expires: Option<u64>,
+    /// The document; `None` before there is one.
+    document: Option<Accepted>,
+}
+
+/// A document that was verified under this entry's keys, and made into tools.
+#[derive(Clone, Copy)]
+struct Accepted {
+    /// Of all of its bytes.
+    bytes: ContentHash,
+    times: Times,
+    seen: Seen,
+}
+
+/// A document that is believed.
+struct Believed {
+    accepted: Accepted,
+    tools: Tools,
+}
+
+enum Tools {
+    /// What was verified once is neither verified nor made again.
+    Loaded(Vec<Arc<RegisteredTool>>),
+    /// They are still to be made.
+    Of(Box<Verified>),
 }
 
 /// A document as it is kept.
@@ -135,9 +158,27 @@ impl CatalogueProvider {
         kept
     }
 
-    fn verify(&self, bytes: &[u8], seen: Option<Seen>) -> Result<Verified, Refusal> {
+    fn verify(&self, bytes: &[u8], seen: Option<Seen>) -> Result<Believed, Refusal> {
+        let hash = ContentHash::of_bytes(bytes);
+        let is_it = |accepted: &Accepted| accepted.bytes == hash;
+        let loaded = {
+            let loaded = self.loaded();
+            loaded.document.filter(is_it).map(|accepted| (accepted, loaded.listed.clone()))
+        };
+        if let Some((accepted, listed)) = loaded {
+            check_time(accepted.times, now())?;
+            check_version(accepted.seen, seen)?;
+            return Ok(Believed { accepted, tools: Tools::Loaded(listed) });
+        }
         let CatalogueSpec { keys, namespace, max_bytes, .. } = &self.spec;
-        verify(bytes, &Terms { keys, namespace, now: now(), max_bytes: *max_bytes, seen })
+        let verified = verify(bytes, &Terms { keys, namespace, now: now(), max_bytes: *max_bytes, seen })?;
+        let times = Times { issued: verified.document.issued, expires: verified.document.expires };
+        let accepted = Accepted { bytes: hash, times, seen: verified.seen };
+        Ok(Believed { accepted, tools: Tools::Of(Box::new(verified)) })
+    }
+
+    fn loaded(&self) -> RwLockReadGuard<'_, Loaded> {
+        self.loaded.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The newest version that was accepted under the keys of now.
@@ -147,28 +188,28 @@ impl CatalogueProvider {
     }
 
     /// The document as it is to be had: fetched, or else the kept one, with the reason.
-    async fn current(&self) -> Result<(Verified, Option<String>), String> {
+    async fn current(&self) -> Result<(Believed, Option<String>), String> {
         let kept = self.kept().await?;
         let fetched = match fetch(&self.client, &self.spec).await {
-            Ok(bytes) => self.verify(&bytes, self.seen(kept.as_ref())).map(|verified| (verified, bytes)),
+            Ok(bytes) => self.verify(&bytes, self.seen(kept.as_ref())).map(|believed| (believed, bytes)),
             Err(error) => return self.instead(kept.as_ref(), error.to_string()),
         };
         match fetched {
-            Ok((verified, bytes)) => {
+            Ok((believed, bytes)) => {
                 let text = String::from_utf8_lossy(&bytes).into_owned();
                 let mut seen = kept.map(|kept| kept.seen).unwrap_or_default();
-                seen.extend(self.spec.keys.iter().map(|key| (key.to_string(), verified.seen)));
+                seen.extend(self.spec.keys.iter().map(|key| (key.to_string(), believed.accepted.seen)));
                 self.keep(&Kept { text, seen }).await;
-                Ok((verified, None))
+                Ok((believed, None))
             }
             Err(refusal) => self.instead(kept.as_ref(), refusal.to_string()),
         }
     }
 
-    fn instead(&self, kept: Option<&Kept>, why: String) -> Result<(Verified, Option<String>), String> {
+    fn instead(&self, kept: Option<&Kept>, why: String) -> Result<(Believed, Option<String>), String> {
         let Some(kept) = kept else { return Err(why) };
         match self.verify(kept.text.as_bytes(), None) {
-            Ok(verified) => Ok((verified, Some(why))),
+            Ok(believed) => Ok((believed, Some(why))),
             // It is of a publisher who is not believed any more.
             Err(Refusal::WrongKey(_)) => Err(why),
             Err(refusal) => Err(format!("{why}; and of the one that was accepted last: {refusal}")),
@@ -191,20 +232,24 @@ impl CatalogueProvider {
     }
 
     /// Makes the tools of a document, and puts them in the place of those before.
-    fn load(&self, verified: &Verified) -> Vec<Arc<RegisteredTool>> {
+    fn load(&self, Believed { accepted, tools }: Believed) -> Vec<Arc<RegisteredTool>> {
+        let verified = match tools {
+            Tools::Loaded(listed) => return listed,
+            Tools::Of(verified) => verified,
+        };
         let grants = Grants {
             secrets: self.spec.secrets.clone(),
             address: self.spec.address_policy(),
             insecure_loopback: self.spec.insecure_loopback,
             http: self.deps.http.clone(),
         };
-        let (made, refused) = make(verified, &grants);
-        let mut loaded = Loaded { expires: Some(verified.document.expires), ..Loaded::default() };
+        let (made, refused) = make(&verified, &grants);
+        let mut loaded = Loaded { document: Some(accepted), ..Loaded::default() };
         // By the name, as others that are withheld are called.
         let name =
             |id: &str| id.split_once(':').map_or(id, |(_, rest)| rest.split('@').next().unwrap_or(rest)).to_owned();
         loaded.withheld.extend(refused.into_iter().map(|refused| (name(&refused.id), refused.why)));
-        let mut listed = Vec::with_capacity(made.len());
+        loaded.listed.reserve(made.len());
         for tool in made {
             let name = tool.definition.id.name().to_owned();
             if !allowed_by(&self.spec.tools_allowed, &[], &name) {
@@ -214,15 +259,16 @@ impl CatalogueProvider {
             } else {
                 let entry = registered(&tool, self.spec.shown.get(&name));
                 loaded.tools.insert(name, (entry.source_hash(), Arc::new(tool.implementation)));
-                listed.push(entry);
+                loaded.listed.push(entry);
             }
         }
+        let listed = loaded.listed.clone();
         *self.loaded.write().unwrap_or_else(PoisonError::into_inner) = loaded;
         listed
     }
 
     fn implementation(&self, tool: &ToolId) -> Option<Arc<Implementation>> {
-        let loaded = self.loaded.read().unwrap_or_else(PoisonError::into_inner);
+        let loaded = self.loaded();
         loaded.tools.get(tool.name()).map(|(_, implementation)| Arc::clone(implementation))
     }
 
@@ -232,8 +278,8 @@ impl CatalogueProvider {
     }
 
     /// How long what was loaded may be left as it is: until it is due, or has expired.
-    fn fresh(&self, verified: &Verified) -> Duration {
-        let left = verified.document.expires.saturating_sub(now());
+    fn fresh(&self, times: Times) -> Duration {
+        let left = times.expires.saturating_sub(now());
         self.spec.refresh.min(Duration::from_secs(left.max(1)))
     }
 
@@ -250,7 +296,7 @@ impl CatalogueProvider {
     }
 
     fn is_unlisted(&self) -> bool {
-        let is_loaded = self.loaded.read().unwrap_or_else(PoisonError::into_inner).expires.is_some();
+        let is_loaded = self.loaded().document.is_some();
         !is_loaded && self.outcome.lock().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 }
@@ -269,9 +315,9 @@ impl Provider for CatalogueProvider {
         let name = &self.spec.namespace;
         let attempt = self.again.attempt();
         match self.current().await {
-            Ok((verified, why)) => {
+            Ok((believed, why)) => {
                 if why.is_none() {
-                    attempt.succeeded(Some(self.fresh(&verified)));
+                    attempt.succeeded(Some(self.fresh(believed.accepted.times)));
                 }
                 let outcome = why.map_or(Ok(()), Err);
                 let warning = outcome.clone().err();
@@ -279,12 +325,12 @@ impl Provider for CatalogueProvider {
                 if self.ended(outcome)
                     && let Some(why) = warning
                 {
-                    let version = verified.document.version;
+                    let version = believed.accepted.seen.version;
                     let message =
                         format!("catalogue {name}: {why}; version {version}, which was accepted before, serves on");
                     self.deps.events.emit(Event::Warning { code: "catalogue_kept".to_owned(), message });
                 }
-                Ok(self.load(&verified))
+                Ok(self.load(believed))
             }
             Err(why) => {
                 self.ended(Err(why.clone()));
@@ -299,8 +345,8 @@ impl Provider for CatalogueProvider {
         let listed = Bounds::of(context).run(self.first_list()).await;
         listed.map_err(|error| error.into_tool_error(&format!("catalogues.{name}")))?;
         let (found, expires) = {
-            let loaded = self.loaded.read().unwrap_or_else(PoisonError::into_inner);
-            (loaded.tools.get(tool).cloned(), loaded.expires)
+            let loaded = self.loaded();
+            (loaded.tools.get(tool).cloned(), loaded.document.map(|document| document.times.expires))
         };
         // It was believed when it was listed, and may have been listed long ago.
         if let Some(expired) = expires.and_then(|expires| now().checked_sub(expires)) {
@@ -380,13 +426,13 @@ impl Provider for CatalogueProvider {
     }
 
     fn withheld(&self) -> Vec<(String, String)> {
-        self.loaded.read().unwrap_or_else(PoisonError::into_inner).withheld.clone()
+        self.loaded().withheld.clone()
     }
 
     async fn cached(&self) -> Option<Vec<Arc<RegisteredTool>>> {
         let kept = self.kept().await.ok()??;
         match self.verify(kept.text.as_bytes(), None) {
-            Ok(verified) => Some(self.load(&verified)),
+            Ok(believed) => Some(self.load(believed)),
             Err(refusal) => {
                 tracing::warn!(catalogue = self.spec.namespace, "what was kept of it is not used: {refusal}");
                 None

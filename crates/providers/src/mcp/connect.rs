@@ -53,7 +53,16 @@ pub(super) struct Connector {
     /// What its server speaks, as far as that is known.
     pub(super) generation: Arc<Generation>,
     /// The generation that is wanted, where that is not the newest; what is found then says nothing of the server.
-    pub(super) wanted: Option<Era>,
+    pub(super) wanted: Option<Wish>,
+}
+
+/// A generation that is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wish {
+    /// Before the other, which serves as well.
+    Rather(Era),
+    /// Where the server speaks it: another connection serves until that is known.
+    Only(Era),
 }
 
 /// One try at a handshake.
@@ -70,7 +79,7 @@ impl Connector {
     /// Cause and remedy, for the operator.
     pub(super) async fn connect(&self) -> Result<Arc<Connection>, String> {
         let known = match self.wanted {
-            Some(wanted) => Some(wanted),
+            Some(Wish::Rather(era) | Wish::Only(era)) => Some(era),
             None => self.generation.known().await,
         };
         match &self.spec.transport {
@@ -116,7 +125,8 @@ impl Connector {
                 Err(failure) => failure,
             };
             let message = match failure {
-                Failure::Refused(message) => {
+                Failure::Fault(message) if self.wanted == Some(Wish::Only(attempt.era)) => return Err(message),
+                Failure::Refused(message) | Failure::Fault(message) => {
                     running = Some((peer, process));
                     message
                 }
@@ -198,9 +208,12 @@ impl Connector {
             let opened = tokio::time::timeout(attempt.bound, remote::open(way, &target, incoming)).await;
             let transport = match opened {
                 Ok(Ok(transport)) => transport,
-                Ok(Err(SendError::NotSent(reason) | SendError::Broken(reason) | SendError::Final(reason))) => {
-                    return Err(reason);
-                }
+                Ok(Err(
+                    SendError::NotSent(reason)
+                    | SendError::Broken(reason)
+                    | SendError::Fault(reason)
+                    | SendError::Final(reason),
+                )) => return Err(reason),
                 Ok(Err(SendError::Expired)) | Err(_) => return Err("it opens no connection in time".to_owned()),
             };
             let peer = Peer::new(transport, inbox);
@@ -211,10 +224,15 @@ impl Connector {
             peer.transport.close().await;
             match failure {
                 Failure::Final(message) | Failure::Unreachable(message) => return Err(message),
-                // Silence says nothing of what it speaks; what is wanted is tried again later.
-                Failure::Silent(message) if self.wanted == Some(attempt.era) => return Err(message),
+                // Neither silence nor a fault says what it speaks; what is wanted is tried again later.
+                Failure::Silent(message) | Failure::Fault(message) if self.wanted == Some(Wish::Only(attempt.era)) => {
+                    return Err(message);
+                }
                 // What an old server says to `initialize` tells more than its word on `server/discover`.
-                Failure::Refused(message) | Failure::Silent(message) | Failure::Broken(message) => {
+                Failure::Refused(message)
+                | Failure::Fault(message)
+                | Failure::Silent(message)
+                | Failure::Broken(message) => {
                     if best.is_none() || attempt.era == Era::Legacy {
                         best = Some(message);
                     }

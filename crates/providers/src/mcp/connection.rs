@@ -177,7 +177,7 @@ impl Connection {
         self.peer.inbox.listener.tools_changed();
     }
 
-    /// Whether a new session must be made.
+    /// Whether it takes no new calls: the session is forgotten, or the process has closed its input.
     pub(super) fn is_expired(&self) -> bool {
         self.peer.inbox.has_expired()
     }
@@ -288,9 +288,9 @@ impl Connection {
     }
 
     /// Checks a server that let a call run into its time limit, and ends the connection if it is sick.
-    /// One check at a time.
+    /// One check at a time, and none of a connection that takes no new calls: it ends with those on it.
     pub(super) fn probe(self: &Arc<Self>) {
-        if self.is_closed() || self.probing.swap(true, Ordering::AcqRel) {
+        if self.is_closed() || self.is_expired() || self.probing.swap(true, Ordering::AcqRel) {
             return;
         }
         let connection = Arc::clone(self);

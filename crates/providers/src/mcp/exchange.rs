@@ -20,7 +20,7 @@ use super::handshake::modern_meta;
 use super::inbox::{Caller, Purpose};
 use super::listing;
 use super::pages;
-use super::peer::{AskError, Request};
+use super::peer::{AskError, EXPIRED, Request};
 use super::tasks;
 use super::transport::RequestId;
 
@@ -281,9 +281,10 @@ pub(super) fn id_of(params: &Map<String, Value>) -> Option<RequestId> {
 pub(super) fn tool_error(server: &str, what: &str, error: AskError) -> ToolError {
     match error {
         AskError::Rpc(error) => refusal(server, what, error),
-        AskError::Broken(reason) | AskError::Final(reason) => transport(server, &reason),
+        AskError::Broken(reason) | AskError::Fault(reason) | AskError::Final(reason) => transport(server, &reason),
         AskError::Ended(_) => transport(server, "the connection is closed"),
         AskError::NotSent(reason) => transport(server, &reason).retryable(),
+        AskError::Expired => transport(server, EXPIRED).retryable(),
         AskError::Full => {
             let text = format!("MCP server {server} has too many calls in flight; call again when some have ended");
             ToolError::new(ErrorKind::LimitExceeded, text).retryable()

@@ -5,6 +5,9 @@
 pub(super) enum Failure {
     /// The server answers, but not to this generation. What carries the connection may be used again.
     Refused(String),
+    /// Something went wrong on the server's side: it may speak this generation all the same. What carries the connection
+    /// may be used again.
+    Fault(String),
     /// No answer in time.
     Silent(String),
     /// The answer makes no sense, or the connection ended.

@@ -11,7 +11,7 @@ use toolwright_mcp::revision::{
 };
 
 use super::explain::Failure;
-use super::peer::{AskError, Peer, Request};
+use super::peer::{AskError, EXPIRED, Peer, Request};
 use super::transport::SendError;
 
 /// What a server said of itself.
@@ -151,7 +151,9 @@ fn failure(error: AskError) -> Failure {
     match error {
         AskError::Rpc(error) => refused(&error),
         AskError::Broken(reason) => Failure::Broken(reason),
+        AskError::Fault(reason) => Failure::Fault(reason),
         AskError::NotSent(reason) => Failure::Unreachable(reason),
+        AskError::Expired => Failure::Unreachable(EXPIRED.to_owned()),
         AskError::Final(reason) => Failure::Final(reason),
         AskError::Ended(_) | AskError::Full => Failure::Broken("it closed the connection".to_owned()),
     }
@@ -168,13 +170,16 @@ fn refused(error: &RpcError) -> Failure {
     let supported = error.data.as_ref().and_then(|data| data.get("supported")).and_then(Value::as_array);
     let versions = supported.map(|versions| versions.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", "));
     let versions = versions.map_or_else(String::new, |versions| format!("; it supports {versions}"));
-    Failure::Refused(format!("it refused: {} (code {}){versions}", error.message, error.code))
+    let message = format!("it refused: {} (code {}){versions}", error.message, error.code);
+    if error.code == RpcError::INTERNAL { Failure::Fault(message) } else { Failure::Refused(message) }
 }
 
 fn unsent(error: SendError) -> Failure {
     match AskError::from(error) {
         AskError::Final(reason) => Failure::Final(reason),
+        AskError::Fault(reason) => Failure::Fault(reason),
         AskError::Broken(reason) | AskError::NotSent(reason) => Failure::Broken(reason),
+        AskError::Expired => Failure::Broken(EXPIRED.to_owned()),
         AskError::Rpc(_) | AskError::Ended(_) | AskError::Full => senseless(),
     }
 }

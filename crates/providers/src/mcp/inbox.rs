@@ -264,11 +264,16 @@ impl Inbox {
         }
     }
 
-    /// Waits until no request waits for its answer any more; a subscription has none but its end.
+    /// Whether a request waits for its answer; a subscription has none but its end.
+    pub(super) fn awaits_answers(&self) -> bool {
+        let awaits = |one: &Waiting| one.answer.is_some() && !matches!(one.purpose, Purpose::Subscription(_));
+        self.lock().waiting.values().any(awaits)
+    }
+
+    /// Waits until no request waits for its answer any more.
     pub(super) async fn is_answered(&self) {
         let mut looked = tokio::time::interval(LOOK / 10);
-        let awaits = |one: &Waiting| one.answer.is_some() && !matches!(one.purpose, Purpose::Subscription(_));
-        while self.lock().waiting.values().any(awaits) {
+        while self.awaits_answers() {
             looked.tick().await;
         }
     }

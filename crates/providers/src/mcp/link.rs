@@ -22,8 +22,8 @@ const BACK_OFF: [Duration; 7] = [
     Duration::from_secs(30),
     Duration::from_secs(60),
 ];
-/// What the calls on a connection that has expired have still.
-const LAST_CALLS: Duration = Duration::from_secs(600);
+/// What the calls on a connection have still that takes no new ones.
+pub(super) const LAST_CALLS: Duration = Duration::from_secs(600);
 /// A connection that held this long begins the pauses anew.
 const STABLE: Duration = Duration::from_secs(30);
 
@@ -180,7 +180,7 @@ impl Link {
     }
 
     /// Has the next caller shake hands anew. Calls on the expired connection go on: behind one address there may be
-    /// servers that know it still. It ends with the last of them, and is closed after [`LAST_CALLS`].
+    /// servers that know it still, and a process that has closed its input may answer what it has read. It ends with the last of them, and is closed after [`LAST_CALLS`].
     fn renew(self: &Arc<Self>, expired: &Arc<Connection>) {
         let replaced = self.state.send_if_modified(|state| {
             let same = matches!(state, State::Up(connection) if Arc::ptr_eq(connection, expired));
@@ -190,14 +190,17 @@ impl Link {
             same
         });
         if replaced {
-            tracing::info!(server = &*self.connector.spec.name, "a new handshake is made: its session expired");
+            tracing::info!(
+                server = &*self.connector.spec.name,
+                "a new handshake is made: the former connection takes no more calls"
+            );
             expired.retire();
             let (ended, expired) = (expired.ending(), Arc::downgrade(expired));
             tokio::spawn(async move {
                 if tokio::time::timeout(LAST_CALLS, ended).await.is_err()
                     && let Some(expired) = expired.upgrade()
                 {
-                    expired.close("its session expired").await;
+                    expired.close("it takes no more calls").await;
                 }
             });
         }

@@ -11,13 +11,15 @@ use toolwright_core::client::Manner;
 use toolwright_core::session::SessionId;
 use toolwright_mcp::revision::Era;
 
-use super::connect::Connector;
+use super::connect::{Connector, Wish};
 use super::connection::Connection;
+use super::generation::Found;
 use super::link::{Link, Patience};
 use super::sessions::{InUse, Sessions};
 use super::spec::McpTransport;
 
-/// Longest pause before a connection of the older generation that came to nothing is tried again.
+/// Longest pause before a connection of the older generation that came to nothing is tried again; one that the server does
+/// not speak is tried again after as long, since another may take its place unnoticed.
 const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 
 /// The connections to one server.
@@ -33,8 +35,6 @@ pub(super) struct Links {
 struct Older {
     connector: Connector,
     tried: Mutex<Tried>,
-    /// The server does not speak it.
-    is_unspoken: AtomicBool,
 }
 
 /// The connection of the older generation, as far as one was tried.
@@ -45,8 +45,29 @@ struct Tried {
     was_up: bool,
     /// How often in a row there was none.
     failures: u32,
-    /// Not before this is it tried again.
-    until: Option<Instant>,
+    pause: Option<Pause>,
+}
+
+/// The time in which it is not tried again.
+struct Pause {
+    until: Instant,
+    /// The program that it was tried with. Another version of it is tried at once.
+    with: Option<Found>,
+}
+
+impl Pause {
+    fn holds(&self, now: Instant, program: Option<&Found>) -> bool {
+        now < self.until && self.with.as_ref() == program
+    }
+}
+
+/// What a try that came to nothing says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Word {
+    /// The server does not speak the older generation.
+    Unspoken,
+    /// Nothing of what it speaks.
+    Nothing,
 }
 
 /// What makes a session's own connection.
@@ -75,11 +96,8 @@ impl Links {
         // What is followed is followed by the connection that lists.
         let apart = Connector { followed: Arc::default(), ..connector.clone() };
         let own = (!connector.spec.shared).then(|| Own { connector: apart.clone(), sessions: Arc::default() });
-        let older = Older {
-            connector: Connector { wanted: Some(Era::Legacy), ..apart },
-            tried: Mutex::default(),
-            is_unspoken: AtomicBool::new(false),
-        };
+        let older =
+            Older { connector: Connector { wanted: Some(Wish::Only(Era::Legacy)), ..apart }, tried: Mutex::default() };
         Self { shared: Link::new(connector, changed), older, own, closed: AtomicBool::new(false) }
     }
 
@@ -142,7 +160,7 @@ impl Links {
             // What its tools are is told by the connection that lists.
             let connector = match manner {
                 Manner::Either => own.connector.clone(),
-                Manner::Requests => self.older.connector.clone(),
+                Manner::Requests => Connector { wanted: Some(Wish::Rather(Era::Legacy)), ..own.connector.clone() },
             };
             // Each session says for itself how much is logged, and nobody else hears it.
             let listener = Arc::new(connector.listener.of_session(session.clone()));
@@ -194,7 +212,7 @@ fn pause(failures: u32) -> Duration {
 impl Older {
     /// The connection of the older generation, where the server speaks both.
     async fn connection(&self, closed: &AtomicBool) -> Option<Arc<Connection>> {
-        if self.is_unspoken.load(Ordering::Acquire) || self.connector.generation.known().await != Some(Era::Modern) {
+        if self.connector.generation.known().await != Some(Era::Modern) {
             return None;
         }
         let link = self.link()?;
@@ -206,11 +224,10 @@ impl Older {
             Ok(connection) if connection.server().era == Era::Legacy => self.came_up(),
             // It was tried, and the server speaks only the newer one.
             Ok(_) => {
-                self.is_unspoken.store(true, Ordering::Release);
-                self.drop_failed(&link);
+                self.drop_failed(&link, Word::Unspoken);
                 return None;
             }
-            Err(_) if link.failure().is_some() => self.drop_failed(&link),
+            Err(_) if link.failure().is_some() => self.drop_failed(&link, Word::Nothing),
             // It is being made again, or was given up.
             Err(_) => {}
         }
@@ -219,8 +236,10 @@ impl Older {
 
     /// The link there is, or a new one; `None` in the pause after one that failed.
     fn link(&self) -> Option<Arc<Link>> {
+        let program = self.connector.generation.found();
         let mut tried = self.tried();
-        if tried.link.is_none() && tried.until.is_some_and(|until| Instant::now() < until) {
+        let is_paused = tried.pause.as_ref().is_some_and(|pause| pause.holds(Instant::now(), program.as_ref()));
+        if tried.link.is_none() && is_paused {
             return None;
         }
         let link = tried.link.get_or_insert_with(|| Link::new(self.connector.clone(), Arc::new(|| {})));
@@ -234,21 +253,48 @@ impl Older {
 
     /// Gives a link up that came to nothing: by itself it would try again for good, though no call may ever need it. Over
     /// HTTP that may pass; a process that ends or hangs is not started again and again to find out whether it speaks it.
-    fn drop_failed(&self, link: &Arc<Link>) {
+    fn drop_failed(&self, link: &Arc<Link>, word: Word) {
         link.give_up();
+        let is_process = matches!(self.connector.spec.transport, McpTransport::Stdio { .. });
+        let with = self.connector.generation.found();
         let mut tried = self.tried();
         if tried.link.as_ref().is_some_and(|current| Arc::ptr_eq(current, link)) {
             tried.link = None;
             tried.failures = tried.failures.saturating_add(1);
-            tried.until = Some(Instant::now() + pause(tried.failures));
-            let is_process = matches!(self.connector.spec.transport, McpTransport::Stdio { .. });
-            if is_process && !tried.was_up {
-                self.is_unspoken.store(true, Ordering::Release);
-            }
+            let is_in_vain = word == Word::Unspoken || (is_process && !tried.was_up);
+            let pause = if is_in_vain { LONGEST_PAUSE } else { pause(tried.failures) };
+            tried.pause = Some(Pause { until: Instant::now() + pause, with });
         }
     }
 
     fn tried(&self) -> MutexGuard<'_, Tried> {
         self.tried.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_server_that_spoke_no_older_generation_is_met_anew_after_an_hour_or_as_another_program() {
+        let program = |version: &str| -> Option<Found> {
+            let found: Value = json!({"is_modern": true, "program": {"name": "s", "version": version}});
+            serde_json::from_value(found).ok()
+        };
+        let now = Instant::now();
+        let pause = Pause { until: now + LONGEST_PAUSE, with: program("1") };
+        let second = Duration::from_secs(1);
+        for (later, with, expect) in [
+            (Duration::ZERO, program("1"), true),
+            (LONGEST_PAUSE - second, program("1"), true),
+            (LONGEST_PAUSE, program("1"), false),
+            (second, program("2"), false),
+            (second, None, false),
+        ] {
+            assert_eq!(pause.holds(now + later, with.as_ref()), expect, "{later:?} {with:?}");
+        }
     }
 }

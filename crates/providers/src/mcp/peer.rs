@@ -12,6 +12,8 @@ use toolwright_mcp::message::{RpcError, notification, to_json};
 use super::inbox::{Answer, Inbox, NoRoom, Purpose};
 use super::transport::{Outgoing, OutgoingKind, RequestId, SendError, Told, Transport};
 
+/// What is said of a request that came too late for its session.
+pub(super) const EXPIRED: &str = "the server has forgotten the session; the next call begins a new one";
 /// Bound on telling a server about a cancellation.
 const CANCEL_BOUND: Duration = Duration::from_secs(5);
 
@@ -22,8 +24,12 @@ pub(super) enum AskError {
     Rpc(RpcError),
     /// The answer cannot be had; the request may have had its effect.
     Broken(String),
+    /// The same, since something went wrong on the server's side; what it says of itself.
+    Fault(String),
     /// The request had no effect.
     NotSent(String),
+    /// The same, since the server has forgotten the session, or does not speak any more what was agreed on.
+    Expired,
     /// The request had no effect, and another would fare no better.
     Final(String),
     /// The connection ended; whether the request may have had its effect.
@@ -46,10 +52,9 @@ impl From<SendError> for AskError {
         match error {
             SendError::NotSent(reason) => Self::NotSent(reason),
             SendError::Broken(reason) => Self::Broken(reason),
+            SendError::Fault(reason) => Self::Fault(reason),
             SendError::Final(reason) => Self::Final(reason),
-            SendError::Expired => {
-                Self::NotSent("the server has forgotten the session; the next call begins a new one".to_owned())
-            }
+            SendError::Expired => Self::Expired,
         }
     }
 }

@@ -30,7 +30,7 @@ use super::listener::Listener;
 use super::listing::{self, Listed as Built, RawList};
 use super::manifest::Manifest;
 use super::methods::McpMethods;
-use super::peer::AskError;
+use super::peer::{AskError, EXPIRED};
 use super::relist::{Attempt, Changes, Relist};
 use super::shown;
 use super::source::{Source, Way};
@@ -139,7 +139,7 @@ impl McpProvider {
             return match fetched {
                 Ok(Ok(list)) => Ok((attempt, list)),
                 // A list may be asked for again: it changes nothing.
-                Ok(Err(AskError::NotSent(_))) if connection.is_expired() && !renewed => {
+                Ok(Err(AskError::NotSent(_) | AskError::Expired)) if connection.is_expired() && !renewed => {
                     renewed = true;
                     attempt.succeeded();
                     continue;
@@ -377,7 +377,10 @@ impl Drop for McpProvider {
 fn reason(error: AskError, what: &str) -> String {
     match error {
         AskError::Rpc(error) => format!("it refused to list its {what}: {} (code {})", error.message, error.code),
-        AskError::Broken(reason) | AskError::NotSent(reason) | AskError::Final(reason) => reason,
+        AskError::Broken(reason) | AskError::Fault(reason) | AskError::NotSent(reason) | AskError::Final(reason) => {
+            reason
+        }
+        AskError::Expired => EXPIRED.to_owned(),
         AskError::Ended(_) => "the connection is closed".to_owned(),
         AskError::Full => "too many requests are in flight to it".to_owned(),
     }

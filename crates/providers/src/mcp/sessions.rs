@@ -154,10 +154,8 @@ async fn sweep(sessions: Weak<Sessions>) {
 mod tests {
     use std::collections::BTreeMap;
 
-    use async_trait::async_trait;
-    use serde_json::Value;
     use toolwright_core::event::NoEvents;
-    use toolwright_core::store::{ManifestCache, StoreError};
+    use toolwright_core::store::NoStore;
 
     use super::super::connect::Connector;
     use super::super::folders::Folders;
@@ -165,18 +163,6 @@ mod tests {
     use super::super::listener::Listener;
     use super::super::spec::{AsTools, McpServerSpec, McpTransport};
     use super::*;
-
-    struct Nothing;
-
-    #[async_trait]
-    impl ManifestCache for Nothing {
-        async fn manifest(&self, _: &str) -> Result<Option<Value>, StoreError> {
-            Ok(None)
-        }
-        async fn set_manifest(&self, _: &str, _: &Value) -> Result<(), StoreError> {
-            Ok(())
-        }
-    }
 
     /// A link that nobody has connected yet.
     fn link() -> Arc<Link> {
@@ -188,7 +174,7 @@ mod tests {
             followed: Arc::default(),
             log_level: Arc::default(),
             folders: Folders::new(Arc::default()),
-            generation: Generation::new(Arc::new(Nothing), "k".into()),
+            generation: Generation::new(Arc::new(NoStore), "k".into()),
             wanted: None,
         };
         Link::new(connector, Arc::new(|| {}))

@@ -12,6 +12,7 @@ use toolwright_mcp::message::{each_of_batch, is_batch};
 
 use super::frames::{Frame, FrameReader};
 use super::inbox::Inbox;
+use super::link::LAST_CALLS;
 use super::outbox::Outbox;
 use super::process::Process;
 use super::sniff::{is_answer, sniff_id};
@@ -19,8 +20,6 @@ use super::transport::{Incoming as _, Outgoing, RequestId, SendError, TOO_LARGE,
 
 /// How long the end of a process may lag behind that of its output.
 const END_LAG: Duration = Duration::from_secs(1);
-/// How long a server that closed its input may take for what it has been asked before.
-const LAST_ANSWERS: Duration = Duration::from_secs(10);
 /// How long what was sent last may take to go out when the connection is closed.
 const CLOSE_LAG: Duration = Duration::from_millis(100);
 
@@ -55,8 +54,7 @@ impl StdioTransport {
             let (outbox, inbox) = (Arc::clone(&outbox), Arc::clone(&inbox));
             async move {
                 if let Err(reason) = outbox.write(stdin, &inbox).await {
-                    // A server that can be asked nothing any more is of no use, however long it goes on writing.
-                    let _ = tokio::time::timeout(LAST_ANSWERS, inbox.is_answered()).await;
+                    last_answers(&inbox).await;
                     inbox.ended(reason);
                 }
             }
@@ -108,6 +106,16 @@ impl Drop for StdioTransport {
         if let Some(writer) = self.take_writer() {
             writer.abort();
         }
+    }
+}
+
+/// Waits for the answers of a server that has closed its input to what it was asked before. It can be told of no cancel
+/// and asked nothing any more, so that new calls begin another process at once; those that it has go on to their own time
+/// limits, for ten minutes at most. It is ended with the last of them, however long it would go on writing.
+async fn last_answers(inbox: &Inbox) {
+    if inbox.awaits_answers() {
+        inbox.expired();
+        let _ = tokio::time::timeout(LAST_CALLS, inbox.is_answered()).await;
     }
 }
 

@@ -26,6 +26,8 @@ const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 /// How often a task is looked at, where the server does not say; the least and the most that it may say.
 const POLL: Duration = Duration::from_secs(1);
 const POLL_BOUNDS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(30));
+/// How many answers to one request of a task may be such as no server gives that knows of the task.
+const MAX_STRANGE: u32 = 8;
 /// Bound on telling a server that a task is not wanted any more.
 const CANCEL_BOUND: Duration = Duration::from_secs(5);
 
@@ -144,7 +146,8 @@ pub(super) async fn finish(
 }
 
 /// Looks at the task, again and again with growing pauses until the server has answered: to look twice changes nothing,
-/// and the task goes on meanwhile. The call's own limit and its cancel bound this.
+/// and the task goes on meanwhile. The call's own limit and its cancel bound this while the server is away, and
+/// [`MAX_STRANGE`] where another has taken its place.
 ///
 /// # Errors
 /// The server refuses, the connection on which the task was made is over, or another try would fare no better.
@@ -153,13 +156,14 @@ async fn look(
     method: &str,
     what: &str,
     id: &str,
-    mut pause: Duration,
+    pause: Duration,
 ) -> Result<Value, ToolError> {
+    let mut tries = Tries::new(pause);
     loop {
         let mut params = params_of(exchange, method, id);
         match exchange.attempt(method, Some(id), Vec::new(), &mut params).await {
             Ok(result) => return Ok(result),
-            Err(error) => put_off(exchange, (method, what), error, &mut pause).await?,
+            Err(error) => put_off(exchange, (method, what), error, &mut tries).await?,
         }
     }
 }
@@ -174,8 +178,9 @@ async fn deliver(
     what: &str,
     id: &str,
     params: Map<String, Value>,
-    mut pause: Duration,
+    pause: Duration,
 ) -> Result<(), ToolError> {
+    let mut tries = Tries::new(pause);
     let mut may_have_arrived = false;
     loop {
         match exchange.attempt("tasks/update", Some(id), Vec::new(), &mut params.clone()).await {
@@ -183,8 +188,8 @@ async fn deliver(
             // They may have arrived the first time, and the task have ended by them: the next look tells.
             Err(AskError::Rpc(_)) if may_have_arrived => return Ok(()),
             Err(error) => {
-                may_have_arrived |= matches!(error, AskError::Broken(_));
-                put_off(exchange, ("tasks/update", what), error, &mut pause).await?;
+                may_have_arrived |= matches!(error, AskError::Broken(_) | AskError::Fault(_));
+                put_off(exchange, ("tasks/update", what), error, &mut tries).await?;
             }
         }
     }
@@ -198,26 +203,54 @@ async fn put_off(
     exchange: &Exchange<'_>,
     (method, what): (&str, &str),
     error: AskError,
-    pause: &mut Duration,
+    tries: &mut Tries,
 ) -> Result<(), ToolError> {
     let connection = exchange.connection;
-    // Without a session there may be servers behind one address that know the task still.
     let is_forgotten = connection.is_expired() && connection.server().era == Era::Legacy;
-    if !is_passing(&error) || connection.is_closed() || is_forgotten {
+    // On a pipe nothing is sent any more once its process has closed its input.
+    let is_deaf = connection.is_expired() && matches!(error, AskError::NotSent(_)) && !tries.count();
+    if !tries.may_go_on(&error) || connection.is_closed() || is_forgotten || is_deaf {
         return Err(tool_error(exchange.server, what, error));
     }
+    let pause = tries.pause;
     tracing::debug!(server = exchange.server, "{method} is sent again in {pause:?}: {error:?}");
-    tokio::time::sleep(*pause).await;
-    *pause = (*pause * 2).min(POLL_BOUNDS.1);
+    tokio::time::sleep(pause).await;
+    tries.pause = (pause * 2).min(POLL_BOUNDS.1);
     Ok(())
 }
 
-/// Whether another try may fare better.
-fn is_passing(error: &AskError) -> bool {
-    match error {
-        AskError::Rpc(_) | AskError::Final(_) | AskError::Ended(_) => false,
-        AskError::Broken(reason) => !has_come(reason),
-        AskError::NotSent(_) | AskError::Full => true,
+/// The tries of one request of a task.
+#[derive(Debug)]
+struct Tries {
+    /// Before the next one.
+    pause: Duration,
+    /// How many were answered as by a server that knows nothing of the task.
+    strange: u32,
+}
+
+impl Tries {
+    fn new(pause: Duration) -> Self {
+        Self { pause, strange: 0 }
+    }
+
+    /// One more such answer. Whether there may be others.
+    fn count(&mut self) -> bool {
+        self.strange += 1;
+        self.strange < MAX_STRANGE
+    }
+
+    /// Whether another try may fare better than the one that failed like this.
+    fn may_go_on(&mut self, error: &AskError) -> bool {
+        match error {
+            AskError::Rpc(_) | AskError::Final(_) | AskError::Ended(_) => false,
+            // As large as it is, it would come again.
+            AskError::Broken(reason) if has_come(reason) => false,
+            // Without a session there may be servers behind one address of which another knows the task; where none does,
+            // one that knows nothing of tasks has taken its place.
+            AskError::Broken(_) | AskError::Expired => self.count(),
+            // It is away for a while.
+            AskError::NotSent(_) | AskError::Fault(_) | AskError::Full => true,
+        }
     }
 }
 
@@ -278,5 +311,15 @@ mod tests {
         ] {
             assert_eq!(pause(&task), Duration::from_millis(expect), "{task}");
         }
+    }
+    #[test]
+    fn a_server_that_is_away_is_waited_for_and_one_that_knows_nothing_of_the_task_is_not() {
+        let mut tries = Tries::new(POLL);
+        let expired = (1..MAX_STRANGE).all(|_| tries.may_go_on(&AskError::Expired));
+        let away = (0..1000).all(|_| tries.may_go_on(&AskError::Fault("HTTP 503".to_owned())));
+        let refused = (0..1000).all(|_| tries.may_go_on(&AskError::NotSent("cannot connect".to_owned())));
+        assert!(expired && away && refused);
+        assert!(!tries.may_go_on(&AskError::Broken("HTTP 404".to_owned())));
+        assert!(!Tries::new(POLL).may_go_on(&AskError::Broken(format!("{TOO_LARGE} (7)"))));
     }
 }

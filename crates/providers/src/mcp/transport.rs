@@ -59,6 +59,9 @@ pub(super) enum SendError {
     NotSent(String),
     /// It may have had its effect.
     Broken(String),
+    /// The server says that something went wrong on its side, which says nothing of what it knows. The message may have
+    /// had its effect.
+    Fault(String),
     /// Something that trying again does not mend: not authorized, a redirect. It had no effect. An answer that a
     /// server of another revision may give to what it does not know (400, 404, 405, another content type) is
     /// [`SendError::Broken`], so that the next handshake is tried.

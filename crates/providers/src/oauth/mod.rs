@@ -18,12 +18,14 @@
 
 mod acquire;
 mod assertion;
+mod bearer;
 mod challenge;
 mod consent;
 mod credentials;
 mod discovery;
 mod error;
 mod grants;
+mod keeping;
 mod login_state;
 mod loopback;
 mod metadata;

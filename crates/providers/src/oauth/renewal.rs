@@ -6,7 +6,8 @@ use super::credentials::{Credentials, Token, unix_now};
 use super::discovery::Discovered;
 use super::error::OAuthError;
 use super::grants::renewed;
-use super::session::{Session, State};
+use super::keeping::State;
+use super::session::Session;
 
 /// How long a failed renewal is not tried again, so that callers do not wait for it one after the other.
 const RENEWAL_PAUSE: Duration = Duration::from_secs(5);

@@ -1,22 +1,17 @@
-//! One server's tokens: got, kept, renewed in one flight, and got again where the server asks for more.
+//! One server's tokens: got, and got again where the server asks for more.
 
 use std::fmt;
-use std::hash::{BuildHasher as _, RandomState};
-use std::sync::{Arc, PoisonError};
-use std::time::Instant;
+use std::sync::Arc;
 
-use async_trait::async_trait;
-use http::header::AUTHORIZATION;
-use http::{HeaderMap, HeaderValue};
 use tokio::sync::Mutex;
-use tokio::task::JoinHandle;
 use url::Url;
 
 use super::challenge::BearerChallenge;
 use super::consent::Consent;
-use super::credentials::{Client, Credentials, Token, unix_now};
+use super::credentials::{Client, Credentials, Token};
 use super::discovery::{Discovered, discover, provoke};
 use super::error::OAuthError;
+use super::keeping::{Identity, State};
 use super::login_state::LoginState;
 use super::random::random_text;
 use super::registration::REGISTRATION;
@@ -26,7 +21,7 @@ use super::scope::{ScopeSources, choose};
 use super::settings::{ClientProof, Grant, OAuthSettings};
 use super::store::{CredentialStore, ServerKey};
 use super::wire::Wire;
-use crate::net::{Authorizer, Challenge, HttpOptions, Retry};
+use crate::net::HttpOptions;
 
 /// How often more scopes are asked for in the life of one process, each set once.
 const MAX_STEP_UPS: usize = 8;
@@ -53,7 +48,7 @@ pub struct OAuthParts {
 /// The OAuth of one MCP server. Tokens are got by tasks of their own: a caller that gives up does not lose what the
 /// authorization server has given out meanwhile.
 #[derive(Debug)]
-pub struct OAuth(Arc<Session>);
+pub struct OAuth(pub(super) Arc<Session>);
 
 pub(super) struct Session {
     pub(super) server: String,
@@ -62,23 +57,15 @@ pub(super) struct Session {
     pub(super) wire: Wire,
     pub(super) store: CredentialStore,
     pub(super) consent: Option<Arc<dyn Consent>>,
-    secrets: Option<Arc<dyn Fn(String) + Send + Sync>>,
+    pub(super) secrets: Option<Arc<dyn Fn(String) + Send + Sync>>,
     /// Held while tokens are got: one flight for all who ask.
-    state: Mutex<State>,
-    /// Of the credentials in the state.
-    identity: std::sync::Mutex<String>,
-}
-
-#[derive(Default)]
-pub(super) struct State {
-    pub(super) kept: Option<Credentials>,
-    /// Sets of scopes that were asked for because the server wanted more.
-    stepped_up: Vec<Vec<String>>,
-    pub(super) failed_renewal: Option<(Instant, OAuthError)>,
+    pub(super) state: Mutex<State>,
+    /// Whose the credentials are that are kept.
+    pub(super) identity: Identity,
 }
 
 /// Why a token is got.
-enum Want<'a> {
+pub(super) enum Want<'a> {
     /// There is none, or the server does not take it.
     Any(&'a BearerChallenge),
     /// The server wants more scopes.
@@ -101,12 +88,7 @@ impl OAuth {
         let hosts = written.filter_map(|text| Some(Url::parse(text).ok()?.host_str()?.to_owned()));
         let allowed: Vec<_> = hosts.chain(settings.allowed_hosts.iter().cloned()).collect();
         let wire = Wire::new(&url, &allowed, http);
-        let identity = match store.peek((&server, url.as_str())) {
-            Ok(kept) => kept.map_or_else(String::new, |kept| kept.identity()),
-            // Nobody's until it is known.
-            Err(_) => format!("{:x}", RandomState::new().hash_one(&server)),
-        };
-        let (state, identity) = (Mutex::default(), std::sync::Mutex::new(identity));
+        let (state, identity) = (Mutex::default(), Identity::default());
         Self(Arc::new(Session { server, url, settings, wire, store, consent, secrets, state, identity }))
     }
 
@@ -137,7 +119,6 @@ impl OAuth {
             // What cannot be read cannot be revoked, and is to go all the same.
             let found = session.store.load(session.key()).await;
             state.kept = None;
-            session.note_identity(None);
             (session.store.remove(session.key()).await?, found)
         };
         let revocation = match found {
@@ -172,65 +153,8 @@ impl Session {
         matches!(self.settings.grant, Grant::AuthorizationCode)
     }
 
-    /// Headers where nothing has to be asked for them: of a token that needs no renewal, or none without a token.
-    async fn at_hand(&self) -> Option<HeaderMap> {
-        let state = self.state.lock().await;
-        match &state.kept.as_ref()?.token {
-            None => Some(HeaderMap::new()),
-            Some(token) if token.is_fresh(unix_now()) => header(token).map(authorized),
-            Some(_) => None,
-        }
-    }
-
-    async fn load(&self, state: &mut State) -> Result<(), OAuthError> {
-        if state.kept.is_none() {
-            self.reload(state).await?;
-        }
-        Ok(())
-    }
-
-    /// Takes what is kept now: another process may have renewed it, or a person logged in.
-    pub(super) async fn reload(&self, state: &mut State) -> Result<(), OAuthError> {
-        let kept = self.store.load(self.key()).await?;
-        if let Some(credentials) = &kept {
-            self.tell_secrets(credentials);
-        }
-        self.note_identity(kept.as_ref());
-        let mut kept = kept.unwrap_or_else(|| self.nothing());
-        if kept.client.as_ref().is_some_and(|client| !self.settings.client.may_be(client)) {
-            // The operator has changed the settings. What that one was given serves to its end, and is not renewed.
-            kept.client = None;
-            kept.forget(Refusal::Grant);
-        }
-        state.kept = Some(kept);
-        Ok(())
-    }
-
-    pub(super) async fn save(&self, state: &mut State, credentials: Credentials) -> Result<(), OAuthError> {
-        self.tell_secrets(&credentials);
-        self.note_identity(Some(&credentials));
-        state.kept = Some(credentials.clone());
-        self.store.save(self.key(), credentials).await
-    }
-
-    fn tell_secrets(&self, credentials: &Credentials) {
-        let Some(tell) = &self.secrets else { return };
-        let token = credentials.token.iter().flat_map(|token| [Some(&token.access), token.refresh.as_ref()]);
-        let client = credentials.client.iter().map(|client| client.secret.as_ref());
-        token.chain(client).flatten().for_each(|secret| tell(secret.expose().to_owned()));
-    }
-
-    fn note_identity(&self, kept: Option<&Credentials>) {
-        let identity = kept.map_or_else(String::new, Credentials::identity);
-        *self.identity.lock().unwrap_or_else(PoisonError::into_inner) = identity;
-    }
-
-    fn nothing(&self) -> Credentials {
-        Credentials { server_url: self.url.to_string(), ..Credentials::default() }
-    }
-
     /// Gets a token: by renewal, without a person, or by asking one.
-    async fn obtain(&self, state: &mut State, want: Want<'_>) -> Result<(), OAuthError> {
+    pub(super) async fn obtain(&self, state: &mut State, want: Want<'_>) -> Result<(), OAuthError> {
         let (challenge, extra) = match &want {
             Want::Any(challenge) | Want::More(challenge) => (*challenge, &[][..]),
             Want::Login(challenge, extra) => (*challenge, *extra),
@@ -415,103 +339,6 @@ impl Session {
     pub(super) fn login_needed(&self, reason: &str) -> OAuthError {
         OAuthError::LoginNeeded { server: self.server.clone(), reason: reason.to_owned() }
     }
-
-    async fn answer(&self, challenge: &Challenge, sent: &HeaderMap) -> Result<Retry, OAuthError> {
-        let mut state = self.state.lock().await;
-        self.load(&mut state).await?;
-        let used = sent.get(AUTHORIZATION);
-        if has_other(&state, used) {
-            return Ok(Retry::Yes);
-        }
-        self.reload(&mut state).await?;
-        if has_other(&state, used) {
-            return Ok(Retry::Yes);
-        }
-        let bearer = BearerChallenge::of(&challenge.authenticate);
-        match (challenge.status, &bearer) {
-            (401, None) if used.is_none() && self.consent.is_none() && self.needs_person() => {
-                let reason = "the server refuses requests without credentials (HTTP status 401); set \
-                              `headers.Authorization` if it wants a fixed key";
-                Err(self.login_needed(reason))
-            }
-            (401, bearer) => {
-                self.obtain(&mut state, Want::Any(bearer.as_ref().unwrap_or(&BearerChallenge::default()))).await?;
-                Ok(Retry::Yes)
-            }
-            (403, Some(bearer)) if bearer.error.as_deref() == Some("insufficient_scope") => {
-                let token = state.kept.as_ref().and_then(|kept| kept.token.as_ref());
-                let granted = |scope: &String| token.is_some_and(|token| token.granted.contains(scope));
-                if bearer.scopes.iter().all(granted) {
-                    return Err(OAuthError::Metadata(format!(
-                        "the server refuses a token that has the scopes it asks for (`{}`); see who is logged in",
-                        bearer.scopes.join(" ")
-                    )));
-                }
-                self.obtain(&mut state, Want::More(bearer)).await?;
-                Ok(Retry::Yes)
-            }
-            _ => Ok(Retry::No),
-        }
-    }
-
-    async fn bearer(&self) -> Result<HeaderMap, OAuthError> {
-        let mut state = self.state.lock().await;
-        self.load(&mut state).await?;
-        let current = |state: &State| state.kept.as_ref().and_then(|kept| kept.token.clone());
-        if let Some(token) = current(&state).filter(|token| !token.is_fresh(unix_now()) && token.refresh.is_some()) {
-            match self.renew(&mut state).await {
-                // Where a renewal was refused and no more, there may be another way, which the server's 401 leads to.
-                Err(error) if !token.is_alive(unix_now()) && refusal(&error).is_none() => return Err(error),
-                Err(error) => tracing::warn!(server = self.server, "its token is used to its end: {error}"),
-                Ok(()) => {}
-            }
-        }
-        // Without a token the server is asked all the same: it says what it wants.
-        let token = current(&state).filter(|token| token.is_alive(unix_now()));
-        Ok(token.as_ref().and_then(header).map(authorized).unwrap_or_default())
-    }
-}
-
-/// Whether there is a token now, other than the one that was sent.
-fn has_other(state: &State, used: Option<&HeaderValue>) -> bool {
-    let token = state.kept.as_ref().and_then(|kept| kept.token.as_ref()).filter(|token| token.is_alive(unix_now()));
-    token.and_then(header).is_some_and(|current| Some(&current) != used)
-}
-
-fn header(token: &Token) -> Option<HeaderValue> {
-    let mut value = HeaderValue::from_str(&format!("Bearer {}", token.access.expose())).ok()?;
-    value.set_sensitive(true);
-    Some(value)
-}
-
-fn authorized(value: HeaderValue) -> HeaderMap {
-    HeaderMap::from_iter([(AUTHORIZATION, value)])
-}
-
-#[async_trait]
-impl Authorizer for OAuth {
-    async fn headers(&self) -> Result<HeaderMap, String> {
-        if let Some(headers) = self.0.at_hand().await {
-            return Ok(headers);
-        }
-        let session = Arc::clone(&self.0);
-        done(tokio::spawn(async move { session.bearer().await })).await
-    }
-
-    async fn challenged(&self, challenge: Challenge, sent: HeaderMap) -> Result<Retry, String> {
-        let session = Arc::clone(&self.0);
-        done(tokio::spawn(async move { session.answer(&challenge, &sent).await })).await
-    }
-
-    fn identity(&self) -> String {
-        self.0.identity.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
-/// What a task of ours came to.
-async fn done<T>(task: JoinHandle<Result<T, OAuthError>>) -> Result<T, String> {
-    let done = task.await.map_err(|error| format!("the authorization broke off: {error}"))?;
-    done.map_err(|error| error.to_string())
 }
 
 impl fmt::Debug for Session {

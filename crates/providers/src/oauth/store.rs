@@ -5,7 +5,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use toolwright_core::canonical::ContentHash;
@@ -32,7 +32,30 @@ pub type ServerKey<'a> = (&'a str, &'a str);
 #[derive(Debug)]
 enum Place {
     Folder(PathBuf),
-    Memory(Mutex<BTreeMap<(String, String), Credentials>>),
+    Memory(Mutex<Memory>),
+}
+
+#[derive(Debug, Default)]
+struct Memory {
+    kept: BTreeMap<(String, String), Credentials>,
+    /// How often it was changed.
+    changes: u64,
+}
+
+/// Tells what is kept for a server from what was kept before, without reading it. Every change replaces the file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Stamp(Option<Version>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Version {
+    Nothing,
+    Changes(u64),
+    File { modified: Option<SystemTime>, bytes: u64, inode: u64 },
+}
+
+impl Stamp {
+    /// Of nothing that is ever kept.
+    pub(super) const UNKNOWN: Self = Self(None);
 }
 
 /// While it lives, no other process changes a server's credentials.
@@ -58,7 +81,7 @@ impl CredentialStore {
     /// [`OAuthError::Store`].
     pub async fn load(&self, server: ServerKey<'_>) -> Result<Option<Credentials>, OAuthError> {
         match &*self.0 {
-            Place::Memory(kept) => Ok(lock(kept).get(&owned(server)).cloned()),
+            Place::Memory(memory) => Ok(lock(memory).kept.get(&owned(server)).cloned()),
             Place::Folder(folder) => {
                 let (path, former) = (file(folder, server, "json"), former_file(folder, server));
                 let url = server.1.to_owned();
@@ -81,12 +104,27 @@ impl CredentialStore {
     /// What is kept for a server, if it can be read at once: one small file, blocking.
     pub(super) fn peek(&self, server: ServerKey<'_>) -> io::Result<Option<Credentials>> {
         match &*self.0 {
-            Place::Memory(kept) => Ok(lock(kept).get(&owned(server)).cloned()),
+            Place::Memory(memory) => Ok(lock(memory).kept.get(&owned(server)).cloned()),
             Place::Folder(folder) => match read(&file(folder, server, "json"))? {
                 Some(kept) => Ok(Some(kept)),
                 None => Ok(read(&former_file(folder, server))?.filter(|kept| kept.server_url == server.1)),
             },
         }
+    }
+
+    /// What tells whether something else is kept now: a look at one file, or two, blocking.
+    pub(super) fn stamp(&self, server: ServerKey<'_>) -> Stamp {
+        let folder = match &*self.0 {
+            Place::Memory(memory) => return Stamp(Some(Version::Changes(lock(memory).changes))),
+            Place::Folder(folder) => folder,
+        };
+        let files = [file(folder, server, "json"), former_file(folder, server)];
+        let metadata = files.iter().find_map(|path| std::fs::metadata(path).ok());
+        Stamp(Some(metadata.map_or(Version::Nothing, |metadata| Version::File {
+            modified: metadata.modified().ok(),
+            bytes: metadata.len(),
+            inode: inode(&metadata),
+        })))
     }
 
     /// Keeps credentials, in place of what there was. A reader sees the old or the new, never a part.
@@ -95,8 +133,10 @@ impl CredentialStore {
     /// [`OAuthError::Store`].
     pub async fn save(&self, server: ServerKey<'_>, credentials: Credentials) -> Result<(), OAuthError> {
         match &*self.0 {
-            Place::Memory(kept) => {
-                lock(kept).insert(owned(server), credentials);
+            Place::Memory(memory) => {
+                let mut memory = lock(memory);
+                memory.changes += 1;
+                memory.kept.insert(owned(server), credentials);
                 Ok(())
             }
             Place::Folder(folder) => {
@@ -117,7 +157,11 @@ impl CredentialStore {
     /// [`OAuthError::Store`].
     pub async fn remove(&self, server: ServerKey<'_>) -> Result<bool, OAuthError> {
         match &*self.0 {
-            Place::Memory(kept) => Ok(lock(kept).remove(&owned(server)).is_some()),
+            Place::Memory(memory) => {
+                let mut memory = lock(memory);
+                memory.changes += 1;
+                Ok(memory.kept.remove(&owned(server)).is_some())
+            }
             Place::Folder(folder) => {
                 let (path, former) = (file(folder, server, "json"), former_file(folder, server));
                 let url = server.1.to_owned();
@@ -221,6 +265,16 @@ fn write(folder: &Path, path: &Path, text: &[u8]) -> io::Result<()> {
     temporary.as_file().sync_all()?;
     temporary.persist(path).map_err(|error| error.error)?;
     Ok(())
+}
+
+#[cfg(unix)]
+fn inode(metadata: &std::fs::Metadata) -> u64 {
+    std::os::unix::fs::MetadataExt::ino(metadata)
+}
+
+#[cfg(not(unix))]
+fn inode(_: &std::fs::Metadata) -> u64 {
+    0
 }
 
 #[cfg(unix)]

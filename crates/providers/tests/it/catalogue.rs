@@ -1,60 +1,26 @@
 //! Signed catalogues, fetched from a real server.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use async_trait::async_trait;
 use serde_json::{Value, json};
-use toolwright_core::event::NoEvents;
-use toolwright_core::store::{ManifestCache, StoreError};
 use toolwright_core::{Health, Provider, ProviderCall, RegisteredTool, ToolError, ToolOutput};
-use toolwright_providers::DocumentDeps;
 use toolwright_providers::catalogue::{CatalogueProvider, CatalogueSpec, FORMAT, SigningKey, sign};
 
-use crate::wire::{Names, Reply, Server, options};
+use crate::published::Site;
 use crate::workspace::Workspace;
-
-/// Keeps what a store would.
-#[derive(Default)]
-pub(crate) struct Kept(pub(crate) Mutex<HashMap<String, Value>>);
-
-#[async_trait]
-impl ManifestCache for Kept {
-    async fn manifest(&self, key: &str) -> Result<Option<Value>, StoreError> {
-        Ok(self.0.lock().expect("lock").get(key).cloned())
-    }
-    async fn set_manifest(&self, key: &str, manifest: &Value) -> Result<(), StoreError> {
-        self.0.lock().expect("lock").insert(key.to_owned(), manifest.clone());
-        Ok(())
-    }
-    async fn remove_manifest(&self, key: &str) -> Result<bool, StoreError> {
-        Ok(self.0.lock().expect("lock").remove(key).is_some())
-    }
-}
 
 /// A publisher: a key, and a server that answers `/catalogue.json` with what was published last, and all else with `{}`.
 struct Publisher {
     key: SigningKey,
-    server: Server,
-    published: Arc<Mutex<Option<String>>>,
-    kept: Arc<Kept>,
+    site: Site,
 }
 
 impl Publisher {
     async fn start() -> Self {
-        let published: Arc<Mutex<Option<String>>> = Arc::default();
-        let document = Arc::clone(&published);
-        let server = Server::start(move |received| match received.line.contains("/catalogue.json") {
-            true => match document.lock().expect("lock").clone() {
-                Some(text) => Reply::ok("application/json", &text),
-                None => Reply::new("503 Service Unavailable", "", ""),
-            },
-            false => Reply::ok("application/json", "{\"up\": true}"),
-        })
-        .await;
+        let site = Site::start("/catalogue.json", ("application/json", "{\"up\": true}")).await;
         let key = SigningKey::read(SigningKey::generate().expect("key").as_bytes()).expect("read");
-        Self { key, server, published, kept: Arc::default() }
+        Self { key, site }
     }
 
     fn document(&self, version: u64, tools: Value) -> Value {
@@ -68,25 +34,20 @@ impl Publisher {
     }
 
     fn put(&self, text: Option<String>) {
-        *self.published.lock().expect("lock") = text;
+        self.site.put(text);
     }
 
     fn spec(&self) -> CatalogueSpec {
-        let url = self.server.url("/catalogue.json").parse().expect("url");
+        let url = self.site.server.url("/catalogue.json").parse().expect("url");
         CatalogueSpec { insecure_loopback: true, ..CatalogueSpec::new("acme", url, vec![self.key.public()]) }
     }
 
     fn provider(&self, spec: CatalogueSpec) -> Arc<CatalogueProvider> {
-        let deps = DocumentDeps {
-            manifests: Arc::clone(&self.kept) as _,
-            events: Arc::new(NoEvents),
-            http: options(&Names::new(&[])),
-        };
-        CatalogueProvider::new(spec, deps)
+        CatalogueProvider::new(spec, self.site.deps())
     }
 
     fn rest(&self, name: &str, more: Value) -> Value {
-        let mut rest = json!({"description": "Asks.", "url": self.server.url("/status")});
+        let mut rest = json!({"description": "Asks.", "url": self.site.server.url("/status")});
         for (key, value) in more.as_object().expect("object") {
             rest[key] = value.clone();
         }
@@ -179,7 +140,7 @@ async fn signed_tools_are_listed_and_run_and_what_is_not_granted_is_refused() {
     let greeted = call(&provider, &tools, "greet", json!({"name": "you"})).await.expect("text");
     assert!(format!("{greeted:?}").contains("Hello you!"));
     call(&provider, &tools, "status", json!({})).await.expect("status");
-    let sent = publisher.server.received();
+    let sent = publisher.site.server.received();
     assert!(sent.iter().any(|sent| sent.header("authorization") == Some("Bearer s3cret")), "{sent:?}");
     let refused = call(&provider, &tools, "inside", json!({})).await.expect_err("a private address");
     assert_eq!(refused.kind(), toolwright_core::ErrorKind::NotPermitted);
@@ -225,6 +186,28 @@ async fn what_is_not_believed_leaves_the_last_good_one_in_force() {
     let other = SigningKey::read(SigningKey::generate().expect("key").as_bytes()).expect("read");
     let distrusted = publisher.provider(CatalogueSpec { keys: vec![other.public()], ..publisher.spec() });
     assert!(distrusted.cached().await.is_none() && distrusted.list().await.is_err());
+}
+
+#[tokio::test]
+async fn a_document_is_verified_and_made_into_tools_once_and_its_time_is_looked_at_each_time() {
+    let publisher = Publisher::start().await;
+    let provider = publisher.provider(publisher.spec());
+    let serials = |tools: &[Arc<RegisteredTool>]| tools.iter().map(|tool| tool.serial()).collect::<Vec<_>>();
+    publisher.publish(&publisher.document(1, json!([template("a")])));
+    let first = serials(&provider.list().await.expect("listed"));
+    assert_eq!(serials(&provider.list().await.expect("listed")), first);
+    publisher.put(None);
+    assert_eq!(serials(&provider.list().await.expect("the one before")), first);
+    assert_eq!(provider.cached().await.map(|tools| serials(&tools)), Some(first.clone()));
+    let mut document = publisher.document(2, json!([template("a")]));
+    document["expires"] = json!(document["issued"].as_u64().expect("seconds") + 2);
+    publisher.publish(&document);
+    assert_ne!(serials(&provider.list().await.expect("listed")), first, "it is another document");
+    // A document of whole seconds is over within three.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(provider.cached().await.is_none());
+    let error = provider.list().await.expect_err("its time is over").to_string();
+    assert!(error.contains("it expired"), "{error}");
 }
 
 #[tokio::test]
@@ -287,7 +270,7 @@ async fn another_publisher_under_the_same_name_is_judged_by_itself() {
     publisher.provider(both).list().await.expect("newer");
     of_second(4);
     publisher.provider(changed.clone()).list().await.expect_err("older than what the first key had");
-    assert!(toolwright_providers::catalogue::forget(&*publisher.kept, "acme").await.expect("forgotten"));
+    assert!(toolwright_providers::catalogue::forget(&*publisher.site.kept, "acme").await.expect("forgotten"));
     assert!(publisher.provider(changed).list().await.is_ok());
 }
 
@@ -297,7 +280,7 @@ async fn what_was_kept_before_keys_were_told_apart_is_read_as_of_the_keys_of_now
     publisher.publish(&publisher.document(9, json!([template("a")])));
     publisher.provider(publisher.spec()).list().await.expect("listed");
     {
-        let mut rows = publisher.kept.0.lock().expect("lock");
+        let mut rows = publisher.site.kept.0.lock().expect("lock");
         let row = rows.get_mut("catalogue:acme").expect("kept");
         let alone = row["seen"].as_object_mut().and_then(|seen| seen.values_mut().next()).expect("seen").take();
         assert_eq!(alone["version"], 9);
@@ -313,7 +296,7 @@ async fn what_was_kept_before_keys_were_told_apart_is_read_as_of_the_keys_of_now
     assert!(reason.contains("version 9 was accepted before"), "{reason}");
     publisher.publish(&publisher.document(10, json!([])));
     assert_eq!(provider.list().await.map(|tools| tools.len()).map_err(|error| error.to_string()), Ok(0));
-    let row = publisher.kept.0.lock().expect("lock")["catalogue:acme"].clone();
+    let row = publisher.site.kept.0.lock().expect("lock")["catalogue:acme"].clone();
     assert_eq!(row["seen"][publisher.key.public().to_string()]["version"], 10);
 }
 
@@ -353,7 +336,7 @@ async fn a_call_that_comes_before_the_first_list_is_run_by_it() {
     let after = publisher.provider(CatalogueSpec { trusted: true, ..publisher.spec() });
     assert!(call(&after, &before, "greet", json!({})).await.is_ok());
     publisher.put(None);
-    publisher.kept.0.lock().expect("lock").clear();
+    publisher.site.kept.0.lock().expect("lock").clear();
     let gone = publisher.provider(publisher.spec());
     let refused = call(&gone, &before, "greet", json!({})).await.expect_err("not to be had");
     assert!(refused.message().contains("HTTP 503"), "{refused}");

@@ -10,8 +10,6 @@ use futures_util::future::BoxFuture;
 use serde_json::Value;
 use toolwright_core::call::ValidCall;
 use toolwright_core::cancel::{Cancel, CancelCause};
-use toolwright_core::catalogue::Entry;
-use toolwright_core::content::ContentBlock;
 use toolwright_core::context::PartialSink;
 use toolwright_core::definition::{Mode, ToolDefinition};
 use toolwright_core::error::{ErrorKind, ToolError};
@@ -26,6 +24,7 @@ use toolwright_core::store::{RunStore, StoreError};
 use super::account::{Account, journal, name_tool};
 use super::admission::Admitted;
 use super::contained::{Panicked, contained};
+use super::job_words::{known, noted, started, step_output};
 use super::limits::Limits;
 use super::pipeline::{Stop, Underway, validated};
 use super::stage::Stage;
@@ -506,47 +505,4 @@ fn new_id(name: &str) -> String {
     let safe: String = name.chars().take(40).map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
     let number = uuid::Uuid::new_v4().as_u64_pair().0;
     format!("{safe}_{:08x}", number >> 32)
-}
-
-/// The result of a call that goes on as a job.
-fn started(id: &str, definition: &ToolDefinition, state: JobState) -> ToolOutput {
-    noted(ToolOutput::text(job::started_text(id, &definition.id, state)), id, definition, state)
-}
-
-/// The result of a call that has its job already.
-fn known(job: &JobRecord, entry: &Entry) -> ToolOutput {
-    let (id, definition) = (&job.id, entry.definition());
-    let text = if job.state.is_over() { job.line() } else { job::started_text(id, &definition.id, job.state) };
-    noted(ToolOutput::text(text), id, definition, job.state)
-}
-
-/// Notes the job beside a result. A tool's own schema is for its own results: such clients find it in `_meta`.
-fn noted(mut output: ToolOutput, id: &str, definition: &ToolDefinition, state: JobState) -> ToolOutput {
-    let note = job::note(id, &definition.id, state);
-    if definition.output_schema.is_none() {
-        output.structured = Some(note.clone());
-    }
-    output.extras.insert(STANDS_IN.into(), "job".into());
-    output.meta.insert("toolwright/job".into(), note);
-    output
-}
-
-/// A step of a job as the result of the call that waited for it.
-fn step_output(job: &JobRecord, definition: &ToolDefinition) -> Result<ToolOutput, ToolError> {
-    let Some(outcome) = job.outcome.clone() else {
-        return Err(ToolError::new(ErrorKind::InternalError, job.line()));
-    };
-    if let Some(error) = outcome.error {
-        return Err(error);
-    }
-    let Outcome { content, structured, meta, extras, .. } = outcome;
-    let mut output = ToolOutput { content, structured, is_error: false, meta, extras };
-    if job.state == JobState::WaitingInput {
-        output.content.push(ContentBlock::text(job::started_text(&job.id, &job.tool, job.state)));
-        if output.structured.is_none() && definition.output_schema.is_none() {
-            output.structured = Some(job.note());
-        }
-        output.meta.insert("toolwright/job".into(), job.note());
-    }
-    Ok(output)
 }

@@ -30,31 +30,41 @@ pub(super) struct Cached {
     /// A live entry.
     pub(super) hit: Option<ToolOutput>,
     /// Where its output may be kept, if it has none.
-    pub(super) place: Option<(ContentHash, Duration)>,
+    pub(super) place: Option<Place>,
+}
+
+/// Where an output may be kept.
+pub(super) struct Place {
+    key: ContentHash,
+    ttl: Duration,
+    /// The credentials of the key.
+    credentials: Option<ContentHash>,
 }
 
 impl Executor {
     pub(super) async fn cached(&self, call: &ValidCall, admitted: Admitted, run: &RunContext) -> Cached {
         let Some(cache) = &self.options.cache else { return Cached::default() };
-        let Some((key, ttl)) = cache_key(call, run, admitted) else { return Cached::default() };
-        match cache.get(&key, ttl).await {
+        let Some(place) = place(call, run, admitted) else { return Cached::default() };
+        match cache.get(&place.key, place.ttl).await {
             Some(output) => Cached { hit: Some(output.with_extra("cached", true)), place: None },
-            None => Cached { hit: None, place: Some((key, ttl)) },
+            None => Cached { hit: None, place: Some(place) },
         }
     }
 
-    /// Keeps a success.
-    pub(super) async fn keep(&self, place: Option<(ContentHash, Duration)>, output: &ToolOutput) {
-        if let (Some(cache), Some((key, ttl)), false) = (&self.options.cache, place, output.is_error) {
-            cache.put(&key, ttl, output).await;
+    /// Keeps a success, unless other credentials have come into force since the call was about to begin: whose it is, is
+    /// not known then.
+    pub(super) async fn keep(&self, place: Option<Place>, call: &ValidCall, run: &RunContext, output: &ToolOutput) {
+        let (Some(cache), Some(place), false) = (&self.options.cache, place, output.is_error) else { return };
+        if call.entry.provider.credential_scope(&run.session.principal) == place.credentials {
+            cache.put(&place.key, place.ttl, output).await;
         }
     }
 }
 
-/// The key and lifetime under which a call's output may be kept; `None` for a call that never may: no lifetime,
+/// Where a call's output may be kept; `None` for a call whose output never may: no lifetime,
 /// unsafe, unvalidated, approved by hand, or with more to its output than it says at once. Two equal calls at once
 /// are two calls: nobody waits for another's output.
-fn cache_key(call: &ValidCall, run: &RunContext, admitted: Admitted) -> Option<(ContentHash, Duration)> {
+fn place(call: &ValidCall, run: &RunContext, admitted: Admitted) -> Option<Place> {
     let (entry, definition) = (&call.entry, call.entry.definition());
     let ttl = definition.cache_ttl?;
     let is_plain = definition.safe && definition.mode == Mode::Direct && !entry.provider.awaits_others(entry.id());
@@ -66,14 +76,15 @@ fn cache_key(call: &ValidCall, run: &RunContext, admitted: Admitted) -> Option<(
         return None;
     }
     let principal = &run.session.principal;
+    let credentials = entry.provider.credential_scope(principal);
     let key = ContentHash::of_value(&json!({
         "tool": definition.id,
         "definition": entry.tool.hash(),
         "arguments": call.arguments,
         "instance": entry.provider.name(),
         "principal": principal.id,
-        "credentials": entry.provider.credential_scope(principal),
+        "credentials": credentials,
         "root": run.session.root,
     }));
-    Some((key, ttl))
+    Some(Place { key, ttl, credentials })
 }

@@ -18,6 +18,7 @@ mod guards;
 mod in_flight;
 mod inner;
 mod interceptors;
+mod job_words;
 mod limits;
 mod manual;
 mod model_account;

@@ -134,7 +134,7 @@ impl Executor {
         account.stage = Stage::Interceptors;
         let output = pin!(self.intercept_output(&call.entry, output, run)).await?;
         account.stage = Stage::Cache;
-        pin!(self.keep(cached.place, &output)).await;
+        pin!(self.keep(cached.place, call, run, &output)).await;
         Ok(output)
     }
 

@@ -1,23 +1,39 @@
-//! Tool lists of servers.
+//! Tool lists of servers. A list is used by whoever has its server configured, each time that one starts: what nobody has used
+//! for long goes, however old or new it is.
 
 use async_trait::async_trait;
-use rusqlite::{OptionalExtension as _, params};
+use rusqlite::{Connection, OptionalExtension as _, params};
 use serde_json::Value;
 use toolwright_core::store::{ManifestCache, StoreError};
 
 use super::SqliteStore;
 use super::tables::{from_json, now_ms, to_json};
 
+/// How long ago the last use of a list may be noted, in milliseconds, before another is: not each is worth a write.
+const NOTED_MS: i64 = 24 * 3600 * 1000;
+
+/// A list, which is in use now.
+pub(super) fn used(db: &Connection, key: &str) -> rusqlite::Result<Option<String>> {
+    let found = db
+        .query_row("SELECT manifest, saved_ms FROM manifests WHERE key = ?1", params![key], |row| {
+            Ok((row.get(0)?, row.get::<_, i64>(1)?))
+        })
+        .optional()?;
+    let Some((manifest, saved_ms)) = found else { return Ok(None) };
+    let now = now_ms();
+    if saved_ms < now - NOTED_MS
+        && let Err(error) = db.execute("UPDATE manifests SET saved_ms = ?2 WHERE key = ?1", params![key, now])
+    {
+        tracing::debug!("that a tool list is in use was not noted: {error}");
+    }
+    Ok(Some(manifest))
+}
+
 #[async_trait]
 impl ManifestCache for SqliteStore {
     async fn manifest(&self, key: &str) -> Result<Option<Value>, StoreError> {
         let key = key.to_owned();
-        let text: Option<String> = self
-            .thread
-            .run("read a manifest", move |db| {
-                db.query_row("SELECT manifest FROM manifests WHERE key = ?1", params![key], |row| row.get(0)).optional()
-            })
-            .await?;
+        let text: Option<String> = self.thread.run("read a manifest", move |db| used(db, &key)).await?;
         text.map(|text| from_json(&text)).transpose()
     }
 

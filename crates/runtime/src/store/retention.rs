@@ -10,6 +10,8 @@ use super::tables::now_ms;
 
 /// How long rows are kept.
 const KEEP: Duration = Duration::from_secs(30 * 24 * 3600);
+/// How long a tool list is kept that nobody uses: its server may be configured in a project that is rarely worked on.
+const KEEP_MANIFESTS: Duration = Duration::from_secs(365 * 24 * 3600);
 /// How large the file may grow, in bytes.
 const MAX_BYTES: u64 = 1 << 30;
 /// To what the log of writes is cut back, in bytes, once its pages are in the file.
@@ -112,16 +114,16 @@ impl Retention {
     fn begin(&mut self, db: &mut Connection) -> rusqlite::Result<()> {
         let now = now_ms();
         clear_late(db, now)?;
-        let keep = i64::try_from(self.keep.as_millis()).unwrap_or(i64::MAX);
         if bytes(db)? > self.max_bytes || claim(db, now)? {
-            self.work = Some(Work { horizon_ms: now.saturating_sub(keep), table: 0, tables: AGING.len() });
+            self.work = Some(Work { horizon_ms: before(now, self.keep), table: 0, tables: AGING.len() });
         }
         Ok(())
     }
 
     fn go_on(&mut self, db: &mut Connection, mut work: Work) -> rusqlite::Result<()> {
         if let Some(&(table, time)) = AGING[..work.tables].get(work.table) {
-            if delete(db, table, time, work.horizon_ms)? < ROWS {
+            let horizon_ms = if table == "manifests" { before(now_ms(), KEEP_MANIFESTS) } else { work.horizon_ms };
+            if delete(db, table, time, horizon_ms)? < ROWS {
                 work.table += 1;
             }
             self.work = Some(work);
@@ -147,6 +149,11 @@ impl Retention {
         }
         Ok(())
     }
+}
+
+/// The time so long before another.
+fn before(now_ms: i64, long: Duration) -> i64 {
+    now_ms.saturating_sub(i64::try_from(long.as_millis()).unwrap_or(i64::MAX))
 }
 
 /// Whether it is this process that looks the file over this time.
@@ -188,6 +195,7 @@ fn pragma(db: &Connection, name: &str) -> rusqlite::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::super::ledger::LedgerWriter;
+    use super::super::manifests::used;
     use super::super::migrations::migrate;
     use super::*;
     use toolwright_core::operation::{Lineage, OpId, OpKind};
@@ -199,23 +207,55 @@ mod tests {
     fn what_guards_against_older_catalogues_does_not_age() {
         let mut db = Connection::open_in_memory().expect("open");
         migrate(&mut db).expect("schema");
-        let year_ago = now_ms() - 365 * 24 * 3600 * 1000;
         for key in ["catalogue:acme", "openapi:shop", "mcp:catalogue:x"] {
-            db.execute("INSERT INTO manifests (key, manifest, saved_ms) VALUES (?1, '{}', ?2)", params![key, year_ago])
-                .expect("row");
+            listed(&db, key, 400);
         }
+        look(&mut db);
+        assert_eq!(kept(&db), ["catalogue:acme"]);
+    }
+
+    /// A server that is put off until it is called lists nothing for months.
+    #[test]
+    fn a_list_goes_when_nobody_has_used_it_for_long_and_not_when_it_is_old() {
+        let mut db = Connection::open_in_memory().expect("open");
+        migrate(&mut db).expect("schema");
+        for (key, days) in [("mcp:rare", 300), ("mcp:used", 364), ("mcp:gone", 366)] {
+            listed(&db, key, days);
+        }
+        assert_eq!(used(&db, "mcp:used").expect("read").as_deref(), Some("{}"));
+        look(&mut db);
+        assert_eq!(kept(&db), ["mcp:rare", "mcp:used"]);
+        // In two months more it is the use that counts.
+        db.execute("UPDATE manifests SET saved_ms = saved_ms - ?1", params![70 * DAY]).expect("later");
+        look(&mut db);
+        assert_eq!(kept(&db), ["mcp:used"]);
+    }
+
+    const DAY: i64 = 24 * 3600 * 1000;
+
+    /// Keeps a list as if so many days ago.
+    fn listed(db: &Connection, key: &str, days: i64) {
+        let at = now_ms() - days * DAY;
+        db.execute("INSERT INTO manifests (key, manifest, saved_ms) VALUES (?1, '{}', ?2)", params![key, at])
+            .expect("row");
+    }
+
+    /// Has the file looked over as after a day.
+    fn look(db: &mut Connection) {
+        db.execute("UPDATE upkeep SET at_ms = 0", []).expect("due");
         let mut retention = Retention::default();
         for _ in 0..100 {
-            retention.step(&mut db).expect("step");
+            retention.step(db).expect("step");
             if retention.work.is_none() {
                 break;
             }
         }
-        let kept: Vec<String> = db
-            .prepare("SELECT key FROM manifests")
+    }
+
+    fn kept(db: &Connection) -> Vec<String> {
+        db.prepare("SELECT key FROM manifests ORDER BY key")
             .and_then(|mut rows| rows.query_map([], |row| row.get(0))?.collect())
-            .expect("rows");
-        assert_eq!(kept, ["catalogue:acme"]);
+            .expect("rows")
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! What the response cache serves, and to whom.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -21,7 +21,9 @@ use crate::house::{House, Says, house};
 /// A provider of one tool that counts its runs.
 struct Source {
     name: &'static str,
-    credentials: &'static str,
+    credentials: Mutex<&'static str>,
+    /// Who logs in while the next call runs.
+    logs_in: Mutex<Option<&'static str>>,
     tool: Arc<RegisteredTool>,
     ran: AtomicUsize,
 }
@@ -39,11 +41,14 @@ impl Provider for Source {
     }
     async fn call(&self, call: ProviderCall<'_>, _: &ToolContext) -> Result<ToolOutput, ToolError> {
         let n = self.ran.fetch_add(1, Ordering::SeqCst) + 1;
+        if let Some(other) = self.logs_in.lock().expect("login").take() {
+            *self.credentials.lock().expect("credentials") = other;
+        }
         let text = format!("run {n}");
         Ok(if call.arguments["fail"] == true { ToolOutput::failure(text) } else { ToolOutput::text(text) })
     }
     fn credential_scope(&self, _principal: &Principal) -> Option<ContentHash> {
-        Some(ContentHash::of_bytes(self.credentials.as_bytes()))
+        Some(ContentHash::of_bytes(self.credentials.lock().expect("credentials").as_bytes()))
     }
     fn health(&self) -> Health {
         Health::Ready
@@ -57,7 +62,7 @@ fn source(id: &str, change: impl FnOnce(&mut ToolDefinition)) -> Source {
     definition.cache_ttl = Some(Duration::from_secs(60));
     change(&mut definition);
     let tool = RegisteredTool::own(definition).expect("registers");
-    Source { name: "p", credentials: "", tool, ran: AtomicUsize::new(0) }
+    Source { name: "p", credentials: Mutex::default(), logs_in: Mutex::default(), tool, ran: AtomicUsize::new(0) }
 }
 
 /// What makes a tool another.
@@ -166,7 +171,7 @@ async fn nobody_is_served_what_is_anothers() {
         assert_eq!(desk.call(&tool, json!({}), of(principal, root)).await, (first, true));
     }
     let others = [
-        Source { credentials: "another key", ..source("t:x@1.0.0", |_| {}) },
+        Source { credentials: Mutex::new("another key"), ..source("t:x@1.0.0", |_| {}) },
         Source { name: "another instance", ..source("t:x@1.0.0", |_| {}) },
         source("t:x@1.0.1", |_| {}),
         source("t:x@1.0.0", |definition| definition.description.push_str(" Differently.")),
@@ -175,6 +180,19 @@ async fn nobody_is_served_what_is_anothers() {
         let (_, cached) = desk.call(&Arc::new(other), json!({}), of("a", "/w")).await;
         assert!(!cached);
     }
+}
+
+#[tokio::test]
+async fn what_came_while_another_account_logged_in_is_nobodys() {
+    let desk = Desk::new().await;
+    let tool = Arc::new(source("t:x@1.0.0", |_| {}));
+    *tool.logs_in.lock().expect("login") = Some("another account");
+    // Begun as one account, it may have been sent as the other.
+    assert_eq!(desk.call(&tool, json!({}), as_is).await, ("run 1".into(), false));
+    assert_eq!(desk.call(&tool, json!({}), as_is).await, ("run 2".into(), false), "not the other one's");
+    assert_eq!(desk.call(&tool, json!({}), as_is).await, ("run 2".into(), true));
+    *tool.credentials.lock().expect("credentials") = "";
+    assert_eq!(desk.call(&tool, json!({}), as_is).await, ("run 3".into(), false), "nor the first one's");
 }
 
 #[tokio::test]

@@ -26,6 +26,11 @@ impl Host {
         self.server.name()
     }
 
+    /// Whether the server speaks 2026-07-28.
+    pub(super) fn speaks_modern(&self) -> bool {
+        self.server.speaks_modern()
+    }
+
     /// Whether the responses of this session may be resumed.
     pub(super) fn is_resumable(&self, session: &Session) -> bool {
         self.server.is_resumable() && session.version() == LEGACY[0]

@@ -85,6 +85,11 @@ impl Http {
             Incoming::Other => return StatusCode::ACCEPTED.into_response(),
         };
         match (request.era, request.method.as_str()) {
+            (Era::Modern, method) if method != "server/discover" && !self.host.speaks_modern() => {
+                // The SDKs of before 2026-07-28 miss a session before they look at what is asked.
+                let error = RpcError::new(RpcError::BUSY, "Bad Request: Server not initialized");
+                json_response(StatusCode::BAD_REQUEST, &error.into_message(None))
+            }
             (Era::Modern, _) => self.run(Arc::default(), request, headers).await,
             (Era::Legacy, "initialize") => {
                 let (id, session) = (uuid::Uuid::new_v4().to_string(), Arc::<Session>::default());

@@ -5,6 +5,7 @@
 mod conformance;
 mod misbehaving;
 mod peer;
+mod replaced;
 mod rules;
 mod rules_arbitrary;
 mod rules_examples;

@@ -65,6 +65,7 @@ impl From<HttpFailure> for SendError {
             HttpFailure::Unauthorized(_) | HttpFailure::Status { status: 300..=399 | 401 | 403 | 407, .. } => {
                 Self::Final(text)
             }
+            HttpFailure::Status { status, .. } if is_fault(status) => Self::Fault(text),
             HttpFailure::Broken(_)
             | HttpFailure::Status { .. }
             | HttpFailure::NotMcp(_)
@@ -73,6 +74,12 @@ impl From<HttpFailure> for SendError {
             | HttpFailure::Other(_) => Self::Broken(text),
         }
     }
+}
+
+/// Whether a status says that something went wrong on the server's side. That it does not have what is asked (501), or not
+/// in this version of HTTP (505), is its word on what it knows.
+pub(super) fn is_fault(status: u16) -> bool {
+    matches!(status, 500..=599) && !matches!(status, 501 | 505)
 }
 
 fn status_text(status: u16, location: Option<&str>, body: &str) -> String {
@@ -109,7 +116,9 @@ mod tests {
             (failure(404, None), "/mcp", SendError::Broken),
             (failure(307, Some("https://x/mcp")), "https://x/mcp", SendError::Final),
             (failure(429, None), "later", SendError::NotSent),
-            (failure(500, None), "see its log", SendError::Broken),
+            (failure(500, None), "see its log", SendError::Fault),
+            (failure(501, None), "see its log", SendError::Broken),
+            (failure(503, None), "see its log", SendError::Fault),
             (HttpFailure::Connect("refused".into()), "is the server running", SendError::NotSent),
             (HttpFailure::TooLarge(7), "max_message_bytes (7)", SendError::Broken),
         ] {

@@ -168,6 +168,9 @@ impl Inner {
                 // The request may have been run all the same: what is said of it is its answer.
                 self.incoming.expired();
             }
+            if !is_agreed && refusal.is_fault() {
+                return Err(refusal.failure().into());
+            }
             if let Some(error) = refusal.json().and_then(|body| error_for(id, body)) {
                 self.incoming.message(&error, Some(id));
                 return Ok(());

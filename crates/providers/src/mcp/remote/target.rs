@@ -15,7 +15,7 @@ use url::Url;
 use super::super::transport::RequestId;
 use super::Way;
 use super::deliver::{is_answer_to, rpc_error};
-use super::failure::HttpFailure;
+use super::failure::{HttpFailure, is_fault};
 use crate::net::{AddressPolicy, Authorizer, Challenge, HttpClient, HttpOptions, Retry};
 
 pub(super) const JSON: &str = "application/json";
@@ -61,6 +61,9 @@ const SESSION_TEXTS: [&str; 14] = [
     "unsupported protocol version",
 ];
 const SESSION_CODES: [i64; 3] = [-32000, -32001, RpcError::INVALID_REQUEST];
+/// What a server says of a request that it has understood, whatever the status.
+const KNOWING_CODES: [i64; 4] =
+    [RpcError::INVALID_REQUEST, RpcError::METHOD_NOT_FOUND, RpcError::INVALID_PARAMS, RpcError::UNSUPPORTED_VERSION];
 /// How often one request may be refused and sent again with other credentials: a token that has expired, then one
 /// with too narrow a scope.
 const MAX_CHALLENGES: usize = 3;
@@ -252,6 +255,13 @@ impl Refusal {
             Some(_) => true,
             None => !self.answers(Some(request)) && self.names_session(),
         }
+    }
+
+    /// Whether it says of a handshake that something went wrong on the server's side, and not what the server knows. SDKs'
+    /// examples answer what they could not handle with 500 and an error object.
+    pub(super) fn is_fault(&self) -> bool {
+        is_fault(self.status.as_u16())
+            && !rpc_error(&self.body).is_some_and(|error| KNOWING_CODES.contains(&error.code))
     }
 
     /// Whether who wrote it has read this request.

@@ -352,7 +352,13 @@ async fn a_server_that_is_started_again_is_told_again_how_much_to_log() {
 
 #[tokio::test]
 async fn an_older_connection_that_cannot_be_had_now_is_had_later() {
-    for mode in ["busy for old ones", "closed for old ones", "mute for old ones"] {
+    for mode in [
+        "busy for old ones",
+        "closed for old ones",
+        "mute for old ones",
+        "faulty for old ones",
+        "faulty in JSON for old ones",
+    ] {
         let site = Site::start(mode).await;
         let rig = Rig::new(site.transport(), |spec| spec.connect_timeout = Duration::from_secs(1));
         let context =
@@ -371,6 +377,22 @@ async fn an_older_connection_that_cannot_be_had_now_is_had_later() {
             assert!(Instant::now() < end, "{mode}: it is never tried again");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
+    }
+}
+
+#[tokio::test]
+async fn a_session_of_its_own_whose_older_connection_cannot_be_had_is_served_by_the_newer() {
+    for mode in ["mute for old ones", "faulty for old ones"] {
+        let site = Site::start(mode).await;
+        let rig = Rig::new(site.transport(), |spec| {
+            (spec.connect_timeout, spec.shared) = (Duration::from_secs(1), false);
+        });
+        rig.names().await;
+        let client = Arc::new(Ann { manner: Manner::Requests, ..Ann::default() });
+        let context = ToolContext { client, ..rig.context("s") };
+        run(&*rig.provider, "plain", json!({}), &context).await.expect("answered");
+        assert_eq!(site.headers_of("tools/call")["mcp-protocol-version"], "2026-07-28", "{mode}");
+        assert_eq!(site.count("initialize"), 1, "{mode}: it was tried");
     }
 }
 

@@ -151,10 +151,16 @@ async fn answer(State(site): State<Arc<Site>>, method: Method, headers: HeaderMa
             tokio::time::sleep(Duration::from_secs(60)).await;
             StatusCode::REQUEST_TIMEOUT.into_response()
         }
+        "server/discover" if mode == "faulty for new ones" => StatusCode::SERVICE_UNAVAILABLE.into_response(),
         "server/discover" => refuse("server-error", -32000, "not initialized"),
         "initialize" if mode == "busy for old ones" => StatusCode::TOO_MANY_REQUESTS.into_response(),
         "initialize" if mode == "closed for old ones" => StatusCode::FORBIDDEN.into_response(),
         "initialize" if mode == "mute for old ones" => std::future::pending().await,
+        "initialize" if mode == "faulty for old ones" => StatusCode::BAD_GATEWAY.into_response(),
+        "initialize" if mode == "faulty in JSON for old ones" => {
+            let body = json!({"jsonrpc": "2.0", "id": null, "error": {"code": -32603, "message": "no database"}});
+            (StatusCode::INTERNAL_SERVER_ERROR, axum::Json(body)).into_response()
+        }
         "initialize" if mode == "modern" => refuse("server-error", -32022, "unsupported"),
         "initialize" => {
             site.forgets.store(false, Ordering::Relaxed);
@@ -373,6 +379,20 @@ async fn a_server_that_another_generation_replaces_is_met_anew() {
         rig.call("plain", json!({})).await.expect("a new handshake");
         site.becomes(before);
         assert_eq!(rig.names().await, ["stream"], "{before}: a list may be sent again");
+    }
+}
+
+#[tokio::test]
+async fn a_fault_in_the_newest_handshake_is_no_word_on_what_is_spoken() {
+    for (mode, discovers) in [("legacy", 1), ("faulty for new ones", 2)] {
+        let site = Site::start(mode).await;
+        let rig = site.rig();
+        assert_eq!(rig.names().await, ["stream"], "{mode}: it speaks the older");
+        rig.provider.shut_down().await;
+        // What was found is kept for the next start; a fault finds nothing.
+        let again = Rig::within(Arc::clone(&rig.world), site.transport(), |_| {});
+        assert_eq!(again.names().await, ["stream"], "{mode}");
+        assert_eq!(site.count("server/discover"), discovers, "{mode}");
     }
 }
 

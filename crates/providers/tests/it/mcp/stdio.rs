@@ -352,6 +352,42 @@ async fn a_server_that_closes_its_input_is_replaced() {
 }
 
 #[tokio::test]
+async fn a_call_goes_on_at_a_server_that_has_closed_its_input_and_others_go_to_the_next() {
+    let answer = |id: u32, rest: &str| format!("echo '{{\"jsonrpc\":\"2.0\",\"id\":{id},{rest}}}'");
+    let hello = r#""result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}"#;
+    let text = |text: &str| format!(r#""result":{{"content":[{{"type":"text","text":"{text}"}}]}}"#);
+    let log = tempfile::NamedTempFile::new().expect("log");
+    let note = |what: &str| format!("echo {what} >> {}", log.path().display());
+    let read = || "read -r line".to_owned();
+    // The first process takes a call, closes its input, and answers when calls have long been cut off by others.
+    let first = [
+        vec![read(), answer(1, r#""error":{"code":-32601,"message":"no"}"#), read(), answer(2, hello), read(), read()],
+        vec!["exec 0<&-".to_owned(), note("closed"), "sleep 12".to_owned(), answer(3, &text("late"))],
+    ];
+    let next = [read(), answer(1, hello), read(), read(), answer(2, &text("soon"))];
+    let server = format!(
+        "{}\nif [ $(wc -l < {}) = 1 ]; then\n{}\nelse\n{}\nfi\nexec sleep 100",
+        note("start"),
+        log.path().display(),
+        first.concat().join("\n"),
+        next.join("\n"),
+    );
+    let rig = Rig::new(command("sh", &["-c", &server]), |_| {});
+    rig.provider.warm_up().await.expect("connected");
+    let noted = || std::fs::read_to_string(log.path()).expect("log");
+    let (late, ()) = tokio::join!(rig.call("x", json!({})), async {
+        eventually("its input is closed", || noted().contains("closed")).await;
+        let error = rig.call("x", json!({})).await.expect_err("nobody reads it");
+        assert!(error.is_retryable() && error.message().contains("closed its standard input"), "{error}");
+        let soon = tokio::time::timeout(Duration::from_secs(8), rig.call("x", json!({}))).await;
+        let soon = soon.expect("it waits for nobody").expect("another process");
+        assert_eq!(soon.content[0].as_text(), Some("soon"));
+    });
+    assert_eq!(late.expect("it is not cut off").content[0].as_text(), Some("late"));
+    assert_eq!(noted().lines().filter(|line| *line == "start").count(), 2);
+}
+
+#[tokio::test]
 async fn an_error_beside_a_result_of_null_is_an_error() {
     let script = script("plain");
     let rig = script.rig(|_| {});

@@ -316,8 +316,9 @@ async fn failures_say_what_became_of_the_request_and_what_to_do() {
     })
     .await;
     let (transport, _) = open(&site).await;
-    let kinds: [fn(String) -> SendError; 3] = [SendError::Broken, SendError::Final, SendError::NotSent];
-    let [broken, last, unsent] = kinds;
+    let kinds: [fn(String) -> SendError; 4] =
+        [SendError::Broken, SendError::Fault, SendError::Final, SendError::NotSent];
+    let [broken, fault, last, unsent] = kinds;
     for (method, kind, expect) in [
         ("large", broken, "message over max_message_bytes (10000)"),
         ("large_stream", broken, "message over max_message_bytes (10000)"),
@@ -327,12 +328,14 @@ async fn failures_say_what_became_of_the_request_and_what_to_do() {
         ("accepted", broken, "without an answer (HTTP 202"),
         ("unauthorized", last, "headers.Authorization"),
         ("moved", last, "redirects to http://127.0.0.1:9/x"),
-        ("crash", broken, "see its log (it says: stack trace)"),
+        ("crash", fault, "see its log (it says: stack trace)"),
         ("busy", unsent, "try again later"),
         ("missing", broken, "often it ends in /mcp"),
     ] {
         let error = soon(transport.send(request(2, method, LEGACY))).await.expect_err(method);
-        let (SendError::Broken(text) | SendError::Final(text) | SendError::NotSent(text)) = error.clone() else {
+        let (SendError::Broken(text) | SendError::Fault(text) | SendError::Final(text) | SendError::NotSent(text)) =
+            error.clone()
+        else {
             panic!("{method}: {error:?}")
         };
         assert_eq!(error, kind(text.clone()), "{method}");

@@ -1,63 +1,39 @@
 //! Documents of an address: had again when they could not be, kept for the next start, and followed to where they are.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use toolwright_core::content::joined_text;
-use toolwright_core::event::NoEvents;
 use toolwright_core::session::Principal;
 use toolwright_core::{Health, Provider, ProviderCall, RegisteredTool, ToolError, ToolOutput};
-use toolwright_providers::DocumentDeps;
 use toolwright_providers::net::AddressPolicy;
 use toolwright_providers::openapi::{Auth, OpenApiProvider, OpenApiSpec, Operation, Origin};
 use toolwright_providers::rest::ResponseFormat;
 use url::Url;
 
-use crate::catalogue::Kept;
 use crate::openapi::document;
-use crate::wire::{Names, Reply, Server, options};
+use crate::published::Site;
+use crate::wire::{Reply, Server};
 use crate::workspace::Workspace;
 
 /// A site: `/api.json` is what was published last, all else answers `yes`.
-struct Site {
-    server: Server,
-    published: Arc<Mutex<Option<String>>>,
-    kept: Arc<Kept>,
+async fn api() -> Site {
+    Site::start("/api.json", ("text/plain", "yes")).await
 }
 
-impl Site {
-    async fn start() -> Self {
-        let published: Arc<Mutex<Option<String>>> = Arc::default();
-        let document = Arc::clone(&published);
-        let server = Server::start(move |received| match received.line.contains("/api.json") {
-            true => match document.lock().expect("lock").clone() {
-                Some(text) => Reply::ok("application/json", &text),
-                None => Reply::new("503 Service Unavailable", "", ""),
-            },
-            false => Reply::ok("text/plain", "yes"),
-        })
-        .await;
-        Self { server, published, kept: Arc::default() }
-    }
+fn spec_of(site: &Site) -> OpenApiSpec {
+    let address = AddressPolicy { allow_private: false, allowed_hosts: vec!["127.0.0.1".into()] };
+    let url = Url::parse(&site.server.url("/api.json")).expect("url");
+    OpenApiSpec { address, ..OpenApiSpec::new("api", Origin::Url(url)) }
+}
 
-    fn publish(&self, document: Option<&Value>) {
-        *self.published.lock().expect("lock") = document.map(Value::to_string);
-    }
+fn provider_of(site: &Site, spec: OpenApiSpec) -> Arc<OpenApiProvider> {
+    OpenApiProvider::with(spec, site.deps())
+}
 
-    fn spec(&self) -> OpenApiSpec {
-        let address = AddressPolicy { allow_private: false, allowed_hosts: vec!["127.0.0.1".into()] };
-        let url = Url::parse(&self.server.url("/api.json")).expect("url");
-        OpenApiSpec { address, ..OpenApiSpec::new("api", Origin::Url(url)) }
-    }
-
-    fn provider(&self, spec: OpenApiSpec) -> Arc<OpenApiProvider> {
-        let manifests = Arc::clone(&self.kept) as _;
-        OpenApiProvider::with(
-            spec,
-            DocumentDeps { manifests, events: Arc::new(NoEvents), http: options(&Names::new(&[])) },
-        )
-    }
+fn publish(site: &Site, document: Option<&Value>) {
+    site.put(document.map(Value::to_string));
 }
 
 /// A document of its own server with one operation.
@@ -75,8 +51,8 @@ async fn call(provider: &OpenApiProvider, tool: &RegisteredTool) -> Result<ToolO
 
 #[tokio::test]
 async fn a_document_that_cannot_be_had_is_asked_for_again_and_the_last_one_serves() {
-    let site = Site::start().await;
-    let provider = site.provider(site.spec());
+    let site = api().await;
+    let provider = provider_of(&site, spec_of(&site));
     let (asked, mut asks) = tokio::sync::mpsc::unbounded_channel();
     provider.on_change(Arc::new(move || {
         let _ = asked.send(());
@@ -84,12 +60,12 @@ async fn a_document_that_cannot_be_had_is_asked_for_again_and_the_last_one_serve
     let error = provider.list().await.expect_err("503").to_string();
     assert!(error.contains("HTTP 503"), "{error}");
     tokio::time::timeout(Duration::from_secs(10), asks.recv()).await.expect("in time").expect("asked");
-    site.publish(Some(&one("Reads.")));
+    publish(&site, Some(&one("Reads.")));
     let tools = provider.list().await.expect("listed");
     assert_eq!((tools.len(), provider.health()), (1, Health::Ready));
 
     for (published, why) in [(None, "HTTP 503"), (Some(json!("not one")), "no OpenAPI document")] {
-        site.publish(published.as_ref());
+        publish(&site, published.as_ref());
         let again = provider.list().await.expect("the one before");
         assert_eq!(again[0].source_hash(), tools[0].source_hash());
         let Health::Failed { reason } = provider.health() else { panic!("{why}") };
@@ -98,15 +74,15 @@ async fn a_document_that_cannot_be_had_is_asked_for_again_and_the_last_one_serve
         tokio::time::timeout(Duration::from_secs(10), asks.recv()).await.expect("in time").expect("asked");
     }
     // It serves at the next start too, but for what is under the same name somewhere else.
-    let next = site.provider(site.spec());
+    let next = provider_of(&site, spec_of(&site));
     let kept = next.list().await.expect("kept");
     assert_eq!(kept[0].source_hash(), tools[0].source_hash());
     assert!(matches!(next.health(), Health::Failed { .. }));
     call(&next, &kept[0]).await.expect("called");
     let elsewhere = Origin::Url(Url::parse(&site.server.url("/other/api.json")).expect("url"));
-    site.provider(OpenApiSpec { document: elsewhere, ..site.spec() }).list().await.expect_err("another's");
+    provider_of(&site, OpenApiSpec { document: elsewhere, ..spec_of(&site) }).list().await.expect_err("another's");
     // What is mended is listed as it is now, and is not asked for any more.
-    site.publish(Some(&one("Reads all.")));
+    publish(&site, Some(&one("Reads all.")));
     assert_ne!(provider.list().await.expect("listed")[0].source_hash(), tools[0].source_hash());
     assert_eq!(provider.health(), Health::Ready);
     provider.shut_down().await;
@@ -114,101 +90,101 @@ async fn a_document_that_cannot_be_had_is_asked_for_again_and_the_last_one_serve
 
 #[tokio::test]
 async fn what_was_read_last_serves_whatever_became_of_the_row_that_keeps_it() {
-    let site = Site::start().await;
-    site.publish(Some(&one("Reads.")));
-    let provider = site.provider(site.spec());
+    let site = api().await;
+    publish(&site, Some(&one("Reads.")));
+    let provider = provider_of(&site, spec_of(&site));
     let tools = provider.list().await.expect("listed");
     // The row aged out of the store: what is in memory is there still.
     site.kept.0.lock().expect("lock").clear();
-    site.publish(None);
+    publish(&site, None);
     let again = provider.list().await.expect("the one before");
     assert_eq!(again[0].source_hash(), tools[0].source_hash());
     assert!(matches!(provider.health(), Health::Failed { .. }));
     assert_eq!(joined_text(&call(&provider, &again[0]).await.expect("called").content), "yes");
     // What is had again is kept again, changed or not, so that it is young.
-    site.publish(Some(&one("Reads.")));
+    publish(&site, Some(&one("Reads.")));
     provider.list().await.expect("listed");
     assert_eq!(site.kept.0.lock().expect("lock").len(), 1);
     // One under the same name somewhere else is kept beside it.
     let elsewhere = Origin::Url(Url::parse(&site.server.url("/other/api.json")).expect("url"));
-    site.provider(OpenApiSpec { document: elsewhere, ..site.spec() }).list().await.expect("listed");
-    site.publish(None);
-    assert_eq!(site.provider(site.spec()).list().await.expect("kept").len(), 1);
+    provider_of(&site, OpenApiSpec { document: elsewhere, ..spec_of(&site) }).list().await.expect("listed");
+    publish(&site, None);
+    assert_eq!(provider_of(&site, spec_of(&site)).list().await.expect("kept").len(), 1);
     // Of one that is too large to be kept no older version is either.
     let mut large = one("Reads all.");
     large["info"]["description"] = json!("x".repeat(17 << 20));
-    site.publish(Some(&large));
+    publish(&site, Some(&large));
     let tools = provider.list().await.expect("listed");
-    site.publish(None);
+    publish(&site, None);
     assert_eq!(provider.list().await.expect("the one before")[0].source_hash(), tools[0].source_hash());
-    site.provider(site.spec()).list().await.expect_err("not the older one");
+    provider_of(&site, spec_of(&site)).list().await.expect_err("not the older one");
 }
 
 #[tokio::test]
 async fn nothing_is_read_before_it_is_listed() {
-    let site = Site::start().await;
-    site.publish(Some(&one("Reads.")));
-    site.provider(site.spec()).list().await.expect("listed");
+    let site = api().await;
+    publish(&site, Some(&one("Reads.")));
+    provider_of(&site, spec_of(&site)).list().await.expect("listed");
     let asked = site.server.received().len();
-    let next = site.provider(site.spec());
+    let next = provider_of(&site, spec_of(&site));
     assert!(next.cached().await.is_none(), "a start waits for no import");
     assert_eq!((site.server.received().len(), next.health()), (asked, Health::Starting));
 }
 
 #[tokio::test]
 async fn a_call_that_comes_before_the_first_list_is_run_by_it() {
-    let site = Site::start().await;
-    site.publish(Some(&one("Reads.")));
-    let before = site.provider(site.spec()).list().await.expect("listed");
+    let site = api().await;
+    publish(&site, Some(&one("Reads.")));
+    let before = provider_of(&site, spec_of(&site)).list().await.expect("listed");
     site.kept.0.lock().expect("lock").clear();
     // Its settings changed: what the provider before it listed stands in the catalogue until this one has.
-    let changed = OpenApiSpec { headers: vec![("X-Team".into(), "a".into())], ..site.spec() };
-    let after = site.provider(changed);
+    let changed = OpenApiSpec { headers: vec![("X-Team".into(), "a".into())], ..spec_of(&site) };
+    let after = provider_of(&site, changed);
     assert_eq!(joined_text(&call(&after, &before[0]).await.expect("called").content), "yes");
-    site.publish(Some(&one("Reads all.")));
+    publish(&site, Some(&one("Reads all.")));
     site.kept.0.lock().expect("lock").clear();
-    let refused = call(&site.provider(site.spec()), &before[0]).await.expect_err("another operation");
+    let refused = call(&provider_of(&site, spec_of(&site)), &before[0]).await.expect_err("another operation");
     assert!(refused.message().contains("has changed its operation"), "{refused}");
-    site.publish(None);
+    publish(&site, None);
     site.kept.0.lock().expect("lock").clear();
-    let refused = call(&site.provider(site.spec()), &before[0]).await.expect_err("not to be had");
+    let refused = call(&provider_of(&site, spec_of(&site)), &before[0]).await.expect_err("not to be had");
     assert!(refused.message().contains("HTTP 503"), "{refused}");
 }
 
 #[tokio::test]
 async fn servers_are_relative_to_where_a_document_was_found() {
-    let site = Site::start().await;
-    site.publish(Some(&document(json!({"/p": {"get": {"operationId": "op"}}}), json!({"servers": [{"url": "v2"}]}))));
-    let straight = site.provider(site.spec()).list().await.expect("listed");
+    let site = api().await;
+    publish(&site, Some(&document(json!({"/p": {"get": {"operationId": "op"}}}), json!({"servers": [{"url": "v2"}]}))));
+    let straight = provider_of(&site, spec_of(&site)).list().await.expect("listed");
     let found = site.server.url("/deep/api.json");
     let leads = Server::start(move |_| Reply::redirect(302, &found)).await;
     let named = Origin::Url(Url::parse(&leads.url("/openapi")).expect("url"));
-    let spec = OpenApiSpec { document: named, ..site.spec() };
-    let provider = site.provider(spec.clone());
+    let spec = OpenApiSpec { document: named, ..spec_of(&site) };
+    let provider = provider_of(&site, spec.clone());
     let tools = provider.list().await.expect("listed");
     assert_eq!(joined_text(&call(&provider, &tools[0]).await.expect("called").content), "yes");
     let line = site.server.received().pop().expect("a request").line;
     assert_eq!(line, "GET /deep/v2/p HTTP/1.1");
     assert_ne!(tools[0].source_hash(), straight[0].source_hash(), "where calls go is what is pinned");
-    let mut with_key = site.provider(OpenApiSpec { headers: vec![("X-Key".into(), "k".into())], ..spec.clone() });
+    let mut with_key = provider_of(&site, OpenApiSpec { headers: vec![("X-Key".into(), "k".into())], ..spec.clone() });
     assert!(with_key.list().await.expect("listed").is_empty());
     assert!(with_key.withheld()[0].1.contains("set base_url"), "{:?}", with_key.withheld());
-    with_key = site.provider(OpenApiSpec { base_url: Some(site.server.url("/v2")), ..spec });
+    with_key = provider_of(&site, OpenApiSpec { base_url: Some(site.server.url("/v2")), ..spec });
     assert_eq!(with_key.list().await.expect("listed").len(), 1);
 }
 
 #[tokio::test]
 async fn what_changes_calls_or_results_and_no_definition_has_cached_results_of_its_own() {
-    let site = Site::start().await;
+    let site = api().await;
     let variables = |default: &str| {
         let host = json!({"url": "https://{host}.example/", "variables": {"host": {"default": default}}});
         document(json!({"/p": {"get": {"operationId": "op"}}}), json!({"servers": [host]}))
     };
     let listed = async |change: &dyn Fn(&mut OpenApiSpec), default: &str| {
-        site.publish(Some(&variables(default)));
-        let mut spec = site.spec();
+        publish(&site, Some(&variables(default)));
+        let mut spec = spec_of(&site);
         change(&mut spec);
-        let provider = site.provider(spec);
+        let provider = provider_of(&site, spec);
         let hash = provider.list().await.expect("listed")[0].source_hash();
         (hash, provider.credential_scope(&Principal::owner()).expect("a scope"))
     };

@@ -1,0 +1,138 @@
+//! Whose a login is: told from others, followed, and ended.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use toolwright_core::Secret;
+use toolwright_core::catalogue::Provider as _;
+use toolwright_core::session::Principal;
+use toolwright_providers::mcp::{McpProvider, McpServerSpec, McpTransport};
+use toolwright_providers::net::{Authorizer as _, Retry};
+use toolwright_providers::oauth::{ClientProof, ClientSettings, CredentialStore, Grant, Logout, OAuth, Revocation};
+
+use super::world::World;
+use super::{deps, parts, person, refusal};
+
+#[tokio::test]
+async fn a_logout_takes_the_token_back_where_the_server_lets_it_and_forgets_it_in_any_case() {
+    for (revocation, expect) in [(Some(200), "Revoked"), (Some(400), "unsupported_token_type"), (None, "NotOffered")] {
+        let world = World::start(|world| world.revocation = revocation).await;
+        let store = CredentialStore::memory();
+        person(parts(&world, &store)).login(&[]).await.expect("logged in");
+        // Another process than the one that logged in.
+        let other = OAuth::new(parts(&world, &store));
+        let done = other.logout().await.expect("forgotten");
+        let came_to = format!("{:?}", done.revocation);
+        assert!(came_to.contains(expect) && !came_to.contains("r1"), "{came_to}");
+        assert!(done.removed && other.login_state().await.expect("a state").token.is_none());
+        let nothing = Logout { removed: false, revocation: Revocation::NoToken };
+        assert_eq!(other.logout().await.expect("nothing"), nothing);
+        let sent: Vec<_> = world.revoked.lock().expect("revoked").drain(..).collect();
+        let sent: Vec<_> =
+            sent.iter().map(|form| ["token", "token_type_hint", "client_id"].map(|key| &*form[key])).collect();
+        let both = [["r1", "refresh_token", "registered"], ["t1", "access_token", "registered"]];
+        // That one is refused says nothing of the other.
+        let count = if revocation.is_some() { 2 } else { 0 };
+        assert_eq!(sent, both[..count], "{revocation:?}");
+    }
+    // A client with a secret proves itself.
+    let world = World::start(|world| world.revocation = Some(200)).await;
+    let store = CredentialStore::memory();
+    let with_secret = || {
+        let mut parts = parts(&world, &store);
+        parts.settings.grant = Grant::ClientCredentials;
+        parts.settings.client = ClientSettings {
+            id: Some("us".into()),
+            proof: ClientProof::Secret(Secret::new("s")),
+            ..ClientSettings::default()
+        };
+        parts
+    };
+    OAuth::new(with_secret()).login(&[]).await.expect("a token");
+    assert_eq!(OAuth::new(with_secret()).logout().await.expect("forgotten").revocation, Revocation::Revoked);
+    let sent = world.revoked.lock().expect("revoked")[0]["Authorization"].clone();
+    assert_eq!(sent, "Basic dXM6cw==");
+}
+
+#[tokio::test]
+async fn a_login_is_told_from_the_one_before_and_a_renewal_is_not() {
+    let world = World::start(|_| {}).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = CredentialStore::folder(folder.path());
+    let open = || OAuth::new(parts(&world, &store));
+    let scope = |oauth: OAuth| {
+        let mut spec =
+            McpServerSpec::new("srv", McpTransport::Http { url: world.base.clone(), headers: BTreeMap::new() });
+        spec.authorizer = Some(Arc::new(oauth));
+        McpProvider::new(spec, deps()).credential_scope(&Principal::owner())
+    };
+    let nobody = scope(open());
+    assert_eq!(scope(open()), nobody);
+    person(parts(&world, &store)).login(&[]).await.expect("logged in");
+    let first = scope(open());
+    // Renewed, it is the same person's.
+    let oauth = open();
+    let sent = oauth.headers().await.expect("headers");
+    assert_eq!(oauth.challenged(refusal(401, "Bearer"), sent).await, Ok(Retry::Yes));
+    assert_eq!((oauth.identity(), scope(oauth)), (open().identity(), first));
+    // Another person's, who has the same client.
+    person(parts(&world, &store)).login(&[]).await.expect("logged in");
+    let second = scope(open());
+    let oauth = open();
+    oauth.logout().await.expect("logged out");
+    assert_eq!((scope(oauth), scope(open())), (nobody, nobody));
+    assert!(first != nobody && second != nobody && first != second);
+}
+
+#[tokio::test]
+async fn a_login_in_another_process_is_followed_at_once() {
+    let world = World::start(|_| {}).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    // One store for each process.
+    for open in [
+        Box::new(|| CredentialStore::folder(folder.path())) as Box<dyn Fn() -> CredentialStore>,
+        Box::new({
+            let store = CredentialStore::memory();
+            move || store.clone()
+        }),
+    ] {
+        let first = person(parts(&world, &open()));
+        first.login(&[]).await.expect("logged in");
+        let one = (first.identity(), first.headers().await.expect("headers"));
+        let second = person(parts(&world, &open()));
+        assert_eq!((second.identity(), second.headers().await.expect("headers")), one);
+        // Whoever logs in now is somebody else, for all that the first knows.
+        second.login(&[]).await.expect("logged in");
+        let other = (second.identity(), second.headers().await.expect("headers"));
+        assert!(other.0 != one.0 && other.1 != one.1);
+        assert_eq!(first.identity(), other.0, "results of the one are not served to the other");
+        assert_eq!(first.headers().await.expect("headers"), other.1, "and calls go out as the other");
+        second.logout().await.expect("logged out");
+        assert_eq!((first.identity(), first.headers().await.expect("headers").len()), (String::new(), 0));
+    }
+}
+
+#[tokio::test]
+async fn entries_of_one_name_at_two_addresses_have_a_login_each() {
+    let world = World::start(|world| world.revocation = Some(200)).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = CredentialStore::folder(folder.path());
+    person(parts(&world, &store)).login(&[]).await.expect("logged in");
+    // Another project's entry of the same name.
+    let mut theirs = parts(&world, &store);
+    theirs.url.set_query(Some("project=2"));
+    let theirs = || OAuth::new(theirs.clone());
+    assert_eq!(theirs().login_state().await.expect("a state").token, None);
+    let nothing = Logout { removed: false, revocation: Revocation::NoToken };
+    assert_eq!(theirs().logout().await.expect("nothing"), nothing);
+    assert!(OAuth::new(parts(&world, &store)).login_state().await.expect("a state").token.is_some());
+    // What cannot be read cannot be revoked, and goes all the same.
+    for file in std::fs::read_dir(folder.path()).expect("a folder").flatten() {
+        std::fs::write(file.path(), "{").expect("written");
+    }
+    let done = OAuth::new(parts(&world, &store)).logout().await.expect("forgotten");
+    let Revocation::Failed(reason) = &done.revocation else { panic!("{done:?}") };
+    assert!(done.removed && reason.contains("cannot be read"), "{reason}");
+    assert_eq!(OAuth::new(parts(&world, &store)).login_state().await.expect("a state").token, None);
+    assert!(world.revoked.lock().expect("revoked").is_empty());
+}

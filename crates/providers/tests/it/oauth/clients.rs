@@ -1,0 +1,174 @@
+//! Clients that registered or are configured, and what becomes of one that is not known.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::json;
+use toolwright_core::Secret;
+use toolwright_providers::net::{Authorizer as _, Retry};
+use toolwright_providers::oauth::{
+    ClientProof, ClientSettings, CredentialStore, Grant, OAuth, OAuthParts, OAuthSettings,
+};
+
+use super::people::{Denies, GivesUp, SeesErrors};
+use super::world::World;
+use super::{bearer, parts, person, refusal};
+
+#[tokio::test]
+async fn a_registration_that_the_authorization_server_has_forgotten_is_made_anew() {
+    // The login page says so, to the person alone.
+    let world = World::start(|_| {}).await;
+    let store = CredentialStore::memory();
+    let login = || async {
+        OAuth::new(OAuthParts { consent: Some(Arc::new(SeesErrors)), ..parts(&world, &store) }).login(&[]).await
+    };
+    login().await.expect("logged in");
+    world.forgets.store(true, Ordering::SeqCst);
+    let error = login().await.expect_err("the page shows an error").to_string();
+    assert!(error.contains("shows an error"), "{error}");
+    let state = login().await.expect("as a new client");
+    assert_eq!((state.client.as_deref(), world.asked("authorization_code").len()), (Some("registered-2"), 2));
+    login().await.expect("the same again");
+    assert_eq!(world.registrations.lock().expect("registrations").len(), 2);
+
+    // The token endpoint says so when a token is renewed.
+    let world = World::start(|_| {}).await;
+    let store = CredentialStore::memory();
+    person(parts(&world, &store)).login(&[]).await.expect("logged in");
+    world.forgets.store(true, Ordering::SeqCst);
+    let oauth = OAuth::new(parts(&world, &store));
+    let sent = oauth.headers().await.expect("headers");
+    let error = oauth.challenged(refusal(401, "Bearer"), sent).await.expect_err("nobody is there");
+    assert!(error.contains("mcp login srv"), "{error}");
+    let state = person(parts(&world, &store)).login(&[]).await.expect("as a new client");
+    assert_eq!(state.client.as_deref(), Some("registered-2"));
+}
+
+#[tokio::test]
+async fn a_configured_client_that_is_not_known_is_for_its_operator_to_mend() {
+    let world = World::start(|_| {}).await;
+    let store = CredentialStore::memory();
+    let configured = || {
+        let mut parts = parts(&world, &store);
+        parts.settings.client.id = Some("ours".into());
+        parts
+    };
+    person(configured()).login(&[]).await.expect("logged in");
+    world.refuses_refresh(401, json!({"error": "invalid_client"}));
+    let oauth = OAuth::new(configured());
+    let sent = oauth.headers().await.expect("headers");
+    let error = oauth.challenged(refusal(401, "Bearer"), sent).await.expect_err("refused");
+    assert!(error.contains("invalid_client"), "{error}");
+    let state = OAuth::new(configured()).login_state().await.expect("a state");
+    assert!(state.token.is_some_and(|token| token.renewable));
+}
+
+#[tokio::test]
+async fn a_client_that_may_not_renew_asks_anew_where_no_person_is_needed() {
+    for code in ["unauthorized_client", "invalid_client"] {
+        // Once because the token is at its end, once because the server refuses it.
+        for lifetime in [Some(1), None] {
+            let world = World::start(|world| world.lifetime = lifetime).await;
+            world.refuses_refresh(400, json!({"error": code}));
+            let mut parts = parts(&world, &CredentialStore::memory());
+            parts.settings.grant = Grant::ClientCredentials;
+            parts.settings.client.id = Some("me".into());
+            let oauth = OAuth::new(parts);
+            for expect in ["Bearer t1", "Bearer t2"] {
+                let sent = oauth.headers().await.expect("headers");
+                assert_eq!(oauth.challenged(refusal(401, "Bearer"), sent).await, Ok(Retry::Yes), "{code} {lifetime:?}");
+                assert_eq!(bearer(&oauth.headers().await.expect("headers")), Some(expect), "{code} {lifetime:?}");
+                if lifetime.is_some() {
+                    tokio::time::sleep(Duration::from_millis(1100)).await;
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_configured_client_that_may_not_renew_needs_a_login_which_is_said_or_begun() {
+    let world = World::start(|world| world.lifetime = Some(1)).await;
+    let store = CredentialStore::memory();
+    let configured = || {
+        let mut parts = parts(&world, &store);
+        parts.settings.client.id = Some("ours".into());
+        parts
+    };
+    person(configured()).login(&[]).await.expect("logged in");
+    world.refuses_refresh(400, json!({"error": "unauthorized_client"}));
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    let error = OAuth::new(configured()).headers().await.expect_err("nobody is there");
+    assert!(error.contains("unauthorized_client") && error.contains("mcp login srv"), "{error}");
+    let oauth = person(configured());
+    let sent = oauth.headers().await.expect("the server is asked");
+    assert_eq!(oauth.challenged(refusal(401, "Bearer"), sent).await, Ok(Retry::Yes));
+    assert_eq!(world.logins.lock().expect("logins").len(), 2, "the person there was asked");
+}
+
+#[tokio::test]
+async fn a_client_that_the_settings_do_not_name_any_more_renews_nothing() {
+    let world = World::start(|world| world.lifetime = Some(1)).await;
+    let store = CredentialStore::memory();
+    let configured = |id: &str| {
+        let mut parts = parts(&world, &store);
+        parts.settings.client.id = Some(id.into());
+        parts
+    };
+    person(configured("ours")).login(&[]).await.expect("logged in");
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    let oauth = OAuth::new(configured("new"));
+    let sent = oauth.headers().await.expect("the server is asked");
+    let error = oauth.challenged(refusal(401, "Bearer"), sent).await.expect_err("nobody is there");
+    assert!(error.contains("mcp login srv"), "{error}");
+    assert_eq!(world.asked("refresh_token").len(), 0);
+}
+
+#[tokio::test]
+async fn a_client_that_is_known_or_cannot_be_replaced_logs_in_again() {
+    let world = World::start(|_| {}).await;
+    let store = CredentialStore::memory();
+    person(parts(&world, &store)).login(&[]).await.expect("logged in");
+    // The page sends back that the person does not agree.
+    let denies = OAuth::new(OAuthParts { consent: Some(Arc::new(Denies)), ..parts(&world, &store) });
+    let error = denies.login(&[]).await.expect_err("denied").to_string();
+    assert!(error.contains("access_denied"), "{error}");
+    person(parts(&world, &store)).login(&[]).await.expect("logged in");
+    assert_eq!(world.registrations.lock().expect("registrations").len(), 1);
+    // The page sends nothing back, and nobody can register any more.
+    let gives_up = OAuth::new(OAuthParts { consent: Some(Arc::new(GivesUp)), ..parts(&world, &store) });
+    gives_up.login(&[]).await.expect_err("given up");
+    world.is_closed.store(true, Ordering::SeqCst);
+    let state = person(parts(&world, &store)).login(&[]).await.expect("as the client that there is");
+    assert_eq!(state.client.as_deref(), Some("registered"));
+}
+
+#[tokio::test]
+async fn a_client_with_rights_of_its_own_asks_nobody() {
+    let world = World::start(|_| {}).await;
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let hear = Arc::clone(&told);
+    let oauth = OAuth::new(OAuthParts {
+        settings: OAuthSettings {
+            grant: Grant::ClientCredentials,
+            client: ClientSettings {
+                id: Some("me".into()),
+                proof: ClientProof::Secret(Secret::new("sesame")),
+                metadata_url: None,
+            },
+            ..OAuthSettings::default()
+        },
+        secrets: Some(Arc::new(move |secret| hear.lock().expect("secrets").push(secret))),
+        ..parts(&world, &CredentialStore::memory())
+    });
+    let sent = oauth.headers().await.expect("headers");
+    assert_eq!(bearer(&sent), None);
+    let challenge = refusal(401, "Bearer scope=\"read\"");
+    assert_eq!(oauth.challenged(challenge, sent).await, Ok(Retry::Yes));
+    assert_eq!(bearer(&oauth.headers().await.expect("headers")), Some("Bearer t1"));
+    let form = &world.asked("client_credentials")[0];
+    assert_eq!((&*form["Authorization"], &*form["scope"]), ("Basic bWU6c2VzYW1l", "read"));
+    assert_eq!(*told.lock().expect("secrets"), ["t1", "r1"], "whoever redacts hears of each secret");
+    assert!(!format!("{oauth:?}").contains("sesame"));
+}

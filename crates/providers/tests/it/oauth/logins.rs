@@ -1,0 +1,135 @@
+//! Persons who log in, and what is said where nobody does.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use axum::http::HeaderMap;
+use serde_json::json;
+use toolwright_providers::net::{Authorizer as _, Retry};
+use toolwright_providers::oauth::{CredentialStore, OAuth, OAuthParts};
+
+use super::people::{GivesUp, Pastes};
+use super::world::World;
+use super::{bearer, parts, person, refusal};
+
+#[tokio::test]
+async fn a_person_logs_in_once_and_every_process_has_the_token() {
+    let world = World::start(|_| {}).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = CredentialStore::folder(folder.path());
+    let state = person(parts(&world, &store)).login(&["write".into()]).await.expect("logged in");
+    assert_eq!(state.token.expect("a token").scopes, ["write", "read"]);
+
+    let login = world.logins.lock().expect("logins")[0].clone();
+    assert_eq!(login["resource"], format!("{}/mcp", world.base));
+    assert_eq!((&*login["scope"], &*login["code_challenge_method"]), ("write read", "S256"));
+    let registration = world.registrations.lock().expect("registrations")[0].clone();
+    assert_eq!(registration["redirect_uris"], json!([login["redirect_uri"]]));
+    assert_eq!(registration["application_type"], "native");
+    let form = &world.asked("authorization_code")[0];
+    assert_eq!(
+        (&*form["code"], &*form["client_id"], &*form["redirect_uri"]),
+        ("the-code", "registered", &*login["redirect_uri"])
+    );
+    assert_eq!(form["resource"], login["resource"]);
+
+    // Another process, with nobody there.
+    let other = OAuth::new(parts(&world, &store));
+    let headers = other.headers().await.expect("headers");
+    assert_eq!(bearer(&headers), Some("Bearer t1"), "it finds what the login left");
+    // A second login uses the registration.
+    person(parts(&world, &store)).login(&[]).await.expect("logged in");
+    assert_eq!(world.registrations.lock().expect("registrations").len(), 1);
+    // Who holds the old token takes the new one, without asking anybody.
+    assert_eq!(other.challenged(refusal(401, "Bearer"), headers).await, Ok(Retry::Yes));
+    assert_eq!(bearer(&other.headers().await.expect("headers")), Some("Bearer t2"));
+    assert!(other.logout().await.expect("logged out").removed);
+    assert_eq!(OAuth::new(parts(&world, &store)).login_state().await.expect("a state").token, None);
+}
+
+#[tokio::test]
+async fn the_authorization_server_is_not_another_one_because_the_metadata_cannot_be_had() {
+    let elsewhere = World::start(|_| {}).await;
+    let world = World::start(|world| world.issuer = Some(elsewhere.base.clone())).await;
+    let store = CredentialStore::memory();
+    person(parts(&world, &store)).login(&[]).await.expect("logged in");
+    for (status, expect) in [(503, "503"), (403, "403"), (401, "401"), (404, "is gone"), (410, "is gone")] {
+        world.no_metadata.store(status, Ordering::SeqCst);
+        let error = person(parts(&world, &store)).login(&[]).await.expect_err("no login").to_string();
+        assert!(error.contains(expect), "{status}: {error}");
+    }
+    assert!(world.logins.lock().expect("logins").is_empty() && world.tokens.lock().expect("tokens").is_empty());
+}
+
+#[tokio::test]
+async fn metadata_that_is_refused_at_one_place_is_looked_for_at_the_next() {
+    for (status, found) in [(403, true), (401, true), (400, true), (404, true), (503, false), (429, false)] {
+        let world = World::start(|_| {}).await;
+        world.no_server_metadata.store(status, Ordering::SeqCst);
+        let login = person(parts(&world, &CredentialStore::memory())).login(&[]).await;
+        assert_eq!(login.is_ok(), found, "{status}: {login:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_address_can_be_pasted() {
+    let world = World::start(|_| {}).await;
+    let oauth = OAuth::new(OAuthParts { consent: Some(Arc::new(Pastes)), ..parts(&world, &CredentialStore::memory()) });
+    oauth.login(&[]).await.expect("logged in");
+    assert_eq!(world.asked("authorization_code").len(), 1);
+}
+
+#[tokio::test]
+async fn a_login_that_is_given_up_keeps_what_another_process_renewed_meanwhile() {
+    let world = World::start(|_| {}).await;
+    let store = CredentialStore::memory();
+    person(parts(&world, &store)).login(&[]).await.expect("logged in");
+    let gives_up = OAuth::new(OAuthParts { consent: Some(Arc::new(GivesUp)), ..parts(&world, &store) });
+    gives_up.login_state().await.expect("it has read what is kept");
+    let other = OAuth::new(parts(&world, &store));
+    let sent = other.headers().await.expect("headers");
+    assert_eq!(other.challenged(refusal(401, "Bearer"), sent).await, Ok(Retry::Yes));
+    gives_up.login(&[]).await.expect_err("given up");
+    let third = OAuth::new(parts(&world, &store));
+    let sent = third.headers().await.expect("headers");
+    assert_eq!(bearer(&sent), Some("Bearer t2"));
+    assert_eq!(third.challenged(refusal(401, "Bearer"), sent).await, Ok(Retry::Yes));
+    let renewals: Vec<_> = world.asked("refresh_token").iter().map(|form| form["refresh_token"].clone()).collect();
+    assert_eq!(renewals, ["r1", "r2"], "a refresh token is good for one renewal");
+}
+
+#[tokio::test]
+async fn what_the_server_wants_besides_is_remembered_for_the_next_login() {
+    let world = World::start(|_| {}).await;
+    let store = CredentialStore::memory();
+    person(parts(&world, &store)).login(&[]).await.expect("logged in");
+    let oauth = OAuth::new(parts(&world, &store));
+    let sent = oauth.headers().await.expect("headers");
+    let wants = refusal(403, "Bearer error=\"insufficient_scope\", scope=\"write\"");
+    let error = oauth.challenged(wants.clone(), sent.clone()).await.expect_err("nobody is there");
+    assert!(error.contains("write") && error.contains("mcp login srv"), "{error}");
+    person(parts(&world, &store)).login(&[]).await.expect("logged in");
+    assert_eq!(world.logins.lock().expect("logins")[1]["scope"], "read write", "old and new together");
+
+    // Now it was given, so asking again changes nothing.
+    let oauth = person(parts(&world, &store));
+    let sent = oauth.headers().await.expect("headers");
+    let error = oauth.challenged(wants, sent.clone()).await.expect_err("it goes nowhere");
+    assert!(error.contains("has the scopes"), "{error}");
+    let forbidden = refusal(403, "Bearer error=\"access_denied\"");
+    assert_eq!(oauth.challenged(forbidden, sent).await, Ok(Retry::No));
+    assert_eq!(world.logins.lock().expect("logins").len(), 2);
+}
+
+#[tokio::test]
+async fn without_a_login_the_remedy_is_named_and_nothing_is_asked() {
+    let world = World::start(|_| {}).await;
+    let oauth = OAuth::new(parts(&world, &CredentialStore::memory()));
+    for (header, expect) in
+        [("Bearer scope=\"read\"", "the scopes `read`"), ("Basic realm=\"x\"", "headers.Authorization")]
+    {
+        let error = oauth.challenged(refusal(401, header), HeaderMap::new()).await.expect_err("nobody is there");
+        assert!(error.contains(expect) && error.contains("toolwright mcp login srv"), "{error}");
+    }
+    assert!(world.tokens.lock().expect("tokens").is_empty());
+}

@@ -1,0 +1,51 @@
+//! OAuth against an authorization server on a real socket, looked at from its side.
+
+mod accounts;
+mod clients;
+mod logins;
+mod people;
+mod renewal;
+mod world;
+
+use std::sync::Arc;
+
+use axum::http::HeaderMap;
+use toolwright_core::event::NoEvents;
+use toolwright_core::store::NoStore;
+use toolwright_providers::mcp::McpDeps;
+use toolwright_providers::net::{Challenge, HttpOptions};
+use toolwright_providers::oauth::{CredentialStore, OAuth, OAuthParts, OAuthSettings};
+use url::Url;
+
+use people::Agrees;
+use world::World;
+
+/// What one server's OAuth is made of.
+fn parts(world: &World, store: &CredentialStore) -> OAuthParts {
+    OAuthParts {
+        server: "srv".into(),
+        url: Url::parse(&format!("{}/mcp", world.base)).expect("a URL"),
+        settings: OAuthSettings::default(),
+        store: store.clone(),
+        http: HttpOptions::default(),
+        consent: None,
+        secrets: None,
+    }
+}
+
+fn person(parts: OAuthParts) -> OAuth {
+    OAuth::new(OAuthParts { consent: Some(Arc::new(Agrees)), ..parts })
+}
+
+/// Surroundings of a provider that is never asked.
+fn deps() -> McpDeps {
+    McpDeps { manifests: Arc::new(NoStore), events: Arc::new(NoEvents), roots: Arc::default() }
+}
+
+fn refusal(status: u16, header: &str) -> Challenge {
+    Challenge { status, authenticate: vec![header.to_owned()] }
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    headers.get("authorization").map(|value| value.to_str().expect("text"))
+}

@@ -1,0 +1,107 @@
+//! Tokens that are renewed, and renewals that are refused.
+
+use std::time::Duration;
+
+use serde_json::json;
+use toolwright_providers::net::{Authorizer as _, Retry};
+use toolwright_providers::oauth::{CredentialStore, OAuth};
+
+use super::world::World;
+use super::{bearer, parts, person, refusal};
+
+#[tokio::test]
+async fn a_token_is_renewed_before_its_end_in_one_flight() {
+    let world = World::start(|world| {
+        world.lifetime = Some(2);
+        world.pause = Duration::from_millis(100);
+    })
+    .await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = CredentialStore::folder(folder.path());
+    person(parts(&world, &store)).login(&[]).await.expect("logged in");
+    // Two processes, each with ten calls at once, when the token has had its time.
+    tokio::time::sleep(Duration::from_millis(2000)).await;
+    let processes = [OAuth::new(parts(&world, &store)), OAuth::new(parts(&world, &store))];
+    let calls = (0..20).map(|number| processes[number % 2].headers());
+    for headers in futures_util::future::join_all(calls).await {
+        assert_eq!(bearer(&headers.expect("headers")), Some("Bearer t2"));
+    }
+    let renewals = world.asked("refresh_token");
+    assert_eq!(renewals.len(), 1, "one flight: {renewals:?}");
+    assert_eq!(renewals[0]["refresh_token"], "r1");
+    assert_eq!(renewals[0]["resource"], format!("{}/mcp", world.base));
+}
+
+#[tokio::test]
+async fn a_renewal_outlives_the_call_that_asked_for_it() {
+    let world = World::start(|world| {
+        world.lifetime = Some(1);
+        world.pause = Duration::from_millis(300);
+    })
+    .await;
+    let store = CredentialStore::memory();
+    person(parts(&world, &store)).login(&[]).await.expect("logged in");
+    tokio::time::sleep(Duration::from_millis(1000)).await;
+    let oauth = OAuth::new(parts(&world, &store));
+    let given_up = tokio::time::timeout(Duration::from_millis(100), oauth.headers()).await;
+    assert!(given_up.is_err(), "the caller does not wait for it");
+    assert_eq!(bearer(&oauth.headers().await.expect("headers")), Some("Bearer t2"), "what was given out is not lost");
+    assert_eq!(world.asked("refresh_token").len(), 1);
+}
+
+#[tokio::test]
+async fn a_refused_token_is_renewed_and_a_refused_renewal_needs_a_person() {
+    let world = World::start(|_| {}).await;
+    let store = CredentialStore::memory();
+    person(parts(&world, &store)).login(&[]).await.expect("logged in");
+    let oauth = OAuth::new(parts(&world, &store));
+    let sent = oauth.headers().await.expect("headers");
+    assert_eq!(oauth.challenged(refusal(401, "Bearer error=\"invalid_token\""), sent).await, Ok(Retry::Yes));
+    assert_eq!(bearer(&oauth.headers().await.expect("headers")), Some("Bearer t2"));
+
+    let world = World::start(|_| {}).await;
+    world.refuses_refresh(400, json!({"error": "invalid_grant"}));
+    let store = CredentialStore::memory();
+    person(parts(&world, &store)).login(&[]).await.expect("logged in");
+    let oauth = OAuth::new(parts(&world, &store));
+    let sent = oauth.headers().await.expect("headers");
+    let error = oauth.challenged(refusal(401, "Bearer scope=\"more\""), sent).await.expect_err("nobody is there");
+    assert!(error.contains("toolwright mcp login srv"), "{error}");
+    assert_eq!(bearer(&oauth.headers().await.expect("headers")), None, "the old token is not sent again");
+}
+
+#[tokio::test]
+async fn only_the_refresh_tokens_own_end_has_it_forgotten() {
+    for (status, code, expect) in [
+        (400, "invalid_grant", None),
+        (200, "bad_refresh_token", None),
+        (500, "server_error", Some("try again later")),
+        (500, "invalid_grant", Some("try again later")),
+        (503, "temporarily_unavailable", Some("temporarily_unavailable")),
+        (429, "slow_down", Some("429")),
+        (400, "invalid_request", Some("mcp login srv")),
+        (200, "bad_verification", Some("mcp login srv")),
+    ] {
+        // Once because the server refuses the token, once because it is at its end.
+        for lifetime in [None, Some(1)] {
+            let world = World::start(|world| world.lifetime = lifetime).await;
+            let store = CredentialStore::memory();
+            person(parts(&world, &store)).login(&[]).await.expect("logged in");
+            world.refuses_refresh(status, json!({"error": code}));
+            let oauth = OAuth::new(parts(&world, &store));
+            if lifetime.is_some() {
+                tokio::time::sleep(Duration::from_millis(1000)).await;
+            }
+            let sent = oauth.headers().await;
+            let told = match sent {
+                Ok(sent) => oauth.challenged(refusal(401, "Bearer"), sent).await.expect_err("refused"),
+                Err(told) => told,
+            };
+            assert!(told.contains(expect.unwrap_or("mcp login srv")), "{status} {code}: {told}");
+            // What is kept serves another process once the fault has passed.
+            *world.refuses_refresh.lock().expect("refusal") = None;
+            let token = OAuth::new(parts(&world, &store)).login_state().await.expect("a state").token;
+            assert_eq!(token.is_some_and(|token| token.renewable), expect.is_some(), "{status} {code} {lifetime:?}");
+        }
+    }
+}

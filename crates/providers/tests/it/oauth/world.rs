@@ -1,0 +1,186 @@
+//! An authorization server on a real socket, and what it was asked.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::extract::{Form, Query, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse as _, Redirect, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use serde_json::{Value, json};
+use url::Url;
+
+/// What an authorization server was asked, and how it answers.
+#[derive(Default)]
+pub(super) struct World {
+    pub(super) base: String,
+    /// Forms of token requests, with `Authorization`.
+    pub(super) tokens: Mutex<Vec<HashMap<String, String>>>,
+    pub(super) registrations: Mutex<Vec<Value>>,
+    pub(super) logins: Mutex<Vec<HashMap<String, String>>>,
+    pub(super) given: AtomicUsize,
+    /// `expires_in` of tokens.
+    pub(super) lifetime: Option<u64>,
+    /// Status and body in answer to refresh tokens, in place of another token.
+    pub(super) refuses_refresh: Mutex<Option<(u16, Value)>>,
+    /// Whether the first client that registered is known no more.
+    pub(super) forgets: AtomicBool,
+    /// Whether it registers no more clients.
+    pub(super) is_closed: AtomicBool,
+    /// Pause before an answer of the token endpoint.
+    pub(super) pause: Duration,
+    /// The authorization server that the resource names; its own where none is said.
+    pub(super) issuer: Option<String>,
+    /// Status instead of its own metadata where it is looked for first; 0 gives it.
+    pub(super) no_server_metadata: AtomicU16,
+    /// Status instead of the resource's metadata; 0 gives it.
+    pub(super) no_metadata: AtomicU16,
+    /// Status of its revocation endpoint; it has none where none is said.
+    pub(super) revocation: Option<u16>,
+    /// Forms that were sent there, with `Authorization`.
+    pub(super) revoked: Mutex<Vec<HashMap<String, String>>>,
+}
+
+impl World {
+    pub(super) async fn start(change: impl FnOnce(&mut Self)) -> Arc<Self> {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let base = format!("http://{}", listener.local_addr().expect("an address"));
+        let mut world = Self { base, ..Self::default() };
+        change(&mut world);
+        let world = Arc::new(world);
+        let routes = Router::new()
+            .route("/mcp", post(challenge))
+            .route("/.well-known/oauth-protected-resource/mcp", get(resource))
+            .route("/.well-known/oauth-authorization-server", get(server_first))
+            .route("/.well-known/openid-configuration", get(server))
+            .route("/authorize", get(authorize))
+            .route("/register", post(register))
+            .route("/token", post(token))
+            .route("/revoke", post(revoke))
+            .with_state(Arc::clone(&world));
+        tokio::spawn(async move { axum::serve(listener, routes).await });
+        world
+    }
+
+    pub(super) fn asked(&self, grant: &str) -> Vec<HashMap<String, String>> {
+        let tokens = self.tokens.lock().expect("tokens");
+        tokens.iter().filter(|form| form["grant_type"] == grant).cloned().collect()
+    }
+
+    fn knows(&self, client: Option<&String>) -> bool {
+        !self.forgets.load(Ordering::SeqCst) || client.is_none_or(|client| client != "registered")
+    }
+
+    pub(super) fn refuses_refresh(&self, status: u16, body: Value) {
+        *self.refuses_refresh.lock().expect("refusal") = Some((status, body));
+    }
+}
+
+type Shared = State<Arc<World>>;
+
+async fn challenge(State(world): Shared) -> Response {
+    let header =
+        format!("Bearer resource_metadata=\"{}/.well-known/oauth-protected-resource/mcp\", scope=\"read\"", world.base);
+    (StatusCode::UNAUTHORIZED, [("WWW-Authenticate", header)]).into_response()
+}
+
+async fn resource(State(world): Shared) -> Response {
+    match world.no_metadata.load(Ordering::SeqCst) {
+        0 => {
+            let issuer = world.issuer.as_ref().unwrap_or(&world.base);
+            Json(json!({"resource": format!("{}/mcp", world.base), "authorization_servers": [issuer]})).into_response()
+        }
+        status => StatusCode::from_u16(status).expect("a status").into_response(),
+    }
+}
+
+async fn server_first(State(world): Shared) -> Response {
+    match world.no_server_metadata.load(Ordering::SeqCst) {
+        0 => server(State(world)).await.into_response(),
+        status => StatusCode::from_u16(status).expect("a status").into_response(),
+    }
+}
+
+async fn server(State(world): Shared) -> Json<Value> {
+    let at = |path: &str| format!("{}{path}", world.base);
+    let mut metadata = json!({
+        "issuer": world.base,
+        "authorization_endpoint": at("/authorize"),
+        "token_endpoint": at("/token"),
+        "registration_endpoint": at("/register"),
+        "code_challenge_methods_supported": ["S256"],
+        "token_endpoint_auth_methods_supported": ["none", "client_secret_basic"],
+        "authorization_response_iss_parameter_supported": true,
+    });
+    if world.is_closed.load(Ordering::SeqCst) {
+        metadata["registration_endpoint"] = Value::Null;
+    }
+    if world.revocation.is_some() {
+        metadata["revocation_endpoint"] = json!(at("/revoke"));
+    }
+    Json(metadata)
+}
+
+async fn revoke(
+    State(world): Shared,
+    headers: HeaderMap,
+    Form(mut form): Form<HashMap<String, String>>,
+) -> (StatusCode, Json<Value>) {
+    let authorization = headers.get("authorization").and_then(|value| value.to_str().ok()).unwrap_or_default();
+    form.insert("Authorization".into(), authorization.to_owned());
+    world.revoked.lock().expect("revoked").push(form);
+    let status = world.revocation.and_then(|status| StatusCode::from_u16(status).ok()).expect("it has one");
+    let answer = if status.is_success() { json!({}) } else { json!({"error": "unsupported_token_type"}) };
+    (status, Json(answer))
+}
+
+async fn authorize(State(world): Shared, Query(query): Query<HashMap<String, String>>) -> Response {
+    if !world.knows(query.get("client_id")) {
+        // It must not send back there (RFC 6749 section 4.1.2.1).
+        return (StatusCode::BAD_REQUEST, Json(json!({"error": "invalid_client"}))).into_response();
+    }
+    let back = Url::parse_with_params(
+        &query["redirect_uri"],
+        [("code", "the-code"), ("state", &query["state"]), ("iss", &world.base)],
+    );
+    world.logins.lock().expect("logins").push(query);
+    Redirect::to(back.expect("a URL").as_str()).into_response()
+}
+
+async fn register(State(world): Shared, Json(metadata): Json<Value>) -> (StatusCode, Json<Value>) {
+    let mut registrations = world.registrations.lock().expect("registrations");
+    registrations.push(metadata);
+    let id =
+        if registrations.len() == 1 { "registered".to_owned() } else { format!("registered-{}", registrations.len()) };
+    (StatusCode::CREATED, Json(json!({"client_id": id, "token_endpoint_auth_method": "none"})))
+}
+
+async fn token(
+    State(world): Shared,
+    headers: HeaderMap,
+    Form(mut form): Form<HashMap<String, String>>,
+) -> (StatusCode, Json<Value>) {
+    tokio::time::sleep(world.pause).await;
+    let refused =
+        world.refuses_refresh.lock().expect("refusal").clone().filter(|_| form["grant_type"] == "refresh_token");
+    let known = world.knows(form.get("client_id"));
+    let authorization = headers.get("authorization").and_then(|value| value.to_str().ok()).unwrap_or_default();
+    form.insert("Authorization".into(), authorization.to_owned());
+    world.tokens.lock().expect("tokens").push(form);
+    if !known {
+        return (StatusCode::UNAUTHORIZED, Json(json!({"error": "invalid_client"})));
+    }
+    if let Some((status, body)) = refused {
+        return (StatusCode::from_u16(status).expect("a status"), Json(body));
+    }
+    let number = world.given.fetch_add(1, Ordering::SeqCst) + 1;
+    let mut answer = json!({"access_token": format!("t{number}"), "token_type": "Bearer"});
+    answer["refresh_token"] = json!(format!("r{number}"));
+    if let Some(lifetime) = world.lifetime {
+        answer["expires_in"] = json!(lifetime);
+    }
+    (StatusCode::OK, Json(answer))
+}

@@ -1,0 +1,135 @@
+//! What is not imported, not read, or not sent along.
+
+use serde_json::{Value, json};
+use toolwright_core::Provider as _;
+use toolwright_providers::openapi::{Auth, OpenApiError, OpenApiProvider, OpenApiSpec, Origin, import};
+use url::Url;
+
+use super::{document, file_spec, import_of, schema};
+use crate::wire::{Names, Reply, Server, options};
+
+#[test]
+fn what_cannot_be_sent_is_refused_with_a_reason() {
+    let check = |operation: Value, fragment: &str| {
+        let imported = import_of(&document(json!({"/p": {"post": operation}}), json!({})), |_| {});
+        let reason = imported.refused.first().map(|refused| refused.reason.as_str()).unwrap_or("imported");
+        assert!(reason.contains(fragment), "{reason}");
+    };
+    check(json!({"parameters": [{"name": "a", "in": "body"}]}), "not a place");
+    check(json!({"parameters": [{"name": "a", "in": "path", "schema": {}}]}), "no place for the parameter");
+    check(json!({"parameters": [{"name": "a", "in": "query", "style": "odd"}]}), "style `odd`");
+    check(json!({"parameters": [{"name": "Host", "in": "header"}]}), "frames the message");
+    check(json!({"parameters": [{"$ref": "other.json#/x"}]}), "$ref `other.json#/x`");
+    check(json!({"parameters": [{"$ref": "https://x.example/a.json"}]}), "not followed");
+    check(
+        json!({"requestBody": {"content": {"application/xml": {"schema": {"type": "object"}}}}}),
+        "`application/xml`",
+    );
+    let odd = json!({"multipart/mixed": {"schema": {"properties": {"a": {}}}, "encoding": {"a": {"style": "odd"}}}});
+    check(json!({"requestBody": {"content": odd}}), "style that there is not");
+    check(json!({"servers": [{"url": "/v2"}]}), "set base_url");
+    check(json!({"servers": [{"url": "https://{h}/", "variables": {"h": {}}}]}), "server_variables.h");
+    check(json!({"servers": [{"url": "https://u:p@h/"}]}), "set auth");
+    let old = json!({"swagger": "2.0", "paths": {"/": {"get": {}}}});
+    let imported = import_of(&old, |_| {});
+    assert!(imported.operations == 1 && imported.refused[0].reason.contains("Swagger 2.0"));
+    let spec = OpenApiSpec::new("api", Origin::File("x".into()));
+    let broken = |text: &str| import(&spec, text, Origin::File("x".into())).expect_err(text);
+    assert!(matches!(broken("{]"), OpenApiError::Syntax(_)));
+    assert!(matches!(broken("a: 1"), OpenApiError::NotOpenApi));
+    assert!(matches!(broken("openapi: 4.0.0"), OpenApiError::Version(_)));
+}
+
+#[test]
+fn other_files_are_read_from_below_the_documents_folder_only() {
+    let folder = tempfile::tempdir().expect("folder");
+    let write = |path: &str, text: &str| {
+        let path = folder.path().join(path);
+        std::fs::create_dir_all(path.parent().expect("parent")).expect("folder");
+        std::fs::write(&path, text).expect("file");
+        path
+    };
+    write("secret.yaml", "type: string\n");
+    write(
+        "api/parts/one.yaml",
+        "Body:\n  type: object\n  properties:\n    two: {$ref: 'two.json#/T'}\n    me: {$ref: '#/Body'}\n",
+    );
+    write("api/parts/two.json", r#"{"T": {"type": "integer"}}"#);
+    let body = |reference: &str| {
+        format!("post: {{requestBody: {{content: {{application/json: {{schema: {{$ref: '{reference}'}}}}}}}}}}")
+    };
+    let text = format!(
+        "openapi: 3.1.0\nservers: [{{url: 'https://x.example'}}]\npaths:\n  /a: {{{}}}\n  /b: {{{}}}\n  /c: {{{}}}\n",
+        body("./parts/one.yaml#/Body"),
+        body("../secret.yaml"),
+        body("missing.yaml"),
+    );
+    let path = write("api/api.yaml", &text);
+    let imported = import(&file_spec(&path), &text, Origin::File(path.clone())).expect("a document");
+    assert_eq!(
+        schema(&imported.tools[0])["$defs"]["Body"],
+        json!({"type": "object", "properties": {"two": {"type": "integer"}, "me": {"$ref": "#/$defs/Body"}}})
+    );
+    assert_eq!(imported.tools.len(), 1);
+    assert!(imported.refused[0].reason.contains("outside"), "{:?}", imported.refused);
+    let remote = Origin::Url(Url::parse("https://x.example/api.yaml").expect("url"));
+    let imported = import(&file_spec(&path), &text, remote).expect("a document");
+    assert!(imported.tools.is_empty() && imported.refused[0].reason.contains("from the network"));
+}
+
+#[test]
+fn credentials_go_to_the_same_host_over_https_where_the_document_s_address_leads_there() {
+    let check = |named: &str, found: &str, server: &str, expect: Result<(), &str>| {
+        let security = json!({"security": [{"k": []}], "servers": [{"url": server}],
+            "components": {"securitySchemes": {"k": {"type": "http", "scheme": "bearer"}}}});
+        let text = document(json!({"/p": {"get": {"operationId": "op"}}}), security).to_string();
+        let url = |text: &str| Origin::Url(Url::parse(text).expect("url"));
+        let mut spec = OpenApiSpec::new("api", url(named));
+        spec.auth.insert("k".into(), Auth::Token("s3cret".into()));
+        let imported = import(&spec, &text, url(found)).expect("a document");
+        let got = imported.refused.first().map_or(Ok(()), |refused| Err(refused.reason.as_str()));
+        match expect {
+            Ok(()) => assert_eq!(got, Ok(()), "{named} {found} {server}"),
+            Err(why) => assert!(got.is_err_and(|reason| reason.contains(why)), "{named} {found} {server}: {got:?}"),
+        }
+    };
+    let (plain, secure) = ("http://api.example/openapi.json", "https://api.example/openapi.json");
+    check(plain, secure, "/v1", Ok(()));
+    check(plain, plain, "https://api.example/v1", Ok(()));
+    check("http://api.example:8443/a.json", "https://api.example:8443/a.json", "/v1", Ok(()));
+    check(secure, secure, "http://api.example/v1", Err("which is not where the document comes from"));
+    check(plain, plain, "https://api.example:444/v1", Err("not where the document comes from"));
+    check(plain, plain, "https://other.example/v1", Err("not where the document comes from"));
+    let led = "where a redirect from http://api.example led: set base_url";
+    check(plain, "https://docs.example/openapi.json", "/v1", Err(led));
+    check(
+        plain,
+        "https://docs.example/openapi.json",
+        "https://third.example",
+        Err("not where the document comes from"),
+    );
+}
+
+#[tokio::test]
+async fn documents_are_fetched_under_the_address_policy_and_get_no_credentials_to_give_away() {
+    let text = document(
+        json!({"/": {"get": {"operationId": "op"}}}),
+        json!({"security": [{"k": []}], "components": {"securitySchemes": {"k": {"type": "http", "scheme": "bearer"}}}}),
+    );
+    let server = Server::start(move |_| Reply::ok("application/json", text.to_string())).await;
+    let url = Url::parse(&server.url("/api.json")).expect("url");
+    let mut spec = OpenApiSpec::new("api", Origin::Url(url));
+    let provider = |spec: &OpenApiSpec| OpenApiProvider::new(spec.clone(), options(&Names::new(&[])));
+    let refused = provider(&spec).list().await.expect_err("refused");
+    assert!(refused.message.contains("127.0.0.1") && refused.message.contains("refused"), "{refused}");
+    assert!(server.received().is_empty());
+    spec.address.allowed_hosts = vec!["127.0.0.1".into()];
+    assert_eq!(provider(&spec).list().await.expect("listed").len(), 1);
+    // Its server is another host than its own.
+    spec.auth.insert("k".into(), Auth::Token("s3cret".into()));
+    let withheld = provider(&spec);
+    assert!(withheld.list().await.expect("listed").is_empty());
+    assert!(withheld.withheld()[0].1.contains("set base_url"), "{:?}", withheld.withheld());
+    spec.base_url = Some("https://api.example".into());
+    assert_eq!(provider(&spec).list().await.expect("listed").len(), 1);
+}

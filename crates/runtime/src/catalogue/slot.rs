@@ -1,0 +1,82 @@
+//! One provider's place in the live catalogue.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use toolwright_core::catalogue::{Provider, RegisteredTool};
+
+use crate::pins::{Held, Pins};
+
+/// One provider, and what it listed.
+pub(super) struct Slot {
+    /// The provider.
+    pub(super) provider: Arc<dyn Provider>,
+    /// What it listed.
+    pub(super) listed: Vec<Arc<RegisteredTool>>,
+    /// What of it is offered.
+    pub(super) tools: Vec<Arc<RegisteredTool>>,
+    /// What of it is not the pinned definition.
+    pub(super) held: Vec<Held>,
+    /// Why its last list failed.
+    pub(super) error: Option<String>,
+    /// Lists that began earlier must not overwrite what a later one brought.
+    pub(super) begun: u64,
+    /// The last list that was taken.
+    pub(super) finished: u64,
+}
+
+impl Slot {
+    /// With what it had listed in an earlier run.
+    pub(super) async fn new(provider: &Arc<dyn Provider>) -> Self {
+        let listed = provider.cached().await.unwrap_or_default();
+        let provider = Arc::clone(provider);
+        Self { provider, listed, tools: Vec::new(), held: Vec::new(), error: None, begun: 0, finished: 0 }
+    }
+
+    /// What tells whether another judgement came to the same.
+    pub(super) fn standing(&self) -> (Vec<u64>, Vec<String>) {
+        let offered = self.tools.iter().map(|tool| tool.serial()).collect();
+        (offered, self.held.iter().map(|held| held.why.clone()).collect())
+    }
+
+    /// Judges what it listed. What is newly held is told of.
+    pub(super) async fn judge(&mut self, pins: Option<&Pins>) -> Vec<Held> {
+        let Some(pins) = pins else {
+            self.tools.clone_from(&self.listed);
+            return Vec::new();
+        };
+        let judged = pins.judge(self.provider.name(), &self.listed).await;
+        self.tools = judged.offered;
+        let before = std::mem::replace(&mut self.held, judged.held);
+        let known: HashMap<&str, &Held> = before.iter().map(|held| (held.tool.raw_name(), held)).collect();
+        let is_known = |held: &&Held| {
+            let same = |before: &&Held| {
+                before.tool.source_hash() == held.tool.source_hash() && before.withheld == held.withheld
+            };
+            known.get(held.tool.raw_name()).is_some_and(same)
+        };
+        self.held.iter().filter(|held| !is_known(held)).cloned().collect()
+    }
+}
+
+/// The names that pins keep back, with the reason.
+pub(super) fn held_back(slot: &Slot) -> impl Iterator<Item = (String, String)> {
+    let held = slot.held.iter().filter(|held| held.withheld && slot.error.is_none());
+    held.map(|held| (held.tool.raw_name().to_owned(), held.why.clone()))
+}
+
+/// A tool whose contract and settings did not change keeps its compiled validator.
+pub(super) fn reuse(old: &[Arc<RegisteredTool>], new: Vec<Arc<RegisteredTool>>) -> Vec<Arc<RegisteredTool>> {
+    let by_id: HashMap<_, _> = old.iter().map(|tool| (&tool.definition().id, tool)).collect();
+    new.into_iter()
+        .map(|tool| match by_id.get(&tool.definition().id) {
+            Some(same) if is_same(same, &tool) => Arc::clone(same),
+            _ => tool,
+        })
+        .collect()
+}
+
+fn is_same(old: &RegisteredTool, new: &RegisteredTool) -> bool {
+    (old.hash(), old.source_hash(), old.shown_name()) == (new.hash(), new.source_hash(), new.shown_name())
+        && old.definition() == new.definition()
+}
