@@ -298,6 +298,7 @@ impl Drop for Unfinished<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::transport::TOO_LARGE;
     use super::*;
 
     #[test]
