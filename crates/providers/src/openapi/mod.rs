@@ -20,6 +20,7 @@ mod schema;
 mod security;
 mod server;
 mod spec;
+mod unmatched;
 mod xml;
 
 pub use document::Origin;
