@@ -150,7 +150,7 @@ fn broken_promises(entry: &Entry) -> Vec<String> {
     for (number, example) in definition.examples.iter().enumerate() {
         if let Some(violation) = schema.violations(example).first() {
             all.push(format!(
-                "{field}.examples: number {} is not what `parameters` ask for: {violation}; models follow examples: mend it",
+                "{field}.examples: number {} is not what `parameters` ask for: {violation}; models follow examples: write one that they take",
                 number + 1
             ));
         }

@@ -60,7 +60,9 @@ pub(crate) fn resolve(member: &Member, written: &RestTool, scope: &mut Scope<'_>
     // The provider compiles templates and schema; what it refuses is found here, with file and line.
     match RestProvider::new(vec![(member.key.clone(), spec.clone())], &RestOptions::default()) {
         Ok(provider) => {
-            let warn = |text: &String| Problem::new(Severity::Warning, at, &entry, text, "it works, but see to it");
+            let warn = |text: &String| {
+                Problem::new(Severity::Warning, at, &entry, text, "use it there, or take it out of `parameters`")
+            };
             scope.problems.extend(provider.warnings().iter().map(warn));
             Some(NamedRestTool { name: member.key.clone(), spec })
         }
