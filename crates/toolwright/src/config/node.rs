@@ -41,11 +41,11 @@ pub(crate) struct Member {
 impl Node {
     /// Parses YAML, and so JSON, with comments too where it is JSON. An empty text is an empty mapping.
     pub(crate) fn parse(text: &str, file: &Arc<Path>) -> Result<Self, Problem> {
+        let json = json_without_comments(text);
+        let text = json.as_deref().unwrap_or(text);
         if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
             return Ok(Self { at: At { file: Arc::clone(file), line: 1 }, data: Data::Map(Vec::new()) });
         }
-        let json = json_without_comments(text);
-        let text = json.as_deref().unwrap_or(text);
         // `yes` and `no` are text: an environment variable may well be called so.
         let options = serde_saphyr::options! { strict_booleans: true };
         let raw: Spanned<Raw> =
