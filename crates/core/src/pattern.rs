@@ -40,9 +40,42 @@ pub fn allowed_by(allowed: &[String], denied: &[String], name: &str) -> bool {
     (allowed.is_empty() || allowed.iter().any(|p| glob_match(p, name))) && !denied.iter().any(|p| glob_match(p, name))
 }
 
+/// The candidate that `word` was most likely meant to be: a third of its letters may differ, and one always; their case
+/// does not matter.
+#[must_use]
+pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
+    // Distance is quadratic, and no name is that long.
+    if word.len() > 256 {
+        return None;
+    }
+    let (word, letters) = (word.to_lowercase(), word.chars().count());
+    let limit = (letters / 3).max(1);
+    candidates
+        .into_iter()
+        .filter(|candidate| candidate.chars().count().abs_diff(letters) <= limit)
+        .map(|candidate| (strsim::osa_distance(&word, &candidate.to_lowercase()), candidate))
+        .filter(|(distance, _)| *distance <= limit)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mistyped_word_finds_its_neighbour() {
+        for (word, expect) in [
+            ("comand", Some("command")),
+            ("arg", Some("args")),
+            ("COMMAND", Some("command")),
+            ("zzz", None),
+            ("", None),
+        ] {
+            assert_eq!(nearest(word, ["command", "args"]), expect, "{word}");
+        }
+        assert_eq!(nearest(&"c".repeat(300), ["command"]), None);
+    }
 
     #[test]
     fn patterns_match() {

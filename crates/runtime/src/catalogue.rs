@@ -366,27 +366,31 @@ impl Catalogue {
         }
     }
 
-    /// What pins have against the definitions of a provider: each by itself, or many together.
+    /// What a provider says of itself, and what pins have against its definitions: each by itself, or many together.
     fn issues_of(&self, slot: &Slot) -> Vec<CatalogueIssue> {
         let provider = slot.provider.name();
         let issue = |message: String| CatalogueIssue {
             provider: provider.to_owned(),
             message: self.redactor.redact(&message).into_owned(),
         };
+        if slot.error.is_some() {
+            return Vec::new();
+        }
+        let mut issues: Vec<CatalogueIssue> = slot.provider.issues().into_iter().map(issue).collect();
         match &slot.held[..] {
-            _ if slot.error.is_some() => Vec::new(),
             few @ ([] | [_] | [_, _] | [_, _, _]) => {
-                few.iter().map(|held| issue(format!("`{}` is {}", held.tool.raw_name(), held.why))).collect()
+                issues.extend(few.iter().map(|held| issue(format!("`{}` is {}", held.tool.raw_name(), held.why))));
             }
             many => {
                 let withheld = many.iter().filter(|held| held.withheld).count();
-                vec![issue(format!(
+                issues.push(issue(format!(
                     "{} definitions are not the pinned ones, {withheld} are withheld for that: `toolwright pins ls {provider}` \
                      lists them, `toolwright pins approve {provider}` lets all of them in",
                     many.len()
-                ))]
+                )));
             }
         }
+        issues
     }
 
     /// Makes the snapshot of `slots` and swaps it in. Where the one before it is searched, the new one is

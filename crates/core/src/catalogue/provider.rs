@@ -275,6 +275,11 @@ pub trait Provider: Send + Sync {
     fn withheld(&self) -> Vec<(String, String)> {
         Vec::new()
     }
+    /// What its operator should mend though it lists, one sentence with its remedy each: settings that name what its
+    /// source has not, …
+    fn issues(&self) -> Vec<String> {
+        Vec::new()
+    }
     /// Cached tools for use until the first list has arrived.
     async fn cached(&self) -> Option<Vec<Arc<RegisteredTool>>> {
         None

@@ -129,6 +129,14 @@ pub struct ProviderStatus {
     withheld: Vec<(String, String)>,
 }
 
+impl ProviderStatus {
+    /// Names it has but does not offer, each with the reason as a clause.
+    #[must_use]
+    pub fn withheld(&self) -> &[(String, String)] {
+        &self.withheld
+    }
+}
+
 /// The catalogue at one moment: immutable, ordered by registration, shared by `Arc`.
 #[derive(Debug, Default)]
 pub struct Snapshot {

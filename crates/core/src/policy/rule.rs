@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use super::condition::Condition;
 use super::facts::Facts;
 use super::{Effect, PolicyQuery, Tightening};
-use crate::definition::Effects;
-use crate::name::wire_candidate;
+use crate::definition::{Effects, ToolDefinition};
+use crate::name::{ToolId, wire_candidate};
 use crate::pattern::glob_match;
 
 /// One rule. A rule without selectors matches every call.
@@ -85,18 +85,29 @@ impl Selector {
         }
     }
 
+    /// Whether calls of a tool may be meant, by somebody and with some arguments: as far as its names and its tags go,
+    /// with those that `notes` give it.
+    #[must_use]
+    pub fn concerns(&self, definition: &ToolDefinition, notes: &[ToolNote]) -> bool {
+        let noted = || notes.iter().filter(|note| note.covers(&definition.id)).flat_map(|note| &note.tags);
+        self.names_tool(&definition.id, &|tag| definition.tags.iter().chain(noted()).any(|has| has == tag))
+    }
+
     /// Whether it is about the tool and the caller, as far as names, tags and roles go.
     fn names(&self, facts: &Facts<'_>) -> bool {
-        let definition = facts.query.definition;
-        let id = &definition.id;
+        let has_role = |role: &str| facts.query.principal.roles.iter().any(|has| has == role);
+        self.names_tool(&facts.query.definition.id, &|tag| facts.has_tag(tag))
+            && self.role.as_deref().is_none_or(has_role)
+    }
+
+    fn names_tool(&self, id: &ToolId, has_tag: &dyn Fn(&str) -> bool) -> bool {
         let fits = |pattern: &Option<String>, test: &dyn Fn(&str) -> bool| pattern.as_deref().is_none_or(test);
         fits(&self.tool, &|p| {
             glob_match(p, id.as_str())
                 || glob_match(p, id.without_version())
                 || p.contains("__") && glob_match(p, &wire_candidate(id.namespace(), id.name()))
         }) && fits(&self.namespace, &|p| glob_match(p, id.namespace()))
-            && fits(&self.tag, &|tag| facts.has_tag(tag))
-            && fits(&self.role, &|role| facts.query.principal.roles.iter().any(|has| has == role))
+            && fits(&self.tag, has_tag)
     }
 }
 
@@ -188,7 +199,7 @@ pub struct ToolNote {
 impl ToolNote {
     /// Whether it speaks of a tool.
     #[must_use]
-    pub fn covers(&self, id: &crate::name::ToolId) -> bool {
+    pub fn covers(&self, id: &ToolId) -> bool {
         glob_match(&self.tool, id.as_str()) || glob_match(&self.tool, id.without_version())
     }
 }

@@ -1,6 +1,5 @@
 //! From a document to tools. A pure function of document and settings, but for other files of the document.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use http::{HeaderName, Method};
@@ -19,6 +18,7 @@ use super::response::{self, Answers};
 use super::security::Keyring;
 use super::server;
 use super::spec::{OpenApiSpec, Operation, ResultSchemas};
+use super::unmatched::Named;
 use crate::net::HttpClient;
 use crate::rest::{Credential, HttpTool, Reading, RequestTemplate, Selection};
 
@@ -56,6 +56,8 @@ pub struct Import {
     pub refused: Vec<Refused>,
     /// What an operator should know all the same.
     pub warnings: Vec<String>,
+    /// What an operator should mend: settings that nothing of the document is meant by, each with what may have been.
+    pub issues: Vec<String>,
     /// What the document says it is about: its title and the beginning of its description.
     pub about: Option<String>,
 }
@@ -115,7 +117,7 @@ pub(super) struct Found<'d> {
 }
 
 impl Found<'_> {
-    fn label(&self) -> String {
+    pub(super) fn label(&self) -> String {
         let stated = self.operation.text("operationId").filter(|id| !id.trim().is_empty());
         stated.map_or_else(|| format!("{} {}", self.method, self.path), str::to_owned)
     }
@@ -130,7 +132,7 @@ pub fn import(spec: &OpenApiSpec, text: &str, origin: Origin) -> Result<Import, 
     let headers = headers(spec)?;
     let mut import = Import { about: about(&document), ..Import::default() };
     let mut found = Vec::new();
-    let mut known = HashSet::new();
+    let mut named = Named::default();
     for entry in operations(&document, spec) {
         if import.operations == MAX_TOLD {
             import.warnings.push(format!("the document has more than {MAX_TOLD} operations; the others are left out"));
@@ -139,8 +141,7 @@ pub fn import(spec: &OpenApiSpec, text: &str, origin: Origin) -> Result<Import, 
         import.operations += 1;
         match entry {
             Ok(entry) => {
-                let keys = [entry.label(), format!("{} {}", entry.method, entry.path)];
-                known.extend(keys.into_iter().filter(|key| spec.operations.contains_key(key)));
+                named.note(&entry);
                 let too_many = (import.operations > MAX_OPERATIONS)
                     .then(|| format!("it comes after the first {MAX_OPERATIONS} operations of the document"));
                 match too_many.or_else(|| left_out(&document, spec, &entry)) {
@@ -151,10 +152,7 @@ pub fn import(spec: &OpenApiSpec, text: &str, origin: Origin) -> Result<Import, 
             Err(refused) => import.refused.push(refused),
         }
     }
-    for key in spec.operations.keys().filter(|key| !known.contains(*key)) {
-        let remedy = "write its operationId, or `GET /path`";
-        import.warnings.push(format!("operations.{key}: the document has no such operation; {remedy}"));
-    }
+    import.issues = named.unmatched(spec, &document);
     let ids = names::settle(spec, &mut found)?;
     let mut keyring = Keyring::new(spec, &document);
     for (entry, id) in found.into_iter().zip(ids) {

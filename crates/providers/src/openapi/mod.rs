@@ -25,6 +25,7 @@ mod security;
 mod server;
 mod spec;
 mod syntax;
+mod unmatched;
 mod xml;
 
 pub use document::Origin;

@@ -62,6 +62,7 @@ struct State {
     health: Option<Health>,
     about: Option<String>,
     withheld: Vec<(String, String)>,
+    issues: Vec<String>,
 }
 
 /// What a list goes by.
@@ -221,6 +222,7 @@ impl OpenApiProvider {
         state.listed.clone_from(&listed);
         state.health = Some(health);
         state.about = import.about;
+        state.issues = import.issues;
         state.withheld = import.refused.into_iter().map(|refused| (refused.operation, refused.reason)).collect();
         listed
     }
@@ -398,6 +400,10 @@ impl Provider for OpenApiProvider {
 
     fn instructions(&self) -> Option<String> {
         self.state().about.clone()
+    }
+
+    fn issues(&self) -> Vec<String> {
+        self.state().issues.clone()
     }
 
     fn withheld(&self) -> Vec<(String, String)> {

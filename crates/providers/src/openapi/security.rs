@@ -37,18 +37,12 @@ impl<'d> Keyring<'d> {
 
     /// What an operator should know: requirements that are not met, so that calls go without credentials.
     pub(super) fn warnings(self) -> Vec<String> {
-        let mut warnings: Vec<String> = self
-            .unmet
+        self.unmet
             .iter()
             .map(|schemes| {
                 format!("no credentials are configured for {schemes}: operations that need them are called without")
             })
-            .collect();
-        let known = self.document.root().get("components").and_then(|components| components.get("securitySchemes"));
-        for name in self.spec.auth.keys().filter(|name| known.is_none_or(|known| known.get(name).is_none())) {
-            warnings.push(format!("auth.{name}: the document has no security scheme of that name"));
-        }
-        warnings
+            .collect()
     }
 
     /// The credentials for an operation: of its alternatives the first that is wholly configured and can be sent.

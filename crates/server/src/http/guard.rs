@@ -82,6 +82,18 @@ impl Identity {
         &self.0.principal
     }
 
+    /// That a path is not for it, and which ones are.
+    fn elsewhere(&self) -> String {
+        match &self.0.reach {
+            Reach::All => "this token is for other addresses".to_owned(),
+            Reach::Mcp => "this token is for /mcp and what is below it".to_owned(),
+            Reach::Only(names) => {
+                let paths: Vec<String> = names.iter().map(|name| format!("/mcp/{name}")).collect();
+                format!("this token is for {}", paths.join(", "))
+            }
+        }
+    }
+
     /// Whether it may reach this path.
     fn may_reach(&self, path: &str) -> bool {
         match &self.0.reach {
@@ -207,18 +219,31 @@ async fn admit(guard: &Guard, mut request: Request, next: Next) -> Response {
     let (headers, path) = (request.headers(), request.uri().path());
     let identity = guard.identity(headers).cloned();
     if !OPEN.contains(&path) && identity.is_none() {
-        let why = "send the server's token as `Authorization: Bearer TOKEN`";
-        let mut response = refuse(path, StatusCode::UNAUTHORIZED, why);
+        let mut response = refuse(path, StatusCode::UNAUTHORIZED, unknown(headers));
         response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         return response;
     }
     if let Some(identity) = identity {
         if !identity.may_reach(path) && !OPEN.contains(&path) {
-            return refuse(path, StatusCode::FORBIDDEN, "this token is for other addresses");
+            return refuse(path, StatusCode::FORBIDDEN, &identity.elsewhere());
         }
         request.extensions_mut().insert(identity);
     }
     next.run(request).await
+}
+
+/// Why nobody is known by these headers.
+fn unknown(headers: &HeaderMap) -> &'static str {
+    if !headers.contains_key(header::AUTHORIZATION) {
+        return "send the server's token as `Authorization: Bearer TOKEN`";
+    }
+    let scheme = single(headers, &header::AUTHORIZATION).and_then(|value| value.split_once(' '));
+    match scheme {
+        Some((scheme, _)) if scheme.eq_ignore_ascii_case("bearer") => {
+            "the token that was sent is none of this server's: send what its --token, server.token or server.tokens say"
+        }
+        _ => "the `Authorization` that was sent is not once `Bearer TOKEN`, with the server's token",
+    }
 }
 
 /// A refusal in the form of what is asked for.
@@ -303,15 +328,18 @@ mod tests {
     #[test]
     fn tokens() {
         let guard = guard("127.0.0.1:7117");
-        for (value, allowed) in [
-            ("Bearer s3cret", true),
-            ("bearer  s3cret", true),
-            ("Bearer s3cre", false),
-            ("s3cret", false),
-            ("Basic s3cret", false),
+        for (value, refused) in [
+            ("Bearer s3cret", None),
+            ("bearer  s3cret", None),
+            ("Bearer s3cre", Some("none of this server's")),
+            ("s3cret", Some("not once `Bearer TOKEN`")),
+            ("Basic s3cret", Some("not once `Bearer TOKEN`")),
         ] {
-            assert_eq!(guard.identity(&headers(&[("authorization", value)])).is_some(), allowed, "{value}");
+            let headers = headers(&[("authorization", value)]);
+            assert_eq!(guard.identity(&headers).is_none(), refused.is_some(), "{value}");
+            assert!(refused.is_none_or(|words| unknown(&headers).contains(words)), "{value}: {}", unknown(&headers));
         }
+        assert!(unknown(&HeaderMap::new()).starts_with("send the server's token"));
         assert!(guard.identity(&HeaderMap::new()).is_none());
         assert!(Token::new(" ").is_none());
         assert_eq!(format!("{:?}", Token::new("s3cret")), "Some(Token(…))");
@@ -341,6 +369,7 @@ mod tests {
             let identity = guard.identity(&headers(&[("authorization", &format!("Bearer {token}"))])).expect("known");
             let reached = ["/mcp", "/mcp/small", "/mcp/other", "/api/tools"].map(|path| identity.may_reach(path));
             assert_eq!((&*identity.principal().id, reached), (who, expect), "{token}");
+            assert!(token != "t2" || identity.elsewhere().ends_with("for /mcp/small"), "{}", identity.elsewhere());
         }
     }
 }

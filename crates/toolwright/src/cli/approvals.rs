@@ -103,7 +103,7 @@ pub(crate) async fn command(global: &Global, command: &ApprovalsCommand) -> Done
                 }
                 Err(why) => Err(Failure::usage(format!("{id}: {why}"))),
             },
-            Ok(None) => Err(Failure::usage(format!("no form or page has the id {id}; `approvals ls` shows them"))),
+            Ok(None) => Err(Failure::not_found(format!("no form or page has the id {id}; `approvals ls` shows them"))),
             Err(error) => Err(unreadable(error)),
         },
         ApprovalsCommand::Deny { id, reason } => {
@@ -119,7 +119,7 @@ pub(crate) async fn command(global: &Global, command: &ApprovalsCommand) -> Done
         }
         ApprovalsCommand::Revoke { id } => match approvals.revoke(id).await {
             Ok(true) => told(global, id, "revoked"),
-            Ok(false) => Err(Failure::usage(format!("nothing that was approved for always has the id {id}"))),
+            Ok(false) => Err(Failure::not_found(format!("nothing that was approved for always has the id {id}"))),
             Err(error) => Err(unreadable(error)),
         },
     };
@@ -202,7 +202,7 @@ fn answered<Q, A>(
         Answered::TooLate(question) => {
             Err(Failure::failed(format!("{id} is {} already: this answer came too late", stands(&question))))
         }
-        Answered::Unknown => Err(Failure::usage(format!("no question has the id {id}; `approvals ls` shows them"))),
+        Answered::Unknown => Err(Failure::not_found(format!("no question has the id {id}; `approvals ls` shows them"))),
     }
 }
 

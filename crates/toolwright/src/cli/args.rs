@@ -11,7 +11,7 @@ use toolwright::server::Expose;
 
 pub(crate) use super::names::{
     ApiName, AskName, DispatchName, DraftName, ExposureName, PolicyName, ReasoningName, ReportFormat, ServeAskName,
-    SourceName, duration, effort,
+    SourceName, address, duration, effort,
 };
 
 /// What `--help` says about exit codes.
@@ -20,7 +20,7 @@ Exit codes:
   0    done
   1    invalid arguments, a timeout, or the tool or run failed
   2    bad usage or configuration
-  3    no such tool
+  3    no such tool, job, question, run, definition or server
   4    denied or not permitted
   130  cancelled";
 
@@ -99,9 +99,9 @@ pub(crate) enum Command {
         after_help = "Examples:\n  toolwright add git -- uvx mcp-server-git\n  toolwright add tickets --url https://host/mcp --header 'Authorization: Bearer ${TOKEN}'"
     )]
     Add(Add),
-    /// Takes an MCP server out of the configuration.
+    /// Takes an entry out of the configuration: an MCP server, an OpenAPI document, a catalogue, a REST or an LLM tool.
     Remove {
-        /// Its name.
+        /// Its name, or SECTION.NAME (`restTools.issue`) where several sections have it.
         name: String,
     },
     /// Adds the MCP servers of another client's configuration, or the operations of an OpenAPI document.
@@ -145,7 +145,7 @@ pub(crate) struct Serve {
     #[arg(long, conflicts_with_all = ["http", "token"])]
     pub(crate) stdio: bool,
     /// Listens here. Default: `server.http` of the configuration, 127.0.0.1:7117. Port 0 takes a free one.
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = address)]
     pub(crate) http: Option<SocketAddr>,
     /// Bearer token that clients must send; needed beyond loopback.
     #[arg(long, env = "TOOLWRIGHT_TOKEN", hide_env_values = true)]
@@ -373,7 +373,7 @@ pub(crate) struct Add {
     #[arg(long, value_name = "DIR", conflicts_with = "url")]
     pub(crate) cwd: Option<String>,
     /// Program and arguments of a server that speaks on its standard streams.
-    #[arg(last = true, required_unless_present = "url")]
+    #[arg(last = true)]
     pub(crate) command: Vec<String>,
 }
 
@@ -410,6 +410,20 @@ pub(crate) struct DocumentOptions {
     /// Groups the tools by their first tag.
     #[arg(long)]
     pub(crate) group_by_tag: bool,
+}
+
+impl DocumentOptions {
+    /// The first of them that was given.
+    pub(crate) fn given(&self) -> Option<&'static str> {
+        let given = [
+            ("--prefix", self.prefix.is_some()),
+            ("--tag", !self.tag.is_empty()),
+            ("--method", !self.method.is_empty()),
+            ("--base-url", self.base_url.is_some()),
+            ("--group-by-tag", self.group_by_tag),
+        ];
+        given.into_iter().find(|(_, is_given)| *is_given).map(|(option, _)| option)
+    }
 }
 
 #[derive(Debug, Subcommand)]

@@ -10,13 +10,15 @@ use tokio::net::TcpStream;
 use toolwright::House;
 use toolwright::config::{Config, Problem, ServerLink, Severity};
 use toolwright::core::Snapshot;
+use toolwright::core::catalogue::{Entry, Provider, ProviderKind, ProviderStatus};
+use toolwright::core::pattern::nearest;
 use toolwright::core::sandbox::{Enforcement, SandboxProfile, enforcement};
 use toolwright::providers::process::sandbox::means;
 
 use super::args::Global;
 use super::exit::{Done, Exit};
-use super::screen::{BAD, DIM, GOOD, WARN, harmless, print_json, say, styled};
-use super::{config, open};
+use super::screen::{BAD, DIM, GOOD, WARN, harmless, print_json, print_text, styled};
+use super::{config, logging, open};
 
 /// Server and tool name together that some clients still take.
 const CLIENT_LIMIT: usize = 60;
@@ -36,15 +38,26 @@ struct Probe {
     name: String,
     kind: Value,
     tools: usize,
+    /// Why it has none, where it should have some.
+    empty: Option<String>,
     error: Option<String>,
     took: Duration,
+}
+
+/// What is told besides the problems of the configuration and the state of each provider.
+#[derive(Default)]
+struct Told {
+    /// What is to be mended, with the remedy.
+    findings: Vec<String>,
+    /// What works all the same, and is not as it may have been meant.
+    warnings: Vec<String>,
 }
 
 pub(crate) async fn command(global: &Global) -> Done {
     let settings = config::read(global)?;
     let problems = settings.problems.clone();
     if settings.is_unusable() {
-        return report(global, &settings, &problems, &[], &[]);
+        return report(global, &settings, &problems, &[], &Told::default());
     }
     let house = open(global, settings).await?;
     if !house.config().compat.written.tools.is_empty() {
@@ -53,11 +66,17 @@ pub(crate) async fn command(global: &Global) -> Done {
     }
     let probes = probe(&house).await;
     let snapshot = house.catalogue().snapshot();
+    let unmatched = house.unmatched().await;
+    // Before the end: that servers are shut down is no news.
+    let logged = logging::warnings();
     house.shut_down().await;
     let settings = house.config();
-    let mut findings = findings(&settings, &snapshot);
+    let mut findings = unmatched;
+    findings.extend(findings_of(&settings, &snapshot));
+    findings.extend(probes.iter().filter_map(|probe| Some(format!("{}: {}", probe.name, probe.empty.as_ref()?))));
     findings.extend(taken_port(&settings.written.server.http).await);
-    report(global, &settings, &problems, &probes, &findings)
+    let told = Told { warnings: warnings(&settings, logged, &probes, &findings), findings };
+    report(global, &settings, &problems, &probes, &told)
 }
 
 /// Lists each provider, some at once.
@@ -80,13 +99,79 @@ async fn probe(house: &House) -> Vec<Probe> {
         .into_iter()
         .filter_map(|(name, took)| {
             let status = status(&name)?;
-            Some(Probe { name, kind: json!(status.kind), tools: status.tools, error: status.error, took })
+            let empty = providers.iter().find(|p| p.name() == name).and_then(|p| why_empty(&**p, &status));
+            Some(Probe { name, kind: json!(status.kind), tools: status.tools, empty, error: status.error, took })
         })
         .collect()
 }
 
+/// Why a provider that lists has no tools; `None` where it has some, or where it has something else to give.
+fn why_empty(provider: &dyn Provider, status: &ProviderStatus) -> Option<String> {
+    let has_none_to_list = provider.capabilities().is_some_and(|offers| !offers.contains_key("tools"));
+    if status.tools > 0 || status.error.is_some() || has_none_to_list {
+        return None;
+    }
+    Some(match status.withheld() {
+        [] => "0 tools: its source has none".to_owned(),
+        all @ [(name, reason), ..] => {
+            format!("0 tools: none of the {} that it has is offered, as `{name}`: {reason}", all.len())
+        }
+    })
+}
+
+/// What was logged on the way and not told as something else, and what its operator may not have meant.
+fn warnings(settings: &Config, logged: Vec<String>, probes: &[Probe], findings: &[String]) -> Vec<String> {
+    let is_told = |warning: &String| {
+        let errors = probes.iter().filter_map(|probe| probe.error.as_ref());
+        findings.iter().chain(errors).any(|told| told.contains(warning.as_str()) || warning.contains(told.as_str()))
+    };
+    let mut all: Vec<String> = logged.into_iter().filter(|warning| !is_told(warning)).collect();
+    if settings.files.is_empty() && settings.root.parent().is_none() {
+        all.push(format!(
+            "the workspace root is {}, the whole machine, and no configuration was found from there: clients that start \
+             servers in no folder of theirs need `--config FILE` and `--root FOLDER`, both absolute",
+            settings.root.display()
+        ));
+    }
+    all
+}
+
+/// What a tool's own definition promises and does not keep: examples that its schema refuses, required arguments that
+/// it does not describe. Of tools written in the configuration.
+fn broken_promises(entry: &Entry) -> Vec<String> {
+    let (Ok(Some(schema)), true) =
+        (entry.tool.schema(), matches!(entry.provider.kind(), ProviderKind::Rest | ProviderKind::Llm))
+    else {
+        return Vec::new();
+    };
+    let (definition, field) =
+        (entry.definition(), format!("{}_tools.{}", entry.id().namespace(), entry.tool.raw_name()));
+    let mut all = Vec::new();
+    for (number, example) in definition.examples.iter().enumerate() {
+        if let Some(violation) = schema.violations(example).first() {
+            all.push(format!(
+                "{field}.examples: number {} is not what `parameters` ask for: {violation}; models follow examples: write one that they take",
+                number + 1
+            ));
+        }
+    }
+    let keys = definition.parameters.as_ref().and_then(|parameters| {
+        Some((parameters.get("required")?.as_array()?, parameters.get("properties")?.as_object()?))
+    });
+    if let Some((required, properties)) = keys {
+        let required = required.iter().filter_map(Value::as_str);
+        for name in required.filter(|name| !properties.contains_key(*name)) {
+            let near = nearest(name, properties.keys().map(String::as_str));
+            let remedy =
+                near.map_or("describe it there, or leave it out".into(), |near| format!("did you mean `{near}`?"));
+            all.push(format!("{field}.parameters: `{name}` is required and not among the properties; {remedy}"));
+        }
+    }
+    all
+}
+
 /// Faults of the catalogue as a whole: each is a sentence with its remedy.
-fn findings(settings: &Config, snapshot: &Snapshot) -> Vec<String> {
+fn findings_of(settings: &Config, snapshot: &Snapshot) -> Vec<String> {
     let mut all: Vec<String> =
         snapshot.issues().iter().map(|issue| format!("{}: {}", issue.provider, issue.message)).collect();
     for entry in snapshot.list() {
@@ -96,6 +181,7 @@ fn findings(settings: &Config, snapshot: &Snapshot) -> Vec<String> {
                 entry.wire_name
             ));
         }
+        all.extend(broken_promises(entry));
     }
     let contract = |tool: &str| snapshot.get(tool).map(|entry| entry.tool.hash().to_hex());
     for (tool, model) in settings.compat.written.stale(&contract).take(MAX_STALE) {
@@ -147,10 +233,10 @@ async fn answers_health(mut address: SocketAddr) -> bool {
     })
 }
 
-fn report(global: &Global, settings: &Config, problems: &[Problem], probes: &[Probe], findings: &[String]) -> Done {
+fn report(global: &Global, settings: &Config, problems: &[Problem], probes: &[Probe], told: &Told) -> Done {
     let well = problems.iter().all(|problem| problem.severity == Severity::Warning)
         && probes.iter().all(|probe| probe.error.is_none())
-        && findings.is_empty()
+        && told.findings.is_empty()
         && !(settings.written.sandbox.strict && sandboxes(settings).any(|(_, sandbox)| sandbox.gaps().is_some()));
     let exit = match well {
         true => Exit::Ok,
@@ -160,7 +246,7 @@ fn report(global: &Global, settings: &Config, problems: &[Problem], probes: &[Pr
         let probes: Vec<Value> = probes
             .iter()
             .map(|probe| {
-                json!({"name": probe.name, "kind": probe.kind, "tools": probe.tools, "ok": probe.error.is_none(), "error": probe.error, "milliseconds": millis(probe.took)})
+                json!({"name": probe.name, "kind": probe.kind, "tools": probe.tools, "ok": probe.error.is_none() && probe.empty.is_none(), "error": probe.error, "milliseconds": millis(probe.took)})
             })
             .collect();
         let sandboxes: Vec<Value> = sandboxes(settings)
@@ -171,51 +257,61 @@ fn report(global: &Global, settings: &Config, problems: &[Problem], probes: &[Pr
             })
             .collect();
         print_json(
-            &json!({"ok": well, "files": settings.files, "root": settings.root, "state_dir": settings.state_dir, "problems": problems, "providers": probes, "sandboxes": sandboxes, "findings": findings}),
+            &json!({"ok": well, "files": settings.files, "root": settings.root, "state_dir": settings.state_dir, "problems": problems, "providers": probes, "sandboxes": sandboxes, "findings": told.findings, "warnings": told.warnings}),
         )?;
         return Ok(exit);
     }
-    match &settings.files[..] {
-        [] => say("no configuration file: the built-in tools only (`toolwright init` writes one)"),
-        files => files.iter().for_each(|file| say(format_args!("read {}", file.display()))),
-    }
-    say(format_args!("workspace root {}, state in {}", settings.root.display(), settings.state_dir.display()));
+    let mut lines = files_in_words(settings);
+    lines.push(format!("workspace root {}, state in {}", settings.root.display(), settings.state_dir.display()));
     for problem in problems {
         let style = if problem.severity == Severity::Warning { WARN } else { BAD };
-        say(styled(style, harmless(&problem.to_string())));
+        lines.push(styled(style, harmless(&problem.to_string())));
     }
     for probe in probes {
         let took = styled(DIM, format_args!("{} ms", millis(probe.took)));
-        match &probe.error {
-            Some(error) => say(format_args!("{} {}: {} {took}", styled(BAD, "✗"), probe.name, harmless(error))),
-            None => say(format_args!("{} {}: {} tools {took}", styled(GOOD, "✓"), probe.name, probe.tools)),
-        }
+        lines.push(match &probe.error {
+            Some(error) => format!("{} {}: {} {took}", styled(BAD, "✗"), probe.name, harmless(error)),
+            None if probe.empty.is_some() => format!("{} {}: 0 tools {took}", styled(BAD, "✗"), probe.name),
+            None => format!("{} {}: {} tools {took}", styled(GOOD, "✓"), probe.name, probe.tools),
+        });
         if probe.error.is_none() && probe.took > SLOW {
-            say(styled(
+            lines.push(styled(
                 WARN,
                 "  it starts slowly; install it instead of fetching it at each start (npx, uvx), and its list is shown from the cache meanwhile",
             ));
         }
     }
     for (whose, sandbox) in sandboxes(settings) {
-        say(format_args!("sandbox of {whose}: {}", sandbox.profile));
+        lines.push(format!("sandbox of {whose}: {}", sandbox.profile));
         if let Some(gaps) = sandbox.gaps() {
-            match settings.written.sandbox.strict {
-                true => say(styled(BAD, format_args!("  it is refused, since sandbox.strict is set: {gaps}"))),
-                false => say(styled(DIM, format_args!("  {gaps}"))),
-            }
+            lines.push(match settings.written.sandbox.strict {
+                true => styled(BAD, format_args!("  it is refused, since sandbox.strict is set: {gaps}")),
+                false => styled(DIM, format_args!("  {gaps}")),
+            });
         }
     }
-    for finding in findings {
-        say(styled(WARN, harmless(finding)));
-    }
-    say(match (well, problems.is_empty()) {
+    lines.extend(told.warnings.iter().map(|warning| styled(WARN, format_args!("warning: {}", harmless(warning)))));
+    lines.extend(told.findings.iter().map(|finding| styled(BAD, format_args!("to mend: {}", harmless(finding)))));
+    lines.push(match (well, problems.is_empty() && told.warnings.is_empty()) {
         (true, true) => styled(GOOD, "all is well"),
         // Nothing is lost by a warning, and something is not as it was meant.
         (true, false) => styled(WARN, "all works, but for the warnings above"),
         (false, _) => styled(BAD, "see above for what to mend"),
     });
+    print_text(&lines.join("\n"))?;
     Ok(exit)
+}
+
+/// The files that were read, and those that are there and could not be.
+fn files_in_words(settings: &Config) -> Vec<String> {
+    let there = settings.candidates.iter().map(|layer| &layer.path).filter(|path| path.is_file());
+    let unread = there.filter(|path| !settings.files.contains(path));
+    let read = settings.files.iter().map(|file| format!("read {}", file.display()));
+    let mut lines: Vec<String> = read.chain(unread.map(|file| format!("could not read {}", file.display()))).collect();
+    if lines.is_empty() {
+        lines.push("no configuration file: the built-in tools only (`toolwright init` writes one)".to_owned());
+    }
+    lines
 }
 
 /// Whose processes run behind which walls, as far as they are told to run behind any.

@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
-use toolwright::config::edit::{EditError, add_servers, remove_server, write_atomically};
+use toolwright::config::edit::{EditError, Entries, add_servers, entries_of, remove_entry, write_atomically};
 use toolwright::config::typed::ServerSection;
 use toolwright::config::{Layer, masked};
+use toolwright::core::pattern::nearest;
 use toolwright::import::{Source, is_toolwright};
 
 use super::args::{Add, Global, Import};
@@ -163,20 +164,33 @@ pub(crate) fn remove(global: &Global, name: &str) -> Done {
             config.candidates.iter().map(|layer: &Layer| layer.path.clone()).filter(|path| path.is_file()).collect()
         }
     };
+    let mut known: Vec<String> = Vec::new();
     for path in &candidates {
-        match remove_server(&text_of(path)?, name) {
-            Ok(text) => {
-                write(path, &text)?;
-                return done(global, path, "removed", &[name]);
+        let text = text_of(path)?;
+        let entries = entries_of(&text).map_err(at(path))?;
+        let is_meant = |(section, entry): &&(Entries, String)| {
+            entry == name || name.strip_prefix(section.key()).and_then(|rest| rest.strip_prefix('.')) == Some(entry)
+        };
+        let meant: Vec<&(Entries, String)> = entries.iter().filter(is_meant).collect();
+        match meant[..] {
+            [] => known.extend(entries.into_iter().map(|(_, entry)| entry)),
+            [(section, entry)] => {
+                write(path, &remove_entry(&text, *section, entry).map_err(at(path))?)?;
+                return done(global, path, "removed", &[entry]);
             }
-            Err(EditError::Missing(_)) => {}
-            Err(error) => return Err(at(path)(error)),
+            _ => {
+                let all = meant.iter().map(|(section, entry)| format!("{}.{entry}", section.key()));
+                let all = all.collect::<Vec<_>>().join(" or ");
+                return Err(Failure::usage(format!("{}: `{name}` is there twice: say {all}", path.display())));
+            }
         }
     }
     let looked = candidates.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
     let places =
         if looked.is_empty() { "there is no configuration file".to_owned() } else { format!("looked in {looked}") };
-    Err(Failure::usage(format!("there is no server called `{name}`; {places}")))
+    let near = nearest(name, known.iter().map(String::as_str)).map(|near| format!("did you mean `{near}`? "));
+    let near = near.unwrap_or_default();
+    Err(Failure::not_found(format!("no server, document, catalogue or tool is called `{name}`; {near}{places}")))
 }
 
 /// Where a Toolwright of this configuration listens, and where one without any does.
@@ -187,6 +201,9 @@ fn own_addresses(global: &Global) -> Result<Vec<SocketAddr>, Failure> {
 }
 
 pub(crate) fn import(global: &Global, import: &Import, source: Source) -> Done {
+    if let Some(option) = import.document.given() {
+        return Err(Failure::usage(format!("{option} is for `import openapi`: servers keep the names that they have")));
+    }
     let cwd = cwd()?;
     let file = match &import.file {
         Some(file) => cwd.join(file),

@@ -16,6 +16,8 @@ pub(crate) enum Exit {
     Usage,
     /// No such tool.
     NoTool,
+    /// Nothing else has the name that was given: no job, question, run, definition, server or entry.
+    NotFound,
     /// Denied or not permitted.
     Denied,
     /// Cancelled.
@@ -29,7 +31,7 @@ impl Exit {
             Self::Ok => 0,
             Self::Failed => 1,
             Self::Usage => 2,
-            Self::NoTool => 3,
+            Self::NoTool | Self::NotFound => 3,
             Self::Denied => 4,
             Self::Cancelled => 130,
         }
@@ -42,6 +44,7 @@ impl Exit {
             Self::Failed => "failed",
             Self::Usage => "usage",
             Self::NoTool => ErrorKind::UnknownTool.as_str(),
+            Self::NotFound => "not_found",
             Self::Denied => ErrorKind::Denied.as_str(),
             Self::Cancelled => ErrorKind::Canceled.as_str(),
         }
@@ -75,6 +78,11 @@ impl Failure {
     /// Bad usage or configuration.
     pub(crate) fn usage(message: impl Display) -> Self {
         Self { exit: Exit::Usage, message: message.to_string() }
+    }
+
+    /// Nothing has the name that was given.
+    pub(crate) fn not_found(message: impl Display) -> Self {
+        Self { exit: Exit::NotFound, message: message.to_string() }
     }
 
     /// Cancelled before there was anything to show.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 use toolwright::config::document_origin;
-use toolwright::config::edit::{Entries, add_entries};
+use toolwright::config::edit::{EditError, Entries, add_entries};
 use toolwright::core::name::{MAX_WIRE_NAME, RESERVED_NAMESPACES};
 use toolwright::core::names::{NameTable, NamedTool};
 use toolwright::providers::net::{AddressPolicy, HttpClient, HttpOptions};
@@ -14,7 +14,7 @@ use super::args::{Global, Import};
 use super::config::{cwd, read};
 use super::edit::{at, target, text_of, write};
 use super::exit::{Done, Exit, Failure};
-use super::screen::{WARN, harmless, print_json, say, styled};
+use super::screen::{DIM, WARN, harmless, print_json, print_text, say, styled};
 
 /// Refusals that are shown to a person; all are in the JSON.
 const SHOWN: usize = 20;
@@ -51,10 +51,14 @@ pub(crate) async fn command(global: &Global, import: &Import) -> Done {
     let is_written = !import.dry_run && !found.tools.is_empty();
     if is_written {
         let entry = entry(document, &origin, &path, import);
-        let text = add_entries(&text_of(&path)?, Entries::Documents, &[(named.clone(), entry)]).map_err(at(&path))?;
+        let text = add_entries(&text_of(&path)?, Entries::Documents, &[(named.clone(), entry)]);
+        let text = text.map_err(|error| match error {
+            EditError::Exists(_) => Failure::usage(format!("{}: {error} with --prefix", path.display())),
+            other => at(&path)(other),
+        })?;
         write(&path, &text)?;
     }
-    for warning in &found.warnings {
+    for warning in found.issues.iter().chain(&found.warnings) {
         say(styled(WARN, format_args!("note: {}", harmless(warning))));
     }
     if global.json {
@@ -68,12 +72,13 @@ pub(crate) async fn command(global: &Global, import: &Import) -> Done {
         }
         print_json(&answer)?;
     } else {
-        show(&found, import, &named, &path);
+        show(&found, import, &named, &path)?;
     }
-    Ok(Exit::Ok)
+    // What gives no tool is no document for this, or is not meant so.
+    Ok(if found.tools.is_empty() { Exit::Usage } else { Exit::Ok })
 }
 
-fn show(found: &openapi::Import, import: &Import, name: &str, path: &Path) {
+fn show(found: &openapi::Import, import: &Import, name: &str, path: &Path) -> std::io::Result<()> {
     for refused in found.refused.iter().take(SHOWN) {
         say(styled(WARN, harmless(&format!("left out {}: {}", refused.operation, refused.reason))));
     }
@@ -81,13 +86,22 @@ fn show(found: &openapi::Import, import: &Import, name: &str, path: &Path) {
         say(format_args!("and {} more; --json shows all", found.refused.len() - SHOWN));
     }
     let (imported, all) = (found.tools.len(), found.operations);
+    if import.dry_run {
+        let text = |tool: &Value, key: &str| tool.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        for tool in listed(&found.tools) {
+            let call = format!("{} {}", text(&tool, "method"), text(&tool, "path"));
+            print_text(&format!("{}  {}", text(&tool, "wire_name"), styled(DIM, harmless(&call))))?;
+        }
+    }
     match (import.dry_run, imported) {
-        (_, 0) => say(format_args!("nothing to add: none of {all} operations can be a tool")),
+        (_, 0) if all == 0 => say("nothing to add: the document has no operations under `paths`"),
+        (_, 0) => say(format_args!("nothing to add: none of {all} operations can be a tool, for the reasons above")),
         (true, _) => say(harmless(&format!("would add {imported} of {all} operations as {name}__…"))),
         (false, _) => {
             say(harmless(&format!("added {imported} of {all} operations as {name}__… to {}", path.display())))
         }
     }
+    Ok(())
 }
 
 fn listed(tools: &[Imported]) -> Vec<Value> {

@@ -143,7 +143,9 @@ async fn stop(jobs: &dyn Jobs, id: &str) -> Result<JobRecord, StoreError> {
 
 fn failure(error: StoreError) -> Failure {
     match error {
-        StoreError::NotFound(what) => Failure::failed(format!("{what} was not found; `toolwright jobs ls` lists them")),
+        StoreError::NotFound(what) => {
+            Failure::not_found(format!("{what} was not found; `toolwright jobs ls` lists them"))
+        }
         other => Failure::failed(other),
     }
 }

@@ -75,9 +75,17 @@ async fn starting(house: &House, wanted: Wanted) -> BTreeSet<String> {
         .collect()
 }
 
-/// Says which providers may have more tools than are known.
-pub(crate) async fn say_starting(house: &House) {
-    for name in starting(house, Wanted::Unknown).await {
+/// Says which providers may have the tool of that name and have not listed yet: the one that it names, and all where it
+/// names none.
+pub(crate) async fn say_starting(house: &House, tool: &str) {
+    let separator = if tool.contains("__") { "__" } else { ":" };
+    let namespace = tool.split_once(separator).map(|(namespace, _)| namespace);
+    let providers = house.catalogue().providers().await;
+    let may_have = |name: &String| {
+        let provider = providers.iter().find(|provider| provider.name() == name);
+        namespace.is_none_or(|namespace| provider.is_some_and(|provider| provider.may_fill(namespace)))
+    };
+    for name in starting(house, Wanted::Unknown).await.into_iter().filter(may_have) {
         say(styled(WARN, format_args!("{}: still starting; its tools are missing until it is there", harmless(&name))));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Write as _};
 use std::io::Write;
+use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
 use clap::ValueEnum;
@@ -10,10 +11,13 @@ use toolwright::core::Event as Happened;
 use toolwright::runtime::{EventHub, Observation};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer};
 
 use super::screen::{one_line, redacted, size};
 
@@ -30,8 +34,46 @@ pub(crate) enum LogFormat {
     Json,
 }
 
+/// Whether warnings are kept, besides being logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keep {
+    /// They are not.
+    Nothing,
+    /// For [`warnings`].
+    Warnings,
+}
+
+/// Warnings that are kept at most.
+const MAX_KEPT: usize = 200;
+
+static KEPT: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// The warnings that were kept, each once, in their order.
+pub(crate) fn warnings() -> Vec<String> {
+    std::mem::take(&mut *KEPT.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Keeps warnings of ours, without the account of calls.
+struct KeepWarnings;
+
+impl<S: Subscriber> Layer<S> for KeepWarnings {
+    fn on_event(&self, event: &Event<'_>, _: tracing_subscriber::layer::Context<'_, S>) {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let whose = fields.fields.iter().map(|(key, value)| match value.as_str() {
+            Some(text) => format!("{key} {text}: "),
+            None => format!("{key} {value}: "),
+        });
+        let line = format!("{}{}", whose.collect::<String>(), fields.message);
+        let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() < MAX_KEPT && !kept.contains(&line) {
+            kept.push(line);
+        }
+    }
+}
+
 /// Starts logging. `RUST_LOG` beats `-v`.
-pub(crate) fn start(verbose: u8, format: LogFormat) {
+pub(crate) fn start(verbose: u8, format: LogFormat, keep: Keep) {
     let ours = |level: &str, ours: &str| {
         let crates = ["", "_core", "_runtime", "_providers", "_server", "_agent", "_models", "_telemetry"];
         let crates = crates.map(|name| format!(",toolwright{name}={ours}")).concat();
@@ -46,6 +88,16 @@ pub(crate) fn start(verbose: u8, format: LogFormat) {
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
     // A second subscriber in one process is an embedder's, and stays.
+    if keep == Keep::Warnings {
+        let ours = filter_fn(|event| {
+            let target = event.target();
+            *event.level() <= Level::WARN && target.starts_with("toolwright") && target != "toolwright::calls"
+        });
+        let lines = tracing_subscriber::fmt::layer().with_writer(|| Log).with_ansi(false).event_format(Lines(format));
+        let layers = lines.with_filter(filter).and_then(KeepWarnings.with_filter(ours));
+        let _ = tracing_subscriber::registry().with(layers).try_init();
+        return;
+    }
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(|| Log)

@@ -9,6 +9,7 @@ use clap::Subcommand;
 use serde_json::{Value, json};
 use toolwright::config::{Config, Server, ServerLink};
 use toolwright::core::duration;
+use toolwright::core::pattern::nearest;
 use toolwright::house::authorization;
 use toolwright::providers::oauth::{Consent, LoginState, OAuth, OAuthError, OAuthParts, Revocation};
 use toolwright::runtime::SecretRedactor;
@@ -103,7 +104,9 @@ fn still_good(revocation: &Revocation) -> Option<String> {
 /// The OAuth of the server of that name.
 fn parts(settings: &Config, redactor: &Arc<SecretRedactor>, name: &str) -> Result<OAuthParts, Failure> {
     let Some(server) = settings.servers.iter().find(|server| server.entry == name || server.namespace == name) else {
-        return Err(Failure::usage(format!("no MCP server is called {name}; `toolwright mcp ls` shows them")));
+        let near = nearest(name, settings.servers.iter().map(|server| server.entry.as_str()));
+        let remedy = near.map_or("`toolwright mcp ls` shows them".into(), |near| format!("did you mean `{near}`?"));
+        return Err(Failure::not_found(format!("no MCP server is called {name}; {remedy}")));
     };
     authorization(server, settings, redactor).ok_or_else(|| Failure::usage(unneeded(server)))
 }

@@ -64,7 +64,11 @@ pub(crate) fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return not_a_command(&error),
     };
-    logging::start(cli.global.verbose, cli.global.log_format);
+    let keep = match cli.command {
+        Command::Doctor => logging::Keep::Warnings,
+        _ => logging::Keep::Nothing,
+    };
+    logging::start(cli.global.verbose, cli.global.log_format, keep);
     let done = match &cli.command {
         Command::Init => edit::init(&cli.global),
         Command::Add(add) => edit::add(&cli.global, add),

@@ -1,5 +1,7 @@
 //! Values of options by their names on the command line.
 
+use std::net::{IpAddr, SocketAddr};
+
 use clap::ValueEnum;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use toolwright::agent::{Dispatch, Format};
@@ -9,6 +11,9 @@ use toolwright::core::model::Effort;
 use toolwright::core::schema::Draft;
 use toolwright::import::Source;
 use toolwright::models::Api;
+
+/// The port that examples have.
+const DEFAULT_PORT: u16 = 7117;
 
 /// What a final report is written in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -104,6 +109,19 @@ impl From<DispatchName> for Dispatch {
             DispatchName::Streaming => Self::Streaming,
         }
     }
+}
+
+/// Reads an address to listen at.
+pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        let example =
+            match (text.parse::<IpAddr>(), text.rsplit_once(':').map(|(host, port)| (host, port.parse::<u16>()))) {
+                (Ok(ip), _) => SocketAddr::new(ip, DEFAULT_PORT).to_string(),
+                (_, Some(("" | "localhost", Ok(port)))) => format!("127.0.0.1:{port}"),
+                _ => format!("127.0.0.1:{DEFAULT_PORT}"),
+            };
+        format!("write a numeric address and a port, like {example}")
+    })
 }
 
 /// Reads an effort by its name.

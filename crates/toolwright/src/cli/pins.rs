@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use toolwright::core::canonical::ContentHash;
 use toolwright::core::duration;
 use toolwright::core::name::wire_candidate;
+use toolwright::core::pattern::nearest;
 use toolwright::core::pins::{Change, Pin, PinMark, Weight, diff};
 use toolwright::core::store::{PinContracts, PinDecision, PinStore, StoreError};
 
@@ -136,10 +137,15 @@ async fn named(store: &dyn PinStore, name: Option<&str>) -> Result<Vec<Pin>, Fai
     }
     let found: Vec<Pin> = all.iter().filter(|pin| is_called(pin, name)).cloned().collect();
     match found.is_empty() {
-        true => Err(Failure {
-            exit: Exit::NoTool,
-            message: format!("nothing of `{name}` was ever seen; `toolwright pins ls` lists what was"),
-        }),
+        true => {
+            let names =
+                all.iter().flat_map(|pin| [pin.provider.clone(), pin.name(), pin.id.without_version().to_owned()]);
+            let names: Vec<String> = names.collect();
+            let near = nearest(name, names.iter().map(String::as_str));
+            let remedy =
+                near.map_or("`toolwright pins ls` lists what was".into(), |near| format!("did you mean `{near}`?"));
+            Err(Failure::not_found(format!("nothing of `{name}` was ever seen; {remedy}")))
+        }
         false => Ok(found),
     }
 }

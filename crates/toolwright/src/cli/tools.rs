@@ -91,7 +91,7 @@ pub(crate) async fn command(global: &Global, command: &Tools) -> Done {
             house.list_for(tool, LIST_WAIT).await;
             say_failures(&house);
             if matches!(house.catalogue().snapshot().resolve(tool), Resolution::Unknown(_)) {
-                say_starting(&house).await;
+                say_starting(&house, tool).await;
             }
         }
         Tools::Ls(_) | Tools::Search { .. } => wait_for(&house, Wanted::Fresh, LIST_WAIT).await,
@@ -140,6 +140,9 @@ pub(crate) async fn command(global: &Global, command: &Tools) -> Done {
             if global.json {
                 print_json(&hits.iter().map(SearchHit::to_json).collect::<Value>())?;
                 return Ok(Exit::Ok);
+            }
+            if hits.is_empty() {
+                say("no tool matches; `toolwright tools ls` lists all");
             }
             for hit in hits {
                 let about = styled(DIM, format_args!("{:3.0} {}", hit.score, hit.reason));

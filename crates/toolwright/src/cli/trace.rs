@@ -96,7 +96,9 @@ async fn read(store: &dyn LedgerStore, name: &str) -> Result<Vec<Trace>, Failure
     let summaries = store.find_traces(name).await.map_err(Failure::failed)?;
     if summaries.is_empty() {
         let remedy = "`toolwright trace` lists the newest";
-        return Err(Failure::usage(format!("no run or session is called, or begins with, only `{name}`; {remedy}")));
+        return Err(Failure::not_found(format!(
+            "no run or session is called, or begins with, only `{name}`; {remedy}"
+        )));
     }
     let mut traces = Vec::new();
     for summary in &summaries {

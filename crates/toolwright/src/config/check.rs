@@ -2,6 +2,7 @@
 //! and bounds. Normalises camelCase keys on the way.
 
 use serde_json::Value;
+use toolwright_core::pattern::nearest;
 use toolwright_core::policy::Condition;
 
 use super::node::{Data, Node};
@@ -192,9 +193,11 @@ impl Walk<'_> {
     fn unknown(&mut self, member: &super::node::Member, schema: &Value) {
         let known = schema.get("properties").and_then(Value::as_object);
         let names = || known.into_iter().flat_map(|properties| properties.keys().map(String::as_str));
+        let foreign = self.foreign_section(&member.key);
         let near = nearest(&snake_case(&member.key), names());
         let severity = if schema.get(FOREIGN_KEYS).is_some() { Severity::Warning } else { Severity::Error };
         let remedy = match near {
+            _ if foreign.is_some() => foreign.unwrap_or_default(),
             // In the spelling that documents use for it, or that the file does.
             Some(near) if is_section(near) || member.key.contains(|c: char| c.is_ascii_uppercase()) => {
                 format!("did you mean `{}`?", camel_case(near))
@@ -205,6 +208,18 @@ impl Walk<'_> {
         };
         let field = self.path.join(".");
         self.problems.push(Problem::new(severity, &member.at, field, format!("unknown key `{}`", member.key), remedy));
+    }
+
+    /// What is to be done about a section under which another client keeps its servers.
+    fn foreign_section(&self, key: &str) -> Option<String> {
+        let client = match (self.path.len(), key) {
+            (1, "servers" | "inputs") => "vscode",
+            (1, "context_servers") => "zed",
+            _ => return None,
+        };
+        Some(format!(
+            "it is another client's: servers are under `mcpServers` here; `toolwright import {client}` takes them over"
+        ))
     }
 
     fn report(&mut self, at: &At, message: String, remedy: impl Into<String>) {
@@ -305,22 +320,12 @@ fn is_section(key: &str) -> bool {
     matches!(key, "mcp_servers" | "rest_tools")
 }
 
-/// The candidate that `word` was most likely meant to be.
-pub(crate) fn nearest<'c>(word: &str, candidates: impl Iterator<Item = &'c str>) -> Option<&'c str> {
-    let limit = (word.chars().count() / 3).max(1);
-    candidates
-        .map(|candidate| (strsim::osa_distance(word, candidate), candidate))
-        .filter(|(distance, _)| *distance <= limit)
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, candidate)| candidate)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn camel_case_becomes_snake_case_and_near_words_are_found() {
+    fn camel_case_becomes_snake_case() {
         for (from, to) in [
             ("mcpServers", "mcp_servers"),
             ("url", "url"),
@@ -329,7 +334,5 @@ mod tests {
         ] {
             assert_eq!(snake_case(from), to);
         }
-        assert_eq!(nearest("comand", ["command", "args"].into_iter()), Some("command"));
-        assert_eq!(nearest("zzz", ["command", "args"].into_iter()), None);
     }
 }

@@ -17,10 +17,10 @@ pub enum EditError {
     #[error("{0}")]
     Broken(String),
     /// There is an entry of that name already.
-    #[error("`{0}` is there already; remove it first, or choose another name")]
+    #[error("`{0}` is there already; take it out with `toolwright remove {0}`, or choose another name")]
     Exists(String),
     /// There is no entry of that name.
-    #[error("there is no server called `{0}` in this file")]
+    #[error("there is no entry called `{0}` in this file")]
     Missing(String),
     /// The layout is one that is only edited by hand.
     #[error("the section is written in a way that is not edited automatically; do it by hand:\n\n{0}")]
@@ -37,14 +37,27 @@ pub enum Entries {
     Servers,
     /// `openapi`.
     Documents,
+    /// `restTools`.
+    RestTools,
+    /// `catalogues`.
+    Catalogues,
+    /// `llmTools`.
+    LlmTools,
 }
 
 impl Entries {
+    /// Every section.
+    pub const ALL: [Self; 5] = [Self::Servers, Self::Documents, Self::RestTools, Self::Catalogues, Self::LlmTools];
+
     /// How it is written where it is new.
-    fn key(self) -> &'static str {
+    #[must_use]
+    pub fn key(self) -> &'static str {
         match self {
             Self::Servers => "mcpServers",
             Self::Documents => "openapi",
+            Self::RestTools => "restTools",
+            Self::Catalogues => "catalogues",
+            Self::LlmTools => "llmTools",
         }
     }
 
@@ -93,14 +106,27 @@ pub fn add_entries(text: &str, section: Entries, entries: &[(String, Value)]) ->
     if parse(&edited).is_ok_and(|after| after == wanted) { Ok(edited) } else { Err(by_hand()) }
 }
 
-/// Text without the server `name`.
+/// The names of all entries of a text, with their sections.
+///
+/// # Errors
+/// [`EditError::Broken`].
+pub fn entries_of(text: &str) -> Result<Vec<(Entries, String)>, EditError> {
+    let value = parse(text)?;
+    let of = |section: Entries| {
+        let entries = section_of(&value, section).and_then(|key| value.get(key)).and_then(Value::as_object);
+        entries.into_iter().flat_map(Map::keys).map(move |name| (section, name.clone()))
+    };
+    Ok(Entries::ALL.into_iter().flat_map(of).collect())
+}
+
+/// Text without the entry `name` of a section.
 ///
 /// # Errors
 /// [`EditError`]; a missing name is refused.
-pub fn remove_server(text: &str, name: &str) -> Result<String, EditError> {
+pub fn remove_entry(text: &str, section: Entries, name: &str) -> Result<String, EditError> {
     let before = parse(text)?;
     let mut wanted = before.clone();
-    let key = section_of(&before, Entries::Servers).unwrap_or("mcpServers").to_owned();
+    let key = section_of(&before, section).unwrap_or(section.key()).to_owned();
     let removed = wanted.get_mut(&key).and_then(Value::as_object_mut).and_then(|servers| servers.shift_remove(name));
     if removed.is_none() {
         return Err(EditError::Missing(name.to_owned()));
@@ -109,7 +135,7 @@ pub fn remove_server(text: &str, name: &str) -> Result<String, EditError> {
     if is_json(text) {
         return edited_json(text, &wanted).ok_or_else(by_hand);
     }
-    let edited = cut(text, name).ok_or_else(by_hand)?;
+    let edited = cut(text, section, name).ok_or_else(by_hand)?;
     // A section that lost its last entry reads back as nothing.
     if wanted.get(&key).and_then(Value::as_object).is_some_and(Map::is_empty) {
         wanted[&key] = Value::Null;
@@ -224,9 +250,9 @@ fn insert(text: &str, section: Entries, entries: &[(String, Value)]) -> Option<S
     Some(lines.join("\n") + "\n")
 }
 
-fn cut(text: &str, name: &str) -> Option<String> {
+fn cut(text: &str, section: Entries, name: &str) -> Option<String> {
     let mut lines: Vec<&str> = text.lines().collect();
-    let section = find_section(&lines, Entries::Servers)?;
+    let section = find_section(&lines, section)?;
     let indent = section.indent?;
     let depth = |line: &str| line.len() - line.trim_start().len();
     let is_entry = |line: &str| depth(line) == indent && !line.trim().is_empty() && !line.trim_start().starts_with('#');
@@ -309,6 +335,10 @@ fn quoted(text: &str) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    fn remove_server(text: &str, name: &str) -> Result<String, EditError> {
+        remove_entry(text, Entries::Servers, name)
+    }
 
     fn git() -> Vec<(String, Value)> {
         vec![("git".into(), json!({"command": "uvx", "args": ["mcp-server-git"], "env": {"N": "1"}}))]

@@ -69,12 +69,12 @@ pub(crate) fn read(layer: &Layer, problems: &mut Vec<Problem>) -> Option<Node> {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && layer.kind != LayerKind::Given => return None,
         Err(error) => {
-            problems.push(Problem::with_file(
-                Severity::Error,
-                &layer.path,
-                format!("cannot be read: {error}"),
-                "give the path of a readable file",
-            ));
+            let remedy = match error.kind() {
+                std::io::ErrorKind::InvalidData => "save it as UTF-8",
+                _ => "give the path of a readable file",
+            };
+            let message = format!("cannot be read: {error}");
+            problems.push(Problem::with_file(Severity::Error, &layer.path, message, remedy));
             return None;
         }
     };

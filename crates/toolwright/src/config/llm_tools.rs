@@ -95,7 +95,10 @@ pub(crate) fn resolve(member: &Member, written: &LlmToolEntry, scope: &mut Scope
             Ok(read) if read.enabled == Some(false) => return Some(LlmEntry::Off(member.key.clone())),
             Ok(read) => filled = read,
             Err(why) => {
-                scope.leave_out(at, &format!("{entry}.file"), format!("{}: {why}", path.display()), "mend the file");
+                let message = format!("{}: {why}", path.display());
+                let remedy =
+                    "write it with the fields of an entry of `llmTools`; of Markdown they stand above, between `---`";
+                scope.leave_out(at, &format!("{entry}.file"), message, remedy);
                 return None;
             }
         }

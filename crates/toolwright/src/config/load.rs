@@ -89,6 +89,10 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
         problems,
     };
     resolve(&mut config, merged, variables);
+    // As a reader goes through the files.
+    let order = &config.candidates;
+    let place = |file: &PathBuf| order.iter().position(|layer| layer.path == *file);
+    config.problems.sort_by_cached_key(|problem| (problem.file.as_ref().and_then(place), problem.line));
     config
 }
 

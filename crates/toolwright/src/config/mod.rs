@@ -43,6 +43,7 @@ pub use telemetry::Telemetry;
 
 pub(crate) use check::snake_case;
 pub use openapi::origin as document_origin;
+pub(crate) use resolved::selector_of_guard;
 
 /// A document as a plain value, for files that are not ours.
 pub(crate) fn parse_value(text: &str, file: &std::sync::Arc<std::path::Path>) -> Result<serde_json::Value, Problem> {

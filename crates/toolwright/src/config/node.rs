@@ -9,6 +9,7 @@ use serde_json::{Map, Number, Value};
 use serde_saphyr::Spanned;
 
 use super::problem::{At, Problem, Severity};
+use crate::import::without_comments;
 
 /// One value and its place.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,8 +39,10 @@ pub(crate) struct Member {
 }
 
 impl Node {
-    /// Parses YAML, and so JSON. An empty text is an empty mapping.
+    /// Parses YAML, and so JSON, with comments too where it is JSON. An empty text is an empty mapping.
     pub(crate) fn parse(text: &str, file: &Arc<Path>) -> Result<Self, Problem> {
+        let json = json_without_comments(text);
+        let text = json.as_deref().unwrap_or(text);
         if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
             return Ok(Self { at: At { file: Arc::clone(file), line: 1 }, data: Data::Map(Vec::new()) });
         }
@@ -99,6 +102,16 @@ impl Node {
             }
         }
     }
+}
+
+/// The text of a JSON object without its comments. In YAML, which begins otherwise, slashes are text.
+fn json_without_comments(text: &str) -> Option<String> {
+    if !text.trim_start().starts_with(['{', '/']) {
+        return None;
+    }
+    let plain = without_comments(text);
+    let first = plain.trim_start().strip_prefix('{')?.trim_start();
+    first.starts_with(['"', '}']).then_some(plain)
 }
 
 fn syntax(error: &serde_saphyr::Error, file: &Arc<Path>) -> Problem {
@@ -269,6 +282,13 @@ mod tests {
     fn json_with_tabs_and_empty_files_parse() {
         assert_eq!(parse("{\n\t\"mcpServers\": {\"a\": {\"command\": \"x\"}}\n}").expect("json").members().len(), 1);
         assert_eq!(parse("# nothing\n\n").expect("empty").members().len(), 0);
+        for text in
+            ["// mine\n{\"a\": 1}", "{\n// mine\n\"a\": 1, /* or\n2 */ }", "{a: http://x/y}", "{\"a\": http://x/y}"]
+        {
+            assert_eq!(parse(text).unwrap_or_else(|problem| panic!("{text}: {problem}")).members().len(), 1, "{text}");
+        }
+        let broken = parse("{\n// mine\n\"a\": [\n}").expect_err("broken");
+        assert!(broken.to_string().contains("not valid YAML or JSON"), "{broken}");
     }
 
     #[test]

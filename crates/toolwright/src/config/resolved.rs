@@ -297,16 +297,21 @@ fn effects_of(flags: Option<EffectFlags>) -> EffectSelector {
     }
 }
 
-fn guard_of(guard: &PolicyGuard) -> GuardBinding {
-    let binding = GuardBinding::new(&*guard.name, Arc::new(ModelGuard::new(&*guard.model, &*guard.instructions)));
-    let binding = binding.on(Selector {
+/// Which calls a configured guard judges.
+pub(crate) fn selector_of_guard(guard: &PolicyGuard) -> Selector {
+    Selector {
         tool: guard.tool.clone(),
         namespace: guard.namespace.clone(),
         tag: guard.tag.clone(),
         effects: effects_of(guard.effects),
         role: guard.role.clone(),
         when: guard.when.clone(),
-    });
+    }
+}
+
+fn guard_of(guard: &PolicyGuard) -> GuardBinding {
+    let binding = GuardBinding::new(&*guard.name, Arc::new(ModelGuard::new(&*guard.model, &*guard.instructions)));
+    let binding = binding.on(selector_of_guard(guard));
     match guard.timeout {
         Some(timeout) => binding.within(timeout.0),
         None => binding,

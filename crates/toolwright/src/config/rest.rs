@@ -4,8 +4,9 @@ use serde_json::{Value, json};
 use toolwright_core::name::ToolId;
 use toolwright_providers::rest::{RestError, RestOptions, RestProvider, RestToolSpec};
 
+use super::check::snake_case;
 use super::node::Member;
-use super::problem::{Problem, Severity};
+use super::problem::{At, Problem, Severity};
 use super::resolved::NamedRestTool;
 use super::servers::{Holds, Scope};
 use super::typed::{RestTool, Written};
@@ -59,18 +60,48 @@ pub(crate) fn resolve(member: &Member, written: &RestTool, scope: &mut Scope<'_>
     // The provider compiles templates and schema; what it refuses is found here, with file and line.
     match RestProvider::new(vec![(member.key.clone(), spec.clone())], &RestOptions::default()) {
         Ok(provider) => {
-            let warn = |text: &String| Problem::new(Severity::Warning, at, &entry, text, "it works, but see to it");
+            let warn = |text: &String| {
+                Problem::new(Severity::Warning, at, &entry, text, "use it there, or take it out of `parameters`")
+            };
             scope.problems.extend(provider.warnings().iter().map(warn));
             Some(NamedRestTool { name: member.key.clone(), spec })
         }
         Err(RestError::Field { field, reason, .. }) => {
-            scope.leave_out(at, &format!("{entry}.{field}"), reason, "mend the field");
+            let at = place(member, &field);
+            scope.leave_out(at, &format!("{entry}.{field}"), reason, remedy(&field));
             None
         }
         Err(error) => {
-            scope.leave_out(at, &entry, error.to_string(), "mend the entry");
+            scope.leave_out(at, &entry, error.to_string(), "compare it with `toolwright config schema`");
             None
         }
+    }
+}
+
+/// Where a field of an entry was written, or what of its path was.
+fn place<'m>(member: &'m Member, field: &str) -> &'m At {
+    let mut found = member;
+    for key in field.split('.') {
+        match found.value.members().iter().find(|inner| inner.key == key || snake_case(&inner.key) == key) {
+            Some(inner) => found = inner,
+            None => break,
+        }
+    }
+    &found.at
+}
+
+/// How a field is written.
+fn remedy(field: &str) -> &'static str {
+    match field.split('.').next().unwrap_or(field) {
+        "url" => "write it like https://host/items/${parameters.id}, the placeholders in path and query",
+        "method" => "write one of GET, HEAD, OPTIONS, POST, PUT, PATCH and DELETE",
+        "headers" => "write text, with ${VAR} or ${parameters.x} where a value belongs",
+        "query" => "write a text, a scalar, a list, or {value, style, explode}",
+        "body" => "write JSON or a text, with ${parameters.x} where a value belongs",
+        "parameters" => "write a JSON Schema of type object with a property for each placeholder",
+        "output_schema" => "write a JSON Schema, or leave it out",
+        "select" => "write names and positions after slashes, like /items/*/name",
+        _ => "compare it with `toolwright config schema`",
     }
 }
 

@@ -8,7 +8,7 @@ use indexmap::IndexMap;
 use serde_json::Value;
 use toolwright_core::SandboxProfile;
 use toolwright_core::catalogue::ToolOverride;
-use toolwright_core::name::server_namespace;
+use toolwright_core::name::{RESERVED_NAMESPACES, server_namespace};
 use toolwright_runtime::queue::DEFAULT_QUEUE;
 
 use super::expand::{ExpandError, Variables, expand};
@@ -60,9 +60,14 @@ pub(crate) fn resolve(
     let queue = resolver.queue(written.queue.as_deref());
     let namespace = server_namespace(name, &|candidate| taken.iter().any(|have| have == candidate));
     if namespace != name {
-        let message = format!(
-            "the name is reserved, taken or has characters other than a-z, 0-9, _ and -; its tools are called {namespace}__…"
-        );
+        let why = if RESERVED_NAMESPACES.contains(&name) {
+            "the name is reserved"
+        } else if taken.iter().any(|have| have == name) {
+            "another server has the name"
+        } else {
+            "the name has characters other than a-z, 0-9, _ and -"
+        };
+        let message = format!("{why}; its tools are called {namespace}__…");
         resolver.warn("", &message, "rename the entry to choose another prefix");
     }
     let tools_allowed = resolver.allowed(written);
@@ -121,6 +126,7 @@ impl Resolver<'_, '_> {
         for (key, value) in [("always_allow", &written.always_allow), ("auto_approve", &written.auto_approve)] {
             let listed = match value {
                 None => continue,
+                Some(Value::Array(items)) if items.is_empty() => continue,
                 Some(Value::Array(items)) => items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", "),
                 Some(other) => other.to_string(),
             };
@@ -202,6 +208,11 @@ impl Resolver<'_, '_> {
             self.fail("command", "it is empty", "add the program that starts the server");
         }
         let command = self.text("command", command, Holds::Setting);
+        if let Some((program, args)) = command.as_deref().and_then(command_line) {
+            let message = format!("`{program} {}` is taken for the name of one program", args.join(" "));
+            let remedy = format!("write `command: {program}` and `args: [{}]`", args.join(", "));
+            self.warn("command", &message, &remedy);
+        }
         let args = written.args.iter().map(|arg| self.text("args", &arg.0, Holds::Argument)).collect::<Vec<_>>();
         let args: Option<Vec<String>> = args.into_iter().collect();
         if let Some(args) = &args {
@@ -292,6 +303,14 @@ impl Resolver<'_, '_> {
     }
 }
 
+/// The program and the arguments of what was meant as a whole command line. A path may well have blanks.
+fn command_line(command: &str) -> Option<(&str, Vec<&str>)> {
+    let mut words = command.split_whitespace();
+    let (program, args) = (words.next()?, words.collect::<Vec<_>>());
+    let is_line = !program.contains(['/', '\\']) || args.iter().any(|arg| arg.starts_with('-'));
+    (!args.is_empty() && is_line && !Path::new(command).exists()).then_some((program, args))
+}
+
 /// How single tools are shown.
 pub(crate) fn shown_as(tools: &IndexMap<String, ShownTool>) -> BTreeMap<String, ToolOverride> {
     let shown = |tool: &ShownTool| {
@@ -339,7 +358,7 @@ impl Scope<'_> {
         if queue == DEFAULT_QUEUE || self.queues.iter().any(|known| known == queue) {
             return;
         }
-        let near = super::check::nearest(queue, self.queues.iter().map(String::as_str));
+        let near = toolwright_core::pattern::nearest(queue, self.queues.iter().map(String::as_str));
         let remedy = near.map_or_else(|| format!("define `queues.{queue}`"), |near| format!("did you mean `{near}`?"));
         let message = format!("there is no queue called `{queue}`");
         self.problems.push(Problem::new(Severity::Error, at, field, message, remedy));

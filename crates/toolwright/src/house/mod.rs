@@ -12,6 +12,7 @@ mod replay;
 mod select;
 mod telemetry;
 mod tokens;
+mod unmatched;
 mod watch;
 
 use std::collections::HashMap;

@@ -47,10 +47,12 @@ pub(super) fn carry_over(source: Source, name: &str, written: &Value, notes: &mu
             "enabled_tools" | "tools_allowed" => put(&mut entry, "tools_allowed", Some(value)),
             "disabled_tools" | "tools_denied" => put(&mut entry, "tools_denied", Some(value)),
             "tool_timeout_sec" => put(&mut entry, "request_timeout", Some(&json!(format!("{value}s")))),
+            "always_allow" | "auto_approve" if value.as_array().is_some_and(Vec::is_empty) => {}
             "always_allow" | "auto_approve" => {
                 note(format!("its list of tools that run without asking is not taken over: {value}"))
             }
             "source" if source == Source::Zed => {}
+            "env_file" => note(format!("`{key}` is not carried over: write the variables of that file under `env`")),
             _ => note(format!("`{key}` is not carried over")),
         }
     }

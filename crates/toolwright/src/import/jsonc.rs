@@ -1,7 +1,7 @@
 //! JSON with comments, as VS Code and Zed write it.
 
 /// The text with `//` and `/* */` comments blanked; line numbers stay. Strings are left alone.
-pub(super) fn without_comments(text: &str) -> String {
+pub(crate) fn without_comments(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
@@ -17,7 +17,8 @@ pub(super) fn without_comments(text: &str) -> String {
                     }
                 }
             }
-            ('/', Some('/')) => {
+            // A colon before it makes it an address.
+            ('/', Some('/')) if !out.ends_with(':') => {
                 while chars.peek().is_some_and(|c| *c != '\n') {
                     chars.next();
                 }

@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::config::Variables;
 
+pub(crate) use jsonc::without_comments;
 pub use own::is_toolwright;
 
 /// Largest file that is read.

@@ -56,7 +56,7 @@ async fn a_run_without_a_terminal_waits_for_an_answer_from_elsewhere() {
         assert_eq!(standing.as_array().map(Vec::len), Some(usize::from(written)), "{standing}");
         if let Some(id) = standing[0]["id"].as_str() {
             ok(&place, &["approvals", "revoke", id]);
-            assert_eq!(answers(&place, &["approvals", "revoke", id, "--json"], "").1, 2);
+            assert_eq!(answers(&place, &["approvals", "revoke", id, "--json"], "").1, 3);
         }
     }
 }

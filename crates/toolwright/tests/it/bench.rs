@@ -513,7 +513,7 @@ fn what_configuration_and_doctor_say_of_it() {
     let text = "llm: {compat: measured.json}\nmodels:\n  p/m: {tool_compat: {'llm:score@1.0.0': 0.5}}\n";
     let place = Place::with(text);
     place.write("project/measured.json", &old.to_string());
-    let said = stderr(&run(&place, &["doctor"]));
+    let said = String::from_utf8_lossy(&run(&place, &["doctor"]).stdout).into_owned();
     assert!(said.contains("llm:classify@1.0.0 has changed since p/m was measured"), "{said}");
     let listed = |endpoint: &str| {
         place.write("project/toolwright.yaml", &format!("llm: {{compat: measured.json}}\nmodels:\n{endpoint}"));

@@ -245,7 +245,70 @@ fn init_add_and_remove_keep_comments() {
     ok(&place, &["remove", "git"]);
     ok(&place, &["remove", "tickets"]);
     assert_eq!(place.read("project/toolwright.yaml"), before);
-    fails(&place, &["remove", "git"], 2, &["no server called `git`"]);
+    fails(&place, &["remove", "git"], 3, &["is called `git`", "toolwright.yaml"]);
+}
+
+#[test]
+fn remove_takes_out_whatever_was_written() {
+    let text = "mcpServers:\n  both: {command: x}\nopenapi:\n  # the shop\n  shop:\n    document: shop.json\nrestTools:\n  both:\n    description: x\n    url: https://h/x\n  issue:\n    description: x\n    url: https://h/x\ncatalogues:\n  acme:\n    url: https://h/x\n    keys: [k]\nllmTools:\n  word:\n    description: x\n    prompt: x\n";
+    let place = Place::with(text);
+    fails(&place, &["remove", "both"], 2, &["mcpServers.both or restTools.both"]);
+    fails(&place, &["remove", "shopp"], 3, &["is called `shopp`", "did you mean `shop`?"]);
+    for name in ["shop", "restTools.both", "acme", "word"] {
+        ok(&place, &["remove", name]);
+    }
+    assert_eq!(
+        place.read("project/toolwright.yaml"),
+        "mcpServers:\n  both: {command: x}\nopenapi:\nrestTools:\n  issue:\n    description: x\n    url: https://h/x\ncatalogues:\nllmTools:\n"
+    );
+    ok(&place, &["remove", "issue"]);
+}
+
+#[test]
+fn what_is_not_there_ends_with_one_code() {
+    let place = Place::with("mcpServers:\n  tickets: {url: http://127.0.0.1:1/mcp}\n");
+    for (arguments, words) in [
+        (&["tools", "show", "fs__raed"][..], &["fs__read"][..]),
+        (&["jobs", "read", "bash_00000000"], &["toolwright jobs ls"]),
+        (&["jobs", "show", "bash_00000000"], &["toolwright jobs ls"]),
+        (&["trace", "nothing"], &["toolwright trace"]),
+        (&["approvals", "approve", "none"], &["approvals ls"]),
+        (&["approvals", "answer", "none", "a=b"], &["approvals ls"]),
+        (&["approvals", "revoke", "none"], &["none"]),
+        (&["pins", "show", "none"], &["pins ls"]),
+        (&["mcp", "login", "ticket"], &["did you mean `tickets`?"]),
+        (&["remove", "ticket"], &["did you mean `tickets`?"]),
+    ] {
+        fails(&place, arguments, 3, words);
+        let output = run(&place, &[arguments, &["--json"]].concat());
+        let kind = if arguments[0] == "tools" { "unknown_tool" } else { "not_found" };
+        assert_eq!(json_of(&output)["error"]["kind"], kind, "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_name_that_is_no_tool_is_told_without_those_of_other_sources() {
+    let slow = toolwright_testkit::bin("misbehaving-mcp");
+    let place = Place::with(&format!(
+        "mcpServers:\n  slow: {{command: {0}, args: [--slow-start, '4000']}}\n  other: {{command: {0}}}\n",
+        slow.display()
+    ));
+    let said = stderr(&run(&place, &["call", "other__ecoh", "{}"]));
+    assert!(said.contains("other__echo") && !said.contains("starting"), "{said}");
+}
+
+#[test]
+fn an_address_to_listen_at_is_written_with_its_port() {
+    let place = Place::new();
+    for (written, example) in [
+        ("127.0.0.1", "like 127.0.0.1:7117"),
+        ("::1", "like [::1]:7117"),
+        (":7118", "like 127.0.0.1:7118"),
+        ("localhost:7118", "like 127.0.0.1:7118"),
+        ("x", "like 127.0.0.1:7117"),
+    ] {
+        fails(&place, &["serve", "--http", written], 2, &[example]);
+    }
 }
 
 #[test]
@@ -258,6 +321,8 @@ fn add_refuses_what_could_never_work() {
         (&["add", "y", "--url", "notaurl"], "https://host/mcp"),
         (&["add", "y", "--url", "file:///etc/passwd"], "https://host/mcp"),
         (&["add", "y", "--", ""], "after `--`"),
+        (&["add", "y"], "its address with --url"),
+        (&["import", "mcp-json", "--prefix", "x"], "--prefix is for `import openapi`"),
     ] {
         fails(&place, arguments, 2, &[words]);
         assert!(!place.path("project/toolwright.yaml").exists(), "{arguments:?}");
@@ -277,7 +342,7 @@ fn failures_are_json_where_json_was_asked_for() {
         (&["run", "x", "--policy", "ask"], 2, "usage"),
         (&["init", "--config", "bad.yaml"], 2, "usage"),
         (&["add", "y", "--url", "notaurl"], 2, "usage"),
-        (&["remove", "none"], 2, "usage"),
+        (&["remove", "none"], 3, "not_found"),
         (&["import", "codex"], 2, "usage"),
         (&["serve", "--http", "0.0.0.0:0"], 2, "usage"),
         (&["call", "fs__read", "path=a", "path"], 2, "usage"),
@@ -522,6 +587,8 @@ fn import_openapi_previews_and_writes() {
     );
     assert!(refused["reason"].as_str().is_some_and(|reason| reason.contains("TRACE")), "{preview}");
     assert!(!place.path("project/toolwright.yaml").exists());
+    let shown = ok(&place, &[&command[..], &["--dry-run", "--tag", "orders"]].concat());
+    assert_eq!(shown, "my-shop__orders_list  GET /orders\nmy-shop__orders_add  POST /orders\n");
 
     let options = ["--prefix", "shop", "--tag", "orders", "--method", "get"];
     ok(&place, &[&command[..], &options].concat());
@@ -533,7 +600,10 @@ fn import_openapi_previews_and_writes() {
     let listed: Value =
         serde_json::from_str(&ok(&place, &["tools", "ls", "--namespace", "shop", "--json"])).expect("json");
     assert_eq!((listed.as_array().map(Vec::len), &listed[0]["wire_name"]), (Some(1), &json!("shop__orders_list")));
-    fails(&place, &[&command[..], &options].concat(), 2, &["`shop` is there already"]);
+    let again = ["`shop` is there already", "toolwright remove shop", "--prefix"];
+    fails(&place, &[&command[..], &options].concat(), 2, &again);
+    ok(&place, &["remove", "shop"]);
+    ok(&place, &[&command[..], &options].concat());
     // A namespace that the configuration would leave the entry out for is refused, and nothing is written.
     place.write(
         "project/toolwright.yaml",
@@ -552,6 +622,42 @@ fn import_openapi_previews_and_writes() {
     fails(&place, &["import", "openapi"], 2, &["FILE|URL"]);
     fails(&place, &["import", "openapi", "none.json"], 2, &["none.json", "cannot be read"]);
     fails(&place, &["import", "openapi", "http://127.0.0.1:1/x.json"], 2, &["refused", "web.allowed_hosts"]);
+}
+
+#[test]
+fn an_import_of_nothing_says_why_and_fails() {
+    let place = Place::new();
+    let operation = json!({"get": {"operationId": "orders", "tags": ["orders"], "responses": {}}});
+    let version3 = json!({"openapi": "3.1.0", "info": {"title": "Shop", "version": "1"},
+        "servers": [{"url": "https://shop.example"}], "paths": {"/orders": operation}});
+    let version2 =
+        json!({"swagger": "2.0", "info": {"title": "Shop", "version": "1"}, "paths": {"/orders": operation}});
+    place.write("project/3.json", &version3.to_string());
+    place.write("project/2.json", &version2.to_string());
+    place.write("project/empty.json", "{\"openapi\": \"3.1.0\", \"info\": {\"title\": \"x\", \"version\": \"1\"}}");
+    for (arguments, words) in [
+        (&["2.json", "--prefix", "a"][..], "Swagger 2.0, of which nothing is imported"),
+        (
+            &["3.json", "--prefix", "a", "--tag", "ordrs"],
+            "tags: `ordrs`: no operation of the document has such a tag; did you mean `orders`?",
+        ),
+        (
+            &["3.json", "--prefix", "a", "--method", "gett"],
+            "methods: `gett`: no operation of the document has such a method; did you mean `GET`?",
+        ),
+        (&["empty.json", "--prefix", "a"], "the document has no operations"),
+    ] {
+        for more in [&[][..], &["--dry-run"]] {
+            let arguments = [&["import", "openapi"], arguments, more].concat();
+            fails(&place, &arguments, 2, &[words, "nothing to add"]);
+            let output = run(&place, &[&arguments[..], &["--json"]].concat());
+            let answer = json_of(&output);
+            assert_eq!((output.status.code(), &answer["imported"]), (Some(2), &json!([])), "{answer}");
+            assert!(answer["operations"].is_number() && answer["refused"].is_array(), "{answer}");
+            assert!(stderr(&output).contains(words) || words.contains("no operations"), "{}", stderr(&output));
+        }
+    }
+    assert!(!place.path("project/toolwright.yaml").exists());
 }
 
 /// Tools of a document that is grouped are in namespaces of their own, which a process that has not listed does not know.

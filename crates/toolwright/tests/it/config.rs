@@ -22,6 +22,30 @@ pub(crate) fn broken(text: &str, line: u32, field: &str, severity: Severity, wor
 }
 
 #[test]
+fn what_is_well_is_not_complained_of() {
+    for text in [
+        "mcpServers:\n  a: {command: x, autoApprove: [], alwaysAllow: []}\n",
+        "mcpServers:\n  a: {command: '/opt/My App/bin/server'}\n",
+        "{mcpServers: {a: {url: https://h/mcp}}}\n",
+        "// mine\n{\"mcpServers\": {\"a\": {\"command\": \"x\"}}}\n",
+    ] {
+        let config = Place::with(text).load();
+        assert!(config.problems.is_empty() && config.servers.len() == 1, "{text}: {:?}", config.problems);
+    }
+    let place = Place::new();
+    place.write("project/.mcp.json", "{\n  // ours\n  \"mcpServers\": {\"a\": {\"command\": \"x\"}} /* all */\n}\n");
+    let config = place.load();
+    assert!(config.problems.is_empty() && config.servers.len() == 1, "{:?}", config.problems);
+}
+
+#[test]
+fn problems_come_in_the_order_of_their_lines() {
+    let config = Place::with("views:\n  fs: {allow: [x], dney: []}\nwbe: {}\nmcpServers:\n  a: {}\n").load();
+    let lines: Vec<Option<u32>> = config.problems.iter().map(|problem| problem.line).collect();
+    assert!(lines.len() > 1 && lines.is_sorted(), "{:?}", config.problems);
+}
+
+#[test]
 fn one_bad_server_never_stops_the_rest() {
     let place = Place::with(
         "mcpServers:\n  bad:\n    command: 7\n  good:\n    command: x\n    args: [-p, 8080, 1.10]\n  off:\n    command: y\n    disabled: true\n  odd:\n    url: ${U}\n",

@@ -8,6 +8,21 @@ use crate::config::broken;
 fn every_kind_of_broken_configuration_gets_a_good_message() {
     use Severity::{EntryDisabled, Error, Warning};
     broken("models:\n  p/m: {tokenizer: none.json}\n", 2, "models.p/m.tokenizer", Warning, &["none.json", "estimated"]);
+    let vscode = &["`mcpServers`", "toolwright import vscode"];
+    broken("servers:\n  a: {command: x}\n", 1, "servers", Error, vscode);
+    broken("context_servers:\n  a: {command: x}\n", 1, "context_servers", Error, &["`mcpServers`", "import zed"]);
+    let line = &["`command: mcp-server-time`", "`args: [--local-timezone, UTC]`"];
+    broken(
+        "mcpServers:\n  a:\n    command: mcp-server-time --local-timezone UTC\n",
+        2,
+        "mcp_servers.a.command",
+        Warning,
+        line,
+    );
+    broken("mcpServers:\n  a:\n    command: ./run me -v\n", 2, "mcp_servers.a.command", Warning, &["`args: [me, -v]`"]);
+    let rest = "restTools:\n  a:\n    description: x\n    url: https://h/x\n";
+    let select = &["/items/*/name"];
+    broken(&format!("{rest}    select: items..name\n"), 5, "rest_tools.a.select", EntryDisabled, select);
     broken("context:\n  target: 0.1\n", 2, "context.target", Error, &["too small"]);
     // A bound of money that is no amount would be none.
     for field in ["sampling.max_cost", "outputs.extract_max_cost"] {
@@ -168,7 +183,7 @@ fn every_kind_of_broken_configuration_gets_a_good_message() {
     );
     broken(
         "restTools:\n  a:\n    description: x\n    url: https://h/${parameters.id}\n    parameters: {type: object, properties: {}}\n",
-        2,
+        4,
         "rest_tools.a.url",
         EntryDisabled,
         &["`id`", "does not declare"],

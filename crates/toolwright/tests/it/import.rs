@@ -62,7 +62,7 @@ fn cursor() {
         ]),
         &[
             "local: `${workspaceFolder}` is filled in with Toolwright's workspace root",
-            "local: `envFile` is not carried over",
+            "local: `envFile` is not carried over: write the variables of that file under `env`",
         ],
     );
 }

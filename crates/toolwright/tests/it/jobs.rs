@@ -51,7 +51,7 @@ fn a_job_of_one_process_is_listed_read_and_stopped_by_another() {
     assert_eq!((&job["tool"], &job["owner"]["alive"]), (&json!("shell:bash@1.0.0"), &json!(true)), "{job}");
     until("it runs", || listed(&place, &id)["state"] == "running");
     let stopped = run(&place, &["jobs", "stop", "bash_00000000", &id, "--json"]);
-    assert_eq!(stopped.status.code(), Some(1), "one of them is not there");
+    assert_eq!(stopped.status.code(), Some(3), "one of them is not there");
     let stopped: Value = serde_json::from_slice(&stopped.stdout).expect("json");
     assert!(stopped[0]["error"]["message"].is_string() && stopped[1]["state"] == "cancelled", "{stopped}");
     assert!(child.wait().expect("ended").success(), "the program stays no longer than its job");

@@ -15,6 +15,7 @@ mod compaction_kill;
 mod config;
 mod config_messages;
 mod dispatch;
+mod doctor;
 mod embeddings;
 mod eval;
 mod exposure;

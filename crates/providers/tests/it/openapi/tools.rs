@@ -45,7 +45,7 @@ fn names_are_legal_and_distinct_and_tools_are_grouped_and_filtered() {
     assert_eq!(changed.tools[0].definition.id.as_str(), "api:find@0.0.0");
     assert_eq!(changed.tools[0].shown.description.as_deref(), Some("Finds"));
     assert_eq!(changed.tools.len(), 4);
-    assert!(changed.warnings.iter().any(|warning| warning.contains("operations.nope")), "{:?}", changed.warnings);
+    assert!(changed.issues.iter().any(|issue| issue.contains("operations.nope")), "{:?}", changed.issues);
 }
 
 #[test]

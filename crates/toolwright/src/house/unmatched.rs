@@ -1,0 +1,272 @@
+//! Patterns and names of a configuration that no tool is meant by: most are misspelt, and all do nothing.
+
+use std::collections::BTreeSet;
+
+use toolwright_core::catalogue::ProviderStatus;
+use toolwright_core::name::{ToolId, wire_candidate};
+use toolwright_core::pattern::{glob_match, nearest};
+use toolwright_core::policy::Selector;
+use toolwright_core::{Profile, Snapshot, ToolDefinition};
+use toolwright_providers::builtin::{self, BuiltinOptions, web};
+
+use super::House;
+use super::build::absent;
+use crate::config::{Config, policy_of, selector_of_guard};
+
+/// Names of a source that are said, to choose among.
+const SAID: usize = 8;
+/// Namespaces of calls that no catalogue lists, or not always: what is written for them is not judged.
+const UNLISTED: [&str; 11] =
+    ["agent", "channel", "client", "code", "group", "llm", "media", "memory", "router", "tools", "trigger"];
+
+impl House {
+    /// Names and patterns of the configuration that no tool is meant by, each in a sentence: where it is, and what it may
+    /// have meant. What may be meant for a source that is down, left out or switched off is not judged; so the
+    /// catalogue is to be listed before.
+    pub async fn unmatched(&self) -> Vec<String> {
+        let builtins =
+            builtin::tools(&BuiltinOptions::default()).into_iter().chain(web::tools(&web::WebOptions::default()));
+        let builtins: Vec<ToolDefinition> = builtins.map(|tool| tool.definition()).collect();
+        let mut methods = Vec::new();
+        for provider in self.catalogue().providers().await {
+            let Some(source) = provider.methods() else { continue };
+            // A source that does not say what it can be asked is down, which is told elsewhere.
+            let listed = source.list().await.unwrap_or_default();
+            methods.extend(listed.iter().map(|method| (method.raw_name().to_owned(), method.definition().clone())));
+        }
+        unmatched(&self.config(), &self.catalogue().snapshot(), &builtins, &methods)
+    }
+}
+
+fn unmatched(
+    config: &Config,
+    snapshot: &Snapshot,
+    builtins: &[ToolDefinition],
+    methods: &[(String, ToolDefinition)],
+) -> Vec<String> {
+    let others = builtins.iter().map(|tool| (tool.id.name(), tool));
+    let known = Known::of(config, snapshot, others.chain(methods.iter().map(|(name, method)| (name.as_str(), method))));
+    let mut all = of_sources(config, snapshot);
+    let own = Own(builtins.iter().map(|tool| wire_candidate(tool.id.namespace(), tool.id.name())).collect());
+    own.patterns("defaults.builtins_allowed", &config.written.defaults.builtins_allowed, &mut all);
+    own.patterns("defaults.builtins_denied", &config.written.defaults.builtins_denied, &mut all);
+    known.tools("selection.pinned", &config.written.selection.pinned, &mut all);
+    for (name, view) in &config.written.views {
+        known.wires(&format!("views.{name}.allow"), &view.allow, &mut all);
+        known.wires(&format!("views.{name}.deny"), &view.deny, &mut all);
+    }
+    let policy = policy_of(&config.policy, Profile::Ask);
+    for (number, note) in policy.tools.iter().enumerate() {
+        if !known.tools.iter().any(|tool| note.covers(&tool.id)) && !known.is_open(&note.tool) {
+            let hint = known.hint(&note.tool);
+            all.push(format!("policy.tools: entry {}: `tool: {}` is no tool{hint}", number + 1, note.tool));
+        }
+    }
+    let rules = policy.rules.iter().enumerate();
+    let rules = rules.map(|(n, rule)| (format!("policy.rules: rule {}", n + 1), &rule.selector));
+    let guards = config.policy.guards.iter();
+    let guards: Vec<_> =
+        guards.map(|guard| (format!("policy.guards: `{}`", guard.name), selector_of_guard(guard))).collect();
+    for (which, selector) in rules.chain(guards.iter().map(|(which, selector)| (which.clone(), selector))) {
+        let is_open = [&selector.tool, &selector.namespace].into_iter().flatten().any(|pattern| known.is_open(pattern));
+        if !is_open && !known.tools.iter().any(|tool| selector.concerns(tool, &policy.tools)) {
+            all.push(format!(
+                "{which} ({}) is for no tool that there is{}",
+                in_words(selector),
+                known.rule_hint(selector)
+            ));
+        }
+    }
+    all
+}
+
+fn in_words(selector: &Selector) -> String {
+    let parts = [("tool", &selector.tool), ("namespace", &selector.namespace), ("tag", &selector.tag)];
+    let said = parts.iter().filter_map(|(key, value)| value.as_ref().map(|value| format!("`{key}: {value}`")));
+    said.collect::<Vec<_>>().join(" with ")
+}
+
+/// What a server's or a catalogue's own entry names of its tools.
+fn of_sources(config: &Config, snapshot: &Snapshot) -> Vec<String> {
+    let mut all = Vec::new();
+    let listed = |namespace: &str| snapshot.providers().iter().find(|p| p.name == namespace && p.error.is_none());
+    for server in &config.servers {
+        let Some(status) = listed(&server.namespace) else { continue };
+        let (own, settings) = (Own::of(status, snapshot), &server.settings);
+        let field = |key: &str| format!("mcp_servers.{}.{key}", server.entry);
+        own.patterns(&field("tools_allowed"), &settings.tools_allowed, &mut all);
+        own.patterns(&field("tools_denied"), &settings.tools_denied, &mut all);
+        own.patterns(&field("background"), &settings.background, &mut all);
+        own.names(&field("tools"), settings.shown.keys(), &mut all);
+        own.names(&field("tools_cache"), settings.tools_cache.keys(), &mut all);
+    }
+    for catalogue in &config.catalogues {
+        let Some(status) = listed(&catalogue.namespace) else { continue };
+        let own = Own::of(status, snapshot);
+        let field = |key: &str| format!("catalogues.{}.{key}", catalogue.namespace);
+        own.patterns(&field("tools_allowed"), &catalogue.tools_allowed, &mut all);
+        own.patterns(&field("tools_denied"), &catalogue.tools_denied, &mut all);
+        own.names(&field("tools"), catalogue.shown.keys(), &mut all);
+    }
+    all
+}
+
+/// The names that a source has for its tools, those that are not offered too.
+struct Own(BTreeSet<String>);
+
+impl Own {
+    fn of(status: &ProviderStatus, snapshot: &Snapshot) -> Self {
+        let entries = snapshot.list().iter().filter(|entry| entry.provider.name() == status.name);
+        let offered = entries.map(|entry| entry.tool.raw_name().to_owned());
+        Self(offered.chain(status.withheld().iter().map(|(name, _)| name.clone())).collect())
+    }
+
+    fn patterns(&self, field: &str, patterns: &[String], all: &mut Vec<String>) {
+        for pattern in patterns.iter().filter(|pattern| !self.0.iter().any(|name| glob_match(pattern, name))) {
+            all.push(format!("{field}: `{pattern}` is none of its tools{}", self.hint(pattern)));
+        }
+    }
+
+    fn names<'a>(&self, field: &str, names: impl Iterator<Item = &'a String>, all: &mut Vec<String>) {
+        for name in names.filter(|name| !self.0.contains(*name)) {
+            all.push(format!("{field}.{name}: it has no tool of that name{}", self.hint(name)));
+        }
+    }
+
+    fn hint(&self, written: &str) -> String {
+        if let Some(near) = nearest(written, self.0.iter().map(String::as_str)) {
+            return format!("; did you mean `{near}`?");
+        }
+        let said = self.0.iter().take(SAID).map(String::as_str).collect::<Vec<_>>().join(", ");
+        match self.0.len() {
+            0 => "; it has none".to_owned(),
+            all if all > SAID => format!("; it has {said} and {} more", all - SAID),
+            _ => format!("; it has {said}"),
+        }
+    }
+}
+
+/// Everything that can be called and is known by name.
+struct Known {
+    tools: Vec<ToolDefinition>,
+    /// The names that clients see.
+    wires: Vec<String>,
+    /// Namespaces whose tools are not known now.
+    open: Vec<String>,
+}
+
+impl Known {
+    fn of<'o>(
+        config: &Config,
+        snapshot: &Snapshot,
+        others: impl Iterator<Item = (&'o str, &'o ToolDefinition)>,
+    ) -> Self {
+        let mut known = Self { tools: Vec::new(), wires: Vec::new(), open: Vec::new() };
+        for entry in snapshot.list() {
+            known.tools.push(entry.definition().clone());
+            known.wires.push(entry.wire_name.clone());
+        }
+        for status in snapshot.providers() {
+            for (name, _) in status.withheld() {
+                let id = ToolId::foreign(&status.name, name).ok();
+                known.tools.extend(id.map(|id| ToolDefinition::new(id, "", None)));
+                known.wires.push(wire_candidate(&status.name, name));
+            }
+        }
+        for (name, tool) in others {
+            known.wires.push(wire_candidate(tool.id.namespace(), name));
+            known.tools.push(tool.clone());
+        }
+        let down = snapshot.providers().iter().filter(|status| status.error.is_some());
+        known.open.extend(down.map(|status| status.name.clone()));
+        known.open.extend(absent(config).into_iter().map(|(name, _)| match name.split_once("__") {
+            Some((namespace, _)) => namespace.to_owned(),
+            None => name,
+        }));
+        known
+    }
+
+    /// Patterns on ids and on the names that clients see.
+    fn tools(&self, field: &str, patterns: &[String], all: &mut Vec<String>) {
+        let ids = |pattern: &str| {
+            let ids = self.tools.iter().map(|tool| &tool.id);
+            ids.into_iter().any(|id| glob_match(pattern, id.as_str()) || glob_match(pattern, id.without_version()))
+        };
+        self.report(field, patterns, &ids, all);
+    }
+
+    /// Patterns on the names that clients see.
+    fn wires(&self, field: &str, patterns: &[String], all: &mut Vec<String>) {
+        self.report(field, patterns, &|_| false, all);
+    }
+
+    fn report(&self, field: &str, patterns: &[String], or: &dyn Fn(&str) -> bool, all: &mut Vec<String>) {
+        let is_known = |pattern: &str| self.wires.iter().any(|wire| glob_match(pattern, wire)) || or(pattern);
+        for pattern in patterns.iter().filter(|pattern| !is_known(pattern) && !self.is_open(pattern)) {
+            all.push(format!("{field}: `{pattern}` matches no tool{}", self.hint(pattern)));
+        }
+    }
+
+    /// Whether it may be meant for tools that are not known.
+    fn is_open(&self, pattern: &str) -> bool {
+        let literal = pattern.split(['*', '?']).next().unwrap_or_default().to_ascii_lowercase();
+        let is_of = |namespace: &str| {
+            let rest = literal.strip_prefix(namespace);
+            rest.is_some_and(|rest| rest.starts_with("__") || rest.starts_with(':')) || pattern == namespace
+        };
+        let may_be_of = |namespace: &String| {
+            is_of(namespace) || (literal.len() < pattern.len() && namespace.starts_with(&literal)) || {
+                // Those of a document may be grouped: `{name}-{tag}`.
+                literal.strip_prefix(&**namespace).is_some_and(|rest| rest.starts_with('-'))
+            }
+        };
+        UNLISTED.iter().any(|namespace| is_of(namespace)) || self.open.iter().any(may_be_of)
+    }
+
+    /// A name that is near, or the same pattern in a namespace that is.
+    fn hint(&self, pattern: &str) -> String {
+        let separator = if pattern.contains("__") { "__" } else { ":" };
+        let near = match pattern.split_once(separator) {
+            _ if !pattern.contains(['*', '?']) => self.near_name(pattern).map(str::to_owned),
+            Some((namespace, rest)) if !self.has_namespace(namespace) => {
+                self.near_namespace(namespace).map(|near| format!("{near}{separator}{rest}"))
+            }
+            _ => None,
+        };
+        match near {
+            Some(near) => format!("; did you mean `{near}`?"),
+            None => "; `toolwright tools ls` lists what there is".to_owned(),
+        }
+    }
+
+    fn rule_hint(&self, selector: &Selector) -> String {
+        match (&selector.tool, &selector.namespace) {
+            (Some(tool), _) => self.hint(tool),
+            (None, Some(namespace)) if !self.has_namespace(namespace) => match self.near_namespace(namespace) {
+                Some(near) => format!("; did you mean `{near}`?"),
+                None => "; `toolwright tools ls` lists what there is".to_owned(),
+            },
+            _ => match &selector.tag {
+                Some(tag) => {
+                    let tags = self.tools.iter().flat_map(|tool| tool.tags.iter().map(String::as_str));
+                    let near = nearest(tag, tags).map(|near| format!("; did you mean `{near}`?"));
+                    near.unwrap_or_else(|| "; no tool has this tag".to_owned())
+                }
+                None => String::new(),
+            },
+        }
+    }
+
+    fn has_namespace(&self, namespace: &str) -> bool {
+        self.tools.iter().any(|tool| tool.id.namespace().eq_ignore_ascii_case(namespace))
+    }
+
+    fn near_namespace(&self, namespace: &str) -> Option<&str> {
+        nearest(namespace, self.tools.iter().map(|tool| tool.id.namespace()))
+    }
+
+    fn near_name(&self, name: &str) -> Option<&str> {
+        let ids = self.tools.iter().map(|tool| tool.id.without_version());
+        if name.contains(':') { nearest(name, ids) } else { nearest(name, self.wires.iter().map(String::as_str)) }
+    }
+}

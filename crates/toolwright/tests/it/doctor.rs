@@ -1,0 +1,184 @@
+//! What `doctor` has to say of settings that do nothing, or not what they were meant to.
+
+use serde_json::{Value, json};
+
+use crate::cli::{program, run};
+use crate::support::Place;
+
+/// A document beside the configuration, and a server whose tools are fine but for one that is not offered.
+fn place(more: &str) -> Place {
+    let server = toolwright_testkit::bin("misbehaving-mcp");
+    let place = Place::with(&format!(
+        "mcpServers:\n  odd:\n    command: {}\n    tools_denied: [uncompilable]\n{more}",
+        server.display()
+    ));
+    let document = json!({"openapi": "3.1.0", "info": {"title": "Shop", "version": "1"},
+        "servers": [{"url": "https://shop.example"}],
+        "components": {"securitySchemes": {"bearerAuth": {"type": "http", "scheme": "bearer"}}},
+        "paths": {"/orders": {"get": {"operationId": "listOrders", "tags": ["orders"], "responses": {}}}}});
+    place.write("project/shop.json", &document.to_string());
+    place
+}
+
+fn doctor(place: &Place) -> (Option<i32>, Value) {
+    let output = run(place, &["doctor", "--json"]);
+    (output.status.code(), serde_json::from_slice(&output.stdout).expect("json"))
+}
+
+/// Whether doctor finds exactly one fault, which is told with these words.
+fn check(more: &str, words: &[&str]) {
+    let (code, report) = doctor(&place(more));
+    let findings = report["findings"].as_array().expect("findings");
+    let said: Vec<&str> = findings.iter().filter_map(Value::as_str).collect();
+    assert_eq!((code, report["ok"].as_bool()), (Some(1), Some(false)), "{more}: {report}");
+    let fault = said.iter().find(|finding| words.iter().all(|word| finding.contains(word)));
+    assert!(fault.is_some(), "{more}: {words:?} is not in {said:?}");
+    let others = said.iter().filter(|finding| !finding.contains("0 tools")).count();
+    assert_eq!(others, 1, "{more}: {said:?}");
+}
+
+#[test]
+fn settings_that_match_everything_they_name_are_well() {
+    let (code, report) = doctor(&place(
+        "    tools_allowed: ['*']\n    tools: {echo: {title: Echo}}\n    tools_cache: {echo: 5m}\n    background: [slow]\n\
+         openapi:\n  shop: {document: shop.json, auth: {bearerAuth: {token: x}}, tags: [ORDERS], methods: [get], operations: {listOrders: {title: All}, GET /orders: {}}}\n\
+         defaults: {builtins_denied: ['shell__*']}\nselection: {pinned: ['fs:read', odd__echo]}\n\
+         restTools:\n  issue: {description: x, url: 'https://api.example/${parameters.id}', parameters: {type: object, properties: {id: {type: string}}, required: [id]}, examples: [{id: a}]}\n\
+         views:\n  a: {allow: ['odd__*', odd__resources_read, odd__uncompilable, 'shop__*'], deny: ['fs__*', 'agent__*']}\n\
+         policy:\n  tools: [{tool: 'odd:hang', tags: [slow]}]\n  rules:\n  - {effect: deny, tool: 'shell__*'}\n  - {effect: ask, tag: orders}\n  - {effect: ask, tag: slow}\n  - {effect: ask, namespace: odd, role: nobody}\n  - {effect: deny, tool: 'client:sample'}\n  - {effect: allow, effects: {read_only: true}}\n",
+    ));
+    assert_eq!((code, &report["findings"]), (Some(0), &json!([])), "{report}");
+}
+
+#[test]
+fn what_matches_nothing_is_found_with_what_was_meant() {
+    for (more, words) in [
+        (
+            "    tools_allowed: [ecoh]\n",
+            &["mcp_servers.odd.tools_allowed: `ecoh` is none of its tools", "did you mean `echo`?"][..],
+        ),
+        ("    background: ['sl0w*']\n", &["mcp_servers.odd.background: `sl0w*`"]),
+        ("    tools: {ecoh: {title: E}}\n", &["mcp_servers.odd.tools.ecoh", "did you mean `echo`?"]),
+        ("    tools_cache: {Echo: 5m}\n", &["mcp_servers.odd.tools_cache.Echo", "did you mean `echo`?"]),
+        ("defaults: {builtins_denied: ['shel__*']}\n", &["defaults.builtins_denied: `shel__*`"]),
+        ("selection: {pinned: ['fs:raed']}\n", &["selection.pinned: `fs:raed`", "did you mean `fs:read`?"]),
+        ("views:\n  a: {allow: ['od__*']}\n", &["views.a.allow: `od__*` matches no tool", "did you mean `odd__*`?"]),
+        ("views:\n  a: {deny: [odd__ecoh]}\n", &["views.a.deny: `odd__ecoh`", "did you mean `odd__echo`?"]),
+        (
+            "policy:\n  rules:\n  - {effect: deny, tool: 'od:*'}\n",
+            &["policy.rules: rule 1", "`tool: od:*`", "did you mean `odd:*`?"],
+        ),
+        (
+            "policy:\n  rules:\n  - {effect: allow}\n  - {effect: deny, namespace: od}\n",
+            &["rule 2", "did you mean `odd`?"],
+        ),
+        (
+            "policy:\n  rules:\n  - {effect: deny, tag: oders}\nopenapi:\n  shop: {document: shop.json}\n",
+            &["`tag: oders`", "did you mean `orders`?"],
+        ),
+        (
+            "policy:\n  tools: [{tool: 'odd:hnag', effects: {read_only: true}}]\n",
+            &["policy.tools: entry 1", "did you mean `odd:hang`?"],
+        ),
+        (
+            "openapi:\n  shop: {document: shop.json, auth: {bearerAth: {token: x}}}\n",
+            &["shop: auth.bearerAth", "sent with no call", "did you mean `bearerAuth`?"],
+        ),
+        (
+            "openapi:\n  shop: {document: shop.json, tags: [ordrs]}\n",
+            &["shop: tags: `ordrs`", "did you mean `orders`?"],
+        ),
+        (
+            "openapi:\n  shop: {document: shop.json, methods: [gett]}\n",
+            &["shop: methods: `gett`", "did you mean `GET`?"],
+        ),
+        (
+            "openapi:\n  shop: {document: shop.json, operations: {listOrder: {title: x}}}\n",
+            &["shop: operations.listOrder", "did you mean `listOrders`?"],
+        ),
+        (
+            "openapi:\n  shop: {document: shop.json, operations_denied: [nope]}\n",
+            &["shop: operations_denied: `nope`", "it has listOrders"],
+        ),
+        (
+            "restTools:\n  issue: {description: x, url: 'https://api.example/${parameters.id}', parameters: {type: object, properties: {id: {type: string}}}, examples: [{id: 7}]}\n",
+            &["rest_tools.issue.examples: number 1", "/id"],
+        ),
+        (
+            "restTools:\n  issue: {description: x, url: 'https://api.example/${parameters.repository}', parameters: {type: object, properties: {repository: {type: string}}, required: [repositry]}}\n",
+            &["rest_tools.issue.parameters: `repositry` is required", "did you mean `repository`?"],
+        ),
+    ] {
+        check(more, words);
+    }
+}
+
+#[test]
+fn a_source_without_tools_is_a_finding() {
+    for (more, name, words) in [
+        ("    tools_allowed: [none]\n", "odd", "filtered by tools_allowed"),
+        ("openapi:\n  shop: {document: shop.json, tags: [none]}\n", "shop", "its tags are orders: filtered out"),
+    ] {
+        let (code, report) = doctor(&place(more));
+        let providers = report["providers"].as_array().expect("providers");
+        let provider = providers.iter().find(|provider| provider["name"] == name).expect("provider");
+        assert_eq!((code, &provider["ok"], &provider["tools"]), (Some(1), &json!(false), &json!(0)), "{report}");
+        let findings = report["findings"].to_string();
+        assert!(findings.contains(&format!("{name}: 0 tools: none of the ")) && findings.contains(words), "{findings}");
+    }
+}
+
+/// What would be there if its source were, or were switched on, is not called a mistake.
+#[test]
+fn names_of_sources_that_are_down_or_off_are_not_judged() {
+    let (code, report) = doctor(&place(
+        "  gone: {command: no-such-program-anywhere}\n  off: {command: x, enabled: false}\n\
+         views:\n  a: {allow: ['gone__*', off__x]}\npolicy:\n  rules:\n  - {effect: deny, tool: 'gone:*'}\n  - {effect: ask, namespace: off}\n",
+    ));
+    assert_eq!((code, &report["findings"]), (Some(1), &json!([])), "{report}");
+}
+
+#[test]
+fn warnings_of_the_log_are_told() {
+    let text = json!({"openapi": "3.1.0", "info": {"title": "Shop", "version": "1"},
+        "servers": [{"url": "https://shop.example"}], "security": [{"key": []}],
+        "components": {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
+        "paths": {"/orders": {"get": {"operationId": "listOrders", "responses": {}}}}});
+    let place = place("openapi:\n  api: {document: api.json}\n");
+    place.write("project/api.json", &text.to_string());
+    let (code, report) = doctor(&place);
+    assert_eq!((code, &report["findings"]), (Some(0), &json!([])), "{report}");
+    assert!(
+        report["warnings"].to_string().contains("openapi.api: no credentials are configured for `key`"),
+        "{report}"
+    );
+    let output = run(&place, &["doctor"]);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("warning: openapi.api: no cred") && said.contains("but for the warnings above"), "{said}");
+    assert!(output.stderr.is_empty(), "the report is what was asked for: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_not_called_missing() {
+    for text in ["a: 1\na: 2\n", "mcpServers: [\n"] {
+        let place = Place::with(text);
+        let output = run(&place, &["doctor"]);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(!said.contains("no configuration file"), "{said}");
+        assert!(said.contains("could not read ") && said.contains("toolwright.yaml:"), "{said}");
+    }
+    let said = String::from_utf8_lossy(&run(&Place::new(), &["doctor"]).stdout).into_owned();
+    assert!(said.contains("no configuration file"), "{said}");
+}
+
+#[test]
+fn the_whole_machine_as_a_workspace_is_warned_of() {
+    let place = Place::new();
+    let output = program(&place).current_dir("/").args(["doctor", "--json"]).output().expect("runs");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("json");
+    let warnings = report["warnings"].to_string();
+    assert!(warnings.contains("the workspace root is /") && warnings.contains("--root FOLDER"), "{report}");
+    let (_, report) = doctor(&place);
+    assert_eq!(report["warnings"], json!([]), "{report}");
+}
