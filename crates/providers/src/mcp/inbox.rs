@@ -20,6 +20,7 @@ use toolwright_core::event::Partial;
 use toolwright_core::session::Session;
 use toolwright_mcp::message::RpcError;
 
+use super::junk::Junk;
 use super::listener::Listener;
 use super::pages::{MAX_ID, Pages};
 use super::questions::Questions;
@@ -116,6 +117,8 @@ pub(super) struct Inbox {
     pub(super) last_word: OnceLock<String>,
     /// What its users have to do elsewhere. Another connection may give other things the same names.
     pub(super) pages: Pages,
+    /// What is no message.
+    pub(super) junk: Junk,
     /// Told when something that the server said unasked may have been missed.
     pub(super) has_missed: Notify,
     /// Changes with every message; no more than that is asked of it.
@@ -171,6 +174,7 @@ impl Inbox {
             over: CancellationToken::new(),
             last_word: OnceLock::new(),
             pages: Pages::default(),
+            junk: Junk::default(),
             has_missed: Notify::new(),
             heard: AtomicU64::new(0),
             state: Mutex::default(),
@@ -401,7 +405,10 @@ impl Inbox {
                 let reason = format!("the server's answer is not a valid message: {problem}");
                 self.settle(id, Answer::Lost(SendError::Broken(reason)));
             }
-            None => self.listener.garbage(json),
+            None => {
+                self.junk.add(json);
+                self.listener.garbage(json);
+            }
         }
     }
 
