@@ -31,6 +31,8 @@ use crate::process::{Stdin, SupervisedCommand};
 const DISCOVER_FIRST: Duration = Duration::from_secs(2);
 /// What is kept of a server's time for the attempt after one that may be met with silence, a sixth at the most.
 const SECOND_CHANCE: Duration = Duration::from_secs(5);
+/// Of a server that no time was left for.
+const NO_TIME: &str = "it has no time to answer: give it more (`connect_timeout`)";
 
 /// Connects to a server.
 #[derive(Clone)]
@@ -140,7 +142,7 @@ impl Connector {
                 best = Some(inbox.junk.explain(message));
             }
         }
-        Err(best.unwrap_or_default())
+        Err(best.unwrap_or_else(|| NO_TIME.to_owned()))
     }
 
     /// Notes what was found.
@@ -210,7 +212,7 @@ impl Connector {
                 }
             }
         }
-        Err(best.unwrap_or_default())
+        Err(best.unwrap_or_else(|| NO_TIME.to_owned()))
     }
 }
 

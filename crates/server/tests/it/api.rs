@@ -452,7 +452,7 @@ async fn nobody_but_the_owner_answers_for_calls_or_sees_others_jobs() {
 async fn providers_and_readiness_are_told() {
     let api = Api::new().await;
     let providers = api.answer(Method::GET, "/api/providers", "/api/providers", None, 200).await;
-    let remote = json!({"name": "remote", "kind": "mcp", "tools": 2, "state": "ready", "error": null});
+    let remote = json!({"name": "remote", "kind": "mcp", "tools": 2, "state": "ready", "error": null, "withheld": []});
     assert!(providers.as_array().expect("list").contains(&remote), "{providers}");
     let ready = api.answer(Method::GET, "/ready", "/ready", None, 200).await;
     assert_eq!((&ready["state"], &ready["providers"]["failed"]), (&json!("ready"), &json!(0)));
