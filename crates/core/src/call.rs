@@ -213,8 +213,14 @@ pub(crate) fn unknown(call: ToolCall, snapshot: &Snapshot, near: &[String]) -> B
         many => format!("; did you mean one of {}?", many.join(", ")),
     };
     let why = snapshot.why_missing(name).map(|why| format!(" ({why})")).unwrap_or_default();
-    let error = ToolError::new(ErrorKind::UnknownTool, format!("no tool is called `{shown}`{why}{hint}"))
-        .with_model_message(format!("no tool is called `{shown}`{hint}"));
+    let error = if snapshot.is_unapproved(name) {
+        ToolError::new(ErrorKind::NotPermitted, format!("`{shown}` may not be called{why}")).with_model_message(
+            format!("`{shown}` may not be called: its definition waits for the operator's approval"),
+        )
+    } else {
+        ToolError::new(ErrorKind::UnknownTool, format!("no tool is called `{shown}`{why}{hint}"))
+            .with_model_message(format!("no tool is called `{shown}`{hint}"))
+    };
     let arguments = match call.arguments {
         RawArguments::Value(value) | RawArguments::Resolved(value, _) => value,
         RawArguments::Text(text) => serde_json::from_str(&text).unwrap_or(Value::String(text)),

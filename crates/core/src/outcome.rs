@@ -14,7 +14,7 @@ use crate::name::ToolId;
 use crate::session::CallId;
 
 /// Key in the extras of an output or outcome that is none of its tool's: it says what became of the call in its place,
-/// as `job`, `step` or `skipped`. The tool's output schema does not hold for it.
+/// as `job`, `approval`, `step` or `skipped`. The tool's output schema does not hold for it.
 pub const STANDS_IN: &str = "stands_in";
 
 /// What a provider returns for a call that reached it.
@@ -129,12 +129,28 @@ impl Outcome {
         text_for_model(&self.content)
     }
 
-    /// The `call --json` contract: `{ok, content, text, structured?, error?, latency_ms, kind, namespace, extras}`,
-    /// and `provenance` where name or arguments were mended.
+    /// What has happened: `done` and `failed` are the end of the call. `approval`: nothing has run, a job waits for a
+    /// person's word; `job`: it goes on as one; `step`: it waits for input; `skipped`: its result was given in its place.
+    #[must_use]
+    pub fn status(&self) -> &str {
+        // A step may be in the form of the tool's own results.
+        let waits = || self.meta.get("toolwright/job").is_some_and(|job| job["state"] == "waiting_input");
+        match self.extras.get(STANDS_IN).and_then(Value::as_str) {
+            _ if !self.ok => "failed",
+            Some(what) => what,
+            None if waits() => "step",
+            None => "done",
+        }
+    }
+
+    /// The `call --json` contract: `{ok, status, content, text, structured?, error?, latency_ms, kind, namespace,
+    /// extras}`, and `provenance` where name or arguments were mended. `ok` says that nothing failed, `status` what
+    /// has happened ([`Outcome::status`]).
     #[must_use]
     pub fn to_json(&self) -> Value {
         let mut value = json!({
             "ok": self.ok,
+            "status": self.status(),
             "content": self.content,
             "text": self.text(),
             "latency_ms": u64::try_from(self.latency.as_millis()).unwrap_or(u64::MAX),

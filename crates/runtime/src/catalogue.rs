@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use tokio::sync::{Mutex, broadcast, watch};
 use toolwright_core::Redactor;
-use toolwright_core::catalogue::{CatalogueIssue, Listing, Provider, RegisteredTool, Snapshot, SourceNotice};
+use toolwright_core::catalogue::{
+    CatalogueIssue, Listing, Provider, RegisteredTool, Snapshot, SourceNotice, Unapproved,
+};
 use toolwright_core::context::NoRedaction;
 use toolwright_core::definition::{Mode, ToolDefinition};
 use toolwright_core::event::{Event, EventSink, NoEvents};
@@ -405,6 +407,13 @@ impl Catalogue {
             error: slot.error.clone(),
             withheld: slot.provider.withheld().into_iter().chain(held_back(slot)).collect(),
         };
+        let unapproved = |slot: &Slot| {
+            let provider = slot.provider.name().to_owned();
+            let held =
+                held_back(slot).map(move |(raw_name, why)| Unapproved { provider: provider.clone(), raw_name, why });
+            held.collect::<Vec<_>>()
+        };
+        let unapproved = slots.iter().flat_map(unapproved).collect();
         let listings: Vec<Listing> = slots.iter().map(listing).collect();
         let issues = slots.iter().flat_map(|slot| self.issues_of(slot)).collect();
         let mut absent = self.absent.read().unwrap_or_else(PoisonError::into_inner).clone();
@@ -415,8 +424,13 @@ impl Catalogue {
             }
         }
         let before = self.snapshot();
-        let snapshot =
-            Arc::new(Snapshot::build(&listings).with_absent(absent).with_issues(issues).with_index_of(&before));
+        let snapshot = Arc::new(
+            Snapshot::build(&listings)
+                .with_absent(absent)
+                .with_unapproved(unapproved)
+                .with_issues(issues)
+                .with_index_of(&before),
+        );
         let providers = slots.iter().map(|slot| Arc::clone(&slot.provider)).collect();
         let number = self.current.made.fetch_add(1, Ordering::Relaxed) + 1;
         if !before.is_indexed() {

@@ -9,4 +9,4 @@ pub use provider::{
     ProviderError, ProviderKind, SourceNotice,
 };
 pub use registered::{Origin, RegisteredTool, RegistrationError, ToolOverride, foreign_ids};
-pub use snapshot::{CatalogueIssue, Entry, Listing, ProviderStatus, Snapshot};
+pub use snapshot::{CatalogueIssue, Entry, Listing, ProviderStatus, Snapshot, Unapproved};

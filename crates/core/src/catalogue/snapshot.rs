@@ -113,6 +113,17 @@ pub struct CatalogueIssue {
     pub message: String,
 }
 
+/// A tool that its source has and nobody has approved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unapproved {
+    /// Its provider.
+    pub provider: String,
+    /// The name that its source has for it.
+    pub raw_name: String,
+    /// The reason, with the remedy: a clause (`withheld: nobody has approved …`).
+    pub why: String,
+}
+
 /// A provider as a snapshot saw it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ProviderStatus {
@@ -146,6 +157,7 @@ pub struct Snapshot {
     providers: Vec<ProviderStatus>,
     issues: Vec<CatalogueIssue>,
     absent: Vec<(String, String)>,
+    unapproved: Vec<Unapproved>,
     index: OnceLock<Arc<LexicalIndex>>,
     /// What the index is made from, until it is made.
     known: Mutex<Option<Arc<LexicalIndex>>>,
@@ -217,6 +229,12 @@ impl Snapshot {
         Self { absent, ..self }
     }
 
+    /// With what nobody has approved, which [`Listing::withheld`] has too.
+    #[must_use]
+    pub fn with_unapproved(self, unapproved: Vec<Unapproved>) -> Self {
+        Self { unapproved, ..self }
+    }
+
     /// With more that the operator should know of, behind what the snapshot itself found.
     #[must_use]
     pub fn with_issues(mut self, issues: Vec<CatalogueIssue>) -> Self {
@@ -283,8 +301,8 @@ impl Snapshot {
             withheld: Vec::new(),
         };
         let providers = self.providers.iter().cloned().chain([status]).collect();
-        let (issues, absent) = (self.issues.clone(), self.absent.clone());
-        Self { entries, names, by_id, providers, issues, absent, ..Self::default() }.with_index_of(self)
+        let (issues, absent, unapproved) = (self.issues.clone(), self.absent.clone(), self.unapproved.clone());
+        Self { entries, names, by_id, providers, issues, absent, unapproved, ..Self::default() }.with_index_of(self)
     }
 
     /// The part of it that `keep` lets through; of the others [`Snapshot::why_missing`] says that they are
@@ -351,6 +369,22 @@ impl Snapshot {
     #[must_use]
     pub fn issues(&self) -> &[CatalogueIssue] {
         &self.issues
+    }
+
+    /// What its sources have and nobody has approved.
+    #[must_use]
+    pub fn unapproved(&self) -> &[Unapproved] {
+        &self.unapproved
+    }
+
+    /// Whether a wire name or id that does not resolve is that of a tool which nobody has approved.
+    #[must_use]
+    pub fn is_unapproved(&self, written: &str) -> bool {
+        let of_id =
+            || written.split_once(':').map(|(namespace, rest)| (namespace, rest.split('@').next().unwrap_or(rest)));
+        let Some((namespace, bare)) = written.split_once("__").or_else(of_id) else { return false };
+        let Some(provider) = self.provider_of(namespace) else { return false };
+        self.unapproved.iter().any(|held| held.provider == provider.name && is_written(&held.raw_name, bare))
     }
 
     /// That no tool has this name, as far as is known why, and which ones are `near` it.

@@ -26,14 +26,14 @@ use super::subscription::Followed;
 use super::transport::{Incoming, SendError, Transport};
 use crate::process::{Stdin, SupervisedCommand};
 
-/// What a server of unknown generation has for its answer to a `server/discover` that comes first. On a pipe an older
-/// one may leave it unanswered; over HTTP each request has a response of its own, so that silence there is slowness, unless
-/// a bridge stands before a pipe. Whoever gives a server more time to connect says that it is slow: it has
-/// a third of that.
+/// What a server of unknown generation has for its answer to a `server/discover` that comes first, a third of its time at
+/// the most. On a pipe an older one may leave it unanswered; over HTTP each request has a response of its own, so that
+/// silence there is slowness, unless a bridge stands before a pipe: there it has a third.
 const DISCOVER_FIRST: Duration = Duration::from_secs(2);
-const DISCOVER_FIRST_HTTP: Duration = Duration::from_secs(10);
-/// What a server that was silent has for its second chance.
+/// What is kept of a server's time for the attempt after one that may be met with silence, a sixth at the most.
 const SECOND_CHANCE: Duration = Duration::from_secs(5);
+/// Of a server that no time was left for.
+const NO_TIME: &str = "it has no time to answer: give it more (`connect_timeout`)";
 
 /// Connects to a server.
 #[derive(Clone)]
@@ -65,15 +65,15 @@ pub(super) enum Wish {
     Only(Era),
 }
 
-/// One try at a handshake.
+/// One try at a handshake, and what is kept of the server's time for those after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Attempt {
     era: Era,
-    bound: Duration,
+    kept: Duration,
 }
 
 impl Connector {
-    /// Connects. Bounded by twice the connect timeout and some seconds.
+    /// Connects. Bounded by the connect timeout, and what a process takes that has to be ended.
     ///
     /// # Errors
     /// Cause and remedy, for the operator.
@@ -113,13 +113,14 @@ impl Connector {
         let mut attempts = VecDeque::from(attempts(None, known, self.spec.connect_timeout));
         let mut running = None;
         let mut best = None;
-        let mut tried = Tried::default();
-        while let Some(attempt) = attempts.pop_front() {
+        let mut tried = Tried::new(self.spec.connect_timeout);
+        while let Some(attempt) = attempts.pop_front().filter(|attempt| tried.has_time(*attempt)) {
             let is_used = running.is_some();
             let (peer, process) = match running.take() {
                 Some(running) => running,
                 None => self.start(command())?,
             };
+            let inbox = Arc::clone(&peer.inbox);
             let failure = match tried.shake(&peer, attempt).await {
                 Ok(server) => return Ok(self.connected(peer, server, &tried).await),
                 Err(failure) => failure,
@@ -151,10 +152,10 @@ impl Connector {
                 Failure::Final(message) => return Err(message),
             };
             if best.is_none() || attempt.era == Era::Legacy {
-                best = Some(message);
+                best = Some(inbox.junk.explain(message));
             }
         }
-        Err(best.unwrap_or_default())
+        Err(best.unwrap_or_else(|| NO_TIME.to_owned()))
     }
 
     fn inbox(&self) -> Arc<Inbox> {
@@ -201,11 +202,14 @@ impl Connector {
         let (headers, authorizer) = (header_map(headers)?, self.spec.authorizer.clone());
         let target = Target::new(way, url, headers, authorizer, self.spec.max_message_bytes).await?;
         let mut best = None;
-        let mut tried = Tried::default();
+        let mut tried = Tried::new(self.spec.connect_timeout);
         for attempt in attempts(Some(way), known, self.spec.connect_timeout) {
+            if !tried.has_time(attempt) {
+                break;
+            }
             let inbox = self.inbox();
             let incoming = Arc::clone(&inbox) as Arc<dyn Incoming>;
-            let opened = tokio::time::timeout(attempt.bound, remote::open(way, &target, incoming)).await;
+            let opened = tokio::time::timeout(tried.bound(attempt), remote::open(way, &target, incoming)).await;
             let transport = match opened {
                 Ok(Ok(transport)) => transport,
                 Ok(Err(
@@ -239,38 +243,56 @@ impl Connector {
                 }
             }
         }
-        Err(best.unwrap_or_default())
+        Err(best.unwrap_or_else(|| NO_TIME.to_owned()))
     }
 }
 
-/// Which handshakes are tried on a pipe (`None`) or at a URL, in this order.
+/// Which handshakes are tried on a pipe (`None`) or at a URL, in this order, where the server has `timeout` for all of
+/// them. One that ends early leaves its time to the next.
 fn attempts(way: Option<Way>, known: Option<Era>, timeout: Duration) -> Vec<Attempt> {
-    let (legacy, modern) = (attempt(Era::Legacy, timeout), attempt(Era::Modern, timeout));
-    let second_chance = if way == Some(Way::Http) { modern } else { attempt(Era::Modern, timeout.min(SECOND_CHANCE)) };
+    let third = timeout / 3;
+    let kept = (timeout / 6).min(SECOND_CHANCE);
+    let last = |era| Attempt { era, kept: Duration::ZERO };
+    let first = |era| Attempt { era, kept };
     match (way, known) {
         // Revisions without sessions never had it.
-        (Some(Way::Sse), _) => vec![legacy],
-        (_, Some(Era::Modern)) => vec![modern, legacy],
+        (Some(Way::Sse), _) => vec![last(Era::Legacy)],
+        (_, Some(Era::Modern)) => vec![first(Era::Modern), last(Era::Legacy)],
+        (_, Some(Era::Legacy)) => vec![first(Era::Legacy), last(Era::Modern)],
         (_, None) => {
-            let first = if way == Some(Way::Http) { DISCOVER_FIRST_HTTP.max(timeout / 3) } else { DISCOVER_FIRST };
-            vec![attempt(Era::Modern, timeout.min(first)), legacy, second_chance]
+            let discover = if way == Some(Way::Http) { third } else { third.min(DISCOVER_FIRST) };
+            let begin = Attempt { era: Era::Modern, kept: timeout.saturating_sub(discover) };
+            vec![begin, first(Era::Legacy), last(Era::Modern)]
         }
-        (_, Some(Era::Legacy)) => vec![legacy, second_chance],
     }
 }
 
-/// What the attempts so far tell of the newest that a server speaks.
-#[derive(Default)]
+/// What the attempts so far tell of the newest that a server speaks, and of the time that it has.
 struct Tried {
+    limit: Duration,
+    end: Instant,
     certainty: Certainty,
     was_silent: bool,
 }
 
 impl Tried {
-    async fn shake(&mut self, peer: &Peer, Attempt { era, bound }: Attempt) -> Result<ServerInfo, Failure> {
+    fn new(limit: Duration) -> Self {
+        Self { limit, end: Instant::now() + limit, certainty: Certainty::default(), was_silent: false }
+    }
+
+    /// How long this attempt may take from now on.
+    fn bound(&self, attempt: Attempt) -> Duration {
+        self.end.saturating_duration_since(Instant::now()).saturating_sub(attempt.kept)
+    }
+
+    fn has_time(&self, attempt: Attempt) -> bool {
+        !self.bound(attempt).is_zero()
+    }
+
+    async fn shake(&mut self, peer: &Peer, attempt: Attempt) -> Result<ServerInfo, Failure> {
         let start = Instant::now();
-        let shaken = shake(peer, era, bound).await;
-        match (&shaken, era) {
+        let shaken = shake(peer, attempt.era, self.bound(attempt), self.limit).await;
+        match (&shaken, attempt.era) {
             (Err(Failure::Silent(_)), Era::Modern) => self.was_silent = true,
             (Err(Failure::Refused(_) | Failure::Broken(_)), Era::Modern) => self.certainty = Certainty::Tried,
             // It is not slow: it was silent because it did not know what it was asked.
@@ -283,26 +305,30 @@ impl Tried {
     }
 }
 
-fn attempt(era: Era, bound: Duration) -> Attempt {
-    Attempt { era, bound }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_server_of_unknown_generation_that_is_slow_over_http_has_the_time_that_it_is_given() {
-        for (way, timeout, first) in [
-            (None, 30, 2),
-            (None, 300, 2),
-            (Some(Way::Http), 5, 5),
-            (Some(Way::Http), 30, 10),
-            (Some(Way::Http), 90, 30),
+    fn all_attempts_share_the_time_that_a_server_is_given() {
+        let (modern, legacy) = (Some(Era::Modern), Some(Era::Legacy));
+        for (way, known, timeout, expect) in [
+            (None, None, 30_000, &[2000, 23_000, 5000][..]),
+            (None, None, 300_000, &[2000, 293_000, 5000]),
+            (None, None, 3000, &[1000, 1500, 500]),
+            (Some(Way::Http), None, 30_000, &[10_000, 15_000, 5000]),
+            (Some(Way::Http), None, 90_000, &[30_000, 55_000, 5000]),
+            (Some(Way::Sse), None, 30_000, &[30_000]),
+            (None, modern, 30_000, &[25_000, 5000]),
+            (Some(Way::Http), legacy, 30_000, &[25_000, 5000]),
         ] {
-            let tried = attempts(way, None, Duration::from_secs(timeout));
-            assert_eq!(tried[0], attempt(Era::Modern, Duration::from_secs(first)), "{way:?} {timeout}");
-            assert_eq!(tried[1], attempt(Era::Legacy, Duration::from_secs(timeout)), "{way:?} {timeout}");
+            let mut left = timeout;
+            let tried = attempts(way, known, Duration::from_millis(timeout));
+            let shares = tried.iter().map(|attempt| {
+                let kept = u64::try_from(attempt.kept.as_millis()).expect("small");
+                std::mem::replace(&mut left, kept) - kept
+            });
+            assert_eq!(shares.collect::<Vec<_>>(), expect, "{way:?} {known:?} {timeout}");
         }
     }
 }

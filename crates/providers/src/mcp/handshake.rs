@@ -65,11 +65,12 @@ pub(super) fn modern_meta(capabilities: Map<String, Value>) -> Map<String, Value
     meta
 }
 
-/// Shakes hands as `era` does. Without an answer within `bound` it has failed, [`Failure::Silent`].
+/// Shakes hands as `era` does. Without an answer within `bound` it has failed, [`Failure::Silent`]; `limit` is what the
+/// server has for all attempts, which is what the operator is told.
 ///
 /// # Errors
 /// [`Failure`].
-pub(super) async fn shake(peer: &Peer, era: Era, bound: Duration) -> Result<ServerInfo, Failure> {
+pub(super) async fn shake(peer: &Peer, era: Era, bound: Duration, limit: Duration) -> Result<ServerInfo, Failure> {
     let shaken = async {
         match era {
             Era::Legacy => initialize(peer).await,
@@ -84,7 +85,7 @@ pub(super) async fn shake(peer: &Peer, era: Era, bound: Duration) -> Result<Serv
                 Era::Legacy => "initialize",
                 Era::Modern => "server/discover",
             },
-            toolwright_core::duration::format(bound),
+            toolwright_core::duration::format(limit),
         ))),
     }
 }

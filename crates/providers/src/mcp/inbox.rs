@@ -23,6 +23,7 @@ use toolwright_core::session::Session;
 use toolwright_mcp::message::{RpcError, read as read_part};
 
 use super::folders::Folders;
+use super::junk::Junk;
 use super::listener::Listener;
 use super::pages::{MAX_ID, Pages};
 use super::progress::Progress;
@@ -120,6 +121,8 @@ pub(super) struct Inbox {
     pub(super) last_word: OnceLock<String>,
     /// What its users have to do elsewhere. Another connection may give other things the same names.
     pub(super) pages: Pages,
+    /// What is no message.
+    pub(super) junk: Junk,
     /// Told when something that the server said unasked may have been missed.
     pub(super) has_missed: Notify,
     /// Changes with every message; no more than that is asked of it.
@@ -163,6 +166,7 @@ impl Inbox {
             over: CancellationToken::new(),
             last_word: OnceLock::new(),
             pages: Pages::default(),
+            junk: Junk::default(),
             has_missed: Notify::new(),
             heard: AtomicU64::new(0),
             state: Mutex::default(),
@@ -427,7 +431,10 @@ impl Inbox {
                 let what = if is_json { UNREADABLE } else { "the server's answer is not a valid message" };
                 self.settle(id, Answer::Lost(SendError::Broken(format!("{what}: {problem}"))));
             }
-            None => self.listener.garbage(json),
+            None => {
+                self.junk.add(json);
+                self.listener.garbage(json);
+            }
         }
     }
 

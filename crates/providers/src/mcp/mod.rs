@@ -39,6 +39,7 @@ mod frames;
 mod generation;
 mod handshake;
 mod inbox;
+mod junk;
 mod link;
 mod links;
 mod listener;

@@ -51,7 +51,7 @@ pub struct McpServerSpec {
     pub idle_timeout: Option<Duration>,
     /// How often a failed call is tried again where that is safe.
     pub retries: u32,
-    /// Limit of one attempt to connect.
+    /// Limit of connecting, all handshakes that are tried included.
     pub connect_timeout: Duration,
     /// Queue that its calls wait in.
     pub queue: Option<String>,

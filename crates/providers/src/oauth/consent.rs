@@ -1,5 +1,6 @@
 //! Asking a person: the authorization code flow with PKCE (OAuth 2.1 section 4.1).
 
+use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -8,7 +9,7 @@ use url::Url;
 use super::credentials::{Client, Token};
 use super::discovery::Discovered;
 use super::error::OAuthError;
-use super::loopback::Loopback;
+use super::loopback::{Brought, Loopback};
 use super::random::{random_text, s256};
 use super::redirect::Expected;
 use super::scope::OFFLINE_ACCESS;
@@ -18,6 +19,12 @@ use super::wire::Wire;
 
 /// How long a person has to log in.
 const LOGIN_BOUND: Duration = Duration::from_secs(600);
+/// How long the browser of a person who has logged in waits for what comes of it.
+const TOLD_BOUND: Duration = Duration::from_secs(20);
+
+const LOGGED_IN: &str = "You are logged in. You can close this page.";
+const UNFINISHED: &str = "The login page has let you in, but no token came of it. See where you started it.";
+const UNKNOWN_YET: &str = "The login page has let you in; its token has not come yet. See where you started it.";
 
 const LATE: &str = "nobody logged in within ten minutes; begin again, also where the page showed an error: a client that \
                     the authorization server has forgotten registers anew then";
@@ -61,7 +68,8 @@ impl Login<'_> {
             names_itself: server.authorization_response_iss_parameter_supported,
         };
         let answered = tokio::time::timeout(LOGIN_BOUND, self.answer(&url, &expected)).await;
-        let code = answered.map_err(|_| OAuthError::Abandoned(LATE.to_owned()))??;
+        let brought = answered.map_err(|_| OAuthError::Abandoned(LATE.to_owned()))??;
+        let code = brought.code.clone();
         let fields = vec![
             ("grant_type", "authorization_code"),
             ("code", code.as_str()),
@@ -76,13 +84,14 @@ impl Login<'_> {
             asked: self.scopes,
             audience: &server.issuer,
         };
-        request(self.wire, self.client, self.proof, asked).await
+        let exchange = pin!(request(self.wire, self.client, self.proof, asked));
+        tell_end(brought, exchange).await
     }
 
-    async fn answer(&self, url: &Url, expected: &Expected) -> Result<String, OAuthError> {
+    async fn answer(&self, url: &Url, expected: &Expected) -> Result<Brought, OAuthError> {
         let told = async {
             match self.consent.visit(url).await {
-                Ok(Some(redirect)) => expected.code(&redirect),
+                Ok(Some(redirect)) => expected.code(&redirect).map(Brought::by_hand),
                 Ok(None) => std::future::pending().await,
                 Err(reason) => Err(OAuthError::Abandoned(reason)),
             }
@@ -133,6 +142,20 @@ impl Login<'_> {
     }
 }
 
+/// Waits for the end of an exchange, and tells the browser what came of it; of one that takes long, that.
+async fn tell_end<T, E>(brought: Brought, mut exchange: Pin<&mut impl Future<Output = Result<T, E>>>) -> Result<T, E> {
+    match tokio::time::timeout(TOLD_BOUND, exchange.as_mut()).await {
+        Ok(ended) => {
+            brought.tell(if ended.is_ok() { LOGGED_IN } else { UNFINISHED }).await;
+            ended
+        }
+        Err(_) => {
+            brought.tell(UNKNOWN_YET).await;
+            exchange.await
+        }
+    }
+}
+
 /// The endpoint that tokens come from.
 ///
 /// # Errors
@@ -141,4 +164,42 @@ pub(super) fn token_endpoint(found: &Discovered) -> Result<&str, OAuthError> {
     found.server.token_endpoint.as_deref().ok_or_else(|| {
         OAuthError::Metadata(format!("the authorization server `{}` has no token endpoint", found.issuer))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpStream;
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_browser_waits_for_what_comes_of_its_login_and_is_told_that() {
+        for (ends, expect) in [(Ok(()), LOGGED_IN), (Err("503"), UNFINISHED)] {
+            let loopback = Loopback::listen(None).await.expect("a port");
+            let uri = Url::parse(&loopback.redirect_uri()).expect("a url");
+            let port = uri.port().expect("a port");
+            let mut browser = tokio::spawn(async move {
+                let mut stream = TcpStream::connect(("127.0.0.1", port)).await.expect("connected");
+                stream.write_all(b"GET /callback?code=c&state=s HTTP/1.1\r\n\r\n").await.expect("sent");
+                let mut text = String::new();
+                stream.read_to_string(&mut text).await.expect("answered");
+                text
+            });
+            let expected = Expected { state: "s".into(), issuer: None, names_itself: false };
+            let brought = loopback.code(&expected).await.expect("a code");
+            let (end, ended) = oneshot::channel();
+            let told = tokio::spawn(async move {
+                let exchange = pin!(async { ended.await.expect("it ends") });
+                tell_end(brought, exchange).await
+            });
+            let early = tokio::time::timeout(Duration::from_millis(100), &mut browser).await;
+            assert!(early.is_err(), "it is told nothing before: {early:?}");
+            end.send(ends).expect("awaited");
+            assert_eq!(told.await.expect("no panic"), ends);
+            let page = browser.await.expect("no panic");
+            assert!(page.starts_with("HTTP/1.1 200 OK") && page.ends_with(expect), "{page}");
+        }
+    }
 }

@@ -17,10 +17,35 @@ const MAX_HEAD: usize = 16 << 10;
 /// Bound on one connection.
 const CONNECTION_BOUND: Duration = Duration::from_secs(5);
 
+/// Bound on what a browser is told that waits for the end of its login.
+const TELL_BOUND: Duration = Duration::from_secs(2);
+
 /// A listener that waits for one redirect.
 pub(super) struct Loopback {
     listener: TcpListener,
     address: SocketAddr,
+}
+
+/// A code, and the browser that brought it: it waits to be told what came of it.
+pub(super) struct Brought {
+    /// The code.
+    pub(super) code: String,
+    browser: Option<TcpStream>,
+}
+
+impl Brought {
+    /// A code that a person brought, where no browser waits.
+    pub(super) fn by_hand(code: String) -> Self {
+        Self { code, browser: None }
+    }
+
+    /// Tells the browser, if one waits, and takes two seconds at most.
+    pub(super) async fn tell(self, text: &str) {
+        if let Some(browser) = self.browser {
+            // Whether it still shows it does not matter any more.
+            let _ = tokio::time::timeout(TELL_BOUND, answer(browser, "200 OK", text)).await;
+        }
+    }
 }
 
 impl Loopback {
@@ -43,12 +68,12 @@ impl Loopback {
         format!("http://{}{PATH}", self.address)
     }
 
-    /// Waits for the redirect that answers `expected`, and gives back its code. What else knocks is turned away:
+    /// Waits for the redirect that answers `expected`, and gives back its code; its browser is not answered yet. What else knocks is turned away:
     /// a page that guesses the port cannot end the wait.
     ///
     /// # Errors
     /// [`OAuthError::Redirect`] when the login page says no, or the answer is not its own.
-    pub(super) async fn code(&self, expected: &Expected) -> Result<String, OAuthError> {
+    pub(super) async fn code(&self, expected: &Expected) -> Result<Brought, OAuthError> {
         loop {
             let Ok((stream, _)) = self.listener.accept().await else {
                 tokio::time::sleep(Duration::from_millis(100)).await;
@@ -61,28 +86,35 @@ impl Loopback {
         }
     }
 
-    async fn serve(&self, mut stream: TcpStream, expected: &Expected) -> Option<Result<String, OAuthError>> {
+    async fn serve(&self, mut stream: TcpStream, expected: &Expected) -> Option<Result<Brought, OAuthError>> {
         let head = head(&mut stream).await?;
         let target = head.strip_prefix("GET ").and_then(|rest| rest.split(' ').next());
         let url = target.and_then(|target| Url::parse(&format!("http://{}{target}", self.address)).ok());
         let ours = url.filter(|url| url.path() == PATH && expected.is_answered_by(url));
-        let answer = ours.map(|url| expected.code(&url));
-        let (status, text) = match &answer {
-            Some(Ok(_)) => ("200 OK", "You are logged in. You can close this page."),
-            Some(Err(_)) => ("200 OK", "The login is not accepted. See where you started it."),
-            None => ("404 Not Found", "Nothing is waited for here."),
-        };
-        // The text is fixed: nothing of the request is shown.
-        let response = format!(
-            "HTTP/1.1 {status}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\n\
-             Referrer-Policy: no-referrer\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n{text}",
-            text.len()
-        );
-        // Whether the browser shows it does not matter any more.
-        let _ = stream.write_all(response.as_bytes()).await;
-        let _ = stream.shutdown().await;
-        answer
+        match ours.map(|url| expected.code(&url)) {
+            Some(Ok(code)) => Some(Ok(Brought { code, browser: Some(stream) })),
+            Some(Err(error)) => {
+                answer(stream, "200 OK", "The login is not accepted. See where you started it.").await;
+                Some(Err(error))
+            }
+            None => {
+                answer(stream, "404 Not Found", "Nothing is waited for here.").await;
+                None
+            }
+        }
     }
+}
+
+/// Answers a request. Texts are fixed: nothing of a request is shown.
+async fn answer(mut stream: TcpStream, status: &str, text: &str) {
+    let response = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\n\
+         Referrer-Policy: no-referrer\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n{text}",
+        text.len()
+    );
+    // Whether the browser shows it does not matter any more.
+    let _ = stream.write_all(response.as_bytes()).await;
+    let _ = stream.shutdown().await;
 }
 
 /// The head of a request, to the blank line.

@@ -125,7 +125,8 @@ impl Executor {
         match admission {
             Admission::Awaited => {
                 let told = ToolOutput::text(job::awaited_text(id, &definition.id));
-                Ok(noted(told, id, definition, JobState::Pending))
+                // Nothing has run: that is another thing than a job that was begun.
+                Ok(noted(told, id, definition, JobState::Pending).with_extra(STANDS_IN, "approval"))
             }
             _ if stepwise => self.first_step(jobs, &job, definition, run).await,
             _ => Ok(started(id, definition, JobState::Pending)),

@@ -13,6 +13,8 @@ use toolwright_core::event::Partial;
 use toolwright_core::job::JobText;
 use toolwright_core::output::head_and_tail;
 
+use super::repeated::Repeated;
+
 /// Bytes that are kept of the beginning.
 const HEAD: u64 = 8 << 20;
 /// Bytes of a piece of the end, of which the last two are kept: 16 MiB in all.
@@ -39,12 +41,15 @@ impl LogFiles {
         Self { head: file("log"), before: file("tail-1"), tail: file("tail-2") }
     }
 
-    /// Lines from `offset`, counted from the end if negative, of all that was written and of `more` behind it. It ends
-    /// before the first line that does not fit, so that whoever reads on from there misses none.
-    pub(super) fn read(&self, more: &str, offset: i64, lines: usize) -> io::Result<JobText> {
+    /// Lines from `offset`, counted from the end if negative, of all that was written and of what `result` has beyond
+    /// it. It ends before the first line that does not fit, so that whoever reads on from there misses none.
+    pub(super) fn read(&self, result: &str, offset: i64, lines: usize) -> io::Result<JobText> {
         let cut = self.before.exists();
         let note = "[toolwright: what stood here was not kept]";
-        let total = self.each_line(&mut |_, _| ())? + usize::from(cut) + more.lines().count();
+        let mut repeated = Repeated::new(result);
+        let written = self.each_line(&mut |line, _| repeated.line(line))?;
+        let more = repeated.rest();
+        let total = written + usize::from(cut) + more.lines().count();
         let first = match usize::try_from(offset) {
             Ok(offset) => offset.min(total),
             Err(_) => total.saturating_sub(usize::try_from(offset.unsigned_abs()).unwrap_or(usize::MAX)),

@@ -8,6 +8,7 @@ mod calls;
 mod keeper;
 mod live;
 mod log;
+mod repeated;
 mod told;
 mod view;
 

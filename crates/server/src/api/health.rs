@@ -46,6 +46,7 @@ struct Known {
     provider: Arc<dyn Provider>,
     tools: usize,
     doing: Doing,
+    withheld: Vec<Value>,
 }
 
 impl Api {
@@ -55,7 +56,9 @@ impl Api {
         let known = |provider: Arc<dyn Provider>| {
             let status = snapshot.providers().iter().find(|status| status.name == provider.name());
             let (tools, doing) = (status.map_or(0, |status| status.tools), Doing::of(&*provider, status));
-            Known { provider, tools, doing }
+            let unapproved = snapshot.unapproved().iter().filter(|held| held.provider == provider.name());
+            let withheld = unapproved.map(|held| json!({"tool": held.raw_name, "why": held.why})).collect();
+            Known { provider, tools, doing, withheld }
         };
         providers.into_iter().map(known).collect()
     }
@@ -70,7 +73,8 @@ pub(super) async fn providers(State(api): State<Arc<Api>>) -> Answer {
             Doing::Ready | Doing::Starting => None,
         };
         let (name, kind, tools) = (known.provider.name(), known.provider.kind(), known.tools);
-        json!({"name": name, "kind": kind, "tools": tools, "state": state, "error": error})
+        let withheld = known.withheld;
+        json!({"name": name, "kind": kind, "tools": tools, "state": state, "error": error, "withheld": withheld})
     };
     api.ok(&api.providers().await.into_iter().map(shown).collect::<Value>())
 }

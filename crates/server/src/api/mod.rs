@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{Method, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
@@ -108,6 +108,8 @@ pub(crate) fn router(api: &Arc<Api>) -> Router {
     let inside = inside
         .fallback(|| async { ApiError::not_found("there is no such path; GET /api/openapi.json lists what there is") })
         .method_not_allowed_fallback(|| async { ApiError::method_not_allowed() })
+        // `admit` bounds bodies: the extractors' own limit is far below the one that is told.
+        .layer(DefaultBodyLimit::disable())
         .layer(from_fn_with_state(Arc::clone(api), admit));
     outside.nest(ROOT, inside).with_state(Arc::clone(api))
 }

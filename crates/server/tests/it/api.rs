@@ -15,7 +15,7 @@ use toolwright_core::session::{Principal, SessionId};
 use toolwright_runtime::{FormInbox, FormInboxParts, Inbox, InboxParts, SqliteStore, SystemClock};
 use toolwright_server::{ApiStores, Token};
 
-use crate::support::{House, Http, LONG, body, soon};
+use crate::support::{House, Http, LONG, body, call, soon};
 
 /// A server, and the document that it gave.
 struct Api {
@@ -119,6 +119,30 @@ fn error_kind(answer: &Value) -> &str {
 }
 
 #[tokio::test]
+async fn a_body_may_be_as_large_as_the_limit_that_is_told() {
+    let api = Api::new().await;
+    let limit = 16 << 20;
+    // A framework's own limit is 2 MiB.
+    for bytes in [1 << 20, 3 << 20, limit] {
+        let around = json!({"tool": "test__echo", "arguments": {"text": ""}}).to_string().len();
+        let answer = api.call(json!({"tool": "test__echo", "arguments": {"text": "x".repeat(bytes - around)}})).await;
+        assert_eq!(answer["ok"], true, "{bytes}");
+    }
+    let paths = api.document["paths"].as_object().expect("paths");
+    let taking = paths.iter().filter(|(_, item)| item["post"]["requestBody"].is_object());
+    for (path, _) in taking.filter(|(path, _)| !path.contains('{')) {
+        let odd = api.http.post(path, &json!({"odd": "x".repeat(3 << 20)}));
+        assert_eq!(error_kind(&body(odd, 400).await), "bad_request", "{path}");
+    }
+    let (session, _) = api.http.initialize("/mcp").await;
+    let large = call(1, "test__echo", json!({"text": "x".repeat(3 << 20)}));
+    let answer = body(api.http.in_session(&session, "/mcp", &large), 200).await;
+    assert_ne!(answer["result"]["isError"], true);
+    let too_large = api.http.post("/api/call", &json!({"tool": "x".repeat(limit)}));
+    assert_eq!(error_kind(&body(too_large, 413).await), "too_large");
+}
+
+#[tokio::test]
 async fn tools_are_listed_shown_and_found() {
     let api = Api::new().await;
     let all = api.answer(Method::GET, "/api/tools", "/api/tools", None, 200).await;
@@ -179,7 +203,7 @@ async fn a_call_is_answered_as_the_command_line_prints_it() {
     assert!(done["latency_ms"].take().is_u64());
     let link = json!({"type": "resource_link", "uri": "a:b", "name": "n", "later": [1]});
     let expect = json!({
-        "ok": true, "content": [{"type": "text", "text": "hello"}, link], "text": "hello", "latency_ms": null,
+        "ok": true, "status": "done", "content": [{"type": "text", "text": "hello"}, link], "text": "hello", "latency_ms": null,
         "kind": "native", "namespace": "test", "extras": {}, "structured": {"n": 1.5},
     });
     assert_eq!(done, expect);
@@ -193,6 +217,21 @@ async fn a_call_is_answered_as_the_command_line_prints_it() {
     ] {
         let failed = api.call(asked.clone()).await;
         assert_eq!((&failed["ok"], error_kind(&failed)), (&json!(false), kind), "{asked} {failed}");
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_has_not_run_says_so() {
+    let (api, _store) = Api::asking(None).await;
+    let asked = api.call(json!({"tool": "remote__other"})).await;
+    assert_eq!((&asked["ok"], &asked["status"]), (&json!(true), &json!("approval")), "{asked}");
+    assert!(asked["structured"]["job"].is_string(), "{asked}");
+    for (call, status) in [
+        (json!({"tool": "test__echo", "arguments": {"text": "x"}, "background": true}), "job"),
+        (json!({"tool": "test__fail"}), "failed"),
+        (json!({"tool": "test__echo", "arguments": {"text": "x"}}), "done"),
+    ] {
+        assert_eq!(api.call(call).await["status"], status);
     }
 }
 
@@ -478,7 +517,7 @@ async fn nobody_but_the_owner_answers_for_calls_or_sees_others_jobs() {
 async fn providers_and_readiness_are_told() {
     let api = Api::new().await;
     let providers = api.answer(Method::GET, "/api/providers", "/api/providers", None, 200).await;
-    let remote = json!({"name": "remote", "kind": "mcp", "tools": 2, "state": "ready", "error": null});
+    let remote = json!({"name": "remote", "kind": "mcp", "tools": 2, "state": "ready", "error": null, "withheld": []});
     assert!(providers.as_array().expect("list").contains(&remote), "{providers}");
     let ready = api.answer(Method::GET, "/ready", "/ready", None, 200).await;
     assert_eq!((&ready["state"], &ready["providers"]["failed"]), (&json!("ready"), &json!(0)));

@@ -30,7 +30,7 @@ pub(crate) fn watch(cancel: Cancel, first: First) -> AbortHandle {
         match first {
             First::Cancels => say("cancelling; once more to stop at once"),
             First::Finishes => say("finishing what runs; once more to stop at once"),
-            First::ShutsDown => {}
+            First::ShutsDown => say("shutting down: what runs gets its time; once more to stop at once"),
         }
         next_signal().await;
         std::process::exit(i32::from(Exit::Cancelled.code()));

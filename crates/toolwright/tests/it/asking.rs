@@ -365,7 +365,7 @@ fn a_name_that_no_provider_has_waits_for_no_server_that_hangs() {
 }
 
 /// One request to the API over a connection of its own; the body of the answer.
-fn posted(address: &str, body: &Value) -> Value {
+pub(crate) fn posted(address: &str, body: &Value) -> Value {
     posted_to(address, "/api/call", "", body)
 }
 

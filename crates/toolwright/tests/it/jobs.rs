@@ -71,6 +71,18 @@ fn a_job_that_ends_keeps_its_result() {
     assert!(read["text"].as_str().is_some_and(|text| text.contains("one\ntwo")), "{read}");
 }
 
+#[test]
+fn what_a_job_wrote_while_it_ran_is_read_once() {
+    let place = Place::new();
+    let (mut child, id) = start(&place, "echo a; sleep 0.7; echo b >&2; echo c; sleep 0.7; printf d; exit 3");
+    assert!(child.wait().is_ok());
+    let read: Value = serde_json::from_str(&ok(&place, &["jobs", "read", &id, "--json"])).expect("json");
+    let text = read["text"].as_str().expect("text");
+    assert!(text.starts_with("a\nb\nc\nd\n") && text.matches('b').count() == 1, "{read}");
+    assert_eq!(text.matches('\n').count(), 5, "the exit code comes behind it: {read}");
+    assert_eq!(read["total"], 5, "{read}");
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn a_job_that_is_lost_with_its_process_says_so_and_is_not_run_again() {

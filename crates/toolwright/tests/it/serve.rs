@@ -12,6 +12,7 @@ use toolwright::config::LoadOptions;
 use toolwright::house::watch;
 use toolwright::providers::catalogue::SigningKey;
 
+use crate::asking::posted;
 use crate::cli::program;
 use crate::support::{Place, signal, until};
 
@@ -405,4 +406,22 @@ fn children(of: u32) -> Vec<u32> {
         }
     }
     all
+}
+
+#[cfg(unix)]
+#[test]
+fn what_runs_when_the_server_is_told_to_end_gets_the_time_that_is_set() {
+    for (grace, ok) in [("10s", true), ("500ms", false)] {
+        let place = Place::with(&format!("server: {{shutdown_grace: {grace}}}\n"));
+        let gateway = Gateway::start(&place, &["--http", "127.0.0.1:0"]);
+        let address = gateway.address();
+        let call = json!({"tool": "shell__bash", "arguments": {"command": "touch begun; sleep 3; echo whole"}});
+        let caller = std::thread::spawn(move || posted(&address, &call));
+        until("it runs", || place.path("project/begun").exists());
+        signal(gateway.child.id(), "TERM");
+        let answer = caller.join().expect("an answer");
+        assert_eq!(answer["ok"], ok, "{grace}: {answer}");
+        assert_eq!(answer["text"].as_str().is_some_and(|text| text.contains("whole")), ok, "{grace}: {answer}");
+        gateway.says("shutting down");
+    }
 }

@@ -65,7 +65,7 @@ pub struct McpServer {
     /// Limit of one call to it. Default: `defaults.tool_timeout`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_timeout: Option<TimeSpan>,
-    /// Limit of one attempt to connect to it, the start of its process included. Default 30s.
+    /// Limit of connecting to it, the start of its process and all handshakes that are tried included. Default 30s.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connect_timeout: Option<TimeSpan>,
     /// Bound on one message from it, in bytes. A call whose answer is larger fails. Default 16777216 (16 MiB).
