@@ -1,5 +1,6 @@
 //! From a document to tools. A pure function of document and settings, but for other files of the document.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use http::{HeaderName, Method};
