@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Map, Value};
 use tokio::sync::oneshot;
@@ -36,7 +36,7 @@ pub(crate) struct Peer {
     /// Pages that it was asked to open.
     pages: Mutex<VecDeque<Page>>,
     /// The revision that it speaks, once it has introduced itself.
-    version: OnceLock<&'static str>,
+    version: Mutex<Option<&'static str>>,
 }
 
 /// What it is told of.
@@ -66,13 +66,12 @@ impl Peer {
             capabilities.remove("elicitation");
         }
         *lock(&self.capabilities) = Arc::new(capabilities);
-        // A client that introduces itself once more has been answered under the first.
-        let _ = self.version.set(version);
+        *lock(&self.version) = Some(version);
     }
 
     /// The revision that it speaks; the newest of its generation where it has not said.
     pub(crate) fn version(&self) -> &'static str {
-        self.version.get().copied().unwrap_or(LEGACY_VERSIONS[0])
+        lock(&self.version).unwrap_or(LEGACY_VERSIONS[0])
     }
 
     /// Whether it takes streams over HTTP up again whose connection broke.

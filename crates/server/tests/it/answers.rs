@@ -19,7 +19,7 @@ async fn an_error_of_a_server_is_none_of_the_transport_whatever_its_code() {
     house.add(source.clone()).await;
     let http = house.http().await;
     let said = |code| json!({"code": code, "message": "not for you", "data": {"limit": 3}});
-    for (code, modern) in [(-32000, 200), (-32601, 200), (-32002, 200), (7, 200), (-32602, 400), (-32021, 400)] {
+    for (code, modern) in [(-32000, 200), (-32601, 404), (-32002, 200), (7, 200), (-32602, 400), (-32021, 400)] {
         source.own_error.store(code, Ordering::Relaxed);
         let expect = Some(said(code));
         for (path, name) in [("/mcp/alpha", "hello"), ("/mcp", "alpha__hello")] {

@@ -13,7 +13,6 @@ use toolwright::config::typed::{ClientToken, View, ViewExposure};
 use toolwright::config::{Config, profile_of};
 use toolwright::core::approval::{Answers, NoApprover};
 use toolwright::core::output::is_output_tool;
-use toolwright::core::roots::Roots;
 use toolwright::core::session::Principal;
 use toolwright::core::{Approver, Cancel, Event, Profile};
 use toolwright::house::{GatewayHouse, HouseError, Reloaded, watch as watch_files};
@@ -46,9 +45,6 @@ pub(crate) async fn command(global: &Global, serve: &Serve) -> Done {
     let given = serve.policy.map(Profile::from);
     if serve.stdio {
         house.roots().expect_client();
-    } else {
-        // Servers are shared by all who come, and nobody's folders are everybody's.
-        house.roots().set(Roots::none());
     }
     let gateway = gateway(&house, &settings, serve);
     if let Some(name) = gateway.clash() {

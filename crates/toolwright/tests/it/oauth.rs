@@ -74,7 +74,7 @@ fn servers_are_listed_with_their_logins() {
     assert_eq!(listed[0]["address"], "http://127.0.0.1:1/mcp");
     assert_eq!((&listed[1]["server"], listed[1].get("logged_in")), (&json!("program"), None));
     for (arguments, code, words) in [
-        (&["mcp", "login", "nobody", "--json"][..], 2, "mcp ls"),
+        (&["mcp", "login", "nobody", "--json"][..], 3, "mcp ls"),
         (&["mcp", "login", "program", "--json"], 2, "`env`"),
         (&["mcp", "login", "docs", "--no-browser", "--json"], 1, "cannot connect to 127.0.0.1:1"),
         (&["mcp", "logout", "docs", "--json"], 0, "\"removed\":false"),

@@ -39,7 +39,7 @@ impl Refusal {
         let status = match (era, error.said_by, error.code) {
             (_, SaidBy::Us, RpcError::BUSY) => StatusCode::SERVICE_UNAVAILABLE,
             (Era::Legacy, ..) | (Era::Modern, SaidBy::Us, RpcError::INTERNAL) => StatusCode::OK,
-            (Era::Modern, SaidBy::Us, RpcError::METHOD_NOT_FOUND) => StatusCode::NOT_FOUND,
+            (Era::Modern, _, RpcError::METHOD_NOT_FOUND) => StatusCode::NOT_FOUND,
             (Era::Modern, SaidBy::Us, _)
             | (Era::Modern, SaidBy::Source, RpcError::INVALID_PARAMS | RpcError::MISSING_CAPABILITY) => {
                 StatusCode::BAD_REQUEST

@@ -169,7 +169,7 @@ impl CallClient for HouseClient {
 }
 
 /// A folder as the only one (MCP, `ListRootsResult`), where its path is one that a URI can tell.
-pub(super) fn roots_of(root: &Path) -> Value {
+fn roots_of(root: &Path) -> Value {
     let name = root.file_name().map(|name| name.to_string_lossy().into_owned());
     let uri = Url::from_directory_path(root).ok();
     let root = uri.map(|uri| match name {
