@@ -82,6 +82,10 @@ impl Transport for StdioTransport {
         if self.outbox.take_back(id) { Told::Yes } else { Told::No }
     }
 
+    fn is_deaf(&self) -> bool {
+        self.outbox.is_closed()
+    }
+
     async fn close(&self) {
         self.outbox.close("the connection is closed", &self.inbox);
         if let Some(mut writer) = self.take_writer()
