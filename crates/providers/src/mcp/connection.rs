@@ -182,6 +182,11 @@ impl Connection {
         self.peer.inbox.has_expired()
     }
 
+    /// Whether nothing can be sent over it any more: a process has closed its input.
+    pub(super) fn is_deaf(&self) -> bool {
+        self.peer.transport.is_deaf()
+    }
+
     /// Whether it is over.
     pub(super) fn is_closed(&self) -> bool {
         self.close.is_cancelled() || self.peer.inbox.over.is_cancelled()

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 use toolwright_core::roots::Roots;
 
 use super::peer::Peer;
@@ -18,21 +19,32 @@ const FIRST: Duration = Duration::from_secs(2);
 /// What one server is told of folders.
 pub(super) struct Folders {
     roots: Arc<Roots>,
+    /// Whether the server asks for them before it is called.
     are_asked_for: AtomicBool,
+    /// Whether that is known of this process.
+    is_known: AtomicBool,
 }
 
 impl Folders {
     /// These.
     pub(super) fn new(roots: Arc<Roots>) -> Arc<Self> {
-        Arc::new(Self { roots, are_asked_for: AtomicBool::new(false) })
+        Arc::new(Self { roots, are_asked_for: AtomicBool::new(false), is_known: AtomicBool::new(false) })
     }
 
-    /// Notes that the server asks outside of calls.
-    pub(super) fn asked_for(&self) {
-        self.are_asked_for.store(true, Ordering::Relaxed);
+    /// Notes whether the server asked before it was called.
+    pub(super) fn asked_for(&self, did_ask: bool) {
+        self.is_known.store(true, Ordering::Relaxed);
+        self.are_asked_for.store(did_ask, Ordering::Relaxed);
     }
 
-    /// Whether it ever did.
+    /// Notes that it did in an earlier run, which this one may know better.
+    pub(super) fn were_asked_for(&self) {
+        if !self.is_known.load(Ordering::Relaxed) {
+            self.are_asked_for.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it did the last time.
     pub(super) fn are_asked_for(&self) -> bool {
         self.are_asked_for.load(Ordering::Relaxed)
     }
@@ -47,10 +59,14 @@ impl Folders {
     pub(super) async fn told_to(&self, peer: &Arc<Peer>) {
         let (roots, inbox, peer_of) = (Arc::clone(&self.roots), Arc::clone(&peer.inbox), Arc::downgrade(peer));
         let mut seen = roots.version();
+        // Nobody may wait for this to its end: of a connection that is given up nothing is left.
+        let given_up = CancellationToken::new();
+        let unless_held = given_up.clone().drop_guard();
         tokio::spawn(async move {
             loop {
                 tokio::select! {
                     () = inbox.over.cancelled() => return,
+                    () = given_up.cancelled() => return,
                     newer = roots.newer_than(seen) => seen = newer,
                 }
                 let Some(peer) = peer_of.upgrade() else { return };
@@ -59,8 +75,17 @@ impl Folders {
                 }
             }
         });
-        if self.are_asked_for() && tokio::time::timeout(FIRST, peer.inbox.has_folders()).await.is_err() {
-            tracing::debug!(server = &*peer.inbox.listener.server, "it did not ask for folders this time");
+        if self.are_asked_for() {
+            let inbox = &peer.inbox;
+            tokio::select! {
+                () = inbox.has_folders() => {}
+                () = inbox.over.cancelled() => {}
+                () = tokio::time::sleep(FIRST) => if !inbox.has_asked_for_folders() {
+                    tracing::debug!(server = &*inbox.listener.server, "it did not ask for folders this time");
+                    self.asked_for(false);
+                },
+            }
         }
+        unless_held.disarm();
     }
 }

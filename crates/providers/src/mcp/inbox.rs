@@ -136,6 +136,8 @@ struct State {
     waiting: HashMap<RequestId, Waiting>,
     has_ended: bool,
     has_expired: bool,
+    /// Whether a request was answered after the handshake.
+    is_at_work: bool,
 }
 
 #[derive(Deserialize)]
@@ -187,6 +189,11 @@ impl Inbox {
     /// Waits until the server has asked for its folders outside of calls and was answered.
     pub(super) async fn has_folders(&self) {
         self.questions.has_folders().await;
+    }
+
+    /// Whether it has asked so, answered or not.
+    pub(super) fn has_asked_for_folders(&self) -> bool {
+        self.questions.has_asked_for_folders()
     }
 
     /// Has the answer of this request kept. Must come before it is sent.
@@ -295,7 +302,11 @@ impl Inbox {
     }
 
     fn settle(&self, id: RequestId, answer: Answer) {
-        let sender = self.lock().waiting.get_mut(&id).and_then(|waiting| waiting.answer.take());
+        let sender = {
+            let mut state = self.lock();
+            state.is_at_work |= self.version.get().is_some();
+            state.waiting.get_mut(&id).and_then(|waiting| waiting.answer.take())
+        };
         if let Some(sender) = sender {
             // Whoever waited may have left.
             let _ = sender.send(answer);
@@ -471,7 +482,8 @@ impl Incoming for Inbox {
             }
             Envelope { method: Some(method), id: Some(id), params, .. } => {
                 let version = self.version.get().copied();
-                self.questions.asked((id, &method, params), version, || self.belonging(during));
+                let is_at_work = self.lock().is_at_work;
+                self.questions.asked((id, &method, params), version, is_at_work, || self.belonging(during));
             }
             // Before the result: there are serializers that write `"result":null` beside it.
             Envelope { error: Some(error), result: None | Some(Value::Null), id, .. } => {

@@ -1,7 +1,7 @@
 //! Keeping one connection: made when first needed, made again after its end, with growing pauses.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -11,6 +11,7 @@ use toolwright_core::duration;
 use super::connect::Connector;
 use super::connection::Connection;
 use super::log_level::LogLevel;
+use super::spec::McpTransport;
 
 /// Pauses before a connection is made again (SPEC section 10): the first after an end, the last for good.
 const BACK_OFF: [Duration; 7] = [
@@ -72,6 +73,20 @@ pub(super) struct Link {
 #[derive(Default)]
 struct Memory {
     failures: usize,
+    /// When the connection that there is was made.
+    since: Option<Instant>,
+    /// The process that takes no new calls and has some still.
+    retired: Weak<Connection>,
+}
+
+impl Memory {
+    /// Whether the connection that has ended now is the first to do so for a while.
+    fn is_first_end(&mut self) -> bool {
+        if self.since.take().is_some_and(|since| since.elapsed() >= STABLE) {
+            self.failures = 0;
+        }
+        self.failures == 0
+    }
 }
 
 impl Link {
@@ -107,8 +122,12 @@ impl Link {
         loop {
             let seen = state.borrow_and_update().clone();
             match seen {
-                State::Up(connection) if connection.is_expired() => self.renew(&connection),
-                State::Up(connection) if !connection.is_closed() => return Ok(connection),
+                State::Up(connection) if !connection.is_closed() => {
+                    if !connection.is_expired() {
+                        return Ok(connection);
+                    }
+                    self.renew(&connection);
+                }
                 State::Idle => self.start(false),
                 State::Up(_) | State::Connecting { again: true } if patience == Patience::FailFast => {
                     return Err("the server is being restarted; try again in a moment".to_owned());
@@ -158,38 +177,59 @@ impl Link {
 
     /// Closes the connection for good, without waiting.
     pub(super) fn give_up(&self) {
-        if let Some(connection) = self.closed() {
+        for connection in self.closed() {
             connection.hang_up();
         }
     }
 
     /// Closes the connection for good and waits for its end, two seconds at most.
     pub(super) async fn shut_down(&self) {
-        if let Some(connection) = self.closed() {
-            connection.close("it was shut down").await;
-        }
+        let closed = self.closed();
+        futures_util::future::join_all(closed.iter().map(|connection| connection.close("it was shut down"))).await;
     }
 
-    /// Nothing is started from here on. The connection that there was.
-    fn closed(&self) -> Option<Arc<Connection>> {
+    /// Nothing is started from here on. The connection that there was, and the process before it.
+    fn closed(&self) -> Vec<Arc<Connection>> {
         self.closing.cancel();
-        match self.state.send_replace(State::Closed) {
+        let current = match self.state.send_replace(State::Closed) {
             State::Up(connection) => Some(connection),
             _ => None,
-        }
+        };
+        current.into_iter().chain(self.memory().retired.upgrade()).collect()
     }
 
     /// Has the next caller shake hands anew. Calls on the expired connection go on: behind one address there may be
-    /// servers that know it still, and a process that has closed its input may answer what it has read. It ends with the last of them, and is closed after [`LAST_CALLS`].
+    /// servers that know it still, and a process that has closed its input may answer what it has read. It ends with the
+    /// last of them, and is closed after [`LAST_CALLS`]. Of such processes there is one at a time, and for the pauses it
+    /// counts as one that has ended.
     fn renew(self: &Arc<Self>, expired: &Arc<Connection>) {
+        let is_process = matches!(self.connector.spec.transport, McpTransport::Stdio { .. });
+        let mut begins_pause = false;
         let replaced = self.state.send_if_modified(|state| {
             let same = matches!(state, State::Up(connection) if Arc::ptr_eq(connection, expired));
             if same {
-                *state = State::Idle;
+                if is_process {
+                    let mut memory = self.memory();
+                    begins_pause = !memory.is_first_end();
+                    memory.failures = memory.failures.max(1);
+                }
+                *state = if begins_pause { State::Connecting { again: true } } else { State::Idle };
             }
             same
         });
         if replaced {
+            if begins_pause {
+                self.pause("the server closed its standard input".into());
+            }
+            if is_process {
+                let former = std::mem::replace(&mut self.memory().retired, Arc::downgrade(expired));
+                if let Some(former) = former.upgrade() {
+                    tokio::spawn(async move { former.close("another process has taken its place").await });
+                }
+                if self.closing.is_cancelled() {
+                    expired.hang_up();
+                }
+            }
             tracing::info!(
                 server = &*self.connector.spec.name,
                 "a new handshake is made: the former connection takes no more calls"
@@ -237,6 +277,7 @@ impl Link {
         let kept = self.state.send_if_modified(|state| {
             let wanted = matches!(state, State::Connecting { .. });
             if wanted {
+                self.memory().since = Some(Instant::now());
                 *state = State::Up(Arc::clone(&connection));
             }
             wanted
@@ -245,13 +286,13 @@ impl Link {
             connection.close("it was shut down").await;
             return;
         }
-        let (link, since) = (Arc::downgrade(self), Instant::now());
+        let link = Arc::downgrade(self);
         // Held by none but its users, an expired one ends with the last of them.
         let (ended, connection) = (connection.ending(), Arc::downgrade(&connection));
         tokio::spawn(async move {
             let reason = ended.await;
             if let (Some(link), Some(connection)) = (link.upgrade(), connection.upgrade()) {
-                link.ended(&connection, reason, since.elapsed());
+                link.ended(&connection, reason);
             }
         });
         if self.listers.load(Ordering::Acquire) == 0 {
@@ -260,18 +301,13 @@ impl Link {
     }
 
     /// Notes the end of the connection and begins the next.
-    fn ended(self: &Arc<Self>, connection: &Arc<Connection>, reason: Arc<str>, held: Duration) {
+    fn ended(self: &Arc<Self>, connection: &Arc<Connection>, reason: Arc<str>) {
         tracing::warn!(server = &*self.connector.spec.name, "{reason}");
-        let first = {
-            let mut memory = self.memory();
-            if held >= STABLE {
-                memory.failures = 0;
-            }
-            memory.failures == 0
-        };
+        let mut first = false;
         let was_current = self.state.send_if_modified(|state| {
             let same = matches!(state, State::Up(current) if Arc::ptr_eq(current, connection));
-            if same && first {
+            if same {
+                first = self.memory().is_first_end();
                 *state = State::Connecting { again: true };
             }
             same

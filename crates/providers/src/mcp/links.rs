@@ -135,6 +135,13 @@ impl Links {
         }
     }
 
+    /// Whether nothing runs at all: what does may have said that its lists are others.
+    pub(super) fn are_idle(&self) -> bool {
+        self.shared.is_idle()
+            && self.older.tried().link.as_ref().is_none_or(|link| link.is_idle())
+            && self.own.as_ref().is_none_or(|own| own.sessions.are_idle())
+    }
+
     /// Keeps how much is logged on the connection of this session (parameters of `logging/setLevel`) for when there is
     /// one. Whether it was idle; otherwise it is to be told.
     pub(super) fn keep_level(&self, session: &SessionId, of_session: Manner, params: &Map<String, Value>) -> bool {

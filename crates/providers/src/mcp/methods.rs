@@ -1,13 +1,14 @@
 //! What a server can be asked besides calling its tools: the protocol's methods, as a provider whose tools they are.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use toolwright_core::ToolId;
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::catalogue::{
-    CallLimits, Health, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool,
+    CallLimits, Health, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool, SourceNotice,
 };
 use toolwright_core::client::Manner;
 use toolwright_core::context::ToolContext;
@@ -60,6 +61,8 @@ pub(super) struct McpMethods {
     credential_scope: ContentHash,
     tools: Vec<Arc<RegisteredTool>>,
     manifests: Arc<dyn ManifestCache>,
+    /// Changes with every announcement that what is kept is not so any more.
+    announced: AtomicU64,
 }
 
 impl McpMethods {
@@ -68,7 +71,41 @@ impl McpMethods {
         let namespace = &source.spec.namespace;
         // A namespace that is illegal has no tools either, and a list says so.
         let tools = METHODS.iter().filter_map(|method| tool(namespace, method)).collect();
-        Arc::new(Self { credential_scope: source.spec.credential_scope(), source, tools, manifests })
+        let credential_scope = source.spec.credential_scope();
+        let methods = Arc::new(Self { credential_scope, source, tools, manifests, announced: AtomicU64::new(0) });
+        if methods.source.spec.lazy {
+            let heard: Weak<Self> = Arc::downgrade(&methods);
+            methods.source.listener.listen_first(Arc::new(move |notice| {
+                if let Some(methods) = heard.upgrade() {
+                    methods.heard(notice);
+                }
+            }));
+        }
+        methods
+    }
+
+    /// Forgets what is kept of a list that is announced to be another now: whoever runs next must not be told it.
+    fn heard(self: &Arc<Self>, notice: &SourceNotice) {
+        let changed = match notice {
+            SourceNotice::ResourcesChanged => "resources/",
+            SourceNotice::PromptsChanged => "prompts/",
+            _ => return,
+        };
+        self.announced.fetch_add(1, Ordering::AcqRel);
+        // Outside of a runtime everything is over.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let methods = Arc::clone(self);
+        runtime.spawn(async move {
+            for method in KEPT.iter().filter(|method| method.starts_with(changed)) {
+                methods.forget(&methods.key(method)).await;
+            }
+        });
+    }
+
+    async fn forget(&self, key: &str) {
+        if let Err(error) = self.manifests.remove_manifest(key).await {
+            tracing::debug!(server = self.source.spec.name, "what it listed was not forgotten: {error}");
+        }
     }
 
     /// What a lazy server that is not running need not be started for: how much it is to log, which it is told when it
@@ -82,7 +119,7 @@ impl McpMethods {
             let kept = self.source.links.keep_level(&context.session.id, of_session, params);
             return kept.then(|| json!({}));
         }
-        if !self.source.links.is_idle(&context.session.id) {
+        if !self.source.links.are_idle() {
             return None;
         }
         let kept = self.manifests.manifest(&self.kept_under(method, params)?).await.unwrap_or_else(|error| {
@@ -92,8 +129,8 @@ impl McpMethods {
         kept.filter(Value::is_object)
     }
 
-    /// Keeps what a lazy server listed, if that is the whole list.
-    async fn keep(&self, key: &str, result: &Value) {
+    /// Keeps what a lazy server listed, if that is the whole list, and no other was announced since (`announced`).
+    async fn keep(&self, key: &str, announced: u64, result: &Value) {
         let Some(mut kept) = result.as_object().cloned() else { return };
         if kept.get("nextCursor").is_some_and(|next| !next.is_null()) || to_json(&kept).len() > MAX_KEPT {
             return;
@@ -103,13 +140,21 @@ impl McpMethods {
         if let Err(error) = self.manifests.set_manifest(key, &Value::Object(kept)).await {
             tracing::debug!(server = self.source.spec.name, "what it listed was not kept: {error}");
         }
+        if self.announced.load(Ordering::Acquire) != announced {
+            self.forget(key).await;
+        }
     }
 
     /// Under what a list is kept; `None` for what is none, or not its beginning.
     fn kept_under(&self, method: &str, params: &Map<String, Value>) -> Option<String> {
         let is_first = params.get("cursor").is_none_or(Value::is_null);
-        (self.source.spec.lazy && is_first && KEPT.contains(&method))
-            .then(|| format!("{} {method}", self.source.spec.manifest_key()))
+        (self.source.spec.lazy && is_first && KEPT.contains(&method)).then(|| self.key(method))
+    }
+
+    /// Under what a list is kept: unlike that of the tools, it is of whoever is logged in, as a hash.
+    fn key(&self, method: &str) -> String {
+        let spec = &self.source.spec;
+        format!("{} {} {method}", spec.manifest_key(), spec.scope_now(self.credential_scope))
     }
 }
 
@@ -145,6 +190,7 @@ impl Provider for McpMethods {
             return Ok(ToolOutput::default().with_extra(METHOD_RESULT, result));
         }
         let kept_under = self.kept_under(call.raw_name, &params);
+        let announced = self.announced.load(Ordering::Acquire);
         // What is followed is followed for all sessions, and longer than one of them is at work.
         let way = match call.raw_name {
             "resources/subscribe" | "resources/unsubscribe" => Way::Shared,
@@ -155,8 +201,9 @@ impl Provider for McpMethods {
             .source
             .during(context, way, |connection| run(&self.source, connection, call.raw_name, params, context))
             .await?;
-        if let Some(key) = kept_under {
-            self.keep(&key, &result).await;
+        // Who has logged in meanwhile may have been answered already, or not yet.
+        if let Some(key) = kept_under.filter(|key| *key == self.key(call.raw_name)) {
+            self.keep(&key, announced, &result).await;
         }
         Ok(ToolOutput::default().with_extra(METHOD_RESULT, result))
     }

@@ -154,6 +154,11 @@ impl Outbox {
         }
     }
 
+    /// Whether no more is taken.
+    pub(super) fn is_closed(&self) -> bool {
+        self.lock().closed.is_some()
+    }
+
     /// Writes what is sent, until [`Outbox::close`] and the last message.
     ///
     /// # Errors

@@ -197,7 +197,7 @@ impl McpProvider {
     fn take(&self, manifest: &Manifest, outcome: Option<Result<(), String>>) -> Result<Built, ProviderError> {
         let mut built = manifest.build(self.spec())?;
         if manifest.asks_folders {
-            self.folders.asked_for();
+            self.folders.were_asked_for();
         }
         self.source.keep(std::mem::take(&mut built.facts));
         let mut listed = self.listed();

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use serde_json::Value;
@@ -24,13 +25,15 @@ pub(super) struct Questions {
     transport: OnceLock<Weak<dyn Transport>>,
     open: Mutex<HashMap<String, Open>>,
     folders: OnceLock<Arc<Folders>>,
+    has_asked_for_folders: AtomicBool,
     /// Cancelled when the server was told its folders outside of calls.
     told_folders: CancellationToken,
 }
 
 /// A question that waits for its answer.
 struct Open {
-    call: RequestId,
+    /// `None` outside of calls.
+    call: Option<RequestId>,
     /// The call that it is of has ended.
     too_late: CancellationToken,
     /// The server does not want the answer.
@@ -57,11 +60,18 @@ impl Questions {
         self.told_folders.cancelled().await;
     }
 
-    /// The server asks. `belonging` says whom; it is looked up only where it matters.
+    /// Whether they were asked for outside of calls.
+    pub(super) fn has_asked_for_folders(&self) -> bool {
+        self.has_asked_for_folders.load(Ordering::Relaxed)
+    }
+
+    /// The server asks, before or after it was first at work for us. `belonging` says whom; it is looked up only where it
+    /// matters.
     pub(super) fn asked(
         self: &Arc<Self>,
         (id, method, params): (&RawValue, &str, Option<&RawValue>),
         version: Option<&'static str>,
+        is_at_work: bool,
         belonging: impl FnOnce() -> Belonging,
     ) {
         let reply = Reply { id: id.get().to_owned(), version };
@@ -81,7 +91,7 @@ impl Questions {
                 match belonging() {
                     Belonging::Call(call, caller) => self.pass_on(reply, call, caller, request),
                     Belonging::Nobody if method == asking::ROOTS && self.folders.get().is_some() => {
-                        self.answer_folders(reply);
+                        self.answer_folders(reply, is_at_work);
                     }
                     Belonging::Nobody | Belonging::Past => {
                         let text = format!("`{method}` is for the client of a call, and no call is in flight");
@@ -114,9 +124,9 @@ impl Questions {
             let mut open = self.lock();
             if open.len() >= MAX_OPEN {
                 drop(open);
-                let text = format!("{MAX_OPEN} questions are open already; ask again when some are answered");
-                return self.answer(&reply, Err(RpcError::new(RpcError::BUSY, text)));
+                return self.answer(&reply, Err(too_many()));
             }
+            let call = Some(call);
             let same = open.values().find(|open| open.call == call);
             turn = same.map(|open| Arc::clone(&open.turn)).unwrap_or_default();
             let question =
@@ -163,12 +173,34 @@ impl Questions {
     }
 
     /// Answers `roots/list` outside of calls.
-    fn answer_folders(self: &Arc<Self>, reply: Reply) {
+    fn answer_folders(self: &Arc<Self>, reply: Reply, is_at_work: bool) {
+        let Some(folders) = self.folders.get().cloned() else { return };
+        self.has_asked_for_folders.store(true, Ordering::Relaxed);
+        if !is_at_work {
+            folders.asked_for(true);
+        }
+        let withdrawn = CancellationToken::new();
+        {
+            let mut open = self.lock();
+            if open.len() >= MAX_OPEN {
+                drop(open);
+                return self.answer(&reply, Err(too_many()));
+            }
+            let (too_late, turn) = (CancellationToken::new(), Arc::default());
+            let question = Open { call: None, too_late, withdrawn: withdrawn.clone(), turn };
+            // Who asks again under the same id has one answer.
+            if let Some(former) = open.insert(reply.id.clone(), question) {
+                former.withdrawn.cancel();
+            }
+        }
         let questions = Arc::clone(self);
         tokio::spawn(async move {
-            let Some(folders) = questions.folders.get() else { return };
-            folders.asked_for();
-            let result = folders.now().await;
+            let result = tokio::select! {
+                biased;
+                () = withdrawn.cancelled() => return,
+                result = folders.now() => result,
+            };
+            questions.lock().remove(&reply.id);
             questions.send(&reply, Ok(result)).await;
             questions.told_folders.cancel();
         });
@@ -176,7 +208,7 @@ impl Questions {
 
     /// The call is over: what was asked for it is answered so.
     pub(super) fn call_ended(&self, call: RequestId) {
-        for open in self.lock().values().filter(|open| open.call == call) {
+        for open in self.lock().values().filter(|open| open.call == Some(call)) {
             open.too_late.cancel();
         }
     }
@@ -218,6 +250,11 @@ impl Questions {
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Open>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn too_many() -> RpcError {
+    let text = format!("{MAX_OPEN} questions are open already; ask again when some are answered");
+    RpcError::new(RpcError::BUSY, text)
 }
 
 /// What an answer needs of its question.

@@ -116,6 +116,11 @@ impl Sessions {
         self.lock().get(session).map(|kept| Arc::clone(&kept.link))
     }
 
+    /// Whether none of them was connected yet.
+    pub(super) fn are_idle(&self) -> bool {
+        self.lock().values().all(|kept| kept.link.is_idle())
+    }
+
     /// Takes all out.
     pub(super) fn drain(&self) -> Vec<Arc<Link>> {
         self.lock().drain().map(|(_, kept)| kept.link).collect()

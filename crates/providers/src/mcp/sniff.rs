@@ -73,6 +73,61 @@ pub(super) fn sniff_id(head: &[u8], tail: &[u8]) -> Option<RequestId> {
     matches!(rest.as_str(), "}" | ",\"jsonrpc\":\"2.0\"}").then_some(id)
 }
 
+/// The ids of the answers in a batch that is broken or cut short, as far as they show. Those of answers that could be read
+/// are among them.
+pub(super) fn ids_of_batch(json: &[u8]) -> Vec<RequestId> {
+    if memchr::memmem::find(json, b"\"jsonrpc\"").is_none() {
+        return Vec::new();
+    }
+    let text = String::from_utf8_lossy(json);
+    let (mut found, mut id, mut is_answer) = (Vec::new(), None, true);
+    // How many brackets are open; the fields of a message stand within two.
+    let (mut depth, mut at) = (0_usize, 0);
+    let bytes = text.as_bytes();
+    while let Some(byte) = bytes.get(at) {
+        match byte {
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => {
+                depth = depth.saturating_sub(1);
+                if depth == 1 {
+                    found.extend(id.take().filter(|_| is_answer));
+                    is_answer = true;
+                }
+            }
+            b'"' => {
+                let end = end_of_text(bytes, at);
+                if depth == 2 {
+                    let is_key = text.get(end..).is_some_and(|rest| rest.trim_start().starts_with(':'));
+                    match &text[at..end] {
+                        "\"id\"" if is_key => id = number_after_key(&text[at..]).map(|(id, _)| id),
+                        "\"method\"" if is_key => is_answer = false,
+                        _ => {}
+                    }
+                }
+                at = end;
+                continue;
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    found.extend(id.filter(|_| is_answer));
+    found
+}
+
+/// Where the text ends that begins at this quotation mark, or all does.
+fn end_of_text(json: &[u8], start: usize) -> usize {
+    let mut at = start + 1;
+    while let Some(byte) = json.get(at) {
+        match byte {
+            b'\\' => at += 2,
+            b'"' => return at + 1,
+            _ => at += 1,
+        }
+    }
+    json.len()
+}
+
 /// Whether the beginning of a line is that of an answer, as far as it shows.
 pub(super) fn is_answer(head: &[u8]) -> bool {
     memchr::memmem::find(head, b"\"method\"").is_none() && head.trim_ascii_start().starts_with(b"{")
@@ -108,6 +163,21 @@ mod tests {
             ("garbage", "more", None),
         ] {
             assert_eq!(sniff_id(head.as_bytes(), tail.as_bytes()), expect, "{head}");
+        }
+    }
+
+    #[test]
+    fn the_answers_of_a_broken_batch_are_known_by_their_own_ids() {
+        for (json, expect) in [
+            (r#"[{"jsonrpc":"2.0","id":3,"result":{"id":9}},{"jsonrpc":"2.0","id":4,"resu"#, &[3, 4][..]),
+            (r#"[{"jsonrpc":"2.0","result":{"text":"\"id\":8}\\"},"id":"3"},{"jsonrpc":"2.0","res"#, &[3]),
+            (r#"[{"jsonrpc":"2.0","id":5,"method":"ping"},{"jsonrpc":"2.0","id":6,"result":nonsense}]"#, &[6]),
+            (r#"[{"jsonrpc":"2.0","id":5,"method":"pi"#, &[]),
+            (r#"[{"jsonrpc":"2.0","id":5"#, &[]),
+            (r#"[INFO] {"id":3}"#, &[]),
+            ("[\"jsonrpc\" \"\\", &[]),
+        ] {
+            assert_eq!(ids_of_batch(json.as_bytes()), expect, "{json}");
         }
     }
 

@@ -8,6 +8,7 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::task::JoinHandle;
+use toolwright_core::json::legible;
 use toolwright_mcp::message::{each_of_batch, is_batch};
 
 use super::frames::{Frame, FrameReader};
@@ -15,7 +16,7 @@ use super::inbox::Inbox;
 use super::link::LAST_CALLS;
 use super::outbox::Outbox;
 use super::process::Process;
-use super::sniff::{is_answer, sniff_id};
+use super::sniff::{ids_of_batch, is_answer, sniff_id};
 use super::transport::{Incoming as _, Outgoing, RequestId, SendError, TOO_LARGE, Told, Transport};
 
 /// How long the end of a process may lag behind that of its output.
@@ -80,6 +81,10 @@ impl Transport for StdioTransport {
 
     fn abandon(&self, id: RequestId) -> Told {
         if self.outbox.take_back(id) { Told::Yes } else { Told::No }
+    }
+
+    fn is_deaf(&self) -> bool {
+        self.outbox.is_closed()
     }
 
     async fn close(&self) {
@@ -168,13 +173,24 @@ impl Reader {
     /// Takes a line: one message, or a batch of them, which revisions up to 2025-03-26 allow.
     fn line(&self, line: &[u8]) {
         let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
+        if !is_batch(line) {
+            return self.inbox.message(line, None);
+        }
+        let readable = legible(line);
+        let line = readable.as_deref().unwrap_or(line);
         let one = |message: &RawValue| {
             self.inbox.message(message.get().as_bytes(), None);
             Ok(())
         };
-        // Of a batch that is broken the beginning has been taken; the rest is judged as a line that is broken.
-        if !is_batch(line) || each_of_batch(line, one).is_err() {
-            self.inbox.message(line, None);
+        let Err(error) = each_of_batch(line, one) else { return };
+        // Of a batch that is broken the beginning has been taken; the answers of the rest will not come again.
+        let ids = ids_of_batch(line);
+        if ids.is_empty() {
+            return self.inbox.message(line, None);
+        }
+        for id in ids {
+            let reason = format!("the server's answer is in a batch that is not valid: {error}");
+            self.inbox.lost(id, SendError::Broken(reason));
         }
     }
 

@@ -208,7 +208,7 @@ async fn put_off(
     let connection = exchange.connection;
     let is_forgotten = connection.is_expired() && connection.server().era == Era::Legacy;
     // On a pipe nothing is sent any more once its process has closed its input.
-    let is_deaf = connection.is_expired() && matches!(error, AskError::NotSent(_)) && !tries.count();
+    let is_deaf = connection.is_deaf() && matches!(error, AskError::NotSent(_));
     if !tries.may_go_on(&error) || connection.is_closed() || is_forgotten || is_deaf {
         return Err(tool_error(exchange.server, what, error));
     }

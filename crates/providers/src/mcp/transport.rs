@@ -118,6 +118,10 @@ pub(super) trait Transport: Send + Sync {
     fn abandon(&self, _id: RequestId) -> Told {
         Told::No
     }
+    /// Whether nothing can be sent over it any more, though answers may come still.
+    fn is_deaf(&self) -> bool {
+        false
+    }
     /// Ends it: input closed, session deleted, a process ended after a grace. Bounded by two seconds.
     async fn close(&self);
     /// Why it ended, with a process's last words, if more is known than [`Incoming::ended`] was told.

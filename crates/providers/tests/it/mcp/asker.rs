@@ -225,6 +225,10 @@ impl Asker {
                     notify("notifications/elicitation/complete", json!({"elicitationId": "e1"}));
                 }
             }
+            ("announce", _) => {
+                notify("notifications/prompts/list_changed", json!({}));
+                text(id, "announced");
+            }
             ("die", _) => std::process::exit(1),
             _ => error(id, -32601, Value::Null),
         }

@@ -13,7 +13,7 @@ use toolwright_core::context::ToolContext;
 use toolwright_core::error::{ErrorKind, ProtocolError, ToolError};
 use toolwright_core::event::Partial;
 use toolwright_core::passthrough::METHOD_RESULT;
-use toolwright_providers::mcp::{AsTools, McpServerSpec};
+use toolwright_providers::mcp::{AsTools, McpServerSpec, McpTransport};
 
 use super::http::Site;
 use super::stdio::{Script, scripted};
@@ -587,6 +587,44 @@ async fn a_lazy_server_is_not_started_for_lists_that_are_known_or_for_how_much_i
         eventually("it is told", told).await;
         rig.provider.shut_down().await;
     }
+}
+
+#[tokio::test]
+async fn what_a_lazy_server_listed_is_served_to_nobody_else_and_not_after_it_announced_another() {
+    let script = asker("legacy");
+    let listed = async |rig: &Rig, method: &str| {
+        let (methods, context) = (rig.provider.methods().expect("methods"), rig.context("s"));
+        run(&*methods, method, json!({}), &context).await.expect("listed");
+    };
+    let asked = |method: &str| script.methods().iter().filter(|asked| *asked == method).count();
+    let (prompts, templates) = ("prompts/list", "resources/templates/list");
+    let first = script.rig(|spec| spec.lazy = true);
+    listed(&first, prompts).await;
+    listed(&first, templates).await;
+    let has = |method: &str| first.world.manifests.lock().expect("manifests").keys().any(|key| key.ends_with(method));
+    assert!(has(prompts) && has(templates));
+    first.call("announce", json!({})).await.expect("announced");
+    eventually("what has changed is forgotten", || !has(prompts)).await;
+    assert!(has(templates), "the other is as it was");
+    first.provider.shut_down().await;
+    // The same server with another secret is another's.
+    let McpTransport::Stdio { command, args, mut env, cwd } = script.transport.clone() else { panic!("a process") };
+    env.insert("API_KEY".into(), "one".into());
+    let with = |key: &str| {
+        let mut env = env.clone();
+        env.insert("API_KEY".into(), key.into());
+        let (command, args, cwd) = (command.clone(), args.clone(), cwd.clone());
+        let transport = McpTransport::Stdio { command, args, env, cwd };
+        Rig::within(Arc::clone(&first.world), transport, |spec| spec.lazy = true)
+    };
+    for (key, expect) in [("one", 2), ("two", 3), ("one", 3)] {
+        let rig = with(key);
+        listed(&rig, templates).await;
+        assert_eq!(asked(templates), expect, "{key}");
+        rig.provider.shut_down().await;
+    }
+    let keys: Vec<_> = first.world.manifests.lock().expect("manifests").keys().cloned().collect();
+    assert!(keys.iter().all(|key| !key.contains("API_KEY") && !key.contains("two")), "{keys:?}");
 }
 
 #[tokio::test]

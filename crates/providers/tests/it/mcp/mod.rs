@@ -53,6 +53,9 @@ impl ManifestCache for World {
         self.manifests.lock().expect("manifests").insert(key.to_owned(), manifest.clone());
         Ok(())
     }
+    async fn remove_manifest(&self, key: &str) -> Result<bool, StoreError> {
+        Ok(self.manifests.lock().expect("manifests").remove(key).is_some())
+    }
 }
 
 impl PartialSink for World {

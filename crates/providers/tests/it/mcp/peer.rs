@@ -150,6 +150,13 @@ impl Peer {
                 let note = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
                 send(&json!([note, answer]).to_string());
             }
+            "cut batch" => send(&format!(r#"[{{"jsonrpc":"2.0","id":{id},"result":{{"content":["#)),
+            "odd batch" => {
+                let mut stdout = std::io::stdout().lock();
+                let head = format!(r#"[{{"jsonrpc":"2.0","id":{id},"result":{{"content":[{{"type":"text","text":""#);
+                let whole = [head.as_bytes(), b"caf\xe9", b"\"}]}}]\n"].concat();
+                stdout.write_all(&whole).and_then(|()| stdout.flush()).expect("the client reads");
+            }
             "fail" => result(id, json!({"content": [{"type": "text", "text": "no such file"}], "isError": true})),
             "die" => {
                 eprintln!("about to die");

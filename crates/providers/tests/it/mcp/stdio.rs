@@ -352,6 +352,58 @@ async fn a_server_that_closes_its_input_is_replaced() {
 }
 
 #[tokio::test]
+async fn a_broken_batch_is_read_as_far_as_it_can_be_and_not_waited_for() {
+    let rig = script("plain").rig(|_| {});
+    let odd = rig.call("odd batch", json!({})).await.expect("read");
+    assert_eq!(odd.content[0].as_text(), Some("caf\u{fffd}"));
+    // Another that waits does not answer for it.
+    let (cut, ()) = tokio::join!(rig.call("cut batch", json!({})), async {
+        let hang = tokio::time::timeout(Duration::from_secs(2), rig.call("hang", json!({})));
+        assert!(hang.await.is_err(), "it is not of the batch");
+    });
+    let error = cut.expect_err("it is cut short");
+    assert_eq!(error.kind(), ErrorKind::TransportError, "{error}");
+    assert!(error.message().contains("batch"), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_closes_its_input_every_time_is_started_with_pauses() {
+    let answer = |id: u32, rest: &str| format!("echo '{{\"jsonrpc\":\"2.0\",\"id\":{id},{rest}}}'");
+    let hello = r#""result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}"#;
+    let log = tempfile::NamedTempFile::new().expect("log");
+    let start = format!("echo start >> {}", log.path().display());
+    // It takes a call that it never answers, and reads no more.
+    let refuse = answer(1, r#""error":{"code":-32601,"message":"no"}"#);
+    let other = format!(
+        "case $line in *discover*) {refuse}; read -r line; {};; *) {};; esac",
+        answer(2, hello),
+        answer(1, hello)
+    );
+    let server =
+        [start.as_str(), "read -r line", &other, "read -r line", "read -r line", "exec 0<&-", "exec sleep 105"]
+            .join("\n");
+    let marked = server.replace("sleep 105", "sleep 105.3");
+    let rig = Arc::new(Rig::new(command("sh", &["-c", &marked]), |_| {}));
+    rig.provider.warm_up().await.expect("connected");
+    let starts = || std::fs::read_to_string(log.path()).expect("log").lines().count();
+    let end = Instant::now() + Duration::from_secs(6);
+    let mut calls = Vec::new();
+    while Instant::now() < end {
+        let rig = Arc::clone(&rig);
+        calls.push(tokio::spawn(async move {
+            let _ = rig.call("x", json!({})).await;
+        }));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    // At once, after one second, two, five.
+    assert!((2..=5).contains(&starts()), "{} starts", starts());
+    assert!(pids_with("105.3").len() <= 3, "one that has closed its input at a time");
+    rig.provider.shut_down().await;
+    eventually("none is left", || pids_with("105.3").is_empty()).await;
+    calls.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test]
 async fn a_call_goes_on_at_a_server_that_has_closed_its_input_and_others_go_to_the_next() {
     let answer = |id: u32, rest: &str| format!("echo '{{\"jsonrpc\":\"2.0\",\"id\":{id},{rest}}}'");
     let hello = r#""result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}"#;

@@ -5,6 +5,7 @@ mod pipes;
 mod roots;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -64,6 +65,7 @@ where
         watchers: TaskTracker::new(),
         batches: TaskTracker::new(),
         closed: Cancel::new(),
+        roots_asked: Arc::default(),
         gateway,
     };
     let mut lines = Lines::new(input, connection.gateway.options.max_message);
@@ -130,6 +132,8 @@ struct Connection {
     batches: TaskTracker,
     /// Ends the watchers.
     closed: Cancel,
+    /// How often the client was asked for its folders.
+    roots_asked: Arc<AtomicU64>,
 }
 
 impl Connection {

@@ -1,6 +1,7 @@
 //! The folders of the one client of a connection, for sources that ask outside of calls.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -26,6 +27,8 @@ impl Connection {
     /// Asks the client for its folders, if it has any to tell, and has sources told.
     fn learn_roots(&self) {
         let Some(roots) = self.gateway.options.roots.clone() else { return };
+        let newest = Arc::clone(&self.roots_asked);
+        let own = newest.fetch_add(1, Ordering::AcqRel) + 1;
         if !self.caller.peer.capabilities().contains_key("roots") {
             return roots.set(Roots::none());
         }
@@ -39,6 +42,10 @@ impl Connection {
                 answered = tokio::time::timeout(ANSWER, answer) => answered,
                 _ = closed.cancelled() => return,
             };
+            // What was asked later says more, answered or not yet.
+            if newest.load(Ordering::Acquire) != own {
+                return;
+            }
             let result = answered.ok().and_then(Result::ok).and_then(|response| response.outcome.ok());
             roots.set(result.filter(|result| result.get("roots").is_some_and(Value::is_array)).unwrap_or_else(|| {
                 tracing::warn!("the client offers roots and did not list them: sources are told that there are none");
