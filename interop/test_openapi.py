@@ -49,6 +49,11 @@ IMPOSSIBLE = {
     *(("schema-types", method, "/anything/quirks/polymorphism") for method in ("PUT", "PATCH")),
     *((f"schema-validation-{kind}", "GET", "/anything/numbers") for kind in ("local", "top-level")),
 }
+# What arguments are refused for, where the style of a parameter cannot carry them, and the words that say so.
+UNSENT = {
+    # The header `content` is a list of objects: their JSON has commas, which separate the items of a header.
+    ("circular-paths", "PUT", "/anything"): "an item of `content` holds a `,`, which separates items there",
+}
 # What is refused once there are credentials for it: two that go into one header.
 REFUSED = ("security-multiple", "/anything/and")
 
@@ -207,6 +212,9 @@ async def exchanged(sources, samples):
                             receiver.received.clear()
                             result = await client.call_tool(entry["wire_name"], given)
                             text = result.content[0].text if result.content else ""
+                            unsent = UNSENT.get((path.stem, entry["method"], entry["path"]))
+                            if unsent and not receiver.received and unsent in text:
+                                continue
                             if len(receiver.received) != 1:
                                 wrong.append((place, f"{len(receiver.received)} requests: {text[:300]}"))
                                 continue

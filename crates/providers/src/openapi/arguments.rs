@@ -15,7 +15,7 @@ use crate::rest::{Kinds, Need, Parameter, PayloadKind};
 /// Parts of one tool's schemas of arguments.
 const MAX_NODES: usize = 50_000;
 /// Arguments of one tool.
-const MAX_ARGUMENTS: usize = 1_000;
+pub(super) const MAX_ARGUMENTS: usize = 1_000;
 /// The longest name of an argument that every model API takes.
 const MAX_ARGUMENT: usize = 64;
 
@@ -25,6 +25,8 @@ pub(super) struct Arguments<'d> {
     schemas: Schemas<'d>,
     /// What each parameter is called.
     names: HashMap<(Place, String), String>,
+    /// Those that are arguments already: a parameter that is shown twice is one.
+    made: HashMap<(Place, String), Parameter>,
     properties: Map<String, Value>,
     required: Vec<Value>,
 }
@@ -37,6 +39,7 @@ impl<'d> Arguments<'d> {
             document,
             schemas: Schemas::new(document, Direction::Request, MAX_NODES),
             names: names.collect(),
+            made: HashMap::new(),
             properties: Map::new(),
             required: Vec::new(),
         }
@@ -47,6 +50,9 @@ impl<'d> Arguments<'d> {
     /// # Errors
     /// Why its schema cannot be had, or that there are too many.
     pub(super) fn add(&mut self, stated: &Stated<'d>) -> Result<Parameter, String> {
+        if let Some(made) = self.made.get(&(stated.place, stated.name.to_owned())) {
+            return Ok(made.clone());
+        }
         let description = stated.description.map(str::trim).filter(|text| !text.is_empty());
         let example = stated.part.value.get("example");
         let texts = description.map_or(0, of_text) + example.map_or(0, of_value);
@@ -77,7 +83,20 @@ impl<'d> Arguments<'d> {
     /// # Errors
     /// That there are too many.
     pub(super) fn add_unstated(&mut self, place: Place, name: &str) -> Result<Parameter, String> {
+        if let Some(made) = self.made.get(&(place, name.to_owned())) {
+            return Ok(made.clone());
+        }
+        self.document.budget.take(1 + of_text(name))?;
         self.put((place, name), Need::Required, json!({"type": "string"}))
+    }
+
+    /// Adds a parameter that the query of a path shows and its document does not state: one of the path where that has it.
+    ///
+    /// # Errors
+    /// As [`Arguments::add_unstated`].
+    pub(super) fn add_shown(&mut self, name: &str) -> Result<Parameter, String> {
+        let is_of_path = self.made.contains_key(&(Place::Path, name.to_owned()));
+        self.add_unstated(if is_of_path { Place::Path } else { Place::Query }, name)
     }
 
     /// Adds the body.
@@ -115,7 +134,9 @@ impl<'d> Arguments<'d> {
             let about = format!("`{name}` of the {}. {about}", place.as_str());
             members.insert("description".into(), about.trim_end().into());
         }
-        self.named(&argument, need, schema)
+        let parameter = self.named(&argument, need, schema)?;
+        self.made.insert((place, name.to_owned()), parameter.clone());
+        Ok(parameter)
     }
 
     fn named(&mut self, name: &str, need: Need, schema: Value) -> Result<Parameter, String> {

@@ -115,18 +115,18 @@ impl Document {
         Err("its references lead in a circle".into())
     }
 
-    /// `part` and what its references lead to, the nearest first, and why one of them leads nowhere.
+    /// `part` and what its references lead to, the nearest first and each once, and why one of them leads nowhere.
     pub(super) fn chain<'d>(&'d self, part: Part<'d>) -> (Vec<Part<'d>>, Option<String>) {
         let mut chain = vec![part];
         let mut part = part;
         while let Some(reference) = part.text("$ref") {
-            if chain.len() > MAX_HOPS {
-                return (chain, Some("its references lead in a circle".into()));
-            }
-            part = match self.target(part.file, reference) {
+            part = match self.budget.look(1).and_then(|()| self.target(part.file, reference)) {
                 Ok(target) => target,
                 Err(reason) => return (chain, Some(reason)),
             };
+            if chain.len() > MAX_HOPS || chain.iter().any(|have| std::ptr::eq(have.value, part.value)) {
+                return (chain, Some("its references lead in a circle".into()));
+            }
             chain.push(part);
         }
         (chain, None)

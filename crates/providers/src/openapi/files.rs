@@ -36,7 +36,8 @@ struct Reader {
     folder: Option<PathBuf>,
     /// Those that were read, in the order of the files.
     paths: Vec<PathBuf>,
-    known: HashMap<PathBuf, usize>,
+    /// Which file each is, or why it is none.
+    known: HashMap<PathBuf, Result<usize, String>>,
     bytes: usize,
     values: usize,
 }
@@ -60,7 +61,7 @@ impl Files {
         };
         let mut reader = Reader {
             folder,
-            known: HashMap::from([(start.clone(), 0)]),
+            known: HashMap::from([(start.clone(), Ok(0))]),
             paths: vec![start],
             bytes: MAX_BYTES.saturating_sub(bytes),
             values: MAX_VALUES.saturating_sub(values(&document)),
@@ -124,21 +125,27 @@ impl Files {
             return Err("it lies outside of the document's folder".into());
         }
         if let Some(known) = reader.known.get(&path) {
-            return Ok(*known);
+            return known.clone();
         }
+        let read = self.read_new(&path, reader);
+        reader.known.insert(path, read.clone());
+        read
+    }
+
+    /// A file that nobody has tried to read yet.
+    fn read_new(&mut self, path: &Path, reader: &mut Reader) -> Result<usize, String> {
         if self.files.len() > MAX_FILES {
             return Err(format!("the document refers to more than {MAX_FILES} other files"));
         }
         let too_large = || format!("the document and its other files have more than {MAX_BYTES} bytes together");
-        let text = read_up_to(&path, reader.bytes).map_err(|error| error.to_string())?.ok_or_else(too_large)?;
+        let text = read_up_to(path, reader.bytes).map_err(|error| error.to_string())?.ok_or_else(too_large)?;
         reader.bytes = reader.bytes.saturating_sub(text.len());
         let value = parse(&text, reader.values)?;
         reader.values = reader.values.saturating_sub(values(&value));
         let file = self.files.len();
         self.files.push(value);
-        self.addresses.push(Url::from_file_path(&path).ok());
-        reader.known.insert(path.clone(), file);
-        reader.paths.push(path);
+        self.addresses.push(Url::from_file_path(path).ok());
+        reader.paths.push(path.to_owned());
         Ok(file)
     }
 }

@@ -10,10 +10,12 @@ use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
 use url::Url;
 
-use super::files::{Files, MAX_DEPTH};
+use super::files::{Files, MAX_BYTES, MAX_DEPTH};
 
 /// Members whose values are no schemas, whatever stands in them.
 const DATA: [&str; 5] = ["example", "examples", "default", "enum", "const"];
+/// The longest place that is looked at, in bytes: longer than those of any schema that people or programs write.
+const MAX_POINTER: usize = 8 << 10;
 /// Members whose own members are named by whoever writes them.
 const NAMED: [&str; 19] = [
     "properties",
@@ -64,6 +66,16 @@ struct Names {
     dynamic: HashMap<String, usize>,
     /// How many schemas have a `$dynamicRef`.
     asked: usize,
+    /// Bytes of all places and addresses that are kept.
+    kept: usize,
+}
+
+/// What the references of a file say instead.
+#[derive(Default)]
+struct Changes {
+    all: Vec<Change>,
+    /// Bytes of all, and of those of the files before.
+    bytes: usize,
 }
 
 /// What a reference says instead.
@@ -85,7 +97,7 @@ pub(super) fn settle(files: &mut Files) {
         let scope = Scope { address, pointer: String::new() };
         names.resources.entry(key(&scope.address)).or_insert(Place { file, pointer: String::new() });
         each(value, &scope, &mut String::new(), Role::Keywords, 0, &mut |members, scope, pointer| {
-            names.collect(members, scope, Place { file, pointer: pointer.to_owned() });
+            names.collect(members, scope, file, pointer);
         });
         scopes.push(scope);
     }
@@ -93,12 +105,12 @@ pub(super) fn settle(files: &mut Files) {
     if names.anchors.is_empty() && names.asked == 0 && names.resources.len() == scopes.len() {
         return;
     }
+    let mut changes = Changes::default();
     for (file, scope) in scopes.iter().enumerate() {
-        let mut changes = Vec::new();
         each(files.whole(file), scope, &mut String::new(), Role::Keywords, 0, &mut |members, scope, pointer| {
-            names.changes(files, members, scope, &Place { file, pointer: pointer.to_owned() }, &mut changes);
+            names.changes(files, members, scope, (file, pointer), &mut changes);
         });
-        for change in changes {
+        for change in std::mem::take(&mut changes.all) {
             if let Some(other) = change.other {
                 files.name(file, name_of(other), other);
             }
@@ -114,16 +126,29 @@ pub(super) fn settle(files: &mut Files) {
 }
 
 impl Names {
-    fn collect(&mut self, members: &Map<String, Value>, scope: &Scope, place: Place) {
+    /// What has no name makes no place: a document has many objects, and their places may be long.
+    fn collect(&mut self, members: &Map<String, Value>, scope: &Scope, file: usize, pointer: &str) {
         self.asked += usize::from(members.contains_key("$dynamicRef"));
+        // Beyond so many bytes names are not kept, and references to them lead nowhere.
+        let bytes = pointer.len() + scope.address.as_str().len();
+        let mut place = || {
+            let kept = self.kept.saturating_add(bytes);
+            (kept <= MAX_BYTES).then(|| {
+                self.kept = kept;
+                Place { file, pointer: pointer.to_owned() }
+            })
+        };
         for name in ["$anchor", "$dynamicAnchor"] {
             let Some(Value::String(anchor)) = members.get(name) else { continue };
             if name == "$dynamicAnchor" {
                 *self.dynamic.entry(anchor.clone()).or_default() += 1;
             }
-            self.anchors.entry((key(&scope.address), anchor.clone())).or_insert_with(|| place.clone());
+            let Some(place) = place() else { return };
+            self.anchors.entry((key(&scope.address), anchor.clone())).or_insert(place);
         }
-        if scope.pointer == place.pointer {
+        if scope.pointer == pointer
+            && let Some(place) = place()
+        {
             self.resources.entry(key(&scope.address)).or_insert(place);
         }
     }
@@ -134,30 +159,33 @@ impl Names {
         files: &Files,
         members: &Map<String, Value>,
         scope: &Scope,
-        place: &Place,
-        changes: &mut Vec<Change>,
+        (file, at): (usize, &str),
+        changes: &mut Changes,
     ) {
         let mut note = |pointer: &str, key: &str, meant: Option<Place>| {
             let Some(meant) = meant else { return };
-            let other = Some(meant.file).filter(|file| *file != place.file);
+            let other = Some(meant.file).filter(|other| *other != file);
             // What is read as a reference is decoded.
             let fragment = meant.pointer.replace('%', "%25");
             let reference = format!("{}#{fragment}", other.map(name_of).unwrap_or_default());
-            changes.push(Change { pointer: pointer.to_owned(), key: key.to_owned(), reference, other });
+            // Beyond so many bytes references stay what they are, and lead nowhere.
+            changes.bytes = changes.bytes.saturating_add(pointer.len() + key.len() + reference.len());
+            if changes.bytes <= MAX_BYTES {
+                changes.all.push(Change { pointer: pointer.to_owned(), key: key.to_owned(), reference, other });
+            }
         };
         if let Some(Value::String(reference)) = members.get("$ref") {
-            note(&place.pointer, "$ref", self.meant(files, reference, scope, place.file));
+            note(at, "$ref", self.meant(files, reference, scope, file));
         } else if let Some(Value::String(reference)) = members.get("$dynamicRef") {
             let anchor = reference.split_once('#').map_or("", |(_, anchor)| anchor);
             if self.dynamic.get(anchor).is_none_or(|count| *count == 1) {
-                note(&place.pointer, "$dynamicRef", self.place(files, reference, scope, place.file));
+                note(at, "$dynamicRef", self.place(files, reference, scope, file));
             }
         }
         let mapping = members.get("discriminator").and_then(|discriminator| discriminator.get("mapping"));
         for (value, target) in mapping.and_then(Value::as_object).into_iter().flatten() {
             if let Some(target) = target.as_str().filter(|target| target.contains(['#', '/', ':'])) {
-                let pointer = format!("{}/discriminator/mapping", place.pointer);
-                note(&pointer, value, self.meant(files, target, scope, place.file));
+                note(&format!("{at}/discriminator/mapping"), value, self.meant(files, target, scope, file));
             }
         }
     }
@@ -207,7 +235,7 @@ fn each<V>(value: &Value, scope: &Scope, pointer: &mut String, role: Role, depth
 where
     V: FnMut(&Map<String, Value>, &Scope, &str),
 {
-    if depth > MAX_DEPTH {
+    if depth > MAX_DEPTH || pointer.len() > MAX_POINTER {
         return;
     }
     match value {

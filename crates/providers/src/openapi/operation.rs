@@ -7,7 +7,7 @@ use http::{HeaderValue, Method};
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value, json};
 
-use super::arguments::Arguments;
+use super::arguments::{Arguments, MAX_ARGUMENTS};
 use super::body;
 use super::document::{Document, Part};
 use super::parameter::{self, Place, Stated};
@@ -54,7 +54,7 @@ pub(super) fn compile(source: &Source<'_>) -> Result<Compiled, String> {
     // A fragment is no part of a request: documents tell operations of one path apart by it.
     let sent = source.path.split('#').next().unwrap_or_default();
     let (path_template, query) = sent.split_once('?').unwrap_or((sent, ""));
-    let mut arguments = Arguments::new(source.document, &named(path_template, &stated));
+    let mut arguments = Arguments::new(source.document, &named(path_template, query, &stated)?);
 
     let mut path: Vec<Vec<PathPart>> =
         source.base.path.iter().map(|segment| vec![PathPart::Literal(segment.clone())]).collect();
@@ -64,7 +64,7 @@ pub(super) fn compile(source: &Source<'_>) -> Result<Compiled, String> {
     let mut in_query = HashSet::new();
     let mut pairs: Vec<Pair> = Vec::new();
     for written in query.split('&').filter(|pair| !pair.is_empty()) {
-        pairs.push(pair(written, &stated, &mut arguments, &mut in_query)?);
+        pairs.extend(pair(written, source.admission, &stated, &mut arguments, &mut in_query)?);
     }
     let mut headers: Vec<(HeaderName, HeaderPart)> = source.headers.iter().map(literal).collect();
     let mut cookies: Vec<CookiePart> = Vec::new();
@@ -146,41 +146,77 @@ fn literal((name, value): &(HeaderName, String)) -> (HeaderName, HeaderPart) {
     (name.clone(), HeaderPart::Text(Template { segments: vec![Segment::Literal(value.clone())] }))
 }
 
-/// All parameters by what they are called where they stand, those of the path too that are not stated.
-fn named<'a>(path_template: &'a str, stated: &[Stated<'a>]) -> Vec<(Place, &'a str)> {
+/// All parameters by what they are called where they stand, those of the path and its query too that are not stated.
+///
+/// # Errors
+/// That the path shows more than a tool may have.
+fn named<'a>(path_template: &'a str, query: &'a str, stated: &[Stated<'a>]) -> Result<Vec<(Place, &'a str)>, String> {
     let mut named: Vec<(Place, &str)> = stated.iter().map(|parameter| (parameter.place, parameter.name)).collect();
-    let shown = path_template.split('{').skip(1).filter_map(|rest| Some(rest.split_once('}')?.0));
-    for name in shown {
-        if !named.contains(&(Place::Path, name)) {
-            named.push((Place::Path, name));
+    let mut known: HashSet<(Place, &str)> = named.iter().copied().collect();
+    let shown = path_template.split('{').skip(1).filter_map(|rest| Some((Place::Path, rest.split_once('}')?.0)));
+    let asked = query.split('&').filter_map(|written| Some((Place::Query, placeholder(written)?.1)));
+    for (count, (place, name)) in shown.chain(asked).enumerate() {
+        if count >= MAX_ARGUMENTS {
+            return Err(format!("its path has more than {MAX_ARGUMENTS} parameters"));
+        }
+        // In the query one of the path is meant as well.
+        if !known.contains(&(Place::Path, name)) && known.insert((place, name)) {
+            named.push((place, name));
         }
     }
-    named
+    Ok(named)
 }
 
-/// A pair of the query that stands in the path: as it is, or with a parameter for its value.
+/// The key and the parameter of a pair of the query that is a parameter as a whole.
+fn placeholder(written: &str) -> Option<(&str, &str)> {
+    let (key, value) = written.split_once('=').unwrap_or(("", written));
+    let name = value.strip_prefix('{')?.strip_suffix('}')?;
+    (!key.contains('{') && !name.contains(['{', '}'])).then_some((key, name))
+}
+
+/// The parameter that a pair of the query means.
+fn find<'s, 'd>(stated: &'s [Stated<'d>], name: &str) -> Option<&'s Stated<'d>> {
+    let of = |place: Place| stated.iter().find(|known| known.place == place && known.name == name);
+    of(Place::Query).or_else(|| of(Place::Path))
+}
+
+/// A pair of the query that stands in the path: as it is, or with a parameter for its value. What a credential fills is left
+/// to it.
 fn pair<'d>(
     written: &str,
+    admission: &Admission,
     stated: &[Stated<'d>],
     arguments: &mut Arguments<'d>,
     seen: &mut HashSet<(Place, &'d str)>,
-) -> Result<Pair, String> {
+) -> Result<Option<Pair>, String> {
     if !written.contains('{') {
-        return Ok(Pair::Literal(written.to_owned()));
+        return Ok(Some(Pair::Literal(written.to_owned())));
     }
-    let (key, value) = written.split_once('=').unwrap_or(("", written));
-    let name = value.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
-    let of = |place: Place| stated.iter().find(|known| known.place == place && Some(known.name) == name);
-    let known = of(Place::Query).or_else(|| of(Place::Path)).filter(|known| !seen.contains(&(known.place, known.name)));
-    let Some(parameter) = known.filter(|_| !key.contains('{')) else {
-        return Err(format!("the query of its path has `{written}`, which is no pair of a parameter of its own"));
+    let found = placeholder(written);
+    let key = found.map(|(key, _)| percent_decode_str(key).decode_utf8_lossy().into_owned()).unwrap_or_default();
+    let is_filled = |name: &str| admission.places.iter().any(|(place, filled)| *place == "query" && filled == name);
+    let Some((_, shown)) = found.filter(|(_, shown)| key.is_empty() || key == *shown || !is_filled(shown)) else {
+        return Err(format!(
+            "the query of its path has `{written}`, which is no pair with one parameter for its value"
+        ));
     };
-    seen.insert((parameter.place, parameter.name));
-    let mut pair = parameter.pair(arguments.add(parameter)?)?;
-    if let Pair::Typed { name, .. } = &mut pair {
-        *name = percent_decode_str(key).decode_utf8_lossy().into_owned();
+    let parameter = find(stated, shown);
+    seen.extend(parameter.map(|parameter| (parameter.place, parameter.name)));
+    if is_filled(if key.is_empty() { shown } else { &key }) {
+        return Ok(None);
     }
-    Ok(pair)
+    let mut pair = match parameter {
+        Some(parameter) => parameter.pair(arguments.add(parameter)?)?,
+        // Documents forget to state what the path shows anyway.
+        None => parameter::unstated_pair(shown, arguments.add_shown(shown)?),
+    };
+    // Without a key it is called as the parameter is.
+    if let Pair::Typed { name, .. } = &mut pair
+        && !key.is_empty()
+    {
+        *name = key;
+    }
+    Ok(Some(pair))
 }
 
 /// A segment of the path: what stands between its slashes, and its parameters.

@@ -1,5 +1,7 @@
 //! Parameters of an operation, and where each goes in a request.
 
+use std::collections::HashMap;
+
 use http::HeaderName;
 use serde_json::Value;
 
@@ -65,19 +67,20 @@ pub(super) fn stated<'d>(
     operation: Part<'d>,
 ) -> Result<Vec<Stated<'d>>, String> {
     let mut all: Vec<Stated<'d>> = Vec::new();
+    let mut known: HashMap<(Place, &str), usize> = HashMap::new();
     let levels = path_item.iter().rev().copied().chain([operation]);
     for list in levels.filter_map(|level| level.get("parameters")) {
         for written in list.items() {
+            document.budget.look(1)?;
             let Some(mut stated) = read(document, document.follow(written)?)? else { continue };
             // What a reference says goes before what it refers to (OpenAPI 3.1, "Reference Object").
             if document.version.has_json_schema() && written.value.get("$ref").is_some() {
                 stated.description = written.text("description").or(stated.description);
             }
-            if all.len() >= MAX_PARAMETERS {
-                return Err(format!("it has more than {MAX_PARAMETERS} parameters"));
-            }
-            match all.iter_mut().find(|have| have.name == stated.name && have.place == stated.place) {
+            let at = *known.entry((stated.place, stated.name)).or_insert(all.len());
+            match all.get_mut(at) {
                 Some(have) => *have = stated,
+                None if at >= MAX_PARAMETERS => return Err(format!("it has more than {MAX_PARAMETERS} parameters")),
                 None => all.push(stated),
             }
         }
@@ -201,6 +204,18 @@ impl Stated<'_> {
         // Both explode unless they say otherwise.
         let explode = if self.explode == Some(false) { Explode::No } else { Explode::Yes };
         Ok(CookiePart { name: self.name.to_owned(), parameter: argument, style, explode, writing: self.writing })
+    }
+}
+
+/// The pair of a query whose parameter no document states, filled by `argument`.
+pub(super) fn unstated_pair(name: &str, argument: Parameter) -> Pair {
+    Pair::Typed {
+        name: name.to_owned(),
+        value: JsonTemplate::Text(Template { segments: vec![Segment::Parameter(argument)] }),
+        style: Style::Form,
+        explode: None,
+        reserved: Reserved::Encoded,
+        writing: Writing::Styled,
     }
 }
 

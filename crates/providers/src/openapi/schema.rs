@@ -57,7 +57,7 @@ pub(super) enum Direction {
 }
 
 /// What a string of bytes is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Binary {
     /// A string like any other.
     Text,
@@ -72,9 +72,13 @@ pub(super) struct Schemas<'d> {
     document: &'d Document,
     direction: Direction,
     /// By address of the value: the document is not moved while it is read.
-    names: HashMap<*const Value, String>,
+    names: HashMap<(*const Value, Binary), String>,
     taken: HashSet<String>,
-    waiting: VecDeque<(String, Part<'d>)>,
+    waiting: VecDeque<(String, Part<'d>, Binary)>,
+    /// What is being written where it is referred to, and in how many lists.
+    open: Vec<(*const Value, usize)>,
+    /// The lists of files around the schema at hand.
+    lists: usize,
     /// The schemas that the one at hand is among all of, the innermost last.
     wholes: Vec<Part<'d>>,
     nodes: usize,
@@ -90,6 +94,8 @@ impl<'d> Schemas<'d> {
             names: HashMap::new(),
             taken: HashSet::new(),
             waiting: VecDeque::new(),
+            open: Vec::new(),
+            lists: 0,
             wholes: Vec::new(),
             nodes: 0,
             max_nodes,
@@ -110,8 +116,11 @@ impl<'d> Schemas<'d> {
     /// As [`Schemas::convert`].
     pub(super) fn definitions(mut self) -> Result<Map<String, Value>, String> {
         let mut definitions = Map::new();
-        while let Some((name, part)) = self.waiting.pop_front() {
-            let schema = self.schema(part, Binary::Text, 0)?;
+        while let Some((name, part, binary)) = self.waiting.pop_front() {
+            self.open.push((part.value, self.lists));
+            let schema = self.schema(part, binary, 0);
+            self.open.pop();
+            let schema = schema?;
             definitions.insert(name, schema);
         }
         Ok(definitions)
@@ -198,10 +207,17 @@ impl<'d> Schemas<'d> {
             || binary == Binary::Parts
             || (binary == Binary::File && self.holds_bytes(target)?)
             || self.asks_for_hidden(target)?;
-        let target = if is_repeated {
-            self.schema(target, binary, depth + 1)?
+        // Lists of files may be in one another: such a list refers to itself.
+        let is_open = |(open, lists): &(*const Value, usize)| std::ptr::eq(*open, target.value) && *lists < self.lists;
+        let target = if binary == Binary::File && self.open.iter().any(is_open) {
+            json!({"$ref": format!("#/$defs/{}", self.name(target, reference, Binary::File))})
+        } else if is_repeated {
+            self.open.push((target.value, self.lists));
+            let written = self.schema(target, binary, depth + 1);
+            self.open.pop();
+            written?
         } else {
-            json!({"$ref": format!("#/$defs/{}", self.name(target, reference))})
+            json!({"$ref": format!("#/$defs/{}", self.name(target, reference, Binary::Text))})
         };
         if !self.document.version.has_json_schema() {
             return Ok(target);
@@ -210,8 +226,8 @@ impl<'d> Schemas<'d> {
     }
 
     /// The name of a definition; a new one waits to be converted.
-    fn name(&mut self, target: Part<'d>, reference: &str) -> String {
-        let key: *const Value = target.value;
+    fn name(&mut self, target: Part<'d>, reference: &str, binary: Binary) -> String {
+        let key: (*const Value, Binary) = (target.value, binary);
         if let Some(name) = self.names.get(&key) {
             return name.clone();
         }
@@ -228,7 +244,7 @@ impl<'d> Schemas<'d> {
             count += 1;
         }
         self.names.insert(key, name.clone());
-        self.waiting.push_back((name.clone(), target));
+        self.waiting.push_back((name.clone(), target, binary));
         name
     }
 
@@ -254,8 +270,21 @@ impl<'d> Schemas<'d> {
             (Binary::Parts, "allOf" | "anyOf" | "oneOf") => Binary::Parts,
             _ => Binary::Text,
         };
-        let value = match key {
-            _ if DROPPED.contains(&key) || key.starts_with("x-") => return Ok(()),
+        let is_list = inside == Binary::File && matches!(key, "items" | "prefixItems");
+        self.lists += usize::from(is_list);
+        let value = self.member(key, part, inside, depth);
+        self.lists -= usize::from(is_list);
+        if let Some(value) = value? {
+            self.document.budget.take(of_text(key))?;
+            out.insert(key.to_owned(), value);
+        }
+        Ok(())
+    }
+
+    /// What is said under a keyword; `None` where nothing is left of it.
+    fn member(&mut self, key: &str, part: Part<'d>, inside: Binary, depth: usize) -> Result<Option<Value>, String> {
+        Ok(Some(match key {
+            _ if DROPPED.contains(&key) || key.starts_with("x-") => return Ok(None),
             _ if SCHEMAS_BY_NAME.contains(&key) => {
                 let mut schemas = Map::new();
                 for (name, schema) in part.members() {
@@ -274,28 +303,25 @@ impl<'d> Schemas<'d> {
                 }
                 // An empty list is no schema.
                 if schemas.is_empty() {
-                    return Ok(());
+                    return Ok(None);
                 }
                 schemas.into()
             }
             _ if SCHEMAS.contains(&key) && part.value.is_object() => self.schema(part, inside, depth + 1)?,
             // A list of its own in `required`; a mark of the parameter's in older writing.
-            "required" => return Ok(()),
-            "examples" if !part.value.is_array() => return Ok(()),
+            "required" => return Ok(None),
+            "examples" if !part.value.is_array() => return Ok(None),
             _ => {
                 self.document.budget.take(of_value(part.value))?;
                 match key {
                     "type" => match known_types(part.value) {
                         Some(types) => types,
-                        None => return Ok(()),
+                        None => return Ok(None),
                     },
                     _ => part.value.clone(),
                 }
             }
-        };
-        self.document.budget.take(of_text(key))?;
-        out.insert(key.to_owned(), value);
-        Ok(())
+        }))
     }
 
     /// Says in each branch which values of the discriminator are its own, as the names of schemas do not. What a branch

@@ -5,8 +5,8 @@
 
 use serde_json::Value;
 
-/// Values of a document and its other files together: aliases may make more of them than a text has. A description
-/// of 60 MB has some two millions.
+/// Values of a document and its other files together, where YAML's keys are values too: aliases may make more of them than
+/// a text has. A description of 60 MB has some two millions.
 pub(super) const MAX_VALUES: usize = 4_000_000;
 /// Containers inside one another, as many as in JSON.
 const MAX_DEPTH: usize = 128;
@@ -14,7 +14,7 @@ const MAX_DEPTH: usize = 128;
 /// is another's word.
 const STACK: usize = 32 << 20;
 
-/// JSON or YAML of at most `max_values` values, where it is YAML: those of JSON are bounded by its bytes.
+/// JSON or YAML of at most `max_values` values, keys among them, where it is YAML: those of JSON are bounded by its bytes.
 ///
 /// # Errors
 /// Why it is neither, or has too many.
@@ -47,7 +47,7 @@ fn read_yaml(text: &str, max_values: usize) -> Result<Value, String> {
         let message = message.lines().next().unwrap_or_default();
         match error {
             serde_saphyr::Error::Budget { .. } => {
-                format!("it is larger than {MAX_VALUES} values or deeper than {MAX_DEPTH} levels: {message}")
+                format!("it is larger than {max_values} values and keys or deeper than {MAX_DEPTH} levels: {message}")
             }
             _ => format!("it is neither JSON nor YAML: {message}"),
         }

@@ -355,7 +355,9 @@ fn file_of(value: &Value) -> Result<File<'_>, String> {
             let encoded = text("base64").ok_or("a file is a text, or an object with its bytes under `base64`")?;
             let bytes =
                 BASE64_STANDARD.decode(encoded).map_err(|error| format!("its `base64` is malformed: {error}"))?;
-            Ok(File { bytes: bytes.into(), name: text("filename"), content_type: text("content_type") })
+            // An empty text says nothing.
+            let content_type = text("content_type").filter(|stated| !stated.trim().is_empty());
+            Ok(File { bytes: bytes.into(), name: text("filename"), content_type })
         }
         _ => Err("a file is a text, or an object with its bytes under `base64`".into()),
     }
@@ -400,6 +402,24 @@ mod tests {
             assert!(render(PayloadKind::Bytes(Kinds::Own), "x/y", broken).is_err());
         }
         assert!(render(PayloadKind::Form(Vec::new()), "x/y", json!([1])).is_err());
+    }
+
+    /// Models fill optional members with nothing.
+    #[test]
+    fn an_empty_media_type_of_a_file_says_nothing() {
+        for empty in ["", " "] {
+            let body = json!({"base64": "YWJj", "content_type": empty});
+            let kinds = Kinds::Any("*/*".into());
+            let sent = render(PayloadKind::Bytes(kinds), "x/y", body.clone());
+            assert_eq!(sent, Ok(("x/y".to_owned(), "abc".to_owned())));
+            let told = render(PayloadKind::Bytes(Kinds::Said("image/*".into())), "x/y", body.clone());
+            assert!(told.expect_err("a range").contains("say in `content_type`"));
+            let file = PartWriting { content: PartContent::File, ..PartWriting::default() };
+            let parts = PartList::Named(vec![("f".into(), file)], PartWriting::default());
+            let sent = render(PayloadKind::Multipart(parts), "multipart/form-data", json!({"f": body}));
+            let (_, text) = sent.expect("renders");
+            assert!(text.contains("\r\nContent-Type: application/octet-stream\r\n"), "{text}");
+        }
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub(crate) struct Parameter {
     pub(super) path: String,
     keys: Vec<String>,
     required: bool,
+    /// Whether what is sent as nothing is no value where one is required.
+    needs_value: bool,
 }
 
 impl Parameter {
@@ -44,14 +46,17 @@ impl Parameter {
             )),
             found => {
                 let required = found == Presence::Required;
-                Ok(Self { path: path.to_owned(), keys, required })
+                // Its schema says whether it may be null or empty, and what is then left out is meant to be.
+                Ok(Self { path: path.to_owned(), keys, required, needs_value: false })
             }
         }
     }
 
-    /// The argument `name` as a whole, whatever characters its name has.
+    /// The argument `name` of an operation as a whole, whatever characters its name has. One that is required is to be sent:
+    /// the service misses it otherwise.
     pub(crate) fn argument(name: &str, need: Need) -> Self {
-        Self { path: name.to_owned(), keys: vec![name.to_owned()], required: need == Need::Required }
+        let required = need == Need::Required;
+        Self { path: name.to_owned(), keys: vec![name.to_owned()], required, needs_value: required }
     }
 
     /// The argument as it was given, a null too; `None` when it is absent.
@@ -66,22 +71,22 @@ impl Parameter {
     /// The argument; `None` when it is absent or null.
     ///
     /// # Errors
-    /// A message when it is required: a null is no value where there are none of JSON.
+    /// A message when it is required and absent, or null where an operation needs a value.
     pub(super) fn value<'a>(&self, arguments: &'a Value) -> Result<Option<&'a Value>, String> {
         match self.given(arguments) {
             None if self.required => Err(format!("the parameter `{}` is required and missing", self.path)),
-            Some(Value::Null) if self.required => Err(format!("the parameter `{}` is required and null", self.path)),
+            Some(Value::Null) if self.needs_value => Err(format!("the parameter `{}` is required and null", self.path)),
             None | Some(Value::Null) => Ok(None),
             found => Ok(found),
         }
     }
 
-    /// A message when it is required, for a value that is sent as nothing.
+    /// A message when an operation needs a value, for one that is sent as nothing.
     ///
     /// # Errors
     /// The message.
     pub(super) fn sent_as_nothing(&self) -> Result<(), String> {
-        if !self.required {
+        if !self.needs_value {
             return Ok(());
         }
         Err(format!("the parameter `{}` is required, and an empty list or object is sent as nothing", self.path))

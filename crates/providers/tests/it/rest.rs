@@ -96,6 +96,24 @@ async fn urls_take_values_encoded_and_in_their_place() {
     .await;
 }
 
+/// Its schema says whether it may be null or empty; what is left out then is meant to be.
+#[tokio::test]
+async fn a_required_value_that_may_be_null_or_empty_is_left_out() {
+    let headers = json!({"X-A": "${parameters.a}", "X-B": "b ${parameters.a}"});
+    let sent = exchange("/?q=1", json!({"headers": headers, "query": {"a": "${parameters.a}"}}), json!({"a": null}));
+    let sent = sent.await.expect("null");
+    assert_eq!((sent.header("x-a"), sent.header("x-b")), (None, None));
+    assert_eq!(sent.line, "GET /?q=1 HTTP/1.1");
+    let form = json!({"method": "POST", "headers": {"Content-Type": "application/x-www-form-urlencoded"},
+        "body": {"a": "${parameters.a}", "k": "x${parameters.a}", "f": 1}});
+    assert_eq!(exchange("/", form, json!({"a": null})).await.expect("null").body, "f=1");
+    for path in ["/?a=${parameters.a}&q=1", "/?q=1"] {
+        let query = json!({"query": {"a": "${parameters.a}"}});
+        let more = if path.contains("${") { json!({}) } else { query };
+        assert_eq!(exchange(path, more, json!({"a": []})).await.expect("empty").line, "GET /?q=1 HTTP/1.1");
+    }
+}
+
 #[tokio::test]
 async fn headers_take_values_and_nothing_else() {
     let headers = json!({"Authorization": "Bearer s3cret", "X-A": "a ${parameters.a}", "X-B": "${parameters.b}"});

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 use toolwright_core::ErrorKind;
-use toolwright_providers::openapi::{Import, OpenApiSpec, Origin, import};
+use toolwright_providers::openapi::{Auth, Import, OpenApiSpec, Origin, import};
 
 use crate::openapi::{call, document, file_spec, import_of, schema, sent};
 use crate::wire::Received;
@@ -371,8 +371,141 @@ async fn a_path_ends_before_its_fragment_and_its_query() {
         let sent = sent(json!({path: get(parameters)}), json!({}), arguments, |_| {}).await;
         assert_eq!(sent.line, format!("GET {expect} HTTP/1.1"), "{path}");
     }
-    let imported = import_of(&document(json!({"/a?k=x{q}": get(q())}), json!({})), |_| {});
-    assert!(imported.refused[0].reason.contains("the query of its path"), "{:?}", imported.refused);
+    for path in ["/a?k=x{q}", "/a?k={q},{r}"] {
+        let imported = import_of(&document(json!({path: get(q())}), json!({})), |_| {});
+        assert!(imported.refused[0].reason.contains("the query of its path"), "{path}: {:?}", imported.refused);
+    }
+}
+
+#[tokio::test]
+async fn a_parameter_of_a_paths_query_keeps_its_name_and_need_not_be_stated() {
+    let q = || json!([{"name": "q", "in": "query", "schema": {}}]);
+    for (path, parameters, arguments, expect) in [
+        ("/a?{q}", q(), json!({"q": "z"}), "/base/a?q=z"),
+        ("/a?={q}", q(), json!({"q": "z"}), "/base/a?q=z"),
+        ("/a?x={x}", json!([]), json!({"x": "y z"}), "/base/a?x=y%20z"),
+        ("/a?k={x}&{y}&q=1", q(), json!({"x": "1", "y": "2", "q": "3"}), "/base/a?k=1&y=2&q=1&q=3"),
+        ("/a/{x}?y={x}", json!([]), json!({"x": "1"}), "/base/a/1?y=1"),
+        ("/a?x={q}&y={q}", q(), json!({"q": "z"}), "/base/a?x=z&y=z"),
+    ] {
+        let paths = || json!({path: {"get": {"operationId": "op", "parameters": parameters}}});
+        let imported = import_of(&document(paths(), json!({})), |_| {});
+        let names: Vec<&String> =
+            schema(&imported.tools[0])["properties"].as_object().expect("object").keys().collect();
+        let given: Vec<&String> = arguments.as_object().expect("object").keys().collect();
+        assert_eq!(names, given, "{path}");
+        let sent = sent(paths(), json!({}), arguments.clone(), |_| {}).await;
+        assert_eq!(sent.line, format!("GET {expect} HTTP/1.1"), "{path}");
+    }
+}
+
+/// No argument stands in its place, stated or not.
+#[tokio::test]
+async fn what_a_credential_fills_is_no_argument_of_a_paths_query() {
+    for (path, name) in [("/a?k={k}", "k"), ("/a?{k}", "k"), ("/a?k={q}", "q")] {
+        for parameters in [json!([]), json!([{"name": name, "in": "query", "schema": {}}])] {
+            let paths = json!({path: {"get": {"operationId": "op", "parameters": parameters}}});
+            let more = json!({"security": [{"s": []}],
+                "components": {"securitySchemes": {"s": {"type": "apiKey", "in": "query", "name": "k"}}}});
+            let auth = |spec: &mut OpenApiSpec| {
+                spec.auth.insert("s".into(), Auth::Token("t0ken".into()));
+            };
+            let imported = import_of(&document(paths.clone(), more.clone()), auth);
+            assert_eq!(schema(&imported.tools[0])["properties"], json!({}), "{path}");
+            let sent = sent(paths, more, json!({}), auth).await;
+            assert_eq!(sent.line, "GET /base/a?k=t0ken HTTP/1.1", "{path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_parameter_that_a_path_shows_twice_is_one_argument() {
+    let id = json!([{"name": "id", "in": "path", "required": true, "schema": {"type": "integer"}}]);
+    for parameters in [id, json!([])] {
+        let paths = || json!({"/a/{id}/b/{id}": {"get": {"operationId": "op", "parameters": parameters}}});
+        let imported = import_of(&document(paths(), json!({})), |_| {});
+        let found = schema(&imported.tools[0]);
+        assert_eq!(found["properties"].as_object().map(serde_json::Map::len), Some(1), "{found}");
+        assert_eq!(found["required"], json!(["id"]));
+        let sent = sent(paths(), json!({}), json!({"id": "5"}), |_| {}).await;
+        assert_eq!(sent.line, "GET /base/a/5/b/5 HTTP/1.1");
+    }
+}
+
+#[test]
+fn a_path_of_too_many_parameters_is_refused_in_time() {
+    let path: String = (0..200_000).map(|at| format!("/{{p{at}}}")).collect();
+    let started = std::time::Instant::now();
+    for path in [path.clone(), format!("/a?{}", path.replace('/', "&"))] {
+        let imported = import_of(&document(json!({path: {"get": {"operationId": "op"}}}), json!({})), |_| {});
+        assert!(imported.refused[0].reason.contains("more than 1000 parameters"), "{:?}", imported.refused[0].reason);
+    }
+    assert!(started.elapsed().as_secs() < 20);
+}
+
+#[test]
+fn places_that_nothing_is_named_at_are_not_made() {
+    // Each of many objects stands at a place whose name is as long as the document.
+    let objects = vec![json!({}); 300_000];
+    let nested = json!({"x".repeat(1 << 20): objects, "y".repeat(4 << 10): vec![json!({"$anchor": "a"}); 50_000]});
+    let more = json!({"openapi": NEWER, "components": {"schemas": {"S": {"properties": nested}}}});
+    let started = std::time::Instant::now();
+    let imported = import_of(&document(json!({"/": {"get": {"operationId": "op"}}}), more), |_| {});
+    assert_eq!(imported.tools.len(), 1);
+    assert!(started.elapsed().as_secs() < 20, "{:?}", started.elapsed());
+}
+
+#[test]
+fn a_path_that_refers_to_itself_has_its_parameters_once() {
+    let parameters: Vec<Value> = (0..900).map(|at| json!({"name": format!("p{at}"), "in": "query"})).collect();
+    let item = |next: &str| json!({"$ref": format!("#/components/pathItems/{next}"), "get": {"operationId": next}, "parameters": parameters});
+    let more = json!({"openapi": NEWER, "components": {"pathItems": {"A": item("B"), "B": item("A")}}});
+    let imported = import_of(&document(json!({"/p": {"$ref": "#/components/pathItems/A"}}), more), |_| {});
+    assert_eq!((imported.tools.len(), imported.tools[0].raw_name.as_str()), (1, "B"));
+    assert!(imported.refused[0].reason.contains("in a circle"), "{:?}", imported.refused);
+}
+
+#[test]
+fn lists_of_uploads_in_lists_refer_to_themselves() {
+    let files = json!({"anyOf": [
+        {"type": "string", "format": "binary"}, {"type": "array", "items": {"$ref": "#/components/schemas/Files"}}]});
+    let form = json!({"type": "object", "properties": {"files": {"$ref": "#/components/schemas/Files"}}});
+    let more = json!({"openapi": NEWER, "components": {"schemas": {"Files": files, "Form": form}}});
+    let content = json!({"multipart/form-data": {"schema": {"$ref": "#/components/schemas/Form"}}});
+    let operation = json!({"operationId": "op", "requestBody": {"required": true, "content": content}});
+    let imported = import_of(&document(json!({"/": {"post": operation}}), more), |_| {});
+    assert_eq!(refused(&imported), Vec::<&str>::new());
+    let parameters = schema(&imported.tools[0]);
+    let compiled = toolwright_core::schema::CompiledSchema::compile(parameters).expect("compiles");
+    let file = json!({"base64": "YQ=="});
+    for (given, is_valid) in
+        [(file.clone(), true), (json!([file, [[file]]]), true), (json!([[[{"base64": 1}]]]), false)]
+    {
+        let violations = compiled.violations(&json!({"body": {"files": given}}));
+        assert_eq!(violations.is_empty(), is_valid, "{given}: {violations:?}");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_tried_once() {
+    let folder = tempfile::tempdir().expect("folder");
+    // It takes a while to find that it is nothing.
+    let broken = format!("{{\"a\": [{} }}", "1,".repeat(1 << 20));
+    std::fs::write(folder.path().join("broken.json"), broken).expect("file");
+    let mut text = String::from("openapi: 3.1.0\nservers: [{url: 'https://x.example'}]\npaths:\n");
+    for at in 0..300 {
+        let before = "./".repeat(at);
+        writeln!(text, "  /p{at}: {{get: {{parameters: [{{$ref: '{before}broken.json#/a'}}]}}}}").expect("written");
+    }
+    let path = folder.path().join("api.yaml");
+    std::fs::write(&path, &text).expect("file");
+    let started = std::time::Instant::now();
+    let imported = import(&file_spec(&path), &text, Origin::File(path.clone())).expect("a document");
+    assert_eq!((imported.tools.len(), imported.refused.len()), (0, 300));
+    let first = refused(&imported)[0];
+    assert!(first.contains("not JSON"), "{first}");
+    assert!(refused(&imported).iter().all(|reason| reason.contains("not JSON")));
+    assert!(started.elapsed().as_secs() < 20, "{:?}", started.elapsed());
 }
 
 #[tokio::test]
