@@ -74,8 +74,8 @@ pub(crate) async fn command(global: &Global, import: &Import) -> Done {
     } else {
         show(&found, import, &named, &path)?;
     }
-    // What gives no tool is no document for this, or is not meant so.
-    Ok(if found.tools.is_empty() { Exit::Usage } else { Exit::Ok })
+    // What gives no tool is no document for this, or is not meant so. A dry run has said what it was asked.
+    Ok(if found.tools.is_empty() && !import.dry_run { Exit::Usage } else { Exit::Ok })
 }
 
 fn show(found: &openapi::Import, import: &Import, name: &str, path: &Path) -> std::io::Result<()> {
