@@ -7,27 +7,38 @@ use event_listener::Event as Wakeup;
 use serde_json::{Value, json};
 
 /// What the sources of a process are told when they ask `roots/list` while no call runs whose client could be asked: one
-/// answer for all that they are used for. A process with one client tells its folders; one with several has none that hold
-/// for all of them.
+/// answer for all that they are used for. A process with one client tells its folders. Where there are several, or none
+/// yet, nothing is told (the default): a source that was told of no folder might not ask in a call any more.
 pub struct Roots {
     state: Mutex<State>,
     changed: Wakeup,
 }
 
 struct State {
-    /// `ListRootsResult`; `None` until the client that is to come has told.
-    known: Option<Value>,
+    known: Known,
     /// Changes with what is known.
     version: u64,
 }
 
-impl Roots {
-    /// These folders (MCP, `ListRootsResult`).
-    #[must_use]
-    pub fn new(result: Value) -> Self {
-        Self { state: Mutex::new(State { known: Some(result), version: 0 }), changed: Wakeup::new() }
-    }
+enum Known {
+    /// There is no one client whose they are.
+    NobodysOwn,
+    /// The client that is to come has not told yet.
+    Awaited,
+    /// `ListRootsResult`.
+    Told(Value),
+}
 
+impl Known {
+    fn told(&self) -> Option<&Value> {
+        match self {
+            Self::Told(result) => Some(result),
+            Self::NobodysOwn | Self::Awaited => None,
+        }
+    }
+}
+
+impl Roots {
     /// No folder.
     #[must_use]
     pub fn none() -> Value {
@@ -36,25 +47,37 @@ impl Roots {
 
     /// From now on it is not known, until [`Roots::set`]: a client is to come that tells.
     pub fn expect_client(&self) {
-        self.lock().known = None;
+        self.lock().known = Known::Awaited;
+    }
+
+    /// Nothing is told from now on: the client that has come is asked in its calls only.
+    pub fn withhold(&self) {
+        self.lock().known = Known::NobodysOwn;
+        self.changed.notify(usize::MAX);
     }
 
     /// Tells these folders (MCP, `ListRootsResult`) from now on.
     pub fn set(&self, result: Value) {
         {
             let mut state = self.lock();
-            if state.known.as_ref() == Some(&result) {
+            if state.known.told() == Some(&result) {
                 return;
             }
-            (state.known, state.version) = (Some(result), state.version.wrapping_add(1));
+            (state.known, state.version) = (Known::Told(result), state.version.wrapping_add(1));
         }
         self.changed.notify(usize::MAX);
     }
 
+    /// Whether there is one client whose folders are told, or will be when it has come.
+    #[must_use]
+    pub fn are_told(&self) -> bool {
+        !matches!(self.lock().known, Known::NobodysOwn)
+    }
+
     /// Whether a client is still to come.
     #[must_use]
-    pub fn is_unknown(&self) -> bool {
-        self.lock().known.is_none()
+    pub fn is_awaited(&self) -> bool {
+        matches!(self.lock().known, Known::Awaited)
     }
 
     /// The version of what is known; it changes with that.
@@ -63,14 +86,19 @@ impl Roots {
         self.lock().version
     }
 
-    /// What is known, once anything is. Cancel-safe.
-    pub async fn known(&self) -> Value {
-        self.when(|state| state.known.clone()).await
+    /// What is told, once a client that is awaited has come; `None` where nothing is told. Cancel-safe.
+    pub async fn known(&self) -> Option<Value> {
+        self.when(|state| match &state.known {
+            Known::Awaited => None,
+            Known::NobodysOwn => Some(None),
+            Known::Told(result) => Some(Some(result.clone())),
+        })
+        .await
     }
 
     /// Waits until another version than this is known; that one. Cancel-safe.
     pub async fn newer_than(&self, seen: u64) -> u64 {
-        self.when(|state| (state.version != seen && state.known.is_some()).then_some(state.version)).await
+        self.when(|state| (state.version != seen && state.known.told().is_some()).then_some(state.version)).await
     }
 
     async fn when<T>(&self, look: impl Fn(&State) -> Option<T>) -> T {
@@ -91,7 +119,7 @@ impl Roots {
 
 impl Default for Roots {
     fn default() -> Self {
-        Self::new(Self::none())
+        Self { state: Mutex::new(State { known: Known::NobodysOwn, version: 0 }), changed: Wakeup::new() }
     }
 }
 

@@ -49,9 +49,15 @@ impl Folders {
         self.are_asked_for.load(Ordering::Relaxed)
     }
 
-    /// `ListRootsResult`. Of a client that does not come in time there are none; it is told when it has.
-    pub(super) async fn now(&self) -> Value {
-        tokio::time::timeout(CLIENT, self.roots.known()).await.unwrap_or_else(|_| Roots::none())
+    /// Whether there are any to tell outside of calls.
+    pub(super) fn are_told(&self) -> bool {
+        self.roots.are_told()
+    }
+
+    /// `ListRootsResult`; `None` where nothing is told. Of a client that does not come in time there are no folders; they
+    /// are told when it has.
+    pub(super) async fn now(&self) -> Option<Value> {
+        tokio::time::timeout(CLIENT, self.roots.known()).await.unwrap_or_else(|_| Some(Roots::none()))
     }
 
     /// Has a new connection told: of changes as long as it is there; and now, where its server is known to ask, which is
@@ -75,7 +81,7 @@ impl Folders {
                 }
             }
         });
-        if self.are_asked_for() {
+        if self.are_asked_for() && self.are_told() {
             let inbox = &peer.inbox;
             tokio::select! {
                 () = inbox.has_folders() => {}

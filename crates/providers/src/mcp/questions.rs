@@ -90,13 +90,12 @@ impl Questions {
                 let request = ClientRequest { key: None, method: method.to_owned(), params };
                 match belonging() {
                     Belonging::Call(call, caller) => self.pass_on(reply, call, caller, request),
-                    Belonging::Nobody if method == asking::ROOTS && self.folders.get().is_some() => {
+                    Belonging::Nobody
+                        if method == asking::ROOTS && self.folders.get().is_some_and(|folders| folders.are_told()) =>
+                    {
                         self.answer_folders(reply, is_at_work);
                     }
-                    Belonging::Nobody | Belonging::Past => {
-                        let text = format!("`{method}` is for the client of a call, and no call is in flight");
-                        self.answer(&reply, Err(RpcError::new(RpcError::METHOD_NOT_FOUND, text)));
-                    }
+                    Belonging::Nobody | Belonging::Past => self.answer(&reply, Err(no_call(method))),
                     Belonging::Several => {
                         let text = format!(
                             "`{method}` is for the client of a call, and calls of several clients are in flight: with \
@@ -201,7 +200,7 @@ impl Questions {
                 result = folders.now() => result,
             };
             questions.lock().remove(&reply.id);
-            questions.send(&reply, Ok(result)).await;
+            questions.send(&reply, result.ok_or_else(|| no_call(asking::ROOTS))).await;
             questions.told_folders.cancel();
         });
     }
@@ -250,6 +249,11 @@ impl Questions {
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Open>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn no_call(method: &str) -> RpcError {
+    let text = format!("`{method}` is for the client of a call, and no call is in flight");
+    RpcError::new(RpcError::METHOD_NOT_FOUND, text)
 }
 
 fn too_many() -> RpcError {

@@ -182,8 +182,7 @@ impl House {
         let catalogue = Catalogue::new(Arc::clone(&events) as _, Arc::clone(&redactor) as _, LIST_TIMEOUT);
         let pins = Pins::new(Arc::clone(&store) as _, config.written.pins.into());
         catalogue.keep_pins(Arc::clone(&pins));
-        // A server that is given folders by its entry's arguments may put those of a client in their place.
-        let roots = Arc::new(Roots::new(Roots::none()));
+        let roots = Arc::new(Roots::default());
         let mcp = McpDeps { manifests: Arc::clone(&store) as _, events: Arc::clone(&events) as _, roots };
         if config.written.defaults.auto_background_after.is_some() {
             catalogue.offer_jobs().await;
@@ -225,7 +224,7 @@ impl House {
         &self.catalogue
     }
 
-    /// What servers are told that ask for folders while no call runs: none, unless it is set otherwise.
+    /// What servers are told that ask for folders while no call runs: nothing, unless it is set.
     #[must_use]
     pub fn roots(&self) -> &Arc<Roots> {
         &self.mcp.roots

@@ -56,8 +56,8 @@ impl Connection {
 
     /// A client whose requests stand alone is asked within its calls only.
     pub(super) fn has_no_roots(&self) {
-        if let Some(roots) = self.gateway.options.roots.as_ref().filter(|roots| roots.is_unknown()) {
-            roots.set(Roots::none());
+        if let Some(roots) = self.gateway.options.roots.as_ref().filter(|roots| roots.is_awaited()) {
+            roots.withhold();
         }
     }
 }
