@@ -628,20 +628,21 @@ async fn an_old_server_is_found_once_however_it_takes_the_news() {
 
 #[tokio::test]
 async fn what_cannot_start_says_why_and_what_to_do() {
-    let short = Duration::from_millis(900);
+    let short = Duration::from_secs(2);
     let chatters = command("sh", &["-c", "echo Listening on stdio; sleep 9"]);
-    let says = ["within 900ms", "`Listening on stdio`", "standard output"];
+    let says = ["within 2s", "`Listening on stdio`", "standard output"];
     for (transport, bound, fragments) in [
         (chatters, short, &says[..]),
         (command("/nonexistent/mcp-server", &[]), short, &["not found", "PATH"][..]),
         (script("exits").transport, Duration::from_secs(20), &["exit code 7", "cannot open the database", "by hand"]),
         (command("cat", &[]), short, &["sends back what it is sent", "MCP server"]),
-        (script("silent").transport, short, &["did not answer `initialize` within 900ms"]),
+        (script("silent").transport, short, &["did not answer `initialize` within 2s"]),
     ] {
         let began = Instant::now();
         let rig = Rig::new(transport, |spec| spec.connect_timeout = bound);
         let error = rig.provider.list().await.expect_err("no server").to_string();
-        assert!(began.elapsed() < bound + Duration::from_millis(1500), "{:?}: {error}", began.elapsed());
+        // Three tries share the bound; each with one of its own would take three times as long.
+        assert!(began.elapsed() < bound * 5 / 2, "{:?}: {error}", began.elapsed());
         assert!(error.starts_with("MCP server srv: ") && fragments.iter().all(|part| error.contains(part)), "{error}");
         assert!(matches!(rig.provider.health(), Health::Failed { .. }));
         let again = rig.provider.list().await.expect_err("no server").to_string();
