@@ -13,25 +13,20 @@ pub fn glob_match(pattern: &str, text: &str) -> bool {
 }
 
 fn matches<C: Copy + Eq>(pattern: &[C], text: &[C], [any, one]: [C; 2], same: impl Fn(&C, &C) -> bool) -> bool {
-    let (mut p, mut t) = (0, 0);
-    let mut star: Option<(usize, usize)> = None;
-    while t < text.len() {
-        if p < pattern.len() && pattern[p] == any {
-            star = Some((p + 1, t));
-            p += 1;
-        } else if p < pattern.len() && (pattern[p] == one || same(&pattern[p], &text[t])) {
-            p += 1;
-            t += 1;
-        } else if let Some((after, from)) = star {
-            // Let the last star take one more character.
-            star = Some((after, from + 1));
-            p = after;
-            t = from + 1;
-        } else {
-            return false;
-        }
+    let fits = |part: &[C], place: &[C]| part.iter().zip(place).all(|(p, t)| *p == one || same(p, t));
+    let mut parts = pattern.split(|c| *c == any);
+    let first = parts.next().unwrap_or_default();
+    let Some(last) = parts.next_back() else { return text.len() == first.len() && fits(first, text) };
+    let Some(end) = text.len().checked_sub(last.len()).filter(|end| first.len() <= *end) else { return false };
+    if !fits(first, text) || !fits(last, &text[end..]) {
+        return false;
     }
-    pattern[p..].iter().all(|c| *c == any)
+    // Each part in its first place leaves the most to those after it.
+    let mut rest = &text[first.len()..end];
+    parts.filter(|part| !part.is_empty()).all(|part| {
+        let found = rest.windows(part.len()).position(|place| fits(part, place));
+        found.inspect(|at| rest = &rest[at + part.len()..]).is_some()
+    })
 }
 
 /// Whether a name passes an allow list (empty: all pass) and then a deny list.
@@ -90,6 +85,14 @@ mod tests {
             ("", "", true),
             ("", "a", false),
             ("*a*b*", "xxaxxbxx", true),
+            ("a*a", "a", false),
+            ("a*a", "aa", true),
+            ("a*ab", "aab", true),
+            ("*ab*b", "ab", false),
+            ("a**b", "ab", true),
+            ("*?*", "", false),
+            ("*?c*", "xcc", true),
+            ("*ä?", "Üxäy", true),
             ("[a]", "a", false),
         ] {
             assert_eq!(glob_match(pattern, text), expect, "{pattern} {text}");

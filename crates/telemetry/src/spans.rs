@@ -1,8 +1,8 @@
 //! Spans out of events.
 
-use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
 
+use hashbrown::HashMap;
 use toolwright_core::event::{Event, McpPeer};
 use toolwright_core::model::Usage;
 use toolwright_core::name::{ToolId, wire_candidate};

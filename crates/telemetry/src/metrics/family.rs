@@ -1,7 +1,10 @@
 //! An instrument and what it has counted, by attributes.
 
-use std::collections::{BTreeMap, HashSet};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+
+use hashbrown::hash_map::EntryRef;
+use hashbrown::{Equivalent, HashMap, HashSet};
 
 /// What is measured, and how.
 #[derive(Debug, PartialEq)]
@@ -34,7 +37,22 @@ pub enum Kind {
 pub struct Family {
     instrument: &'static Instrument,
     /// By the values of its labels; an empty one is a label not given.
-    series: BTreeMap<Vec<Arc<str>>, Point>,
+    series: HashMap<Vec<Arc<str>>, Point>,
+}
+
+/// The values of a series' labels, to find it by: nothing is allocated for one that there is.
+struct Labels<'a>(&'a [&'a str]);
+
+impl Hash for Labels<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+impl Equivalent<Vec<Arc<str>>> for Labels<'_> {
+    fn equivalent(&self, known: &Vec<Arc<str>>) -> bool {
+        self.0.iter().copied().eq(known.iter().map(|label| &**label))
+    }
 }
 
 /// What one series has counted.
@@ -59,7 +77,7 @@ pub struct Histogram {
 
 impl Family {
     pub(super) fn new(instrument: &'static Instrument) -> Self {
-        Self { instrument, series: BTreeMap::new() }
+        Self { instrument, series: HashMap::new() }
     }
 
     /// The instrument.
@@ -68,9 +86,11 @@ impl Family {
         self.instrument
     }
 
-    /// Its series: what is known of each, empty values left out, and what it has counted.
+    /// Its series, in the order of their labels: what is known of each, empty values left out, and what it has counted.
     pub fn series(&self) -> impl Iterator<Item = (Vec<(&'static str, &str)>, &Point)> {
-        self.series.iter().map(|(values, point)| {
+        let mut series: Vec<_> = self.series.iter().collect();
+        series.sort_unstable_by_key(|(values, _)| *values);
+        series.into_iter().map(|(values, point)| {
             let labels = self.instrument.labels.iter().copied().zip(values.iter().map(|value| &**value));
             (labels.filter(|(_, value)| !value.is_empty()).collect(), point)
         })
@@ -106,12 +126,18 @@ impl Family {
     fn point(&mut self, labels: &[&str]) -> &mut Point {
         debug_assert_eq!(labels.len(), self.instrument.labels.len(), "{}", self.instrument.name);
         let kind = self.instrument.kind;
-        self.series.entry(labels.iter().map(|&label| label.into()).collect()).or_insert_with(|| match kind {
+        let empty = || match kind {
             Kind::Counter | Kind::Gauge => Point::Number(0),
             Kind::Histogram(bounds) => {
                 Point::Histogram(Histogram { buckets: vec![0; bounds.len() + 1], ..Histogram::default() })
             }
-        })
+        };
+        match self.series.entry_ref(&Labels(labels)) {
+            EntryRef::Occupied(known) => known.into_mut(),
+            EntryRef::Vacant(place) => {
+                place.insert_with_key(labels.iter().map(|&label| label.into()).collect(), empty())
+            }
+        }
     }
 }
 

@@ -4,10 +4,10 @@ mod family;
 mod instruments;
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use hashbrown::{HashMap, HashSet};
 use toolwright_core::event::Event;
 use toolwright_core::name::wire_candidate;
 use toolwright_core::operation::{OpId, Origin};
