@@ -16,6 +16,7 @@ const STEPS: &[&str] = &[
     include_str!("schema/11_forms.sql"),
     include_str!("schema/12_open_costs.sql"),
     include_str!("schema/13_askers.sql"),
+    include_str!("schema/14_pin_sources.sql"),
 ];
 
 /// Brings the file to the newest schema, whole or not at all, while other processes wait.
