@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn processes_that_take_over_at_once_come_to_the_same() {
+    async fn processes_that_take_pins_over_at_once_come_to_the_same() {
         for _ in 0..10 {
             let dir = tempfile::tempdir().expect("dir");
             old_file(dir.path());
