@@ -208,7 +208,8 @@ impl Catalogue {
         let (old, told) = {
             let mut slots = self.slots.lock().await;
             let place = slots.iter_mut().find(|slot| slot.provider.name() == provider.name());
-            if let Some(place) = &place {
+            // What another source of the name had would be judged as if this one had said it.
+            if let Some(place) = place.as_ref().filter(|old| old.provider.defined_in() == provider.defined_in()) {
                 // Until the first list of the new one, what the old one had: better than nothing.
                 if slot.listed.is_empty() {
                     slot.listed.clone_from(&place.listed);

@@ -5,10 +5,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use serde_json::Value;
 use toolwright_core::catalogue::{Origin, RegisteredTool};
-use toolwright_core::pins::{Change, Decision, Note, Pin, PinTerms, Verdict, Weight, decide, diff, judge};
+use toolwright_core::pins::{Change, Decision, Note, Pin, PinSource, PinTerms, Verdict, Weight, decide, diff, judge};
 use toolwright_core::store::{PinNote, PinStore};
 
-/// Tools pinned of one provider; more are withheld, so that a source that names its tools anew each time does not fill
+/// Tools pinned of one source; more are withheld, so that a source that names its tools anew each time does not fill
 /// the store.
 const MAX_PINS: usize = 50_000;
 /// Changes that are named in a reason.
@@ -81,13 +81,14 @@ impl Pins {
         self.store.pin_decisions().await.ok()
     }
 
-    /// Judges the tools of a provider, and notes what is new or waits. Tools of our own are not pinned. A store that
+    /// Judges the tools of a source, and notes what is new or waits. Tools of our own are not pinned. A store that
     /// cannot be read withholds foreign tools; one that cannot be written to does not.
-    pub(crate) async fn judge(&self, provider: &str, tools: &[Arc<RegisteredTool>]) -> Judged {
+    pub(crate) async fn judge(&self, source: &PinSource, tools: &[Arc<RegisteredTool>]) -> Judged {
+        let provider = source.provider.as_str();
         if !tools.iter().any(is_foreign) {
             return Judged { offered: tools.to_vec(), held: Vec::new() };
         }
-        let pins = match self.store.pins(Some(provider)).await {
+        let pins = match self.store.pins(Some(source)).await {
             Ok(pins) => pins,
             Err(error) => return unreadable(provider, tools, &error.to_string()),
         };
@@ -122,13 +123,13 @@ impl Pins {
             }
         }
         let offered_in_order = open.is_empty();
-        self.compare(provider, open, &mut judged, &mut notes).await;
+        self.compare(source, open, &mut judged, &mut notes).await;
         if !offered_in_order {
             let place: HashMap<u64, usize> = tools.iter().enumerate().map(|(n, tool)| (tool.serial(), n)).collect();
             judged.offered.sort_by_key(|tool| place.get(&tool.serial()).copied());
         }
-        if !notes.is_empty()
-            && let Err(error) = self.store.note_pins(provider, notes).await
+        if (!notes.is_empty() || source.takes_over(&pins))
+            && let Err(error) = self.store.note_pins(source, notes).await
         {
             tracing::warn!("what was seen of the definitions of {provider} was not kept: {error}");
         }
@@ -136,12 +137,13 @@ impl Pins {
     }
 
     /// Looks at what drifted: what is only written otherwise is offered; all else is held.
-    async fn compare(&self, provider: &str, open: Vec<Open<'_>>, judged: &mut Judged, notes: &mut Vec<PinNote>) {
+    async fn compare(&self, source: &PinSource, open: Vec<Open<'_>>, judged: &mut Judged, notes: &mut Vec<PinNote>) {
         if open.is_empty() {
             return;
         }
+        let provider = &source.provider;
         let names: Vec<String> = open.iter().map(|one| one.tool.raw_name().to_owned()).collect();
-        let contracts = self.store.pin_contracts(provider, &names).await.unwrap_or_else(|error| {
+        let contracts = self.store.pin_contracts(source, &names).await.unwrap_or_else(|error| {
             tracing::warn!("the pinned definitions of {provider} cannot be read: {error}");
             Vec::new()
         });
@@ -165,7 +167,7 @@ impl Pins {
                 judged.offered.push(Arc::clone(tool));
             }
             let why = why(tool, verdict, decision.offered, &changes);
-            let (provider, tool) = (provider.to_owned(), Arc::clone(tool));
+            let (provider, tool) = (provider.clone(), Arc::clone(tool));
             judged.held.push(Held { provider, tool, withheld: !decision.offered, why, changes });
         }
     }

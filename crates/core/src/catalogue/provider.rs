@@ -186,6 +186,11 @@ pub struct PromptQuestion<'a> {
 pub trait Provider: Send + Sync {
     /// Unique name.
     fn name(&self) -> &str;
+    /// What tells it from providers of its name that others define, where definitions of both may be pinned in one store: the
+    /// configuration file of its entry. The default says nothing: whoever has the name is the same source.
+    fn defined_in(&self) -> &str {
+        ""
+    }
     /// Kind.
     fn kind(&self) -> ProviderKind;
     /// Its tools, now. May connect; the caller bounds the wait.

@@ -2,8 +2,8 @@
 //! now is still that (SPEC section 10).
 //!
 //! A pin is of the definition as its source gave it, by the source's own name for the tool: neither what an operator
-//! calls it here nor the id it gets beside others enters the question whose it is. All here is pure; the store keeps
-//! the rows, the catalogue asks.
+//! calls it here nor the id it gets beside others enters the question whose it is. A source is a provider as one place
+//! defines it ([`PinSource`]). All here is pure; the store keeps the rows, the catalogue asks.
 
 mod diff;
 mod schema;
@@ -12,6 +12,7 @@ mod words;
 use serde::{Deserialize, Serialize};
 
 use crate::canonical::ContentHash;
+use crate::catalogue::Provider;
 use crate::name::ToolId;
 
 pub use diff::{Change, Weight, diff};
@@ -59,11 +60,44 @@ pub struct PinMark {
     pub by: String,
 }
 
+/// Whose definitions are pinned: a provider by its name, as one place defines it. Providers of one name that different
+/// places define know nothing of each other's pins.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct PinSource {
+    /// Name of the provider.
+    pub provider: String,
+    /// What defines it, see [`Provider::defined_in`]. Empty where nothing is said of it, and for what was pinned by name
+    /// alone: what is pinned so is also what sources of the name begin with of which nothing is known yet.
+    pub scope: String,
+}
+
+impl PinSource {
+    /// The source that a provider is.
+    #[must_use]
+    pub fn of(provider: &dyn Provider) -> Self {
+        Self { provider: provider.name().to_owned(), scope: provider.defined_in().to_owned() }
+    }
+
+    /// A source of which nothing says what defines it.
+    #[must_use]
+    pub fn unscoped(provider: impl Into<String>) -> Self {
+        Self { provider: provider.into(), scope: String::new() }
+    }
+
+    /// Whether some of the pins by which it is judged are not its own yet: it is to take them over, so that what becomes
+    /// of the others' takes no pin from it.
+    #[must_use]
+    pub fn takes_over(&self, pins: &[Pin]) -> bool {
+        pins.iter().any(|pin| pin.source != *self)
+    }
+}
+
 /// What is pinned of one tool, without the definitions themselves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pin {
-    /// Name of its provider.
-    pub provider: String,
+    /// Whose it is.
+    #[serde(flatten)]
+    pub source: PinSource,
     /// The name at its source.
     pub tool: String,
     /// Its id, when it was last noted.
@@ -88,7 +122,7 @@ impl Pin {
     /// Its name as commands take it: `provider/tool`.
     #[must_use]
     pub fn name(&self) -> String {
-        format!("{}/{}", self.provider, self.tool)
+        format!("{}/{}", self.source.provider, self.tool)
     }
 }
 
@@ -162,8 +196,23 @@ mod tests {
     fn pin(approved: Option<&str>, waiting: Option<&str>) -> Pin {
         let mark = |text: &str| PinMark { hash: hash(text), at_ms: 1, by: String::new() };
         let id = ToolId::parse("p:t@0.0.0").expect("id");
-        let (provider, tool) = ("p".into(), "t".into());
-        Pin { provider, tool, id, approved: approved.map(mark), waiting: waiting.map(mark) }
+        let (source, tool) = (PinSource::unscoped("p"), "t".into());
+        Pin { source, tool, id, approved: approved.map(mark), waiting: waiting.map(mark) }
+    }
+
+    #[test]
+    fn a_source_takes_over_what_is_pinned_of_its_name_alone() {
+        let named = pin(Some("a"), None);
+        let source = PinSource { scope: "/a/toolwright.yaml".into(), ..PinSource::unscoped("p") };
+        let own = Pin { source: source.clone(), ..named.clone() };
+        for (source, pins, expect) in [
+            (&source, vec![], false),
+            (&source, vec![named.clone()], true),
+            (&source, vec![own], false),
+            (&PinSource::unscoped("p"), vec![named], false),
+        ] {
+            assert_eq!(source.takes_over(&pins), expect, "{source:?} {pins:?}");
+        }
     }
 
     #[test]

@@ -307,6 +307,10 @@ impl Provider for CatalogueProvider {
         &self.spec.namespace
     }
 
+    fn defined_in(&self) -> &str {
+        &self.spec.defined_in
+    }
+
     fn kind(&self) -> ProviderKind {
         ProviderKind::Catalogue
     }

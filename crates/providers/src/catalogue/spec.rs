@@ -20,6 +20,8 @@ const REFRESH: Duration = Duration::from_secs(3600);
 pub struct CatalogueSpec {
     /// Name of the provider, and the namespace that the catalogue may fill.
     pub namespace: String,
+    /// What defines it, see [`Provider::defined_in`](toolwright_core::catalogue::Provider::defined_in).
+    pub defined_in: String,
     /// Where it is fetched: `https`, or `http` on this machine where [`CatalogueSpec::insecure_loopback`] says so.
     pub url: Url,
     /// Keys that are believed.
@@ -50,6 +52,7 @@ impl CatalogueSpec {
     pub fn new(namespace: impl Into<String>, url: Url, keys: Vec<PublicKey>) -> Self {
         Self {
             namespace: namespace.into(),
+            defined_in: String::new(),
             url,
             keys,
             refresh: REFRESH,

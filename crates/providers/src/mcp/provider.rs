@@ -252,6 +252,10 @@ impl Provider for McpProvider {
         &self.spec().name
     }
 
+    fn defined_in(&self) -> &str {
+        &self.spec().defined_in
+    }
+
     fn kind(&self) -> ProviderKind {
         ProviderKind::Mcp
     }

@@ -31,6 +31,8 @@ pub struct McpServerSpec {
     pub name: String,
     /// Namespace of its tools; must be legal (see [`toolwright_core::name`]).
     pub namespace: String,
+    /// What defines it, see [`Provider::defined_in`](toolwright_core::catalogue::Provider::defined_in).
+    pub defined_in: String,
     /// How to reach it.
     pub transport: McpTransport,
     /// Patterns over raw names; empty offers all.
@@ -97,6 +99,7 @@ impl McpServerSpec {
         Self {
             namespace: name.clone(),
             name,
+            defined_in: String::new(),
             transport,
             tools_allowed: Vec::new(),
             tools_denied: Vec::new(),

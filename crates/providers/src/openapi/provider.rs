@@ -331,6 +331,10 @@ impl Provider for OpenApiProvider {
         &self.spec.name
     }
 
+    fn defined_in(&self) -> &str {
+        &self.spec.defined_in
+    }
+
     fn kind(&self) -> ProviderKind {
         ProviderKind::OpenApi
     }

@@ -14,6 +14,8 @@ use crate::rest::ResponseFormat;
 pub struct OpenApiSpec {
     /// Name of the provider, and namespace of its tools; with [`GroupBy::Tag`] what their namespaces begin with.
     pub name: String,
+    /// What defines it, see [`Provider::defined_in`](toolwright_core::catalogue::Provider::defined_in).
+    pub defined_in: String,
     /// Where the document is.
     pub document: Origin,
     /// Headers of the request for a document from the network.
@@ -48,6 +50,7 @@ impl OpenApiSpec {
     pub fn new(name: impl Into<String>, document: Origin) -> Self {
         Self {
             name: name.into(),
+            defined_in: String::new(),
             document,
             document_headers: Vec::new(),
             base_url: None,

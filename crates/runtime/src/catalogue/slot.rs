@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use toolwright_core::catalogue::{Provider, RegisteredTool};
+use toolwright_core::pins::PinSource;
 
 use crate::pins::{Held, Pins};
 
@@ -45,7 +46,7 @@ impl Slot {
             self.tools.clone_from(&self.listed);
             return Vec::new();
         };
-        let judged = pins.judge(self.provider.name(), &self.listed).await;
+        let judged = pins.judge(&PinSource::of(&*self.provider), &self.listed).await;
         self.tools = judged.offered;
         let before = std::mem::replace(&mut self.held, judged.held);
         let known: HashMap<&str, &Held> = before.iter().map(|held| (held.tool.raw_name(), held)).collect();

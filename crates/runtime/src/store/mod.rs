@@ -68,7 +68,7 @@ mod tests {
     use toolwright_core::name::ToolId;
     use toolwright_core::operation::{Lineage, Op, OpId, OpKind};
     use toolwright_core::outcome::Outcome;
-    use toolwright_core::pins::Note;
+    use toolwright_core::pins::{Note, PinSource};
     use toolwright_core::select::Showing;
     use toolwright_core::session::{CallId, SessionId};
     use toolwright_core::store::{
@@ -117,7 +117,7 @@ mod tests {
         let hash = ContentHash::of_bytes(b"x");
         {
             let store = SqliteStore::open(dir.path()).expect("open");
-            store.note_pins("p", vec![noted(Note::Pin, "x")]).await.expect("pin");
+            store.note_pins(&source(), vec![noted(Note::Pin, "x")]).await.expect("pin");
             store.set_manifest("k", &json!({"tools": []})).await.expect("manifest");
             store.approve_always(&standing(hash)).await.expect("approval");
             store.save_run("r", &json!({"step": 1})).await.expect("run");
@@ -131,7 +131,7 @@ mod tests {
             store.flush().await.expect("flush");
         }
         let store = SqliteStore::open(dir.path()).expect("open");
-        let pins = store.pins(Some("p")).await.expect("pins");
+        let pins = store.pins(Some(&source())).await.expect("pins");
         assert_eq!(pins[0].approved.as_ref().map(|mark| (mark.hash, mark.by.as_str())), Some((hash, "first use")));
         assert_eq!(store.manifest("k").await.expect("manifest"), Some(json!({"tools": []})));
         assert!(store.is_approved("s", &tool(), hash).await.expect("approved"));
@@ -197,6 +197,10 @@ mod tests {
         check(largest).await;
     }
 
+    fn source() -> PinSource {
+        PinSource { provider: "p".into(), scope: "/project/toolwright.yaml".into() }
+    }
+
     fn noted(note: Note, text: &str) -> PinNote {
         let (hash, contract) = (ContentHash::of_bytes(text.as_bytes()), json!(text));
         PinNote { tool: "t".into(), id: tool(), note, hash, contract }
@@ -213,15 +217,17 @@ mod tests {
                 .first()
                 .map(|pin| (pin.approved.as_ref().map(|mark| mark.hash), pin.waiting.as_ref().map(|mark| mark.hash)));
             assert_eq!(have, expect.map(|(approved, waiting)| (approved.map(hash), waiting.map(hash))));
-            let contracts = store.pin_contracts("p", &["t".into(), "gone".into()]).await.expect("contracts");
+            let contracts = store.pin_contracts(&source(), &["t".into(), "gone".into()]).await.expect("contracts");
             let expect = expect.unwrap_or_default();
             let have = (contracts[0].approved.clone(), contracts[0].waiting.clone());
             assert_eq!(have, (expect.0.map(|text| json!(text)), expect.1.map(|text| json!(text))));
             assert_eq!(contracts[1], toolwright_core::store::PinContracts::default());
             assert_eq!(store.pin_decisions().await.expect("decisions"), decisions);
         };
-        let note = async |what: Note, text: &str| store.note_pins("p", vec![noted(what, text)]).await.expect("noted");
-        let decide = async |decision: PinDecision| store.decide_pin("p", "t", decision, "me").await.expect("decided");
+        let note =
+            async |what: Note, text: &str| store.note_pins(&source(), vec![noted(what, text)]).await.expect("noted");
+        let decide =
+            async |decision: PinDecision| store.decide_pin(&source(), "t", decision, "me").await.expect("decided");
         check(None, 0).await;
         note(Note::Pin, "a").await;
         note(Note::Pin, "b").await;

@@ -4,11 +4,15 @@ use async_trait::async_trait;
 use rusqlite::{OptionalExtension as _, Row, Transaction, params};
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::name::ToolId;
-use toolwright_core::pins::{Note, Pin, PinMark};
+use toolwright_core::pins::{Note, Pin, PinMark, PinSource};
 use toolwright_core::store::{PinContracts, PinDecision, PinNote, PinStore, StoreError};
 
 use super::SqliteStore;
 use super::tables::{from_json, now_ms, to_json, unreadable};
+
+/// The rows by which source `?1`, `?2` (provider, scope) is judged.
+const OF_SOURCE: &str = "provider = ?1 AND scope = CASE WHEN EXISTS \
+                         (SELECT 1 FROM pin_sources WHERE provider = ?1 AND scope = ?2) THEN ?2 ELSE '' END";
 
 /// A note with its definition as text.
 struct Written {
@@ -18,36 +22,36 @@ struct Written {
 
 #[async_trait]
 impl PinStore for SqliteStore {
-    async fn pins(&self, provider: Option<&str>) -> Result<Vec<Pin>, StoreError> {
-        let provider = provider.map(str::to_owned);
+    async fn pins(&self, source: Option<&PinSource>) -> Result<Vec<Pin>, StoreError> {
+        let source = source.cloned();
         self.thread
             .run("read pins", move |db| {
                 const COLUMNS: &str =
-                    "SELECT provider, tool, id, hash, pinned_ms, pinned_by, next_hash, next_ms FROM pins";
-                match provider {
-                    Some(provider) => db
-                        .prepare_cached(&format!("{COLUMNS} WHERE provider = ?1 ORDER BY tool"))?
-                        .query_map(params![provider], pin)?
+                    "SELECT provider, scope, tool, id, hash, pinned_ms, pinned_by, next_hash, next_ms FROM source_pins";
+                match source {
+                    Some(PinSource { provider, scope }) => db
+                        .prepare_cached(&format!("{COLUMNS} WHERE {OF_SOURCE} ORDER BY tool"))?
+                        .query_map(params![provider, scope], pin)?
                         .collect(),
-                    None => {
-                        db.prepare_cached(&format!("{COLUMNS} ORDER BY provider, tool"))?.query_map([], pin)?.collect()
-                    }
+                    None => db
+                        .prepare_cached(&format!("{COLUMNS} ORDER BY provider, scope, tool"))?
+                        .query_map([], pin)?
+                        .collect(),
                 }
             })
             .await
     }
 
-    async fn pin_contracts(&self, provider: &str, tools: &[String]) -> Result<Vec<PinContracts>, StoreError> {
-        let (provider, tools) = (provider.to_owned(), tools.to_vec());
+    async fn pin_contracts(&self, source: &PinSource, tools: &[String]) -> Result<Vec<PinContracts>, StoreError> {
+        let (PinSource { provider, scope }, tools) = (source.clone(), tools.to_vec());
         let rows: Vec<Option<(Option<String>, Option<String>)>> = self
             .thread
             .run("read pinned definitions", move |db| {
-                let mut row =
-                    db.prepare_cached("SELECT contract, next_contract FROM pins WHERE provider = ?1 AND tool = ?2")?;
-                tools
-                    .iter()
-                    .map(|tool| row.query_row(params![provider, tool], |row| Ok((row.get(0)?, row.get(1)?))).optional())
-                    .collect()
+                let row = format!("SELECT contract, next_contract FROM source_pins WHERE tool = ?3 AND {OF_SOURCE}");
+                let mut row = db.prepare_cached(&row)?;
+                let mut contracts =
+                    |tool| row.query_row(params![provider, scope, tool], |row| Ok((row.get(0)?, row.get(1)?)));
+                tools.iter().map(|tool| contracts(tool).optional()).collect()
             })
             .await?;
         let value = |text: Option<String>| text.map(|text| from_json(&text)).transpose();
@@ -59,8 +63,8 @@ impl PinStore for SqliteStore {
             .collect()
     }
 
-    async fn note_pins(&self, provider: &str, notes: Vec<PinNote>) -> Result<(), StoreError> {
-        let provider = provider.to_owned();
+    async fn note_pins(&self, source: &PinSource, notes: Vec<PinNote>) -> Result<(), StoreError> {
+        let source = source.clone();
         let mut written = Vec::with_capacity(notes.len());
         for note in notes {
             written.push(Written { contract: to_json(&note.contract)?, note });
@@ -68,8 +72,9 @@ impl PinStore for SqliteStore {
         self.thread
             .run("note pins", move |db| {
                 let transaction = db.transaction()?;
+                own(&transaction, &source)?;
                 for one in &written {
-                    note(&transaction, &provider, one)?;
+                    note(&transaction, &source, one)?;
                 }
                 transaction.commit()
             })
@@ -78,31 +83,36 @@ impl PinStore for SqliteStore {
 
     async fn decide_pin(
         &self,
-        provider: &str,
+        source: &PinSource,
         tool: &str,
         decision: PinDecision,
         by: &str,
     ) -> Result<bool, StoreError> {
-        let (provider, tool, by) = (provider.to_owned(), tool.to_owned(), by.to_owned());
+        let (source, tool, by) = (source.clone(), tool.to_owned(), by.to_owned());
         self.thread
             .run("decide about a pin", move |db| {
                 let transaction = db.transaction()?;
+                own(&transaction, &source)?;
+                let PinSource { provider, scope } = &source;
                 let changed = match decision {
                     PinDecision::Approve(hash) => transaction.execute(
-                        "UPDATE pins SET hash = next_hash, contract = next_contract, pinned_ms = ?3, pinned_by = ?4, \
-                         next_hash = NULL, next_contract = NULL, next_ms = NULL \
-                         WHERE provider = ?1 AND tool = ?2 AND next_hash IS NOT NULL AND (?5 IS NULL OR next_hash = ?5)",
-                        params![provider, tool, now_ms(), by, hash.map(|hash| hash.to_hex())],
+                        "UPDATE source_pins SET hash = next_hash, contract = next_contract, pinned_ms = ?4, \
+                         pinned_by = ?5, next_hash = NULL, next_contract = NULL, next_ms = NULL \
+                         WHERE provider = ?1 AND scope = ?2 AND tool = ?3 AND next_hash IS NOT NULL \
+                         AND (?6 IS NULL OR next_hash = ?6)",
+                        params![provider, scope, tool, now_ms(), by, hash.map(|hash| hash.to_hex())],
                     )?,
                     PinDecision::Revoke => transaction.execute(
-                        "UPDATE pins SET next_ms = CASE WHEN next_hash IS NULL THEN ?3 ELSE next_ms END, \
+                        "UPDATE source_pins SET next_ms = CASE WHEN next_hash IS NULL THEN ?4 ELSE next_ms END, \
                          next_contract = ifnull(next_contract, contract), next_hash = ifnull(next_hash, hash), \
                          hash = NULL, contract = NULL, pinned_ms = NULL, pinned_by = NULL \
-                         WHERE provider = ?1 AND tool = ?2 AND hash IS NOT NULL",
-                        params![provider, tool, now_ms()],
+                         WHERE provider = ?1 AND scope = ?2 AND tool = ?3 AND hash IS NOT NULL",
+                        params![provider, scope, tool, now_ms()],
                     )?,
-                    PinDecision::Forget => transaction
-                        .execute("DELETE FROM pins WHERE provider = ?1 AND tool = ?2", params![provider, tool])?,
+                    PinDecision::Forget => transaction.execute(
+                        "DELETE FROM source_pins WHERE provider = ?1 AND scope = ?2 AND tool = ?3",
+                        params![provider, scope, tool],
+                    )?,
                 };
                 if changed > 0 {
                     transaction.execute("UPDATE pin_decisions SET number = number + 1", [])?;
@@ -124,44 +134,66 @@ impl PinStore for SqliteStore {
     }
 }
 
-fn note(db: &Transaction<'_>, provider: &str, Written { note, contract }: &Written) -> rusqlite::Result<()> {
+/// Gives a source pins of its own, if it has none yet: those that have its name and no scope.
+fn own(db: &Transaction<'_>, PinSource { provider, scope }: &PinSource) -> rusqlite::Result<()> {
+    const COLUMNS: &str = "tool, id, hash, contract, pinned_ms, pinned_by, next_hash, next_contract, next_ms";
+    if scope.is_empty() {
+        return Ok(());
+    }
+    let is_new = db
+        .prepare_cached("INSERT OR IGNORE INTO pin_sources (provider, scope) VALUES (?1, ?2)")?
+        .execute(params![provider, scope])?
+        > 0;
+    if is_new {
+        let copy = format!(
+            "INSERT INTO source_pins (provider, scope, {COLUMNS}) \
+             SELECT provider, ?2, {COLUMNS} FROM source_pins WHERE provider = ?1 AND scope = ''"
+        );
+        db.execute(&copy, params![provider, scope])?;
+    }
+    Ok(())
+}
+
+fn note(db: &Transaction<'_>, source: &PinSource, Written { note, contract }: &Written) -> rusqlite::Result<()> {
+    let PinSource { provider, scope } = source;
     let (tool, id, hash) = (&note.tool, note.id.as_str(), note.hash.to_hex());
     match note.note {
         Note::Nothing => Ok(()),
         Note::Pin => db
             .prepare_cached(
-                "INSERT OR IGNORE INTO pins (provider, tool, id, hash, contract, pinned_ms, pinned_by) \
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'first use')",
+                "INSERT OR IGNORE INTO source_pins (provider, scope, tool, id, hash, contract, pinned_ms, pinned_by) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'first use')",
             )?
-            .execute(params![provider, tool, id, hash, contract, now_ms()])
+            .execute(params![provider, scope, tool, id, hash, contract, now_ms()])
             .map(drop),
         Note::Wait => db
             .prepare_cached(
-                "INSERT INTO pins (provider, tool, id, next_hash, next_contract, next_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6) \
-                 ON CONFLICT (provider, tool) DO UPDATE SET id = ?3, next_hash = ?4, next_contract = ?5, next_ms = ?6",
+                "INSERT INTO source_pins (provider, scope, tool, id, next_hash, next_contract, next_ms) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (provider, scope, tool) \
+                 DO UPDATE SET id = ?4, next_hash = ?5, next_contract = ?6, next_ms = ?7",
             )?
-            .execute(params![provider, tool, id, hash, contract, now_ms()])
+            .execute(params![provider, scope, tool, id, hash, contract, now_ms()])
             .map(drop),
         Note::Settle => db
             .prepare_cached(
-                "UPDATE pins SET next_hash = NULL, next_contract = NULL, next_ms = NULL \
-                 WHERE provider = ?1 AND tool = ?2 AND hash = ?3",
+                "UPDATE source_pins SET next_hash = NULL, next_contract = NULL, next_ms = NULL \
+                 WHERE provider = ?1 AND scope = ?2 AND tool = ?3 AND hash = ?4",
             )?
-            .execute(params![provider, tool, hash])
+            .execute(params![provider, scope, tool, hash])
             .map(drop),
     }
 }
 
 fn pin(row: &Row<'_>) -> rusqlite::Result<Pin> {
-    let id: String = row.get(2)?;
-    let approved = mark(row, 3, 4)?;
-    let by: Option<String> = row.get(5)?;
+    let id: String = row.get(3)?;
+    let approved = mark(row, 4, 5)?;
+    let by: Option<String> = row.get(6)?;
     Ok(Pin {
-        provider: row.get(0)?,
-        tool: row.get(1)?,
-        id: ToolId::parse(&id).map_err(|error| unreadable(2, error))?,
+        source: PinSource { provider: row.get(0)?, scope: row.get(1)? },
+        tool: row.get(2)?,
+        id: ToolId::parse(&id).map_err(|error| unreadable(3, error))?,
         approved: approved.map(|mark| PinMark { by: by.unwrap_or_default(), ..mark }),
-        waiting: mark(row, 6, 7)?,
+        waiting: mark(row, 7, 8)?,
     })
 }
 

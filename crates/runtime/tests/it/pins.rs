@@ -11,13 +11,14 @@ use toolwright_core::catalogue::{
 };
 use toolwright_core::context::NoRedaction;
 use toolwright_core::event::EventSink;
-use toolwright_core::pins::{FirstUse, Note, OnDrift, PinTerms};
+use toolwright_core::pins::{FirstUse, Note, OnDrift, PinSource, PinTerms};
 use toolwright_core::store::{PinDecision, PinNote, PinStore as _};
 use toolwright_core::{ContentHash, Effects, Event, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput};
 use toolwright_runtime::{Catalogue, Pins, SqliteStore};
 
 /// Lists what it is told to, from its cache at first.
 struct Source {
+    defined_in: &'static str,
     cached: Vec<Arc<RegisteredTool>>,
     tools: Mutex<Vec<Arc<RegisteredTool>>>,
 }
@@ -26,6 +27,9 @@ struct Source {
 impl Provider for Source {
     fn name(&self) -> &str {
         "s"
+    }
+    fn defined_in(&self) -> &str {
+        self.defined_in
     }
     fn kind(&self) -> ProviderKind {
         ProviderKind::Mcp
@@ -88,11 +92,16 @@ struct Process {
 
 impl Process {
     async fn start(dir: &Path, terms: PinTerms, cached: Vec<Arc<RegisteredTool>>) -> Self {
+        Self::of(dir, terms, cached, "").await
+    }
+
+    /// One whose source is defined there.
+    async fn of(dir: &Path, terms: PinTerms, cached: Vec<Arc<RegisteredTool>>, defined_in: &'static str) -> Self {
         let (store, heard) = (SqliteStore::open(dir).expect("store"), Arc::new(Heard::default()));
         let catalogue = Catalogue::new(Arc::clone(&heard) as _, Arc::new(NoRedaction), Duration::from_secs(5));
         let pins = Pins::new(Arc::clone(&store) as _, terms);
         catalogue.keep_pins(Arc::clone(&pins));
-        let source = Arc::new(Source { cached, tools: Mutex::default() });
+        let source = Arc::new(Source { defined_in, cached, tools: Mutex::default() });
         catalogue.add_provider(Arc::clone(&source) as _).await.expect("added");
         Self { catalogue, source, store, pins, heard }
     }
@@ -107,7 +116,7 @@ impl Process {
     }
 
     async fn decide(&self, tool: &str, decision: PinDecision) {
-        assert!(self.store.decide_pin("s", tool, decision, "me").await.expect("decided"));
+        assert!(self.store.decide_pin(&PinSource::of(&*self.source), tool, decision, "me").await.expect("decided"));
         self.catalogue.judge_again().await;
     }
 }
@@ -187,7 +196,7 @@ async fn one_tool_in_several_revisions_is_one_definition_however_it_was_pinned()
     contract["listed"] = json!({"execution": {"taskSupport": "forbidden"}});
     let (id, hash) = (ToolId::foreign("s", "old").expect("id"), ContentHash::of_value(&contract));
     let note = PinNote { tool: "old".into(), id, note: Note::Pin, hash, contract };
-    here.store.note_pins("s", vec![note]).await.expect("pinned");
+    here.store.note_pins(&PinSource::unscoped("s"), vec![note]).await.expect("pinned");
     for support in [Some("forbidden"), None, Some("optional")] {
         here.list(vec![listed("old", support), listed("new", support)]).await;
         assert_eq!(here.offered(), ["old", "new"], "{support:?}");
@@ -249,4 +258,72 @@ async fn a_store_that_cannot_be_read_withholds_and_many_changes_are_told_togethe
     here.list(vec![tool("a", "Reads.")]).await;
     assert!(here.offered().is_empty());
     assert!(here.catalogue.snapshot().why_missing("s__a").expect("why").contains("cannot be read"));
+}
+
+#[tokio::test]
+async fn sources_of_one_name_that_different_files_define_have_pins_of_their_own() {
+    let dir = tempfile::tempdir().expect("dir");
+    let (reads, writes) = (|| vec![tool("a", "Reads.")], || vec![tool("a", "Writes.")]);
+    let one = Process::of(dir.path(), PinTerms::default(), Vec::new(), "/one/toolwright.yaml").await;
+    let other = Process::of(dir.path(), PinTerms::default(), Vec::new(), "/other/toolwright.yaml").await;
+    one.list(reads()).await;
+    other.list(writes()).await;
+    assert_eq!((one.offered().len(), other.offered().len()), (1, 1), "neither is a change of the other");
+    one.list(writes()).await;
+    assert!(one.offered().is_empty(), "what the other pins lets nothing in here");
+    one.decide("a", PinDecision::Approve(None)).await;
+    other.catalogue.judge_again().await;
+    assert_eq!((one.offered().len(), other.offered().len()), (1, 1));
+    other.decide("a", PinDecision::Revoke).await;
+    one.catalogue.judge_again().await;
+    assert_eq!((one.offered().len(), other.offered().len()), (1, 0));
+    // The same file, in another process.
+    let again = Process::of(dir.path(), PinTerms::default(), writes(), "/other/toolwright.yaml").await;
+    assert!(again.offered().is_empty(), "what was revoked stays so");
+}
+
+#[tokio::test]
+async fn what_is_pinned_by_name_alone_is_taken_over_and_never_a_first_use() {
+    let dir = tempfile::tempdir().expect("dir");
+    let before = Process::start(dir.path(), PinTerms::default(), Vec::new()).await;
+    before.list(vec![tool("a", "Reads."), tool("b", "Reads."), tool("r", "Reads.")]).await;
+    before.decide("r", PinDecision::Revoke).await;
+    let changed = || vec![tool("a", "Reads."), tool("b", "Reads and sends."), tool("r", "Reads.")];
+    for file in ["/one/toolwright.yaml", "/other/toolwright.yaml"] {
+        let here = Process::of(dir.path(), PinTerms::default(), Vec::new(), file).await;
+        here.list(changed()).await;
+        assert_eq!(here.offered(), ["a"], "{file}");
+        let pins = here.store.pins(Some(&PinSource::of(&*here.source))).await.expect("pins");
+        let states: Vec<_> = pins.iter().map(|pin| (pin.source.scope.as_str(), pin.state())).collect();
+        assert_eq!(states, [(file, "pinned"), (file, "changed"), (file, "unapproved")]);
+        assert_eq!(pins[0].approved.as_ref().map(|mark| mark.by.as_str()), Some("first use"));
+    }
+    // All of it is as it was pinned: it is taken over all the same, and stays when the old pins go.
+    let same = Process::of(dir.path(), PinTerms::default(), Vec::new(), "/same/toolwright.yaml").await;
+    same.list(vec![tool("a", "Reads.")]).await;
+    for name in ["a", "b", "r"] {
+        before.decide(name, PinDecision::Forget).await;
+    }
+    same.list(vec![tool("a", "Reads and sends."), tool("r", "Reads.")]).await;
+    assert!(same.offered().is_empty());
+}
+
+#[tokio::test]
+async fn what_one_file_s_source_listed_is_not_pinned_as_that_of_another() {
+    let dir = tempfile::tempdir().expect("dir");
+    let here = Process::of(dir.path(), PinTerms::default(), Vec::new(), "/project/toolwright.yaml").await;
+    here.list(vec![tool("a", "Reads.")]).await;
+    here.list(vec![tool("a", "Reads and sends.")]).await;
+    let (defined_in, cached) = ("/home/toolwright.yaml", Vec::new());
+    let other = Arc::new(Source { defined_in, cached, tools: Mutex::new(vec![tool("a", "Reads.")]) });
+    here.catalogue.put_provider(Arc::clone(&other) as _).await;
+    assert!(
+        here.offered().is_empty() && here.store.pins(Some(&PinSource::of(&*other))).await.expect("pins").is_empty()
+    );
+    here.catalogue.refresh("s").await;
+    assert_eq!(here.offered(), ["a"]);
+    // Another provider of the same entry goes on with what the one before it had.
+    let tools = Mutex::default();
+    here.catalogue.put_provider(Arc::new(Source { defined_in, cached: Vec::new(), tools })).await;
+    assert_eq!(here.offered(), ["a"]);
 }

@@ -79,7 +79,7 @@ pub(crate) async fn command(global: &Global, command: &ApprovalsCommand) -> Done
             })
         }
         ApprovalsCommand::Ls { all, .. } => {
-            if let Some(waiting) = super::pins::waiting(&*house.pins()).await {
+            if let Some(waiting) = super::pins::waiting(&house).await {
                 say(styled(WARN, waiting));
             }
             let state = (!all).then_some(QuestionState::Pending);

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::Subcommand;
 use serde_json::{Value, json};
+use toolwright::House;
 use toolwright::core::canonical::ContentHash;
 use toolwright::core::duration;
 use toolwright::core::name::wire_candidate;
@@ -31,6 +32,9 @@ pub(crate) enum PinsCommand {
         /// Only what has changed or was never approved.
         #[arg(long)]
         waiting: bool,
+        /// Of the sources of all configurations, also those that are gone.
+        #[arg(long)]
+        all_projects: bool,
     },
     /// Shows the definition that is pinned, and the one that waits.
     Show {
@@ -54,31 +58,37 @@ pub(crate) enum PinsCommand {
     Revoke {
         /// A provider or a tool.
         of: String,
+        /// Of the sources of this name of all configurations.
+        #[arg(long)]
+        all_projects: bool,
     },
     /// Forgets a tool, or all of a provider, as if it had never been seen.
     Forget {
         /// A provider or a tool.
         of: String,
+        /// Of the sources of this name of all configurations, also those that are gone.
+        #[arg(long)]
+        all_projects: bool,
     },
 }
 
 pub(crate) async fn command(global: &Global, command: &PinsCommand) -> Done {
     let house = open(global, config::usable(global)?).await?;
-    let store = house.pins();
-    let done = run(global, command, &*store).await;
+    let done = run(global, command, &house).await;
     house.shut_down().await;
     done
 }
 
-async fn run(global: &Global, command: &PinsCommand, store: &dyn PinStore) -> Done {
+async fn run(global: &Global, command: &PinsCommand, house: &House) -> Done {
+    let store = &*house.pins();
     match command {
-        PinsCommand::Ls { of, waiting } => {
-            let mut pins = named(store, of.as_deref()).await?;
+        PinsCommand::Ls { of, waiting, all_projects } => {
+            let mut pins = named(house, of.as_deref(), *all_projects).await?;
             pins.retain(|pin| !waiting || pin.state() != "pinned");
-            list(global, &pins)
+            list(global, &pins, *all_projects)
         }
         PinsCommand::Show { tool } => {
-            let pins = named(store, Some(tool)).await?;
+            let pins = named(house, Some(tool), false).await?;
             let [pin] = &pins[..] else {
                 return Err(Failure::usage(format!("{tool} names {} tools; `pins ls {tool}` lists them", pins.len())));
             };
@@ -86,7 +96,7 @@ async fn run(global: &Global, command: &PinsCommand, store: &dyn PinStore) -> Do
         }
         PinsCommand::Diff { of } => {
             let mut differing = Vec::new();
-            for pin in named(store, of.as_deref()).await?.into_iter().filter(|pin| pin.waiting.is_some()) {
+            for pin in named(house, of.as_deref(), false).await?.into_iter().filter(|pin| pin.waiting.is_some()) {
                 let contracts = contracts(store, &pin).await?;
                 let changes = changes(&contracts);
                 differing.push((pin, contracts, changes));
@@ -94,7 +104,7 @@ async fn run(global: &Global, command: &PinsCommand, store: &dyn PinStore) -> Do
             differences(global, &differing)
         }
         PinsCommand::Approve { of, hash } => {
-            let pins = named(store, Some(of)).await?;
+            let pins = named(house, Some(of), false).await?;
             let waiting: Vec<&Pin> = pins.iter().filter(|pin| pin.waiting.is_some()).collect();
             if waiting.is_empty() {
                 return Err(Failure::failed(format!("nothing of {of} waits for approval")));
@@ -109,45 +119,69 @@ async fn run(global: &Global, command: &PinsCommand, store: &dyn PinStore) -> Do
             }
             told(global, &decided, "approved")
         }
-        PinsCommand::Revoke { of } => decide_all(global, store, of, PinDecision::Revoke, "revoked").await,
-        PinsCommand::Forget { of } => decide_all(global, store, of, PinDecision::Forget, "forgotten").await,
+        PinsCommand::Revoke { of, all_projects } => {
+            let pins = named(house, Some(of), *all_projects).await?;
+            decide_all(global, store, &pins, PinDecision::Revoke, "revoked").await
+        }
+        PinsCommand::Forget { of, all_projects } => {
+            let pins = named(house, Some(of), *all_projects).await?;
+            decide_all(global, store, &pins, PinDecision::Forget, "forgotten").await
+        }
     }
 }
 
-async fn decide_all(global: &Global, store: &dyn PinStore, of: &str, decision: PinDecision, state: &str) -> Done {
-    let pins = named(store, Some(of)).await?;
+async fn decide_all(global: &Global, store: &dyn PinStore, pins: &[Pin], decision: PinDecision, state: &str) -> Done {
     let mut decided = Vec::with_capacity(pins.len());
-    for pin in &pins {
+    for pin in pins {
         decided.push((pin, decide(store, pin, decision).await?));
     }
     told(global, &decided, state)
 }
 
 async fn decide(store: &dyn PinStore, pin: &Pin, decision: PinDecision) -> Result<bool, Failure> {
-    store.decide_pin(&pin.provider, &pin.tool, decision, OWNER).await.map_err(unreadable)
+    store.decide_pin(&pin.source, &pin.tool, decision, OWNER).await.map_err(unreadable)
 }
 
-/// The pins that a name means: those of a provider, or one tool's. All without a name.
-async fn named(store: &dyn PinStore, name: Option<&str>) -> Result<Vec<Pin>, Failure> {
-    let all = store.pins(None).await.map_err(unreadable)?;
-    let Some(name) = name else { return Ok(all) };
-    let of_provider: Vec<Pin> = all.iter().filter(|pin| pin.provider == name).cloned().collect();
-    if !of_provider.is_empty() {
-        return Ok(of_provider);
+/// The pins that a name means: those of a provider, or one tool's; all without a name. Of the configuration in force, or of
+/// all that there were.
+async fn named(house: &House, name: Option<&str>, all_projects: bool) -> Result<Vec<Pin>, Failure> {
+    let every = || async move { house.pins().pins(None).await.map_err(unreadable) };
+    let pins = match all_projects {
+        true => every().await?,
+        false => house.pins_in_force().await.map_err(unreadable)?,
+    };
+    let Some(name) = name else { return Ok(pins) };
+    let found = meant(&pins, name);
+    if !found.is_empty() {
+        return Ok(found);
     }
-    let found: Vec<Pin> = all.iter().filter(|pin| is_called(pin, name)).cloned().collect();
-    match found.is_empty() {
-        true => {
-            let names =
-                all.iter().flat_map(|pin| [pin.provider.clone(), pin.name(), pin.id.without_version().to_owned()]);
-            let names: Vec<String> = names.collect();
-            let near = nearest(name, names.iter().map(String::as_str));
-            let remedy =
-                near.map_or("`toolwright pins ls` lists what was".into(), |near| format!("did you mean `{near}`?"));
-            Err(Failure::not_found(format!("nothing of `{name}` was ever seen; {remedy}")))
-        }
-        false => Ok(found),
+    let elsewhere = if all_projects { Vec::new() } else { meant(&every().await?, name) };
+    if let Some(pin) = elsewhere.first() {
+        let of = scope(pin).map_or_else(|| "another configuration".to_owned(), |file| format!("`{file}`"));
+        return Err(Failure::not_found(format!(
+            "`{name}` is pinned of {of}, and is no source of the configuration in force: decide about it in that project's \
+             folder, or with --config; `toolwright pins ls --all-projects` lists all"
+        )));
     }
+    let names =
+        pins.iter().flat_map(|pin| [pin.source.provider.clone(), pin.name(), pin.id.without_version().to_owned()]);
+    let names: Vec<String> = names.collect();
+    let near = nearest(name, names.iter().map(String::as_str));
+    let remedy = near.map_or("`toolwright pins ls` lists what was".into(), |near| format!("did you mean `{near}`?"));
+    Err(Failure::not_found(format!("nothing of `{name}` was ever seen; {remedy}")))
+}
+
+fn meant(pins: &[Pin], name: &str) -> Vec<Pin> {
+    let of_provider: Vec<Pin> = pins.iter().filter(|pin| pin.source.provider == name).cloned().collect();
+    match of_provider.is_empty() {
+        true => pins.iter().filter(|pin| is_called(pin, name)).cloned().collect(),
+        false => of_provider,
+    }
+}
+
+/// The file that defines its source, where one is known.
+fn scope(pin: &Pin) -> Option<String> {
+    Some(&pin.source.scope).filter(|scope| !scope.is_empty()).map(|scope| one_line(scope, 300))
 }
 
 fn is_called(pin: &Pin, name: &str) -> bool {
@@ -159,7 +193,7 @@ fn is_called(pin: &Pin, name: &str) -> bool {
 }
 
 async fn contracts(store: &dyn PinStore, pin: &Pin) -> Result<PinContracts, Failure> {
-    let contracts = store.pin_contracts(&pin.provider, std::slice::from_ref(&pin.tool)).await.map_err(unreadable)?;
+    let contracts = store.pin_contracts(&pin.source, std::slice::from_ref(&pin.tool)).await.map_err(unreadable)?;
     Ok(contracts.into_iter().next().unwrap_or_default())
 }
 
@@ -183,7 +217,7 @@ fn check_hash(pin: &Pin, mark: &PinMark, given: Option<&str>) -> Result<(), Fail
     Err(Failure::failed(message))
 }
 
-fn list(global: &Global, pins: &[Pin]) -> Done {
+fn list(global: &Global, pins: &[Pin], with_scope: bool) -> Done {
     if global.json {
         print_json(&pins.iter().map(to_json).collect())?;
         return Ok(Exit::Ok);
@@ -199,10 +233,15 @@ fn list(global: &Global, pins: &[Pin]) -> Done {
         let mark = pin.waiting.as_ref().or(pin.approved.as_ref());
         let about = mark.map(|mark| format!("{} {} ago", short(mark.hash), age(mark.at_ms))).unwrap_or_default();
         let by = pin.approved.as_ref().map(|mark| format!(", by {}", mark.by)).unwrap_or_default();
+        let of = match (with_scope, scope(pin)) {
+            (false, _) => String::new(),
+            (true, Some(file)) => format!(", of {file}"),
+            (true, None) => ", of all that are new".to_owned(),
+        };
         print_text(&format!(
             "{}  {state}  {}",
             styled(BOLD, one_line(&pin.name(), 100)),
-            styled(DIM, format_args!("{about}{by}"))
+            styled(DIM, format_args!("{about}{by}{of}"))
         ))?;
     }
     Ok(Exit::Ok)
@@ -211,7 +250,8 @@ fn list(global: &Global, pins: &[Pin]) -> Done {
 /// An element of `pins ls --json`; times in milliseconds since the epoch.
 fn to_json(pin: &Pin) -> Value {
     json!({
-        "provider": pin.provider,
+        "provider": pin.source.provider,
+        "scope": Some(&pin.source.scope).filter(|scope| !scope.is_empty()),
         "tool": pin.tool,
         "id": pin.id,
         "state": pin.state(),
@@ -228,7 +268,7 @@ fn show(global: &Global, pin: &Pin, contracts: &PinContracts) -> Done {
         print_json(&value)?;
         return Ok(Exit::Ok);
     }
-    list(global, std::slice::from_ref(pin))?;
+    list(global, std::slice::from_ref(pin), false)?;
     for (what, definition) in [("pinned", &contracts.approved), ("waits for approval", &contracts.waiting)] {
         if let Some(definition) = definition {
             writeln!(stdout(), "\n{}\n{}", styled(BOLD, what), harmless(&format!("{definition:#}")))?;
@@ -275,8 +315,9 @@ fn differences(global: &Global, differing: &[(Pin, PinContracts, Vec<Change>)]) 
 fn told(global: &Global, decided: &[(&Pin, bool)], state: &str) -> Done {
     let done: Vec<&Pin> = decided.iter().filter(|(_, counts)| *counts).map(|(pin, _)| *pin).collect();
     if global.json {
-        let rows =
-            done.iter().map(|pin| json!({"provider": pin.provider, "tool": pin.tool, "id": pin.id, "state": state}));
+        let rows = done
+            .iter()
+            .map(|pin| json!({"provider": pin.source.provider, "tool": pin.tool, "id": pin.id, "state": state}));
         print_json(&rows.collect())?;
     } else {
         done.iter().for_each(|pin| say(format_args!("{} is {state}", one_line(&pin.name(), 100))));
@@ -295,8 +336,8 @@ fn told(global: &Global, decided: &[(&Pin, bool)], state: &str) -> Done {
 }
 
 /// What waits for `pins approve`, in one line; `None` when nothing does.
-pub(crate) async fn waiting(store: &dyn PinStore) -> Option<String> {
-    let pins = store.pins(None).await.ok()?;
+pub(crate) async fn waiting(house: &House) -> Option<String> {
+    let pins = house.pins_in_force().await.ok()?;
     let waiting: Vec<&Pin> = pins.iter().filter(|pin| pin.waiting.is_some()).collect();
     let named: Vec<String> = waiting.iter().take(3).map(|pin| one_line(&pin.name(), 60)).collect();
     let more = match waiting.len() - named.len() {

@@ -65,6 +65,7 @@ pub(crate) fn resolve(
     }
     let default = CatalogueSpec::new(name, url?, keys);
     Some(CatalogueSpec {
+        defined_in: scope.places.of(at),
         refresh: written.refresh.map_or(default.refresh, |span| span.0),
         max_bytes: written.max_bytes.unwrap_or(default.max_bytes),
         secrets,

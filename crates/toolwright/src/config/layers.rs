@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::check::check;
 use super::expand::Variables;
 use super::node::{Data, Node};
+use super::places::Places;
 use super::problem::{Problem, Severity};
 use super::schema;
 
@@ -48,11 +49,16 @@ pub(crate) fn candidates(given: Option<&Path>, cwd: &Path, variables: Variables<
     }
     add(cwd.join("toolwright.yaml"), LayerKind::Project);
     add(cwd.join(".mcp.json"), LayerKind::Foreign);
-    if let Some(home) = config_home(variables) {
-        add(home.join("toolwright/toolwright.yaml"), LayerKind::Standing);
+    for path in standing(variables) {
+        add(path, LayerKind::Standing);
     }
-    add(PathBuf::from("/etc/toolwright/toolwright.yaml"), LayerKind::Standing);
     layers
+}
+
+/// The user's file and the system's.
+pub(crate) fn standing(variables: Variables<'_>) -> Vec<PathBuf> {
+    let home = config_home(variables).map(|home| home.join("toolwright/toolwright.yaml"));
+    home.into_iter().chain([PathBuf::from("/etc/toolwright/toolwright.yaml")]).collect()
 }
 
 fn config_home(variables: Variables<'_>) -> Option<PathBuf> {
@@ -62,10 +68,11 @@ fn config_home(variables: Variables<'_>) -> Option<PathBuf> {
         .or_else(|| variables("HOME").and_then(|home| absolute(home.into())).map(|home| home.join(".config")))
 }
 
-/// Reads and checks one file. `None` when there is none.
-pub(crate) fn read(layer: &Layer, problems: &mut Vec<Problem>) -> Option<Node> {
+/// Reads and checks one file of `layers`, and notes its place. `None` when there is none.
+pub(crate) fn read(layer: &Layer, places: &mut Places, problems: &mut Vec<Problem>) -> Option<Node> {
     let file: Arc<Path> = Arc::from(layer.path.as_path());
-    let text = match read_text(&layer.path) {
+    let noted = |text: String| places.add(&layer.path).map(|()| text);
+    let text = match read_text(&layer.path).and_then(noted) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && layer.kind != LayerKind::Given => return None,
         Err(error) => {

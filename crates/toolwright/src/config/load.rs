@@ -11,8 +11,9 @@ use toolwright_runtime::QueueSpec;
 
 use super::compat::CompatSource;
 use super::expand::{Variables, expand};
-use super::layers::{LayerKind, candidates, lay_under, read};
+use super::layers::{LayerKind, candidates, lay_under, read, standing};
 use super::node::{Data, Member, Node};
+use super::places::Places;
 use super::problem::{At, Problem, Severity};
 use super::resolved::{Config, Server};
 use super::servers::{self, Holds, Scope, key_variables, note_secrets};
@@ -43,11 +44,12 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
     let stamps = layers.iter().map(|layer| Stamp::of(&layer.path)).collect();
     let mut problems = Vec::new();
     let mut files = Vec::new();
+    let mut places = Places::beside(standing(variables));
     let mut root = None;
     let nowhere = At { file: Arc::from(options.cwd.as_path()), line: 0 };
     let mut merged = Node { at: nowhere, data: Data::Map(Vec::new()) };
     for layer in &layers {
-        let Some(node) = read(layer, &mut problems) else { continue };
+        let Some(node) = read(layer, &mut places, &mut problems) else { continue };
         if root.is_none() && layer.kind != LayerKind::Standing {
             root = layer.path.parent().map(Path::to_path_buf);
         }
@@ -88,7 +90,7 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
         key_variables: Vec::new(),
         problems,
     };
-    resolve(&mut config, merged, variables);
+    resolve(&mut config, merged, &places, variables);
     // As a reader goes through the files.
     let order = &config.candidates;
     let place = |file: &PathBuf| order.iter().position(|layer| layer.path == *file);
@@ -108,7 +110,7 @@ fn state_dir(options: &LoadOptions, variables: Variables<'_>) -> PathBuf {
     options.cwd.join(chosen)
 }
 
-fn resolve(config: &mut Config, mut merged: Node, variables: Variables<'_>) {
+fn resolve(config: &mut Config, mut merged: Node, places: &Places, variables: Variables<'_>) {
     let servers = take_entries(&mut merged, "mcp_servers");
     let rest_tools = take_entries(&mut merged, "rest_tools");
     let documents = take_entries(&mut merged, "openapi");
@@ -158,6 +160,7 @@ fn resolve(config: &mut Config, mut merged: Node, variables: Variables<'_>) {
         if name == "workspaceFolder" { Some(root.to_string_lossy().into_owned()) } else { variables(name) }
     };
     let mut scope = Scope {
+        places,
         variables: &with_workspace,
         queues: &names,
         root: &root,

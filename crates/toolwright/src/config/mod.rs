@@ -15,6 +15,7 @@ mod models;
 mod node;
 mod oauth;
 mod openapi;
+mod places;
 mod policy;
 mod problem;
 mod resolved;

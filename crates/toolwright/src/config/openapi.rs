@@ -36,6 +36,7 @@ pub(crate) fn resolve(
     let folder = member.at.file.parent().unwrap_or(Path::new(""));
     let document = resolver.document(written.document.as_deref(), folder);
     let mut spec = OpenApiSpec::new(name, document?);
+    spec.defined_in = resolver.scope.places.of(&member.at);
     spec.document_headers = resolver.pairs("document_headers", &written.document_headers);
     spec.headers = resolver.pairs("headers", &written.headers);
     spec.base_url = written.base_url.as_ref().map(|url| resolver.text("base_url", url, Holds::Setting));

@@ -122,6 +122,8 @@ pub struct Server {
 /// What a server's provider is built from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerSettings {
+    /// The file that its entry stands in, by which its pins are told from those of others of its name.
+    pub defined_in: String,
     /// How it is reached.
     pub link: ServerLink,
     /// How tokens for it are got; `None` where it needs none of ours.

@@ -12,6 +12,7 @@ use toolwright_core::name::{RESERVED_NAMESPACES, server_namespace};
 use toolwright_runtime::queue::DEFAULT_QUEUE;
 
 use super::expand::{ExpandError, Variables, expand};
+use super::places::Places;
 use super::problem::{At, Problem, Severity};
 use super::resolved::{HttpWay, Server, ServerLink, ServerSettings};
 use super::secrets::{in_address, in_arguments, is_surroundings, looks_secret, without_scheme};
@@ -19,6 +20,8 @@ use super::typed::{McpServer, OfferedAs, ServerTools, ShownTool, Transport, Writ
 
 /// What resolving an entry needs to know and to add to.
 pub(crate) struct Scope<'a> {
+    /// What the files are called in the names of sources.
+    pub(crate) places: &'a Places,
     pub(crate) variables: Variables<'a>,
     pub(crate) queues: &'a [String],
     /// Where servers run that say nothing else.
@@ -82,6 +85,7 @@ pub(crate) fn resolve(
         namespace,
         at: at.clone(),
         settings: ServerSettings {
+            defined_in: scope.places.of(at),
             link: link?,
             oauth,
             tools_allowed,

@@ -208,6 +208,7 @@ pub(super) fn server_spec(server: &Server, config: &Config, redactor: &Arc<Secre
     // Snapshots explain missing tools by the provider's name, so it is the namespace.
     let plain = McpServerSpec::new(server.namespace.clone(), transport);
     McpServerSpec {
+        defined_in: settings.defined_in.clone(),
         tools_allowed: settings.tools_allowed.clone(),
         tools_denied: settings.tools_denied.clone(),
         shown: settings.shown.clone(),

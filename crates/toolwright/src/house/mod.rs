@@ -7,6 +7,7 @@ mod client;
 mod compat;
 mod embeddings;
 mod llm;
+mod pins;
 mod reload;
 mod replay;
 mod select;
@@ -28,7 +29,7 @@ use toolwright_core::embedding::EmbeddingError;
 use toolwright_core::names::Resolution;
 use toolwright_core::roots::Roots;
 use toolwright_core::session::{Session, SessionId};
-use toolwright_core::store::{ApprovalStore, PinStore, RunStore, StoreError};
+use toolwright_core::store::{ApprovalStore, RunStore, StoreError};
 use toolwright_core::{Policy, Profile};
 use toolwright_models::{HttpModelClient, Models};
 use toolwright_providers::catalogue::CatalogueSpec;
@@ -56,8 +57,6 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
 /// How long providers may take to shut down.
 const SHUTDOWN: Duration = Duration::from_secs(4);
-/// How often decisions of other processes about pins are looked for.
-const PIN_POLL: Duration = Duration::from_secs(1);
 
 /// How long a bare name is looked for in providers that have not listed.
 const SEARCH: Duration = Duration::from_secs(3);
@@ -311,12 +310,6 @@ impl House {
         Arc::clone(&self.store) as _
     }
 
-    /// What is pinned of others' definitions.
-    #[must_use]
-    pub fn pins(&self) -> Arc<dyn PinStore> {
-        Arc::clone(&self.store) as _
-    }
-
     /// Forgets which version of a catalogue was accepted last, so that an older one is taken the next time it is listed.
     /// Returns whether anything was known of it.
     ///
@@ -324,24 +317,6 @@ impl House {
     /// What the store says.
     pub async fn forget_catalogue(&self, name: &str) -> Result<bool, StoreError> {
         toolwright_providers::catalogue::forget(&*self.store, name).await
-    }
-
-    /// Follows, from now on, what anybody decides about pins, in this process or another. For processes that stay.
-    pub fn follow_pins(self: &Arc<Self>) {
-        let (pins, catalogue) = (Arc::clone(&self.pins), Arc::downgrade(&self.catalogue));
-        tokio::spawn(async move {
-            // Whatever was decided since the first lists were judged counts.
-            let mut known = None;
-            loop {
-                tokio::time::sleep(PIN_POLL).await;
-                let Some(catalogue) = catalogue.upgrade() else { return };
-                let decisions = pins.decisions().await;
-                if decisions.is_some() && decisions != known {
-                    catalogue.judge_again().await;
-                    known = decisions;
-                }
-            }
-        });
     }
 
     /// An approver that asks through the inbox; `told` hears of each question once it is kept there. With
