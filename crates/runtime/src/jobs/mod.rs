@@ -4,6 +4,7 @@
 //! before anybody is told. It is with one process, which renews a lease for all that it has. What others ask of
 //! it they write into the store, where that process looks twice a second while it has jobs.
 
+mod beyond;
 mod calls;
 mod keeper;
 mod live;
