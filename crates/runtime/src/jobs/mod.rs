@@ -125,6 +125,16 @@ impl JobManager {
         while self.count() > 0 && ended.changed().await.is_ok() {}
     }
 
+    /// Waits until nothing that this process's jobs do would be lost with it. One that another process may start, or
+    /// start again, is no reason to wait, and neither is one that waits for input.
+    pub async fn none_at_stake(&self) {
+        loop {
+            let at_stake = self.live().values().find(|job| job.is_at_stake()).cloned();
+            let Some(job) = at_stake else { return };
+            job.settled().await;
+        }
+    }
+
     /// Commits a new job of this process, which `cancel` ends and observers are `told` of.
     pub(crate) async fn begin(self: &Arc<Self>, job: NewJob, cancel: Cancel, told: Told) -> Result<Begun, StoreError> {
         if self.is_closed() {
