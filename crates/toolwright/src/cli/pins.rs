@@ -63,7 +63,12 @@ pub(crate) enum PinsCommand {
 }
 
 pub(crate) async fn command(global: &Global, command: &PinsCommand) -> Done {
-    let house = open(global, config::usable(global)?).await?;
+    let mut config = config::usable(global)?;
+    // Without the sources: with them the house would note, of what they offered last, whatever it does not find.
+    config.servers.clear();
+    config.openapi.clear();
+    config.catalogues.clear();
+    let house = open(global, config).await?;
     let store = house.pins();
     let done = run(global, command, &*store).await;
     house.shut_down().await;
