@@ -3,6 +3,7 @@
 
 pub mod address;
 pub mod asking;
+pub mod batch;
 pub mod convert;
 pub mod dated;
 pub mod form;

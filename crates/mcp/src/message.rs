@@ -2,18 +2,16 @@
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
-use std::fmt;
 
 use bytes::Bytes;
-use serde::de::{DeserializeOwned, Error as _, SeqAccess, Visitor};
+use serde::de::{DeserializeOwned, Error as _};
 use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Number, Value};
 use toolwright_core::json;
 
-/// Messages that one batch may hold.
-pub const MAX_BATCH: usize = 64;
+use crate::batch::is_batch;
 
 /// Id of a request, or a progress token: they have the same form. It is given back as it came; whoever made it looks for
 /// the very same.
@@ -284,66 +282,8 @@ struct Envelope<'a> {
     error: Option<&'a RawValue>,
 }
 
-/// Whether this is several messages at once, or would be; [`batch`] reads it.
-#[must_use]
-pub fn is_batch(bytes: &[u8]) -> bool {
-    bytes.trim_ascii_start().starts_with(b"[")
-}
-
-/// The messages of a batch (JSON-RPC 2.0, "Batch"), of which there are at most [`MAX_BATCH`], each still to be
-/// [parsed](parse). Only a peer of [`BATCHING`](crate::revision::BATCHING) may send one.
-///
-/// # Errors
-/// [`Refused`]: it is no JSON, empty, or over the bound.
-pub fn batch(bytes: &[u8]) -> Result<Vec<&RawValue>, Refused> {
-    let mut messages = Vec::new();
-    let taken = each_of_batch(bytes, |message| {
-        if messages.len() == MAX_BATCH {
-            return Err(format!("a batch holds at most {MAX_BATCH} messages"));
-        }
-        messages.push(message);
-        Ok(())
-    });
-    taken.map_err(|error| unreadable(&error))?;
-    if messages.is_empty() {
-        let error = RpcError::new(RpcError::INVALID_REQUEST, "a batch holds at least one message");
-        return Err(Refused { id: None, error });
-    }
-    Ok(messages)
-}
-
-/// Hands over the messages of a batch as they are read, until one is refused.
-///
-/// # Errors
-/// It is no array, or broken; the message after those that were handed over is refused, for this reason.
-pub fn each_of_batch<'a>(
-    bytes: &'a [u8],
-    each: impl FnMut(&'a RawValue) -> Result<(), String>,
-) -> Result<(), serde_json::Error> {
-    struct Each<F>(F);
-
-    impl<'de, F: FnMut(&'de RawValue) -> Result<(), String>> Visitor<'de> for Each<F> {
-        type Value = ();
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a batch of messages")
-        }
-
-        fn visit_seq<A: SeqAccess<'de>>(mut self, mut all: A) -> Result<(), A::Error> {
-            while let Some(message) = all.next_element()? {
-                (self.0)(message).map_err(A::Error::custom)?;
-            }
-            Ok(())
-        }
-    }
-
-    let mut json = serde_json::Deserializer::from_slice(bytes);
-    json.deserialize_seq(Each(each))?;
-    json.end()
-}
-
 /// That something is no message, or no JSON at all.
-fn unreadable(error: &serde_json::Error) -> Refused {
+pub(crate) fn unreadable(error: &serde_json::Error) -> Refused {
     let error = if error.is_data() {
         RpcError::new(RpcError::INVALID_REQUEST, format!("not a JSON-RPC message: {error}"))
     } else {
@@ -524,23 +464,6 @@ mod tests {
             RpcError::INVALID_PARAMS,
             seven(),
         );
-    }
-
-    #[test]
-    fn a_batch_is_taken_apart_within_its_bound() {
-        let check = |text: &str, expect: Result<&[&str], i64>| {
-            let found = batch(text.as_bytes()).map_err(|refused| refused.error.code);
-            let found = found.map(|all| all.into_iter().map(RawValue::get).collect::<Vec<_>>());
-            assert_eq!(found, expect.map(<[&str]>::to_vec), "{text:.80}");
-            assert!(is_batch(text.as_bytes()) || expect.is_err(), "{text:.80}");
-        };
-        check(r#" [{"id":1}, 5]"#, Ok(&[r#"{"id":1}"#, "5"]));
-        check("[]", Err(RpcError::INVALID_REQUEST));
-        check("[{}", Err(RpcError::PARSE));
-        check("{}", Err(RpcError::INVALID_REQUEST));
-        let of = |count: usize| format!("[{}]", vec!["1"; count].join(","));
-        check(&of(MAX_BATCH), Ok(&["1"; MAX_BATCH]));
-        check(&of(MAX_BATCH + 1), Err(RpcError::INVALID_REQUEST));
     }
 
     #[test]

@@ -317,18 +317,27 @@ impl Gateway {
         clashing.map(|view| view.name.clone())
     }
 
-    /// Refuses new calls, fails those that wait for their turn, lets running ones go on for the grace period, makes
-    /// jobs of those that another process may run again, then has the executor end the others and waits until they
-    /// are answered, but not for ever. Returns at once when nothing runs; may be called more than once.
+    /// Refuses new calls, fails those that wait for their turn, lets running ones go on for the grace period, and jobs
+    /// that no other process may run again. Then it makes jobs of the calls that one may, has the executor end the others
+    /// and waits until they are answered, but not for ever. Returns at once when nothing of that runs; may be called
+    /// more than once.
     pub async fn drain(&self) {
         self.running.close();
         self.late.stop();
         let executor = &self.options.executor;
         executor.close();
-        if tokio::time::timeout(self.options.grace, self.running.wait()).await.is_ok() {
+        let jobs = executor.jobs();
+        let all_ended = async {
+            self.running.wait().await;
+            // Only then: a call may have become one of them.
+            if let Some(jobs) = jobs {
+                jobs.none_at_stake().await;
+            }
+        };
+        if tokio::time::timeout(self.options.grace, all_ended).await.is_ok() {
             return;
         }
-        if let Some(jobs) = executor.jobs() {
+        if let Some(jobs) = jobs {
             let handed_over = jobs.hand_over(HAND_OVER).await;
             if handed_over > 0 {
                 tracing::info!("{handed_over} running calls are left as jobs to the next process");

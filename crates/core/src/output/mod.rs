@@ -12,8 +12,8 @@ use crate::content::ContentBlock;
 
 pub use extract::{EXTRACT_ID, GREP_ID, READ_ID};
 pub use extract::{ExtractError, ExtractMode, ExtractRequest, Extractor, is_output_tool};
-pub use stored::{Readers, add_note, cut_message, noted_outputs, stored_message, stored_note};
-pub use truncate::{head_and_tail, truncate};
+pub use stored::{Ends, Readers, add_note, cut_message, noted_outputs, shown_ends, stored_message, stored_note};
+pub use truncate::{CUT, head_and_tail, truncate};
 
 /// Cap on the text of a result (SPEC section 9), in bytes.
 pub const DEFAULT_MAX_BYTES: usize = 12_288;

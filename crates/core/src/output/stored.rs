@@ -3,13 +3,16 @@
 use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 
-use super::truncate;
+use super::{CUT, truncate};
 use crate::store::StoredOutput;
 
 /// Where a note has those of what else was stored of the same result.
 const MORE: &str = "more";
 /// Bytes of a preview at most: what follows is a call away.
 const MAX_PREVIEW: usize = 2048;
+
+/// What stands between the words about a stored output and what is shown of it.
+const SHOWN: &str = "\nBeginning and end:\n\n";
 
 /// The tools by which a caller can go on with a stored output, by the names that it knows them under.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -59,7 +62,7 @@ pub fn stored_message(stored: &StoredOutput, text: &str, max: usize, readers: &R
         return head;
     }
     let preview = truncate(text, max.saturating_sub(head.len()).clamp(200, MAX_PREVIEW).min(max));
-    format!("{head}\nBeginning and end:\n\n{preview}")
+    format!("{head}{SHOWN}{preview}")
 }
 
 /// What takes the place of an output that is over its cap of `max` bytes and was not stored; `why`, in words.
@@ -71,6 +74,31 @@ pub fn cut_message(text: &str, max: usize, why: &str) -> String {
     );
     // Room for the marker inside, too.
     truncate(text, max.saturating_sub(note.len() + 80)) + &note
+}
+
+/// What a result shows of an output that did not fit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ends<'a> {
+    /// What is said before them; empty where nothing is.
+    pub words: &'a str,
+    /// The beginning of the output.
+    pub head: &'a str,
+    /// The line that stands for what was cut.
+    pub mark: &'a str,
+    /// The end of the output, and what is said behind it.
+    pub tail: &'a str,
+}
+
+/// The ends of an output that a result shows in its place: what [`stored_message`] and [`cut_message`] make, where the
+/// output is no JSON. `None` of any other text.
+#[must_use]
+pub fn shown_ends(result: &str) -> Option<Ends<'_>> {
+    let (words, shown) = result.split_once(SHOWN).unwrap_or(("", result));
+    let mark = |(at, _): &(usize, &str)| shown[..*at].ends_with('\n');
+    let first = shown.match_indices(CUT).find(mark)?.0;
+    let last = shown.rmatch_indices(CUT).find(mark)?.0;
+    let (mark, tail) = shown[last..].split_once('\n')?;
+    Some(Ends { words, head: shown[..first].trim_end_matches('\n'), mark, tail })
 }
 
 /// The structured form of [`stored_message`], for `_meta` and extras.
@@ -122,6 +150,21 @@ mod tests {
 
     fn stored() -> StoredOutput {
         StoredOutput { handle: "session-a/b".into(), bytes: 50_000, lines: 10, tokens: 12_500 }
+    }
+
+    #[test]
+    fn the_ends_are_told_from_the_words_about_them() {
+        let text: String = (0..2000).map(|n| format!("line {n}\n")).collect();
+        let told = stored_message(&stored(), &text, 4096, &Readers::default());
+        let ends = shown_ends(&told).expect("ends");
+        assert!(ends.words.starts_with("toolwright stored this") && text.starts_with(ends.head), "{ends:?}");
+        assert!(ends.mark.starts_with(CUT) && ends.mark.ends_with(']') && text.ends_with(ends.tail), "{ends:?}");
+        assert!(!ends.head.is_empty() && !ends.tail.is_empty(), "{ends:?}");
+        let told = cut_message(&text, 4096, "no room");
+        let ends = shown_ends(&told).expect("ends");
+        assert!(ends.words.is_empty() && text.starts_with(ends.head) && ends.tail.ends_with("no room]"), "{ends:?}");
+        assert_eq!(shown_ends(&text), None);
+        assert_eq!(shown_ends(&format!("it says {CUT}\n")), None);
     }
 
     #[test]

@@ -2,6 +2,9 @@
 
 use super::json;
 
+/// How the line begins that stands where a text was cut.
+pub const CUT: &str = "[… toolwright cut ";
+
 /// At most some `max` bytes of `text`, with a marker that says who cut how much. JSON stays valid JSON: long
 /// strings are shortened first, then long arrays and objects. Of other text head and tail are kept.
 #[must_use]
@@ -29,12 +32,7 @@ pub fn head_and_tail(text: &str, max: usize) -> String {
         .filter(|&start| (text.len() - start) * 2 > text.len() - tail)
         .unwrap_or(tail);
     let cut = tail - head;
-    format!(
-        "{}\n[… toolwright cut {cut} of {} bytes here …]\n{}",
-        text[..head].trim_end_matches('\n'),
-        text.len(),
-        &text[tail..]
-    )
+    format!("{}\n{CUT}{cut} of {} bytes here …]\n{}", text[..head].trim_end_matches('\n'), text.len(), &text[tail..])
 }
 
 #[cfg(test)]

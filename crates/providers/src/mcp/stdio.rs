@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::task::JoinHandle;
 use toolwright_core::json::legible;
-use toolwright_mcp::message::{each_of_batch, is_batch};
+use toolwright_mcp::batch::{each_of_batch, is_batch};
 
 use super::frames::{Frame, FrameReader};
 use super::inbox::Inbox;

@@ -35,7 +35,7 @@ pub(super) struct ServerMetadata {
     /// Scopes that it knows.
     #[serde(default)]
     pub(super) scopes_supported: Vec<String>,
-    /// How clients authenticate at the token endpoint; `None` where it does not say.
+    /// How clients authenticate at the token endpoint, as it was written: see [`ServerMetadata::auth_methods`].
     pub(super) token_endpoint_auth_methods_supported: Option<Vec<String>>,
     /// PKCE methods.
     #[serde(default)]
@@ -46,6 +46,14 @@ pub(super) struct ServerMetadata {
     /// Whether every answer of its login page names it (RFC 9207).
     #[serde(default)]
     pub(super) authorization_response_iss_parameter_supported: bool,
+}
+
+impl ServerMetadata {
+    /// How clients may authenticate at the token endpoint; `None` where it does not say, which stands for
+    /// `client_secret_basic` (RFC 8414 section 2). An empty list says nothing: there is to be none (section 3.2).
+    pub(super) fn auth_methods(&self) -> Option<&[String]> {
+        self.token_endpoint_auth_methods_supported.as_deref().filter(|methods| !methods.is_empty())
+    }
 }
 
 /// Where a resource's metadata may lie, in the order to ask: what the challenge names, or else the well-known places

@@ -30,7 +30,7 @@ fn configured_method(proof: &ClientProof, server: &ServerMetadata) -> Result<Aut
         ClientProof::Key(_) => &[AuthMethod::PrivateKeyJwt],
         ClientProof::Secret(_) => &[AuthMethod::ClientSecretBasic, AuthMethod::ClientSecretPost],
     };
-    let Some(supported) = &server.token_endpoint_auth_methods_supported else { return Ok(candidates[0]) };
+    let Some(supported) = server.auth_methods() else { return Ok(candidates[0]) };
     let known = |method: &&AuthMethod| supported.iter().any(|name| name == method.name());
     match (candidates.iter().find(known), proof) {
         (Some(method), _) => Ok(*method),
@@ -131,15 +131,23 @@ struct RegistrationError {
 
 /// The methods that a registered client can use, the preferred first: a program on its user's machine keeps no secret.
 const METHODS: [AuthMethod; 3] = [AuthMethod::None, AuthMethod::ClientSecretBasic, AuthMethod::ClientSecretPost];
+/// The same for a client that was given a secret: whoever gives one wants to see it.
+const WITH_SECRET: [AuthMethod; 3] = [AuthMethod::ClientSecretBasic, AuthMethod::ClientSecretPost, AuthMethod::None];
 
-/// The method to register with. A server that names none has `client_secret_basic` (RFC 8414 section 2).
+/// The method to register with.
 fn wanted_method(server: &ServerMetadata) -> AuthMethod {
-    let Some(supported) = &server.token_endpoint_auth_methods_supported else { return AuthMethod::ClientSecretBasic };
-    let known = |method: &AuthMethod| supported.iter().any(|name| name == method.name());
-    METHODS.into_iter().find(known).unwrap_or(AuthMethod::ClientSecretBasic)
+    first_known(METHODS, server)
 }
 
-/// The method that a registration ended with: the server's word, or else the best that fits what it gave.
+/// The first that the server knows. One that names none has `client_secret_basic` (RFC 8414 section 2).
+fn first_known(methods: [AuthMethod; 3], server: &ServerMetadata) -> AuthMethod {
+    let Some(supported) = server.auth_methods() else { return AuthMethod::ClientSecretBasic };
+    let known = |method: &AuthMethod| supported.iter().any(|name| name == method.name());
+    methods.into_iter().find(known).unwrap_or(AuthMethod::ClientSecretBasic)
+}
+
+/// The method that a registration ended with: the server's word, or else the best that fits what it gave. A client with
+/// a secret of which nothing is said has `client_secret_basic` (RFC 7591 section 2), where the server knows it.
 fn given_method(given: &Registration, server: &ServerMetadata) -> Result<AuthMethod, OAuthError> {
     if let Some(name) = &given.token_endpoint_auth_method {
         let method = METHODS.into_iter().find(|method| method.name() == name);
@@ -151,7 +159,7 @@ fn given_method(given: &Registration, server: &ServerMetadata) -> Result<AuthMet
     if given.client_secret.is_none() {
         return Ok(AuthMethod::None);
     }
-    Ok(wanted_method(server))
+    Ok(first_known(WITH_SECRET, server))
 }
 
 #[cfg(test)]
@@ -171,9 +179,11 @@ mod tests {
         let secret = ClientProof::Secret(Secret::new("s"));
         for (proof, methods, expect) in [
             (&secret, None, Some(AuthMethod::ClientSecretBasic)),
+            (&ClientProof::None, None, Some(AuthMethod::None)),
             (&secret, Some(&["client_secret_post", "none"][..]), Some(AuthMethod::ClientSecretPost)),
             (&secret, Some(&["client_secret_post", "client_secret_basic"]), Some(AuthMethod::ClientSecretBasic)),
             (&secret, Some(&["private_key_jwt"]), None),
+            (&secret, Some(&[]), Some(AuthMethod::ClientSecretBasic)),
             (&ClientProof::None, Some(&["client_secret_basic"]), Some(AuthMethod::None)),
         ] {
             assert_eq!(configured_method(proof, &server(methods)).ok(), expect, "{methods:?}");
@@ -182,6 +192,10 @@ mod tests {
             (None, true, None, Some(AuthMethod::ClientSecretBasic)),
             (None, false, None, Some(AuthMethod::None)),
             (Some(&["none"][..]), true, None, Some(AuthMethod::None)),
+            (Some(&["none", "client_secret_basic"]), true, None, Some(AuthMethod::ClientSecretBasic)),
+            (Some(&["none", "client_secret_post"]), true, None, Some(AuthMethod::ClientSecretPost)),
+            (Some(&["none", "client_secret_basic"]), false, None, Some(AuthMethod::None)),
+            (Some(&[]), true, None, Some(AuthMethod::ClientSecretBasic)),
             (Some(&["none"]), true, Some("client_secret_post"), Some(AuthMethod::ClientSecretPost)),
             (None, true, Some("tls_client_auth"), None),
         ] {

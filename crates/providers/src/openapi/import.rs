@@ -67,7 +67,7 @@ pub struct Import {
 pub struct Imported {
     /// Its definition: the contract is the document's, all else the operator's settings.
     pub definition: ToolDefinition,
-    /// What the operator calls it instead.
+    /// What the operator calls it instead, and what is said of it where the document says nothing.
     pub shown: ToolOverride,
     /// Its name at its source, of which no other has the same: its `operationId`, configured name or method and path.
     pub raw_name: String,
@@ -361,9 +361,12 @@ fn compile<'d>(
     if streams {
         definition.capabilities.insert("streaming".into(), Value::Bool(true));
     }
+    let otherwise = unsaid(entry.operation, &entry.method, entry.path);
+    document.budget.take(otherwise.as_deref().map_or(0, of_text))?;
     let shown = ToolOverride {
         title: settings.title,
-        description: settings.description,
+        // Ours, so no part of what is pinned.
+        description: settings.description.or(otherwise),
         effects: settings.effects,
         tags: settings.tags,
         ..ToolOverride::default()
@@ -388,18 +391,32 @@ fn effects(method: &Method) -> Effects {
     }
 }
 
+/// What the document says of an operation: its summary and its description, as far as there are such.
+fn said<'d>(operation: Part<'d>) -> [Option<&'d str>; 2] {
+    ["summary", "description"].map(|key| operation.text(key).map(str::trim).filter(|text| !text.is_empty()))
+}
+
 fn description(operation: Part<'_>) -> String {
-    let text = |key: &str| operation.text(key).map(str::trim).filter(|text| !text.is_empty());
-    let mut whole = match (text("summary"), text("description")) {
-        (Some(summary), Some(description)) if description.starts_with(summary) => description.to_owned(),
-        (Some(summary), Some(description)) => format!("{summary}\n\n{description}"),
-        (Some(only), None) | (None, Some(only)) => only.to_owned(),
-        (None, None) => String::new(),
+    let whole = match said(operation) {
+        [Some(summary), Some(description)] if description.starts_with(summary) => description.to_owned(),
+        [Some(summary), Some(description)] => format!("{summary}\n\n{description}"),
+        [Some(only), None] | [None, Some(only)] => only.to_owned(),
+        [None, None] => String::new(),
     };
-    if operation.value.get("deprecated") == Some(&Value::Bool(true)) {
-        whole = format!("Deprecated. {whole}").trim_end().to_owned();
+    deprecated(operation, whole)
+}
+
+/// What is said of an operation of which the document says nothing.
+fn unsaid(operation: Part<'_>, method: &Method, path: &str) -> Option<String> {
+    let whole = || format!("Sends the HTTP request `{method} {}`.", head(path, MAX_DESCRIPTION));
+    (said(operation) == [None, None]).then(|| deprecated(operation, whole()))
+}
+
+fn deprecated(operation: Part<'_>, whole: String) -> String {
+    match operation.value.get("deprecated") {
+        Some(Value::Bool(true)) => format!("Deprecated. {whole}").trim_end().to_owned(),
+        _ => whole,
     }
-    whole
 }
 
 /// The beginning of a text, cut after a word.

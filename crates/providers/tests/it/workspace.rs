@@ -15,7 +15,8 @@ use toolwright_core::schema::fill_defaults;
 use toolwright_core::{CallId, ErrorKind, Principal, Session, SessionId, Tool, ToolError, ToolOutput};
 use toolwright_providers::builtin::{BuiltinOptions, PathGuard, tools};
 
-struct RealTime;
+/// The real time, for what runs without a house.
+pub(crate) struct RealTime;
 
 impl Clock for RealTime {
     fn now(&self) -> Instant {

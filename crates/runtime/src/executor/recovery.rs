@@ -73,7 +73,8 @@ impl Executor {
     /// Settles what dead processes left and starts what may be. Returns how many jobs were lost.
     async fn recover(self: &Arc<Self>, jobs: &Arc<JobManager>, terms: &RecoveryTerms) -> Result<usize, StoreError> {
         let lost = jobs.settle().await?;
-        if jobs.is_closed() || jobs.count() >= ENOUGH {
+        // What ends takes up nothing: what it has just left is for others.
+        if jobs.is_closed() || self.in_flight.is_open().is_err() || jobs.count() >= ENOUGH {
             return Ok(lost);
         }
         let (wanted, others) = startable(jobs, terms, &terms.catalogue.snapshot()).await?;

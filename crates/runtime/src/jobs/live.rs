@@ -71,6 +71,12 @@ impl Live {
         self.dispatched.load(Ordering::Acquire)
     }
 
+    /// Whether what it does would be lost with this process: it runs, and may not be dispatched again.
+    pub(super) fn is_at_stake(&self) -> bool {
+        let rests = is_at_rest(*self.state.borrow()) || self.left.load(Ordering::Acquire);
+        self.was_dispatched() && !self.resumable && !rests
+    }
+
     /// Follows its state.
     pub(crate) fn state(&self) -> watch::Receiver<JobState> {
         self.state.subscribe()
@@ -79,8 +85,7 @@ impl Live {
     /// Waits until it is over, waits for input, or is left to others.
     pub(crate) async fn settled(&self) -> JobState {
         let mut state = self.state();
-        let rests =
-            |state: &JobState| state.is_over() || *state == JobState::WaitingInput || self.left.load(Ordering::Acquire);
+        let rests = |state: &JobState| is_at_rest(*state) || self.left.load(Ordering::Acquire);
         state.wait_for(rests).await.map_or(JobState::Unknown, |state| *state)
     }
 
@@ -129,6 +134,11 @@ impl Live {
     fn input(&self) -> std::sync::MutexGuard<'_, Option<oneshot::Sender<Value>>> {
         self.input.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether a job in this state does nothing.
+fn is_at_rest(state: JobState) -> bool {
+    state.is_over() || state == JobState::WaitingInput
 }
 
 /// The journal of a job's own call: it counts as dispatched from before the tool is called, or is not called.

@@ -13,7 +13,7 @@ use toolwright_core::event::Partial;
 use toolwright_core::job::JobText;
 use toolwright_core::output::head_and_tail;
 
-use super::repeated::Repeated;
+use super::beyond::Beyond;
 
 /// Bytes that are kept of the beginning.
 const HEAD: u64 = 8 << 20;
@@ -46,9 +46,9 @@ impl LogFiles {
     pub(super) fn read(&self, result: &str, offset: i64, lines: usize) -> io::Result<JobText> {
         let cut = self.before.exists();
         let note = "[toolwright: what stood here was not kept]";
-        let mut repeated = Repeated::new(result);
-        let written = self.each_line(&mut |line, _| repeated.line(line))?;
-        let more = repeated.rest();
+        let mut beyond = Beyond::new(result);
+        let written = self.each_line(&mut |line, _| beyond.line(line))?;
+        let more = beyond.rest();
         let total = written + usize::from(cut) + more.lines().count();
         let first = match usize::try_from(offset) {
             Ok(offset) => offset.min(total),

@@ -4,6 +4,7 @@
 //! before anybody is told. It is with one process, which renews a lease for all that it has. What others ask of
 //! it they write into the store, where that process looks twice a second while it has jobs.
 
+mod beyond;
 mod calls;
 mod keeper;
 mod live;
@@ -122,6 +123,16 @@ impl JobManager {
     pub async fn all_ended(&self) {
         let mut ended = self.ended.subscribe();
         while self.count() > 0 && ended.changed().await.is_ok() {}
+    }
+
+    /// Waits until nothing that this process's jobs do would be lost with it. One that another process may start, or
+    /// start again, is no reason to wait, and neither is one that waits for input.
+    pub async fn none_at_stake(&self) {
+        loop {
+            let at_stake = self.live().values().find(|job| job.is_at_stake()).cloned();
+            let Some(job) = at_stake else { return };
+            job.settled().await;
+        }
     }
 
     /// Commits a new job of this process, which `cancel` ends and observers are `told` of.

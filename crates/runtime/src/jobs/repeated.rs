@@ -17,18 +17,21 @@ pub(super) struct Repeated<'a> {
     /// The length of the longest beginning of `sought` that the lines so far end with.
     matched: usize,
     /// Bytes of the lines so far.
-    told: usize,
+    read: usize,
     /// Where lines began, as far back as `sought` reaches.
     begins: VecDeque<usize>,
     /// Empty lines at the end.
     blank: usize,
+    /// Whether all that is sought stood there, from the beginning of a line on.
+    was_whole: bool,
 }
 
 impl<'a> Repeated<'a> {
     pub(super) fn new(result: &'a str) -> Self {
         let sought: Vec<u8> = result.bytes().filter(|byte| *byte != b'\n').take(MAX_SOUGHT).collect();
         let shorter = vec![0; sought.len() + 1];
-        let mut it = Self { result, sought, shorter, matched: 0, told: 0, begins: VecDeque::new(), blank: 0 };
+        let mut it =
+            Self { result, sought, shorter, matched: 0, read: 0, begins: VecDeque::new(), blank: 0, was_whole: false };
         let mut matched = 0;
         for at in 1..it.sought.len() {
             matched = it.longer(matched, it.sought[at]);
@@ -55,23 +58,52 @@ impl<'a> Repeated<'a> {
             return;
         }
         self.blank = 0;
-        self.begins.push_back(self.told);
+        self.begins.push_back(self.read);
         for byte in line.bytes() {
             self.matched = self.longer(self.matched, byte);
+            self.read += 1;
+            self.was_whole |= self.matched > 0 && self.matched == self.sought.len() && self.begins_before(self.matched);
         }
-        self.told += line.len();
-        let reach = self.told.saturating_sub(self.sought.len());
+        let reach = self.read.saturating_sub(self.sought.len());
         while self.begins.front().is_some_and(|begin| *begin < reach) {
             self.begins.pop_front();
         }
     }
 
-    /// What of the result the log does not end with. A line that it has in part is there as a whole.
-    pub(super) fn rest(mut self) -> &'a str {
-        while self.matched > 0 && self.begins.binary_search(&(self.told - self.matched)).is_err() {
-            self.matched = self.shorter[self.matched];
+    /// Whether a line began before the last `matched` bytes.
+    fn begins_before(&self, matched: usize) -> bool {
+        self.begins.binary_search(&(self.read - matched)).is_ok()
+    }
+
+    /// Whether the lines so far have all of the result anywhere, or as much of it as is looked for. Of an empty one they
+    /// have none.
+    pub(super) fn was_whole(&self) -> bool {
+        self.was_whole
+    }
+
+    /// How much of the result's beginning, line ends not counted, the log ends with.
+    pub(super) fn matched(&self) -> usize {
+        self.matched
+    }
+
+    /// The same, from the beginning of a line on.
+    fn told(&self) -> usize {
+        let mut matched = self.matched;
+        while matched > 0 && !self.begins_before(matched) {
+            matched = self.shorter[matched];
         }
-        let Some(last) = self.matched.checked_sub(1) else { return self.result };
+        matched
+    }
+
+    /// What of the result the log does not end with. A line that it has in part is there as a whole.
+    pub(super) fn rest(&self) -> &'a str {
+        self.beyond(self.told())
+    }
+
+    /// What of the result comes behind the first `told` bytes, line ends not counted. A line that these end in is there
+    /// as a whole.
+    pub(super) fn beyond(&self, told: usize) -> &'a str {
+        let Some(last) = told.checked_sub(1) else { return self.result };
         let mut counted = self.result.bytes().enumerate().filter(|(_, byte)| *byte != b'\n');
         let end = counted.nth(last).map_or(self.result.len(), |(at, _)| at + 1);
         let (had, rest) = self.result.split_at(self.result.floor_char_boundary(end));

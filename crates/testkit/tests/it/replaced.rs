@@ -4,18 +4,19 @@ use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
 use serde_json::json;
 use toolwright_core::ToolId;
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::catalogue::{Provider as _, ProviderCall};
-use toolwright_core::context::{Clock, Services, ToolContext};
+use toolwright_core::context::{Services, ToolContext};
 use toolwright_core::error::ErrorKind;
 use toolwright_core::event::NoEvents;
 use toolwright_core::session::{CallId, Principal, Session, SessionId};
 use toolwright_core::store::NoStore;
 use toolwright_providers::mcp::{McpDeps, McpProvider, McpServerSpec, McpTransport};
+use toolwright_runtime::SystemClock;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_conformance-fixture");
 
@@ -47,21 +48,10 @@ impl Drop for Served {
     }
 }
 
-struct RealClock;
-
-impl Clock for RealClock {
-    fn now(&self) -> Instant {
-        Instant::now()
-    }
-    fn wall(&self) -> SystemTime {
-        SystemTime::now()
-    }
-}
-
 fn context() -> ToolContext {
     let session =
         Session { id: SessionId::new("s"), principal: Principal::owner(), root: PathBuf::from("/"), agent: None };
-    let services = Arc::new(Services::none(Arc::new(RealClock)));
+    let services = Arc::new(Services::none(Arc::new(SystemClock)));
     ToolContext::detached(CallId::new("c"), Arc::new(session), services)
 }
 

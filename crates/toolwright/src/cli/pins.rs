@@ -6,11 +6,12 @@ use std::time::{Duration, SystemTime};
 use clap::Subcommand;
 use serde_json::{Value, json};
 use toolwright::House;
+use toolwright::config::Config;
 use toolwright::core::canonical::ContentHash;
 use toolwright::core::duration;
 use toolwright::core::name::wire_candidate;
 use toolwright::core::pattern::nearest;
-use toolwright::core::pins::{Change, Pin, PinMark, Weight, diff};
+use toolwright::core::pins::{Change, Pin, PinMark, PinSource, Weight, diff};
 use toolwright::core::store::{PinContracts, PinDecision, PinStore, StoreError};
 
 use super::args::Global;
@@ -73,22 +74,35 @@ pub(crate) enum PinsCommand {
 }
 
 pub(crate) async fn command(global: &Global, command: &PinsCommand) -> Done {
-    let house = open(global, config::usable(global)?).await?;
-    let done = run(global, command, &house).await;
+    let mut config = config::usable(global)?;
+    // Without the sources themselves: with them the house would note, of what they offered last, whatever it does not
+    // find.
+    let sources = taken_out(&mut config);
+    let house = open(global, config).await?;
+    let done = run(global, command, &house, &sources).await;
     house.shut_down().await;
     done
 }
 
-async fn run(global: &Global, command: &PinsCommand, house: &House) -> Done {
+/// Takes the sources whose definitions are pinned out of a configuration.
+fn taken_out(config: &mut Config) -> Vec<PinSource> {
+    let servers = config.servers.drain(..).map(|server| (server.namespace, server.settings.defined_in));
+    let documents = config.openapi.drain(..).map(|spec| (spec.name, spec.defined_in));
+    let catalogues = config.catalogues.drain(..).map(|spec| (spec.namespace, spec.defined_in));
+    let sources = servers.chain(documents).chain(catalogues);
+    sources.map(|(provider, scope)| PinSource { provider, scope }).collect()
+}
+
+async fn run(global: &Global, command: &PinsCommand, house: &House, sources: &[PinSource]) -> Done {
     let store = &*house.pins();
     match command {
         PinsCommand::Ls { of, waiting, all_projects } => {
-            let mut pins = named(house, of.as_deref(), *all_projects).await?;
+            let mut pins = named(house, sources, of.as_deref(), *all_projects).await?;
             pins.retain(|pin| !waiting || pin.state() != "pinned");
             list(global, &pins, *all_projects)
         }
         PinsCommand::Show { tool } => {
-            let pins = named(house, Some(tool), false).await?;
+            let pins = named(house, sources, Some(tool), false).await?;
             let [pin] = &pins[..] else {
                 return Err(Failure::usage(format!("{tool} names {} tools; `pins ls {tool}` lists them", pins.len())));
             };
@@ -96,7 +110,9 @@ async fn run(global: &Global, command: &PinsCommand, house: &House) -> Done {
         }
         PinsCommand::Diff { of } => {
             let mut differing = Vec::new();
-            for pin in named(house, of.as_deref(), false).await?.into_iter().filter(|pin| pin.waiting.is_some()) {
+            for pin in
+                named(house, sources, of.as_deref(), false).await?.into_iter().filter(|pin| pin.waiting.is_some())
+            {
                 let contracts = contracts(store, &pin).await?;
                 let changes = changes(&contracts);
                 differing.push((pin, contracts, changes));
@@ -104,7 +120,7 @@ async fn run(global: &Global, command: &PinsCommand, house: &House) -> Done {
             differences(global, &differing)
         }
         PinsCommand::Approve { of, hash } => {
-            let pins = named(house, Some(of), false).await?;
+            let pins = named(house, sources, Some(of), false).await?;
             let waiting: Vec<&Pin> = pins.iter().filter(|pin| pin.waiting.is_some()).collect();
             if waiting.is_empty() {
                 return Err(Failure::failed(format!("nothing of {of} waits for approval")));
@@ -120,11 +136,11 @@ async fn run(global: &Global, command: &PinsCommand, house: &House) -> Done {
             told(global, &decided, "approved")
         }
         PinsCommand::Revoke { of, all_projects } => {
-            let pins = named(house, Some(of), *all_projects).await?;
+            let pins = named(house, sources, Some(of), *all_projects).await?;
             decide_all(global, store, &pins, PinDecision::Revoke, "revoked").await
         }
         PinsCommand::Forget { of, all_projects } => {
-            let pins = named(house, Some(of), *all_projects).await?;
+            let pins = named(house, sources, Some(of), *all_projects).await?;
             decide_all(global, store, &pins, PinDecision::Forget, "forgotten").await
         }
     }
@@ -144,11 +160,16 @@ async fn decide(store: &dyn PinStore, pin: &Pin, decision: PinDecision) -> Resul
 
 /// The pins that a name means: those of a provider, or one tool's; all without a name. Of the configuration in force, or of
 /// all that there were.
-async fn named(house: &House, name: Option<&str>, all_projects: bool) -> Result<Vec<Pin>, Failure> {
+async fn named(
+    house: &House,
+    sources: &[PinSource],
+    name: Option<&str>,
+    all_projects: bool,
+) -> Result<Vec<Pin>, Failure> {
     let every = || async move { house.pins().pins(None).await.map_err(unreadable) };
     let pins = match all_projects {
         true => every().await?,
-        false => house.pins_in_force().await.map_err(unreadable)?,
+        false => house.pins_of(sources.to_vec()).await.map_err(unreadable)?,
     };
     let Some(name) = name else { return Ok(pins) };
     let found = meant(&pins, name);

@@ -18,15 +18,22 @@ impl House {
         Arc::clone(&self.store) as _
     }
 
-    /// What is pinned of the sources of the configuration in force, by provider and tool, each as this source's own:
-    /// what is decided about one is decided for it alone.
+    /// What is pinned of the sources that there are, see [`House::pins_of`].
     ///
     /// # Errors
     /// What the store says.
     pub async fn pins_in_force(&self) -> Result<Vec<Pin>, StoreError> {
-        let mut sources: Vec<PinSource> =
-            self.catalogue.sources().iter().map(|provider| PinSource::of(&**provider)).collect();
+        self.pins_of(self.catalogue.sources().iter().map(|provider| PinSource::of(&**provider)).collect()).await
+    }
+
+    /// What is pinned of these sources, by provider and tool, each as this source's own: what is decided about one is
+    /// decided for it alone.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub async fn pins_of(&self, mut sources: Vec<PinSource>) -> Result<Vec<Pin>, StoreError> {
         sources.sort();
+        sources.dedup();
         let mut all = Vec::new();
         for source in sources {
             let pins = self.store.pins(Some(&source)).await?;

@@ -83,6 +83,19 @@ fn what_a_job_wrote_while_it_ran_is_read_once() {
     assert_eq!(read["total"], 5, "{read}");
 }
 
+#[test]
+fn what_a_job_wrote_is_read_once_where_its_result_was_too_large() {
+    let place = Place::new();
+    let lines = "x=$(head -c 3000 /dev/zero | tr '\\0' x); for n in 1 2 3 4 5 6; do echo \"$n: $x\"; sleep 0.3; done";
+    let (mut child, id) = start(&place, lines);
+    assert!(child.wait().is_ok());
+    let read: Value = serde_json::from_str(&ok(&place, &["jobs", "read", &id, "--json"])).expect("json");
+    let text = read["text"].as_str().expect("text");
+    let long = text.lines().filter(|line| line.contains("xxx")).count();
+    assert!(long == 6 && text.starts_with("1: xxx"), "{read}");
+    assert!(text.contains("18") && text.contains("Handle: "), "what is said of the whole comes behind it: {read}");
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn a_job_that_is_lost_with_its_process_says_so_and_is_not_run_again() {

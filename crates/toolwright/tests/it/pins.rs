@@ -61,6 +61,11 @@ fn a_changed_tool_is_withheld_shown_and_let_in_again() {
     ok(&place, &["pins", "revoke", "odd__echo"]);
     assert_eq!(run(&place, &["tools", "show", "odd__echo"]).status.code(), Some(3));
     ok(&place, &["pins", "forget", "odd:echo"]);
+    for _ in 0..2 {
+        let left = json(&place, &["pins", "ls"]);
+        let left = left.as_array().expect("a list");
+        assert!(!left.is_empty() && left.iter().all(|pin| pin["tool"] != "echo"), "looking pins nothing: {left:?}");
+    }
     ok(&place, &["tools", "show", "odd__echo"]);
     assert_eq!(run(&place, &["pins", "show", "nobody"]).status.code(), Some(3));
 }

@@ -1,7 +1,7 @@
 //! `serve` on both transports, hot reload with a real file, and a clean end.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use toolwright::house::watch;
 use toolwright::providers::catalogue::SigningKey;
 
 use crate::asking::posted;
-use crate::cli::program;
+use crate::cli::{ok, program};
 use crate::support::{Place, signal, until};
 
 /// A running gateway, what it said so far, and for `--stdio` its streams.
@@ -424,4 +424,41 @@ fn what_runs_when_the_server_is_told_to_end_gets_the_time_that_is_set() {
         assert_eq!(answer["text"].as_str().is_some_and(|text| text.contains("whole")), ok, "{grace}: {answer}");
         gateway.says("shutting down");
     }
+}
+
+/// Begins a job of `call`, ends the gateway with a signal once `runs` says that the job runs, and shows what it left.
+#[cfg(unix)]
+fn left_behind(place: &Place, mut call: Value, runs: impl FnOnce()) -> Value {
+    let mut gateway = Gateway::start(place, &["--http", "127.0.0.1:0"]);
+    call["background"] = true.into();
+    let answer = posted(&gateway.address(), &call);
+    let id = answer["structured"]["job"].as_str().unwrap_or_else(|| panic!("no job in {answer}"));
+    runs();
+    signal(gateway.child.id(), "TERM");
+    until("it ends", || gateway.child.try_wait().expect("waited for").is_some());
+    serde_json::from_str(&ok(place, &["jobs", "show", id, "--json"])).expect("json")
+}
+
+#[cfg(unix)]
+#[test]
+fn a_job_that_would_be_lost_gets_that_time_too() {
+    for (grace, state) in [("10s", "done"), ("500ms", "cancelled")] {
+        let place = Place::with(&format!("server: {{shutdown_grace: {grace}}}\n"));
+        let call = json!({"tool": "shell__bash", "arguments": {"command": "touch begun; sleep 3; echo whole"}});
+        let job = left_behind(&place, call, || until("it runs", || place.path("project/begun").exists()));
+        assert_eq!(job["state"], state, "{grace}: {job}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_job_that_may_run_again_is_left_to_another_process_at_once() {
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}/", silent.local_addr().expect("its address"));
+    let rest = format!("restTools:\n  slow: {{description: x, method: GET, url: '{url}', allow_private: true}}\n");
+    let place = Place::with(&format!("server: {{shutdown_grace: 10m}}\n{rest}"));
+    let mut asked = None;
+    let job =
+        left_behind(&place, json!({"tool": "rest__slow"}), || asked = Some(silent.accept().expect("it is asked")));
+    assert_eq!((&job["state"], &job["attempts"]), (&json!("pending"), &json!(1)), "{job}");
 }

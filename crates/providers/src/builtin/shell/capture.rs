@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use toolwright_core::output::CUT;
+
 /// Most bytes that are kept of the end.
 const TAIL: usize = 1024 * 1024;
 
@@ -66,7 +68,7 @@ impl Capture {
         }
         let cut = self.total - (head.len() + tail.len()) as u64;
         let total = self.total;
-        format!("{}\n[… toolwright cut {cut} of {total} bytes here{why} …]\n{}", readable(head), readable(tail))
+        format!("{}\n{CUT}{cut} of {total} bytes here{why} …]\n{}", readable(head), readable(tail))
     }
 }
 

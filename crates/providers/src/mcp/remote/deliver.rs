@@ -9,7 +9,8 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 use toolwright_core::json::read;
-use toolwright_mcp::message::{RpcError, each_of_batch, is_batch};
+use toolwright_mcp::batch::{each_of_batch, is_batch};
+use toolwright_mcp::message::RpcError;
 
 use super::super::transport::{Incoming, RequestId};
 use super::target::excerpt;

@@ -13,7 +13,7 @@ mod stdio;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use serde_json::Value;
@@ -21,7 +21,7 @@ use toolwright_core::ToolId;
 use toolwright_core::cancel::Cancel;
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::catalogue::{Provider, ProviderCall};
-use toolwright_core::context::{Clock, PartialSink, Services, ToolContext};
+use toolwright_core::context::{PartialSink, Services, ToolContext};
 use toolwright_core::error::ToolError;
 use toolwright_core::event::{Event, EventSink, Partial};
 use toolwright_core::outcome::ToolOutput;
@@ -29,6 +29,8 @@ use toolwright_core::roots::Roots;
 use toolwright_core::session::{CallId, Principal, Session, SessionId};
 use toolwright_core::store::{ManifestCache, StoreError};
 use toolwright_providers::mcp::{McpDeps, McpProvider, McpServerSpec, McpTransport};
+
+use crate::workspace::RealTime;
 
 /// What the tests look at from outside.
 #[derive(Default)]
@@ -64,16 +66,6 @@ impl PartialSink for World {
     }
 }
 
-struct RealClock;
-impl Clock for RealClock {
-    fn now(&self) -> Instant {
-        Instant::now()
-    }
-    fn wall(&self) -> SystemTime {
-        SystemTime::now()
-    }
-}
-
 /// One provider and its surroundings.
 struct Rig {
     world: Arc<World>,
@@ -105,7 +97,7 @@ impl Rig {
     fn context(&self, session: &str) -> ToolContext {
         let id = SessionId::new(session);
         let session = Session { id, principal: Principal::owner(), root: PathBuf::from("/"), agent: None };
-        let services = Arc::new(Services::none(Arc::new(RealClock)));
+        let services = Arc::new(Services::none(Arc::new(RealTime)));
         ToolContext {
             cancel: self.cancel.clone(),
             partials: Arc::clone(&self.world) as _,

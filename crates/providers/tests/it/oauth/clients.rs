@@ -15,6 +15,59 @@ use super::people::{Denies, GivesUp, SeesErrors};
 use super::world::World;
 use super::{bearer, parts, person, refusal};
 
+/// A client that the settings name.
+fn configured(world: &World, store: &CredentialStore, id: &str) -> OAuthParts {
+    let mut parts = parts(world, store);
+    parts.settings.client.id = Some(id.into());
+    parts
+}
+
+/// `Authorization`, `client_id` and `client_secret` of what a login asked the token endpoint.
+fn proof(world: &World) -> [Option<String>; 3] {
+    let form = world.asked("authorization_code").remove(0);
+    ["Authorization", "client_id", "client_secret"].map(|name| form.get(name).filter(|text| !text.is_empty()).cloned())
+}
+
+#[tokio::test]
+async fn a_server_that_names_no_proofs_is_shown_secrets_by_http_basic() {
+    let text = |text: &str| Some(text.to_owned());
+    for methods in [json!(null), json!([])] {
+        let silent = |registered: Option<serde_json::Value>| {
+            let methods = methods.clone();
+            World::start(move |world| (world.auth_methods, world.registered) = (Some(methods), registered))
+        };
+        // One that registers says so, and is as good as its word (RFC 8414 section 2, RFC 6749 section 2.3.1).
+        let world =
+            silent(Some(json!({"client_secret": "se same", "token_endpoint_auth_method": "client_secret_basic"})))
+                .await;
+        person(parts(&world, &CredentialStore::memory())).login(&[]).await.expect("logged in");
+        let asked = world.registrations.lock().expect("registrations")[0]["token_endpoint_auth_method"].clone();
+        assert_eq!(asked, "client_secret_basic");
+        assert_eq!(proof(&world), [text("Basic cmVnaXN0ZXJlZDpzZStzYW1l"), None, None]);
+        // One that got no secret has none to show.
+        let world = silent(Some(json!({}))).await;
+        person(parts(&world, &CredentialStore::memory())).login(&[]).await.expect("logged in");
+        assert_eq!(proof(&world), [None, text("registered"), None]);
+        // One that is configured, without a secret and with one.
+        let world = silent(None).await;
+        person(configured(&world, &CredentialStore::memory(), "me")).login(&[]).await.expect("logged in");
+        assert_eq!(proof(&world), [None, text("me"), None]);
+        let world = silent(None).await;
+        let mut confidential = configured(&world, &CredentialStore::memory(), "me");
+        confidential.settings.client.proof = ClientProof::Secret(Secret::new("sesame"));
+        person(confidential).login(&[]).await.expect("logged in");
+        assert_eq!(proof(&world), [text("Basic bWU6c2VzYW1l"), None, None]);
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_registers_shows_the_secret_that_it_was_given() {
+    let world = World::start(|world| world.registered = Some(json!({"client_secret": "sesame"}))).await;
+    person(parts(&world, &CredentialStore::memory())).login(&[]).await.expect("logged in");
+    assert_eq!(world.registrations.lock().expect("registrations")[0]["token_endpoint_auth_method"], "none");
+    assert_eq!(proof(&world)[0].as_deref(), Some("Basic cmVnaXN0ZXJlZDpzZXNhbWU="));
+}
+
 #[tokio::test]
 async fn a_registration_that_the_authorization_server_has_forgotten_is_made_anew() {
     // The login page says so, to the person alone.
@@ -49,11 +102,7 @@ async fn a_registration_that_the_authorization_server_has_forgotten_is_made_anew
 async fn a_configured_client_that_is_not_known_is_for_its_operator_to_mend() {
     let world = World::start(|_| {}).await;
     let store = CredentialStore::memory();
-    let configured = || {
-        let mut parts = parts(&world, &store);
-        parts.settings.client.id = Some("ours".into());
-        parts
-    };
+    let configured = || configured(&world, &store, "ours");
     person(configured()).login(&[]).await.expect("logged in");
     world.refuses_refresh(401, json!({"error": "invalid_client"}));
     let oauth = OAuth::new(configured());
@@ -71,9 +120,8 @@ async fn a_client_that_may_not_renew_asks_anew_where_no_person_is_needed() {
         for lifetime in [Some(1), None] {
             let world = World::start(|world| world.lifetime = lifetime).await;
             world.refuses_refresh(400, json!({"error": code}));
-            let mut parts = parts(&world, &CredentialStore::memory());
+            let mut parts = configured(&world, &CredentialStore::memory(), "me");
             parts.settings.grant = Grant::ClientCredentials;
-            parts.settings.client.id = Some("me".into());
             let oauth = OAuth::new(parts);
             for expect in ["Bearer t1", "Bearer t2"] {
                 let sent = oauth.headers().await.expect("headers");
@@ -91,11 +139,7 @@ async fn a_client_that_may_not_renew_asks_anew_where_no_person_is_needed() {
 async fn a_configured_client_that_may_not_renew_needs_a_login_which_is_said_or_begun() {
     let world = World::start(|world| world.lifetime = Some(1)).await;
     let store = CredentialStore::memory();
-    let configured = || {
-        let mut parts = parts(&world, &store);
-        parts.settings.client.id = Some("ours".into());
-        parts
-    };
+    let configured = || configured(&world, &store, "ours");
     person(configured()).login(&[]).await.expect("logged in");
     world.refuses_refresh(400, json!({"error": "unauthorized_client"}));
     tokio::time::sleep(Duration::from_millis(1100)).await;
@@ -111,11 +155,7 @@ async fn a_configured_client_that_may_not_renew_needs_a_login_which_is_said_or_b
 async fn a_client_that_the_settings_do_not_name_any_more_renews_nothing() {
     let world = World::start(|world| world.lifetime = Some(1)).await;
     let store = CredentialStore::memory();
-    let configured = |id: &str| {
-        let mut parts = parts(&world, &store);
-        parts.settings.client.id = Some(id.into());
-        parts
-    };
+    let configured = |id: &str| configured(&world, &store, id);
     person(configured("ours")).login(&[]).await.expect("logged in");
     tokio::time::sleep(Duration::from_millis(1100)).await;
     let oauth = OAuth::new(configured("new"));

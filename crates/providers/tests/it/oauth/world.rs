@@ -40,6 +40,10 @@ pub(super) struct World {
     pub(super) no_metadata: AtomicU16,
     /// Status of its revocation endpoint; it has none where none is said.
     pub(super) revocation: Option<u16>,
+    /// What its metadata says of proofs in place of what it usually does.
+    pub(super) auth_methods: Option<Value>,
+    /// What it gives a client that registers besides an id, in place of what it usually does.
+    pub(super) registered: Option<Value>,
     /// Forms that were sent there, with `Authorization`.
     pub(super) revoked: Mutex<Vec<HashMap<String, String>>>,
 }
@@ -115,6 +119,9 @@ async fn server(State(world): Shared) -> Json<Value> {
         "token_endpoint_auth_methods_supported": ["none", "client_secret_basic"],
         "authorization_response_iss_parameter_supported": true,
     });
+    if let Some(methods) = &world.auth_methods {
+        metadata["token_endpoint_auth_methods_supported"] = methods.clone();
+    }
     if world.is_closed.load(Ordering::SeqCst) {
         metadata["registration_endpoint"] = Value::Null;
     }
@@ -155,7 +162,9 @@ async fn register(State(world): Shared, Json(metadata): Json<Value>) -> (StatusC
     registrations.push(metadata);
     let id =
         if registrations.len() == 1 { "registered".to_owned() } else { format!("registered-{}", registrations.len()) };
-    (StatusCode::CREATED, Json(json!({"client_id": id, "token_endpoint_auth_method": "none"})))
+    let mut given = world.registered.clone().unwrap_or_else(|| json!({"token_endpoint_auth_method": "none"}));
+    given["client_id"] = json!(id);
+    (StatusCode::CREATED, Json(given))
 }
 
 async fn token(

@@ -48,6 +48,37 @@ fn names_are_legal_and_distinct_and_tools_are_grouped_and_filtered() {
     assert!(changed.issues.iter().any(|issue| issue.contains("operations.nope")), "{:?}", changed.issues);
 }
 
+#[tokio::test]
+async fn an_operation_of_which_nothing_is_said_is_called_by_its_request() {
+    let dir = tempfile::tempdir().expect("folder");
+    let path = dir.path().join("d.json");
+    let listed = async |operation: Value, change: fn(&mut OpenApiSpec)| {
+        let document = document(json!({"/pets/{id}": {"get": operation}}), json!({}));
+        std::fs::write(&path, document.to_string()).expect("file");
+        let mut spec = file_spec(&path);
+        change(&mut spec);
+        let tools = OpenApiProvider::new(spec, options(&Names::new(&[]))).list().await.expect("listed");
+        Arc::clone(&tools[0])
+    };
+    let silent = listed(json!({"operationId": "op"}), |_| {}).await;
+    for (operation, expect) in [
+        (json!({"operationId": "op"}), "Sends the HTTP request `GET /pets/{id}`."),
+        (json!({"summary": " ", "description": ""}), "Sends the HTTP request `GET /pets/{id}`."),
+        (json!({"deprecated": true}), "Deprecated. Sends the HTTP request `GET /pets/{id}`."),
+        (json!({"summary": "Reads"}), "Reads"),
+        (json!({"description": "Reads"}), "Reads"),
+    ] {
+        assert_eq!(listed(operation, |_| {}).await.definition().description, expect);
+    }
+    let own = listed(json!({"operationId": "op"}), |spec| {
+        let operation = Operation { description: Some("Ours".into()), ..Operation::default() };
+        spec.operations = [("op".to_owned(), operation)].into();
+    })
+    .await;
+    assert_eq!((own.definition().description.as_str(), own.source_hash()), ("Ours", silent.source_hash()));
+    assert_eq!(silent.source_contract()["description"], "", "what is pinned is what the document says");
+}
+
 #[test]
 fn a_lifetime_for_a_whole_document_covers_what_only_reads() {
     let operation = |id: &str| json!({"operationId": id});

@@ -15,7 +15,7 @@ use super::sessions::HttpSession;
 use super::{Endpoint, TOO_MANY_REQUESTS, sse};
 use crate::mcp::batch::{Answers, Heard, not_spoken, take};
 use crate::mcp::line::To;
-use crate::mcp::message::{self, RpcError};
+use crate::mcp::message::RpcError;
 use crate::mcp::protocol::BATCHING;
 
 impl Endpoint {
@@ -35,7 +35,7 @@ impl Endpoint {
         if !is_said || !session.caller.peer.sends_batches() {
             return Err(refuse(&not_spoken()));
         }
-        let messages = message::batch(body).map_err(|refused| refuse(&refused.error))?;
+        let messages = toolwright_mcp::batch::batch(body).map_err(|refused| refuse(&refused.error))?;
         let to = if accepts.events { To::Stream } else { To::Whole };
         let (mut first, traceparent) = (Some(permit), headers::traceparent(headers));
         let answers = take(&self.gateway, &session.caller, &messages, to, |request| {

@@ -23,6 +23,7 @@ use futures_util::stream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use toolwright_core::cancel::Cancel;
 use toolwright_core::session::Principal;
+use toolwright_mcp::batch::is_batch;
 
 use crate::http::Identity;
 use crate::http::body::{BodyError, read_body};
@@ -164,7 +165,7 @@ impl Endpoint {
         let body = self.body(body).await?;
         // Only now: a client that does not go on must not keep others out.
         let permit = self.admit()?;
-        if message::is_batch(&body) {
+        if is_batch(&body) {
             let session = self.session(principal, at, &parts.headers, None)?;
             return self.batch(&session, &parts.headers, accepts, &body, permit).await;
         }

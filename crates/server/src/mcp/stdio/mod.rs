@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::session::Principal;
+use toolwright_mcp::batch::is_batch;
 
 use crate::Gateway;
 use crate::gateway::STOP_LIMIT;
@@ -141,7 +142,7 @@ impl Connection {
     /// can come to.
     fn handle(&self, line: Line, client: &mut Client) -> Option<Bytes> {
         let message = match line {
-            Line::Whole(text) if message::is_batch(&text) => return self.batch(&text),
+            Line::Whole(text) if is_batch(&text) => return self.batch(&text),
             Line::Whole(text) => message::parse(&text),
             Line::TooLong(id) => {
                 let text = format!("the message is over the limit of {} bytes", self.gateway.options.max_message);
@@ -197,7 +198,7 @@ impl Connection {
         if !self.caller.peer.sends_batches() {
             return Some(message::error(None, &batch::not_spoken()));
         }
-        let messages = match message::batch(text) {
+        let messages = match toolwright_mcp::batch::batch(text) {
             Ok(messages) => messages,
             Err(refused) => return Some(message::error(None, &refused.error)),
         };

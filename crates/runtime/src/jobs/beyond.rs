@@ -1,0 +1,114 @@
+//! What a result says beyond what its job wrote while it ran.
+
+use std::borrow::Cow;
+
+use toolwright_core::output::{Ends, shown_ends};
+
+use super::repeated::Repeated;
+
+/// Compares the lines of a log with a result.
+#[derive(Debug)]
+pub(super) struct Beyond<'a> {
+    result: Repeated<'a>,
+    /// Of an output that did not fit, whose ends the result shows.
+    ends: Option<Shown<'a>>,
+}
+
+#[derive(Debug)]
+struct Shown<'a> {
+    ends: Ends<'a>,
+    head: Repeated<'a>,
+    tail: Repeated<'a>,
+}
+
+impl<'a> Beyond<'a> {
+    pub(super) fn new(result: &'a str) -> Self {
+        let ends = shown_ends(result);
+        let ends = ends.map(|ends| Shown { ends, head: Repeated::new(ends.head), tail: Repeated::new(ends.tail) });
+        Self { result: Repeated::new(result), ends }
+    }
+
+    /// Takes the next line of the log, without its end.
+    pub(super) fn line(&mut self, line: &str) {
+        if let Some(Shown { head, tail, .. }) = &mut self.ends {
+            head.line(line);
+            tail.line(line);
+        }
+        self.result.line(line);
+    }
+
+    /// What the log does not have. Of an output of which it has the beginning, nothing is shown again.
+    pub(super) fn rest(self) -> Cow<'a, str> {
+        let Some(Shown { ends, tail, .. }) = self.ends.filter(|shown| shown.head.was_whole()) else {
+            return Cow::Borrowed(self.result.rest());
+        };
+        let Ends { words, mark, tail: shown, .. } = ends;
+        // It may begin within a line. Where the log ends before that line does, something is missing.
+        let (known, first) = (tail.matched(), shown.lines().next().unwrap_or_default());
+        let (mark, rest) = if known >= first.len().max(1) { ("", tail.beyond(known)) } else { (mark, shown) };
+        let said = [words, mark, rest.trim_start_matches('\n')];
+        Cow::Owned(said.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use toolwright_core::output::{CUT, Readers, cut_message, stored_message};
+    use toolwright_core::store::StoredOutput;
+
+    use super::*;
+
+    fn lines(count: usize) -> Vec<String> {
+        (0..count).map(|n| format!("line {n} of what was printed")).collect()
+    }
+
+    fn beyond(log: &[String], result: &str) -> String {
+        let mut beyond = Beyond::new(result);
+        log.iter().for_each(|line| beyond.line(line));
+        beyond.rest().into_owned()
+    }
+
+    fn stored(text: &str) -> String {
+        let stored = StoredOutput { handle: "s/1".into(), bytes: text.len() as u64, lines: 1, tokens: 1 };
+        stored_message(&stored, text, 4096, &Readers { read: Some("output__read".into()), ..Readers::default() })
+    }
+
+    #[test]
+    fn the_end_of_an_output_may_begin_within_a_line() {
+        let log: Vec<String> = (0..6).map(|n| format!("{n}: {}", "x".repeat(3000))).collect();
+        let said = beyond(&log, &stored(&format!("{}\n", log.join("\n"))));
+        assert!(said.contains("Handle: s/1") && !said.contains("xxx"), "{said}");
+        let said = beyond(&log, &stored(&format!("{}\nexit code 3", log.join("\n"))));
+        assert!(said.ends_with("exit code 3") && !said.contains("xxx"), "{said}");
+    }
+
+    #[test]
+    fn of_an_output_that_was_stored_or_cut_nothing_is_shown_twice() {
+        let log = lines(1000);
+        let whole = log.join("\n");
+        let said = beyond(&log, &stored(&whole));
+        assert!(said.contains("Handle: s/1") && said.contains("output__read"), "{said}");
+        assert!(!said.contains("of what was printed") && !said.contains(CUT), "{said}");
+        let said = beyond(&log, &stored(&format!("{whole}\nexit code 3")));
+        assert!(said.ends_with("exit code 3") && !said.contains("of what was printed"), "{said}");
+        let said = beyond(&log, &cut_message(&whole, 4096, "no room"));
+        assert!(said.starts_with("[toolwright cut this result") && !said.contains("of what was printed"), "{said}");
+    }
+
+    #[test]
+    fn what_the_log_does_not_have_is_shown() {
+        let all = lines(1000);
+        let result = stored(&all.join("\n"));
+        // Another output than what it reported.
+        assert_eq!(beyond(&["10 of 20".into()], &result), result);
+        // The last lines were not reported, or more than these.
+        let said = beyond(&all[..995], &result);
+        assert!(
+            said.contains("line 995 of") && said.contains("line 999 of") && !said.contains("line 994 of"),
+            "{said}"
+        );
+        assert!(!said.contains(CUT), "{said}");
+        let said = beyond(&all[..500], &result);
+        assert!(!said.contains("line 0 of") && said.contains(CUT) && said.contains("line 999 of"), "{said}");
+    }
+}
