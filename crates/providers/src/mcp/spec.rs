@@ -163,7 +163,12 @@ impl McpServerSpec {
                 json!({"url": url, "headers": headers.keys().collect::<Vec<_>>()})
             }
         };
-        format!("mcp:{}", ContentHash::of_value(&json!({"name": self.name, "source": source})))
+        let mut key = json!({"name": self.name, "source": source});
+        // What another file's entry of the name was told may be meant for its account alone, and would be pinned as ours.
+        if !self.defined_in.is_empty() {
+            key["defined_in"] = self.defined_in.as_str().into();
+        }
+        format!("mcp:{}", ContentHash::of_value(&key))
     }
 }
 
@@ -262,6 +267,8 @@ mod tests {
         assert_eq!(one.manifest_key(), two.manifest_key());
         assert_ne!(one.credential_scope(), two.credential_scope(), "results of two keys are not shared");
         assert_ne!(one.manifest_key(), http("http://b/mcp", &[("Authorization", "one")]).manifest_key());
+        let elsewhere = McpServerSpec { defined_in: "/p/toolwright.yaml".into(), ..http("http://a/mcp", &[]) };
+        assert_ne!(elsewhere.manifest_key(), http("http://a/mcp", &[]).manifest_key(), "another file's entry");
         assert!(!format!("{one:?}").contains("\"one\""));
     }
 }

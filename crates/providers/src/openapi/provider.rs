@@ -165,7 +165,8 @@ impl OpenApiProvider {
 
     /// What the document of this address is kept under: entries of one name in several projects share a store.
     fn key(&self, address: &Url) -> String {
-        format!("openapi:{}:{}", self.spec.name, ContentHash::of_bytes(address.as_str().as_bytes()))
+        let entry = [address.as_str(), &self.spec.defined_in].join(" ");
+        format!("openapi:{}:{}", self.spec.name, ContentHash::of_bytes(entry.trim_end().as_bytes()))
     }
 
     /// What is kept of that address, imported.

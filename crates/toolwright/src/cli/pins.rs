@@ -77,11 +77,42 @@ pub(crate) async fn command(global: &Global, command: &PinsCommand) -> Done {
     let mut config = config::usable(global)?;
     // Without the sources themselves: with them the house would note, of what they offered last, whatever it does not
     // find.
-    let sources = taken_out(&mut config);
+    let mut in_force =
+        InForce { files: std::mem::take(&mut config.pin_scopes), sources: taken_out(&mut config), pins: Vec::new() };
     let house = open(global, config).await?;
-    let done = run(global, command, &house, &sources).await;
+    let done = match in_force.read(&house).await {
+        Ok(()) => run(global, command, &house, &in_force).await,
+        Err(error) => Err(unreadable(error)),
+    };
     house.shut_down().await;
     done
+}
+
+/// What the configuration in force has to say about pins.
+struct InForce {
+    /// Its files.
+    files: Vec<String>,
+    /// Its sources, as far as they can be used now.
+    sources: Vec<PinSource>,
+    /// What is pinned of it, by provider and tool.
+    pins: Vec<Pin>,
+}
+
+impl InForce {
+    /// Reads the pins of its sources, and of the entries of its files that are none at present: one may be disabled, or
+    /// lack a variable that is set where the gateway runs.
+    async fn read(&mut self, house: &House) -> Result<(), StoreError> {
+        self.pins = house.pins_of(self.sources.clone()).await?;
+        let mut others = house.pins().pins(None).await?;
+        others.retain(|pin| self.files.contains(&pin.source.scope) && !self.has(&pin.source.provider));
+        self.pins.append(&mut others);
+        self.pins.sort_by(|a, b| (&a.source, &a.tool).cmp(&(&b.source, &b.tool)));
+        Ok(())
+    }
+
+    fn has(&self, provider: &str) -> bool {
+        self.sources.iter().any(|source| source.provider == provider)
+    }
 }
 
 /// Takes the sources whose definitions are pinned out of a configuration.
@@ -93,16 +124,16 @@ fn taken_out(config: &mut Config) -> Vec<PinSource> {
     sources.map(|(provider, scope)| PinSource { provider, scope }).collect()
 }
 
-async fn run(global: &Global, command: &PinsCommand, house: &House, sources: &[PinSource]) -> Done {
+async fn run(global: &Global, command: &PinsCommand, house: &House, in_force: &InForce) -> Done {
     let store = &*house.pins();
     match command {
         PinsCommand::Ls { of, waiting, all_projects } => {
-            let mut pins = named(house, sources, of.as_deref(), *all_projects).await?;
+            let mut pins = named(house, in_force, of.as_deref(), *all_projects).await?;
             pins.retain(|pin| !waiting || pin.state() != "pinned");
             list(global, &pins, *all_projects)
         }
         PinsCommand::Show { tool } => {
-            let pins = named(house, sources, Some(tool), false).await?;
+            let pins = named(house, in_force, Some(tool), false).await?;
             let [pin] = &pins[..] else {
                 return Err(Failure::usage(format!("{tool} names {} tools; `pins ls {tool}` lists them", pins.len())));
             };
@@ -111,7 +142,7 @@ async fn run(global: &Global, command: &PinsCommand, house: &House, sources: &[P
         PinsCommand::Diff { of } => {
             let mut differing = Vec::new();
             for pin in
-                named(house, sources, of.as_deref(), false).await?.into_iter().filter(|pin| pin.waiting.is_some())
+                named(house, in_force, of.as_deref(), false).await?.into_iter().filter(|pin| pin.waiting.is_some())
             {
                 let contracts = contracts(store, &pin).await?;
                 let changes = changes(&contracts);
@@ -120,7 +151,7 @@ async fn run(global: &Global, command: &PinsCommand, house: &House, sources: &[P
             differences(global, &differing)
         }
         PinsCommand::Approve { of, hash } => {
-            let pins = named(house, sources, Some(of), false).await?;
+            let pins = named(house, in_force, Some(of), false).await?;
             let waiting: Vec<&Pin> = pins.iter().filter(|pin| pin.waiting.is_some()).collect();
             if waiting.is_empty() {
                 return Err(Failure::failed(format!("nothing of {of} waits for approval")));
@@ -136,11 +167,11 @@ async fn run(global: &Global, command: &PinsCommand, house: &House, sources: &[P
             told(global, &decided, "approved")
         }
         PinsCommand::Revoke { of, all_projects } => {
-            let pins = named(house, sources, Some(of), *all_projects).await?;
+            let pins = named(house, in_force, Some(of), *all_projects).await?;
             decide_all(global, store, &pins, PinDecision::Revoke, "revoked").await
         }
         PinsCommand::Forget { of, all_projects } => {
-            let pins = named(house, sources, Some(of), *all_projects).await?;
+            let pins = named(house, in_force, Some(of), *all_projects).await?;
             decide_all(global, store, &pins, PinDecision::Forget, "forgotten").await
         }
     }
@@ -160,16 +191,11 @@ async fn decide(store: &dyn PinStore, pin: &Pin, decision: PinDecision) -> Resul
 
 /// The pins that a name means: those of a provider, or one tool's; all without a name. Of the configuration in force, or of
 /// all that there were.
-async fn named(
-    house: &House,
-    sources: &[PinSource],
-    name: Option<&str>,
-    all_projects: bool,
-) -> Result<Vec<Pin>, Failure> {
+async fn named(house: &House, in_force: &InForce, name: Option<&str>, all_projects: bool) -> Result<Vec<Pin>, Failure> {
     let every = || async move { house.pins().pins(None).await.map_err(unreadable) };
     let pins = match all_projects {
         true => every().await?,
-        false => house.pins_of(sources.to_vec()).await.map_err(unreadable)?,
+        false => in_force.pins.clone(),
     };
     let Some(name) = name else { return Ok(pins) };
     let found = meant(&pins, name);
@@ -178,6 +204,11 @@ async fn named(
     }
     let elsewhere = if all_projects { Vec::new() } else { meant(&every().await?, name) };
     if let Some(pin) = elsewhere.first() {
+        if in_force.has(&pin.source.provider) {
+            return Err(Failure::not_found(format!(
+                "nothing of `{name}` is pinned here; `toolwright pins ls --all-projects` lists what is of other projects"
+            )));
+        }
         let of = scope(pin).map_or_else(|| "another configuration".to_owned(), |file| format!("`{file}`"));
         return Err(Failure::not_found(format!(
             "`{name}` is pinned of {of}, and is no source of the configuration in force: decide about it in that project's \
@@ -338,7 +369,7 @@ fn told(global: &Global, decided: &[(&Pin, bool)], state: &str) -> Done {
     if global.json {
         let rows = done
             .iter()
-            .map(|pin| json!({"provider": pin.source.provider, "tool": pin.tool, "id": pin.id, "state": state}));
+            .map(|pin| json!({"provider": pin.source.provider, "scope": scope(pin), "tool": pin.tool, "id": pin.id, "state": state}));
         print_json(&rows.collect())?;
     } else {
         done.iter().for_each(|pin| say(format_args!("{} is {state}", one_line(&pin.name(), 100))));

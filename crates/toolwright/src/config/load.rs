@@ -64,6 +64,7 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
     });
     let mut config = Config {
         files,
+        pin_scopes: places.all(),
         candidates: layers,
         stamps,
         root,

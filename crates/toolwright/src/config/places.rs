@@ -38,6 +38,11 @@ impl Places {
         Ok(())
     }
 
+    /// The names of all files.
+    pub(crate) fn all(&self) -> Vec<String> {
+        self.names.values().cloned().collect()
+    }
+
     /// The name of the file in which something was written.
     pub(crate) fn of(&self, at: &At) -> String {
         self.names.get(&*at.file).cloned().unwrap_or_else(|| at.file.to_string_lossy().into_owned())

@@ -35,6 +35,8 @@ use super::typed::{
 pub struct Config {
     /// Files that were read, nearest first.
     pub files: Vec<PathBuf>,
+    /// What the files that were read are called where pins are kept.
+    pub pin_scopes: Vec<String>,
     /// Every place that was looked at, nearest first; hot reload watches them.
     pub candidates: Vec<Layer>,
     /// What they were when they were looked at, in their order.

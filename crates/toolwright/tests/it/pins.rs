@@ -62,12 +62,25 @@ fn a_changed_tool_is_withheld_shown_and_let_in_again() {
     assert_eq!(run(&place, &["tools", "show", "odd__echo"]).status.code(), Some(3));
     ok(&place, &["pins", "forget", "odd:echo"]);
     for _ in 0..2 {
-        let left = json(&place, &["pins", "ls"]);
+        let left = output_of(&place, &["pins", "ls"]);
         let left = left.as_array().expect("a list");
         assert!(!left.is_empty() && left.iter().all(|pin| pin["tool"] != "echo"), "looking pins nothing: {left:?}");
     }
     ok(&place, &["tools", "show", "odd__echo"]);
     assert_eq!(run(&place, &["pins", "show", "nobody"]).status.code(), Some(3));
+}
+
+#[test]
+fn pins_of_an_entry_that_cannot_be_used_now_are_decided_about_too() {
+    for cannot in ["    enabled: false\n", "    env: {KEY: \"${SET_WHERE_THE_GATEWAY_RUNS}\"}\n"] {
+        let place = Place::with(&config("Returns the text", ""));
+        ok(&place, &["tools", "show", "odd__echo"]);
+        place.write("project/toolwright.yaml", &config("Returns the text", cannot));
+        assert!(output_of(&place, &["pins", "ls", "odd"]).as_array().is_some_and(|pins| !pins.is_empty()), "{cannot}");
+        ok(&place, &["pins", "revoke", "odd"]);
+        place.write("project/toolwright.yaml", &config("Returns the text", ""));
+        assert_eq!(run(&place, &["tools", "show", "odd__echo"]).status.code(), Some(3), "{cannot}");
+    }
 }
 
 #[test]
