@@ -90,10 +90,13 @@ pub struct Ends<'a> {
 }
 
 /// The ends of an output that a result shows in its place: what [`stored_message`] and [`cut_message`] make, where the
-/// output is no JSON. `None` of any other text.
+/// output is no JSON. `None` of any other text, and where there are several.
 #[must_use]
 pub fn shown_ends(result: &str) -> Option<Ends<'_>> {
     let (words, shown) = result.split_once(SHOWN).unwrap_or(("", result));
+    if shown.contains(SHOWN) {
+        return None;
+    }
     let mark = |(at, _): &(usize, &str)| shown[..*at].ends_with('\n');
     let first = shown.match_indices(CUT).find(mark)?.0;
     let last = shown.rmatch_indices(CUT).find(mark)?.0;

@@ -156,7 +156,7 @@ fn given_method(given: &Registration, server: &ServerMetadata) -> Result<AuthMet
             reason: format!("it says `token_endpoint_auth_method` `{}`, which was not asked for", excerpt(name)),
         });
     }
-    if given.client_secret.is_none() {
+    if given.client_secret.as_ref().is_none_or(|secret| secret.expose().is_empty()) {
         return Ok(AuthMethod::None);
     }
     Ok(first_known(WITH_SECRET, server))

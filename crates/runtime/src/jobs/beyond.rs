@@ -37,16 +37,22 @@ impl<'a> Beyond<'a> {
         self.result.line(line);
     }
 
-    /// What the log does not have. Of an output of which it has the beginning, nothing is shown again.
+    /// What the log does not have. Of an output of which it has the beginning or the end, that is not shown again: a log
+    /// need not have what was printed at first.
     pub(super) fn rest(self) -> Cow<'a, str> {
-        let Some(Shown { ends, tail, .. }) = self.ends.filter(|shown| shown.head.was_whole()) else {
-            return Cow::Borrowed(self.result.rest());
-        };
-        let Ends { words, mark, tail: shown, .. } = ends;
-        // It may begin within a line. Where the log ends before that line does, something is missing.
+        let Some(Shown { ends, head, tail }) = self.ends else { return Cow::Borrowed(self.result.rest()) };
+        let Ends { words, head: beginning, mark, tail: shown } = ends;
+        // The end may begin within a line. Where the log ends before that line does, something is missing.
         let (known, first) = (tail.matched(), shown.lines().next().unwrap_or_default());
-        let (mark, rest) = if known >= first.len().max(1) { ("", tail.beyond(known)) } else { (mark, shown) };
-        let said = [words, mark, rest.trim_start_matches('\n')];
+        let (has_beginning, has_end) = (head.was_whole(), known >= first.len().max(1));
+        if !has_beginning && !has_end {
+            return Cow::Borrowed(self.result.rest());
+        }
+        let beginning = if has_beginning { "" } else { beginning };
+        let rest = if has_end { tail.beyond(known) } else { shown };
+        // What lies between may be in the log or not: where there are no words, nothing else tells of it.
+        let mark = if has_beginning && has_end && !words.is_empty() { "" } else { mark };
+        let said = [words, beginning, mark, rest.trim_start_matches('\n')];
         Cow::Owned(said.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n"))
     }
 }
@@ -92,7 +98,16 @@ mod tests {
         let said = beyond(&log, &stored(&format!("{whole}\nexit code 3")));
         assert!(said.ends_with("exit code 3") && !said.contains("of what was printed"), "{said}");
         let said = beyond(&log, &cut_message(&whole, 4096, "no room"));
-        assert!(said.starts_with("[toolwright cut this result") && !said.contains("of what was printed"), "{said}");
+        assert!(said.contains(CUT) && said.contains("[toolwright cut this result"), "{said}");
+        assert!(!said.contains("of what was printed"), "{said}");
+    }
+
+    #[test]
+    fn a_log_that_lacks_the_beginning_has_the_end_shown_once() {
+        let all = lines(1000);
+        let said = beyond(&all[900..], &stored(&all.join("\n")));
+        assert!(said.contains("Handle: s/1") && said.contains("line 0 of") && said.contains(CUT), "{said}");
+        assert!(!said.contains("line 999 of"), "{said}");
     }
 
     #[test]

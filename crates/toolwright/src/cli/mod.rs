@@ -50,7 +50,6 @@ use std::sync::Arc;
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser as _};
 use serde_json::json;
-use tokio::runtime::Runtime;
 use toolwright::House;
 use toolwright::config::Config;
 use toolwright::house::HouseError;
@@ -143,7 +142,11 @@ fn not_a_command(error: &clap::Error) -> ExitCode {
 fn in_runtime(cli: &Cli) -> Done {
     toolwright::providers::process::harden_self();
     let threads = threads(&cli.command, std::thread::available_parallelism().map_or(2, std::num::NonZero::get));
-    let runtime = runtime(threads).map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
     let done = runtime.block_on(async {
         match &cli.command {
             Command::Serve(serve) => serve::command(&cli.global, serve).await,
@@ -182,15 +185,6 @@ fn in_runtime(cli: &Cli) -> Done {
     // What is blocked in a system call, as a read of the terminal, must not hold up the end.
     runtime.shutdown_background();
     done
-}
-
-/// A runtime of this many threads. One that is alone needs nothing of what shares work among several.
-fn runtime(threads: usize) -> std::io::Result<Runtime> {
-    use tokio::runtime::Builder;
-    match threads {
-        1 => Builder::new_current_thread().enable_all().build(),
-        threads => Builder::new_multi_thread().worker_threads(threads).enable_all().build(),
-    }
 }
 
 /// On how many threads a command runs. A server leaves half of the cores to its clients and sources, which mostly

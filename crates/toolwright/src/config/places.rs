@@ -50,7 +50,8 @@ impl Places {
 }
 
 fn folder_of(file: &Path) -> std::io::Result<PathBuf> {
-    std::fs::canonicalize(file.parent().unwrap_or(file))
+    let folder = file.parent().unwrap_or(file);
+    std::fs::canonicalize(if folder.as_os_str().is_empty() { Path::new(".") } else { folder })
 }
 
 /// A file by its folder, of which `found` is the name without links. The file may be a link itself: what it leads to may be
