@@ -209,7 +209,8 @@ async fn named(house: &House, in_force: &InForce, name: Option<&str>, all_projec
                 "nothing of `{name}` is pinned here; `toolwright pins ls --all-projects` lists what is of other projects"
             )));
         }
-        let of = scope(pin).map_or_else(|| "another configuration".to_owned(), |file| format!("`{file}`"));
+        let of =
+            scope(pin).map_or_else(|| "another configuration".to_owned(), |file| format!("`{}`", one_line(file, 300)));
         return Err(Failure::not_found(format!(
             "`{name}` is pinned of {of}, and is no source of the configuration in force: decide about it in that project's \
              folder, or with --config; `toolwright pins ls --all-projects` lists all"
@@ -232,8 +233,8 @@ fn meant(pins: &[Pin], name: &str) -> Vec<Pin> {
 }
 
 /// The file that defines its source, where one is known.
-fn scope(pin: &Pin) -> Option<String> {
-    Some(&pin.source.scope).filter(|scope| !scope.is_empty()).map(|scope| one_line(scope, 300))
+fn scope(pin: &Pin) -> Option<&str> {
+    Some(pin.source.scope.as_str()).filter(|scope| !scope.is_empty())
 }
 
 fn is_called(pin: &Pin, name: &str) -> bool {
@@ -287,7 +288,7 @@ fn list(global: &Global, pins: &[Pin], with_scope: bool) -> Done {
         let by = pin.approved.as_ref().map(|mark| format!(", by {}", mark.by)).unwrap_or_default();
         let of = match (with_scope, scope(pin)) {
             (false, _) => String::new(),
-            (true, Some(file)) => format!(", of {file}"),
+            (true, Some(file)) => format!(", of {}", one_line(file, 300)),
             (true, None) => ", of all that are new".to_owned(),
         };
         print_text(&format!(
@@ -303,7 +304,7 @@ fn list(global: &Global, pins: &[Pin], with_scope: bool) -> Done {
 fn to_json(pin: &Pin) -> Value {
     json!({
         "provider": pin.source.provider,
-        "scope": Some(&pin.source.scope).filter(|scope| !scope.is_empty()),
+        "scope": scope(pin),
         "tool": pin.tool,
         "id": pin.id,
         "state": pin.state(),
@@ -367,10 +368,11 @@ fn differences(global: &Global, differing: &[(Pin, PinContracts, Vec<Change>)]) 
 fn told(global: &Global, decided: &[(&Pin, bool)], state: &str) -> Done {
     let done: Vec<&Pin> = decided.iter().filter(|(_, counts)| *counts).map(|(pin, _)| *pin).collect();
     if global.json {
-        let rows = done
-            .iter()
-            .map(|pin| json!({"provider": pin.source.provider, "scope": scope(pin), "tool": pin.tool, "id": pin.id, "state": state}));
-        print_json(&rows.collect())?;
+        let row = |pin: &&Pin| {
+            let provider = &pin.source.provider;
+            json!({"provider": provider, "scope": scope(pin), "tool": pin.tool, "id": pin.id, "state": state})
+        };
+        print_json(&done.iter().map(row).collect())?;
     } else {
         done.iter().for_each(|pin| say(format_args!("{} is {state}", one_line(&pin.name(), 100))));
     }
