@@ -165,7 +165,9 @@ impl Yard<'_> {
         Ok(Lane { front: front.map_err(|error| held.explained(&error))?, held: Some(held) })
     }
 
-    /// With everything on: validation, policy, pins, cap, ledger, events and spans.
+    /// With everything on: validation, policy, pins, cap, ledger, events and spans. Its queue lets as many calls through
+    /// at once as the default one does at most: that of a machine with few cores would hold back what the direct way has
+    /// under way.
     fn toolwright(&self, door: Door, at: SocketAddr, servers: &[Server], home: &Path) -> Result<Command, Failure> {
         let config = json!({
             "mcpServers": entries(servers),
@@ -174,6 +176,7 @@ impl Yard<'_> {
                 {"effect": "allow", "tool": "*:echo"},
             ]},
             "pins": {"first_use": "pin", "drift": "withhold"},
+            "queues": {"default": {"concurrent": 64}},
             "telemetry": {"endpoint": self.collector.url(), "traces": true, "metrics": true, "sample_ratio": 1.0},
         });
         let file = home.join("toolwright.yaml");
