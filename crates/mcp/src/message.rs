@@ -414,7 +414,8 @@ pub fn to_json(value: &impl Serialize) -> Vec<u8> {
     out
 }
 
-fn write_json(out: &mut Vec<u8>, value: &impl Serialize) {
+/// Adds the JSON text of such a value, `null` for another.
+pub fn write_json(out: &mut Vec<u8>, value: &impl Serialize) {
     let before = out.len();
     if let Err(error) = serde_json::to_writer(&mut *out, value) {
         tracing::error!("a message could not be written as JSON: {error}");

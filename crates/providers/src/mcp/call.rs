@@ -10,8 +10,9 @@ use toolwright_core::outcome::ToolOutput;
 use toolwright_core::passthrough::RESULT_FIELDS;
 use toolwright_mcp::revision::Era;
 
-use super::exchange::{Exchange, Sent, transport};
+use super::exchange::{Exchange, Sent, What, transport};
 use super::facts::Fact;
+use super::params::Params;
 use super::tasks;
 
 /// Longest piece of an unknown block that is shown, in characters.
@@ -26,20 +27,18 @@ pub(super) async fn run(
     call: ProviderCall<'_>,
     fact: Option<&Fact>,
 ) -> Result<ToolOutput, ToolError> {
-    let mut params = Map::with_capacity(4);
-    params.insert("name".to_owned(), call.raw_name.into());
+    let mut params = Params { name: Some(call.raw_name), ..Params::default() };
     let mut headers = Vec::new();
     if let Value::Object(arguments) = &call.arguments {
         headers = fact.map(|fact| fact.headers(arguments)).unwrap_or_default();
-        params.insert("arguments".to_owned(), call.arguments);
+        params.arguments = Some(call.arguments);
     }
     if fact.is_some_and(|fact| fact.wants_task) && tasks::can_be_asked_for(exchange.connection.server()) {
-        params.insert("task".to_owned(), json!({}));
+        params.others.insert("task".to_owned(), json!({}));
     }
-    let what = format!("the call of {}", call.raw_name);
     let sent = Sent {
         method: "tools/call",
-        what: &what,
+        what: What("the call of ", call.raw_name),
         name: Some(call.raw_name),
         headers,
         params,

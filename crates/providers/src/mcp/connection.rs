@@ -14,6 +14,7 @@ use super::handshake::{ServerInfo, modern_meta};
 use super::inbox::{Caller, Inbox};
 use super::log_level::LogLevel;
 use super::pages::Pages;
+use super::params::Params;
 use super::peer::{AskError, Peer, Reached, Request};
 use super::subscription::{Followed, follow};
 use super::transport::{Incoming as _, RequestId, has_come};
@@ -228,9 +229,10 @@ impl Connection {
     ///
     /// # Errors
     /// [`AskError`].
-    pub(super) async fn ask_plainly(&self, method: &str, mut params: Map<String, Value>) -> Result<Value, AskError> {
+    pub(super) async fn ask_plainly(&self, method: &str, params: Map<String, Value>) -> Result<Value, AskError> {
+        let mut params = Params::from(params);
         if self.server.era == Era::Modern {
-            params.insert("_meta".to_owned(), modern_meta(Map::new()).into());
+            params.meta.others = modern_meta(Map::new());
         }
         self.ask(Request::house(method), &mut params).await
     }
@@ -240,7 +242,7 @@ impl Connection {
     ///
     /// # Errors
     /// [`AskError`]; never [`AskError::Ended`], whose reason is told.
-    pub(super) async fn ask(&self, request: Request<'_>, params: &mut Map<String, Value>) -> Result<Value, AskError> {
+    pub(super) async fn ask(&self, request: Request<'_>, params: &mut Params<'_>) -> Result<Value, AskError> {
         match pin!(self.peer.ask(request, params)).await {
             Err(AskError::Ended(reached)) => {
                 let cause = Box::pin(self.cause()).await;

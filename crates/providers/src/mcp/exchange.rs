@@ -1,6 +1,7 @@
 //! A request for a call, seen to its end: what the server asks in between is put to the call's client and the request
 //! made again with the answers (2026-07-28: `input_required`), and a task that it makes of it is followed.
 
+use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,12 +21,10 @@ use super::handshake::modern_meta;
 use super::inbox::{Caller, Purpose};
 use super::listing;
 use super::pages;
+use super::params::{Meta, Params};
 use super::peer::{AskError, EXPIRED, Request};
 use super::tasks;
-use super::transport::RequestId;
 
-/// `_meta` key under which a call's idempotency key goes along.
-const IDEMPOTENCY_KEY: &str = "io.github.toolwright/idempotency-key";
 /// Bound on how often one request is made again with more input.
 const MAX_ROUNDS: u32 = 32;
 /// Bound on what is asked in one round.
@@ -48,27 +47,44 @@ pub(super) struct Exchange<'a> {
 pub(super) struct Sent<'a> {
     /// The method.
     pub(super) method: &'a str,
-    /// What it is, for error messages: `the call of x`.
-    pub(super) what: &'a str,
+    /// What it is, for error messages.
+    pub(super) what: What<'a>,
     /// What it names, for the header `Mcp-Name`.
     pub(super) name: Option<&'a str>,
     /// Headers of its own.
     pub(super) headers: Vec<(HeaderName, HeaderValue)>,
-    /// Its parameters, with or without `_meta`.
-    pub(super) params: Map<String, Value>,
+    /// Its parameters, without `_meta`.
+    pub(super) params: Params<'a>,
     /// Goes along in `_meta`.
     pub(super) idempotency_key: Option<&'a str>,
 }
 
-impl Exchange<'_> {
+/// What a request is, in two parts: `the call of ` and the tool's name.
+#[derive(Clone, Copy)]
+pub(super) struct What<'a>(pub(super) &'a str, pub(super) &'a str);
+
+impl<'a> From<&'a str> for What<'a> {
+    fn from(what: &'a str) -> Self {
+        Self(what, "")
+    }
+}
+
+impl fmt::Display for What<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)?;
+        f.write_str(self.1)
+    }
+}
+
+impl<'a> Exchange<'a> {
     /// Makes a request and sees it to its result. Dropping the future cancels it at the server.
     ///
     /// # Errors
     /// [`ErrorKind::ExecutionError`] for what the server answers as an error, [`ErrorKind::TransportError`]
     /// for a lost or senseless answer. Retryable only if nothing was sent at all: a server that has answered once has
     /// begun, and the request made anew could have its effect twice.
-    pub(super) async fn run(&self, mut sent: Sent<'_>) -> Result<Value, ToolError> {
-        sent.params.insert("_meta".to_owned(), self.meta(sent.method, sent.idempotency_key).into());
+    pub(super) async fn run(&self, mut sent: Sent<'a>) -> Result<Value, ToolError> {
+        sent.params.meta = self.meta(sent.method, sent.idempotency_key);
         let headers = sent.headers.clone();
         let mut first = pin!(self.ask(sent.method, sent.what, sent.name, headers, &mut sent.params)).await;
         if first.as_ref().is_err_and(misses_headers) && Box::pin(self.takes_listed_headers(&mut sent)).await {
@@ -96,7 +112,7 @@ impl Exchange<'_> {
         let Ok(list) = listing::fetch(self.connection, "tools/list", "tools").await else { return false };
         let tool = list.entries.iter().find(|tool| tool.get("name").and_then(Value::as_str) == Some(name));
         let mirrored = tool.and_then(|tool| tool.get("inputSchema")).map(toolwright_mcp::headers::mirrored);
-        let (Some(Ok(mirrored)), Some(Value::Object(arguments))) = (mirrored, sent.params.get("arguments")) else {
+        let (Some(Ok(mirrored)), Some(Value::Object(arguments))) = (mirrored, &sent.params.arguments) else {
             return false;
         };
         let headers = Fact { mirrored, ..Fact::default() }.headers(arguments);
@@ -134,22 +150,22 @@ impl Exchange<'_> {
             match result.get_mut("inputRequests").map(Value::take) {
                 Some(Value::Object(requests)) if !requests.is_empty() => {
                     let responses = self.answers(requests).await?;
-                    params.insert("inputResponses".to_owned(), responses.into());
+                    params.others.insert("inputResponses".to_owned(), responses.into());
                 }
                 _ if state.is_none() => {
                     let reason = "it wants input and does not say which";
                     return Err(transport(self.server, reason));
                 }
                 _ => {
-                    params.shift_remove("inputResponses");
+                    params.others.shift_remove("inputResponses");
                     tokio::time::sleep(PUT_OFF * round).await;
                 }
             }
             match state {
-                Some(state) => params.insert("requestState".to_owned(), state),
-                None => params.shift_remove("requestState"),
+                Some(state) => params.others.insert("requestState".to_owned(), state),
+                None => params.others.shift_remove("requestState"),
             };
-            self.tell_level_again(&mut params);
+            self.tell_level_again(&mut params.meta.others);
             result = self.ask(method, what, name, headers.clone(), &mut params).await?;
         }
         let reason = format!("it asked for more input {MAX_ROUNDS} times; the call was given up");
@@ -157,12 +173,10 @@ impl Exchange<'_> {
     }
 
     /// Whoever came back with answers may want other log messages than before.
-    fn tell_level_again(&self, params: &mut Map<String, Value>) {
-        if let Some(Value::Object(meta)) = params.get_mut("_meta") {
-            match self.context.client.log_level() {
-                Some(level) => _ = meta.insert(LOG_LEVEL.to_owned(), level.into()),
-                None => _ = meta.shift_remove(LOG_LEVEL),
-            }
+    fn tell_level_again(&self, meta: &mut Map<String, Value>) {
+        match self.context.client.log_level() {
+            Some(level) => _ = meta.insert(LOG_LEVEL.to_owned(), level.into()),
+            None => _ = meta.shift_remove(LOG_LEVEL),
         }
     }
 
@@ -173,10 +187,10 @@ impl Exchange<'_> {
     pub(super) async fn ask(
         &self,
         method: &str,
-        what: &str,
+        what: What<'_>,
         name: Option<&str>,
         headers: Vec<(HeaderName, HeaderValue)>,
-        params: &mut Map<String, Value>,
+        params: &mut Params<'_>,
     ) -> Result<Value, ToolError> {
         let asked = pin!(self.attempt(method, name, headers, params)).await;
         asked.map_err(|error| tool_error(self.server, what, error))
@@ -191,7 +205,7 @@ impl Exchange<'_> {
         method: &str,
         name: Option<&str>,
         headers: Vec<(HeaderName, HeaderValue)>,
-        params: &mut Map<String, Value>,
+        params: &mut Params<'_>,
     ) -> Result<Value, AskError> {
         let purpose = Purpose::Call(Caller::from(self.context));
         let request = Request { method, name, headers, purpose, version: None };
@@ -199,15 +213,9 @@ impl Exchange<'_> {
     }
 
     /// What a request says beside its parameters: what the client of the call said, then what is ours to say.
-    pub(super) fn meta(&self, method: &str, idempotency_key: Option<&str>) -> Map<String, Value> {
+    pub(super) fn meta(&self, method: &str, idempotency_key: Option<&'a str>) -> Meta<'a> {
         let (server, context) = (self.connection.server(), self.context);
         let mut meta = context.client.meta();
-        if let Some(key) = idempotency_key {
-            meta.insert(IDEMPOTENCY_KEY.to_owned(), key.into());
-        }
-        if let Some(traceparent) = &context.traceparent {
-            meta.insert("traceparent".to_owned(), (**traceparent).into());
-        }
         if server.era == Era::Modern {
             meta.extend(modern_meta(context.client.capabilities()));
             if tasks::are_offered(server, method)
@@ -219,7 +227,8 @@ impl Exchange<'_> {
                 meta.insert(LOG_LEVEL.to_owned(), level.into());
             }
         }
-        meta
+        let traceparent = context.traceparent.as_deref();
+        Meta { others: meta, idempotency_key, traceparent, progress_token: None }
     }
 
     /// Puts what a server asks, by its own keys, to the client of the call; the answers by the same keys.
@@ -272,13 +281,8 @@ fn misses_headers(error: &ToolError) -> bool {
     error.protocol().is_some_and(|error| error.code == RpcError::HEADER_MISMATCH)
 }
 
-/// The id under which a call's request with these parameters went out last: it is its progress token too.
-pub(super) fn id_of(params: &Map<String, Value>) -> Option<RequestId> {
-    params.get("_meta").and_then(|meta| meta.get("progressToken")).and_then(Value::as_u64)
-}
-
 /// A failed exchange with the server called `server`, as the error of a call; `what` was asked of it.
-pub(super) fn tool_error(server: &str, what: &str, error: AskError) -> ToolError {
+pub(super) fn tool_error(server: &str, what: What<'_>, error: AskError) -> ToolError {
     match error {
         AskError::Rpc(error) => refusal(server, what, error),
         AskError::Broken(reason) | AskError::Fault(reason) | AskError::Final(reason) => transport(server, &reason),
@@ -293,7 +297,7 @@ pub(super) fn tool_error(server: &str, what: &str, error: AskError) -> ToolError
 }
 
 /// The server called `server` refused `what` with an error object.
-pub(super) fn refusal(server: &str, what: &str, error: RpcError) -> ToolError {
+pub(super) fn refusal(server: &str, what: What<'_>, error: RpcError) -> ToolError {
     let RpcError { code, message, data, .. } = error;
     let message = message.into_owned();
     let text = format!("MCP server {server} refused {what}: {message} (code {code})");

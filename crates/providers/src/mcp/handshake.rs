@@ -11,6 +11,7 @@ use toolwright_mcp::revision::{
 };
 
 use super::explain::Failure;
+use super::params::Params;
 use super::peer::{AskError, EXPIRED, Peer, Request};
 use super::transport::SendError;
 
@@ -109,7 +110,7 @@ async fn discover(peer: &Peer) -> Result<ServerInfo, Failure> {
     let version = MODERN_VERSIONS[0];
     let ask = || async {
         let request = Request { version: Some(version), ..Request::house("server/discover") };
-        let mut params = Map::from_iter([("_meta".to_owned(), modern_meta(Map::new()).into())]);
+        let mut params = Params::default().with(modern_meta(Map::new()).into());
         peer.ask(request, &mut params).await
     };
     let asked = match ask().await {
@@ -144,8 +145,8 @@ fn info(result: &mut Value, era: Era, version: &'static str) -> ServerInfo {
 }
 
 async fn answered(peer: &Peer, request: Request<'_>, params: Value) -> Result<Value, Failure> {
-    let Value::Object(mut params) = params else { return Err(senseless()) };
-    peer.ask(request, &mut params).await.map_err(failure)
+    let Value::Object(params) = params else { return Err(senseless()) };
+    peer.ask(request, &mut params.into()).await.map_err(failure)
 }
 
 fn failure(error: AskError) -> Failure {

@@ -79,9 +79,9 @@ impl LogLevel {
         }
         loop {
             let newest = self.lock().newest().cloned();
-            let Some((number, mut params)) = newest.filter(|(number, _)| *told != Some(*number)) else { return };
+            let Some((number, params)) = newest.filter(|(number, _)| *told != Some(*number)) else { return };
             *told = Some(number);
-            if let Err(error) = peer.ask(Request::house(SET_LEVEL), &mut params).await {
+            if let Err(error) = peer.ask(Request::house(SET_LEVEL), &mut params.into()).await {
                 tracing::debug!(server = &*peer.inbox.listener.server, "the log level was not taken: {error:?}");
             }
         }

@@ -208,6 +208,10 @@ impl Provider for McpMethods {
         Ok(ToolOutput::default().with_extra(METHOD_RESULT, result))
     }
 
+    fn only_waits(&self) -> bool {
+        true
+    }
+
     fn limits(&self) -> CallLimits {
         self.source.spec.limits()
     }
@@ -229,7 +233,7 @@ async fn run(
     context: &ToolContext,
 ) -> Result<Value, ToolError> {
     let exchange = Exchange { server: &source.spec.name, connection: &connection, context };
-    let refused = |error: RpcError| refusal(&source.spec.name, method, error);
+    let refused = |error: RpcError| refusal(&source.spec.name, method.into(), error);
     let is_modern = connection.server().era == Era::Modern;
     let uri = params.get("uri").and_then(Value::as_str).unwrap_or_default().to_owned();
     match method {
@@ -275,5 +279,14 @@ async fn send(exchange: &Exchange<'_>, method: &str, params: Map<String, Value>)
     let named_by = METHODS.iter().find(|known| known.name == method).and_then(|known| known.named_by);
     let name = named_by.and_then(|key| params.get(key)).and_then(Value::as_str).map(str::to_owned);
     let name = name.as_deref();
-    exchange.run(Sent { method, what: method, name, headers: Vec::new(), params, idempotency_key: None }).await
+    exchange
+        .run(Sent {
+            method,
+            what: method.into(),
+            name,
+            headers: Vec::new(),
+            params: params.into(),
+            idempotency_key: None,
+        })
+        .await
 }

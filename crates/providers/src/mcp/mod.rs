@@ -50,6 +50,7 @@ mod methods;
 mod nesting;
 mod outbox;
 mod pages;
+mod params;
 mod peer;
 mod process;
 mod progress;

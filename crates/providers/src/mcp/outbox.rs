@@ -48,7 +48,7 @@ struct Batch {
 }
 
 impl Batch {
-    fn push(&mut self, message: Outgoing) {
+    fn push(&mut self, message: Outgoing<'_>) {
         let start = self.lines.len();
         if self.lines.is_empty() && self.lines.capacity() < message.json.len() {
             self.lines = message.json;
@@ -86,7 +86,7 @@ impl Outbox {
     ///
     /// # Errors
     /// [`SendError::NotSent`]: nothing is taken any more.
-    pub(super) async fn send(&self, message: Outgoing) -> Result<(), SendError> {
+    pub(super) async fn send(&self, message: Outgoing<'_>) -> Result<(), SendError> {
         let mut standing = None;
         let turn = match self.turn.try_lock() {
             Ok(turn) => turn,
@@ -118,7 +118,7 @@ impl Outbox {
     }
 
     /// Notes a request that has to wait before it is taken; `None` for what is none.
-    fn stand_outside(&self, message: &Outgoing) -> Option<RequestId> {
+    fn stand_outside(&self, message: &Outgoing<'_>) -> Option<RequestId> {
         let OutgoingKind::Request { id, .. } = message.kind else { return None };
         self.lock().outside.push(id);
         Some(id)
@@ -241,9 +241,9 @@ mod tests {
         Inbox::new(Listener::new("s".into(), Arc::new(NoEvents), Arc::new(|| {}), AsTools::No))
     }
 
-    fn message(id: Option<RequestId>, json: impl Into<Vec<u8>>) -> Outgoing {
+    fn message(id: Option<RequestId>, json: impl Into<Vec<u8>>) -> Outgoing<'static> {
         let kind = match id {
-            Some(id) => OutgoingKind::Request { id, method: "m".to_owned(), name: None },
+            Some(id) => OutgoingKind::Request { id, method: "m", name: None },
             None => OutgoingKind::Response,
         };
         Outgoing { json: json.into(), kind, version: None, headers: Vec::new() }

@@ -17,7 +17,7 @@ use toolwright_mcp::asking;
 use toolwright_mcp::message::RpcError;
 use toolwright_mcp::page::Page;
 
-use super::exchange::{Exchange, Sent, id_of};
+use super::exchange::{Exchange, Sent, What};
 use super::transport::RequestId;
 
 /// Pages that one refusal may name.
@@ -141,7 +141,7 @@ pub(super) async fn follow(
     let pages = pages(refused.protocol());
     let ids = pages.iter().filter_map(|asked| asked.id.clone()).collect();
     // Its own id: what other requests wait for under the same name is theirs.
-    let request = id_of(&sent.params).unwrap_or_default();
+    let request = sent.params.meta.progress_token.unwrap_or_default();
     let awaited = Awaited { pages: exchange.connection.pages(), request, ids };
     let client = &exchange.context.client;
     let capabilities = client.capabilities();
@@ -180,7 +180,7 @@ pub(super) async fn follow(
         if !are_required(&error) {
             return error;
         }
-        awaited.pages.forget(id_of(&sent.params).unwrap_or_default());
+        awaited.pages.forget(sent.params.meta.progress_token.unwrap_or_default());
         told(bare(error), &pages)
     })
 }
@@ -216,7 +216,7 @@ fn pages(refused: Option<&ProtocolError>) -> Vec<Asked> {
 }
 
 /// Asks whether the user is done: not every server says so.
-fn form(what: &str, pages: &[Asked]) -> Value {
+fn form(what: What<'_>, pages: &[Asked]) -> Value {
     let hosts: Vec<&str> = pages.iter().map(|asked| asked.page.host()).collect();
     let message = format!("Accept this once you are done at {}: {what} is then made again.", hosts.join(" and "));
     json!({"message": message, "requestedSchema": {"type": "object", "properties": {}}})

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
-use serde::Serialize;
-use serde_json::{Map, Value, json};
-use toolwright_mcp::message::{RpcError, notification, to_json};
+use serde_json::{Value, json};
+use toolwright_mcp::message::{RpcError, notification};
 
 use super::inbox::{Answer, Inbox, NoRoom, Purpose};
+use super::params::{self, Params};
 use super::transport::{Outgoing, OutgoingKind, RequestId, SendError, Told, Transport};
 
 /// What is said of a request that came too late for its session.
@@ -107,22 +107,13 @@ impl Peer {
     ///
     /// # Errors
     /// [`AskError`].
-    pub(super) async fn ask(&self, request: Request<'_>, params: &mut Map<String, Value>) -> Result<Value, AskError> {
-        #[derive(Serialize)]
-        struct Wire<'a> {
-            jsonrpc: &'static str,
-            id: RequestId,
-            method: &'a str,
-            params: &'a Map<String, Value>,
-        }
+    pub(super) async fn ask(&self, request: Request<'_>, params: &mut Params<'_>) -> Result<Value, AskError> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let Request { method, name, headers, purpose, version } = request;
-        if matches!(purpose, Purpose::Call(_))
-            && let Value::Object(meta) = params.entry("_meta").or_insert_with(|| json!({}))
-        {
-            meta.insert("progressToken".to_owned(), id.into());
+        if matches!(purpose, Purpose::Call(_)) {
+            params.meta.progress_token = Some(id);
         }
-        let mut json = to_json(&Wire { jsonrpc: "2.0", id, method, params });
+        let mut json = params::request(id, method, params);
         // Room for the line feed of a pipe.
         json.reserve_exact(1);
         let answer = match self.inbox.register(id, purpose) {
@@ -131,7 +122,7 @@ impl Peer {
             Err(NoRoom::Ended) => return Err(AskError::Ended(Reached::No)),
         };
         let mut in_flight = InFlight { peer: self, id, is_open: method != "initialize" };
-        let kind = OutgoingKind::Request { id, method: method.to_owned(), name: name.map(str::to_owned) };
+        let kind = OutgoingKind::Request { id, method, name };
         let version = version.or_else(|| self.version());
         if let Err(error) = self.transport.send(Outgoing { json, kind, version, headers }).await {
             in_flight.is_open = false;
@@ -157,7 +148,7 @@ impl Peer {
     /// [`SendError`].
     pub(super) async fn notify(&self, method: &str, params: Option<&Value>) -> Result<(), SendError> {
         let json = notification(method, params).to_vec();
-        let kind = OutgoingKind::Notification { method: method.to_owned() };
+        let kind = OutgoingKind::Notification { method };
         self.transport.send(Outgoing { json, kind, version: self.version(), headers: Vec::new() }).await
     }
 
@@ -174,7 +165,7 @@ impl Peer {
         let params = json!({"requestId": id, "reason": "the result is not wanted any more"});
         let method = "notifications/cancelled";
         let json = notification(method, Some(&params)).to_vec();
-        let kind = OutgoingKind::Notification { method: method.to_owned() };
+        let kind = OutgoingKind::Notification { method };
         let message = Outgoing { json, kind, version: self.version(), headers: Vec::new() };
         let transport = Arc::clone(&self.transport);
         runtime.spawn(async move {

@@ -158,7 +158,16 @@ async fn ask(
     name: Option<&str>,
     params: Map<String, Value>,
 ) -> Result<Value, ToolError> {
-    exchange.run(Sent { method, what: method, name, headers: Vec::new(), params, idempotency_key: None }).await
+    exchange
+        .run(Sent {
+            method,
+            what: method.into(),
+            name,
+            headers: Vec::new(),
+            params: params.into(),
+            idempotency_key: None,
+        })
+        .await
 }
 
 fn entries<'a>(exchange: &Exchange<'_>, result: &'a Value, key: &str) -> Result<&'a [Value], ToolError> {

@@ -75,7 +75,7 @@ impl StdioTransport {
 
 #[async_trait]
 impl Transport for StdioTransport {
-    async fn send(&self, message: Outgoing) -> Result<(), SendError> {
+    async fn send(&self, message: Outgoing<'_>) -> Result<(), SendError> {
         self.outbox.send(message).await
     }
 

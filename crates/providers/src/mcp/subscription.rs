@@ -15,6 +15,7 @@ use toolwright_mcp::revision::Era;
 
 use super::handshake::{ServerInfo, modern_meta};
 use super::inbox::Purpose;
+use super::params::Params;
 use super::peer::{AskError, Peer, Request};
 
 /// First and longest pause before a broken subscription is made again.
@@ -109,8 +110,8 @@ pub(super) async fn follow(peer: Arc<Peer>, server: ServerInfo, followed: Arc<Fo
 async fn resume(peer: &Peer, followed: &Followed) {
     let uris: Vec<String> = followed.uris.borrow().iter().cloned().collect();
     for uri in uris {
-        let mut params = Map::from_iter([("uri".to_owned(), uri.into())]);
-        if let Err(error) = peer.ask(Request::house("resources/subscribe"), &mut params).await {
+        let params = Map::from_iter([("uri".to_owned(), uri.into())]);
+        if let Err(error) = peer.ask(Request::house("resources/subscribe"), &mut params.into()).await {
             tracing::debug!(server = &*peer.inbox.listener.server, "a resource is not followed any more: {error:?}");
         }
     }
@@ -261,9 +262,8 @@ type Running<'a> = Pin<Box<dyn Future<Output = Option<String>> + Send + 'a>>;
 fn start(peer: &Peer, filter: Map<String, Value>) -> (watch::Receiver<Option<Value>>, Running<'_>) {
     let (sender, acceptance) = watch::channel(None);
     let answer = async move {
-        let mut params = Map::new();
-        params.insert("_meta".to_owned(), modern_meta(Map::new()).into());
-        params.insert("notifications".to_owned(), filter.into());
+        let params = Params::from(Map::from_iter([("notifications".to_owned(), filter.into())]));
+        let mut params = params.with(modern_meta(Map::new()).into());
         let request = Request { purpose: Purpose::Subscription(sender), ..Request::house("subscriptions/listen") };
         match peer.ask(request, &mut params).await {
             Err(AskError::Rpc(error)) => Some(error.message.into_owned()),

@@ -16,9 +16,10 @@ use toolwright_mcp::message::RpcError;
 use toolwright_mcp::revision::Era;
 
 use super::connection::{Connection, Held};
-use super::exchange::{Exchange, id_of, refusal, tool_error, transport};
+use super::exchange::{Exchange, What, refusal, tool_error, transport};
 use super::handshake::{ServerInfo, modern_meta};
 use super::inbox::Caller;
+use super::params::Params;
 use super::peer::{AskError, Request};
 use super::transport::has_come;
 
@@ -65,9 +66,9 @@ pub(super) fn is_task(server: &ServerInfo, result: &Value) -> bool {
 /// As [`Exchange::run`].
 pub(super) async fn finish(
     exchange: &Exchange<'_>,
-    what: &str,
+    what: What<'_>,
     created: Value,
-    params: &Map<String, Value>,
+    params: &Params<'_>,
 ) -> Result<Value, ToolError> {
     let mut task = match created {
         Value::Object(mut fields) if exchange.connection.server().era == Era::Legacy => {
@@ -80,7 +81,7 @@ pub(super) async fn finish(
     };
     // The token under which progress was asked for stands for the task as well.
     let _progress: Option<Held> =
-        id_of(params).map(|token| exchange.connection.hold(token, Caller::from(exchange.context)));
+        params.meta.progress_token.map(|token| exchange.connection.hold(token, Caller::from(exchange.context)));
     let mut unfinished = Unfinished { connection: exchange.connection, id: &id, is_open: true };
     let mut answered = HashSet::new();
     let mut told = Value::Null;
@@ -130,7 +131,7 @@ pub(super) async fn finish(
                         answered.extend(requests.keys().cloned());
                         let responses = exchange.answers(requests).await?;
                         let mut params = params_of(exchange, "tasks/update", &id);
-                        params.insert("inputResponses".to_owned(), responses.into());
+                        params.others.insert("inputResponses".to_owned(), responses.into());
                         deliver(exchange, what, &id, params, pause(&task)).await?;
                     }
                 }
@@ -154,7 +155,7 @@ pub(super) async fn finish(
 async fn look(
     exchange: &Exchange<'_>,
     method: &str,
-    what: &str,
+    what: What<'_>,
     id: &str,
     pause: Duration,
 ) -> Result<Value, ToolError> {
@@ -175,9 +176,9 @@ async fn look(
 /// As [`look`].
 async fn deliver(
     exchange: &Exchange<'_>,
-    what: &str,
+    what: What<'_>,
     id: &str,
-    params: Map<String, Value>,
+    params: Params<'_>,
     pause: Duration,
 ) -> Result<(), ToolError> {
     let mut tries = Tries::new(pause);
@@ -201,7 +202,7 @@ async fn deliver(
 /// Another try would fare no better.
 async fn put_off(
     exchange: &Exchange<'_>,
-    (method, what): (&str, &str),
+    (method, what): (&str, What<'_>),
     error: AskError,
     tries: &mut Tries,
 ) -> Result<(), ToolError> {
@@ -254,11 +255,8 @@ impl Tries {
     }
 }
 
-fn params_of(exchange: &Exchange<'_>, method: &str, id: &str) -> Map<String, Value> {
-    let mut params = Map::new();
-    params.insert("taskId".to_owned(), id.into());
-    params.insert("_meta".to_owned(), exchange.meta(method, None).into());
-    params
+fn params_of<'a>(exchange: &Exchange<'a>, method: &str, id: &str) -> Params<'a> {
+    Params::from(Map::from_iter([("taskId".to_owned(), id.into())])).with(exchange.meta(method, None))
 }
 
 /// How long to wait before the task is looked at again.
@@ -282,12 +280,11 @@ impl Drop for Unfinished<'_> {
         }
         let (connection, id) = (Arc::clone(self.connection), self.id.to_owned());
         runtime.spawn(async move {
-            let mut params = Map::new();
-            params.insert("taskId".to_owned(), id.as_str().into());
+            let mut params = Params::from(Map::from_iter([("taskId".to_owned(), id.as_str().into())]));
             if connection.server().era == Era::Modern {
                 let mut capabilities = Map::new();
                 announce(&mut capabilities);
-                params.insert("_meta".to_owned(), modern_meta(capabilities).into());
+                params.meta.others = modern_meta(capabilities);
             }
             let request = Request { name: Some(&id), ..Request::house("tasks/cancel") };
             // A server that does not care lets the task run to its end.

@@ -20,11 +20,11 @@ pub(super) type RequestId = u64;
 
 /// One message on its way out.
 #[derive(Debug)]
-pub(super) struct Outgoing {
+pub(super) struct Outgoing<'a> {
     /// The message, without a line feed.
     pub(super) json: Vec<u8>,
     /// What it is.
-    pub(super) kind: OutgoingKind,
+    pub(super) kind: OutgoingKind<'a>,
     /// The revision it is written in; `None` in the handshake, before it is known.
     pub(super) version: Option<&'static str>,
     /// Headers of this message over HTTP besides those of the transport (2026-07-28: `Mcp-Param-*`).
@@ -33,20 +33,20 @@ pub(super) struct Outgoing {
 
 /// What a message is, as far as its way depends on it.
 #[derive(Debug)]
-pub(super) enum OutgoingKind {
+pub(super) enum OutgoingKind<'a> {
     /// A request.
     Request {
         /// Its id.
         id: RequestId,
         /// Its method.
-        method: String,
+        method: &'a str,
         /// What it names (a tool, a prompt, a resource's URI), for the header `Mcp-Name`.
-        name: Option<String>,
+        name: Option<&'a str>,
     },
     /// A notification.
     Notification {
         /// Its method.
-        method: String,
+        method: &'a str,
     },
     /// The answer to a request of the server's.
     Response,
@@ -70,7 +70,7 @@ pub(super) enum SendError {
     Expired,
 }
 
-impl OutgoingKind {
+impl OutgoingKind<'_> {
     /// The method, of what has one.
     pub(super) fn method(&self) -> Option<&str> {
         match self {
@@ -108,7 +108,7 @@ pub(super) trait Transport: Send + Sync {
     ///
     /// # Errors
     /// [`SendError`]; for a request the answer is then not awaited.
-    async fn send(&self, message: Outgoing) -> Result<(), SendError>;
+    async fn send(&self, message: Outgoing<'_>) -> Result<(), SendError>;
     /// The handshake is done: from now on the server may speak unasked (over legacy HTTP, the stream of the session
     /// is opened).
     fn established(&self, _era: Era, _version: &'static str) {}

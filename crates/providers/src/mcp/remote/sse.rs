@@ -65,7 +65,7 @@ impl LegacySse {
         Ok(Self { target, endpoint, waiting, reader })
     }
 
-    async fn post(&self, message: Outgoing) -> Result<(), HttpFailure> {
+    async fn post(&self, message: Outgoing<'_>) -> Result<(), HttpFailure> {
         let request = match message.kind {
             OutgoingKind::Request { id, .. } => Some(id),
             OutgoingKind::Notification { .. } | OutgoingKind::Response => None,
@@ -83,7 +83,7 @@ impl LegacySse {
 
 #[async_trait]
 impl Transport for LegacySse {
-    async fn send(&self, message: Outgoing) -> Result<(), SendError> {
+    async fn send(&self, message: Outgoing<'_>) -> Result<(), SendError> {
         match message.kind {
             OutgoingKind::Request { id, .. } => {
                 // There are servers that respond to the message only after its answer is on the stream.

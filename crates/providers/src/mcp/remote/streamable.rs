@@ -84,7 +84,7 @@ impl Drop for StreamableHttp {
 
 #[async_trait]
 impl Transport for StreamableHttp {
-    async fn send(&self, message: Outgoing) -> Result<(), SendError> {
+    async fn send(&self, message: Outgoing<'_>) -> Result<(), SendError> {
         if let Some(older) = self.inner.older.get() {
             return older.send(message).await;
         }
@@ -149,7 +149,7 @@ enum StreamEnd {
 
 impl Inner {
     /// One request to its end: the answer has been handed over, or will not come.
-    async fn request(self: &Arc<Self>, id: RequestId, mut message: Outgoing) -> Result<(), SendError> {
+    async fn request(self: &Arc<Self>, id: RequestId, mut message: Outgoing<'_>) -> Result<(), SendError> {
         let method = message.kind.method().unwrap_or_default();
         let (is_initialize, is_discover) = (method == "initialize", method == "server/discover");
         let headers = self.headers_of(&message);
@@ -196,7 +196,7 @@ impl Inner {
     }
 
     /// A message that gets no answer.
-    async fn tell(&self, message: Outgoing) -> Result<(), HttpFailure> {
+    async fn tell(&self, message: Outgoing<'_>) -> Result<(), HttpFailure> {
         let headers = self.headers_of(&message);
         let in_session = headers.contains_key(SESSION);
         let response = self.target.request(Method::POST, &self.target.url, headers, Some(message.json.into())).await?;
@@ -211,7 +211,7 @@ impl Inner {
 
     /// Clients that know older servers try them after these statuses (2025-03-26, basic/transports, backwards
     /// compatibility). If this is none, its refusal stands.
-    async fn fall_back(&self, refusal: Refusal, initialize: Outgoing) -> Result<(), SendError> {
+    async fn fall_back(&self, refusal: Refusal, initialize: Outgoing<'_>) -> Result<(), SendError> {
         let Ok(older) = LegacySse::open(Arc::clone(&self.target), Arc::clone(&self.incoming)).await else {
             return Err(refusal.failure().into());
         };
@@ -407,7 +407,7 @@ impl Inner {
     }
 
     /// Headers of a message.
-    fn headers_of(&self, message: &Outgoing) -> HeaderMap {
+    fn headers_of(&self, message: &Outgoing<'_>) -> HeaderMap {
         let mut headers = HeaderMap::with_capacity(8 + message.headers.len());
         headers.insert(ACCEPT, HeaderValue::from_static(BOTH_KINDS));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
@@ -417,7 +417,7 @@ impl Inner {
             return headers;
         }
         let name = match &message.kind {
-            OutgoingKind::Request { name, .. } => name.as_deref(),
+            OutgoingKind::Request { name, .. } => *name,
             OutgoingKind::Notification { .. } | OutgoingKind::Response => None,
         };
         headers.extend(message.kind.method().and_then(encoded).map(|method| (METHOD, method)));
@@ -487,7 +487,7 @@ fn encoded(text: &str) -> Option<HeaderValue> {
     HeaderValue::from_str(&headers::encode(text)).ok()
 }
 
-fn is_modern(message: &Outgoing) -> bool {
+fn is_modern(message: &Outgoing<'_>) -> bool {
     message.version.is_some_and(|version| MODERN_VERSIONS.contains(&version))
 }
 

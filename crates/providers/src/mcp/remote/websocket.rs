@@ -54,7 +54,7 @@ impl WebSocket {
 
 #[async_trait]
 impl Transport for WebSocket {
-    async fn send(&self, message: Outgoing) -> Result<(), SendError> {
+    async fn send(&self, message: Outgoing<'_>) -> Result<(), SendError> {
         let closed = || SendError::NotSent("the WebSocket is closed".to_owned());
         if self.reader.is_finished() {
             return Err(closed());

@@ -138,15 +138,15 @@ async fn target(url: &Url, authorizer: Option<Arc<dyn Authorizer>>) -> Arc<Targe
     Target::new(way, url.clone(), headers, authorizer, MAX).await.expect("target")
 }
 
-fn request(id: RequestId, method: &str, version: Option<&'static str>) -> Outgoing {
+fn request<'a>(id: RequestId, method: &'a str, version: Option<&'static str>) -> Outgoing<'a> {
     let json = json!({"jsonrpc": "2.0", "id": id, "method": method}).to_string().into_bytes();
-    let kind = OutgoingKind::Request { id, method: method.to_owned(), name: None };
+    let kind = OutgoingKind::Request { id, method, name: None };
     Outgoing { json, kind, version, headers: Vec::new() }
 }
 
-fn notification(method: &str) -> Outgoing {
+fn notification(method: &str) -> Outgoing<'_> {
     let json = json!({"jsonrpc": "2.0", "method": method}).to_string().into_bytes();
-    let kind = OutgoingKind::Notification { method: method.to_owned() };
+    let kind = OutgoingKind::Notification { method };
     Outgoing { json, kind, version: LEGACY, headers: Vec::new() }
 }
 

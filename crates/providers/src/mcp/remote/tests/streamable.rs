@@ -42,7 +42,7 @@ async fn a_legacy_session_goes_along_with_everything_after_the_handshake() {
     soon(transport.send(notification("notifications/initialized"))).await.expect("sent");
     transport.established(Era::Legacy, "2025-11-25");
     let mut call = request(2, "tools/call", LEGACY);
-    call.kind = OutgoingKind::Request { id: 2, method: "tools/call".into(), name: Some("t".into()) };
+    call.kind = OutgoingKind::Request { id: 2, method: "tools/call", name: Some("t") };
     soon(transport.send(call)).await.expect("sent");
     assert_eq!(log.messages()[1], (result(2, json!({"of": "tools/call"})), Some(2)));
     eventually("the stream of the session is asked for", || site.asked().len() == 4).await;
@@ -70,7 +70,7 @@ async fn a_modern_request_says_in_its_headers_what_it_is() {
     let (transport, _) = open(&site).await;
     for (name, expect) in [("plain", "plain"), ("größe", "=?base64?Z3LDtsOfZQ==?=")] {
         let mut call = request(1, "tools/call", MODERN);
-        call.kind = OutgoingKind::Request { id: 1, method: "tools/call".into(), name: Some(name.into()) };
+        call.kind = OutgoingKind::Request { id: 1, method: "tools/call", name: Some(name) };
         call.headers = vec![(HeaderName::from_static("mcp-param-region"), HeaderValue::from_static("eu"))];
         soon(transport.send(call)).await.expect("sent");
         let asked = site.asked().pop().expect("asked");
