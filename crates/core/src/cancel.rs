@@ -1,6 +1,7 @@
 //! Cancellation: a tree of tokens that remember why. Runtime-free.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use event_listener::Event as Wakeup;
@@ -50,6 +51,8 @@ struct Inner {
     cause: OnceLock<CancelCause>,
     wakeup: Wakeup,
     parent: Option<Cancel>,
+    /// What cancels its parent does not count.
+    is_apart: AtomicBool,
     children: Mutex<Children>,
 }
 
@@ -107,8 +110,28 @@ impl Cancel {
     }
 
     fn with_parent(parent: Option<Cancel>) -> Self {
-        let inner = Inner { cause: OnceLock::new(), wakeup: Wakeup::new(), parent, children: Mutex::default() };
+        let inner = Inner {
+            cause: OnceLock::new(),
+            wakeup: Wakeup::new(),
+            parent,
+            is_apart: AtomicBool::new(false),
+            children: Mutex::default(),
+        };
         Self { inner: Arc::new(inner) }
+    }
+
+    /// From now on it, and with it its descendants, is cancelled by itself alone: what cancels its parent, or has done
+    /// so, does not count, until it [joins](Self::join_parent) it again. Who has seen a cause before keeps it.
+    pub fn leave_parent(&self) {
+        self.inner.is_apart.store(true, Ordering::SeqCst);
+    }
+
+    /// What cancels its parent, or has done so meanwhile, counts again.
+    pub fn join_parent(&self) {
+        self.inner.is_apart.store(false, Ordering::SeqCst);
+        if self.is_cancelled() {
+            self.inner.wake();
+        }
     }
 
     /// Cancels this token and its descendants. Later causes are ignored.
@@ -143,7 +166,9 @@ impl Cancel {
     }
 
     fn chain(&self) -> impl Iterator<Item = &Cancel> {
-        std::iter::successors(Some(self), |token| token.inner.parent.as_ref())
+        std::iter::successors(Some(self), |token| {
+            token.inner.parent.as_ref().filter(|_| !token.inner.is_apart.load(Ordering::SeqCst))
+        })
     }
 }
 
@@ -185,6 +210,24 @@ mod tests {
         assert!((&mut waiting).now_or_never().is_none());
         parent.cancel(CancelCause::Shutdown);
         assert_eq!(waiting.now_or_never(), Some(CancelCause::Shutdown));
+    }
+
+    #[test]
+    fn who_has_left_its_parent_goes_on_until_it_joins_it_again() {
+        let parent = Cancel::new();
+        let child = parent.child();
+        let below = child.child();
+        let mut waiting = Box::pin(below.cancelled());
+        child.leave_parent();
+        parent.cancel(CancelCause::User);
+        assert!((&mut waiting).now_or_never().is_none());
+        assert_eq!((child.cause(), below.cause()), (None, None));
+        child.join_parent();
+        assert_eq!(waiting.now_or_never(), Some(CancelCause::User));
+        let other = parent.child();
+        other.leave_parent();
+        other.cancel(CancelCause::Shutdown);
+        assert_eq!(other.cause(), Some(CancelCause::Shutdown), "its own cause counts");
     }
 
     #[test]

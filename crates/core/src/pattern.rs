@@ -24,7 +24,9 @@ fn matches<C: Copy + Eq>(pattern: &[C], text: &[C], [any, one]: [C; 2], same: im
     // Each part in its first place leaves the most to those after it.
     let mut rest = &text[first.len()..end];
     parts.filter(|part| !part.is_empty()).all(|part| {
-        let found = rest.windows(part.len()).position(|place| fits(part, place));
+        // Most places differ in their first character.
+        let begins = |place: &[C]| part[0] == one || same(&part[0], &place[0]);
+        let found = rest.windows(part.len()).position(|place| begins(place) && fits(part, place));
         found.inspect(|at| rest = &rest[at + part.len()..]).is_some()
     })
 }

@@ -2,13 +2,13 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, oneshot};
 use tokio::task::JoinHandle;
-use toolwright_core::event::{Event, EventSink};
+use toolwright_core::event::{Attention, Event, EventSink};
 
 /// How many events an observer may lag behind before it loses the oldest.
 const CAPACITY: usize = 4096;
@@ -22,17 +22,57 @@ const LAST: Duration = Duration::from_secs(2);
 /// The hub. An observer that lags loses events and is told how many; nobody waits for it.
 #[derive(Debug)]
 pub struct EventHub {
-    sender: broadcast::Sender<Arc<Event>>,
+    whole: Channel,
+    /// The same for who reads no arguments of calls.
+    brief: Channel,
+    /// What is not routine.
+    notable: Channel,
     /// Those of providers once more: who wants no others is not woken for each call, and none are made for it.
-    providers: broadcast::Sender<Arc<Event>>,
+    providers: Channel,
     dropped: Arc<AtomicU64>,
+}
+
+/// What some observers see.
+#[derive(Debug)]
+struct Channel {
+    sender: broadcast::Sender<Arc<Event>>,
+    /// Whether there may be observers. Of each call it is asked several times, which the sender answers under its lock.
+    is_heard: AtomicBool,
+}
+
+impl Channel {
+    fn new(capacity: usize) -> Self {
+        Self { sender: broadcast::channel(capacity).0, is_heard: AtomicBool::new(false) }
+    }
+
+    fn subscribe(&self) -> broadcast::Receiver<Arc<Event>> {
+        let receiver = self.sender.subscribe();
+        self.is_heard.store(true, Ordering::SeqCst);
+        receiver
+    }
+
+    fn is_heard(&self) -> bool {
+        self.is_heard.load(Ordering::SeqCst)
+    }
+
+    fn send(&self, event: &Arc<Event>) {
+        if self.is_heard() && self.sender.send(Arc::clone(event)).is_err() {
+            // Nobody is there to see it: nothing is lost.
+            self.is_heard.store(false, Ordering::SeqCst);
+            if self.sender.receiver_count() > 0 {
+                self.is_heard.store(true, Ordering::SeqCst);
+            }
+        }
+    }
 }
 
 impl Default for EventHub {
     fn default() -> Self {
         Self {
-            sender: broadcast::channel(CAPACITY).0,
-            providers: broadcast::channel(PROVIDERS_CAPACITY).0,
+            whole: Channel::new(CAPACITY),
+            brief: Channel::new(CAPACITY),
+            notable: Channel::new(CAPACITY),
+            providers: Channel::new(PROVIDERS_CAPACITY),
             dropped: Arc::default(),
         }
     }
@@ -42,7 +82,13 @@ impl EventHub {
     /// Observes from now on. An event is made once, however many see it.
     #[must_use]
     pub fn subscribe(&self) -> broadcast::Receiver<Arc<Event>> {
-        self.sender.subscribe()
+        self.whole.subscribe()
+    }
+
+    /// The same for who reads no arguments of calls: where no other observes, [`Event::ToolStarted`] has none.
+    #[must_use]
+    pub fn subscribe_brief(&self) -> broadcast::Receiver<Arc<Event>> {
+        self.brief.subscribe()
     }
 
     /// Observes from now on what providers tell of themselves: [`Event::is_of_provider`].
@@ -53,8 +99,20 @@ impl EventHub {
 
     /// Calls `see` with each event from now on, some milliseconds late, on a task of its own. A panic of `see` costs
     /// it that event. What it is too slow for is counted in [`EventSink::dropped`].
-    pub fn observe(&self, mut see: impl FnMut(&Event) + Send + 'static) -> Observation {
-        let mut events = self.subscribe();
+    pub fn observe(&self, see: impl FnMut(&Event) + Send + 'static) -> Observation {
+        self.observing(self.subscribe(), see)
+    }
+
+    /// As [`EventHub::observe`], of what is not routine ([`Event::is_routine`]): calls that go well wake nobody.
+    pub fn observe_notable(&self, see: impl FnMut(&Event) + Send + 'static) -> Observation {
+        self.observing(self.notable.subscribe(), see)
+    }
+
+    fn observing(
+        &self,
+        mut events: broadcast::Receiver<Arc<Event>>,
+        mut see: impl FnMut(&Event) + Send + 'static,
+    ) -> Observation {
         let dropped = Arc::clone(&self.dropped);
         let (stop, mut stopped) = oneshot::channel::<()>();
         let task = tokio::spawn(async move {
@@ -96,15 +154,26 @@ impl EventHub {
 impl EventSink for EventHub {
     fn emit(&self, event: Event) {
         let event = Arc::new(event);
-        // Nobody is there to see it: nothing is lost.
         if event.is_of_provider() {
-            let _ = self.providers.send(Arc::clone(&event));
+            self.providers.send(&event);
         }
-        let _ = self.sender.send(event);
+        if !event.is_routine() {
+            self.notable.send(&event);
+        }
+        self.brief.send(&event);
+        self.whole.send(&event);
     }
 
-    fn is_observed(&self) -> bool {
-        self.sender.receiver_count() > 0
+    fn attention(&self) -> Attention {
+        if self.whole.is_heard() {
+            Attention::Whole
+        } else if self.brief.is_heard() {
+            Attention::Brief
+        } else if self.notable.is_heard() {
+            Attention::Notable
+        } else {
+            Attention::Nothing
+        }
     }
 
     fn dropped(&self) -> u64 {
@@ -133,6 +202,10 @@ impl Observation {
 mod tests {
     use std::sync::Mutex;
 
+    use toolwright_core::ToolId;
+    use toolwright_core::operation::{Lineage, OpId};
+    use toolwright_core::session::CallId;
+
     use super::*;
 
     fn warning(code: usize) -> Event {
@@ -150,6 +223,42 @@ mod tests {
         hub.emit(changed.clone());
         assert_eq!(providers.recv().await.as_deref(), Ok(&changed));
         assert!(providers.is_empty());
+    }
+
+    #[tokio::test]
+    async fn who_is_gone_is_told_no_more_and_who_comes_then_is() {
+        let hub = EventHub::default();
+        let sink: &dyn EventSink = &hub;
+        let (brief, whole) = (hub.subscribe_brief(), hub.subscribe());
+        assert_eq!(hub.attention(), Attention::Whole);
+        drop(whole);
+        sink.tell(|| warning(1));
+        assert_eq!((hub.attention(), brief.len()), (Attention::Brief, 1));
+        drop(brief);
+        sink.tell(|| warning(2));
+        assert_eq!(hub.attention(), Attention::Nothing);
+        let mut whole = hub.subscribe();
+        sink.tell(|| warning(3));
+        assert_eq!(whole.recv().await.as_deref(), Ok(&warning(3)));
+        assert!(whole.is_empty());
+    }
+
+    #[tokio::test]
+    async fn who_observes_what_is_notable_is_not_told_what_is_routine() {
+        let hub = EventHub::default();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let into = Arc::clone(&seen);
+        let observation = hub.observe_notable(move |event| into.lock().expect("seen").push(event.clone()));
+        let sink: &dyn EventSink = &hub;
+        sink.tell_routine(|| unreachable!("nobody wants to see it"));
+        let (op, id) = (Lineage::named("t").begin(OpId::new(1)), || "x:y@1.0.0".parse::<ToolId>().expect("id"));
+        let waited = |ok| {
+            let (op, call, queue) = (op.clone(), CallId::new("c"), "q".to_owned());
+            Event::ToolWaited { op, call, tool: id(), queue, ok, wait_us: 1 }
+        };
+        [waited(true), waited(false), warning(1)].into_iter().for_each(|event| hub.emit(event));
+        observation.end().await;
+        assert_eq!(*seen.lock().expect("seen"), [waited(false), warning(1)]);
     }
 
     #[tokio::test]
@@ -175,7 +284,9 @@ mod tests {
         (1..=3).for_each(tell);
         observation.end().await;
         assert_eq!(*seen.lock().expect("seen"), ["1", "3"]);
-        assert_eq!((hub.dropped(), hub.is_observed()), (1, false));
+        assert_eq!(hub.dropped(), 1);
+        tell(4);
+        assert_eq!(hub.attention(), Attention::Nothing);
     }
 
     #[tokio::test]

@@ -117,7 +117,7 @@ impl Driver {
         let services = self.executor.services();
         let (model, turn) = (&state.spec().model, state.turns() + 1);
         let shown = request.tools.iter().filter(|tool| tool.exposed != Exposed::Deferred);
-        services.events.tell(|| Event::ModelStarted {
+        services.events.tell_routine(|| Event::ModelStarted {
             op: op.clone(),
             session: options.session.id.clone(),
             model: model.clone(),

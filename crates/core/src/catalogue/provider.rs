@@ -212,6 +212,11 @@ pub trait Provider: Send + Sync {
     fn awaits_others(&self, _tool: &ToolId) -> bool {
         false
     }
+    /// Whether its calls do nothing but wait for their source: none occupies its thread for more than moments. They need
+    /// no task of their own. The default says that they may.
+    fn only_waits(&self) -> bool {
+        false
+    }
     /// What a tool that a model answers was made of; see [`crate::Tool::llm`].
     fn llm(&self, _tool: &ToolId) -> Option<Arc<LlmDefinition>> {
         None

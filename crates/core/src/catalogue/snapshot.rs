@@ -36,15 +36,33 @@ pub struct Entry {
     pub provider: Arc<dyn Provider>,
     /// Its wire name (64 characters at most).
     pub wire_name: String,
+    /// The same, for events: each call makes several.
+    told_name: Arc<str>,
     /// What is searched of its provider.
     pub(crate) source: Arc<Source>,
 }
 
 impl Entry {
+    fn new(tool: Arc<RegisteredTool>, provider: Arc<dyn Provider>, wire_name: &str, source: Arc<Source>) -> Arc<Self> {
+        Arc::new(Self { tool, provider, wire_name: wire_name.to_owned(), told_name: wire_name.into(), source })
+    }
+
+    /// Its wire name, to be shared.
+    #[must_use]
+    pub fn told_name(&self) -> &Arc<str> {
+        &self.told_name
+    }
+
     /// The tool's definition.
     #[must_use]
     pub fn definition(&self) -> &ToolDefinition {
         self.tool.definition()
+    }
+
+    /// The name of its provider.
+    #[must_use]
+    pub fn provider_name(&self) -> &Arc<str> {
+        &self.source.name
     }
 
     /// The tool's id.
@@ -211,12 +229,8 @@ impl Snapshot {
             .iter()
             .enumerate()
             .map(|(position, (index, tool))| {
-                Arc::new(Entry {
-                    tool: Arc::clone(tool),
-                    provider: Arc::clone(&listings[*index].provider),
-                    wire_name: names.wire_name(position).to_owned(),
-                    source: Arc::clone(&sources[*index]),
-                })
+                let provider = Arc::clone(&listings[*index].provider);
+                Entry::new(Arc::clone(tool), provider, names.wire_name(position), Arc::clone(&sources[*index]))
             })
             .collect();
         Self { entries, names, by_id, providers, issues, ..Self::default() }
@@ -288,9 +302,8 @@ impl Snapshot {
         let names = name_table(self.named().chain(more.iter().map(|tool| (own, &***tool))), MAX_WIRE_NAME);
         let source = Arc::new(Source::of(&**provider));
         let added = more.iter().enumerate().map(|(n, tool)| {
-            let wire_name = names.wire_name(self.entries.len() + n).to_owned();
-            let (tool, provider, source) = (Arc::clone(tool), Arc::clone(provider), Arc::clone(&source));
-            Arc::new(Entry { tool, provider, wire_name, source })
+            let wire_name = names.wire_name(self.entries.len() + n);
+            Entry::new(Arc::clone(tool), Arc::clone(provider), wire_name, Arc::clone(&source))
         });
         let entries = self.entries.iter().cloned().chain(added).collect();
         let status = ProviderStatus {

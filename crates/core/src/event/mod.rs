@@ -3,6 +3,9 @@
 mod parts;
 mod sink;
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -18,7 +21,7 @@ use crate::select::Exposure;
 use crate::session::{CallId, SessionId};
 
 pub use self::parts::{CompactionLayer, McpPeer, Partial, Refused};
-pub use self::sink::{EventSink, NoEvents};
+pub use self::sink::{Attention, EventSink, NoEvents};
 
 /// Something that happened, for logs, consoles, ledgers and terminals. Events carry redacted text only.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -63,9 +66,9 @@ pub enum Event {
         /// Tool.
         tool: ToolId,
         /// Its name on the wire.
-        wire_name: String,
+        wire_name: Arc<str>,
         /// Name of its provider.
-        provider: String,
+        provider: Arc<str>,
         /// Its peer, for a tool of an MCP server.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         mcp: Option<McpPeer>,
@@ -75,7 +78,7 @@ pub enum Event {
         model: String,
         /// The attempt at it, from 1.
         attempt: u32,
-        /// Redacted arguments.
+        /// Redacted arguments; `null` where no observer reads them ([`Attention::Brief`]).
         arguments: Value,
         /// What was done to name and arguments to get there, redacted.
         #[serde(default, skip_serializing_if = "Provenance::is_plain")]
@@ -149,13 +152,13 @@ pub enum Event {
         /// Tool, unless it was unknown.
         tool: Option<ToolId>,
         /// Its name on the wire; as it was called, for an unknown one.
-        wire_name: String,
+        wire_name: Arc<str>,
         /// What was asked for, when the call never started.
         refused: Option<Refused>,
         /// Namespace.
         namespace: String,
         /// Name of its provider; empty for an unknown tool.
-        provider: String,
+        provider: Arc<str>,
         /// Its peer, for a tool of an MCP server.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         mcp: Option<McpPeer>,
@@ -179,11 +182,11 @@ pub enum Event {
         /// Microseconds of it that it waited for slot and lock.
         wait_us: u64,
         /// The queue it passed, if it came that far.
-        queue: Option<String>,
+        queue: Option<Arc<str>>,
         /// Whether the result came out of the response cache.
         cached: bool,
         /// What decided that it may, or may not, run.
-        decided_by: String,
+        decided_by: Cow<'static, str>,
         /// Characters of arguments.
         characters_in: usize,
         /// Characters of result text after shaping.

@@ -1,5 +1,8 @@
 //! Parts of events that are types of their own.
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -31,11 +34,11 @@ impl CompactionLayer {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct McpPeer {
     /// Its name in the configuration.
-    pub server: String,
+    pub server: Arc<str>,
     /// The protocol version that was agreed on, once there is a connection.
-    pub protocol_version: Option<String>,
+    pub protocol_version: Option<Cow<'static, str>>,
     /// The session that the server gave, over HTTP.
-    pub session: Option<String>,
+    pub session: Option<Arc<str>>,
 }
 
 /// A call that never started, as it was written.

@@ -7,10 +7,10 @@ pub trait EventSink: Send + Sync {
     /// Takes one event.
     fn emit(&self, event: Event);
 
-    /// Whether anybody would see an event now; nobody need make one otherwise. What is of a provider
+    /// What anybody would see of events now: nobody need make any that nobody sees. What is of a provider
     /// ([`Event::is_of_provider`]) may be seen all the same, and is always emitted.
-    fn is_observed(&self) -> bool {
-        true
+    fn attention(&self) -> Attention {
+        Attention::Whole
     }
 
     /// How many events were dropped because the sink was full.
@@ -19,10 +19,31 @@ pub trait EventSink: Send + Sync {
     }
 }
 
+/// What observers see of events: the next always more than the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Attention {
+    /// Nobody observes.
+    Nothing,
+    /// What is not routine ([`Event::is_routine`]).
+    Notable,
+    /// All events; nobody reads the arguments in [`Event::ToolStarted`], which has `null` in their place: to redact them
+    /// costs more than the rest of it.
+    Brief,
+    /// All events with all that they tell.
+    Whole,
+}
+
 impl dyn EventSink + '_ {
     /// Takes the event that `make` makes, which is not called where nobody observes.
     pub fn tell(&self, make: impl FnOnce() -> Event) {
-        if self.is_observed() {
+        if self.attention() > Attention::Nothing {
+            self.emit(make());
+        }
+    }
+
+    /// As [`tell`](Self::tell), of an event that is routine: not where nobody wants to see those.
+    pub fn tell_routine(&self, make: impl FnOnce() -> Event) {
+        if self.attention() > Attention::Notable {
             self.emit(make());
         }
     }
@@ -34,6 +55,25 @@ impl Event {
     pub fn is_of_provider(&self) -> bool {
         matches!(self, Self::ProviderChanged { .. } | Self::PinNotice { .. })
     }
+
+    /// Whether a call or a request to a model tells it of its usual course: that it began, waited, or ended well.
+    #[must_use]
+    pub fn is_routine(&self) -> bool {
+        matches!(
+            self,
+            Self::ToolStarted { .. }
+                | Self::ToolWait { .. }
+                | Self::ToolWaited { ok: true, .. }
+                | Self::ToolPartial { .. }
+                | Self::CacheHit { .. }
+                | Self::ToolFinished { ok: true, .. }
+                | Self::LlmAttemptStarted { .. }
+                | Self::LlmAttemptFinished { .. }
+                | Self::ModelStarted { .. }
+                | Self::ModelWait { .. }
+                | Self::ModelFinished { ok: true, .. }
+        )
+    }
 }
 
 /// Drops everything.
@@ -43,7 +83,7 @@ pub struct NoEvents;
 impl EventSink for NoEvents {
     fn emit(&self, _event: Event) {}
 
-    fn is_observed(&self) -> bool {
-        false
+    fn attention(&self) -> Attention {
+        Attention::Nothing
     }
 }

@@ -13,6 +13,7 @@ mod rule;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -94,6 +95,17 @@ impl Profile {
             Self::Owner => "owner",
         }
     }
+
+    /// What decides where it does.
+    fn rule(self) -> &'static str {
+        match self {
+            Self::Ask => "profile ask",
+            Self::Client => "profile client",
+            Self::Workspace => "profile workspace",
+            Self::Trusted => "profile trusted",
+            Self::Owner => "profile owner",
+        }
+    }
 }
 
 /// Rules and profile.
@@ -147,7 +159,7 @@ pub struct Decision {
     /// What to do.
     pub effect: Effect,
     /// What decided: `rule N` (from 1), `profile NAME`, or `tool` where its author wants a person asked.
-    pub rule: String,
+    pub rule: Cow<'static, str>,
     /// Why, in words.
     pub reason: String,
 }
@@ -171,6 +183,19 @@ impl Prospects {
     }
 }
 
+/// The names of the first rules: every call is told by which it runs.
+const RULE_NAMES: [&str; 16] = [
+    "rule 1", "rule 2", "rule 3", "rule 4", "rule 5", "rule 6", "rule 7", "rule 8", "rule 9", "rule 10", "rule 11",
+    "rule 12", "rule 13", "rule 14", "rule 15", "rule 16",
+];
+
+fn rule_name(index: usize) -> Cow<'static, str> {
+    match RULE_NAMES.get(index) {
+        Some(name) => Cow::Borrowed(name),
+        None => Cow::Owned(format!("rule {}", index + 1)),
+    }
+}
+
 impl Policy {
     /// A policy without rules.
     #[must_use]
@@ -186,13 +211,13 @@ impl Policy {
             if self.profile == Profile::Owner && rule.effect != Effect::Deny {
                 continue;
             }
-            let name = || ["rule ", &(index + 1).to_string()].concat();
+            let name = || rule_name(index);
             match rule.selector.matches(&facts, rule.effect.tightening()) {
                 Ok(false) => {}
                 Ok(true) => {
                     let name = name();
                     let reason = rule.reason.clone();
-                    let reason = reason.unwrap_or_else(|| [name.as_str(), " says ", rule.effect.as_str()].concat());
+                    let reason = reason.unwrap_or_else(|| [&*name, " says ", rule.effect.as_str()].concat());
                     return Decision { effect: rule.effect, rule: name, reason };
                 }
                 Err(why) => {
@@ -204,9 +229,9 @@ impl Policy {
         let (effect, reason) = self.by_profile(&facts);
         if let (Effect::Allow, true, Some(reason)) = (effect, self.profile != Profile::Owner, demand(query.definition))
         {
-            return Decision { effect: Effect::Ask, rule: "tool".to_owned(), reason };
+            return Decision { effect: Effect::Ask, rule: Cow::Borrowed("tool"), reason };
         }
-        Decision { effect, rule: ["profile ", self.profile.as_str()].concat(), reason: reason.to_owned() }
+        Decision { effect, rule: Cow::Borrowed(self.profile.rule()), reason: reason.to_owned() }
     }
 
     /// What may become of calls of the tool, whatever their arguments, which are not looked at: a rule with a condition

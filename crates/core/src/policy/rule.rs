@@ -105,7 +105,8 @@ impl Selector {
         fits(&self.tool, &|p| {
             glob_match(p, id.as_str())
                 || glob_match(p, id.without_version())
-                || p.contains("__") && glob_match(p, &wire_candidate(id.namespace(), id.name()))
+                || p.as_bytes().windows(2).any(|pair| pair == b"__")
+                    && glob_match(p, &wire_candidate(id.namespace(), id.name()))
         }) && fits(&self.namespace, &|p| glob_match(p, id.namespace()))
             && fits(&self.tag, has_tag)
     }

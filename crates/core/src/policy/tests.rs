@@ -34,7 +34,7 @@ fn query(definition: &ToolDefinition, trust: HintTrust) -> PolicyQuery<'_> {
 
 fn check(policy: &Policy, query: &PolicyQuery<'_>, effect: Effect, rule: &str) {
     let decision = policy.decide(query);
-    assert_eq!((decision.effect, decision.rule.as_str()), (effect, rule), "{}", decision.reason);
+    assert_eq!((decision.effect, &*decision.rule), (effect, rule), "{}", decision.reason);
 }
 
 #[test]

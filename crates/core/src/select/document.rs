@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash as _, Hasher as _};
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -47,6 +48,8 @@ pub trait Searchable {
 
 /// What is searched of a provider, read once for all its tools.
 pub(crate) struct Source {
+    /// The provider's.
+    pub(crate) name: Arc<str>,
     hash: u64,
     about: Box<str>,
 }
@@ -57,7 +60,7 @@ impl Source {
         about.truncate(about.floor_char_boundary(MAX_ABOUT));
         let mut hasher = DefaultHasher::new();
         (provider.name(), &about).hash(&mut hasher);
-        Self { hash: hasher.finish(), about: about.into() }
+        Self { name: provider.name().into(), hash: hasher.finish(), about: about.into() }
     }
 }
 
@@ -82,7 +85,7 @@ impl Searchable for Entry {
     }
 }
 
-impl<T: Searchable + ?Sized> Searchable for std::sync::Arc<T> {
+impl<T: Searchable + ?Sized> Searchable for Arc<T> {
     fn key(&self) -> DocumentKey {
         T::key(self)
     }
@@ -94,7 +97,6 @@ impl<T: Searchable + ?Sized> Searchable for std::sync::Arc<T> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
 
     use async_trait::async_trait;
 

@@ -1,5 +1,6 @@
 //! The provider of one server.
 
+use std::borrow::Cow;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -324,8 +325,12 @@ impl Provider for McpProvider {
     }
 
     fn mcp_peer(&self) -> Option<McpPeer> {
-        let version = self.link().current().map(|connection| connection.server().version.to_owned());
-        Some(McpPeer { server: self.spec().name.clone(), protocol_version: version, session: None })
+        let version = self.link().current().map(|connection| Cow::Borrowed(connection.server().version));
+        Some(McpPeer { server: Arc::clone(&self.source.listener.server), protocol_version: version, session: None })
+    }
+
+    fn only_waits(&self) -> bool {
+        true
     }
 
     fn limits(&self) -> CallLimits {

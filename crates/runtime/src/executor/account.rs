@@ -151,12 +151,18 @@ impl Executor {
         // Of a run whose driver is gone, what was cancelled with it is in doubt, as after a crash: that the run
         // resumes is not known here.
         let abandoned = outcome.error.as_ref().and_then(ToolError::cancel_cause) == Some(CancelCause::CallerGone);
-        if !abandoned {
+        // Of what has become a job the journal has its caller's end already.
+        if !abandoned && !run.is_job() {
             journal(outcome, run).await;
         }
         let characters_out =
             outcome.content.iter().filter_map(|block| block.as_text()).map(|text| text.chars().count()).sum();
-        services.events.tell(|| self.finished(outcome, entry, account, run, characters_out));
+        let finished = || self.finished(outcome, entry, account, run, characters_out);
+        if outcome.ok {
+            services.events.tell_routine(finished)
+        } else {
+            services.events.tell(finished)
+        }
         let name =
             entry.map(|entry| entry.id().into()).or_else(|| Some(account.refused.as_ref()?.name.as_str().into()));
         let appended = self.options.ledger.append(LedgerEntry {
@@ -196,16 +202,17 @@ impl Executor {
     ) -> Event {
         let redactor = &self.options.services.redactor;
         let refused = account.refused.as_ref();
-        let wire_name = entry.map(|entry| entry.wire_name.clone()).or_else(|| Some(refused?.name.clone()));
+        let wire_name =
+            entry.map(|entry| Arc::clone(entry.told_name())).or_else(|| Some(refused?.name.as_str().into()));
         Event::ToolFinished {
             op: account.op.clone(),
             session: run.session.id.clone(),
             call: outcome.call_id.clone(),
             tool: outcome.tool.clone(),
-            wire_name: wire_name.unwrap_or_default(),
+            wire_name: wire_name.unwrap_or_else(|| Arc::from("")),
             refused: account.refused.clone(),
             namespace: outcome.namespace.clone(),
-            provider: entry.map(|entry| entry.provider.name().to_owned()).unwrap_or_default(),
+            provider: entry.map_or_else(|| Arc::from(""), |entry| Arc::clone(entry.provider_name())),
             mcp: entry.and_then(|entry| entry.provider.mcp_peer()),
             origin: run.origin,
             model: run.model.as_deref().unwrap_or_default().to_owned(),
@@ -218,7 +225,7 @@ impl Executor {
             wait_us: micros(account.waited),
             queue: entry.filter(|_| account.attempts > 0 || !account.waited.is_zero()).map(queue),
             cached: account.cached,
-            decided_by: account.decided_by.clone().into_owned(),
+            decided_by: account.decided_by.clone(),
             characters_in: account.characters_in,
             characters_out,
         }
@@ -238,8 +245,8 @@ impl Executor {
 }
 
 /// The queue that calls of this tool pass.
-fn queue(entry: &Entry) -> String {
-    entry.definition().queue.clone().unwrap_or_else(|| entry.provider.name().to_owned())
+fn queue(entry: &Entry) -> Arc<str> {
+    entry.definition().queue.as_deref().map_or_else(|| Arc::clone(entry.provider_name()), Arc::from)
 }
 
 /// `ok`, or the kind of failure.

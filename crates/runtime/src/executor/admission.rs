@@ -1,6 +1,5 @@
 //! May this call run? Policy decides, and where it asks, a person.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use toolwright_core::approval::{
@@ -68,7 +67,7 @@ impl Executor {
                 decision = Decision { effect: Effect::Ask, rule: "guard".into(), reason };
             }
         }
-        account.decided_by = Cow::Owned(decision.rule.clone());
+        account.decided_by = decision.rule.clone();
         match decision.effect {
             Effect::Allow => return Ok(Judged::Admitted(Admitted::Allowed)),
             Effect::Deny => {
@@ -128,7 +127,7 @@ impl Executor {
         let Underway { call, run, account } = &*it;
         let (executor, asked) = (Arc::clone(self), call.clone());
         // The job's own token ends the wait; the caller's ends with the caller.
-        let terms = RunContext { cancel: Cancel::new(), ..run.clone() };
+        let terms = RunContext { cancel: Cancel::new(), ..(**run).clone() };
         let (op, reason) = (account.op.clone(), request.reason.clone());
         let asking = async move {
             let mut said = None;

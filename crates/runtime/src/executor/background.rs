@@ -19,7 +19,6 @@ use toolwright_core::operation::{Lineage, Op, OpKind, Origin};
 use toolwright_core::outcome::{Outcome, STANDS_IN, ToolOutput};
 use toolwright_core::redact::shown_arguments;
 use toolwright_core::session::CallId;
-use toolwright_core::store::{RunStore, StoreError};
 
 use super::account::{Account, journal, name_tool};
 use super::admission::Admitted;
@@ -29,7 +28,7 @@ use super::limits::Limits;
 use super::pipeline::{Stop, Underway, validated};
 use super::stage::Stage;
 use super::turn::Held;
-use super::{Executor, PartialsFor, RunContext};
+use super::{Executor, RunContext};
 use crate::jobs::{Begun, JobManager, Live, Told};
 use crate::queue::Priority;
 use crate::store::jobs::{Admission, JobPlan, JobStep, NewJob};
@@ -150,6 +149,7 @@ impl Executor {
             lineage: op.inside(),
             cancel: job.cancel.clone(),
             partials: Some(Arc::new(move |_| Arc::clone(&log))),
+            became: None,
             journal: Some((Arc::clone(job) as _, job.id.as_str().into())),
             priority: Priority::Background,
             origin: Origin::Job,
@@ -167,7 +167,7 @@ impl Executor {
         account.decided_by = "job".into();
         let executor = Arc::clone(self);
         let id = call.id.clone();
-        let mut it = Box::new(Underway { call, run, account });
+        let mut it = Box::new(Underway { call, run: Arc::new(run), account });
         let work = async move {
             let mut asking = leave;
             let leave = tokio::select! {
@@ -216,15 +216,11 @@ impl Executor {
     async fn await_or_promote(
         self: Arc<Self>,
         jobs: Arc<JobManager>,
-        mut it: Box<Underway>,
+        it: Box<Underway>,
         admitted: Admitted,
     ) -> Outcome {
-        // Its own token: a job outlives what cancels its caller.
-        let (cancel, became) = (Cancel::new(), Became::default());
-        let own = became.terms(&it.call, &it.run, cancel.clone());
-        let run = std::mem::replace(&mut it.run, own);
-        let kept = Box::new(Kept { call: it.call.clone(), run, op: it.account.op.clone(), became });
-        let Kept { call, run, .. } = &*kept;
+        let kept = Kept { call: it.call.clone(), run: Arc::clone(&it.run), op: it.account.op.clone() };
+        let Kept { call, run, .. } = &kept;
         let after = run.background_after.or_else(|| self.background_after(call));
         let mut work: Work = Arc::clone(&self).carry_out(it, admitted).boxed();
         let promotable = jobs.promotable(&run.session.id, call);
@@ -237,14 +233,13 @@ impl Executor {
         let by = tokio::select! {
             biased;
             outcome = &mut work => return outcome,
-            cause = run.cancel.cancelled() => {
-                cancel.cancel(cause);
-                return work.await;
-            }
             () = promotable.wanted() => "user",
             () = in_time => "auto_background_after",
         };
-        self.promote(&jobs, &kept, work, (admitted, by), &cancel).boxed().await
+        if run.cancel.is_cancelled() {
+            return work.await;
+        }
+        self.promote(&jobs, &kept, work, (admitted, by)).boxed().await
     }
 
     /// Makes a call that is being awaited a job, for this reason. It is awaited on where that fails.
@@ -254,21 +249,25 @@ impl Executor {
         kept: &Kept,
         work: Work,
         (admitted, by): (Admitted, &'static str),
-        cancel: &Cancel,
     ) -> Outcome {
-        let Kept { call, run, op, became } = kept;
+        let Kept { call, run, op } = kept;
         let mut new = self.new_job(call, admission(admitted), JobState::Running, run);
         // A resumed run finds this call's end in its journal.
         new.run = None;
         let told = self.told(&new.record, &op.inside());
-        let job = match jobs.begin(new, cancel.clone(), told).await {
+        // A job outlives what cancels its caller.
+        run.cancel.leave_parent();
+        let job = match jobs.begin(new, run.cancel.clone(), told).await {
             Ok(Begun::New(job)) => job,
             Ok(Begun::Known(_)) | Err(_) => {
                 tracing::warn!(tool = %call.entry.id(), "a call could not be made a job; it is awaited");
-                return until_cancelled(work, run, cancel).await;
+                run.cancel.join_parent();
+                return work.await;
             }
         };
-        became.job(&job);
+        if let Some(became) = &run.became {
+            became.job(&job);
+        }
         job.told.promoted(op.clone(), &call.id, by);
         follow(jobs, &job, call.id.clone(), work);
         self.promised(call, &job, run).await
@@ -360,10 +359,8 @@ impl Executor {
 /// What a call that may become a job leaves with whoever awaits it.
 struct Kept {
     call: ValidCall,
-    /// Its caller's terms; the call itself goes on under others.
-    run: RunContext,
+    run: Arc<RunContext>,
     op: Op,
-    became: Became,
 }
 
 /// Follows a job's work to its end, on a task of its own.
@@ -420,51 +417,28 @@ impl Became {
         // Set once, by who waits for the call.
         let _ = self.0.set(Arc::clone(job));
     }
-
-    /// The terms of a call that may become a job.
-    fn terms(&self, call: &ValidCall, run: &RunContext, cancel: Cancel) -> RunContext {
-        let before = run.partials.as_ref().map(|make| make(&call.id));
-        let sink: Arc<dyn PartialSink> = Arc::new(Progress { became: self.clone(), before });
-        let journal = run.journal.clone().map(|(before, id)| {
-            let journal: Arc<dyn RunStore> = Arc::new(Journal { became: self.clone(), before });
-            (journal, id)
-        });
-        let partials: Option<PartialsFor> = Some(Arc::new(move |_| Arc::clone(&sink)));
-        RunContext { cancel, partials, journal, became: Some(self.clone()), ..run.clone() }
-    }
 }
 
-/// Progress goes to the caller before, to the job's log from then on.
-struct Progress {
-    became: Became,
-    before: Option<Arc<dyn PartialSink>>,
+/// Where a call's progress goes: to its caller, or to the log of the job that it has become.
+pub(super) struct Progress {
+    became: Option<Became>,
+    caller: Option<Arc<dyn PartialSink>>,
+}
+
+impl Progress {
+    /// That of the call `id` under these terms.
+    pub(super) fn of(id: &CallId, run: &RunContext) -> Self {
+        Self { became: run.became.clone(), caller: run.partials.as_ref().map(|make| make(id)) }
+    }
 }
 
 impl PartialSink for Progress {
     fn send(&self, partial: Partial) {
-        match (self.became.0.get(), &self.before) {
+        match (self.became.as_ref().and_then(|became| became.0.get()), &self.caller) {
             (Some(job), _) => job.log.send(partial),
-            (None, Some(before)) => before.send(partial),
+            (None, Some(caller)) => caller.send(partial),
             (None, None) => {}
         }
-    }
-}
-
-/// The run's journal has the call's end, which is not the job's.
-struct Journal {
-    became: Became,
-    before: Arc<dyn RunStore>,
-}
-
-#[async_trait]
-impl RunStore for Journal {
-    async fn call_dispatched(&self, run: &str, call: &CallId) -> Result<(), StoreError> {
-        // A call that waited for its turn may have become a job: its end is in the journal already.
-        if self.became.is_job() { Ok(()) } else { self.before.call_dispatched(run, call).await }
-    }
-
-    async fn call_finished(&self, run: &str, outcome: &Outcome) -> Result<(), StoreError> {
-        if self.became.is_job() { Ok(()) } else { self.before.call_finished(run, outcome).await }
     }
 }
 
@@ -480,16 +454,6 @@ async fn within_steps(mut work: Work, job: Arc<Live>, limit: Duration) -> Outcom
                 return work.await;
             }
             Ok(()) = state.changed() => {}
-        }
-    }
-}
-
-async fn until_cancelled(mut work: Work, run: &RunContext, cancel: &Cancel) -> Outcome {
-    tokio::select! {
-        outcome = &mut work => outcome,
-        cause = run.cancel.cancelled() => {
-            cancel.cancel(cause);
-            work.await
         }
     }
 }

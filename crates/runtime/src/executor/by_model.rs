@@ -188,7 +188,7 @@ impl ByModel {
             }
             tried += 1;
             let attempt = Attempt { tool: &tool, model, number: tried, of: &self, started: services.clock.now() };
-            services.events.tell(|| attempt.began(&shown));
+            services.events.tell_routine(|| attempt.began(&shown));
             let usage = Arc::new(Used::default());
             attempts.context.services = Arc::new(self.services(&services, model, counter, &usage));
             attempts.arguments = arguments.clone();
@@ -199,7 +199,7 @@ impl ByModel {
             let error = match result {
                 Ok(output) => {
                     let variant = output.extras.get("variant").and_then(|variant| variant.as_str()).map(str::to_owned);
-                    services.events.tell(|| attempt.ended(variant, used));
+                    services.events.tell_routine(|| attempt.ended(variant, used));
                     let output = output.with_extra("model", &**model);
                     return Ok(output.with_extra("usage", serde_json::to_value(total).unwrap_or_default()));
                 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use futures_util::{FutureExt as _, TryFutureExt as _};
 use toolwright_core::error::{ErrorKind, ToolError};
-use toolwright_core::event::{Event, EventSink};
+use toolwright_core::event::{Attention, Event, EventSink};
 
 /// A panic, in words.
 #[derive(Debug)]
@@ -50,8 +50,8 @@ impl EventSink for ContainedEvents {
         }
     }
 
-    fn is_observed(&self) -> bool {
-        contained_now(|| self.0.is_observed()).unwrap_or_default()
+    fn attention(&self) -> Attention {
+        contained_now(|| self.0.attention()).unwrap_or(Attention::Nothing)
     }
 
     fn dropped(&self) -> u64 {

@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use async_trait::async_trait;
 use toolwright_core::call::{Rejection, ToolCall, ValidCall};
 use toolwright_core::catalogue::Snapshot;
-use toolwright_core::context::{InnerCalls, NoCalls};
+use toolwright_core::context::{InnerCalls, NoCalls, PartialSink};
 use toolwright_core::error::{ErrorKind, ToolError, Unsupported};
 use toolwright_core::model::{ModelError, ModelRequest, ModelResponse};
 use toolwright_core::operation::Op;
 use toolwright_core::outcome::Outcome;
 
+use super::background::Progress;
 use super::{Executor, RunContext};
 use crate::queue::Priority;
 
@@ -101,8 +102,11 @@ impl Executor {
         }
         let depth = run.inner.as_ref().map_or(0, |outer| outer.depth) + 1;
         let bound = InnerBound { made: AtomicUsize::new(0), max: self.options.inner_calls, depth };
+        // Theirs is the call's own, wherever that goes.
+        let progress: Arc<dyn PartialSink> = Arc::new(Progress::of(&call.id, run));
         let run = RunContext {
             lineage: op.inside(),
+            partials: Some(Arc::new(move |_| Arc::clone(&progress))),
             started_before: 0,
             journal: None,
             job: None,

@@ -28,6 +28,7 @@ mod reasked;
 mod recovery;
 mod rewrite;
 mod run;
+mod running;
 mod stage;
 mod turn;
 mod unhurried;
@@ -287,7 +288,12 @@ impl RunContext {
 
     /// The terms of one call, which has a token of its own.
     fn of_one_call(&self) -> Self {
-        Self { cancel: self.cancel.child(), ..self.clone() }
+        Self { cancel: self.cancel.child(), became: Some(Became::default()), ..self.clone() }
+    }
+
+    /// Whether the call that these are the terms of goes on as a job, without its caller.
+    pub(crate) fn is_job(&self) -> bool {
+        self.became.as_ref().is_some_and(Became::is_job)
     }
 }
 

@@ -107,7 +107,7 @@ impl Executor {
     /// is to follow.
     pub(crate) fn begin_model(&self, lineage: &Lineage, session: &Session, model: &str, asked: Asked<'_>) -> Op {
         let op = self.begin(lineage);
-        self.options.services.events.tell(|| Event::ModelStarted {
+        self.options.services.events.tell_routine(|| Event::ModelStarted {
             op: op.clone(),
             session: session.id.clone(),
             model: model.to_owned(),
@@ -225,7 +225,7 @@ impl ModelAccount<'_> {
                 state.in_flight = false;
                 state.attempt = state.failed;
                 state.since = services.clock.now();
-                services.events.tell(|| Event::ModelWait {
+                services.events.tell_routine(|| Event::ModelWait {
                     op: self.ask.op.clone(),
                     model: self.ask.model.to_owned(),
                     queue: queue.to_string(),

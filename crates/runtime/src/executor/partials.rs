@@ -9,10 +9,12 @@ use tokio::time::Instant;
 use toolwright_core::Services;
 use toolwright_core::catalogue::Entry;
 use toolwright_core::context::PartialSink;
-use toolwright_core::event::{Event, Partial};
+use toolwright_core::event::{Attention, Event, Partial};
 use toolwright_core::operation::Op;
 use toolwright_core::redact::StreamRedactor;
 use toolwright_core::session::CallId;
+
+use super::background::Progress;
 
 /// How often a call that waits for its client is looked at, at the most.
 const ASKING_STEP: Duration = Duration::from_millis(50);
@@ -23,7 +25,7 @@ pub(super) struct Partials {
     op: Op,
     call: CallId,
     entry: Arc<Entry>,
-    also: Option<Arc<dyn PartialSink>>,
+    also: Progress,
     /// Its text on the way to the events: a secret may come in several pieces.
     text: Mutex<StreamRedactor>,
     began: Instant,
@@ -50,7 +52,7 @@ impl Partials {
         op: &Op,
         call: &CallId,
         entry: &Arc<Entry>,
-        also: Option<Arc<dyn PartialSink>>,
+        also: Progress,
     ) -> Arc<Self> {
         Arc::new(Self {
             services: Arc::clone(services),
@@ -154,12 +156,10 @@ impl Partials {
 impl PartialSink for Partials {
     fn send(&self, partial: Partial) {
         self.note_sign();
-        if let Some(also) = &self.also {
-            also.send(partial.clone());
+        if self.services.events.attention() < Attention::Brief {
+            return self.also.send(partial);
         }
-        if !self.services.events.is_observed() {
-            return;
-        }
+        self.also.send(partial.clone());
         match partial {
             Partial::Text(text) => self.tell_text(|stream| stream.push(&text)),
             Partial::Progress { progress, total, message, .. } => {

@@ -19,7 +19,6 @@ use toolwright_core::session::CallId;
 use super::account::Account;
 use super::admission::{Admitted, Judged};
 use super::attended::Attended;
-use super::background::Became;
 use super::contained::contained;
 use super::stage::Stage;
 use super::{Executor, RunContext};
@@ -46,7 +45,7 @@ impl From<ToolError> for Stop {
 /// large as it is: they hold it by its box.
 pub(super) struct Underway {
     pub(super) call: ValidCall,
-    pub(super) run: RunContext,
+    pub(super) run: Arc<RunContext>,
     pub(super) account: Account,
 }
 
@@ -54,7 +53,7 @@ impl Executor {
     /// Runs a checked call. It has a token of its own under the run's, and goes on to its end, cancelled, if its
     /// caller does not wait for it.
     pub(super) fn run_one(self: &Arc<Self>, call: ValidCall, run: &RunContext) -> Attended {
-        let (executor, run) = (Arc::clone(self), run.of_one_call());
+        let (executor, run) = (Arc::clone(self), Arc::new(run.of_one_call()));
         let account = self.open_account(&call, &run);
         Attended::new(run.cancel.clone(), executor.whole(Box::new(Underway { call, run, account })).boxed())
     }
@@ -119,7 +118,7 @@ impl Executor {
         if let Some(output) = cached.hit {
             account.cached = true;
             let (op, id, tool) = (&account.op, &call.id, call.entry.id());
-            self.options.services.events.tell(|| Event::CacheHit {
+            self.options.services.events.tell_routine(|| Event::CacheHit {
                 op: op.clone(),
                 call: id.clone(),
                 tool: tool.clone(),
@@ -167,8 +166,7 @@ impl Executor {
             },
         };
         // A job's outcome goes into no turn.
-        let is_job = run.became.as_ref().is_some_and(Became::is_job);
-        if run.budget.is_none() || is_job { outcome } else { self.fit(outcome, entry, run).boxed().await }
+        if run.budget.is_none() || run.is_job() { outcome } else { self.fit(outcome, entry, run).boxed().await }
     }
 }
 

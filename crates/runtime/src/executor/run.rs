@@ -1,16 +1,16 @@
-//! Running a tool: on a task of its own, within its time, cancelled in good order.
+//! Running a tool: within its time, cancelled in good order.
 
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
 
+use serde_json::Value;
 use toolwright_core::call::ValidCall;
 use toolwright_core::cancel::CancelCause;
-use toolwright_core::catalogue::Entry;
 use toolwright_core::client::AskingCall;
 use toolwright_core::context::{PartialSink, ToolContext};
-use toolwright_core::error::{ErrorKind, ToolError};
-use toolwright_core::event::Event;
+use toolwright_core::error::ToolError;
+use toolwright_core::event::{Attention, Event};
 use toolwright_core::job::NoTurns;
 use toolwright_core::operation::Op;
 use toolwright_core::outcome::ToolOutput;
@@ -18,17 +18,18 @@ use toolwright_core::redact::shown_arguments;
 
 use super::account::Account;
 use super::attempts::Attempts;
-use super::contained::Panicked;
+use super::background::Progress;
 use super::limits::Limits;
 use super::partials::Partials;
+use super::running::Running;
 use super::turn::Held;
 use super::unhurried::Unhurried;
 use super::used::CallUsage;
 use super::{Executor, RunContext};
 
 impl Executor {
-    /// Runs the tool on a task of its own: a panic stays there, and a tool that does not let go of its thread
-    /// holds up nobody. The task takes along what the call holds, and its arguments.
+    /// Runs the tool: a panic stays there, and a tool that does not let go of its thread holds up nobody
+    /// ([`Running`]). It takes along what the call holds, and its arguments.
     pub(super) async fn run_tool(
         self: &Arc<Self>,
         call: &mut ValidCall,
@@ -43,12 +44,13 @@ impl Executor {
         let run = metered.as_ref().map_or(run, |(_, run)| run);
         account.used = metered.as_ref().map(|(used, _)| Arc::clone(used));
         let models = self.by_model(call, run, &account.op)?;
-        if let Some((journal, id)) = &run.journal {
+        // A call that waited for its turn may have become a job: its end is in the journal already.
+        if let Some((journal, id)) = run.journal.as_ref().filter(|_| !run.is_job()) {
             // Without the note a crash could repeat an effect: no note, no dispatch.
             journal.call_dispatched(id, &call.id).await?;
         }
         let limits = Limits::of(&call.entry, run, &self.options);
-        let also = run.partials.as_ref().map(|make| make(&call.id));
+        let also = Progress::of(&call.id, run);
         let progress = Partials::new(&self.options.services, &account.op, &call.id, &call.entry, also);
         self.tell_start(call, run, &account.op);
         let entry = &call.entry;
@@ -63,8 +65,7 @@ impl Executor {
             seed: account.op.id.get(),
         });
         let unawaited = run.unawaited.clone();
-        // Boxed: a task's future is copied on its way into the task, and again when it has ended.
-        let mut task = tokio::spawn(Box::pin(async move {
+        let work = Box::pin(async move {
             let held = held;
             let mut running = pin!(attempts.run());
             if let Some(unawaited) = unawaited {
@@ -75,12 +76,13 @@ impl Executor {
                 }
             }
             running.await
-        }));
+        });
+        let mut running = Running::start(entry, work);
         let stopped = tokio::select! {
             biased;
-            joined = &mut task => {
+            ended = &mut running => {
                 account.attempts = progress.attempts();
-                return joined.unwrap_or_else(|error| Err(died(entry, error)));
+                return ended;
             }
             cause = run.cancel.cancelled() => ToolError::canceled(cause),
             timeout = limits.reached(entry, &progress) => {
@@ -91,16 +93,15 @@ impl Executor {
         let grace = self.in_flight.grace(stopped.cancel_cause().unwrap_or(CancelCause::Deadline), self.options.grace);
         let told_and_ended = async {
             entry.provider.cancel(&call.id).await;
-            (&mut task).await
+            (&mut running).await
         };
         let ended = Box::pin(tokio::time::timeout(grace, told_and_ended)).await;
         account.attempts = progress.attempts();
         match ended {
-            Ok(Ok(Ok(output))) => Ok(output.with_extra("stopped", stopped.kind().as_str())),
-            Ok(Ok(Err(own))) => Err(last_word(stopped, own)),
-            Ok(Err(_)) => Err(stopped),
+            Ok(Ok(output)) => Ok(output.with_extra("stopped", stopped.kind().as_str())),
+            Ok(Err(own)) => Err(last_word(stopped, own)),
             Err(_) => {
-                task.abort();
+                running.abandon();
                 Err(stopped)
             }
         }
@@ -108,18 +109,21 @@ impl Executor {
 
     fn tell_start(&self, call: &ValidCall, run: &RunContext, op: &Op) {
         let services = &self.options.services;
-        services.events.tell(|| Event::ToolStarted {
+        services.events.tell_routine(|| Event::ToolStarted {
             op: op.clone(),
             session: run.session.id.clone(),
             call: call.id.clone(),
             tool: call.entry.id().clone(),
-            wire_name: call.entry.wire_name.clone(),
-            provider: call.entry.provider.name().to_owned(),
+            wire_name: Arc::clone(call.entry.told_name()),
+            provider: Arc::clone(call.entry.provider_name()),
             mcp: call.entry.provider.mcp_peer(),
             origin: run.origin,
             model: run.model.as_deref().unwrap_or_default().to_owned(),
             attempt: 1,
-            arguments: shown_arguments(&call.entry, &call.arguments, &*services.redactor),
+            arguments: match services.events.attention() {
+                Attention::Whole => shown_arguments(&call.entry, &call.arguments, &*services.redactor),
+                _ => Value::Null,
+            },
             provenance: call.provenance.redacted(&*services.redactor),
         });
     }
@@ -185,16 +189,5 @@ fn last_word(stopped: ToolError, own: ToolError) -> ToolError {
         own
     } else {
         stopped.with_last_words(&own)
-    }
-}
-
-/// The task ended without a result.
-fn died(entry: &Entry, error: tokio::task::JoinError) -> ToolError {
-    match error.try_into_panic() {
-        Ok(payload) => {
-            Panicked::from(payload).error(entry.id().as_str()).with_model_message("internal error of the tool")
-        }
-        // Nothing else aborts it before its time.
-        Err(error) => ToolError::new(ErrorKind::Canceled, "the runtime is ending").with_source(error),
     }
 }

@@ -107,7 +107,7 @@ impl Executor {
         let mut waits_for = None;
         let tell = |queue: &str| {
             waits_for = Some(queue.to_owned());
-            events.tell(|| {
+            events.tell_routine(|| {
                 let (op, call, tool) = about();
                 Event::ToolWait { op, call, tool, queue: queue.to_owned() }
             });

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use toolwright_core::context::{Clock, Redactor, Services};
 use toolwright_core::error::ToolError;
-use toolwright_core::event::{Event, EventSink};
+use toolwright_core::event::{Attention, Event, EventSink};
 use toolwright_core::job::{JobRecord, JobState};
 use toolwright_core::name::ToolId;
 use toolwright_core::operation::Op;
@@ -67,7 +67,7 @@ impl Told {
 
     /// The event of a step towards `state`, to be emitted once it is committed; `None` where nobody observes.
     pub(super) fn of_step(&self, step: &JobStep, state: JobState) -> Option<Event> {
-        self.events.is_observed().then(|| match step {
+        (self.events.attention() > Attention::Nothing).then(|| match step {
             JobStep::Ended(state, outcome) => self.finished(*state, outcome.error.as_ref()),
             _ => self.changed(state),
         })

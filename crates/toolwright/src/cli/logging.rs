@@ -106,9 +106,12 @@ pub(crate) fn start(verbose: u8, format: LogFormat, keep: Keep) {
         .try_init();
 }
 
-/// Logs every call and request from now on.
+/// Logs calls and requests from now on: every one, or what is not routine of them, as the level has it.
 pub(crate) fn observe(events: &EventHub) -> Option<Observation> {
-    tracing::enabled!(target: "toolwright::calls", Level::WARN).then(|| events.observe(log))
+    if tracing::enabled!(target: "toolwright::calls", Level::DEBUG) {
+        return Some(events.observe(log));
+    }
+    tracing::enabled!(target: "toolwright::calls", Level::WARN).then(|| events.observe_notable(log))
 }
 
 /// One event as a log line. Events are redacted.

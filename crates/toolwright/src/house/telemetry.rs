@@ -9,7 +9,7 @@ use toolwright_core::Cancel;
 use toolwright_core::cancel::CancelCause;
 use toolwright_runtime::EventHub;
 use toolwright_server::MetricsSource;
-use toolwright_telemetry::{Metrics, Observer, TextFormat};
+use toolwright_telemetry::{Content, Metrics, Observer, TextFormat};
 
 use crate::config;
 
@@ -56,7 +56,7 @@ impl Telemetry {
     pub(super) fn metrics(&self) -> &Arc<Metrics> {
         self.metrics.get_or_init(|| {
             let metrics = Arc::new(Metrics::default());
-            self.observe(Observer::new(Arc::clone(&metrics)));
+            self.observe(Observer::new(Arc::clone(&metrics)), Content::Omitted);
             metrics
         })
     }
@@ -76,8 +76,12 @@ impl Telemetry {
         }
     }
 
-    fn observe(&self, observer: Observer) {
-        self.spawn(observer.run(self.events.subscribe(), self.stop.clone()));
+    fn observe(&self, observer: Observer, content: Content) {
+        let events = match content {
+            Content::Recorded => self.events.subscribe(),
+            Content::Omitted => self.events.subscribe_brief(),
+        };
+        self.spawn(observer.run(events, self.stop.clone()));
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
@@ -103,7 +107,7 @@ impl Telemetry {
                 let (taker, spans) = tokio::sync::mpsc::channel(SPAN_QUEUE);
                 let observer = Observer::new(Arc::clone(&metrics)).with_spans(Spans::new(settings.spans), taker);
                 self.metrics.get_or_init(|| metrics);
-                self.observe(observer);
+                self.observe(observer, settings.spans.content);
                 self.spawn(exporter.run(spans));
             }
             // What cannot be told does not keep the house from being opened.
