@@ -147,6 +147,10 @@ impl Family {
     /// The place of the series with these labels, which is there from now on.
     pub(super) fn place(&mut self, labels: &[&str]) -> Place {
         debug_assert_eq!(labels.len(), self.instrument.labels.len(), "{}", self.instrument.name);
+        // Without labels there is one series at most.
+        if labels.is_empty() && !self.points.is_empty() {
+            return Place(0);
+        }
         match self.series.entry_ref(&Labels(labels)) {
             EntryRef::Occupied(known) => *known.get(),
             EntryRef::Vacant(vacant) => {

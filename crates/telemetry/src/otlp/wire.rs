@@ -120,8 +120,18 @@ fn text_len(text: &str) -> usize {
 
 /// What comes before the bytes of a field. Numbers of fields are below 16 here, so that a tag is one byte.
 fn head(out: &mut Vec<u8>, field: u8, len: usize) {
-    out.push(tag(field, WireType::LengthDelimited));
-    encode_varint(len as u64, out);
+    varint(out, tag(field, WireType::LengthDelimited), len as u64);
+}
+
+/// A tag and a number, which is short nearly always.
+fn varint(out: &mut Vec<u8>, tag: u8, number: u64) {
+    match u8::try_from(number) {
+        Ok(short @ 0..0x80) => out.extend_from_slice(&[tag, short]),
+        _ => {
+            out.push(tag);
+            encode_varint(number, out);
+        }
+    }
 }
 
 fn bytes(out: &mut Vec<u8>, field: u8, bytes: &[u8]) {
@@ -137,8 +147,7 @@ fn text(out: &mut Vec<u8>, field: u8, text: &str) {
 }
 
 fn number(out: &mut Vec<u8>, field: u8, number: i64) {
-    out.push(tag(field, WireType::Varint));
-    encode_varint(number.cast_unsigned(), out);
+    varint(out, tag(field, WireType::Varint), number.cast_unsigned());
 }
 
 /// Eight bytes that are not written when they are zero.
