@@ -35,9 +35,9 @@ impl Origin {
         }
     }
 
-    /// The request that sends the spans of a batch, which is empty then.
-    pub(super) fn spans(&self, batch: &mut Batch) -> Vec<u8> {
-        batch.request(&self.resource, &self.scope)
+    /// Spans of this origin, none yet.
+    pub(super) fn spans(&self) -> Batch {
+        Batch::new(&self.resource, &self.scope)
     }
 
     /// All metrics as they stand at `now`, counted since the start.

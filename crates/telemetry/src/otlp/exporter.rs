@@ -11,7 +11,6 @@ use toolwright_core::cancel::{Cancel, CancelCause};
 
 use super::encode::Origin;
 use super::send::Sender;
-use super::wire::Batch;
 use super::{OtlpOptions, Receiver};
 use crate::metrics::Metrics;
 use crate::spans::Span;
@@ -75,7 +74,7 @@ impl Exporter {
     }
 
     async fn send_spans(&self, mut spans: mpsc::Receiver<Span>) {
-        let mut batch = Batch::default();
+        let mut batch = self.origin.spans();
         let mut came = Vec::with_capacity(MAX_BATCH);
         while spans.recv_many(&mut came, MAX_BATCH).await > 0 {
             let over = sleep(self.span_interval);
@@ -97,9 +96,9 @@ impl Exporter {
             }
             let Some(sender) = &self.traces else { continue };
             let mut count = batch.len() as u64;
-            let request = self.origin.spans(&mut batch);
+            let request = batch.request();
             // Who shuts down waits: then nothing is sent twice, and nothing more to one who does not take it.
-            if sender.send(request.into(), || !spans.is_closed()).await {
+            if sender.send(request, || !spans.is_closed()).await {
                 continue;
             }
             while spans.is_closed() && spans.try_recv().is_ok() {

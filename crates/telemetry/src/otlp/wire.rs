@@ -6,6 +6,7 @@
 #[cfg(test)]
 mod tests;
 
+use bytes::Bytes;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind as WireKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use prost::Message;
@@ -16,21 +17,36 @@ use crate::spans::{Attribute, Span, SpanKind, Value};
 
 /// Field `flags`, number 16: sampled, as `traceparent` says.
 const SAMPLED: [u8; 6] = [0x85, 0x01, 1, 0, 0, 0];
+/// The longest tag and length.
+const MAX_HEAD: usize = 11;
 
-/// Spans that are to go together, as the field `spans` of `ScopeSpans`.
+/// Spans that are to go together.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
-    spans: Vec<u8>,
+    /// What comes before the spans but for two lengths, which depend on them: the fields `resource` and `scope`.
+    resource: Vec<u8>,
+    scope: Vec<u8>,
+    /// Room for what comes before, then the field `spans` of `ScopeSpans`: so that they are not moved to be sent.
+    out: Vec<u8>,
     count: usize,
     /// The span that is being written: its length comes first.
     span: Vec<u8>,
 }
 
 impl Batch {
+    /// No spans yet, of that resource and scope.
+    pub(super) fn new(resource: &impl Message, scope: &impl Message) -> Self {
+        let mut batch = Self::default();
+        message::encode(1, resource, &mut batch.resource);
+        message::encode(1, scope, &mut batch.scope);
+        batch.clear(0);
+        batch
+    }
+
     pub(super) fn add(&mut self, span: &Span) {
         self.span.clear();
         write_span(&mut self.span, span);
-        bytes(&mut self.spans, 2, &self.span);
+        bytes(&mut self.out, 2, &self.span);
         self.count += 1;
     }
 
@@ -39,18 +55,33 @@ impl Batch {
         self.count
     }
 
-    /// `ExportTraceServiceRequest` with these spans, of that resource and scope. There are none then.
-    pub(super) fn request(&mut self, resource: &impl Message, scope: &impl Message) -> Vec<u8> {
-        let Self { spans, .. } = std::mem::take(self);
-        let scope_spans = message::encoded_len(1, scope) + spans.len();
-        let resource_spans = message::encoded_len(1, resource) + field_len(scope_spans);
-        let mut out = Vec::with_capacity(field_len(resource_spans));
-        head(&mut out, 1, resource_spans);
-        message::encode(1, resource, &mut out);
-        head(&mut out, 2, scope_spans);
-        message::encode(1, scope, &mut out);
-        out.extend_from_slice(&spans);
-        out
+    /// `ExportTraceServiceRequest` with these spans. There are none then.
+    pub(super) fn request(&mut self) -> Bytes {
+        let room = self.room();
+        let scope_spans = self.scope.len() + self.out.len() - room;
+        let mut before = Vec::with_capacity(room);
+        head(&mut before, 1, self.resource.len() + field_len(scope_spans));
+        before.extend_from_slice(&self.resource);
+        head(&mut before, 2, scope_spans);
+        before.extend_from_slice(&self.scope);
+        let start = room - before.len();
+        self.out[start..room].copy_from_slice(&before);
+        // The next ones are as long as these, more or less.
+        let out = self.clear(self.out.len());
+        Bytes::from(out).slice(start..)
+    }
+
+    /// As much as may come before the spans: two tags and lengths, and what they are of.
+    fn room(&self) -> usize {
+        2 * MAX_HEAD + self.resource.len() + self.scope.len()
+    }
+
+    /// What is there, and nothing is from then on.
+    fn clear(&mut self, capacity: usize) -> Vec<u8> {
+        self.count = 0;
+        let mut out = Vec::with_capacity(capacity);
+        out.resize(self.room(), 0);
+        std::mem::replace(&mut self.out, out)
     }
 }
 

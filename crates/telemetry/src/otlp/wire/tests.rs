@@ -127,11 +127,11 @@ proptest! {
         let resource = Resource { attributes, ..Resource::default() };
         let scope = InstrumentationScope { name: scope, ..InstrumentationScope::default() };
         // One after the other: what was sent is not sent again.
-        let mut batch = Batch::default();
+        let mut batch = Batch::new(&resource, &scope);
         for spans in batches {
             spans.iter().for_each(|span| batch.add(span));
             prop_assert_eq!(batch.len(), spans.len());
-            let written = batch.request(&resource, &scope);
+            let written = batch.request();
             let expect = request_message(&spans, &resource, &scope);
             prop_assert_eq!(&ExportTraceServiceRequest::decode(&*written).expect("protobuf"), &expect);
             prop_assert_eq!(written, expect.encode_to_vec());
