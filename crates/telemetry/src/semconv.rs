@@ -1,10 +1,8 @@
 //! Names of the conventions, and values that they prescribe.
 
-use std::borrow::Cow;
-
-use serde::Serialize;
 use toolwright_core::ErrorKind;
-use toolwright_core::model::{REPLAY, StopReason};
+use toolwright_core::model::{ModelErrorKind, REPLAY, StopReason};
+use toolwright_core::operation::Origin;
 
 pub(crate) const AGENT_NAME: &str = "gen_ai.agent.name";
 pub(crate) const CACHE_READ_TOKENS: &str = "gen_ai.usage.cache_read.input_tokens";
@@ -40,13 +38,17 @@ pub(crate) const TOOLS_CALL: &str = "tools/call";
 /// An error of no known type.
 const OTHER: &str = "_OTHER";
 
-/// What an error of a tool is called: its kind. In MCP it is the peer's error code, where it gave one, and a result
-/// with `isError` has a name of its own.
-pub(crate) fn tool_error(kind: Option<ErrorKind>, code: Option<i64>, of_mcp: bool) -> Cow<'static, str> {
-    match (kind, code) {
-        (_, Some(code)) if of_mcp => code.to_string().into(),
-        (Some(ErrorKind::ExecutionError), None) if of_mcp => "tool_error".into(),
-        (kind, _) => kind.map_or(OTHER, ErrorKind::as_str).into(),
+/// What an error of a tool is called: its kind.
+pub(crate) fn tool_error(kind: Option<ErrorKind>) -> &'static str {
+    kind.map_or(OTHER, ErrorKind::as_str)
+}
+
+/// What it is called in MCP where the peer gave no error code, which would be its name: a result with `isError` has one
+/// of its own.
+pub(crate) fn request_error(kind: Option<ErrorKind>) -> &'static str {
+    match kind {
+        Some(ErrorKind::ExecutionError) => "tool_error",
+        kind => tool_error(kind),
     }
 }
 
@@ -81,10 +83,45 @@ pub(crate) fn finish_reason(stop: &StopReason) -> &str {
     }
 }
 
-/// The one word that a value is written as.
-pub(crate) fn word(value: &impl Serialize) -> String {
-    match serde_json::to_value(value) {
-        Ok(serde_json::Value::String(word)) => word,
-        _ => OTHER.to_owned(),
+/// What an error of a model request is called: its kind.
+pub(crate) fn model_error(kind: Option<ModelErrorKind>) -> &'static str {
+    kind.map_or(OTHER, ModelErrorKind::as_str)
+}
+
+/// Who makes a call, in the word that the account has for it.
+pub(crate) fn origin(origin: Origin) -> &'static str {
+    match origin {
+        Origin::Owner => "owner",
+        Origin::Agent => "agent",
+        Origin::Gateway => "gateway",
+        Origin::Job => "job",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_those_of_elsewhere() {
+        for of in [Origin::Owner, Origin::Agent, Origin::Gateway, Origin::Job] {
+            assert_eq!(serde_json::to_value(of).ok(), Some(origin(of).into()));
+        }
+        use ModelErrorKind as Kind;
+        for kind in [
+            Kind::Auth,
+            Kind::RateLimit,
+            Kind::Quota,
+            Kind::ContextOverflow,
+            Kind::ContentFilter,
+            Kind::Unavailable,
+            Kind::Invalid,
+            Kind::BadResponse,
+            Kind::Canceled,
+            Kind::Unsupported,
+        ] {
+            assert_eq!(serde_json::to_value(kind).ok(), Some(model_error(Some(kind)).into()));
+        }
+        assert_eq!(model_error(None), OTHER);
     }
 }

@@ -1,9 +1,11 @@
 //! Spans out of events.
 
+use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
 use hashbrown::HashMap;
 use toolwright_core::event::{Event, McpPeer};
+use toolwright_core::job::JobState;
 use toolwright_core::model::Usage;
 use toolwright_core::name::{ToolId, wire_candidate};
 use toolwright_core::operation::{Op, OpId, Origin, TraceId};
@@ -13,6 +15,8 @@ use crate::semconv::{self, provider_and_model};
 
 /// The longest text of an attribute, in bytes; longer ones are cut.
 const MAX_TEXT: usize = 16 << 10;
+/// As many attributes as most spans have, so that their list seldom grows.
+const USUAL_ATTRIBUTES: usize = 14;
 
 /// One operation from beginning to end.
 #[derive(Debug, Clone, PartialEq)]
@@ -59,7 +63,7 @@ pub struct Attribute {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
     /// Text of at most 16 KiB.
-    Text(String),
+    Text(Cow<'static, str>),
     /// Several of them.
     Texts(Vec<String>),
     /// A number.
@@ -169,9 +173,12 @@ impl Spans {
 fn begun(event: &Event, content: Content, start: SystemTime) -> Option<Span> {
     let span = match event {
         Event::RunStarted { op, session, agent, .. } | Event::RunFinished { op, session, agent, .. } => {
-            let name = [&[semconv::INVOKE_AGENT], agent.as_deref().as_slice()].concat().join(" ");
+            let name = match agent {
+                Some(agent) => [semconv::INVOKE_AGENT, " ", agent].concat(),
+                None => semconv::INVOKE_AGENT.to_owned(),
+            };
             let mut span = Span::begun(op, name, SpanKind::Internal, start);
-            span.text(semconv::OPERATION, semconv::INVOKE_AGENT);
+            span.word(semconv::OPERATION, semconv::INVOKE_AGENT);
             if let Some(agent) = agent {
                 span.text(semconv::AGENT_NAME, agent);
             }
@@ -183,7 +190,7 @@ fn begun(event: &Event, content: Content, start: SystemTime) -> Option<Span> {
         Event::ToolStarted { op, session, call, tool, wire_name, mcp, origin, arguments, .. } => {
             let mut span = tool_span(op, Some(tool), wire_name, start).call(call, session, mcp.as_ref(), *origin);
             if content == Content::Recorded {
-                span.text(semconv::TOOL_ARGUMENTS, &arguments.to_string());
+                span.own(semconv::TOOL_ARGUMENTS, arguments.to_string());
             }
             span
         }
@@ -193,14 +200,14 @@ fn begun(event: &Event, content: Content, start: SystemTime) -> Option<Span> {
         Event::JobStarted { op, session, job, tool, .. } | Event::JobFinished { op, session, job, tool, .. } => {
             let name = wire_candidate(tool.namespace(), tool.name());
             let mut span = Span::begun(op, format!("job {name}"), SpanKind::Internal, start);
-            span.text(semconv::TOOL_NAME, &name);
+            span.own(semconv::TOOL_NAME, name);
             span.text("toolwright.job.id", job);
             span.session(session)
         }
         Event::ModelStarted { op, session, model, .. } | Event::ModelFinished { op, session, model, .. } => {
             let name = format!("{} {}", semconv::CHAT, provider_and_model(model).1);
             let mut span = Span::begun(op, name, SpanKind::Client, start);
-            span.text(semconv::OPERATION, semconv::CHAT);
+            span.word(semconv::OPERATION, semconv::CHAT);
             span.model(model);
             span.session(session)
         }
@@ -215,11 +222,11 @@ fn finish(span: &mut Span, event: &Event, content: Content) {
         Event::RunFinished { ok, status, usage, .. } => {
             span.usage(*usage);
             span.text("toolwright.run.status", status);
-            ((!ok).then(|| status.as_str().into()), None)
+            ((!ok).then(|| status.clone().into()), None)
         }
         Event::ToolFinished { mcp, ok, error, code, message, attempts, wait_us, queue, cached, .. } => {
             if let Some(code) = code {
-                span.text(semconv::RPC_STATUS, &code.to_string());
+                span.own(semconv::RPC_STATUS, code.to_string());
             }
             if *attempts > 1 {
                 span.number("toolwright.attempts", u64::from(*attempts));
@@ -231,25 +238,35 @@ fn finish(span: &mut Span, event: &Event, content: Content) {
             if *cached {
                 span.set("toolwright.cached", Value::Flag(true));
             }
-            ((!ok).then(|| semconv::tool_error(*error, *code, mcp.is_some())), message.as_deref())
+            let failure = || match (mcp.is_some(), code) {
+                (true, Some(code)) => code.to_string().into(),
+                (true, None) => semconv::request_error(*error).into(),
+                (false, _) => semconv::tool_error(*error).into(),
+            };
+            ((!ok).then(failure), message.as_deref())
         }
         Event::JobFinished { state, error, message, .. } => {
-            let state = semconv::word(state);
-            span.text("toolwright.job.state", &state);
-            let failure = error.map(|kind| kind.as_str().into()).or((state != "done").then(|| state.into()));
-            (failure, message.as_deref())
+            span.word("toolwright.job.state", state.as_str());
+            let failure = match error {
+                Some(kind) => Some(kind.as_str()),
+                None => (*state != JobState::Done).then(|| state.as_str()),
+            };
+            (failure.map(Cow::Borrowed), message.as_deref())
         }
         Event::ModelFinished { ok, error, message, stop, usage, .. } => {
             span.usage(*usage);
             if let Some(stop) = stop {
                 span.set(semconv::FINISH_REASONS, Value::Texts(vec![cut(semconv::finish_reason(stop)).to_owned()]));
             }
-            ((!ok).then(|| semconv::word(error).into()), message.as_deref())
+            ((!ok).then(|| semconv::model_error(*error).into()), message.as_deref())
         }
         _ => (None, None),
     };
     if let Some(failure) = failure {
-        span.text(semconv::ERROR_TYPE, &failure);
+        match failure {
+            Cow::Borrowed(word) => span.word(semconv::ERROR_TYPE, word),
+            Cow::Owned(text) => span.own(semconv::ERROR_TYPE, text),
+        }
         let told = told.filter(|_| content == Content::Recorded).unwrap_or_default();
         span.failure = Some(cut(told).to_owned());
     }
@@ -257,10 +274,10 @@ fn finish(span: &mut Span, event: &Event, content: Content) {
 
 fn tool_span(op: &Op, tool: Option<&ToolId>, wire_name: &str, start: SystemTime) -> Span {
     let name = tool_name(tool, wire_name);
-    let mut span = Span::begun(op, format!("{} {name}", semconv::EXECUTE_TOOL), SpanKind::Internal, start);
-    span.text(semconv::OPERATION, semconv::EXECUTE_TOOL);
+    let mut span = Span::begun(op, [semconv::EXECUTE_TOOL, " ", name].concat(), SpanKind::Internal, start);
+    span.word(semconv::OPERATION, semconv::EXECUTE_TOOL);
     span.text(semconv::TOOL_NAME, name);
-    span.text(semconv::TOOL_TYPE, semconv::FUNCTION);
+    span.word(semconv::TOOL_TYPE, semconv::FUNCTION);
     if let Some(tool) = tool {
         span.text("toolwright.tool.id", tool.as_str());
     }
@@ -283,7 +300,7 @@ impl Span {
             kind,
             start,
             end: start,
-            attributes: Vec::with_capacity(10),
+            attributes: Vec::with_capacity(USUAL_ATTRIBUTES),
             failure: None,
         };
         if let Some(run) = &lineage.run {
@@ -319,9 +336,9 @@ impl Span {
     fn call(mut self, call: &CallId, session: &SessionId, mcp: Option<&McpPeer>, origin: Origin) -> Self {
         self.text(semconv::TOOL_CALL, call.as_str());
         self.text(semconv::CONVERSATION, session.as_str());
-        self.text("toolwright.origin", &semconv::word(&origin));
+        self.word("toolwright.origin", semconv::origin(origin));
         if mcp.is_some() || origin == Origin::Gateway {
-            self.text(semconv::MCP_METHOD, semconv::TOOLS_CALL);
+            self.word(semconv::MCP_METHOD, semconv::TOOLS_CALL);
         }
         let Some(peer) = mcp else { return self };
         self.text("toolwright.mcp.server", &peer.server);
@@ -345,8 +362,18 @@ impl Span {
         }
     }
 
+    /// A word that is there anyway; none is longer than texts may be.
+    fn word(&mut self, key: &'static str, word: &'static str) {
+        self.set(key, Value::Text(Cow::Borrowed(word)));
+    }
+
     fn text(&mut self, key: &'static str, text: &str) {
-        self.set(key, Value::Text(cut(text).to_owned()));
+        self.set(key, Value::Text(Cow::Owned(cut(text).to_owned())));
+    }
+
+    fn own(&mut self, key: &'static str, mut text: String) {
+        text.truncate(cut(&text).len());
+        self.set(key, Value::Text(Cow::Owned(text)));
     }
 
     fn number(&mut self, key: &'static str, number: u64) {

@@ -4,7 +4,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use hashbrown::hash_map::EntryRef;
-use hashbrown::{Equivalent, HashMap, HashSet};
+use hashbrown::{Equivalent, HashMap};
 
 /// What is measured, and how.
 #[derive(Debug, PartialEq)]
@@ -37,8 +37,13 @@ pub enum Kind {
 pub struct Family {
     instrument: &'static Instrument,
     /// By the values of its labels; an empty one is a label not given.
-    series: HashMap<Vec<Arc<str>>, Point>,
+    series: HashMap<Vec<Arc<str>>, Place>,
+    points: Vec<Point>,
 }
+
+/// Where a family has a series, as long as it is not cleared.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place(usize);
 
 /// The values of a series' labels, to find it by: nothing is allocated for one that there is.
 struct Labels<'a>(&'a [&'a str]);
@@ -77,7 +82,7 @@ pub struct Histogram {
 
 impl Family {
     pub(super) fn new(instrument: &'static Instrument) -> Self {
-        Self { instrument, series: HashMap::new() }
+        Self { instrument, series: HashMap::new(), points: Vec::new() }
     }
 
     /// The instrument.
@@ -90,9 +95,9 @@ impl Family {
     pub fn series(&self) -> impl Iterator<Item = (Vec<(&'static str, &str)>, &Point)> {
         let mut series: Vec<_> = self.series.iter().collect();
         series.sort_unstable_by_key(|(values, _)| *values);
-        series.into_iter().map(|(values, point)| {
+        series.into_iter().filter_map(|(values, place)| {
             let labels = self.instrument.labels.iter().copied().zip(values.iter().map(|value| &**value));
-            (labels.filter(|(_, value)| !value.is_empty()).collect(), point)
+            Some((labels.filter(|(_, value)| !value.is_empty()).collect(), self.points.get(place.0)?))
         })
     }
 
@@ -102,70 +107,63 @@ impl Family {
 
     pub(super) fn clear(&mut self) {
         self.series.clear();
+        self.points.clear();
     }
 
     pub(super) fn add(&mut self, labels: &[&str], count: u64) {
-        self.change(labels, i64::try_from(count).unwrap_or(i64::MAX));
+        let place = self.place(labels);
+        self.add_at(place, count);
     }
 
     pub(super) fn change(&mut self, labels: &[&str], by: i64) {
-        if let Point::Number(number) = self.point(labels) {
+        let place = self.place(labels);
+        self.change_at(place, by);
+    }
+
+    pub(super) fn record(&mut self, labels: &[&str], value: f64) {
+        let place = self.place(labels);
+        self.record_at(place, value);
+    }
+
+    pub(super) fn add_at(&mut self, place: Place, count: u64) {
+        self.change_at(place, i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    fn change_at(&mut self, place: Place, by: i64) {
+        if let Some(Point::Number(number)) = self.points.get_mut(place.0) {
             *number = number.saturating_add(by);
         }
     }
 
-    pub(super) fn record(&mut self, labels: &[&str], value: f64) {
+    pub(super) fn record_at(&mut self, place: Place, value: f64) {
         let Kind::Histogram(bounds) = self.instrument.kind else { return };
-        if let Point::Histogram(histogram) = self.point(labels) {
+        if let Some(Point::Histogram(histogram)) = self.points.get_mut(place.0) {
             histogram.buckets[bounds.partition_point(|bound| *bound < value)] += 1;
             histogram.count += 1;
             histogram.sum += value;
         }
     }
 
-    fn point(&mut self, labels: &[&str]) -> &mut Point {
+    /// The place of the series with these labels, which is there from now on.
+    pub(super) fn place(&mut self, labels: &[&str]) -> Place {
         debug_assert_eq!(labels.len(), self.instrument.labels.len(), "{}", self.instrument.name);
-        let kind = self.instrument.kind;
-        let empty = || match kind {
-            Kind::Counter | Kind::Gauge => Point::Number(0),
-            Kind::Histogram(bounds) => {
-                Point::Histogram(Histogram { buckets: vec![0; bounds.len() + 1], ..Histogram::default() })
-            }
-        };
+        // Without labels there is one series at most.
+        if labels.is_empty() && !self.points.is_empty() {
+            return Place(0);
+        }
         match self.series.entry_ref(&Labels(labels)) {
-            EntryRef::Occupied(known) => known.into_mut(),
-            EntryRef::Vacant(place) => {
-                place.insert_with_key(labels.iter().map(|&label| label.into()).collect(), empty())
+            EntryRef::Occupied(known) => *known.get(),
+            EntryRef::Vacant(vacant) => {
+                let place = Place(self.points.len());
+                self.points.push(match self.instrument.kind {
+                    Kind::Counter | Kind::Gauge => Point::Number(0),
+                    Kind::Histogram(bounds) => {
+                        Point::Histogram(Histogram { buckets: vec![0; bounds.len() + 1], ..Histogram::default() })
+                    }
+                });
+                vacant.insert_with_key(labels.iter().map(|&label| label.into()).collect(), place);
+                place
             }
         }
-    }
-}
-
-/// Names that are told apart: the first so many, of at most 128 bytes each.
-#[derive(Debug)]
-pub(super) struct Names {
-    known: HashSet<Arc<str>>,
-    max: usize,
-}
-
-impl Names {
-    const MAX_LENGTH: usize = 128;
-
-    pub(super) fn new(max: usize) -> Self {
-        Self { known: HashSet::new(), max }
-    }
-
-    /// The name itself, or `other` when there are too many.
-    pub(super) fn bounded(&mut self, name: &str) -> Arc<str> {
-        let name = &name[..name.floor_char_boundary(Self::MAX_LENGTH)];
-        if let Some(known) = self.known.get(name) {
-            return Arc::clone(known);
-        }
-        if self.known.len() >= self.max {
-            return "other".into();
-        }
-        let name: Arc<str> = name.into();
-        self.known.insert(Arc::clone(&name));
-        name
     }
 }

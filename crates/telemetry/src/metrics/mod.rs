@@ -1,23 +1,25 @@
 //! The one registry of metrics, kept by events.
 
+mod calls;
 mod family;
 mod instruments;
+mod names;
 
-use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use hashbrown::{HashMap, HashSet};
 use toolwright_core::event::Event;
+use toolwright_core::job::JobState;
 use toolwright_core::name::wire_candidate;
-use toolwright_core::operation::{OpId, Origin};
+use toolwright_core::operation::OpId;
 
 pub use family::{Family, Histogram, Instrument, Kind, Point};
 
 use crate::semconv::{self, provider_and_model};
-use crate::spans::tool_name;
-use family::Names;
+use calls::{CallNames, Calls, seconds};
 use instruments::Families;
+use names::Names;
 
 /// Different names of tools; the calls of all others are counted as those of `other`. So it is with the rest.
 const MAX_TOOLS: usize = 200;
@@ -25,9 +27,6 @@ const MAX_TOOLS: usize = 200;
 const MAX_OTHERS: usize = 50;
 /// Operations under way that are known at once. More are not counted as running or waiting.
 const MAX_UNDER_WAY: usize = 16_384;
-
-/// States of jobs that are not over.
-const JOB_GOES_ON: [&str; 3] = ["pending", "running", "waiting_input"];
 
 /// What was counted since the start. Cheap to share; never larger than its bounds on different names allow.
 #[derive(Debug)]
@@ -45,6 +44,7 @@ impl Default for Metrics {
 #[derive(Debug)]
 struct State {
     families: Families,
+    calls: Calls,
     tools: Names,
     providers: Names,
     models: Names,
@@ -53,13 +53,14 @@ struct State {
     errors: Names,
     running: HashSet<OpId>,
     waiting: HashMap<OpId, Arc<str>>,
-    jobs: HashMap<String, String>,
+    jobs: HashMap<String, JobState>,
 }
 
 impl Default for State {
     fn default() -> Self {
         Self {
             families: Families::default(),
+            calls: Calls::default(),
             tools: Names::new(MAX_TOOLS),
             providers: Names::new(MAX_OTHERS),
             models: Names::new(MAX_OTHERS),
@@ -136,7 +137,13 @@ impl State {
             Event::ToolStarted { op, .. } if self.running.len() < MAX_UNDER_WAY && self.running.insert(op.id) => {
                 families.running.change(&[], 1);
             }
-            Event::ToolFinished { .. } => self.tool_finished(event),
+            Event::ToolFinished { op, .. } => {
+                if self.running.remove(&op.id) {
+                    families.running.change(&[], -1);
+                }
+                let (tools, providers, errors) = (&mut self.tools, &mut self.providers, &mut self.errors);
+                self.calls.finished(event, CallNames { tools, providers, errors }, families);
+            }
             Event::CacheHit { tool, .. } => {
                 let name = wire_candidate(tool.namespace(), tool.name());
                 families.cache_hits.add(&[&self.tools.bounded(&name)], 1);
@@ -144,13 +151,13 @@ impl State {
             // One of five words.
             Event::ApprovalDecided { decision, .. } => families.approvals.add(&[decision], 1),
             Event::Compacted { layer, .. } => families.compactions.add(&[layer.as_str()], 1),
-            Event::JobStarted { job, .. } => self.job(job, Some("pending".into())),
+            Event::JobStarted { job, .. } => self.job(job, Some(JobState::Pending)),
             Event::JobChanged { job, state, .. } => {
-                let state = semconv::word(state);
-                self.job(job, JOB_GOES_ON.contains(&&*state).then_some(state));
+                use JobState::{Pending, Running, WaitingInput};
+                self.job(job, matches!(state, Pending | Running | WaitingInput).then_some(*state));
             }
             Event::JobFinished { job, state, .. } => {
-                families.jobs_finished.add(&[&semconv::word(state)], 1);
+                families.jobs_finished.add(&[state.as_str()], 1);
                 self.job(job, None);
             }
             Event::RunFinished { agent, ok, status, latency_us, .. } => {
@@ -161,9 +168,9 @@ impl State {
             Event::ModelFinished { model, ok, error, latency_us, usage, .. } => {
                 let (provider, model) = provider_and_model(model);
                 let (provider, model) = (self.providers.bounded(provider), self.models.bounded(model));
-                let error = if *ok { String::new() } else { semconv::word(error) };
+                let error = if *ok { "" } else { semconv::model_error(*error) };
                 let of = |last| [semconv::CHAT, &*provider, &*model, last];
-                families.model_seconds.record(&of(&error), seconds(*latency_us));
+                families.model_seconds.record(&of(error), seconds(*latency_us));
                 for (kind, tokens) in [("input", usage.input_tokens), ("output", usage.output_tokens)] {
                     // None are told of a request that failed.
                     if tokens > 0 {
@@ -175,50 +182,16 @@ impl State {
         }
     }
 
-    fn tool_finished(&mut self, event: &Event) {
-        let Event::ToolFinished { op, tool, wire_name, provider, mcp, origin, attempts, .. } = event else { return };
-        let Event::ToolFinished { ok, error, code, latency_us, wait_us, .. } = event else { return };
-        let families = &mut self.families;
-        if self.running.remove(&op.id) {
-            families.running.change(&[], -1);
-        }
-        let (tool, provider) =
-            (self.tools.bounded(tool_name(tool.as_ref(), wire_name)), self.providers.bounded(provider));
-        let [error, request_error] = [false, true].map(|of_mcp| match ok {
-            true => Arc::default(),
-            false => match semconv::tool_error(*error, *code, of_mcp) {
-                Cow::Borrowed(kind) => kind.into(),
-                // A peer's own code.
-                Cow::Owned(code) => self.errors.bounded(&code),
-            },
-        });
-        let (whole, run) = (seconds(*latency_us), seconds(latency_us.saturating_sub(*wait_us)));
-        families.calls.add(&[&tool, &provider, if *ok { "ok" } else { &error }], 1);
-        families.tool_seconds.record(&[&tool, &provider], whole);
-        families.execute_tool.record(&[&tool, semconv::FUNCTION, &error], run);
-        let request = [semconv::TOOLS_CALL, semconv::EXECUTE_TOOL, &*tool, &*request_error];
-        if *origin == Origin::Gateway {
-            families.mcp_server.record(&request, whole);
-        }
-        if mcp.is_some() && *attempts > 0 {
-            families.mcp_client.record(&request, run);
-        }
-    }
-
     /// The job is in this state now, or is over.
-    fn job(&mut self, job: &str, state: Option<String>) {
+    fn job(&mut self, job: &str, state: Option<JobState>) {
         if let Some(before) = self.jobs.remove(job) {
-            self.families.jobs.change(&[&before], -1);
+            self.families.jobs.change(&[before.as_str()], -1);
         }
         if let Some(state) = state
             && self.jobs.len() < MAX_UNDER_WAY
         {
-            self.families.jobs.change(&[&state], 1);
+            self.families.jobs.change(&[state.as_str()], 1);
             self.jobs.insert(job.to_owned(), state);
         }
     }
-}
-
-fn seconds(us: u64) -> f64 {
-    Duration::from_micros(us).as_secs_f64()
 }

@@ -1,19 +1,17 @@
-//! Spans and metrics as OTLP's messages.
+//! Metrics as OTLP's messages, and whose they and the spans are.
 
 use std::time::SystemTime;
 
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
-use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, InstrumentationScope, KeyValue};
+use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value as Number;
 use opentelemetry_proto::tonic::metrics::v1::{self as metrics, AggregationTemporality};
 use opentelemetry_proto::tonic::resource::v1::Resource;
-use opentelemetry_proto::tonic::trace::v1::{self as trace, status::StatusCode};
 
+use super::wire::Batch;
 use crate::metrics::{Family, Kind, Metrics, Point};
-use crate::spans::{Attribute, Span, SpanKind, Value};
 
 /// Whose spans and metrics they are.
 #[derive(Debug)]
@@ -37,19 +35,9 @@ impl Origin {
         }
     }
 
-    pub(super) fn spans(&self, spans: impl Iterator<Item = Span>) -> ExportTraceServiceRequest {
-        let scope_spans = trace::ScopeSpans {
-            scope: Some(self.scope.clone()),
-            spans: spans.map(span).collect(),
-            ..trace::ScopeSpans::default()
-        };
-        ExportTraceServiceRequest {
-            resource_spans: vec![trace::ResourceSpans {
-                resource: Some(self.resource.clone()),
-                scope_spans: vec![scope_spans],
-                ..trace::ResourceSpans::default()
-            }],
-        }
+    /// Spans of this origin, none yet.
+    pub(super) fn spans(&self) -> Batch {
+        Batch::new(&self.resource, &self.scope)
     }
 
     /// All metrics as they stand at `now`, counted since the start.
@@ -67,28 +55,6 @@ impl Origin {
                 ..metrics::ResourceMetrics::default()
             }],
         }
-    }
-}
-
-fn span(span: Span) -> trace::Span {
-    let kind = match span.kind {
-        SpanKind::Client => trace::span::SpanKind::Client,
-        SpanKind::Internal => trace::span::SpanKind::Internal,
-    };
-    let status = |message| trace::Status { message, code: StatusCode::Error.into() };
-    trace::Span {
-        trace_id: span.trace.get().to_be_bytes().to_vec(),
-        span_id: span.id.get().to_be_bytes().to_vec(),
-        parent_span_id: span.parent.map(|parent| parent.get().to_be_bytes().to_vec()).unwrap_or_default(),
-        // Sampled, as `traceparent` says.
-        flags: 1,
-        name: span.name,
-        kind: kind.into(),
-        start_time_unix_nano: nanos(span.start),
-        end_time_unix_nano: nanos(span.end),
-        attributes: span.attributes.into_iter().map(attribute).collect(),
-        status: span.failure.map(status),
-        ..trace::Span::default()
     }
 }
 
@@ -140,28 +106,12 @@ fn metric(family: &Family, since: u64, now: u64) -> metrics::Metric {
     }
 }
 
-fn attribute(attribute: Attribute) -> KeyValue {
-    let value = match attribute.value {
-        Value::Text(text) => Any::StringValue(text),
-        Value::Texts(texts) => {
-            let values = texts.into_iter().map(|text| AnyValue { value: Some(Any::StringValue(text)) });
-            Any::ArrayValue(ArrayValue { values: values.collect() })
-        }
-        Value::Number(number) => Any::IntValue(number),
-        Value::Flag(flag) => Any::BoolValue(flag),
-    };
-    key_value(attribute.key, value)
-}
-
 fn text(key: &str, value: &str) -> KeyValue {
-    key_value(key, Any::StringValue(value.to_owned()))
+    let value = AnyValue { value: Some(Any::StringValue(value.to_owned())) };
+    KeyValue { key: key.to_owned(), value: Some(value), ..KeyValue::default() }
 }
 
-fn key_value(key: &str, value: Any) -> KeyValue {
-    KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }), ..KeyValue::default() }
-}
-
-fn nanos(time: SystemTime) -> u64 {
+pub(super) fn nanos(time: SystemTime) -> u64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use prost::Message as _;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout_at};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 use toolwright_core::cancel::{Cancel, CancelCause};
 
 use super::encode::Origin;
@@ -74,24 +74,31 @@ impl Exporter {
     }
 
     async fn send_spans(&self, mut spans: mpsc::Receiver<Span>) {
-        let mut batch = Vec::with_capacity(MAX_BATCH);
-        while spans.recv_many(&mut batch, MAX_BATCH).await > 0 {
-            let until = Instant::now() + self.span_interval;
-            while batch.len() < MAX_BATCH {
-                let room = MAX_BATCH - batch.len();
-                match timeout_at(until, spans.recv_many(&mut batch, room)).await {
-                    Ok(1..) => {}
-                    Ok(0) | Err(_) => break,
+        let mut batch = self.origin.spans();
+        let mut came = Vec::with_capacity(MAX_BATCH);
+        while spans.recv_many(&mut came, MAX_BATCH).await > 0 {
+            let over = sleep(self.span_interval);
+            tokio::pin!(over);
+            loop {
+                for span in came.drain(..).filter(|_| self.traces.is_some()) {
+                    batch.add(&span);
+                }
+                let room = MAX_BATCH.saturating_sub(batch.len());
+                if room == 0 {
+                    break;
+                }
+                // One timer for all of a batch: they come a few at a time.
+                tokio::select! {
+                    biased;
+                    count = spans.recv_many(&mut came, room) => if count == 0 { break },
+                    () = &mut over => break,
                 }
             }
-            let Some(sender) = &self.traces else {
-                batch.clear();
-                continue;
-            };
+            let Some(sender) = &self.traces else { continue };
             let mut count = batch.len() as u64;
-            let request = self.origin.spans(batch.drain(..)).encode_to_vec();
+            let request = batch.request();
             // Who shuts down waits: then nothing is sent twice, and nothing more to one who does not take it.
-            if sender.send(request.into(), || !spans.is_closed()).await {
+            if sender.send(request, || !spans.is_closed()).await {
                 continue;
             }
             while spans.is_closed() && spans.try_recv().is_ok() {

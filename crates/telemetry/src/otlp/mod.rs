@@ -1,7 +1,7 @@
 //! Spans and metrics to an OpenTelemetry receiver: OTLP over HTTP, as protobuf
 //! (<https://opentelemetry.io/docs/specs/otlp/#otlphttp>).
 //!
-//! The messages are OpenTelemetry's own crate; batches and requests are made here. Its exporter would take metrics from
+//! The messages of metrics are OpenTelemetry's own crate; spans, batches and requests are made here. Its exporter would take metrics from
 //! its own instruments alone, and the registry is one for `/metrics` and this.
 
 #[cfg(feature = "otlp")]
@@ -10,6 +10,8 @@ mod encode;
 mod exporter;
 #[cfg(feature = "otlp")]
 mod send;
+#[cfg(feature = "otlp")]
+mod wire;
 
 use std::fmt;
 use std::time::Duration;

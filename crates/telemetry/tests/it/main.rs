@@ -1,5 +1,6 @@
 //! The crate through its public parts.
-#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+#![expect(clippy::expect_used, clippy::panic, reason = "tests")]
+#![cfg_attr(feature = "otlp", expect(clippy::unwrap_used, reason = "tests"))]
 
 mod exposition;
 mod metrics;

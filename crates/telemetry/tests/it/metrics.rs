@@ -134,6 +134,46 @@ fn requests_of_mcp_on_either_side() {
 }
 
 #[test]
+fn calls_that_were_seen_before_count_where_they_did() {
+    let id = "git:log@1.0.0";
+    let [ours, served, asked, both] =
+        [(false, Origin::Agent), (false, Origin::Gateway), (true, Origin::Job), (true, Origin::Gateway)]
+            .map(|(mcp, origin)| Of { mcp, origin });
+    let coded = |n: u64, of: Of, number: i64| {
+        let mut event = of.finished(&op(n, 0), id, Some(ErrorKind::ExecutionError), 1000);
+        if let Event::ToolFinished { code, .. } = &mut event {
+            *code = Some(number);
+        }
+        event
+    };
+    let round = |n: u64| {
+        let ok = [ours, served, asked, both].map(|of| of.finished(&op(n, 0), id, None, 1000));
+        let failed =
+            [ours, served, asked, both].map(|of| of.finished(&op(n, 0), id, Some(ErrorKind::ExecutionError), 1000));
+        let told = [coded(n, ours, -1), coded(n, served, -1), coded(n, asked, -1), coded(n, both, -2)];
+        [ok, failed, told].concat()
+    };
+    check(
+        &[round(1), round(2), round(3)].concat(),
+        &[
+            ("toolwright.tool.calls{git__log,git,ok}", "12"),
+            ("toolwright.tool.calls{git__log,git,execution_error}", "24"),
+            ("toolwright.tool.duration{git__log,git}", "36 of 36.000"),
+            ("gen_ai.execute_tool.duration{git__log,function}", "12 of 12.000"),
+            ("gen_ai.execute_tool.duration{git__log,function,execution_error}", "24 of 24.000"),
+            ("mcp.server.operation.duration{tools/call,execute_tool,git__log}", "6 of 6.000"),
+            ("mcp.server.operation.duration{tools/call,execute_tool,git__log,tool_error}", "6 of 6.000"),
+            ("mcp.server.operation.duration{tools/call,execute_tool,git__log,-1}", "3 of 3.000"),
+            ("mcp.server.operation.duration{tools/call,execute_tool,git__log,-2}", "3 of 3.000"),
+            ("mcp.client.operation.duration{tools/call,execute_tool,git__log}", "6 of 6.000"),
+            ("mcp.client.operation.duration{tools/call,execute_tool,git__log,tool_error}", "6 of 6.000"),
+            ("mcp.client.operation.duration{tools/call,execute_tool,git__log,-1}", "3 of 3.000"),
+            ("mcp.client.operation.duration{tools/call,execute_tool,git__log,-2}", "3 of 3.000"),
+        ],
+    );
+}
+
+#[test]
 fn jobs_by_state_and_runs() {
     let id = "x:build@1.0.0";
     let job = |n: u64, states: &[JobState], end: Option<JobState>| {

@@ -29,7 +29,7 @@ fn drawn(span: &Span) -> String {
     );
     for attribute in &span.attributes {
         let value = match &attribute.value {
-            Value::Text(text) => text.clone(),
+            Value::Text(text) => text.to_string(),
             Value::Texts(texts) => format!("[{}]", texts.join(",")),
             Value::Number(number) => number.to_string(),
             Value::Flag(flag) => flag.to_string(),
