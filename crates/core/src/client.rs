@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::task::Poll;
 
 use async_trait::async_trait;
@@ -135,6 +135,15 @@ pub trait CallClient: Send + Sync {
 /// A client that can be asked nothing.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoClient;
+
+impl NoClient {
+    /// One for all.
+    #[must_use]
+    pub fn shared() -> Arc<dyn CallClient> {
+        static SHARED: LazyLock<Arc<dyn CallClient>> = LazyLock::new(|| Arc::new(NoClient));
+        Arc::clone(&SHARED)
+    }
+}
 
 #[async_trait]
 impl CallClient for NoClient {}

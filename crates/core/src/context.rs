@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
@@ -189,6 +189,15 @@ pub trait InnerCalls: Send + Sync {
 /// Makes no calls.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoCalls;
+
+impl NoCalls {
+    /// One for all.
+    #[must_use]
+    pub fn shared() -> Arc<dyn InnerCalls> {
+        static SHARED: LazyLock<Arc<dyn InnerCalls>> = LazyLock::new(|| Arc::new(NoCalls));
+        Arc::clone(&SHARED)
+    }
+}
 
 #[async_trait]
 impl InnerCalls for NoCalls {

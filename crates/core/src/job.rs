@@ -2,6 +2,7 @@
 //! store, and belongs to the principal and the session that made the call.
 
 use std::fmt;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -362,6 +363,15 @@ pub trait Turns: Send + Sync {
 /// Nobody could continue the call.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoTurns;
+
+impl NoTurns {
+    /// One for all.
+    #[must_use]
+    pub fn shared() -> Arc<dyn Turns> {
+        static SHARED: LazyLock<Arc<dyn Turns>> = LazyLock::new(|| Arc::new(NoTurns));
+        Arc::clone(&SHARED)
+    }
+}
 
 #[async_trait]
 impl Turns for NoTurns {

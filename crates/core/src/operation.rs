@@ -237,9 +237,11 @@ impl Op {
 
     /// The `traceparent` that tells a peer of it.
     #[must_use]
-    pub fn traceparent(&self) -> String {
-        let (trace, id) = (self.lineage.trace.digits(), self.id.digits());
-        ["00-", &String::from_utf8_lossy(&trace), "-", &String::from_utf8_lossy(&id), "-01"].concat()
+    pub fn traceparent(&self) -> Arc<str> {
+        let mut text = *b"00-00000000000000000000000000000000-0000000000000000-01";
+        text[3..35].copy_from_slice(&self.lineage.trace.digits());
+        text[36..52].copy_from_slice(&self.id.digits());
+        String::from_utf8_lossy(&text).into()
     }
 }
 
@@ -265,7 +267,7 @@ mod tests {
         let lineage = Lineage::of_traceparent(given).expect("valid");
         assert_eq!(lineage.parent.map(|parent| parent.to_string()).as_deref(), Some("00f067aa0ba902b7"));
         assert_eq!(
-            lineage.begin(OpId::new(2)).traceparent(),
+            &*lineage.begin(OpId::new(2)).traceparent(),
             "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000002-01"
         );
         for bad in [

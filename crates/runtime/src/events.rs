@@ -153,7 +153,10 @@ impl EventHub {
 
 impl EventSink for EventHub {
     fn emit(&self, event: Event) {
-        let event = Arc::new(event);
+        self.emit_shared(Arc::new(event));
+    }
+
+    fn emit_shared(&self, event: Arc<Event>) {
         if event.is_of_provider() {
             self.providers.send(&event);
         }
@@ -251,7 +254,7 @@ mod tests {
         let observation = hub.observe_notable(move |event| into.lock().expect("seen").push(event.clone()));
         let sink: &dyn EventSink = &hub;
         sink.tell_routine(|| unreachable!("nobody wants to see it"));
-        let (op, id) = (Lineage::named("t").begin(OpId::new(1)), || "x:y@1.0.0".parse::<ToolId>().expect("id"));
+        let (op, id) = (Lineage::named("t").begin(OpId::new(1)), || ToolId::parse("x:y@1.0.0").expect("id"));
         let waited = |ok| {
             let (op, call, queue) = (op.clone(), CallId::new("c"), "q".to_owned());
             Event::ToolWaited { op, call, tool: id(), queue, ok, wait_us: 1 }

@@ -1,7 +1,7 @@
 //! From the event hub to spans and metrics.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::{broadcast, mpsc};
@@ -9,11 +9,7 @@ use toolwright_core::cancel::Cancel;
 use toolwright_core::event::Event;
 
 use crate::metrics::Metrics;
-use crate::spans::{Span, Spans};
-
-/// How long events may wait for each other. To be woken for each one would cost the calls that it tells of more than
-/// the telling.
-const REST: Duration = Duration::from_millis(5);
+use crate::spans::{LATE, Span, Spans};
 
 /// Feeds metrics, and spans where somebody takes them, from events. It waits for nobody but events: where it lags behind
 /// or the taker of spans does, something is lost and counted, and that is all.
@@ -53,7 +49,7 @@ impl Observer {
             }
             self.take_waiting(&mut events);
             tokio::select! {
-                () = tokio::time::sleep(REST) => {}
+                () = tokio::time::sleep(LATE) => {}
                 _ = stop.cancelled() => break,
             }
         }

@@ -15,6 +15,9 @@ use crate::semconv::{self, provider_and_model};
 
 /// The longest text of an attribute, in bytes; longer ones are cut.
 const MAX_TEXT: usize = 16 << 10;
+/// How long events wait for each other, so that one is heard of so long after it was made: to be woken for each would cost
+/// the calls that it tells of more than the telling.
+pub(crate) const LATE: Duration = Duration::from_millis(5);
 /// As many attributes as most spans have, so that their list seldom grows.
 const USUAL_ATTRIBUTES: usize = 14;
 
@@ -139,6 +142,7 @@ impl Spans {
                     begun(event, self.options.content, start)
                 });
                 if let Some(mut span) = span {
+                    span.start = on_time(span.start, event, now);
                     finish(&mut span, event, self.options.content);
                     ended.push(span.ended(now));
                 }
@@ -167,6 +171,23 @@ impl Spans {
         }
         self.open.extend(begun(event, self.options.content, now).map(|span| (span.id, span)));
     }
+}
+
+/// When something began of which it was heard at `start`, and of its end at `now`: both may have been heard of together,
+/// up to [`LATE`] after they were, and how long it took is told.
+fn on_time(start: SystemTime, event: &Event, now: SystemTime) -> SystemTime {
+    let took = match event {
+        Event::ToolFinished { latency_us, wait_us, .. } => latency_us.saturating_sub(*wait_us),
+        Event::ModelFinished { latency_us, .. } => *latency_us,
+        _ => return start,
+    };
+    if now < start {
+        return start;
+    }
+    let began = now.checked_sub(Duration::from_micros(took)).unwrap_or(start);
+    // What took longer was asked about before it was begun.
+    let earliest = start.checked_sub(LATE).unwrap_or(start);
+    began.max(earliest).min(start)
 }
 
 /// The span that an event begins, or of which it tells that it has been.

@@ -1,11 +1,18 @@
 //! Who takes events.
 
+use std::sync::Arc;
+
 use super::Event;
 
 /// Where events go. `emit` never blocks and never fails: a full sink drops and counts.
 pub trait EventSink: Send + Sync {
     /// Takes one event.
     fn emit(&self, event: Event);
+
+    /// Takes one event that may be shared: whoever passes it on moves it no more.
+    fn emit_shared(&self, event: Arc<Event>) {
+        self.emit(Arc::unwrap_or_clone(event));
+    }
 
     /// What anybody would see of events now: nobody need make any that nobody sees. What is of a provider
     /// ([`Event::is_of_provider`]) may be seen all the same, and is always emitted.
@@ -37,14 +44,14 @@ impl dyn EventSink + '_ {
     /// Takes the event that `make` makes, which is not called where nobody observes.
     pub fn tell(&self, make: impl FnOnce() -> Event) {
         if self.attention() > Attention::Nothing {
-            self.emit(make());
+            self.emit_shared(Arc::new(make()));
         }
     }
 
     /// As [`tell`](Self::tell), of an event that is routine: not where nobody wants to see those.
     pub fn tell_routine(&self, make: impl FnOnce() -> Event) {
         if self.attention() > Attention::Notable {
-            self.emit(make());
+            self.emit_shared(Arc::new(make()));
         }
     }
 }

@@ -45,7 +45,11 @@ pub(super) struct ContainedEvents(pub(super) Arc<dyn EventSink>);
 
 impl EventSink for ContainedEvents {
     fn emit(&self, event: Event) {
-        if let Err(panicked) = contained_now(|| self.0.emit(event)) {
+        self.emit_shared(Arc::new(event));
+    }
+
+    fn emit_shared(&self, event: Arc<Event>) {
+        if let Err(panicked) = contained_now(|| self.0.emit_shared(event)) {
             tracing::error!("an observer of events panicked: {}", panicked.0);
         }
     }

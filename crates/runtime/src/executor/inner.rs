@@ -98,7 +98,7 @@ impl InnerCalls for Inner {
 impl Executor {
     pub(super) fn inner_calls(self: &Arc<Self>, call: &ValidCall, run: &RunContext, op: &Op) -> Arc<dyn InnerCalls> {
         if !call.entry.provider.awaits_others(call.entry.id()) {
-            return Arc::new(NoCalls);
+            return NoCalls::shared();
         }
         let depth = run.inner.as_ref().map_or(0, |outer| outer.depth) + 1;
         let bound = InnerBound { made: AtomicUsize::new(0), max: self.options.inner_calls, depth };

@@ -264,7 +264,7 @@ impl RunContext {
             policy,
             approver,
             request: None,
-            client: Arc::new(NoClient),
+            client: NoClient::shared(),
             partials: None,
             timeout: None,
             background_after: None,

@@ -137,7 +137,7 @@ impl Executor {
         progress: &Arc<Partials>,
         op: &Op,
     ) -> ToolContext {
-        let traceparent: Arc<str> = op.traceparent().into();
+        let traceparent = op.traceparent();
         let asking = AskingCall {
             tool: call.entry.id().clone(),
             traceparent: Arc::clone(&traceparent),
@@ -164,7 +164,7 @@ impl Executor {
             traceparent: Some(traceparent),
             max_output: self.max_output(&call.entry),
             calls: self.inner_calls(call, run, op),
-            turns: run.job.clone().unwrap_or_else(|| Arc::new(NoTurns)),
+            turns: run.job.clone().unwrap_or_else(NoTurns::shared),
             services: Arc::clone(&self.options.services),
         }
     }

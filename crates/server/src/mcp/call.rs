@@ -155,7 +155,9 @@ impl Work {
         names: Option<CallerNames>,
     ) -> Result<Outcome, RpcError> {
         let number = uuid::Uuid::new_v4();
-        let call = ToolCall { id: CallId::new(format!("call_{}", number.simple())), name, arguments };
+        let mut id = *b"call_00000000000000000000000000000000";
+        number.simple().encode_lower(&mut id[5..]);
+        let call = ToolCall { id: CallId::new(&*String::from_utf8_lossy(&id)), name, arguments };
         let own_trace = || Lineage::in_trace(TraceId::new(number.as_u128()));
         let lineage = self.lineage.clone().unwrap_or_else(own_trace);
         let partials =

@@ -327,6 +327,19 @@ fn a_trace_is_sampled_whole_or_not_at_all() {
 }
 
 #[test]
+fn calls_whose_events_are_heard_of_together_took_as_long_as_they_say() {
+    let (op, id) = (op(1, 0), "x:echo@1.0.0");
+    // What took longer than events wait was not begun so long ago: a person may have been asked before.
+    for (heard, took, expect) in [(500, 3, 497), (500, 10_000, 495), (503, 3, 500), (600, 3, 500)] {
+        let mut spans = Spans::new(SpanOptions::default());
+        let mut ended = Vec::new();
+        spans.observe(&started(&op, id), at(500), &mut ended);
+        spans.observe(&finished(&op, id, None, took), at(heard), &mut ended);
+        assert_eq!((ended[0].start, ended[0].end), (at(expect), at(heard)), "{heard} {took}");
+    }
+}
+
+#[test]
 fn a_clock_that_goes_back_makes_no_span_that_ends_before_it_begins() {
     let (op, id) = (op(1, 0), "x:echo@1.0.0");
     let mut spans = Spans::new(SpanOptions::default());
