@@ -1,27 +1,22 @@
 //! The account.
 
-use std::borrow::Cow;
+mod before;
+mod entries;
+mod writer;
+
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use async_trait::async_trait;
-use hashbrown::HashMap;
-use rusqlite::types::{Type, ValueRef};
-use rusqlite::{
-    CachedStatement, Connection, OptionalExtension as _, Row, ToSql, Transaction, TransactionBehavior, params,
-};
-use serde::de::DeserializeOwned;
-use toolwright_core::arguments::Provenance;
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params};
 use toolwright_core::model::Usage;
-use toolwright_core::operation::{Lineage, Op, OpId, OpKind, TraceId};
-use toolwright_core::select::Showing;
-use toolwright_core::session::{CallId, SessionId};
+use toolwright_core::operation::{OpKind, TraceId};
+use toolwright_core::session::SessionId;
 use toolwright_core::store::{Appended, LedgerEntry, LedgerStore, LedgerTotals, StoreError, TraceSummary, TraceSums};
 
+pub(super) use self::writer::LedgerWriter;
 use super::SqliteStore;
-
-/// Rows of `traces` whose ids are remembered; past that they are looked up again.
-const KNOWN: usize = 1024;
+use super::tables::unreadable;
 
 #[async_trait]
 impl LedgerStore for SqliteStore {
@@ -59,18 +54,20 @@ impl LedgerStore for SqliteStore {
 
     async fn operations(&self, of: &TraceSummary, limit: usize) -> Result<Vec<LedgerEntry>, StoreError> {
         let of = of.clone();
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.thread.run("read a trace", move |db| operations(db, &of, limit)).await
     }
 }
 
 fn totals(db: &Connection) -> rusqlite::Result<LedgerTotals> {
-    let mut statement = db.prepare("SELECT kind, status, COUNT(*) FROM operations GROUP BY kind, status")?;
+    let mut statement = db.prepare(
+        "SELECT ifnull(kind, 'tool'), ifnull(status, 'ok'), COUNT(*) FROM entries GROUP BY kind, status \
+         UNION ALL SELECT kind, status, COUNT(*) FROM operations GROUP BY kind, status",
+    )?;
     let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, unsigned(row, 2)?)))?;
     let mut by_status: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
     for row in rows {
         let (kind, status, count) = row?;
-        by_status.entry(kind).or_default().insert(status, count);
+        *by_status.entry(kind).or_default().entry(status).or_default() += count;
     }
     let of = |kind: &str, status: fn(&str) -> bool| {
         by_status.get(kind).into_iter().flatten().filter(|(name, _)| status(name)).map(|(_, count)| count).sum()
@@ -127,7 +124,8 @@ fn find(db: &Connection, name: &str) -> rusqlite::Result<Vec<TraceSummary>> {
         return Ok(exact);
     }
     if let Ok(trace) = name.parse::<TraceId>() {
-        let of = "WHERE id IN (SELECT DISTINCT of FROM operations WHERE trace = ?1)";
+        let of = "WHERE id IN (SELECT of FROM entries WHERE substr(ids, 1, 16) = ?1 \
+                  UNION SELECT of FROM operations WHERE trace = ?1)";
         return summaries(db, &format!("{of} {NEWEST} LIMIT 100"), &[&trace.get().to_be_bytes()]);
     }
     let begins = "substr(run, 1, length(?1)) = ?1 OR substr(session, 1, length(?1)) = ?1";
@@ -137,56 +135,17 @@ fn find(db: &Connection, name: &str) -> rusqlite::Result<Vec<TraceSummary>> {
     Ok(if one { found } else { Vec::new() })
 }
 
-fn operations(db: &Connection, of: &TraceSummary, limit: i64) -> rusqlite::Result<Vec<LedgerEntry>> {
-    let mut statement = db.prepare_cached(
-        "SELECT op, parent, turn, kind, name, call, status, at_ms, latency_us, wait_us, attempts, cached, characters_in, \
-         characters_out, input_tokens, output_tokens, cached_tokens, cost_usd, validated, decided_by, approval, \
-         provenance, tools, trace, cache_written_tokens FROM operations WHERE of = (SELECT id FROM traces WHERE session = ?1 \
-         AND ifnull(run, '') = ?2 AND principal = ?3) ORDER BY id DESC LIMIT ?4",
-    )?;
-    let key = params![of.session.as_str(), of.run.as_deref().unwrap_or_default(), of.principal, limit];
-    let mut entries = statement.query_map(key, |row| entry(row, of))?.collect::<Result<Vec<_>, _>>()?;
+/// The last operations of a run or session, in the order in which they were written.
+fn operations(db: &Connection, of: &TraceSummary, limit: usize) -> rusqlite::Result<Vec<LedgerEntry>> {
+    let find = "SELECT id FROM traces WHERE session = ?1 AND ifnull(run, '') = ?2 AND principal = ?3";
+    let key = params![of.session.as_str(), of.run.as_deref().unwrap_or_default(), of.principal];
+    let Some(trace) = db.prepare_cached(find)?.query_row(key, |row| row.get(0)).optional()? else {
+        return Ok(Vec::new());
+    };
+    let mut entries = entries::operations(db, trace, of, limit)?;
+    entries.extend(before::operations(db, trace, of, limit - entries.len())?);
     entries.reverse();
     Ok(entries)
-}
-
-fn entry(row: &Row<'_>, of: &TraceSummary) -> rusqlite::Result<LedgerEntry> {
-    let id = |number: i64| OpId::new(number.cast_unsigned());
-    let kind: String = row.get(3)?;
-    let lineage = Lineage {
-        trace: TraceId::new(u128::from_be_bytes(row.get(23)?)),
-        parent: row.get::<_, Option<i64>>(1)?.map(id),
-        run: of.run.clone(),
-        turn: row.get(2)?,
-    };
-    Ok(LedgerEntry {
-        op: Op { id: id(row.get(0)?), lineage },
-        at_ms: unsigned(row, 7)?,
-        session: of.session.clone(),
-        principal: Arc::clone(&of.principal),
-        kind: OpKind::parse(&kind).ok_or_else(|| unreadable(3, std::io::Error::other(kind)))?,
-        call: row.get::<_, Option<String>>(5)?.map(CallId::new),
-        name: row.get(4)?,
-        status: Cow::Owned(row.get(6)?),
-        latency_us: unsigned(row, 8)?,
-        wait_us: unsigned(row, 9)?,
-        attempts: row.get(10)?,
-        cached: row.get(11)?,
-        characters_in: unsigned(row, 12)?,
-        characters_out: unsigned(row, 13)?,
-        usage: Usage {
-            input_tokens: unsigned(row, 14)?,
-            output_tokens: unsigned(row, 15)?,
-            cached_tokens: unsigned(row, 16)?,
-            cache_written_tokens: unsigned(row, 24)?,
-        },
-        cost_usd: row.get(17)?,
-        validated: row.get(18)?,
-        decided_by: Cow::Owned(row.get(19)?),
-        approval: row.get::<_, Option<String>>(20)?.map(Cow::Owned),
-        provenance: json(row, 21)?.unwrap_or_default(),
-        tools: json::<Showing>(row, 22)?,
-    })
 }
 
 /// A sum of tokens. SQLite makes one that no integer holds a real number: that is the largest.
@@ -202,179 +161,171 @@ fn most(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-fn json<T: DeserializeOwned>(row: &Row<'_>, index: usize) -> rusqlite::Result<Option<T>> {
-    let text: Option<String> = row.get(index)?;
-    text.map(|text| serde_json::from_str(&text)).transpose().map_err(|error| unreadable(index, error))
-}
-
 fn unsigned(row: &Row<'_>, index: usize) -> rusqlite::Result<u64> {
     row.get::<_, Option<i64>>(index).map(|number| number.unwrap_or_default().cast_unsigned())
 }
 
-fn unreadable(index: usize, error: impl std::error::Error + Send + Sync + 'static) -> rusqlite::Error {
-    rusqlite::Error::FromSqlConversionFailure(index, Type::Text, Box::new(error))
+fn kind(row: &Row<'_>, index: usize) -> rusqlite::Result<Option<OpKind>> {
+    let Some(kind) = row.get_ref(index)?.as_str_or_null()? else { return Ok(None) };
+    OpKind::parse(kind).map(Some).ok_or_else(|| unreadable(index, std::io::Error::other(kind.to_owned())))
 }
 
-/// What operations have in common.
-#[derive(PartialEq, Eq, Hash, Clone)]
-struct Key {
-    run: Option<Arc<str>>,
-    session: SessionId,
-    principal: Arc<str>,
-}
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
 
-/// What a batch adds to a row of `traces`.
-#[derive(Default)]
-struct Added {
-    id: i64,
-    started_ms: u64,
-    ended_ms: u64,
-    turns: u32,
-    sums: TraceSums,
-}
+    use toolwright_core::arguments::Provenance;
+    use toolwright_core::operation::{Lineage, Op, OpId};
+    use toolwright_core::select::Showing;
+    use toolwright_core::session::CallId;
 
-/// Writes entries. Remembers the rows of `traces` that it met.
-#[derive(Default)]
-pub(super) struct LedgerWriter {
-    known: HashMap<Key, i64>,
-}
+    use super::super::migrations::migrate_to;
+    use super::super::tables::now_ms;
+    use super::super::{FILE, SqliteStore};
+    use super::*;
 
-impl LedgerWriter {
-    /// Writes a batch, whole or not at all.
-    pub(super) fn write(&mut self, db: &mut Connection, entries: &[LedgerEntry]) -> rusqlite::Result<()> {
-        if self.known.len() > KNOWN {
-            self.known.clear();
-        }
-        let written = self.write_all(db, entries);
-        if written.is_err() {
-            // Ids of rows that were rolled back.
-            self.known.clear();
-        }
-        written
+    fn entry(session: &str, id: u64) -> LedgerEntry {
+        let op = Lineage::in_trace(TraceId::new(u128::from(id) << 64 | 5)).begin(OpId::new(id));
+        let now = now_ms().cast_unsigned();
+        LedgerEntry::new(op, now, SessionId::new(session), "owner".into(), OpKind::Tool, "x:t@1.0.0".into())
     }
 
-    fn write_all(&mut self, db: &mut Connection, entries: &[LedgerEntry]) -> rusqlite::Result<()> {
-        // It reads before it writes: SQLite would not wait for another process that writes in between.
-        let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let mut added: HashMap<i64, Added> = HashMap::new();
-        {
-            let mut insert = transaction.prepare_cached(INSERT)?;
-            for entry in entries {
-                let of = self.trace(&transaction, entry)?;
-                insert_entry(&mut insert, of, entry)?;
-                let started_ms = entry.at_ms.saturating_sub(entry.latency_us / 1000);
-                let added = added.entry(of).or_insert_with(|| Added { id: of, started_ms, ..Added::default() });
-                added.started_ms = added.started_ms.min(started_ms);
-                added.ended_ms = added.ended_ms.max(entry.at_ms);
-                added.turns = added.turns.max(entry.op.lineage.turn);
-                added.sums.add(entry);
-            }
-            let mut update = transaction.prepare_cached(UPDATE)?;
-            for Added { id, started_ms, ended_ms, turns, sums } in added.into_values() {
-                update.execute(params![
-                    id,
-                    started_ms.cast_signed(),
-                    ended_ms.cast_signed(),
-                    turns,
-                    sums.tool_calls.cast_signed(),
-                    sums.model_calls.cast_signed(),
-                    sums.jobs.cast_signed(),
-                    sums.failures.cast_signed(),
-                    most(sums.usage.input_tokens),
-                    most(sums.usage.output_tokens),
-                    most(sums.usage.cached_tokens),
-                    sums.cost_usd,
-                    most(sums.usage.cache_written_tokens),
-                    sums.open_costs.cast_signed(),
-                ])?;
-            }
-        }
-        transaction.commit()
+    async fn trace(store: &SqliteStore, name: &str) -> TraceSummary {
+        let mut found = store.find_traces(name).await.expect("traces");
+        assert_eq!(found.len(), 1, "{name}");
+        found.remove(0)
     }
 
-    /// The row of `traces` that the entry belongs to.
-    fn trace(&mut self, db: &Transaction<'_>, entry: &LedgerEntry) -> rusqlite::Result<i64> {
-        let key = Key {
-            run: entry.op.lineage.run.clone(),
-            session: entry.session.clone(),
-            principal: Arc::clone(&entry.principal),
+    /// The ids of the last operations of a session.
+    async fn ids(store: &SqliteStore, session: &str, limit: usize) -> Vec<u64> {
+        let of = trace(store, session).await;
+        let entries = store.operations(&of, limit).await.expect("operations");
+        entries.iter().map(|entry| entry.op.id.get()).collect()
+    }
+
+    async fn change(store: &SqliteStore, sql: &'static str) {
+        store.thread.run("change rows", move |db| db.execute_batch(sql)).await.expect("changed");
+    }
+
+    #[tokio::test]
+    async fn an_entry_comes_back_as_it_was_whatever_it_has() {
+        let dir = tempfile::tempdir().expect("dir");
+        let store = SqliteStore::open(dir.path()).expect("open");
+        let usual = entry("s", 1);
+        let inside = |parent| Op {
+            id: OpId::new(u64::MAX),
+            lineage: Lineage { turn: 3, parent, ..Lineage::in_trace(TraceId::new(u128::MAX)) },
         };
-        if let Some(&id) = self.known.get(&key) {
-            return Ok(id);
+        let usage = Usage { input_tokens: 1, output_tokens: 2, cached_tokens: 3, cache_written_tokens: 4 };
+        let all = [
+            usual.clone(),
+            LedgerEntry { call: Some(CallId::new("c")), validated: true, decided_by: "rule".into(), ..usual.clone() },
+            LedgerEntry { op: inside(Some(OpId::new(7))), status: "timeout".into(), attempts: 0, ..usual.clone() },
+            LedgerEntry { op: inside(None), cached: true, approval: Some("always".into()), ..usual.clone() },
+            LedgerEntry { provenance: Provenance { repaired: true, ..Provenance::default() }, ..usual.clone() },
+            LedgerEntry { kind: OpKind::Model, usage, cost_usd: Some(0.1 + 0.2), attempts: 2, ..usual.clone() },
+            LedgerEntry {
+                kind: OpKind::Model,
+                tools: Some(Showing { shown: 3, ..Showing::default() }),
+                ..usual.clone()
+            },
+            LedgerEntry { kind: OpKind::Guard, wait_us: 1, characters_in: 2, characters_out: 3, ..usual.clone() },
+            LedgerEntry { kind: OpKind::Job, status: "done".into(), latency_us: 9, ..usual },
+        ];
+        for entry in &all {
+            store.append(entry.clone());
         }
-        let (run, session) = (key.run.as_deref(), key.session.as_str());
-        let find = "SELECT id FROM traces WHERE session = ?1 AND ifnull(run, '') = ?2 AND principal = ?3";
-        let found = db
-            .prepare_cached(find)?
-            .query_row(params![session, run.unwrap_or_default(), key.principal], |row| row.get(0))
-            .optional()?;
-        let id = match found {
-            Some(id) => id,
-            None => {
-                let at = entry.at_ms.cast_signed();
-                let insert = "INSERT INTO traces (run, session, principal, started_ms, ended_ms) \
-                              VALUES (?1, ?2, ?3, ?4, ?4)";
-                db.prepare_cached(insert)?.insert(params![run, session, key.principal, at])?
+        store.flush().await.expect("flush");
+        let of = trace(&store, "s").await;
+        assert_eq!(store.operations(&of, 99).await.expect("operations"), all);
+        let totals = store.totals().await.expect("totals");
+        assert_eq!((totals.tool_calls, totals.tool_failures, totals.model_calls), (5, 1, 2));
+        assert_eq!(totals.by_status["job"]["done"], 1);
+    }
+
+    #[tokio::test]
+    async fn each_session_has_its_own_operations_in_their_order() {
+        let dir = tempfile::tempdir().expect("dir");
+        let stores: Vec<_> = (0..2).map(|_| SqliteStore::open(dir.path()).expect("open")).collect();
+        let sessions = ["a", "b", "c"];
+        // Batches of many sizes, of two processes in turns.
+        let mut id = 0;
+        for (turn, size) in [1, 16, 23, 3, 40, 5].into_iter().enumerate() {
+            let store = &stores[turn % 2];
+            for _ in 0..size {
+                id += 1;
+                store.append(entry(sessions[(id * id % 7 % 3) as usize], id));
             }
+            store.flush().await.expect("flush");
+        }
+        let of = |n: usize| (1..=id).filter(|id| (id * id % 7 % 3) as usize == n).collect::<Vec<_>>();
+        for (n, session) in sessions.into_iter().enumerate() {
+            assert_eq!(ids(&stores[0], session, 99).await, of(n));
+            assert_eq!(ids(&stores[1], session, 2).await, of(n)[of(n).len() - 2..]);
+            assert_eq!(trace(&stores[0], session).await.sums.tool_calls, of(n).len() as u64);
+        }
+        // What is too old goes, and the numbers of its rows are used again.
+        change(&stores[0], "DELETE FROM entries WHERE id <= 40").await;
+        assert_eq!(ids(&stores[0], "a", 99).await, of(0).into_iter().filter(|id| *id > 40).collect::<Vec<_>>());
+        change(&stores[0], "DELETE FROM entries").await;
+        for id in 1000..1100 {
+            stores[1].append(entry("b", id));
+        }
+        stores[1].append(entry("c", 2000));
+        stores[1].flush().await.expect("flush");
+        assert_eq!(ids(&stores[1], "a", 99).await, [0; 0]);
+        assert_eq!(ids(&stores[1], "b", 199).await, (1000..1100).collect::<Vec<_>>());
+        assert_eq!(ids(&stores[1], "c", 99).await, [2000]);
+    }
+
+    /// What a program of before writes.
+    const OLD: &str = "INSERT INTO operations (of, op, trace, turn, kind, name, status, at_ms, latency_us, wait_us, \
+                       attempts, cached, characters_in, characters_out, input_tokens, validated, decided_by) \
+                       SELECT 1, 1 + count(*), x'00000000000000000000000000000009', 4, 'model', 'p/m', 'ok', \
+                       1000 * unixepoch(), 8, 0, 2, 0, 3, 4, 5, 0, '' FROM operations";
+
+    fn old_file(dir: &Path) {
+        let db = Connection::open(dir.join(FILE)).expect("open");
+        migrate_to(&db, 14).expect("schema");
+        let traces = "INSERT INTO traces (session, principal, started_ms, ended_ms, model_calls, input_tokens) \
+                      VALUES ('s', 'owner', 1, 1000 * unixepoch(), 2, 10)";
+        for sql in [traces, OLD, OLD] {
+            db.execute_batch(sql).expect("row");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_a_program_of_before_wrote_is_of_the_account() {
+        let dir = tempfile::tempdir().expect("dir");
+        old_file(dir.path());
+        let store = SqliteStore::open(dir.path()).expect("open");
+        for id in [11, 12] {
+            store.append(entry("s", id));
+        }
+        store.flush().await.expect("flush");
+        assert_eq!(ids(&store, "s", 99).await, [1, 2, 11, 12]);
+        assert_eq!(ids(&store, "s", 3).await, [2, 11, 12]);
+        assert_eq!(ids(&store, "s", 1).await, [12]);
+        change(&store, OLD).await;
+        assert_eq!(ids(&store, "s", 99).await, [1, 2, 3, 11, 12], "one that still runs loses nothing");
+        for name in ["00000000000000000000000000000009", "000000000000000b0000000000000005"] {
+            assert_eq!(trace(&store, name).await.session.as_str(), "s");
+        }
+        let of = trace(&store, "s").await;
+        assert_eq!((of.sums.tool_calls, of.sums.model_calls, of.sums.usage.input_tokens), (2, 2, 10));
+        let old = store.operations(&of, 99).await.expect("operations").remove(0);
+        let usage = Usage { input_tokens: 5, ..Usage::default() };
+        let op = Op { id: OpId::new(1), lineage: Lineage { turn: 4, ..Lineage::in_trace(TraceId::new(9)) } };
+        let expect = LedgerEntry {
+            latency_us: 8,
+            attempts: 2,
+            characters_in: 3,
+            characters_out: 4,
+            usage,
+            ..LedgerEntry::new(op, old.at_ms, SessionId::new("s"), "owner".into(), OpKind::Model, "p/m".into())
         };
-        self.known.insert(key, id);
-        Ok(id)
+        assert_eq!(old, expect);
+        let totals = store.totals().await.expect("totals");
+        assert_eq!((totals.tool_calls, totals.model_calls), (2, 3));
     }
-
-    /// Forgets what it knows: rows may be gone.
-    pub(super) fn forget(&mut self) {
-        self.known.clear();
-    }
-}
-
-const INSERT: &str = "INSERT INTO operations (of, op, trace, parent, turn, kind, name, call, status, at_ms, latency_us, \
-                      wait_us, attempts, cached, characters_in, characters_out, input_tokens, output_tokens, \
-                      cached_tokens, cost_usd, validated, decided_by, approval, provenance, tools, cache_written_tokens) \
-                      VALUES (?1, ?2, ?3, \
-                      ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26)";
-
-const UPDATE: &str = "UPDATE traces SET started_ms = min(started_ms, ?2), ended_ms = max(ended_ms, ?3), \
-                      turns = max(turns, ?4), tool_calls = tool_calls + ?5, model_calls = model_calls + ?6, \
-                      jobs = jobs + ?7, failures = failures + ?8, \
-                      input_tokens = min(9223372036854775807, input_tokens + ?9), \
-                      output_tokens = min(9223372036854775807, output_tokens + ?10), \
-                      cached_tokens = min(9223372036854775807, cached_tokens + ?11), \
-                      cache_written_tokens = min(9223372036854775807, cache_written_tokens + ?13), \
-                      open_costs = open_costs + ?14, \
-                      cost_usd = CASE WHEN ?12 IS NULL THEN cost_usd ELSE ifnull(cost_usd, 0) + ?12 END WHERE id = ?1";
-
-fn insert_entry(insert: &mut CachedStatement<'_>, of: i64, entry: &LedgerEntry) -> rusqlite::Result<()> {
-    // Only models use tokens.
-    let tokens = |count: u64| (entry.kind == OpKind::Model).then_some(most(count));
-    let provenance = Some(&entry.provenance).filter(|provenance: &&Provenance| !provenance.is_plain());
-    insert
-        .execute(params![
-            of,
-            entry.op.id.get().cast_signed(),
-            entry.op.lineage.trace.get().to_be_bytes(),
-            entry.op.lineage.parent.map(|parent| parent.get().cast_signed()),
-            entry.op.lineage.turn,
-            entry.kind.as_str(),
-            entry.name,
-            entry.call.as_ref().map(|call| call.as_str()),
-            entry.status,
-            entry.at_ms.cast_signed(),
-            entry.latency_us.cast_signed(),
-            entry.wait_us.cast_signed(),
-            entry.attempts,
-            entry.cached,
-            entry.characters_in.cast_signed(),
-            entry.characters_out.cast_signed(),
-            tokens(entry.usage.input_tokens),
-            tokens(entry.usage.output_tokens),
-            tokens(entry.usage.cached_tokens),
-            entry.cost_usd,
-            entry.validated,
-            entry.decided_by,
-            entry.approval,
-            provenance.and_then(|provenance| serde_json::to_string(provenance).ok()),
-            entry.tools.and_then(|tools| serde_json::to_string(&tools).ok()),
-            tokens(entry.usage.cache_written_tokens),
-        ])
-        .map(drop)
 }

@@ -17,6 +17,7 @@ const STEPS: &[&str] = &[
     include_str!("schema/12_open_costs.sql"),
     include_str!("schema/13_askers.sql"),
     include_str!("schema/14_pin_sources.sql"),
+    include_str!("schema/15_entries.sql"),
 ];
 
 /// Brings the file to the newest schema, whole or not at all, while other processes wait.
@@ -33,6 +34,15 @@ pub(super) fn migrate(db: &mut Connection) -> rusqlite::Result<()> {
     }
     transaction.pragma_update(None, "user_version", newest)?;
     transaction.commit()
+}
+
+/// Brings a new file to the schema of an earlier program.
+#[cfg(test)]
+pub(super) fn migrate_to(db: &Connection, version: u16) -> rusqlite::Result<()> {
+    for step in &STEPS[..usize::from(version)] {
+        db.execute_batch(step)?;
+    }
+    db.pragma_update(None, "user_version", version)
 }
 
 #[cfg(test)]
@@ -55,8 +65,7 @@ mod tests {
     /// A file as it was when pins were kept by the name alone, with two tools of `p`: one pinned, one revoked.
     fn old_file(dir: &Path) {
         let db = Connection::open(dir.join(FILE)).expect("open");
-        STEPS.iter().take(13).for_each(|step| db.execute_batch(step).expect("step"));
-        db.pragma_update(None, "user_version", 13).expect("version");
+        migrate_to(&db, 13).expect("schema");
         let (approved, revoked) = (hash("a").to_hex(), hash("r").to_hex());
         db.execute(
             "INSERT INTO pins VALUES ('p', 'pinned', 'p:pinned@0.0.0', ?1, '\"a\"', 1, 'first use', NULL, NULL, NULL), \

@@ -32,6 +32,7 @@ const NEWEST: Duration = Duration::from_secs(60);
 /// Tables whose rows go when they are old: name, and column of the time. The response cache has its own bounds.
 const AGING: &[(&str, &str)] = &[
     ("operations", "at_ms"),
+    ("entries", "at_ms"),
     ("traces", "ended_ms"),
     ("runs", "saved_ms"),
     // What has not ended has no such time.
@@ -43,7 +44,7 @@ const AGING: &[(&str, &str)] = &[
 ];
 /// How many of them, from the first, also go when the file is too large; the others are small, and some are words of a
 /// person.
-const LARGE: usize = 5;
+const LARGE: usize = 6;
 
 /// Looks after one file. `step` does a little and is to be called again while there is more.
 #[derive(Debug)]
@@ -171,8 +172,8 @@ fn claim(db: &mut Connection, now_ms: i64) -> rusqlite::Result<bool> {
 fn delete(db: &Connection, table: &str, time: &str, horizon_ms: i64) -> rusqlite::Result<i64> {
     // The ledger is large, and its rows stand in the order of their time: the first that stays ends the search.
     let rows = match table {
-        "operations" => format!(
-            "id < ifnull((SELECT id FROM operations WHERE at_ms >= ?1 ORDER BY id LIMIT 1), 1 << 62) \
+        "operations" | "entries" => format!(
+            "id < ifnull((SELECT id FROM {table} WHERE at_ms >= ?1 ORDER BY id LIMIT 1), 1 << 62) \
              ORDER BY id LIMIT {ROWS}"
         ),
         "manifests" => format!("{time} < ?1 AND instr(key, '{LASTING_MANIFESTS}') <> 1 LIMIT {ROWS}"),
@@ -285,8 +286,7 @@ mod tests {
         assert!(bytes(&db).expect("size") <= before / 2);
         let pages = pragma(&db, "page_count").expect("pages") * pragma(&db, "page_size").expect("size");
         assert!(pages < before * 3 / 4, "the file itself is smaller: {pages} of {before}");
-        let oldest: i64 =
-            db.query_row("SELECT MIN(at_ms) FROM operations", [], |row| row.get(0)).expect("some are left");
+        let oldest: i64 = db.query_row("SELECT MIN(at_ms) FROM entries", [], |row| row.get(0)).expect("some are left");
         assert!(oldest.cast_unsigned() > now - 10 * day + day, "the oldest are gone");
     }
 }
