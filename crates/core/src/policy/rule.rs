@@ -103,8 +103,8 @@ impl Selector {
     fn names_tool(&self, id: &ToolId, has_tag: &dyn Fn(&str) -> bool) -> bool {
         let fits = |pattern: &Option<String>, test: &dyn Fn(&str) -> bool| pattern.as_deref().is_none_or(test);
         fits(&self.tool, &|p| {
-            glob_match(p, id.as_str())
-                || glob_match(p, id.without_version())
+            glob_match(p, id.without_version())
+                || glob_match(p, id.as_str())
                 || p.as_bytes().windows(2).any(|pair| pair == b"__")
                     && glob_match(p, &wire_candidate(id.namespace(), id.name()))
         }) && fits(&self.namespace, &|p| glob_match(p, id.namespace()))

@@ -243,9 +243,9 @@ impl Inbox {
         waiting.next().filter(|_| waiting.next().is_none())
     }
 
-    /// Whether more than one request is in flight.
-    pub(super) fn has_several(&self) -> bool {
-        self.lock().waiting.len() > 1
+    /// Requests that are in flight, or are about to be.
+    pub(super) fn in_flight(&self) -> usize {
+        self.lock().waiting.len()
     }
 
     /// The calls that wait for their answers.

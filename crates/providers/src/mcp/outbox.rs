@@ -18,6 +18,8 @@ pub(super) struct Outbox {
     state: Mutex<State>,
     /// Something waits, or no more will.
     more: Notify,
+    /// What waits is as much as the server has to do: told to who waits for more to write with it.
+    enough: Notify,
     /// Held by the one who waits for room: messages go out in the order in which they were sent.
     turn: tokio::sync::Mutex<()>,
     /// There is room again, or nothing is taken any more.
@@ -117,6 +119,20 @@ impl Outbox {
         Ok(())
     }
 
+    /// To be called when something was sent: has what waits written, if the server has no more to do than that. One that
+    /// is busy gets as much together as costs it least; one that is about to be idle does not wait for who is still to
+    /// send.
+    pub(super) fn hurry(&self, inbox: &Inbox) {
+        if self.is_enough(inbox) {
+            self.enough.notify_waiters();
+        }
+    }
+
+    fn is_enough(&self, inbox: &Inbox) -> bool {
+        let waiting = self.lock().batch.requests.len();
+        inbox.in_flight().saturating_sub(waiting) <= waiting
+    }
+
     /// Notes a request that has to wait before it is taken; `None` for what is none.
     fn stand_outside(&self, message: &Outgoing<'_>) -> Option<RequestId> {
         let OutgoingKind::Request { id, .. } = message.kind else { return None };
@@ -167,9 +183,12 @@ impl Outbox {
         let mut batch = Batch::default();
         loop {
             self.more.notified().await;
-            if inbox.has_several() {
+            if !self.is_enough(inbox) {
                 // Calls that are ready to run are about to send as well.
-                tokio::task::yield_now().await;
+                tokio::select! {
+                    () = self.enough.notified() => {}
+                    () = tokio::task::yield_now() => {}
+                }
             }
             let is_last = {
                 let mut state = self.lock();
@@ -287,6 +306,40 @@ mod tests {
         outbox.write(Input { writes: Arc::clone(&writes), left: 1000 }, &inbox).await.expect("written");
         assert_eq!(*writes.lock().expect("writes"), ["1\n22\n333\n"]);
         assert_eq!(outbox.send(message(None, "4")).await, Err(SendError::NotSent("closed".to_owned())));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn who_has_nothing_to_do_gets_the_first_request_alone_and_who_is_busy_several_together() {
+        for (busy_with, expect) in [(0, vec![1, 1, 2]), (1, vec![1, 2, 1]), (9, vec![4])] {
+            let (outbox, inbox, writes) = (Arc::new(Outbox::default()), inbox(), Arc::<Mutex<Vec<String>>>::default());
+            let register = |id| inbox.register(id, Purpose::House).map_err(drop).expect("room");
+            let _busy: Vec<_> = (100..100 + busy_with).map(register).collect();
+            let writer = {
+                let (outbox, inbox, writes) = (Arc::clone(&outbox), Arc::clone(&inbox), Arc::clone(&writes));
+                tokio::spawn(async move { outbox.write(Input { writes, left: 1000 }, &inbox).await })
+            };
+            let calls = {
+                let (outbox, inbox) = (Arc::clone(&outbox), Arc::clone(&inbox));
+                async move {
+                    // The writer is there before them.
+                    tokio::task::yield_now().await;
+                    let call = |id: RequestId| {
+                        let (outbox, inbox) = (Arc::clone(&outbox), Arc::clone(&inbox));
+                        tokio::spawn(async move {
+                            let _answer = inbox.register(id, Purpose::House).map_err(drop).expect("room");
+                            outbox.send(message(Some(id), id.to_string())).await.expect("taken");
+                            outbox.hurry(&inbox);
+                        })
+                    };
+                    futures_util::future::join_all((1..=4).map(call)).await;
+                }
+            };
+            tokio::spawn(calls).await.expect("calls");
+            outbox.close("closed", &inbox);
+            writer.await.expect("writer").expect("written");
+            let lines: Vec<_> = writes.lock().expect("writes").iter().map(|write| write.lines().count()).collect();
+            assert_eq!(lines, expect, "busy with {busy_with}");
+        }
     }
 
     #[tokio::test]

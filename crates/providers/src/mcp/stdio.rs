@@ -76,7 +76,9 @@ impl StdioTransport {
 #[async_trait]
 impl Transport for StdioTransport {
     async fn send(&self, message: Outgoing<'_>) -> Result<(), SendError> {
-        self.outbox.send(message).await
+        self.outbox.send(message).await?;
+        self.outbox.hurry(&self.inbox);
+        Ok(())
     }
 
     fn abandon(&self, id: RequestId) -> Told {
