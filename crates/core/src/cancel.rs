@@ -49,6 +49,8 @@ pub struct Cancel {
 
 struct Inner {
     cause: OnceLock<CancelCause>,
+    /// As a parent's.
+    from_above: OnceLock<CancelCause>,
     wakeup: Wakeup,
     parent: Option<Cancel>,
     /// What cancels its parent does not count.
@@ -112,6 +114,7 @@ impl Cancel {
     fn with_parent(parent: Option<Cancel>) -> Self {
         let inner = Inner {
             cause: OnceLock::new(),
+            from_above: OnceLock::new(),
             wakeup: Wakeup::new(),
             parent,
             is_apart: AtomicBool::new(false),
@@ -141,10 +144,30 @@ impl Cancel {
         }
     }
 
+    /// Cancels this token and its descendants as its parent would: that does not count while it is apart. Later causes are
+    /// ignored.
+    pub fn cancel_from_above(&self, cause: CancelCause) {
+        if self.inner.from_above.set(cause).is_ok() {
+            self.inner.wake();
+        }
+    }
+
     /// The cause, once cancelled: its own, else the nearest cancelled ancestor's.
     #[must_use]
     pub fn cause(&self) -> Option<CancelCause> {
-        self.chain().find_map(|token| token.inner.cause.get().copied())
+        let mut inner = &self.inner;
+        loop {
+            if let Some(cause) = inner.cause.get() {
+                return Some(*cause);
+            }
+            if inner.is_apart.load(Ordering::SeqCst) {
+                return None;
+            }
+            if let Some(cause) = inner.from_above.get() {
+                return Some(*cause);
+            }
+            inner = &inner.parent.as_ref()?.inner;
+        }
     }
 
     /// Whether it is cancelled.
@@ -163,12 +186,6 @@ impl Cancel {
             }
             woken.await;
         }
-    }
-
-    fn chain(&self) -> impl Iterator<Item = &Cancel> {
-        std::iter::successors(Some(self), |token| {
-            token.inner.parent.as_ref().filter(|_| !token.inner.is_apart.load(Ordering::SeqCst))
-        })
     }
 }
 
@@ -226,8 +243,15 @@ mod tests {
         assert_eq!(waiting.now_or_never(), Some(CancelCause::User));
         let other = parent.child();
         other.leave_parent();
+        other.cancel_from_above(CancelCause::CallerGone);
+        assert_eq!(other.cause(), None);
         other.cancel(CancelCause::Shutdown);
         assert_eq!(other.cause(), Some(CancelCause::Shutdown), "its own cause counts");
+        let alone = Cancel::new();
+        alone.leave_parent();
+        alone.cancel_from_above(CancelCause::CallerGone);
+        alone.join_parent();
+        assert_eq!(alone.cause(), Some(CancelCause::CallerGone));
     }
 
     #[test]

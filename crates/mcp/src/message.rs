@@ -414,7 +414,7 @@ pub fn to_json(value: &impl Serialize) -> Vec<u8> {
     out
 }
 
-/// Adds the JSON text of such a value, `null` for another.
+/// Adds the JSON text of a value that has one (maps with text keys, and numbers), `null` for another.
 pub fn write_json(out: &mut Vec<u8>, value: &impl Serialize) {
     let before = out.len();
     if let Err(error) = serde_json::to_writer(&mut *out, value) {

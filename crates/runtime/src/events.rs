@@ -1,8 +1,8 @@
 //! Events to any number of observers, none of which can slow a call down or break it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::broadcast::error::RecvError;
@@ -38,14 +38,17 @@ struct Channel {
     sender: broadcast::Sender<Arc<Event>>,
     /// Whether there may be observers. Of each call it is asked several times, which the sender answers under its lock.
     is_heard: AtomicBool,
+    /// Held while that changes.
+    changes: Mutex<()>,
 }
 
 impl Channel {
     fn new(capacity: usize) -> Self {
-        Self { sender: broadcast::channel(capacity).0, is_heard: AtomicBool::new(false) }
+        Self { sender: broadcast::channel(capacity).0, is_heard: AtomicBool::new(false), changes: Mutex::default() }
     }
 
     fn subscribe(&self) -> broadcast::Receiver<Arc<Event>> {
+        let _changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         let receiver = self.sender.subscribe();
         self.is_heard.store(true, Ordering::SeqCst);
         receiver
@@ -58,9 +61,9 @@ impl Channel {
     fn send(&self, event: &Arc<Event>) {
         if self.is_heard() && self.sender.send(Arc::clone(event)).is_err() {
             // Nobody is there to see it: nothing is lost.
-            self.is_heard.store(false, Ordering::SeqCst);
-            if self.sender.receiver_count() > 0 {
-                self.is_heard.store(true, Ordering::SeqCst);
+            let _changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+            if self.sender.receiver_count() == 0 {
+                self.is_heard.store(false, Ordering::SeqCst);
             }
         }
     }
@@ -79,7 +82,8 @@ impl Default for EventHub {
 }
 
 impl EventHub {
-    /// Observes from now on. An event is made once, however many see it.
+    /// Observes from now on. An event is made once, however many see it: one that was being made before may lack the
+    /// arguments that only those read who observe all.
     #[must_use]
     pub fn subscribe(&self) -> broadcast::Receiver<Arc<Event>> {
         self.whole.subscribe()
@@ -203,8 +207,6 @@ impl Observation {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-
     use toolwright_core::ToolId;
     use toolwright_core::operation::{Lineage, OpId};
     use toolwright_core::session::CallId;

@@ -142,7 +142,10 @@ impl Spans {
                     begun(event, self.options.content, start)
                 });
                 if let Some(mut span) = span {
-                    span.start = on_time(span.start, event, now);
+                    let within = span.parent.and_then(|parent| self.open.get(&parent)).map(|parent| parent.start);
+                    // Not before what it is part of, as far as that was heard of before it.
+                    let earliest = within.map_or(SystemTime::UNIX_EPOCH, |start| start.min(span.start));
+                    span.start = on_time(span.start, event, now).max(earliest);
                     finish(&mut span, event, self.options.content);
                     ended.push(span.ended(now));
                 }

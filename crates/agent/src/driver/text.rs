@@ -27,7 +27,7 @@ impl TextEvents {
     fn pass(&self, take: impl FnOnce(&mut StreamRedactor) -> String) {
         let text = take(&mut self.stream.lock().unwrap_or_else(PoisonError::into_inner));
         if !text.is_empty() {
-            self.events.emit(Event::ModelText { text });
+            self.events.tell_routine(|| Event::ModelText { text });
         }
     }
 }

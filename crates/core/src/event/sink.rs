@@ -33,8 +33,8 @@ pub enum Attention {
     Nothing,
     /// What is not routine ([`Event::is_routine`]).
     Notable,
-    /// All events; nobody reads the arguments in [`Event::ToolStarted`], which has `null` in their place: to redact them
-    /// costs more than the rest of it.
+    /// All events; nobody reads the arguments in [`Event::ToolStarted`], which has `null` in their place: to redact
+    /// them costs more than the rest of it.
     Brief,
     /// All events with all that they tell.
     Whole,
@@ -78,6 +78,8 @@ impl Event {
                 | Self::LlmAttemptFinished { .. }
                 | Self::ModelStarted { .. }
                 | Self::ModelWait { .. }
+                | Self::ModelWaited { ok: true, .. }
+                | Self::ModelText { .. }
                 | Self::ModelFinished { ok: true, .. }
         )
     }

@@ -97,6 +97,15 @@ struct Waiting {
     purpose: Purpose,
 }
 
+impl Waiting {
+    /// Who takes the answer, if that is still awaited; it is no more then, as `open` counts.
+    fn take_answer(&mut self, open: &mut usize) -> Option<oneshot::Sender<Answer>> {
+        let answer = self.answer.take()?;
+        *open -= usize::from(!matches!(self.purpose, Purpose::Subscription(_)));
+        Some(answer)
+    }
+}
+
 /// What a message that names no call belongs to.
 pub(super) enum Belonging {
     /// To this call.
@@ -134,6 +143,8 @@ pub(super) struct Inbox {
 #[derive(Default)]
 struct State {
     waiting: HashMap<RequestId, Waiting>,
+    /// How many of them wait for an answer, subscriptions aside.
+    open: usize,
     has_ended: bool,
     has_expired: bool,
     /// Whether a request was answered after the handshake.
@@ -209,6 +220,7 @@ impl Inbox {
         if state.waiting.len() >= MAX_IN_FLIGHT {
             return Err(NoRoom::Full);
         }
+        state.open += usize::from(!matches!(purpose, Purpose::Subscription(_)));
         state.waiting.insert(id, Waiting { answer: Some(sender), purpose });
         Ok(receiver)
     }
@@ -220,7 +232,14 @@ impl Inbox {
 
     /// Forgets a request, and what the server asked during it; a late answer is ignored.
     pub(super) fn forget(&self, id: RequestId) {
-        let waiting = self.lock().waiting.remove(&id);
+        let waiting = {
+            let mut state = self.lock();
+            let mut waiting = state.waiting.remove(&id);
+            if let Some(waiting) = &mut waiting {
+                drop(waiting.take_answer(&mut state.open));
+            }
+            waiting
+        };
         if matches!(waiting, Some(Waiting { purpose: Purpose::Call(_), .. })) {
             self.questions.call_ended(id);
         }
@@ -243,9 +262,9 @@ impl Inbox {
         waiting.next().filter(|_| waiting.next().is_none())
     }
 
-    /// Requests that are in flight, or are about to be.
+    /// Requests that the server has to answer, or is about to have; a subscription has none but its end.
     pub(super) fn in_flight(&self) -> usize {
-        self.lock().waiting.len()
+        self.lock().open
     }
 
     /// The calls that wait for their answers.
@@ -298,14 +317,17 @@ impl Inbox {
     }
 
     fn senders(&self) -> Vec<oneshot::Sender<Answer>> {
-        self.lock().waiting.values_mut().filter_map(|waiting| waiting.answer.take()).collect()
+        let mut state = self.lock();
+        state.open = 0;
+        state.waiting.values_mut().filter_map(|waiting| waiting.answer.take()).collect()
     }
 
     fn settle(&self, id: RequestId, answer: Answer) {
         let sender = {
             let mut state = self.lock();
             state.is_at_work |= self.version.get().is_some();
-            state.waiting.get_mut(&id).and_then(|waiting| waiting.answer.take())
+            let State { waiting, open, .. } = &mut *state;
+            waiting.get_mut(&id).and_then(|waiting| waiting.take_answer(open))
         };
         if let Some(sender) = sender {
             // Whoever waited may have left.

@@ -323,22 +323,29 @@ mod tests {
                 async move {
                     // The writer is there before them.
                     tokio::task::yield_now().await;
-                    let call = |id: RequestId| {
+                    for id in 1..=4 {
                         let (outbox, inbox) = (Arc::clone(&outbox), Arc::clone(&inbox));
                         tokio::spawn(async move {
-                            let _answer = inbox.register(id, Purpose::House).map_err(drop).expect("room");
+                            let answer = inbox.register(id, Purpose::House).map_err(drop).expect("room");
                             outbox.send(message(Some(id), id.to_string())).await.expect("taken");
                             outbox.hurry(&inbox);
-                        })
-                    };
-                    futures_util::future::join_all((1..=4).map(call)).await;
+                            // A call goes on waiting.
+                            answer.await.ok();
+                        });
+                    }
                 }
             };
             tokio::spawn(calls).await.expect("calls");
+            let lines = || writes.lock().expect("writes").iter().map(|write| write.lines().count()).collect::<Vec<_>>();
+            let all = async {
+                while lines().iter().sum::<usize>() < 4 {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(20), all).await.expect("they are written");
             outbox.close("closed", &inbox);
             writer.await.expect("writer").expect("written");
-            let lines: Vec<_> = writes.lock().expect("writes").iter().map(|write| write.lines().count()).collect();
-            assert_eq!(lines, expect, "busy with {busy_with}");
+            assert_eq!(lines(), expect, "busy with {busy_with}");
         }
     }
 
@@ -389,6 +396,7 @@ mod tests {
         let (outbox, inbox, writes) = (Arc::new(Outbox::default()), inbox(), Arc::default());
         let _first = inbox.register(1, Purpose::House).map_err(drop).expect("room");
         let _second = inbox.register(2, Purpose::House).map_err(drop).expect("room");
+        let _at_the_server = inbox.register(3, Purpose::House).map_err(drop).expect("room");
         outbox.send(message(Some(1), "1")).await.expect("taken");
         let later = {
             let outbox = Arc::clone(&outbox);

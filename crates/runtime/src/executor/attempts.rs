@@ -50,7 +50,9 @@ impl Attempts {
                 Err(error) if repeats_nothing(&error, &self.entry) => {
                     tracing::debug!(tool = %self.entry.id(), "attempt {} failed: {error}", failed + 1);
                     tokio::select! {
-                        _ = self.context.cancel.cancelled() => return Err(error),
+                        cause = self.context.cancel.cancelled() => {
+                            return Err(ToolError::canceled(cause).with_last_words(&error));
+                        }
                         () = tokio::time::sleep(pause(failed, self.seed)) => {}
                     }
                 }

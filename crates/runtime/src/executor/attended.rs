@@ -39,7 +39,8 @@ impl Future for Attended {
 impl Drop for Attended {
     fn drop(&mut self) {
         let Some(call) = self.call.take().filter(|_| self.has_begun) else { return };
-        self.cancel.cancel(CancelCause::CallerGone);
+        // What is about to be a job, or has become one, goes on.
+        self.cancel.cancel_from_above(CancelCause::CallerGone);
         // Otherwise the runtime itself is ending.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(call);

@@ -25,7 +25,7 @@ use super::admission::Admitted;
 use super::contained::{Panicked, contained};
 use super::job_words::{known, noted, started, step_output};
 use super::limits::Limits;
-use super::pipeline::{Stop, Underway, validated};
+use super::pipeline::{Goes, Stop, Underway, validated};
 use super::stage::Stage;
 use super::turn::Held;
 use super::{Executor, RunContext};
@@ -255,7 +255,7 @@ impl Executor {
         // A resumed run finds this call's end in its journal.
         new.run = None;
         let told = self.told(&new.record, &op.inside());
-        // A job outlives what cancels its caller.
+        // A job outlives what cancels its caller. Until it is kept the tool waits, where it runs within this call.
         run.cancel.leave_parent();
         let job = match jobs.begin(new, run.cancel.clone(), told).await {
             Ok(Begun::New(job)) => job,
@@ -277,7 +277,7 @@ impl Executor {
     async fn promised(&self, call: &ValidCall, job: &Live, run: &RunContext) -> Outcome {
         let entry = &call.entry;
         let output = started(&job.id, entry.definition(), JobState::Running);
-        let mut outcome = self.shaped(call, Ok(output), run).await;
+        let mut outcome = self.shaped(call, Ok(output), run, Goes::ToTurn).await;
         name_tool(&mut outcome, entry);
         outcome.validated = validated(call);
         journal(&outcome, run).await;
@@ -398,7 +398,7 @@ impl Turns for JobTurns {
             // Words on the way to a result, which is what the tool's schema is for.
             output.extras.insert(STANDS_IN.into(), "step".into());
         }
-        let partial = self.executor.shaped(&self.call, Ok(output), &self.run).await;
+        let partial = self.executor.shaped(&self.call, Ok(output), &self.run, Goes::WithCall).await;
         self.job.pause(partial).await
     }
 }

@@ -21,6 +21,11 @@ impl From<Box<dyn Any + Send>> for Panicked {
 }
 
 impl Panicked {
+    /// What it said.
+    pub(super) fn text(&self) -> &str {
+        &self.0
+    }
+
     /// The panic as a call's error; `who` is whose fault it is.
     pub(super) fn error(&self, who: &str) -> ToolError {
         ToolError::new(ErrorKind::InternalError, format!("{who} panicked: {}; this is a fault of its code", self.0))

@@ -285,13 +285,15 @@ impl ModelAccount<'_> {
     /// A wait is over, if there was one.
     fn waited(&self, state: &mut State, ok: bool, wait_us: u64) {
         if let Some(queue) = state.waits.take() {
-            self.executor.options.services.events.tell(|| Event::ModelWaited {
+            let told = || Event::ModelWaited {
                 op: self.ask.op.clone(),
                 model: self.ask.model.to_owned(),
                 queue: queue.to_string(),
                 ok,
                 wait_us,
-            });
+            };
+            let events = &self.executor.options.services.events;
+            if ok { events.tell_routine(told) } else { events.tell(told) }
         }
     }
 

@@ -35,6 +35,15 @@ pub(super) enum Stop {
     Pending(Box<ApprovalRequest>),
 }
 
+/// Where an outcome goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Goes {
+    /// Into the turn of the call's caller.
+    ToTurn,
+    /// There too, unless the call has become a job: that one's goes into no turn.
+    WithCall,
+}
+
 impl From<ToolError> for Stop {
     fn from(error: ToolError) -> Self {
         Self::Failed(error)
@@ -140,7 +149,7 @@ impl Executor {
     /// Makes the outcome: capped, within the budget, told and in the account.
     pub(super) async fn conclude(&self, mut it: Box<Underway>, performed: Result<ToolOutput, Stop>) -> Outcome {
         it.account.stage = Stage::Shaping;
-        let shaped = contained(pin!(self.shaped(&it.call, performed, &it.run))).await;
+        let shaped = contained(pin!(self.shaped(&it.call, performed, &it.run, Goes::WithCall))).await;
         let mut outcome = shaped
             .unwrap_or_else(|panicked| Outcome::failed(it.call.id.clone(), panicked.error(it.account.stage.whose())));
         outcome.validated = validated(&it.call);
@@ -153,6 +162,7 @@ impl Executor {
         call: &ValidCall,
         performed: Result<ToolOutput, Stop>,
         run: &RunContext,
+        goes: Goes,
     ) -> Outcome {
         let (id, entry) = (call.id.clone(), &call.entry);
         let outcome = match performed {
@@ -165,8 +175,11 @@ impl Executor {
                 ..Outcome::failed(id, ToolError::new(ErrorKind::Denied, "a person has not decided yet"))
             },
         };
-        // A job's outcome goes into no turn.
-        if run.budget.is_none() || run.is_job() { outcome } else { self.fit(outcome, entry, run).boxed().await }
+        if run.budget.is_none() || (goes == Goes::WithCall && run.is_job()) {
+            outcome
+        } else {
+            self.fit(outcome, entry, run).boxed().await
+        }
     }
 }
 

@@ -91,10 +91,8 @@ impl Executor {
             }
         };
         let grace = self.in_flight.grace(stopped.cancel_cause().unwrap_or(CancelCause::Deadline), self.options.grace);
-        let told_and_ended = async {
-            entry.provider.cancel(&call.id).await;
-            (&mut running).await
-        };
+        // A tool may have to go on for its source to take the cancel.
+        let told_and_ended = async { tokio::join!(entry.provider.cancel(&call.id), &mut running).1 };
         let ended = Box::pin(tokio::time::timeout(grace, told_and_ended)).await;
         account.attempts = progress.attempts();
         match ended {

@@ -37,13 +37,21 @@ impl<'e> Running<'e> {
 
     /// Ends it where it waits next.
     pub(super) fn abandon(self) {
-        if let Place::Task(task) = self.place {
-            task.abort();
+        match self.place {
+            Place::Task(task) => task.abort(),
+            Place::Call(work) => drop_contained(work),
         }
     }
 
     fn panicked(&self, panicked: &Panicked) -> ToolError {
         panicked.error(self.entry.id().as_str()).with_model_message("internal error of the tool")
+    }
+}
+
+/// A panic of what is dropped is not the call's end.
+fn drop_contained(work: BoxFuture<'static, Ended>) {
+    if let Err(panicked) = contained_now(|| drop(work)) {
+        tracing::error!("a tool panicked when it was dropped: {}", panicked.text());
     }
 }
 
@@ -58,7 +66,10 @@ impl Future for Running<'_> {
             },
             Place::Call(work) => match contained_now(|| work.as_mut().poll(context)) {
                 Ok(ended) => return ended,
-                Err(panicked) => Ok(panicked),
+                Err(panicked) => {
+                    drop_contained(std::mem::replace(work, Box::pin(std::future::pending())));
+                    Ok(panicked)
+                }
             },
         };
         Poll::Ready(Err(match died {

@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 use tokio::sync::broadcast::Receiver;
 use toolwright_core::approval::{ApprovalDecision, ApprovalRequest, Approver};
 use toolwright_core::call::ValidCall;
-use toolwright_core::catalogue::{CallScope, Entry, Listing, Provider as _, ProviderKind, Snapshot};
+use toolwright_core::catalogue::{
+    CallScope, Entry, Health, Listing, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool, Snapshot,
+};
 use toolwright_core::definition::Concurrency;
 use toolwright_core::event::{Event, EventSink, Partial};
 use toolwright_core::store::LedgerStore as _;
@@ -23,8 +25,20 @@ use toolwright_runtime::{ExecutorOptions, QueueSpec, Queues, RunContext};
 
 use crate::house::{House, call, house};
 
-const TOOLS: [&str; 11] =
-    ["fine", "waits", "deaf", "blocks", "last_words", "working", "silent", "breaks", "gone", "flaky", "scopeless"];
+const TOOLS: [&str; 12] = [
+    "fine",
+    "waits",
+    "deaf",
+    "blocks",
+    "last_words",
+    "working",
+    "silent",
+    "breaks",
+    "gone",
+    "flaky",
+    "away",
+    "scopeless",
+];
 
 /// Ends in the way of its name. All are exclusive and share a queue with one slot.
 struct Ends {
@@ -48,7 +62,7 @@ impl Tool for Ends {
             _ => None,
         };
         definition.idle_timeout = matches!(self.name, "silent" | "working").then_some(Duration::from_millis(60));
-        definition.retries = (self.name == "flaky").then_some(2);
+        definition.retries = matches!(self.name, "flaky" | "away").then_some(2);
         definition
     }
 
@@ -81,9 +95,41 @@ impl Tool for Ends {
             "breaks" => panic!("the tool's own fault"),
             "gone" => Err(ToolError::new(ErrorKind::TransportError, "the server at 10.0.0.1 is gone")
                 .with_model_message("the connection to the tool failed")),
+            "away" => Err(ToolError::new(ErrorKind::TransportError, "it is away").retryable()),
             "flaky" if attempt < 3 => Err(ToolError::new(ErrorKind::TransportError, "not sent").retryable()),
             _ => Ok(ToolOutput::text(format!("ran with {}", arguments["n"]))),
         }
+    }
+}
+
+/// Tools on tasks of their own, or within their calls.
+struct Ending {
+    tools: StaticProvider,
+    only_waits: bool,
+}
+
+#[async_trait]
+impl Provider for Ending {
+    fn name(&self) -> &str {
+        self.tools.name()
+    }
+    fn kind(&self) -> ProviderKind {
+        self.tools.kind()
+    }
+    async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
+        self.tools.list().await
+    }
+    async fn call(&self, call: ProviderCall<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        self.tools.call(call, context).await
+    }
+    fn scope(&self, tool: &ToolId, arguments: &Value, session: &Session) -> CallScope {
+        self.tools.scope(tool, arguments, session)
+    }
+    fn health(&self) -> Health {
+        self.tools.health()
+    }
+    fn only_waits(&self) -> bool {
+        self.only_waits
     }
 }
 
@@ -173,12 +219,13 @@ struct Scene {
 }
 
 impl Scene {
-    async fn set(configure: fn(&mut ExecutorOptions), terms: fn(&mut RunContext)) -> Self {
+    async fn set(configure: fn(&mut ExecutorOptions), terms: fn(&mut RunContext), only_waits: bool) -> Self {
         let started = Arc::new(tokio::sync::Notify::new());
         let tool = |name| {
             Arc::new(Ends { name, started: Arc::clone(&started), attempts: AtomicUsize::new(0) }) as Arc<dyn Tool>
         };
-        let provider = StaticProvider::new("ends", ProviderKind::Native, TOOLS.map(tool).to_vec()).expect("provider");
+        let tools = StaticProvider::new("ends", ProviderKind::Native, TOOLS.map(tool).to_vec()).expect("provider");
+        let provider = Ending { tools, only_waits };
         let house = house(|options| {
             options.timeout = Duration::from_millis(500);
             options.grace = Duration::from_millis(60);
@@ -251,6 +298,7 @@ impl Scene {
 /// What is expected of the outcome: `Ok` with a part of its text; or kind, cause, and parts of both messages.
 type Expect = Result<&'static str, (ErrorKind, Option<CancelCause>, &'static str, &'static str)>;
 
+#[derive(Clone)]
 struct Case {
     tool: &'static str,
     arguments: Value,
@@ -266,9 +314,9 @@ impl Case {
         Self { tool, arguments, configure: |_| (), terms: |_| (), meanwhile: Nothing, expect }
     }
 
-    async fn check(self) {
-        let name = format!("{} {:?}", self.tool, self.expect);
-        let mut scene = Scene::set(self.configure, self.terms).await;
+    async fn check(self, only_waits: bool) {
+        let name = format!("{} {:?} {only_waits}", self.tool, self.expect);
+        let mut scene = Scene::set(self.configure, self.terms, only_waits).await;
         let waits = self.meanwhile.another_holds_the_slot();
         let other = RunContext { cancel: Cancel::new(), ..scene.run.clone() };
         let holder = waits.then(|| {
@@ -419,7 +467,7 @@ async fn a_call_ends_once_however_it_ends() {
         (RunLimit, "reached a limit"),
         (Deadline, "its time was up"),
     ] {
-        for tool in ["waits", "deaf"] {
+        for tool in ["waits", "deaf", "away"] {
             let expect = Err((Canceled, Some(cause), words, words));
             cases.push(Case { meanwhile: Meanwhile::Cancel(cause), ..Case::new(tool, expect) });
         }
@@ -433,13 +481,17 @@ async fn a_call_ends_once_however_it_ends() {
         ..Case::new("fine", Err((LimitExceeded, None, "held by t:waits@1.0.0", "is full")))
     });
     for case in cases {
-        case.check().await;
+        case.clone().check(false).await;
+        // Whoever keeps its thread does not only wait.
+        if case.tool != "blocks" {
+            case.check(true).await;
+        }
     }
 }
 
 #[tokio::test]
 async fn attempts_and_waits_are_in_the_outcome_and_the_key_stays_the_same() {
-    let scene = Scene::set(|_| (), |_| ()).await;
+    let scene = Scene::set(|_| (), |_| (), false).await;
     let outcome = scene.one("flaky", json!({}), &scene.run).await;
     assert_eq!(outcome.extras.get("attempts"), Some(&json!(3)));
     let two = vec![call("a", "working", json!({})), call("b", "fine", json!({}))];

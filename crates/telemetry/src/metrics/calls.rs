@@ -13,7 +13,7 @@ use super::names::{Name, Names};
 use crate::semconv;
 use crate::spans::tool_name;
 
-/// What calls have in common that count in the same series. As few as there are series, since names are bounded.
+/// What calls have in common that count in the same series. Names are bounded, and so are these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Alike {
     tool: Name,

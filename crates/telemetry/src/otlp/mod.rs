@@ -1,8 +1,8 @@
 //! Spans and metrics to an OpenTelemetry receiver: OTLP over HTTP, as protobuf
 //! (<https://opentelemetry.io/docs/specs/otlp/#otlphttp>).
 //!
-//! The messages of metrics are OpenTelemetry's own crate; spans, batches and requests are made here. Its exporter would take metrics from
-//! its own instruments alone, and the registry is one for `/metrics` and this.
+//! The messages of metrics are OpenTelemetry's own crate; spans, batches and requests are made here. Its exporter would take
+//! metrics from its own instruments alone, and the registry is one for `/metrics` and this.
 
 #[cfg(feature = "otlp")]
 mod encode;

@@ -452,7 +452,8 @@ fn places_that_nothing_is_named_at_are_not_made() {
     let started = std::time::Instant::now();
     let imported = import_of(&document(json!({"/": {"get": {"operationId": "op"}}}), more), |_| {});
     assert_eq!(imported.tools.len(), 1);
-    assert!(started.elapsed().as_secs() < 20, "{:?}", started.elapsed());
+    // Three hundred times would take minutes.
+    assert!(started.elapsed().as_secs() < 90, "{:?}", started.elapsed());
 }
 
 #[test]
