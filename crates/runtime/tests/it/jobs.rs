@@ -14,11 +14,12 @@ use toolwright_core::catalogue::ProviderKind;
 use toolwright_core::definition::{Mode, OnOutputMismatch};
 use toolwright_core::event::{Event, Partial};
 use toolwright_core::job::{JobRecord, JobScope, JobState, Jobs as _, Listed};
+use toolwright_core::store::{RunStore, StoreError};
 use toolwright_core::{
     CallId, CancelCause, Effects, Outcome, Policy, Principal, Profile, RawArguments, Services, Session, SessionId,
     StaticProvider, Tool, ToolCall, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
 };
-use toolwright_runtime::executor::Promotion;
+use toolwright_runtime::executor::{BUDGET_EXCEEDED, ContextBudget, Promotion};
 use toolwright_runtime::{
     Catalogue, EventHub, Executor, ExecutorOptions, JobManager, RecoveryTerms, RunContext, SqliteStore, SystemClock,
 };
@@ -243,6 +244,67 @@ async fn a_call_that_takes_long_becomes_a_job_by_itself_and_a_short_one_does_not
     let long = house.call("b", "direct", json!({"n": 2, "ms": 300})).await;
     assert_eq!(text(&house.wait(&id(&long)).await), "result 2");
     assert_eq!(house.runs(), HashMap::from([(1, 1), (2, 1)]));
+}
+
+/// Notes an outcome when it is told to.
+#[derive(Default)]
+struct SlowJournal {
+    asked: tokio::sync::Notify,
+    goes_on: tokio::sync::Notify,
+}
+
+#[async_trait]
+impl RunStore for SlowJournal {
+    async fn call_dispatched(&self, _run: &str, _call: &CallId) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn call_finished(&self, _run: &str, _outcome: &Outcome) -> Result<(), StoreError> {
+        self.asked.notify_one();
+        self.goes_on.notified().await;
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_caller_that_goes_while_its_call_becomes_a_job_leaves_the_job() {
+    let dir = tempfile::tempdir().expect("dir");
+    let house = house(dir.path()).await;
+    let journal = Arc::new(SlowJournal::default());
+    let run = RunContext {
+        background_after: Some(Duration::from_millis(20)),
+        journal: Some((Arc::clone(&journal) as _, "r".into())),
+        ..house.run.clone()
+    };
+    {
+        let mut calling = std::pin::pin!(house.call_under(&run, "a", "direct", json!({"n": 1, "ms": 300})));
+        tokio::select! {
+            _ = &mut calling => panic!("its end is not noted yet"),
+            () = journal.asked.notified() => {}
+        }
+    }
+    journal.goes_on.notify_one();
+    let jobs = house.jobs.list(house.scope(), Listed::All, 9).await.expect("list");
+    let done = house.wait(&jobs[0].id).await;
+    assert_eq!((done.state, text(&done).as_str()), (JobState::Done, "result 1"));
+}
+
+#[tokio::test]
+async fn what_tells_of_a_job_takes_its_room_in_the_conversation_and_the_jobs_own_outcome_takes_none() {
+    let dir = tempfile::tempdir().expect("dir");
+    let house = house(dir.path()).await;
+    for (room, fits) in [(1000, true), (1, false)] {
+        let run = RunContext {
+            background_after: Some(Duration::from_millis(20)),
+            budget: Some(Arc::new(ContextBudget::new(room))),
+            ..house.run.clone()
+        };
+        let told = house.call_under(&run, &room.to_string(), "direct", json!({"n": 1, "ms": 200})).await;
+        assert_eq!(told.extras.contains_key(BUDGET_EXCEEDED) || !told.ok, !fits, "{room}: {told:?}");
+        let jobs = house.jobs.list(house.scope(), Listed::All, 9).await.expect("list");
+        let job = jobs.iter().find(|job| job.call.as_str() == room.to_string()).expect("its job");
+        assert_eq!(text(&house.wait(&job.id).await), "result 1", "{room}");
+    }
 }
 
 /// What observers hear of jobs, one word or two each.
