@@ -14,7 +14,7 @@ use toolwright_core::operation::{OpKind, TraceId};
 use toolwright_core::session::SessionId;
 use toolwright_core::store::{Appended, LedgerEntry, LedgerStore, LedgerTotals, StoreError, TraceSummary, TraceSums};
 
-pub(super) use self::writer::LedgerWriter;
+pub(super) use self::writer::write;
 use super::SqliteStore;
 use super::tables::unreadable;
 
@@ -135,15 +135,23 @@ fn find(db: &Connection, name: &str) -> rusqlite::Result<Vec<TraceSummary>> {
     Ok(if one { found } else { Vec::new() })
 }
 
-/// The last operations of a run or session, in the order in which they were written.
+/// The last operations of a run or session in the order of their time, those of one table as they were written.
 fn operations(db: &Connection, of: &TraceSummary, limit: usize) -> rusqlite::Result<Vec<LedgerEntry>> {
+    // All is read as of one moment: each entry is a query of its own, and others write and delete meanwhile.
+    let moment = db.unchecked_transaction()?;
     let find = "SELECT id FROM traces WHERE session = ?1 AND ifnull(run, '') = ?2 AND principal = ?3";
     let key = params![of.session.as_str(), of.run.as_deref().unwrap_or_default(), of.principal];
-    let Some(trace) = db.prepare_cached(find)?.query_row(key, |row| row.get(0)).optional()? else {
+    let Some(trace) = moment.prepare_cached(find)?.query_row(key, |row| row.get(0)).optional()? else {
         return Ok(Vec::new());
     };
-    let mut entries = entries::operations(db, trace, of, limit)?;
-    entries.extend(before::operations(db, trace, of, limit - entries.len())?);
+    let mut new = entries::operations(&moment, trace, of, limit)?.into_iter().peekable();
+    let mut old = before::operations(&moment, trace, of, limit)?.into_iter().peekable();
+    // The last first.
+    let merged = std::iter::from_fn(|| {
+        let is_old = old.peek().is_some_and(|old| new.peek().is_none_or(|new| old.at_ms > new.at_ms));
+        if is_old { old.next() } else { new.next() }
+    });
+    let mut entries: Vec<_> = merged.take(limit).collect();
     entries.reverse();
     Ok(entries)
 }
@@ -203,8 +211,9 @@ mod tests {
         entries.iter().map(|entry| entry.op.id.get()).collect()
     }
 
-    async fn change(store: &SqliteStore, sql: &'static str) {
-        store.thread.run("change rows", move |db| db.execute_batch(sql)).await.expect("changed");
+    async fn change(store: &SqliteStore, sql: impl Into<String>) {
+        let sql = sql.into();
+        store.thread.run("change rows", move |db| db.execute_batch(&sql)).await.expect("changed");
     }
 
     #[tokio::test]
@@ -278,36 +287,99 @@ mod tests {
         assert_eq!(ids(&stores[1], "c", 99).await, [2000]);
     }
 
-    /// What a program of before writes.
-    const OLD: &str = "INSERT INTO operations (of, op, trace, turn, kind, name, status, at_ms, latency_us, wait_us, \
-                       attempts, cached, characters_in, characters_out, input_tokens, validated, decided_by) \
-                       SELECT 1, 1 + count(*), x'00000000000000000000000000000009', 4, 'model', 'p/m', 'ok', \
-                       1000 * unixepoch(), 8, 0, 2, 0, 3, 4, 5, 0, '' FROM operations";
+    /// The row of `traces` of a session can be deleted by the upkeep of another process, and its id be given to another.
+    #[tokio::test]
+    async fn entries_are_of_their_own_session_though_its_row_went_or_its_id_is_another_s() {
+        let dir = tempfile::tempdir().expect("dir");
+        let store = SqliteStore::open(dir.path()).expect("open");
+        let gone = "DELETE FROM traces";
+        let another_s = "DELETE FROM traces WHERE session = 'z'; \
+                         UPDATE traces SET session = 'z', last = NULL, tool_calls = 0 WHERE session = 's'";
+        // More than once each: upkeep of its own may be between the first of them.
+        for (round, sql) in (1..).zip([gone, another_s].repeat(4)) {
+            let (before, z, s) = (100 * round, 100 * round + 1, 100 * round + 2);
+            store.append(entry("s", before));
+            store.flush().await.expect("flush");
+            change(&store, sql).await;
+            store.append(entry("z", z));
+            store.append(entry("s", s));
+            store.flush().await.expect("flush");
+            for (session, id) in [("z", z), ("s", s)] {
+                assert_eq!(trace(&store, session).await.sums.tool_calls, 1, "{round}: {session}");
+                assert_eq!(ids(&store, session, 99).await, [id], "{round}: {session}");
+            }
+        }
+    }
 
-    fn old_file(dir: &Path) {
+    #[tokio::test]
+    async fn a_run_without_a_name_is_none() {
+        let dir = tempfile::tempdir().expect("dir");
+        let store = SqliteStore::open(dir.path()).expect("open");
+        for id in 1..=6 {
+            let mut entry = entry("s", id);
+            entry.op.lineage.run = (id % 3 == 0).then(|| "".into());
+            store.append(entry);
+        }
+        store.flush().await.expect("flush");
+        assert_eq!(ids(&store, "s", 99).await, [1, 2, 3, 4, 5, 6]);
+    }
+
+    #[tokio::test]
+    async fn a_trace_is_read_as_it_was_at_one_moment() {
+        let dir = tempfile::tempdir().expect("dir");
+        let stores: Vec<_> = (0..2).map(|_| SqliteStore::open(dir.path()).expect("open")).collect();
+        for round in 0..4 {
+            for id in 1..=3000 {
+                stores[0].append(entry("s", id));
+            }
+            stores[0].flush().await.expect("flush");
+            let of = trace(&stores[0], "s").await;
+            let (read, ()) = tokio::join!(stores[0].operations(&of, 9999), change(&stores[1], "DELETE FROM entries"));
+            let read = read.expect("operations").len();
+            assert!([0, 3000].contains(&read), "{round}: {read}");
+        }
+    }
+
+    /// What a program of before writes at a time.
+    fn old(at_ms: u64) -> String {
+        format!(
+            "INSERT INTO operations (of, op, trace, turn, kind, name, status, at_ms, latency_us, wait_us, attempts, \
+             cached, characters_in, characters_out, input_tokens, validated, decided_by) \
+             SELECT 1, 1 + count(*), x'00000000000000000000000000000009', 4, 'model', 'p/m', 'ok', {at_ms}, \
+             8, 0, 2, 0, 3, 4, 5, 0, '' FROM operations"
+        )
+    }
+
+    fn old_file(dir: &Path, at_ms: [u64; 2]) {
         let db = Connection::open(dir.join(FILE)).expect("open");
         migrate_to(&db, 14).expect("schema");
         let traces = "INSERT INTO traces (session, principal, started_ms, ended_ms, model_calls, input_tokens) \
                       VALUES ('s', 'owner', 1, 1000 * unixepoch(), 2, 10)";
-        for sql in [traces, OLD, OLD] {
-            db.execute_batch(sql).expect("row");
+        db.execute_batch(traces).expect("row");
+        for at_ms in at_ms {
+            db.execute_batch(&old(at_ms)).expect("row");
         }
     }
 
     #[tokio::test]
     async fn what_a_program_of_before_wrote_is_of_the_account() {
         let dir = tempfile::tempdir().expect("dir");
-        old_file(dir.path());
+        let at = now_ms().cast_unsigned() - 1000;
+        old_file(dir.path(), [at, at + 1]);
         let store = SqliteStore::open(dir.path()).expect("open");
-        for id in [11, 12] {
-            store.append(entry("s", id));
+        for (id, after) in [(11, 10), (12, 20)] {
+            store.append(LedgerEntry { at_ms: at + after, ..entry("s", id) });
         }
         store.flush().await.expect("flush");
         assert_eq!(ids(&store, "s", 99).await, [1, 2, 11, 12]);
         assert_eq!(ids(&store, "s", 3).await, [2, 11, 12]);
         assert_eq!(ids(&store, "s", 1).await, [12]);
-        change(&store, OLD).await;
-        assert_eq!(ids(&store, "s", 99).await, [1, 2, 3, 11, 12], "one that still runs loses nothing");
+        for after in [15, 20, 30] {
+            change(&store, old(at + after)).await;
+        }
+        assert_eq!(ids(&store, "s", 99).await, [1, 2, 11, 3, 4, 12, 5], "one that still runs has its place");
+        assert_eq!(ids(&store, "s", 4).await, [3, 4, 12, 5]);
+        assert_eq!(ids(&store, "s", 1).await, [5]);
         for name in ["00000000000000000000000000000009", "000000000000000b0000000000000005"] {
             assert_eq!(trace(&store, name).await.session.as_str(), "s");
         }
@@ -322,10 +394,10 @@ mod tests {
             characters_in: 3,
             characters_out: 4,
             usage,
-            ..LedgerEntry::new(op, old.at_ms, SessionId::new("s"), "owner".into(), OpKind::Model, "p/m".into())
+            ..LedgerEntry::new(op, at, SessionId::new("s"), "owner".into(), OpKind::Model, "p/m".into())
         };
         assert_eq!(old, expect);
         let totals = store.totals().await.expect("totals");
-        assert_eq!((totals.tool_calls, totals.model_calls), (2, 3));
+        assert_eq!((totals.tool_calls, totals.model_calls), (2, 5));
     }
 }

@@ -11,7 +11,7 @@ use rusqlite::{Connection, ErrorCode};
 use tokio::sync::{Notify, oneshot};
 use toolwright_core::store::{Appended, LedgerEntry, StoreError};
 
-use super::ledger::LedgerWriter;
+use super::ledger;
 use super::migrations;
 use super::retention::{self, Retention};
 
@@ -286,7 +286,6 @@ impl Drop for Ending<'_> {
 
 fn serve(shared: &Shared, mut opened: Opened<'_>, mut retention: Retention) {
     let _ending = Ending(shared);
-    let mut writer = LedgerWriter::default();
     loop {
         let was_open = opened.connection.is_some();
         let next = next(shared, retention.due());
@@ -297,11 +296,11 @@ fn serve(shared: &Shared, mut opened: Opened<'_>, mut retention: Retention) {
             match next {
                 Next::Write(entries) => {
                     let count = entries.len() as u64;
-                    write(shared, &mut opened, &mut writer, entries);
+                    write(shared, &mut opened, entries);
                     retention.wrote(count);
                 }
                 Next::Run(work) => work(&mut opened),
-                Next::Idle => look_after(&mut opened, &mut retention, &mut writer),
+                Next::Idle => look_after(&mut opened, &mut retention),
                 Next::End => {}
             }
             if !was_open && opened.connection.is_some() {
@@ -309,24 +308,23 @@ fn serve(shared: &Shared, mut opened: Opened<'_>, mut retention: Retention) {
             }
             // Calls come before upkeep, but it has its turn: the file must stay bounded under any load.
             if retention.is_pressing() {
-                look_after(&mut opened, &mut retention, &mut writer);
+                look_after(&mut opened, &mut retention);
             }
         }));
         if step.is_err() {
             // Nobody knows in which state it was left.
             tracing::error!("the store's thread panicked over a piece of work; it goes on with a new connection");
             opened.connection = None;
-            writer.forget();
         }
         shared.emptied.notify_waiters();
     }
 }
 
 /// Writes a batch. While another process holds the file for too long the entries are kept for the next try.
-fn write(shared: &Shared, opened: &mut Opened<'_>, writer: &mut LedgerWriter, entries: Vec<LedgerEntry>) {
+fn write(shared: &Shared, opened: &mut Opened<'_>, entries: Vec<LedgerEntry>) {
     // What is unwound over is lost, and counted.
     let batch = Batch { shared, entries };
-    let written = opened.connection().and_then(|db| writer.write(db, &batch.entries).map_err(Arc::new));
+    let written = opened.connection().and_then(|db| ledger::write(db, &batch.entries).map_err(Arc::new));
     let entries = batch.taken();
     match written {
         Ok(()) => shared.line().kept = false,
@@ -360,12 +358,11 @@ fn is_busy(error: &rusqlite::Error) -> bool {
 }
 
 /// A step of upkeep. A store that nobody has used yet is not opened for it.
-fn look_after(opened: &mut Opened<'_>, retention: &mut Retention, writer: &mut LedgerWriter) {
+fn look_after(opened: &mut Opened<'_>, retention: &mut Retention) {
     let Some(db) = &mut opened.connection else { return retention.rest() };
     if let Err(error) = retention.step(db) {
         tracing::warn!("old rows could not be deleted: {error}");
     }
-    writer.forget();
 }
 
 /// Waits for entries that are old or many enough, a request, or until upkeep is due. Entries go before the
