@@ -59,6 +59,14 @@ pub(super) struct Sent<'a> {
     pub(super) idempotency_key: Option<&'a str>,
 }
 
+impl<'a> Sent<'a> {
+    /// A request of the protocol's own; `name` is what it names.
+    pub(super) fn of(method: &'a str, name: Option<&'a str>, params: Map<String, Value>) -> Self {
+        let params = params.into();
+        Self { method, what: method.into(), name, headers: Vec::new(), params, idempotency_key: None }
+    }
+}
+
 /// What a request is, in two parts: `the call of ` and the tool's name.
 #[derive(Clone, Copy)]
 pub(super) struct What<'a>(pub(super) &'a str, pub(super) &'a str);

@@ -279,14 +279,5 @@ async fn send(exchange: &Exchange<'_>, method: &str, params: Map<String, Value>)
     let named_by = METHODS.iter().find(|known| known.name == method).and_then(|known| known.named_by);
     let name = named_by.and_then(|key| params.get(key)).and_then(Value::as_str).map(str::to_owned);
     let name = name.as_deref();
-    exchange
-        .run(Sent {
-            method,
-            what: method.into(),
-            name,
-            headers: Vec::new(),
-            params: params.into(),
-            idempotency_key: None,
-        })
-        .await
+    exchange.run(Sent::of(method, name, params)).await
 }

@@ -158,16 +158,7 @@ async fn ask(
     name: Option<&str>,
     params: Map<String, Value>,
 ) -> Result<Value, ToolError> {
-    exchange
-        .run(Sent {
-            method,
-            what: method.into(),
-            name,
-            headers: Vec::new(),
-            params: params.into(),
-            idempotency_key: None,
-        })
-        .await
+    exchange.run(Sent::of(method, name, params)).await
 }
 
 fn entries<'a>(exchange: &Exchange<'_>, result: &'a Value, key: &str) -> Result<&'a [Value], ToolError> {

@@ -452,8 +452,7 @@ fn places_that_nothing_is_named_at_are_not_made() {
     let started = std::time::Instant::now();
     let imported = import_of(&document(json!({"/": {"get": {"operationId": "op"}}}), more), |_| {});
     assert_eq!(imported.tools.len(), 1);
-    // Three hundred times would take minutes.
-    assert!(started.elapsed().as_secs() < 90, "{:?}", started.elapsed());
+    assert!(started.elapsed().as_secs() < 20, "{:?}", started.elapsed());
 }
 
 #[test]
@@ -506,7 +505,8 @@ fn a_file_that_cannot_be_read_is_tried_once() {
     let first = refused(&imported)[0];
     assert!(first.contains("not JSON"), "{first}");
     assert!(refused(&imported).iter().all(|reason| reason.contains("not JSON")));
-    assert!(started.elapsed().as_secs() < 20, "{:?}", started.elapsed());
+    // Three hundred times take many minutes.
+    assert!(started.elapsed().as_secs() < 120, "{:?}", started.elapsed());
 }
 
 #[tokio::test]
