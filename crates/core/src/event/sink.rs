@@ -54,6 +54,11 @@ impl dyn EventSink + '_ {
             self.emit_shared(Arc::new(make()));
         }
     }
+
+    /// As [`tell`](Self::tell), of the end of something, which is routine if it ended well.
+    pub fn tell_end(&self, ok: bool, make: impl FnOnce() -> Event) {
+        if ok { self.tell_routine(make) } else { self.tell(make) }
+    }
 }
 
 impl Event {

@@ -79,10 +79,10 @@ impl Meta<'_> {
 pub(super) fn request(id: RequestId, method: &str, params: &Params<'_>) -> Vec<u8> {
     let mut out = Vec::with_capacity(512);
     let mut request = Object::begin(&mut out);
-    request.entry(r#""jsonrpc":"#, &"2.0");
-    request.entry(r#""id":"#, &id);
-    request.entry(r#""method":"#, &method);
-    params.write(request.key(r#""params":"#));
+    request.entry("jsonrpc", &"2.0");
+    request.entry("id", &id);
+    request.entry("method", &method);
+    params.write(request.key("params"));
     request.end();
     out
 }
@@ -91,14 +91,14 @@ impl Params<'_> {
     fn write(&self, out: &mut Vec<u8>) {
         let mut params = Object::begin(out);
         if let Some(name) = self.name {
-            params.entry(r#""name":"#, &name);
+            params.entry("name", &name);
         }
         if let Some(arguments) = &self.arguments {
-            params.entry(r#""arguments":"#, arguments);
+            params.entry("arguments", arguments);
         }
         params.entries(self.others.iter());
         if !self.meta.is_empty() {
-            self.meta.write(params.key(r#""_meta":"#));
+            self.meta.write(params.key("_meta"));
         }
         params.end();
     }
@@ -109,19 +109,19 @@ impl Meta<'_> {
         let mut meta = Object::begin(out);
         meta.entries(self.others.iter().filter(|(key, _)| !self.is_own(key)));
         if let Some(key) = self.idempotency_key {
-            meta.entry(r#""io.github.toolwright/idempotency-key":"#, &key);
+            meta.entry(IDEMPOTENCY_KEY, &key);
         }
         if let Some(traceparent) = self.traceparent {
-            meta.entry(r#""traceparent":"#, &traceparent);
+            meta.entry(TRACEPARENT, &traceparent);
         }
         if let Some(token) = self.progress_token {
-            meta.entry(r#""progressToken":"#, &token);
+            meta.entry(PROGRESS_TOKEN, &token);
         }
         meta.end();
     }
 }
 
-/// A JSON object that is being written. Keys that are known come as they are written, colon included.
+/// A JSON object that is being written. Keys that are known have nothing to escape.
 struct Object<'o> {
     out: &'o mut Vec<u8>,
     is_empty: bool,
@@ -139,9 +139,11 @@ impl<'o> Object<'o> {
         }
     }
 
-    fn key(&mut self, written: &str) -> &mut Vec<u8> {
+    fn key(&mut self, known: &str) -> &mut Vec<u8> {
         self.comma();
-        self.out.extend_from_slice(written.as_bytes());
+        self.out.push(b'"');
+        self.out.extend_from_slice(known.as_bytes());
+        self.out.extend_from_slice(b"\":");
         self.out
     }
 

@@ -157,12 +157,7 @@ impl Executor {
         }
         let characters_out =
             outcome.content.iter().filter_map(|block| block.as_text()).map(|text| text.chars().count()).sum();
-        let finished = || self.finished(outcome, entry, account, run, characters_out);
-        if outcome.ok {
-            services.events.tell_routine(finished)
-        } else {
-            services.events.tell(finished)
-        }
+        services.events.tell_end(outcome.ok, || self.finished(outcome, entry, account, run, characters_out));
         let name =
             entry.map(|entry| entry.id().into()).or_else(|| Some(account.refused.as_ref()?.name.as_str().into()));
         let appended = self.options.ledger.append(LedgerEntry {

@@ -182,7 +182,7 @@ impl ModelAccount<'_> {
             characters_in: self.ask.asked.characters(),
             characters_out,
         };
-        services.events.tell(|| Event::ModelFinished {
+        services.events.tell_end(answer.is_ok(), || Event::ModelFinished {
             op: self.ask.op.clone(),
             session: self.ask.session.id.clone(),
             model: self.ask.model.to_owned(),
@@ -285,15 +285,13 @@ impl ModelAccount<'_> {
     /// A wait is over, if there was one.
     fn waited(&self, state: &mut State, ok: bool, wait_us: u64) {
         if let Some(queue) = state.waits.take() {
-            let told = || Event::ModelWaited {
+            self.executor.options.services.events.tell_end(ok, || Event::ModelWaited {
                 op: self.ask.op.clone(),
                 model: self.ask.model.to_owned(),
                 queue: queue.to_string(),
                 ok,
                 wait_us,
-            };
-            let events = &self.executor.options.services.events;
-            if ok { events.tell_routine(told) } else { events.tell(told) }
+            });
         }
     }
 

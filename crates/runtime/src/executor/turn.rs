@@ -116,11 +116,10 @@ impl Executor {
         let taken = line.take(tool, run.priority, &run.cancel, tell).await;
         let waited = taken.as_ref().map_or_else(|_| began.elapsed(), |(_, waited)| *waited);
         if let Some(queue) = waits_for {
-            let told = || {
+            events.tell_end(taken.is_ok(), || {
                 let (op, call, tool) = about();
                 Event::ToolWaited { op, call, tool, queue, ok: taken.is_ok(), wait_us: micros(waited) }
-            };
-            if taken.is_ok() { events.tell_routine(told) } else { events.tell(told) }
+            });
         }
         account.waited += waited;
         taken.map(|(slot, _)| slot)
