@@ -281,6 +281,9 @@ impl StreamRedactor {
 
     /// Gives what was held back; the stream has ended.
     pub fn finish(&mut self) -> String {
+        if self.text.is_empty() {
+            return String::new();
+        }
         let rest = self.pass(self.text.len());
         (self.text, self.passed) = (String::new(), 0);
         rest

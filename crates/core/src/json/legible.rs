@@ -10,7 +10,12 @@ use serde::Deserialize;
 /// # Errors
 /// It is no JSON either way, or not of this form.
 pub fn read<'a, T: Deserialize<'a>>(json: &'a [u8], room: &'a OnceCell<Vec<u8>>) -> serde_json::Result<T> {
-    serde_json::from_slice(json).or_else(|error| match legible(json) {
+    // Looked at once as a whole, which is faster than each text in it by itself.
+    let as_it_is = match std::str::from_utf8(json) {
+        Ok(text) => serde_json::from_str(text),
+        Err(_) => serde_json::from_slice(json),
+    };
+    as_it_is.or_else(|error| match legible(json) {
         Some(mended) => serde_json::from_slice(room.get_or_init(|| mended)),
         None => Err(error),
     })

@@ -102,9 +102,10 @@ impl Selector {
 
     fn names_tool(&self, id: &ToolId, has_tag: &dyn Fn(&str) -> bool) -> bool {
         let fits = |pattern: &Option<String>, test: &dyn Fn(&str) -> bool| pattern.as_deref().is_none_or(test);
+        let (id_alone, whole) = (id.without_version(), id.as_str());
         fits(&self.tool, &|p| {
-            glob_match(p, id.without_version())
-                || glob_match(p, id.as_str())
+            glob_match(p, id_alone)
+                || whole.len() > id_alone.len() && glob_match(p, whole)
                 || p.as_bytes().windows(2).any(|pair| pair == b"__")
                     && glob_match(p, &wire_candidate(id.namespace(), id.name()))
         }) && fits(&self.namespace, &|p| glob_match(p, id.namespace()))

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -225,11 +226,14 @@ impl Connection {
         }
     }
 
-    /// Sends a request of ours, without a call behind it, and waits for its raw result.
+    /// Sends a request of ours, without a call behind it, and waits for its result.
     ///
     /// # Errors
     /// [`AskError`].
-    pub(super) async fn ask_plainly(&self, method: &str, params: Map<String, Value>) -> Result<Value, AskError> {
+    pub(super) async fn ask_plainly<R>(&self, method: &str, params: Map<String, Value>) -> Result<R, AskError>
+    where
+        R: DeserializeOwned,
+    {
         let mut params = Params::from(params);
         if self.server.era == Era::Modern {
             params.meta.others = modern_meta(Map::new());
@@ -237,12 +241,15 @@ impl Connection {
         self.ask(Request::house(method), &mut params).await
     }
 
-    /// Sends a request whose `_meta` is complete and waits for its raw result. Dropping the future tells the server
+    /// Sends a request whose `_meta` is complete and waits for its result. Dropping the future tells the server
     /// that the result is not wanted any more; nothing waits for the server then.
     ///
     /// # Errors
     /// [`AskError`]; never [`AskError::Ended`], whose reason is told.
-    pub(super) async fn ask(&self, request: Request<'_>, params: &mut Params<'_>) -> Result<Value, AskError> {
+    pub(super) async fn ask<R>(&self, request: Request<'_>, params: &mut Params<'_>) -> Result<R, AskError>
+    where
+        R: DeserializeOwned,
+    {
         match pin!(self.peer.ask(request, params)).await {
             Err(AskError::Ended(reached)) => {
                 let cause = Box::pin(self.cause()).await;
@@ -283,7 +290,7 @@ impl Connection {
             let is_sick = tokio::select! {
                 is_silent = silent => is_silent,
                 // Whatever it answers. What could not be sent is for others to find out.
-                _ = connection.ask_plainly(method, Map::new()) => false,
+                _ = connection.ask_plainly::<IgnoredAny>(method, Map::new()) => false,
                 () = inbox.over.cancelled() => false,
                 () = connection.close.cancelled() => false,
             };
@@ -309,7 +316,7 @@ impl Connection {
             };
             let mut sick = None;
             for (method, name, bound) in checks {
-                let answered = connection.ask_plainly(method, Map::new());
+                let answered = connection.ask_plainly::<IgnoredAny>(method, Map::new());
                 sick = match tokio::time::timeout(*bound, answered).await {
                     // A refusal is an answer too; who is too busy to be asked is not sick.
                     Ok(Ok(_) | Err(AskError::Rpc(_) | AskError::Full)) => None,

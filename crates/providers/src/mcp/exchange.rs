@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use toolwright_core::client::ClientRequest;
 use toolwright_core::context::ToolContext;
@@ -23,7 +24,9 @@ use super::listing;
 use super::pages;
 use super::params::{Meta, Params};
 use super::peer::{AskError, EXPIRED, Request};
+use super::reply::Reply;
 use super::tasks;
+use super::transport::UNREADABLE;
 
 /// Bound on how often one request is made again with more input.
 const MAX_ROUNDS: u32 = 32;
@@ -91,10 +94,10 @@ impl<'a> Exchange<'a> {
     /// [`ErrorKind::ExecutionError`] for what the server answers as an error, [`ErrorKind::TransportError`]
     /// for a lost or senseless answer. Retryable only if nothing was sent at all: a server that has answered once has
     /// begun, and the request made anew could have its effect twice.
-    pub(super) async fn run(&self, mut sent: Sent<'a>) -> Result<Value, ToolError> {
+    pub(super) async fn run<R: Reply>(&self, mut sent: Sent<'a>) -> Result<R, ToolError> {
         sent.params.meta = self.meta(sent.method, sent.idempotency_key);
         let headers = sent.headers.clone();
-        let mut first = pin!(self.ask(sent.method, sent.what, sent.name, headers, &mut sent.params)).await;
+        let mut first = pin!(self.ask::<R>(sent.method, sent.what, sent.name, headers, &mut sent.params)).await;
         if first.as_ref().is_err_and(misses_headers) && Box::pin(self.takes_listed_headers(&mut sent)).await {
             let headers = sent.headers.clone();
             first = Box::pin(self.ask(sent.method, sent.what, sent.name, headers, &mut sent.params)).await;
@@ -108,7 +111,9 @@ impl<'a> Exchange<'a> {
         if self.is_complete(&first) {
             return Ok(first);
         }
-        Box::pin(self.proceed(sent, first)).await.map_err(ToolError::not_retryable)
+        let result = Box::pin(self.proceed(sent, first.into_value())).await.map_err(ToolError::not_retryable)?;
+        R::deserialize(result)
+            .map_err(|problem| transport(self.server, &format!("{UNREADABLE}: {problem}")).not_retryable())
     }
 
     /// Gives a call that was refused for its headers those that the tool's definition wants by now (2026-07-28,
@@ -130,9 +135,9 @@ impl<'a> Exchange<'a> {
     }
 
     /// Whether an answer is the request's result: the server wants nothing, and has made no task of it.
-    fn is_complete(&self, result: &Value) -> bool {
+    fn is_complete(&self, result: &impl Reply) -> bool {
         let server = self.connection.server();
-        let says_more = || !matches!(result.get("resultType").and_then(Value::as_str), None | Some("complete"));
+        let says_more = || !matches!(result.field("resultType").and_then(Value::as_str), None | Some("complete"));
         !tasks::is_task(server, result) && (server.era == Era::Legacy || !says_more())
     }
 
@@ -192,14 +197,14 @@ impl<'a> Exchange<'a> {
     ///
     /// # Errors
     /// As [`Exchange::run`].
-    pub(super) async fn ask(
+    pub(super) async fn ask<R: DeserializeOwned>(
         &self,
         method: &str,
         what: What<'_>,
         name: Option<&str>,
         headers: Vec<(HeaderName, HeaderValue)>,
         params: &mut Params<'_>,
-    ) -> Result<Value, ToolError> {
+    ) -> Result<R, ToolError> {
         let asked = pin!(self.attempt(method, name, headers, params)).await;
         asked.map_err(|error| tool_error(self.server, what, error))
     }
@@ -208,13 +213,13 @@ impl<'a> Exchange<'a> {
     ///
     /// # Errors
     /// [`AskError`].
-    pub(super) async fn attempt(
+    pub(super) async fn attempt<R: DeserializeOwned>(
         &self,
         method: &str,
         name: Option<&str>,
         headers: Vec<(HeaderName, HeaderValue)>,
         params: &mut Params<'_>,
-    ) -> Result<Value, AskError> {
+    ) -> Result<R, AskError> {
         let purpose = Purpose::Call(Caller::from(self.context));
         let request = Request { method, name, headers, purpose, version: None };
         pin!(self.connection.ask(request, params)).await

@@ -1,7 +1,6 @@
 //! What is known of a server's tools beyond their definitions, by raw name.
 
-use std::collections::HashMap;
-
+use hashbrown::HashMap;
 use http::{HeaderName, HeaderValue};
 use serde_json::{Map, Value};
 use toolwright_mcp::headers::Mirrored;

@@ -111,7 +111,7 @@ async fn discover(peer: &Peer) -> Result<ServerInfo, Failure> {
     let ask = || async {
         let request = Request { version: Some(version), ..Request::house("server/discover") };
         let mut params = Params::default().with(modern_meta(Map::new()).into());
-        peer.ask(request, &mut params).await
+        peer.ask::<Value>(request, &mut params).await
     };
     let asked = match ask().await {
         // A server that refuses the version and yet lists it is asked once more, as the specification wants.

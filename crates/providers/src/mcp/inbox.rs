@@ -43,8 +43,8 @@ const HANDSHAKES: [&str; 2] = ["initialize", "server/discover"];
 /// What became of a request.
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// The result, as it came.
-    Result(Value),
+    /// The result, as it came; whoever asked reads it.
+    Result(Box<RawValue>),
     /// The server refuses.
     Error(RpcError),
     /// It will not come.
@@ -159,15 +159,15 @@ struct Envelope<'a> {
     method: Option<Cow<'a, str>>,
     #[serde(default, borrow)]
     params: Option<&'a RawValue>,
-    #[serde(default, deserialize_with = "present")]
-    result: Option<Value>,
+    #[serde(default, borrow, deserialize_with = "present")]
+    result: Option<&'a RawValue>,
     #[serde(default, borrow)]
     error: Option<&'a RawValue>,
 }
 
 /// `null` is a value too.
-fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
-    Value::deserialize(deserializer).map(Some)
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
 }
 
 impl Inbox {
@@ -419,7 +419,7 @@ impl Incoming for Inbox {
                 self.questions.asked((id, &method, params), version, is_at_work, || self.belonging(during));
             }
             // Before the result: there are serializers that write `"result":null` beside it.
-            Envelope { error: Some(error), result: None | Some(Value::Null), id, .. } => {
+            Envelope { error: Some(error), result, id, .. } if result.is_none_or(|result| result.get() == "null") => {
                 let own = id.and_then(|id| own_id(id.get())).filter(|id| self.is_waiting(*id));
                 // A server that could not read a request cannot give its id.
                 let Some(id) = own.or(during).or_else(|| id.is_none().then(|| self.only()).flatten()) else { return };
@@ -431,7 +431,7 @@ impl Incoming for Inbox {
             }
             Envelope { result: Some(result), id: Some(id), .. } => {
                 if let Some(id) = own_id(id.get()) {
-                    self.settle(id, Answer::Result(result));
+                    self.settle(id, Answer::Result(result.to_owned()));
                 }
             }
             _ => self.unreadable(json, during, "not a JSON-RPC message"),

@@ -42,7 +42,7 @@ pub(super) async fn fetch(connection: &Connection, method: &str, key: &str) -> R
     let mut cursor: Option<String> = None;
     for _ in 0..MAX_PAGES {
         let params = cursor.iter().map(|cursor| ("cursor".to_owned(), cursor.as_str().into())).collect();
-        let mut page = match connection.ask_plainly(method, params).await {
+        let mut page = match connection.ask_plainly::<Value>(method, params).await {
             Ok(page) => page,
             // A server without tools, of prompts or resources.
             Err(AskError::Rpc(error)) if error.code == RpcError::METHOD_NOT_FOUND && cursor.is_none() => {

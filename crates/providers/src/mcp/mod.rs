@@ -58,6 +58,7 @@ mod provider;
 mod questions;
 mod relist;
 mod remote;
+mod reply;
 mod sessions;
 mod shown;
 mod sniff;

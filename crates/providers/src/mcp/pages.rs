@@ -18,6 +18,7 @@ use toolwright_mcp::message::RpcError;
 use toolwright_mcp::page::Page;
 
 use super::exchange::{Exchange, Sent, What};
+use super::reply::Reply;
 use super::transport::RequestId;
 
 /// Pages that one refusal may name.
@@ -133,11 +134,11 @@ struct Asked {
 /// # Errors
 /// The refusal, with the addresses for the operator, where nobody can be shown them or it comes again;
 /// [`ErrorKind::Denied`] where the user does not go there; those of the second request.
-pub(super) async fn follow(
+pub(super) async fn follow<R: Reply>(
     exchange: &Exchange<'_>,
     sent: &mut Sent<'_>,
     refused: ToolError,
-) -> Result<Value, ToolError> {
+) -> Result<R, ToolError> {
     let pages = pages(refused.protocol());
     let ids = pages.iter().filter_map(|asked| asked.id.clone()).collect();
     // Its own id: what other requests wait for under the same name is theirs.

@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use toolwright_mcp::message::{RpcError, notification};
+use toolwright_mcp::message::{RpcError, notification, read};
 
 use super::inbox::{Answer, Inbox, NoRoom, Purpose};
 use super::params::{self, Params};
-use super::transport::{Outgoing, OutgoingKind, RequestId, SendError, Told, Transport};
+use super::transport::{Outgoing, OutgoingKind, RequestId, SendError, Told, Transport, UNREADABLE};
 
 /// What is said of a request that came too late for its session.
 pub(super) const EXPIRED: &str = "the server has forgotten the session; the next call begins a new one";
@@ -102,12 +103,15 @@ impl Peer {
         let _ = self.inbox.version.set(version);
     }
 
-    /// Sends a request and waits for its raw result. For a call, a progress token is added to `params`. Dropping the
+    /// Sends a request and waits for its result, read as an `R`. For a call, a progress token is added to `params`. Dropping the
     /// future tells the server that the result is not wanted any more; nothing waits for the server then.
     ///
     /// # Errors
     /// [`AskError`].
-    pub(super) async fn ask(&self, request: Request<'_>, params: &mut Params<'_>) -> Result<Value, AskError> {
+    pub(super) async fn ask<R>(&self, request: Request<'_>, params: &mut Params<'_>) -> Result<R, AskError>
+    where
+        R: DeserializeOwned,
+    {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let Request { method, name, headers, purpose, version } = request;
         if matches!(purpose, Purpose::Call(_)) {
@@ -134,7 +138,9 @@ impl Peer {
         let answer = answer.await;
         in_flight.is_open = false;
         match answer {
-            Ok(Answer::Result(result)) => Ok(result),
+            Ok(Answer::Result(result)) => {
+                read(&result).map_err(|problem| AskError::Broken(format!("{UNREADABLE}: {problem}")))
+            }
             Ok(Answer::Error(error)) => Err(AskError::Rpc(error)),
             Ok(Answer::Lost(error)) => Err(error.into()),
             Ok(Answer::Ended) => Err(AskError::Ended(Reached::Perhaps)),

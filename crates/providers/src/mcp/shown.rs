@@ -6,9 +6,9 @@ use toolwright_core::content::ContentBlock;
 use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
 
-use super::call::block;
 use super::exchange::{Exchange, Sent, transport};
 use super::facts::StandsFor;
+use super::reply::block;
 
 /// Raw names of the tools that stand for resources.
 const LIST: &str = "list_resources";

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -111,7 +112,7 @@ async fn resume(peer: &Peer, followed: &Followed) {
     let uris: Vec<String> = followed.uris.borrow().iter().cloned().collect();
     for uri in uris {
         let params = Map::from_iter([("uri".to_owned(), uri.into())]);
-        if let Err(error) = peer.ask(Request::house("resources/subscribe"), &mut params.into()).await {
+        if let Err(error) = peer.ask::<IgnoredAny>(Request::house("resources/subscribe"), &mut params.into()).await {
             tracing::debug!(server = &*peer.inbox.listener.server, "a resource is not followed any more: {error:?}");
         }
     }
@@ -265,7 +266,7 @@ fn start(peer: &Peer, filter: Map<String, Value>) -> (watch::Receiver<Option<Val
         let params = Params::from(Map::from_iter([("notifications".to_owned(), filter.into())]));
         let mut params = params.with(modern_meta(Map::new()).into());
         let request = Request { purpose: Purpose::Subscription(sender), ..Request::house("subscriptions/listen") };
-        match peer.ask(request, &mut params).await {
+        match peer.ask::<IgnoredAny>(request, &mut params).await {
             Err(AskError::Rpc(error)) => Some(error.message.into_owned()),
             _ => None,
         }

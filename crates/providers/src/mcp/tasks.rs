@@ -9,6 +9,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::Partial;
@@ -21,6 +22,7 @@ use super::handshake::{ServerInfo, modern_meta};
 use super::inbox::Caller;
 use super::params::Params;
 use super::peer::{AskError, Request};
+use super::reply::Reply;
 use super::transport::has_come;
 
 const EXTENSION: &str = "io.modelcontextprotocol/tasks";
@@ -50,12 +52,10 @@ pub(super) fn can_be_asked_for(server: &ServerInfo) -> bool {
 }
 
 /// Whether a result is a task.
-pub(super) fn is_task(server: &ServerInfo, result: &Value) -> bool {
+pub(super) fn is_task(server: &ServerInfo, result: &impl Reply) -> bool {
     match server.era {
-        Era::Legacy => {
-            result.get("task").is_some_and(|task| task.get("taskId").is_some()) && result.get("content").is_none()
-        }
-        Era::Modern => server.extends(EXTENSION) && result.get("resultType").and_then(Value::as_str) == Some("task"),
+        Era::Legacy => !result.has_content() && result.field("task").is_some_and(|task| task.get("taskId").is_some()),
+        Era::Modern => server.extends(EXTENSION) && result.field("resultType").and_then(Value::as_str) == Some("task"),
     }
 }
 
@@ -184,7 +184,7 @@ async fn deliver(
     let mut tries = Tries::new(pause);
     let mut may_have_arrived = false;
     loop {
-        match exchange.attempt("tasks/update", Some(id), Vec::new(), &mut params.clone()).await {
+        match exchange.attempt::<IgnoredAny>("tasks/update", Some(id), Vec::new(), &mut params.clone()).await {
             Ok(_) => return Ok(()),
             // They may have arrived the first time, and the task have ended by them: the next look tells.
             Err(AskError::Rpc(_)) if may_have_arrived => return Ok(()),
@@ -288,7 +288,7 @@ impl Drop for Unfinished<'_> {
             }
             let request = Request { name: Some(&id), ..Request::house("tasks/cancel") };
             // A server that does not care lets the task run to its end.
-            let _ = tokio::time::timeout(CANCEL_BOUND, connection.ask(request, &mut params)).await;
+            let _ = tokio::time::timeout(CANCEL_BOUND, connection.ask::<IgnoredAny>(request, &mut params)).await;
         });
     }
 }

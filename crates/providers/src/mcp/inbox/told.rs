@@ -80,7 +80,7 @@ impl Inbox {
             let is_subscription =
                 self.lock().waiting.get(&id).is_some_and(|waiting| matches!(waiting.purpose, Purpose::Subscription(_)));
             if is_subscription {
-                self.settle(id, Answer::Result(Value::Null));
+                self.settle(id, Answer::Result(RawValue::NULL.to_owned()));
             }
         }
     }
