@@ -14,7 +14,7 @@ use crate::memory::rss_mb;
 use crate::stats::percentile_us;
 
 /// Rounds that each target is measured in, turn by turn, so that what else the machine does hits all alike.
-const ROUNDS: u32 = 5;
+const ROUNDS: u32 = 20;
 /// Calls under way at once.
 const LEVELS: [usize; 3] = [1, 16, 128];
 /// What the warm-up before the first round takes at the most.

@@ -38,10 +38,10 @@ pub(crate) struct Options {
     #[arg(long = "path", value_enum, value_delimiter = ',', value_name = "PART,…")]
     path: Vec<Part>,
     /// Calls to time at the most, of each target with 1, 16 and 128 at once.
-    #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..))]
     calls: u32,
     /// Seconds that they may take at the most.
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=600))]
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=600))]
     seconds: u32,
     /// Directory of the peers. What is not there is installed with npm, pip and cargo.
     #[arg(long, env = "TOOLWRIGHT_BENCH_PEERS", default_value = "target/bench-peers")]

@@ -26,6 +26,7 @@ use crate::mcp::dispatch::{Reply, acknowledged};
 use crate::mcp::line::To;
 use crate::mcp::message::{self, Filter, Id, Message, Refused, Request, RpcError};
 use crate::mcp::protocol::{Era, check_modern, era_of};
+use crate::mcp::running::Running;
 use crate::mcp::view::{Scope, View};
 use lines::{Line, Lines};
 
@@ -57,11 +58,12 @@ where
     W: AsyncWrite + Send + Unpin + 'static,
 {
     let (outbox, messages) = mpsc::channel(OUTBOX);
-    let mut writer = tokio::spawn(write_messages(output, messages));
     let session = gateway.session(format!("stdio-{}", uuid::Uuid::new_v4()), Principal::owner());
     let view = View { scope: Scope::Whole, expose: gateway.options.expose };
+    let caller = Caller::new(session, view);
+    let mut writer = tokio::spawn(write_messages(output, messages, Arc::clone(&caller.running)));
     let connection = Connection {
-        caller: Caller::new(session, view),
+        caller,
         outbox,
         watchers: TaskTracker::new(),
         batches: TaskTracker::new(),
@@ -295,11 +297,24 @@ async fn forward(messages: impl Stream<Item = Bytes> + Send, outbox: mpsc::Sende
     }
 }
 
-/// Writes messages as lines; those that wait together go out together.
-async fn write_messages<W: AsyncWrite + Unpin>(output: W, mut messages: mpsc::Receiver<Bytes>) -> std::io::Result<()> {
+/// Writes messages as lines; those that wait together go out together, and with them the answers of the calls that are
+/// ready to end: a client that is woken for each of several takes a core from who has more to do.
+async fn write_messages<W: AsyncWrite + Unpin>(
+    output: W,
+    mut messages: mpsc::Receiver<Bytes>,
+    running: Arc<Running>,
+) -> std::io::Result<()> {
     let mut output = BufWriter::with_capacity(WRITE_BUFFER, output);
     let mut batch = Vec::with_capacity(16);
-    while messages.recv_many(&mut batch, 16).await > 0 {
+    while messages.recv_many(&mut batch, OUTBOX).await > 0 {
+        if !running.is_empty() {
+            tokio::task::yield_now().await;
+            while batch.len() < OUTBOX
+                && let Ok(message) = messages.try_recv()
+            {
+                batch.push(message);
+            }
+        }
         for message in batch.drain(..) {
             output.write_all(&message).await?;
             output.write_all(b"\n").await?;
@@ -307,4 +322,56 @@ async fn write_messages<W: AsyncWrite + Unpin>(output: W, mut messages: mpsc::Re
         output.flush().await?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+    use std::sync::Mutex;
+    use std::task::{Context, Poll};
+
+    use super::*;
+
+    /// Notes each write.
+    #[derive(Clone, Default)]
+    struct Writes(Arc<Mutex<Vec<String>>>);
+
+    impl AsyncWrite for Writes {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
+            self.0.lock().expect("writes").push(String::from_utf8_lossy(bytes).into_owned());
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test]
+    async fn answers_of_calls_that_are_ready_to_end_go_out_with_the_first_while_others_run() {
+        for (others_run, expect) in [(false, vec!["1\n", "2\n", "3\n"]), (true, vec!["1\n2\n3\n"])] {
+            let (running, writes) = (Arc::<Running>::default(), Writes::default());
+            let other = running.enter(&Id::Number(9.into()), &running.token()).expect("entered");
+            let other = others_run.then_some(other);
+            let (outbox, messages) = mpsc::channel(OUTBOX);
+            let writer = tokio::spawn(write_messages(writes.clone(), messages, running));
+            tokio::task::yield_now().await;
+            for message in ["1", "2", "3"] {
+                let outbox = outbox.clone();
+                tokio::spawn(async move { outbox.send(message.into()).await });
+                if !others_run {
+                    // As where one call comes after another.
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            }
+            drop(outbox);
+            writer.await.expect("joined").expect("written");
+            assert_eq!(*writes.0.lock().expect("writes"), expect);
+            drop(other);
+        }
+    }
 }
