@@ -90,8 +90,6 @@ fn nanos(duration: Duration) -> u64 {
 async fn stay_awake(state: Arc<State>) {
     loop {
         while !state.is_over() {
-            // The system likes to put who is woken beside who woke them, where this would leave them waiting.
-            std::thread::yield_now();
             tokio::task::yield_now().await;
         }
         state.is_awake.store(false, Ordering::SeqCst);

@@ -13,8 +13,8 @@ use crate::Failure;
 use crate::memory::rss_mb;
 use crate::stats::percentile_us;
 
-/// Rounds that each target is measured in, turn by turn, so that what else the machine does hits all alike.
-const ROUNDS: u32 = 20;
+/// Rounds that each target is measured in at the most, turn by turn, so that what else the machine does hits all alike.
+const ROUNDS: u32 = 10;
 /// Calls under way at once.
 const LEVELS: [usize; 3] = [1, 16, 128];
 /// What the warm-up before the first round takes at the most.
@@ -78,11 +78,13 @@ pub(super) fn run(
 
 /// Loads each target in turn, again and again.
 fn level(lanes: &mut [Loaded], limit: Limit, in_flight: usize) {
-    let share = Limit { calls: (limit.calls / ROUNDS as usize).max(in_flight), time: limit.time / ROUNDS };
+    // As many calls as may be under way at once are the least that a round is worth.
+    let rounds = u32::try_from(limit.calls / in_flight).map_or(ROUNDS, |rounds| rounds.clamp(1, ROUNDS));
+    let share = Limit { calls: (limit.calls / rounds as usize).max(in_flight), time: limit.time / rounds };
     for lane in &mut *lanes {
         lane.times = Times::default();
     }
-    for round in 0..=ROUNDS {
+    for round in 0..=rounds {
         for lane in &mut *lanes {
             let Ok((open, call)) = &mut lane.state else { continue };
             // A round is as long as its slowest call at the least: what is that slow has fewer of them.

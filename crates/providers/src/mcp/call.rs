@@ -7,7 +7,7 @@ use toolwright_core::catalogue::ProviderCall;
 use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
 
-use super::exchange::{Exchange, Sent, What};
+use super::exchange::{Exchange, Sent, What, transport};
 use super::facts::Fact;
 use super::params::Params;
 use super::reply::CallReply;
@@ -40,5 +40,5 @@ pub(super) async fn run(
         idempotency_key: Some(call.idempotency_key),
     };
     let reply = pin!(exchange.run::<CallReply>(sent)).await?;
-    Ok(reply.output(exchange.connection.server().era))
+    reply.output(exchange.connection.server().era).map_err(|reason| transport(exchange.server, reason))
 }

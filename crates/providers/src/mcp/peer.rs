@@ -103,8 +103,8 @@ impl Peer {
         let _ = self.inbox.version.set(version);
     }
 
-    /// Sends a request and waits for its result, read as an `R`. For a call, a progress token is added to `params`. Dropping the
-    /// future tells the server that the result is not wanted any more; nothing waits for the server then.
+    /// Sends a request and waits for its result, read as an `R`. For a call, a progress token is added to `params`.
+    /// Dropping the future tells the server that the result is not wanted any more; nothing waits for the server then.
     ///
     /// # Errors
     /// [`AskError`].

@@ -1,9 +1,11 @@
-//! What an answer to a request says, read from its text straight into what is made of it. Fields pass as they came, none
-//! is interpreted that need not be.
+//! What an answer to a request says, read from its text straight into what is made of it. Fields pass as they came,
+//! none is interpreted that need not be.
 
 use std::fmt;
+use std::marker::PhantomData;
 
-use serde::de::{DeserializeOwned, MapAccess, SeqAccess, Visitor, value::SeqAccessDeserializer};
+use serde::de::value::SeqAccessDeserializer;
+use serde::de::{DeserializeOwned, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 use toolwright_core::content::ContentBlock;
@@ -41,16 +43,34 @@ impl Reply for Value {
 /// The answer to a `tools/call`.
 #[derive(Debug, Default)]
 pub(super) struct CallReply {
-    content: Option<Vec<ContentBlock>>,
+    content: Content,
     structured: Option<Value>,
     is_error: bool,
     meta: Map<String, Value>,
     others: Map<String, Value>,
 }
 
+/// What stands where a result has its content.
+#[derive(Debug, Default)]
+enum Content {
+    #[default]
+    Missing,
+    Null,
+    Blocks(Vec<ContentBlock>),
+    NoList,
+}
+
 impl CallReply {
     /// As the output of a tool, of a server of `era`.
-    pub(super) fn output(mut self, era: Era) -> ToolOutput {
+    ///
+    /// # Errors
+    /// Why it is not a result.
+    pub(super) fn output(mut self, era: Era) -> Result<ToolOutput, &'static str> {
+        let content = match self.content {
+            Content::Missing | Content::Null => Vec::new(),
+            Content::Blocks(blocks) => blocks,
+            Content::NoList => return Err("the content of its result is not a list"),
+        };
         // Complete, or it would not be taken for one.
         self.others.shift_remove("resultType");
         // It is an object up to 2025-11-25: a null is what serialisers write for none.
@@ -59,8 +79,7 @@ impl CallReply {
         if !self.others.is_empty() {
             extras.insert(RESULT_FIELDS.to_owned(), Value::Object(self.others));
         }
-        let content = self.content.unwrap_or_default();
-        ToolOutput { content, structured, is_error: self.is_error, meta: self.meta, extras }
+        Ok(ToolOutput { content, structured, is_error: self.is_error, meta: self.meta, extras })
     }
 }
 
@@ -70,11 +89,64 @@ impl Reply for CallReply {
     }
 
     fn has_content(&self) -> bool {
-        self.content.is_some()
+        !matches!(self.content, Content::Missing)
     }
 
     fn into_value(self) -> Value {
         Value::Object(self.others)
+    }
+}
+
+/// What is read from JSON of any type.
+trait FromAny<'de>: Sized {
+    /// From what is neither a list nor an object.
+    fn from_scalar<E: Error>(value: Value) -> Result<Self, E>;
+    /// From a list.
+    fn from_list<A: SeqAccess<'de>>(items: A) -> Result<Self, A::Error>;
+    /// From an object.
+    fn from_object<A: MapAccess<'de>>(fields: A) -> Result<Self, A::Error>;
+}
+
+/// Reads what it is of. No error of its own quotes the server, whose texts may be long.
+struct Any<T>(PhantomData<T>);
+
+impl<'de, T: FromAny<'de>> Visitor<'de> for Any<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<T, A::Error> {
+        T::from_object(fields)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<T, A::Error> {
+        T::from_list(items)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+        T::from_scalar(text.into())
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<T, E> {
+        T::from_scalar(value.into())
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<T, E> {
+        T::from_scalar(number.into())
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<T, E> {
+        T::from_scalar(number.into())
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<T, E> {
+        T::from_scalar(number.into())
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<T, E> {
+        T::from_scalar(Value::Null)
     }
 }
 
@@ -91,37 +163,61 @@ enum Field {
 
 impl<'de> Deserialize<'de> for CallReply {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Fields;
-        impl<'de> Visitor<'de> for Fields {
-            type Value = CallReply;
+        deserializer.deserialize_any(Any(PhantomData))
+    }
+}
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("the object that answers a tools/call")
-            }
+impl<'de> FromAny<'de> for CallReply {
+    fn from_scalar<E: Error>(_: Value) -> Result<Self, E> {
+        Err(E::custom("an answer to tools/call is an object"))
+    }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<CallReply, A::Error> {
-                let mut reply = CallReply::default();
-                while let Some(field) = fields.next_key()? {
-                    match field {
-                        Field::Content => {
-                            let blocks: Option<Vec<Block>> = fields.next_value()?;
-                            reply.content = blocks.map(|blocks| blocks.into_iter().map(|block| block.0).collect());
-                        }
-                        Field::StructuredContent => reply.structured = Some(fields.next_value()?),
-                        Field::IsError => reply.is_error = fields.next_value::<Value>()?.as_bool().unwrap_or(false),
-                        Field::Meta => {
-                            reply.meta = match fields.next_value()? {
-                                Value::Object(meta) => meta,
-                                _ => Map::new(),
-                            }
-                        }
-                        Field::Other(name) => _ = reply.others.insert(name, fields.next_value()?),
+    fn from_list<A: SeqAccess<'de>>(_: A) -> Result<Self, A::Error> {
+        Self::from_scalar(Value::Null)
+    }
+
+    fn from_object<A: MapAccess<'de>>(mut fields: A) -> Result<Self, A::Error> {
+        let mut reply = Self::default();
+        while let Some(field) = fields.next_key()? {
+            match field {
+                Field::Content => reply.content = fields.next_value()?,
+                Field::StructuredContent => reply.structured = Some(fields.next_value()?),
+                Field::IsError => reply.is_error = fields.next_value::<Value>()?.as_bool().unwrap_or(false),
+                Field::Meta => {
+                    reply.meta = match fields.next_value()? {
+                        Value::Object(meta) => meta,
+                        _ => Map::new(),
                     }
                 }
-                Ok(reply)
+                Field::Other(name) => _ = reply.others.insert(name, fields.next_value()?),
             }
         }
-        deserializer.deserialize_map(Fields)
+        Ok(reply)
+    }
+}
+
+impl<'de> Deserialize<'de> for Content {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Any(PhantomData))
+    }
+}
+
+impl<'de> FromAny<'de> for Content {
+    fn from_scalar<E: Error>(value: Value) -> Result<Self, E> {
+        Ok(if value.is_null() { Self::Null } else { Self::NoList })
+    }
+
+    fn from_list<A: SeqAccess<'de>>(mut items: A) -> Result<Self, A::Error> {
+        let mut blocks = Vec::new();
+        while let Some(Block(block)) = items.next_element()? {
+            blocks.push(block);
+        }
+        Ok(Self::Blocks(blocks))
+    }
+
+    fn from_object<A: MapAccess<'de>>(mut fields: A) -> Result<Self, A::Error> {
+        while fields.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(Self::NoList)
     }
 }
 
@@ -138,65 +234,46 @@ enum BlockField {
 
 impl<'de> Deserialize<'de> for Block {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Any;
-        impl<'de> Visitor<'de> for Any {
-            type Value = ContentBlock;
+        deserializer.deserialize_any(Any(PhantomData))
+    }
+}
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a content block")
-            }
+impl<'de> FromAny<'de> for Block {
+    fn from_scalar<E: Error>(value: Value) -> Result<Self, E> {
+        Ok(Self(block(value)))
+    }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<ContentBlock, A::Error> {
-                let (mut kind, mut text, mut others) = (None, None, Map::new());
-                while let Some(field) = fields.next_key()? {
-                    match field {
-                        BlockField::Type => kind = Some(fields.next_value()?),
-                        BlockField::Text => text = Some(fields.next_value()?),
-                        BlockField::Other(name) => _ = others.insert(name, fields.next_value()?),
-                    }
+    fn from_list<A: SeqAccess<'de>>(items: A) -> Result<Self, A::Error> {
+        Value::deserialize(SeqAccessDeserializer::new(items)).map(|value| Self(block(value)))
+    }
+
+    /// Most blocks are texts that say so first: theirs need no map.
+    fn from_object<A: MapAccess<'de>>(mut fields: A) -> Result<Self, A::Error> {
+        let (mut is_text, mut text, mut others) = (false, None, Map::new());
+        while let Some(field) = fields.next_key()? {
+            let (name, value) = match (field, fields.next_value()?) {
+                (BlockField::Type, Value::String(kind)) if kind == "text" && !is_text && others.is_empty() => {
+                    is_text = true;
+                    continue;
                 }
-                Ok(match (kind, text) {
-                    // As most are.
-                    (Some(Value::String(kind)), Some(Value::String(text))) if kind == "text" => {
-                        ContentBlock::Text { text, extra: others }
-                    }
-                    (kind, text) => {
-                        let named = [("type", kind), ("text", text)].into_iter();
-                        others.extend(named.filter_map(|(name, value)| Some((name.to_owned(), value?))));
-                        block(Value::Object(others))
-                    }
-                })
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<ContentBlock, A::Error> {
-                Value::deserialize(SeqAccessDeserializer::new(items)).map(block)
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<ContentBlock, E> {
-                Ok(block(text.into()))
-            }
-
-            fn visit_bool<E>(self, value: bool) -> Result<ContentBlock, E> {
-                Ok(block(value.into()))
-            }
-
-            fn visit_i64<E>(self, number: i64) -> Result<ContentBlock, E> {
-                Ok(block(number.into()))
-            }
-
-            fn visit_u64<E>(self, number: u64) -> Result<ContentBlock, E> {
-                Ok(block(number.into()))
-            }
-
-            fn visit_f64<E>(self, number: f64) -> Result<ContentBlock, E> {
-                Ok(block(number.into()))
-            }
-
-            fn visit_unit<E>(self) -> Result<ContentBlock, E> {
-                Ok(block(Value::Null))
-            }
+                (BlockField::Text, value) if is_text => {
+                    text = Some(value);
+                    continue;
+                }
+                (BlockField::Type, value) => ("type".to_owned(), value),
+                (BlockField::Text, value) => ("text".to_owned(), value),
+                (BlockField::Other(name), value) => (name, value),
+            };
+            others.insert(name, value);
         }
-        deserializer.deserialize_any(Any).map(Self)
+        Ok(Self(match text {
+            Some(Value::String(text)) if !others.contains_key("type") => ContentBlock::Text { text, extra: others },
+            text => {
+                let first = is_text.then(|| ("type".to_owned(), "text".into()));
+                let text = text.map(|text| ("text".to_owned(), text));
+                block(Value::Object(first.into_iter().chain(text).chain(others).collect()))
+            }
+        }))
     }
 }
 
@@ -243,9 +320,10 @@ mod tests {
     use super::*;
 
     /// As read from the text, which must say the same as what is read from a value.
-    fn output(result: &Value, era: Era) -> serde_json::Result<ToolOutput> {
-        let from_value = CallReply::deserialize(result.clone()).map(|reply| reply.output(era));
-        let from_text = serde_json::from_str::<CallReply>(&result.to_string()).map(|reply| reply.output(era));
+    fn output(result: &Value, era: Era) -> Result<ToolOutput, String> {
+        let read = |reply: serde_json::Result<CallReply>| Ok(reply.map_err(|error| error.to_string())?.output(era)?);
+        let from_text: Result<_, String> = read(serde_json::from_str(&result.to_string()));
+        let from_value: Result<_, String> = read(CallReply::deserialize(result.clone()));
         assert_eq!(from_text.as_ref().ok(), from_value.as_ref().ok(), "{result}");
         from_text
     }
@@ -285,6 +363,11 @@ mod tests {
             (json!({"type": "video", "data": "x"}), "`video`"),
             (json!({"type": "text"}), "`text`"),
             (json!({"text": "no type"}), "`missing`"),
+            (json!({"type": "text", "text": 1, "more": 2}), r#"{"type":"text","text":1,"more":2}"#),
+            (json!({"type": "video", "text": "A cat", "data": "x"}), r#"{"type":"video","text":"A cat","data":"x"}"#),
+            (json!({"data": "x", "type": "image"}), r#"{"data":"x","type":"image"}"#),
+            (json!([1, {"a": null}]), r#"[1,{"a":null}]"#),
+            (json!(-1.5), "-1.5"),
             (json!("bare"), "bare"),
         ] {
             let output = output(&json!({"content": [block]}), Era::Legacy).expect("output");
@@ -294,10 +377,43 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_result_is_refused() {
-        for result in [json!(null), json!([1]), json!({"content": "text"})] {
-            assert!(output(&result, Era::Legacy).is_err(), "{result}");
+    fn what_is_no_result_is_refused_without_its_words() {
+        let long = "word ".repeat(1000);
+        for result in [json!(null), json!([1]), json!(long), json!({"content": long}), json!({"content": {"a": [1]}})] {
+            let refused = output(&result, Era::Legacy).expect_err("no result");
+            assert!(refused.len() < 100, "{refused}");
         }
         assert_eq!(output(&json!({}), Era::Legacy).expect("empty"), ToolOutput::default());
+    }
+
+    #[test]
+    fn texts_are_texts_in_whatever_order_they_say_so() {
+        for block in [
+            r#"{"type": "text", "text": "a", "z": 1, "b": 2}"#,
+            r#"{"text": "a", "type": "text", "z": 1, "b": 2}"#,
+            r#"{"z": 1, "b": 2, "text": "a", "type": "text"}"#,
+            r#"{"type": "image", "z": 1, "b": 2, "text": "a", "type": "text"}"#,
+            r#"{"type": "text", "text": "no", "z": 1, "b": 2, "text": "a", "type": "text"}"#,
+        ] {
+            let Block(read) = serde_json::from_str(block).expect("a block");
+            let expect = r#"{"type":"text","text":"a","z":1,"b":2}"#;
+            assert_eq!(serde_json::to_string(&read).expect("JSON"), expect, "{block}");
+        }
+        let changed = r#"{"type": "text", "text": "a", "type": "audio", "data": "AA==", "mimeType": "audio/wav"}"#;
+        let Block(changed) = serde_json::from_str(changed).expect("a block");
+        assert!(matches!(&changed, ContentBlock::Audio { extra, .. } if extra["text"] == "a"), "{changed:?}");
+    }
+
+    #[test]
+    fn what_a_server_wants_is_known_whatever_stands_for_content() {
+        let wants = json!({"resultType": "input_required", "content": "", "inputRequests": {"k": {}}});
+        let reply = CallReply::deserialize(&wants).expect("a reply");
+        assert_eq!(reply.field("resultType"), Some(&json!("input_required")));
+        assert_eq!(reply.into_value()["inputRequests"], wants["inputRequests"]);
+        for (content, expect) in [(json!({}), false), (json!({"content": null}), true), (json!({"content": []}), true)]
+        {
+            assert_eq!(CallReply::deserialize(&content).expect("a reply").has_content(), expect, "{content}");
+            assert_eq!(content.has_content(), expect, "{content}");
+        }
     }
 }

@@ -26,12 +26,13 @@ use crate::mcp::dispatch::{Reply, acknowledged};
 use crate::mcp::line::To;
 use crate::mcp::message::{self, Filter, Id, Message, Refused, Request, RpcError};
 use crate::mcp::protocol::{Era, check_modern, era_of};
-use crate::mcp::running::Running;
 use crate::mcp::view::{Scope, View};
 use lines::{Line, Lines};
 
 /// Messages that wait for the client to read; behind them responses wait and progress is dropped.
 const OUTBOX: usize = 256;
+/// Messages that are written together at the most, beside those that wait.
+const TOGETHER: usize = 32;
 /// How long what is written last may take to go out.
 const FLUSH_LIMIT: Duration = Duration::from_millis(500);
 /// Subscriptions of one connection.
@@ -61,7 +62,7 @@ where
     let session = gateway.session(format!("stdio-{}", uuid::Uuid::new_v4()), Principal::owner());
     let view = View { scope: Scope::Whole, expose: gateway.options.expose };
     let caller = Caller::new(session, view);
-    let mut writer = tokio::spawn(write_messages(output, messages, Arc::clone(&caller.running)));
+    let mut writer = tokio::spawn(write_messages(output, messages, caller.tasks.clone()));
     let connection = Connection {
         caller,
         outbox,
@@ -302,14 +303,14 @@ async fn forward(messages: impl Stream<Item = Bytes> + Send, outbox: mpsc::Sende
 async fn write_messages<W: AsyncWrite + Unpin>(
     output: W,
     mut messages: mpsc::Receiver<Bytes>,
-    running: Arc<Running>,
+    calls: TaskTracker,
 ) -> std::io::Result<()> {
     let mut output = BufWriter::with_capacity(WRITE_BUFFER, output);
-    let mut batch = Vec::with_capacity(16);
-    while messages.recv_many(&mut batch, OUTBOX).await > 0 {
-        if !running.is_empty() {
+    let mut batch = Vec::with_capacity(TOGETHER);
+    while messages.recv_many(&mut batch, TOGETHER).await > 0 {
+        if !calls.is_empty() {
             tokio::task::yield_now().await;
-            while batch.len() < OUTBOX
+            while batch.len() < TOGETHER
                 && let Ok(message) = messages.try_recv()
             {
                 batch.push(message);
@@ -353,20 +354,17 @@ mod tests {
 
     #[tokio::test]
     async fn answers_of_calls_that_are_ready_to_end_go_out_with_the_first_while_others_run() {
-        for (others_run, expect) in [(false, vec!["1\n", "2\n", "3\n"]), (true, vec!["1\n2\n3\n"])] {
-            let (running, writes) = (Arc::<Running>::default(), Writes::default());
-            let other = running.enter(&Id::Number(9.into()), &running.token()).expect("entered");
-            let other = others_run.then_some(other);
+        for (others_run, expect) in [(false, vec!["1\n", "2\n3\n"]), (true, vec!["1\n2\n3\n"])] {
+            let (calls, writes) = (TaskTracker::new(), Writes::default());
+            let other = others_run.then(|| calls.token());
             let (outbox, messages) = mpsc::channel(OUTBOX);
-            let writer = tokio::spawn(write_messages(writes.clone(), messages, running));
+            let writer = tokio::spawn(write_messages(writes.clone(), messages, calls));
             tokio::task::yield_now().await;
-            for message in ["1", "2", "3"] {
+            // The writer is woken before those run that send the others.
+            outbox.send("1".into()).await.expect("taken");
+            for message in ["2", "3"] {
                 let outbox = outbox.clone();
                 tokio::spawn(async move { outbox.send(message.into()).await });
-                if !others_run {
-                    // As where one call comes after another.
-                    tokio::time::sleep(Duration::from_millis(5)).await;
-                }
             }
             drop(outbox);
             writer.await.expect("joined").expect("written");
