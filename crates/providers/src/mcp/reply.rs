@@ -256,7 +256,7 @@ impl<'de> FromAny<'de> for Block {
                     is_text = true;
                     continue;
                 }
-                (BlockField::Text, value) if is_text => {
+                (BlockField::Text, value) if is_text && (text.is_some() || others.is_empty()) => {
                     text = Some(value);
                     continue;
                 }
@@ -364,6 +364,7 @@ mod tests {
             (json!({"type": "text"}), "`text`"),
             (json!({"text": "no type"}), "`missing`"),
             (json!({"type": "text", "text": 1, "more": 2}), r#"{"type":"text","text":1,"more":2}"#),
+            (json!({"type": "text", "more": 2, "text": 1}), r#"{"type":"text","more":2,"text":1}"#),
             (json!({"type": "video", "text": "A cat", "data": "x"}), r#"{"type":"video","text":"A cat","data":"x"}"#),
             (json!({"data": "x", "type": "image"}), r#"{"data":"x","type":"image"}"#),
             (json!([1, {"a": null}]), r#"[1,{"a":null}]"#),
@@ -392,6 +393,7 @@ mod tests {
             r#"{"type": "text", "text": "a", "z": 1, "b": 2}"#,
             r#"{"text": "a", "type": "text", "z": 1, "b": 2}"#,
             r#"{"z": 1, "b": 2, "text": "a", "type": "text"}"#,
+            r#"{"type": "text", "z": 1, "text": "a", "b": 2}"#,
             r#"{"type": "image", "z": 1, "b": 2, "text": "a", "type": "text"}"#,
             r#"{"type": "text", "text": "no", "z": 1, "b": 2, "text": "a", "type": "text"}"#,
         ] {
