@@ -111,9 +111,9 @@ impl<'a> Exchange<'a> {
         if self.is_complete(&first) {
             return Ok(first);
         }
-        let result = Box::pin(self.proceed(sent, first.into_value())).await.map_err(ToolError::not_retryable)?;
-        R::deserialize(result)
-            .map_err(|problem| transport(self.server, &format!("{UNREADABLE}: {problem}")).not_retryable())
+        let unreadable = |problem| transport(self.server, &format!("{UNREADABLE}: {problem}"));
+        let result = Box::pin(self.proceed(sent, first.into_value())).await;
+        result.and_then(|result| R::deserialize(result).map_err(unreadable)).map_err(ToolError::not_retryable)
     }
 
     /// Gives a call that was refused for its headers those that the tool's definition wants by now (2026-07-28,

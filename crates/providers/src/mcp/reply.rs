@@ -150,6 +150,15 @@ impl<'de, T: FromAny<'de>> Visitor<'de> for Any<T> {
     }
 }
 
+/// A `T`, read from JSON of whatever type.
+struct Lenient<T>(T);
+
+impl<'de, T: FromAny<'de>> Deserialize<'de> for Lenient<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Any(PhantomData)).map(Self)
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(field_identifier, rename_all = "camelCase")]
 enum Field {
@@ -163,7 +172,7 @@ enum Field {
 
 impl<'de> Deserialize<'de> for CallReply {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Any(PhantomData))
+        Lenient::deserialize(deserializer).map(|Lenient(reply)| reply)
     }
 }
 
@@ -180,7 +189,7 @@ impl<'de> FromAny<'de> for CallReply {
         let mut reply = Self::default();
         while let Some(field) = fields.next_key()? {
             match field {
-                Field::Content => reply.content = fields.next_value()?,
+                Field::Content => Lenient(reply.content) = fields.next_value()?,
                 Field::StructuredContent => reply.structured = Some(fields.next_value()?),
                 Field::IsError => reply.is_error = fields.next_value::<Value>()?.as_bool().unwrap_or(false),
                 Field::Meta => {
@@ -196,12 +205,6 @@ impl<'de> FromAny<'de> for CallReply {
     }
 }
 
-impl<'de> Deserialize<'de> for Content {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Any(PhantomData))
-    }
-}
-
 impl<'de> FromAny<'de> for Content {
     fn from_scalar<E: Error>(value: Value) -> Result<Self, E> {
         Ok(if value.is_null() { Self::Null } else { Self::NoList })
@@ -209,7 +212,7 @@ impl<'de> FromAny<'de> for Content {
 
     fn from_list<A: SeqAccess<'de>>(mut items: A) -> Result<Self, A::Error> {
         let mut blocks = Vec::new();
-        while let Some(Block(block)) = items.next_element()? {
+        while let Some(Lenient(block)) = items.next_element()? {
             blocks.push(block);
         }
         Ok(Self::Blocks(blocks))
@@ -221,9 +224,6 @@ impl<'de> FromAny<'de> for Content {
     }
 }
 
-/// A content block of any kind.
-struct Block(ContentBlock);
-
 #[derive(Deserialize)]
 #[serde(field_identifier, rename_all = "lowercase")]
 enum BlockField {
@@ -232,19 +232,13 @@ enum BlockField {
     Other(String),
 }
 
-impl<'de> Deserialize<'de> for Block {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Any(PhantomData))
-    }
-}
-
-impl<'de> FromAny<'de> for Block {
+impl<'de> FromAny<'de> for ContentBlock {
     fn from_scalar<E: Error>(value: Value) -> Result<Self, E> {
-        Ok(Self(block(value)))
+        Ok(block(value))
     }
 
     fn from_list<A: SeqAccess<'de>>(items: A) -> Result<Self, A::Error> {
-        Value::deserialize(SeqAccessDeserializer::new(items)).map(|value| Self(block(value)))
+        Value::deserialize(SeqAccessDeserializer::new(items)).map(block)
     }
 
     /// Most blocks are texts that say so first: theirs need no map.
@@ -266,14 +260,14 @@ impl<'de> FromAny<'de> for Block {
             };
             others.insert(name, value);
         }
-        Ok(Self(match text {
+        Ok(match text {
             Some(Value::String(text)) if !others.contains_key("type") => ContentBlock::Text { text, extra: others },
             text => {
                 let first = is_text.then(|| ("type".to_owned(), "text".into()));
                 let text = text.map(|text| ("text".to_owned(), text));
                 block(Value::Object(first.into_iter().chain(text).chain(others).collect()))
             }
-        }))
+        })
     }
 }
 
@@ -397,12 +391,12 @@ mod tests {
             r#"{"type": "image", "z": 1, "b": 2, "text": "a", "type": "text"}"#,
             r#"{"type": "text", "text": "no", "z": 1, "b": 2, "text": "a", "type": "text"}"#,
         ] {
-            let Block(read) = serde_json::from_str(block).expect("a block");
+            let Lenient::<ContentBlock>(read) = serde_json::from_str(block).expect("a block");
             let expect = r#"{"type":"text","text":"a","z":1,"b":2}"#;
             assert_eq!(serde_json::to_string(&read).expect("JSON"), expect, "{block}");
         }
         let changed = r#"{"type": "text", "text": "a", "type": "audio", "data": "AA==", "mimeType": "audio/wav"}"#;
-        let Block(changed) = serde_json::from_str(changed).expect("a block");
+        let Lenient::<ContentBlock>(changed) = serde_json::from_str(changed).expect("a block");
         assert!(matches!(&changed, ContentBlock::Audio { extra, .. } if extra["text"] == "a"), "{changed:?}");
     }
 
