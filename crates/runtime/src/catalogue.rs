@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
+use futures_util::{StreamExt as _, stream};
 use tokio::sync::{Mutex, broadcast, watch};
 use toolwright_core::Redactor;
 use toolwright_core::catalogue::{
@@ -27,6 +28,9 @@ use crate::pins::{Held, Pins};
 pub const DEFAULT_LIST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Definitions that are told of one by one when a list brings them; of more, the number.
 const MAX_NOTICES: usize = 32;
+
+/// Providers whose last lists are read at the same time when many are put.
+const READ_AT_ONCE: usize = 32;
 
 /// Notices that a slow reader may lag behind; it then learns that it has missed some.
 const NOTICES: usize = 256;
@@ -200,35 +204,46 @@ impl Catalogue {
         Ok(())
     }
 
-    /// As [`Catalogue::add_provider`], in the place of the provider of the same name if there is one,
-    /// which is returned: its position, and so everybody's names, stay as they are. Running calls finish
-    /// on the old one; the caller shuts it down.
+    /// As [`Catalogue::put_providers`], for one.
     pub async fn put_provider(self: &Arc<Self>, provider: Arc<dyn Provider>) -> Option<Arc<dyn Provider>> {
-        let mut slot = Slot::new(&provider).await;
-        let (old, told) = {
-            let mut slots = self.slots.lock().await;
-            let place = slots.iter_mut().find(|slot| slot.provider.name() == provider.name());
+        self.put_providers(vec![provider]).await.pop().flatten()
+    }
+
+    /// As [`Catalogue::add_provider`], each in the place of the provider of the same name if there is one,
+    /// which is returned in its turn: its position, and so everybody's names, stay as they are. Running calls finish
+    /// on the old one; the caller shuts it down. Readers see all of them at once.
+    pub async fn put_providers(self: &Arc<Self>, providers: Vec<Arc<dyn Provider>>) -> Vec<Option<Arc<dyn Provider>>> {
+        if providers.is_empty() {
+            return Vec::new();
+        }
+        let fresh: Vec<Slot> = stream::iter(&providers).map(Slot::new).buffered(READ_AT_ONCE).collect().await;
+        let (mut old, mut told) = (Vec::with_capacity(fresh.len()), Vec::new());
+        let mut slots = self.slots.lock().await;
+        for mut slot in fresh {
+            let place = slots.iter_mut().find(|other| other.provider.name() == slot.provider.name());
             // What another source of the name had would be judged as if this one had said it.
-            if let Some(place) = place.as_ref().filter(|old| old.provider.defined_in() == provider.defined_in()) {
+            if let Some(place) = place.as_ref().filter(|old| old.provider.defined_in() == slot.provider.defined_in()) {
                 // Until the first list of the new one, what the old one had: better than nothing.
                 if slot.listed.is_empty() {
                     slot.listed.clone_from(&place.listed);
                 }
                 slot.held.clone_from(&place.held);
             }
-            let told = slot.judge(self.pins.get().map(|pins| &**pins)).await;
-            let old = match place {
-                Some(place) => Some(std::mem::replace(place, slot).provider),
+            told.push(slot.judge(self.pins.get().map(|pins| &**pins)).await);
+            match place {
+                Some(place) => old.push(Some(std::mem::replace(place, slot).provider)),
                 None => {
                     slots.push(slot);
-                    None
+                    old.push(None);
                 }
-            };
-            self.publish(&slots).await;
-            (old, told)
-        };
-        self.tell_held(told);
-        self.listen_to(&*provider);
+            }
+        }
+        self.publish(&slots).await;
+        drop(slots);
+        told.into_iter().for_each(|told| self.tell_held(told));
+        for provider in &providers {
+            self.listen_to(&**provider);
+        }
         old
     }
 
@@ -348,9 +363,8 @@ impl Catalogue {
 
     /// Lists every provider again, at most `concurrency` at a time.
     pub async fn refresh_all(&self, concurrency: usize) {
-        use futures_util::StreamExt as _;
         let names: Vec<String> = self.slots.lock().await.iter().map(|slot| slot.provider.name().to_owned()).collect();
-        futures_util::stream::iter(names)
+        stream::iter(names)
             .for_each_concurrent(concurrency.max(1), |name| async move { self.refresh(&name).await })
             .await;
     }
@@ -396,7 +410,8 @@ impl Catalogue {
         issues
     }
 
-    /// Makes the snapshot of `slots` and swaps it in. Where the one before it is searched, the new one is
+    /// Makes the snapshot of `slots` and swaps it in; if nothing is new in it, whoever waits for changes is woken all the same,
+    /// since a source may have others than of tools. Where the one before it is searched, the new one is
     /// indexed first, off the async workers: searchers keep to the old one meanwhile and wait for nothing. A
     /// caller that gives up waiting does not keep the snapshot from being swapped in.
     async fn publish(&self, slots: &[Slot]) {
@@ -414,9 +429,9 @@ impl Catalogue {
                 held_back(slot).map(move |(raw_name, why)| Unapproved { provider: provider.clone(), raw_name, why });
             held.collect::<Vec<_>>()
         };
-        let unapproved = slots.iter().flat_map(unapproved).collect();
+        let unapproved: Vec<Unapproved> = slots.iter().flat_map(unapproved).collect();
         let listings: Vec<Listing> = slots.iter().map(listing).collect();
-        let issues = slots.iter().flat_map(|slot| self.issues_of(slot)).collect();
+        let issues: Vec<CatalogueIssue> = slots.iter().flat_map(|slot| self.issues_of(slot)).collect();
         let mut absent = self.absent.read().unwrap_or_else(PoisonError::into_inner).clone();
         for tool in slots.iter().flat_map(|slot| &slot.tools) {
             if let Some((_, why)) = is_idle(tool) {
@@ -425,6 +440,11 @@ impl Catalogue {
             }
         }
         let before = self.snapshot();
+        let providers = slots.iter().map(|slot| Arc::clone(&slot.provider)).collect();
+        let number = self.current.made.fetch_add(1, Ordering::Relaxed) + 1;
+        if before.is_of(&listings, &absent, &unapproved, &issues) {
+            return self.current.put(before, providers, number);
+        }
         let snapshot = Arc::new(
             Snapshot::build(&listings)
                 .with_absent(absent)
@@ -432,8 +452,6 @@ impl Catalogue {
                 .with_issues(issues)
                 .with_index_of(&before),
         );
-        let providers = slots.iter().map(|slot| Arc::clone(&slot.provider)).collect();
-        let number = self.current.made.fetch_add(1, Ordering::Relaxed) + 1;
         if !before.is_indexed() {
             return self.current.put(snapshot, providers, number);
         }

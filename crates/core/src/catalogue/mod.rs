@@ -1,12 +1,14 @@
 //! Providers, registration, and the immutable snapshot that everything reads.
 
+mod entry;
 mod provider;
 mod registered;
 mod snapshot;
 
+pub use entry::Entry;
 pub use provider::{
     CallLimits, CallScope, ChangeNotifier, Health, NoticeSink, PromptQuestion, PromptSize, Provider, ProviderCall,
     ProviderError, ProviderKind, SourceNotice,
 };
 pub use registered::{Origin, RegisteredTool, RegistrationError, ToolOverride, foreign_ids};
-pub use snapshot::{CatalogueIssue, Entry, Listing, ProviderStatus, Snapshot, Unapproved};
+pub use snapshot::{CatalogueIssue, Listing, ProviderStatus, Snapshot, Unapproved};

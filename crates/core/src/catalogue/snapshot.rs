@@ -1,19 +1,14 @@
 //! The immutable snapshot that everything reads.
 
-use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry as MapEntry;
 use serde::Serialize;
-use serde_json::{Value, json};
 
-use super::{Origin, Provider, ProviderKind, RegisteredTool};
-use crate::definition::ToolDefinition;
+use super::{Entry, Origin, Provider, ProviderKind, RegisteredTool};
 use crate::name::{MAX_WIRE_NAME, RESERVED_NAMESPACES, ToolId};
 use crate::names::{NameTable, NamedTool, Resolution};
-use crate::pattern::glob_match;
-use crate::policy::HintTrust;
 use crate::select::{Directory, LexicalIndex, Source};
 
 /// One provider with what it listed.
@@ -26,100 +21,6 @@ pub struct Listing {
     pub error: Option<String>,
     /// Names it has but does not offer, with the reason (`filtered by tools_denied`, …).
     pub withheld: Vec<(String, String)>,
-}
-
-/// A tool in a snapshot.
-pub struct Entry {
-    /// The tool.
-    pub tool: Arc<RegisteredTool>,
-    /// Who runs it.
-    pub provider: Arc<dyn Provider>,
-    /// Its wire name (64 characters at most).
-    pub wire_name: String,
-    /// The same, for events: each call makes several.
-    told_name: Arc<str>,
-    /// What is searched of its provider.
-    pub(crate) source: Arc<Source>,
-}
-
-impl Entry {
-    fn new(tool: Arc<RegisteredTool>, provider: Arc<dyn Provider>, wire_name: &str, source: Arc<Source>) -> Arc<Self> {
-        Arc::new(Self { tool, provider, wire_name: wire_name.to_owned(), told_name: wire_name.into(), source })
-    }
-
-    /// Its wire name, to be shared.
-    #[must_use]
-    pub fn told_name(&self) -> &Arc<str> {
-        &self.told_name
-    }
-
-    /// The tool's definition.
-    #[must_use]
-    pub fn definition(&self) -> &ToolDefinition {
-        self.tool.definition()
-    }
-
-    /// The name of its provider.
-    #[must_use]
-    pub fn provider_name(&self) -> &Arc<str> {
-        &self.source.name
-    }
-
-    /// The tool's id.
-    #[must_use]
-    pub fn id(&self) -> &ToolId {
-        &self.tool.definition().id
-    }
-
-    /// Whether a call that may have run can run again without harm: by hints that are trusted it only reads, or twice
-    /// is the same as once. What makes calls of its own is not known to be so.
-    #[must_use]
-    pub fn is_repeatable(&self) -> bool {
-        let effects = self.definition().effects;
-        self.provider.trust() == HintTrust::Trusted
-            && (effects.read_only || effects.idempotent)
-            && !self.provider.awaits_others(self.id())
-    }
-
-    /// The tool as programs are shown it in a list: an element of `tools ls --json` and of `GET /api/tools`.
-    #[must_use]
-    pub fn to_json(&self) -> Value {
-        let definition = self.definition();
-        json!({
-            "id": definition.id,
-            "wire_name": self.wire_name,
-            "description": definition.description,
-            "parameters": definition.parameters,
-            "tags": definition.tags,
-            "safe": definition.safe,
-            "effects": definition.effects,
-            "provider": self.provider.name(),
-        })
-    }
-
-    /// As [`Entry::to_json`], with `raw_name`, `hash` and the whole `definition`: `tools show --json`.
-    #[must_use]
-    pub fn to_whole_json(&self) -> Value {
-        let mut value = self.to_json();
-        value["raw_name"] = self.tool.raw_name().into();
-        value["hash"] = self.tool.hash().to_string().into();
-        value["definition"] = json!(self.definition());
-        value
-    }
-
-    /// Whether one of the globs is on its id, with or without its version, or on its wire name.
-    #[must_use]
-    pub fn is_named_by(&self, globs: &[String]) -> bool {
-        let id = self.id();
-        let names = [id.as_str(), id.without_version(), &self.wire_name];
-        globs.iter().any(|glob| names.iter().any(|name| glob_match(glob, name)))
-    }
-}
-
-impl fmt::Debug for Entry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Entry({} from {})", self.id(), self.provider.name())
-    }
 }
 
 /// Something the operator should know about the catalogue.
@@ -254,6 +155,35 @@ impl Snapshot {
     pub fn with_issues(mut self, issues: Vec<CatalogueIssue>) -> Self {
         self.issues.extend(issues);
         self
+    }
+
+    /// Whether it is what [`Snapshot::build`] would make of these listings with the rest of what it was given, so that there
+    /// is no need to. May be false of one that has problems of its own.
+    #[must_use]
+    pub fn is_of(
+        &self,
+        listings: &[Listing],
+        absent: &[(String, String)],
+        unapproved: &[Unapproved],
+        issues: &[CatalogueIssue],
+    ) -> bool {
+        let mut entries = self.entries.iter();
+        let is_same = |(status, listing): (&ProviderStatus, &Listing)| {
+            let (provider, source) = (&listing.provider, Source::of(&*listing.provider));
+            let has = |tool: &Arc<RegisteredTool>| {
+                let same = |entry: &Arc<Entry>| {
+                    Arc::ptr_eq(&entry.tool, tool) && Arc::ptr_eq(&entry.provider, provider) && *entry.source == source
+                };
+                entries.next().is_some_and(same)
+            };
+            (status.name.as_str(), status.kind) == (provider.name(), provider.kind())
+                && (&status.error, &status.withheld) == (&listing.error, &listing.withheld)
+                && status.tools == listing.tools.len()
+                && listing.tools.iter().all(has)
+        };
+        (&*self.absent, &*self.unapproved, &*self.issues) == (absent, unapproved, issues)
+            && self.providers.len() == listings.len()
+            && self.providers.iter().zip(listings).all(is_same)
     }
 
     /// To be indexed by what the index of `other` knows, if it has one: a predecessor, or the catalogue that

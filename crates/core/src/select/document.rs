@@ -47,6 +47,7 @@ pub trait Searchable {
 }
 
 /// What is searched of a provider, read once for all its tools.
+#[derive(PartialEq, Eq)]
 pub(crate) struct Source {
     /// The provider's.
     pub(crate) name: Arc<str>,

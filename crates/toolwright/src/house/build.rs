@@ -13,12 +13,10 @@ use toolwright_core::output::Extractor;
 use toolwright_core::pattern::allowed_by;
 use toolwright_core::tool::StaticProvider;
 use toolwright_models::{Endpoints, Models, endpoints_from_env};
-use toolwright_providers::DocumentDeps;
 use toolwright_providers::builtin::{self, BuiltinOptions, PathGuard, ShellOptions, web};
-use toolwright_providers::mcp::{AsTools, DEFAULT_RETRIES, McpDeps, McpServerSpec, McpTransport};
+use toolwright_providers::mcp::{AsTools, DEFAULT_RETRIES, McpServerSpec, McpTransport};
 use toolwright_providers::net::{AddressPolicy, HttpOptions};
 use toolwright_providers::oauth::{CredentialStore, OAuth, OAuthParts};
-use toolwright_providers::openapi::{OpenApiProvider, OpenApiSpec};
 use toolwright_providers::process::sandbox::{Sandbox, SandboxSettings};
 use toolwright_providers::process::withheld_by_default;
 use toolwright_providers::rest::{RestOptions, RestProvider};
@@ -122,12 +120,6 @@ impl ProviderSettings {
             }
         }
     }
-}
-
-/// The operations of a document.
-pub(super) fn document(spec: &OpenApiSpec, mcp: &McpDeps) -> Arc<dyn Provider> {
-    let (manifests, events) = (Arc::clone(&mcp.manifests), Arc::clone(&mcp.events));
-    OpenApiProvider::with(spec.clone(), DocumentDeps { manifests, events, http: HttpOptions::default() })
 }
 
 /// What a tool must not change as a matter of course: every file that may be configuration, there or not,

@@ -9,9 +9,10 @@ use toolwright_providers::DocumentDeps;
 use toolwright_providers::catalogue::CatalogueProvider;
 use toolwright_providers::mcp::McpProvider;
 use toolwright_providers::net::HttpOptions;
+use toolwright_providers::openapi::OpenApiProvider;
 use toolwright_runtime::Executor;
 
-use super::build::{ProviderSettings, absent, document, server_spec};
+use super::build::{ProviderSettings, absent, server_spec};
 use super::llm::{LlmSettings, Offered};
 use super::{BUILTIN, House, HouseError, LLM, REST, Running};
 use crate::config::typed::{ModelHabits, Models};
@@ -75,10 +76,10 @@ impl House {
         let mut done = Reloaded::default();
         let settings = ProviderSettings::of(&config);
         if running.settings.as_ref() != Some(&settings) {
-            self.put(BUILTIN, settings.builtins()?, &mut done).await;
+            self.put_own(BUILTIN, settings.builtins()?, &mut done).await;
         }
         if running.settings.as_ref() != Some(&settings) || running.rest != config.rest_tools {
-            self.put(REST, settings.rest(&config.rest_tools), &mut done).await;
+            self.put_own(REST, settings.rest(&config.rest_tools), &mut done).await;
         }
         let same_surroundings = running
             .settings
@@ -88,26 +89,32 @@ impl House {
         running.rest.clone_from(&config.rest_tools);
         self.settle_llm_in(&mut running, Offered::WithModel, &mut done).await;
         self.remove_gone(&config, &running, &mut done).await;
-        self.settle_catalogues(&config, &mut running, &mut done).await;
-        let wanted: HashMap<String, _> =
+        let mut fresh: Vec<Arc<dyn Provider>> = Vec::new();
+        let catalogues: HashMap<String, _> =
+            config.catalogues.iter().map(|spec| (spec.namespace.clone(), spec.clone())).collect();
+        for spec in &config.catalogues {
+            if running.catalogues.get(&spec.namespace) != Some(spec) {
+                fresh.push(CatalogueProvider::new(spec.clone(), self.document_deps()));
+            }
+        }
+        let servers: HashMap<String, _> =
             config.servers.iter().map(|server| (server.namespace.clone(), server.settings.clone())).collect();
         for server in &config.servers {
             let inherits = matches!(server.settings.link, ServerLink::Stdio { .. });
             let same = running.servers.get(&server.namespace) == Some(&server.settings);
             if !same || (inherits && !same_surroundings) {
-                let provider = McpProvider::new(server_spec(server, &config, &self.redactor), self.mcp.clone());
-                self.put(&server.namespace, Some(provider), &mut done).await;
+                fresh.push(McpProvider::new(server_spec(server, &config, &self.redactor), self.mcp.clone()));
             }
         }
-        running.servers = wanted;
         let documents: HashMap<String, _> =
             config.openapi.iter().map(|document| (document.name.clone(), document.clone())).collect();
         for spec in &config.openapi {
             if running.openapi.get(&spec.name) != Some(spec) {
-                self.put(&spec.name, Some(document(spec, &self.mcp)), &mut done).await;
+                fresh.push(OpenApiProvider::with(spec.clone(), self.document_deps()));
             }
         }
-        running.openapi = documents;
+        self.put(fresh, &mut done).await;
+        (running.catalogues, running.servers, running.openapi) = (catalogues, servers, documents);
         if self.pins.set_terms(config.written.pins.into()) {
             self.catalogue.judge_again().await;
         }
@@ -125,7 +132,7 @@ impl House {
         let names = running.servers.keys().chain(running.openapi.keys()).chain(running.catalogues.keys());
         let gone: HashSet<&String> = names.filter(|name| !wanted.contains(name)).collect();
         for name in gone {
-            self.put(name, None, done).await;
+            self.take_out(name, done).await;
         }
     }
 
@@ -140,44 +147,45 @@ impl House {
             offered == Offered::Always || self.executor.has_model_for(&tool.id, Some(&tool.model_preference))
         });
         if running.llm.as_ref() != Some(&settings) {
-            self.put(LLM, settings.provider(), done).await;
+            self.put_own(LLM, settings.provider(), done).await;
             running.llm = Some(settings);
         }
     }
 
-    async fn settle_catalogues(&self, config: &Config, running: &mut Running, done: &mut Reloaded) {
-        for spec in &config.catalogues {
-            if running.catalogues.get(&spec.namespace) != Some(spec) {
-                let deps = DocumentDeps {
-                    manifests: Arc::clone(&self.store) as _,
-                    events: Arc::clone(&self.events) as _,
-                    http: HttpOptions::default(),
-                };
-                let provider = CatalogueProvider::new(spec.clone(), deps);
-                self.put(&spec.namespace, Some(provider), done).await;
-            }
-        }
-        running.catalogues = config.catalogues.iter().map(|spec| (spec.namespace.clone(), spec.clone())).collect();
+    fn document_deps(&self) -> DocumentDeps {
+        let (manifests, events) = (Arc::clone(&self.store) as _, Arc::clone(&self.events) as _);
+        DocumentDeps { manifests, events, http: HttpOptions::default() }
     }
 
-    /// Replaces the provider of that name, or takes it out.
-    async fn put(&self, name: &str, provider: Option<Arc<dyn Provider>>, done: &mut Reloaded) {
-        let there = provider.is_some();
-        let old = match provider {
-            Some(provider) => self.catalogue.put_provider(provider).await,
-            None => self.catalogue.remove_provider(name).await,
-        };
-        match (old.is_some(), there) {
-            (false, false) => {}
-            (false, true) => done.added.push(name.to_owned()),
-            (true, true) => done.changed.push(name.to_owned()),
-            (true, false) => done.removed.push(name.to_owned()),
+    /// Puts a provider of our own, whose list takes no time, or takes it out.
+    async fn put_own(&self, name: &str, provider: Option<Arc<dyn Provider>>, done: &mut Reloaded) {
+        match provider {
+            Some(provider) => {
+                self.put(vec![provider], done).await;
+                self.catalogue.refresh(name).await;
+            }
+            None => self.take_out(name, done).await,
         }
-        if let Some(old) = old {
+    }
+
+    /// Puts providers, each in the place of that of its name if there is one.
+    async fn put(&self, providers: Vec<Arc<dyn Provider>>, done: &mut Reloaded) {
+        let names: Vec<String> = providers.iter().map(|provider| provider.name().to_owned()).collect();
+        for (name, old) in names.into_iter().zip(self.catalogue.put_providers(providers).await) {
+            match old {
+                Some(old) => {
+                    done.changed.push(name);
+                    retire(old, Arc::clone(&self.executor));
+                }
+                None => done.added.push(name),
+            }
+        }
+    }
+
+    async fn take_out(&self, name: &str, done: &mut Reloaded) {
+        if let Some(old) = self.catalogue.remove_provider(name).await {
+            done.removed.push(name.to_owned());
             retire(old, Arc::clone(&self.executor));
-        }
-        if there && matches!(name, BUILTIN | LLM | REST) {
-            self.catalogue.refresh(name).await;
         }
     }
 }
