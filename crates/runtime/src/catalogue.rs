@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
-use futures_util::{StreamExt as _, stream};
+use futures_util::{FutureExt as _, StreamExt as _, stream};
 use tokio::sync::{Mutex, broadcast, watch};
 use toolwright_core::Redactor;
 use toolwright_core::catalogue::{
@@ -188,7 +188,7 @@ impl Catalogue {
     /// # Errors
     /// [`DuplicateProvider`]; nothing is changed then.
     pub async fn add_provider(self: &Arc<Self>, provider: Arc<dyn Provider>) -> Result<(), DuplicateProvider> {
-        let mut slot = Slot::new(&provider).await;
+        let mut slot = Slot::new(Arc::clone(&provider)).await;
         let told = {
             let mut slots = self.slots.lock().await;
             if slots.iter().any(|slot| slot.provider.name() == provider.name()) {
@@ -216,7 +216,9 @@ impl Catalogue {
         if providers.is_empty() {
             return Vec::new();
         }
-        let fresh: Vec<Slot> = stream::iter(&providers).map(Slot::new).buffered(READ_AT_ONCE).collect().await;
+        let fresh = stream::iter(providers.clone()).map(Slot::new).buffered(READ_AT_ONCE);
+        // Boxed, since the compiler cannot see otherwise that what waits for it may go to another thread.
+        let fresh: Vec<Slot> = fresh.collect().boxed().await;
         let (mut old, mut told) = (Vec::with_capacity(fresh.len()), Vec::new());
         let mut slots = self.slots.lock().await;
         for mut slot in fresh {

@@ -28,9 +28,8 @@ pub(super) struct Slot {
 
 impl Slot {
     /// With what it had listed in an earlier run.
-    pub(super) async fn new(provider: &Arc<dyn Provider>) -> Self {
+    pub(super) async fn new(provider: Arc<dyn Provider>) -> Self {
         let listed = provider.cached().await.unwrap_or_default();
-        let provider = Arc::clone(provider);
         Self { provider, listed, tools: Vec::new(), held: Vec::new(), error: None, begun: 0, finished: 0 }
     }
 
