@@ -1,10 +1,14 @@
 //! Canonical JSON (RFC 8785 key order, no insignificant space) and the hashes made of it.
 
+use std::cmp::Ordering;
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
+
+/// How many bytes are hashed together.
+const HASHED_AT_ONCE: usize = 4096;
 
 /// A SHA-256 digest, written as 64 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -20,9 +24,17 @@ impl ContentHash {
     /// The hash of `value` in canonical form: equal JSON values have equal hashes, whatever their key order.
     #[must_use]
     pub fn of_value(value: &Value) -> Self {
-        let mut hasher = HashSink(Sha256::new());
-        write_canonical(value, &mut hasher);
-        Self(hasher.0.finalize().into())
+        let mut sink = HashSink::new();
+        write_canonical(value, &mut sink);
+        sink.finish()
+    }
+
+    /// The hash of the object with these fields, each there once: that of [`ContentHash::of_value`] of it.
+    #[must_use]
+    pub fn of_fields<'v>(fields: impl IntoIterator<Item = (&'v str, &'v Value)>) -> Self {
+        let mut sink = HashSink::new();
+        write_object(fields.into_iter(), &mut sink);
+        sink.finish()
     }
 
     /// The digest as 64 hexadecimal digits.
@@ -79,65 +91,106 @@ impl<'de> Deserialize<'de> for ContentHash {
 /// `value` as canonical JSON text (RFC 8785). Whole numbers beyond 2^53 are written in full, where the RFC has none.
 #[must_use]
 pub fn canonical_json(value: &Value) -> String {
-    let mut out = String::new();
+    let mut out = Vec::new();
     write_canonical(value, &mut out);
-    out
+    String::from_utf8(out).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
+/// Where canonical JSON is written to, text after text.
 trait Sink {
-    fn put(&mut self, text: &str);
+    fn put(&mut self, text: &[u8]);
+    fn put_string(&mut self, text: &str);
 }
 
-impl Sink for String {
-    fn put(&mut self, text: &str) {
-        self.push_str(text);
+impl Sink for Vec<u8> {
+    fn put(&mut self, text: &[u8]) {
+        self.extend_from_slice(text);
+    }
+
+    fn put_string(&mut self, text: &str) {
+        // Writing to memory does not fail.
+        let _ = serde_json::to_writer(self, text);
     }
 }
 
-struct HashSink(Sha256);
+/// Hashes some thousand bytes at a time: most texts are short.
+struct HashSink {
+    hasher: Sha256,
+    waiting: Vec<u8>,
+}
+
+impl HashSink {
+    fn new() -> Self {
+        Self { hasher: Sha256::new(), waiting: Vec::with_capacity(HASHED_AT_ONCE) }
+    }
+
+    fn hash_what_waits(&mut self, from: usize) {
+        if self.waiting.len() >= from {
+            self.hasher.update(&self.waiting);
+            self.waiting.clear();
+        }
+    }
+
+    fn finish(mut self) -> ContentHash {
+        self.hash_what_waits(0);
+        ContentHash(self.hasher.finalize().into())
+    }
+}
 
 impl Sink for HashSink {
-    fn put(&mut self, text: &str) {
-        self.0.update(text.as_bytes());
+    fn put(&mut self, text: &[u8]) {
+        self.waiting.put(text);
+        self.hash_what_waits(HASHED_AT_ONCE);
+    }
+
+    fn put_string(&mut self, text: &str) {
+        self.waiting.put_string(text);
+        self.hash_what_waits(HASHED_AT_ONCE);
     }
 }
 
-fn write_canonical(value: &Value, out: &mut dyn Sink) {
+fn write_canonical(value: &Value, out: &mut impl Sink) {
     match value {
-        Value::Object(map) => {
-            let mut entries: Vec<_> = map.iter().collect();
-            // RFC 8785 sorts by UTF-16 code units, which differs from UTF-8 order beyond U+FFFF.
-            entries.sort_by(|(a, _), (b, _)| a.encode_utf16().cmp(b.encode_utf16()));
-            out.put("{");
-            for (index, (key, item)) in entries.into_iter().enumerate() {
-                if index > 0 {
-                    out.put(",");
-                }
-                put_string(key, out);
-                out.put(":");
-                write_canonical(item, out);
-            }
-            out.put("}");
-        }
+        Value::Object(map) => write_object(map.iter().map(|(key, item)| (key.as_str(), item)), out),
         Value::Array(items) => {
-            out.put("[");
+            out.put(b"[");
             for (index, item) in items.iter().enumerate() {
                 if index > 0 {
-                    out.put(",");
+                    out.put(b",");
                 }
                 write_canonical(item, out);
             }
-            out.put("]");
+            out.put(b"]");
         }
-        Value::String(text) => put_string(text, out),
-        Value::Null => out.put("null"),
-        Value::Bool(true) => out.put("true"),
-        Value::Bool(false) => out.put("false"),
+        Value::String(text) => out.put_string(text),
+        Value::Null => out.put(b"null"),
+        Value::Bool(true) => out.put(b"true"),
+        Value::Bool(false) => out.put(b"false"),
         Value::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
-            Some(float) => out.put(&put_float(float)),
-            None => out.put(&number.to_string()),
+            Some(float) => out.put(put_float(float).as_bytes()),
+            None => out.put(number.to_string().as_bytes()),
         },
     }
+}
+
+fn write_object<'v>(fields: impl Iterator<Item = (&'v str, &'v Value)>, out: &mut impl Sink) {
+    let mut fields: Vec<_> = fields.collect();
+    fields.sort_by(|(a, _), (b, _)| in_order(a, b));
+    out.put(b"{");
+    for (index, (key, item)) in fields.into_iter().enumerate() {
+        if index > 0 {
+            out.put(b",");
+        }
+        out.put_string(key);
+        out.put(b":");
+        write_canonical(item, out);
+    }
+    out.put(b"}");
+}
+
+/// RFC 8785 sorts by UTF-16 code units, which differs from UTF-8 order beyond U+FFFF.
+fn in_order(a: &str, b: &str) -> Ordering {
+    if a.is_ascii() && b.is_ascii() { a.cmp(b) } else { a.encode_utf16().cmp(b.encode_utf16()) }
 }
 
 /// A number as ECMAScript writes it (RFC 8785, section 3.2.2.3): the shortest digits that mean it.
@@ -171,10 +224,6 @@ fn put_float(float: f64) -> String {
     if float.is_sign_negative() { format!("-{plain}") } else { plain }
 }
 
-fn put_string(text: &str, out: &mut dyn Sink) {
-    out.put(&Value::from(text).to_string());
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -187,6 +236,10 @@ mod tests {
         assert_eq!(canonical_json(&a), r#"{"a":true,"b":[1,{"x":"é\n","y":null}]}"#);
         assert_eq!(ContentHash::of_value(&a), ContentHash::of_value(&b));
         assert_eq!(ContentHash::of_value(&a), ContentHash::of_bytes(canonical_json(&a).as_bytes()));
+        let fields = a.as_object().expect("object").iter().map(|(key, value)| (key.as_str(), value));
+        assert_eq!(ContentHash::of_fields(fields), ContentHash::of_value(&a));
+        let long = json!({"a": vec!["x".repeat(999); 9], "b": "y".repeat(9999)});
+        assert_eq!(ContentHash::of_value(&long), ContentHash::of_bytes(canonical_json(&long).as_bytes()));
     }
 
     #[test]

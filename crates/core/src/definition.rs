@@ -1,5 +1,6 @@
 //! What a tool is: one definition, stored as it was given, hashed by what a model relies on.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -313,29 +314,38 @@ impl ToolDefinition {
     /// (timeouts, queues, caches, caps) are no part of it. What a server listed besides stands under `listed`.
     #[must_use]
     pub fn contract(&self) -> Value {
-        let mut contract = json!({
-            "id": self.id.as_str(),
-            "title": self.title,
-            "description": self.description,
-            "parameters": self.parameters,
-            "provider_schema": self.provider_schema,
-            "output_schema": self.output_schema,
-            "examples": self.examples,
-            "aliases": self.aliases,
-            "contribution": self.contribution,
-            "documentation": self.documentation,
-            "body_argument": self.body_argument,
-            "effects": self.effects,
-            "declaration": self.declaration,
-            "activity": self.activity,
-            "delegate": self.delegate,
-            "provider_native": self.provider_native,
-        });
-        // Contracts of tools that come with nothing besides stay as they were before this was part of them.
-        if let Some(listed) = self.listed() {
-            contract["listed"] = Value::Object(listed);
+        self.contract_fields().into_iter().map(|(name, value)| (name.to_owned(), value.into_owned())).collect()
+    }
+
+    /// The fields of [`ToolDefinition::contract`]; what is large is not copied.
+    fn contract_fields(&self) -> Vec<(&'static str, Cow<'_, Value>)> {
+        fn of<'v>(value: impl Serialize) -> Cow<'v, Value> {
+            Cow::Owned(json!(value))
         }
-        contract
+        fn schema(schema: Option<&Value>) -> Cow<'_, Value> {
+            schema.map_or(Cow::Owned(Value::Null), Cow::Borrowed)
+        }
+        let mut fields = vec![
+            ("id", of(self.id.as_str())),
+            ("title", of(&self.title)),
+            ("description", of(&self.description)),
+            ("parameters", schema(self.parameters.as_ref())),
+            ("provider_schema", schema(self.provider_schema.as_ref())),
+            ("output_schema", schema(self.output_schema.as_ref())),
+            ("examples", of(&self.examples)),
+            ("aliases", of(&self.aliases)),
+            ("contribution", of(&self.contribution)),
+            ("documentation", of(&self.documentation)),
+            ("body_argument", of(&self.body_argument)),
+            ("effects", of(self.effects)),
+            ("declaration", of(&self.declaration)),
+            ("activity", of(&self.activity)),
+            ("delegate", of(&self.delegate)),
+            ("provider_native", schema(self.provider_native.as_ref())),
+        ];
+        // Contracts of tools that come with nothing besides stay as they were before this was part of them.
+        fields.extend(self.listed().map(|listed| ("listed", Cow::Owned(Value::Object(listed)))));
+        fields
     }
 
     /// The fields of a server's listing that are passed on as they are: annotations, icons, execution, `_meta`. Without
@@ -354,7 +364,7 @@ impl ToolDefinition {
     /// operator settings and nothing else.
     #[must_use]
     pub fn contract_hash(&self) -> ContentHash {
-        ContentHash::of_value(&self.contract())
+        ContentHash::of_fields(self.contract_fields().iter().map(|(name, value)| (*name, &**value)))
     }
 
     /// The schema a model is shown: the compact view where there is one; an open object for a tool

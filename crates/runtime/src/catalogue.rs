@@ -59,6 +59,8 @@ pub struct Catalogue {
     absent: RwLock<Vec<(String, String)>>,
     /// Whether calls become jobs whose tools do not ask for it.
     jobs: AtomicBool,
+    /// Whether the providers are being shut down, which change for that.
+    is_closing: AtomicBool,
     notices: broadcast::Sender<Notice>,
     /// What judges foreign definitions; without it all are offered.
     pins: OnceLock<Arc<Pins>>,
@@ -116,6 +118,7 @@ impl Catalogue {
             slots: Mutex::new(Vec::new()),
             absent: RwLock::default(),
             jobs: AtomicBool::new(false),
+            is_closing: AtomicBool::new(false),
             notices: broadcast::channel(NOTICES).0,
             pins: OnceLock::new(),
         })
@@ -217,29 +220,33 @@ impl Catalogue {
             return Vec::new();
         }
         let fresh = stream::iter(providers.clone()).map(Slot::new).buffered(READ_AT_ONCE);
-        // Boxed, since the compiler cannot see otherwise that what waits for it may go to another thread.
-        let fresh: Vec<Slot> = fresh.collect().boxed().await;
-        let (mut old, mut told) = (Vec::with_capacity(fresh.len()), Vec::new());
+        // Boxed, here and below, since the compiler cannot see otherwise that what waits for it may go to another thread.
+        let mut fresh: Vec<Slot> = fresh.collect().boxed().await;
         let mut slots = self.slots.lock().await;
-        for mut slot in fresh {
-            let place = slots.iter_mut().find(|other| other.provider.name() == slot.provider.name());
+        for slot in &mut fresh {
+            let same = |old: &&Slot| {
+                old.provider.name() == slot.provider.name() && old.provider.defined_in() == slot.provider.defined_in()
+            };
             // What another source of the name had would be judged as if this one had said it.
-            if let Some(place) = place.as_ref().filter(|old| old.provider.defined_in() == slot.provider.defined_in()) {
+            if let Some(old) = slots.iter().find(same) {
                 // Until the first list of the new one, what the old one had: better than nothing.
                 if slot.listed.is_empty() {
-                    slot.listed.clone_from(&place.listed);
+                    slot.listed.clone_from(&old.listed);
                 }
-                slot.held.clone_from(&place.held);
-            }
-            told.push(slot.judge(self.pins.get().map(|pins| &**pins)).await);
-            match place {
-                Some(place) => old.push(Some(std::mem::replace(place, slot).provider)),
-                None => {
-                    slots.push(slot);
-                    old.push(None);
-                }
+                slot.held.clone_from(&old.held);
             }
         }
+        let pins = self.pins.get().map(|pins| &**pins);
+        let judged = stream::iter(&mut fresh).map(|slot| slot.judge(pins)).buffered(READ_AT_ONCE);
+        let told: Vec<_> = judged.collect().boxed().await;
+        let put = |slot: Slot| match slots.iter_mut().find(|old| old.provider.name() == slot.provider.name()) {
+            Some(place) => Some(std::mem::replace(place, slot).provider),
+            None => {
+                slots.push(slot);
+                None
+            }
+        };
+        let old = fresh.into_iter().map(put).collect();
         self.publish(&slots).await;
         drop(slots);
         told.into_iter().for_each(|told| self.tell_held(told));
@@ -277,7 +284,9 @@ impl Catalogue {
         let (catalogue, runtime) = (Arc::downgrade(self), tokio::runtime::Handle::current());
         let name = provider.name().to_owned();
         provider.on_change(Arc::new(move || {
-            if let Some(catalogue) = catalogue.upgrade() {
+            if let Some(catalogue) =
+                catalogue.upgrade().filter(|catalogue| !catalogue.is_closing.load(Ordering::Acquire))
+            {
                 let name = name.clone();
                 runtime.spawn(async move { catalogue.refresh(&name).await });
             }
@@ -376,8 +385,9 @@ impl Catalogue {
         self.slots.lock().await.iter().map(|slot| Arc::clone(&slot.provider)).collect()
     }
 
-    /// Shuts every provider down, all at once, within `grace`.
+    /// Shuts every provider down, all at once, within `grace`. From now on none is listed again by itself.
     pub async fn shut_down(&self, grace: Duration) {
+        self.is_closing.store(true, Ordering::Release);
         let providers = self.providers().await;
         let all = futures_util::future::join_all(providers.iter().map(|provider| provider.shut_down()));
         if tokio::time::timeout(grace, all).await.is_err() {

@@ -390,8 +390,43 @@ fn name_table<'a>(tools: impl Iterator<Item = (usize, &'a RegisteredTool)>, max:
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use async_trait::async_trait;
+
     use super::*;
+    use crate::catalogue::{Health, ProviderCall, ProviderError};
+    use crate::context::ToolContext;
+    use crate::definition::ToolDefinition;
+    use crate::error::ToolError;
+    use crate::outcome::ToolOutput;
     use crate::testing::listing;
+
+    /// Has something to tell of itself once it is set.
+    #[derive(Default)]
+    struct Telling(AtomicBool);
+
+    #[async_trait]
+    impl Provider for Telling {
+        fn name(&self) -> &str {
+            "a"
+        }
+        fn kind(&self) -> ProviderKind {
+            ProviderKind::Native
+        }
+        fn instructions(&self) -> Option<String> {
+            self.0.load(Ordering::Relaxed).then(|| "for the sea".to_owned())
+        }
+        async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
+            Ok(Vec::new())
+        }
+        async fn call(&self, _call: ProviderCall<'_>, _context: &ToolContext) -> Result<ToolOutput, ToolError> {
+            Ok(ToolOutput::default())
+        }
+        fn health(&self) -> Health {
+            Health::Ready
+        }
+    }
 
     fn own(id: &str) -> Arc<RegisteredTool> {
         crate::testing::own(crate::testing::definition(id))
@@ -408,6 +443,47 @@ mod tests {
         assert_eq!(snapshot.issues().len(), 2);
         assert!(snapshot.issues()[1].message.contains("already provided by a"));
         assert!(snapshot.get("x:t@1.0.0").is_some() && snapshot.get("x:t").is_none());
+    }
+
+    #[test]
+    fn it_knows_what_it_is_of() {
+        let (one, other) = (own("a:t@1.0.0"), own("b:t@1.0.0"));
+        let telling = Arc::new(Telling::default());
+        let first: Arc<dyn Provider> = Arc::clone(&telling) as _;
+        let second = listing("b", Vec::new()).provider;
+        let of = |provider: &Arc<dyn Provider>, tool: &Arc<RegisteredTool>| Listing {
+            provider: Arc::clone(provider),
+            tools: vec![Arc::clone(tool)],
+            error: None,
+            withheld: Vec::new(),
+        };
+        let whole = || vec![of(&first, &one), of(&second, &other)];
+        let why = || vec![("off".to_owned(), "it is off".to_owned())];
+        let held = vec![Unapproved { provider: "a".into(), raw_name: "u".into(), why: "withheld".into() }];
+        let issues = vec![CatalogueIssue { provider: "a".into(), message: "it is odd".into() }];
+        let snapshot =
+            Snapshot::build(&whole()).with_absent(why()).with_unapproved(held.clone()).with_issues(issues.clone());
+        assert!(snapshot.is_of(&whole(), &why(), &held, &issues));
+        assert!(!snapshot.is_of(&whole(), &[], &held, &issues));
+        assert!(!snapshot.is_of(&whole(), &why(), &[], &issues));
+        assert!(!snapshot.is_of(&whole(), &why(), &held, &[]));
+        let changes: [fn(&mut Vec<Listing>); 8] = [
+            |listings| listings.truncate(1),
+            |listings| listings.push(listing("c", Vec::new())),
+            |listings| listings.swap(0, 1),
+            |listings| listings[0].tools.clear(),
+            |listings| listings[1].tools = vec![own("b:t@1.0.0")],
+            |listings| listings[0].provider = listing("a", Vec::new()).provider,
+            |listings| listings[1].error = Some("it is down".into()),
+            |listings| listings[1].withheld.push(("u".into(), "filtered by tools_denied".into())),
+        ];
+        for (n, change) in changes.into_iter().enumerate() {
+            let mut listings = whole();
+            change(&mut listings);
+            assert!(!snapshot.is_of(&listings, &why(), &held, &issues), "change {n}");
+        }
+        telling.0.store(true, Ordering::Relaxed);
+        assert!(!snapshot.is_of(&whole(), &why(), &held, &issues), "its instructions are searched");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What a server can be asked besides calling its tools: the protocol's methods, as a provider whose tools they are.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
@@ -59,7 +59,8 @@ const MAX_KEPT: usize = 1 << 20;
 pub(super) struct McpMethods {
     source: Arc<Source>,
     credential_scope: ContentHash,
-    tools: Vec<Arc<RegisteredTool>>,
+    /// Made when they are first asked for.
+    tools: OnceLock<Vec<Arc<RegisteredTool>>>,
     manifests: Arc<dyn ManifestCache>,
     /// Changes with every announcement that what is kept is not so any more.
     announced: AtomicU64,
@@ -68,11 +69,9 @@ pub(super) struct McpMethods {
 impl McpMethods {
     /// The methods of `source`; what a lazy one lists is kept in `manifests`.
     pub(super) fn new(source: Arc<Source>, manifests: Arc<dyn ManifestCache>) -> Arc<Self> {
-        let namespace = &source.spec.namespace;
-        // A namespace that is illegal has no tools either, and a list says so.
-        let tools = METHODS.iter().filter_map(|method| tool(namespace, method)).collect();
         let credential_scope = source.spec.credential_scope();
-        let methods = Arc::new(Self { credential_scope, source, tools, manifests, announced: AtomicU64::new(0) });
+        let (tools, announced) = (OnceLock::new(), AtomicU64::new(0));
+        let methods = Arc::new(Self { credential_scope, source, tools, manifests, announced });
         if methods.source.spec.lazy {
             let heard: Weak<Self> = Arc::downgrade(&methods);
             methods.source.listener.listen_first(Arc::new(move |notice| {
@@ -178,7 +177,9 @@ impl Provider for McpMethods {
     }
 
     async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
-        Ok(self.tools.clone())
+        let namespace = &self.source.spec.namespace;
+        // A namespace that is illegal has no tools either, and a list says so.
+        Ok(self.tools.get_or_init(|| METHODS.iter().filter_map(|method| tool(namespace, method)).collect()).clone())
     }
 
     async fn call(&self, call: ProviderCall<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError> {

@@ -183,15 +183,16 @@ impl McpProvider {
 
     /// What is kept of the last run.
     async fn manifest(&self) -> Option<Manifest> {
-        let kept = match self.deps.manifests.manifest(&self.manifest_key).await {
+        let mut kept = match self.deps.manifests.manifest(&self.manifest_key).await {
             Ok(kept) => kept?,
             Err(error) => {
                 tracing::debug!(server = self.spec().name, "the cached tool list was not read: {error}");
                 return None;
             }
         };
-        kept.get("tools")?;
-        Manifest::deserialize(kept).ok()
+        // Its tools stay as they are: to read them as JSON of any type would be to make each once more.
+        let Value::Array(tools) = kept.as_object_mut()?.shift_remove("tools")? else { return None };
+        Some(Manifest { tools, ..Manifest::deserialize(kept).ok()? })
     }
 
     /// Takes over what a manifest tells; what it offers.

@@ -181,7 +181,19 @@ impl SupervisedCommand {
         self
     }
 
-    /// Starts it. Must be called inside a Tokio runtime. With a sandbox it touches the disk.
+    /// As [`SupervisedCommand::spawn`], on a thread that may wait: a worker of the runtime has others to serve meanwhile.
+    /// What has started by the time nobody waits for it any more is killed.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn spawn_aside(self) -> Result<SupervisedChild, SpawnError> {
+        let program = self.program.to_string_lossy().into_owned();
+        let started = tokio::task::spawn_blocking(move || self.spawn()).await;
+        started.unwrap_or_else(|ended| Err(SpawnError::Failed { program, source: io::Error::other(ended) }))
+    }
+
+    /// Starts it. Must be called inside a Tokio runtime. Takes a millisecond and more, since the memory's tables are copied
+    /// for the new process; with a sandbox it touches the disk.
     ///
     /// # Errors
     /// [`SpawnError`] tells what is missing apart, with a remedy; nothing is left running.

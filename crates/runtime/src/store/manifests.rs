@@ -15,9 +15,8 @@ const NOTED_MS: i64 = 24 * 3600 * 1000;
 /// A list, which is in use now.
 pub(super) fn used(db: &Connection, key: &str) -> rusqlite::Result<Option<String>> {
     let found = db
-        .query_row("SELECT manifest, saved_ms FROM manifests WHERE key = ?1", params![key], |row| {
-            Ok((row.get(0)?, row.get::<_, i64>(1)?))
-        })
+        .prepare_cached("SELECT manifest, saved_ms FROM manifests WHERE key = ?1")?
+        .query_row(params![key], |row| Ok((row.get(0)?, row.get::<_, i64>(1)?)))
         .optional()?;
     let Some((manifest, saved_ms)) = found else { return Ok(None) };
     let now = now_ms();
@@ -41,11 +40,9 @@ impl ManifestCache for SqliteStore {
         let (key, manifest) = (key.to_owned(), to_json(manifest)?);
         self.thread
             .run("store a manifest", move |db| {
-                db.execute(
-                    "INSERT OR REPLACE INTO manifests (key, manifest, saved_ms) VALUES (?1, ?2, ?3)",
-                    params![key, manifest, now_ms()],
-                )
-                .map(drop)
+                db.prepare_cached("INSERT OR REPLACE INTO manifests (key, manifest, saved_ms) VALUES (?1, ?2, ?3)")?
+                    .execute(params![key, manifest, now_ms()])
+                    .map(drop)
             })
             .await
     }

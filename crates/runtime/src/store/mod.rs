@@ -47,6 +47,15 @@ impl SqliteStore {
         Ok(Arc::new(Self { thread, path }))
     }
 
+    /// Writes what waits. Where SQLite's log of writes is long (256 KiB), the file is closed as well, which leaves less to
+    /// read to whoever opens it next. What is asked of it afterwards opens it again.
+    ///
+    /// # Errors
+    /// When its thread has ended.
+    pub async fn close(&self) -> Result<(), StoreError> {
+        self.thread.close().await
+    }
+
     /// The file.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -109,6 +118,21 @@ mod tests {
         let (id, scope, principal) = ("always_00000001".into(), "s".into(), "owner".into());
         let covers = AlwaysCovers::Tool;
         Standing { id, scope, principal, tool: tool(), key, covers, arguments: None, asker: None, created_ms: 1 }
+    }
+
+    #[tokio::test]
+    async fn a_long_log_of_writes_is_not_left_to_who_opens_the_file_next() {
+        let dir = tempfile::tempdir().expect("dir");
+        let store = SqliteStore::open(dir.path()).expect("open");
+        let log = dir.path().join("toolwright.sqlite3-wal");
+        store.set_manifest("short", &json!({})).await.expect("set");
+        store.close().await.expect("closed");
+        assert!(log.exists(), "a short one is soon read");
+        store.set_manifest("long", &json!({"text": "x".repeat(300_000)})).await.expect("set");
+        store.close().await.expect("closed");
+        assert!(!log.exists());
+        assert!(store.manifest("long").await.expect("read").is_some(), "it opens the file again");
+        assert!(store.manifest("short").await.expect("read").is_some());
     }
 
     #[tokio::test]

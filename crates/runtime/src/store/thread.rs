@@ -23,6 +23,8 @@ const MAX_AGE: Duration = Duration::from_millis(40);
 const MAX_BATCH: usize = 2048;
 /// Entries in line from which on whoever appends is asked to wait: some 20 MB.
 const HIGH_WATER: usize = 32_768;
+/// From how many bytes on of the log of writes it is worth to wait for it to be taken into the file.
+const LONG_LOG: u64 = 256 << 10;
 /// How long another process may hold the file.
 pub(super) const BUSY: Duration = Duration::from_secs(10);
 
@@ -109,9 +111,17 @@ impl StoreThread {
         doing: &'static str,
         work: impl FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {
+        self.run_on(doing, move |opened| opened.connection().and_then(|db| work(db).map_err(Arc::new))).await
+    }
+
+    async fn run_on<T: Send + 'static>(
+        &self,
+        doing: &'static str,
+        work: impl FnOnce(&mut Opened<'_>) -> Result<T, Arc<rusqlite::Error>> + Send + 'static,
+    ) -> Result<T, StoreError> {
         let (reply, answer) = oneshot::channel();
         let mut request: Option<Work> = Some(Box::new(move |opened| {
-            let result = opened.connection().and_then(|db| work(db).map_err(Arc::new));
+            let result = work(opened);
             // Nobody listens any more when the caller was dropped; the work is done all the same.
             let _ = reply.send(result);
         }));
@@ -145,6 +155,15 @@ impl StoreThread {
         let is_kept = self.shared.line().kept;
         let busy = || std::io::Error::other("another process holds the file; they will be written when it lets go");
         if is_kept { Err(StoreError::failed(self.what(DOING), busy())) } else { Ok(()) }
+    }
+
+    /// Does what was sent before, and closes the file if its log of writes is long; the next request opens it again.
+    pub(super) async fn close(&self) -> Result<(), StoreError> {
+        self.run_on("close its file", |opened| {
+            opened.close();
+            Ok(())
+        })
+        .await
     }
 
     fn what(&self, doing: &str) -> String {
@@ -214,6 +233,25 @@ impl<'a> Opened<'a> {
         }
         self.connection.as_mut().ok_or_else(|| Arc::new(rusqlite::Error::InvalidQuery))
     }
+
+    /// Whoever is the last to close the file takes its log of writes into it; who finds one when he opens it reads it
+    /// from one end to the other.
+    fn close(&mut self) {
+        let log = std::fs::metadata(log_of(self.path)).map_or(0, |log| log.len());
+        if log > LONG_LOG
+            && let Some(db) = self.connection.take()
+            && let Err((_, error)) = db.close()
+        {
+            tracing::debug!("{} was not closed: {error}", self.path.display());
+        }
+    }
+}
+
+/// Where SQLite writes before it writes to the file.
+fn log_of(path: &Path) -> PathBuf {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    log.into()
 }
 
 fn open(path: &Path) -> rusqlite::Result<Connection> {

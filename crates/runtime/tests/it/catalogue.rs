@@ -130,6 +130,50 @@ async fn a_replaced_provider_keeps_its_place_and_the_names_of_all() {
 }
 
 #[tokio::test]
+async fn sources_that_are_put_together_are_seen_together() {
+    let catalogue = catalogue();
+    for name in ["a", "b"] {
+        catalogue.add_provider(Moody::new(name, 1)).await.expect("added");
+    }
+    catalogue.refresh_all(8).await;
+    let before = *catalogue.changes().borrow();
+    let fresh = ["c", "a", "d"].map(|name| Moody::new(name, 2) as Arc<dyn Provider>);
+    let old = catalogue.put_providers(fresh.into()).await;
+    assert_eq!(old.iter().map(|old| old.as_ref().map(|old| old.name())).collect::<Vec<_>>(), [None, Some("a"), None]);
+    assert_eq!(*catalogue.changes().borrow(), before + 1, "one snapshot has all of them");
+    assert_eq!(ids(&catalogue), ["a:t0", "b:t0"], "until they have listed");
+    catalogue.refresh_all(8).await;
+    assert_eq!(ids(&catalogue), ["a:t0", "a:t1", "b:t0", "c:t0", "c:t1", "d:t0", "d:t1"]);
+    let before = *catalogue.changes().borrow();
+    assert!(catalogue.put_providers(Vec::new()).await.is_empty());
+    assert_eq!(*catalogue.changes().borrow(), before, "nothing was put");
+}
+
+#[tokio::test]
+async fn a_list_that_says_nothing_new_makes_no_other_snapshot_and_wakes_who_waits_for_changes() {
+    let catalogue = catalogue();
+    let (a, b) = (Moody::new("a", 2), Moody::new("b", 1));
+    for provider in [&a, &b] {
+        catalogue.add_provider(Arc::clone(provider) as _).await.expect("added");
+    }
+    catalogue.refresh_all(8).await;
+    let (before, mut changes) = (catalogue.snapshot(), catalogue.changes());
+    catalogue.refresh("a").await;
+    assert!(Arc::ptr_eq(&before, &catalogue.snapshot()));
+    assert!(changes.has_changed().expect("there"), "its prompts may be others");
+    changes.mark_unchanged();
+    a.tools.store(0, Ordering::SeqCst);
+    catalogue.refresh("a").await;
+    assert_eq!(ids(&catalogue), ["b:t0"]);
+    let down = catalogue.snapshot();
+    catalogue.refresh("a").await;
+    assert!(Arc::ptr_eq(&down, &catalogue.snapshot()), "as down as before");
+    a.tools.store(2, Ordering::SeqCst);
+    catalogue.refresh("a").await;
+    assert_eq!(ids(&catalogue), ["a:t0", "a:t1", "b:t0"]);
+}
+
+#[tokio::test]
 async fn what_is_disabled_is_explained_in_every_snapshot_from_then_on() {
     let catalogue = catalogue();
     catalogue.set_absent(vec![("off".into(), "server off is out of order".into())]).await;

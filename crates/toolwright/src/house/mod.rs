@@ -55,6 +55,8 @@ pub use watch::watch;
 const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long running calls get to end once they are told of a shutdown (SPEC section 8).
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
+/// How long the store may take to be closed: what it holds is kept all the same.
+const CLOSE: Duration = Duration::from_secs(4);
 /// How long providers may take to shut down.
 const SHUTDOWN: Duration = Duration::from_secs(4);
 
@@ -423,6 +425,11 @@ impl House {
             observation.end().await;
         }
         self.telemetry.shut_down().await;
+        match tokio::time::timeout(CLOSE, self.store.close()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!("{error}"),
+            Err(_) => tracing::debug!("the store was not closed within {CLOSE:?}"),
+        }
     }
 
     /// Keeps an observer of the events until the house is shut down, which lets it see the last of them.

@@ -71,7 +71,7 @@ impl Runner {
     /// Runs it to its end, or until its time is up or the call is cancelled.
     pub(super) async fn run(&self, start: Start, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         let limit = Limit::of(start.timeout_ms, context);
-        let mut child = self.start(start, context)?;
+        let mut child = self.start(start, context).await?;
         let enforcement = child.enforcement.take().unwrap_or_else(|| unrestricted(self.profile));
         self.tell_gaps(&enforcement, context);
         let mut printed = Printed::new(child.stdout.take(), context);
@@ -89,7 +89,7 @@ impl Runner {
         }
     }
 
-    fn start(&self, start: Start, context: &ToolContext) -> Result<SupervisedChild, ToolError> {
+    async fn start(&self, start: Start, context: &ToolContext) -> Result<SupervisedChild, ToolError> {
         if let Some(long) = start.arguments.iter().find(|argument| argument.len() > MAX_ARGUMENT) {
             let message = format!(
                 "`{}`, or one of its arguments, has {} bytes, and a program takes {MAX_ARGUMENT} at most: write it to a \
@@ -109,7 +109,8 @@ impl Runner {
             .stdin(if start.stdin.is_some() { Stdin::Piped } else { Stdin::Null })
             .output(Output::Merged)
             .sandbox(Sandbox { profile: self.profile, root, settings })
-            .spawn()
+            .spawn_aside()
+            .await
             .map_err(|error| failed(error.to_string()).with_source(error))?;
         if let (Some(pipe), Some(text)) = (child.stdin.take(), start.stdin) {
             tokio::spawn(feed(pipe, text));
