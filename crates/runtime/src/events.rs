@@ -89,7 +89,7 @@ impl EventHub {
         self.whole.subscribe()
     }
 
-    /// The same for who reads no arguments of calls: where no other observes, [`Event::ToolStarted`] has none.
+    /// The same for who reads no arguments of calls and need not know at once that one began ([`Attention::Brief`]).
     #[must_use]
     pub fn subscribe_brief(&self) -> broadcast::Receiver<Arc<Event>> {
         self.brief.subscribe()

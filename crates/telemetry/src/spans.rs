@@ -128,18 +128,17 @@ impl Spans {
                 // A call that is tried again starts again.
                 if self.samples(op) && !self.open.contains_key(&op.id) =>
             {
-                self.begin(event, now, ended);
+                self.begin(event, since(event, now), ended);
             }
-            Event::RunFinished { op, latency_us, .. }
-            | Event::ToolFinished { op, latency_us, .. }
-            | Event::JobFinished { op, latency_us, .. }
-            | Event::ModelFinished { op, latency_us, .. }
+            Event::RunFinished { op, .. }
+            | Event::ToolFinished { op, .. }
+            | Event::JobFinished { op, .. }
+            | Event::ModelFinished { op, .. }
                 if self.samples(op) =>
             {
                 let span = self.open.remove(&op.id).or_else(|| {
-                    // What was refused, or answered from the cache, never started.
-                    let start = now.checked_sub(Duration::from_micros(*latency_us)).unwrap_or(now);
-                    begun(event, self.options.content, start)
+                    // What was refused, or answered from the cache, never started; of what was soon over nobody said so.
+                    begun(event, self.options.content, since(event, now))
                 });
                 if let Some(mut span) = span {
                     let within = span.parent.and_then(|parent| self.open.get(&parent)).map(|parent| parent.start);
@@ -176,11 +175,25 @@ impl Spans {
     }
 }
 
+/// When something began, as far as this event at `now` tells.
+fn since(event: &Event, now: SystemTime) -> SystemTime {
+    let ago = match event {
+        Event::ToolStarted { after_us, .. } => *after_us,
+        Event::ToolFinished { run_us, .. } if *run_us > 0 => *run_us,
+        Event::RunFinished { latency_us, .. }
+        | Event::ToolFinished { latency_us, .. }
+        | Event::JobFinished { latency_us, .. }
+        | Event::ModelFinished { latency_us, .. } => *latency_us,
+        _ => 0,
+    };
+    now.checked_sub(Duration::from_micros(ago)).unwrap_or(now)
+}
+
 /// When something began of which it was heard at `start`, and of its end at `now`: both may have been heard of together,
 /// up to [`LATE`] after they were, and how long it took is told.
 fn on_time(start: SystemTime, event: &Event, now: SystemTime) -> SystemTime {
     let took = match event {
-        Event::ToolFinished { latency_us, wait_us, .. } => latency_us.saturating_sub(*wait_us),
+        Event::ToolFinished { run_us, .. } => *run_us,
         Event::ModelFinished { latency_us, .. } => *latency_us,
         _ => return start,
     };

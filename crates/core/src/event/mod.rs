@@ -83,6 +83,9 @@ pub enum Event {
         /// What was done to name and arguments to get there, redacted.
         #[serde(default, skip_serializing_if = "Provenance::is_plain")]
         provenance: Provenance,
+        /// Microseconds since it began, where it is told late ([`Attention::Brief`]).
+        #[serde(default, skip_serializing_if = "crate::model::is_zero")]
+        after_us: u64,
     },
     /// A model was asked to mend the arguments of a call.
     CallRepair {
@@ -181,6 +184,9 @@ pub enum Event {
         latency_us: u64,
         /// Microseconds of it that it waited for slot and lock.
         wait_us: u64,
+        /// Microseconds of it that its tool ran; 0 when it never did.
+        #[serde(default)]
+        run_us: u64,
         /// The queue it passed, if it came that far.
         queue: Option<Arc<str>>,
         /// Whether the result came out of the response cache.

@@ -33,8 +33,9 @@ pub enum Attention {
     Nothing,
     /// What is not routine ([`Event::is_routine`]).
     Notable,
-    /// All events; nobody reads the arguments in [`Event::ToolStarted`], which has `null` in their place: to redact
-    /// them costs more than the rest of it.
+    /// All events. Of a call that only waits for its source and has its answer within some milliseconds nobody is told
+    /// that it began ([`Event::ToolStarted`]), since its end tells all of it; of others that wait, that much later. Nobody
+    /// reads the arguments there, in whose place is `null`: to redact them costs more than the rest of it.
     Brief,
     /// All events with all that they tell.
     Whole,

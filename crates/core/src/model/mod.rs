@@ -24,6 +24,7 @@ use crate::content::ContentBlock;
 pub use budget::{Bound, ModelBounds, ModelBudget, Reserved};
 pub use card::{ModelCard, Usability};
 pub use errand::{Carrier, Errand};
+pub(crate) use price::is_zero;
 pub use price::{MAX_TOKENS, PriceTable, Prices, Usage};
 pub use recording::{
     MAX_RECORDED_LINE, MAX_RECORDING, NotRecorded, RECORDED_OF, RECORDING_VERSION, REPLAY, RecordedError, RecordedLine,

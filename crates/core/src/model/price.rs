@@ -21,8 +21,8 @@ pub struct Usage {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
-fn is_zero(tokens: &u64) -> bool {
-    *tokens == 0
+pub(crate) fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Tokens of one request that are believed, of each kind: far more than any takes, and the sums of all requests of a

@@ -35,6 +35,8 @@ pub(super) struct Account {
     pub(super) stage: Stage,
     /// How long it waited for slot and lock.
     pub(super) waited: Duration,
+    /// How long its tool ran.
+    pub(super) ran: Duration,
     /// How often it was dispatched.
     pub(super) attempts: u32,
     /// When it began.
@@ -67,6 +69,7 @@ impl Account {
             decided_by: Cow::Borrowed(""),
             approval: None,
             waited: Duration::ZERO,
+            ran: Duration::ZERO,
             _entered: None,
             stage: Stage::default(),
             attempts: 0,
@@ -218,6 +221,7 @@ impl Executor {
             message: outcome.error.as_ref().map(|error| redactor.redact(error.message()).into_owned()),
             latency_us: micros(outcome.latency),
             wait_us: micros(account.waited),
+            run_us: micros(account.ran),
             queue: entry.filter(|_| account.attempts > 0 || !account.waited.is_zero()).map(queue),
             cached: account.cached,
             decided_by: account.decided_by.clone(),

@@ -123,6 +123,11 @@ impl Partials {
         (asking.waited + now.unwrap_or_default(), now.is_some())
     }
 
+    /// How long the call has been running, waits for its client included.
+    pub(super) fn ran(&self) -> Duration {
+        self.began.elapsed()
+    }
+
     /// Waits until the call has run for `limit`, waits for its client not counted.
     pub(super) async fn run_for(&self, limit: Duration) {
         loop {

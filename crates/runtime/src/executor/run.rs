@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use toolwright_core::call::ValidCall;
@@ -16,7 +16,7 @@ use toolwright_core::operation::Op;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::redact::shown_arguments;
 
-use super::account::Account;
+use super::account::{Account, micros};
 use super::attempts::Attempts;
 use super::background::Progress;
 use super::limits::Limits;
@@ -26,6 +26,10 @@ use super::turn::Held;
 use super::unhurried::Unhurried;
 use super::used::CallUsage;
 use super::{Executor, RunContext};
+
+/// How long a call that only waits for its source runs before those hear that it began who need not know it of each
+/// ([`Attention::Brief`]): most have ended by then.
+const TOLD_AFTER: Duration = Duration::from_millis(5);
 
 impl Executor {
     /// Runs the tool: a panic stays there, and a tool that does not let go of its thread holds up nobody
@@ -52,7 +56,11 @@ impl Executor {
         let limits = Limits::of(&call.entry, run, &self.options);
         let also = Progress::of(&call.id, run);
         let progress = Partials::new(&self.options.services, &account.op, &call.id, &call.entry, also);
-        self.tell_start(call, run, &account.op);
+        // What a tool does besides waiting is told of as a part of the call, and not before it.
+        let at_once = self.options.services.events.attention() == Attention::Whole || !call.entry.provider.only_waits();
+        if at_once {
+            self.tell_start(call, run, &account.op, Duration::ZERO);
+        }
         let entry = &call.entry;
         let mut attempts = Box::new(Attempts {
             context: self.context(call, &held, run, &limits, &progress, &account.op),
@@ -81,11 +89,17 @@ impl Executor {
         let stopped = tokio::select! {
             biased;
             ended = &mut running => {
-                account.attempts = progress.attempts();
+                (account.attempts, account.ran) = (progress.attempts(), progress.ran());
                 return ended;
             }
             cause = run.cancel.cancelled() => ToolError::canceled(cause),
-            timeout = limits.reached(entry, &progress) => {
+            timeout = async {
+                if !at_once {
+                    tokio::time::sleep(TOLD_AFTER).await;
+                    self.tell_start(call, run, &account.op, TOLD_AFTER);
+                }
+                limits.reached(entry, &progress).await
+            } => {
                 run.cancel.cancel(CancelCause::Deadline);
                 timeout
             }
@@ -94,7 +108,7 @@ impl Executor {
         // A tool may have to go on for its source to take the cancel.
         let told_and_ended = async { tokio::join!(entry.provider.cancel(&call.id), &mut running).1 };
         let ended = Box::pin(tokio::time::timeout(grace, told_and_ended)).await;
-        account.attempts = progress.attempts();
+        (account.attempts, account.ran) = (progress.attempts(), progress.ran());
         match ended {
             Ok(Ok(output)) => Ok(output.with_extra("stopped", stopped.kind().as_str())),
             Ok(Err(own)) => Err(last_word(stopped, own)),
@@ -105,7 +119,8 @@ impl Executor {
         }
     }
 
-    fn tell_start(&self, call: &ValidCall, run: &RunContext, op: &Op) {
+    /// Tells that a call began so long ago.
+    fn tell_start(&self, call: &ValidCall, run: &RunContext, op: &Op, ago: Duration) {
         let services = &self.options.services;
         services.events.tell_routine(|| Event::ToolStarted {
             op: op.clone(),
@@ -123,6 +138,7 @@ impl Executor {
                 _ => Value::Null,
             },
             provenance: call.provenance.redacted(&*services.redactor),
+            after_us: micros(ago),
         });
     }
 

@@ -501,3 +501,36 @@ async fn attempts_and_waits_are_in_the_outcome_and_the_key_stays_the_same() {
     assert!(waited >= 60, "{waited}");
     assert!(!outcomes[0].extras.contains_key("wait_ms"));
 }
+
+/// What a call that only waits for its source does within itself is told of no earlier than that it began.
+#[tokio::test]
+async fn who_reads_no_arguments_is_told_of_what_is_soon_over_by_its_end_alone() {
+    for (only_waits, expect) in [(true, "short | started 5000 | long"), (false, "started 0 | short | started 0 | long")]
+    {
+        let mut scene = Scene::set(|_| (), |_| (), only_waits).await;
+        scene.events = scene.house.events.subscribe_brief();
+        // Until one event has found nobody, whoever reads all may be there.
+        scene.one("fine", json!({}), &scene.run).await;
+        while scene.events.try_recv().is_ok() {}
+        scene.one("fine", json!({}), &scene.run).await;
+        scene.one("working", json!({}), &scene.run).await;
+        let mut told = Vec::new();
+        while let Ok(event) = scene.events.try_recv() {
+            match &*event {
+                Event::ToolStarted { after_us, arguments: Value::Null, .. } => told.push(format!("started {after_us}")),
+                Event::ToolFinished { run_us: ..60_000, .. } => told.push("short".to_owned()),
+                Event::ToolFinished { run_us, latency_us, .. } => {
+                    assert!(*run_us >= 120_000 && run_us <= latency_us, "{run_us} of {latency_us}");
+                    told.push("long".to_owned());
+                }
+                Event::ToolPartial { .. } | Event::ToolWait { .. } | Event::ToolWaited { .. } => {}
+                other => panic!("unexpected {other:?}"),
+            }
+        }
+        assert_eq!(told.join(" | "), expect);
+        let mut whole = scene.house.events.subscribe();
+        scene.one("fine", json!({}), &scene.run).await;
+        let first = whole.try_recv().expect("told");
+        assert!(matches!(&*first, Event::ToolStarted { after_us: 0, .. }), "{first:?}");
+    }
+}

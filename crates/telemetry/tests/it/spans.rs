@@ -340,6 +340,25 @@ fn calls_whose_events_are_heard_of_together_took_as_long_as_they_say() {
 }
 
 #[test]
+fn a_call_whose_start_is_told_late_or_never_began_when_its_tool_did() {
+    let (op, id) = (op(1, 0), "x:echo@1.0.0");
+    let told = |events: &[(u64, Event)]| {
+        let (mut spans, mut ended) = (Spans::new(SpanOptions::default()), Vec::new());
+        events.iter().for_each(|(when, event)| spans.observe(event, at(*when), &mut ended));
+        (ended[0].start, ended[0].end)
+    };
+    // Somebody was asked for a minute before it ran for 2 ms.
+    let mut short = finished(&op, id, None, 60_000);
+    let Event::ToolFinished { run_us, .. } = &mut short else { unreachable!("it is one") };
+    *run_us = 2000;
+    assert_eq!(told(&[(90_000, short)]), (at(89_998), at(90_000)));
+    let mut late = started(&op, id);
+    let Event::ToolStarted { after_us, .. } = &mut late else { unreachable!("it is one") };
+    *after_us = 5000;
+    assert_eq!(told(&[(505, late), (600, finished(&op, id, None, 100))]), (at(500), at(600)));
+}
+
+#[test]
 fn a_clock_that_goes_back_makes_no_span_that_ends_before_it_begins() {
     let (op, id) = (op(1, 0), "x:echo@1.0.0");
     let mut spans = Spans::new(SpanOptions::default());

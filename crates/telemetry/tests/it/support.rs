@@ -75,6 +75,7 @@ impl Of {
             attempt: 1,
             arguments: json!({"text": SAID}),
             provenance: Default::default(),
+            after_us: 0,
         }
     }
 
@@ -101,6 +102,7 @@ impl Of {
             message: error.map(|_| SAID.into()),
             latency_us: ms * 1000,
             wait_us: 0,
+            run_us: ms * 1000,
             queue: None,
             cached: false,
             decided_by: "".into(),
