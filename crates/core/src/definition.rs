@@ -466,7 +466,13 @@ mod tests {
             let changed: ToolDefinition = serde_json::from_value(changed).expect(field);
             assert_ne!(changed, sample(), "{field}");
             assert_eq!(changed.contract_hash() != sample().contract_hash(), in_contract, "{field}");
+            assert_eq!(changed.contract_hash(), ContentHash::of_value(&changed.contract()), "{field}");
         }
+        // What was pinned and approved before must be the same for ever.
+        assert_eq!(
+            sample().contract_hash().to_hex(),
+            "4aa1eaf98164024d4b372cf810cb9c6fccaacfc0072275acf9e2dbb61bb7aec3"
+        );
     }
 
     #[test]

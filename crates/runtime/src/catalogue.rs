@@ -70,7 +70,7 @@ pub struct Catalogue {
 struct Current {
     snapshot: RwLock<Published>,
     generation: watch::Sender<u64>,
-    /// Snapshots made so far; each takes its number while the slots are locked.
+    /// Publications so far; each takes its number while the slots are locked.
     made: AtomicU64,
 }
 
@@ -174,7 +174,7 @@ impl Catalogue {
         self.notices.subscribe()
     }
 
-    /// Changes whenever the snapshot does.
+    /// Changes whenever the snapshot does, and with each list that says nothing new of tools.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.current.generation.subscribe()
@@ -214,7 +214,8 @@ impl Catalogue {
 
     /// As [`Catalogue::add_provider`], each in the place of the provider of the same name if there is one,
     /// which is returned in its turn: its position, and so everybody's names, stay as they are. Running calls finish
-    /// on the old one; the caller shuts it down. Readers see all of them at once.
+    /// on the old one; the caller shuts it down. Readers see all of them at once. To be waited for: where it is given up, the
+    /// old ones may be out without having been returned.
     pub async fn put_providers(self: &Arc<Self>, providers: Vec<Arc<dyn Provider>>) -> Vec<Option<Arc<dyn Provider>>> {
         if providers.is_empty() {
             return Vec::new();
@@ -247,12 +248,12 @@ impl Catalogue {
             }
         };
         let old = fresh.into_iter().map(put).collect();
-        self.publish(&slots).await;
-        drop(slots);
-        told.into_iter().for_each(|told| self.tell_held(told));
         for provider in &providers {
             self.listen_to(&**provider);
         }
+        self.publish(&slots).await;
+        drop(slots);
+        told.into_iter().for_each(|told| self.tell_held(told));
         old
     }
 

@@ -184,7 +184,7 @@ pub enum Event {
         latency_us: u64,
         /// Microseconds of it that it waited for slot and lock.
         wait_us: u64,
-        /// Microseconds of it that its tool ran; 0 when it never did.
+        /// Microseconds of it since its tool began; 0 when it never did.
         #[serde(default)]
         run_us: u64,
         /// The queue it passed, if it came that far.

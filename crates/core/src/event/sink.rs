@@ -34,7 +34,7 @@ pub enum Attention {
     /// What is not routine ([`Event::is_routine`]).
     Notable,
     /// All events. Of a call that only waits for its source and has its answer within some milliseconds nobody is told
-    /// that it began ([`Event::ToolStarted`]), since its end tells all of it; of others that wait, that much later. Nobody
+    /// that it began ([`Event::ToolStarted`]), since its end tells all of it; of others that wait, later. Nobody
     /// reads the arguments there, in whose place is `null`: to redact them costs more than the rest of it.
     Brief,
     /// All events with all that they tell.

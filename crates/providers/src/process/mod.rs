@@ -23,6 +23,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
+use tokio_util::task::AbortOnDropHandle;
 use toolwright_core::sandbox::{Enforcement, SandboxProfile};
 
 #[cfg(not(target_os = "linux"))]
@@ -182,14 +183,14 @@ impl SupervisedCommand {
     }
 
     /// As [`SupervisedCommand::spawn`], on a thread that may wait: a worker of the runtime has others to serve meanwhile.
-    /// What has started by the time nobody waits for it any more is killed.
+    /// Once nobody waits for it any more it is not started, or killed if it has been.
     ///
     /// # Errors
     /// As there.
     pub async fn spawn_aside(self) -> Result<SupervisedChild, SpawnError> {
         let program = self.program.to_string_lossy().into_owned();
-        let started = tokio::task::spawn_blocking(move || self.spawn()).await;
-        started.unwrap_or_else(|ended| Err(SpawnError::Failed { program, source: io::Error::other(ended) }))
+        let started = AbortOnDropHandle::new(tokio::task::spawn_blocking(move || self.spawn()));
+        started.await.unwrap_or_else(|ended| Err(SpawnError::Failed { program, source: io::Error::other(ended) }))
     }
 
     /// Starts it. Must be called inside a Tokio runtime. Takes a millisecond and more, since the memory's tables are copied

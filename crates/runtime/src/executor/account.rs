@@ -35,8 +35,8 @@ pub(super) struct Account {
     pub(super) stage: Stage,
     /// How long it waited for slot and lock.
     pub(super) waited: Duration,
-    /// How long its tool ran.
-    pub(super) ran: Duration,
+    /// After how long its tool began.
+    pub(super) ran_after: Option<Duration>,
     /// How often it was dispatched.
     pub(super) attempts: u32,
     /// When it began.
@@ -69,7 +69,7 @@ impl Account {
             decided_by: Cow::Borrowed(""),
             approval: None,
             waited: Duration::ZERO,
-            ran: Duration::ZERO,
+            ran_after: None,
             _entered: None,
             stage: Stage::default(),
             attempts: 0,
@@ -83,6 +83,11 @@ impl Account {
 }
 
 impl Executor {
+    /// Enters that the tool begins now.
+    pub(super) fn note_start(&self, account: &mut Account) {
+        account.ran_after = Some(self.options.services.clock.now().saturating_duration_since(account.started));
+    }
+
     /// Begins the account of a call.
     pub(super) fn open_account(&self, call: &ValidCall, run: &RunContext) -> Account {
         let services = &self.options.services;
@@ -221,7 +226,7 @@ impl Executor {
             message: outcome.error.as_ref().map(|error| redactor.redact(error.message()).into_owned()),
             latency_us: micros(outcome.latency),
             wait_us: micros(account.waited),
-            run_us: micros(account.ran),
+            run_us: account.ran_after.map_or(0, |after| micros(outcome.latency.saturating_sub(after))),
             queue: entry.filter(|_| account.attempts > 0 || !account.waited.is_zero()).map(queue),
             cached: account.cached,
             decided_by: account.decided_by.clone(),

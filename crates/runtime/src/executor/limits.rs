@@ -40,6 +40,11 @@ impl Limits {
         }
     }
 
+    /// Whether a call may run for so long that it is over before any limit of this length is reached.
+    pub(super) fn outlast(&self, span: Duration) -> bool {
+        [self.absolute, self.idle].into_iter().flatten().all(|limit| limit > span)
+    }
+
     /// Waits until the call has run too long.
     pub(super) async fn reached(&self, entry: &Entry, progress: &Partials) -> ToolError {
         let absolute = async {

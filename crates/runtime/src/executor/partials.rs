@@ -124,7 +124,7 @@ impl Partials {
     }
 
     /// How long the call has been running, waits for its client included.
-    pub(super) fn ran(&self) -> Duration {
+    pub(super) fn running_for(&self) -> Duration {
         self.began.elapsed()
     }
 

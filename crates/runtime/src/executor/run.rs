@@ -56,9 +56,12 @@ impl Executor {
         let limits = Limits::of(&call.entry, run, &self.options);
         let also = Progress::of(&call.id, run);
         let progress = Partials::new(&self.options.services, &account.op, &call.id, &call.entry, also);
+        self.note_start(account);
         // What a tool does besides waiting is told of as a part of the call, and not before it.
-        let at_once = self.options.services.events.attention() == Attention::Whole || !call.entry.provider.only_waits();
-        if at_once {
+        let mut untold = self.options.services.events.attention() == Attention::Brief
+            && call.entry.provider.only_waits()
+            && limits.outlast(TOLD_AFTER);
+        if !untold {
             self.tell_start(call, run, &account.op, Duration::ZERO);
         }
         let entry = &call.entry;
@@ -89,14 +92,15 @@ impl Executor {
         let stopped = tokio::select! {
             biased;
             ended = &mut running => {
-                (account.attempts, account.ran) = (progress.attempts(), progress.ran());
+                account.attempts = progress.attempts();
                 return ended;
             }
             cause = run.cancel.cancelled() => ToolError::canceled(cause),
             timeout = async {
-                if !at_once {
+                if untold {
                     tokio::time::sleep(TOLD_AFTER).await;
-                    self.tell_start(call, run, &account.op, TOLD_AFTER);
+                    self.tell_start(call, run, &account.op, progress.running_for());
+                    untold = false;
                 }
                 limits.reached(entry, &progress).await
             } => {
@@ -105,10 +109,13 @@ impl Executor {
             }
         };
         let grace = self.in_flight.grace(stopped.cancel_cause().unwrap_or(CancelCause::Deadline), self.options.grace);
+        if untold {
+            self.tell_start(call, run, &account.op, progress.running_for());
+        }
         // A tool may have to go on for its source to take the cancel.
         let told_and_ended = async { tokio::join!(entry.provider.cancel(&call.id), &mut running).1 };
         let ended = Box::pin(tokio::time::timeout(grace, told_and_ended)).await;
-        (account.attempts, account.ran) = (progress.attempts(), progress.ran());
+        account.attempts = progress.attempts();
         match ended {
             Ok(Ok(output)) => Ok(output.with_extra("stopped", stopped.kind().as_str())),
             Ok(Err(own)) => Err(last_word(stopped, own)),

@@ -51,7 +51,7 @@ impl SqliteStore {
     /// read to whoever opens it next. What is asked of it afterwards opens it again.
     ///
     /// # Errors
-    /// When its thread has ended.
+    /// When its thread has ended, or another process holds the file: what waits is written when that lets go of it.
     pub async fn close(&self) -> Result<(), StoreError> {
         self.thread.close().await
     }

@@ -152,18 +152,25 @@ impl StoreThread {
         const DOING: &str = "flush the ledger";
         // Entries go before the requests that came after them, unless they could not be written.
         self.run(DOING, |_| Ok(())).await?;
+        self.nothing_is_kept(DOING)
+    }
+
+    /// Whether what was appended could be written.
+    fn nothing_is_kept(&self, doing: &str) -> Result<(), StoreError> {
         let is_kept = self.shared.line().kept;
         let busy = || std::io::Error::other("another process holds the file; they will be written when it lets go");
-        if is_kept { Err(StoreError::failed(self.what(DOING), busy())) } else { Ok(()) }
+        if is_kept { Err(StoreError::failed(self.what(doing), busy())) } else { Ok(()) }
     }
 
     /// Does what was sent before, and closes the file if its log of writes is long; the next request opens it again.
     pub(super) async fn close(&self) -> Result<(), StoreError> {
-        self.run_on("close its file", |opened| {
+        const DOING: &str = "close its file";
+        self.run_on(DOING, |opened| {
             opened.close();
             Ok(())
         })
-        .await
+        .await?;
+        self.nothing_is_kept(DOING)
     }
 
     fn what(&self, doing: &str) -> String {
