@@ -40,8 +40,8 @@ impl Limits {
         }
     }
 
-    /// Whether a call may run for so long that it is over before any limit of this length is reached.
-    pub(super) fn outlast(&self, span: Duration) -> bool {
+    /// Whether a call may run for longer than that.
+    pub(super) fn allow(&self, span: Duration) -> bool {
         [self.absolute, self.idle].into_iter().flatten().all(|limit| limit > span)
     }
 

@@ -60,7 +60,7 @@ impl Executor {
         // What a tool does besides waiting is told of as a part of the call, and not before it.
         let mut untold = self.options.services.events.attention() == Attention::Brief
             && call.entry.provider.only_waits()
-            && limits.outlast(TOLD_AFTER);
+            && limits.allow(TOLD_AFTER);
         if !untold {
             self.tell_start(call, run, &account.op, Duration::ZERO);
         }
