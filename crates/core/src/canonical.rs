@@ -7,8 +7,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-/// How many bytes are hashed together.
-const HASHED_AT_ONCE: usize = 4096;
+/// Room for most of what is hashed, in bytes.
+const USUAL: usize = 1024;
 
 /// A SHA-256 digest, written as 64 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -24,17 +24,17 @@ impl ContentHash {
     /// The hash of `value` in canonical form: equal JSON values have equal hashes, whatever their key order.
     #[must_use]
     pub fn of_value(value: &Value) -> Self {
-        let mut sink = HashSink::new();
-        write_canonical(value, &mut sink);
-        sink.finish()
+        let mut text = Vec::with_capacity(USUAL);
+        write_canonical(value, &mut text);
+        Self::of_bytes(&text)
     }
 
     /// The hash of the object with these fields, each there once: that of [`ContentHash::of_value`] of it.
     #[must_use]
     pub fn of_fields<'v>(fields: impl IntoIterator<Item = (&'v str, &'v Value)>) -> Self {
-        let mut sink = HashSink::new();
-        write_object(fields.into_iter(), &mut sink);
-        sink.finish()
+        let mut text = Vec::with_capacity(USUAL);
+        write_object(fields.into_iter(), &mut text);
+        Self::of_bytes(&text)
     }
 
     /// The digest as 64 hexadecimal digits.
@@ -96,96 +96,48 @@ pub fn canonical_json(value: &Value) -> String {
     String::from_utf8(out).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
-/// Where canonical JSON is written to, text after text.
-trait Sink {
-    fn put(&mut self, text: &[u8]);
-    fn put_string(&mut self, text: &str);
-}
-
-impl Sink for Vec<u8> {
-    fn put(&mut self, text: &[u8]) {
-        self.extend_from_slice(text);
-    }
-
-    fn put_string(&mut self, text: &str) {
-        // Writing to memory does not fail.
-        let _ = serde_json::to_writer(self, text);
-    }
-}
-
-/// Hashes some thousand bytes at a time: most texts are short.
-struct HashSink {
-    hasher: Sha256,
-    waiting: Vec<u8>,
-}
-
-impl HashSink {
-    fn new() -> Self {
-        Self { hasher: Sha256::new(), waiting: Vec::with_capacity(HASHED_AT_ONCE) }
-    }
-
-    fn hash_what_waits(&mut self, from: usize) {
-        if self.waiting.len() >= from {
-            self.hasher.update(&self.waiting);
-            self.waiting.clear();
-        }
-    }
-
-    fn finish(mut self) -> ContentHash {
-        self.hash_what_waits(0);
-        ContentHash(self.hasher.finalize().into())
-    }
-}
-
-impl Sink for HashSink {
-    fn put(&mut self, text: &[u8]) {
-        self.waiting.put(text);
-        self.hash_what_waits(HASHED_AT_ONCE);
-    }
-
-    fn put_string(&mut self, text: &str) {
-        self.waiting.put_string(text);
-        self.hash_what_waits(HASHED_AT_ONCE);
-    }
-}
-
-fn write_canonical(value: &Value, out: &mut impl Sink) {
+fn write_canonical(value: &Value, out: &mut Vec<u8>) {
     match value {
         Value::Object(map) => write_object(map.iter().map(|(key, item)| (key.as_str(), item)), out),
         Value::Array(items) => {
-            out.put(b"[");
+            out.extend_from_slice(b"[");
             for (index, item) in items.iter().enumerate() {
                 if index > 0 {
-                    out.put(b",");
+                    out.extend_from_slice(b",");
                 }
                 write_canonical(item, out);
             }
-            out.put(b"]");
+            out.extend_from_slice(b"]");
         }
-        Value::String(text) => out.put_string(text),
-        Value::Null => out.put(b"null"),
-        Value::Bool(true) => out.put(b"true"),
-        Value::Bool(false) => out.put(b"false"),
+        Value::String(text) => write_string(text, out),
+        Value::Null => out.extend_from_slice(b"null"),
+        Value::Bool(true) => out.extend_from_slice(b"true"),
+        Value::Bool(false) => out.extend_from_slice(b"false"),
         Value::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
-            Some(float) => out.put(put_float(float).as_bytes()),
-            None => out.put(number.to_string().as_bytes()),
+            Some(float) => out.extend_from_slice(put_float(float).as_bytes()),
+            None => out.extend_from_slice(number.to_string().as_bytes()),
         },
     }
 }
 
-fn write_object<'v>(fields: impl Iterator<Item = (&'v str, &'v Value)>, out: &mut impl Sink) {
+fn write_object<'v>(fields: impl Iterator<Item = (&'v str, &'v Value)>, out: &mut Vec<u8>) {
     let mut fields: Vec<_> = fields.collect();
     fields.sort_by(|(a, _), (b, _)| in_order(a, b));
-    out.put(b"{");
+    out.extend_from_slice(b"{");
     for (index, (key, item)) in fields.into_iter().enumerate() {
         if index > 0 {
-            out.put(b",");
+            out.extend_from_slice(b",");
         }
-        out.put_string(key);
-        out.put(b":");
+        write_string(key, out);
+        out.extend_from_slice(b":");
         write_canonical(item, out);
     }
-    out.put(b"}");
+    out.extend_from_slice(b"}");
+}
+
+fn write_string(text: &str, out: &mut Vec<u8>) {
+    // Writing to memory does not fail.
+    let _ = serde_json::to_writer(out, text);
 }
 
 /// RFC 8785 sorts by UTF-16 code units, which differs from UTF-8 order beyond U+FFFF.
