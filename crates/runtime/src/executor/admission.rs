@@ -125,7 +125,7 @@ impl Executor {
     /// Makes the call a job that asks, and runs if it may. Its caller gets the job's id.
     pub(super) async fn ask_later(self: &Arc<Self>, it: Box<Underway>, request: Box<ApprovalRequest>) -> Outcome {
         let Underway { call, run, account } = &*it;
-        let (executor, asked) = (Arc::clone(self), call.clone());
+        let (executor, asked) = (Arc::clone(self), Arc::clone(call));
         // The job's own token ends the wait; the caller's ends with the caller.
         let terms = RunContext { cancel: Cancel::new(), ..(**run).clone() };
         let (op, reason) = (account.op.clone(), request.reason.clone());
@@ -136,7 +136,7 @@ impl Executor {
         };
         let patience = toolwright_core::duration::format(EXPIRY);
         let how = How::AwaitsApproval(Box::pin(asking), reason);
-        let started = self.start_job(call.clone(), how, run, &account.op).await;
+        let started = self.start_job(Arc::clone(call), how, run, &account.op).await;
         let started = started.map(|mut output| {
             let note = format!("It waits for a person's approval, for {patience} at most; then it is denied.");
             output.content.push(ContentBlock::text(note));

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
+use toolwright_core::call::ValidCall;
 use toolwright_core::catalogue::{Entry, ProviderCall};
 use toolwright_core::context::ToolContext;
 use toolwright_core::error::{ErrorKind, ToolError};
@@ -19,8 +19,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(5);
 
 /// What one call is dispatched with, however often.
 pub(super) struct Attempts {
-    pub(super) entry: Arc<Entry>,
-    pub(super) arguments: Value,
+    pub(super) call: Arc<ValidCall>,
     pub(super) context: ToolContext,
     pub(super) progress: Arc<Partials>,
     /// The models of a tool that asks one.
@@ -42,13 +41,12 @@ impl Attempts {
         }
     }
 
-    /// Runs the call until it succeeds, must not be tried again, or is cancelled. Takes its arguments.
-    pub(super) async fn repeated(&mut self) -> Result<ToolOutput, ToolError> {
+    /// Runs the call until it succeeds, must not be tried again, or is cancelled.
+    pub(super) async fn repeated(&self) -> Result<ToolOutput, ToolError> {
         for failed in 0..self.retries {
-            let arguments = self.arguments.clone();
-            match self.dispatch(arguments).await {
-                Err(error) if repeats_nothing(&error, &self.entry) => {
-                    tracing::debug!(tool = %self.entry.id(), "attempt {} failed: {error}", failed + 1);
+            match self.dispatch().await {
+                Err(error) if repeats_nothing(&error, &self.call.entry) => {
+                    tracing::debug!(tool = %self.call.entry.id(), "attempt {} failed: {error}", failed + 1);
                     tokio::select! {
                         cause = self.context.cancel.cancelled() => {
                             return Err(ToolError::canceled(cause).with_last_words(&error));
@@ -59,20 +57,19 @@ impl Attempts {
                 ended => return ended,
             }
         }
-        let arguments = self.arguments.take();
-        pin!(self.dispatch(arguments)).await
+        pin!(self.dispatch()).await
     }
 
     /// The only place that runs a tool.
     #[expect(clippy::disallowed_methods, reason = "this is the one executor")]
-    async fn dispatch(&self, arguments: Value) -> Result<ToolOutput, ToolError> {
+    async fn dispatch(&self) -> Result<ToolOutput, ToolError> {
         self.progress.note_attempt();
-        let entry = &self.entry;
+        let entry = &self.call.entry;
         let request = ProviderCall {
             tool: entry.id(),
             raw_name: entry.tool.raw_name(),
             source_hash: entry.tool.source_hash(),
-            arguments,
+            arguments: self.call.arguments.clone(),
             idempotency_key: &self.idempotency_key,
         };
         entry.provider.call(request, &self.context).await

@@ -89,7 +89,7 @@ impl Executor {
             (Some(jobs), Mode::Direct) => self.await_or_promote(jobs, it, admitted).boxed(),
             (Some(_), _) => async move {
                 let how = How::Admitted(admitted);
-                let started = self.start_job(it.call.clone(), how, &it.run, &it.account.op).await;
+                let started = self.start_job(Arc::clone(&it.call), how, &it.run, &it.account.op).await;
                 self.conclude(it, started).await
             }
             .boxed(),
@@ -99,7 +99,7 @@ impl Executor {
     /// Starts a call as a job. Its caller gets the id, or the first partial result of a stateful tool.
     pub(super) async fn start_job(
         self: &Arc<Self>,
-        call: ValidCall,
+        call: Arc<ValidCall>,
         how: How,
         run: &RunContext,
         op: &Op,
@@ -137,7 +137,7 @@ impl Executor {
         self: &Arc<Self>,
         jobs: &Arc<JobManager>,
         job: &Arc<Live>,
-        call: ValidCall,
+        call: Arc<ValidCall>,
         leave: Asking,
         run: &RunContext,
         op: &Op,
@@ -160,7 +160,7 @@ impl Executor {
             budget: None,
             ..run.clone()
         };
-        let turns = JobTurns { executor: Arc::clone(self), job: Arc::clone(job), call: call.clone(), run: run.clone() };
+        let turns = JobTurns { executor: Arc::clone(self), job: Arc::clone(job), call: Arc::clone(&call), run: run.clone() };
         run.job = Some(Arc::new(turns));
         let mut account = self.open_account(&call, &run);
         account.kind = OpKind::Job;
@@ -219,7 +219,7 @@ impl Executor {
         it: Box<Underway>,
         admitted: Admitted,
     ) -> Outcome {
-        let kept = Kept { call: it.call.clone(), run: Arc::clone(&it.run), op: it.account.op.clone() };
+        let kept = Kept { call: Arc::clone(&it.call), run: Arc::clone(&it.run), op: it.account.op.clone() };
         let Kept { call, run, .. } = &kept;
         let after = run.background_after.or_else(|| self.background_after(call));
         let mut work: Work = Arc::clone(&self).carry_out(it, admitted).boxed();
@@ -358,7 +358,7 @@ impl Executor {
 
 /// What a call that may become a job leaves with whoever awaits it.
 struct Kept {
-    call: ValidCall,
+    call: Arc<ValidCall>,
     run: Arc<RunContext>,
     op: Op,
 }
@@ -384,7 +384,7 @@ fn follow(jobs: &Arc<JobManager>, job: &Arc<Live>, call: CallId, mut work: Work)
 struct JobTurns {
     executor: Arc<Executor>,
     job: Arc<Live>,
-    call: ValidCall,
+    call: Arc<ValidCall>,
     run: RunContext,
 }
 

@@ -168,9 +168,10 @@ impl ByModel {
             // Requests to models are repeated where that is safe on their own way out.
             attempts.retries = 0;
         }
-        let (arguments, services) = (attempts.arguments.clone(), Arc::clone(&attempts.context.services));
-        let shown = shown_arguments(&attempts.entry, &arguments, &*services.redactor);
-        let tool = attempts.entry.id().clone();
+        let (call, services) = (Arc::clone(&attempts.call), Arc::clone(&attempts.context.services));
+        let (entry, arguments) = (&call.entry, &call.arguments);
+        let shown = shown_arguments(entry, arguments, &*services.redactor);
+        let tool = entry.id().clone();
         let (mut failures, mut total, mut tried) = (Vec::<Failure>::new(), Usage::default(), 0);
         // Models whose recording does not have the call: they were not asked when it was made.
         let mut missed = Vec::<Failure>::new();
@@ -181,7 +182,7 @@ impl ByModel {
         for (index, model) in self.models.iter().enumerate() {
             let next = self.models.get(index + 1).map(|next| &**next);
             let counter = services.tokens.of_model(&known_as(model, &services));
-            if let Some(error) = self.too_long(model, &attempts.entry, &arguments, &services, counter.as_ref()).await {
+            if let Some(error) = self.too_long(model, entry, arguments, &services, counter.as_ref()).await {
                 self.tell_fallback(attempts, model, next, &error);
                 failures.push(failure(model, error));
                 continue;
@@ -191,9 +192,8 @@ impl ByModel {
             services.events.tell_routine(|| attempt.began(&shown));
             let usage = Arc::new(Used::default());
             attempts.context.services = Arc::new(self.services(&services, model, counter, &usage));
-            attempts.arguments = arguments.clone();
             let result = attempts.repeated().await;
-            let result = result.and_then(|output| self.accepted(output, &attempts.entry));
+            let result = result.and_then(|output| self.accepted(output, entry));
             let used = usage.total();
             total.add(used);
             let error = match result {
@@ -216,7 +216,7 @@ impl ByModel {
                     error
                 } else {
                     failures.push(failure(model, error));
-                    all_failed(&attempts.entry, failures)
+                    all_failed(entry, failures)
                 });
             }
             if was_not_recorded(&error) {
@@ -226,7 +226,7 @@ impl ByModel {
             self.tell_fallback(attempts, model, next, &error);
             failures.push(failure(model, error));
         }
-        Err(all_failed(&attempts.entry, if failures.is_empty() { missed } else { failures }))
+        Err(all_failed(entry, if failures.is_empty() { missed } else { failures }))
     }
 
     /// Why this model is not even tried: its window has no room for the prompt and an answer. What it counts by itself
@@ -307,7 +307,7 @@ impl ByModel {
         let now = context.services.clock.now();
         let is_late = context.deadline.is_some_and(|deadline| now >= deadline);
         let repeats = !self.is_declared && {
-            let effects = attempts.entry.definition().effects;
+            let effects = attempts.call.entry.definition().effects;
             !effects.read_only && !effects.idempotent
         };
         repeats || is_late || context.cancel.is_cancelled() || !blames_the_model(error)
@@ -317,7 +317,7 @@ impl ByModel {
         let Some(next) = next else { return };
         let services = &attempts.context.services;
         services.events.tell(|| Event::Fallback {
-            what: attempts.entry.wire_name.clone(),
+            what: attempts.call.entry.wire_name.clone(),
             from: model.to_owned(),
             to: next.to_owned(),
             reason: services.redactor.redact(error.message()).into_owned(),

@@ -53,7 +53,8 @@ impl From<ToolError> for Stop {
 /// A call on its way, under its terms, with its account. It passes through many futures, none of which should be as
 /// large as it is: they hold it by its box.
 pub(super) struct Underway {
-    pub(super) call: ValidCall,
+    /// Nobody else has it until it is admitted; then nothing changes it.
+    pub(super) call: Arc<ValidCall>,
     pub(super) run: Arc<RunContext>,
     pub(super) account: Account,
 }
@@ -63,8 +64,9 @@ impl Executor {
     /// caller does not wait for it.
     pub(super) fn run_one(self: &Arc<Self>, call: ValidCall, run: &RunContext) -> Attended {
         let (executor, run) = (Arc::clone(self), Arc::new(run.of_one_call()));
-        let account = self.open_account(&call, &run);
-        Attended::new(run.cancel.clone(), executor.whole(Box::new(Underway { call, run, account })).boxed())
+        let (account, cancel) = (self.open_account(&call, &run), run.cancel.clone());
+        let it = Box::new(Underway { call: Arc::new(call), run, account });
+        Attended::new(cancel, executor.whole(it).boxed())
     }
 
     /// The end of a call that never came to run.
@@ -93,9 +95,9 @@ impl Executor {
         // Nobody is asked about a call that cannot run.
         self.models_of(&call.entry, run)?;
         account.stage = Stage::Interceptors;
-        pin!(self.intercept(call, run)).await?;
+        pin!(self.intercept(Arc::make_mut(call), run)).await?;
         account.stage = Stage::Guards;
-        let guard_asks = pin!(self.guards(call, run, account)).await?;
+        let guard_asks = pin!(self.guards(Arc::make_mut(call), run, account)).await?;
         if call.provenance.rewritten {
             account.provenance = call.provenance.redacted(&*self.options.services.redactor);
         }

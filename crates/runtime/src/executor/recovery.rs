@@ -138,16 +138,16 @@ impl Executor {
                 return jobs.leave(live, JobStep::Ended(JobState::Error, outcome)).await;
             }
         };
-        let call = ValidCall {
+        let call = Arc::new(ValidCall {
             id: record.call.clone(),
             entry: Arc::clone(entry),
             arguments: plan.arguments,
             provenance: Provenance { unvalidated: plan.unvalidated, ..Provenance::default() },
             pending: Vec::new(),
             unvalidated: plan.unvalidated,
-        };
+        });
         let leave: Asking = if record.attempts < MAX_ATTEMPTS {
-            let (executor, call, run, jobs) = (Arc::clone(self), call.clone(), run.clone(), Arc::clone(jobs));
+            let (executor, call, run, jobs) = (Arc::clone(self), Arc::clone(&call), run.clone(), Arc::clone(jobs));
             let (admission, reason) = (plan.admission, plan.reason);
             Box::pin(async move { executor.admit_again(&jobs, record, admission, reason, &call, &run).await })
         } else {

@@ -33,10 +33,10 @@ const TOLD_AFTER: Duration = Duration::from_millis(5);
 
 impl Executor {
     /// Runs the tool: a panic stays there, and a tool that does not let go of its thread holds up nobody
-    /// ([`Running`]). It takes along what the call holds, and its arguments.
+    /// ([`Running`]). It takes along what the call holds.
     pub(super) async fn run_tool(
         self: &Arc<Self>,
-        call: &mut ValidCall,
+        call: &Arc<ValidCall>,
         held: Held,
         run: &RunContext,
         account: &mut Account,
@@ -68,8 +68,7 @@ impl Executor {
         let mut attempts = Box::new(Attempts {
             context: self.context(call, &held, run, &limits, &progress, &account.op),
             idempotency_key: idempotency_key(call, run),
-            entry: Arc::clone(entry),
-            arguments: call.arguments.take(),
+            call: Arc::clone(call),
             progress: Arc::clone(&progress),
             models,
             retries: limits.retries,
