@@ -339,8 +339,9 @@ impl Inbox {
         self.lock().waiting.get(&id).is_some_and(|waiting| waiting.answer.is_some())
     }
 
-    /// Whose a message is that the server sent in the answer's stream of `during`, where the transport knows.
-    fn belonging(&self, during: Option<RequestId>) -> Belonging {
+    /// Whose a message is that the server sent in the answer's stream of `during`, where the transport knows. Else it is taken
+    /// to be the newest's of the calls in flight, if all are one client's, and rather of one that is not `busy`.
+    fn belonging(&self, during: Option<RequestId>, busy: &[RequestId]) -> Belonging {
         let state = self.lock();
         if let Some(id) = during {
             return match state.waiting.get(&id).map(|waiting| &waiting.purpose) {
@@ -358,7 +359,8 @@ impl Inbox {
             if !newest.1.is_one_with(call.1) {
                 return Belonging::Several;
             }
-            if call.0 > newest.0 {
+            let likely = |call: &RequestId| (!busy.contains(call), *call);
+            if likely(&call.0) > likely(&newest.0) {
                 newest = call;
             }
         }
@@ -416,7 +418,7 @@ impl Incoming for Inbox {
             Envelope { method: Some(method), id: Some(id), params, .. } => {
                 let version = self.version.get().copied();
                 let is_at_work = self.lock().is_at_work;
-                self.questions.asked((id, &method, params), version, is_at_work, || self.belonging(during));
+                self.questions.asked((id, &method, params), version, is_at_work, |busy| self.belonging(during, busy));
             }
             // Before the result: there are serializers that write `"result":null` beside it.
             Envelope { error: Some(error), result, id, .. } if result.is_none_or(|result| result.get() == "null") => {

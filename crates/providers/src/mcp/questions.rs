@@ -65,14 +65,14 @@ impl Questions {
         self.has_asked_for_folders.load(Ordering::Relaxed)
     }
 
-    /// The server asks, before or after it was first at work for us. `belonging` says whom; it is looked up only where it
-    /// matters.
+    /// The server asks, before or after it was first at work for us. `belonging` says whom, given the calls that have a
+    /// question open and so hardly ask another; it is looked up only where it matters.
     pub(super) fn asked(
         self: &Arc<Self>,
         (id, method, params): (&RawValue, &str, Option<&RawValue>),
         version: Option<&'static str>,
         is_at_work: bool,
-        belonging: impl FnOnce() -> Belonging,
+        belonging: impl FnOnce(&[RequestId]) -> Belonging,
     ) {
         let reply = Reply { id: id.get().to_owned(), version };
         match method {
@@ -88,7 +88,8 @@ impl Questions {
                     None => Value::Object(serde_json::Map::new()),
                 };
                 let request = ClientRequest { key: None, method: method.to_owned(), params };
-                match belonging() {
+                let busy: Vec<RequestId> = self.lock().values().filter_map(|open| open.call).collect();
+                match belonging(&busy) {
                     Belonging::Call(call, caller) => self.pass_on(reply, call, caller, request),
                     Belonging::Nobody
                         if method == asking::ROOTS && self.folders.get().is_some_and(|folders| folders.are_told()) =>
@@ -99,7 +100,8 @@ impl Questions {
                     Belonging::Several => {
                         let text = format!(
                             "`{method}` is for the client of a call, and calls of several clients are in flight: with \
-                             `shared: false` in its entry this server gets a connection a session"
+                             `shared: false` in its entry this server gets a connection a session, which its programs \
+                             share where they have none of their own"
                         );
                         self.answer(&reply, Err(RpcError::new(RpcError::INTERNAL, text)));
                     }

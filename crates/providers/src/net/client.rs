@@ -169,8 +169,13 @@ impl HttpClient {
     async fn send_once(&self, request: &HttpRequest) -> Result<reqwest::Response, NetError> {
         let client = self.pool(self.route(&request.url).await?)?;
         let mut builder = client.request(request.method.clone(), request.url.clone()).headers(request.headers.clone());
-        if let Some(body) = &request.body {
-            builder = builder.body(body.clone());
+        match request.body.as_ref().filter(|body| !body.is_empty()) {
+            Some(body) => builder = builder.body(body.clone()),
+            // Where a body could be, there are servers that ask for its length (RFC 9110 section 8.6, and 411).
+            None if [Method::POST, Method::PUT, Method::PATCH].contains(&request.method) => {
+                builder = builder.header(CONTENT_LENGTH, 0);
+            }
+            None => {}
         }
         builder.send().await.map_err(|error| NetError::from_reqwest(error, authority(&request.url)))
     }

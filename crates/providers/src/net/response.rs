@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, StatusCode};
 use toolwright_core::{Cancel, ToolContext};
 use url::Url;
@@ -100,6 +100,14 @@ impl HttpResponse {
     #[must_use]
     pub fn media_type(&self) -> Option<MediaType> {
         MediaType::parse(self.headers().get(CONTENT_TYPE)?.to_str().ok()?)
+    }
+
+    /// The `Content-Encoding` that the body still has: what was asked for is undone, what comes unasked is not.
+    #[must_use]
+    pub fn encoding(&self) -> Option<String> {
+        let encoding = self.headers().get(CONTENT_ENCODING)?;
+        let encoding = String::from_utf8_lossy(encoding.as_bytes()).trim().to_ascii_lowercase();
+        Some(encoding).filter(|encoding| !encoding.is_empty() && encoding != "identity")
     }
 
     /// `Content-Length`, when it is stated. Says nothing about a compressed body's real size.

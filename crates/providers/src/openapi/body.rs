@@ -120,7 +120,12 @@ fn candidate<'d>(document: &'d Document, media: &'d str, part: Part<'d>) -> Resu
         }
         "application/json" | "text/json" => (0, Kind::Json),
         json if json.ends_with("+json") => (1, Kind::Json),
-        "application/x-www-form-urlencoded" => (2, Kind::Form),
+        "application/x-www-form-urlencoded" => match only {
+            Some(other) if other != "object" => {
+                return Err(format!("`{media}` of a schema that is no object has no names for its pairs"));
+            }
+            _ => (2, Kind::Form),
+        },
         multipart if multipart.starts_with("multipart/") => {
             let is_list = only == Some("array");
             if multipart == "multipart/*" {

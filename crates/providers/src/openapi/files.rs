@@ -50,9 +50,8 @@ impl Files {
             Origin::Url(_) => PathBuf::new(),
         };
         let folder = match origin {
-            Origin::File(path) => {
-                path.parent().map(|folder| std::fs::canonicalize(folder).unwrap_or(folder.to_owned()))
-            }
+            // Of the document itself, which a link may only point to: its references start from there.
+            Origin::File(_) => start.parent().map(Path::to_owned),
             Origin::Url(_) => None,
         };
         let address = match origin {

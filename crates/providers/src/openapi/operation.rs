@@ -118,6 +118,7 @@ pub(super) fn compile(source: &Source<'_>) -> Result<Compiled, String> {
         cookies,
         accept: source.accept.clone(),
         body,
+        filled: source.admission.places.clone(),
     };
     Ok(Compiled { parameters: arguments.schema()?, request, declaration })
 }
@@ -138,7 +139,12 @@ fn is_filled(parameter: &Stated<'_>, source: &Source<'_>) -> bool {
         *place == parameter.place.as_str()
             && if is_header { name.eq_ignore_ascii_case(parameter.name) } else { name == parameter.name }
     });
+    // All cookies stand in one header.
+    let by_cookie = is_header
+        && parameter.name.eq_ignore_ascii_case("cookie")
+        && source.admission.places.iter().any(|(place, _)| *place == Place::Cookie.as_str());
     by_credential
+        || by_cookie
         || (is_header && source.headers.iter().any(|(name, _)| name.as_str().eq_ignore_ascii_case(parameter.name)))
 }
 

@@ -8,6 +8,10 @@ use serde_json::Value;
 /// Values of a document and its other files together, where YAML's keys are values too: aliases may make more of them than
 /// a text has. A description of 60 MB has some two millions.
 pub(super) const MAX_VALUES: usize = 4_000_000;
+/// Parts of values that aliases may repeat in any document, and for each byte of its text: a small one must not take the
+/// memory of a large one.
+const MAX_REPLAYED: usize = 200_000;
+const REPLAYED_A_BYTE: usize = 4;
 /// Containers inside one another, as many as in JSON.
 const MAX_DEPTH: usize = 128;
 /// Stack of the thread that reads YAML: each container takes some tens of kilobytes of it while it is read, and a document
@@ -41,11 +45,15 @@ fn yaml(text: &str, max_values: usize) -> Result<Value, String> {
 }
 
 fn read_yaml(text: &str, max_values: usize) -> Result<Value, String> {
-    serde_saphyr::from_str_with_options(text, options(max_values)).map_err(|error| {
+    let replayed = MAX_REPLAYED.saturating_add(text.len().saturating_mul(REPLAYED_A_BYTE)).min(max_values);
+    serde_saphyr::from_str_with_options(text, options(max_values, replayed)).map_err(|error| {
         let error = error.without_snippet();
         let message = error.to_string();
         let message = message.lines().next().unwrap_or_default();
         match error {
+            serde_saphyr::Error::AliasReplayLimitExceeded { .. } => {
+                format!("its aliases make more than {replayed} values of {} bytes: {message}", text.len())
+            }
             serde_saphyr::Error::Budget { .. } => {
                 format!("it is larger than {max_values} values and keys or deeper than {MAX_DEPTH} levels: {message}")
             }
@@ -55,7 +63,7 @@ fn read_yaml(text: &str, max_values: usize) -> Result<Value, String> {
 }
 
 /// What bounds a document is its size and what its aliases make of it, not how often one of them is used.
-fn options(max_values: usize) -> serde_saphyr::Options {
+fn options(max_values: usize, replayed: usize) -> serde_saphyr::Options {
     serde_saphyr::options! {
         strict_booleans: true,
         budget: serde_saphyr::budget! {
@@ -67,7 +75,7 @@ fn options(max_values: usize) -> serde_saphyr::Options {
             max_depth: MAX_DEPTH,
             enforce_alias_anchor_ratio: false,
         },
-        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: max_values },
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: replayed },
     }
 }
 

@@ -51,7 +51,17 @@ pub(super) fn compile(spec: &RestToolSpec, schema: &Value) -> Result<RequestTemp
     let body = body.map(|body| BodyTemplate::compile(body, content_type, schema)).transpose()?;
     let path = path.into_iter().map(path_parts).collect();
     let headers = headers.into_iter().map(|(name, template)| (name, HeaderPart::Text(template))).collect();
-    Ok(RequestTemplate { method, origin, path, pairs, headers, cookies: Vec::new(), accept: None, body })
+    Ok(RequestTemplate {
+        method,
+        origin,
+        path,
+        pairs,
+        headers,
+        cookies: Vec::new(),
+        accept: None,
+        body,
+        filled: Vec::new(),
+    })
 }
 
 /// A segment of a configured path: lists and objects are written in the style `simple`.

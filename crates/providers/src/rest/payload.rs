@@ -99,6 +99,13 @@ pub(crate) enum PartContent {
     Xml(XmlBody),
 }
 
+/// A text's media type with the charset that it is written in, unless it names one.
+fn with_charset(content_type: &HeaderValue) -> Option<HeaderValue> {
+    let stated = content_type.to_str().ok()?;
+    let is_plain = stated.starts_with("text/") && !stated.to_ascii_lowercase().contains("charset=");
+    is_plain.then(|| HeaderValue::from_str(&format!("{stated}; charset=utf-8")).ok())?
+}
+
 impl Payload {
     /// The body for these arguments; `None` when the argument is absent.
     ///
@@ -114,7 +121,13 @@ impl Payload {
         let mut content_type = self.content_type.clone();
         let bytes = match &self.kind {
             PayloadKind::Json => value.to_string().into(),
-            PayloadKind::Text => plain_text(value).into(),
+            PayloadKind::Text => {
+                let text = plain_text(value);
+                if let Some(said) = with_charset(&content_type).filter(|_| !text.is_ascii()) {
+                    content_type = said;
+                }
+                text.into()
+            }
             PayloadKind::Bytes(kinds) => {
                 let file = file_of(value)?;
                 if let Some(said) = kinds.said(file.content_type)? {

@@ -1,9 +1,11 @@
 //! Values in paths, headers and cookies (OpenAPI 3.1, "Style Values").
 
+use std::borrow::Cow;
+
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use serde_json::Value;
 
-use super::query::{encode, item_text};
+use super::query::{encode, item_text, without_nulls};
 use super::template::plain_text;
 
 /// What a cookie's value cannot hold (RFC 6265 section 4.1.1), and `%`, so that what was encoded can be told.
@@ -63,14 +65,11 @@ pub(super) fn path_text(
     explode: Explode,
     writing: Writing,
 ) -> Result<Option<String>, String> {
-    let json;
     let value = match writing {
-        Writing::Styled => value,
-        Writing::Json => {
-            json = Value::String(value.to_string());
-            &json
-        }
+        Writing::Styled => without_nulls(value),
+        Writing::Json => Cow::Owned(Value::String(value.to_string())),
     };
+    let value = &*value;
     let is_exploded = explode == Explode::Yes && (value.is_array() || value.is_object());
     match value {
         Value::Array(items) if items.is_empty() => return Ok(None),
@@ -129,6 +128,7 @@ pub(super) fn header_text(
     if writing == Writing::Json {
         return Ok(Some(value.to_string()));
     }
+    let value = &*without_nulls(value);
     let item = |text: String| item_text(name, text, &[',']);
     let parts = match value {
         Value::Array(items) => items.iter().map(|value| item(plain_text(value))).collect::<Result<Vec<_>, _>>()?,
@@ -177,7 +177,8 @@ pub(super) fn append_cookies(
         let parts = parts.into_iter().collect::<Result<Vec<_>, String>>()?;
         Ok::<_, String>(format!("{}={}", text(name)?, parts.join(",")))
     };
-    match value {
+    let written = if writing == Writing::Json { Cow::Borrowed(value) } else { without_nulls(value) };
+    match &*written {
         _ if writing == Writing::Json => out.push(cookie(name, &value.to_string().into())?),
         Value::Array(items) if items.is_empty() => {}
         Value::Object(members) if members.is_empty() => {}
@@ -299,7 +300,7 @@ mod tests {
 
     #[test]
     fn an_empty_list_is_no_header_no_cookie_and_no_part_of_a_path() {
-        for value in [json!([]), json!({})] {
+        for value in [json!([]), json!({}), json!([null]), json!({"k": null})] {
             assert_eq!(header_text("h", &value, Explode::No, Writing::Styled), Ok(None));
             for style in [PathStyle::Simple, PathStyle::Label, PathStyle::Matrix] {
                 assert_eq!(path_text("p", &value, style, Explode::No, Writing::Styled), Ok(None));

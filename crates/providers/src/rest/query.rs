@@ -1,5 +1,7 @@
 //! Lists and objects in queries (OpenAPI 3.1, "Style Values" and "Style Examples"), and percent-encoding.
 
+use std::borrow::Cow;
+
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -82,6 +84,20 @@ pub(super) fn item_text(name: &str, text: String, separators: &[char]) -> Result
     }
 }
 
+/// A list without its nulls and an object without the members that are null: texts have none (RFC 6570 section 2.3).
+pub(super) fn without_nulls(value: &Value) -> Cow<'_, Value> {
+    match value {
+        Value::Array(items) if items.iter().any(Value::is_null) => {
+            Cow::Owned(items.iter().filter(|item| !item.is_null()).cloned().collect())
+        }
+        Value::Object(members) if members.values().any(Value::is_null) => {
+            let present = members.iter().filter(|(_, member)| !member.is_null());
+            Cow::Owned(Value::Object(present.map(|(name, member)| (name.clone(), member.clone())).collect()))
+        }
+        other => Cow::Borrowed(other),
+    }
+}
+
 /// Appends the pairs of one value to `out`, `k=v` each, encoded. An empty list or object has none.
 ///
 /// # Errors
@@ -94,6 +110,7 @@ pub(super) fn append_pairs(
     explode: Option<bool>,
     reserved: Reserved,
 ) -> Result<(), String> {
+    let value = &*without_nulls(value);
     let explode = explode.unwrap_or(matches!(style, Style::Form | Style::DeepObject));
     let pair = |key: &str, value: &Value| format!("{}={}", encode(key), reserved.encode(&plain_text(value)));
     // As it stands between items, and what of it no item may hold.
@@ -129,7 +146,7 @@ pub(super) fn append_pairs(
 }
 
 fn deep(out: &mut Vec<String>, key: &str, value: &Value, reserved: Reserved, depth: usize) -> Result<(), String> {
-    match value {
+    match &*without_nulls(value) {
         Value::Object(members) if depth < MAX_DEPTH => {
             for (name, member) in members {
                 let name = item_text(key, name.clone(), &['[', ']'])?;
@@ -173,6 +190,15 @@ mod tests {
         check(object(), Style::DeepObject, None, "c%5BR%5D=100&c%5BG%5D=a%26b");
         check(json!({"a": {"b": [1]}}), Style::DeepObject, None, "c%5Ba%5D%5Bb%5D%5B0%5D=1");
         check(json!([]), Style::Form, None, "");
+        check(json!([null, "x", null]), Style::Form, None, "c=x");
+        check(json!([null]), Style::Form, Some(false), "");
+        check(json!({"a": null, "b": 1}), Style::Form, None, "b=1");
+        check(
+            json!({"a": null, "b": {"c": [null, 2], "d": null}}),
+            Style::DeepObject,
+            None,
+            "c%5Bb%5D%5Bc%5D%5B0%5D=2",
+        );
         check(json!([[1, 2], {"a": true}]), Style::Form, None, "c=%5B1%2C2%5D&c=%7B%22a%22%3Atrue%7D");
     }
 

@@ -3,10 +3,10 @@
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use http::Method;
-use serde_json::Value;
+use serde_json::{Value, json};
 use toolwright_core::event::Partial;
 use toolwright_core::output::head_and_tail;
-use toolwright_core::{ContentBlock, ToolContext, ToolOutput};
+use toolwright_core::{CancelCause, ContentBlock, ToolContext, ToolOutput};
 
 use super::select::Selection;
 use super::spec::ResponseFormat;
@@ -42,7 +42,9 @@ impl Reading {
         let status = response.status();
         let media_type = response.media_type();
         let url = response.public_url();
-        let output = if !status.is_success() {
+        let output = if let Some(encoding) = response.encoding().filter(|_| *method != Method::HEAD) {
+            ToolOutput::failure(format!("HTTP {status}, but its body is encoded as `{encoding}`, which cannot be read"))
+        } else if !status.is_success() {
             let body = response.read(FAILURE_READ, bounds).await?;
             let shown = if is_text(&body, media_type.as_ref()) {
                 decode_text(&body.bytes, media_type.as_ref())
@@ -56,7 +58,7 @@ impl Reading {
             self.stream(response, splitter, context).await?
         } else {
             let body = response.read(self.max_bytes, bounds).await?;
-            self.whole(&body, media_type.as_ref(), status)
+            self.whole(&body, media_type.as_ref(), status, &url)
         };
         Ok(output
             .with_extra("status", status.as_u16())
@@ -77,7 +79,8 @@ impl Reading {
         }
     }
 
-    /// Passes each event on as it arrives; the result is all of them, a line each.
+    /// Passes each event on as it arrives; the result is all of them, a line each: those that came where the call's time
+    /// is over before the stream is, or where it breaks off, which is a failure.
     async fn stream(
         &self,
         mut response: HttpResponse,
@@ -87,45 +90,61 @@ impl Reading {
         let bounds = Bounds::of(context);
         let mut items: Vec<String> = Vec::new();
         let mut room = self.max_bytes;
-        let mut emit = |found: Vec<String>| {
+        let emit = |found: Vec<String>, items: &mut Vec<String>| {
             for item in found {
                 context.partials.send(Partial::Text(item.clone()));
                 items.push(item);
             }
         };
-        let mut cut = false;
-        while let Some(chunk) = response.chunk(bounds).await? {
-            emit(splitter.push(&chunk[..chunk.len().min(room)]));
-            cut = chunk.len() > room;
-            if cut {
-                break;
+        let end = loop {
+            match response.chunk(bounds).await {
+                Ok(Some(chunk)) if chunk.len() > room => {
+                    emit(splitter.push(&chunk[..room]), &mut items);
+                    break End::Full;
+                }
+                Ok(Some(chunk)) => {
+                    room -= chunk.len();
+                    emit(splitter.push(&chunk), &mut items);
+                }
+                Ok(None) => break End::Whole,
+                Err(error) if items.is_empty() => return Err(error),
+                Err(NetError::Timeout | NetError::Canceled(CancelCause::Deadline)) => break End::Late,
+                Err(error @ NetError::Canceled(_)) => return Err(error),
+                Err(error) => break End::Broken(error),
             }
-            room -= chunk.len();
+        };
+        // Of a stream that ended before its time the last line may be half of one.
+        if matches!(end, End::Whole | End::Full) {
+            emit(splitter.finish(), &mut items);
         }
-        emit(splitter.finish());
         let events = items.len();
-        let mut text = items.join("\n");
-        if cut {
-            text.push_str(&self.cut_note());
-        }
-        Ok(ToolOutput::text(text).with_extra("events", events).with_extra("cut", cut))
+        let text = items.join("\n");
+        let output = match &end {
+            End::Whole => ToolOutput::text(text),
+            End::Full => ToolOutput::text(text + &self.cut_note()),
+            End::Late => ToolOutput::text(format!(
+                "{text}\n[toolwright stopped reading after {events} events: the time of the call was over]"
+            )),
+            End::Broken(error) => ToolOutput::failure(format!("{text}\n[the stream broke off: {error}]")),
+        };
+        Ok(output.with_extra("events", events).with_extra("cut", !matches!(end, End::Whole)))
     }
 
-    fn whole(&self, body: &Body, media_type: Option<&MediaType>, status: http::StatusCode) -> ToolOutput {
+    fn whole(&self, body: &Body, media_type: Option<&MediaType>, status: http::StatusCode, url: &str) -> ToolOutput {
         if body.bytes.is_empty() && !body.cut {
             return ToolOutput::text(format!("HTTP {status}, without a body"));
         }
         let essence = media_type.map_or("of no stated type", |media_type| media_type.essence.as_str());
         if self.format == ResponseFormat::Auto && !is_text(body, media_type) {
-            if essence.starts_with("image/") && !body.cut {
-                let content = vec![ContentBlock::image(BASE64_STANDARD.encode(&body.bytes), essence)];
-                return ToolOutput { content, ..ToolOutput::default() };
+            if body.cut {
+                return ToolOutput::text(format!(
+                    "HTTP {status}; the body is {essence} of more than {} bytes, the tool's max_bytes: a part of it would be \
+                     of no use",
+                    self.max_bytes
+                ));
             }
-            let more = if body.cut { " or more" } else { "" };
-            return ToolOutput::text(format!(
-                "HTTP {status}; the body is {essence}, {} bytes{more}: not text, so it is not shown",
-                body.bytes.len()
-            ));
+            let content = vec![binary(&body.bytes, media_type, url)];
+            return ToolOutput { content, ..ToolOutput::default() };
         }
         let mut text = decode_text(&body.bytes, media_type);
         let json = match self.format {
@@ -170,6 +189,32 @@ impl Reading {
 
     fn cut_note(&self) -> String {
         format!("\n[toolwright stopped reading after {} bytes: the tool's max_bytes]", self.max_bytes)
+    }
+}
+
+/// How a stream ended.
+enum End {
+    /// It was read to its end.
+    Whole,
+    /// At the tool's `max_bytes`.
+    Full,
+    /// With the time of the call.
+    Late,
+    /// The connection failed.
+    Broken(NetError),
+}
+
+/// Bytes that are no text, as a block of their kind.
+fn binary(bytes: &[u8], media_type: Option<&MediaType>, url: &str) -> ContentBlock {
+    let media = media_type.map_or("application/octet-stream", |media_type| media_type.essence.as_str());
+    let data = BASE64_STANDARD.encode(bytes);
+    match media.split_once('/') {
+        Some(("image", _)) => ContentBlock::image(data, media),
+        Some(("audio", _)) => ContentBlock::Audio { data, mime_type: media.to_owned(), extra: Default::default() },
+        _ => ContentBlock::Resource {
+            resource: json!({"uri": url, "mimeType": media, "blob": data}),
+            extra: Default::default(),
+        },
     }
 }
 

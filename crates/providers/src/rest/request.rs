@@ -27,6 +27,8 @@ pub(crate) struct RequestTemplate {
     /// `Accept`, unless a header says it.
     pub(crate) accept: Option<HeaderValue>,
     pub(crate) body: Option<BodyTemplate>,
+    /// What credentials fill: (`query`, `header` or `cookie`; name).
+    pub(crate) filled: Vec<(&'static str, String)>,
 }
 
 /// A piece of a path's segment.
@@ -123,7 +125,7 @@ impl RequestTemplate {
             text.push_str(&render_segment(segment, arguments)?);
         }
         let mut pairs = Vec::new();
-        for pair in &self.pairs {
+        for (index, pair) in self.pairs.iter().enumerate() {
             match pair {
                 Pair::Literal(literal) => pairs.push(literal.clone()),
                 Pair::Mixed(name, template) => {
@@ -140,6 +142,10 @@ impl RequestTemplate {
                     if let Some(value) = value {
                         let before = pairs.len();
                         append_pairs(&mut pairs, name, &value, *style, *explode, *reserved)?;
+                        if value.is_object() {
+                            let members = pairs[before..].iter().map(|pair| name_of(pair));
+                            own_members(name, members, |member| self.is_other_pair(index, member))?;
+                        }
                         if let Some(parameter) = whole.filter(|_| pairs.len() == before) {
                             parameter.sent_as_nothing()?;
                         }
@@ -156,15 +162,6 @@ impl RequestTemplate {
 
     fn render_headers(&self, arguments: &Value) -> Result<HeaderMap, String> {
         let mut headers = HeaderMap::new();
-        let mut add = |name: &HeaderName, text: String| {
-            // The value may be a secret: it is not quoted.
-            let mut value = HeaderValue::from_bytes(text.as_bytes()).map_err(|_| {
-                format!("the value of the header `{name}` would hold a line break or another control character")
-            })?;
-            value.set_sensitive(true);
-            headers.append(name.clone(), value);
-            Ok::<_, String>(())
-        };
         for (name, header) in &self.headers {
             let text = match header {
                 HeaderPart::Text(template) => template.render_text(arguments, str::to_owned, plain_text)?,
@@ -180,24 +177,87 @@ impl RequestTemplate {
                 },
             };
             if let Some(text) = text {
-                add(name, text)?;
+                add_header(&mut headers, name, &text)?;
             }
         }
-        let mut cookies = Vec::new();
-        for cookie in &self.cookies {
+        // One header holds all of them (RFC 6265 section 5.4).
+        let mut cookies: Vec<String> = headers.get_all(COOKIE).iter().map(text_of).collect();
+        let others = cookies.len();
+        for (index, cookie) in self.cookies.iter().enumerate() {
             if let Some(value) = cookie.parameter.value(arguments)? {
                 let before = cookies.len();
+                if let (Value::Object(members), Explode::Yes, Writing::Styled) = (value, cookie.explode, cookie.writing)
+                {
+                    let members = members.keys().map(String::as_str);
+                    own_members(&cookie.name, members, |member| self.is_other_cookie(index, member))?;
+                }
                 append_cookies(&mut cookies, (&cookie.name, value), cookie.style, cookie.explode, cookie.writing)?;
                 if cookies.len() == before {
                     cookie.parameter.sent_as_nothing()?;
                 }
             }
         }
-        if !cookies.is_empty() {
-            add(&COOKIE, cookies.join("; "))?;
+        if cookies.len() > others {
+            headers.remove(COOKIE);
+            add_header(&mut headers, &COOKIE, &cookies.join("; "))?;
         }
         Ok(headers)
     }
+
+    /// Whether another pair than this one, or a credential, has this name, encoded.
+    fn is_other_pair(&self, index: usize, name: &str) -> bool {
+        let mut others = self.pairs.iter().enumerate().filter(|(at, _)| *at != index);
+        let is_of = |pair: &Pair| match pair {
+            Pair::Literal(pair) => name_of(pair) == name,
+            Pair::Mixed(written, _) => written == name,
+            Pair::Typed { name: written, .. } => encode(written) == name,
+        };
+        others.any(|(_, pair)| is_of(pair)) || self.is_filled("query", |filled| encode(filled) == name)
+    }
+
+    /// Whether another cookie than this one, or a credential, has this name.
+    fn is_other_cookie(&self, index: usize, name: &str) -> bool {
+        let mut others = self.cookies.iter().enumerate().filter(|(at, _)| *at != index);
+        others.any(|(_, cookie)| cookie.name == name) || self.is_filled("cookie", |filled| filled == name)
+    }
+
+    fn is_filled(&self, place: &str, is_name: impl Fn(&str) -> bool) -> bool {
+        self.filled.iter().any(|(filled, name)| *filled == place && is_name(name))
+    }
+}
+
+/// The members of an object that stand apart are parameters of their own: none may stand in the place of another, which
+/// may be what lets the request in.
+fn own_members<'m>(
+    object: &str,
+    mut members: impl Iterator<Item = &'m str>,
+    is_other: impl Fn(&str) -> bool,
+) -> Result<(), String> {
+    match members.find(|member| is_other(member)) {
+        Some(member) => Err(format!(
+            "the member `{member}` of `{object}` would stand in the place of another parameter or of a credential: leave it out"
+        )),
+        None => Ok(()),
+    }
+}
+
+/// The name of a pair as it is written.
+fn name_of(pair: &str) -> &str {
+    pair.split_once('=').map_or(pair, |(name, _)| name)
+}
+
+fn text_of(value: &HeaderValue) -> String {
+    String::from_utf8_lossy(value.as_bytes()).into_owned()
+}
+
+fn add_header(headers: &mut HeaderMap, name: &HeaderName, text: &str) -> Result<(), String> {
+    // The value may be a secret: it is not quoted.
+    let mut value = HeaderValue::from_bytes(text.as_bytes()).map_err(|_| {
+        format!("the value of the header `{name}` would hold a line break or another control character")
+    })?;
+    value.set_sensitive(true);
+    headers.append(name.clone(), value);
+    Ok(())
 }
 
 fn render_segment(segment: &[PathPart], arguments: &Value) -> Result<String, String> {

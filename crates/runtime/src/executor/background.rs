@@ -160,7 +160,8 @@ impl Executor {
             budget: None,
             ..run.clone()
         };
-        let turns = JobTurns { executor: Arc::clone(self), job: Arc::clone(job), call: Arc::clone(&call), run: run.clone() };
+        let turns =
+            JobTurns { executor: Arc::clone(self), job: Arc::clone(job), call: Arc::clone(&call), run: run.clone() };
         run.job = Some(Arc::new(turns));
         let mut account = self.open_account(&call, &run);
         account.kind = OpKind::Job;

@@ -15,7 +15,7 @@ use super::line::{Gone, Line};
 use super::message::{Response, RpcError, notification, request};
 use super::parked::{Asking, Bound, Parked};
 use super::peer::{Peer, Question};
-use super::protocol::{Level, own_meta};
+use super::protocol::{Level, client_info, own_meta};
 use super::slot::Slot;
 
 /// What can be asked at once.
@@ -195,8 +195,8 @@ impl CallClient for RequestClient {
     }
 
     fn identity(&self) -> Option<String> {
-        // Its requests belong to no session, so that each is a client of its own.
-        Some(format!("request-{:032x}", self.call))
+        // Its session is its principal with its view, which several programs may share.
+        Some(client_info(self.bound.params.as_deref()))
     }
 
     async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {

@@ -1,5 +1,7 @@
 //! The two generations of the protocol and how a request tells which one it speaks.
 
+use std::collections::HashMap;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::Deserialize;
@@ -10,7 +12,7 @@ use super::message::{self, Request, RpcError};
 
 pub(crate) use toolwright_mcp::level::Level;
 pub(crate) use toolwright_mcp::revision::{
-    BATCHING, Era, LEGACY_VERSIONS, MODERN_VERSIONS, SERVER_INFO, SUBSCRIPTION_ID, negotiate,
+    BATCHING, CLIENT_INFO, Era, LEGACY_VERSIONS, MODERN_VERSIONS, SERVER_INFO, SUBSCRIPTION_ID, negotiate,
 };
 
 /// Keys of `_meta` that are for us: the protocol's own begin so.
@@ -30,6 +32,17 @@ pub(crate) fn own_meta(params: Option<&RawValue>) -> Map<String, Value> {
         !key.starts_with(PROTOCOL_PREFIX) && !["progressToken", "traceparent", "tracestate"].contains(&key.as_str())
     });
     meta
+}
+
+/// What the maker of a modern request says that it is, as it says it; nothing where it says nothing.
+pub(crate) fn client_info(params: Option<&RawValue>) -> String {
+    #[derive(Deserialize)]
+    struct WithMeta {
+        #[serde(rename = "_meta")]
+        meta: HashMap<String, Box<RawValue>>,
+    }
+    let read = params.and_then(|raw| message::read::<WithMeta>(raw).ok());
+    read.and_then(|read| read.meta.get(CLIENT_INFO).map(|info| info.get().to_owned())).unwrap_or_default()
 }
 
 /// The generation of a request. `header` is `MCP-Protocol-Version`, which only HTTP has: any value that is no

@@ -91,9 +91,9 @@ impl Tool for WebFetch {
         let response = self.client.send(request, bounds).await.map_err(|error| error.into_tool_error(SETTINGS))?;
         let head = Head::of(&response);
 
-        // A body that its type calls binary is not worth the transfer.
-        let readable =
-            head.media_type.as_ref().is_none_or(|media_type| media_type.is_text() || may_be_text(media_type));
+        // A body that its type or its encoding calls binary is not worth the transfer.
+        let readable = head.encoding.is_none()
+            && head.media_type.as_ref().is_none_or(|media_type| media_type.is_text() || may_be_text(media_type));
         if !readable {
             return Ok(head.output(Content::Binary, 0, false));
         }
@@ -114,6 +114,7 @@ struct Head {
     url: Url,
     media_type: Option<MediaType>,
     length: Option<u64>,
+    encoding: Option<String>,
 }
 
 impl Head {
@@ -128,6 +129,7 @@ impl Head {
             url,
             media_type: response.media_type(),
             length: response.stated_length(),
+            encoding: response.encoding(),
         }
     }
 
@@ -137,7 +139,8 @@ impl Head {
         let (text, title, readable) = match content {
             Content::Text { text, title } => (text, title, true),
             Content::Binary => {
-                (format!("The body is {essence}{of_length}: not text, so it is not shown."), None, false)
+                let encoded = self.encoding.map_or_else(String::new, |encoding| format!(", encoded as `{encoding}`"));
+                (format!("The body is {essence}{of_length}{encoded}: not text, so it is not shown."), None, false)
             }
         };
         let mut output = if !self.ok {

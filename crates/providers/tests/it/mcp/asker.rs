@@ -72,6 +72,11 @@ impl Asker {
             self.folders = message.get("result").or(message.get("error")).cloned().unwrap_or_default();
             return;
         }
+        if let Some(call) =
+            id.as_str().and_then(|id| id.strip_prefix("apart-")).and_then(|call| call.parse::<u64>().ok())
+        {
+            return text(&call.into(), &json!(message.get("result").or_else(|| message.get("error"))).to_string());
+        }
         let Some(method) = message.get("method").and_then(Value::as_str) else {
             self.open -= 1;
             if self.open > 0 {
@@ -176,6 +181,13 @@ impl Asker {
                         r#"{{"params":{{"message":{message}}},"method":"elicitation/create","jsonrpc":"2.0","id":"q{number}"}}"#
                     ));
                 }
+            }
+            // Any number of calls may have asked so at once.
+            ("ask", false) if params["arguments"]["apart"] == true => {
+                let mut request = question.clone();
+                request["jsonrpc"] = "2.0".into();
+                request["id"] = format!("apart-{id}").into();
+                send(&request);
             }
             ("ask", false) => {
                 self.asking = Some(id.clone());

@@ -206,6 +206,25 @@ async fn what_could_be_of_several_clients_reaches_none_of_them() {
     }
 }
 
+/// As the requests of one program are that stand alone: each has another one to put the question to.
+#[tokio::test]
+async fn calls_of_one_client_that_ask_at_once_are_asked_each_for_itself() {
+    let script = asker("legacy");
+    let rig = script.rig(|_| {});
+    let named = || {
+        let ann = Arc::new(Ann { identity: Some("one".to_owned()), ..Ann::default() });
+        (Arc::clone(&ann), ToolContext { client: ann, ..rig.context("s") })
+    };
+    let all = [named(), named(), named()];
+    let calls = all.iter().map(|(_, context)| run(&*rig.provider, "ask", json!({"apart": true}), context));
+    for output in futures_util::future::join_all(calls).await {
+        let output = output.expect("an answer");
+        assert!(output.content[0].as_text().is_some_and(|text| text.contains("Ann")), "{output:?}");
+    }
+    let asked: Vec<usize> = all.iter().map(|(ann, _)| ann.asked.lock().expect("asked").len()).collect();
+    assert_eq!(asked, [1, 1, 1]);
+}
+
 #[tokio::test]
 async fn what_is_logged_on_a_sessions_own_connection_is_told_to_that_session_alone() {
     for shared in [true, false] {
