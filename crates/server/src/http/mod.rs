@@ -54,7 +54,9 @@ pub struct HttpOptions {
     /// Origins (`https://host[:port]`) of web pages that may call and read what is answered (CORS), besides the
     /// server's own. They send the token as any client does.
     pub allowed_origins: Vec<String>,
-    /// Connections at once. A further one closes the longest idle; where none is idle it is answered 503.
+    /// Connections at once. A further one closes the longest idle; where none is idle it is one of 64 beyond the limit,
+    /// of which one request is answered: `/health` and `/ready` as ever, all else 503. Of those too the longest idle goes
+    /// when there are more.
     pub max_connections: usize,
     /// A connection that has not sent its first request within this time is closed.
     pub first_request: Duration,
