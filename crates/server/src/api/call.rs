@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use toolwright_core::call::{RawArguments, ToolCall};
 use toolwright_core::cancel::{Cancel, CancelCause};
+use toolwright_core::catalogue::Snapshot;
 use toolwright_core::client::NoClient;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::operation::{Lineage, Origin, TraceId};
@@ -67,14 +68,14 @@ pub(super) async fn call(State(api): State<Arc<Api>>, headers: HeaderMap, Json(a
     let client = api.gateway.with_house(Arc::new(NoClient), (&session, None), |otherwise| otherwise);
     let own_trace = || Lineage::in_trace(TraceId::new(number.as_u128()));
     let lineage = traceparent.and_then(Lineage::of_traceparent).unwrap_or_else(own_trace);
-    let approver = Arc::clone(&options.approver);
+    let (approver, snapshot) = (Arc::clone(&options.approver), api.snapshot());
     let run = RunContext {
         origin: Origin::Gateway,
         cancel: wanted.0.clone(),
         client,
         timeout,
         background_after: asked.background.then_some(Duration::ZERO),
-        ..RunContext::under(lineage, session, api.snapshot(), api.gateway.policy(), approver)
+        ..RunContext::under(lineage, session, Arc::clone(&snapshot), api.gateway.policy(), approver)
     };
     let executor = Arc::clone(&options.executor);
     // On a task of its own, so that a shutdown waits for its end even where nobody else does.
@@ -90,14 +91,20 @@ pub(super) async fn call(State(api): State<Arc<Api>>, headers: HeaderMap, Json(a
             return Err(ApiError::internal("the call ended without a result; the server's log says why"));
         }
     };
-    Ok(respond(status(&outcome), &api.gateway.options.executor.services().redactor.redact_result(&outcome.to_json())))
+    Ok(respond(
+        status(&outcome, &snapshot),
+        &api.gateway.options.executor.services().redactor.redact_result(&outcome.to_json()),
+    ))
 }
 
 /// That a call failed is its result, and the answer a good one, unless the same request had better come later: a
-/// queue was full, or the server is ending.
-fn status(outcome: &Outcome) -> StatusCode {
+/// queue was full, or the server is ending. A call that the end may have caught underway is not to be made again by a
+/// client that knows no more than the status, unless its tool may be repeated.
+fn status(outcome: &Outcome, snapshot: &Snapshot) -> StatusCode {
     let Some(error) = &outcome.error else { return StatusCode::OK };
+    let entry = || outcome.tool.as_ref().and_then(|tool| snapshot.get(tool.as_str()));
     let full = error.kind() == ErrorKind::LimitExceeded && error.is_retryable();
-    let ending = error.cancel_cause() == Some(CancelCause::Shutdown);
+    let ending = error.cancel_cause() == Some(CancelCause::Shutdown)
+        && (error.is_retryable() || entry().is_some_and(|entry| entry.is_repeatable()));
     if full || ending { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK }
 }

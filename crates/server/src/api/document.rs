@@ -64,10 +64,15 @@ fn described(operation: &Operation) -> Value {
     for (status, when, schema) in operation.also {
         responses[status.to_string()] = json!({"description": when, "content": json(schema)});
     }
-    // Where there is no room for a connection nobody looks at what is asked.
-    responses["503"]["content"]["text/plain"] = json!({"schema": {"type": "string"}});
-    let later = json!({"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}});
-    responses["503"]["headers"] = later;
+    let is_inside = operation.path.starts_with(ROOT);
+    if is_inside {
+        // Where there is no room for a connection only probes are looked at.
+        responses["503"]["content"]["text/plain"] = json!({"schema": {"type": "string"}});
+    }
+    if responses["503"].is_object() {
+        responses["503"]["headers"] =
+            json!({"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}});
+    }
     let mut described = json!({
         "operationId": operation.id,
         "summary": operation.about,
@@ -77,7 +82,7 @@ fn described(operation: &Operation) -> Value {
     if let Some(schema) = operation.body {
         described["requestBody"] = json!({"required": true, "content": json(schema)});
     }
-    if !operation.path.starts_with(ROOT) {
+    if !is_inside {
         described["security"] = json!([]);
     } else if operation.token == Need::Required {
         described["security"] = json!([{"bearer": []}]);
@@ -88,10 +93,8 @@ fn described(operation: &Operation) -> Value {
 /// What an operation may be answered whatever it does: the status, when it comes, and the content.
 fn refusals(operation: &Operation) -> Vec<(u16, &'static str, Value)> {
     let host = "The host name is not served, or the page's origin may not call.";
-    let full = "There are too many connections at once.";
     if !operation.path.starts_with(ROOT) {
-        let text = || json!({"text/plain": {"schema": {"type": "string"}}});
-        return vec![(403, host, text()), (503, full, text())];
+        return vec![(403, host, json!({"text/plain": {"schema": {"type": "string"}}}))];
     }
     let has_input = operation.path.contains('{') || !operation.query.is_empty() || operation.body.is_some();
     let is_post = operation.method == Method::Post;
@@ -108,7 +111,11 @@ fn refusals(operation: &Operation) -> Vec<(u16, &'static str, Value)> {
         (is_post, 415, "`unsupported_media_type`: the body is not said to be JSON."),
         (true, 500, "`internal_error`: a fault of the server's, which its log tells of."),
         (operation.stores, 501, "`unsupported`: the server has no place to keep this."),
-        (true, 503, "`busy`: there are too many requests or connections at once; `shutting_down`."),
+        (
+            true,
+            503,
+            "`busy`: there are too many requests or connections at once, or too much of bodies; `shutting_down`.",
+        ),
     ];
     told.into_iter().filter(|(comes, ..)| *comes).map(|(_, status, when)| (status, when, json("Error"))).collect()
 }

@@ -14,7 +14,6 @@ mod routes;
 mod tools;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -29,7 +28,7 @@ use toolwright_core::session::{Principal, Session};
 use toolwright_core::store::ApprovalStore;
 
 use crate::Gateway;
-use crate::http::body::{BodyError, read_body};
+use crate::http::body::{Bodies, BodyError};
 pub(crate) use approvals::Shown;
 pub(crate) use error::ApiError;
 use error::respond;
@@ -65,7 +64,7 @@ pub(crate) struct Api {
     stores: ApiStores,
     /// Requests at once, MCP's included.
     requests: Arc<Semaphore>,
-    body_pause: Duration,
+    bodies: Arc<Bodies>,
     document: Value,
 }
 
@@ -77,11 +76,10 @@ impl Api {
         gateway: Arc<Gateway>,
         (principal, shown): (Principal, Shown),
         stores: ApiStores,
-        requests: Arc<Semaphore>,
-        body_pause: Duration,
+        (requests, bodies): (Arc<Semaphore>, Arc<Bodies>),
     ) -> Arc<Self> {
         let document = document::of(&routes(), &gateway.options.info);
-        Arc::new(Self { gateway, principal, shown, stores, requests, body_pause, document })
+        Arc::new(Self { gateway, principal, shown, stores, requests, bodies, document })
     }
 
     /// A good answer, without secrets.
@@ -117,11 +115,11 @@ pub(crate) fn router(api: &Arc<Api>) -> Router {
 /// Lets a request in once it is there to its last byte: who does not go on must not keep others out.
 async fn admit(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
-    let limit = api.gateway.options.max_message;
-    let body = match read_body(body, limit, api.body_pause).await {
+    let body = match api.bodies.read(body).await {
         Ok(body) => body,
         Err(BodyError::Late) => return ApiError::late().into_response(),
-        Err(BodyError::TooLarge) => return ApiError::too_large(limit).into_response(),
+        Err(BodyError::TooLarge) => return ApiError::too_large(api.bodies.limit()).into_response(),
+        Err(BodyError::Full) => return ApiError::busy("too much is being sent at once; try again").into_response(),
     };
     if parts.method == Method::POST && !body.is_empty() && !input::is_json(&parts.headers) {
         return ApiError::not_json().into_response();

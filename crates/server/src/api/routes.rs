@@ -158,8 +158,9 @@ const NO_QUESTION: &[(u16, &str, &str)] = &[
 const OWNER: &[(u16, &str, &str)] = &[(403, "The caller is not the owner.", "Error")];
 const LATER: &[(u16, &str, &str)] = &[(
     503,
-    "The same request had better come again later: a queue is full, or the server is shutting down. The body is an \
-     Outcome where the call was taken, else an Error; both have `error`.",
+    "The same request had better come again later, and repeats nothing: a queue is full, or the server is shutting \
+     down. The body is an Outcome where the call was taken, else an Error; both have `error`. A call that the shutdown \
+     cancelled, and that may have had effects which its tool may not have twice, is answered 200.",
     "Error",
 )];
 const NOT_READY: &[(u16, &str, &str)] = &[(503, "Calls are not taken, or not all tools are known yet.", "Readiness")];

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::io::{self, Write as _};
+use std::io;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
@@ -10,31 +10,42 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, Id, JoinSet};
 use tokio::time::MissedTickBehavior;
 use toolwright_core::cancel::Cancel;
 
+use super::guard::OPEN;
+
 /// How often idle connections are looked for.
 const LOOK: Duration = Duration::from_millis(500);
 /// Rest after a connection could not be accepted.
 const PAUSE: Duration = Duration::from_millis(50);
+/// Connections beyond the limit: who asks how the server is doing, or is told that there is no room.
+const SPARE: usize = 64;
 /// The answer where there is no room and nobody idle to make it.
-const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\n\
-    content-length: 45\r\nretry-after: 1\r\nconnection: close\r\n\r\n503: too many connections at once; try again\n";
+const FULL: &str = "503: too many connections at once; try again\n";
+/// How long, and up to how many bytes, what a client still sends is read away after the last answer.
+const LINGER: Duration = Duration::from_secs(1);
+const LINGER_BYTES: u64 = 1 << 20;
 
 /// Bounds of the connections. One is idle while no request is open on it: from its start, or from the end
 /// of an answer, until the next request's head is there to its last byte. While the rest of a request is
 /// waited for, it counts as idle when room is needed; how long that may take is for the reader of the body.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
-    /// Connections at once.
+    /// Connections at once, without the spare ones.
     pub(crate) max: usize,
     /// How long the first request may take to come.
     pub(crate) first_request: Duration,
@@ -46,7 +57,8 @@ pub(crate) struct Bounds {
 /// every connection.
 pub(crate) async fn serve(listener: TcpListener, app: Router, bounds: Bounds, closing: Cancel) {
     let mut tasks = JoinSet::new();
-    let mut open = Open::default();
+    let (mut open, mut spare) = (Open::default(), Open::default());
+    let spare_app = app.clone().layer(from_fn(only_probes));
     let mut look = tokio::time::interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut stopped = pin!(closing.cancelled());
@@ -54,8 +66,15 @@ pub(crate) async fn serve(listener: TcpListener, app: Router, bounds: Bounds, cl
         tokio::select! {
             biased;
             _ = &mut stopped => break,
-            Some(ended) = tasks.join_next_with_id() => open.forget(ended.map_or_else(|error| error.id(), |(id, ())| id)),
-            _ = look.tick() => open.close_overdue(&bounds),
+            Some(ended) = tasks.join_next_with_id() => {
+                let ended = ended.map_or_else(|error| error.id(), |(id, ())| id);
+                open.forget(ended);
+                spare.forget(ended);
+            }
+            _ = look.tick() => {
+                open.close_overdue(&bounds);
+                spare.close_overdue(&bounds);
+            }
             accepted = listener.accept() => {
                 let stream = match accepted {
                     Ok((stream, _)) => stream,
@@ -64,13 +83,17 @@ pub(crate) async fn serve(listener: TcpListener, app: Router, bounds: Bounds, cl
                         continue;
                     }
                 };
-                if open.0.len() >= bounds.max && !open.close_longest_idle() {
-                    refuse(stream);
+                let (place, app) = if open.has_room(bounds.max) {
+                    (&mut open, &app)
+                } else if spare.has_room(SPARE) {
+                    (&mut spare, &spare_app)
+                } else {
+                    tracing::debug!("a connection over the limit was closed");
                     continue;
-                }
+                };
                 let activity = Activity::new();
                 let task = tasks.spawn(answer(stream, app.clone(), activity.clone(), closing.clone()));
-                open.0.insert(task.id(), (activity, task));
+                place.0.insert(task.id(), (activity, task));
             }
         }
     }
@@ -79,7 +102,7 @@ pub(crate) async fn serve(listener: TcpListener, app: Router, bounds: Bounds, cl
 }
 
 /// Answers the requests of one connection, one after the other.
-async fn answer(stream: TcpStream, app: Router, activity: Activity, closing: Cancel) {
+async fn answer(mut stream: TcpStream, app: Router, activity: Activity, closing: Cancel) {
     // An answer is often two small writes; with Nagle the second waits for the peer's delayed
     // acknowledgement, some 40 ms.
     if let Err(error) = stream.set_nodelay(true) {
@@ -91,24 +114,45 @@ async fn answer(stream: TcpStream, app: Router, activity: Activity, closing: Can
         let answer = app.call(request.map(|body| Question::new(body, activity.clone())));
         async move { Ok::<_, Infallible>(answer.await?.map(|body| Answer { body, _busy: busy })) }
     });
-    let mut connection = pin!(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        _ = closing.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+    let ended = {
+        let mut connection = pin!(http1::Builder::new().serve_connection(TokioIo::new(&mut stream), service));
+        tokio::select! {
+            ended = connection.as_mut() => ended,
+            _ = closing.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
         }
     };
     if let Err(error) = ended {
         tracing::debug!("a connection broke off: {error}");
     }
+    tokio::select! {
+        () = linger(stream) => {}
+        _ = closing.cancelled() => {}
+    }
 }
 
-/// Says that there is no room, without waiting for anything.
-fn refuse(stream: TcpStream) {
-    // Who cannot be told finds the connection closed.
-    let told = stream.into_std().and_then(|mut stream| stream.write(FULL));
-    tracing::debug!("a connection over the limit was refused: {told:?}");
+/// Closes a connection so that its client sees the last answer: one that is closed with bytes unread is reset, and what
+/// was sent is lost with it. It counts as idle meanwhile.
+async fn linger(mut stream: TcpStream) {
+    let last = async {
+        stream.shutdown().await?;
+        tokio::io::copy(&mut stream.take(LINGER_BYTES), &mut tokio::io::sink()).await
+    };
+    // A client that is gone, or does not stop, finds the connection closed.
+    let _ = tokio::time::timeout(LINGER, last).await;
+}
+
+/// Answers one request of a spare connection: whether the server lives and is ready; there is no room for anything else.
+async fn only_probes(request: Request, next: Next) -> Response {
+    let mut response = if OPEN.contains(&request.uri().path()) {
+        next.run(request).await
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "1")], FULL).into_response()
+    };
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
 }
 
 /// The open connections.
@@ -139,6 +183,11 @@ impl Open {
             }
             !overdue
         });
+    }
+
+    /// Whether there is room for one more under `max`, or an idle one made it.
+    fn has_room(&mut self, max: usize) -> bool {
+        self.0.len() < max || self.close_longest_idle()
     }
 
     /// Whether there was an idle one.

@@ -16,7 +16,7 @@ use super::{HttpOptions, cors};
 use crate::api::{self, ApiError};
 
 /// The paths that need no token: those that ask whether there is anybody.
-const OPEN: [&str; 2] = [api::HEALTH, api::READY];
+pub(super) const OPEN: [&str; 2] = [api::HEALTH, api::READY];
 
 /// A bearer token. Never shown.
 #[derive(Clone, PartialEq, Eq)]

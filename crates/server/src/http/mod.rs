@@ -28,6 +28,7 @@ pub use metrics::MetricsSource;
 use crate::api::{self, Api, Shown};
 use crate::mcp::http::{Endpoint, part, whole};
 use crate::{ApiStores, Gateway};
+use body::Bodies;
 use connections::Bounds;
 use guard::Guard;
 
@@ -53,7 +54,9 @@ pub struct HttpOptions {
     /// Origins (`https://host[:port]`) of web pages that may call and read what is answered (CORS), besides the
     /// server's own. They send the token as any client does.
     pub allowed_origins: Vec<String>,
-    /// Connections at once. A further one closes the longest idle; where none is idle it is answered 503.
+    /// Connections at once. A further one closes the longest idle; where none is idle it is one of 64 beyond the limit,
+    /// of which one request is answered: `/health` and `/ready` as ever, all else 503. Of those too the longest idle goes
+    /// when there are more.
     pub max_connections: usize,
     /// A connection that has not sent its first request within this time is closed.
     pub first_request: Duration,
@@ -62,7 +65,12 @@ pub struct HttpOptions {
     pub body_pause: Duration,
     /// A connection that has been idle between two requests for this time is closed.
     pub connection_idle: Duration,
-    /// Requests at once; more are answered 503.
+    /// Bytes of bodies that are not there to the last byte, over all requests; what needs more is answered 503. The
+    /// first 64 KiB of each are not counted, so that small requests always find room: with them, all that wait take no
+    /// more than this and 64 KiB a connection. It is never less than the largest message
+    /// ([`GatewayOptions::max_message`](crate::GatewayOptions::max_message)).
+    pub max_body_bytes: usize,
+    /// Requests at once; more are answered 503. `/health` and `/ready` are not counted.
     pub max_requests: usize,
     /// Sessions at once, and streams that wait for changes. A further session ends the longest idle; where
     /// none is idle, and for a further stream, the answer is 503.
@@ -92,6 +100,7 @@ impl HttpOptions {
             first_request: Duration::from_secs(10),
             body_pause: Duration::from_secs(10),
             connection_idle: Duration::from_secs(120),
+            max_body_bytes: 64 << 20,
             max_requests: 512,
             max_sessions: 1024,
             session_idle: Duration::from_secs(3600),
@@ -160,8 +169,9 @@ pub async fn serve_http(
     let requests = Arc::new(Semaphore::new(options.max_requests));
     let shown = if options.token.is_some() { Shown::Token } else { Shown::Nothing };
     let (owner, stores) = ((options.principal.clone(), shown), options.stores.clone());
-    let api = Api::new(Arc::clone(&gateway), owner, stores, Arc::clone(&requests), options.body_pause);
-    let endpoint = Arc::new(Endpoint::new(Arc::clone(&gateway), options, requests, shutdown.clone()));
+    let limits = (requests, Arc::new(Bodies::new(gateway.options.max_message, &options)));
+    let api = Api::new(Arc::clone(&gateway), owner, stores, limits.clone());
+    let endpoint = Arc::new(Endpoint::new(Arc::clone(&gateway), options, limits, shutdown.clone()));
     let app = Router::new()
         .route("/mcp", any(whole))
         .route("/mcp/{part}", any(part))

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use toolwright_core::approval::{Answers, FormReply, FormRequest, InboxStore as _, QuestionState, Wants};
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::policy::{Policy, Profile};
@@ -316,15 +316,16 @@ async fn that_there_is_no_room_for_a_connection_is_told_for_each_operation() {
     let api = Api::of(house, http).await;
     let waiting = tokio::spawn(api.http.request(Method::POST, "/api/call").json(&json!({"tool": "test__wait"})).send());
     soon(&api.house.watch.started).await;
-    // Refused before anything is asked.
     let mut refused = String::new();
     let mut stream = tokio::net::TcpStream::connect(api.http.addr).await.expect("connected");
+    stream.write_all(b"GET /api/tools HTTP/1.1\r\nhost: localhost\r\n\r\n").await.expect("written");
     tokio::time::timeout(LONG, stream.read_to_string(&mut refused)).await.expect("in time").expect("answered");
     assert!(refused.starts_with("HTTP/1.1 503 ") && refused.contains("\r\nretry-after: "), "{refused}");
     assert!(refused.contains("\r\ncontent-type: text/plain;"), "{refused}");
     for path in ["/health", "/ready", "/api/tools"] {
         let told = &api.document["paths"][path]["get"]["responses"]["503"];
-        assert!(told["content"]["text/plain"].is_object() && told["headers"]["Retry-After"].is_object(), "{told:#}");
+        assert_eq!(told["content"]["text/plain"].is_object(), path == "/api/tools", "{told:#}");
+        assert_eq!(told["headers"]["Retry-After"].is_object(), path != "/health", "{told:#}");
     }
     waiting.abort();
 }

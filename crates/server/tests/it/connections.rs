@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use reqwest::Method;
+use reqwest::{Method, Response};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 
-use crate::support::{Events, House, Http, LONG, call, soon};
+use crate::support::{Events, House, Http, LONG, body, call, soon};
 
 /// Longer than any test.
 const NEVER: Duration = Duration::from_secs(600);
@@ -89,19 +90,43 @@ async fn silent_connections_give_way_to_a_request_the_longest_idle_first() {
     assert_eq!(&answer, b"HTTP/1.1 200");
 }
 
-#[tokio::test]
-async fn where_every_connection_is_busy_a_further_one_is_refused_at_once() {
+/// A server whose connections are all busy, until the call is aborted.
+async fn all_busy() -> (House, Http, Events, JoinHandle<reqwest::Result<Response>>) {
     let house = House::new().await;
-    let http = house.http_with(|options| options.max_connections = 2).await;
+    let http = house
+        .http_with(|options| {
+            options.max_connections = 2;
+            options.max_requests = 1;
+            options.first_request = NEVER;
+        })
+        .await;
     let (session, _) = http.initialize("/mcp").await;
-    let get = || http.request(Method::GET, "/mcp").header("mcp-session-id", &session);
-    let _first = Events::of(get()).await;
+    let stream = Events::of(http.request(Method::GET, "/mcp").header("mcp-session-id", &session)).await;
     let waiting = tokio::spawn(http.in_session(&session, "/mcp", &call(1, "test__wait", json!({}))).send());
     soon(&house.watch.started).await;
-    let refused = rest(&mut connect(&http, "").await).await;
-    assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
+    (house, http, stream, waiting)
+}
+
+#[tokio::test]
+async fn where_every_connection_is_busy_only_probes_are_answered() {
+    let (_house, http, _stream, waiting) = all_busy().await;
+    let refused = rest(&mut connect(&http, &HEALTH.replace("health", "api/tools")).await).await;
+    assert!(refused.starts_with("HTTP/1.1 503 ") && refused.contains("\r\nretry-after: 1\r\n"), "{refused}");
     let (head, body) = refused.split_once("\r\n\r\n").expect("a whole answer");
     assert!(head.contains(&format!("content-length: {}", body.len())), "{refused}");
+    // More than there are spare connections: they keep nobody out, and the first of them has gone.
+    let mut silent = Vec::new();
+    for _ in 0..70 {
+        silent.push(connect(&http, "").await);
+    }
+    for path in ["health", "ready"] {
+        let answer = rest(&mut connect(&http, &HEALTH.replace("health", path)).await).await;
+        assert!(
+            answer.starts_with("HTTP/1.1 200 ") && answer.contains("\r\nconnection: close\r\n"),
+            "{path}: {answer}"
+        );
+    }
+    assert_eq!(rest(&mut silent[0]).await, "");
     waiting.abort();
     let again = async { while !is_healthy(&http).await {} };
     tokio::time::timeout(LONG, again).await.expect("room again");
@@ -132,4 +157,58 @@ async fn connections_that_send_half_a_body_give_way_to_a_request() {
     let mut answer = [0; 12];
     tokio::time::timeout(LONG, halves[2].read_exact(&mut answer)).await.expect("in time").expect("an answer");
     assert_eq!(&answer, b"HTTP/1.1 400");
+}
+
+#[tokio::test]
+async fn who_sends_head_and_body_apart_sees_the_refusal() {
+    let (_house, http, _stream, waiting) = all_busy().await;
+    let head =
+        "POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 200000\r\n\r\n";
+    for round in 0..5 {
+        let mut stream = connect(&http, head).await;
+        // Time for the answer, and for a close.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        for _ in 0..2 {
+            stream.write_all(&[b' '; 100_000]).await.expect("somebody reads");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let answer = rest(&mut stream).await;
+        assert!(answer.starts_with("HTTP/1.1 503 "), "{round}: {answer}");
+    }
+    waiting.abort();
+}
+
+#[tokio::test]
+async fn bodies_that_do_not_come_to_their_end_have_a_bound_and_keep_no_small_one_out() {
+    let house = House::with(|options| options.max_message = 1 << 20).await;
+    let http = house
+        .http_with(|options| {
+            options.max_body_bytes = 1 << 20;
+            options.body_pause = NEVER;
+        })
+        .await;
+    let large = |path: &str| {
+        let head = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\naccept: application/json\r\n");
+        let head = head + "content-type: application/json\r\nconnection: close\r\ncontent-length: 900000\r\n\r\n";
+        head + &" ".repeat(800_000)
+    };
+    let mut first = connect(&http, &large("/api/call")).await;
+    // Until it has taken its room.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    for path in ["/api/call", "/mcp"] {
+        let refused = rest(&mut connect(&http, &large(path)).await).await;
+        assert!(
+            refused.starts_with("HTTP/1.1 503 ") && refused.contains("\r\nretry-after: 1\r\n"),
+            "{path}: {refused}"
+        );
+        let small = json!({"tool": "test__echo", "arguments": {"text": "x".repeat(50_000)}});
+        assert_eq!(body(http.post("/api/call", &small), 200).await["ok"], true);
+    }
+    // What has come to its end, or is not wanted any more, gives its room back: what was sent is no call.
+    for path in ["/api/call", "/mcp"] {
+        first.write_all(&[b' '; 100_000]).await.expect("written");
+        let answer = rest(&mut first).await;
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+        first = connect(&http, &large(path)).await;
+    }
 }

@@ -1,9 +1,21 @@
 //! Ending in good order.
 
-use serde_json::{Value, json};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use reqwest::Method;
+use serde_json::{Value, json};
+use tokio::sync::Notify;
 use toolwright_core::cancel::CancelCause;
+use toolwright_core::catalogue::ProviderKind;
+use toolwright_core::context::ToolContext;
+use toolwright_core::definition::ToolDefinition;
+use toolwright_core::error::ToolError;
 use toolwright_core::job::{JobScope, JobState, Jobs as _};
+use toolwright_core::name::ToolId;
+use toolwright_core::outcome::ToolOutput;
+use toolwright_core::tool::{StaticProvider, Tool};
 use toolwright_runtime::JobManager;
 
 use crate::support::{Events, House, LONG, body, call, rpc, soon};
@@ -102,5 +114,43 @@ async fn a_server_that_drains_still_takes_connections_and_says_so() {
     let refused = http.post("/mcp", &rpc(0, "initialize", params)).send().await.expect("a connection");
     assert_eq!((refused.status().as_u16(), refused.headers()["retry-after"].to_str().ok()), (503, Some("1")));
     assert_eq!(slow.await.expect("answer")["result"]["content"][0]["text"], "slept");
+    tokio::time::timeout(LONG, http.serving).await.expect("in time").expect("task").expect("served");
+}
+
+/// A tool that may not run twice, and waits until it is cancelled.
+struct Pay(Arc<Notify>);
+
+#[async_trait]
+impl Tool for Pay {
+    fn definition(&self) -> ToolDefinition {
+        let id = ToolId::parse("shop:pay@1.0.0").expect("id");
+        ToolDefinition::new(id, "Pays.".to_owned(), Some(json!({"type": "object"})))
+    }
+
+    async fn run(&self, _arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        self.0.notify_one();
+        Err(ToolError::canceled(context.cancel.cancelled().await))
+    }
+}
+
+#[tokio::test]
+async fn only_what_may_be_repeated_is_asked_for_again_when_a_shutdown_cancels_it() {
+    let house = House::new().await;
+    let paying = Arc::new(Notify::new());
+    let tools = vec![Arc::new(Pay(Arc::clone(&paying))) as Arc<dyn Tool>];
+    house.add(Arc::new(StaticProvider::new("shop", ProviderKind::Native, tools).expect("tools"))).await;
+    let http = house.http().await;
+    let ask = |tool: &str| tokio::spawn(http.request(Method::POST, "/api/call").json(&json!({"tool": tool})).send());
+    let (read, paid) = (ask("test__wait"), ask("shop__pay"));
+    soon(&house.watch.started).await;
+    soon(&paying).await;
+    house.shutdown.cancel(CancelCause::Shutdown);
+    for (call, status, later) in [(read, 503, Some("1")), (paid, 200, None)] {
+        let answer = call.await.expect("task").expect("response");
+        let told = answer.headers().get("retry-after").map(|value| value.to_str().expect("text").to_owned());
+        assert_eq!((answer.status().as_u16(), told.as_deref()), (status, later));
+        let outcome: Value = answer.json().await.expect("json");
+        assert_eq!((&outcome["status"], &outcome["error"]["kind"]), (&json!("failed"), &json!("canceled")));
+    }
     tokio::time::timeout(LONG, http.serving).await.expect("in time").expect("task").expect("served");
 }

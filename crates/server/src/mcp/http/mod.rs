@@ -26,7 +26,7 @@ use toolwright_core::session::Principal;
 use toolwright_mcp::batch::is_batch;
 
 use crate::http::Identity;
-use crate::http::body::{BodyError, read_body};
+use crate::http::body::{Bodies, BodyError};
 use crate::mcp::call::Caller;
 use crate::mcp::changes::Changes;
 use crate::mcp::dispatch::{Reply, acknowledged};
@@ -43,6 +43,7 @@ use sessions::{HttpSession, Sessions};
 /// Progress of one call that waits for the client to read; more is dropped.
 const NOTES: usize = 64;
 const TOO_MANY_REQUESTS: &str = "too many requests at once; try again";
+const TOO_MUCH_SENT: &str = "too much is being sent at once; try again";
 const TOO_MANY_STREAMS: &str = "too many streams at once; close one or try again later";
 
 /// What all requests at `/mcp…` share.
@@ -52,7 +53,7 @@ pub(crate) struct Endpoint {
     requests: Arc<Semaphore>,
     /// Streams live long: they must not use up what requests need.
     streams: Arc<Semaphore>,
-    body_pause: Duration,
+    bodies: Arc<Bodies>,
     keep_alive: Duration,
     shutdown: Cancel,
 }
@@ -105,13 +106,18 @@ pub(crate) async fn part(
 }
 
 impl Endpoint {
-    pub(crate) fn new(gateway: Arc<Gateway>, options: HttpOptions, requests: Arc<Semaphore>, shutdown: Cancel) -> Self {
+    pub(crate) fn new(
+        gateway: Arc<Gateway>,
+        options: HttpOptions,
+        (requests, bodies): (Arc<Semaphore>, Arc<Bodies>),
+        shutdown: Cancel,
+    ) -> Self {
         Self {
             gateway,
             sessions: Sessions::new(options.max_sessions, options.session_idle),
             streams: Arc::new(Semaphore::new(options.max_sessions)),
             requests,
-            body_pause: options.body_pause,
+            bodies,
             keep_alive: options.keep_alive,
             shutdown,
         }
@@ -225,12 +231,13 @@ impl Endpoint {
     }
 
     async fn body(&self, body: Body) -> Result<Bytes, Refusal> {
-        let limit = self.gateway.options.max_message;
-        read_body(body, limit, self.body_pause).await.map_err(|error| match error {
+        self.bodies.read(body).await.map_err(|error| match error {
             BodyError::Late => Refusal::text(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"),
             BodyError::TooLarge => {
-                Refusal::text(StatusCode::PAYLOAD_TOO_LARGE, &format!("a message has at most {limit} bytes"))
+                let why = format!("a message has at most {} bytes", self.bodies.limit());
+                Refusal::text(StatusCode::PAYLOAD_TOO_LARGE, &why)
             }
+            BodyError::Full => Refusal::text(StatusCode::SERVICE_UNAVAILABLE, TOO_MUCH_SENT),
         })
     }
 
