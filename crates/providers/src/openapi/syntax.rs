@@ -174,6 +174,10 @@ mod tests {
             bomb.push_str(&format!("a{level}: &a{level} [{}]\n", one.repeat(9)));
         }
         assert!(read(&bomb).is_err());
+        // Nor does one that stays below what the largest document may come to, but takes the memory of that.
+        let small: String = bomb.lines().take(6).map(|line| format!("{line}\n")).collect();
+        let bounded = read(&small).expect_err("bounded");
+        assert!(bounded.contains("its aliases make more than"), "{bounded}");
         assert!(parse("[1, 2, 3]", 3).expect_err("bounded").contains("larger than"));
     }
 }

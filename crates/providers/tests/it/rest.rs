@@ -1,5 +1,7 @@
 //! REST tools against a real server, by the bytes that are sent.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 use toolwright_core::content::joined_text;
 use toolwright_core::event::Partial;
@@ -252,8 +254,23 @@ async fn responses_become_content() {
 
     let image = answer(|| Reply::ok("image/png", b"\x89PNG"), json!({})).await;
     assert_eq!(image.content, [ContentBlock::image("iVBORw==", "image/png")]);
-    let binary = answer(|| Reply::ok("application/pdf", b"%PDF"), json!({})).await;
-    assert!(joined_text(&binary.content).contains("application/pdf, 4 bytes: not text"));
+    let pdf = || Reply::ok("application/pdf", b"%PDF\0\x01");
+    let binary = answer(pdf, json!({})).await;
+    assert_eq!(binary.content[0].binary(), Some(("JVBERgAB", "application/pdf")), "{binary:?}");
+    let sound = answer(|| Reply::ok("audio/wav", b"RIFF"), json!({})).await;
+    assert!(
+        matches!(&sound.content[0], ContentBlock::Audio { mime_type, .. } if mime_type == "audio/wav"),
+        "{sound:?}"
+    );
+    let part = answer(pdf, json!({"max_bytes": 3})).await;
+    assert!(joined_text(&part.content).contains("application/pdf of more than 3 bytes"), "{part:?}");
+    let brotli = || Reply::ok("text/plain", b"\x0b\x02").and_header("Content-Encoding: br");
+    let twice = || Reply::ok("text/plain", b"\x0b\x02").and_header("Content-Encoding: gzip, gzip");
+    for (encoded, encoding) in
+        [(answer(brotli, json!({})).await, "`br`"), (answer(twice, json!({})).await, "`gzip, gzip`")]
+    {
+        assert!(encoded.is_error && joined_text(&encoded.content).contains(encoding), "{encoded:?}");
+    }
 
     let head = answer(|| Reply::ok("text/plain", "").and_header("X-Total: 9"), json!({"method": "HEAD"})).await;
     assert!(joined_text(&head.content).contains("x-total: 9"), "{head:?}");
@@ -292,6 +309,49 @@ async fn streams_are_passed_on_as_they_come() {
         "x\n[toolwright stopped reading after 12 bytes: the tool's max_bytes]",
     )
     .await;
+}
+
+#[tokio::test]
+async fn what_a_stream_brought_is_the_result_though_it_does_not_end() {
+    let check = async |reply: fn() -> Reply, time: u64, is_error: bool, note: &str| {
+        let server = Server::start(move |_| reply()).await;
+        let workspace = Workspace::new();
+        let provider = build("t", entry(&server, "/", json!({}))).expect("provider");
+        let deadline = Instant::now().checked_add(Duration::from_millis(time));
+        let context = ToolContext { deadline, ..workspace.context.clone() };
+        let output = call_in(&provider, json!({"a": 1}), &context).await.expect("what came");
+        let text = joined_text(&output.content);
+        assert!(text.starts_with("x\ny\n[") && text.contains(note) && output.is_error == is_error, "{text}");
+        assert_eq!((&output.extras["events"], &output.extras["cut"]), (&json!(2), &json!(true)));
+    };
+    let endless = || Reply::pieces("text/event-stream", &["data: x\n\n", "data: y\n\n", "data: ha"]).and_hang();
+    check(endless, 1_000, false, "after 2 events: the time of the call").await;
+    let broken =
+        || Reply::new("200 OK", "Content-Type: text/event-stream\r\n", "data: x\n\ndata: y\n\n").and_length(99);
+    check(broken, 20_000, true, "the stream broke off").await;
+}
+
+/// There are servers that ask for the length of a body that there could be (411).
+#[tokio::test]
+async fn what_could_have_a_body_and_has_none_says_so() {
+    for (method, expect) in
+        [("POST", Some("0")), ("PUT", Some("0")), ("PATCH", Some("0")), ("GET", None), ("DELETE", None)]
+    {
+        let sent = exchange("/", json!({"method": method}), json!({"a": 1})).await.expect(method);
+        assert_eq!((sent.header("content-length"), sent.header("transfer-encoding")), (expect, None), "{method}");
+    }
+}
+
+#[tokio::test]
+async fn no_member_of_an_object_stands_in_the_place_of_another_parameter() {
+    let more = json!({"query": {"key": "secret", "object": "${parameters.object}", "b": "${parameters.b}"}});
+    for taken in ["key", "b", "fix"] {
+        let arguments = json!({"a": 1, "object": {"x": 1, taken: "mine"}});
+        let error = exchange("/?fix=1", more.clone(), arguments).await.expect_err(taken);
+        assert!(error.kind() == ErrorKind::InvalidParameters && error.message().contains(taken), "{error}");
+    }
+    let sent = exchange("/?fix=1", more, json!({"a": 1, "object": {"x": 1, "object": null}})).await.expect("sent");
+    assert_eq!(sent.line, "GET /?fix=1&key=secret&x=1 HTTP/1.1");
 }
 
 #[tokio::test]

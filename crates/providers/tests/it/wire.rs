@@ -73,6 +73,15 @@ impl Reply {
         self
     }
 
+    /// The same, but it says that its body has so many bytes.
+    pub(crate) fn and_length(mut self, length: usize) -> Self {
+        let text = String::from_utf8_lossy(&self.parts[0]).into_owned();
+        let (before, after) = text.split_once("Content-Length: ").expect("a length");
+        let (_, after) = after.split_once("\r\n").expect("a line");
+        self.parts[0] = format!("{before}Content-Length: {length}\r\n{after}").into_bytes();
+        self
+    }
+
     /// The same, but it never ends.
     pub(crate) fn and_hang(self) -> Self {
         Self { hang: true, ..self }

@@ -25,6 +25,8 @@ fn what_cannot_be_sent_is_refused_with_a_reason() {
         json!({"requestBody": {"content": {"application/xml": {"schema": {"type": "object"}}}}}),
         "`application/xml`",
     );
+    let list = json!({"application/x-www-form-urlencoded": {"schema": {"type": "array"}}});
+    check(json!({"requestBody": {"content": list}}), "no names for its pairs");
     let odd = json!({"multipart/mixed": {"schema": {"properties": {"a": {}}}, "encoding": {"a": {"style": "odd"}}}});
     check(json!({"requestBody": {"content": odd}}), "style that there is not");
     check(json!({"servers": [{"url": "/v2"}]}), "set base_url");
@@ -72,6 +74,11 @@ fn other_files_are_read_from_below_the_documents_folder_only() {
     );
     assert_eq!(imported.tools.len(), 1);
     assert!(imported.refused[0].reason.contains("outside"), "{:?}", imported.refused);
+    // A link only points to it: its folder is where it lies.
+    let link = folder.path().join("link.yaml");
+    std::os::unix::fs::symlink(&path, &link).expect("a link");
+    let linked = import(&file_spec(&link), &text, Origin::File(link.clone())).expect("a document");
+    assert!(linked.tools.len() == 1 && linked.refused[0].reason.contains("outside"), "{:?}", linked.refused);
     let remote = Origin::Url(Url::parse("https://x.example/api.yaml").expect("url"));
     let imported = import(&file_spec(&path), &text, remote).expect("a document");
     assert!(imported.tools.is_empty() && imported.refused[0].reason.contains("from the network"));

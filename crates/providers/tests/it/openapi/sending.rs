@@ -82,7 +82,7 @@ async fn bodies_are_written_by_media_type() {
         ("application/x-www-form-urlencoded", "a=x%20y&o%5Bk%5D=1"),
     )
     .await;
-    check(json!({"text/plain": {"schema": {"type": "string"}}}), json!("é"), ("text/plain", "é")).await;
+    check(json!({"text/plain": {"schema": {"type": "string"}}}), json!("é"), ("text/plain; charset=utf-8", "é")).await;
     check(json!({"image/png": {}}), json!({"base64": "YWJj"}), ("image/png", "abc")).await;
     check(json!({"application/xml": {"schema": {"type": "string"}}}), json!("<a/>"), ("application/xml", "<a/>")).await;
 }
@@ -128,6 +128,47 @@ async fn credentials_are_put_in_and_are_not_the_models_to_give() {
     assert_eq!(sent.line, "GET /base/?api_key=k%261 HTTP/1.1");
     assert_eq!((sent.header("cookie"), sent.header("x-key")), (Some("c=v; sid=s1"), Some("h1")));
     assert_eq!(sent.header("authorization"), Some("Basic dTpw"));
+}
+
+/// What explodes has names of the model's choosing, and servers take the first of two.
+#[tokio::test]
+async fn no_argument_stands_in_the_place_of_a_credential() {
+    let schemes = json!({
+        "key": {"type": "apiKey", "in": "query", "name": "api_key"},
+        "cookie": {"type": "apiKey", "in": "cookie", "name": "sid"},
+    });
+    let free = |name: &str, place: &str| json!({"name": name, "in": place, "schema": {"type": "object"}});
+    let parameters = json!([
+        free("f", "query"), free("c", "cookie"), {"name": "d", "in": "cookie", "schema": {}},
+        {"name": "Cookie", "in": "header", "schema": {"type": "string"}},
+    ]);
+    let paths =
+        |security: Value| json!({"/": {"get": {"operationId": "op", "security": security, "parameters": parameters}}});
+    let more = json!({"components": {"securitySchemes": schemes}});
+    let all = json!([{"key": [], "cookie": []}]);
+    let auth = |spec: &mut OpenApiSpec| {
+        spec.auth = ["key", "cookie"].map(|name| (name.to_owned(), Auth::Token("s".to_owned()))).into();
+    };
+    let folder = tempfile::tempdir().expect("folder");
+    let path = folder.path().join("api.json");
+    std::fs::write(&path, document(paths(all.clone()), more.clone()).to_string()).expect("file");
+    for (taken, arguments) in [
+        ("api_key", json!({"f": {"x": 1, "api_key": "mine"}})),
+        ("sid", json!({"c": {"sid": "mine"}})),
+        ("d", json!({"c": {"d": "mine"}, "d": "own"})),
+    ] {
+        let mut spec = file_spec(&path);
+        spec.base_url = Some("http://127.0.0.1:1".into());
+        auth(&mut spec);
+        let error = call(spec, "op", arguments).await.expect_err(taken);
+        assert!(error.kind() == ErrorKind::InvalidParameters && error.message().contains(taken), "{error}");
+    }
+    let arguments = json!({"f": {"f": 1}, "c": {"x": "y"}, "d": "own", "Cookie": "sid=mine"});
+    let sent_in = sent(paths(all), more.clone(), arguments.clone(), auth).await;
+    assert_eq!(sent_in.line, "GET /base/?f=1&api_key=s HTTP/1.1");
+    assert_eq!(sent_in.header("cookie"), Some("x=y; d=own; sid=s"), "all cookies stand in one header");
+    let sent_out = sent(paths(json!([])), more, arguments, |_| {}).await;
+    assert_eq!(sent_out.header("cookie"), Some("sid=mine; x=y; d=own"));
 }
 
 #[tokio::test]
