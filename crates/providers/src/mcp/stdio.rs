@@ -16,7 +16,7 @@ use super::inbox::Inbox;
 use super::link::LAST_CALLS;
 use super::outbox::Outbox;
 use super::process::Process;
-use super::sniff::{ids_of_batch, is_answer, sniff_id};
+use super::sniff::{is_answer, sniff_id};
 use super::transport::{Incoming as _, Outgoing, RequestId, SendError, TOO_LARGE, Told, Transport};
 
 /// How long the end of a process may lag behind that of its output.
@@ -184,15 +184,8 @@ impl Reader {
             self.inbox.message(message.get().as_bytes(), None);
             Ok(())
         };
-        let Err(error) = each_of_batch(line, one) else { return };
-        // Of a batch that is broken the beginning has been taken; the answers of the rest will not come again.
-        let ids = ids_of_batch(line);
-        if ids.is_empty() {
-            return self.inbox.message(line, None);
-        }
-        for id in ids {
-            let reason = format!("the server's answer is in a batch that is not valid: {error}");
-            self.inbox.lost(id, SendError::Broken(reason));
+        if let Err(error) = each_of_batch(line, one) {
+            self.inbox.garbled(line, None, &error.to_string());
         }
     }
 

@@ -86,6 +86,8 @@ impl OutgoingKind<'_> {
 pub(super) trait Incoming: Send + Sync {
     /// One message. `during` is our request in whose answer's stream it came, where the transport knows.
     fn message(&self, json: &[u8], during: Option<RequestId>);
+    /// What cannot be read. Requests that it was meant to answer fail with that, and are told here.
+    fn unreadable(&self, json: &[u8], during: Option<RequestId>) -> Vec<RequestId>;
     /// The answer to this request will not arrive.
     fn lost(&self, id: RequestId, error: SendError);
     /// Something that is no message, or that is too large; told to the operator.
