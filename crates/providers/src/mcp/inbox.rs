@@ -474,6 +474,10 @@ impl Incoming for Inbox {
         self.listener.tools_changed();
     }
 
+    fn doubted(&self) {
+        self.expire();
+    }
+
     fn missed(&self) {
         self.has_missed.notify_one();
     }

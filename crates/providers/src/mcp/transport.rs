@@ -94,6 +94,8 @@ pub(super) trait Incoming: Send + Sync {
     fn noise(&self, what: &str);
     /// The server has forgotten the session, which nobody's request was told.
     fn expired(&self);
+    /// The server may have forgotten the session: the next request is to begin another.
+    fn doubted(&self);
     /// What the server says unasked was not heard for a while, and is heard again.
     fn missed(&self);
     /// No more will arrive, or can be sent.

@@ -168,6 +168,7 @@ mod tests {
         fn lost(&self, _id: RequestId, _error: SendError) {}
         fn noise(&self, _what: &str) {}
         fn expired(&self) {}
+        fn doubted(&self) {}
         fn missed(&self) {}
         fn ended(&self, _reason: String) {}
     }

@@ -166,7 +166,7 @@ impl Inner {
             }
             if in_session && refusal.may_forget_session() {
                 // The request may have been run all the same: what is said of it is its answer.
-                self.incoming.expired();
+                self.incoming.doubted();
             }
             if !is_agreed && refusal.is_fault() {
                 return Err(refusal.failure().into());

@@ -50,6 +50,9 @@ impl Incoming for Log {
     fn expired(&self) {
         self.told.lock().expect("log").push("expired");
     }
+    fn doubted(&self) {
+        self.told.lock().expect("log").push("doubted");
+    }
     fn missed(&self) {
         self.told.lock().expect("log").push("missed");
     }
