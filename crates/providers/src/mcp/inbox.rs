@@ -417,6 +417,9 @@ impl Incoming for Inbox {
             Ok(envelope) => envelope,
             Err(error) => return self.garbled(json, during, &error.to_string()),
         };
+        if envelope.method.is_some() || envelope.result.is_some() || envelope.error.is_some() {
+            self.junk.interrupted();
+        }
         match envelope {
             Envelope { method: Some(method), id: None, params, .. } if method == "notifications/progress" => {
                 self.progress(params);

@@ -103,6 +103,10 @@ impl Transport for StdioTransport {
 
     async fn epitaph(&self) -> Option<String> {
         let reason = self.inbox.last_word.get().map_or("the connection is closed", String::as_str);
+        if self.inbox.junk.is_flood() {
+            // How its process takes that says nothing.
+            return Some(reason.to_owned());
+        }
         Some(self.process.epitaph(END_LAG, reason).await)
     }
 }
@@ -163,13 +167,17 @@ impl Reader {
                         None => {}
                     }
                 }
-                Frame::End => {
-                    let reason = "the server closed its standard output";
-                    self.outbox.close(reason, &self.inbox);
-                    return self.inbox.ended(reason.to_owned());
-                }
+                Frame::End => return self.end("the server closed its standard output".to_owned()),
+            }
+            if self.inbox.junk.is_flood() {
+                return self.end(self.inbox.junk.explain("the server was stopped for what it prints".to_owned()));
             }
         }
+    }
+
+    fn end(&self, reason: String) {
+        self.outbox.close(&reason, &self.inbox);
+        self.inbox.ended(reason);
     }
 
     /// Takes a line: one message, or a batch of them, which revisions up to 2025-03-26 allow.
