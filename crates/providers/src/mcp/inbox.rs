@@ -485,6 +485,16 @@ impl Incoming for Inbox {
         self.has_missed.notify_one();
     }
 
+    fn burst(&self, too_large: String) {
+        let others = format!(
+            "the connection was closed for one message, which may be the answer to another request: {too_large}"
+        );
+        if let Some(id) = self.only() {
+            self.settle(id, Answer::Lost(SendError::Broken(too_large)));
+        }
+        self.ended(others);
+    }
+
     fn ended(&self, reason: String) {
         // The first reason stands.
         let _ = self.last_word.set(reason);

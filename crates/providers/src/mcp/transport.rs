@@ -98,6 +98,8 @@ pub(super) trait Incoming: Send + Sync {
     fn doubted(&self);
     /// What the server says unasked was not heard for a while, and is heard again.
     fn missed(&self);
+    /// The connection has ended at a message over its bound, which this says. Where one request waits, it was its answer.
+    fn burst(&self, too_large: String);
     /// No more will arrive, or can be sent.
     fn ended(&self, reason: String);
 }

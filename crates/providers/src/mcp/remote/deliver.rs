@@ -170,6 +170,7 @@ mod tests {
         fn expired(&self) {}
         fn doubted(&self) {}
         fn missed(&self) {}
+        fn burst(&self, _too_large: String) {}
         fn ended(&self, _reason: String) {}
     }
 

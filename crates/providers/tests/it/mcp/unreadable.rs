@@ -32,6 +32,7 @@ fn answer(message: &[u8]) -> Option<String> {
         ("tools/call", Some("cut")) => Some(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[{{"te"#)),
         ("tools/call", Some("cut batch")) => Some(format!(r#"[{{"jsonrpc":"2.0","id":{id},"result":{{"content":["#)),
         ("tools/call", Some("no result")) => Some(json!({"jsonrpc": "2.0", "id": id}).to_string()),
+        ("tools/call", Some("large")) => result(json!({"content": [{"type": "text", "text": "x".repeat(200_000)}]})),
         ("tools/call", Some("hang")) => None,
         ("tools/call", _) => result(json!({"content": []})),
         _ => Some(json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "no"}}).to_string()),
@@ -104,6 +105,26 @@ async fn an_answer_that_nobody_can_read_fails_its_call_at_once_however_it_comes(
         tokio::select! {
             hung = rig.call("hang", json!({})) => panic!("it is not answered: {hung:?}"),
             () = others => {}
+        }
+    }
+}
+
+#[tokio::test]
+async fn of_an_answer_that_is_too_large_for_a_connection_each_call_is_told_what_is_known() {
+    for transport in [web_socket().await, legacy_sse().await] {
+        let rig = Rig::new(transport, |spec| spec.max_message_bytes = 100_000);
+        let alone = rig.call("large", json!({})).await.expect_err("too large");
+        assert_eq!((alone.kind(), alone.is_retryable()), (ErrorKind::TransportError, false), "{alone}");
+        assert_eq!(alone.message(), "MCP server srv: message over max_message_bytes (100000)");
+    }
+    for transport in [web_socket().await, legacy_sse().await] {
+        let rig = Rig::new(transport, |spec| spec.max_message_bytes = 100_000);
+        rig.call("plain", json!({})).await.expect("output");
+        let (waits, large) = tokio::join!(rig.call("hang", json!({})), rig.call("large", json!({})));
+        for error in [waits.expect_err("it was cut off"), large.expect_err("too large")] {
+            assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::TransportError, false), "{error}");
+            let text = "may be the answer to another request: message over max_message_bytes (100000)";
+            assert!(error.message().contains(text), "{error}");
         }
     }
 }

@@ -56,6 +56,9 @@ impl Incoming for Log {
     fn missed(&self) {
         self.told.lock().expect("log").push("missed");
     }
+    fn burst(&self, too_large: String) {
+        self.ended.lock().expect("log").push(too_large);
+    }
     fn ended(&self, reason: String) {
         self.ended.lock().expect("log").push(reason);
     }
