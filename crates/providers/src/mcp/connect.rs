@@ -125,6 +125,11 @@ impl Connector {
                 Ok(server) => return Ok(self.connected(peer, server, &tried).await),
                 Err(failure) => failure,
             };
+            if inbox.junk.is_flood() {
+                // Whatever it is asked, it would print as much again.
+                process.close().await;
+                return Err(inbox.last_word.get().cloned().unwrap_or_default());
+            }
             let message = match failure {
                 Failure::Fault(message) if self.wanted == Some(Wish::Only(attempt.era)) => return Err(message),
                 Failure::Refused(message) | Failure::Fault(message) => {

@@ -3,6 +3,7 @@
 use std::io;
 
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
+use tokio::task::coop::consume_budget;
 
 /// What is kept of the beginning of a line that is too long.
 const HEAD: usize = 1024;
@@ -50,12 +51,15 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         Self { source: BufReader::with_capacity(BUFFER, source), line: Vec::new(), state: State::Reading, max }
     }
 
-    /// The next frame. Cancel-safe: what has been read stays for the next time.
+    /// The next frame. Cancel-safe: what has been read stays for the next time. Of much that is there already others
+    /// get their turn in between: the worker may be the only one.
     ///
     /// # Errors
     /// Of the pipe.
     pub(super) async fn next(&mut self) -> io::Result<Frame> {
         loop {
+            // Of itself only what is read from the pipe counts against a turn, at 64 KiB a read: 30,000 lines in one.
+            consume_budget().await;
             if self.state == State::Skipped {
                 self.state = State::Reading;
                 return Ok(Frame::LongLineEnd(std::mem::take(&mut self.line)));
@@ -143,6 +147,23 @@ mod tests {
             assert_eq!(frames.next().await.expect("frame"), end(tail));
             assert_eq!(frames.next().await.expect("frame"), last);
             assert_eq!(frames.next().await.expect("frame"), Frame::End);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_flood_of_lines_leaves_others_their_turn() {
+        for line in ["x\n", "\n"] {
+            let flood = line.repeat(100_000);
+            let mut frames = FrameReader::new(flood.as_bytes(), 8);
+            let mut all = std::pin::pin!(async {
+                let mut lines = 0;
+                while frames.next().await.expect("frame") != Frame::End {
+                    lines += 1;
+                }
+                lines
+            });
+            assert!(futures_util::poll!(all.as_mut()).is_pending(), "it does not take all of them at once");
+            assert_eq!(all.await, if line == "\n" { 0 } else { 100_000 });
         }
     }
 

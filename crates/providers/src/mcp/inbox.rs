@@ -19,6 +19,7 @@ use toolwright_core::client::CallClient;
 use toolwright_core::context::{PartialSink, ToolContext};
 use toolwright_core::json::read;
 use toolwright_core::session::Session;
+use toolwright_mcp::batch::is_batch;
 use toolwright_mcp::message::{RpcError, read as read_part};
 
 use super::folders::Folders;
@@ -26,13 +27,16 @@ use super::junk::Junk;
 use super::listener::Listener;
 use super::pages::Pages;
 use super::questions::Questions;
-use super::sniff::{answered, own_id, seems_answer};
+use super::sniff::{answered, ids_of_batch, own_id, seems_answer};
 use super::transport::{Incoming, RequestId, SendError, Transport, UNREADABLE};
 
 mod told;
 
 /// Bound on requests in flight to one server; the queues of the executor are far below it.
 pub(super) const MAX_IN_FLIGHT: usize = 1024;
+
+/// What is wrong with JSON that is neither a request nor an answer.
+const NO_MESSAGE: &str = "not a JSON-RPC message";
 
 /// How often it is looked whether a server still says nothing.
 const LOOK: Duration = Duration::from_secs(1);
@@ -367,21 +371,29 @@ impl Inbox {
         Belonging::Call(newest.0, newest.1.clone())
     }
 
-    /// What is no message, or cannot be read. One that was meant as an answer fails its request, which would wait for
-    /// its time-out otherwise.
-    fn unreadable(&self, json: &[u8], during: Option<RequestId>, problem: &str) {
-        let awaited = || during.or_else(|| self.only()).filter(|_| seems_answer(json));
-        match answered(json).or_else(awaited) {
-            Some(id) => {
-                let is_json = serde_json::from_slice::<IgnoredAny>(json).is_ok();
-                let what = if is_json { UNREADABLE } else { "the server's answer is not a valid message" };
-                self.settle(id, Answer::Lost(SendError::Broken(format!("{what}: {problem}"))));
-            }
-            None => {
-                self.junk.add(json);
-                self.listener.garbage(json);
-            }
+    /// Takes a line of a pipe that is no message, or cannot be read.
+    pub(super) fn garbled(&self, json: &[u8], during: Option<RequestId>, problem: &str) {
+        if self.fail_meant(json, during, problem).is_empty() {
+            self.junk.add(json);
+            self.listener.garbage(json);
         }
+    }
+
+    /// Fails the requests that something unreadable was meant to answer, which would wait for their time-outs otherwise.
+    fn fail_meant(&self, json: &[u8], during: Option<RequestId>, problem: &str) -> Vec<RequestId> {
+        let awaited = || during.or_else(|| self.only()).filter(|_| seems_answer(json));
+        let (ids, what) = if is_batch(json) {
+            // Of its answers some may have been taken; those of the rest will not come again.
+            (ids_of_batch(json), "the server's answer is in a batch that is not valid")
+        } else {
+            let is_json = serde_json::from_slice::<IgnoredAny>(json).is_ok();
+            let what = if is_json { UNREADABLE } else { "the server's answer is not a valid message" };
+            (answered(json).or_else(awaited).into_iter().collect(), what)
+        };
+        for id in &ids {
+            self.settle(*id, Answer::Lost(SendError::Broken(format!("{what}: {problem}"))));
+        }
+        ids
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
@@ -405,8 +417,11 @@ impl Incoming for Inbox {
         let room = OnceCell::new();
         let envelope = match read::<Envelope<'_>>(json, &room) {
             Ok(envelope) => envelope,
-            Err(error) => return self.unreadable(json, during, &error.to_string()),
+            Err(error) => return self.garbled(json, during, &error.to_string()),
         };
+        if envelope.method.is_some() || envelope.result.is_some() || envelope.error.is_some() {
+            self.junk.interrupted();
+        }
         match envelope {
             Envelope { method: Some(method), id: None, params, .. } if method == "notifications/progress" => {
                 self.progress(params);
@@ -436,7 +451,14 @@ impl Incoming for Inbox {
                     self.settle(id, Answer::Result(result.to_owned()));
                 }
             }
-            _ => self.unreadable(json, during, "not a JSON-RPC message"),
+            _ => self.garbled(json, during, NO_MESSAGE),
+        }
+    }
+
+    fn unreadable(&self, json: &[u8], during: Option<RequestId>) -> Vec<RequestId> {
+        match serde_json::from_slice::<IgnoredAny>(json) {
+            Ok(IgnoredAny) => self.fail_meant(json, during, NO_MESSAGE),
+            Err(error) => self.fail_meant(json, during, &error.to_string()),
         }
     }
 
@@ -457,8 +479,22 @@ impl Incoming for Inbox {
         self.listener.tools_changed();
     }
 
+    fn doubted(&self) {
+        self.expire();
+    }
+
     fn missed(&self) {
         self.has_missed.notify_one();
+    }
+
+    fn burst(&self, too_large: String) {
+        let others = format!(
+            "the connection was closed for one message, which may be the answer to another request: {too_large}"
+        );
+        if let Some(id) = self.only() {
+            self.settle(id, Answer::Lost(SendError::Broken(too_large)));
+        }
+        self.ended(others);
     }
 
     fn ended(&self, reason: String) {

@@ -140,7 +140,10 @@ impl McpProvider {
             return match fetched {
                 Ok(Ok(list)) => Ok((attempt, list)),
                 // A list may be asked for again: it changes nothing.
-                Ok(Err(AskError::NotSent(_) | AskError::Expired)) if connection.is_expired() && !renewed => {
+                // In another session, that is: what is refused there as well is told.
+                Ok(Err(AskError::NotSent(_) | AskError::Expired | AskError::Rpc(_)))
+                    if connection.is_expired() && !renewed =>
+                {
                     renewed = true;
                     attempt.succeeded();
                     continue;

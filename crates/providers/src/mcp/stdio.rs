@@ -16,7 +16,7 @@ use super::inbox::Inbox;
 use super::link::LAST_CALLS;
 use super::outbox::Outbox;
 use super::process::Process;
-use super::sniff::{ids_of_batch, is_answer, sniff_id};
+use super::sniff::{is_answer, sniff_id};
 use super::transport::{Incoming as _, Outgoing, RequestId, SendError, TOO_LARGE, Told, Transport};
 
 /// How long the end of a process may lag behind that of its output.
@@ -103,6 +103,10 @@ impl Transport for StdioTransport {
 
     async fn epitaph(&self) -> Option<String> {
         let reason = self.inbox.last_word.get().map_or("the connection is closed", String::as_str);
+        if self.inbox.junk.is_flood() {
+            // How its process takes that says nothing.
+            return Some(reason.to_owned());
+        }
         Some(self.process.epitaph(END_LAG, reason).await)
     }
 }
@@ -163,13 +167,17 @@ impl Reader {
                         None => {}
                     }
                 }
-                Frame::End => {
-                    let reason = "the server closed its standard output";
-                    self.outbox.close(reason, &self.inbox);
-                    return self.inbox.ended(reason.to_owned());
-                }
+                Frame::End => return self.end("the server closed its standard output".to_owned()),
+            }
+            if self.inbox.junk.is_flood() {
+                return self.end(self.inbox.junk.explain("the server was stopped for what it prints".to_owned()));
             }
         }
+    }
+
+    fn end(&self, reason: String) {
+        self.outbox.close(&reason, &self.inbox);
+        self.inbox.ended(reason);
     }
 
     /// Takes a line: one message, or a batch of them, which revisions up to 2025-03-26 allow.
@@ -184,15 +192,8 @@ impl Reader {
             self.inbox.message(message.get().as_bytes(), None);
             Ok(())
         };
-        let Err(error) = each_of_batch(line, one) else { return };
-        // Of a batch that is broken the beginning has been taken; the answers of the rest will not come again.
-        let ids = ids_of_batch(line);
-        if ids.is_empty() {
-            return self.inbox.message(line, None);
-        }
-        for id in ids {
-            let reason = format!("the server's answer is in a batch that is not valid: {error}");
-            self.inbox.lost(id, SendError::Broken(reason));
+        if let Err(error) = each_of_batch(line, one) {
+            self.inbox.garbled(line, None, &error.to_string());
         }
     }
 

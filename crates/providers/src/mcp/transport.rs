@@ -86,14 +86,20 @@ impl OutgoingKind<'_> {
 pub(super) trait Incoming: Send + Sync {
     /// One message. `during` is our request in whose answer's stream it came, where the transport knows.
     fn message(&self, json: &[u8], during: Option<RequestId>);
+    /// What cannot be read. Requests that it was meant to answer fail with that, and are told here.
+    fn unreadable(&self, json: &[u8], during: Option<RequestId>) -> Vec<RequestId>;
     /// The answer to this request will not arrive.
     fn lost(&self, id: RequestId, error: SendError);
     /// Something that is no message, or that is too large; told to the operator.
     fn noise(&self, what: &str);
     /// The server has forgotten the session, which nobody's request was told.
     fn expired(&self);
+    /// The server may have forgotten the session: the next request is to begin another.
+    fn doubted(&self);
     /// What the server says unasked was not heard for a while, and is heard again.
     fn missed(&self);
+    /// The connection has ended at a message over its bound, which this says. Where one request waits, it was its answer.
+    fn burst(&self, too_large: String);
     /// No more will arrive, or can be sent.
     fn ended(&self, reason: String);
 }

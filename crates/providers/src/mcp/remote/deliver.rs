@@ -62,7 +62,7 @@ impl Drop for Waits<'_> {
 /// What some bytes were.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Delivered {
-    /// Ids of requests that they answered.
+    /// Ids of requests that they answered, or were meant to answer.
     pub(super) answered: Vec<RequestId>,
     /// Whether they were no JSON-RPC message, or had something that is none.
     pub(super) garbage: bool,
@@ -96,7 +96,11 @@ pub(super) fn deliver(incoming: &dyn Incoming, json: &[u8], during: Option<Reque
         Ok(Envelope { method: Some(_), .. }) => incoming.message(json, during),
         Ok(_) | Err(_) => {
             delivered.garbage = true;
-            incoming.noise(&format!("not a JSON-RPC message: {}", excerpt(json)));
+            let meant = incoming.unreadable(json, during);
+            if meant.is_empty() {
+                incoming.noise(&format!("not a JSON-RPC message: {}", excerpt(json)));
+            }
+            delivered.answered.extend(meant);
         }
     };
     let is_taken = is_batch(json)
@@ -158,10 +162,15 @@ mod tests {
         fn message(&self, json: &[u8], _during: Option<RequestId>) {
             self.0.lock().expect("log").push(String::from_utf8_lossy(json).into_owned());
         }
+        fn unreadable(&self, _json: &[u8], _during: Option<RequestId>) -> Vec<RequestId> {
+            Vec::new()
+        }
         fn lost(&self, _id: RequestId, _error: SendError) {}
         fn noise(&self, _what: &str) {}
         fn expired(&self) {}
+        fn doubted(&self) {}
         fn missed(&self) {}
+        fn burst(&self, _too_large: String) {}
         fn ended(&self, _reason: String) {}
     }
 

@@ -140,6 +140,7 @@ impl Reader {
         match self.found.take() {
             // Whoever waited for it has gone.
             Some(found) => drop(found.send(Err(end))),
+            None if matches!(end, HttpFailure::TooLarge(_)) => self.incoming.burst(end.to_string()),
             None => self.incoming.ended(end.to_string()),
         }
     }

@@ -166,7 +166,7 @@ impl Inner {
             }
             if in_session && refusal.may_forget_session() {
                 // The request may have been run all the same: what is said of it is its answer.
-                self.incoming.expired();
+                self.incoming.doubted();
             }
             if !is_agreed && refusal.is_fault() {
                 return Err(refusal.failure().into());
@@ -221,13 +221,14 @@ impl Inner {
     async fn whole(&self, id: RequestId, response: Response) -> Result<(), HttpFailure> {
         let body = self.target.body(response).await?;
         let delivered = deliver(&*self.incoming, &body, Some(id));
-        if delivered.garbage {
-            return Err(HttpFailure::NotJsonRpc(excerpt(&body)));
+        if delivered.answered.contains(&id) {
+            return Ok(());
         }
-        if !delivered.answered.contains(&id) {
-            return Err(HttpFailure::Other("its response is no answer to the request".to_owned()));
-        }
-        Ok(())
+        Err(if delivered.garbage {
+            HttpFailure::NotJsonRpc(excerpt(&body))
+        } else {
+            HttpFailure::Other("its response is no answer to the request".to_owned())
+        })
     }
 
     /// Reads the stream of a request, opened again where it can be, until the answer has come over it or another.

@@ -61,6 +61,8 @@ const SESSION_TEXTS: [&str; 14] = [
     "unsupported protocol version",
 ];
 const SESSION_CODES: [i64; 3] = [-32000, -32001, RpcError::INVALID_REQUEST];
+/// What a server says of something else than a session that it does not know.
+const MISSING_CODES: [i64; 3] = [RpcError::METHOD_NOT_FOUND, RpcError::INVALID_PARAMS, RpcError::RESOURCE_NOT_FOUND];
 /// What a server says of a request that it has understood, whatever the status.
 const KNOWING_CODES: [i64; 4] =
     [RpcError::INVALID_REQUEST, RpcError::METHOD_NOT_FOUND, RpcError::INVALID_PARAMS, RpcError::UNSUPPORTED_VERSION];
@@ -232,9 +234,14 @@ impl Refusal {
         }
     }
 
-    /// Whether what it says to a request in a session may be of that, or of a session that its tool knows.
+    /// Whether what it says to a request in a session may be of that, or of a session that its tool knows. A 404 is of the
+    /// session in whatever words (2025-11-25, basic/transports, session management), unless it says what else is not there.
     pub(super) fn may_forget_session(&self) -> bool {
-        matches!(self.status, StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND) && self.names_session()
+        match self.status {
+            StatusCode::NOT_FOUND => !rpc_error(&self.body).is_some_and(|error| MISSING_CODES.contains(&error.code)),
+            StatusCode::BAD_REQUEST => self.names_session(),
+            _ => false,
+        }
     }
 
     /// Whether this request after the handshake, in this revision, is told that the server does not speak what was agreed
@@ -378,6 +385,27 @@ mod tests {
             let status = StatusCode::from_u16(status).expect("status");
             let refusal = Refusal { status, body: body.clone().into(), location: None, is_json: true };
             assert_eq!(refusal.forgets_session(Some(7)), expect, "{status} {body}");
+        }
+    }
+
+    #[test]
+    fn a_404_in_other_words_puts_the_session_in_doubt() {
+        for (status, code, message, expect) in [
+            (404, -32001, "no such session: begin with 'initialize'", true),
+            (404, -32001, "Session not found: tab-3", true),
+            (404, -32600, "unknown", true),
+            (404, -32601, "Method not found", false),
+            (404, -32602, "no such tool", false),
+            (404, -32002, "no such resource", false),
+            (400, -32000, "Session not found: tab-3", true),
+            (400, -32000, "the browser session is closed", false),
+            (500, -32001, "Session not found", false),
+        ] {
+            let body = format!(r#"{{"jsonrpc":"2.0","id":7,"error":{{"code":{code},"message":"{message}"}}}}"#);
+            let status = StatusCode::from_u16(status).expect("status");
+            let refusal = Refusal { status, body: body.into(), location: None, is_json: true };
+            assert_eq!(refusal.may_forget_session(), expect, "{status} {code} {message}");
+            assert!(!refusal.forgets_session(Some(7)), "{status} {code} {message}: it may have been run");
         }
     }
 

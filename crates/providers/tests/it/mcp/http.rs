@@ -120,6 +120,7 @@ async fn answer(State(site): State<Arc<Site>>, method: Method, headers: HeaderMa
     if session && site.forgets.load(Ordering::Relaxed) {
         return match mode {
             "forgetful" => refuse("server-error", -32000, "Bad Request: No valid session ID provided"),
+            "own words" => missing(id, -32001, "no such session: begin with `initialize`"),
             _ => StatusCode::NOT_FOUND.into_response(),
         };
     }
@@ -186,6 +187,9 @@ async fn answer(State(site): State<Arc<Site>>, method: Method, headers: HeaderMa
                 let tools = json!([{"name": name, "inputSchema": {"type": "object"}}]);
                 return reply(id, json!({"resultType": "complete", "tools": tools, "nextCursor": next}));
             }
+            if mode == "lists nothing" {
+                return missing(id, -32001, "no tools");
+            }
             let is_first = site.count("tools/list") == 1;
             let schema = if mode == "marks late" && is_first { json!({"type": "object"}) } else { region };
             let mut tools = vec![json!({"name": "stream", "inputSchema": schema, "later": 1})];
@@ -232,6 +236,7 @@ async fn call(site: &Site, id: &Value, params: &Value) -> Response {
             site.gate.notified().await;
             reply(id, result("gated"))
         }
+        "missing" => missing(id, -32602, "Unknown tool"),
         "lost_tab" => {
             let error = json!({"code": params["arguments"]["code"], "message": "Session not found: tab-3"});
             let body = json!({"jsonrpc": "2.0", "id": id, "error": error});
@@ -273,6 +278,12 @@ fn reply(id: &Value, result: Value) -> Response {
 }
 
 /// Middleware cannot know the request's id.
+/// A 404 that answers the very request.
+fn missing(id: &Value, code: i32, text: &str) -> Response {
+    let body = json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": text}});
+    (StatusCode::NOT_FOUND, axum::Json(body)).into_response()
+}
+
 fn refuse(id: &str, code: i32, text: &str) -> Response {
     let body = json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": text}});
     (StatusCode::BAD_REQUEST, axum::Json(body)).into_response()
@@ -365,6 +376,32 @@ async fn an_expired_session_is_renewed_by_the_next_call_and_nothing_is_sent_twic
         site.forgets.store(true, Ordering::Relaxed);
         assert_eq!(rig.names().await, ["stream"], "a list may be sent again");
     }
+}
+
+#[tokio::test]
+async fn a_session_that_is_forgotten_in_the_words_of_no_sdk_is_renewed_by_the_next_request() {
+    let site = Site::start("own words").await;
+    let rig = site.rig();
+    rig.call("plain", json!({})).await.expect("output");
+    let error = rig.call("missing", json!({})).await.expect_err("no such tool");
+    assert_eq!(error.said_to_model(), "Unknown tool");
+    rig.call("plain", json!({})).await.expect("output");
+    assert_eq!(site.count("initialize"), 1, "it was the tool that is not there");
+    site.forgets.store(true, Ordering::Relaxed);
+    let error = rig.call("plain", json!({})).await.expect_err("forgotten");
+    // It may be the word of a tool that was run.
+    assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::ExecutionError, false), "{error}");
+    assert_eq!(error.said_to_model(), "no such session: begin with `initialize`");
+    rig.call("plain", json!({})).await.expect("a new session");
+    assert_eq!(site.count("initialize"), 2);
+    site.forgets.store(true, Ordering::Relaxed);
+    assert_eq!(rig.names().await, ["stream"], "a list may be sent again");
+    assert_eq!(site.count("initialize"), 3);
+    // One that refuses it in every session has its word after one more.
+    site.becomes("lists nothing");
+    let error = rig.provider.list().await.expect_err("no list").to_string();
+    assert!(error.contains("no tools"), "{error}");
+    assert_eq!(site.count("initialize"), 4);
 }
 
 #[tokio::test]

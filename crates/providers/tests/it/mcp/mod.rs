@@ -9,6 +9,7 @@ mod http;
 mod pages;
 mod peer;
 mod stdio;
+mod unreadable;
 
 use std::collections::HashMap;
 use std::path::PathBuf;

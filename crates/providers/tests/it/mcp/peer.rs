@@ -194,6 +194,9 @@ impl Peer {
                 (0..2000).for_each(|n| send(&format!("log line {n}")));
                 result(id, json!({"content": []}));
             }
+            "endless" => loop {
+                send("debug: still here");
+            },
             "change" => {
                 (0..5).for_each(|_| self.announce("notifications/tools/list_changed", &json!({})));
                 result(id, json!({"content": []}));

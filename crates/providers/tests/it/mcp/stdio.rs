@@ -201,6 +201,28 @@ async fn noise_and_requests_of_the_server_do_no_harm() {
 }
 
 #[tokio::test]
+async fn a_server_that_only_prints_is_stopped() {
+    let flood = command("yes", &["chatter"]);
+    {
+        let rig = Rig::new(flood, |spec| spec.connect_timeout = Duration::from_secs(60));
+        // It is found out long before that time is over.
+        let error =
+            tokio::time::timeout(Duration::from_secs(30), rig.provider.list()).await.expect("it is not waited for");
+        let error = error.expect_err("no server").to_string();
+        for part in ["was stopped", "lines that are no messages, the first `chatter`", "standard output"] {
+            assert!(error.contains(part), "{error}");
+        }
+    }
+    let script = script("plain");
+    let rig = script.rig(|_| {});
+    let error = rig.call("endless", json!({})).await.expect_err("it never answers");
+    assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::TransportError, false), "{error}");
+    assert!(error.message().contains("the first"), "{error}");
+    rig.provider.warm_up().await.expect("it is started again");
+    rig.call("Echo.Args", json!({})).await.expect("output");
+}
+
+#[tokio::test]
 async fn a_cancel_is_passed_on_and_not_waited_for() {
     let script = script("plain");
     let rig = script.rig(|_| {});

@@ -38,6 +38,9 @@ impl Incoming for Log {
     fn message(&self, json: &[u8], during: Option<RequestId>) {
         self.messages.lock().expect("log").push((serde_json::from_slice(json).expect("JSON"), during));
     }
+    fn unreadable(&self, _json: &[u8], _during: Option<RequestId>) -> Vec<RequestId> {
+        Vec::new()
+    }
     fn lost(&self, id: RequestId, error: SendError) {
         panic!("request {id} is lost: {error:?}");
     }
@@ -47,8 +50,14 @@ impl Incoming for Log {
     fn expired(&self) {
         self.told.lock().expect("log").push("expired");
     }
+    fn doubted(&self) {
+        self.told.lock().expect("log").push("doubted");
+    }
     fn missed(&self) {
         self.told.lock().expect("log").push("missed");
+    }
+    fn burst(&self, too_large: String) {
+        self.ended.lock().expect("log").push(too_large);
     }
     fn ended(&self, reason: String) {
         self.ended.lock().expect("log").push(reason);

@@ -1,0 +1,130 @@
+//! Answers that nobody can read, over connections on which all answers come the same way.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use axum::body::{Body, Bytes};
+use axum::http::StatusCode;
+use axum::response::IntoResponse as _;
+use axum::routing::{get, post};
+use futures_util::{SinkExt as _, StreamExt as _};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio_tungstenite::tungstenite::Message;
+use toolwright_core::error::ErrorKind;
+use toolwright_providers::mcp::McpTransport;
+
+use super::Rig;
+
+/// What the server says to a message, if it is a request.
+fn answer(message: &[u8]) -> Option<String> {
+    let message: Value = serde_json::from_slice(message).expect("the client sends JSON");
+    let (id, method) = (message.get("id")?, message["method"].as_str()?);
+    let result = |result: Value| Some(json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string());
+    match (method, message["params"]["name"].as_str()) {
+        ("initialize", _) => result(json!({
+            "protocolVersion": "2025-03-26", "capabilities": {}, "serverInfo": {"name": "s", "version": "1"},
+        })),
+        ("tools/call", Some("nan")) => {
+            Some(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"structuredContent":{{"x":NaN}}}}}}"#))
+        }
+        ("tools/call", Some("cut")) => Some(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[{{"te"#)),
+        ("tools/call", Some("cut batch")) => Some(format!(r#"[{{"jsonrpc":"2.0","id":{id},"result":{{"content":["#)),
+        ("tools/call", Some("no result")) => Some(json!({"jsonrpc": "2.0", "id": id}).to_string()),
+        ("tools/call", Some("large")) => result(json!({"content": [{"type": "text", "text": "x".repeat(200_000)}]})),
+        ("tools/call", Some("hang")) => None,
+        ("tools/call", _) => result(json!({"content": []})),
+        _ => Some(json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "no"}}).to_string()),
+    }
+}
+
+async fn web_socket() -> McpTransport {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("port");
+    let url = format!("ws://{}/", listener.local_addr().expect("address"));
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let mut socket = tokio_tungstenite::accept_async(stream).await.expect("handshake");
+            tokio::spawn(async move {
+                while let Some(Ok(Message::Text(text))) = socket.next().await {
+                    if let Some(answer) = answer(text.as_bytes()) {
+                        socket.send(Message::text(answer)).await.expect("sent");
+                    }
+                }
+            });
+        }
+    });
+    McpTransport::WebSocket { url, headers: BTreeMap::new() }
+}
+
+async fn legacy_sse() -> McpTransport {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("port");
+    let url = format!("http://{}/sse", listener.local_addr().expect("address"));
+    let (events, stream) = mpsc::unbounded_channel::<String>();
+    events.send("event: endpoint\ndata: /m\n\n".into()).expect("open");
+    let stream = Arc::new(Mutex::new(Some(stream)));
+    let opened = move || {
+        let stream = stream.lock().expect("stream").take();
+        async move {
+            let Some(stream) = stream else { return StatusCode::CONFLICT.into_response() };
+            let events = futures_util::stream::unfold(stream, |mut stream| async move {
+                Some((Ok::<_, std::io::Error>(stream.recv().await?), stream))
+            });
+            ([("content-type", "text/event-stream")], Body::from_stream(events)).into_response()
+        }
+    };
+    let posted = move |body: Bytes| async move {
+        if let Some(answer) = answer(&body) {
+            events.send(format!("data: {answer}\n\n")).expect("open");
+        }
+        StatusCode::ACCEPTED
+    };
+    let app = axum::Router::new().route("/sse", get(opened)).route("/m", post(posted));
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    McpTransport::Sse { url, headers: BTreeMap::new() }
+}
+
+#[tokio::test]
+async fn an_answer_that_nobody_can_read_fails_its_call_at_once_however_it_comes() {
+    for transport in [web_socket().await, legacy_sse().await] {
+        let rig = Rig::new(transport, |_| {});
+        // Another that waits does not answer for it.
+        let others = async {
+            for (tool, expect) in [
+                ("nan", "not a valid message: "),
+                ("cut", "not a valid message: "),
+                ("cut batch", "in a batch that is not valid: "),
+                ("no result", "cannot be read: not a JSON-RPC message"),
+            ] {
+                let error = rig.call(tool, json!({})).await.expect_err(tool);
+                assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::TransportError, false), "{tool}: {error}");
+                assert!(error.message().contains(expect), "{tool}: {error}");
+                rig.call("plain", json!({})).await.expect("the connection goes on");
+            }
+        };
+        tokio::select! {
+            hung = rig.call("hang", json!({})) => panic!("it is not answered: {hung:?}"),
+            () = others => {}
+        }
+    }
+}
+
+#[tokio::test]
+async fn of_an_answer_that_is_too_large_for_a_connection_each_call_is_told_what_is_known() {
+    for transport in [web_socket().await, legacy_sse().await] {
+        let rig = Rig::new(transport, |spec| spec.max_message_bytes = 100_000);
+        let alone = rig.call("large", json!({})).await.expect_err("too large");
+        assert_eq!((alone.kind(), alone.is_retryable()), (ErrorKind::TransportError, false), "{alone}");
+        assert_eq!(alone.message(), "MCP server srv: message over max_message_bytes (100000)");
+    }
+    for transport in [web_socket().await, legacy_sse().await] {
+        let rig = Rig::new(transport, |spec| spec.max_message_bytes = 100_000);
+        rig.call("plain", json!({})).await.expect("output");
+        let (waits, large) = tokio::join!(rig.call("hang", json!({})), rig.call("large", json!({})));
+        for error in [waits.expect_err("it was cut off"), large.expect_err("too large")] {
+            assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::TransportError, false), "{error}");
+            let text = "may be the answer to another request: message over max_message_bytes (100000)";
+            assert!(error.message().contains(text), "{error}");
+        }
+    }
+}
