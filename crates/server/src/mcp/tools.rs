@@ -6,10 +6,11 @@ use bytes::Bytes;
 use hashbrown::HashMap;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Value, json};
-use toolwright_core::call::RawArguments;
+use toolwright_core::call::{RawArguments, missing};
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::carried::is_carrier;
 use toolwright_core::catalogue::{Entry, ProviderKind, Snapshot};
+use toolwright_core::error::ToolError;
 use toolwright_core::names::Resolution;
 use toolwright_core::outcome::Outcome;
 use toolwright_core::output::is_output_tool;
@@ -119,13 +120,13 @@ impl ToolList {
     /// the view does, too.
     ///
     /// # Errors
-    /// For a list of one provider: the message for a name it does not have.
+    /// For a list of one provider: that it does not have this name, and why, as far as that is known.
     pub(crate) fn for_executor(
         &self,
         view: &View,
         written: &str,
         mut arguments: Value,
-    ) -> Result<(String, RawArguments), String> {
+    ) -> Result<(String, RawArguments), ToolError> {
         let Some(entry) = self.named.get(written) else {
             self.check_unlisted(view, written)?;
             return Ok((written.to_owned(), RawArguments::Value(arguments)));
@@ -140,14 +141,15 @@ impl ToolList {
     }
 
     /// Whether the executor may be left to find out what a name means: its snapshot has nothing beyond the view.
-    fn check_unlisted(&self, view: &View, written: &str) -> Result<(), String> {
+    fn check_unlisted(&self, view: &View, written: &str) -> Result<(), ToolError> {
         let View { scope: Scope::Provider(provider), expose: Expose::Direct } = view else { return Ok(()) };
         let shown: String = written.chars().take(100).collect();
         let near = match self.near(written) {
             Some(name) => format!("; did you mean {name}?"),
             None => String::new(),
         };
-        Err(format!("{provider} has no tool called `{shown}`{near}"))
+        let none = |why: &str| format!("{provider} has no tool called `{shown}`{why}{near}");
+        Err(missing(&self.snapshot, &format!("{provider}__{}", written.trim()), &shown, none))
     }
 
     fn near(&self, written: &str) -> Option<&str> {
