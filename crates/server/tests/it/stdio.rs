@@ -1,7 +1,6 @@
 //! MCP over a pair of streams.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf};
@@ -205,6 +204,21 @@ async fn the_end_of_input_lets_calls_finish_within_the_grace() {
     client.send(&call(2, "test__wait", json!({}))).await;
     client.to.shutdown().await.expect("closed");
     assert_eq!(client.next().await["result"]["content"][0]["text"], "slept");
+    soon(&house.watch.cancelled).await;
+    client.end().await;
+}
+
+#[tokio::test]
+async fn who_is_there_at_the_shutdown_is_heard_until_it_goes() {
+    let house = House::with(|options| options.grace = LONG * 100).await;
+    let mut client = Client::of(&house);
+    client.send(&call(1, "test__sleep", json!({"text": "2500"}))).await;
+    client.send(&call(2, "test__wait", json!({}))).await;
+    soon(&house.watch.started).await;
+    house.shutdown.cancel(CancelCause::Shutdown);
+    assert_eq!(client.ask(&rpc(3, "ping", json!({}))).await["id"], 3);
+    assert_eq!(client.next().await["result"]["content"][0]["text"], "slept", "longer than one that is gone would get");
+    client.to.shutdown().await.expect("closed");
     soon(&house.watch.cancelled).await;
     client.end().await;
 }
