@@ -165,6 +165,7 @@ impl Work {
         let (session, policy) = (Arc::clone(&self.caller.session), self.gateway.policy_at(&self.caller.view));
         let run = RunContext {
             names,
+            follows: self.gateway.follows_jobs(&self.caller.view),
             origin: Origin::Gateway,
             cancel: self.cancel.clone(),
             unawaited: self.unawaited.clone(),

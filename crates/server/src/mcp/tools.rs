@@ -11,6 +11,7 @@ use toolwright_core::canonical::ContentHash;
 use toolwright_core::carried::is_carrier;
 use toolwright_core::catalogue::{Entry, ProviderKind, Snapshot};
 use toolwright_core::error::ToolError;
+use toolwright_core::job::Follows;
 use toolwright_core::names::Resolution;
 use toolwright_core::outcome::Outcome;
 use toolwright_core::output::is_output_tool;
@@ -28,6 +29,7 @@ use crate::{Gateway, GatewayOptions};
 
 /// The tools that find, describe and call others, in the order of their use.
 const FINDERS: [&str; 3] = [SEARCH_ID, DESCRIBE_ID, CALL_ID];
+const JOB_WAIT: &str = "job__wait";
 const ELSEWHERE: &str = "not served at this address";
 const HOW_TO_SEARCH: &str = "Most tools are not listed: tools__search finds them by what they do, tools__describe \
                              gives their schemas, tools__call runs them.";
@@ -255,6 +257,16 @@ impl Gateway {
         let list = Arc::new(ToolList::build(snapshot, &key, principal, &self.options));
         made.lists.insert(key, Arc::clone(&list));
         list
+    }
+
+    /// Whether a view has the tools that follow jobs, which are listed once there is one.
+    pub(crate) fn follows_jobs(&self, view: &View) -> Follows {
+        let has_them = match &view.scope {
+            Scope::Whole => true,
+            Scope::Provider(_) => false,
+            Scope::View(name) => self.view(name).is_some_and(|view| view.shows(JOB_WAIT)),
+        };
+        if has_them { Follows::Itself } else { Follows::Operator }
     }
 
     /// What clients tell their model about a view.
