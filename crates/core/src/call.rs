@@ -204,6 +204,21 @@ pub fn land(
     }))
 }
 
+/// The error for a wire name or id that does not resolve, and that its author knows as `shown`: what `none` makes of the
+/// reason, which is empty where none is known, or that nobody has approved the tool.
+pub fn missing(snapshot: &Snapshot, name: &str, shown: &str, none: impl FnOnce(&str) -> String) -> ToolError {
+    let why = snapshot.why_missing(name).map(|why| format!(" ({why})")).unwrap_or_default();
+    if snapshot.is_unapproved(name) {
+        // The reason quotes what nobody has approved: it is not for a model.
+        return ToolError::new(ErrorKind::NotPermitted, format!("`{shown}` may not be called{why}"))
+            .with_model_message(format!(
+                "`{shown}` may not be called: its definition waits for the operator's approval (`toolwright pins` \
+                 shows it)"
+            ));
+    }
+    ToolError::new(ErrorKind::UnknownTool, none(&why))
+}
+
 pub(crate) fn unknown(call: ToolCall, snapshot: &Snapshot, near: &[String]) -> Box<Rejection> {
     let name = call.name.trim();
     let shown: String = name.chars().take(100).collect();
@@ -212,15 +227,7 @@ pub(crate) fn unknown(call: ToolCall, snapshot: &Snapshot, near: &[String]) -> B
         [one] => format!("; did you mean {one}?"),
         many => format!("; did you mean one of {}?", many.join(", ")),
     };
-    let why = snapshot.why_missing(name).map(|why| format!(" ({why})")).unwrap_or_default();
-    let error = if snapshot.is_unapproved(name) {
-        ToolError::new(ErrorKind::NotPermitted, format!("`{shown}` may not be called{why}")).with_model_message(
-            format!("`{shown}` may not be called: its definition waits for the operator's approval"),
-        )
-    } else {
-        ToolError::new(ErrorKind::UnknownTool, format!("no tool is called `{shown}`{why}{hint}"))
-            .with_model_message(format!("no tool is called `{shown}`{hint}"))
-    };
+    let error = missing(snapshot, name, &shown, |why| format!("no tool is called `{shown}`{why}{hint}"));
     let arguments = match call.arguments {
         RawArguments::Value(value) | RawArguments::Resolved(value, _) => value,
         RawArguments::Text(text) => serde_json::from_str(&text).unwrap_or(Value::String(text)),
@@ -258,7 +265,7 @@ fn invalid(entry: &Entry, violations: &[Violation], repaired: bool) -> ToolError
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalogue::RegisteredTool;
+    use crate::catalogue::{Listing, RegisteredTool, Unapproved};
     use crate::definition::ToolDefinition;
     use crate::name::ToolId;
     use crate::names::NameMatch;
@@ -357,6 +364,31 @@ mod tests {
             let broken = run("fs__read", RawArguments::Text(text.into())).expect_err("broken");
             assert!(broken.to_string().contains("not JSON"), "{broken}");
         }
+    }
+
+    #[test]
+    fn a_model_is_told_why_a_tool_is_missing_but_not_what_nobody_has_approved() {
+        let absent = vec![("off".into(), "server off is disabled".into())];
+        let unapproved =
+            vec![Unapproved { provider: "gh".into(), raw_name: "Held".into(), why: "withheld: {+bad words+}".into() }];
+        let held = Listing {
+            withheld: vec![("Held".into(), "withheld: {+bad words+}".into())],
+            error: Some("exit status 3".into()),
+            ..listing("gh", Vec::new())
+        };
+        let snapshot = Snapshot::build(&[held]).with_absent(absent).with_unapproved(unapproved);
+        let error = |name: &str| {
+            let call =
+                ToolCall { id: CallId::new("c"), name: name.into(), arguments: RawArguments::Value(Value::Null) };
+            check(call, &snapshot, Caller::of(&Principal::owner())).expect_err("missing").error
+        };
+        let down = error("gh__x");
+        assert_eq!(down.said_to_model(), "no tool is called `gh__x` (provider gh is down: exit status 3)");
+        assert!(error("off__x").said_to_model().contains("server off is disabled"));
+        let held = error("gh__held");
+        assert_eq!(held.kind(), ErrorKind::NotPermitted);
+        assert!(held.message().contains("bad words") && !held.said_to_model().contains("bad words"), "{held}");
+        assert!(held.said_to_model().contains("operator's approval"), "{held:?}");
     }
 
     #[test]

@@ -203,26 +203,52 @@ pub fn note(id: &str, tool: &ToolId, state: JobState) -> Value {
     json!({"job": id, "tool": tool.as_str(), "state": state})
 }
 
+/// Whether whoever makes a call has the tools that follow jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Follows {
+    /// It has, or will have once there is a job.
+    #[default]
+    Itself,
+    /// It has not: only its operator can.
+    Operator,
+}
+
 /// What the caller of a call gets that goes on as a job.
 #[must_use]
-pub fn started_text(id: &str, tool: &ToolId, state: JobState) -> String {
-    match state {
-        JobState::WaitingInput => {
+pub fn started_text(id: &str, tool: &ToolId, state: JobState, follows: Follows) -> String {
+    match (state, follows) {
+        (JobState::WaitingInput, Follows::Itself) => {
             format!("[job {id} of {tool} waits for input: continue it with job__send, or end it with job__stop]")
         }
-        _ => format!(
+        (JobState::WaitingInput, Follows::Operator) => {
+            format!(
+                "[job {id} of {tool} waits for input, which only the operator can give it: toolwright jobs send {id}]"
+            )
+        }
+        (_, Follows::Itself) => format!(
             "{tool} goes on as background job {id}. Its result is not here yet; within a run it comes by itself as a \
              message. job__wait waits for it, job__read shows what it wrote so far, job__stop ends it."
+        ),
+        (_, Follows::Operator) => format!(
+            "{tool} goes on as background job {id}. Its result does not come here: the operator sees it with \
+             `toolwright jobs show {id}`."
         ),
     }
 }
 
 /// What the caller of a call gets that waits, as a job, for a person who has yet to look.
 #[must_use]
-pub fn awaited_text(id: &str, tool: &ToolId) -> String {
+pub fn awaited_text(id: &str, tool: &ToolId, follows: Follows) -> String {
+    let then = match follows {
+        Follows::Itself => "job__wait waits for its end, job__stop withdraws it.".to_owned(),
+        Follows::Operator => format!(
+            "Its result does not come here: the operator answers with `toolwright approvals` and sees it with `toolwright \
+             jobs show {id}`. Do not make this call again."
+        ),
+    };
     format!(
         "{tool} needs a person's approval, and has not run. It waits for that as background job {id}, and runs once it is \
-         approved. job__wait waits for its end, job__stop withdraws it."
+         approved. {then}"
     )
 }
 

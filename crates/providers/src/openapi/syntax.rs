@@ -50,7 +50,11 @@ fn read_yaml(text: &str, max_values: usize) -> Result<Value, String> {
         let error = error.without_snippet();
         let message = error.to_string();
         let message = message.lines().next().unwrap_or_default();
-        match error {
+        let mut cause = &error;
+        while let serde_saphyr::Error::AliasError { error, .. } = cause {
+            cause = error;
+        }
+        match cause {
             serde_saphyr::Error::AliasReplayLimitExceeded { .. } => {
                 format!("its aliases make more than {replayed} values of {} bytes: {message}", text.len())
             }

@@ -117,18 +117,20 @@ impl Executor {
         let told = self.told(&new.record, &op.inside());
         let job = match jobs.begin(new, Cancel::new(), told).await.map_err(ToolError::from)? {
             Begun::New(job) => job,
-            Begun::Known(id) => return Ok(known(&jobs.record(&id).await.map_err(ToolError::from)?, &entry)),
+            Begun::Known(id) => {
+                return Ok(known(&jobs.record(&id).await.map_err(ToolError::from)?, &entry, run.follows));
+            }
         };
         let (id, definition, stepwise) = (&job.id, entry.definition(), entry.definition().mode == Mode::Stateful);
         self.launch(jobs, &job, call, leave, run, op);
         match admission {
             Admission::Awaited => {
-                let told = ToolOutput::text(job::awaited_text(id, &definition.id));
+                let told = ToolOutput::text(job::awaited_text(id, &definition.id, run.follows));
                 // Nothing has run: that is another thing than a job that was begun.
                 Ok(noted(told, id, definition, JobState::Pending).with_extra(STANDS_IN, "approval"))
             }
             _ if stepwise => self.first_step(jobs, &job, definition, run).await,
-            _ => Ok(started(id, definition, JobState::Pending)),
+            _ => Ok(started(id, definition, JobState::Pending, run.follows)),
         }
     }
 
@@ -277,7 +279,7 @@ impl Executor {
     /// The end, for its caller, of a call that goes on as a job. Event and account have it once: when it is over.
     async fn promised(&self, call: &ValidCall, job: &Live, run: &RunContext) -> Outcome {
         let entry = &call.entry;
-        let output = started(&job.id, entry.definition(), JobState::Running);
+        let output = started(&job.id, entry.definition(), JobState::Running, run.follows);
         let mut outcome = self.shaped(call, Ok(output), run, Goes::ToTurn).await;
         name_tool(&mut outcome, entry);
         outcome.validated = validated(call);
@@ -317,7 +319,7 @@ impl Executor {
             // Told by this very result.
             jobs.store().jobs_told(std::slice::from_ref(&job.id)).await.map_err(ToolError::from)?;
         }
-        Ok(step_output(&record, definition)?)
+        Ok(step_output(&record, definition, run.follows)?)
     }
 
     /// How observers hear of a job, an operation of its own in `lineage`.

@@ -4,18 +4,19 @@ use toolwright_core::catalogue::Entry;
 use toolwright_core::content::ContentBlock;
 use toolwright_core::definition::ToolDefinition;
 use toolwright_core::error::{ErrorKind, ToolError};
-use toolwright_core::job::{self, JobRecord, JobState};
+use toolwright_core::job::{self, Follows, JobRecord, JobState};
 use toolwright_core::outcome::{Outcome, STANDS_IN, ToolOutput};
 
 /// The result of a call that goes on as a job.
-pub(super) fn started(id: &str, definition: &ToolDefinition, state: JobState) -> ToolOutput {
-    noted(ToolOutput::text(job::started_text(id, &definition.id, state)), id, definition, state)
+pub(super) fn started(id: &str, definition: &ToolDefinition, state: JobState, follows: Follows) -> ToolOutput {
+    noted(ToolOutput::text(job::started_text(id, &definition.id, state, follows)), id, definition, state)
 }
 
 /// The result of a call that has its job already.
-pub(super) fn known(job: &JobRecord, entry: &Entry) -> ToolOutput {
+pub(super) fn known(job: &JobRecord, entry: &Entry, follows: Follows) -> ToolOutput {
     let (id, definition) = (&job.id, entry.definition());
-    let text = if job.state.is_over() { job.line() } else { job::started_text(id, &definition.id, job.state) };
+    let goes_on = || job::started_text(id, &definition.id, job.state, follows);
+    let text = if job.state.is_over() { job.line() } else { goes_on() };
     noted(ToolOutput::text(text), id, definition, job.state)
 }
 
@@ -31,7 +32,11 @@ pub(super) fn noted(mut output: ToolOutput, id: &str, definition: &ToolDefinitio
 }
 
 /// A step of a job as the result of the call that waited for it.
-pub(super) fn step_output(job: &JobRecord, definition: &ToolDefinition) -> Result<ToolOutput, ToolError> {
+pub(super) fn step_output(
+    job: &JobRecord,
+    definition: &ToolDefinition,
+    follows: Follows,
+) -> Result<ToolOutput, ToolError> {
     let Some(outcome) = job.outcome.clone() else {
         return Err(ToolError::new(ErrorKind::InternalError, job.line()));
     };
@@ -41,7 +46,7 @@ pub(super) fn step_output(job: &JobRecord, definition: &ToolDefinition) -> Resul
     let Outcome { content, structured, meta, extras, .. } = outcome;
     let mut output = ToolOutput { content, structured, is_error: false, meta, extras };
     if job.state == JobState::WaitingInput {
-        output.content.push(ContentBlock::text(job::started_text(&job.id, &job.tool, job.state)));
+        output.content.push(ContentBlock::text(job::started_text(&job.id, &job.tool, job.state, follows)));
         if output.structured.is_none() && definition.output_schema.is_none() {
             output.structured = Some(job.note());
         }

@@ -46,7 +46,7 @@ use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::catalogue::{Entry, Provider, Snapshot};
 use toolwright_core::client::{CallClient, NoClient};
 use toolwright_core::context::{PartialSink, Services, UsageRecorder};
-use toolwright_core::job::Turns;
+use toolwright_core::job::{Follows, Turns};
 use toolwright_core::model::PriceTable;
 use toolwright_core::name::ToolId;
 use toolwright_core::operation::{Lineage, Op, OpId, Origin};
@@ -201,6 +201,8 @@ pub struct RunContext {
     pub background_after: Option<Duration>,
     /// Whether they may become jobs.
     pub promotion: Promotion,
+    /// Whether their caller has tools that follow what becomes a job.
+    pub follows: Follows,
     /// What references in arguments stand for (SPEC section 7); `None`: there are none, and every text is
     /// what it is.
     pub variables: Option<Arc<dyn Variables>>,
@@ -269,6 +271,7 @@ impl RunContext {
             timeout: None,
             background_after: None,
             promotion: Promotion::May,
+            follows: Follows::Itself,
             variables: None,
             priority: Priority::Interactive,
             guarded: Guarded::Yes,

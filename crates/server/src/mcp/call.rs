@@ -165,6 +165,7 @@ impl Work {
         let (session, policy) = (Arc::clone(&self.caller.session), self.gateway.policy_at(&self.caller.view));
         let run = RunContext {
             names,
+            follows: self.gateway.follows_jobs(&self.caller.view),
             origin: Origin::Gateway,
             cancel: self.cancel.clone(),
             unawaited: self.unawaited.clone(),
@@ -188,14 +189,16 @@ impl Gateway {
         let list = self.tools(&caller.view, &caller.session);
         ask.task = wished(&mut ask, &list, &written)?;
         let arguments = ask.params.arguments.take().unwrap_or(Value::Null);
-        let (name, arguments) =
-            list.for_executor(&caller.view, &written, arguments).map_err(RpcError::invalid_params)?;
+        let call = list.for_executor(&caller.view, &written, arguments);
         let (era, entry) = (ask.era, list.named(&written).cloned());
         self.start(caller, ask, async move |work| {
             let named = Arc::clone(&list);
             let names: CallerNames = Arc::new(move |entry| named.name_of(entry).map(str::to_owned));
-            // Pinned, here and below: a future that is awaited by value is copied first.
-            let outcome = pin!(work.call(&list.snapshot, name, arguments, Some(names))).await?;
+            let outcome = match call {
+                // Pinned, here and below: a future that is awaited by value is copied first.
+                Ok((name, arguments)) => pin!(work.call(&list.snapshot, name, arguments, Some(names))).await?,
+                Err(error) => Outcome::failed(CallId::new(&*written), error),
+            };
             if list.grows_by(&outcome) {
                 work.gateway.options.catalogue.nudge();
             }

@@ -3,6 +3,7 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 use toolwright_core::content::ContentBlock;
+use toolwright_core::error::ToolError;
 use toolwright_core::outcome::{Outcome, STANDS_IN};
 use toolwright_core::passthrough::RESULT_FIELDS;
 use toolwright_core::select::SEARCH_ID;
@@ -13,6 +14,9 @@ use super::protocol::{Era, SERVER_INFO};
 /// Key in the `_meta` of a result that is marked as an error and is none: what stands in its place, as
 /// [`STANDS_IN`] says it.
 pub(super) const STANDS_IN_META: &str = "toolwright/stands_in";
+
+/// Key in the `_meta` of a failed call's result: the error object of JSON-RPC by which its source refused it.
+pub(super) const ERROR_META: &str = "toolwright/error";
 
 /// Told beside what stands in the place of a result, where that is marked as an error.
 const GOES_ON: &str = "(Nothing has failed, though this result is marked as an error: the one that the tool's output \
@@ -42,6 +46,10 @@ impl CallResult {
         let mut meta = outcome.meta;
         if let Some(note) = outcome.extras.remove("tool_output") {
             meta.insert("tool_output".into(), note);
+        }
+        // Programs tell errors by their codes; the model reads the message in the content.
+        if let Some(error) = outcome.error.as_ref().and_then(ToolError::protocol) {
+            meta.insert(ERROR_META.into(), serde_json::to_value(error).unwrap_or_default());
         }
         if era == Era::Modern {
             // The response is ours, whoever made the result.
@@ -96,7 +104,7 @@ impl CallResult {
 mod tests {
     use super::*;
     use serde_json::json;
-    use toolwright_core::error::{ErrorKind, ToolError};
+    use toolwright_core::error::ErrorKind;
     use toolwright_core::session::CallId;
 
     fn outcome(error: ToolError) -> Outcome {

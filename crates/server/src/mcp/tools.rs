@@ -6,10 +6,12 @@ use bytes::Bytes;
 use hashbrown::HashMap;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Value, json};
-use toolwright_core::call::RawArguments;
+use toolwright_core::call::{RawArguments, missing};
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::carried::is_carrier;
 use toolwright_core::catalogue::{Entry, ProviderKind, Snapshot};
+use toolwright_core::error::ToolError;
+use toolwright_core::job::Follows;
 use toolwright_core::names::Resolution;
 use toolwright_core::outcome::Outcome;
 use toolwright_core::output::is_output_tool;
@@ -27,6 +29,7 @@ use crate::{Gateway, GatewayOptions};
 
 /// The tools that find, describe and call others, in the order of their use.
 const FINDERS: [&str; 3] = [SEARCH_ID, DESCRIBE_ID, CALL_ID];
+const JOB_WAIT: &str = "job__wait";
 const ELSEWHERE: &str = "not served at this address";
 const HOW_TO_SEARCH: &str = "Most tools are not listed: tools__search finds them by what they do, tools__describe \
                              gives their schemas, tools__call runs them.";
@@ -119,13 +122,13 @@ impl ToolList {
     /// the view does, too.
     ///
     /// # Errors
-    /// For a list of one provider: the message for a name it does not have.
+    /// For a list of one provider: that it does not have this name, and why, as far as that is known.
     pub(crate) fn for_executor(
         &self,
         view: &View,
         written: &str,
         mut arguments: Value,
-    ) -> Result<(String, RawArguments), String> {
+    ) -> Result<(String, RawArguments), ToolError> {
         let Some(entry) = self.named.get(written) else {
             self.check_unlisted(view, written)?;
             return Ok((written.to_owned(), RawArguments::Value(arguments)));
@@ -140,14 +143,15 @@ impl ToolList {
     }
 
     /// Whether the executor may be left to find out what a name means: its snapshot has nothing beyond the view.
-    fn check_unlisted(&self, view: &View, written: &str) -> Result<(), String> {
+    fn check_unlisted(&self, view: &View, written: &str) -> Result<(), ToolError> {
         let View { scope: Scope::Provider(provider), expose: Expose::Direct } = view else { return Ok(()) };
         let shown: String = written.chars().take(100).collect();
         let near = match self.near(written) {
             Some(name) => format!("; did you mean {name}?"),
             None => String::new(),
         };
-        Err(format!("{provider} has no tool called `{shown}`{near}"))
+        let none = |why: &str| format!("{provider} has no tool called `{shown}`{why}{near}");
+        Err(missing(&self.snapshot, &format!("{provider}__{}", written.trim()), &shown, none))
     }
 
     fn near(&self, written: &str) -> Option<&str> {
@@ -253,6 +257,16 @@ impl Gateway {
         let list = Arc::new(ToolList::build(snapshot, &key, principal, &self.options));
         made.lists.insert(key, Arc::clone(&list));
         list
+    }
+
+    /// Whether a view has the tools that follow jobs, which are listed once there is one.
+    pub(crate) fn follows_jobs(&self, view: &View) -> Follows {
+        let has_them = match &view.scope {
+            Scope::Whole => true,
+            Scope::Provider(_) => false,
+            Scope::View(name) => self.view(name).is_some_and(|view| view.shows(JOB_WAIT)),
+        };
+        if has_them { Follows::Itself } else { Follows::Operator }
     }
 
     /// What clients tell their model about a view.

@@ -36,6 +36,27 @@ async fn an_error_of_a_server_is_none_of_the_transport_whatever_its_code() {
 }
 
 #[tokio::test]
+async fn a_refused_call_keeps_the_code_and_the_data_of_its_server() {
+    let house = House::new().await;
+    let source = Source::new("alpha");
+    house.add(source.clone()).await;
+    source.own_error.store(-32099, Ordering::Relaxed);
+    let http = house.http().await;
+    for (path, name) in [("/mcp/alpha", "log"), ("/mcp", "alpha__log")] {
+        let (session, _) = http.initialize(path).await;
+        let legacy = body(http.in_session(&session, path, &call(1, name, json!({}))), 200).await;
+        let asked = json!({"name": name, "arguments": {}});
+        let modern = body(http.modern(path, json!(1), "tools/call", asked), 200).await;
+        for answer in [legacy, modern] {
+            let result = &answer["result"];
+            let said = json!({"code": -32099, "message": "not for you", "data": {"limit": 3}});
+            assert_eq!((&result["isError"], &result["_meta"]["toolwright/error"]), (&json!(true), &said), "{answer}");
+            assert_eq!(result["content"][0]["text"], "(tool failed: no)");
+        }
+    }
+}
+
+#[tokio::test]
 async fn what_a_client_fills_in_for_a_template_reaches_its_server_as_it_wrote_it() {
     let house = House::new().await;
     let beta = Source::new("beta");

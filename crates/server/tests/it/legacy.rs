@@ -1,8 +1,14 @@
 //! Streamable HTTP up to 2025-11-25: sessions.
 
+use std::sync::Arc;
+
 use reqwest::Method;
 use serde_json::{Value, json};
 use toolwright_core::cancel::CancelCause;
+use toolwright_core::catalogue::{Health, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool};
+use toolwright_core::context::ToolContext;
+use toolwright_core::error::ToolError;
+use toolwright_core::outcome::ToolOutput;
 use toolwright_core::policy::{Policy, Profile};
 use toolwright_core::session::Principal;
 
@@ -229,6 +235,55 @@ async fn one_provider_is_served_under_its_own_names() {
     let missing = http.post("/mcp/nobody", &rpc(1, "ping", json!({}))).send().await.expect("response");
     assert_eq!(missing.status(), 404);
     assert!(missing.text().await.expect("text").contains("test, remote"));
+}
+
+/// A server that is down, of which it is known what it had.
+struct Down;
+
+#[async_trait::async_trait]
+impl Provider for Down {
+    fn name(&self) -> &str {
+        "down"
+    }
+
+    fn kind(&self) -> ProviderKind {
+        ProviderKind::Mcp
+    }
+
+    async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
+        Err(ProviderError::new("it ended with exit status 3"))
+    }
+
+    async fn call(&self, _: ProviderCall<'_>, _: &ToolContext) -> Result<ToolOutput, ToolError> {
+        Ok(ToolOutput::default())
+    }
+
+    fn health(&self) -> Health {
+        Health::Ready
+    }
+
+    fn withheld(&self) -> Vec<(String, String)> {
+        vec![("drop.it".into(), "filtered by tools_denied".into())]
+    }
+}
+
+#[tokio::test]
+async fn what_one_provider_does_not_have_is_explained_as_it_is_for_all() {
+    let house = House::new().await;
+    house.add(Arc::new(Down)).await;
+    let http = house.http().await;
+    for (path, prefix) in [("/mcp/down", ""), ("/mcp", "down__")] {
+        let (session, _) = http.initialize(path).await;
+        for (name, why) in [
+            ("echo", "(provider down is down: it ended with exit status 3)"),
+            ("drop.it", "(provider down has `drop.it`, but it is filtered by tools_denied)"),
+        ] {
+            let asked = call(1, &format!("{prefix}{name}"), json!({}));
+            let refused = body(http.in_session(&session, path, &asked), 200).await;
+            assert_eq!(refused["error"]["code"], -32602, "{refused}");
+            assert!(refused["error"]["message"].as_str().expect("text").contains(why), "{path}: {refused}");
+        }
+    }
 }
 
 async fn count_tools(http: &crate::support::Http, session: &str) -> usize {

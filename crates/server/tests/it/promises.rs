@@ -13,6 +13,7 @@ use toolwright_core::context::ToolContext;
 use toolwright_core::definition::{Effects, Mode, OnOutputMismatch, ToolDefinition};
 use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
+use toolwright_server::ViewOptions;
 
 use crate::support::{House, body, call, rpc};
 
@@ -124,6 +125,42 @@ async fn a_call_that_waits_for_a_person_or_was_skipped_is_told_though_its_tool_p
             let text = answer["content"][0]["text"].as_str().unwrap_or_default();
             assert!(text.contains(told), "{answer}");
             assert_eq!((&answer["isError"], answer.get("structuredContent")), (&json!(true), None), "{answer}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn tools_that_follow_jobs_are_named_only_where_they_can_be_called() {
+    let view = |name: &str, allowed: &[&str]| ViewOptions {
+        name: name.into(),
+        allowed: allowed.iter().map(ToString::to_string).collect(),
+        denied: Vec::new(),
+        expose: None,
+        profile: None,
+        roles: Vec::new(),
+    };
+    let (house, _) = House::with_jobs(|options, _| {
+        let asks = json!({"effect": "ask", "tool": "p:asks", "reason": "one never knows"});
+        let rules = json!({"rules": [asks, {"effect": "allow", "reason": "it may"}]});
+        options.policy = Arc::new(serde_json::from_value(rules).expect("a policy"));
+        options.approver = Arc::new(Skips(Answers::Elsewhere));
+        options.views = vec![view("small", &["p__*"]), view("following", &["p__*", "job__*"])];
+    })
+    .await;
+    let background = |definition: &mut ToolDefinition| definition.mode = Mode::Background;
+    house.add(Arc::new(Promises(vec![("asks", |_| (), None), ("slow", background, None)]))).await;
+    let http = house.http().await;
+    for (path, prefix, follows) in
+        [("/mcp", "p__", true), ("/mcp/following", "p__", true), ("/mcp/small", "p__", false), ("/mcp/p", "", false)]
+    {
+        let (session, _) = http.initialize(path).await;
+        for name in ["asks", "slow"] {
+            let asked = call(1, &format!("{prefix}{name}"), json!({}));
+            let answer = body(http.in_session(&session, path, &asked), 200).await;
+            let text = answer["result"]["content"][0]["text"].as_str().unwrap_or_default();
+            assert!(text.contains(&format!("background job {name}_")), "{path}: {answer}");
+            assert_eq!(text.contains("job__wait"), follows, "{path}: {text}");
+            assert_eq!(text.contains("toolwright jobs show"), !follows, "{path}: {text}");
         }
     }
 }

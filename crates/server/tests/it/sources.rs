@@ -108,6 +108,11 @@ impl Source {
 
     async fn run(&self, tool: &str, arguments: &Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         self.noted(tool, arguments);
+        let code = self.own_error.load(Ordering::Relaxed);
+        if code != 0 {
+            let error = ProtocolError { code, message: "not for you".into(), data: Some(json!({"limit": 3})) };
+            return Err(ToolError::new(ErrorKind::ExecutionError, "no").with_protocol(error));
+        }
         *self.session.lock().expect("lock") = Some(context.session.id.clone());
         let client = &context.client;
         match tool {

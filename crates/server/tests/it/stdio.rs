@@ -1,7 +1,6 @@
 //! MCP over a pair of streams.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf};
@@ -189,18 +188,37 @@ async fn broken_lines_are_answered_and_survived() {
     assert_eq!((&refused["error"]["code"], refused.get("id")), (&json!(-32700), None));
     let long = client.ask(&call(8, "test__echo", json!({"text": "x".repeat(2000)}))).await;
     assert_eq!((&long["id"], &long["error"]["code"]), (&json!(8), &json!(-32600)));
+    let spaced = format!(r#"{{"jsonrpc": "2.0", "id": 10, "method": "tools/call", "params": "{}"}}"#, "x".repeat(2000));
+    client.send_text(&spaced).await;
+    assert_eq!(client.next().await["id"], 10);
     assert_eq!(client.ask(&rpc(9, "ping", json!({}))).await["id"], 9);
     client.end().await;
 }
 
 #[tokio::test]
 async fn the_end_of_input_lets_calls_finish_within_the_grace() {
-    let house = House::with(|options| options.grace = Duration::from_millis(500)).await;
+    // Whose client is gone does not get all of it.
+    let house = House::with(|options| options.grace = LONG * 100).await;
     let mut client = Client::of(&house);
     client.send(&call(1, "test__sleep", json!({"text": "50"}))).await;
     client.send(&call(2, "test__wait", json!({}))).await;
     client.to.shutdown().await.expect("closed");
     assert_eq!(client.next().await["result"]["content"][0]["text"], "slept");
+    soon(&house.watch.cancelled).await;
+    client.end().await;
+}
+
+#[tokio::test]
+async fn who_is_there_at_the_shutdown_is_heard_until_it_goes() {
+    let house = House::with(|options| options.grace = LONG * 100).await;
+    let mut client = Client::of(&house);
+    client.send(&call(1, "test__sleep", json!({"text": "2500"}))).await;
+    client.send(&call(2, "test__wait", json!({}))).await;
+    soon(&house.watch.started).await;
+    house.shutdown.cancel(CancelCause::Shutdown);
+    assert_eq!(client.ask(&rpc(3, "ping", json!({}))).await["id"], 3);
+    assert_eq!(client.next().await["result"]["content"][0]["text"], "slept", "longer than one that is gone would get");
+    client.to.shutdown().await.expect("closed");
     soon(&house.watch.cancelled).await;
     client.end().await;
 }

@@ -119,8 +119,6 @@ fn gateway(house: &Arc<House>, settings: &Config, serve: &Serve) -> Arc<Gateway>
     }
     let policy = Arc::new(settings.policy(given, Profile::Client));
     let selection = &settings.written.selection;
-    // A client at the other end of a pipe waits no longer than the usual time.
-    let grace = (!serve.stdio).then_some(settings.written.server.shutdown_grace.0);
     let parts = GatewayOptions::new(
         Arc::clone(house.catalogue()),
         Arc::clone(house.executor()),
@@ -140,7 +138,7 @@ fn gateway(house: &Arc<House>, settings: &Config, serve: &Serve) -> Arc<Gateway>
         views: views(settings),
         pinned: selection.pinned.clone(),
         busy_poll: busy_poll(settings),
-        grace: grace.unwrap_or(parts.grace),
+        grace: settings.written.server.shutdown_grace.0,
         finder: ToolFinder::new(Arc::clone(house.selector()), selection.pick_options()),
         ..parts
     })

@@ -1,5 +1,6 @@
 //! Lines of a bounded length.
 
+use serde::de::{DeserializeOwned, IgnoredAny};
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
 
 use crate::mcp::message::Id;
@@ -75,15 +76,38 @@ fn last(bytes: &[u8]) -> &[u8] {
     &bytes[bytes.len().saturating_sub(GLIMPSE)..]
 }
 
+/// The id among the first members of an object that breaks off.
 fn id_at_start(head: &[u8]) -> Option<Id> {
-    let rest = head.strip_prefix(br#"{"jsonrpc":"2.0","id":"#).or_else(|| head.strip_prefix(br#"{"id":"#))?;
-    serde_json::Deserializer::from_slice(rest).into_iter().next()?.ok()
+    let mut rest = head.trim_ascii_start().strip_prefix(b"{")?;
+    loop {
+        let key: String = take_value(&mut rest)?;
+        rest = rest.trim_ascii_start().strip_prefix(b":")?;
+        if key == "id" {
+            let id = take_value(&mut rest)?;
+            // A number at the very end may be a part of one.
+            return rest.trim_ascii_start().starts_with(b",").then_some(id);
+        }
+        take_value::<IgnoredAny>(&mut rest)?;
+        rest = rest.trim_ascii_start().strip_prefix(b",")?;
+    }
 }
 
+fn take_value<T: DeserializeOwned>(rest: &mut &[u8]) -> Option<T> {
+    let mut values = serde_json::Deserializer::from_slice(rest).into_iter();
+    let value = values.next()?.ok()?;
+    *rest = rest.get(values.byte_offset()..)?;
+    Some(value)
+}
+
+/// The id as the last member of an object whose beginning is not there.
 fn id_at_end(tail: &[u8]) -> Option<Id> {
-    let at = memchr::memmem::rfind(tail, br#","id":"#)?;
-    let rest = tail[at + 6..].trim_ascii_end().strip_suffix(b"}")?;
-    serde_json::from_slice(rest).ok()
+    let at = memchr::memmem::rfind(tail, br#""id""#)?;
+    let rest = tail[at + 4..].trim_ascii_start().strip_prefix(b":")?;
+    let id = rest.trim_ascii_end().strip_suffix(b"}")?;
+    if !tail[..at].trim_ascii_end().ends_with(b",") {
+        return None;
+    }
+    serde_json::from_slice(id).ok()
 }
 
 #[cfg(test)]
@@ -112,6 +136,19 @@ mod tests {
             .await;
         let text = Line::TooLong(Some(Id::Text("q".into())));
         check(long("{\"method\":\"#\",\"jsonrpc\":\"2.0\",\"id\":\"q\"}\n").as_bytes(), 1000, &[text]).await;
+        for (line, id) in [
+            ("{\"jsonrpc\": \"2.0\", \"id\": 3, \"method\": \"#\"}\n", Some(3)),
+            (" { \"id\" : 4 , \"x\": \"#\"}\n", Some(4)),
+            ("{\"jsonrpc\": \"2.0\", \"method\": \"m\", \"params\": {\"id\": 1}, \"id\": 5, \"x\": \"#\"}\n", Some(5)),
+            ("{\"x\": \"#\", \"id\": 6 }\r\n", Some(6)),
+            ("{\"x\": \"#\", \"params\": {\"a\": 1, \"id\": 7}}\n", None),
+            ("{\"x\": \"#\\\", \\\"id\\\": 8}\"}\n", None),
+        ] {
+            let id = id.map(|n: i64| Id::Number(n.into()));
+            check(long(line).as_bytes(), 1000, &[Line::TooLong(id)]).await;
+        }
+        let cut = format!("{{\"x\":\"{}\",\"id\":1234567,\"y\":\"#\"}}\n", "x".repeat(GLIMPSE - 17));
+        check(long(&cut).as_bytes(), 1000, &[Line::TooLong(None)]).await;
         check(long("{\"x\":{\"id\":1},\"y\":\"#\"}\n").as_bytes(), 1000, &[Line::TooLong(None)]).await;
     }
 }

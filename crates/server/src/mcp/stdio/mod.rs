@@ -4,6 +4,7 @@ mod lines;
 mod pipes;
 mod roots;
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -33,6 +34,8 @@ use lines::{Line, Lines};
 const OUTBOX: usize = 256;
 /// Messages that are written together at the most, beside those that wait.
 const TOGETHER: usize = 32;
+/// How long calls may go on at the most once the client has closed its end.
+const GONE_GRACE: Duration = Duration::from_secs(2);
 /// How long what is written last may take to go out.
 const FLUSH_LIMIT: Duration = Duration::from_millis(500);
 /// Subscriptions of one connection.
@@ -41,7 +44,8 @@ const MAX_SUBSCRIPTIONS: usize = 16;
 const WRITE_BUFFER: usize = 64 << 10;
 
 /// Serves the client at standard input and output, which is the owner, until it closes its end or
-/// `shutdown` fires. Running calls may end within the gateway's grace period.
+/// `shutdown` fires. Running calls may end within the gateway's grace period, or two seconds where the client has
+/// closed its end, which is how it ends a server (MCP, "Lifecycle: Shutdown").
 ///
 /// # Errors
 /// When a stream fails; the client closing it is none.
@@ -74,6 +78,12 @@ where
     };
     let mut lines = Lines::new(input, connection.gateway.options.max_message);
     let mut client = Client::New;
+    // The client is heard meanwhile: it may answer what a call asks it, or go.
+    let draining = Arc::clone(&connection.gateway);
+    let mut drained = pin!(async {
+        shutdown.cancelled().await;
+        draining.drain().await;
+    });
     let ended = loop {
         tokio::select! {
             line = lines.next() => match line {
@@ -89,10 +99,7 @@ where
                 Ok(None) => break Ok(()),
                 Err(error) => break ended_by_peer(Err(error)),
             },
-            _ = shutdown.cancelled() => {
-                connection.gateway.drain().await;
-                break Ok(());
-            }
+            () = &mut drained => break Ok(()),
             // The client reads no more: nothing that runs has a use.
             written = &mut writer => {
                 connection.close(Duration::ZERO).await;
@@ -100,7 +107,7 @@ where
             }
         }
     };
-    connection.close(connection.gateway.options.grace).await;
+    connection.close(connection.gateway.options.grace.min(GONE_GRACE)).await;
     drop(connection);
     match tokio::time::timeout(FLUSH_LIMIT, &mut writer).await {
         Ok(Ok(written)) => ended.and(ended_by_peer(written)),

@@ -376,9 +376,10 @@ pub struct ServerSection {
     /// several threads serve. Changing it needs a restart.
     #[schemars(range(min = 0, max = 1000))]
     pub busy_poll_us: u32,
-    /// How long running calls may go on once `serve` over HTTP is told to end (SIGTERM, Ctrl-C), before those that may be
+    /// How long running calls may go on once `serve` is told to end (SIGTERM, Ctrl-C), before those that may be
     /// repeated are left to the next process as jobs and the others are cancelled. Whoever ends the process otherwise
-    /// should wait longer. Over stdio it is two seconds: a client waits no longer itself. Changing it needs a restart.
+    /// should wait longer. Over stdio a client that closes its end is gone: then it is two seconds at the most, and what
+    /// runs longer is cancelled. Changing it needs a restart.
     pub shutdown_grace: TimeSpan,
     /// Whether clients are offered `agent__batch`, which runs several tools as one call: to a client's own
     /// approval screen it is one call that may do anything. Changing it needs a restart.
