@@ -50,7 +50,7 @@ fn read_yaml(text: &str, max_values: usize) -> Result<Value, String> {
         let error = error.without_snippet();
         let message = error.to_string();
         let message = message.lines().next().unwrap_or_default();
-        let mut cause = &error;
+        let mut cause = error;
         while let serde_saphyr::Error::AliasError { error, .. } = cause {
             cause = error;
         }
