@@ -539,7 +539,8 @@ mod tests {
         inbox.forget(1);
         let ended = Instant::now();
         assert!(watched.await);
-        assert!((IDLE..5 * IDLE).contains(&ended.elapsed()), "{:?}", ended.elapsed());
+        // It is looked at from time to time: the silence may have begun a moment before.
+        assert!((IDLE / 2..5 * IDLE).contains(&ended.elapsed()), "{:?}", ended.elapsed());
         let heard = async {
             tokio::time::sleep(IDLE / 2).await;
             inbox.heard.fetch_add(1, Ordering::Relaxed);
