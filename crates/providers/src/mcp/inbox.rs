@@ -114,6 +114,8 @@ impl Waiting {
 pub(super) enum Belonging {
     /// To this call.
     Call(RequestId, Caller),
+    /// To this call, or to another of its caller's.
+    Likely(RequestId, Caller),
     /// No call is in flight.
     Nobody,
     /// To a request that is over.
@@ -245,7 +247,7 @@ impl Inbox {
             waiting
         };
         if matches!(waiting, Some(Waiting { purpose: Purpose::Call(_), .. })) {
-            self.questions.call_ended(id);
+            self.questions.call_ended(id, |caller, busy| self.call_of(caller, busy));
         }
     }
 
@@ -358,17 +360,29 @@ impl Inbox {
             Purpose::Call(caller) => Some((*id, caller)),
             _ => None,
         });
-        let Some(mut newest) = calls.next() else { return Belonging::Nobody };
+        let Some(mut likely) = calls.next() else { return Belonging::Nobody };
+        let mut is_only = true;
         for call in calls {
-            if !newest.1.is_one_with(call.1) {
+            if !likely.1.is_one_with(call.1) {
                 return Belonging::Several;
             }
-            let likely = |call: &RequestId| (!busy.contains(call), *call);
-            if likely(&call.0) > likely(&newest.0) {
-                newest = call;
+            is_only = false;
+            if rank(call.0, busy) > rank(likely.0, busy) {
+                likely = call;
             }
         }
-        Belonging::Call(newest.0, newest.1.clone())
+        let (id, caller) = (likely.0, likely.1.clone());
+        if is_only { Belonging::Call(id, caller) } else { Belonging::Likely(id, caller) }
+    }
+
+    /// A call of this caller's that is in flight, the likeliest to have asked.
+    fn call_of(&self, caller: &Caller, busy: &[RequestId]) -> Option<(RequestId, Caller)> {
+        let state = self.lock();
+        let calls = state.waiting.iter().filter_map(|(id, waiting)| match &waiting.purpose {
+            Purpose::Call(of) if of.is_one_with(caller) => Some((*id, of.clone())),
+            _ => None,
+        });
+        calls.max_by_key(|(id, _)| rank(*id, busy))
     }
 
     /// Takes a line of a pipe that is no message, or cannot be read.
@@ -399,6 +413,11 @@ impl Inbox {
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// How likely a call is to have asked: the newest is, but for those that are `busy` with a question.
+fn rank(call: RequestId, busy: &[RequestId]) -> (bool, RequestId) {
+    (!busy.contains(&call), call)
 }
 
 /// Why a request cannot be sent.

@@ -40,6 +40,10 @@ struct Open {
     withdrawn: CancellationToken,
     /// Held while its client is asked: one question of a call at a time.
     turn: Arc<tokio::sync::Mutex<()>>,
+    /// Whose it is, where the call is only likely to be the one that it is of.
+    likely: Option<Caller>,
+    /// Another call that it may be of, once that one has ended.
+    heir: Option<(RequestId, Caller)>,
 }
 
 impl Questions {
@@ -90,7 +94,8 @@ impl Questions {
                 let request = ClientRequest { key: None, method: method.to_owned(), params };
                 let busy: Vec<RequestId> = self.lock().values().filter_map(|open| open.call).collect();
                 match belonging(&busy) {
-                    Belonging::Call(call, caller) => self.pass_on(reply, call, caller, request),
+                    Belonging::Call(call, caller) => self.pass_on(reply, (call, caller), request, Certainty::Known),
+                    Belonging::Likely(call, caller) => self.pass_on(reply, (call, caller), request, Certainty::Likely),
                     Belonging::Nobody
                         if method == asking::ROOTS && self.folders.get().is_some_and(|folders| folders.are_told()) =>
                     {
@@ -114,7 +119,13 @@ impl Questions {
         }
     }
 
-    fn pass_on(self: &Arc<Self>, reply: Reply, call: RequestId, caller: Caller, request: ClientRequest) {
+    fn pass_on(
+        self: &Arc<Self>,
+        reply: Reply,
+        (call, caller): (RequestId, Caller),
+        request: ClientRequest,
+        certainty: Certainty,
+    ) {
         if asking::missing(&caller.client.capabilities(), &request.method, &request.params).is_some() {
             let text = format!("the client of this call does not offer `{}`", request.method);
             return self.answer(&reply, Err(RpcError::new(RpcError::METHOD_NOT_FOUND, text)));
@@ -130,8 +141,14 @@ impl Questions {
             let call = Some(call);
             let same = open.values().find(|open| open.call == call);
             turn = same.map(|open| Arc::clone(&open.turn)).unwrap_or_default();
-            let question =
-                Open { call, too_late: too_late.clone(), withdrawn: withdrawn.clone(), turn: Arc::clone(&turn) };
+            let question = Open {
+                call,
+                too_late: too_late.clone(),
+                withdrawn: withdrawn.clone(),
+                turn: Arc::clone(&turn),
+                likely: (certainty == Certainty::Likely).then(|| caller.clone()),
+                heir: None,
+            };
             open.insert(reply.id.clone(), question);
         }
         let questions = Arc::clone(self);
@@ -144,11 +161,14 @@ impl Questions {
                     turn = turn.lock() => turn,
                 };
                 // Not dropped when it is withdrawn: the call must have back what it gave up to ask.
-                caller.client.ask_until(vec![request], pin!(withdrawn.cancelled())).await
+                caller.client.ask_until(vec![request.clone()], pin!(withdrawn.cancelled())).await
             };
             let outcome = tokio::select! {
                 biased;
                 () = too_late.cancelled() => {
+                    if let Some(heir) = questions.take_heir(&reply, &withdrawn) {
+                        return questions.pass_on(reply, heir, request, Certainty::Likely);
+                    }
                     Some(Err(RpcError::new(RpcError::INTERNAL, "the call that this was asked for has ended")))
                 }
                 answers = asking => answers.map(|answers| match answers {
@@ -188,7 +208,7 @@ impl Questions {
                 return self.answer(&reply, Err(too_many()));
             }
             let (too_late, turn) = (CancellationToken::new(), Arc::default());
-            let question = Open { call: None, too_late, withdrawn: withdrawn.clone(), turn };
+            let question = Open { call: None, too_late, withdrawn: withdrawn.clone(), turn, likely: None, heir: None };
             // Who asks again under the same id has one answer.
             if let Some(former) = open.insert(reply.id.clone(), question) {
                 former.withdrawn.cancel();
@@ -207,11 +227,32 @@ impl Questions {
         });
     }
 
-    /// The call is over: what was asked for it is answered so.
-    pub(super) fn call_ended(&self, call: RequestId) {
-        for open in self.lock().values().filter(|open| open.call == Some(call)) {
+    /// The call is over: what was asked for it is answered so. What was only likely to be asked for it is put to the call
+    /// that `heir` finds, of that caller's, given the calls that have a question open.
+    pub(super) fn call_ended(
+        &self,
+        call: RequestId,
+        heir: impl FnOnce(&Caller, &[RequestId]) -> Option<(RequestId, Caller)>,
+    ) {
+        let (likely, busy) = {
+            let open = self.lock();
+            let of_it = open.values().filter(|open| open.call == Some(call));
+            let likely = of_it.filter_map(|open| open.likely.clone()).next();
+            (likely, open.values().filter_map(|open| open.call).collect::<Vec<_>>())
+        };
+        let heir = likely.and_then(|caller| heir(&caller, &busy));
+        for open in self.lock().values_mut().filter(|open| open.call == Some(call)) {
+            open.heir = heir.clone().filter(|_| open.likely.is_some());
             open.too_late.cancel();
         }
+    }
+
+    /// The other call that a question may be of, which is open no more then.
+    fn take_heir(&self, reply: &Reply, withdrawn: &CancellationToken) -> Option<(RequestId, Caller)> {
+        let mut open = self.lock();
+        let heir = open.get_mut(&reply.id).filter(|_| !withdrawn.is_cancelled())?.heir.take()?;
+        open.remove(&reply.id);
+        Some(heir)
     }
 
     /// The server takes the question with this id (JSON text) back.
@@ -261,6 +302,13 @@ fn no_call(method: &str) -> RpcError {
 fn too_many() -> RpcError {
     let text = format!("{MAX_OPEN} questions are open already; ask again when some are answered");
     RpcError::new(RpcError::BUSY, text)
+}
+
+/// Whether the call is known that a question is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Certainty {
+    Known,
+    Likely,
 }
 
 /// What an answer needs of its question.

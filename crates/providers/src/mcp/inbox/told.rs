@@ -37,7 +37,7 @@ impl Inbox {
                 }
                 tracing::debug!(server = &*self.listener.server, "{message}");
                 match self.belonging(during, &[]) {
-                    Belonging::Call(_, caller) => caller.client.log(message),
+                    Belonging::Call(_, caller) | Belonging::Likely(_, caller) => caller.client.log(message),
                     Belonging::Nobody => self.listener.log(message),
                     // It must not reach those that it is not of.
                     Belonging::Past | Belonging::Several => {

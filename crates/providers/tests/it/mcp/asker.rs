@@ -21,6 +21,7 @@ fn serve_when_asked() {
         asks_folders: mode == "rooted",
         folders: Value::Null,
         asking: None,
+        late: None,
         open: 0,
         is_lossy: false,
         loses_answers: false,
@@ -48,6 +49,8 @@ struct Asker {
     folders: Value,
     /// The call that waits for the client's answer.
     asking: Option<Value>,
+    /// A call that asks when the next one has come.
+    late: Option<Value>,
     /// How many answers it waits for.
     open: u32,
     /// Whether the next look at the task is answered with rubbish, and the next answer to what it asks.
@@ -170,6 +173,12 @@ impl Asker {
             "createdAt": "2026-01-01T00:00:00Z", "lastUpdatedAt": "2026-01-01T00:00:00Z", "ttl": null, "ttlMs": null,
         });
         self.is_lossy = params["arguments"]["lossy"] == true;
+        if let Some(call) = self.late.take() {
+            let mut request = question.clone();
+            request["jsonrpc"] = "2.0".into();
+            request["id"] = format!("apart-{call}").into();
+            send(&request);
+        }
         self.loses_answers = self.is_lossy;
         match (params["name"].as_str().unwrap_or_default(), self.is_modern) {
             ("ask", false) if params["arguments"]["cut"] == true => {
@@ -189,6 +198,8 @@ impl Asker {
                 request["id"] = format!("apart-{id}").into();
                 send(&request);
             }
+            // It asks when the next call has come, which is to `tell`.
+            ("ask", false) if params["arguments"]["late"] == true => self.late = Some(id.clone()),
             ("ask", false) => {
                 self.asking = Some(id.clone());
                 self.open = if params["arguments"]["twice"] == true { 2 } else { 1 };

@@ -225,6 +225,26 @@ async fn calls_of_one_client_that_ask_at_once_are_asked_each_for_itself() {
     assert_eq!(asked, [1, 1, 1]);
 }
 
+/// Which of them has asked nobody tells: it is put to the newest, and goes on to the other when that has ended.
+#[tokio::test]
+async fn a_question_outlives_the_call_that_it_was_put_to_by_mistake() {
+    let script = asker("legacy");
+    let rig = script.rig(|_| {});
+    let named = || {
+        let ann = Arc::new(Ann { identity: Some("one".to_owned()), ..Ann::default() });
+        (Arc::clone(&ann), ToolContext { client: ann, ..rig.context("s") })
+    };
+    let ((asked, first), (_, second)) = (named(), named());
+    let telling = async {
+        eventually("a call is there", || script.methods().contains(&"tools/call".to_owned())).await;
+        run(&*rig.provider, "tell", json!({}), &second).await
+    };
+    let (output, told) = tokio::join!(run(&*rig.provider, "ask", json!({"late": true}), &first), telling);
+    let output = output.expect("an answer");
+    assert!(told.is_ok() && output.content[0].as_text().is_some_and(|text| text.contains("Ann")), "{output:?}");
+    assert_eq!(asked.asked.lock().expect("asked").len(), 1);
+}
+
 #[tokio::test]
 async fn what_is_logged_on_a_sessions_own_connection_is_told_to_that_session_alone() {
     for shared in [true, false] {
