@@ -356,10 +356,7 @@ impl Inbox {
                 None => Belonging::Past,
             };
         }
-        let mut calls = state.waiting.iter().filter_map(|(id, waiting)| match &waiting.purpose {
-            Purpose::Call(caller) => Some((*id, caller)),
-            _ => None,
-        });
+        let mut calls = state.calls();
         let Some(mut likely) = calls.next() else { return Belonging::Nobody };
         let mut is_only = true;
         for call in calls {
@@ -378,11 +375,8 @@ impl Inbox {
     /// A call of this caller's that is in flight, the likeliest to have asked.
     fn call_of(&self, caller: &Caller, busy: &[RequestId]) -> Option<(RequestId, Caller)> {
         let state = self.lock();
-        let calls = state.waiting.iter().filter_map(|(id, waiting)| match &waiting.purpose {
-            Purpose::Call(of) if of.is_one_with(caller) => Some((*id, of.clone())),
-            _ => None,
-        });
-        calls.max_by_key(|(id, _)| rank(*id, busy))
+        let calls = state.calls().filter(|(_, of)| of.is_one_with(caller));
+        calls.max_by_key(|(id, _)| rank(*id, busy)).map(|(id, of)| (id, of.clone()))
     }
 
     /// Takes a line of a pipe that is no message, or cannot be read.
@@ -412,6 +406,16 @@ impl Inbox {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// The calls that have not been forgotten.
+    fn calls(&self) -> impl Iterator<Item = (RequestId, &Caller)> {
+        self.waiting.iter().filter_map(|(id, waiting)| match &waiting.purpose {
+            Purpose::Call(caller) => Some((*id, caller)),
+            Purpose::House | Purpose::Subscription(_) => None,
+        })
     }
 }
 

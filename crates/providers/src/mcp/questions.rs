@@ -236,6 +236,10 @@ impl Questions {
     ) {
         let (likely, busy) = {
             let open = self.lock();
+            // Of most calls nothing is asked.
+            if open.is_empty() {
+                return;
+            }
             let of_it = open.values().filter(|open| open.call == Some(call));
             let likely = of_it.filter_map(|open| open.likely.clone()).next();
             (likely, open.values().filter_map(|open| open.call).collect::<Vec<_>>())

@@ -75,7 +75,12 @@ impl CallClient for Ann {
 }
 
 fn of_ann(rig: &Rig, session: &str) -> (Arc<Ann>, ToolContext) {
-    let ann = Arc::new(Ann::default());
+    of_one(rig, session, None)
+}
+
+/// A call of hers in a session that others may have, under a name of her own.
+fn of_one(rig: &Rig, session: &str, identity: Option<&str>) -> (Arc<Ann>, ToolContext) {
+    let ann = Arc::new(Ann { identity: identity.map(str::to_owned), ..Ann::default() });
     (Arc::clone(&ann), ToolContext { client: ann, ..rig.context(session) })
 }
 
@@ -183,10 +188,7 @@ async fn what_could_be_of_several_clients_reaches_none_of_them() {
         let notices: Arc<Mutex<Vec<SourceNotice>>> = Arc::default();
         let sink = Arc::clone(&notices);
         rig.provider.on_notice(Arc::new(move |notice| sink.lock().expect("notices").push(notice)));
-        let named = |at: usize| {
-            let ann = Arc::new(Ann { identity: names[at].map(str::to_owned), ..Ann::default() });
-            (Arc::clone(&ann), ToolContext { client: ann, ..rig.context(sessions[at]) })
-        };
+        let named = |at: usize| of_one(&rig, sessions[at], names[at]);
         let ((bystander, first), (ann, second)) = (named(0), named(1));
         let hanging = run(&*rig.provider, "hang", json!({}), &first);
         let calling = async {
@@ -211,10 +213,7 @@ async fn what_could_be_of_several_clients_reaches_none_of_them() {
 async fn calls_of_one_client_that_ask_at_once_are_asked_each_for_itself() {
     let script = asker("legacy");
     let rig = script.rig(|_| {});
-    let named = || {
-        let ann = Arc::new(Ann { identity: Some("one".to_owned()), ..Ann::default() });
-        (Arc::clone(&ann), ToolContext { client: ann, ..rig.context("s") })
-    };
+    let named = || of_one(&rig, "s", Some("one"));
     let all = [named(), named(), named()];
     let calls = all.iter().map(|(_, context)| run(&*rig.provider, "ask", json!({"apart": true}), context));
     for output in futures_util::future::join_all(calls).await {
@@ -230,10 +229,7 @@ async fn calls_of_one_client_that_ask_at_once_are_asked_each_for_itself() {
 async fn a_question_outlives_the_call_that_it_was_put_to_by_mistake() {
     let script = asker("legacy");
     let rig = script.rig(|_| {});
-    let named = || {
-        let ann = Arc::new(Ann { identity: Some("one".to_owned()), ..Ann::default() });
-        (Arc::clone(&ann), ToolContext { client: ann, ..rig.context("s") })
-    };
+    let named = || of_one(&rig, "s", Some("one"));
     let ((asked, first), (_, second)) = (named(), named());
     let telling = async {
         eventually("a call is there", || script.methods().contains(&"tools/call".to_owned())).await;
