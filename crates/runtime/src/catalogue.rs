@@ -21,7 +21,7 @@ use toolwright_core::manual::INFO_ID;
 use toolwright_core::name::wire_candidate;
 use toolwright_core::pins::Change;
 
-use self::slot::{Slot, held_back, reuse};
+use self::slot::{Slot, held_back, reuse, still_starting};
 use crate::pins::{Held, Pins};
 
 /// How long one provider may take to list before it counts as failed.
@@ -77,19 +77,35 @@ struct Current {
 #[derive(Default)]
 struct Published {
     snapshot: Arc<Snapshot>,
-    providers: Arc<[Arc<dyn Provider>]>,
+    sources: Sources,
     number: u64,
+}
+
+/// The providers of a snapshot.
+#[derive(Clone, Default)]
+struct Sources {
+    all: Arc<[Arc<dyn Provider>]>,
+    /// Those of which it is not known what they have.
+    unlisted: Arc<[Arc<dyn Provider>]>,
+}
+
+impl Sources {
+    fn of(slots: &[Slot]) -> Self {
+        let provider = |slot: &Slot| Arc::clone(&slot.provider);
+        let unlisted = slots.iter().filter(|slot| !slot.is_listed);
+        Self { all: slots.iter().map(provider).collect(), unlisted: unlisted.map(provider).collect() }
+    }
 }
 
 impl Current {
     /// Swaps, unless a later snapshot is there already.
-    fn put(&self, snapshot: Arc<Snapshot>, providers: Arc<[Arc<dyn Provider>]>, number: u64) {
+    fn put(&self, snapshot: Arc<Snapshot>, sources: Sources, number: u64) {
         {
             let mut current = self.snapshot.write().unwrap_or_else(PoisonError::into_inner);
             if current.number > number {
                 return;
             }
-            *current = Published { snapshot, providers, number };
+            *current = Published { snapshot, sources, number };
         }
         self.generation.send_modify(|generation| *generation += 1);
     }
@@ -129,7 +145,7 @@ impl Catalogue {
     #[must_use]
     pub fn standing(snapshot: Arc<Snapshot>) -> Arc<Self> {
         let catalogue = Self::new(Arc::new(NoEvents), Arc::new(NoRedaction), DEFAULT_LIST_TIMEOUT);
-        catalogue.current.put(snapshot, Arc::default(), 0);
+        catalogue.current.put(snapshot, Sources::default(), 0);
         catalogue
     }
 
@@ -165,7 +181,25 @@ impl Catalogue {
     /// The providers of the snapshot as it is now, in registration order, those without tools too.
     #[must_use]
     pub fn sources(&self) -> Arc<[Arc<dyn Provider>]> {
-        Arc::clone(&self.current.snapshot.read().unwrap_or_else(PoisonError::into_inner).providers)
+        Arc::clone(&self.current.snapshot.read().unwrap_or_else(PoisonError::into_inner).sources.all)
+    }
+
+    /// Those of [`Catalogue::sources`] of which it is not known yet what they have: their first list is neither there nor has
+    /// it failed, and there is none of an earlier run.
+    #[must_use]
+    pub fn unlisted(&self) -> Arc<[Arc<dyn Provider>]> {
+        Arc::clone(&self.current.snapshot.read().unwrap_or_else(PoisonError::into_inner).sources.unlisted)
+    }
+
+    /// Waits until no wanted provider is among [`Catalogue::unlisted`]. Has none of them listed: see
+    /// [`Catalogue::refresh`].
+    pub async fn listed(&self, is_wanted: impl Fn(&dyn Provider) -> bool) {
+        let mut changes = self.changes();
+        while self.unlisted().iter().any(|provider| is_wanted(&**provider)) {
+            if changes.changed().await.is_err() {
+                return;
+            }
+        }
     }
 
     /// What the providers' sources tell outside of calls, from now on.
@@ -233,6 +267,7 @@ impl Catalogue {
                 // Until the first list of the new one, what the old one had: better than nothing.
                 if slot.listed.is_empty() {
                     slot.listed.clone_from(&old.listed);
+                    slot.is_listed |= !old.listed.is_empty();
                 }
                 slot.held.clone_from(&old.held);
             }
@@ -329,6 +364,7 @@ impl Catalogue {
             return;
         }
         slot.finished = ticket;
+        slot.is_listed = true;
         let told = match listed {
             Ok(tools) => {
                 slot.listed = reuse(&slot.listed, tools);
@@ -452,11 +488,12 @@ impl Catalogue {
                 absent.push((wire_candidate(id.namespace(), id.name()), (*why).to_owned()));
             }
         }
+        absent.extend(slots.iter().filter_map(still_starting));
         let before = self.snapshot();
-        let providers = slots.iter().map(|slot| Arc::clone(&slot.provider)).collect();
+        let sources = Sources::of(slots);
         let number = self.current.made.fetch_add(1, Ordering::Relaxed) + 1;
         if before.is_of(&listings, &absent, &unapproved, &issues) {
-            return self.current.put(before, providers, number);
+            return self.current.put(before, sources, number);
         }
         let snapshot = Arc::new(
             Snapshot::build(&listings)
@@ -466,12 +503,12 @@ impl Catalogue {
                 .with_index_of(&before),
         );
         if !before.is_indexed() {
-            return self.current.put(snapshot, providers, number);
+            return self.current.put(snapshot, sources, number);
         }
         let current = Arc::clone(&self.current);
         let indexed = tokio::task::spawn_blocking(move || {
             snapshot.lexical();
-            current.put(snapshot, providers, number);
+            current.put(snapshot, sources, number);
         });
         if let Err(error) = indexed.await {
             tracing::error!("the catalogue could not be indexed: {error}");

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::{Semaphore, watch};
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use toolwright_core::approval::{Approver, EXPIRY};
 use toolwright_core::catalogue::Provider;
@@ -38,6 +39,9 @@ const DEFAULT_MAX_CALLS: usize = 512;
 const DEFAULT_GRACE: Duration = Duration::from_secs(2);
 /// How long running calls get to end once they are cancelled (SPEC section 8).
 const STOP_GRACE: Duration = Duration::from_secs(10);
+/// How long after its start a gateway waits for sources of which nobody knows yet what they have: many a client asks for
+/// its tools at once, and never again.
+const FIRST_LISTS: Duration = Duration::from_secs(5);
 /// How long calls may take to become jobs.
 const HAND_OVER: Duration = Duration::from_secs(1);
 /// How long calls that have ended may take to be answered.
@@ -173,6 +177,8 @@ pub struct Gateway {
     pub(crate) running: TaskTracker,
     pub(crate) slots: Arc<Semaphore>,
     pub(crate) busy_poll: BusyPoll,
+    /// Until when first lists are waited for.
+    first_lists: Instant,
     terms: RwLock<Terms>,
     /// Counts changes of `terms` that may shut somebody out.
     views_changed: watch::Sender<u64>,
@@ -222,6 +228,7 @@ impl Gateway {
             running: TaskTracker::new(),
             slots: Arc::new(Semaphore::new(options.max_calls)),
             busy_poll: BusyPoll::new(options.busy_poll),
+            first_lists: Instant::now() + FIRST_LISTS,
             terms: RwLock::new(Terms::of(Arc::clone(&options.policy), shared(&options.views))),
             views_changed: watch::Sender::new(0),
             options,
@@ -296,6 +303,21 @@ impl Gateway {
             Scope::Whole | Scope::Provider(_) => None,
         };
         configured.unwrap_or(self.options.expose)
+    }
+
+    /// Whether a source of this part of the catalogue is waited for, because it has only just been started and nobody knows
+    /// yet what it has.
+    pub(crate) fn awaits_lists(&self, scope: &Scope) -> bool {
+        let unlisted = self.options.catalogue.unlisted();
+        unlisted.iter().any(|provider| scope.may_have(&**provider)) && Instant::now() < self.first_lists
+    }
+
+    /// Waits for such sources, until five seconds after the start of the gateway at the most.
+    pub(crate) async fn listed(&self, scope: &Scope) {
+        let listed = self.options.catalogue.listed(|provider| scope.may_have(provider));
+        if tokio::time::timeout_at(self.first_lists, listed).await.is_err() {
+            tracing::debug!("a list goes out before every server has said what it has");
+        }
     }
 
     /// Whether this source is the one of its name still.

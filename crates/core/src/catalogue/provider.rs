@@ -237,6 +237,9 @@ pub trait Provider: Send + Sync {
     }
     /// Tells the source that a call is not wanted any more. The default relies on the call's token.
     async fn cancel(&self, _call: &CallId) {}
+    /// Told that a client's session is over: what is kept for that one alone may go with its last call. The default keeps
+    /// nothing.
+    fn session_ended(&self, _session: &SessionId) {}
     /// Connects ahead of the first call.
     ///
     /// # Errors

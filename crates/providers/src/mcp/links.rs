@@ -127,6 +127,13 @@ impl Links {
         Ok(Lent { connection, in_use: Some(in_use) })
     }
 
+    /// Ends the connection that this session has of its own, with its last call.
+    pub(super) fn session_ended(&self, session: &SessionId) {
+        if let Some(own) = &self.own {
+            own.sessions.ended(session);
+        }
+    }
+
     /// Whether nothing runs that this session's requests would go to.
     pub(super) fn is_idle(&self, session: &SessionId) -> bool {
         match &self.own {

@@ -18,7 +18,7 @@ use toolwright_core::error::ToolError;
 use toolwright_core::event::{Event, McpPeer};
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::policy::HintTrust;
-use toolwright_core::session::Principal;
+use toolwright_core::session::{Principal, SessionId};
 
 use super::call;
 use super::connect::Connector;
@@ -307,6 +307,10 @@ impl Provider for McpProvider {
             return Ok(());
         }
         self.link().connection(Patience::Wait).await.map(drop).map_err(|reason| self.named(&reason))
+    }
+
+    fn session_ended(&self, session: &SessionId) {
+        self.source.links.session_ended(session);
     }
 
     async fn shut_down(&self) {

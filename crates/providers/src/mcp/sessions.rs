@@ -50,6 +50,8 @@ struct Used {
     running: usize,
     /// When the last call ended.
     last_used: Option<Instant>,
+    /// Whether the session is over.
+    has_ended: bool,
 }
 
 impl Used {
@@ -58,9 +60,10 @@ impl Used {
         self.last_used.filter(|_| self.running == 0)
     }
 
-    /// Whether it has gone unused for so long that it is to be ended.
+    /// Whether it is to be ended: nothing uses it, and nobody will or has for long.
     fn is_over(self, now: Instant) -> bool {
-        self.idle_since().is_some_and(|since| now.saturating_duration_since(since) >= IDLE)
+        let is_long_ago = |since: Instant| now.saturating_duration_since(since) >= IDLE;
+        self.idle_since().is_some_and(|since| self.has_ended || is_long_ago(since))
     }
 }
 
@@ -116,6 +119,14 @@ impl Sessions {
         self.lock().get(session).map(|kept| Arc::clone(&kept.link))
     }
 
+    /// Ends the session's connection if it has one: now, or when it is looked at next after its last call.
+    pub(super) fn ended(&self, session: &SessionId) {
+        if let Some(kept) = self.lock().get(session) {
+            kept.usage.lock().has_ended = true;
+        }
+        self.end_idle(Instant::now());
+    }
+
     /// Whether none of them was connected yet.
     pub(super) fn are_idle(&self) -> bool {
         self.lock().values().all(|kept| kept.link.is_idle())
@@ -165,6 +176,7 @@ mod tests {
     use super::super::connect::Connector;
     use super::super::folders::Folders;
     use super::super::generation::Generation;
+    use super::super::link::Patience;
     use super::super::listener::Listener;
     use super::super::spec::{AsTools, McpServerSpec, McpTransport};
     use super::*;
@@ -218,5 +230,21 @@ mod tests {
         assert_eq!(there(&sessions), [0, MAX_SESSIONS], "calls under way keep theirs, however long they take");
         drop((long, newest));
         assert!(!sessions.end_idle(Instant::now()) && sessions.end_idle(far));
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_session_ends_its_connection_with_its_last_call() {
+        let sessions = Arc::new(Sessions::default());
+        let of = |number: usize| sessions.of(&id(number), link).expect("room");
+        let (idle, running) = (Arc::clone(&of(1).link), of(2));
+        drop(of(3));
+        for number in [1, 2, 4] {
+            sessions.ended(&id(number));
+        }
+        assert_eq!(there(&sessions), [2, 3], "a call is under way, and another session is not over");
+        assert!(idle.connection(Patience::FailFast).await.is_err_and(|why| why.to_string().contains("shut down")));
+        drop(running);
+        assert!(!sessions.end_idle(Instant::now()));
+        assert_eq!(there(&sessions), [3]);
     }
 }

@@ -24,13 +24,24 @@ pub(super) struct Slot {
     pub(super) begun: u64,
     /// The last list that was taken.
     pub(super) finished: u64,
+    /// Whether it is known what it has: its last list is there, or has failed, or that of an earlier run.
+    pub(super) is_listed: bool,
 }
 
 impl Slot {
     /// With what it had listed in an earlier run.
     pub(super) async fn new(provider: Arc<dyn Provider>) -> Self {
-        let listed = provider.cached().await.unwrap_or_default();
-        Self { provider, listed, tools: Vec::new(), held: Vec::new(), error: None, begun: 0, finished: 0 }
+        let cached = provider.cached().await;
+        Self {
+            provider,
+            is_listed: cached.is_some(),
+            listed: cached.unwrap_or_default(),
+            tools: Vec::new(),
+            held: Vec::new(),
+            error: None,
+            begun: 0,
+            finished: 0,
+        }
     }
 
     /// What tells whether another judgement came to the same.
@@ -63,6 +74,13 @@ impl Slot {
 pub(super) fn held_back(slot: &Slot) -> impl Iterator<Item = (String, String)> {
     let held = slot.held.iter().filter(|held| held.withheld && slot.error.is_none());
     held.map(|held| (held.tool.raw_name().to_owned(), held.why.clone()))
+}
+
+/// Why a tool of a provider that has not listed yet may be missing.
+pub(super) fn still_starting(slot: &Slot) -> Option<(String, String)> {
+    let name = slot.provider.name();
+    let why = || format!("provider {name} is still starting, and nobody knows its tools yet");
+    (!slot.is_listed).then(|| (name.to_owned(), why()))
 }
 
 /// A tool whose contract and settings did not change keeps its compiled validator.

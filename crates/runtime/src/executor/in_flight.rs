@@ -59,9 +59,9 @@ impl InFlight {
     /// Whether calls may begin.
     ///
     /// # Errors
-    /// `canceled` once the house is closed.
+    /// `canceled`, retryable, once the house is closed.
     pub(super) fn is_open(&self) -> Result<(), ToolError> {
-        if self.state().is_closed { Err(ToolError::canceled(CancelCause::Shutdown)) } else { Ok(()) }
+        if self.state().is_closed { Err(ToolError::canceled(CancelCause::Shutdown).retryable()) } else { Ok(()) }
     }
 
     /// How long a call that was cancelled for `cause` may take to stop by itself.

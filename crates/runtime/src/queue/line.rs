@@ -190,7 +190,7 @@ impl<H: Holder> Line<H> {
     ) -> Result<(Slot<H>, Duration), ToolError> {
         let priority = priority.into();
         if let Some(cause) = cancel.cause() {
-            return Err(ToolError::canceled(cause));
+            return Err(ToolError::canceled(cause).retryable());
         }
         let (number, mut turn) = match self.enter(holder, priority)? {
             Entered::At(slot) => return Ok((slot, Duration::ZERO)),
@@ -205,7 +205,7 @@ impl<H: Holder> Line<H> {
         tokio::select! {
             // A slot that comes together with the cancel is given back.
             biased;
-            cause = cancel.cancelled() => Err(ToolError::canceled(cause)),
+            cause = cancel.cancelled() => Err(ToolError::canceled(cause).retryable()),
             slot = &mut turn => match slot {
                 Ok(slot) => Ok((slot, since.elapsed())),
                 Err(_) => Err(self.ousted()),
@@ -221,7 +221,7 @@ impl<H: Holder> Line<H> {
         let _ousted;
         let mut state = self.state();
         if let Some(cause) = state.closed {
-            return Err(ToolError::canceled(cause));
+            return Err(ToolError::canceled(cause).retryable());
         }
         let number = state.next;
         state.next += 1;
@@ -301,7 +301,7 @@ impl<H: Holder> Line<H> {
     fn ousted(&self) -> ToolError {
         let state = self.state();
         match state.closed {
-            Some(cause) => ToolError::canceled(cause),
+            Some(cause) => ToolError::canceled(cause).retryable(),
             None => self.refusal(&state, &format!("{}, and one of a higher priority came", self.full())),
         }
     }

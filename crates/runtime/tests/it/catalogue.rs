@@ -185,6 +185,27 @@ async fn what_is_disabled_is_explained_in_every_snapshot_from_then_on() {
     assert_eq!(why(), None);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_provider_is_waited_for_until_its_first_list_is_there_or_has_failed() {
+    let catalogue = catalogue();
+    for (name, tools) in [("a", 1), ("failing", 0), ("hanging", usize::MAX)] {
+        catalogue.add_provider(Moody::new(name, tools)).await.expect("added");
+    }
+    let unlisted = || catalogue.unlisted().iter().map(|provider| provider.name().to_owned()).collect::<Vec<_>>();
+    assert_eq!(unlisted(), ["a", "failing", "hanging"]);
+    let why = catalogue.snapshot().why_missing("a__t0").expect("known");
+    assert_eq!(why, "provider a is still starting, and nobody knows its tools yet");
+    let listing = async { catalogue.refresh_all(8).await };
+    let waiting = async {
+        catalogue.listed(|provider| provider.name() != "hanging").await;
+        assert_eq!((unlisted(), ids(&catalogue)), (vec!["hanging".to_owned()], vec!["a:t0".to_owned()]));
+        catalogue.listed(|_| true).await;
+        assert_eq!(unlisted(), [""; 0]);
+    };
+    tokio::join!(waiting, listing);
+    assert!(catalogue.snapshot().why_missing("hanging__t0").is_some_and(|why| why.contains("no tool list within")));
+}
+
 #[tokio::test]
 async fn a_catalogue_that_is_searched_is_indexed_before_it_is_swapped() {
     let catalogue = catalogue();

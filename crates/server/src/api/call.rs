@@ -68,7 +68,7 @@ pub(super) async fn call(State(api): State<Arc<Api>>, headers: HeaderMap, Json(a
     let client = api.gateway.with_house(Arc::new(NoClient), (&session, None), |otherwise| otherwise);
     let own_trace = || Lineage::in_trace(TraceId::new(number.as_u128()));
     let lineage = traceparent.and_then(Lineage::of_traceparent).unwrap_or_else(own_trace);
-    let (approver, snapshot) = (Arc::clone(&options.approver), api.snapshot());
+    let (approver, snapshot) = (Arc::clone(&options.approver), api.snapshot_for(&written.name).await);
     let run = RunContext {
         origin: Origin::Gateway,
         cancel: wanted.0.clone(),

@@ -12,6 +12,7 @@ use toolwright_core::select::{SearchFilter, SearchHit, search_or_similar};
 use super::error::ApiError;
 use super::input::{Asked, Named};
 use super::{Answer, Api};
+use crate::mcp::view::Scope;
 
 /// Hits where no limit is given, and at most.
 const HITS: usize = 20;
@@ -46,19 +47,34 @@ impl Api {
             whole
         }
     }
+
+    /// The same once the sources that are just starting have said what they have.
+    async fn listed(&self) -> Arc<Snapshot> {
+        self.gateway.listed(&Scope::Whole).await;
+        self.snapshot()
+    }
+
+    /// The same for a caller who names one tool: nothing is waited for where that is there.
+    pub(super) async fn snapshot_for(&self, written: &str) -> Arc<Snapshot> {
+        let snapshot = self.snapshot();
+        match snapshot.resolve(written) {
+            Resolution::Found(..) => snapshot,
+            Resolution::Unknown(_) => self.listed().await,
+        }
+    }
 }
 
 /// `GET /api/tools`.
 pub(super) async fn list(State(api): State<Arc<Api>>, Asked(asked): Asked<Filter>) -> Answer {
     let filter = SearchFilter { namespace: asked.namespace, prefix: asked.prefix, tag: asked.tag };
-    let snapshot = api.snapshot();
+    let snapshot = api.listed().await;
     let listed = snapshot.list().iter().filter(|entry| filter.passes(entry));
     api.ok(&listed.map(|entry| entry.to_json()).collect())
 }
 
 /// `GET /api/tools/{id}`.
 pub(super) async fn show(State(api): State<Arc<Api>>, Named(written): Named) -> Answer {
-    let snapshot = api.snapshot();
+    let snapshot = api.snapshot_for(&written).await;
     match snapshot.resolve(&written) {
         Resolution::Found(index, _) => api.ok(&snapshot.list().get(index).map(|entry| entry.to_whole_json()).into()),
         Resolution::Unknown(near) => Err(ApiError::unknown_tool(snapshot.unknown_message(&written, &near))),
@@ -72,6 +88,7 @@ pub(super) async fn search(State(api): State<Arc<Api>>, Asked(asked): Asked<Sear
         return Err(ApiError::bad_request(format!("`limit` is from 1 to {MAX_HITS}")));
     }
     let filter = SearchFilter { namespace: asked.namespace, prefix: asked.prefix, tag: asked.tag };
-    let hits = search_or_similar(&api.snapshot(), &asked.query, limit, &filter);
+    let snapshot = api.listed().await;
+    let hits = search_or_similar(&snapshot, &asked.query, limit, &filter);
     api.ok(&hits.iter().map(SearchHit::to_json).collect::<Value>())
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde_json::json;
 use toolwright_mcp::tasks::announce;
 
-use super::call::{Ask, Caller};
+use super::call::{Ask, Caller, Work};
 use super::changes::{Granted, OfSubscription};
 use super::line::{To, Waiting};
 use super::message::{Filter, Id, Params, Request, RpcError, notification, to_json};
@@ -54,7 +54,11 @@ impl Gateway {
                 Some(filter) => Reply::Listen(filter),
                 None => Reply::Error(RpcError::invalid_params("subscriptions/listen needs `notifications`")),
             },
-            (_, "tools/list") => self.list_tools(caller, era, &params).map(Reply::Result).into(),
+            (_, "tools/list") if self.awaits_lists(&caller.view.scope) => {
+                let ask = Ask { id, era, method, params, raw, to, task: None };
+                self.start_list(caller, ask).map(Reply::Running).into()
+            }
+            (_, "tools/list") => self.list_tools(caller, era, params.cursor.is_some()).map(Reply::Result).into(),
             (_, name) if name == CALL || is_forwarded(era, name) => {
                 let is_call = name == CALL;
                 let state = params.request_state.take().filter(|_| era == Era::Modern);
@@ -108,8 +112,22 @@ impl Gateway {
         to_json(&result)
     }
 
-    fn list_tools(&self, caller: &Caller, era: Era, params: &Params) -> Result<Vec<u8>, RpcError> {
-        if params.cursor.is_some() {
+    /// Lists the tools once the sources that are just starting have said theirs.
+    fn start_list(self: &Arc<Self>, caller: &Caller, ask: Ask) -> Result<Waiting, RpcError> {
+        let (era, has_cursor) = (ask.era, ask.params.cursor.is_some());
+        self.start(caller, ask, async move |work| {
+            let Work { gateway, caller, cancel, .. } = work;
+            tokio::select! {
+                () = gateway.listed(&caller.view.scope) => {}
+                // Its end is the end of the request.
+                _ = cancel.cancelled() => {}
+            }
+            gateway.list_tools(&caller, era, has_cursor)
+        })
+    }
+
+    fn list_tools(&self, caller: &Caller, era: Era, has_cursor: bool) -> Result<Vec<u8>, RpcError> {
+        if has_cursor {
             return Err(RpcError::invalid_params("this list has one page only, so no cursor is valid"));
         }
         let list = self.tools(&caller.view, &caller.session);

@@ -136,11 +136,7 @@ impl Gateway {
     /// The providers of a scope, in registration order.
     pub(crate) fn providers_of(&self, scope: &Scope) -> Vec<Arc<dyn Provider>> {
         let all = self.options.catalogue.sources();
-        let within = |provider: &&Arc<dyn Provider>| match scope {
-            Scope::Whole | Scope::View(_) => true,
-            Scope::Provider(name) => provider.name() == &**name,
-        };
-        all.iter().filter(within).cloned().collect()
+        all.iter().filter(|provider| scope.may_have(&***provider)).cloned().collect()
     }
 
     /// Whether a scope has a method of a provider, if that has it: views name methods as they name tools.

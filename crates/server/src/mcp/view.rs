@@ -3,6 +3,7 @@
 use std::str::FromStr;
 use std::sync::Arc;
 
+use toolwright_core::catalogue::Provider;
 use toolwright_core::pattern::allowed_by;
 use toolwright_core::policy::Profile;
 
@@ -82,6 +83,14 @@ impl Scope {
         match self {
             Self::Whole => "/mcp".into(),
             Self::Provider(name) | Self::View(name) => format!("/mcp/{name}"),
+        }
+    }
+
+    /// Whether anything of a provider can be in it.
+    pub(crate) fn may_have(&self, provider: &dyn Provider) -> bool {
+        match self {
+            Self::Whole | Self::View(_) => true,
+            Self::Provider(name) => provider.name() == &**name,
         }
     }
 }

@@ -42,7 +42,7 @@ pub(crate) async fn command(global: &Global, call: &Call) -> Done {
     }
     let snapshot = house.catalogue().snapshot();
     if matches!(snapshot.resolve(&call.tool), Resolution::Unknown(_)) {
-        say_starting(&house, &call.tool).await;
+        say_starting(&house, &call.tool);
     }
     let arguments = arguments::parse(&call.arguments, &call.tool, &snapshot)?;
     let written = ToolCall { id: CallId::new("call"), name: call.tool.clone(), arguments };

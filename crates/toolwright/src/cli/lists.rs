@@ -26,7 +26,7 @@ pub(crate) enum Wanted {
 /// still starting then, which are down, and why.
 pub(crate) async fn wait_for(house: &Arc<House>, wanted: Wanted, bound: Duration) {
     let mut events = house.events().subscribe();
-    let mut pending = starting(house, wanted).await;
+    let mut pending = starting(house, wanted);
     let mut listing = std::pin::pin!(house.list_all(bound));
     let mut patience = std::pin::pin!(tokio::time::sleep(PATIENCE));
     let mut told = !is_interactive();
@@ -54,7 +54,7 @@ pub(crate) async fn wait_for(house: &Arc<House>, wanted: Wanted, bound: Duration
         }
     }
     say_failures(house);
-    let (late, unknown) = (starting(house, wanted).await, starting(house, Wanted::Unknown).await);
+    let (late, unknown) = (starting(house, wanted), starting(house, Wanted::Unknown));
     let bound = toolwright::core::duration::format(bound);
     for name in late.intersection(&pending) {
         let tools = if unknown.contains(name) { "missing until it is there" } else { "those of its last list" };
@@ -63,29 +63,26 @@ pub(crate) async fn wait_for(house: &Arc<House>, wanted: Wanted, bound: Duration
 }
 
 /// The providers that have not listed yet.
-async fn starting(house: &House, wanted: Wanted) -> BTreeSet<String> {
-    let providers = house.catalogue().providers().await;
-    let snapshot = house.catalogue().snapshot();
-    let is_known = |name: &str| snapshot.providers().iter().any(|status| status.name == name && status.tools > 0);
-    providers
-        .iter()
-        .filter(|provider| provider.health() == Health::Starting)
-        .map(|provider| provider.name().to_owned())
-        .filter(|name| wanted == Wanted::Fresh || !is_known(name))
-        .collect()
+fn starting(house: &House, wanted: Wanted) -> BTreeSet<String> {
+    let providers = match wanted {
+        Wanted::Unknown => house.catalogue().unlisted(),
+        Wanted::Fresh => house.catalogue().sources(),
+    };
+    let starting = providers.iter().filter(|provider| provider.health() == Health::Starting);
+    starting.map(|provider| provider.name().to_owned()).collect()
 }
 
 /// Says which providers may have the tool of that name and have not listed yet: the one that it names, and all where it
 /// names none.
-pub(crate) async fn say_starting(house: &House, tool: &str) {
+pub(crate) fn say_starting(house: &House, tool: &str) {
     let separator = if tool.contains("__") { "__" } else { ":" };
     let namespace = tool.split_once(separator).map(|(namespace, _)| namespace);
-    let providers = house.catalogue().providers().await;
+    let providers = house.catalogue().sources();
     let may_have = |name: &String| {
         let provider = providers.iter().find(|provider| provider.name() == name);
         namespace.is_none_or(|namespace| provider.is_some_and(|provider| provider.may_fill(namespace)))
     };
-    for name in starting(house, Wanted::Unknown).await.into_iter().filter(may_have) {
+    for name in starting(house, Wanted::Unknown).into_iter().filter(may_have) {
         say(styled(WARN, format_args!("{}: still starting; its tools are missing until it is there", harmless(&name))));
     }
 }

@@ -91,7 +91,7 @@ pub(crate) async fn command(global: &Global, command: &Tools) -> Done {
             house.list_for(tool, LIST_WAIT).await;
             say_failures(&house);
             if matches!(house.catalogue().snapshot().resolve(tool), Resolution::Unknown(_)) {
-                say_starting(&house, tool).await;
+                say_starting(&house, tool);
             }
         }
         Tools::Ls(_) | Tools::Search { .. } => wait_for(&house, Wanted::Fresh, LIST_WAIT).await,

@@ -186,6 +186,24 @@ fn a_cold_start_tells_how_many_tools_there_are_in_the_end() {
 }
 
 #[test]
+fn the_first_list_of_a_cold_start_waits_for_servers_but_not_for_ever() {
+    let script = format!("sleep 1; exec {}", toolwright_testkit::bin("misbehaving-mcp").display());
+    let servers = |mute: &str| format!("mcpServers:\n  odd: {{command: sh, args: [-c, {script:?}]}}\n{mute}");
+    let place = Place::with(&servers("  mute: {command: sleep, args: ['60']}\n"));
+    let mut gateway = Gateway::start(&place, &["--stdio"]);
+    gateway.handshake();
+    let early = gateway.ask("tools/call", json!({"name": "odd__echo", "arguments": {"text": "hi"}}));
+    let why = "no tool is called `odd__echo` (provider odd is still starting, and nobody knows its tools yet)";
+    assert_eq!(early["error"]["message"], why, "{early}");
+    assert!(gateway.tool_names().contains(&"odd__echo".to_owned()), "{}", gateway.said());
+    drop(gateway);
+    let place = Place::with(&servers(""));
+    let gateway = Gateway::start(&place, &["--http", "127.0.0.1:0"]);
+    let called = posted(&gateway.address(), &json!({"tool": "odd__echo", "arguments": {"text": "hi"}}));
+    assert_eq!(called["status"], "ok", "{called}");
+}
+
+#[test]
 fn the_end_of_its_input_ends_the_stdio_gateway_with_code_0() {
     let place = Place::with(&format!("mcpServers:\n  odd:\n{}", server("")));
     place.write("project/a.txt", "hello\n");

@@ -200,7 +200,8 @@ async fn waits_end_by_cancel_by_closing_and_by_being_dropped() {
         }
         ends(&crowd, cause);
         for ended in std::mem::take(&mut crowd.ended).join_all().await {
-            assert_eq!(ended.expect_err("ended").cancel_cause(), Some(cause));
+            let error = ended.expect_err("ended");
+            assert_eq!((error.cancel_cause(), error.is_retryable()), (Some(cause), true), "nothing was dispatched");
         }
         drop(held);
         assert!(line.is_idle());

@@ -22,7 +22,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use toolwright_core::cancel::Cancel;
-use toolwright_core::session::Principal;
+use toolwright_core::session::{Principal, SessionId};
 use toolwright_mcp::batch::is_batch;
 
 use crate::http::Identity;
@@ -112,9 +112,13 @@ impl Endpoint {
         (requests, bodies): (Arc<Semaphore>, Arc<Bodies>),
         shutdown: Cancel,
     ) -> Self {
+        let catalogue = Arc::clone(&gateway.options.catalogue);
+        let tell_sources = move |session: &SessionId| {
+            catalogue.sources().iter().for_each(|provider| provider.session_ended(session));
+        };
         Self {
             gateway,
-            sessions: Sessions::new(options.max_sessions, options.session_idle),
+            sessions: Sessions::new(options.max_sessions, options.session_idle, Box::new(tell_sources)),
             streams: Arc::new(Semaphore::new(options.max_sessions)),
             requests,
             bodies,

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::canonical::ContentHash;
+use toolwright_core::session::SessionId;
 
 use super::replay::{ENDED_BYTES, Kept, Replay};
 use super::room::Room;
@@ -18,6 +19,8 @@ pub(crate) struct Sessions {
     idle: Duration,
     /// What ended streams of all sessions may keep, in bytes.
     room: Arc<Room<Kept>>,
+    /// Told of each that has ended. Must not block.
+    tell: Box<dyn Fn(&SessionId) + Send + Sync>,
 }
 
 /// One session.
@@ -41,8 +44,8 @@ struct State {
 }
 
 impl Sessions {
-    pub(crate) fn new(max: usize, idle: Duration) -> Self {
-        Self { open: Mutex::new(HashMap::new()), max, idle, room: Room::new(ENDED_BYTES) }
+    pub(crate) fn new(max: usize, idle: Duration, tell: Box<dyn Fn(&SessionId) + Send + Sync>) -> Self {
+        Self { open: Mutex::new(HashMap::new()), max, idle, room: Room::new(ENDED_BYTES), tell }
     }
 
     /// Opens a session under the id of the caller's session. When there are too many, the longest idle
@@ -52,7 +55,7 @@ impl Sessions {
         if open.len() >= self.max {
             let idle = open.iter().filter(|(_, session)| !session.is_busy());
             let longest = idle.min_by_key(|(_, session)| session.lock().used).map(|(id, _)| id.clone())?;
-            open.remove(&longest)?.end();
+            self.close(&*open.remove(&longest)?);
         }
         let state = State { used: Instant::now(), busy: 0, stream: None, listed: None };
         let id = caller.session.id.as_str().to_owned();
@@ -71,7 +74,12 @@ impl Sessions {
     /// Ends a session: its stream closes, its calls are cancelled.
     pub(crate) fn end(&self, session: &HttpSession) {
         self.lock().remove(session.caller.session.id.as_str());
+        self.close(session);
+    }
+
+    fn close(&self, session: &HttpSession) {
         session.end();
+        (self.tell)(&session.caller.session.id);
     }
 
     /// Ends the sessions that have been idle for too long.
@@ -79,7 +87,7 @@ impl Sessions {
         self.lock().retain(|_, session| {
             let live = session.is_busy() || session.lock().used.elapsed() < self.idle;
             if !live {
-                session.end();
+                self.close(session);
             }
             live
         });
@@ -152,7 +160,7 @@ impl Drop for Busy {
 mod tests {
     use super::*;
     use crate::mcp::view::{Expose, Scope, View};
-    use toolwright_core::session::{Principal, Session, SessionId};
+    use toolwright_core::session::{Principal, Session};
 
     fn caller(id: &str) -> Caller {
         let session = Session { id: SessionId::new(id), principal: Principal::owner(), root: "/".into(), agent: None };
@@ -162,7 +170,7 @@ mod tests {
 
     #[test]
     fn abandoned_sessions_make_room_the_longest_idle_first_and_busy_ones_never() {
-        let sessions = Sessions::new(2, Duration::from_secs(3600));
+        let sessions = Sessions::new(2, Duration::from_secs(3600), Box::new(|_| ()));
         let is_open = |id: &str| sessions.find(id, |_| true).is_some();
         let first = sessions.open(caller("a")).expect("room");
         sessions.open(caller("b")).expect("room");
@@ -182,13 +190,17 @@ mod tests {
 
     #[test]
     fn a_sweep_ends_what_was_idle_for_too_long() {
-        let sessions = Sessions::new(2, Duration::ZERO);
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let all = Arc::clone(&told);
+        let tell = move |session: &SessionId| all.lock().expect("lock").push(session.as_str().to_owned());
+        let sessions = Sessions::new(2, Duration::ZERO, Box::new(tell));
         let busy = sessions.open(caller("a")).expect("room").enter();
         sessions.open(caller("b")).expect("room");
         sessions.sweep();
         assert!(sessions.find("a", |_| true).is_some() && sessions.find("b", |_| true).is_none());
         drop(busy);
-        sessions.sweep();
+        sessions.end(&sessions.find("a", |_| true).expect("open"));
         assert!(sessions.find("a", |_| true).is_none());
+        assert_eq!(*told.lock().expect("lock"), ["b", "a"], "sources are told");
     }
 }
