@@ -12,7 +12,7 @@ use super::connection::Connection;
 use super::explain::Failure;
 use super::folders::Folders;
 use super::generation::{Certainty, Generation};
-use super::handshake::{ServerInfo, shake};
+use super::handshake::{Late, ServerInfo, shake, shake_unknown};
 use super::inbox::Inbox;
 use super::listener::Listener;
 use super::log_level::LogLevel;
@@ -27,8 +27,9 @@ use super::transport::{Incoming, SendError, Transport};
 use crate::process::{Stdin, SupervisedCommand};
 
 /// What a server of unknown generation has for its answer to a `server/discover` that comes first, a third of its time at
-/// the most. On a pipe an older one may leave it unanswered; over HTTP each request has a response of its own, so that
-/// silence there is slowness, unless a bridge stands before a pipe: there it has a third.
+/// the most. On a pipe an older one may leave it unanswered, or be starting still: it is asked to `initialize` beside it,
+/// for another third. Over HTTP each request has a response of its own, so that silence there is slowness, unless a bridge
+/// stands before a pipe: there it has a third.
 const DISCOVER_FIRST: Duration = Duration::from_secs(2);
 /// What is kept of a server's time for the attempt after one that may be met with silence, a sixth at the most.
 const SECOND_CHANCE: Duration = Duration::from_secs(5);
@@ -70,6 +71,8 @@ pub(super) enum Wish {
 struct Attempt {
     era: Era,
     kept: Duration,
+    /// Whether it is the first of a server on a pipe of which nothing is known.
+    is_guess: bool,
 }
 
 impl Connector {
@@ -257,8 +260,8 @@ impl Connector {
 fn attempts(way: Option<Way>, known: Option<Era>, timeout: Duration) -> Vec<Attempt> {
     let third = timeout / 3;
     let kept = (timeout / 6).min(SECOND_CHANCE);
-    let last = |era| Attempt { era, kept: Duration::ZERO };
-    let first = |era| Attempt { era, kept };
+    let last = |era| Attempt { era, kept: Duration::ZERO, is_guess: false };
+    let first = |era| Attempt { era, kept, is_guess: false };
     match (way, known) {
         // Revisions without sessions never had it.
         (Some(Way::Sse), _) => vec![last(Era::Legacy)],
@@ -266,7 +269,8 @@ fn attempts(way: Option<Way>, known: Option<Era>, timeout: Duration) -> Vec<Atte
         (_, Some(Era::Legacy)) => vec![first(Era::Legacy), last(Era::Modern)],
         (_, None) => {
             let discover = if way == Some(Way::Http) { third } else { third.min(DISCOVER_FIRST) };
-            let begin = Attempt { era: Era::Modern, kept: timeout.saturating_sub(discover) };
+            let kept = timeout.saturating_sub(discover);
+            let begin = Attempt { era: Era::Modern, kept, is_guess: way.is_none() };
             vec![begin, first(Era::Legacy), last(Era::Modern)]
         }
     }
@@ -295,8 +299,18 @@ impl Tried {
     }
 
     async fn shake(&mut self, peer: &Peer, attempt: Attempt) -> Result<ServerInfo, Failure> {
-        let start = Instant::now();
-        let shaken = shake(peer, attempt.era, self.bound(attempt), self.limit).await;
+        let (start, bound) = (Instant::now(), self.bound(attempt));
+        let shaken = if attempt.is_guess {
+            let (shaken, late) = shake_unknown(peer, bound, (self.limit / 3, self.limit)).await;
+            match (&shaken, late) {
+                (Ok(_), Some(Late::SpeaksNewest)) => self.certainty = Certainty::Newer,
+                (Ok(_), Some(Late::SpeaksOlder)) => self.certainty = Certainty::Tried,
+                _ => {}
+            }
+            shaken
+        } else {
+            shake(peer, attempt.era, bound, self.limit).await
+        };
         match (&shaken, attempt.era) {
             (Err(Failure::Silent(_)), Era::Modern) => self.was_silent = true,
             (Err(Failure::Refused(_) | Failure::Broken(_)), Era::Modern) => self.certainty = Certainty::Tried,

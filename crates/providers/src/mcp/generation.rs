@@ -39,6 +39,8 @@ pub(super) struct Found {
 /// How sure a handshake makes which generation is the newest that a server speaks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Certainty {
+    /// It speaks the newest too, as it said too late for this connection.
+    Newer,
     /// The newest was tried, and the server does not speak it.
     Tried,
     /// It was not tried, or not for long enough.
@@ -73,8 +75,9 @@ impl Generation {
     /// Notes what a handshake ended with.
     pub(super) fn note(&self, server: &ServerInfo, certainty: Certainty) {
         let mut state = self.lock();
-        state.last = Some(server.era);
-        let now = Found { is_modern: server.era == Era::Modern, program: server.program.clone() };
+        let newest = if certainty == Certainty::Newer { Era::Modern } else { server.era };
+        state.last = Some(newest);
+        let now = Found { is_modern: newest == Era::Modern, program: server.program.clone() };
         // Who speaks the newest has nothing left to be found; of an older one only the same program is still known.
         let still_holds = now.is_modern || certainty == Certainty::Tried || state.found.as_ref() == Some(&now);
         state.found = still_holds.then_some(now);
@@ -121,6 +124,13 @@ mod tests {
         for (kept, known, said, certainty, keeps) in [
             (json!({}), None, said(Era::Legacy, "1"), Certainty::Tried, Some(old.clone())),
             (json!({}), None, said(Era::Legacy, "1"), Certainty::Untried, None),
+            (
+                json!({}),
+                None,
+                said(Era::Legacy, "1"),
+                Certainty::Newer,
+                Some(json!({"is_modern": true, "program": {"version": "1"}})),
+            ),
             (json!({KEPT: old}), Some(Era::Legacy), said(Era::Legacy, "1"), Certainty::Untried, Some(old.clone())),
             (json!({KEPT: old}), Some(Era::Legacy), said(Era::Legacy, "2"), Certainty::Untried, None),
             (
@@ -137,7 +147,8 @@ mod tests {
             generation.note(&said, certainty);
             let found = generation.found().map(|found| serde_json::to_value(found).expect("JSON"));
             assert_eq!(found, keeps, "{kept} {said:?} {certainty:?}");
-            assert_eq!(generation.known().await, Some(said.era), "of this process");
+            let last = if certainty == Certainty::Newer { Era::Modern } else { said.era };
+            assert_eq!(generation.known().await, Some(last), "of this process");
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The first exchange with a server: what it speaks, and what it says of itself.
 
+use std::pin::pin;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -75,7 +76,7 @@ pub(super) async fn shake(peer: &Peer, era: Era, bound: Duration, limit: Duratio
     let shaken = async {
         match era {
             Era::Legacy => initialize(peer).await,
-            Era::Modern => discover(peer).await,
+            Era::Modern => discovered(peer, ask_to_discover(peer).await),
         }
     };
     match tokio::time::timeout(bound, shaken).await {
@@ -89,6 +90,45 @@ pub(super) async fn shake(peer: &Peer, era: Era, bound: Duration, limit: Duratio
             toolwright_core::duration::format(limit),
         ))),
     }
+}
+
+/// Shakes hands over a pipe with a server of which it is not known what it speaks: as 2026-07-28 does, and where no answer
+/// has come by the time `first`, as the older ones do in the same process, for `bound` at the most. It may only be starting
+/// still, or not know what it was asked. What it says of that late is told beside: whether it speaks the newest after all.
+///
+/// # Errors
+/// As [`shake`].
+pub(super) async fn shake_unknown(
+    peer: &Peer,
+    first: Duration,
+    (bound, limit): (Duration, Duration),
+) -> (Result<ServerInfo, Failure>, Option<Late>) {
+    let mut asked = pin!(ask_to_discover(peer));
+    if let Ok(asked) = tokio::time::timeout(first, &mut asked).await {
+        return (discovered(peer, asked), None);
+    }
+    let mut initialized = pin!(shake(peer, Era::Legacy, bound, limit));
+    let mut late = None;
+    let shaken = loop {
+        tokio::select! {
+            // A server answers in the order in which it was asked.
+            biased;
+            said = &mut asked, if late.is_none() => {
+                late = Some(if said.is_ok() { Late::SpeaksNewest } else { Late::SpeaksOlder });
+            }
+            shaken = &mut initialized => break shaken,
+        }
+    };
+    (shaken, Some(late.unwrap_or(Late::SpeaksOlder)))
+}
+
+/// What a server that was asked for the newest, and then for an older one, has said of the first meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Late {
+    /// It speaks it.
+    SpeaksNewest,
+    /// It refused, or passed it over.
+    SpeaksOlder,
 }
 
 async fn initialize(peer: &Peer) -> Result<ServerInfo, Failure> {
@@ -106,18 +146,22 @@ async fn initialize(peer: &Peer) -> Result<ServerInfo, Failure> {
     Ok(info)
 }
 
-async fn discover(peer: &Peer) -> Result<ServerInfo, Failure> {
+async fn ask_to_discover(peer: &Peer) -> Result<Value, AskError> {
     let version = MODERN_VERSIONS[0];
     let ask = || async {
         let request = Request { version: Some(version), ..Request::house("server/discover") };
         let mut params = Params::default().with(modern_meta(Map::new()).into());
         peer.ask::<Value>(request, &mut params).await
     };
-    let asked = match ask().await {
+    match ask().await {
         // A server that refuses the version and yet lists it is asked once more, as the specification wants.
         Err(AskError::Rpc(error)) if lists(&error, version) => ask().await,
         asked => asked,
-    };
+    }
+}
+
+fn discovered(peer: &Peer, asked: Result<Value, AskError>) -> Result<ServerInfo, Failure> {
+    let version = MODERN_VERSIONS[0];
     let mut result = asked.map_err(failure)?;
     let versions = result.get("supportedVersions").and_then(Value::as_array).ok_or_else(senseless)?;
     if !versions.iter().any(|said| said == version) {

@@ -14,7 +14,8 @@
 //! # Which generation is tried first
 //! `server/discover`, for two seconds at most: a server that speaks both generations is used as what it newly is, with
 //! the keys of its questions and the capabilities of each call's client. Servers up to 2025-11-25 refuse it at once, and
-//! over a pipe are asked to `initialize` in the same process. Where one falls silent or ends on a message that it does
+//! over a pipe are asked to `initialize` in the same process. One that is silent, which may be starting still, is asked so
+//! too, and what it says late of the first question is remembered. Where it stays silent or ends on a message that it does
 //! not know, it is started again and gets `initialize` first. Where no process is at stake (HTTP, WebSocket) a failed
 //! attempt costs one request. What was found is kept with the server's cached manifest (`generation`), so that all this
 //! is paid once a server and not once a start; an older server is looked at anew when it says that it is another

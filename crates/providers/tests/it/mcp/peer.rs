@@ -35,6 +35,9 @@ impl Peer {
             eprintln!("cannot open the database");
             std::process::exit(7);
         }
+        if self.mode.ends_with("slow to start") {
+            std::thread::sleep(std::time::Duration::from_secs(3));
+        }
         for line in std::io::stdin().lock().lines() {
             let Ok(line) = line else { return };
             self.lines.set(self.lines.get() + 1);
@@ -45,6 +48,9 @@ impl Peer {
             let message: Value = serde_json::from_str(&line).expect("the client sends JSON");
             if message.get("method").is_some() && !self.is("silent") {
                 self.handle(&message);
+            }
+            if self.is("deaf after news") && message["method"] == "server/discover" {
+                std::thread::park();
             }
         }
     }
@@ -62,16 +68,16 @@ impl Peer {
                     "serverInfo": {"name": "peer", "version": "1"}, "instructions": "be kind",
                 }),
             ),
-            "server/discover" if self.is("deaf to news") => {}
+            "server/discover" if self.is("deaf to news") || self.is("deaf after news") => {}
             "server/discover" if self.is("ends on news") => std::process::exit(1),
-            "server/discover" if self.is("modern") || self.is("both") => result(
+            "server/discover" if self.is("modern") || self.mode.starts_with("both") => result(
                 id,
                 json!({
                     "resultType": "complete", "supportedVersions": ["2026-07-28"],
                     "capabilities": {"tools": {"listChanged": true}}, "ttlMs": 0, "cacheScope": "private",
                 }),
             ),
-            "subscriptions/listen" if self.is("modern") || self.is("both") => {
+            "subscriptions/listen" if self.is("modern") || self.mode.starts_with("both") => {
                 let _ = self.subscription.set(id.clone());
                 let accepted = json!({"toolsListChanged": true});
                 self.announce("notifications/subscriptions/acknowledged", &json!({"notifications": accepted}));

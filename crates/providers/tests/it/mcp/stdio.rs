@@ -625,14 +625,19 @@ async fn newest_first(mode: &str) {
 
 #[tokio::test]
 async fn an_old_server_is_found_once_however_it_takes_the_news() {
-    for (mode, handshakes) in [
-        ("plain", &["server/discover", "initialize"][..]),
-        ("deaf to news", &["server/discover", "initialize"]),
-        ("ends on news", &["server/discover", "initialize"]),
-        ("refuses news and ends", &["server/discover", "initialize", "initialize"]),
+    let in_time = |spec: &mut McpServerSpec| spec.connect_timeout = Duration::from_secs(9);
+    for (mode, handshakes, remembered) in [
+        ("plain", &["server/discover", "initialize"][..], "initialize"),
+        ("deaf to news", &["server/discover", "initialize"], "initialize"),
+        // One process each: the first is not taken for a deaf one.
+        ("slow to start", &["server/discover", "initialize"], "initialize"),
+        ("both, slow to start", &["server/discover", "initialize"], "server/discover"),
+        ("deaf after news", &["server/discover", "initialize"], "initialize"),
+        ("ends on news", &["server/discover", "initialize"], "initialize"),
+        ("refuses news and ends", &["server/discover", "initialize", "initialize"], "initialize"),
     ] {
         let script = script(mode);
-        let rig = script.rig(|_| {});
+        let rig = script.rig(in_time);
         assert_eq!(rig.names().await.len(), 3, "{mode}");
         rig.provider.shut_down().await;
         let shaken = |methods: &[String]| -> Vec<String> {
@@ -641,9 +646,9 @@ async fn an_old_server_is_found_once_however_it_takes_the_news() {
         };
         assert_eq!(shaken(&script.methods()), handshakes, "{mode}");
         let before = script.methods().len();
-        let again = Rig::within(Arc::clone(&rig.world), script.transport.clone(), |_| {});
+        let again = Rig::within(Arc::clone(&rig.world), script.transport.clone(), in_time);
         assert_eq!(again.names().await.len(), 3, "{mode}");
-        assert_eq!(shaken(&script.methods()[before..]), ["initialize"], "{mode}: another start need not find it again");
+        assert_eq!(shaken(&script.methods()[before..]), [remembered], "{mode}: another start need not find it again");
         again.provider.shut_down().await;
     }
 }
