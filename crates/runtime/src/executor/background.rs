@@ -346,6 +346,7 @@ impl Executor {
         };
         let plan = JobPlan {
             definition: call.entry.tool.hash(),
+            source: Some(call.entry.provider.defined_in().to_owned()),
             arguments: call.arguments.clone(),
             unvalidated: call.unvalidated,
             principal: session.principal.clone(),

@@ -86,7 +86,7 @@ impl Executor {
         let told = |job: &JobRecord| self.told(job, &Lineage::named(job.session.as_str()));
         for (job, live) in jobs.take(wanted, told).await? {
             match snapshot.get(job.record.tool.as_str()) {
-                Some(entry) if entry.tool.hash() == job.plan.definition => {
+                Some(entry) if entry.tool.hash() == job.plan.definition && is_of(entry, job.plan.source.as_deref()) => {
                     self.resume(jobs, job, &live, entry, &snapshot, terms).await;
                 }
                 // It has changed in this moment.
@@ -206,7 +206,7 @@ async fn startable(
         let Some(last) = page.last() else { break };
         after = last.row;
         for job in page {
-            match snapshot.get(job.tool.as_str()) {
+            match snapshot.get(job.tool.as_str()).filter(|entry| is_of(entry, job.source.as_deref())) {
                 Some(entry) if entry.tool.hash() == job.definition => wanted.push(job.id),
                 Some(entry) if entry.provider.health() == Health::Ready => {
                     changed.entry(entry.provider.name().to_owned()).or_default().push(job);
@@ -220,6 +220,11 @@ async fn startable(
         }
     }
     Ok((wanted, changed))
+}
+
+/// Whether a tool is of the source that a job was admitted for, and not of another project's of the same name.
+fn is_of(entry: &Entry, source: Option<&str>) -> bool {
+    source.is_none_or(|source| source == entry.provider.defined_in())
 }
 
 /// A job whose tool is another by now: it is not run under a definition that nobody admitted.

@@ -11,6 +11,7 @@ use async_trait::async_trait;
 use serde_json::json;
 use toolwright_core::approval::{Answered, Answers, Approver, InboxStore as _, Question, QuestionState};
 use toolwright_core::call::ValidCall;
+use toolwright_core::canonical::ContentHash;
 use toolwright_core::job::{JobRecord, JobScope, JobState, Jobs as _};
 use toolwright_core::store::RunStore as _;
 use toolwright_core::{ApprovalDecision, ApprovalRequest, Policy, Profile, Session, SessionId, Snapshot};
@@ -257,7 +258,7 @@ async fn an_end_that_the_store_does_not_take_is_kept_until_it_does() {
 }
 
 #[tokio::test]
-async fn neither_unreadable_jobs_nor_those_of_absent_tools_or_other_sessions_are_in_the_way() {
+async fn neither_unreadable_jobs_nor_those_of_absent_tools_other_sources_or_sessions_are_in_the_way() {
     let dir = tempfile::tempdir().expect("dir");
     let first = narrow(dir.path()).await;
     first.call("a", "once", json!({"n": 1, "ms": 60_000})).await;
@@ -268,6 +269,7 @@ async fn neither_unreadable_jobs_nor_those_of_absent_tools_or_other_sessions_are
     let other = RunContext { session: Arc::new(session("other", dir.path())), ..first.run.clone() };
     let others = id(&first.call_under(&other, "c", "again", json!({"n": 3, "ms": 100})).await);
     first.jobs.shut_down(LONG).await;
+    let another = serde_json::to_value(ContentHash::of_bytes(b"another")).expect("JSON");
     let columns = "arguments, state, session, principal, call, attempts, created_ms, resumable";
     sql(
         dir.path(),
@@ -277,10 +279,15 @@ async fn neither_unreadable_jobs_nor_those_of_absent_tools_or_other_sessions_are
              FROM jobs WHERE id = '{mine}'; \
              INSERT INTO jobs (id, tool, {columns}, plan) SELECT 'bad_2', tool, {columns}, \
              json_set(plan, '$.principal', 5) FROM jobs WHERE id = '{mine}'; \
+             INSERT INTO jobs (id, tool, {columns}, plan) SELECT 'elsewhere_1', tool, {columns}, \
+             json_set(plan, '$.source', '/b/toolwright.yaml') FROM jobs WHERE id = '{mine}'; \
+             INSERT INTO jobs (id, tool, {columns}, plan) SELECT 'elsewhere_2', tool, {columns}, \
+             json_set(plan, '$.source', '/b/toolwright.yaml', '$.definition', '{}') FROM jobs WHERE id = '{mine}'; \
              WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 600) \
              INSERT INTO jobs (id, tool, {columns}, plan) SELECT 'absent_' || i, 'x:absent@1.0.0', {columns}, plan \
              FROM jobs, n WHERE id = '{mine}'; \
-             UPDATE jobs SET rowid = rowid + 10000 WHERE id IN ('{mine}', '{others}')"
+             UPDATE jobs SET rowid = rowid + 10000 WHERE id IN ('{mine}', '{others}')",
+            another.as_str().expect("text")
         ),
     );
     let second = house(dir.path()).await;
@@ -294,4 +301,7 @@ async fn neither_unreadable_jobs_nor_those_of_absent_tools_or_other_sessions_are
     assert_eq!((state("absent_1").await, state(&others).await), (JobState::Pending, JobState::Pending));
     recover(&second, None);
     assert_eq!(text(&over(&second, &others).await), "result 3");
+    for id in ["elsewhere_1", "elsewhere_2"] {
+        assert_eq!(state(id).await, JobState::Pending, "it is for a process that has its source");
+    }
 }

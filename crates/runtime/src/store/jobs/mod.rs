@@ -40,6 +40,10 @@ const QUESTIONS: &str = "SELECT inbox.id FROM inbox JOIN jobs ON jobs.id = ?1 AN
 pub(crate) struct JobPlan {
     /// The definition it was admitted under.
     pub(crate) definition: ContentHash,
+    /// What defines the provider of its tool, see [`Provider::defined_in`]: another project may have one of the same name
+    /// and definition that is another server. `None`: it was kept before that was noted.
+    #[serde(default)]
+    pub(crate) source: Option<String>,
     /// The arguments as they are.
     pub(crate) arguments: Value,
     /// How they may run unvalidated.
@@ -97,6 +101,8 @@ pub(crate) struct Startable {
     pub(crate) tool: ToolId,
     /// The definition it was admitted under.
     pub(crate) definition: ContentHash,
+    /// See [`JobPlan::source`].
+    pub(crate) source: Option<String>,
 }
 
 /// What a process asks of the one that has a job.
