@@ -35,6 +35,9 @@ pub struct BuiltinOptions {
     /// yet included. Writing them counts as reaching outside the workspace, wherever they are; so does
     /// writing what other programs run commands from, like `.git`, without being named here.
     pub protected: Vec<PathBuf>,
+    /// Files and folders, absolute, that the `fs` tools neither read nor list nor write, unless the workspace root is in
+    /// there. Commands are not kept from them.
+    pub withheld: Vec<PathBuf>,
     /// Environment variables that commands do not inherit, as `*` and `?` patterns.
     pub withheld_env: Vec<String>,
     /// What the tools that run code may do.
@@ -47,6 +50,7 @@ impl Default for BuiltinOptions {
         Self {
             path_guard: PathGuard::default(),
             protected: Vec::new(),
+            withheld: Vec::new(),
             withheld_env: withheld_by_default(),
             shell: ShellOptions::default(),
         }
@@ -56,7 +60,7 @@ impl Default for BuiltinOptions {
 /// The tools of `fs`, `shell` and `output`, in a fixed order.
 #[must_use]
 pub fn tools(options: &BuiltinOptions) -> Vec<Arc<dyn Tool>> {
-    let mut tools = fs::tools(options.path_guard, &options.protected);
+    let mut tools = fs::tools(options);
     tools.extend(shell::tools(options));
     tools.extend(job::tools());
     tools.extend(output::tools());

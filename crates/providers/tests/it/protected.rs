@@ -7,7 +7,8 @@ use std::sync::Arc;
 use serde_json::json;
 use toolwright_core::Session;
 use toolwright_core::catalogue::CallScope;
-use toolwright_providers::builtin::BuiltinOptions;
+use toolwright_core::error::ErrorKind;
+use toolwright_providers::builtin::{BuiltinOptions, PathGuard};
 
 use crate::workspace::Workspace;
 
@@ -74,6 +75,43 @@ fn the_configurations_own_files_are_protected_under_any_name() {
     // The file that the configuration's link waits for would be configuration.
     std::fs::remove_file(ws.path("conf/real.yaml")).expect("removed");
     check(&ws, &["conf/real.yaml"], CallScope::Anywhere);
+}
+
+#[tokio::test]
+async fn what_is_withheld_is_neither_read_nor_listed_nor_written() {
+    for path_guard in [PathGuard::Block, PathGuard::Warn, PathGuard::Off] {
+        let withheld = |root: &Path| vec![root.join(".state")];
+        let options =
+            |root: &Path| BuiltinOptions { path_guard, withheld: withheld(root), ..BuiltinOptions::default() };
+        let ws = Workspace::with(options);
+        ws.put(".state/oauth/a.json", "refresh");
+        ws.put(".statement", "refresh it");
+        ws.put("x/y", "");
+        symlink(".state", ws.path("way")).expect("link");
+        for path in [".state", ".state/oauth/a.json", "./x/../.state/oauth/a.json", "way/oauth/a.json"] {
+            let arguments =
+                json!({"path": path, "content": "", "old_string": "a", "new_string": "b", "pattern": "refresh"});
+            for tool in ["fs:read", "fs:write", "fs:edit", "fs:glob", "fs:grep", "fs:tree"] {
+                let known = ws.definition(tool).parameters.expect("schema")["properties"].clone();
+                let mut arguments = arguments.clone();
+                arguments.as_object_mut().expect("object").retain(|name, _| known.get(name).is_some());
+                ws.fails(tool, arguments, ErrorKind::NotPermitted, &["logins"]).await;
+            }
+        }
+        for (tool, arguments) in [
+            ("fs:grep", json!({"pattern": "refresh", "hidden": true})),
+            ("fs:glob", json!({"pattern": "**/*", "hidden": true})),
+            ("fs:tree", json!({"hidden": true})),
+        ] {
+            let found = ws.ok(tool, arguments).await;
+            assert!(found.contains(".statement") && !found.contains("a.json"), "{tool}: {found}");
+        }
+        // Whoever makes it the root means it.
+        let inside = Session { root: ws.path(".state/oauth"), ..(*ws.context.session).clone() };
+        let mut ws = ws;
+        ws.context.session = Arc::new(inside);
+        assert!(ws.ok("fs:read", json!({"path": "a.json"})).await.contains("refresh"));
+    }
 }
 
 #[test]

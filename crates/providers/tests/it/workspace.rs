@@ -12,7 +12,7 @@ use toolwright_core::context::{Clock, FileSeen, FileState, PartialSink, Services
 use toolwright_core::error::Unsupported;
 use toolwright_core::event::Partial;
 use toolwright_core::schema::fill_defaults;
-use toolwright_core::{CallId, ErrorKind, Principal, Session, SessionId, Tool, ToolError, ToolOutput};
+use toolwright_core::{CallId, ErrorKind, Principal, Session, SessionId, Tool, ToolDefinition, ToolError, ToolOutput};
 use toolwright_providers::builtin::{BuiltinOptions, PathGuard, tools};
 
 /// The real time, for what runs without a house.
@@ -101,6 +101,10 @@ impl Workspace {
 
     fn tool(&self, id: &str) -> &Arc<dyn Tool> {
         self.tools.iter().find(|tool| tool.definition().id.as_str() == format!("{id}@1.0.0")).expect("tool")
+    }
+
+    pub(crate) fn definition(&self, id: &str) -> ToolDefinition {
+        self.tool(id).definition()
     }
 
     pub(crate) fn scope(&self, id: &str, arguments: &Value) -> CallScope {

@@ -57,6 +57,7 @@ impl ProviderSettings {
                 PathGuardSetting::Off => PathGuard::Off,
             },
             protected: protected(config),
+            withheld: vec![config.state_dir.clone()],
             withheld_env: withheld_env(config),
             shell: ShellOptions {
                 bash: config.written.sandbox.bash,

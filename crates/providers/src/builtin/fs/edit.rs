@@ -63,7 +63,7 @@ impl Tool for Edit {
 
     async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         let arguments: Arguments = parse(arguments)?;
-        let (guard, context) = (self.0.paths, context.clone());
+        let (guard, context) = (self.0.paths.clone(), context.clone());
         blocking(move || {
             let target = guard.admit(&context.session, &arguments.path)?;
             let Some((bytes, metadata)) = read_existing(&target)? else {

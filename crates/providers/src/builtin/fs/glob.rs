@@ -11,12 +11,12 @@ use toolwright_core::outcome::ToolOutput;
 use toolwright_core::session::Session;
 use toolwright_core::tool::Tool;
 
-use super::guard::{PathGuard, shown};
+use super::guard::{Paths, shown};
 use super::walk::{Next, hidden_schema, is_file, matches, path_pattern, walk, with_notes};
 use super::{ROOT, optional_path_schema, with_warning};
 use crate::builtin::{blocking, define, parse};
 
-pub(super) struct Glob(pub(super) PathGuard);
+pub(super) struct Glob(pub(super) Paths);
 
 #[derive(Deserialize)]
 struct Arguments {
@@ -52,7 +52,7 @@ impl Tool for Glob {
 
     async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         let Arguments { pattern, path, hidden, limit } = parse(arguments)?;
-        let (guard, context) = (self.0, context.clone());
+        let (guard, context) = (self.0.clone(), context.clone());
         blocking(move || {
             let start = guard.admit(&context.session, &path)?;
             let matcher = path_pattern(&pattern)?;

@@ -15,7 +15,7 @@ use toolwright_core::outcome::ToolOutput;
 use toolwright_core::session::Session;
 use toolwright_core::tool::Tool;
 
-use super::guard::{PathGuard, shown};
+use super::guard::{Paths, shown};
 use super::walk::{Next, hidden_schema, is_file, matches, path_pattern, walk, with_notes};
 use super::{ROOT, count_of, optional_path_schema, with_warning};
 use crate::builtin::pattern::{Case, line_matcher};
@@ -26,7 +26,7 @@ const MAX_LINE: usize = 500;
 /// Longest line that is searched, in bytes; a file with a longer one is skipped.
 const MAX_LINE_BUFFER: usize = 8 * 1024 * 1024;
 
-pub(super) struct Grep(pub(super) PathGuard);
+pub(super) struct Grep(pub(super) Paths);
 
 #[derive(Deserialize)]
 struct Arguments {
@@ -86,8 +86,8 @@ impl Tool for Grep {
 
     async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         let arguments: Arguments = parse(arguments)?;
-        let (guard, context) = (self.0, context.clone());
-        blocking(move || search(guard, &arguments, &context)).await
+        let (guard, context) = (self.0.clone(), context.clone());
+        blocking(move || search(&guard, &arguments, &context)).await
     }
 
     fn scope(&self, arguments: &Value, session: &Session) -> CallScope {
@@ -95,7 +95,7 @@ impl Tool for Grep {
     }
 }
 
-fn search(guard: PathGuard, arguments: &Arguments, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+fn search(guard: &Paths, arguments: &Arguments, context: &ToolContext) -> Result<ToolOutput, ToolError> {
     let start = guard.admit(&context.session, &arguments.path)?;
     let matcher = line_matcher(&arguments.pattern, Case::insensitive(arguments.case_insensitive))?;
     let only = arguments.glob.as_deref().map(path_pattern).transpose()?;

@@ -4,9 +4,13 @@
 //! that does not exist yet. The judgement and the access are two steps: somebody else who swaps a folder
 //! for a link in between is not caught. The guard keeps a model inside its workspace; it is no sandbox
 //! against other programs of the same user.
+//!
+//! What is withheld is neither read nor listed nor written, whatever happens to paths outside: logins and what belongs to
+//! other sessions lie there, and one call that only reads needs nobody's word.
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use toolwright_core::catalogue::CallScope;
@@ -28,6 +32,14 @@ pub enum PathGuard {
     Off,
 }
 
+/// Where the tools may go.
+#[derive(Debug, Clone)]
+pub(super) struct Paths {
+    guard: PathGuard,
+    /// Nothing at these places, with all links resolved, nor below them.
+    withheld: Arc<[PathBuf]>,
+}
+
 /// A path that may be touched.
 #[derive(Debug, Clone)]
 pub(super) struct Target {
@@ -39,7 +51,7 @@ pub(super) struct Target {
     pub(super) inside: bool,
     /// The path as the caller wrote it.
     pub(super) written: String,
-    guard: PathGuard,
+    paths: Paths,
 }
 
 impl Target {
@@ -50,8 +62,13 @@ impl Target {
 
     /// The warning that belongs into the result.
     pub(super) fn warning(&self) -> Option<String> {
-        (self.guard == PathGuard::Warn && !self.inside)
+        (self.paths.guard == PathGuard::Warn && !self.inside)
             .then(|| format!("{} is outside the workspace root {}", self.path.display(), self.root.display()))
+    }
+
+    /// Whether a path of which no part is a link may not be touched, though this one may.
+    pub(super) fn withholds(&self, path: &Path) -> bool {
+        self.paths.withholds(path, &self.root)
     }
 }
 
@@ -64,17 +81,34 @@ pub(super) fn shown(path: &Path, root: &Path) -> String {
     }
 }
 
-impl PathGuard {
+impl Paths {
+    /// `withheld` are absolute; they need not exist yet.
+    pub(super) fn new(guard: PathGuard, withheld: &[PathBuf]) -> Self {
+        // What cannot be resolved is nowhere that could be reached either.
+        let real = withheld.iter().map(|path| real_path(path).unwrap_or_else(|_| path.clone()));
+        Self { guard, withheld: real.collect() }
+    }
+
+    fn withholds(&self, path: &Path, root: &Path) -> bool {
+        // A root in there is the operator's choice.
+        self.withheld.iter().any(|withheld| path.starts_with(withheld) && !root.starts_with(withheld))
+    }
+
     /// Resolves what a caller wrote against the session's root. Blocking.
     ///
     /// # Errors
-    /// `NotPermitted` for a path outside when the guard blocks; `ExecutionError` when it cannot be resolved.
-    pub(super) fn admit(self, session: &Session, written: &str) -> Result<Target, ToolError> {
+    /// `NotPermitted` for what is withheld, and for a path outside when the guard blocks; `ExecutionError` when it cannot be
+    /// resolved.
+    pub(super) fn admit(&self, session: &Session, written: &str) -> Result<Target, ToolError> {
         let target = self.resolve(session, written)?;
-        if target.inside || self == Self::Off {
+        if target.withholds(&target.path) {
+            let why = "is where Toolwright keeps logins, approvals and what belongs to other sessions: no tool for files goes there";
+            return Err(ToolError::new(ErrorKind::NotPermitted, format!("`{written}` {why}")));
+        }
+        if target.inside || self.guard == PathGuard::Off {
             return Ok(target);
         }
-        if self == Self::Block {
+        if self.guard == PathGuard::Block {
             return Err(ToolError::new(
                 ErrorKind::NotPermitted,
                 format!(
@@ -89,21 +123,21 @@ impl PathGuard {
     }
 
     /// What reading this path touches.
-    pub(super) fn scope(self, session: &Session, written: &str) -> CallScope {
+    pub(super) fn scope(&self, session: &Session, written: &str) -> CallScope {
         match self.resolve(session, written) {
             Ok(target) if target.inside => CallScope::Workspace,
             _ => CallScope::Anywhere,
         }
     }
 
-    pub(super) fn resolve(self, session: &Session, written: &str) -> Result<Target, ToolError> {
+    pub(super) fn resolve(&self, session: &Session, written: &str) -> Result<Target, ToolError> {
         let root = session
             .root
             .canonicalize()
             .map_err(|error| io_failure("use the workspace root", &session.root.display().to_string(), &error))?;
         let path = real_path(&root.join(written)).map_err(|error| io_failure("resolve", written, &error))?;
         let inside = path.starts_with(&root);
-        Ok(Target { path, root, inside, written: written.to_owned(), guard: self })
+        Ok(Target { path, root, inside, written: written.to_owned(), paths: self.clone() })
     }
 }
 

@@ -15,7 +15,6 @@ mod write;
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read as _};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -23,8 +22,8 @@ use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::tool::Tool;
 
-use super::failed;
-use guard::Target;
+use super::{BuiltinOptions, failed};
+use guard::{Paths, Target};
 use protected::WriteGuard;
 
 pub use guard::PathGuard;
@@ -36,16 +35,17 @@ const MAX_WHOLE_FILE: u64 = 8 * 1024 * 1024;
 /// Bytes in which binary data is looked for, as `git` and `grep` do.
 const SNIFF: usize = 8 * 1024;
 
-/// The `fs` tools; what is below the paths `protected` is not written as a matter of course.
-pub(super) fn tools(guard: PathGuard, protected: &[PathBuf]) -> Vec<Arc<dyn Tool>> {
-    let writes = WriteGuard::new(guard, protected);
+/// The `fs` tools; see [`BuiltinOptions`].
+pub(super) fn tools(options: &BuiltinOptions) -> Vec<Arc<dyn Tool>> {
+    let paths = Paths::new(options.path_guard, &options.withheld);
+    let writes = WriteGuard::new(paths.clone(), &options.protected);
     vec![
-        Arc::new(read::Read(guard)),
+        Arc::new(read::Read(paths.clone())),
         Arc::new(write::Write(writes.clone())),
         Arc::new(edit::Edit(writes)),
-        Arc::new(glob::Glob(guard)),
-        Arc::new(grep::Grep(guard)),
-        Arc::new(tree::Tree(guard)),
+        Arc::new(glob::Glob(paths.clone())),
+        Arc::new(grep::Grep(paths.clone())),
+        Arc::new(tree::Tree(paths)),
     ]
 }
 

@@ -14,20 +14,20 @@ use std::sync::Arc;
 use toolwright_core::catalogue::CallScope;
 use toolwright_core::session::Session;
 
-use super::guard::{PathGuard, Target, real_path};
+use super::guard::{Paths, Target, real_path};
 use crate::protected::NAMES;
 
 /// Where a write may go, and which of these places are not ordinary.
 #[derive(Debug, Clone)]
 pub(super) struct WriteGuard {
     /// What happens to paths outside.
-    pub(super) paths: PathGuard,
+    pub(super) paths: Paths,
     listed: Arc<[PathBuf]>,
 }
 
 impl WriteGuard {
     /// Protects [`NAMES`], and the absolute paths `listed` with all below them.
-    pub(super) fn new(paths: PathGuard, listed: &[PathBuf]) -> Self {
+    pub(super) fn new(paths: Paths, listed: &[PathBuf]) -> Self {
         Self { paths, listed: listed.into() }
     }
 

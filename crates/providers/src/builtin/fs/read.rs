@@ -19,7 +19,7 @@ use toolwright_core::outcome::ToolOutput;
 use toolwright_core::session::Session;
 use toolwright_core::tool::Tool;
 
-use super::guard::{PathGuard, Target};
+use super::guard::{Paths, Target};
 use super::range::{LineRange, MAX_TEXT};
 use super::{MAX_WHOLE_FILE, count_of, io_failure, looks_binary, open_regular, path_schema, seen, with_warning};
 use crate::builtin::{blocking, define, failed, parse};
@@ -27,7 +27,7 @@ use crate::builtin::{blocking, define, failed, parse};
 /// Lines are looked for in a large file only so far, in bytes.
 const MAX_SKIP: u64 = 4 * 1024 * 1024 * 1024;
 
-pub(super) struct Read(pub(super) PathGuard);
+pub(super) struct Read(pub(super) Paths);
 
 #[derive(Deserialize)]
 struct Arguments {
@@ -67,7 +67,7 @@ impl Tool for Read {
 
     async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         let arguments: Arguments = parse(arguments)?;
-        let (guard, context) = (self.0, context.clone());
+        let (guard, context) = (self.0.clone(), context.clone());
         blocking(move || {
             let target = guard.admit(&context.session, &arguments.path)?;
             let (file, metadata) = open_regular(&target)?;

@@ -11,12 +11,12 @@ use toolwright_core::outcome::ToolOutput;
 use toolwright_core::session::Session;
 use toolwright_core::tool::Tool;
 
-use super::guard::PathGuard;
+use super::guard::Paths;
 use super::walk::{Next, hidden_schema, walk, with_notes};
 use super::{ROOT, optional_path_schema, with_warning};
 use crate::builtin::{blocking, define, failed, parse};
 
-pub(super) struct Tree(pub(super) PathGuard);
+pub(super) struct Tree(pub(super) Paths);
 
 #[derive(Deserialize)]
 struct Arguments {
@@ -49,7 +49,7 @@ impl Tool for Tree {
 
     async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         let Arguments { path, depth, hidden, limit } = parse(arguments)?;
-        let (guard, context) = (self.0, context.clone());
+        let (guard, context) = (self.0.clone(), context.clone());
         blocking(move || {
             let start = guard.admit(&context.session, &path)?;
             if start.path.is_file() {

@@ -75,6 +75,7 @@ pub(super) fn walk(
     mut visit: impl FnMut(&DirEntry) -> Result<Next, ToolError>,
 ) -> Result<Walked, ToolError> {
     std::fs::metadata(&start.path).map_err(|error| io_failure("look into", &start.written, &error))?;
+    let within = start.clone();
     let walker = WalkBuilder::new(&start.path)
         .hidden(hidden == Hidden::Skip)
         // A folder need not be a repository for its .gitignore to say what is not worth reading; a user's
@@ -83,7 +84,7 @@ pub(super) fn walk(
         .git_global(false)
         .max_depth(Some(depth.unwrap_or(MAX_DEPTH).min(MAX_DEPTH)))
         .sort_by_file_name(std::ffi::OsStr::cmp)
-        .filter_entry(|entry| entry.file_name() != ".git")
+        .filter_entry(move |entry| entry.file_name() != ".git" && !within.withholds(entry.path()))
         .build();
     let mut walked = Walked::default();
     for (count, entry) in (0..).zip(walker) {

@@ -53,7 +53,7 @@ impl Tool for Write {
 
     async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         let Arguments { path, content, expected_hash } = parse(arguments)?;
-        let (guard, context) = (self.0.paths, context.clone());
+        let (guard, context) = (self.0.paths.clone(), context.clone());
         blocking(move || {
             let target = guard.admit(&context.session, &path)?;
             let existing = read_existing(&target)?;
