@@ -14,6 +14,7 @@ mod changes;
 mod dispatch;
 mod going;
 pub(crate) mod http;
+mod instructions;
 pub(crate) mod late;
 mod line;
 mod merged;

@@ -3,13 +3,13 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Value, json};
 use toolwright_core::call::{RawArguments, missing};
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::carried::is_carrier;
-use toolwright_core::catalogue::{Entry, ProviderKind, Snapshot};
+use toolwright_core::catalogue::{Entry, Provider, ProviderKind, Snapshot};
 use toolwright_core::error::ToolError;
 use toolwright_core::job::Follows;
 use toolwright_core::names::Resolution;
@@ -22,6 +22,7 @@ use toolwright_core::session::{Principal, Session};
 use toolwright_mcp::{offered, tasks};
 use toolwright_runtime::{ToolFinder, searchable};
 
+use super::instructions;
 use super::message::to_json;
 use super::protocol::Era;
 use super::view::{Expose, Scope, View, ViewOptions};
@@ -269,16 +270,27 @@ impl Gateway {
         if has_them { Follows::Itself } else { Follows::Operator }
     }
 
-    /// What clients tell their model about a view.
+    /// What clients tell their model about a view: what is configured, what the sources of its tools say of them, and how
+    /// those that are not listed are found.
     pub(crate) fn instructions(&self, view: &View, session: &Session) -> Option<String> {
-        let own = match &view.scope {
-            Scope::Whole | Scope::View(_) => self.options.instructions.clone(),
-            Scope::Provider(name) => {
-                let sources = self.options.catalogue.sources();
-                sources.iter().find(|provider| provider.name() == &**name).and_then(|provider| provider.instructions())
+        let list = self.tools(view, session);
+        let sources = self.options.catalogue.sources();
+        let of_source = |provider: &Arc<dyn Provider>| Some((provider.name().to_owned(), provider.instructions()?));
+        let mut said = Vec::new();
+        match &view.scope {
+            Scope::Whole | Scope::View(_) => {
+                let shown: HashSet<&str> = list.named.values().map(|entry| entry.provider.name()).collect();
+                said.extend(self.options.instructions.clone());
+                let shown = sources.iter().filter(|provider| shown.contains(provider.name()));
+                said.extend(instructions::together(shown.filter_map(of_source)));
             }
-        };
-        let said: Vec<String> = own.into_iter().chain(self.tools(view, session).index.clone()).collect();
+            Scope::Provider(name) => {
+                said.extend(
+                    sources.iter().find(|provider| provider.name() == &**name).and_then(|it| it.instructions()),
+                );
+            }
+        }
+        said.extend(list.index.clone());
         (!said.is_empty()).then(|| said.join("\n\n"))
     }
 }

@@ -12,7 +12,7 @@ use toolwright_core::outcome::ToolOutput;
 use toolwright_core::policy::{Policy, Profile};
 use toolwright_core::session::Principal;
 
-use crate::support::{Events, House, LONG, body, call, rpc, soon};
+use crate::support::{Events, House, LONG, REMOTE_SAYS, body, call, rpc, soon};
 
 #[tokio::test]
 async fn a_session_lists_calls_and_ends() {
@@ -26,7 +26,7 @@ async fn a_session_lists_calls_and_ends() {
     );
     assert_eq!(
         (&result["serverInfo"]["name"], &result["instructions"]),
-        (&json!("toolwright"), &json!("Use the tools."))
+        (&json!("toolwright"), &json!(format!("Use the tools.\n\n{REMOTE_SAYS}")))
     );
 
     let ping = body(http.in_session(&session, "/mcp", &rpc(1, "ping", json!({}))), 200).await;

@@ -5,7 +5,7 @@ use toolwright_core::policy::Policy;
 use toolwright_core::session::Principal;
 use toolwright_server::Expose;
 
-use crate::support::{Events, House, Http, body, call, rpc};
+use crate::support::{Events, House, Http, REMOTE_SAYS, body, call, rpc};
 
 const SEARCH: &str = "/mcp?expose=search";
 const THREE: [&str; 3] = ["tools__search", "tools__describe", "tools__call"];
@@ -65,8 +65,10 @@ async fn the_view_is_that_of_the_session() {
     let house = House::new().await;
     let http = house.http().await;
     let (session, result) = http.initialize(SEARCH).await;
-    let told = "Use the tools.\n\nMost tools are not listed: tools__search finds them by what they do, \
-                tools__describe gives their schemas, tools__call runs them. What there is: test (8), remote (2)";
+    let told = format!(
+        "Use the tools.\n\n{REMOTE_SAYS}\n\nMost tools are not listed: tools__search finds them by what they do, \
+         tools__describe gives their schemas, tools__call runs them. What there is: test (8), remote (2)"
+    );
     assert_eq!(result["instructions"], told);
     let discovered = body(http.modern(SEARCH, json!(1), "server/discover", json!({})), 200).await;
     assert_eq!(discovered["result"]["instructions"], told);
