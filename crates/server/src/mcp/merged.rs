@@ -1,5 +1,6 @@
 //! Resources and prompts of many sources at one address.
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -174,13 +175,13 @@ impl Work {
         }
         let all = self.gateway.options.catalogue.sources();
         let server = match self.gateway.owners.standing(&self.caller.place(), Kind::Templates, &all) {
-            Some(Standing::Whole(templates)) => nearest(&templates, uri),
+            Some(Standing::Whole(templates)) => nearest(&templates, uri, &sources),
             // What fits none of them may be of a source that they lack.
-            Some(Standing::Lacking(templates)) => match nearest(&templates, uri) {
-                None => self.nearest_now(uri).await,
+            Some(Standing::Lacking(templates)) => match nearest(&templates, uri, &sources) {
+                None => self.nearest_now(uri, &sources).await,
                 found => found,
             },
-            None => self.nearest_now(uri).await,
+            None => self.nearest_now(uri, &sources).await,
         };
         let own = |server: &str| Owned { server: server.to_owned(), own: uri.to_owned() };
         Ok(match (server, &sources[..]) {
@@ -190,8 +191,8 @@ impl Work {
         })
     }
 
-    async fn nearest_now(&self, uri: &str) -> Option<String> {
-        nearest(&*self.owners_now(Kind::Templates).await.ok()?, uri)
+    async fn nearest_now(&self, uri: &str, sources: &[Arc<dyn Provider>]) -> Option<String> {
+        nearest(&*self.owners_now(Kind::Templates).await.ok()?, uri, sources)
     }
 
     async fn read(&self, era: Era, mut arguments: Map<String, Value>) -> Result<Map<String, Value>, RpcError> {
@@ -249,12 +250,15 @@ impl Work {
     }
 }
 
-/// Whose template is the nearest that this address can be one of.
-fn nearest(templates: &HashMap<String, Owned>, uri: &str) -> Option<String> {
-    let fitting = templates.values().filter_map(|owned| Some((fits(&owned.own, uri)?, &owned.server)));
-    // Of two that are as near, always the same.
-    let nearest = fitting.max_by(|(near, server), (other, than)| near.cmp(other).then_with(|| than.cmp(server)));
-    nearest.map(|(_, server)| server.clone())
+/// Whose template is the nearest that this address can be one of, of those that are shown as their sources have them:
+/// an address that was made of another says its source. Of two that are as near, that of the source that comes first.
+fn nearest(templates: &HashMap<String, Owned>, uri: &str, sources: &[Arc<dyn Provider>]) -> Option<String> {
+    let bare = templates.iter().filter(|(shown, owned)| **shown == owned.own).map(|(_, owned)| owned);
+    let fitting = bare.filter_map(|owned| {
+        let place = sources.iter().position(|provider| provider.name() == owned.server)?;
+        Some((fits(&owned.own, uri)?, Reverse(place), &owned.server))
+    });
+    fitting.max().map(|(.., server)| server.clone())
 }
 
 fn text(of: &Map<String, Value>, key: &str) -> Option<String> {

@@ -287,6 +287,31 @@ async fn many_servers_are_one_without_clashes() {
 }
 
 #[tokio::test]
+async fn a_filled_in_template_is_of_the_server_under_whose_address_it_is_shown() {
+    let house = House::new().await;
+    let sources = [Source::new("zed"), Source::new("abc")];
+    for source in &sources {
+        house.add(source.clone()).await;
+    }
+    let mut client = Client::of(&house);
+    client.ask(&rpc(0, "initialize", json!({"protocolVersion": LEGACY, "capabilities": {}}))).await;
+    let listed = client.ask(&rpc(1, "resources/templates/list", json!({}))).await;
+    let shown = listed["result"]["resourceTemplates"].as_array().expect("a list").iter();
+    let shown: Vec<_> = shown.map(|one| one["uriTemplate"].as_str().expect("text").to_owned()).collect();
+    assert_eq!(shown, ["both://{id}/data", "toolwright-resource://abc/both://{id}/data"]);
+    for (source, template) in sources.iter().zip(shown) {
+        let uri = template.replace("{id}", "5");
+        for method in ["resources/read", "resources/subscribe"] {
+            let answer = client.ask(&rpc(2, method, json!({"uri": uri}))).await;
+            assert!(answer["result"].is_object(), "{answer}");
+        }
+        let asked = |method: &str| (method.to_owned(), json!({"uri": "both://5/data"}));
+        assert_eq!(source.taken(), ["resources/read", "resources/subscribe"].map(asked), "{uri}");
+    }
+    client.end().await;
+}
+
+#[tokio::test]
 async fn a_silent_server_takes_only_its_own_away() {
     let (house, [alpha, beta]) = house().await;
     let http = house.http().await;

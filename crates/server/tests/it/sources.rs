@@ -19,6 +19,8 @@ use toolwright_core::outcome::ToolOutput;
 use toolwright_core::passthrough::METHOD_RESULT;
 use toolwright_core::session::SessionId;
 
+/// Those that have the same template.
+const SHARING: [&str; 2] = ["zed", "abc"];
 const TOOLS: [&str; 3] = ["ask", "log", "meta"];
 const METHODS: [&str; 9] = [
     "resources/list",
@@ -178,6 +180,9 @@ impl Source {
                     json!({"resources": [{"uri": format!("{name}://two"), "name": "2"}], "ttlMs": 7, "cacheScope": "public"})
                 }
             },
+            "resources/templates/list" if SHARING.contains(&name) => {
+                json!({"resourceTemplates": [{"uriTemplate": "both://{id}/data", "name": "t"}]})
+            }
             "resources/templates/list" => {
                 json!({"resourceTemplates": [{"uriTemplate": format!("{name}://{{id}}/data"), "name": "t"}]})
             }
