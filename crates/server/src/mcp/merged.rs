@@ -15,6 +15,7 @@ use toolwright_mcp::merge::{Kind, Merged, Owned, merge, readdress};
 use toolwright_mcp::offered;
 
 use super::call::Work;
+use super::mentions::{beside, in_prompt};
 use super::message::{RpcError, to_json};
 use super::owners::{Owns, Said, Standing};
 use super::patience::{ABREAST, is_unsaid};
@@ -159,8 +160,8 @@ impl Work {
         Ok(self.owners_now(kind).await?.get(shown).cloned())
     }
 
-    /// Whose resource this is: by its address if that names the source, by the lists, by the nearest template, and
-    /// at last because no other source has any.
+    /// Whose resource this is: by its address if that names the source, by the result that named it last, by the lists,
+    /// by the nearest template, and at last because no other source has any.
     pub(crate) async fn resource_owner(&self, uri: &str) -> Result<Option<Owned>, RpcError> {
         let sources = self.sources_with("resources/read").await?;
         if let Some((server, own)) = qualified(uri)
@@ -169,6 +170,9 @@ impl Work {
             let listed = self.gateway.owners.of(&self.caller.place(), Kind::Resources);
             let listed = listed.and_then(|owners| owners.get(uri).cloned()).filter(|owned| owned.server == server);
             return Ok(Some(listed.unwrap_or_else(|| Owned { server: server.to_owned(), own: own.to_owned() })));
+        }
+        if let Some(owned) = self.named(uri, &sources) {
+            return Ok(Some(owned));
         }
         if let Some(owned) = self.owner(Kind::Resources, uri).await.ok().flatten() {
             return Ok(Some(owned));
@@ -202,6 +206,7 @@ impl Work {
         arguments.insert("uri".into(), own.clone().into());
         let provider = self.provider(&server)?;
         let mut result = self.ask_source(&provider, "resources/read", arguments).await?;
+        self.named_by(&server, beside(&result, &own));
         if own != shown {
             readdress(&mut result, &own, &shown);
         }
@@ -213,7 +218,9 @@ impl Work {
         let Owned { server, own } = self.prompt(&shown).await?;
         arguments.insert("name".into(), own.into());
         let provider = self.provider(&server)?;
-        self.ask_source(&provider, "prompts/get", arguments).await
+        let result = self.ask_source(&provider, "prompts/get", arguments).await?;
+        self.named_by(&server, in_prompt(&result));
+        Ok(result)
     }
 
     async fn prompt(&self, shown: &str) -> Result<Owned, RpcError> {

@@ -16,6 +16,7 @@ mod going;
 pub(crate) mod http;
 pub(crate) mod late;
 mod line;
+pub(crate) mod mentions;
 mod merged;
 mod methods;
 pub(crate) mod owners;

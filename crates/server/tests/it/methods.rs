@@ -312,6 +312,42 @@ async fn a_filled_in_template_is_of_the_server_under_whose_address_it_is_shown()
 }
 
 #[tokio::test]
+async fn a_link_leads_to_the_server_whose_result_has_it() {
+    let (house, [alpha, beta]) = house().await;
+    let http = house.http().await;
+    let (session, _) = http.initialize("/mcp").await;
+    let ask =
+        async |method: &str, params: Value| body(http.in_session(&session, "/mcp", &rpc(1, method, params)), 200).await;
+    let read = async |uri: &str| ask("resources/read", json!({"uri": uri})).await;
+    let by = async |uri: &str| read(uri).await["result"]["contents"][0]["text"].take();
+    let (unlisted, others) = ("any://unlisted/7", "toolwright-resource://beta/both://same");
+    assert_eq!(read(unlisted).await["error"]["code"], -32002);
+    assert_eq!(by("both://same").await, "alpha");
+
+    let links = [unlisted, "both://same", "alpha://one"];
+    let links = links.map(|uri| json!({"type": "resource_link", "uri": uri, "name": "n", "size": 3}));
+    *beta.content.lock().expect("lock") = serde_json::from_value(json!(links)).expect("blocks");
+    let called = ask("tools/call", json!({"name": "beta__meta", "arguments": {}})).await;
+    for (at, link) in links.iter().enumerate() {
+        assert_eq!(called["result"]["content"][at + 1], *link, "untouched");
+    }
+    for (uri, expect) in [(unlisted, "beta"), ("both://same", "beta"), (others, "beta"), ("alpha://one", "alpha")] {
+        assert_eq!(by(uri).await, expect, "{uri}");
+    }
+    beta.taken();
+    assert_eq!(ask("resources/subscribe", json!({"uri": unlisted})).await["result"], json!({}));
+    assert_eq!(beta.taken(), [("resources/subscribe".to_owned(), json!({"uri": unlisted}))]);
+
+    // Who names it last counts.
+    let held = json!({"type": "resource", "resource": {"uri": "both://same", "text": "t"}});
+    *alpha.prompt.lock().expect("lock") = json!([{"role": "user", "content": held}]);
+    ask("prompts/get", json!({"name": "alpha__hello"})).await;
+    for (uri, expect) in [("both://same", "alpha"), (unlisted, "beta"), (others, "beta")] {
+        assert_eq!(by(uri).await, expect, "{uri}");
+    }
+}
+
+#[tokio::test]
 async fn a_silent_server_takes_only_its_own_away() {
     let (house, [alpha, beta]) = house().await;
     let http = house.http().await;

@@ -11,6 +11,7 @@ use toolwright_core::catalogue::{
     Health, NoticeSink, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool, SourceNotice, foreign_ids,
 };
 use toolwright_core::client::{CallClient, ClientRequest};
+use toolwright_core::content::ContentBlock;
 use toolwright_core::context::ToolContext;
 use toolwright_core::definition::{Effects, ToolDefinition};
 use toolwright_core::error::{ErrorKind, ProtocolError, ToolError};
@@ -48,6 +49,8 @@ pub(crate) struct Source {
     pub(crate) own_error: AtomicI64,
     /// The messages of its prompt.
     pub(crate) prompt: Mutex<Value>,
+    /// What its tool `meta` answers beside the `_meta` of the call.
+    pub(crate) content: Mutex<Vec<ContentBlock>>,
     /// How long they take.
     pub(crate) delay: Mutex<Duration>,
     /// How many of them it is at.
@@ -79,6 +82,7 @@ impl Source {
             is_failing: AtomicBool::new(false),
             own_error: AtomicI64::new(0),
             prompt: Mutex::new(json!([])),
+            content: Mutex::default(),
             delay: Mutex::default(),
             busy: AtomicUsize::new(0),
             given_up: Mutex::default(),
@@ -149,7 +153,11 @@ impl Source {
                 }
                 Ok(ToolOutput::text(client.log_level().unwrap_or_default()))
             }
-            _ => Ok(ToolOutput::text(Value::Object(client.meta()).to_string())),
+            _ => {
+                let mut output = ToolOutput::text(Value::Object(client.meta()).to_string());
+                output.content.extend(self.content.lock().expect("lock").iter().cloned());
+                Ok(output)
+            }
         }
     }
 
