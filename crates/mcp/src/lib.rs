@@ -16,4 +16,5 @@ pub mod page;
 pub mod revision;
 pub mod sampling;
 pub mod state;
+mod strict;
 pub mod tasks;

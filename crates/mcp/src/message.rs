@@ -12,6 +12,7 @@ use serde_json::{Map, Number, Value};
 use toolwright_core::json;
 
 use crate::batch::is_batch;
+use crate::strict::{Object, ShownId, object};
 
 /// Id of a request, or a progress token: they have the same form. It is given back as it came; whoever made it looks for
 /// the very same.
@@ -127,7 +128,7 @@ impl RpcError {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Params {
-    #[serde(rename = "_meta")]
+    #[serde(rename = "_meta", deserialize_with = "object")]
     /// Of the protocol.
     pub meta: Meta,
     /// `tools/call`, and the methods that name a thing.
@@ -272,7 +273,8 @@ const METHODS: [&str; 20] = [
 #[derive(Deserialize)]
 struct Envelope<'a> {
     jsonrpc: Option<Cow<'a, str>>,
-    id: Option<Id>,
+    #[serde(default)]
+    id: ShownId,
     method: Option<String>,
     #[serde(borrow)]
     params: Option<&'a RawValue>,
@@ -304,8 +306,13 @@ pub fn parse(bytes: &[u8]) -> Result<Message, Refused> {
     }
     let room = OnceCell::new();
     let envelope: Envelope<'_> = json::read(bytes, &room).map_err(|error| unreadable(&error))?;
+    let (id, is_null) = match envelope.id {
+        ShownId::Is(id) => (Some(id), false),
+        ShownId::Null => (None, true),
+        ShownId::Absent => (None, false),
+    };
     if envelope.jsonrpc.as_deref() != Some("2.0") {
-        return refuse(envelope.id, RpcError::INVALID_REQUEST, "`jsonrpc` must be \"2.0\"".into());
+        return refuse(id, RpcError::INVALID_REQUEST, "`jsonrpc` must be \"2.0\"".into());
     }
     let Some(method) = envelope.method else {
         return if envelope.result.is_some() || envelope.error.is_some() {
@@ -316,21 +323,29 @@ pub fn parse(bytes: &[u8]) -> Result<Message, Refused> {
                 (Some(result), None) => read(result).map_err(broken),
                 (None, None) => Ok(Value::Null),
             };
-            Ok(Message::Response(Response { id: envelope.id, outcome }))
+            Ok(Message::Response(Response { id, outcome }))
         } else {
-            refuse(envelope.id, RpcError::INVALID_REQUEST, "there is neither a method nor a result".into())
+            refuse(id, RpcError::INVALID_REQUEST, "there is neither a method nor a result".into())
         };
     };
+    // A notification is one whatever it shows, and is not answered.
+    if is_null && !method.starts_with("notifications/") {
+        return refuse(
+            None,
+            RpcError::INVALID_REQUEST,
+            "the id of a request is a text or a number, and not null".into(),
+        );
+    }
     let raw = envelope.params.map(ToOwned::to_owned);
-    let params = match envelope.params.map(read).transpose() {
-        Ok(params) => params.unwrap_or_default(),
-        Err(error) if envelope.id.is_some() && METHODS.contains(&method.as_str()) => {
-            return refuse(envelope.id, RpcError::INVALID_PARAMS, format!("the params of {method}: {error}"));
+    let params = match envelope.params.map(read::<Object<Box<Params>>>).transpose() {
+        Ok(params) => params.map(|Object(params)| params).unwrap_or_default(),
+        Err(error) if id.is_some() && METHODS.contains(&method.as_str()) => {
+            return refuse(id, RpcError::INVALID_PARAMS, format!("the params of {method}: {error}"));
         }
         // A notification is never answered (JSON-RPC 2.0, section 4.1), and another method's parameters are its own.
         Err(_) => Box::new(Params { meta: envelope.params.map(meta_of).unwrap_or_default(), ..Params::default() }),
     };
-    Ok(match envelope.id {
+    Ok(match id {
         Some(id) => Message::Request(Request { id, method, params, raw }),
         None => Message::Notification { method, params, raw },
     })
@@ -341,10 +356,10 @@ fn meta_of(params: &RawValue) -> Meta {
     #[derive(Default, Deserialize)]
     #[serde(default)]
     struct Known {
-        #[serde(rename = "_meta")]
+        #[serde(rename = "_meta", deserialize_with = "object")]
         meta: Meta,
     }
-    serde_json::from_str::<Known>(params.get()).unwrap_or_default().meta
+    serde_json::from_str::<Object<Known>>(params.get()).map(|Object(known)| known.meta).unwrap_or_default()
 }
 
 /// Reads a part of a message, as [`json::read`] does.

@@ -19,6 +19,7 @@ use toolwright_runtime::{Catalogue, Executor, ToolFinder};
 use crate::busy_poll::BusyPoll;
 use crate::mcp::careless::Careless;
 use crate::mcp::late::Late;
+use crate::mcp::mentions::Mentions;
 use crate::mcp::owners::Owners;
 use crate::mcp::parked::Parked;
 use crate::mcp::patience::Silent;
@@ -166,6 +167,7 @@ pub struct Gateway {
     pub(crate) lists: ToolLists,
     pub(crate) sources: Sources,
     pub(crate) owners: Owners,
+    pub(crate) mentions: Mentions,
     pub(crate) late: Late,
     pub(crate) silent: Silent,
     pub(crate) careless: Careless,
@@ -218,6 +220,7 @@ impl Gateway {
             lists: ToolLists::default(),
             sources: Sources::default(),
             owners: Owners::default(),
+            mentions: Mentions::default(),
             late: Late::default(),
             silent: Silent::default(),
             careless: Careless::default(),

@@ -50,6 +50,9 @@ const METHODS: [Method; 9] = [
     Method { required: &["level"], ..method(SET_LEVEL, "Sets how much the server logs.") },
 ];
 
+/// Those that a server has over one connection of all sessions alone.
+const FOLLOWING: [&str; 2] = ["resources/subscribe", "resources/unsubscribe"];
+
 /// Lists that are kept of a lazy server, so that it is not started for them again.
 const KEPT: [&str; 3] = ["resources/list", "resources/templates/list", "prompts/list"];
 /// Longest list that is kept, in bytes.
@@ -177,9 +180,11 @@ impl Provider for McpMethods {
     }
 
     async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
-        let namespace = &self.source.spec.namespace;
+        let spec = &self.source.spec;
+        // Nobody follows what sessions have for themselves.
+        let had = METHODS.iter().filter(|method| spec.shared || !FOLLOWING.contains(&method.name));
         // A namespace that is illegal has no tools either, and a list says so.
-        Ok(self.tools.get_or_init(|| METHODS.iter().filter_map(|method| tool(namespace, method)).collect()).clone())
+        Ok(self.tools.get_or_init(|| had.filter_map(|method| tool(&spec.namespace, method)).collect()).clone())
     }
 
     async fn call(&self, call: ProviderCall<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError> {
@@ -194,7 +199,7 @@ impl Provider for McpMethods {
         let announced = self.announced.load(Ordering::Acquire);
         // What is followed is followed for all sessions, and longer than one of them is at work.
         let way = match call.raw_name {
-            "resources/subscribe" | "resources/unsubscribe" => Way::Shared,
+            method if FOLLOWING.contains(&method) => Way::Shared,
             // On the one connection of all sessions nothing of this need be asked back in the older manner.
             _ => Way::OfSession(Manner::Either),
         };

@@ -29,6 +29,7 @@
 //! question is refused, and `shared: false` gives each session a connection. A task that a server makes of a call is
 //! followed to its end inside the call (`tasks`).
 
+mod announced;
 mod call;
 mod connect;
 mod connection;

@@ -20,6 +20,7 @@ use toolwright_core::outcome::ToolOutput;
 use toolwright_core::policy::HintTrust;
 use toolwright_core::session::{Principal, SessionId};
 
+use super::announced::Announced;
 use super::call;
 use super::connect::Connector;
 use super::exchange::Exchange;
@@ -56,6 +57,7 @@ pub struct McpProvider {
     changes: Arc<Changes>,
     relist: Relist,
     listed: Mutex<Listed>,
+    announced: Announced,
 }
 
 /// What the last list, or the cached one, brought.
@@ -114,6 +116,7 @@ impl McpProvider {
             relist: Relist::new(Arc::clone(&changes)),
             changes,
             listed: Mutex::default(),
+            announced: Announced::default(),
         })
     }
 
@@ -359,7 +362,8 @@ impl Provider for McpProvider {
 
     fn capabilities(&self) -> Option<Arc<Map<String, Value>>> {
         let said = self.link().current().map(|connection| Arc::clone(&connection.server().capabilities));
-        said.or_else(|| self.listed().capabilities.clone())
+        let said = said.or_else(|| self.listed().capabilities.clone())?;
+        Some(if self.spec().shared { said } else { self.announced.without_subscriptions(said) })
     }
 
     fn on_notice(&self, notify: NoticeSink) {

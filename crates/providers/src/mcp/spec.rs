@@ -70,7 +70,8 @@ pub struct McpServerSpec {
     /// Whether its hints may loosen policy.
     pub trusted: bool,
     /// Whether all sessions share one connection; if not, each has its own, made at its first call and ended after ten
-    /// minutes without one.
+    /// minutes without one. Its tools are then those of one more connection, which lists for all of them, and its
+    /// resources are not subscribed to.
     pub shared: bool,
     /// Whether it is started no sooner than a call needs it, once its tools are known from an earlier run.
     pub lazy: bool,

@@ -202,6 +202,7 @@ impl Gateway {
             if list.grows_by(&outcome) {
                 work.gateway.options.catalogue.nudge();
             }
+            work.named_by_call(&list.snapshot, &outcome);
             match protocol_error(&outcome) {
                 Some(error) => {
                     let mut entries = list.snapshot.list().iter();

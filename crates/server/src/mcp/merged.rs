@@ -1,5 +1,6 @@
 //! Resources and prompts of many sources at one address.
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use toolwright_mcp::merge::{Kind, Merged, Owned, merge, readdress};
 use toolwright_mcp::offered;
 
 use super::call::Work;
+use super::mentions::{beside, in_prompt};
 use super::message::{RpcError, to_json};
 use super::owners::{Owns, Said, Standing};
 use super::patience::{ABREAST, is_unsaid};
@@ -158,8 +160,8 @@ impl Work {
         Ok(self.owners_now(kind).await?.get(shown).cloned())
     }
 
-    /// Whose resource this is: by its address if that names the source, by the lists, by the nearest template, and
-    /// at last because no other source has any.
+    /// Whose resource this is: by its address if that names the source, by the result that named it last, by the lists,
+    /// by the nearest template, and at last because no other source has any.
     pub(crate) async fn resource_owner(&self, uri: &str) -> Result<Option<Owned>, RpcError> {
         let sources = self.sources_with("resources/read").await?;
         if let Some((server, own)) = qualified(uri)
@@ -169,18 +171,21 @@ impl Work {
             let listed = listed.and_then(|owners| owners.get(uri).cloned()).filter(|owned| owned.server == server);
             return Ok(Some(listed.unwrap_or_else(|| Owned { server: server.to_owned(), own: own.to_owned() })));
         }
+        if let Some(owned) = self.named(uri, &sources) {
+            return Ok(Some(owned));
+        }
         if let Some(owned) = self.owner(Kind::Resources, uri).await.ok().flatten() {
             return Ok(Some(owned));
         }
         let all = self.gateway.options.catalogue.sources();
         let server = match self.gateway.owners.standing(&self.caller.place(), Kind::Templates, &all) {
-            Some(Standing::Whole(templates)) => nearest(&templates, uri),
+            Some(Standing::Whole(templates)) => nearest(&templates, uri, &sources),
             // What fits none of them may be of a source that they lack.
-            Some(Standing::Lacking(templates)) => match nearest(&templates, uri) {
-                None => self.nearest_now(uri).await,
+            Some(Standing::Lacking(templates)) => match nearest(&templates, uri, &sources) {
+                None => self.nearest_now(uri, &sources).await,
                 found => found,
             },
-            None => self.nearest_now(uri).await,
+            None => self.nearest_now(uri, &sources).await,
         };
         let own = |server: &str| Owned { server: server.to_owned(), own: uri.to_owned() };
         Ok(match (server, &sources[..]) {
@@ -190,8 +195,8 @@ impl Work {
         })
     }
 
-    async fn nearest_now(&self, uri: &str) -> Option<String> {
-        nearest(&*self.owners_now(Kind::Templates).await.ok()?, uri)
+    async fn nearest_now(&self, uri: &str, sources: &[Arc<dyn Provider>]) -> Option<String> {
+        nearest(&*self.owners_now(Kind::Templates).await.ok()?, uri, sources)
     }
 
     async fn read(&self, era: Era, mut arguments: Map<String, Value>) -> Result<Map<String, Value>, RpcError> {
@@ -201,6 +206,7 @@ impl Work {
         arguments.insert("uri".into(), own.clone().into());
         let provider = self.provider(&server)?;
         let mut result = self.ask_source(&provider, "resources/read", arguments).await?;
+        self.named_by(&server, beside(&result, &own));
         if own != shown {
             readdress(&mut result, &own, &shown);
         }
@@ -212,7 +218,9 @@ impl Work {
         let Owned { server, own } = self.prompt(&shown).await?;
         arguments.insert("name".into(), own.into());
         let provider = self.provider(&server)?;
-        self.ask_source(&provider, "prompts/get", arguments).await
+        let result = self.ask_source(&provider, "prompts/get", arguments).await?;
+        self.named_by(&server, in_prompt(&result));
+        Ok(result)
     }
 
     async fn prompt(&self, shown: &str) -> Result<Owned, RpcError> {
@@ -249,12 +257,15 @@ impl Work {
     }
 }
 
-/// Whose template is the nearest that this address can be one of.
-fn nearest(templates: &HashMap<String, Owned>, uri: &str) -> Option<String> {
-    let fitting = templates.values().filter_map(|owned| Some((fits(&owned.own, uri)?, &owned.server)));
-    // Of two that are as near, always the same.
-    let nearest = fitting.max_by(|(near, server), (other, than)| near.cmp(other).then_with(|| than.cmp(server)));
-    nearest.map(|(_, server)| server.clone())
+/// Whose template is the nearest that this address can be one of, of those that are shown as their sources have them:
+/// an address that was made of another says its source. Of two that are as near, that of the source that comes first.
+fn nearest(templates: &HashMap<String, Owned>, uri: &str, sources: &[Arc<dyn Provider>]) -> Option<String> {
+    let bare = templates.iter().filter(|(shown, owned)| **shown == owned.own).map(|(_, owned)| owned);
+    let fitting = bare.filter_map(|owned| {
+        let place = sources.iter().position(|provider| provider.name() == owned.server)?;
+        Some((fits(&owned.own, uri)?, Reverse(place), &owned.server))
+    });
+    fitting.max().map(|(.., server)| server.clone())
 }
 
 fn text(of: &Map<String, Value>, key: &str) -> Option<String> {

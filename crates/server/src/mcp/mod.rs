@@ -17,6 +17,7 @@ pub(crate) mod http;
 mod instructions;
 pub(crate) mod late;
 mod line;
+pub(crate) mod mentions;
 mod merged;
 mod methods;
 pub(crate) mod owners;

@@ -139,12 +139,14 @@ impl Gateway {
         all.iter().filter(|provider| scope.may_have(&***provider)).cloned().collect()
     }
 
-    /// Whether a scope has a method of a provider, if that has it: views name methods as they name tools.
+    /// Whether a scope has a method of a provider, if that has it: views name methods as they name tools. What lists and
+    /// follows resources and prompts is there with what gets them, unless it is denied by its own name.
     pub(crate) fn shows_method(&self, scope: &Scope, provider: &str, method: &str) -> bool {
-        match scope {
-            Scope::Whole | Scope::Provider(_) => true,
-            Scope::View(name) => self.view(name).is_some_and(|view| view.shows(&wire_candidate(provider, method))),
-        }
+        let Scope::View(name) = scope else { return true };
+        self.view(name).is_some_and(|view| {
+            let named = |method: &str| wire_candidate(provider, method);
+            view.shows(&named(comes_with(method))) && !view.denies(&named(method))
+        })
     }
 
     /// Waits, but not for long, until the one source of an address has said what it can do.
@@ -180,6 +182,11 @@ impl Gateway {
                 parts.remove(part);
             }
         }
+        if !self.shows_method(scope, provider.name(), "resources/subscribe")
+            && let Some(resources) = parts.get_mut("resources").and_then(Value::as_object_mut)
+        {
+            resources.remove("subscribe");
+        }
         Some(Announced { parts, is_said: said.is_some() })
     }
 
@@ -213,6 +220,17 @@ impl Gateway {
             }
         }
         brought
+    }
+}
+
+/// The method by which views have this one.
+fn comes_with(method: &str) -> &str {
+    match method {
+        "resources/list" | "resources/templates/list" | "resources/subscribe" | "resources/unsubscribe" => {
+            "resources/read"
+        }
+        "prompts/list" => "prompts/get",
+        other => other,
     }
 }
 

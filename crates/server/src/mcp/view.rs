@@ -47,9 +47,10 @@ pub struct ViewOptions {
     /// Its name, which is its address: `/mcp/{name}`. No provider may have it.
     pub name: String,
     /// What is in it, as globs on wire names (`github__*`); empty: everything. Methods are named as tools are:
-    /// `github__resources_read` stands for a server's resources, `github__prompts_get` for its prompts.
+    /// `github__resources_read` stands for a server's resources, their lists and subscriptions to them included, and
+    /// `github__prompts_get` for its prompts and their list.
     pub allowed: Vec<String>,
-    /// What of it is not.
+    /// What of it is not; `github__resources_list` or `github__resources_subscribe` takes that alone away.
     pub denied: Vec<String>,
     /// How tools are put before a client that does not say.
     pub expose: Option<Expose>,
@@ -63,6 +64,11 @@ impl ViewOptions {
     /// Whether a tool or method of this wire name is in it.
     pub(crate) fn shows(&self, wire_name: &str) -> bool {
         allowed_by(&self.allowed, &self.denied, wire_name)
+    }
+
+    /// Whether this wire name is among what is not in it.
+    pub(crate) fn denies(&self, wire_name: &str) -> bool {
+        !allowed_by(&[], &self.denied, wire_name)
     }
 }
 

@@ -287,6 +287,67 @@ async fn many_servers_are_one_without_clashes() {
 }
 
 #[tokio::test]
+async fn a_filled_in_template_is_of_the_server_under_whose_address_it_is_shown() {
+    let house = House::new().await;
+    let sources = [Source::new("zed"), Source::new("abc")];
+    for source in &sources {
+        house.add(source.clone()).await;
+    }
+    let mut client = Client::of(&house);
+    client.ask(&rpc(0, "initialize", json!({"protocolVersion": LEGACY, "capabilities": {}}))).await;
+    let listed = client.ask(&rpc(1, "resources/templates/list", json!({}))).await;
+    let shown = listed["result"]["resourceTemplates"].as_array().expect("a list").iter();
+    let shown: Vec<_> = shown.map(|one| one["uriTemplate"].as_str().expect("text").to_owned()).collect();
+    assert_eq!(shown, ["both://{id}/data", "toolwright-resource://abc/both://{id}/data"]);
+    for (source, template) in sources.iter().zip(shown) {
+        let uri = template.replace("{id}", "5");
+        for method in ["resources/read", "resources/subscribe"] {
+            let answer = client.ask(&rpc(2, method, json!({"uri": uri}))).await;
+            assert!(answer["result"].is_object(), "{answer}");
+        }
+        let asked = |method: &str| (method.to_owned(), json!({"uri": "both://5/data"}));
+        assert_eq!(source.taken(), ["resources/read", "resources/subscribe"].map(asked), "{uri}");
+    }
+    client.end().await;
+}
+
+#[tokio::test]
+async fn a_link_leads_to_the_server_whose_result_has_it() {
+    let (house, [alpha, beta]) = house().await;
+    let http = house.http().await;
+    let (session, _) = http.initialize("/mcp").await;
+    let ask =
+        async |method: &str, params: Value| body(http.in_session(&session, "/mcp", &rpc(1, method, params)), 200).await;
+    let read = async |uri: &str| ask("resources/read", json!({"uri": uri})).await;
+    let by = async |uri: &str| read(uri).await["result"]["contents"][0]["text"].take();
+    let (unlisted, others) = ("any://unlisted/7", "toolwright-resource://beta/both://same");
+    assert_eq!(read(unlisted).await["error"]["code"], -32002);
+    assert_eq!(by("both://same").await, "alpha");
+
+    let links = [unlisted, "both://same", "alpha://one"];
+    let links = links.map(|uri| json!({"type": "resource_link", "uri": uri, "name": "n", "size": 3}));
+    *beta.content.lock().expect("lock") = serde_json::from_value(json!(links)).expect("blocks");
+    let called = ask("tools/call", json!({"name": "beta__meta", "arguments": {}})).await;
+    for (at, link) in links.iter().enumerate() {
+        assert_eq!(called["result"]["content"][at + 1], *link, "untouched");
+    }
+    for (uri, expect) in [(unlisted, "beta"), ("both://same", "beta"), (others, "beta"), ("alpha://one", "alpha")] {
+        assert_eq!(by(uri).await, expect, "{uri}");
+    }
+    beta.taken();
+    assert_eq!(ask("resources/subscribe", json!({"uri": unlisted})).await["result"], json!({}));
+    assert_eq!(beta.taken(), [("resources/subscribe".to_owned(), json!({"uri": unlisted}))]);
+
+    // Who names it last counts.
+    let held = json!({"type": "resource", "resource": {"uri": "both://same", "text": "t"}});
+    *alpha.prompt.lock().expect("lock") = json!([{"role": "user", "content": held}]);
+    ask("prompts/get", json!({"name": "alpha__hello"})).await;
+    for (uri, expect) in [("both://same", "alpha"), (unlisted, "beta"), (others, "beta")] {
+        assert_eq!(by(uri).await, expect, "{uri}");
+    }
+}
+
+#[tokio::test]
 async fn a_silent_server_takes_only_its_own_away() {
     let (house, [alpha, beta]) = house().await;
     let http = house.http().await;

@@ -11,6 +11,7 @@ use toolwright_core::catalogue::{
     Health, NoticeSink, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool, SourceNotice, foreign_ids,
 };
 use toolwright_core::client::{CallClient, ClientRequest};
+use toolwright_core::content::ContentBlock;
 use toolwright_core::context::ToolContext;
 use toolwright_core::definition::{Effects, ToolDefinition};
 use toolwright_core::error::{ErrorKind, ProtocolError, ToolError};
@@ -19,6 +20,8 @@ use toolwright_core::outcome::ToolOutput;
 use toolwright_core::passthrough::METHOD_RESULT;
 use toolwright_core::session::SessionId;
 
+/// Those that have the same template.
+const SHARING: [&str; 2] = ["zed", "abc"];
 const TOOLS: [&str; 3] = ["ask", "log", "meta"];
 const METHODS: [&str; 9] = [
     "resources/list",
@@ -46,6 +49,8 @@ pub(crate) struct Source {
     pub(crate) own_error: AtomicI64,
     /// The messages of its prompt.
     pub(crate) prompt: Mutex<Value>,
+    /// What its tool `meta` answers beside the `_meta` of the call.
+    pub(crate) content: Mutex<Vec<ContentBlock>>,
     /// How long they take.
     pub(crate) delay: Mutex<Duration>,
     /// How many of them it is at.
@@ -77,6 +82,7 @@ impl Source {
             is_failing: AtomicBool::new(false),
             own_error: AtomicI64::new(0),
             prompt: Mutex::new(json!([])),
+            content: Mutex::default(),
             delay: Mutex::default(),
             busy: AtomicUsize::new(0),
             given_up: Mutex::default(),
@@ -147,7 +153,11 @@ impl Source {
                 }
                 Ok(ToolOutput::text(client.log_level().unwrap_or_default()))
             }
-            _ => Ok(ToolOutput::text(Value::Object(client.meta()).to_string())),
+            _ => {
+                let mut output = ToolOutput::text(Value::Object(client.meta()).to_string());
+                output.content.extend(self.content.lock().expect("lock").iter().cloned());
+                Ok(output)
+            }
         }
     }
 
@@ -178,6 +188,9 @@ impl Source {
                     json!({"resources": [{"uri": format!("{name}://two"), "name": "2"}], "ttlMs": 7, "cacheScope": "public"})
                 }
             },
+            "resources/templates/list" if SHARING.contains(&name) => {
+                json!({"resourceTemplates": [{"uriTemplate": "both://{id}/data", "name": "t"}]})
+            }
             "resources/templates/list" => {
                 json!({"resourceTemplates": [{"uriTemplate": format!("{name}://{{id}}/data"), "name": "t"}]})
             }

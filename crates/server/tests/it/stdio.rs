@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use toolwright_core::cancel::CancelCause;
 use toolwright_server::serve_connection;
 
-use crate::support::{House, LONG, call, rpc, soon};
+use crate::support::{House, LONG, body, call, rpc, soon};
 
 pub(crate) struct Client {
     to: WriteHalf<DuplexStream>,
@@ -87,6 +87,17 @@ async fn both_generations_share_one_pipe() {
     );
     assert_eq!(client.ask(&modern(6, "ping", json!({}))).await["error"]["code"], -32601);
     assert_eq!(client.ask(&rpc(7, "server/discover", json!({}))).await["error"]["code"], -32602);
+    client.end().await;
+}
+
+#[tokio::test]
+async fn a_request_whose_id_is_null_is_told_so_over_pipes_and_http() {
+    let house = House::new().await;
+    let mut client = Client::of(&house);
+    let ping = json!({"jsonrpc": "2.0", "id": null, "method": "ping"});
+    for answer in [client.ask(&ping).await, body(house.http().await.post("/mcp", &ping), 400).await] {
+        assert_eq!((answer.get("id"), &answer["error"]["code"]), (None, &json!(-32600)), "{answer}");
+    }
     client.end().await;
 }
 

@@ -35,6 +35,8 @@ async fn house_with(source: Arc<Source>) -> House {
             ViewOptions { profile: Some(Profile::Ask), ..view("asks", &[], &[]) },
             ViewOptions { roles: vec!["ops".into()], ..view("ops", &[], &[]) },
             view("lists", &[], &["alpha__prompts_get", "alpha__resources_read", "alpha__resources_subscribe"]),
+            view("reads", &["alpha__get_*", "alpha__resources_read", "alpha__prompts_get", "output__*"], &[]),
+            view("unlisted", &["alpha__resources_read"], &["alpha__resources_list", "alpha__resources_subscribe"]),
         ];
     })
     .await;
@@ -67,9 +69,44 @@ async fn a_view_has_what_it_lets_through_and_nothing_else_runs_there() {
 }
 
 #[tokio::test]
-async fn what_a_view_denies_of_one_source_is_not_asked_of_it_though_it_is_listed() {
+async fn a_view_that_reads_resources_lists_and_follows_them_too() {
+    let house = house().await;
+    let http = house.http().await;
+    for (path, refused) in [
+        ("/mcp/reads", &["completion/complete"][..]),
+        (
+            "/mcp/unlisted",
+            &["resources/list", "resources/subscribe", "prompts/list", "prompts/get", "completion/complete"],
+        ),
+    ] {
+        let (session, initialized) = http.initialize(path).await;
+        let announced = &initialized["capabilities"]["resources"];
+        assert!(announced.is_object(), "{path}: {initialized}");
+        assert_eq!(announced["subscribe"] == true, !refused.contains(&"resources/subscribe"), "{path}");
+        for (method, params) in [
+            ("resources/list", json!({})),
+            ("resources/templates/list", json!({})),
+            ("resources/read", json!({"uri": "alpha://one"})),
+            ("resources/subscribe", json!({"uri": "alpha://one"})),
+            ("resources/unsubscribe", json!({"uri": "alpha://one"})),
+            ("prompts/list", json!({})),
+            ("prompts/get", json!({"name": "alpha__hello"})),
+            ("completion/complete", json!({"ref": {"type": "ref/prompt", "name": "alpha__hello"}, "argument": {}})),
+        ] {
+            let answer = body(http.in_session(&session, path, &rpc(1, method, params)), 200).await;
+            match refused.contains(&method) {
+                true => assert_eq!(answer["error"]["code"], -32601, "{path} {method}"),
+                false => assert!(answer["result"].is_object(), "{path} {method}: {answer}"),
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_a_view_denies_of_one_source_is_neither_listed_nor_asked_of_it() {
     let (alpha, house) = (Source::new("alpha"), house_with(Source::new("beta")).await);
     house.add(alpha.clone()).await;
+    house.add(Source::new("gamma")).await;
     let http = house.http().await;
     for (method, params) in
         [("prompts/get", json!({"name": "alpha__hello"})), ("resources/read", json!({"uri": "alpha://one"}))]
@@ -83,7 +120,8 @@ async fn what_a_view_denies_of_one_source_is_not_asked_of_it_though_it_is_listed
         let answer = body(http.in_session(&session, "/mcp/lists", &subscribe), 200).await;
         assert_eq!(answer.get("error").is_some(), fails, "{uri}: {answer}");
     }
-    assert_eq!(alpha.taken(), []);
+    let lists = ["prompts/list", "resources/list", "resources/templates/list"];
+    assert_eq!((lists.map(|list| alpha.times(list)), alpha.taken()), ([0; 3], vec![]));
 }
 
 #[tokio::test]

@@ -281,17 +281,20 @@ async fn questions_of_one_call_are_put_one_after_the_other() {
 }
 
 #[tokio::test]
-async fn what_is_followed_outlives_the_connection_of_the_session_that_asked() {
-    let script = asker("legacy");
-    let rig = script.rig(|spec| spec.shared = false);
-    let methods = rig.provider.methods().expect("methods");
-    rig.names().await;
-    for method in ["resources/subscribe", "resources/unsubscribe"] {
-        // The stand-in does not know the second one.
-        let _ = run(&*methods, method, json!({"uri": "a://1"}), &rig.context("s")).await;
-        assert!(script.methods().contains(&method.to_owned()));
+async fn where_each_session_has_a_connection_nobody_subscribes_to_resources() {
+    for shared in [true, false] {
+        let script = asker("legacy");
+        let rig = script.rig(|spec| spec.shared = shared);
+        rig.names().await;
+        let announced = || rig.provider.capabilities().expect("it has said");
+        assert_eq!(announced()["resources"].get("subscribe").is_some(), shared);
+        assert!(Arc::ptr_eq(&announced(), &announced()), "connections are known by it");
+        let methods = rig.provider.methods().expect("methods").list().await.expect("listed");
+        let has = |name: &str| methods.iter().any(|method| method.raw_name() == name);
+        let found = ["resources/read", "resources/subscribe", "resources/unsubscribe"].map(has);
+        assert_eq!(found, [true, shared, shared]);
+        rig.provider.shut_down().await;
     }
-    assert_eq!(script.methods().iter().filter(|method| *method == "initialize").count(), 1, "no connection but that");
 }
 
 #[tokio::test]

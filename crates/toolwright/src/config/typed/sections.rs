@@ -414,7 +414,7 @@ pub struct ClientToken {
 #[serde(default, deny_unknown_fields)]
 pub struct View {
     /// Tools in it, as globs on the names that clients see (`github__*`). A server's resources stand there as
-    /// `github__resources_read`, its prompts as `github__prompts_get`. Default: all.
+    /// `github__resources_read`, its prompts as `github__prompts_get`, both with their lists. Default: all.
     pub allow: Vec<String>,
     /// Tools that are not, as globs.
     pub deny: Vec<String>,

@@ -95,7 +95,8 @@ pub struct McpServer {
     pub trusted: Option<bool>,
     /// Whether all sessions share one connection. With false each session has a connection of its own, made at its
     /// first call and ended after ten minutes without one: for servers that keep a state for each client, or that ask
-    /// their client something in the middle of calls. Default true.
+    /// their client something in the middle of calls. Its tools are then those that one more connection lists, which is
+    /// of no session: what a session's own adds later is not there, and resources cannot be subscribed to. Default true.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shared: Option<bool>,
     /// Whether it is started no sooner than a call needs it, once its tools are known from an earlier run. Default
