@@ -104,9 +104,9 @@ impl Questions {
                     Belonging::Nobody | Belonging::Past => self.answer(&reply, Err(no_call(method))),
                     Belonging::Several => {
                         let text = format!(
-                            "`{method}` is for the client of a call, and calls of several clients are in flight: with \
-                             `shared: false` in its entry this server gets a connection a session, which its programs \
-                             share where they have none of their own"
+                            "`{method}` is for the client of a call, and calls of several clients are in flight, or were \
+                             until just now: with `shared: false` in its entry this server gets a connection a session, \
+                             which its programs share where they have none of their own"
                         );
                         self.answer(&reply, Err(RpcError::new(RpcError::INTERNAL, text)));
                     }
