@@ -15,6 +15,7 @@ mod dispatch;
 mod going;
 pub(crate) mod http;
 pub(crate) mod late;
+mod levels;
 mod line;
 mod merged;
 mod methods;
