@@ -149,7 +149,7 @@ impl Work {
     /// The least severe log message that its client has said it wants.
     fn wanted_level(&self, era: Era) -> Option<Level> {
         match era {
-            Era::Legacy => None,
+            Era::Legacy => self.caller.peer.said_level(),
             Era::Modern => self.line.as_ref().and_then(|line| line.level()),
         }
     }
