@@ -93,6 +93,11 @@ pub trait CallClient: Send + Sync {
         None
     }
 
+    /// Whether it was asked something and no request of it waits for the call now: it comes back with the answers, or not.
+    fn is_away(&self) -> bool {
+        false
+    }
+
     /// Asks all of these at once and waits for the answers, one each, in order: the result, or the client's refusal.
     ///
     /// # Errors

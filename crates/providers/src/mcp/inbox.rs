@@ -30,7 +30,12 @@ use super::questions::Questions;
 use super::sniff::{answered, ids_of_batch, own_id, seems_answer};
 use super::transport::{Incoming, RequestId, SendError, Transport, UNREADABLE};
 
+mod belonging;
+mod past;
 mod told;
+
+pub(super) use self::belonging::Belonging;
+use self::past::Past;
 
 /// Bound on requests in flight to one server; the queues of the executor are far below it.
 pub(super) const MAX_IN_FLIGHT: usize = 1024;
@@ -110,20 +115,6 @@ impl Waiting {
     }
 }
 
-/// What a message that names no call belongs to.
-pub(super) enum Belonging {
-    /// To this call.
-    Call(RequestId, Caller),
-    /// To this call, or to another of its caller's.
-    Likely(RequestId, Caller),
-    /// No call is in flight.
-    Nobody,
-    /// To a request that is over.
-    Past,
-    /// Calls of several askers are in flight.
-    Several,
-}
-
 /// What arrives over one connection.
 pub(super) struct Inbox {
     /// Takes what is of no call.
@@ -155,6 +146,7 @@ struct State {
     has_expired: bool,
     /// Whether a request was answered after the handshake.
     is_at_work: bool,
+    past: Past,
 }
 
 #[derive(Deserialize)]
@@ -236,13 +228,35 @@ impl Inbox {
         self.lock().waiting.insert(id, Waiting { answer: None, purpose: Purpose::Call(caller) });
     }
 
-    /// Forgets a request, and what the server asked during it; a late answer is ignored.
+    /// Forgets a request that has come to its end, and what the server asked during it.
     pub(super) fn forget(&self, id: RequestId) {
+        self.leave(id, false);
+    }
+
+    /// The same of one whose answer is not wanted any more; a late answer is ignored.
+    pub(super) fn give_up(&self, id: RequestId) {
+        self.leave(id, true);
+    }
+
+    /// The server never heard of a request that was given up, or asks nothing for it any more.
+    pub(super) fn asks_no_more_for(&self, id: RequestId) {
+        self.lock().past.forget(id);
+    }
+
+    fn leave(&self, id: RequestId, is_given_up: bool) {
         let waiting = {
             let mut state = self.lock();
-            let mut waiting = state.waiting.remove(&id);
-            if let Some(waiting) = &mut waiting {
-                drop(waiting.take_answer(&mut state.open));
+            let State { waiting, open, past, .. } = &mut *state;
+            let mut waiting = waiting.remove(&id);
+            let is_open = waiting.as_mut().and_then(|waiting| waiting.take_answer(open)).is_some();
+            // Under the same lock: at no time is it neither in flight nor past.
+            if let Some(Waiting { purpose: Purpose::Call(caller), .. }) = &waiting {
+                // The answer may have come just before.
+                if is_open && is_given_up {
+                    past.give_up(id, caller, Instant::now());
+                } else {
+                    past.end(&caller.session, Instant::now());
+                }
             }
             waiting
         };
@@ -332,7 +346,8 @@ impl Inbox {
         let sender = {
             let mut state = self.lock();
             state.is_at_work |= self.version.get().is_some();
-            let State { waiting, open, .. } = &mut *state;
+            let State { waiting, open, past, .. } = &mut *state;
+            past.answered(id, Instant::now());
             waiting.get_mut(&id).and_then(|waiting| waiting.take_answer(open))
         };
         if let Some(sender) = sender {
@@ -341,42 +356,10 @@ impl Inbox {
         }
     }
 
-    fn is_waiting(&self, id: RequestId) -> bool {
-        self.lock().waiting.get(&id).is_some_and(|waiting| waiting.answer.is_some())
-    }
-
-    /// Whose a message is that the server sent in the answer's stream of `during`, where the transport knows. Else it is taken
-    /// to be the newest's of the calls in flight, if all are one client's, and rather of one that is not `busy`.
-    fn belonging(&self, during: Option<RequestId>, busy: &[RequestId]) -> Belonging {
+    /// Whether this request has no answer yet, wanted or not.
+    fn is_unanswered(&self, id: RequestId) -> bool {
         let state = self.lock();
-        if let Some(id) = during {
-            return match state.waiting.get(&id).map(|waiting| &waiting.purpose) {
-                Some(Purpose::Call(caller)) => Belonging::Call(id, caller.clone()),
-                Some(Purpose::House | Purpose::Subscription(_)) => Belonging::Nobody,
-                None => Belonging::Past,
-            };
-        }
-        let mut calls = state.calls();
-        let Some(mut likely) = calls.next() else { return Belonging::Nobody };
-        let mut is_only = true;
-        for call in calls {
-            if !likely.1.is_one_with(call.1) {
-                return Belonging::Several;
-            }
-            is_only = false;
-            if rank(call.0, busy) > rank(likely.0, busy) {
-                likely = call;
-            }
-        }
-        let (id, caller) = (likely.0, likely.1.clone());
-        if is_only { Belonging::Call(id, caller) } else { Belonging::Likely(id, caller) }
-    }
-
-    /// A call of this caller's that is in flight, the likeliest to have asked.
-    fn call_of(&self, caller: &Caller, busy: &[RequestId]) -> Option<(RequestId, Caller)> {
-        let state = self.lock();
-        let calls = state.calls().filter(|(_, of)| of.is_one_with(caller));
-        calls.max_by_key(|(id, _)| rank(*id, busy)).map(|(id, of)| (id, of.clone()))
+        state.waiting.get(&id).is_some_and(|waiting| waiting.answer.is_some()) || state.past.has(id)
     }
 
     /// Takes a line of a pipe that is no message, or cannot be read.
@@ -407,21 +390,6 @@ impl Inbox {
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-impl State {
-    /// The calls that have not been forgotten.
-    fn calls(&self) -> impl Iterator<Item = (RequestId, &Caller)> {
-        self.waiting.iter().filter_map(|(id, waiting)| match &waiting.purpose {
-            Purpose::Call(caller) => Some((*id, caller)),
-            Purpose::House | Purpose::Subscription(_) => None,
-        })
-    }
-}
-
-/// How likely a call is to have asked: the newest is, but for those that are `busy` with a question.
-fn rank(call: RequestId, busy: &[RequestId]) -> (bool, RequestId) {
-    (!busy.contains(&call), call)
 }
 
 /// Why a request cannot be sent.
@@ -456,11 +424,11 @@ impl Incoming for Inbox {
             Envelope { method: Some(method), id: Some(id), params, .. } => {
                 let version = self.version.get().copied();
                 let is_at_work = self.lock().is_at_work;
-                self.questions.asked((id, &method, params), version, is_at_work, |busy| self.belonging(during, busy));
+                self.questions.asked((id, &method, params), version, is_at_work, |busy| self.asked_of(during, busy));
             }
             // Before the result: there are serializers that write `"result":null` beside it.
             Envelope { error: Some(error), result, id, .. } if result.is_none_or(|result| result.get() == "null") => {
-                let own = id.and_then(|id| own_id(id.get())).filter(|id| self.is_waiting(*id));
+                let own = id.and_then(|id| own_id(id.get())).filter(|id| self.is_unanswered(*id));
                 // A server that could not read a request cannot give its id.
                 let Some(id) = own.or(during).or_else(|| id.is_none().then(|| self.only()).flatten()) else { return };
                 let error = read_part(error).unwrap_or_else(|problem| {

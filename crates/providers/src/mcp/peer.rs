@@ -165,7 +165,7 @@ impl Peer {
     /// Tells the server that an answer is not wanted any more.
     fn cancel(&self, id: RequestId) {
         if self.transport.abandon(id) == Told::Yes {
-            return;
+            return self.inbox.asks_no_more_for(id);
         }
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let params = json!({"requestId": id, "reason": "the result is not wanted any more"});
@@ -190,8 +190,12 @@ struct InFlight<'a> {
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
-        self.peer.inbox.forget(self.id);
-        if self.is_open && !self.peer.inbox.over.is_cancelled() {
+        let inbox = &self.peer.inbox;
+        if !self.is_open {
+            return inbox.forget(self.id);
+        }
+        inbox.give_up(self.id);
+        if !inbox.over.is_cancelled() {
             self.peer.cancel(self.id);
         }
     }

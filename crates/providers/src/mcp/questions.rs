@@ -4,11 +4,14 @@ use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::time::Duration;
 
 use serde_json::Value;
 use serde_json::value::RawValue;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use toolwright_core::client::ClientRequest;
+use toolwright_core::client::{CallClient, ClientRequest};
+use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_mcp::asking;
 use toolwright_mcp::message::{RpcError, SaidBy, read as read_part, to_json};
 
@@ -18,6 +21,8 @@ use super::transport::{Outgoing, OutgoingKind, RequestId, Transport};
 
 /// Bound on questions of one server that wait for their answers.
 const MAX_OPEN: usize = 64;
+/// How long a client that is away holds others up: then whoever else is to be asked has its question taken back.
+const AWAY: Duration = Duration::from_secs(120);
 
 /// The open questions of one connection.
 #[derive(Default)]
@@ -34,6 +39,11 @@ pub(super) struct Questions {
 struct Open {
     /// `None` outside of calls.
     call: Option<RequestId>,
+    /// Who is asked; `None` outside of calls.
+    client: Option<Arc<dyn CallClient>>,
+    since: Instant,
+    /// It has waited long enough for a client that is away.
+    overdue: CancellationToken,
     /// The call that it is of has ended.
     too_late: CancellationToken,
     /// The server does not want the answer.
@@ -44,6 +54,12 @@ struct Open {
     likely: Option<Caller>,
     /// Another call that it may be of, once that one has ended.
     heir: Option<(RequestId, Caller)>,
+}
+
+impl Open {
+    fn is_overdue(&self) -> bool {
+        self.since.elapsed() >= AWAY && self.client.as_ref().is_some_and(|client| client.is_away())
+    }
 }
 
 impl Questions {
@@ -103,10 +119,11 @@ impl Questions {
                     }
                     Belonging::Nobody | Belonging::Past => self.answer(&reply, Err(no_call(method))),
                     Belonging::Several => {
+                        self.take_back_overdue();
                         let text = format!(
-                            "`{method}` is for the client of a call, and calls of several clients are in flight: with \
-                             `shared: false` in its entry this server gets a connection a session, which its programs \
-                             share where they have none of their own"
+                            "`{method}` is for the client of a call, and calls of several clients are in flight, or were \
+                             until just now: with `shared: false` in its entry this server gets a connection a session, \
+                             which its programs share where they have none of their own"
                         );
                         self.answer(&reply, Err(RpcError::new(RpcError::INTERNAL, text)));
                     }
@@ -130,7 +147,7 @@ impl Questions {
             let text = format!("the client of this call does not offer `{}`", request.method);
             return self.answer(&reply, Err(RpcError::new(RpcError::METHOD_NOT_FOUND, text)));
         }
-        let (too_late, withdrawn) = (CancellationToken::new(), CancellationToken::new());
+        let [too_late, withdrawn, overdue] = [(); 3].map(|()| CancellationToken::new());
         let turn;
         {
             let mut open = self.lock();
@@ -143,6 +160,9 @@ impl Questions {
             turn = same.map(|open| Arc::clone(&open.turn)).unwrap_or_default();
             let question = Open {
                 call,
+                client: Some(Arc::clone(&caller.client)),
+                since: Instant::now(),
+                overdue: overdue.clone(),
                 too_late: too_late.clone(),
                 withdrawn: withdrawn.clone(),
                 turn: Arc::clone(&turn),
@@ -160,8 +180,15 @@ impl Questions {
                     () = withdrawn.cancelled() => return None,
                     turn = turn.lock() => turn,
                 };
-                // Not dropped when it is withdrawn: the call must have back what it gave up to ask.
-                caller.client.ask_until(vec![request.clone()], pin!(withdrawn.cancelled())).await
+                let over = async {
+                    tokio::select! {
+                        () = withdrawn.cancelled() => {}
+                        () = overdue.cancelled() => {}
+                    }
+                };
+                // Not dropped when it is taken back: the call must have back what it gave up to ask.
+                let answers = caller.client.ask_until(vec![request.clone()], pin!(over)).await;
+                answers.or_else(|| overdue.is_cancelled().then(|| Err(not_back())))
             };
             let outcome = tokio::select! {
                 biased;
@@ -207,8 +234,17 @@ impl Questions {
                 drop(open);
                 return self.answer(&reply, Err(too_many()));
             }
-            let (too_late, turn) = (CancellationToken::new(), Arc::default());
-            let question = Open { call: None, too_late, withdrawn: withdrawn.clone(), turn, likely: None, heir: None };
+            let question = Open {
+                call: None,
+                client: None,
+                since: Instant::now(),
+                overdue: CancellationToken::new(),
+                too_late: CancellationToken::new(),
+                withdrawn: withdrawn.clone(),
+                turn: Arc::default(),
+                likely: None,
+                heir: None,
+            };
             // Who asks again under the same id has one answer.
             if let Some(former) = open.insert(reply.id.clone(), question) {
                 former.withdrawn.cancel();
@@ -248,6 +284,14 @@ impl Questions {
         for open in self.lock().values_mut().filter(|open| open.call == Some(call)) {
             open.heir = heir.clone().filter(|_| open.likely.is_some());
             open.too_late.cancel();
+        }
+    }
+
+    /// Others are to be asked, and cannot be while calls of clients are in flight that are away: what has stood before
+    /// those for long is answered with an error, so that the server comes to the end of their calls.
+    fn take_back_overdue(&self) {
+        for open in self.lock().values().filter(|open| open.is_overdue()) {
+            open.overdue.cancel();
         }
     }
 
@@ -303,6 +347,11 @@ fn no_call(method: &str) -> RpcError {
     RpcError::new(RpcError::METHOD_NOT_FOUND, text)
 }
 
+fn not_back() -> ToolError {
+    let text = "the client has not come back with an answer, and others are to be asked";
+    ToolError::new(ErrorKind::ExecutionError, text)
+}
+
 fn too_many() -> RpcError {
     let text = format!("{MAX_OPEN} questions are open already; ask again when some are answered");
     RpcError::new(RpcError::BUSY, text)
@@ -321,4 +370,80 @@ struct Reply {
     /// The id as JSON text.
     id: String,
     version: Option<&'static str>,
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+    use serde_json::{Map, json};
+    use toolwright_core::context::NoPartials;
+    use toolwright_core::error::ProtocolError;
+    use toolwright_core::session::{Principal, Session, SessionId};
+
+    use super::super::transport::SendError;
+    use super::*;
+
+    /// A client that never answers.
+    struct Mute {
+        is_away: bool,
+    }
+
+    #[async_trait]
+    impl CallClient for Mute {
+        fn capabilities(&self) -> Map<String, Value> {
+            Map::from_iter([("roots".to_owned(), json!({}))])
+        }
+
+        fn is_away(&self) -> bool {
+            self.is_away
+        }
+
+        async fn ask(&self, _: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
+            std::future::pending().await
+        }
+    }
+
+    /// The ids of the questions that were answered.
+    #[derive(Default)]
+    struct Answered(Mutex<Vec<u64>>);
+
+    #[async_trait]
+    impl Transport for Answered {
+        async fn send(&self, message: Outgoing<'_>) -> Result<(), SendError> {
+            let answer: Value = serde_json::from_slice(&message.json).expect("JSON");
+            self.0.lock().expect("answers").push(answer["id"].as_u64().expect("an id"));
+            Ok(())
+        }
+
+        async fn close(&self) {}
+    }
+
+    fn call(id: RequestId, is_away: bool) -> Belonging {
+        let principal = Principal { id: "p".to_owned(), owner: false, roles: Vec::new() };
+        let session = Session { id: SessionId::new("s"), principal, root: ".".into(), agent: None };
+        let client = Arc::new(Mute { is_away });
+        Belonging::Call(id, Caller { partials: Arc::new(NoPartials), client, session: Arc::new(session) })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_is_away_for_long_gives_way_to_others_that_are_to_be_asked() {
+        let answered = Arc::new(Answered::default());
+        let transport: Arc<dyn Transport> = Arc::<Answered>::clone(&answered);
+        let questions = Arc::new(Questions::default());
+        questions.attach(Arc::downgrade(&transport));
+        let asked = async |id: &str, belonging: Belonging| {
+            let id = RawValue::from_string(id.to_owned()).expect("JSON");
+            questions.asked((&*id, asking::ROOTS, None), None, true, |_| belonging);
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            std::mem::take(&mut *answered.0.lock().expect("answers"))
+        };
+        assert_eq!(asked("1", call(1, true)).await, [0; 0]);
+        assert_eq!(asked("2", call(2, false)).await, [0; 0]);
+        assert_eq!(asked("3", Belonging::Several).await, [3], "it may come back yet");
+        tokio::time::sleep(AWAY).await;
+        assert_eq!(asked("4", call(4, true)).await, [0; 0], "as long as nobody else is to be asked");
+        let mut over = asked("5", Belonging::Several).await;
+        over.sort_unstable();
+        assert_eq!(over, [1, 5], "who is there has all the time, and who was just asked has some");
+    }
 }

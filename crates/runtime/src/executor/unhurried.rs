@@ -134,6 +134,10 @@ impl CallClient for Unhurried {
         self.client.identity()
     }
 
+    fn is_away(&self) -> bool {
+        self.client.is_away()
+    }
+
     async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
         self.without_slot(self.client.ask(requests)).await?
     }

@@ -199,6 +199,10 @@ impl CallClient for RequestClient {
         Some(client_info(self.bound.params.as_deref()))
     }
 
+    fn is_away(&self) -> bool {
+        !self.line.is_attached()
+    }
+
     async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
         ask_permitted(requests, &self.capabilities, RpcError::MISSING_CAPABILITY, async |permitted| {
             let asking = Asking { call: self.call, line: &self.line, bound: &self.bound, given: &self.given };

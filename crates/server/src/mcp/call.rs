@@ -146,6 +146,14 @@ impl Work {
         }
     }
 
+    /// The least severe log message that its client has said it wants.
+    fn wanted_level(&self, era: Era) -> Option<Level> {
+        match era {
+            Era::Legacy => self.caller.peer.said_level(),
+            Era::Modern => self.line.as_ref().and_then(|line| line.level()),
+        }
+    }
+
     /// Runs one call of a name or id in this snapshot.
     pub(crate) async fn call(
         &self,
@@ -192,6 +200,11 @@ impl Gateway {
         let call = list.for_executor(&caller.view, &written, arguments);
         let (era, entry) = (ask.era, list.named(&written).cloned());
         self.start(caller, ask, async move |work| {
+            if let (Some(level), Some(entry)) = (work.wanted_level(era), &entry)
+                && let Ok(provider) = work.provider(entry.provider.name())
+            {
+                Box::pin(work.tell_level_once(&provider, level)).await;
+            }
             let named = Arc::clone(&list);
             let names: CallerNames = Arc::new(move |entry| named.name_of(entry).map(str::to_owned));
             let outcome = match call {

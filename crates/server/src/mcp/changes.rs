@@ -167,8 +167,12 @@ impl Changes {
         due
     }
 
-    /// Sees to it that what is followed is followed at the sources that are served.
+    /// Sees to it that what is followed is followed at the sources that are served, and that they know what a session wants
+    /// logged.
     fn follow_again(&self) {
+        if matches!(self.listener, Listener::Session) {
+            self.gateway.tell_level_again(&self.caller);
+        }
         let followed = match &self.listener {
             Listener::Session => self.caller.peer.followed(),
             Listener::Subscription(granted) => granted.resources.iter().map(|(_, at)| at.owned().clone()).collect(),

@@ -20,7 +20,6 @@ use super::line::Waiting;
 use super::message::{self, RpcError, to_json};
 use super::patience::ABREAST;
 use super::protocol::{Era, Level};
-use super::sources::Heard;
 use super::view::Scope;
 use crate::Gateway;
 
@@ -35,7 +34,7 @@ const METHODS: [&str; 6] = [
 ];
 /// Methods that 2026-07-28 has no more.
 const LEGACY_METHODS: [&str; 3] = ["resources/subscribe", "resources/unsubscribe", SET_LEVEL];
-const SET_LEVEL: &str = "logging/setLevel";
+pub(crate) const SET_LEVEL: &str = "logging/setLevel";
 /// Fields of parameters that are for us.
 const OWN_FIELDS: [&str; 3] = ["_meta", "inputResponses", "requestState"];
 
@@ -164,23 +163,6 @@ impl Work {
         let telling: Vec<_> = sources.iter().map(|provider| self.tell_level(provider, level)).collect();
         stream::iter(telling).buffer_unordered(ABREAST).collect::<()>().await;
         Ok(Map::new())
-    }
-
-    /// Tells one source; one that says nothing is not waited for.
-    async fn tell_level(&self, provider: &Arc<dyn Provider>, level: Level) {
-        let sources = &self.gateway.sources;
-        let heard = || Heard { session: self.caller.session.id.clone(), connection: provider.capabilities() };
-        let wanted = sources.least_severe(provider.name(), level);
-        if sources.has_heard(provider.name(), heard(), wanted) {
-            return;
-        }
-        let told = Map::from_iter([("level".to_owned(), wanted.as_str().into())]);
-        let source = Arc::clone(provider);
-        let ask = |work: Self| async move { work.ask_source(&source, SET_LEVEL, told).await };
-        match self.in_time(provider, SET_LEVEL, ask).await {
-            Ok(_) => sources.heard(provider.name(), heard(), wanted),
-            Err(error) => tracing::warn!("{} did not take the log level: {}", provider.name(), error.message),
-        }
     }
 }
 

@@ -16,6 +16,7 @@ mod going;
 pub(crate) mod http;
 mod instructions;
 pub(crate) mod late;
+mod levels;
 mod line;
 pub(crate) mod mentions;
 mod merged;

@@ -29,6 +29,7 @@ pub(crate) struct Peer {
     capabilities: Mutex<Arc<Map<String, Value>>>,
     resumes_streams: AtomicBool,
     sends_batches: AtomicBool,
+    /// One more than the level that it has asked for; 0 where it has not.
     level: AtomicU8,
     asked: AtomicU64,
     open: Mutex<HashMap<Id, oneshot::Sender<Response>>>,
@@ -96,18 +97,23 @@ impl Peer {
 
     /// From now on it is told of log messages of this level and above; before it was told of all.
     pub(crate) fn set_level(&self, level: Level) {
-        self.level.store(level as u8, Ordering::Relaxed);
+        self.level.store(level as u8 + 1, Ordering::Relaxed);
+    }
+
+    /// The least severe log messages that it has asked for, if it has.
+    pub(crate) fn said_level(&self) -> Option<Level> {
+        let level = usize::from(self.level.load(Ordering::Relaxed)).checked_sub(1)?;
+        Level::ALL.get(level).copied()
     }
 
     /// The least severe log messages that it wants.
     pub(crate) fn level(&self) -> Level {
-        let level = usize::from(self.level.load(Ordering::Relaxed));
-        Level::ALL.get(level).copied().unwrap_or(Level::Debug)
+        self.said_level().unwrap_or(Level::Debug)
     }
 
     /// Whether it wants log messages of this level.
     pub(crate) fn wants(&self, level: Level) -> bool {
-        level as u8 >= self.level.load(Ordering::Relaxed)
+        level >= self.level()
     }
 
     /// Notes that it is asked to open this page (parameters of `elicitation/create`), and is to be told when its source
@@ -256,7 +262,11 @@ mod tests {
     #[test]
     fn log_messages_below_the_level_are_not_wanted() {
         let peer = Peer::default();
-        assert!(peer.wants(Level::Debug));
+        assert!(peer.wants(Level::Debug) && peer.said_level().is_none());
+        for level in Level::ALL {
+            peer.set_level(level);
+            assert_eq!((peer.said_level(), peer.level()), (Some(level), level));
+        }
         peer.set_level(Level::Warning);
         assert!(!peer.wants(Level::Notice) && peer.wants(Level::Warning) && peer.wants(Level::Emergency));
     }

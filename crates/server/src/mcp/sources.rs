@@ -51,7 +51,14 @@ pub(crate) struct Sources {
     made: Mutex<HashMap<String, Made>>,
     /// The least severe log messages that anybody wants of them.
     levels: Mutex<HashMap<String, Level>>,
-    heard: Mutex<HashMap<(String, SessionId), (Level, Connection)>>,
+    heard: Mutex<HashMap<(String, SessionId), Told>>,
+}
+
+/// What a source was told of levels.
+struct Told {
+    level: Level,
+    on: Connection,
+    is_taken: bool,
 }
 
 /// A source's connection, known by what it announced on it.
@@ -78,22 +85,33 @@ impl Sources {
         *least
     }
 
-    /// Whether a source was told of this level already, and has not begun anew since.
+    /// Whether a source took this level already, and has not begun anew since.
     pub(crate) fn has_heard(&self, provider: &str, heard: Heard, wanted: Level) -> bool {
-        let all = lock(&self.heard);
-        let Some((level, on)) = all.get(&(provider.to_owned(), heard.session)) else { return false };
-        *level <= wanted && heard.connection.is_some_and(|connection| Weak::ptr_eq(on, &Arc::downgrade(&connection)))
+        self.takes(provider, heard, wanted) == Some(true)
     }
 
-    /// Notes that a source took a level.
-    pub(crate) fn heard(&self, provider: &str, heard: Heard, level: Level) {
+    /// Whether a source was told of this level, whatever it made of that, and has not begun anew since.
+    pub(crate) fn was_told(&self, provider: &str, heard: Heard, wanted: Level) -> bool {
+        self.takes(provider, heard, wanted).is_some()
+    }
+
+    /// Whether a source took what it was told of this level; `None` if it was not told on its present connection.
+    fn takes(&self, provider: &str, heard: Heard, wanted: Level) -> Option<bool> {
+        let all = lock(&self.heard);
+        let told = all.get(&(provider.to_owned(), heard.session))?;
+        let connection = Arc::downgrade(&heard.connection?);
+        (told.level <= wanted && Weak::ptr_eq(&told.on, &connection)).then_some(told.is_taken)
+    }
+
+    /// Notes what a source was told, and whether it took that.
+    pub(crate) fn told(&self, provider: &str, heard: Heard, level: Level, is_taken: bool) {
         let Some(connection) = heard.connection else { return };
         let mut all = lock(&self.heard);
         // It does no harm to tell a source once more.
         if all.len() >= MAX_HEARD {
             all.clear();
         }
-        all.insert((provider.to_owned(), heard.session), (level, Arc::downgrade(&connection)));
+        all.insert((provider.to_owned(), heard.session), Told { level, on: Arc::downgrade(&connection), is_taken });
     }
 }
 

@@ -144,6 +144,10 @@ impl CallClient for WithHouse {
         self.client.identity()
     }
 
+    fn is_away(&self) -> bool {
+        self.client.is_away()
+    }
+
     async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
         bounded(&requests)?;
         let is_ours: Vec<bool> = requests.iter().map(|request| self.house.answers(request)).collect();

@@ -11,6 +11,7 @@ mod guards;
 mod http;
 mod late;
 mod legacy;
+mod levels;
 mod methods;
 mod metrics;
 mod modern;

@@ -49,7 +49,7 @@ struct Asker {
     folders: Value,
     /// The call that waits for the client's answer.
     asking: Option<Value>,
-    /// A call that asks when the next one has come.
+    /// A call that asks when the next one has come, whatever has become of it.
     late: Option<Value>,
     /// How many answers it waits for.
     open: u32,
@@ -198,8 +198,13 @@ impl Asker {
                 request["id"] = format!("apart-{id}").into();
                 send(&request);
             }
-            // It asks when the next call has come, which is to `tell`.
+            // It asks when the next call has come.
             ("ask", false) if params["arguments"]["late"] == true => self.late = Some(id.clone()),
+            // The same, though it has answered by then.
+            ("ask", false) if params["arguments"]["after"] == true => {
+                self.late = Some(id.clone());
+                text(id, "done");
+            }
             ("ask", false) => {
                 self.asking = Some(id.clone());
                 self.open = if params["arguments"]["twice"] == true { 2 } else { 1 };

@@ -21,15 +21,15 @@ use super::{Rig, eventually, run};
 
 const GENERATIONS: [&str; 2] = ["legacy", "modern"];
 
-fn asker(mode: &str) -> Script {
+pub(super) fn asker(mode: &str) -> Script {
     scripted("mcp::asker::serve_when_asked", "MCP_ASKER", mode)
 }
 
 /// A client whose name is Ann.
 #[derive(Default)]
-struct Ann {
-    asked: Mutex<Vec<ClientRequest>>,
-    logged: Mutex<Vec<Value>>,
+pub(super) struct Ann {
+    pub(super) asked: Mutex<Vec<ClientRequest>>,
+    pub(super) logged: Mutex<Vec<Value>>,
     identity: Option<String>,
     /// How many questions stand before her, and how many did at most.
     open: AtomicUsize,
@@ -74,12 +74,12 @@ impl CallClient for Ann {
     }
 }
 
-fn of_ann(rig: &Rig, session: &str) -> (Arc<Ann>, ToolContext) {
+pub(super) fn of_ann(rig: &Rig, session: &str) -> (Arc<Ann>, ToolContext) {
     of_one(rig, session, None)
 }
 
 /// A call of hers in a session that others may have, under a name of her own.
-fn of_one(rig: &Rig, session: &str, identity: Option<&str>) -> (Arc<Ann>, ToolContext) {
+pub(super) fn of_one(rig: &Rig, session: &str, identity: Option<&str>) -> (Arc<Ann>, ToolContext) {
     let ann = Arc::new(Ann { identity: identity.map(str::to_owned), ..Ann::default() });
     (Arc::clone(&ann), ToolContext { client: ann, ..rig.context(session) })
 }
@@ -155,90 +155,6 @@ async fn a_client_that_cannot_be_asked_is_not_asked() {
     let error = rig.call("ask", json!({})).await.expect_err("it insists");
     assert_eq!(error.kind(), ErrorKind::ExecutionError);
     assert!(error.message().contains("does not offer"), "{error}");
-}
-
-#[tokio::test]
-async fn a_question_that_could_be_of_several_sessions_is_refused_unless_each_has_a_connection() {
-    for (shared, expect) in [(true, "shared: false"), (false, "Ann")] {
-        let script = asker("legacy");
-        let rig = script.rig(|spec| spec.shared = shared);
-        let (_, first) = of_ann(&rig, "one");
-        let (ann, second) = of_ann(&rig, "two");
-        let hanging = run(&*rig.provider, "hang", json!({}), &first);
-        let asking = async {
-            eventually("a call hangs", || script.methods().contains(&"tools/call".to_owned())).await;
-            let output = run(&*rig.provider, "ask", json!({}), &second).await.expect("an answer");
-            rig.cancel.cancel(CancelCause::User);
-            output.content[0].as_text().expect("text").to_owned()
-        };
-        let (hung, said) = tokio::join!(hanging, asking);
-        assert!(hung.is_err() && said.contains(expect), "{shared}: {said}");
-        assert_eq!(ann.asked.lock().expect("asked").len(), usize::from(!shared));
-        rig.provider.shut_down().await;
-        let starts = script.methods().iter().filter(|method| *method == "initialize").count();
-        assert_eq!(starts, if shared { 1 } else { 2 });
-    }
-}
-
-#[tokio::test]
-async fn what_could_be_of_several_clients_reaches_none_of_them() {
-    for (sessions, names) in [(["one", "two"], [None, None]), (["one", "one"], [Some("a"), Some("b")])] {
-        let script = asker("legacy");
-        let rig = script.rig(|_| {});
-        let notices: Arc<Mutex<Vec<SourceNotice>>> = Arc::default();
-        let sink = Arc::clone(&notices);
-        rig.provider.on_notice(Arc::new(move |notice| sink.lock().expect("notices").push(notice)));
-        let named = |at: usize| of_one(&rig, sessions[at], names[at]);
-        let ((bystander, first), (ann, second)) = (named(0), named(1));
-        let hanging = run(&*rig.provider, "hang", json!({}), &first);
-        let calling = async {
-            eventually("a call hangs", || script.methods().contains(&"tools/call".to_owned())).await;
-            run(&*rig.provider, "tell", json!({}), &second).await.expect("told");
-            let output = run(&*rig.provider, "ask", json!({}), &second).await.expect("an answer");
-            rig.cancel.cancel(CancelCause::User);
-            output.content[0].as_text().expect("text").to_owned()
-        };
-        let (_, said) = tokio::join!(hanging, calling);
-        assert!(said.contains("several"), "{said}");
-        for client in [bystander, ann] {
-            assert!(client.logged.lock().expect("logged").is_empty());
-            assert!(client.asked.lock().expect("asked").is_empty());
-        }
-        assert_eq!(*notices.lock().expect("notices"), []);
-    }
-}
-
-/// As the requests of one program are that stand alone: each has another one to put the question to.
-#[tokio::test]
-async fn calls_of_one_client_that_ask_at_once_are_asked_each_for_itself() {
-    let script = asker("legacy");
-    let rig = script.rig(|_| {});
-    let named = || of_one(&rig, "s", Some("one"));
-    let all = [named(), named(), named()];
-    let calls = all.iter().map(|(_, context)| run(&*rig.provider, "ask", json!({"apart": true}), context));
-    for output in futures_util::future::join_all(calls).await {
-        let output = output.expect("an answer");
-        assert!(output.content[0].as_text().is_some_and(|text| text.contains("Ann")), "{output:?}");
-    }
-    let asked: Vec<usize> = all.iter().map(|(ann, _)| ann.asked.lock().expect("asked").len()).collect();
-    assert_eq!(asked, [1, 1, 1]);
-}
-
-/// Which of them has asked nobody tells: it is put to the newest, and goes on to the other when that has ended.
-#[tokio::test]
-async fn a_question_outlives_the_call_that_it_was_put_to_by_mistake() {
-    let script = asker("legacy");
-    let rig = script.rig(|_| {});
-    let named = || of_one(&rig, "s", Some("one"));
-    let ((asked, first), (_, second)) = (named(), named());
-    let telling = async {
-        eventually("a call is there", || script.methods().contains(&"tools/call".to_owned())).await;
-        run(&*rig.provider, "tell", json!({}), &second).await
-    };
-    let (output, told) = tokio::join!(run(&*rig.provider, "ask", json!({"late": true}), &first), telling);
-    let output = output.expect("an answer");
-    assert!(told.is_ok() && output.content[0].as_text().is_some_and(|text| text.contains("Ann")), "{output:?}");
-    assert_eq!(asked.asked.lock().expect("asked").len(), 1);
 }
 
 #[tokio::test]

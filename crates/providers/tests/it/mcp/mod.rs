@@ -10,6 +10,7 @@ mod pages;
 mod peer;
 mod stdio;
 mod unreadable;
+mod whose;
 
 use std::collections::HashMap;
 use std::path::PathBuf;

@@ -1,0 +1,154 @@
+//! Whose a question or a log message is where the server does not say: nothing of one client reaches another.
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+use toolwright_core::cancel::{Cancel, CancelCause};
+use toolwright_core::catalogue::{Provider as _, SourceNotice};
+use toolwright_core::context::ToolContext;
+use toolwright_core::session::{Principal, Session};
+
+use super::asking::{asker, of_ann, of_one};
+use super::stdio::Script;
+use super::{Rig, eventually, run};
+
+#[tokio::test]
+async fn a_question_that_could_be_of_several_sessions_is_refused_unless_each_has_a_connection() {
+    for (shared, expect) in [(true, "shared: false"), (false, "Ann")] {
+        let script = asker("legacy");
+        let rig = script.rig(|spec| spec.shared = shared);
+        let (_, first) = of_ann(&rig, "one");
+        let (ann, second) = of_ann(&rig, "two");
+        let hanging = run(&*rig.provider, "hang", json!({}), &first);
+        let asking = async {
+            eventually("a call hangs", || script.methods().contains(&"tools/call".to_owned())).await;
+            let output = run(&*rig.provider, "ask", json!({}), &second).await.expect("an answer");
+            rig.cancel.cancel(CancelCause::User);
+            output.content[0].as_text().expect("text").to_owned()
+        };
+        let (hung, said) = tokio::join!(hanging, asking);
+        assert!(hung.is_err() && said.contains(expect), "{shared}: {said}");
+        assert_eq!(ann.asked.lock().expect("asked").len(), usize::from(!shared));
+        rig.provider.shut_down().await;
+        let starts = script.methods().iter().filter(|method| *method == "initialize").count();
+        assert_eq!(starts, if shared { 1 } else { 2 });
+    }
+}
+
+#[tokio::test]
+async fn what_could_be_of_several_clients_reaches_none_of_them() {
+    for (sessions, names) in [(["one", "two"], [None, None]), (["one", "one"], [Some("a"), Some("b")])] {
+        let script = asker("legacy");
+        let rig = script.rig(|_| {});
+        let notices: Arc<Mutex<Vec<SourceNotice>>> = Arc::default();
+        let sink = Arc::clone(&notices);
+        rig.provider.on_notice(Arc::new(move |notice| sink.lock().expect("notices").push(notice)));
+        let named = |at: usize| of_one(&rig, sessions[at], names[at]);
+        let ((bystander, first), (ann, second)) = (named(0), named(1));
+        let hanging = run(&*rig.provider, "hang", json!({}), &first);
+        let calling = async {
+            eventually("a call hangs", || script.methods().contains(&"tools/call".to_owned())).await;
+            run(&*rig.provider, "tell", json!({}), &second).await.expect("told");
+            let output = run(&*rig.provider, "ask", json!({}), &second).await.expect("an answer");
+            rig.cancel.cancel(CancelCause::User);
+            output.content[0].as_text().expect("text").to_owned()
+        };
+        let (_, said) = tokio::join!(hanging, calling);
+        assert!(said.contains("several"), "{said}");
+        for client in [bystander, ann] {
+            assert!(client.logged.lock().expect("logged").is_empty());
+            assert!(client.asked.lock().expect("asked").is_empty());
+        }
+        assert_eq!(*notices.lock().expect("notices"), []);
+    }
+}
+
+/// As the requests of one program are that stand alone: each has another one to put the question to.
+#[tokio::test]
+async fn calls_of_one_client_that_ask_at_once_are_asked_each_for_itself() {
+    let script = asker("legacy");
+    let rig = script.rig(|_| {});
+    let named = || of_one(&rig, "s", Some("one"));
+    let all = [named(), named(), named()];
+    let calls = all.iter().map(|(_, context)| run(&*rig.provider, "ask", json!({"apart": true}), context));
+    for output in futures_util::future::join_all(calls).await {
+        let output = output.expect("an answer");
+        assert!(output.content[0].as_text().is_some_and(|text| text.contains("Ann")), "{output:?}");
+    }
+    let asked: Vec<usize> = all.iter().map(|(ann, _)| ann.asked.lock().expect("asked").len()).collect();
+    assert_eq!(asked, [1, 1, 1]);
+}
+
+/// Which of them has asked nobody tells: it is put to the newest, and goes on to the other when that has ended.
+#[tokio::test]
+async fn a_question_outlives_the_call_that_it_was_put_to_by_mistake() {
+    let script = asker("legacy");
+    let rig = script.rig(|_| {});
+    let named = || of_one(&rig, "s", Some("one"));
+    let ((asked, first), (_, second)) = (named(), named());
+    let telling = async {
+        eventually("a call is there", || script.methods().contains(&"tools/call".to_owned())).await;
+        run(&*rig.provider, "tell", json!({}), &second).await
+    };
+    let (output, told) = tokio::join!(run(&*rig.provider, "ask", json!({"late": true}), &first), telling);
+    let output = output.expect("an answer");
+    assert!(told.is_ok() && output.content[0].as_text().is_some_and(|text| text.contains("Ann")), "{output:?}");
+    assert_eq!(asked.asked.lock().expect("asked").len(), 1);
+}
+
+/// Has the server ask in the middle of a call that hangs, for a call before it. What it is answered.
+async fn asked_for_the_call_before(rig: &Rig, script: &Script, hanging: &ToolContext) -> Value {
+    let answer = || {
+        let is_it = |sent: &Value| sent["id"].as_str().is_some_and(|id| id.starts_with("apart-"));
+        script.read().into_iter().find(is_it)
+    };
+    let (hung, answered) = tokio::join!(run(&*rig.provider, "hang", json!({}), hanging), async {
+        eventually("its question is answered", || answer().is_some()).await;
+        hanging.cancel.cancel(CancelCause::User);
+        answer()
+    });
+    assert!(hung.is_err());
+    answered.expect("an answer")
+}
+
+#[tokio::test]
+async fn a_question_of_a_call_that_was_given_up_reaches_no_other_client() {
+    for (session, is_asked) in [("two", false), ("one", true)] {
+        let script = asker("legacy");
+        let rig = script.rig(|_| {});
+        let ((gone, mut first), (there, mut second)) = (of_ann(&rig, "one"), of_ann(&rig, session));
+        (first.cancel, second.cancel) = (Cancel::new(), Cancel::new());
+        let giving_up = async {
+            eventually("a call is there", || script.methods().contains(&"tools/call".to_owned())).await;
+            first.cancel.cancel(CancelCause::User);
+        };
+        let (given_up, ()) = tokio::join!(run(&*rig.provider, "ask", json!({"late": true}), &first), giving_up);
+        assert!(given_up.is_err());
+        // The server does not heed that it was cancelled.
+        let answer = asked_for_the_call_before(&rig, &script, &second).await;
+        let is_refused = answer["error"]["message"].as_str().is_some_and(|text| text.contains("several"));
+        assert_eq!(is_refused, !is_asked, "{session}: {answer}");
+        assert_eq!(there.asked.lock().expect("asked").len(), usize::from(is_asked), "{session}");
+        assert!(gone.asked.lock().expect("asked").is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_question_just_after_a_call_reaches_nobody_elses() {
+    for (principal, is_asked) in [("bo", false), ("al", true)] {
+        let script = asker("legacy");
+        let rig = script.rig(|_| {});
+        let of = |session: &str, principal: &str| {
+            let (ann, context) = of_ann(&rig, session);
+            let principal = Principal { id: principal.to_owned(), owner: false, roles: Vec::new() };
+            let session = Arc::new(Session { principal, ..(*context.session).clone() });
+            (ann, ToolContext { session, cancel: Cancel::new(), ..context })
+        };
+        let ((_, first), (there, second)) = (of("one", "al"), of("two", principal));
+        run(&*rig.provider, "ask", json!({"after": true}), &first).await.expect("answered");
+        let answer = asked_for_the_call_before(&rig, &script, &second).await;
+        let is_refused = answer["error"]["message"].as_str().is_some_and(|text| text.contains("several"));
+        assert_eq!(is_refused, !is_asked, "{principal}: {answer}");
+        assert_eq!(there.asked.lock().expect("asked").len(), usize::from(is_asked), "{principal}");
+    }
+}

@@ -1,0 +1,88 @@
+//! Which log messages sources are told to send.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::sources::Source;
+use crate::support::{Events, House, LEGACY, body, call, messages, rpc};
+
+const LEVEL: &str = "io.modelcontextprotocol/logLevel";
+
+/// That a source was told this level.
+fn told(level: &str) -> (String, Value) {
+    ("logging/setLevel".to_owned(), json!({"level": level}))
+}
+
+#[tokio::test]
+async fn an_older_server_is_told_what_a_newer_request_wants_logged_before_it_is_called() {
+    let house = House::new().await;
+    let alpha = Source::new("alpha");
+    house.add(alpha.clone()).await;
+    let http = house.http().await;
+    for (level, expect) in
+        [(None, None), (Some("warning"), Some("warning")), (Some("alert"), None), (Some("debug"), Some("debug"))]
+    {
+        let mut params = json!({"name": "log", "arguments": {}});
+        if let Some(level) = level {
+            params["_meta"][LEVEL] = json!(level);
+        }
+        messages(http.modern("/mcp/alpha", json!(1), "tools/call", params)).await;
+        let mut expect: Vec<_> = expect.map(told).into_iter().collect();
+        expect.push(("log".to_owned(), json!({})));
+        assert_eq!(alpha.taken(), expect, "{level:?}: the least severe that anybody wants");
+    }
+}
+
+/// Another source in the place of one, or beside it.
+async fn comes(house: &House, name: &'static str) -> Arc<Source> {
+    // There may be none of the name.
+    let _ = house.catalogue.remove_provider(name).await;
+    let source = Source::new(name);
+    house.add(source.clone()).await;
+    source
+}
+
+#[tokio::test]
+async fn a_source_that_comes_later_is_told_what_a_session_wants_logged() {
+    let house = House::new().await;
+    comes(&house, "alpha").await;
+    let http = house.http().await;
+    let (session, _) = http.initialize("/mcp").await;
+    let set = rpc(1, "logging/setLevel", json!({"level": "warning"}));
+    assert_eq!(body(http.in_session(&session, "/mcp", &set), 200).await["result"], json!({}));
+    let stream = http.request(Method::GET, "/mcp").header("mcp-session-id", &session);
+    let _events = Events::of(stream.header("mcp-protocol-version", LEGACY)).await;
+    for name in ["alpha", "beta"] {
+        let source = comes(&house, name).await;
+        for _ in 0..500 {
+            if source.times("logging/setLevel") > 0 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(source.taken().first(), Some(&told("warning")), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_session_without_a_stream_has_its_level_told_with_its_next_call() {
+    let house = House::new().await;
+    comes(&house, "alpha").await;
+    let http = house.http().await;
+    let (session, _) = http.initialize("/mcp").await;
+    let called = async || {
+        let answer = body(http.in_session(&session, "/mcp", &call(2, "alpha__meta", json!({}))), 200).await;
+        assert!(answer["result"].is_object() && answer["result"]["isError"] != true, "{answer}");
+    };
+    let set = rpc(1, "logging/setLevel", json!({"level": "error"}));
+    assert_eq!(body(http.in_session(&session, "/mcp", &set), 200).await["result"], json!({}));
+    let again = comes(&house, "alpha").await;
+    let meta = || ("meta".to_owned(), json!({}));
+    called().await;
+    assert_eq!(again.taken(), [told("error"), meta()]);
+    called().await;
+    assert_eq!(again.taken(), [meta()], "it knows");
+}
