@@ -217,6 +217,7 @@ impl Executor {
             namespace: outcome.namespace.clone(),
             provider: entry.map_or_else(|| Arc::from(""), |entry| Arc::clone(entry.provider_name())),
             mcp: entry.and_then(|entry| entry.provider.mcp_peer()),
+            method: entry.and_then(Entry::method).map(Arc::from),
             origin: run.origin,
             model: run.model.as_deref().unwrap_or_default().to_owned(),
             attempts: account.attempts,
