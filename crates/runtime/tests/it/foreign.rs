@@ -123,7 +123,7 @@ impl Provider for Methods {
 }
 
 #[tokio::test]
-async fn a_method_of_the_protocol_is_told_by_its_own_name() {
+async fn a_method_of_the_protocol_is_told_by_its_own_name_and_with_the_length_of_its_result() {
     let house = house(|_| ()).await;
     let mut events = house.events.subscribe();
     let id = ToolId::foreign("t", "resources-read").expect("id");
@@ -136,8 +136,9 @@ async fn a_method_of_the_protocol_is_told_by_its_own_name() {
     let outcomes = house.executor.run_calls(vec![read], &run).await;
     assert!(outcomes[0].ok, "{}", outcomes[0].text());
     let told = std::iter::from_fn(|| events.try_recv().ok().map(Arc::unwrap_or_clone)).find_map(|event| match event {
-        Event::ToolFinished { method, .. } => Some(method),
+        Event::ToolFinished { method, characters_out, .. } => Some((method?, characters_out)),
         _ => None,
     });
-    assert_eq!(told.flatten().as_deref(), Some("resources/read"));
+    let characters = r#"{"contents":["é"]}"#.chars().count();
+    assert_eq!(told, Some(("resources/read".into(), characters)));
 }
