@@ -59,7 +59,7 @@ pub(crate) struct Global {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Offers the whole catalogue as an MCP server.
+    /// Offers the whole catalogue as an MCP server. With --json it says over HTTP that it is ready: {ready, tools}.
     Serve(Serve),
     /// Gives a task to an agent that works with the catalogue.
     Run(Run),
