@@ -18,6 +18,7 @@ use toolwright::providers::process::sandbox::means;
 
 use super::args::Global;
 use super::exit::{Done, Exit};
+use super::lists::{Wanted, patiently, starting};
 use super::screen::{BAD, DIM, GOOD, WARN, harmless, print_json, print_text, styled};
 use super::{config, logging, open};
 
@@ -65,7 +66,7 @@ pub(crate) async fn command(global: &Global) -> Done {
         // Of tools that were measured it is told whether they have changed.
         house.offer_llm_tools().await;
     }
-    let probes = probe(&house).await;
+    let probes = patiently(|| starting(&house, Wanted::Fresh), probe(&house)).await;
     let snapshot = house.catalogue().snapshot();
     let unmatched = house.unmatched().await;
     // Before the end: that servers are shut down is no news.
