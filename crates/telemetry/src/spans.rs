@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
 use hashbrown::HashMap;
+use serde_json::Value as Json;
 use toolwright_core::event::{Event, McpPeer};
 use toolwright_core::job::JobState;
 use toolwright_core::model::Usage;
@@ -30,7 +31,8 @@ pub struct Span {
     pub id: OpId,
     /// The span that it is part of, perhaps a peer's.
     pub parent: Option<OpId>,
-    /// Its name, of few different ones: `execute_tool {tool}`, `chat {model}`, `invoke_agent {agent}`.
+    /// Its name, of few different ones: `execute_tool {tool}`, `resources/read`, `chat {model}`,
+    /// `invoke_agent {agent}`.
     pub name: String,
     /// Which side of a request it is.
     pub kind: SpanKind,
@@ -225,15 +227,19 @@ fn begun(event: &Event, content: Content, start: SystemTime) -> Option<Span> {
             }
             span.session(session)
         }
-        Event::ToolStarted { op, session, call, tool, wire_name, mcp, origin, arguments, .. } => {
-            let mut span = tool_span(op, Some(tool), wire_name, start).call(call, session, mcp.as_ref(), *origin);
+        Event::ToolStarted { op, session, call, tool, wire_name, mcp, method, origin, arguments, .. } => {
+            let method = method.as_deref();
+            let span = call_span(op, Some(tool), wire_name, method, start);
+            let mut span = span.call(call, session, mcp.as_ref(), method, *origin);
             if content == Content::Recorded {
-                span.own(semconv::TOOL_ARGUMENTS, arguments.to_string());
+                span.said(method, arguments);
             }
             span
         }
-        Event::ToolFinished { op, session, call, tool, wire_name, mcp, origin, .. } => {
-            tool_span(op, tool.as_ref(), wire_name, start).call(call, session, mcp.as_ref(), *origin)
+        Event::ToolFinished { op, session, call, tool, wire_name, mcp, method, origin, .. } => {
+            let method = method.as_deref();
+            let span = call_span(op, tool.as_ref(), wire_name, method, start);
+            span.call(call, session, mcp.as_ref(), method, *origin)
         }
         Event::JobStarted { op, session, job, tool, .. } | Event::JobFinished { op, session, job, tool, .. } => {
             let name = wire_candidate(tool.namespace(), tool.name());
@@ -310,12 +316,18 @@ fn finish(span: &mut Span, event: &Event, content: Content) {
     }
 }
 
-fn tool_span(op: &Op, tool: Option<&ToolId>, wire_name: &str, start: SystemTime) -> Span {
-    let name = tool_name(tool, wire_name);
-    let mut span = Span::begun(op, [semconv::EXECUTE_TOOL, " ", name].concat(), SpanKind::Internal, start);
-    span.word(semconv::OPERATION, semconv::EXECUTE_TOOL);
-    span.text(semconv::TOOL_NAME, name);
-    span.word(semconv::TOOL_TYPE, semconv::FUNCTION);
+/// The span of a call: of a tool, or of a method of MCP, which is named by that alone.
+fn call_span(op: &Op, tool: Option<&ToolId>, wire_name: &str, method: Option<&str>, start: SystemTime) -> Span {
+    let mut span = if let Some(method) = method {
+        Span::begun(op, method.to_owned(), SpanKind::Internal, start)
+    } else {
+        let name = tool_name(tool, wire_name);
+        let mut span = Span::begun(op, [semconv::EXECUTE_TOOL, " ", name].concat(), SpanKind::Internal, start);
+        span.word(semconv::OPERATION, semconv::EXECUTE_TOOL);
+        span.text(semconv::TOOL_NAME, name);
+        span.word(semconv::TOOL_TYPE, semconv::FUNCTION);
+        span
+    };
     if let Some(tool) = tool {
         span.text("toolwright.tool.id", tool.as_str());
     }
@@ -371,11 +383,22 @@ impl Span {
 
     /// Which call it is. One that goes to an MCP server, or came from an MCP client, is that request too: the conventions
     /// want no span of its own for it inside this one.
-    fn call(mut self, call: &CallId, session: &SessionId, mcp: Option<&McpPeer>, origin: Origin) -> Self {
-        self.text(semconv::TOOL_CALL, call.as_str());
+    fn call(
+        mut self,
+        call: &CallId,
+        session: &SessionId,
+        mcp: Option<&McpPeer>,
+        method: Option<&str>,
+        origin: Origin,
+    ) -> Self {
+        if method.is_none() {
+            self.text(semconv::TOOL_CALL, call.as_str());
+        }
         self.text(semconv::CONVERSATION, session.as_str());
         self.word("toolwright.origin", semconv::origin(origin));
-        if mcp.is_some() || origin == Origin::Gateway {
+        if let Some(method) = method {
+            self.text(semconv::MCP_METHOD, method);
+        } else if mcp.is_some() || origin == Origin::Gateway {
             self.word(semconv::MCP_METHOD, semconv::TOOLS_CALL);
         }
         let Some(peer) = mcp else { return self };
@@ -387,6 +410,19 @@ impl Span {
             self.text(semconv::MCP_SESSION, session);
         }
         self
+    }
+
+    /// What a call was made with: the arguments of a tool, or the one thing that a method of MCP is about.
+    fn said(&mut self, method: Option<&str>, arguments: &Json) {
+        let (key, parameter) = match method {
+            None => return self.own(semconv::TOOL_ARGUMENTS, arguments.to_string()),
+            Some("prompts/get") => (semconv::PROMPT_NAME, "name"),
+            Some("resources/read" | "resources/subscribe" | "resources/unsubscribe") => (semconv::RESOURCE_URI, "uri"),
+            Some(_) => return,
+        };
+        if let Some(text) = arguments.get(parameter).and_then(Json::as_str) {
+            self.text(key, text);
+        }
     }
 
     fn usage(&mut self, usage: Usage) {

@@ -60,6 +60,12 @@ impl Entry {
         &self.tool.definition().id
     }
 
+    /// The protocol's method that it is (`resources/read`), where it is no tool.
+    #[must_use]
+    pub fn method(&self) -> Option<&str> {
+        self.provider.is_of_methods().then(|| self.tool.raw_name())
+    }
+
     /// Whether a call that may have run can run again without harm: by hints that are trusted it only reads, or twice
     /// is the same as once. What makes calls of its own is not known to be so.
     #[must_use]

@@ -266,6 +266,10 @@ pub trait Provider: Send + Sync {
     fn methods(&self) -> Option<Arc<dyn Provider>> {
         None
     }
+    /// Whether its tools are methods of the protocol, see [`Provider::methods`]: their raw names are the methods' own.
+    fn is_of_methods(&self) -> bool {
+        false
+    }
     /// The capabilities that its source announced, as MCP's `ServerCapabilities`; `None` while not known, and for
     /// other sources.
     fn capabilities(&self) -> Option<Arc<Map<String, Value>>> {

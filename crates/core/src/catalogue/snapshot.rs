@@ -351,7 +351,7 @@ impl Snapshot {
         let provider = self.provider_of(namespace)?;
         let namespace = &provider.name;
         if let Some((name, reason)) = provider.withheld.iter().find(|(name, _)| is_written(name, bare)) {
-            return Some(format!("provider {namespace} has `{name}`, but it is {reason}"));
+            return Some(format!("provider {namespace} has `{name}`, but does not offer it: {reason}"));
         }
         provider.error.as_ref().map(|error| format!("provider {namespace} is down: {error}"))
     }
@@ -512,7 +512,7 @@ mod tests {
         let ids: Vec<_> = part.list().iter().map(|entry| entry.id().as_str()).collect();
         assert_eq!(ids, ["x:t@1.0.0", "y:t@1.0.0"]);
         let none = whole.only(|_| false, "not wanted");
-        assert_eq!(none.why_missing("x__t").as_deref(), Some("provider x has `t`, but it is not wanted"));
+        assert_eq!(none.why_missing("x__t").as_deref(), Some("provider x has `t`, but does not offer it: not wanted"));
         let exact = ["x:u@1.0.0".to_owned()];
         assert!(whole.list()[1].is_named_by(&exact) && !whole.list()[1].is_named_by(&[]));
     }

@@ -72,6 +72,9 @@ pub enum Event {
         /// Its peer, for a tool of an MCP server.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         mcp: Option<McpPeer>,
+        /// The protocol's method that it is (`resources/read`), where it is no call of a tool.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        method: Option<Arc<str>>,
         /// Who calls.
         origin: Origin,
         /// `provider/model` of the model that made the call; empty if none did.
@@ -165,6 +168,9 @@ pub enum Event {
         /// Its peer, for a tool of an MCP server.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         mcp: Option<McpPeer>,
+        /// The protocol's method that it is (`resources/read`), where it is no call of a tool.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        method: Option<Arc<str>>,
         /// Who calls.
         origin: Origin,
         /// `provider/model` of the model that made the call; empty if none did.

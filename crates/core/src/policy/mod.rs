@@ -79,7 +79,8 @@ pub enum Profile {
     Workspace,
     /// Everything runs that no rule denies or asks for.
     Trusted,
-    /// The owner's own act (`toolwright call`): only deny rules count.
+    /// The owner's own act (`toolwright call`): only a deny rule holds it back, if it is the first that matches. Nobody is
+    /// asked.
     Owner,
 }
 
@@ -208,18 +209,18 @@ impl Policy {
     pub fn decide(&self, query: &PolicyQuery<'_>) -> Decision {
         let facts = Facts::of(query, &self.tools);
         for (index, rule) in self.rules.iter().enumerate() {
-            if self.profile == Profile::Owner && rule.effect != Effect::Deny {
-                continue;
-            }
+            let effect = self.effect_of(rule);
             let name = || rule_name(index);
-            match rule.selector.matches(&facts, rule.effect.tightening()) {
+            match rule.selector.matches(&facts, effect.tightening()) {
                 Ok(false) => {}
                 Ok(true) => {
                     let name = name();
                     let reason = rule.reason.clone();
                     let reason = reason.unwrap_or_else(|| [&*name, " says ", rule.effect.as_str()].concat());
-                    return Decision { effect: rule.effect, rule: name, reason };
+                    return Decision { effect, rule: name, reason };
                 }
+                // What cannot be told shields no call of the owner, and holds none up.
+                Err(_) if self.profile == Profile::Owner && effect != Effect::Deny => {}
                 Err(why) => {
                     let reason = format!("the condition of {} cannot be told for this call: {why}", name());
                     return Decision { effect: Effect::Deny, rule: name(), reason };
@@ -240,13 +241,13 @@ impl Policy {
     pub fn prospects(&self, query: &PolicyQuery<'_>) -> Prospects {
         let facts = Facts::of(query, &self.tools);
         let mut prospects = Prospects::default();
-        let counts = |rule: &&Rule| self.profile != Profile::Owner || rule.effect == Effect::Deny;
-        for rule in self.rules.iter().filter(counts) {
-            match rule.selector.reaches(&facts, rule.effect.tightening()) {
+        for rule in &self.rules {
+            let effect = self.effect_of(rule);
+            match rule.selector.reaches(&facts, effect.tightening()) {
                 Reaches::None => {}
-                Reaches::Some => prospects.add(rule.effect),
+                Reaches::Some => prospects.add(effect),
                 Reaches::All => {
-                    prospects.add(rule.effect);
+                    prospects.add(effect);
                     return prospects;
                 }
             }
@@ -263,6 +264,14 @@ impl Policy {
     #[must_use]
     pub fn vouched_effects(&self, query: &PolicyQuery<'_>) -> Effects {
         Facts::of(query, &self.tools).vouched()
+    }
+
+    /// What a rule comes to under the profile: the owner is not asked about an own call.
+    fn effect_of(&self, rule: &Rule) -> Effect {
+        match (self.profile, rule.effect) {
+            (Profile::Owner, Effect::Ask) => Effect::Allow,
+            (_, effect) => effect,
+        }
     }
 
     fn by_profile(&self, facts: &Facts<'_>) -> (Effect, &'static str) {

@@ -104,13 +104,30 @@ fn the_first_matching_rule_wins_by_every_selector() {
 }
 
 #[test]
-fn the_owner_is_bound_by_deny_rules_only() {
+fn only_a_deny_that_matches_first_holds_the_owner_back() {
     let write = tool("fs:write@1.0.0", Effects::WRITE);
+    let own = query(&write, HintTrust::Trusted);
+    let deny = json!({"effect": "deny", "tool": "fs:*"});
+    for (first, effect, rule) in [
+        (json!({"effect": "allow", "tool": "fs:write"}), Effect::Allow, "rule 1"),
+        // The owner is not asked.
+        (json!({"effect": "ask"}), Effect::Allow, "rule 1"),
+        (json!({"effect": "allow", "tool": "fs:read"}), Effect::Deny, "rule 2"),
+        (json!({"effect": "deny", "tool": "fs:write"}), Effect::Deny, "rule 1"),
+        // What it needs is not there.
+        (json!({"effect": "allow", "when": "args.path == 'a'"}), Effect::Deny, "rule 2"),
+    ] {
+        let policy: Policy =
+            serde_json::from_value(json!({"profile": "owner", "rules": [first, deny]})).expect("policy");
+        check(&policy, &own, effect, rule);
+    }
+    let claims = tool("x:read@1.0.0", Effects::READ);
     let policy: Policy = serde_json::from_value(
-        json!({"profile": "owner", "rules": [{"effect": "ask"}, {"effect": "deny", "tool": "fs:write"}]}),
+        json!({"profile": "owner", "rules": [{"effect": "ask", "effects": {"read_only": true}}, {"effect": "deny"}]}),
     )
     .expect("policy");
-    check(&policy, &query(&write, HintTrust::Trusted), Effect::Deny, "rule 2");
+    check(&policy, &query(&claims, HintTrust::Trusted), Effect::Allow, "rule 1");
+    check(&policy, &query(&claims, HintTrust::Foreign), Effect::Deny, "rule 2");
 }
 
 #[test]
@@ -351,7 +368,8 @@ fn what_may_become_of_a_tools_calls_is_known_before_there_are_arguments() {
         ("ask", json!([{"effect": "allow", "role": "dev"}, {"effect": "deny"}]), none),
         ("ask", json!([{"effect": "allow", "effects": {"read_only": true}}, {"effect": "deny"}]), none),
         ("owner", json!([{"effect": "ask"}]), allow),
-        ("owner", json!([{"effect": "ask"}, {"effect": "deny", "tool": "x:send"}]), none),
+        ("owner", json!([{"effect": "ask"}, {"effect": "deny", "tool": "x:send"}]), allow),
+        ("owner", json!([{"effect": "deny", "tool": "x:send"}, {"effect": "allow"}]), none),
     ] {
         let policy: Policy = serde_json::from_value(json!({"profile": profile, "rules": rules})).expect("policy");
         let prospects = policy.prospects(&query(&send, HintTrust::Trusted));

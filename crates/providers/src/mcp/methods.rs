@@ -14,6 +14,7 @@ use toolwright_core::client::Manner;
 use toolwright_core::context::ToolContext;
 use toolwright_core::definition::{Effects, ToolDefinition};
 use toolwright_core::error::ToolError;
+use toolwright_core::event::McpPeer;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::passthrough::METHOD_RESULT;
 use toolwright_core::session::Principal;
@@ -212,6 +213,14 @@ impl Provider for McpMethods {
             self.keep(&key, announced, &result).await;
         }
         Ok(ToolOutput::default().with_extra(METHOD_RESULT, result))
+    }
+
+    fn mcp_peer(&self) -> Option<McpPeer> {
+        Some(self.source.peer())
+    }
+
+    fn is_of_methods(&self) -> bool {
+        true
     }
 
     fn only_waits(&self) -> bool {

@@ -1,6 +1,5 @@
 //! The provider of one server.
 
-use std::borrow::Cow;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -336,8 +335,7 @@ impl Provider for McpProvider {
     }
 
     fn mcp_peer(&self) -> Option<McpPeer> {
-        let version = self.link().current().map(|connection| Cow::Borrowed(connection.server().version));
-        Some(McpPeer { server: Arc::clone(&self.source.listener.server), protocol_version: version, session: None })
+        Some(self.source.peer())
     }
 
     fn only_waits(&self) -> bool {

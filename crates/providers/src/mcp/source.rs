@@ -1,11 +1,13 @@
 //! What the tools of a server and its other methods share: its connections, and what is known of its tools.
 
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::client::Manner;
 use toolwright_core::context::ToolContext;
 use toolwright_core::error::ToolError;
+use toolwright_core::event::McpPeer;
 
 use super::connection::Connection;
 use super::exchange::transport;
@@ -47,6 +49,12 @@ impl Source {
         followed: Arc<Followed>,
     ) -> Arc<Self> {
         Arc::new(Self { spec, links, listener, followed, facts: Mutex::default() })
+    }
+
+    /// The server as calls are told of it.
+    pub(super) fn peer(&self) -> McpPeer {
+        let version = self.links.shared.current().map(|connection| Cow::Borrowed(connection.server().version));
+        McpPeer { server: Arc::clone(&self.listener.server), protocol_version: version, session: None }
     }
 
     /// What the last list told of its tools beyond their definitions.

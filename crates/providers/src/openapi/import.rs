@@ -111,7 +111,7 @@ pub(super) struct Found<'d> {
     pub(super) method: Method,
     pub(super) path: &'d str,
     /// With those that it refers to.
-    path_item: Arc<[Part<'d>]>,
+    pub(super) path_item: Arc<[Part<'d>]>,
     pub(super) operation: Part<'d>,
     settings: Operation,
     pub(super) name: String,
@@ -142,7 +142,7 @@ pub fn import(spec: &OpenApiSpec, text: &str, origin: Origin) -> Result<Import, 
         import.operations += 1;
         match entry {
             Ok(entry) => {
-                named.note(&entry);
+                named.note(&entry, spec, &document);
                 let too_many = (import.operations > MAX_OPERATIONS)
                     .then(|| format!("it comes after the first {MAX_OPERATIONS} operations of the document"));
                 match too_many.or_else(|| left_out(&document, spec, &entry)) {

@@ -36,9 +36,7 @@ pub(super) fn base(
     if let Some(configured) = &spec.base_url {
         return split(configured, String::new(), true).map_err(|reason| format!("base_url: {reason}"));
     }
-    let mut levels = [operation].into_iter().chain(path_item.iter().copied()).chain([document.root()]);
-    let server = levels.find_map(|part| part.value.get("servers")?.as_array().filter(|list| !list.is_empty()));
-    let Filled { url, mut stated } = match server.and_then(|list| list.first()) {
+    let Filled { url, mut stated } = match server_of(document, path_item, operation) {
         Some(server) => filled(server, spec)?,
         None => Filled { url: "/".to_owned(), stated: "/".to_owned() },
     };
@@ -76,6 +74,13 @@ pub(super) fn base(
     Ok(Base { led_from, ..base })
 }
 
+/// The server that the document states for an operation.
+pub(super) fn server_of<'d>(document: &'d Document, path_item: &[Part<'d>], operation: Part<'d>) -> Option<&'d Value> {
+    let mut levels = [operation].into_iter().chain(path_item.iter().copied()).chain([document.root()]);
+    let servers = levels.find_map(|part| part.value.get("servers")?.as_array().filter(|list| !list.is_empty()));
+    servers.and_then(|list| list.first())
+}
+
 /// Whether who names an address trusts this server with credentials: it is the same origin, or the same host and port over
 /// `https`, to which servers lead those who come over `http`.
 fn vouches(named: &Url, server: &Url) -> bool {
@@ -108,15 +113,11 @@ fn filled(server: &Value, spec: &OpenApiSpec) -> Result<Filled, String> {
     while let Some((before, after)) = rest.split_once('{') {
         let (name, after) = after.split_once('}').ok_or_else(|| format!("its server `{template}` has an open `{{`"))?;
         let variable = server.get("variables").and_then(|variables| variables.get(name));
-        let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        let options: Vec<String> =
-            variables_of(variable, "enum").and_then(Value::as_array).into_iter().flatten().map(text).collect();
         let value = match (spec.server_variables.get(name), variables_of(variable, "default")) {
-            (Some(chosen), _) if options.is_empty() || options.contains(chosen) => chosen.clone(),
-            (Some(chosen), _) => {
-                let options = options.join(", ");
-                return Err(format!("server_variables.{name}: `{chosen}` is not one of {options}"));
-            }
+            (Some(chosen), _) => match wrong_value(name, chosen, variable) {
+                None => chosen.clone(),
+                Some(why) => return Err(why),
+            },
             (None, Some(default)) => text(default),
             (None, None) => return Err(format!("its server needs a value: set server_variables.{name}")),
         };
@@ -131,6 +132,25 @@ fn filled(server: &Value, spec: &OpenApiSpec) -> Result<Filled, String> {
     url.push_str(rest);
     stated.push_str(rest);
     Ok(Filled { url, stated })
+}
+
+/// The variables in the address of a server, by their names, each with what is said of it.
+pub(super) fn variables(server: &Value) -> impl Iterator<Item = (&str, Option<&Value>)> {
+    let template = server.get("url").and_then(Value::as_str).unwrap_or_default();
+    let names = template.split('{').skip(1).filter_map(|rest| Some(rest.split_once('}')?.0));
+    names.map(move |name| (name, server.get("variables").and_then(|variables| variables.get(name))))
+}
+
+/// That the value which is set for a variable is none that it may have, if so.
+pub(super) fn wrong_value(name: &str, chosen: &str, variable: Option<&Value>) -> Option<String> {
+    let options = variables_of(variable, "enum").and_then(Value::as_array).into_iter().flatten();
+    let options: Vec<String> = options.map(text).collect();
+    let is_wrong = !options.is_empty() && !options.iter().any(|option| option == chosen);
+    is_wrong.then(|| format!("server_variables.{name}: `{chosen}` is not one of {}", options.join(", ")))
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 fn variables_of<'v>(variable: Option<&'v Value>, key: &str) -> Option<&'v Value> {

@@ -6,6 +6,7 @@ use toolwright_core::pattern::{glob_match, nearest};
 
 use super::document::{Document, Version};
 use super::import::{Found, tags};
+use super::server;
 use super::spec::{Filter, OpenApiSpec};
 
 /// Names that are said of a document, to choose among.
@@ -20,14 +21,27 @@ pub(super) struct Named {
     names: BTreeSet<String>,
     /// `operationId`s, and method and path.
     keys: BTreeSet<String>,
+    /// Variables of servers.
+    variables: BTreeSet<String>,
+    /// What is said of values that they may not have.
+    wrong_values: BTreeSet<String>,
 }
 
 impl Named {
-    pub(super) fn note(&mut self, found: &Found<'_>) {
+    pub(super) fn note(&mut self, found: &Found<'_>, spec: &OpenApiSpec, document: &Document) {
         self.tags.extend(tags(found.operation).into_iter().map(str::to_owned));
         self.methods.insert(found.method.to_string());
         self.names.extend([found.name.clone(), found.label()]);
         self.keys.extend([found.label(), format!("{} {}", found.method, found.path)]);
+        if spec.base_url.is_some() || spec.server_variables.is_empty() {
+            return;
+        }
+        let server = server::server_of(document, &found.path_item, found.operation);
+        for (name, variable) in server.into_iter().flat_map(server::variables) {
+            self.variables.insert(name.to_owned());
+            let chosen = spec.server_variables.get(name);
+            self.wrong_values.extend(chosen.and_then(|chosen| server::wrong_value(name, chosen, variable)));
+        }
     }
 
     /// Each such setting in a sentence: where it is, what it names, and what it may have meant.
@@ -62,6 +76,12 @@ impl Named {
                 "auth.{name}: the document has no security scheme of that name, so that this is sent with no call{}",
                 remedy(name, &schemes)
             ));
+        }
+        all.extend(self.wrong_values.iter().cloned());
+        let is_unknown = |name: &&String| spec.base_url.is_none() && !self.variables.contains(*name);
+        for name in spec.server_variables.keys().filter(is_unknown) {
+            let remedy = remedy(name, &self.variables);
+            all.push(format!("server_variables.{name}: no server of the document has such a variable{remedy}"));
         }
         all
     }

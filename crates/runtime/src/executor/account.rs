@@ -14,6 +14,7 @@ use toolwright_core::event::{Event, Refused};
 use toolwright_core::model::Usage;
 use toolwright_core::operation::{Op, OpKind};
 use toolwright_core::outcome::{Outcome, Validated};
+use toolwright_core::passthrough::METHOD_RESULT;
 use toolwright_core::redact::{learn_secrets, shown_arguments};
 use toolwright_core::store::{Appended, LedgerEntry};
 
@@ -95,7 +96,7 @@ impl Executor {
         let op = self.begin(&run.lineage);
         Account {
             _entered: Some(self.in_flight.enter(op.id, &call.entry.provider, &run.cancel)),
-            characters_in: argument_length(&call.arguments),
+            characters_in: json_length(&call.arguments),
             provenance: call.provenance.redacted(&*services.redactor),
             ..Account::begin(op, services.clock.now())
         }
@@ -115,7 +116,7 @@ impl Executor {
             None => redactor.redact_value(&rejection.arguments),
         };
         let mut account = Account {
-            characters_in: argument_length(&rejection.arguments),
+            characters_in: json_length(&rejection.arguments),
             decided_by: Cow::Borrowed("check"),
             refused: Some(Refused { name: redactor.redact(&rejection.name).into_owned(), arguments }),
             provenance: rejection.provenance.redacted(redactor),
@@ -163,8 +164,7 @@ impl Executor {
         if !abandoned && !run.is_job() {
             journal(outcome, run).await;
         }
-        let characters_out =
-            outcome.content.iter().filter_map(|block| block.as_text()).map(|text| text.chars().count()).sum();
+        let characters_out = length_of(outcome);
         services.events.tell_end(outcome.ok, || self.finished(outcome, entry, account, run, characters_out));
         let name =
             entry.map(|entry| entry.id().into()).or_else(|| Some(account.refused.as_ref()?.name.as_str().into()));
@@ -217,6 +217,7 @@ impl Executor {
             namespace: outcome.namespace.clone(),
             provider: entry.map_or_else(|| Arc::from(""), |entry| Arc::clone(entry.provider_name())),
             mcp: entry.and_then(|entry| entry.provider.mcp_peer()),
+            method: entry.and_then(Entry::method).map(Arc::from),
             origin: run.origin,
             model: run.model.as_deref().unwrap_or_default().to_owned(),
             attempts: account.attempts,
@@ -266,8 +267,15 @@ pub(super) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Characters of a call's arguments as JSON.
-fn argument_length(arguments: &Value) -> usize {
+/// Characters of an outcome's text, or of the result of a method of the protocol, which has none.
+fn length_of(outcome: &Outcome) -> usize {
+    let texts = outcome.content.iter().filter_map(|block| block.as_text());
+    let text: usize = texts.map(|text| text.chars().count()).sum();
+    text + outcome.extras.get(METHOD_RESULT).map_or(0, json_length)
+}
+
+/// Characters of a value as JSON.
+fn json_length(value: &Value) -> usize {
     struct Count(usize);
     impl std::io::Write for Count {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -281,7 +289,7 @@ fn argument_length(arguments: &Value) -> usize {
     }
     let mut count = Count(0);
     // Writing a value to a counter cannot fail.
-    let _ = serde_json::to_writer(&mut count, arguments);
+    let _ = serde_json::to_writer(&mut count, value);
     count.0
 }
 

@@ -136,6 +136,7 @@ impl Executor {
             wire_name: Arc::clone(call.entry.told_name()),
             provider: Arc::clone(call.entry.provider_name()),
             mcp: call.entry.provider.mcp_peer(),
+            method: call.entry.method().map(Arc::from),
             origin: run.origin,
             model: run.model.as_deref().unwrap_or_default().to_owned(),
             attempt: 1,

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 use toolwright_core::approval::ApprovalDecision;
 use toolwright_core::catalogue::{Health, Listing, ProviderCall, ProviderError, ProviderKind, Snapshot};
+use toolwright_core::passthrough::METHOD_RESULT;
 use toolwright_core::policy::HintTrust;
 use toolwright_core::{
     Effects, Event, Provider, RegisteredTool, Services, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
@@ -94,4 +95,50 @@ async fn the_reason_that_is_told_has_no_secrets() {
         _ => None,
     });
     assert_eq!(told.as_deref(), Some("it holds [secret]"));
+}
+
+/// A provider whose one tool is a method of the protocol.
+struct Methods(Arc<RegisteredTool>);
+
+#[async_trait]
+impl Provider for Methods {
+    fn name(&self) -> &str {
+        "files"
+    }
+    fn kind(&self) -> ProviderKind {
+        ProviderKind::Mcp
+    }
+    async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
+        Ok(vec![Arc::clone(&self.0)])
+    }
+    async fn call(&self, _: ProviderCall<'_>, _: &ToolContext) -> Result<ToolOutput, ToolError> {
+        Ok(ToolOutput::default().with_extra(METHOD_RESULT, json!({"contents": ["é"]})))
+    }
+    fn is_of_methods(&self) -> bool {
+        true
+    }
+    fn health(&self) -> Health {
+        Health::Ready
+    }
+}
+
+#[tokio::test]
+async fn a_method_of_the_protocol_is_told_by_its_own_name_and_with_the_length_of_its_result() {
+    let house = house(|_| ()).await;
+    let mut events = house.events.subscribe();
+    let id = ToolId::foreign("t", "resources-read").expect("id");
+    let definition = ToolDefinition::new(id, "Reads a resource.", Some(json!({"type": "object"})));
+    let tool = RegisteredTool::foreign(definition, "resources/read");
+    let listing =
+        Listing { provider: Arc::new(Methods(Arc::clone(&tool))), tools: vec![tool], error: None, withheld: vec![] };
+    let run = house.on(Snapshot::build(&[listing]));
+    let read = call("c", "resources_read", json!({"uri": "a://1"}));
+    let outcomes = house.executor.run_calls(vec![read], &run).await;
+    assert!(outcomes[0].ok, "{}", outcomes[0].text());
+    let told = std::iter::from_fn(|| events.try_recv().ok().map(Arc::unwrap_or_clone)).find_map(|event| match event {
+        Event::ToolFinished { method, characters_out, .. } => Some((method?, characters_out)),
+        _ => None,
+    });
+    let characters = r#"{"contents":["é"]}"#.chars().count();
+    assert_eq!(told, Some(("resources/read".into(), characters)));
 }

@@ -276,7 +276,7 @@ async fn what_one_provider_does_not_have_is_explained_as_it_is_for_all() {
         let (session, _) = http.initialize(path).await;
         for (name, why) in [
             ("echo", "(provider down is down: it ended with exit status 3)"),
-            ("drop.it", "(provider down has `drop.it`, but it is filtered by tools_denied)"),
+            ("drop.it", "(provider down has `drop.it`, but does not offer it: filtered by tools_denied)"),
         ] {
             let asked = call(1, &format!("{prefix}{name}"), json!({}));
             let refused = body(http.in_session(&session, path, &asked), 200).await;

@@ -334,6 +334,10 @@ impl Provider for Methods {
         Ok(ToolOutput::default().with_extra(METHOD_RESULT, result))
     }
 
+    fn is_of_methods(&self) -> bool {
+        true
+    }
+
     fn health(&self) -> Health {
         Health::Ready
     }

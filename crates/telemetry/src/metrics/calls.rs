@@ -17,6 +17,8 @@ use crate::spans::tool_name;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Alike {
     tool: Name,
+    /// The method of MCP that it is, where it is no call of a tool.
+    method: Option<Name>,
     provider: Name,
     failure: Option<Failure>,
     /// It is a request of an MCP client.
@@ -37,7 +39,7 @@ struct Failure {
 struct Series {
     calls: Place,
     tool_seconds: Place,
-    execute_tool: Place,
+    execute_tool: Option<Place>,
     mcp_server: Option<Place>,
     mcp_client: Option<Place>,
 }
@@ -52,17 +54,21 @@ pub(super) struct Calls {
 pub(super) struct CallNames<'n> {
     pub(super) tools: &'n mut Names,
     pub(super) providers: &'n mut Names,
+    pub(super) methods: &'n mut Names,
     pub(super) errors: &'n mut Names,
 }
 
 impl Calls {
     /// Counts the end of a call.
     pub(super) fn finished(&mut self, event: &Event, names: CallNames<'_>, families: &mut Families) {
-        let Event::ToolFinished { tool, wire_name, provider, mcp, origin, attempts, .. } = event else { return };
+        let Event::ToolFinished { tool, wire_name, provider, mcp, method, origin, attempts, .. } = event else {
+            return;
+        };
         let Event::ToolFinished { ok, error, code, latency_us, wait_us, .. } = event else { return };
         let code = code.filter(|_| !ok).map(|code| names.errors.name(&code.to_string()));
         let alike = Alike {
             tool: names.tools.name(tool_name(tool.as_ref(), wire_name)),
+            method: method.as_deref().map(|method| names.methods.name(method)),
             provider: names.providers.name(provider),
             failure: (!ok).then_some(Failure { kind: *error, code }),
             of_client: *origin == Origin::Gateway,
@@ -72,7 +78,9 @@ impl Calls {
         let (whole, run) = (seconds(*latency_us), seconds(latency_us.saturating_sub(*wait_us)));
         families.calls.add_at(series.calls, 1);
         families.tool_seconds.record_at(series.tool_seconds, whole);
-        families.execute_tool.record_at(series.execute_tool, run);
+        if let Some(place) = series.execute_tool {
+            families.execute_tool.record_at(place, run);
+        }
         if let Some(place) = series.mcp_server {
             families.mcp_server.record_at(place, whole);
         }
@@ -93,11 +101,16 @@ impl Series {
             ],
         };
         let status = if alike.failure.is_none() { "ok" } else { error };
-        let request = [semconv::TOOLS_CALL, semconv::EXECUTE_TOOL, tool, request_error];
+        // The method says what a request is that calls no tool.
+        let request = match alike.method {
+            None => [semconv::TOOLS_CALL, semconv::EXECUTE_TOOL, tool, request_error],
+            Some(method) => [names.methods.text(method), "", "", request_error],
+        };
+        let calls_tool = alike.method.is_none();
         Self {
             calls: families.calls.place(&[tool, provider, status]),
             tool_seconds: families.tool_seconds.place(&[tool, provider]),
-            execute_tool: families.execute_tool.place(&[tool, semconv::FUNCTION, error]),
+            execute_tool: calls_tool.then(|| families.execute_tool.place(&[tool, semconv::FUNCTION, error])),
             mcp_server: alike.of_client.then(|| families.mcp_server.place(&request)),
             mcp_client: alike.to_server.then(|| families.mcp_client.place(&request)),
         }

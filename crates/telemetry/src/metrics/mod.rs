@@ -23,7 +23,7 @@ use names::Names;
 
 /// Different names of tools; the calls of all others are counted as those of `other`. So it is with the rest.
 const MAX_TOOLS: usize = 200;
-/// Different providers, models, agents, queues and kinds of errors.
+/// Different providers, methods of MCP, models, agents, queues and kinds of errors.
 const MAX_OTHERS: usize = 50;
 /// Operations under way that are known at once. More are not counted as running or waiting.
 const MAX_UNDER_WAY: usize = 16_384;
@@ -47,6 +47,7 @@ struct State {
     calls: Calls,
     tools: Names,
     providers: Names,
+    methods: Names,
     models: Names,
     queues: Names,
     agents: Names,
@@ -63,6 +64,7 @@ impl Default for State {
             calls: Calls::default(),
             tools: Names::new(MAX_TOOLS),
             providers: Names::new(MAX_OTHERS),
+            methods: Names::new(MAX_OTHERS),
             models: Names::new(MAX_OTHERS),
             queues: Names::new(MAX_OTHERS),
             agents: Names::new(MAX_OTHERS),
@@ -141,8 +143,9 @@ impl State {
                 if self.running.remove(&op.id) {
                     families.running.change(&[], -1);
                 }
-                let (tools, providers, errors) = (&mut self.tools, &mut self.providers, &mut self.errors);
-                self.calls.finished(event, CallNames { tools, providers, errors }, families);
+                let (tools, providers) = (&mut self.tools, &mut self.providers);
+                let (methods, errors) = (&mut self.methods, &mut self.errors);
+                self.calls.finished(event, CallNames { tools, providers, methods, errors }, families);
             }
             Event::CacheHit { tool, .. } => {
                 let name = wire_candidate(tool.namespace(), tool.name());

@@ -103,7 +103,7 @@ fn what_runs_and_what_waits() {
 #[test]
 fn requests_of_mcp_on_either_side() {
     let id = "git:log@1.0.0";
-    let both = Of { mcp: true, origin: Origin::Gateway };
+    let both = Of { mcp: true, origin: Origin::Gateway, method: None };
     let mut coded = both.finished(&op(3, 0), id, Some(ErrorKind::TransportError), 100);
     if let Event::ToolFinished { code, .. } = &mut coded {
         *code = Some(-32000);
@@ -134,11 +134,30 @@ fn requests_of_mcp_on_either_side() {
 }
 
 #[test]
+fn methods_of_mcp_are_requests_and_no_tools() {
+    let id = "git:resources-read@0.0.0";
+    let read = Of { mcp: true, origin: Origin::Gateway, method: Some("resources/read") };
+    let events =
+        [read.finished(&op(1, 0), id, None, 500), read.finished(&op(2, 0), id, Some(ErrorKind::ExecutionError), 100)];
+    check(
+        &events,
+        &[
+            ("mcp.server.operation.duration{resources/read}", "1 of 0.500"),
+            ("mcp.client.operation.duration{resources/read}", "1 of 0.500"),
+            ("mcp.client.operation.duration{resources/read,tool_error}", "1 of 0.100"),
+            ("mcp.server.operation.duration{tools/call,execute_tool,git__resources-read}", "(nothing)"),
+            ("gen_ai.execute_tool.duration{git__resources-read,function}", "(nothing)"),
+            ("toolwright.tool.calls{git__resources-read,git,ok}", "1"),
+        ],
+    );
+}
+
+#[test]
 fn calls_that_were_seen_before_count_where_they_did() {
     let id = "git:log@1.0.0";
     let [ours, served, asked, both] =
         [(false, Origin::Agent), (false, Origin::Gateway), (true, Origin::Job), (true, Origin::Gateway)]
-            .map(|(mcp, origin)| Of { mcp, origin });
+            .map(|(mcp, origin)| Of { mcp, origin, method: None });
     let coded = |n: u64, of: Of, number: i64| {
         let mut event = of.finished(&op(n, 0), id, Some(ErrorKind::ExecutionError), 1000);
         if let Event::ToolFinished { code, .. } = &mut event {

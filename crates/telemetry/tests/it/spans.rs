@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::time::SystemTime;
 
+use serde_json::json;
 use toolwright_core::error::ErrorKind;
 use toolwright_core::event::Event;
 use toolwright_core::job::JobState;
@@ -84,7 +85,7 @@ fn a_call_is_a_span_from_its_start_to_its_end() {
 #[test]
 fn a_call_to_an_mcp_server_or_from_a_client_is_that_request_too() {
     let (op, id) = (op(0xb, 0), "git:log@1.0.0");
-    let upstream = Of { mcp: true, origin: Origin::Owner };
+    let upstream = Of { mcp: true, origin: Origin::Owner, method: None };
     let mut failed = upstream.finished(&op, id, Some(ErrorKind::ExecutionError), 9);
     let expect = |error: &str| {
         format!(
@@ -119,7 +120,7 @@ fn a_call_to_an_mcp_server_or_from_a_client_is_that_request_too() {
         &[(9, failed)],
         &expect("  rpc.response.status_code=-32602\n          error.type=-32602"),
     );
-    let client = Of { mcp: false, origin: Origin::Gateway };
+    let client = Of { mcp: false, origin: Origin::Gateway, method: None };
     check(
         SpanOptions::default(),
         &[(0, client.started(&op, "x:echo@1.0.0")), (9, client.finished(&op, "x:echo@1.0.0", None, 9))],
@@ -135,6 +136,34 @@ fn a_call_to_an_mcp_server_or_from_a_client_is_that_request_too() {
           mcp.method.name=tools/call
         ",
     );
+}
+
+#[test]
+fn a_method_of_mcp_is_a_span_of_that_method_and_of_no_tool() {
+    let (op, id) = (op(0xb, 0), "git:resources-read@0.0.0");
+    let read = Of { mcp: true, origin: Origin::Gateway, method: Some("resources/read") };
+    let mut begun = read.started(&op, id);
+    if let Event::ToolStarted { arguments, .. } = &mut begun {
+        *arguments = json!({"uri": "a://1", "later": SAID});
+    }
+    let events = [(0, begun), (9, read.finished(&op, id, None, 9))];
+    let expect = |about: &str| {
+        format!(
+            "
+        b Internal `resources/read` 0..9
+          toolwright.tool.id=git:resources-read@0.0.0
+          gen_ai.conversation.id=s1
+          toolwright.origin=gateway
+          mcp.method.name=resources/read
+          toolwright.mcp.server=git
+          mcp.protocol.version=2025-11-25
+          mcp.session.id=upstream-1
+        {about}
+        "
+        )
+    };
+    check(SpanOptions::default(), &events, &expect(""));
+    check(recorded(), &events, &expect("  mcp.resource.uri=a://1"));
 }
 
 #[test]

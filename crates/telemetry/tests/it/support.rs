@@ -46,10 +46,12 @@ fn tool(id: &str) -> ToolId {
 pub(crate) struct Of {
     pub(crate) mcp: bool,
     pub(crate) origin: Origin,
+    /// The method that they are of, where they are of no tool.
+    pub(crate) method: Option<&'static str>,
 }
 
 /// Calls of an agent's model to tools of our own.
-pub(crate) const OURS: Of = Of { mcp: false, origin: Origin::Agent };
+pub(crate) const OURS: Of = Of { mcp: false, origin: Origin::Agent, method: None };
 
 impl Of {
     fn peer(self) -> Option<McpPeer> {
@@ -70,6 +72,7 @@ impl Of {
             provider: tool.namespace().into(),
             tool,
             mcp: self.peer(),
+            method: self.method.map(Into::into),
             origin: self.origin,
             model: String::new(),
             attempt: 1,
@@ -93,6 +96,7 @@ impl Of {
             namespace,
             tool,
             mcp: self.peer(),
+            method: self.method.map(Into::into),
             origin: self.origin,
             model: String::new(),
             attempts: 1,

@@ -59,13 +59,13 @@ pub(crate) struct Global {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Offers the whole catalogue as an MCP server.
+    /// Offers the whole catalogue as an MCP server. With --json it says over HTTP that it is ready: {ready, tools}.
     Serve(Serve),
     /// Gives a task to an agent that works with the catalogue.
     Run(Run),
     /// Talks with an agent, turn by turn.
     Chat(Chat),
-    /// Calls one tool. It is your own act: only deny rules hold it back.
+    /// Calls one tool. It is your own act: only a deny rule holds it back, where no rule before it matches.
     ///
     /// Of a large result the middle is stored: what is printed names its handle, which later calls in the
     /// same workspace root can read with output__read until it expires (outputs.max_age).

@@ -18,7 +18,7 @@ use super::agent::{Desk, can_answer, can_be_asked, who};
 use super::args::{Call, Global};
 use super::config::variable;
 use super::exit::{Done, Exit, Failure};
-use super::lists::say_starting;
+use super::lists::{Wanted, patiently, say_starting, starting_for};
 use super::names::AskName;
 use super::screen::{BAD, harmless, print_result_json, print_result_text, say, styled};
 use super::signals::{First, watch};
@@ -36,8 +36,9 @@ pub(crate) async fn command(global: &Global, call: &Call) -> Done {
     house.offer_llm_tools().await;
     let cancel = Cancel::new();
     watch(cancel.clone(), First::Cancels);
+    let waits_for = || starting_for(&house, Wanted::Fresh, &call.tool);
     tokio::select! {
-        () = house.list_for(&call.tool, LIST_WAIT) => {}
+        () = patiently(waits_for, house.list_for(&call.tool, LIST_WAIT)) => {}
         _ = cancel.cancelled() => return Err(Failure::cancelled()),
     }
     let snapshot = house.catalogue().snapshot();

@@ -1,5 +1,6 @@
 //! `doctor`: what is wrong, and how to mend it.
 
+use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,7 @@ use toolwright::providers::process::sandbox::means;
 
 use super::args::Global;
 use super::exit::{Done, Exit};
+use super::lists::{Wanted, patiently, starting};
 use super::screen::{BAD, DIM, GOOD, WARN, harmless, print_json, print_text, styled};
 use super::{config, logging, open};
 
@@ -64,7 +66,7 @@ pub(crate) async fn command(global: &Global) -> Done {
         // Of tools that were measured it is told whether they have changed.
         house.offer_llm_tools().await;
     }
-    let probes = probe(&house).await;
+    let probes = patiently(|| starting(&house, Wanted::Fresh), probe(&house)).await;
     let snapshot = house.catalogue().snapshot();
     let unmatched = house.unmatched().await;
     // Before the end: that servers are shut down is no news.
@@ -111,12 +113,22 @@ fn why_empty(provider: &dyn Provider, status: &ProviderStatus) -> Option<String>
     if status.tools > 0 || status.error.is_some() || has_none_to_list {
         return None;
     }
-    Some(match status.withheld() {
-        [] => "0 tools: its source has none".to_owned(),
-        all @ [(name, reason), ..] => {
+    let all = status.withheld();
+    Some(match usual(all) {
+        None => "0 tools: its source has none".to_owned(),
+        Some((name, reason)) => {
             format!("0 tools: none of the {} that it has is offered, as `{name}`: {reason}", all.len())
         }
     })
+}
+
+/// One that is withheld for the reason that most are. Of as many, the last: what is filtered out comes first.
+fn usual(withheld: &[(String, String)]) -> Option<&(String, String)> {
+    let mut counts: HashMap<&str, usize> = HashMap::new();
+    for (_, reason) in withheld {
+        *counts.entry(reason).or_default() += 1;
+    }
+    withheld.iter().max_by_key(|(_, reason)| counts.get(reason.as_str()))
 }
 
 /// What was logged on the way and not told as something else, and what its operator may not have meant.
@@ -328,4 +340,25 @@ fn sandboxes(settings: &Config) -> impl Iterator<Item = (String, Enforcement)> {
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_without_tools_is_told_by_the_usual_reason() {
+        let withheld = |reasons: &[&str]| -> Vec<(String, String)> {
+            reasons.iter().enumerate().map(|(n, reason)| (format!("tool {n}"), (*reason).to_owned())).collect()
+        };
+        for (reasons, expect) in [
+            (&[][..], None),
+            (&["off", "wrong", "wrong"], Some("tool 2")),
+            (&["off", "off", "wrong"], Some("tool 1")),
+            (&["off", "wrong"], Some("tool 1")),
+        ] {
+            let withheld = withheld(reasons);
+            assert_eq!(usual(&withheld).map(|(name, _)| name.as_str()), expect, "{reasons:?}");
+        }
+    }
 }

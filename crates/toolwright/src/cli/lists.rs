@@ -48,8 +48,7 @@ pub(crate) async fn wait_for(house: &Arc<House>, wanted: Wanted, bound: Duration
             },
             () = &mut patience, if !told => {
                 told = true;
-                let names = pending.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-                say(styled(DIM, format_args!("waiting for {}", harmless(&names))));
+                say_waiting(&pending);
             }
         }
     }
@@ -62,8 +61,27 @@ pub(crate) async fn wait_for(house: &Arc<House>, wanted: Wanted, bound: Duration
     }
 }
 
+/// Does `work`. Where that takes long, a person is told the providers that it waits for.
+pub(crate) async fn patiently<T>(waits_for: impl FnOnce() -> BTreeSet<String>, work: impl Future<Output = T>) -> T {
+    let mut work = std::pin::pin!(work);
+    if is_interactive() {
+        if let Ok(done) = tokio::time::timeout(PATIENCE, work.as_mut()).await {
+            return done;
+        }
+        say_waiting(&waits_for());
+    }
+    work.await
+}
+
+fn say_waiting(providers: &BTreeSet<String>) {
+    if !providers.is_empty() {
+        let names = providers.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        say(styled(DIM, format_args!("waiting for {}", harmless(&names))));
+    }
+}
+
 /// The providers that have not listed yet.
-fn starting(house: &House, wanted: Wanted) -> BTreeSet<String> {
+pub(crate) fn starting(house: &House, wanted: Wanted) -> BTreeSet<String> {
     let providers = match wanted {
         Wanted::Unknown => house.catalogue().unlisted(),
         Wanted::Fresh => house.catalogue().sources(),
@@ -72,9 +90,9 @@ fn starting(house: &House, wanted: Wanted) -> BTreeSet<String> {
     starting.map(|provider| provider.name().to_owned()).collect()
 }
 
-/// Says which providers may have the tool of that name and have not listed yet: the one that it names, and all where it
+/// The providers that may have the tool of that name and have not listed yet: the one that it names, and all where it
 /// names none.
-pub(crate) fn say_starting(house: &House, tool: &str) {
+pub(crate) fn starting_for(house: &House, wanted: Wanted, tool: &str) -> BTreeSet<String> {
     let separator = if tool.contains("__") { "__" } else { ":" };
     let namespace = tool.split_once(separator).map(|(namespace, _)| namespace);
     let providers = house.catalogue().sources();
@@ -82,7 +100,12 @@ pub(crate) fn say_starting(house: &House, tool: &str) {
         let provider = providers.iter().find(|provider| provider.name() == name);
         namespace.is_none_or(|namespace| provider.is_some_and(|provider| provider.may_fill(namespace)))
     };
-    for name in starting(house, Wanted::Unknown).into_iter().filter(may_have) {
+    starting(house, wanted).into_iter().filter(may_have).collect()
+}
+
+/// Says which providers may have the tool of that name and have not listed yet.
+pub(crate) fn say_starting(house: &House, tool: &str) {
+    for name in starting_for(house, Wanted::Unknown, tool) {
         say(styled(WARN, format_args!("{}: still starting; its tools are missing until it is there", harmless(&name))));
     }
 }

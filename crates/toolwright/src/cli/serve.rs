@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::json;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use toolwright::House;
@@ -25,7 +26,7 @@ use toolwright::server::{
 use super::approvals::asked_for;
 use super::args::{Global, Serve, ServeAskName};
 use super::exit::{Done, Exit, Failure};
-use super::screen::{BAD, DIM, WARN, harmless, say, styled};
+use super::screen::{BAD, DIM, WARN, harmless, print_json, say, styled};
 use super::signals::{First, watch};
 use super::{config, open, paste, record};
 
@@ -71,6 +72,9 @@ pub(crate) async fn command(global: &Global, serve: &Serve) -> Done {
         let server = serve_http(Arc::clone(&gateway), options, shutdown).await.map_err(refused)?;
         let url = format!("http://{}/mcp", server.addr);
         let announced = ready(&house, &url);
+        if global.json {
+            print_json(&json!({"ready": url, "tools": announced}))?;
+        }
         for (client, line) in paste::lines(&url, with_token) {
             say(format_args!("{} {line}", styled(DIM, format_args!("{client:>12}:"))));
         }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use toolwright_agent::tools::NAMESPACE;
+use toolwright_core::pattern::nearest;
 use toolwright_providers::process::sandbox::SandboxSettings;
 use toolwright_runtime::QueueSpec;
 
@@ -239,6 +240,7 @@ fn resolve(config: &mut Config, mut merged: Node, places: &Places, variables: Va
     config.telemetry = telemetry::telemetry(&written.telemetry, at, &mut scope);
     config.sandbox = sandbox::settings(&written.sandbox, place(&merged, "sandbox", "write"), &mut scope);
     check_views(config, &written, &merged);
+    check_reach(config, &written, &merged);
     config.policy = written.policy.clone();
     config.written = written;
 }
@@ -325,6 +327,27 @@ fn check_views(config: &mut Config, written: &ConfigFile, merged: &Node) {
         };
         let at = place(merged, "views", name);
         config.problems.push(Problem::new(Severity::Error, at, format!("views.{name}"), message, remedy));
+    }
+}
+
+/// A client may reach views and sources: any other name leads nowhere.
+fn check_reach(config: &mut Config, written: &ConfigFile, merged: &Node) {
+    for (client, token) in &written.server.tokens {
+        for name in token.views.iter().flatten() {
+            if written.views.contains_key(name) || source_at(config, written, name).is_some() {
+                continue;
+            }
+            let views = written.views.keys().map(String::as_str);
+            let servers = config.servers.iter().map(|server| server.namespace.as_str());
+            let documents = config.openapi.iter().map(|document| document.name.as_str());
+            let remedy = match nearest(name, views.chain(servers).chain(documents)) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => "name a view, a server or another source, or remove it".to_owned(),
+            };
+            let (at, field) = (place(merged, "server", "tokens"), format!("server.tokens.{client}.views"));
+            let message = format!("there is no view or source `{name}`, and nothing at /mcp/{name}");
+            config.problems.push(Problem::new(Severity::Warning, at, field, message, remedy));
+        }
     }
 }
 

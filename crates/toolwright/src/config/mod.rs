@@ -7,6 +7,7 @@ mod compat;
 pub mod edit;
 mod expand;
 mod exposure;
+pub(crate) mod foreign;
 mod layers;
 mod llm_markdown;
 mod llm_tools;

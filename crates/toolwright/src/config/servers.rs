@@ -12,6 +12,7 @@ use toolwright_core::name::{RESERVED_NAMESPACES, server_namespace};
 use toolwright_runtime::queue::DEFAULT_QUEUE;
 
 use super::expand::{ExpandError, Variables, expand};
+use super::foreign;
 use super::places::Places;
 use super::problem::{At, Problem, Severity};
 use super::resolved::{HttpWay, Server, ServerLink, ServerSettings};
@@ -165,11 +166,10 @@ impl Resolver<'_, '_> {
 
     fn foreign_timeout(&mut self, timeout: Option<u64>) -> Option<Duration> {
         let timeout = timeout?;
-        if timeout == 0 {
+        let Some(read) = foreign::timeout(timeout) else {
             self.warn("timeout", "0 is no limit that a call can keep; it is ignored", "remove it");
             return None;
-        }
-        let read = if timeout < 1000 { Duration::from_secs(timeout) } else { Duration::from_millis(timeout) };
+        };
         let text = toolwright_core::duration::format(read);
         self.warn(
             "timeout",

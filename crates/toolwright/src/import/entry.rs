@@ -1,9 +1,10 @@
 //! One foreign server entry in our keys.
 
 use serde_json::{Map, Value, json};
+use toolwright_core::duration;
 
 use super::Source;
-use crate::config::snake_case;
+use crate::config::{foreign, snake_case};
 
 /// The entry in our keys; what is lost goes to `notes`. `None` when there is nothing to connect to.
 pub(super) fn carry_over(source: Source, name: &str, written: &Value, notes: &mut Vec<String>) -> Option<Value> {
@@ -46,12 +47,26 @@ pub(super) fn carry_over(source: Source, name: &str, written: &Value, notes: &mu
             "disabled" | "enabled" | "name" => {}
             "enabled_tools" | "tools_allowed" => put(&mut entry, "tools_allowed", Some(value)),
             "disabled_tools" | "tools_denied" => put(&mut entry, "tools_denied", Some(value)),
-            "tool_timeout_sec" => put(&mut entry, "request_timeout", Some(&json!(format!("{value}s")))),
+            "tool_timeout_sec" => put_span(&mut entry, "request_timeout", value, "s"),
+            "startup_timeout_sec" => put_span(&mut entry, "connect_timeout", value, "s"),
+            "startup_timeout_ms" => put_span(&mut entry, "connect_timeout", value, "ms"),
+            "timeout" => match value.as_u64().and_then(foreign::timeout) {
+                Some(read) => {
+                    let text = duration::format(read);
+                    note(format!("its `timeout` {value} is read as {text}"));
+                    entry.entry("request_timeout").or_insert(Value::String(text));
+                }
+                None => note(format!("`{key}` is not carried over")),
+            },
             "always_allow" | "auto_approve" if value.as_array().is_some_and(Vec::is_empty) => {}
             "always_allow" | "auto_approve" => {
                 note(format!("its list of tools that run without asking is not taken over: {value}"))
             }
             "source" if source == Source::Zed => {}
+            "trusted" => {
+                note(format!("`{key}` is not carried over: write it here if its word on effects may loosen policy"))
+            }
+            known if foreign::is_understood(known, value) => put(&mut entry, known, Some(value)),
             "env_file" => note(format!("`{key}` is not carried over: write the variables of that file under `env`")),
             _ => note(format!("`{key}` is not carried over")),
         }
@@ -67,6 +82,13 @@ fn put(entry: &mut Map<String, Value>, key: &str, value: Option<&Value>) {
         && !value.as_object().is_some_and(Map::is_empty)
     {
         entry.insert(key.to_owned(), value.clone());
+    }
+}
+
+/// A number of `unit` as a duration. None is no time at all.
+fn put_span(entry: &mut Map<String, Value>, key: &str, number: &Value, unit: &str) {
+    if number.as_f64().is_some_and(|number| number > 0.0) {
+        put(entry, key, Some(&json!(format!("{number}{unit}"))));
     }
 }
 

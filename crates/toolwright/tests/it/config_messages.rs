@@ -212,6 +212,8 @@ fn every_kind_of_broken_configuration_gets_a_good_message() {
     ] {
         broken(&format!("views:\n  a: {{}}\n{source}"), 2, "views.a", Error, &[told]);
     }
+    let reach = "server:\n  tokens:\n    ci: {token: t, views: [smal, small, git, builtin]}\nviews:\n  small: {}\nmcpServers:\n  git: {command: x}\n";
+    broken(reach, 2, "server.tokens.ci.views", Warning, &["no view or source `smal`", "did you mean `small`?"]);
     broken("views:\n  builtin: {}\n", 2, "views.builtin", Error, &["built-in tools has this name"]);
     let rest = "views:\n  rest: {}\nrestTools:\n  a: {description: x, url: 'http://h'}\n";
     broken(rest, 2, "views.rest", Error, &["REST tools has this name"]);

@@ -91,6 +91,7 @@ fn codex() {
                 "args": ["-y", "docs-mcp"],
                 "env": {"MODE": "ro", "DOCS_TOKEN": "${DOCS_TOKEN}"},
                 "request_timeout": "45s",
+                "connect_timeout": "20s",
                 "tools_allowed": ["search"],
                 "tools_denied": ["delete"],
             }],
@@ -100,7 +101,7 @@ fn codex() {
                 "headers": {"Authorization": "Bearer ${FIGMA_TOKEN}", "X-Region": "us"},
             }],
         ]),
-        &["docs: `startup_timeout_sec` is not carried over"],
+        &[],
     );
 }
 
@@ -124,6 +125,25 @@ fn other_transports_are_carried_over() {
         assert!(imported.notes.is_empty(), "{:?}", imported.notes);
         assert_eq!(imported.servers[0].1["type"], kind);
     }
+}
+
+#[test]
+fn what_a_pasted_entry_may_say_is_carried_over() {
+    let place = Place::new();
+    let entry = json!({"command": "x", "timeout": 2, "lazy": true, "toolsCache": {"search": "5m"}, "trusted": true, "icon": "i"});
+    let file = place.write("x.json", &json!({"mcpServers": {"w": entry}}).to_string());
+    let imported = Source::McpJson.read(&file, &place.project()).expect("read");
+    let expect = json!({"command": "x", "request_timeout": "2s", "lazy": true, "tools_cache": {"search": "5m"}});
+    assert_eq!(imported.servers, [("w".to_owned(), expect)]);
+    let notes = ["`timeout` 2 is read as 2s", "`trusted` is not carried over", "`icon` is not carried over"];
+    assert_eq!(imported.notes.len(), notes.len(), "{:?}", imported.notes);
+    for (note, words) in imported.notes.iter().zip(notes) {
+        assert!(note.contains(words), "{words:?} is not in {note:?}");
+    }
+    let own = json!({"mcpServers": {"w": {"command": "x", "timeout": 2, "requestTimeout": "5s"}}});
+    let file = place.write("x.json", &own.to_string());
+    let imported = Source::McpJson.read(&file, &place.project()).expect("read");
+    assert_eq!(imported.servers[0].1["request_timeout"], "5s");
 }
 
 #[test]

@@ -241,6 +241,18 @@ fn http_announces_itself_and_ends_within_a_second_of_sigterm() {
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
 }
 
+#[test]
+fn with_json_that_it_is_ready_is_one_line_of_standard_output() {
+    let place = Place::new();
+    let mut gateway = Gateway::start(&place, &["--http", "127.0.0.1:0", "--json"]);
+    let (_, output) = gateway.streams.as_mut().expect("streams");
+    let mut line = String::new();
+    output.read_line(&mut line).expect("read");
+    let ready: Value = serde_json::from_str(&line).expect("JSON");
+    assert_eq!(ready["ready"], format!("http://{}/mcp", gateway.address()));
+    assert!(ready["tools"].as_u64().is_some_and(|tools| tools > 0), "{ready}");
+}
+
 /// One POST of an MCP request: the status and the whole answer, as they came over the wire.
 fn post(address: &str, host: &str, header: &str) -> (u16, String) {
     post_to("/mcp", address, host, header)

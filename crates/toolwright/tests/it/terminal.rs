@@ -134,3 +134,12 @@ fn without_anybody_to_show_the_page_to_a_call_fails_and_says_where_to_go() {
         }
     }
 }
+
+#[test]
+fn whoever_waits_long_for_a_server_is_told_for_which() {
+    for arguments in [&["call", "slow__x"][..], &["doctor"], &["tools", "ls"]] {
+        let place = Place::with("mcpServers:\n  slow: {command: sleep, args: ['600']}\n");
+        let terminal = Terminal::start(&place, arguments);
+        until(&format!("{arguments:?} says it"), || terminal.said().contains("waiting for slow"));
+    }
+}

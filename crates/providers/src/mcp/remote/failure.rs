@@ -21,6 +21,9 @@ pub(super) enum HttpFailure {
         /// Beginning of the body.
         body: String,
     },
+    /// It refuses the credentials that are configured as a header, and says this.
+    #[error("HTTP 401: it refuses what `headers.Authorization` is set to: check that value{}", said(.0))]
+    KeyRefused(String),
     /// What the server demands of its callers cannot be given.
     #[error("{0}")]
     Unauthorized(String),
@@ -62,9 +65,9 @@ impl From<HttpFailure> for SendError {
         match failure {
             HttpFailure::SessionExpired => Self::Expired,
             HttpFailure::Connect(_) | HttpFailure::Status { status: 429, .. } => Self::NotSent(text),
-            HttpFailure::Unauthorized(_) | HttpFailure::Status { status: 300..=399 | 401 | 403 | 407, .. } => {
-                Self::Final(text)
-            }
+            HttpFailure::Unauthorized(_)
+            | HttpFailure::KeyRefused(_)
+            | HttpFailure::Status { status: 300..=399 | 401 | 403 | 407, .. } => Self::Final(text),
             HttpFailure::Status { status, .. } if is_fault(status) => Self::Fault(text),
             HttpFailure::Broken(_)
             | HttpFailure::Status { .. }
@@ -96,8 +99,11 @@ fn status_text(status: u16, location: Option<&str>, body: &str) -> String {
         (500..=599, _) => "the fault is on the server's side: see its log".to_owned(),
         _ => "the request was refused".to_owned(),
     };
-    let said = if body.is_empty() { String::new() } else { format!(" (it says: {body})") };
-    format!("HTTP {status}: {remedy}{said}")
+    format!("HTTP {status}: {remedy}{}", said(body))
+}
+
+fn said(body: &str) -> String {
+    if body.is_empty() { String::new() } else { format!(" (it says: {body})") }
 }
 
 #[cfg(test)]

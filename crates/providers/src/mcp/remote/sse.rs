@@ -45,7 +45,7 @@ impl LegacySse {
         let headers = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static(EVENT_STREAM))]);
         let response = target.request(Method::GET, &target.url, headers, None).await?;
         if !response.status().is_success() {
-            return Err(Refusal::read(response).await.failure());
+            return Err(target.failure(Refusal::read(response).await));
         }
         if kind(&response) != Kind::Events {
             return Err(not_mcp(&response));
@@ -77,7 +77,7 @@ impl LegacySse {
             return Ok(());
         }
         let refusal = Refusal::read(response).await;
-        Err(if refusal.forgets_session(request) { HttpFailure::SessionExpired } else { refusal.failure() })
+        Err(if refusal.forgets_session(request) { HttpFailure::SessionExpired } else { self.target.failure(refusal) })
     }
 }
 

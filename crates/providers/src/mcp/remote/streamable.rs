@@ -169,7 +169,7 @@ impl Inner {
                 self.incoming.doubted();
             }
             if !is_agreed && refusal.is_fault() {
-                return Err(refusal.failure().into());
+                return Err(self.target.failure(refusal).into());
             }
             if let Some(error) = refusal.json().and_then(|body| error_for(id, body)) {
                 self.incoming.message(&error, Some(id));
@@ -179,7 +179,7 @@ impl Inner {
                 message.json = json.into();
                 return self.fall_back(refusal, message).await;
             }
-            return Err(refusal.failure().into());
+            return Err(self.target.failure(refusal).into());
         }
         if is_initialize {
             *lock(&self.session) = response.headers().get(SESSION).cloned();
@@ -206,14 +206,18 @@ impl Inner {
             return Ok(());
         }
         let refusal = Refusal::read(response).await;
-        Err(if in_session && refusal.forgets_session(None) { HttpFailure::SessionExpired } else { refusal.failure() })
+        Err(if in_session && refusal.forgets_session(None) {
+            HttpFailure::SessionExpired
+        } else {
+            self.target.failure(refusal)
+        })
     }
 
     /// Clients that know older servers try them after these statuses (2025-03-26, basic/transports, backwards
     /// compatibility). If this is none, its refusal stands.
     async fn fall_back(&self, refusal: Refusal, initialize: Outgoing<'_>) -> Result<(), SendError> {
         let Ok(older) = LegacySse::open(Arc::clone(&self.target), Arc::clone(&self.incoming)).await else {
-            return Err(refusal.failure().into());
+            return Err(self.target.failure(refusal).into());
         };
         self.older.get_or_init(|| older).send(initialize).await
     }

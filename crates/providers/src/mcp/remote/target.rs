@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, LOCATION, WWW_AUTHENTICATE};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, LOCATION, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use reqwest::Response;
 use serde_json::Value;
@@ -160,6 +160,15 @@ impl Target {
     pub(super) async fn body(&self, response: Response) -> Result<Bytes, HttpFailure> {
         read(response, self.max).await
     }
+
+    /// The failure that a refusal is, in view of what was sent.
+    pub(super) fn failure(&self, refusal: Refusal) -> HttpFailure {
+        let has_key = self.authorizer.is_none() && self.headers.contains_key(AUTHORIZATION);
+        match refusal.failure() {
+            HttpFailure::Status { status: 401, body, .. } if has_key => HttpFailure::KeyRefused(body),
+            failure => failure,
+        }
+    }
 }
 
 fn challenge(response: &Response) -> Challenge {
@@ -299,7 +308,7 @@ impl Refusal {
     }
 
     /// The failure that it is.
-    pub(super) fn failure(self) -> HttpFailure {
+    fn failure(self) -> HttpFailure {
         HttpFailure::Status { status: self.status.as_u16(), location: self.location, body: excerpt(&self.body) }
     }
 }

@@ -94,7 +94,7 @@ async fn upgrade(target: &Target) -> Result<Socket, HttpFailure> {
         status if status.is_success() => {
             return Err(HttpFailure::Other(format!("it opens no WebSocket (HTTP {status}): check the path of `url`")));
         }
-        _ => return Err(Refusal::read(response).await.failure()),
+        _ => return Err(target.failure(Refusal::read(response).await)),
     }
     if header(&response, &SEC_WEBSOCKET_ACCEPT) != Some(accept.as_str()) {
         return Err(broken("its `Sec-WebSocket-Accept` is wrong"));

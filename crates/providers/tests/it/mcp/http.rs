@@ -556,6 +556,17 @@ async fn failed_calls_say_whether_they_may_be_repeated() {
 }
 
 #[tokio::test]
+async fn a_server_that_refuses_the_key_which_is_set_does_not_ask_for_one() {
+    let site = Site::start("unauthorized").await;
+    let McpTransport::Http { url, mut headers } = site.transport() else { unreachable!("it is at an address") };
+    headers.insert("authorization".to_owned(), "Bearer hush".to_owned());
+    let rig = Rig::new(McpTransport::Http { url, headers }, |_| {});
+    let error = rig.provider.list().await.expect_err("refused").to_string();
+    assert!(error.contains("HTTP 401: it refuses what `headers.Authorization` is set to"), "{error}");
+    assert!(error.contains("who are you") && !error.contains("hush") && !error.contains("${TOKEN}"), "{error}");
+}
+
+#[tokio::test]
 async fn what_cannot_be_reached_says_why_and_what_to_do() {
     for (mode, fragments) in [
         ("unauthorized", &["HTTP 401", "headers.Authorization"][..]),

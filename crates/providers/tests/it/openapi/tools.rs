@@ -48,6 +48,34 @@ fn names_are_legal_and_distinct_and_tools_are_grouped_and_filtered() {
     assert!(changed.issues.iter().any(|issue| issue.contains("operations.nope")), "{:?}", changed.issues);
 }
 
+#[test]
+fn server_variables_that_the_document_does_not_have_or_allow_are_issues() {
+    let variables = json!({"port": {"enum": ["80", "443"], "default": "80"}, "stage": {"default": "v1"}});
+    let servers = json!([{"url": "https://shop.example:{port}/{stage}", "variables": variables}]);
+    let source = document(json!({"/a": {"get": {"operationId": "a"}, "put": {}}}), json!({"servers": servers}));
+    for (name, value, issue, tools) in [
+        ("port", "443", None, 2),
+        ("stage", "beta", None, 2),
+        ("port", "9", Some("server_variables.port: `9` is not one of 80, 443"), 0),
+        (
+            "prot",
+            "443",
+            Some("server_variables.prot: no server of the document has such a variable; did you mean `port`?"),
+            2,
+        ),
+    ] {
+        let set = |spec: &mut OpenApiSpec| drop(spec.server_variables.insert(name.into(), value.into()));
+        let imported = import_of(&source, set);
+        assert_eq!(imported.issues, issue.into_iter().collect::<Vec<_>>(), "{name}");
+        assert_eq!(imported.tools.len(), tools, "{name}");
+        let named = import_of(&source, |spec| {
+            set(spec);
+            spec.base_url = Some("https://other.example".into());
+        });
+        assert!(named.issues.is_empty() && named.tools.len() == 2, "{:?}", named.issues);
+    }
+}
+
 #[tokio::test]
 async fn an_operation_of_which_nothing_is_said_is_called_by_its_request() {
     let dir = tempfile::tempdir().expect("folder");
