@@ -1,6 +1,7 @@
 //! OAuth against an authorization server on a real socket, looked at from its side.
 
 mod accounts;
+mod answers;
 mod clients;
 mod logins;
 mod people;
