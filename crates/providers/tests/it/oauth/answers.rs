@@ -26,3 +26,35 @@ async fn a_page_in_place_of_metadata_has_the_next_place_asked() {
     assert!(error.contains(&place), "{error}");
     assert!(world.logins.lock().expect("logins").is_empty());
 }
+
+#[tokio::test]
+async fn optional_members_of_answers_may_be_null() {
+    let world = World::start(|world| {
+        world.says.resource = json!({"scopes_supported": null});
+        world.says.server = json!({
+            "scopes_supported": null,
+            "revocation_endpoint": null,
+            "token_endpoint_auth_methods_supported": null,
+            "client_id_metadata_document_supported": null,
+            "authorization_response_iss_parameter_supported": null,
+        });
+        world.says.token =
+            json!({"token_type": null, "expires_in": null, "refresh_token": null, "scope": null, "error": null});
+        let client = json!({
+            "client_secret": null, "client_secret_expires_at": null, "token_endpoint_auth_method": null,
+        });
+        world.registered = Some(client);
+    })
+    .await;
+    let token = login(&world).await.expect("logged in").token.expect("a token");
+    assert_eq!((token.expires_at, token.renewable, &*token.scopes), (None, false, &["read".to_owned()][..]));
+    // A list that is needed is missing then, as if it had been left out.
+    for (resource, server, expect) in [
+        (json!({"authorization_servers": null}), json!({}), "names no authorization server"),
+        (json!({}), json!({"code_challenge_methods_supported": null}), "PKCE"),
+    ] {
+        let world = World::start(|world| (world.says.resource, world.says.server) = (resource, server)).await;
+        let error = login(&world).await.expect_err("no login").to_string();
+        assert!(error.contains(expect), "{error}");
+    }
+}
