@@ -28,6 +28,7 @@ mod grants;
 mod keeping;
 mod login_state;
 mod loopback;
+mod members;
 mod metadata;
 mod random;
 mod redirect;

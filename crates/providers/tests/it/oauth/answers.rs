@@ -58,3 +58,36 @@ async fn optional_members_of_answers_may_be_null() {
         assert!(error.contains(expect), "{error}");
     }
 }
+
+#[tokio::test]
+async fn lifetimes_with_a_fraction_and_lists_of_scopes_are_read() {
+    for lifetime in [json!(3600.5), json!(3600.0), json!("3600.5"), json!("3600")] {
+        let says = json!({"expires_in": lifetime, "scope": ["a", "b c"]});
+        let world = World::start(|world| world.says.token = says).await;
+        let token = login(&world).await.expect("logged in").token.expect("a token");
+        assert!(token.expires_at.is_some(), "{lifetime} is an end");
+        assert_eq!(token.scopes, ["a", "b", "c"]);
+    }
+}
+
+#[tokio::test]
+async fn the_member_of_an_answer_that_cannot_be_read_is_named() {
+    for (says, expect) in [
+        (json!({"access_token": null}), "it has no `access_token`"),
+        (json!({"scope": {"sesame": 1}}), "its `scope` cannot be an object"),
+        (json!({"refresh_token": ["sesame"]}), "its `refresh_token` cannot be this list"),
+    ] {
+        let world = World::start(|world| world.says.token = says).await;
+        let error = login(&world).await.expect_err("no token").to_string();
+        assert!(error.contains(expect) && !error.contains("sesame"), "{error}");
+    }
+    let world = World::start(|world| world.registered = Some(json!({"client_secret": 7}))).await;
+    let error = login(&world).await.expect_err("no client").to_string();
+    assert!(error.contains("its `client_secret` cannot be this number"), "{error}");
+    let world = World::start(|world| {
+        let says = json!({"client_secret": "s", "client_secret_expires_at": 0.0});
+        world.registered = Some(says);
+    })
+    .await;
+    login(&world).await.expect("a secret that does not end");
+}
