@@ -1,5 +1,7 @@
 //! What can go wrong on the way to a token.
 
+use toolwright_core::pins::is_invisible;
+
 use crate::net::NetError;
 
 /// Why there is no token. No variant's text holds a token, a code or a secret; what a server says is cut.
@@ -65,8 +67,8 @@ fn described(description: Option<&str>) -> String {
     description.map(|text| format!(" ({text})")).unwrap_or_default()
 }
 
-/// What a server says, on one line and cut to 300 characters.
+/// What a server says, on one line, without characters that are not seen, and cut to 300.
 pub(super) fn excerpt(text: &str) -> String {
-    let line = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|part| !part.is_empty());
+    let line = text.split(|c: char| c.is_whitespace() || is_invisible(c)).filter(|part| !part.is_empty());
     line.collect::<Vec<_>>().join(" ").chars().take(300).collect()
 }

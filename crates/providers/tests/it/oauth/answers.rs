@@ -91,3 +91,13 @@ async fn the_member_of_an_answer_that_cannot_be_read_is_named() {
     .await;
     login(&world).await.expect("a secret that does not end");
 }
+
+#[tokio::test]
+async fn what_a_server_says_is_told_without_characters_that_deceive() {
+    let world = World::start(|world| {
+        world.says.server = json!({"issuer": "https://a\u{202e}b\u{200b}c\u{1b}]0;d\u{7}\u{9b}e\u{e0041}f"});
+    })
+    .await;
+    let error = login(&world).await.expect_err("another issuer").to_string();
+    assert!(error.contains("`https://a b c ]0;d e f`"), "{error:?}");
+}
