@@ -8,7 +8,7 @@ use crate::net::NetError;
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum OAuthError {
     /// An endpoint cannot be reached.
-    #[error("{what}: {source}")]
+    #[error("{what}: {source}{}", remedy(source))]
     Unreachable {
         /// Which request.
         what: String,
@@ -65,6 +65,14 @@ pub enum OAuthError {
 
 fn described(description: Option<&str>) -> String {
     description.map(|text| format!(" ({text})")).unwrap_or_default()
+}
+
+/// What there is to do where an address may not be asked.
+fn remedy(source: &NetError) -> &'static str {
+    match source {
+        NetError::Refused { .. } => "; if it is the right one, name its host in `oauth.allowed_hosts`",
+        _ => "",
+    }
 }
 
 /// What a server says, on one line, without characters that are not seen, and cut to 300.

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use serde_json::json;
-use toolwright_providers::oauth::{CredentialStore, LoginState, OAuthError};
+use toolwright_providers::oauth::{CredentialStore, LoginState, OAuthError, OAuthSettings};
 
 use super::world::World;
 use super::{parts, person};
@@ -100,4 +100,19 @@ async fn what_a_server_says_is_told_without_characters_that_deceive() {
     .await;
     let error = login(&world).await.expect_err("another issuer").to_string();
     assert!(error.contains("`https://a b c ]0;d e f`"), "{error:?}");
+}
+
+#[tokio::test]
+async fn an_authorization_server_on_a_host_that_is_not_public_is_refused_with_the_setting_that_allows_it() {
+    let world = World::start(|world| {
+        let issuer = world.base.replace("127.0.0.1", "localhost");
+        world.says.server = json!({"issuer": issuer});
+        world.issuer = Some(issuer);
+    })
+    .await;
+    let error = login(&world).await.expect_err("refused").to_string();
+    assert!(error.contains("localhost") && error.contains("`oauth.allowed_hosts`"), "{error}");
+    let mut allowed = parts(&world, &CredentialStore::memory());
+    allowed.settings = OAuthSettings { allowed_hosts: vec!["localhost".into()], ..OAuthSettings::default() };
+    person(allowed).login(&[]).await.expect("logged in");
 }
