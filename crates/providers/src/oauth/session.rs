@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Instant;
 
 use tokio::sync::Mutex;
 use url::Url;
@@ -15,7 +16,7 @@ use super::keeping::{Identity, State};
 use super::login_state::LoginState;
 use super::random::random_text;
 use super::registration::REGISTRATION;
-use super::renewal::{Refusal, refusal};
+use super::renewal::{Refusal, recent, refusal};
 use super::revocation::{Logout, Revocation};
 use super::scope::{ScopeSources, choose};
 use super::settings::{ClientProof, Grant, OAuthSettings};
@@ -165,8 +166,12 @@ impl Session {
         if !by_renewal && self.needs_person() && self.consent.is_none() {
             return Err(self.remember(state, kept, challenge).await);
         }
-        let wanted = self.settings.authorization_server.as_deref();
-        let found = discover(&self.wire, &self.url, challenge, wanted).await?;
+        if !matches!(want, Want::Login(..))
+            && let Some(error) = recent(&state.failed_request)
+        {
+            return Err(error);
+        }
+        let found = self.discovered(state, challenge).await?;
         self.bind(&mut kept, &found)?;
         state.kept = Some(kept.clone());
         if by_renewal {
@@ -207,6 +212,14 @@ impl Session {
         self.save(state, kept).await
     }
 
+    /// Finds the authorization server.
+    async fn discovered(&self, state: &mut State, challenge: &BearerChallenge) -> Result<Discovered, OAuthError> {
+        let wanted = self.settings.authorization_server.as_deref();
+        let found = discover(&self.wire, &self.url, challenge, wanted).await;
+        state.failed_request = found.as_ref().err().map(|error| (Instant::now(), error.clone()));
+        found
+    }
+
     /// Asks for a token, as the client that registered earlier where there is one; as a new one if the authorization
     /// server says that it does not know that any more.
     ///
@@ -220,7 +233,13 @@ impl Session {
         scopes: &[String],
     ) -> Result<(Client, Token), OAuthError> {
         let known = self.begun(state, kept, found).await?;
-        match self.ask(found, known.as_ref(), scopes).await {
+        let asked = self.ask(found, known.as_ref(), scopes).await;
+        if let Err(error @ (OAuthError::Unreachable { .. } | OAuthError::Answer { .. })) = &asked
+            && !self.needs_person()
+        {
+            state.failed_request = Some((Instant::now(), error.clone()));
+        }
+        match asked {
             Err(error) if known.is_some() && refusal(&error) == Some(Refusal::Client) => {
                 tracing::warn!(server = self.server, "the client registers anew: {error}");
                 kept.forget(Refusal::Client);
