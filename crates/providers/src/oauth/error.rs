@@ -47,6 +47,19 @@ pub enum OAuthError {
         /// Why it is needed.
         reason: String,
     },
+    /// The server does not take a token that it was just given.
+    #[error(
+        "the server refuses the token that the authorization server has just given for it{}: see whether the account, or \
+         the client in `oauth`, may use this server; `toolwright mcp logout {server}` and `toolwright mcp login {server}` \
+         begin anew",
+        described(.said.as_deref())
+    )]
+    TokenRefused {
+        /// Name of the server.
+        server: String,
+        /// Its words.
+        said: Option<String>,
+    },
     /// A setting cannot be used.
     #[error("{0}")]
     Setting(String),

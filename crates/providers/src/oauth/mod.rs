@@ -41,6 +41,7 @@ mod session;
 mod settings;
 mod store;
 mod token;
+mod trial;
 mod wire;
 
 pub use assertion::SigningKey;

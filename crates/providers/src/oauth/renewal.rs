@@ -79,6 +79,9 @@ impl Session {
         if let Some(error) = recent(&state.failed_renewal) {
             return Err(error);
         }
+        if self.trial.has_failed() {
+            return Err(self.token_refused(None));
+        }
         let renewed = self.renew_now(state).await;
         state.failed_renewal = renewed.as_ref().err().map(|error| (Instant::now(), error.clone()));
         renewed
@@ -99,6 +102,7 @@ impl Session {
         let proof = &self.settings.client.proof;
         match renewed(&self.wire, client, proof, &issuer, &token, refresh).await {
             Ok(token) => {
+                self.try_next(&token);
                 credentials.token = Some(token);
                 self.save(state, credentials).await
             }
@@ -139,6 +143,7 @@ impl Session {
         };
         match renewed {
             Ok(token) => {
+                self.try_next(&token);
                 kept.token = Some(token);
                 self.save(state, kept).await?;
                 Ok(true)

@@ -21,6 +21,7 @@ use super::revocation::{Logout, Revocation};
 use super::scope::{ScopeSources, choose};
 use super::settings::{ClientProof, Grant, OAuthSettings};
 use super::store::{CredentialStore, ServerKey};
+use super::trial::Trial;
 use super::wire::Wire;
 use crate::net::HttpOptions;
 
@@ -63,6 +64,8 @@ pub(super) struct Session {
     pub(super) state: Mutex<State>,
     /// Whose the credentials are that are kept.
     pub(super) identity: Identity,
+    /// Whether the server takes what was got for it.
+    pub(super) trial: Trial,
 }
 
 /// Why a token is got.
@@ -90,7 +93,8 @@ impl OAuth {
         let allowed: Vec<_> = hosts.chain(settings.allowed_hosts.iter().cloned()).collect();
         let wire = Wire::new(&url, &allowed, http);
         let (state, identity) = (Mutex::default(), Identity::default());
-        Self(Arc::new(Session { server, url, settings, wire, store, consent, secrets, state, identity }))
+        let trial = Trial::default();
+        Self(Arc::new(Session { server, url, settings, wire, store, consent, secrets, state, identity, trial }))
     }
 
     /// Gets a new token, whatever there is: a person logs in, if the grant needs one. `scopes` are asked for besides
@@ -201,6 +205,7 @@ impl Session {
             self.count_step_up(state, &scopes)?;
         }
         let (client, token) = self.ask_as_known(state, &mut kept, &found, &scopes).await?;
+        self.try_next(&token);
         kept.client = Some(client);
         kept.is_doubtful = false;
         kept.token = Some(token);

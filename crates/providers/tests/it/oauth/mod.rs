@@ -6,6 +6,7 @@ mod clients;
 mod logins;
 mod people;
 mod renewal;
+mod trials;
 mod world;
 
 use std::sync::Arc;
