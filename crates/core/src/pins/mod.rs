@@ -16,6 +16,7 @@ use crate::catalogue::Provider;
 use crate::name::ToolId;
 
 pub use diff::{Change, Weight, diff};
+pub use words::is_invisible;
 
 /// What happens to a definition that was never seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -75,7 +75,8 @@ fn visible(text: &str) -> String {
 
 /// Whether a reader would not see the character, or see the text in another order: controls other than line feeds and
 /// tabs, zero-width and bidirectional marks, tags, variation selectors beyond the one of emoji.
-pub(super) fn is_invisible(c: char) -> bool {
+#[must_use]
+pub fn is_invisible(c: char) -> bool {
     matches!(c,
         '\u{00ad}' | '\u{034f}' | '\u{061c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
         | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}'

@@ -19,6 +19,8 @@ pub trait Authorizer: fmt::Debug + Send + Sync {
     /// # Errors
     /// Cause and remedy, for the operator.
     async fn challenged(&self, challenge: Challenge, sent: HeaderMap) -> Result<Retry, String>;
+    /// The server took a request that carried `sent`. Called for each, so that it has to be quick.
+    fn accepted(&self, _sent: &HeaderMap) {}
     /// Tells on whose behalf requests go out now from anybody else's, without a secret: what one was answered is not
     /// for another. The default has one for all.
     fn identity(&self) -> String {

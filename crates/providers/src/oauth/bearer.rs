@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 
 use super::challenge::BearerChallenge;
 use super::credentials::{Token, unix_now};
-use super::error::OAuthError;
+use super::error::{OAuthError, excerpt};
 use super::keeping::State;
 use super::renewal::refusal;
 use super::session::{OAuth, Session, Want};
@@ -47,11 +47,17 @@ impl Session {
                               `headers.Authorization` if it wants a fixed key";
                 Err(self.login_needed(reason))
             }
+            // Where a person's token is gone, there is none to refuse.
+            (401, bearer) if (used.is_some() || !self.needs_person()) && self.trial.is_refused(used) => {
+                Err(self.token_refused(bearer.as_ref()))
+            }
             (401, bearer) => {
                 self.obtain(&mut state, Want::Any(bearer.as_ref().unwrap_or(&BearerChallenge::default()))).await?;
                 Ok(Retry::Yes)
             }
             (403, Some(bearer)) if bearer.error.as_deref() == Some("insufficient_scope") => {
+                // It knows the token.
+                self.trial.accepted(used);
                 let token = state.kept.as_ref().and_then(|kept| kept.token.as_ref());
                 let granted = |scope: &String| token.is_some_and(|token| token.granted.contains(scope));
                 if bearer.scopes.iter().all(granted) {
@@ -85,6 +91,21 @@ impl Session {
     }
 }
 
+impl Session {
+    /// Notes that a token was got, which the server has yet to take.
+    pub(super) fn try_next(&self, token: &Token) {
+        if let Some(header) = header(token) {
+            self.trial.begin(header);
+        }
+    }
+
+    /// That the server does not take a token that is new, with what it says of that.
+    pub(super) fn token_refused(&self, said: Option<&BearerChallenge>) -> OAuthError {
+        let said = said.and_then(|said| said.description.as_ref().or(said.error.as_ref()));
+        OAuthError::TokenRefused { server: self.server.clone(), said: said.map(|said| excerpt(said)) }
+    }
+}
+
 /// Whether there is a token now, other than the one that was sent.
 fn has_other(state: &State, used: Option<&HeaderValue>) -> bool {
     let token = state.kept.as_ref().and_then(|kept| kept.token.as_ref()).filter(|token| token.is_alive(unix_now()));
@@ -114,6 +135,10 @@ impl Authorizer for OAuth {
     async fn challenged(&self, challenge: Challenge, sent: HeaderMap) -> Result<Retry, String> {
         let session = Arc::clone(&self.0);
         done(tokio::spawn(async move { session.answer(&challenge, &sent).await })).await
+    }
+
+    fn accepted(&self, sent: &HeaderMap) {
+        self.0.trial.accepted(sent.get(AUTHORIZATION));
     }
 
     fn identity(&self) -> String {

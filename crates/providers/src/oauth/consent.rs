@@ -175,6 +175,22 @@ mod tests {
     use super::*;
 
     #[tokio::test]
+    async fn connections_that_say_nothing_do_not_hold_up_the_answer() {
+        let loopback = Loopback::listen(None).await.expect("a port");
+        let port = Url::parse(&loopback.redirect_uri()).expect("a url").port().expect("a port");
+        let mut silent = Vec::new();
+        for _ in 0..20 {
+            silent.push(TcpStream::connect(("127.0.0.1", port)).await.expect("connected"));
+        }
+        let mut browser = TcpStream::connect(("127.0.0.1", port)).await.expect("connected");
+        browser.write_all(b"GET /callback?code=c&state=s HTTP/1.1\r\n\r\n").await.expect("sent");
+        let expected = Expected { state: "s".into(), issuer: None, names_itself: false };
+        // One after the other they would take 100 s.
+        let brought = tokio::time::timeout(Duration::from_secs(30), loopback.code(&expected)).await;
+        assert_eq!(brought.expect("it does not hang").expect("a code").code, "c");
+    }
+
+    #[tokio::test]
     async fn a_browser_waits_for_what_comes_of_its_login_and_is_told_that() {
         for (ends, expect) in [(Ok(()), LOGGED_IN), (Err("503"), UNFINISHED)] {
             let loopback = Loopback::listen(None).await.expect("a port");

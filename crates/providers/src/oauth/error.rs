@@ -1,12 +1,14 @@
 //! What can go wrong on the way to a token.
 
+use toolwright_core::pins::is_invisible;
+
 use crate::net::NetError;
 
 /// Why there is no token. No variant's text holds a token, a code or a secret; what a server says is cut.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum OAuthError {
     /// An endpoint cannot be reached.
-    #[error("{what}: {source}")]
+    #[error("{what}: {source}{}", remedy(source))]
     Unreachable {
         /// Which request.
         what: String,
@@ -45,6 +47,19 @@ pub enum OAuthError {
         /// Why it is needed.
         reason: String,
     },
+    /// The server does not take a token that it was just given.
+    #[error(
+        "the server refuses the token that the authorization server has just given for it{}: see whether the account, or \
+         the client in `oauth`, may use this server; `toolwright mcp logout {server}` and `toolwright mcp login {server}` \
+         begin anew",
+        described(.said.as_deref())
+    )]
+    TokenRefused {
+        /// Name of the server.
+        server: String,
+        /// Its words.
+        said: Option<String>,
+    },
     /// A setting cannot be used.
     #[error("{0}")]
     Setting(String),
@@ -65,8 +80,16 @@ fn described(description: Option<&str>) -> String {
     description.map(|text| format!(" ({text})")).unwrap_or_default()
 }
 
-/// What a server says, on one line and cut to 300 characters.
+/// What there is to do where an address may not be asked.
+fn remedy(source: &NetError) -> &'static str {
+    match source {
+        NetError::Refused { .. } => "; if it is the right one, name its host in `oauth.allowed_hosts`",
+        _ => "",
+    }
+}
+
+/// What a server says, on one line, without characters that are not seen, and cut to 300.
 pub(super) fn excerpt(text: &str) -> String {
-    let line = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|part| !part.is_empty());
+    let line = text.split(|c: char| c.is_whitespace() || is_invisible(c)).filter(|part| !part.is_empty());
     line.collect::<Vec<_>>().join(" ").chars().take(300).collect()
 }

@@ -21,6 +21,8 @@ pub(super) struct State {
     pub(super) stepped_up: Vec<Vec<String>>,
     /// The last renewal, if it failed.
     pub(super) failed_renewal: Option<(Instant, OAuthError)>,
+    /// The last search for the authorization server, or request for a token without a person, if it failed.
+    pub(super) failed_request: Option<(Instant, OAuthError)>,
 }
 
 /// Whose the credentials are that are kept, as of when that was looked at.

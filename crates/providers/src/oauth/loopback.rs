@@ -3,6 +3,8 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use url::Url;
@@ -16,7 +18,8 @@ const PATH: &str = "/callback";
 const MAX_HEAD: usize = 16 << 10;
 /// Bound on one connection.
 const CONNECTION_BOUND: Duration = Duration::from_secs(5);
-
+/// Connections that are served at once. Browsers open some ahead, and say nothing on them.
+const MAX_CONNECTIONS: usize = 64;
 /// Bound on what a browser is told that waits for the end of its login.
 const TELL_BOUND: Duration = Duration::from_secs(2);
 
@@ -68,20 +71,26 @@ impl Loopback {
         format!("http://{}{PATH}", self.address)
     }
 
-    /// Waits for the redirect that answers `expected`, and gives back its code; its browser is not answered yet. What else knocks is turned away:
-    /// a page that guesses the port cannot end the wait.
+    /// Waits for the redirect that answers `expected`, and gives back its code; its browser is not answered yet. What
+    /// else knocks is turned away, and nobody waits for it: a page that guesses the port cannot end the wait.
     ///
     /// # Errors
     /// [`OAuthError::Redirect`] when the login page says no, or the answer is not its own.
     pub(super) async fn code(&self, expected: &Expected) -> Result<Brought, OAuthError> {
+        let mut served = FuturesUnordered::new();
         loop {
-            let Ok((stream, _)) = self.listener.accept().await else {
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            };
-            let served = tokio::time::timeout(CONNECTION_BOUND, self.serve(stream, expected)).await;
-            if let Ok(Some(answer)) = served {
-                return answer;
+            tokio::select! {
+                Some(ended) = served.next() => {
+                    if let Ok(Some(answer)) = ended {
+                        return answer;
+                    }
+                }
+                accepted = self.listener.accept(), if served.len() < MAX_CONNECTIONS => match accepted {
+                    Ok((stream, _)) => {
+                        served.push(tokio::time::timeout(CONNECTION_BOUND, self.serve(stream, expected)));
+                    }
+                    Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+                },
             }
         }
     }

@@ -1,7 +1,7 @@
 //! What servers publish of themselves: protected resources (RFC 9728) and authorization servers (RFC 8414, OpenID
 //! Connect Discovery), where it lies, and which of it may be believed.
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use url::Url;
 
 use super::error::{OAuthError, excerpt};
@@ -12,10 +12,10 @@ pub(super) struct ResourceMetadata {
     /// Its identifier, sent as `resource` exactly as it stands here.
     pub(super) resource: String,
     /// Issuers of the authorization servers that it trusts.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     pub(super) authorization_servers: Vec<String>,
     /// Scopes that it knows.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     pub(super) scopes_supported: Vec<String>,
 }
 
@@ -33,18 +33,18 @@ pub(super) struct ServerMetadata {
     /// Where tokens are taken back (RFC 7009).
     pub(super) revocation_endpoint: Option<String>,
     /// Scopes that it knows.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     pub(super) scopes_supported: Vec<String>,
     /// How clients authenticate at the token endpoint, as it was written: see [`ServerMetadata::auth_methods`].
     pub(super) token_endpoint_auth_methods_supported: Option<Vec<String>>,
     /// PKCE methods.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     pub(super) code_challenge_methods_supported: Vec<String>,
     /// Whether a client's identifier may be the URL of its metadata.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     pub(super) client_id_metadata_document_supported: bool,
     /// Whether every answer of its login page names it (RFC 9207).
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     pub(super) authorization_response_iss_parameter_supported: bool,
 }
 
@@ -54,6 +54,15 @@ impl ServerMetadata {
     pub(super) fn auth_methods(&self) -> Option<&[String]> {
         self.token_endpoint_auth_methods_supported.as_deref().filter(|methods| !methods.is_empty())
     }
+}
+
+/// A member that is left out or, which servers write as well, null.
+fn null_as_default<'de, T, D>(deserializer: D) -> Result<T, D::Error>
+where
+    T: Default + Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 /// Where a resource's metadata may lie, in the order to ask: what the challenge names, or else the well-known places

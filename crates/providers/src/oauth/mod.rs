@@ -28,6 +28,7 @@ mod grants;
 mod keeping;
 mod login_state;
 mod loopback;
+mod members;
 mod metadata;
 mod random;
 mod redirect;
@@ -40,6 +41,7 @@ mod session;
 mod settings;
 mod store;
 mod token;
+mod trial;
 mod wire;
 
 pub use assertion::SigningKey;

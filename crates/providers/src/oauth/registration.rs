@@ -7,6 +7,7 @@ use toolwright_core::Secret;
 use super::credentials::{AuthMethod, Client, unix_now};
 use super::discovery::Discovered;
 use super::error::{OAuthError, excerpt};
+use super::members::{Members, seconds};
 use super::metadata::ServerMetadata;
 use super::settings::{ClientProof, ClientSettings};
 use super::wire::Wire;
@@ -102,25 +103,35 @@ pub(super) async fn register(
             None => OAuthError::Answer { what, reason: format!("HTTP status {}", answer.status) },
         });
     }
-    // The parser's words may quote the text, and the text may hold a secret.
-    let given: Registration = serde_json::from_slice(&answer.body)
-        .map_err(|_| OAuthError::Answer { what, reason: "it has no `client_id`".to_owned() })?;
+    let given = Registration::read(&answer.body)?;
     let method = given_method(&given, &found.server)?;
     Ok(Client {
         id: given.client_id,
         secret: given.client_secret,
         method,
         redirect_uri: Some(redirect_uri.to_owned()),
-        secret_expires_at: given.client_secret_expires_at.filter(|end| *end != 0),
+        secret_expires_at: given.secret_expires_at.filter(|end| *end != 0),
     })
 }
 
-#[derive(Deserialize)]
 struct Registration {
     client_id: String,
     client_secret: Option<Secret>,
-    client_secret_expires_at: Option<u64>,
+    /// `client_secret_expires_at`, in seconds since 1970.
+    secret_expires_at: Option<u64>,
     token_endpoint_auth_method: Option<String>,
+}
+
+impl Registration {
+    fn read(body: &[u8]) -> Result<Self, OAuthError> {
+        let mut members = Members::read(REGISTRATION, body)?;
+        Ok(Self {
+            client_id: members.required("client_id")?,
+            client_secret: members.optional("client_secret")?,
+            secret_expires_at: members.optional("client_secret_expires_at")?.as_ref().and_then(seconds),
+            token_endpoint_auth_method: members.optional("token_endpoint_auth_method")?,
+        })
+    }
 }
 
 #[derive(Deserialize)]
@@ -202,7 +213,7 @@ mod tests {
             let given = Registration {
                 client_id: "c".into(),
                 client_secret: secret.then(|| Secret::new("s")),
-                client_secret_expires_at: None,
+                secret_expires_at: None,
                 token_endpoint_auth_method: said.map(str::to_owned),
             };
             assert_eq!(given_method(&given, &server(methods)).ok(), expect, "{methods:?} {secret} {said:?}");

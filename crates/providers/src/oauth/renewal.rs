@@ -9,8 +9,8 @@ use super::grants::renewed;
 use super::keeping::State;
 use super::session::Session;
 
-/// How long a failed renewal is not tried again, so that callers do not wait for it one after the other.
-const RENEWAL_PAUSE: Duration = Duration::from_secs(5);
+/// How long what failed is not tried again, so that callers do not wait for it one after the other.
+const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 /// What an authorization server's refusal (RFC 6749 section 5.2) is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,8 +76,11 @@ impl Session {
     /// # Errors
     /// [`OAuthError`]. A refresh token that is good no more is none: it is forgotten.
     pub(super) async fn renew(&self, state: &mut State) -> Result<(), OAuthError> {
-        if let Some(error) = recent_failure(state) {
+        if let Some(error) = recent(&state.failed_renewal) {
             return Err(error);
+        }
+        if self.trial.has_failed() {
+            return Err(self.token_refused(None));
         }
         let renewed = self.renew_now(state).await;
         state.failed_renewal = renewed.as_ref().err().map(|error| (Instant::now(), error.clone()));
@@ -99,6 +102,7 @@ impl Session {
         let proof = &self.settings.client.proof;
         match renewed(&self.wire, client, proof, &issuer, &token, refresh).await {
             Ok(token) => {
+                self.try_next(&token);
                 credentials.token = Some(token);
                 self.save(state, credentials).await
             }
@@ -129,7 +133,7 @@ impl Session {
         }
         let (Some(client), Some(refresh)) = (&kept.client, &token.refresh) else { return Ok(false) };
         let proof = &self.settings.client.proof;
-        let renewed = match recent_failure(state) {
+        let renewed = match recent(&state.failed_renewal) {
             Some(error) => Err(error),
             None => {
                 let renewed = renewed(&self.wire, client, proof, &found.server.issuer, &token, refresh).await;
@@ -139,6 +143,7 @@ impl Session {
         };
         match renewed {
             Ok(token) => {
+                self.try_next(&token);
                 kept.token = Some(token);
                 self.save(state, kept).await?;
                 Ok(true)
@@ -162,8 +167,8 @@ impl Session {
     }
 }
 
-/// The failure of a renewal a moment ago, which another would only repeat.
-fn recent_failure(state: &State) -> Option<OAuthError> {
-    let (since, error) = state.failed_renewal.as_ref()?;
-    (since.elapsed() < RENEWAL_PAUSE).then(|| error.clone())
+/// A failure of a moment ago, which another try would only repeat.
+pub(super) fn recent(failure: &Option<(Instant, OAuthError)>) -> Option<OAuthError> {
+    let (since, error) = failure.as_ref()?;
+    (since.elapsed() < RETRY_PAUSE).then(|| error.clone())
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Instant;
 
 use tokio::sync::Mutex;
 use url::Url;
@@ -15,11 +16,12 @@ use super::keeping::{Identity, State};
 use super::login_state::LoginState;
 use super::random::random_text;
 use super::registration::REGISTRATION;
-use super::renewal::{Refusal, refusal};
+use super::renewal::{Refusal, recent, refusal};
 use super::revocation::{Logout, Revocation};
 use super::scope::{ScopeSources, choose};
 use super::settings::{ClientProof, Grant, OAuthSettings};
 use super::store::{CredentialStore, ServerKey};
+use super::trial::Trial;
 use super::wire::Wire;
 use crate::net::HttpOptions;
 
@@ -62,6 +64,8 @@ pub(super) struct Session {
     pub(super) state: Mutex<State>,
     /// Whose the credentials are that are kept.
     pub(super) identity: Identity,
+    /// Whether the server takes what was got for it.
+    pub(super) trial: Trial,
 }
 
 /// Why a token is got.
@@ -89,7 +93,8 @@ impl OAuth {
         let allowed: Vec<_> = hosts.chain(settings.allowed_hosts.iter().cloned()).collect();
         let wire = Wire::new(&url, &allowed, http);
         let (state, identity) = (Mutex::default(), Identity::default());
-        Self(Arc::new(Session { server, url, settings, wire, store, consent, secrets, state, identity }))
+        let trial = Trial::default();
+        Self(Arc::new(Session { server, url, settings, wire, store, consent, secrets, state, identity, trial }))
     }
 
     /// Gets a new token, whatever there is: a person logs in, if the grant needs one. `scopes` are asked for besides
@@ -165,8 +170,12 @@ impl Session {
         if !by_renewal && self.needs_person() && self.consent.is_none() {
             return Err(self.remember(state, kept, challenge).await);
         }
-        let wanted = self.settings.authorization_server.as_deref();
-        let found = discover(&self.wire, &self.url, challenge, wanted).await?;
+        if !matches!(want, Want::Login(..))
+            && let Some(error) = recent(&state.failed_request)
+        {
+            return Err(error);
+        }
+        let found = self.discovered(state, challenge).await?;
         self.bind(&mut kept, &found)?;
         state.kept = Some(kept.clone());
         if by_renewal {
@@ -196,6 +205,7 @@ impl Session {
             self.count_step_up(state, &scopes)?;
         }
         let (client, token) = self.ask_as_known(state, &mut kept, &found, &scopes).await?;
+        self.try_next(&token);
         kept.client = Some(client);
         kept.is_doubtful = false;
         kept.token = Some(token);
@@ -205,6 +215,14 @@ impl Session {
         kept.wanted_scopes = Vec::new();
         tracing::info!(server = self.server, issuer = found.issuer, "a token was given");
         self.save(state, kept).await
+    }
+
+    /// Finds the authorization server.
+    async fn discovered(&self, state: &mut State, challenge: &BearerChallenge) -> Result<Discovered, OAuthError> {
+        let wanted = self.settings.authorization_server.as_deref();
+        let found = discover(&self.wire, &self.url, challenge, wanted).await;
+        state.failed_request = found.as_ref().err().map(|error| (Instant::now(), error.clone()));
+        found
     }
 
     /// Asks for a token, as the client that registered earlier where there is one; as a new one if the authorization
@@ -220,7 +238,13 @@ impl Session {
         scopes: &[String],
     ) -> Result<(Client, Token), OAuthError> {
         let known = self.begun(state, kept, found).await?;
-        match self.ask(found, known.as_ref(), scopes).await {
+        let asked = self.ask(found, known.as_ref(), scopes).await;
+        if let Err(error @ (OAuthError::Unreachable { .. } | OAuthError::Answer { .. })) = &asked
+            && !self.needs_person()
+        {
+            state.failed_request = Some((Instant::now(), error.clone()));
+        }
+        match asked {
             Err(error) if known.is_some() && refusal(&error) == Some(Refusal::Client) => {
                 tracing::warn!(server = self.server, "the client registers anew: {error}");
                 kept.forget(Refusal::Client);

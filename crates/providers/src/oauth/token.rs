@@ -9,6 +9,7 @@ use url::Url;
 
 use super::credentials::{AuthMethod, Client, Token, unix_now};
 use super::error::{OAuthError, excerpt};
+use super::members::{Members, Scopes, seconds};
 use super::settings::ClientProof;
 use super::wire::{Answer, Wire};
 
@@ -100,14 +101,13 @@ pub(super) fn basic(id: &str, secret: &str) -> Result<HeaderValue, OAuthError> {
 }
 
 /// A successful answer (RFC 6749 section 5.1).
-#[derive(Deserialize)]
 pub(super) struct TokenAnswer {
     pub(super) access_token: Secret,
-    pub(super) token_type: Option<String>,
-    /// Servers write it as a number, and some as a string of one.
-    expires_in: Option<serde_json::Value>,
+    token_type: Option<String>,
+    /// `expires_in`, in seconds.
+    lifetime: Option<u64>,
     refresh_token: Option<Secret>,
-    scope: Option<String>,
+    scope: Option<Scopes>,
 }
 
 #[derive(Deserialize)]
@@ -142,9 +142,14 @@ impl TokenAnswer {
     /// Reads an answer.
     pub(super) fn read(what: &'static str, answer: &Answer) -> Result<Self, OAuthError> {
         accepted(what, answer)?;
-        // The parser's words may quote the text, and the text holds the token.
-        serde_json::from_slice(&answer.body)
-            .map_err(|_| OAuthError::Answer { what, reason: "it has no `access_token`".to_owned() })
+        let mut members = Members::read(what, &answer.body)?;
+        Ok(Self {
+            access_token: members.required("access_token")?,
+            token_type: members.optional("token_type")?,
+            lifetime: members.optional("expires_in")?.as_ref().and_then(seconds),
+            refresh_token: members.optional("refresh_token")?,
+            scope: members.optional("scope")?,
+        })
     }
 
     fn token(self, endpoint: &Url, request: &TokenRequest<'_>) -> Result<Token, OAuthError> {
@@ -158,23 +163,17 @@ impl TokenAnswer {
             return Err(OAuthError::Answer { what, reason });
         }
         let since = unix_now();
-        let lifetime = self.expires_in.as_ref().and_then(seconds);
-        let granted = self.scope.as_deref().map(|scope| scope.split_ascii_whitespace().map(str::to_owned).collect());
         Ok(Token {
             access: self.access_token,
             refresh: self.refresh_token,
             since,
-            expires_at: lifetime.map(|lifetime| since.saturating_add(lifetime)),
+            expires_at: self.lifetime.map(|lifetime| since.saturating_add(lifetime)),
             asked: request.asked.to_vec(),
-            granted: granted.unwrap_or_else(|| request.asked.to_vec()),
+            granted: self.scope.map_or_else(|| request.asked.to_vec(), |scope| scope.words()),
             token_endpoint: endpoint.to_string(),
             resource: request.resource.map(str::to_owned),
         })
     }
-}
-
-fn seconds(value: &serde_json::Value) -> Option<u64> {
-    value.as_u64().or_else(|| value.as_str()?.trim().parse().ok())
 }
 
 #[cfg(test)]
@@ -221,7 +220,14 @@ mod tests {
         check(200, r#"{"access_token":"t","token_type":"Bearer"}"#, Ok("t None a"));
         check(200, r#"{"access_token":"sesame","token_type":"DPoP"}"#, Err("DPoP"));
         check(200, r#"{"access_token":"ses\name"}"#, Err("header"));
-        check(200, r#"{"token":"sesame"}"#, Err("access_token"));
+        check(200, r#"{"access_token":"t","expires_in":60.5,"scope":["b","c d"]}"#, Ok("t Some(60) b,c,d"));
+        check(200, r#"{"access_token":"t","expires_in":null,"scope":null,"refresh_token":null}"#, Ok("t None a"));
+        check(200, r#"{"token":"sesame"}"#, Err("it has no `access_token`"));
+        check(200, r#"{"access_token":null}"#, Err("it has no `access_token`"));
+        check(200, r#"{"access_token":["sesame"]}"#, Err("its `access_token` cannot be this list"));
+        check(200, r#"{"access_token":"sesame","scope":{"a":1}}"#, Err("its `scope` cannot be an object"));
+        check(200, r#"{"access_token":"sesame","refresh_token":5}"#, Err("its `refresh_token` cannot be this number"));
+        check(200, "sesame", Err("it is not a JSON object"));
         check(400, r#"{"error":"invalid_grant","error_description":"gone"}"#, Err("invalid_grant (gone)"));
         check(200, r#"{"error":"invalid_grant"}"#, Err("invalid_grant"));
         check(502, "<html>", Err("502"));

@@ -41,7 +41,7 @@ pub(super) struct Answer {
 enum Lies<T> {
     Here(T),
     Elsewhere,
-    /// It is not given, which says neither.
+    /// It is not given, or not to be read, which says neither.
     Refused(OAuthError),
 }
 
@@ -73,10 +73,10 @@ impl Wire {
 
     /// A JSON document that lies at one of these places, which are asked in this order; `None` where it lies at none,
     /// which only 404, 405 and 410 say. Any other refusal (4xx) has the next place asked too: stores of files say 403 of
-    /// what they do not have.
+    /// what they do not have. So has an answer that is not the document: sites give their start page at every path.
     ///
     /// # Errors
-    /// [`OAuthError`]; the first refusal where no place has it.
+    /// [`OAuthError`]; what was wrong at the first such place where no place has it.
     pub(super) async fn document_at<T: DeserializeOwned>(
         &self,
         what: &str,
@@ -107,8 +107,13 @@ impl Wire {
                 answer.status.is_client_error() && !matches!(answer.status, StatusCode::TOO_MANY_REQUESTS);
             return if may_lie_elsewhere { Ok(Lies::Refused(error)) } else { Err(error) };
         }
-        let unreadable = |error| OAuthError::Metadata(format!("{what} at {} cannot be read: {error}", shown(url)));
-        serde_json::from_slice(&answer.body).map(Lies::Here).map_err(unreadable)
+        Ok(serde_json::from_slice(&answer.body).map_or_else(
+            |error| {
+                let why = excerpt(&error.to_string());
+                Lies::Refused(OAuthError::Metadata(format!("{what} at {} cannot be read: {why}", shown(url))))
+            },
+            Lies::Here,
+        ))
     }
 
     /// Sends a form (RFC 6749 appendix B).

@@ -62,7 +62,7 @@ pub(crate) async fn command(global: &Global, command: &McpCommand) -> Done {
             if global.json {
                 print_json(&row(server, &state))?;
             } else {
-                say(format_args!("logged in at {}: {}", styled(BOLD, harmless(server)), described(&state)));
+                say(format_args!("logged in at {}: {}", styled(BOLD, harmless(server)), harmless(&described(&state))));
             }
             Ok(Exit::Ok)
         }

@@ -104,7 +104,7 @@ pub(crate) fn main() -> ExitCode {
                 // The exit code tells a program whose standard output is gone.
                 let _ = screen::print_json(&failure.to_json());
             }
-            say(format_args!("{} {}", styled(BAD, "toolwright:"), failure.message));
+            say(format_args!("{} {}", styled(BAD, "toolwright:"), screen::harmless(&failure.message)));
         }
         failure.exit
     });

@@ -110,7 +110,7 @@ pub(crate) fn print_json(value: &Value) -> std::io::Result<()> {
 fn print_safe_json(value: &Value) -> std::io::Result<()> {
     // Not by way of `stdout`: that takes out bytes which JSON leaves as they are, as U+007F.
     let mut out = std::io::stdout();
-    if out.is_terminal() { writeln!(out, "{value:#}") } else { writeln!(out, "{value}") }
+    if out.is_terminal() { writeln!(out, "{}", seen_json(&format!("{value:#}"))) } else { writeln!(out, "{value}") }
 }
 
 /// Whether a person can be asked: both ends are a terminal.
@@ -145,6 +145,21 @@ pub(crate) fn harmless(text: &str) -> String {
         }
         if !is_joiner(c) {
             before = c;
+        }
+    }
+    out
+}
+
+/// JSON as it can be shown without deceiving, and the same document: in its texts, what is not seen is written as `\uXXXX`.
+pub(crate) fn seen_json(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c != '\n' && is_unseen(c) {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                out.push_str(&format!("\\u{unit:04x}"));
+            }
+        } else {
+            out.push(c);
         }
     }
     out
@@ -194,6 +209,8 @@ fn kilo(bytes: usize) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -208,6 +225,10 @@ mod tests {
         }
         assert_eq!(prose("\u{fe0f}\u{200f}x\u{1b}[2J\n"), "\u{fe0f}\u{200f}x[2J\n");
         assert_eq!(harmless("a\u{200d}b"), "a\\u{200d}b");
+        let value = json!({"a\u{202e}": ["\u{9b}2J\n", "\u{e0041}\u{7f}é"]});
+        let shown = seen_json(&format!("{value:#}"));
+        assert!(!has_unseen(&shown.replace('\n', "")) && shown.contains("\\u009b2J"), "{shown}");
+        assert_eq!(serde_json::from_str::<Value>(&shown).ok(), Some(value));
         assert_eq!((size(7), size(2048), size(5 << 20)), ("7 B".into(), "2.0 kB".into(), "5.0 MB".into()));
     }
 }

@@ -16,7 +16,7 @@ use super::agent::can_answer;
 use super::args::Global;
 use super::exit::{Done, Exit, Failure};
 use super::lists::{Wanted, say_failures, say_starting, wait_for};
-use super::screen::{BOLD, DIM, harmless, one_line, print_json, say, stdout, styled};
+use super::screen::{BOLD, DIM, harmless, one_line, print_json, say, seen_json, stdout, styled};
 use super::tools_cost::{Costs, Reader};
 use super::{config, open};
 
@@ -192,11 +192,11 @@ fn print_one(entry: &Entry) -> std::io::Result<()> {
     writeln!(out, "{}  {}", styled(BOLD, &entry.wire_name), styled(DIM, &definition.id))?;
     writeln!(out, "from {} ({})", entry.provider.name(), effects(entry))?;
     if !definition.tags.is_empty() {
-        writeln!(out, "tags: {}", definition.tags.join(", "))?;
+        writeln!(out, "tags: {}", harmless(&definition.tags.join(", ")))?;
     }
     writeln!(out, "\n{}\n", harmless(&definition.description))?;
     match &definition.parameters {
-        Some(parameters) => writeln!(out, "{parameters:#}"),
+        Some(parameters) => writeln!(out, "{}", seen_json(&format!("{parameters:#}"))),
         None => writeln!(out, "It publishes no schema of its arguments."),
     }
 }

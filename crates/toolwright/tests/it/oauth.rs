@@ -1,11 +1,14 @@
 //! `oauth` sections, and `mcp ls|login|logout` as far as they need no login page.
 
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+
 use serde_json::{Value, json};
 use toolwright::config::Severity::{EntryDisabled, Warning};
 use toolwright::providers::oauth::{ClientProof, Grant};
 
 use crate::arguments::answers;
-use crate::cli::ok;
+use crate::cli::{ok, run, stderr};
 use crate::config::broken;
 use crate::support::Place;
 
@@ -82,5 +85,65 @@ fn servers_are_listed_with_their_logins() {
         let (lines, ended) = answers(&place, arguments, "");
         assert_eq!(ended, code, "{arguments:?}: {lines:?}");
         assert!(lines[0].to_string().contains(words), "{arguments:?}: {lines:?}");
+    }
+}
+
+/// A server and its authorization server, which gives tokens with these scopes.
+fn authorization_server(scope: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let base = format!("http://{}", listener.local_addr().expect("an address"));
+    let at = base.clone();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            // A client that goes away early is no concern of ours.
+            let _ = answer(stream, &at, scope);
+        }
+    });
+    base
+}
+
+fn answer(mut stream: TcpStream, base: &str, scope: &str) -> std::io::Result<()> {
+    let mut reader = BufReader::new(stream.try_clone()?);
+    let (mut head, mut length) = (String::new(), 0);
+    while reader.read_line(&mut head)? > 2 {
+        let line = head.lines().next_back().unwrap_or_default().to_ascii_lowercase();
+        length = line.strip_prefix("content-length: ").and_then(|text| text.parse().ok()).unwrap_or(length);
+    }
+    reader.take(length).read_to_end(&mut Vec::new())?;
+    let body = match head.split(' ').nth(1).unwrap_or_default() {
+        "/.well-known/oauth-protected-resource/mcp" => {
+            json!({"resource": format!("{base}/mcp"), "authorization_servers": [base]})
+        }
+        "/.well-known/oauth-authorization-server" => json!({"issuer": base, "token_endpoint": format!("{base}/token")}),
+        "/token" => json!({"access_token": "token-of-a-client", "token_type": "Bearer", "scope": scope}),
+        _ => Value::Null,
+    };
+    let status = if body.is_null() { "401 Unauthorized" } else { "200 OK" };
+    let body = body.to_string();
+    let length = body.len();
+    write!(
+        stream,
+        "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+    )
+}
+
+#[test]
+fn what_an_authorization_server_says_of_a_login_does_not_reach_the_terminal_as_it_is() {
+    let base = authorization_server("read \u{1b}]0;pwned\u{7}\u{1b}[2J\u{202e}evil");
+    let place = Place::with(&format!(
+        "mcp_servers:\n\
+         \x20 docs:\n\
+         \x20   url: {base}/mcp\n\
+         \x20   oauth: {{ grant: client_credentials, client_id: c, client_secret: swordfish-1, authorization_server: \"{base}\" }}\n"
+    ));
+    let login = run(&place, &["mcp", "login", "docs"]);
+    let said = stderr(&login);
+    assert!(login.status.success() && said.contains("scopes read"), "{said:?}");
+    let listed = ok(&place, &["mcp", "ls"]);
+    // Nor does a name that is wrong, wherever it was copied from.
+    let failed = stderr(&run(&place, &["mcp", "login", "do\u{202e}cs"]));
+    for shown in [said, listed, failed] {
+        assert!(shown.contains("\\u{202e}"), "{shown:?}");
+        assert!(!shown.contains(['\u{1b}', '\u{7}', '\u{202e}']), "{shown:?}");
     }
 }

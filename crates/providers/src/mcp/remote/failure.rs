@@ -91,7 +91,9 @@ fn status_text(status: u16, location: Option<&str>, body: &str) -> String {
         (401, _) => {
             "it wants to know who asks: set `headers.Authorization`, for example to `Bearer ${TOKEN}`".to_owned()
         }
-        (403, _) => "it refuses access: check `headers.Authorization`".to_owned(),
+        (403, _) => {
+            "it refuses access: check `headers.Authorization`, or who is logged in (`toolwright mcp ls`)".to_owned()
+        }
         (404, _) => "there is nothing at this path: check `url` (often it ends in /mcp)".to_owned(),
         (405, _) => "this path takes no MCP messages, nor is it an SSE endpoint: check `url`".to_owned(),
         (407, _) => "the proxy wants credentials: check HTTPS_PROXY".to_owned(),

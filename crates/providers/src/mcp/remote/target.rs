@@ -69,6 +69,9 @@ const KNOWING_CODES: [i64; 4] =
 /// How often one request may be refused and sent again with other credentials: a token that has expired, then one
 /// with too narrow a scope.
 const MAX_CHALLENGES: usize = 3;
+/// What is said then.
+const ALL_REFUSED: &str = "HTTP 401: it refuses one token after the other; `toolwright mcp logout NAME` and `toolwright \
+                           mcp login NAME` begin anew";
 
 /// One server over HTTP.
 pub(in super::super) struct Target {
@@ -138,13 +141,19 @@ impl Target {
                 request = request.body(body.clone());
             }
             let response = request.send().await?;
-            let Some(authorizer) = self.authorizer.as_ref().filter(|_| challenges < MAX_CHALLENGES) else {
-                return Ok(response);
-            };
-            if !matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-                return Ok(response);
+            let Some(authorizer) = &self.authorizer else { return Ok(response) };
+            match response.status() {
+                StatusCode::UNAUTHORIZED if challenges == MAX_CHALLENGES => {
+                    return Err(HttpFailure::Unauthorized(ALL_REFUSED.to_owned()));
+                }
+                StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN if challenges < MAX_CHALLENGES => challenges += 1,
+                status => {
+                    if status.is_success() || status == StatusCode::SWITCHING_PROTOCOLS {
+                        authorizer.accepted(&granted);
+                    }
+                    return Ok(response);
+                }
             }
-            challenges += 1;
             match authorizer.challenged(challenge(&response), granted).await {
                 Ok(Retry::Yes) => {}
                 Ok(Retry::No) => return Ok(response),

@@ -126,7 +126,9 @@ async fn a_client_that_may_not_renew_asks_anew_where_no_person_is_needed() {
             for expect in ["Bearer t1", "Bearer t2"] {
                 let sent = oauth.headers().await.expect("headers");
                 assert_eq!(oauth.challenged(refusal(401, "Bearer"), sent).await, Ok(Retry::Yes), "{code} {lifetime:?}");
-                assert_eq!(bearer(&oauth.headers().await.expect("headers")), Some(expect), "{code} {lifetime:?}");
+                let headers = oauth.headers().await.expect("headers");
+                assert_eq!(bearer(&headers), Some(expect), "{code} {lifetime:?}");
+                oauth.accepted(&headers);
                 if lifetime.is_some() {
                     tokio::time::sleep(Duration::from_millis(1100)).await;
                 }

@@ -1,10 +1,12 @@
 //! OAuth against an authorization server on a real socket, looked at from its side.
 
 mod accounts;
+mod answers;
 mod clients;
 mod logins;
 mod people;
 mod renewal;
+mod trials;
 mod world;
 
 use std::sync::Arc;

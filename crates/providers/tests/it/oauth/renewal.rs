@@ -1,10 +1,12 @@
 //! Tokens that are renewed, and renewals that are refused.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use axum::http::HeaderMap;
 use serde_json::json;
 use toolwright_providers::net::{Authorizer as _, Retry};
-use toolwright_providers::oauth::{CredentialStore, OAuth};
+use toolwright_providers::oauth::{CredentialStore, Grant, OAuth};
 
 use super::world::World;
 use super::{bearer, parts, person, refusal};
@@ -68,6 +70,33 @@ async fn a_refused_token_is_renewed_and_a_refused_renewal_needs_a_person() {
     let error = oauth.challenged(refusal(401, "Bearer scope=\"more\""), sent).await.expect_err("nobody is there");
     assert!(error.contains("toolwright mcp login srv"), "{error}");
     assert_eq!(bearer(&oauth.headers().await.expect("headers")), None, "the old token is not sent again");
+}
+
+#[tokio::test]
+async fn what_an_authorization_server_fails_at_is_tried_once_for_all_who_wait() {
+    // Once the metadata, once the token.
+    for is_metadata in [true, false] {
+        let world = World::start(|world| {
+            (world.metadata_pause, world.pause) = (Duration::from_millis(100), Duration::from_millis(100));
+        })
+        .await;
+        let failing = if is_metadata { &world.no_server_metadata } else { &world.no_tokens };
+        failing.store(503, Ordering::SeqCst);
+        let mut parts = parts(&world, &CredentialStore::memory());
+        parts.settings.grant = Grant::ClientCredentials;
+        parts.settings.client.id = Some("me".into());
+        let oauth = OAuth::new(parts);
+        let calls = (0..5).map(|_| oauth.challenged(refusal(401, "Bearer"), HeaderMap::new()));
+        for told in futures_util::future::join_all(calls).await {
+            let told = told.expect_err("no token");
+            assert!(told.contains("503"), "{told}");
+        }
+        assert_eq!(world.looked_for.load(Ordering::SeqCst), 1, "{is_metadata}");
+        assert_eq!(world.asked("client_credentials").len(), usize::from(!is_metadata));
+        // A person who asks for a login does not hear of it.
+        failing.store(0, Ordering::SeqCst);
+        oauth.login(&[]).await.expect("a token");
+    }
 }
 
 #[tokio::test]

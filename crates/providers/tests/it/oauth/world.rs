@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::extract::{Form, Query, State};
 use axum::http::{HeaderMap, StatusCode};
-use axum::response::{IntoResponse as _, Redirect, Response};
+use axum::response::{Html, IntoResponse as _, Redirect, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde_json::{Value, json};
@@ -46,6 +46,35 @@ pub(super) struct World {
     pub(super) registered: Option<Value>,
     /// Forms that were sent there, with `Authorization`.
     pub(super) revoked: Mutex<Vec<HashMap<String, String>>>,
+    /// Members of its answers that are other than usual.
+    pub(super) says: Says,
+    /// Whether the resource's challenge says nothing.
+    pub(super) is_silent: bool,
+    /// Pause before its own metadata where it is looked for first.
+    pub(super) metadata_pause: Duration,
+    /// How often that was looked for there.
+    pub(super) looked_for: AtomicUsize,
+    /// Status in place of tokens; 0 gives them.
+    pub(super) no_tokens: AtomicU16,
+}
+
+/// Members of answers that are other than usual.
+#[derive(Default)]
+pub(super) struct Says {
+    /// Of the resource's metadata.
+    pub(super) resource: Value,
+    /// Of its own metadata.
+    pub(super) server: Value,
+    /// Of its tokens.
+    pub(super) token: Value,
+}
+
+/// An answer with members that are other than usual.
+fn with(mut usual: Value, says: &Value) -> Value {
+    for (name, value) in says.as_object().into_iter().flatten() {
+        usual[name] = value.clone();
+    }
+    usual
 }
 
 impl World {
@@ -58,6 +87,7 @@ impl World {
         let routes = Router::new()
             .route("/mcp", post(challenge))
             .route("/.well-known/oauth-protected-resource/mcp", get(resource))
+            .route("/.well-known/oauth-protected-resource", get(resource_at_root))
             .route("/.well-known/oauth-authorization-server", get(server_first))
             .route("/.well-known/openid-configuration", get(server))
             .route("/authorize", get(authorize))
@@ -86,6 +116,9 @@ impl World {
 type Shared = State<Arc<World>>;
 
 async fn challenge(State(world): Shared) -> Response {
+    if world.is_silent {
+        return (StatusCode::UNAUTHORIZED, [("WWW-Authenticate", "Bearer")]).into_response();
+    }
     let header =
         format!("Bearer resource_metadata=\"{}/.well-known/oauth-protected-resource/mcp\", scope=\"read\"", world.base);
     (StatusCode::UNAUTHORIZED, [("WWW-Authenticate", header)]).into_response()
@@ -93,18 +126,28 @@ async fn challenge(State(world): Shared) -> Response {
 
 async fn resource(State(world): Shared) -> Response {
     match world.no_metadata.load(Ordering::SeqCst) {
-        0 => {
-            let issuer = world.issuer.as_ref().unwrap_or(&world.base);
-            Json(json!({"resource": format!("{}/mcp", world.base), "authorization_servers": [issuer]})).into_response()
-        }
-        status => StatusCode::from_u16(status).expect("a status").into_response(),
+        0 => resource_at_root(State(world)).await.into_response(),
+        status => page(status),
     }
 }
 
+async fn resource_at_root(State(world): Shared) -> Json<Value> {
+    let issuer = world.issuer.as_ref().unwrap_or(&world.base);
+    let metadata = json!({"resource": format!("{}/mcp", world.base), "authorization_servers": [issuer]});
+    Json(with(metadata, &world.says.resource))
+}
+
+/// What a site for people says of an address.
+fn page(status: u16) -> Response {
+    (StatusCode::from_u16(status).expect("a status"), Html("<!doctype html>")).into_response()
+}
+
 async fn server_first(State(world): Shared) -> Response {
+    world.looked_for.fetch_add(1, Ordering::SeqCst);
+    tokio::time::sleep(world.metadata_pause).await;
     match world.no_server_metadata.load(Ordering::SeqCst) {
         0 => server(State(world)).await.into_response(),
-        status => StatusCode::from_u16(status).expect("a status").into_response(),
+        status => page(status),
     }
 }
 
@@ -128,7 +171,7 @@ async fn server(State(world): Shared) -> Json<Value> {
     if world.revocation.is_some() {
         metadata["revocation_endpoint"] = json!(at("/revoke"));
     }
-    Json(metadata)
+    Json(with(metadata, &world.says.server))
 }
 
 async fn revoke(
@@ -151,7 +194,11 @@ async fn authorize(State(world): Shared, Query(query): Query<HashMap<String, Str
     }
     let back = Url::parse_with_params(
         &query["redirect_uri"],
-        [("code", "the-code"), ("state", &query["state"]), ("iss", &world.base)],
+        [
+            ("code", "the-code"),
+            ("state", &query["state"]),
+            ("iss", world.says.server["issuer"].as_str().unwrap_or(&world.base)),
+        ],
     );
     world.logins.lock().expect("logins").push(query);
     Redirect::to(back.expect("a URL").as_str()).into_response()
@@ -185,11 +232,14 @@ async fn token(
     if let Some((status, body)) = refused {
         return (StatusCode::from_u16(status).expect("a status"), Json(body));
     }
+    if let status @ 1.. = world.no_tokens.load(Ordering::SeqCst) {
+        return (StatusCode::from_u16(status).expect("a status"), Json(Value::Null));
+    }
     let number = world.given.fetch_add(1, Ordering::SeqCst) + 1;
     let mut answer = json!({"access_token": format!("t{number}"), "token_type": "Bearer"});
     answer["refresh_token"] = json!(format!("r{number}"));
     if let Some(lifetime) = world.lifetime {
         answer["expires_in"] = json!(lifetime);
     }
-    (StatusCode::OK, Json(answer))
+    (StatusCode::OK, Json(with(answer, &world.says.token)))
 }

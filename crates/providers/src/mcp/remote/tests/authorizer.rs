@@ -14,6 +14,7 @@ use crate::net::{Challenge, Retry};
 struct Tokens {
     used: Mutex<usize>,
     challenges: Mutex<Vec<(Challenge, HeaderMap)>>,
+    accepted: Mutex<Vec<HeaderMap>>,
     stubborn: bool,
 }
 
@@ -33,6 +34,9 @@ impl Authorizer for Tokens {
             401 => Ok(Retry::Yes),
             _ => Err("log in with `toolwright mcp login srv`".into()),
         }
+    }
+    fn accepted(&self, sent: &HeaderMap) {
+        self.accepted.lock().expect("accepted").push(sent.clone());
     }
 }
 
@@ -62,11 +66,17 @@ async fn a_refused_request_is_sent_again_with_other_credentials_and_no_more_ofte
 
     let error = soon(transport.send(request(2, "forbidden", LEGACY))).await.expect_err("refused");
     assert_eq!(error, SendError::Final("log in with `toolwright mcp login srv`".into()));
+    let accepted: Vec<_> = tokens.accepted.lock().expect("accepted").drain(..).collect();
+    assert_eq!(accepted.len(), 1, "what was refused is not accepted: {accepted:?}");
+    assert_eq!(accepted[0]["authorization"], "Bearer t1");
 
     let stubborn = Arc::new(Tokens { stubborn: true, ..Tokens::default() });
     let transport = StreamableHttp::new(site.target_with(Some(stubborn)).await, Arc::new(Log::default()));
     let before = site.asked().len();
     let error = soon(transport.send(request(3, "never", LEGACY))).await.expect_err("refused");
-    assert!(matches!(&error, SendError::Final(text) if text.contains("HTTP 401")), "{error:?}");
+    assert!(
+        matches!(&error, SendError::Final(text) if text.contains("mcp login") && !text.contains("headers.")),
+        "{error:?}"
+    );
     assert_eq!(site.asked().len() - before, 4);
 }

@@ -1,0 +1,88 @@
+//! Tokens that the server does not take, new as they are.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use toolwright_core::catalogue::Provider as _;
+use toolwright_providers::mcp::{McpProvider, McpServerSpec, McpTransport};
+use toolwright_providers::net::{Authorizer as _, Retry};
+use toolwright_providers::oauth::{CredentialStore, Grant, OAuth};
+
+use super::world::World;
+use super::{bearer, deps, parts, person, refusal};
+
+#[tokio::test]
+async fn a_server_that_refuses_new_tokens_is_not_brought_one_by_each_request() {
+    for is_client in [false, true] {
+        // Its MCP server takes none.
+        let world = World::start(|_| {}).await;
+        let store = CredentialStore::memory();
+        let mut parts = parts(&world, &store);
+        if is_client {
+            parts.settings.grant = Grant::ClientCredentials;
+            parts.settings.client.id = Some("me".into());
+        } else {
+            person(parts.clone()).login(&[]).await.expect("logged in");
+        }
+        let searches = world.looked_for.load(Ordering::SeqCst);
+        let transport = McpTransport::Http { url: format!("{}/mcp", world.base), headers: BTreeMap::new() };
+        let mut spec = McpServerSpec::new("srv", transport);
+        spec.authorizer = Some(Arc::new(OAuth::new(parts)));
+        let provider = McpProvider::new(spec, deps());
+        for _ in 0..10 {
+            let error = provider.list().await.err().expect("refused").to_string();
+            assert!(error.contains("just given") && !error.contains("headers.Authorization"), "{error}");
+            assert!(error.contains("mcp logout srv") && error.contains("mcp login srv"), "{error}");
+        }
+        let got = if is_client { "client_credentials" } else { "refresh_token" };
+        assert_eq!((world.asked(got).len(), world.given.load(Ordering::SeqCst)), (1, if is_client { 1 } else { 2 }));
+        assert_eq!(world.looked_for.load(Ordering::SeqCst) - searches, 1);
+    }
+}
+
+#[tokio::test]
+async fn a_token_that_the_server_took_is_renewed_when_it_is_refused_later() {
+    let world = World::start(|_| {}).await;
+    let store = CredentialStore::memory();
+    person(parts(&world, &store)).login(&[]).await.expect("logged in");
+    let oauth = OAuth::new(parts(&world, &store));
+    for expect in ["Bearer t1", "Bearer t2", "Bearer t3"] {
+        let sent = oauth.headers().await.expect("headers");
+        assert_eq!(bearer(&sent), Some(expect));
+        oauth.accepted(&sent);
+        assert_eq!(oauth.challenged(refusal(401, "Bearer"), sent).await, Ok(Retry::Yes));
+    }
+    // This one it does not take, in its own words.
+    let words = "Bearer error=\"invalid_token\", error_description=\"the audience is another\"";
+    let sent = oauth.headers().await.expect("headers");
+    for _ in 0..3 {
+        let error = oauth.challenged(refusal(401, words), sent.clone()).await.expect_err("refused");
+        assert!(error.contains("(the audience is another)") && error.contains("mcp login srv"), "{error}");
+    }
+    assert_eq!(world.asked("refresh_token").len(), 3);
+    // A person's new login is used, and renewed once the server has taken it.
+    person(parts(&world, &store)).login(&[]).await.expect("logged in");
+    assert_eq!(oauth.challenged(refusal(401, words), sent).await, Ok(Retry::Yes));
+    let sent = oauth.headers().await.expect("headers");
+    oauth.accepted(&sent);
+    assert_eq!(oauth.challenged(refusal(401, words), sent).await, Ok(Retry::Yes));
+    assert_eq!(world.asked("refresh_token").len(), 4);
+}
+
+#[tokio::test]
+async fn a_token_that_is_refused_and_ends_is_not_renewed_at_once() {
+    let world = World::start(|world| world.lifetime = Some(2)).await;
+    let store = CredentialStore::memory();
+    person(parts(&world, &store)).login(&[]).await.expect("logged in");
+    let oauth = OAuth::new(parts(&world, &store));
+    let sent = oauth.headers().await.expect("headers");
+    assert_eq!(oauth.challenged(refusal(401, "Bearer"), sent).await, Ok(Retry::Yes));
+    let sent = oauth.headers().await.expect("headers");
+    oauth.challenged(refusal(401, "Bearer"), sent).await.expect_err("refused");
+    let renewals = world.asked("refresh_token").len();
+    tokio::time::sleep(std::time::Duration::from_millis(2100)).await;
+    let error = oauth.headers().await.expect_err("it has ended");
+    assert!(error.contains("mcp login srv"), "{error}");
+    assert_eq!(world.asked("refresh_token").len(), renewals);
+}
