@@ -70,6 +70,16 @@ pub fn diff(old: &Value, new: &Value) -> Vec<Change> {
     changes
 }
 
+/// That its source has another name for what it calls by this id: a call runs something else there.
+#[must_use]
+pub fn renamed(was: &str, is: &str) -> Change {
+    Change::new(
+        Weight::Danger,
+        "name",
+        format!("is {} at its source; it was {}", shown(&is.into()), shown(&was.into())),
+    )
+}
+
 /// The keys of both, each once, in their order.
 pub(super) fn keys<'a>(old: &'a Map<String, Value>, new: &'a Map<String, Value>) -> impl Iterator<Item = &'a String> {
     old.keys().chain(new.keys().filter(|key| !old.contains_key(*key)))

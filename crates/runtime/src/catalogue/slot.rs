@@ -95,6 +95,7 @@ pub(super) fn reuse(old: &[Arc<RegisteredTool>], new: Vec<Arc<RegisteredTool>>) 
 }
 
 fn is_same(old: &RegisteredTool, new: &RegisteredTool) -> bool {
-    (old.hash(), old.source_hash(), old.shown_name()) == (new.hash(), new.source_hash(), new.shown_name())
+    (old.hash(), old.source_hash(), old.raw_name(), old.shown_name())
+        == (new.hash(), new.source_hash(), new.raw_name(), new.shown_name())
         && old.definition() == new.definition()
 }

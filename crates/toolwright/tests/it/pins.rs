@@ -204,6 +204,35 @@ fn a_changed_operation_of_a_document_is_withheld_too() {
 }
 
 #[test]
+fn what_takes_the_place_of_a_pinned_tool_is_shown_with_its_new_name_and_let_in_by_either() {
+    let place = Place::with("openapi:\n  shop: {document: ./shop.json}\n");
+    let document = |name: &str| {
+        let paths = json!({"/orders": {"get": {"operationId": name, "summary": "Lists the orders"}}});
+        let servers = json!([{"url": "https://shop.example"}]);
+        json!({"openapi": "3.1.0", "info": {"title": "Shop", "version": "1"}, "servers": servers, "paths": paths})
+    };
+    for (name, before, approved_by) in
+        [("list", None, ""), ("List", Some("list"), "shop/list"), ("LIST", Some("List"), "shop/LIST")]
+    {
+        place.write("project/shop.json", &document(name).to_string());
+        let seen = run(&place, &["tools", "show", "shop__list"]);
+        let Some(before) = before else {
+            assert!(seen.status.success(), "{}", stderr(&seen));
+            continue;
+        };
+        assert_eq!(seen.status.code(), Some(3), "{name}");
+        let diff = output_of(&place, &["pins", "diff"]);
+        assert_eq!((&diff[0]["tool"], &diff[0]["renamed"]), (&before.into(), &name.into()));
+        let message = format!("is \"{name}\" at its source; it was \"{before}\"");
+        assert_eq!(diff[0]["changes"], json!([{"weight": "danger", "field": "name", "message": message}]));
+        ok(&place, &["pins", "approve", approved_by]);
+        assert!(ok(&place, &["tools", "show", "shop__list"]).contains("Lists the orders"));
+        let pins = output_of(&place, &["pins", "ls", "shop"]);
+        assert_eq!((pins.as_array().map(Vec::len), &pins[0]["tool"]), (Some(1), &name.into()));
+    }
+}
+
+#[test]
 fn a_catalogue_is_signed_and_checked() {
     let place = Place::with("");
     let made = output_of(&place, &["catalogue", "keygen", "key.pem"]);
