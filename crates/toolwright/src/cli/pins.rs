@@ -23,6 +23,8 @@ use super::{config, open};
 const OWNER: &str = "owner";
 /// Digits of a hash that are shown, and that are enough to name it.
 const SHOWN_DIGITS: usize = 12;
+/// Characters of a difference, which core has cut already.
+const MAX_LINE: usize = 40_000;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PinsCommand {
@@ -360,7 +362,11 @@ fn differences(global: &Global, differing: &[(Pin, PinContracts, Vec<Change>)]) 
                 Weight::Notable => styled(WARN, "~"),
                 Weight::Minor => styled(DIM, "·"),
             };
-            print_text(&format!("  {mark} {}", harmless(&change.to_string())))?;
+            print_text(&format!("  {mark} {}", one_line(&change.to_string(), MAX_LINE)))?;
+        }
+        if !changes.is_empty() {
+            let hint = format!("  `toolwright pins show {}` shows both as a whole", pin.id.without_version());
+            print_text(&styled(DIM, hint))?;
         }
     }
     Ok(exit)
