@@ -180,6 +180,13 @@ fn a_tool_is_called_what_its_operator_calls_it() {
     assert_eq!((&tool["id"], &tool["raw_name"]), (&"odd:echo@0.0.0".into(), &"echo".into()));
     assert_eq!(tool["description"], "Says it again.");
     assert!(ok(&place, &["call", "odd__say_again", "{\"text\": \"mark\"}"]).contains("mark"));
+    // Withheld, it is known by both names.
+    place.write("project/toolwright.yaml", &config("Sends the text", shown));
+    for name in ["odd__say_again", "odd__echo"] {
+        let output = run(&place, &["call", name, "{\"text\": \"x\"}"]);
+        assert_eq!(output.status.code(), Some(4), "{name}: {}", stderr(&output));
+        assert!(stderr(&output).contains("toolwright pins approve odd:echo"), "{name}: {}", stderr(&output));
+    }
 }
 
 #[test]
