@@ -435,9 +435,10 @@ impl Catalogue {
     /// What a provider says of itself, and what pins have against its definitions: each by itself, or many together.
     fn issues_of(&self, slot: &Slot) -> Vec<CatalogueIssue> {
         let provider = slot.provider.name();
+        // What a source wrote is in it, and begins no line of its own.
         let issue = |message: String| CatalogueIssue {
             provider: provider.to_owned(),
-            message: self.redactor.redact(&message).into_owned(),
+            message: self.redactor.redact(&message).replace(char::is_control, " "),
         };
         if slot.error.is_some() {
             return Vec::new();
