@@ -369,8 +369,12 @@ mod tests {
     #[test]
     fn a_model_is_told_why_a_tool_is_missing_but_not_what_nobody_has_approved() {
         let absent = vec![("off".into(), "server off is disabled".into())];
-        let unapproved =
-            vec![Unapproved { provider: "gh".into(), raw_name: "Held".into(), why: "withheld: {+bad words+}".into() }];
+        let unapproved = vec![Unapproved {
+            provider: "gh".into(),
+            raw_name: "Held".into(),
+            shown_name: "Held".into(),
+            why: "withheld: {+bad words+}".into(),
+        }];
         let held = Listing {
             withheld: vec![("Held".into(), "withheld: {+bad words+}".into())],
             error: Some("exit status 3".into()),

@@ -435,9 +435,10 @@ impl Catalogue {
     /// What a provider says of itself, and what pins have against its definitions: each by itself, or many together.
     fn issues_of(&self, slot: &Slot) -> Vec<CatalogueIssue> {
         let provider = slot.provider.name();
+        // What a source wrote is in it, and begins no line of its own.
         let issue = |message: String| CatalogueIssue {
             provider: provider.to_owned(),
-            message: self.redactor.redact(&message).into_owned(),
+            message: self.redactor.redact(&message).replace(char::is_control, " "),
         };
         if slot.error.is_some() {
             return Vec::new();
@@ -470,15 +471,12 @@ impl Catalogue {
             provider: Arc::clone(&slot.provider),
             tools: slot.tools.iter().filter(|tool| is_idle(tool).is_none()).cloned().collect(),
             error: slot.error.clone(),
-            withheld: slot.provider.withheld().into_iter().chain(held_back(slot)).collect(),
+            withheld: {
+                let held = held_back(slot).map(|held| (held.raw_name, held.why));
+                slot.provider.withheld().into_iter().chain(held).collect()
+            },
         };
-        let unapproved = |slot: &Slot| {
-            let provider = slot.provider.name().to_owned();
-            let held =
-                held_back(slot).map(move |(raw_name, why)| Unapproved { provider: provider.clone(), raw_name, why });
-            held.collect::<Vec<_>>()
-        };
-        let unapproved: Vec<Unapproved> = slots.iter().flat_map(unapproved).collect();
+        let unapproved: Vec<Unapproved> = slots.iter().flat_map(held_back).collect();
         let listings: Vec<Listing> = slots.iter().map(listing).collect();
         let issues: Vec<CatalogueIssue> = slots.iter().flat_map(|slot| self.issues_of(slot)).collect();
         let mut absent = self.absent.read().unwrap_or_else(PoisonError::into_inner).clone();

@@ -208,6 +208,7 @@ impl Observation {
 #[cfg(test)]
 mod tests {
     use toolwright_core::ToolId;
+    use toolwright_core::event::CATALOGUE_KEPT;
     use toolwright_core::operation::{Lineage, OpId};
     use toolwright_core::session::CallId;
 
@@ -226,7 +227,10 @@ mod tests {
         let changed = Event::ProviderChanged { provider: "p".to_owned(), tools: 1, error: None };
         hub.emit(warning(1));
         hub.emit(changed.clone());
+        let kept = Event::Warning { code: CATALOGUE_KEPT.to_owned(), message: "serves on".to_owned() };
+        hub.emit(kept.clone());
         assert_eq!(providers.recv().await.as_deref(), Ok(&changed));
+        assert_eq!(providers.recv().await.as_deref(), Ok(&kept));
         assert!(providers.is_empty());
     }
 

@@ -5,7 +5,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use serde_json::Value;
 use toolwright_core::catalogue::{Origin, RegisteredTool};
-use toolwright_core::pins::{Change, Decision, Note, Pin, PinSource, PinTerms, Verdict, Weight, decide, diff, judge};
+use toolwright_core::pins::{
+    Change, Decision, Note, Pin, PinBook, PinSource, PinTerms, Said, Verdict, Weight, decide, diff, judge, renamed,
+};
 use toolwright_core::store::{PinNote, PinStore};
 
 /// Tools pinned of one source; more are withheld, so that a source that names its tools anew each time does not fill
@@ -92,7 +94,7 @@ impl Pins {
             Ok(pins) => pins,
             Err(error) => return unreadable(provider, tools, &error.to_string()),
         };
-        let by_tool: HashMap<&str, &Pin> = pins.iter().map(|pin| (pin.tool.as_str(), pin)).collect();
+        let book = PinBook::new(&pins);
         let terms = self.terms();
         let mut room = MAX_PINS.saturating_sub(pins.len());
         let mut judged = Judged::default();
@@ -103,8 +105,9 @@ impl Pins {
                 judged.offered.push(Arc::clone(tool));
                 continue;
             }
-            let pin = by_tool.get(tool.raw_name()).copied();
-            let verdict = judge(pin, tool.source_hash());
+            let pin = book.of(tool.raw_name(), &tool.definition().id);
+            let now = Said { tool: tool.raw_name(), hash: tool.source_hash() };
+            let verdict = judge(pin, now);
             if verdict == Verdict::New {
                 if room == 0 {
                     judged.held.push(too_many(provider, tool));
@@ -112,14 +115,14 @@ impl Pins {
                 }
                 room -= 1;
             }
-            let decision = decide(terms, verdict, pin, tool.source_hash());
+            let decision = decide(terms, verdict, pin, now);
             match verdict {
                 Verdict::Drifted | Verdict::Unapproved => open.push(Open { tool, pin, verdict, decision }),
                 Verdict::New if !decision.offered => open.push(Open { tool, pin, verdict, decision }),
                 Verdict::Same | Verdict::New => judged.offered.push(Arc::clone(tool)),
             }
             if verdict != Verdict::Drifted {
-                notes.extend(noted(tool, decision.note));
+                notes.extend(noted(tool, pin, decision.note));
             }
         }
         let offered_in_order = open.is_empty();
@@ -142,7 +145,7 @@ impl Pins {
             return;
         }
         let provider = &source.provider;
-        let names: Vec<String> = open.iter().map(|one| one.tool.raw_name().to_owned()).collect();
+        let names: Vec<String> = open.iter().map(|one| pinned_name(one.tool, one.pin).to_owned()).collect();
         let contracts = self.store.pin_contracts(source, &names).await.unwrap_or_else(|error| {
             tracing::warn!("the pinned definitions of {provider} cannot be read: {error}");
             Vec::new()
@@ -150,10 +153,14 @@ impl Pins {
         let mut contracts = contracts.into_iter();
         for Open { tool, pin, verdict, decision } in open {
             let approved = contracts.next().unwrap_or_default().approved;
-            let changes = match (verdict, &approved) {
+            let mut changes = match (verdict, &approved) {
                 (Verdict::Drifted, Some(approved)) => diff(approved, &tool.source_contract()),
                 _ => Vec::new(),
             };
+            let before = pinned_name(tool, pin);
+            if before != tool.raw_name() {
+                changes.insert(0, renamed(before, tool.raw_name()));
+            }
             if verdict == Verdict::Drifted && approved.is_some() && changes.is_empty() {
                 judged.offered.push(Arc::clone(tool));
                 // What waited is no more what its source says.
@@ -161,7 +168,7 @@ impl Pins {
                 continue;
             }
             if verdict == Verdict::Drifted {
-                notes.extend(noted(tool, decision.note));
+                notes.extend(noted(tool, pin, decision.note));
             }
             if decision.offered {
                 judged.offered.push(Arc::clone(tool));
@@ -177,21 +184,26 @@ fn is_foreign(tool: &Arc<RegisteredTool>) -> bool {
     tool.origin() == Origin::Foreign
 }
 
-fn noted(tool: &RegisteredTool, note: Note) -> Option<PinNote> {
+/// The name that it is pinned under.
+fn pinned_name<'a>(tool: &'a RegisteredTool, pin: Option<&'a Pin>) -> &'a str {
+    pin.map_or(tool.raw_name(), |pin| &pin.tool)
+}
+
+fn noted(tool: &RegisteredTool, pin: Option<&Pin>, note: Note) -> Option<PinNote> {
     // What is settled is known already.
     let contract = match note {
         Note::Nothing => return None,
         Note::Settle => Value::Null,
         Note::Pin | Note::Wait => tool.source_contract(),
     };
-    let (name, id) = (tool.raw_name().to_owned(), tool.definition().id.clone());
-    Some(PinNote { tool: name, id, note, hash: tool.source_hash(), contract })
+    let (name, id) = (pinned_name(tool, pin).to_owned(), tool.definition().id.clone());
+    let renamed = (name != tool.raw_name()).then(|| tool.raw_name().to_owned());
+    Some(PinNote { tool: name, renamed, id, note, hash: tool.source_hash(), contract })
 }
 
 fn settled(tool: &RegisteredTool, pin: &Pin) -> Option<PinNote> {
-    let hash = pin.approved.as_ref()?.hash;
-    let (name, id) = (tool.raw_name().to_owned(), tool.definition().id.clone());
-    Some(PinNote { tool: name, id, note: Note::Settle, hash, contract: Value::Null })
+    let (name, hash, id) = (pin.tool.clone(), pin.approved.as_ref()?.hash, tool.definition().id.clone());
+    Some(PinNote { tool: name, renamed: None, id, note: Note::Settle, hash, contract: Value::Null })
 }
 
 fn unreadable(provider: &str, tools: &[Arc<RegisteredTool>], error: &str) -> Judged {

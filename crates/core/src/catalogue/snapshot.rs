@@ -39,6 +39,8 @@ pub struct Unapproved {
     pub provider: String,
     /// The name that its source has for it.
     pub raw_name: String,
+    /// The name that models and clients would see, which its operator may have written.
+    pub shown_name: String,
     /// The reason, with the remedy: a clause (`withheld: nobody has approved …`).
     pub why: String,
 }
@@ -323,11 +325,14 @@ impl Snapshot {
     /// Whether a wire name or id that does not resolve is that of a tool which nobody has approved.
     #[must_use]
     pub fn is_unapproved(&self, written: &str) -> bool {
-        let of_id =
-            || written.split_once(':').map(|(namespace, rest)| (namespace, rest.split('@').next().unwrap_or(rest)));
-        let Some((namespace, bare)) = written.split_once("__").or_else(of_id) else { return false };
-        let Some(provider) = self.provider_of(namespace) else { return false };
-        self.unapproved.iter().any(|held| held.provider == provider.name && is_written(&held.raw_name, bare))
+        let Some((namespace, bare)) = parts(written) else { return false };
+        self.provider_of(namespace).is_some_and(|provider| self.held(&provider.name, bare).is_some())
+    }
+
+    /// What nobody has approved of a provider, by the name of its source or the one that is shown.
+    fn held(&self, provider: &str, bare: &str) -> Option<&Unapproved> {
+        let is_it = |held: &&Unapproved| is_written(&held.raw_name, bare) || is_written(&held.shown_name, bare);
+        self.unapproved.iter().filter(|held| held.provider == provider).find(is_it)
     }
 
     /// That no tool has this name, as far as is known why, and which ones are `near` it.
@@ -342,9 +347,7 @@ impl Snapshot {
     /// provider down.
     #[must_use]
     pub fn why_missing(&self, written: &str) -> Option<String> {
-        let of_id =
-            || written.split_once(':').map(|(namespace, rest)| (namespace, rest.split('@').next().unwrap_or(rest)));
-        let (namespace, bare) = written.split_once("__").or_else(of_id)?;
+        let (namespace, bare) = parts(written)?;
         if let Some((_, why)) = self.absent.iter().find(|(name, _)| name == written || name == namespace) {
             return Some(why.clone());
         }
@@ -352,6 +355,11 @@ impl Snapshot {
         let namespace = &provider.name;
         if let Some((name, reason)) = provider.withheld.iter().find(|(name, _)| is_written(name, bare)) {
             return Some(format!("provider {namespace} has `{name}`, but does not offer it: {reason}"));
+        }
+        if let Some(Unapproved { shown_name, raw_name, why, .. }) = self.held(namespace, bare) {
+            return Some(format!(
+                "provider {namespace} has `{shown_name}`, its source's `{raw_name}`, but it is {why}"
+            ));
         }
         provider.error.as_ref().map(|error| format!("provider {namespace} is down: {error}"))
     }
@@ -365,6 +373,15 @@ impl Snapshot {
         let own = self.providers.iter().find(|provider| provider.name == namespace);
         own.or_else(|| self.providers.iter().filter(is_group).max_by_key(|provider| provider.name.len()))
     }
+}
+
+/// Namespace and name of a wire name or an id.
+fn parts(written: &str) -> Option<(&str, &str)> {
+    let of_id = || {
+        let (namespace, rest) = written.split_once(':')?;
+        Some((namespace, rest.split('@').next().unwrap_or(rest)))
+    };
+    written.split_once("__").or_else(of_id)
 }
 
 /// Whether a source's own name is what was written, as it is or as names go on the wire or in ids.
@@ -459,7 +476,12 @@ mod tests {
         };
         let whole = || vec![of(&first, &one), of(&second, &other)];
         let why = || vec![("off".to_owned(), "it is off".to_owned())];
-        let held = vec![Unapproved { provider: "a".into(), raw_name: "u".into(), why: "withheld".into() }];
+        let held = vec![Unapproved {
+            provider: "a".into(),
+            raw_name: "u".into(),
+            shown_name: "u".into(),
+            why: "withheld".into(),
+        }];
         let issues = vec![CatalogueIssue { provider: "a".into(), message: "it is odd".into() }];
         let snapshot =
             Snapshot::build(&whole()).with_absent(why()).with_unapproved(held.clone()).with_issues(issues.clone());
@@ -547,6 +569,32 @@ mod tests {
         }
         assert!(snapshot.why_missing("gh__x").expect("why").contains("exit status 1"));
         assert!(snapshot.why_missing("zz__x").is_none());
+    }
+
+    #[test]
+    fn what_nobody_has_approved_is_known_by_both_its_names() {
+        let held = |provider: &str, name: &str, shown: &str| Unapproved {
+            provider: provider.into(),
+            raw_name: name.into(),
+            shown_name: shown.into(),
+            why: "withheld: it has changed".into(),
+        };
+        let withheld = vec![("Get".to_owned(), "withheld: it has changed".to_owned())];
+        let snapshot = Snapshot::build(&[Listing { withheld, ..listing("d", vec![]) }, listing("e", vec![])])
+            .with_unapproved(vec![held("d", "Get", "fetch_it"), held("e", "Put", "Put")]);
+        for (written, expect) in [
+            ("d__fetch_it", Some("provider d has `fetch_it`, its source's `Get`, but it is withheld: it has changed")),
+            (
+                "d:fetch_it@0.0.0",
+                Some("provider d has `fetch_it`, its source's `Get`, but it is withheld: it has changed"),
+            ),
+            ("d__get", Some("provider d has `Get`, but it is withheld: it has changed")),
+            ("e__fetch_it", None),
+            ("d__other", None),
+        ] {
+            assert_eq!(snapshot.why_missing(written).as_deref(), expect, "{written}");
+            assert_eq!(snapshot.is_unapproved(written), expect.is_some(), "{written}");
+        }
     }
 
     #[test]

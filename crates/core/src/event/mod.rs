@@ -21,7 +21,7 @@ use crate::select::Exposure;
 use crate::session::{CallId, SessionId};
 
 pub use self::parts::{CompactionLayer, McpPeer, Partial, Refused};
-pub use self::sink::{Attention, EventSink, NoEvents};
+pub use self::sink::{Attention, CATALOGUE_KEPT, EventSink, NoEvents};
 
 /// Something that happened, for logs, consoles, ledgers and terminals. Events carry redacted text only.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

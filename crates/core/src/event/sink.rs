@@ -4,6 +4,9 @@ use std::sync::Arc;
 
 use super::Event;
 
+/// Code of the warning that a catalogue goes on with what it had, since what is published now cannot be used.
+pub const CATALOGUE_KEPT: &str = "catalogue_kept";
+
 /// Where events go. `emit` never blocks and never fails: a full sink drops and counts.
 pub trait EventSink: Send + Sync {
     /// Takes one event.
@@ -66,7 +69,11 @@ impl Event {
     /// Whether a provider tells it of itself: rare, and not of any call.
     #[must_use]
     pub fn is_of_provider(&self) -> bool {
-        matches!(self, Self::ProviderChanged { .. } | Self::PinNotice { .. })
+        match self {
+            Self::ProviderChanged { .. } | Self::PinNotice { .. } => true,
+            Self::Warning { code, .. } => code == CATALOGUE_KEPT,
+            _ => false,
+        }
     }
 
     /// Whether a call or a request to a model tells it of its usual course: that it began, waited, or ended well.

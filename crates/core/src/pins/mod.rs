@@ -5,6 +5,7 @@
 //! calls it here nor the id it gets beside others enters the question whose it is. A source is a provider as one place
 //! defines it ([`PinSource`]). All here is pure; the store keeps the rows, the catalogue asks.
 
+mod book;
 mod diff;
 mod schema;
 mod words;
@@ -15,7 +16,8 @@ use crate::canonical::ContentHash;
 use crate::catalogue::Provider;
 use crate::name::ToolId;
 
-pub use diff::{Change, Weight, diff};
+pub use book::PinBook;
+pub use diff::{Change, Weight, diff, renamed};
 pub use words::is_invisible;
 
 /// What happens to a definition that was never seen.
@@ -107,6 +109,9 @@ pub struct Pin {
     pub approved: Option<PinMark>,
     /// What its source said instead, and nobody has approved.
     pub waiting: Option<PinMark>,
+    /// The name that its source has for what waits, where that is another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub renamed: Option<String>,
 }
 
 impl Pin {
@@ -125,6 +130,26 @@ impl Pin {
     pub fn name(&self) -> String {
         format!("{}/{}", self.source.provider, self.tool)
     }
+
+    /// The name that its source has for what waits.
+    #[must_use]
+    pub fn waiting_name(&self) -> &str {
+        self.renamed.as_deref().unwrap_or(&self.tool)
+    }
+
+    /// Whether it is this that waits.
+    fn awaits(&self, now: Said<'_>) -> bool {
+        self.waiting_name() == now.tool && self.waiting.as_ref().is_some_and(|mark| mark.hash == now.hash)
+    }
+}
+
+/// A definition, as its source says it now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Said<'a> {
+    /// The name at its source.
+    pub tool: &'a str,
+    /// Hash of its contract as its source gave it.
+    pub hash: ContentHash,
 }
 
 /// What a definition is beside its pin.
@@ -140,14 +165,15 @@ pub enum Verdict {
     Drifted,
 }
 
-/// Judges a definition by its pin.
+/// Judges a definition by its pin, or by the one whose place it takes, see [`PinBook`]: under another name it is not the same,
+/// whatever else it says.
 #[must_use]
-pub fn judge(pin: Option<&Pin>, now: ContentHash) -> Verdict {
-    match pin.map(|pin| &pin.approved) {
-        None => Verdict::New,
-        Some(None) => Verdict::Unapproved,
-        Some(Some(approved)) if approved.hash == now => Verdict::Same,
-        Some(Some(_)) => Verdict::Drifted,
+pub fn judge(pin: Option<&Pin>, now: Said<'_>) -> Verdict {
+    let Some(pin) = pin else { return Verdict::New };
+    match &pin.approved {
+        None => Verdict::Unapproved,
+        Some(approved) if approved.hash == now.hash && pin.tool == now.tool => Verdict::Same,
+        Some(_) => Verdict::Drifted,
     }
 }
 
@@ -175,9 +201,9 @@ pub enum Note {
 
 /// What becomes of a definition that was judged so, under these terms.
 #[must_use]
-pub fn decide(terms: PinTerms, verdict: Verdict, pin: Option<&Pin>, now: ContentHash) -> Decision {
+pub fn decide(terms: PinTerms, verdict: Verdict, pin: Option<&Pin>, now: Said<'_>) -> Decision {
     let waiting = pin.and_then(|pin| pin.waiting.as_ref());
-    let wait = if waiting.is_some_and(|mark| mark.hash == now) { Note::Nothing } else { Note::Wait };
+    let wait = if pin.is_some_and(|pin| pin.awaits(now)) { Note::Nothing } else { Note::Wait };
     match verdict {
         Verdict::Same => Decision { offered: true, note: if waiting.is_some() { Note::Settle } else { Note::Nothing } },
         Verdict::New if terms.first_use == FirstUse::Pin => Decision { offered: true, note: Note::Pin },
@@ -198,7 +224,7 @@ mod tests {
         let mark = |text: &str| PinMark { hash: hash(text), at_ms: 1, by: String::new() };
         let id = ToolId::parse("p:t@0.0.0").expect("id");
         let (source, tool) = (PinSource::unscoped("p"), "t".into());
-        Pin { source, tool, id, approved: approved.map(mark), waiting: waiting.map(mark) }
+        Pin { source, tool, id, approved: approved.map(mark), waiting: waiting.map(mark), renamed: None }
     }
 
     #[test]
@@ -234,9 +260,28 @@ mod tests {
             (lax, Some(pin(None, Some("a"))), "a", Verdict::Unapproved, false, Note::Nothing),
             (usual, Some(pin(None, Some("a"))), "b", Verdict::Unapproved, false, Note::Wait),
         ] {
-            assert_eq!(judge(pin.as_ref(), hash(now)), verdict, "{pin:?} {now}");
-            let decision = decide(terms, verdict, pin.as_ref(), hash(now));
+            let said = Said { tool: "t", hash: hash(now) };
+            assert_eq!(judge(pin.as_ref(), said), verdict, "{pin:?} {now}");
+            let decision = decide(terms, verdict, pin.as_ref(), said);
             assert_eq!(decision, Decision { offered, note }, "{terms:?} {pin:?} {now}");
+        }
+    }
+
+    #[test]
+    fn what_takes_the_place_of_a_pinned_tool_has_changed_though_it_says_the_same() {
+        let renamed = |waiting, name: &str| Pin { renamed: Some(name.into()), ..pin(Some("a"), waiting) };
+        for (pin, verdict, note) in [
+            (pin(Some("a"), None), Verdict::Drifted, Note::Wait),
+            (pin(Some("a"), Some("a")), Verdict::Drifted, Note::Wait),
+            (renamed(Some("a"), "T"), Verdict::Drifted, Note::Nothing),
+            (renamed(Some("a"), "tT"), Verdict::Drifted, Note::Wait),
+            (renamed(Some("b"), "T"), Verdict::Drifted, Note::Wait),
+            (pin(None, Some("a")), Verdict::Unapproved, Note::Wait),
+        ] {
+            let now = Said { tool: "T", hash: hash("a") };
+            assert_eq!(judge(Some(&pin), now), verdict, "{pin:?}");
+            let decision = decide(PinTerms::default(), verdict, Some(&pin), now);
+            assert_eq!(decision, Decision { offered: false, note }, "{pin:?}");
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use super::diff::{Change, Weight, keys, leaf, shown, text};
-use super::words::short;
+use super::diff::{Change, Weight, hidden, keys, leaf, shown, text};
+use super::words::{short, step};
 
 /// Schemas inside schemas that are looked into; below, a difference is told as one.
 const MAX_DEPTH: usize = 24;
@@ -24,7 +24,6 @@ pub(super) fn diff(field: &str, was: &Value, is: &Value, changes: &mut Vec<Chang
         (Value::Object(_), Value::Null) => {
             changes.push(Change::new(Weight::Danger, field, "has no schema any more"));
         }
-        (Value::Null, Value::Object(_)) => changes.push(Change::new(Weight::Notable, field, "has a schema now")),
         _ => Walk { changes }.schema(field, was, is, 0),
     }
 }
@@ -42,9 +41,14 @@ impl Walk<'_> {
         if was == is {
             return;
         }
-        let (Value::Object(old), Value::Object(new)) = (was, is) else {
-            self.changes.push(leaf(Weight::Notable, field, was, is));
-            return;
+        let (old, new) = match (was, is) {
+            (Value::Object(old), Value::Object(new)) => (old, new),
+            (Value::Null, Value::Object(_)) => return self.fresh(Weight::Notable, field, "is new", is, depth),
+            (was, Value::Object(_)) => {
+                let what = format!("is another; it was {}", shown(was));
+                return self.fresh(Weight::Notable, field, &what, is, depth);
+            }
+            _ => return self.changes.push(leaf(Weight::Notable, field, was, is)),
         };
         if depth >= MAX_DEPTH {
             self.note(Weight::Notable, field, "differs somewhere below");
@@ -59,6 +63,19 @@ impl Walk<'_> {
         }
     }
 
+    /// A schema where there was none, and whatever it says besides its type and description.
+    fn fresh(&mut self, weight: Weight, field: &str, what: &str, is: &Value, depth: usize) {
+        let description = is.get("description").and_then(Value::as_str);
+        let about = description.map(|about| format!(": {}", short(about))).unwrap_or_default();
+        self.note(weight, field, format!("{what}{}{about}", kind_of(is)));
+        self.changes.extend(description.and_then(|about| hidden(field, "", about)));
+        let is_told = |key: &str| key == "type" || (key == "description" && description.is_some());
+        let told = |schema: &Map<String, Value>| schema.clone().into_iter().filter(|(key, _)| is_told(key)).collect();
+        if let Some(told) = is.as_object().map(told) {
+            self.schema(field, &Value::Object(told), is, depth + 1);
+        }
+    }
+
     /// Parameters and which of them must be given.
     fn properties(&mut self, field: &str, old: &Map<String, Value>, new: &Map<String, Value>, depth: usize) {
         let empty = Map::new();
@@ -69,17 +86,15 @@ impl Walk<'_> {
         let mut names: Vec<&String> = keys(was, is).collect();
         names.sort();
         for name in names {
-            let path = format!("{field}.{name}");
+            let path = format!("{field}.{}", step(name));
             match (was.get(name), is.get(name)) {
                 (Some(before), None) => self.note(Weight::Notable, &path, format!("is gone{}", kind_of(before))),
                 (None, Some(after)) => {
-                    let about = after.get("description").and_then(Value::as_str).map(short);
-                    let about = about.map(|about| format!(": {about}")).unwrap_or_default();
                     let (weight, what) = match needs.contains(&name.as_str()) {
                         true => (Weight::Danger, "is new and required"),
                         false => (Weight::Notable, "is new"),
                     };
-                    self.note(weight, &path, format!("{what}{}{about}", kind_of(after)));
+                    self.fresh(weight, &path, what, after, depth);
                 }
                 (Some(before), Some(after)) => self.schema(&path, before, after, depth + 1),
                 (None, None) => {}
@@ -88,18 +103,18 @@ impl Walk<'_> {
         // One that is new has said that it is required.
         for name in needs.iter().filter(|name| !needed.contains(name)) {
             if was.contains_key(*name) || !is.contains_key(*name) {
-                self.note(Weight::Danger, &format!("{field}.{name}"), "must be given now");
+                self.note(Weight::Danger, &format!("{field}.{}", step(name)), "must be given now");
             }
         }
         for name in needed.iter().filter(|name| !needs.contains(name)) {
             if is.contains_key(*name) || !was.contains_key(*name) {
-                self.note(Weight::Notable, &format!("{field}.{name}"), "need not be given any more");
+                self.note(Weight::Notable, &format!("{field}.{}", step(name)), "need not be given any more");
             }
         }
     }
 
     fn keyword(&mut self, field: &str, key: &str, was: &Value, is: &Value, depth: usize) {
-        let path = format!("{field}.{key}");
+        let path = format!("{field}.{}", step(key));
         match (key, was, is) {
             ("properties", Value::Object(_) | Value::Null, Value::Object(_) | Value::Null)
             | ("required", Value::Array(_) | Value::Null, Value::Array(_) | Value::Null) => {}
@@ -134,29 +149,30 @@ impl Walk<'_> {
                     _ => {}
                 }
             }
-            ("items", Value::Object(_), Value::Object(_)) => self.schema(&format!("{field}[]"), was, is, depth + 1),
-            ("additionalProperties", Value::Object(_), Value::Object(_)) => {
+            ("items", Value::Object(_) | Value::Null, Value::Object(_)) => {
+                self.schema(&format!("{field}[]"), was, is, depth + 1)
+            }
+            ("additionalProperties", _, Value::Object(_)) => {
                 self.schema(&format!("{field}.*"), was, is, depth + 1);
             }
-            (key, Value::Object(old), Value::Object(new)) if NAMED.contains(&key) => {
+            (key, Value::Object(_) | Value::Null, Value::Object(new)) if NAMED.contains(&key) => {
+                let empty = Map::new();
+                let old = was.as_object().unwrap_or(&empty);
                 for name in keys(old, new) {
                     let (was, is) = (old.get(name).unwrap_or(&Value::Null), new.get(name).unwrap_or(&Value::Null));
-                    self.schema(&format!("{path}.{name}"), was, is, depth + 1);
+                    self.schema(&format!("{path}.{}", step(name)), was, is, depth + 1);
                 }
             }
-            (key, Value::Object(_), Value::Object(_)) if INNER.contains(&key) => {
+            (key, _, Value::Object(_)) if INNER.contains(&key) => {
                 self.schema(&format!("{field}({key})"), was, is, depth + 1);
             }
-            (key, Value::Array(old), Value::Array(new)) if LISTS.contains(&key) => {
+            (key, Value::Array(_) | Value::Null, Value::Array(new)) if LISTS.contains(&key) => {
+                let old = was.as_array().map(Vec::as_slice).unwrap_or_default();
                 for (index, (was, is)) in old.iter().zip(new).enumerate() {
                     self.schema(&format!("{field}({key} {})", index + 1), was, is, depth + 1);
                 }
                 for (index, more) in new.iter().enumerate().skip(old.len()) {
-                    self.note(
-                        Weight::Notable,
-                        &format!("{field}({key} {})", index + 1),
-                        format!("is new: {}", shown(more)),
-                    );
+                    self.schema(&format!("{field}({key} {})", index + 1), &Value::Null, more, depth + 1);
                 }
                 for (index, less) in old.iter().enumerate().skip(new.len()) {
                     self.note(

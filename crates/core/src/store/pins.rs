@@ -12,8 +12,10 @@ use crate::pins::{Note, Pin, PinSource};
 /// What is to be noted of one foreign definition.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PinNote {
-    /// The name at its source.
+    /// The name at its source; where it takes the place of a pinned tool, that one's.
     pub tool: String,
+    /// The name at its source, where it takes the place of a pinned tool.
+    pub renamed: Option<String>,
     /// Its id.
     pub id: ToolId,
     /// What is noted: anything but [`Note::Nothing`], which notes nothing.
@@ -36,7 +38,7 @@ pub struct PinContracts {
 /// What somebody decides about a pin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PinDecision {
-    /// What waits is approved; only this one, where a hash is given.
+    /// What waits is approved; only this one, where a hash is given. What has another name is pinned under that.
     Approve(Option<ContentHash>),
     /// Nothing of it is approved any more: it waits.
     Revoke,

@@ -8,8 +8,9 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolwright_core::catalogue::{CallLimits, ChangeNotifier, PromptQuestion, PromptSize};
-use toolwright_core::event::Event;
+use toolwright_core::event::{CATALOGUE_KEPT, Event};
 use toolwright_core::llm::LlmDefinition;
+use toolwright_core::moment;
 use toolwright_core::pattern::allowed_by;
 use toolwright_core::policy::HintTrust;
 use toolwright_core::store::{LASTING_MANIFESTS, ManifestCache, StoreError};
@@ -22,16 +23,21 @@ use super::document::{Refusal, Seen, Terms, Times, Verified, check_time, check_v
 use super::fetch::fetch;
 use super::keys::PublicKey;
 use super::spec::CatalogueSpec;
-use super::tool::{Grants, Implementation, make, registered};
+use super::tool::{Grants, Implementation, RefusedTool, make, registered};
 use crate::DocumentDeps;
 use crate::again::Again;
 use crate::net::{Bounds, HttpClient};
+
+/// Refused tools that are named together.
+const NAMED_REFUSALS: usize = 3;
+/// Characters of a reason.
+const MAX_REASON: usize = 400;
 
 /// One configured catalogue: provider and namespace are its name.
 ///
 /// It is fetched when it is listed, and announces a change whenever [`CatalogueSpec::refresh`] has passed, when its
 /// document expires, and with growing pauses, five minutes at most, while it cannot be had. What is refused as a whole
-/// leaves the last accepted document in force, verified again, until that expires; a warning says so.
+/// leaves the last accepted document in force, verified again, until that expires; a warning and [`Provider::issues`] say so.
 pub struct CatalogueProvider {
     spec: CatalogueSpec,
     deps: DocumentDeps,
@@ -51,6 +57,8 @@ struct Loaded {
     tools: HashMap<String, (ContentHash, Arc<Implementation>)>,
     listed: Vec<Arc<RegisteredTool>>,
     withheld: Vec<(String, String)>,
+    /// Its tools that are refused, in a sentence.
+    refused: Option<String>,
     /// The document; `None` before there is one.
     document: Option<Accepted>,
 }
@@ -97,6 +105,37 @@ pub async fn forget(manifests: &dyn ManifestCache, namespace: &str) -> Result<bo
 
 fn key_of(namespace: &str) -> String {
     format!("{LASTING_MANIFESTS}{namespace}")
+}
+
+/// That what is published now is not used, and what is used in its place.
+fn kept(why: &str, Accepted { times, seen, .. }: Accepted) -> String {
+    let (version, until) = (seen.version, moment::iso(times.expires.saturating_mul(1000)));
+    format!(
+        "what is published now is not used: {}; version {version}, which was accepted before, serves on until {until}",
+        shortened(why)
+    )
+}
+
+/// That tools are refused, and why; `None` where none is.
+fn refusals(refused: &[RefusedTool], all: usize) -> Option<String> {
+    let named = refused.iter().take(NAMED_REFUSALS);
+    let named: Vec<String> =
+        named.map(|tool| format!("`{}` is {}", shortened(&tool.id), shortened(&tool.why))).collect();
+    let more = match refused.len() - named.len() {
+        0 => String::new(),
+        more => format!("; and {more} more"),
+    };
+    let told = format!("{} of its {all} tools are refused: {}{more}", refused.len(), named.join("; "));
+    (!refused.is_empty()).then_some(told)
+}
+
+/// What a publisher wrote is in it.
+fn shortened(text: &str) -> String {
+    let mut short: String = text.chars().take(MAX_REASON).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    short
 }
 
 /// Seconds since the epoch.
@@ -244,7 +283,8 @@ impl CatalogueProvider {
             http: self.deps.http.clone(),
         };
         let (made, refused) = make(&verified, &grants);
-        let mut loaded = Loaded { document: Some(accepted), ..Loaded::default() };
+        let refusals = refusals(&refused, made.len() + refused.len());
+        let mut loaded = Loaded { document: Some(accepted), refused: refusals, ..Loaded::default() };
         // By the name, as others that are withheld are called.
         let name =
             |id: &str| id.split_once(':').map_or(id, |(_, rest)| rest.split('@').next().unwrap_or(rest)).to_owned();
@@ -329,10 +369,10 @@ impl Provider for CatalogueProvider {
                 if self.ended(outcome)
                     && let Some(why) = warning
                 {
-                    let version = believed.accepted.seen.version;
-                    let message =
-                        format!("catalogue {name}: {why}; version {version}, which was accepted before, serves on");
-                    self.deps.events.emit(Event::Warning { code: "catalogue_kept".to_owned(), message });
+                    let kept = kept(&why, believed.accepted);
+                    tracing::warn!(catalogue = name, "{kept}");
+                    let message = format!("catalogue {name}: {kept}");
+                    self.deps.events.emit(Event::Warning { code: CATALOGUE_KEPT.to_owned(), message });
                 }
                 Ok(self.load(believed))
             }
@@ -431,6 +471,13 @@ impl Provider for CatalogueProvider {
 
     fn withheld(&self) -> Vec<(String, String)> {
         self.loaded().withheld.clone()
+    }
+
+    fn issues(&self) -> Vec<String> {
+        let why = self.outcome.lock().unwrap_or_else(PoisonError::into_inner).clone().and_then(Result::err);
+        let loaded = self.loaded();
+        let kept = loaded.document.zip(why).map(|(accepted, why)| kept(&why, accepted));
+        kept.into_iter().chain(loaded.refused.clone()).collect()
     }
 
     async fn cached(&self) -> Option<Vec<Arc<RegisteredTool>>> {

@@ -132,6 +132,9 @@ async fn signed_tools_are_listed_and_run_and_what_is_not_granted_is_refused() {
         let reason = withheld.iter().find(|(have, _)| have == name).map(|(_, why)| why.as_str()).expect(name);
         assert!(reason.contains(why), "{name}: {reason}");
     }
+    let [issue] = &provider.issues()[..] else { panic!("{:?}", provider.issues()) };
+    assert!(issue.starts_with("9 of its 13 tools are refused: `acme:thief@1.0.0` is refused: "), "{issue}");
+    assert!(issue.ends_with("; and 6 more"), "{issue}");
     let title = &tools[3].definition().id;
     assert_eq!(provider.llm(title).expect("LLM-backed").user, "{{ text }}");
     assert!(provider.awaits_others(title) && !provider.awaits_others(&tools[1].definition().id));
@@ -157,6 +160,7 @@ async fn what_is_not_believed_leaves_the_last_good_one_in_force() {
     publisher.publish(&publisher.document(2, json!([template("a")])));
     assert_eq!(names(&provider.list().await.expect("listed")), ["acme:greet@1.0.0"]);
     assert_eq!(provider.health(), Health::Ready);
+    assert!(provider.issues().is_empty());
 
     let mut changed = sign(&publisher.document(3, json!([template("b")])), &publisher.key).expect("signed");
     changed["tools"][0]["template"] = json!("evil");
@@ -178,6 +182,9 @@ async fn what_is_not_believed_leaves_the_last_good_one_in_force() {
         assert_eq!(names(&tools), ["acme:greet@1.0.0"], "{why}");
         let Health::Failed { reason } = provider.health() else { panic!("{why}") };
         assert!(reason.contains(why), "{reason}");
+        let [issue] = &provider.issues()[..] else { panic!("{why}: {:?}", provider.issues()) };
+        assert!(issue.contains(why), "{issue}");
+        assert!(issue.contains("; version 2, which was accepted before, serves on until 20"), "{issue}");
         assert!(call(&provider, &tools, "greet", json!({})).await.is_ok());
     }
     // Another process has it at once, unless the key is not believed any more.

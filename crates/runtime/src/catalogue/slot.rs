@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use toolwright_core::catalogue::{Provider, RegisteredTool};
+use toolwright_core::catalogue::{Provider, RegisteredTool, Unapproved};
 use toolwright_core::pins::PinSource;
 
 use crate::pins::{Held, Pins};
@@ -70,10 +70,15 @@ impl Slot {
     }
 }
 
-/// The names that pins keep back, with the reason.
-pub(super) fn held_back(slot: &Slot) -> impl Iterator<Item = (String, String)> {
+/// What pins keep back.
+pub(super) fn held_back(slot: &Slot) -> impl Iterator<Item = Unapproved> {
     let held = slot.held.iter().filter(|held| held.withheld && slot.error.is_none());
-    held.map(|held| (held.tool.raw_name().to_owned(), held.why.clone()))
+    held.map(|held| Unapproved {
+        provider: slot.provider.name().to_owned(),
+        raw_name: held.tool.raw_name().to_owned(),
+        shown_name: held.tool.shown_name().to_owned(),
+        why: held.why.clone(),
+    })
 }
 
 /// Why a tool of a provider that has not listed yet may be missing.
@@ -95,6 +100,7 @@ pub(super) fn reuse(old: &[Arc<RegisteredTool>], new: Vec<Arc<RegisteredTool>>) 
 }
 
 fn is_same(old: &RegisteredTool, new: &RegisteredTool) -> bool {
-    (old.hash(), old.source_hash(), old.shown_name()) == (new.hash(), new.source_hash(), new.shown_name())
+    (old.hash(), old.source_hash(), old.raw_name(), old.shown_name())
+        == (new.hash(), new.source_hash(), new.raw_name(), new.shown_name())
         && old.definition() == new.definition()
 }

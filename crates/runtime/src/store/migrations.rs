@@ -18,6 +18,7 @@ const STEPS: &[&str] = &[
     include_str!("schema/13_askers.sql"),
     include_str!("schema/14_pin_sources.sql"),
     include_str!("schema/15_entries.sql"),
+    include_str!("schema/16_renamed_pins.sql"),
 ];
 
 /// Brings the file to the newest schema, whole or not at all, while other processes wait.
@@ -87,7 +88,8 @@ mod tests {
 
     fn waits(text: &str) -> PinNote {
         let id = ToolId::parse("p:pinned@0.0.0").expect("id");
-        PinNote { tool: "pinned".into(), id, note: Note::Wait, hash: hash(text), contract: json!(text) }
+        let contract = json!(text);
+        PinNote { tool: "pinned".into(), renamed: None, id, note: Note::Wait, hash: hash(text), contract }
     }
 
     #[tokio::test]

@@ -227,7 +227,7 @@ mod tests {
 
     fn noted(note: Note, text: &str) -> PinNote {
         let (hash, contract) = (ContentHash::of_bytes(text.as_bytes()), json!(text));
-        PinNote { tool: "t".into(), id: tool(), note, hash, contract }
+        PinNote { tool: "t".into(), renamed: None, id: tool(), note, hash, contract }
     }
 
     #[tokio::test]

@@ -26,8 +26,8 @@ impl PinStore for SqliteStore {
         let source = source.cloned();
         self.thread
             .run("read pins", move |db| {
-                const COLUMNS: &str =
-                    "SELECT provider, scope, tool, id, hash, pinned_ms, pinned_by, next_hash, next_ms FROM source_pins";
+                const COLUMNS: &str = "SELECT provider, scope, tool, id, hash, pinned_ms, pinned_by, next_hash, next_ms, next_tool \
+                                       FROM source_pins";
                 match source {
                     Some(PinSource { provider, scope }) => db
                         .prepare_cached(&format!("{COLUMNS} WHERE {OF_SOURCE} ORDER BY tool"))?
@@ -96,8 +96,9 @@ impl PinStore for SqliteStore {
                 let PinSource { provider, scope } = &source;
                 let changed = match decision {
                     PinDecision::Approve(hash) => transaction.execute(
-                        "UPDATE source_pins SET hash = next_hash, contract = next_contract, pinned_ms = ?4, \
-                         pinned_by = ?5, next_hash = NULL, next_contract = NULL, next_ms = NULL \
+                        "UPDATE OR REPLACE source_pins SET tool = ifnull(next_tool, tool), hash = next_hash, \
+                         contract = next_contract, pinned_ms = ?4, pinned_by = ?5, \
+                         next_hash = NULL, next_contract = NULL, next_ms = NULL, next_tool = NULL \
                          WHERE provider = ?1 AND scope = ?2 AND tool = ?3 AND next_hash IS NOT NULL \
                          AND (?6 IS NULL OR next_hash = ?6)",
                         params![provider, scope, tool, now_ms(), by, hash.map(|hash| hash.to_hex())],
@@ -136,7 +137,8 @@ impl PinStore for SqliteStore {
 
 /// Gives a source pins of its own, if it has none yet: those that have its name and no scope.
 fn own(db: &Transaction<'_>, PinSource { provider, scope }: &PinSource) -> rusqlite::Result<()> {
-    const COLUMNS: &str = "tool, id, hash, contract, pinned_ms, pinned_by, next_hash, next_contract, next_ms";
+    const COLUMNS: &str =
+        "tool, id, hash, contract, pinned_ms, pinned_by, next_hash, next_contract, next_ms, next_tool";
     if scope.is_empty() {
         return Ok(());
     }
@@ -168,15 +170,15 @@ fn note(db: &Transaction<'_>, source: &PinSource, Written { note, contract }: &W
             .map(drop),
         Note::Wait => db
             .prepare_cached(
-                "INSERT INTO source_pins (provider, scope, tool, id, next_hash, next_contract, next_ms) \
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (provider, scope, tool) \
-                 DO UPDATE SET id = ?4, next_hash = ?5, next_contract = ?6, next_ms = ?7",
+                "INSERT INTO source_pins (provider, scope, tool, id, next_hash, next_contract, next_ms, next_tool) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (provider, scope, tool) \
+                 DO UPDATE SET id = ?4, next_hash = ?5, next_contract = ?6, next_ms = ?7, next_tool = ?8",
             )?
-            .execute(params![provider, scope, tool, id, hash, contract, now_ms()])
+            .execute(params![provider, scope, tool, id, hash, contract, now_ms(), note.renamed])
             .map(drop),
         Note::Settle => db
             .prepare_cached(
-                "UPDATE source_pins SET next_hash = NULL, next_contract = NULL, next_ms = NULL \
+                "UPDATE source_pins SET next_hash = NULL, next_contract = NULL, next_ms = NULL, next_tool = NULL \
                  WHERE provider = ?1 AND scope = ?2 AND tool = ?3 AND hash = ?4",
             )?
             .execute(params![provider, scope, tool, hash])
@@ -194,6 +196,7 @@ fn pin(row: &Row<'_>) -> rusqlite::Result<Pin> {
         id: ToolId::parse(&id).map_err(|error| unreadable(3, error))?,
         approved: approved.map(|mark| PinMark { by: by.unwrap_or_default(), ..mark }),
         waiting: mark(row, 7, 8)?,
+        renamed: row.get(9)?,
     })
 }
 

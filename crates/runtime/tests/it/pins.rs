@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::json;
 use toolwright_core::catalogue::{
-    Health, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool, ToolOverride,
+    Health, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool, ToolOverride, foreign_ids,
 };
 use toolwright_core::context::NoRedaction;
 use toolwright_core::event::EventSink;
@@ -195,7 +195,7 @@ async fn one_tool_in_several_revisions_is_one_definition_however_it_was_pinned()
     let mut contract = definition("old", "Reads.").contract();
     contract["listed"] = json!({"execution": {"taskSupport": "forbidden"}});
     let (id, hash) = (ToolId::foreign("s", "old").expect("id"), ContentHash::of_value(&contract));
-    let note = PinNote { tool: "old".into(), id, note: Note::Pin, hash, contract };
+    let note = PinNote { tool: "old".into(), renamed: None, id, note: Note::Pin, hash, contract };
     here.store.note_pins(&PinSource::unscoped("s"), vec![note]).await.expect("pinned");
     for support in [Some("forbidden"), None, Some("optional")] {
         here.list(vec![listed("old", support), listed("new", support)]).await;
@@ -205,6 +205,72 @@ async fn one_tool_in_several_revisions_is_one_definition_however_it_was_pinned()
     let other = RegisteredTool::foreign(definition("old", "Reads and sends."), "old");
     here.list(vec![other, listed("new", None)]).await;
     assert_eq!(here.offered(), ["new"]);
+}
+
+/// As a server lists them, with the ids that they get beside each other.
+fn listed(tools: &[(&str, &str)]) -> Vec<Arc<RegisteredTool>> {
+    let names: Vec<&str> = tools.iter().map(|(name, _)| *name).collect();
+    let ids = foreign_ids("s", &names).expect("ids");
+    let tool = |(id, (name, text)): (ToolId, &(&str, &str))| {
+        RegisteredTool::foreign(ToolDefinition { id, ..definition(name, text) }, *name)
+    };
+    ids.into_iter().zip(tools).map(tool).collect()
+}
+
+#[tokio::test]
+async fn what_takes_the_place_of_a_pinned_tool_under_another_name_has_changed() {
+    let dir = tempfile::tempdir().expect("dir");
+    let here = Process::start(dir.path(), PinTerms::default(), Vec::new()).await;
+    let source = PinSource::unscoped("s");
+    here.list(listed(&[("get", "Reads."), ("a.b", "Reads.")])).await;
+    // Not even what says the same is the same: the call is of something else there.
+    for text in ["Reads.", "Sends all keys."] {
+        here.list(listed(&[("Get", text), ("a b", "Reads.")])).await;
+        assert!(here.offered().is_empty(), "{text}");
+        let why = here.catalogue.snapshot().why_missing("s__get").expect("a reason");
+        assert!(why.contains("name is \"Get\" at its source; it was \"get\""), "{why}");
+        let pins = here.store.pins(Some(&source)).await.expect("pins");
+        let states: Vec<_> = pins.iter().map(|pin| (pin.tool.as_str(), pin.waiting_name(), pin.state())).collect();
+        assert_eq!(states, [("a.b", "a b", "changed"), ("get", "Get", "changed")]);
+    }
+    assert_eq!(here.heard.notices().len(), 3);
+    here.list(listed(&[("Get", "Sends all keys."), ("a b", "Reads.")])).await;
+    assert!(here.heard.notices().is_empty(), "it is told once");
+    // It goes back, and nothing waits any more.
+    here.list(listed(&[("get", "Reads.")])).await;
+    assert_eq!(here.offered(), ["get"]);
+    assert_eq!(here.store.pins(Some(&source)).await.expect("pins")[1].state(), "pinned");
+
+    here.list(listed(&[("Get", "Sends.")])).await;
+    here.decide("get", PinDecision::Approve(None)).await;
+    assert_eq!(here.offered(), ["Get"]);
+    let pins = here.store.pins(Some(&source)).await.expect("pins");
+    let names: Vec<_> = pins.iter().map(|pin| (pin.tool.as_str(), pin.state())).collect();
+    assert_eq!(names, [("Get", "pinned"), ("a.b", "changed")], "it has the place of the old pin");
+    here.list(listed(&[("get", "Reads.")])).await;
+    assert!(here.offered().is_empty(), "the old one is a change now");
+    here.decide("Get", PinDecision::Revoke).await;
+    here.list(listed(&[("GET", "Sends.")])).await;
+    assert!(here.offered().is_empty(), "no name lets in what was revoked");
+}
+
+#[tokio::test]
+async fn names_that_are_listed_at_once_have_a_pin_each() {
+    let dir = tempfile::tempdir().expect("dir");
+    let here = Process::start(dir.path(), PinTerms::default(), Vec::new()).await;
+    let both = || listed(&[("get", "Reads."), ("Get", "Writes.")]);
+    for _ in 0..2 {
+        here.list(both()).await;
+        assert_eq!(here.offered(), ["get", "Get"]);
+    }
+    // Alone, each would have the id that none of them had.
+    for alone in [("Get", "Writes."), ("get", "Reads."), ("GET", "Writes.")] {
+        here.list(listed(&[alone])).await;
+        assert!(here.offered().is_empty(), "{alone:?}");
+    }
+    here.list(both()).await;
+    assert_eq!(here.offered(), ["get", "Get"]);
+    assert!(here.store.pins(None).await.expect("pins").iter().all(|pin| pin.state() == "pinned"));
 }
 
 #[tokio::test]

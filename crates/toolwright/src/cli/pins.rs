@@ -11,7 +11,7 @@ use toolwright::core::canonical::ContentHash;
 use toolwright::core::duration;
 use toolwright::core::name::wire_candidate;
 use toolwright::core::pattern::nearest;
-use toolwright::core::pins::{Change, Pin, PinMark, PinSource, Weight, diff};
+use toolwright::core::pins::{Change, Pin, PinMark, PinSource, Weight, diff, renamed};
 use toolwright::core::store::{PinContracts, PinDecision, PinStore, StoreError};
 
 use super::args::Global;
@@ -23,6 +23,8 @@ use super::{config, open};
 const OWNER: &str = "owner";
 /// Digits of a hash that are shown, and that are enough to name it.
 const SHOWN_DIGITS: usize = 12;
+/// Characters of a difference, which core has cut already.
+const MAX_LINE: usize = 40_000;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PinsCommand {
@@ -145,7 +147,7 @@ async fn run(global: &Global, command: &PinsCommand, house: &House, in_force: &I
                 named(house, in_force, of.as_deref(), false).await?.into_iter().filter(|pin| pin.waiting.is_some())
             {
                 let contracts = contracts(store, &pin).await?;
-                let changes = changes(&contracts);
+                let changes = changes(&pin, &contracts);
                 differing.push((pin, contracts, changes));
             }
             differences(global, &differing)
@@ -239,6 +241,7 @@ fn scope(pin: &Pin) -> Option<&str> {
 
 fn is_called(pin: &Pin, name: &str) -> bool {
     name == pin.name()
+        || name.strip_prefix(&*pin.source.provider).is_some_and(|rest| rest == format!("/{}", pin.waiting_name()))
         || name == pin.id.as_str()
         || name == pin.id.without_version()
         || name == wire_candidate(pin.id.namespace(), &pin.tool)
@@ -251,11 +254,10 @@ async fn contracts(store: &dyn PinStore, pin: &Pin) -> Result<PinContracts, Fail
 }
 
 /// What changed, where something was approved before.
-fn changes(contracts: &PinContracts) -> Vec<Change> {
-    match (&contracts.approved, &contracts.waiting) {
-        (Some(approved), Some(waiting)) => diff(approved, waiting),
-        _ => Vec::new(),
-    }
+fn changes(pin: &Pin, contracts: &PinContracts) -> Vec<Change> {
+    let (Some(approved), Some(waiting)) = (&contracts.approved, &contracts.waiting) else { return Vec::new() };
+    let name = pin.renamed.as_deref().map(|name| renamed(&pin.tool, name));
+    name.into_iter().chain(diff(approved, waiting)).collect()
 }
 
 fn check_hash(pin: &Pin, mark: &PinMark, given: Option<&str>) -> Result<(), Failure> {
@@ -306,6 +308,7 @@ fn to_json(pin: &Pin) -> Value {
         "provider": pin.source.provider,
         "scope": scope(pin),
         "tool": pin.tool,
+        "renamed": pin.renamed,
         "id": pin.id,
         "state": pin.state(),
         "approved": pin.approved,
@@ -359,7 +362,11 @@ fn differences(global: &Global, differing: &[(Pin, PinContracts, Vec<Change>)]) 
                 Weight::Notable => styled(WARN, "~"),
                 Weight::Minor => styled(DIM, "·"),
             };
-            print_text(&format!("  {mark} {}", harmless(&change.to_string())))?;
+            print_text(&format!("  {mark} {}", one_line(&change.to_string(), MAX_LINE)))?;
+        }
+        if !changes.is_empty() {
+            let hint = format!("  `toolwright pins show {}` shows both as a whole", pin.id.without_version());
+            print_text(&styled(DIM, hint))?;
         }
     }
     Ok(exit)

@@ -26,12 +26,14 @@ use toolwright::server::{
 use super::approvals::asked_for;
 use super::args::{Global, Serve, ServeAskName};
 use super::exit::{Done, Exit, Failure};
-use super::screen::{BAD, DIM, WARN, harmless, print_json, say, styled};
+use super::screen::{BAD, DIM, WARN, harmless, one_line, print_json, say, styled};
 use super::signals::{First, watch};
 use super::{config, open, paste, record};
 
 /// How long slow providers are waited for before what is odd about the whole is told.
 const LIST_WAIT: Duration = Duration::from_secs(120);
+/// Characters of a warning that are said.
+const MAX_WARNING: usize = 1000;
 
 pub(crate) async fn command(global: &Global, serve: &Serve) -> Done {
     let settings = config::usable(global)?;
@@ -249,7 +251,7 @@ fn background(house: &Arc<House>, gateway: &Arc<Gateway>, given: Option<Profile>
     });
 }
 
-/// Says when a provider fails, and when it is there again.
+/// Says when a provider fails, when it is there again, and when it goes on with what it had.
 async fn tell_providers(mut events: Receiver<Arc<Event>>) {
     let mut failed: HashMap<String, String> = HashMap::new();
     loop {
@@ -269,6 +271,7 @@ async fn tell_providers(mut events: Receiver<Arc<Event>>) {
             Event::PinNotice { provider, raw_name, message, .. } => {
                 say(styled(WARN, format_args!("{provider}: {} is {}", harmless(raw_name), harmless(message))));
             }
+            Event::Warning { message, .. } => say(styled(WARN, one_line(message, MAX_WARNING))),
             _ => {}
         }
     }

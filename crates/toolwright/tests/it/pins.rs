@@ -6,6 +6,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::sync::{Arc, Mutex};
+
 use serde_json::{Value, json};
 #[cfg(unix)]
 use toolwright::config::Server;
@@ -180,6 +183,13 @@ fn a_tool_is_called_what_its_operator_calls_it() {
     assert_eq!((&tool["id"], &tool["raw_name"]), (&"odd:echo@0.0.0".into(), &"echo".into()));
     assert_eq!(tool["description"], "Says it again.");
     assert!(ok(&place, &["call", "odd__say_again", "{\"text\": \"mark\"}"]).contains("mark"));
+    // Withheld, it is known by both names.
+    place.write("project/toolwright.yaml", &config("Sends the text", shown));
+    for name in ["odd__say_again", "odd__echo"] {
+        let output = run(&place, &["call", name, "{\"text\": \"x\"}"]);
+        assert_eq!(output.status.code(), Some(4), "{name}: {}", stderr(&output));
+        assert!(stderr(&output).contains("toolwright pins approve odd:echo"), "{name}: {}", stderr(&output));
+    }
 }
 
 #[test]
@@ -201,6 +211,101 @@ fn a_changed_operation_of_a_document_is_withheld_too() {
     assert!(stderr(&output).contains("toolwright pins approve shop:list"), "{}", stderr(&output));
     ok(&place, &["pins", "approve", "shop"]);
     assert!(ok(&place, &["tools", "show", "shop__list"]).contains("First send"));
+}
+
+#[test]
+fn what_takes_the_place_of_a_pinned_tool_is_shown_with_its_new_name_and_let_in_by_either() {
+    let place = Place::with("openapi:\n  shop: {document: ./shop.json}\n");
+    let document = |name: &str| {
+        let paths = json!({"/orders": {"get": {"operationId": name, "summary": "Lists the orders"}}});
+        let servers = json!([{"url": "https://shop.example"}]);
+        json!({"openapi": "3.1.0", "info": {"title": "Shop", "version": "1"}, "servers": servers, "paths": paths})
+    };
+    for (name, before, approved_by) in
+        [("list", None, ""), ("List", Some("list"), "shop/list"), ("LIST", Some("List"), "shop/LIST")]
+    {
+        place.write("project/shop.json", &document(name).to_string());
+        let seen = run(&place, &["tools", "show", "shop__list"]);
+        let Some(before) = before else {
+            assert!(seen.status.success(), "{}", stderr(&seen));
+            continue;
+        };
+        assert_eq!(seen.status.code(), Some(3), "{name}");
+        let diff = output_of(&place, &["pins", "diff"]);
+        assert_eq!((&diff[0]["tool"], &diff[0]["renamed"]), (&before.into(), &name.into()));
+        let message = format!("is \"{name}\" at its source; it was \"{before}\"");
+        assert_eq!(diff[0]["changes"], json!([{"weight": "danger", "field": "name", "message": message}]));
+        ok(&place, &["pins", "approve", approved_by]);
+        assert!(ok(&place, &["tools", "show", "shop__list"]).contains("Lists the orders"));
+        let pins = output_of(&place, &["pins", "ls", "shop"]);
+        assert_eq!((pins.as_array().map(Vec::len), &pins[0]["tool"]), (Some(1), &name.into()));
+    }
+}
+
+/// A site where whatever was published last is answered.
+fn site(published: Arc<Mutex<String>>) -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("port");
+    let url = format!("http://{}/catalogue.json", listener.local_addr().expect("address"));
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("connection");
+            let lines = BufReader::new(stream.try_clone().expect("stream")).lines().map_while(Result::ok);
+            lines.take_while(|line| !line.is_empty()).for_each(drop);
+            let text = published.lock().expect("lock").clone();
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", text.len());
+            // A client may have gone.
+            let _ = stream.write_all(format!("{head}{text}").as_bytes());
+        }
+    });
+    url
+}
+
+#[test]
+fn a_catalogue_that_serves_on_or_lacks_tools_is_told_of() {
+    let place = Place::with("");
+    let key = output_of(&place, &["catalogue", "keygen", "key.pem"])["key"].as_str().expect("key").to_owned();
+    let tool = |id: &str| json!({"id": id, "kind": "template", "description": "d", "template": "t", "parameters": {"type": "object"}});
+    let signed = |version: u64, tools: Value| {
+        let document = json!({"format": "toolwright-catalogue/1", "namespace": "acme", "version": version,
+            "issued": 0, "expires": 0, "tools": tools});
+        place.write("project/c.json", &document.to_string());
+        ok(&place, &["catalogue", "sign", "c.json", "--key", "key.pem", "--expires", "1d", "--out", "signed.json"]);
+        place.read("project/signed.json")
+    };
+    let published = Arc::new(Mutex::new(signed(5, json!([tool("acme:a@1.0.0")]))));
+    let url = site(Arc::clone(&published));
+    let config = format!("catalogues:\n  acme: {{url: '{url}', keys: ['{key}'], insecure_loopback: true}}\n");
+    place.write("project/toolwright.yaml", &config);
+    let doctor = |code| {
+        let output = run(&place, &["doctor", "--json"]);
+        assert_eq!(output.status.code(), Some(code), "{}", String::from_utf8_lossy(&output.stdout));
+        serde_json::from_slice::<Value>(&output.stdout).expect("json")
+    };
+    let well = doctor(0);
+    assert_eq!((&well["findings"], &well["warnings"]), (&json!([]), &json!([])));
+    let older = signed(4, json!([tool("acme:a@1.0.0")]));
+    let changed = signed(6, json!([tool("acme:a@1.0.0")])).replace("acme:a@", "acme:b@");
+    let partly = signed(6, json!([tool("acme:a@1.0.0"), tool("fs:b@1.0.0\nall is well")]));
+    for (text, parts) in [
+        (
+            older,
+            &["version 4, and version 5 was accepted before", "version 5, which was accepted before, serves on until"]
+                [..],
+        ),
+        (changed, &["it was changed after", "version 5, which was accepted before, serves on until"]),
+        (partly, &["1 of its 2 tools are refused: `fs:b@1.0.0 all is well` is refused"]),
+    ] {
+        *published.lock().expect("lock") = text;
+        let report = doctor(1);
+        let [finding] = &report["findings"].as_array().expect("findings")[..] else { panic!("{report}") };
+        let listed = run(&place, &["tools", "ls"]);
+        assert!(listed.status.success() && String::from_utf8_lossy(&listed.stdout).contains("acme__a"));
+        for part in parts {
+            assert!(finding.as_str().is_some_and(|finding| finding.contains(part)), "{part}: {finding}");
+            assert!(stderr(&listed).contains(part), "{part}: {}", stderr(&listed));
+        }
+        assert_eq!(report["warnings"], json!([]), "it is told once");
+    }
 }
 
 #[test]
