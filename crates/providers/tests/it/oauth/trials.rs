@@ -31,7 +31,7 @@ async fn a_server_that_refuses_new_tokens_is_not_brought_one_by_each_request() {
         spec.authorizer = Some(Arc::new(OAuth::new(parts)));
         let provider = McpProvider::new(spec, deps());
         for _ in 0..10 {
-            let error = provider.list().await.err().expect("refused").to_string();
+            let error = provider.list().await.expect_err("refused").to_string();
             assert!(error.contains("just given") && !error.contains("headers.Authorization"), "{error}");
             assert!(error.contains("mcp logout srv") && error.contains("mcp login srv"), "{error}");
         }
