@@ -98,8 +98,9 @@ async fn work(worker: &Worker) -> Result<(), Failure> {
     options.queues = Queues::new([("default".to_owned(), spec)].into());
     let executor = Executor::new(options);
     let context = Arc::new(terms);
-    executor.recover_jobs(RecoveryTerms { catalogue: Arc::clone(&catalogue), session: None, context });
     let run = terms(session(dir), catalogue.snapshot());
+    let root = run.session.root.clone();
+    executor.recover_jobs(RecoveryTerms { catalogue: Arc::clone(&catalogue), root, session: None, context });
     for n in worker.from..worker.from + worker.count {
         let (name, ms) = kind(n);
         let arguments = RawArguments::Value(json!({"n": n, "ms": ms}));

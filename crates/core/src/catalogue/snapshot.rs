@@ -358,7 +358,7 @@ impl Snapshot {
         }
         if let Some(Unapproved { shown_name, raw_name, why, .. }) = self.held(namespace, bare) {
             return Some(format!(
-                "provider {namespace} has `{shown_name}`, its source's `{raw_name}`, but it is {why}"
+                "provider {namespace} has `{shown_name}`, its source's `{raw_name}`, but does not offer it: {why}"
             ));
         }
         provider.error.as_ref().map(|error| format!("provider {namespace} is down: {error}"))
@@ -583,12 +583,15 @@ mod tests {
         let snapshot = Snapshot::build(&[Listing { withheld, ..listing("d", vec![]) }, listing("e", vec![])])
             .with_unapproved(vec![held("d", "Get", "fetch_it"), held("e", "Put", "Put")]);
         for (written, expect) in [
-            ("d__fetch_it", Some("provider d has `fetch_it`, its source's `Get`, but it is withheld: it has changed")),
+            (
+                "d__fetch_it",
+                Some("provider d has `fetch_it`, its source's `Get`, but does not offer it: withheld: it has changed"),
+            ),
             (
                 "d:fetch_it@0.0.0",
-                Some("provider d has `fetch_it`, its source's `Get`, but it is withheld: it has changed"),
+                Some("provider d has `fetch_it`, its source's `Get`, but does not offer it: withheld: it has changed"),
             ),
-            ("d__get", Some("provider d has `Get`, but it is withheld: it has changed")),
+            ("d__get", Some("provider d has `Get`, but does not offer it: withheld: it has changed")),
             ("e__fetch_it", None),
             ("d__other", None),
         ] {

@@ -155,7 +155,9 @@ impl Walk<'_> {
             ("additionalProperties", _, Value::Object(_)) => {
                 self.schema(&format!("{field}.*"), was, is, depth + 1);
             }
-            (key, Value::Object(_) | Value::Null, Value::Object(new)) if NAMED.contains(&key) => {
+            (key, Value::Object(_) | Value::Null, Value::Object(new))
+                if NAMED.contains(&key) && !(was.is_null() && new.is_empty()) =>
+            {
                 let empty = Map::new();
                 let old = was.as_object().unwrap_or(&empty);
                 for name in keys(old, new) {
@@ -166,7 +168,9 @@ impl Walk<'_> {
             (key, _, Value::Object(_)) if INNER.contains(&key) => {
                 self.schema(&format!("{field}({key})"), was, is, depth + 1);
             }
-            (key, Value::Array(_) | Value::Null, Value::Array(new)) if LISTS.contains(&key) => {
+            (key, Value::Array(_) | Value::Null, Value::Array(new))
+                if LISTS.contains(&key) && !(was.is_null() && new.is_empty()) =>
+            {
                 let old = was.as_array().map(Vec::as_slice).unwrap_or_default();
                 for (index, (was, is)) in old.iter().zip(new).enumerate() {
                     self.schema(&format!("{field}({key} {})", index + 1), was, is, depth + 1);

@@ -60,7 +60,7 @@ pub(super) fn keep_largest<T, K: Ord>(all: &mut Vec<T>, max: usize, size: impl F
 }
 
 fn piece(before: Option<&str>, gone: &[&str], come: &[&str]) -> String {
-    let mut text = before.map(|word| format!("…{} ", visible(word))).unwrap_or_default();
+    let mut text = before.map(|word| format!("…{} ", short(word))).unwrap_or_default();
     if !gone.is_empty() {
         text.push_str(&format!("[-{}-]", short(&gone.join(" "))));
     }

@@ -28,7 +28,7 @@ use crate::process::{Stdin, SupervisedCommand};
 
 /// What a server of unknown generation has for its answer to a `server/discover` that comes first, a third of its time at
 /// the most. On a pipe an older one may leave it unanswered, or be starting still: it is asked to `initialize` beside it,
-/// for another third. Over HTTP each request has a response of its own, so that silence there is slowness, unless a bridge
+/// and has all the time for that but what is kept for the attempts after it. Over HTTP each request has a response of its own, so that silence there is slowness, unless a bridge
 /// stands before a pipe: there it has a third.
 const DISCOVER_FIRST: Duration = Duration::from_secs(2);
 /// What is kept of a server's time for the attempt after one that may be met with silence, a sixth at the most.
@@ -113,7 +113,8 @@ impl Connector {
         command: impl Fn() -> SupervisedCommand + Send + Sync,
         known: Option<Era>,
     ) -> Result<Arc<Connection>, String> {
-        let mut attempts = VecDeque::from(attempts(None, known, self.spec.connect_timeout));
+        let attempts_of = |known| VecDeque::from(attempts(None, known, self.spec.connect_timeout));
+        let mut attempts = attempts_of(known);
         let mut running = None;
         let mut best = None;
         let mut tried = Tried::new(self.spec.connect_timeout);
@@ -161,6 +162,9 @@ impl Connector {
             };
             if best.is_none() || attempt.era == Era::Legacy {
                 best = Some(inbox.junk.explain(message));
+            }
+            if std::mem::take(&mut tried.speaks_newest) {
+                attempts = attempts_of(Some(Era::Modern));
             }
         }
         Err(best.unwrap_or_else(|| NO_TIME.to_owned()))
@@ -255,11 +259,16 @@ impl Connector {
     }
 }
 
+/// What is kept for one more attempt.
+fn second_chance(timeout: Duration) -> Duration {
+    (timeout / 6).min(SECOND_CHANCE)
+}
+
 /// Which handshakes are tried on a pipe (`None`) or at a URL, in this order, where the server has `timeout` for all of
 /// them. One that ends early leaves its time to the next.
 fn attempts(way: Option<Way>, known: Option<Era>, timeout: Duration) -> Vec<Attempt> {
     let third = timeout / 3;
-    let kept = (timeout / 6).min(SECOND_CHANCE);
+    let kept = second_chance(timeout);
     let last = |era| Attempt { era, kept: Duration::ZERO, is_guess: false };
     let first = |era| Attempt { era, kept, is_guess: false };
     match (way, known) {
@@ -282,11 +291,14 @@ struct Tried {
     end: Instant,
     certainty: Certainty,
     was_silent: bool,
+    /// Whether the server said late that it speaks the newest, in a process that came to nothing.
+    speaks_newest: bool,
 }
 
 impl Tried {
     fn new(limit: Duration) -> Self {
-        Self { limit, end: Instant::now() + limit, certainty: Certainty::default(), was_silent: false }
+        let (certainty, end) = (Certainty::default(), Instant::now() + limit);
+        Self { limit, end, certainty, was_silent: false, speaks_newest: false }
     }
 
     /// How long this attempt may take from now on.
@@ -301,10 +313,13 @@ impl Tried {
     async fn shake(&mut self, peer: &Peer, attempt: Attempt) -> Result<ServerInfo, Failure> {
         let (start, bound) = (Instant::now(), self.bound(attempt));
         let shaken = if attempt.is_guess {
-            let (shaken, late) = shake_unknown(peer, bound, (self.limit / 3, self.limit)).await;
+            let left = self.end.saturating_duration_since(start).saturating_sub(bound);
+            let beside = left.saturating_sub(2 * second_chance(self.limit));
+            let (shaken, late) = shake_unknown(peer, (bound, beside), self.limit).await;
             match (&shaken, late) {
-                (Ok(_), Some(Late::SpeaksNewest)) => self.certainty = Certainty::Newer,
-                (Ok(_), Some(Late::SpeaksOlder)) => self.certainty = Certainty::Tried,
+                (Ok(_), Late::SpeaksNewest) => self.certainty = Certainty::Newer,
+                (Ok(_), Late::SpeaksOlder) => self.certainty = Certainty::Tried,
+                (Err(_), Late::SpeaksNewest) => self.speaks_newest = true,
                 _ => {}
             }
             shaken

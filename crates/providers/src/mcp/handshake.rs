@@ -16,6 +16,9 @@ use super::params::Params;
 use super::peer::{AskError, EXPIRED, Peer, Request};
 use super::transport::SendError;
 
+/// How long the answer to one of two questions that were asked together may come after the other.
+const MEANWHILE: Duration = Duration::from_millis(250);
+
 /// What a server said of itself.
 #[derive(Debug, Clone)]
 pub(super) struct ServerInfo {
@@ -93,42 +96,59 @@ pub(super) async fn shake(peer: &Peer, era: Era, bound: Duration, limit: Duratio
 }
 
 /// Shakes hands over a pipe with a server of which it is not known what it speaks: as 2026-07-28 does, and where no answer
-/// has come by the time `first`, as the older ones do in the same process, for `bound` at the most. It may only be starting
-/// still, or not know what it was asked. What it says of that late is told beside: whether it speaks the newest after all.
+/// has come by the time `first`, as the older ones do in the same process, for `beside` at the most. It may only be starting
+/// still, or not know what it was asked. What it says of that late is told too.
 ///
 /// # Errors
 /// As [`shake`].
 pub(super) async fn shake_unknown(
     peer: &Peer,
-    first: Duration,
-    (bound, limit): (Duration, Duration),
-) -> (Result<ServerInfo, Failure>, Option<Late>) {
+    (first, beside): (Duration, Duration),
+    limit: Duration,
+) -> (Result<ServerInfo, Failure>, Late) {
     let mut asked = pin!(ask_to_discover(peer));
-    if let Ok(asked) = tokio::time::timeout(first, &mut asked).await {
-        return (discovered(peer, asked), None);
+    if let Ok(said) = tokio::time::timeout(first, &mut asked).await {
+        return (discovered(peer, said), Late::Unsaid);
     }
-    let mut initialized = pin!(shake(peer, Era::Legacy, bound, limit));
-    let mut late = None;
+    let mut initialized = pin!(shake(peer, Era::Legacy, beside, limit));
+    let mut said = None;
     let shaken = loop {
+        let speaks_newest = said.as_ref().is_some_and(speaks_newest);
         tokio::select! {
-            // A server answers in the order in which it was asked.
             biased;
-            said = &mut asked, if late.is_none() => {
-                late = Some(if said.is_ok() { Late::SpeaksNewest } else { Late::SpeaksOlder });
-            }
-            shaken = &mut initialized => break shaken,
+            answer = &mut asked, if said.is_none() => said = Some(answer),
+            shaken = &mut initialized => break Some(shaken),
+            () = tokio::time::sleep(MEANWHILE), if speaks_newest => break None,
         }
     };
-    (shaken, Some(late.unwrap_or(Late::SpeaksOlder)))
+    if matches!(shaken, Some(Ok(_))) && said.is_none() {
+        // Not every server answers in the order in which it was asked.
+        said = tokio::time::timeout(MEANWHILE, &mut asked).await.ok();
+    }
+    let late = if said.as_ref().is_some_and(speaks_newest) { Late::SpeaksNewest } else { Late::SpeaksOlder };
+    match (shaken, said) {
+        (Some(shaken @ (Ok(_) | Err(Failure::Broken(_) | Failure::Unreachable(_)))), _) => (shaken, late),
+        // One that speaks the newest alone refuses the other question, or passes it over.
+        (_, Some(said)) if late == Late::SpeaksNewest => (discovered(peer, said), Late::Unsaid),
+        (Some(shaken), _) => (shaken, late),
+        (None, _) => (Err(senseless()), late),
+    }
 }
 
 /// What a server that was asked for the newest, and then for an older one, has said of the first meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Late {
+    /// Nothing that its handshake does not tell.
+    Unsaid,
     /// It speaks it.
     SpeaksNewest,
     /// It refused, or passed it over.
     SpeaksOlder,
+}
+
+fn speaks_newest(said: &Result<Value, AskError>) -> bool {
+    let versions = said.as_ref().ok().and_then(|result| result.get("supportedVersions")?.as_array());
+    versions.is_some_and(|versions| versions.iter().any(|said| said == MODERN_VERSIONS[0]))
 }
 
 async fn initialize(peer: &Peer) -> Result<ServerInfo, Failure> {

@@ -114,8 +114,13 @@ impl Links {
         of_session: Manner,
     ) -> Result<Lent, String> {
         let Some(own) = &self.own else {
-            let older =
-                if manner == Manner::Requests { Box::pin(self.older.connection(&self.closed)).await } else { None };
+            // Once it was so slow to say that it speaks both that it is spoken to in the older way by all.
+            let is_older = self.shared.current().is_some_and(|connection| connection.server().era == Era::Legacy);
+            let older = if manner == Manner::Requests && !is_older {
+                Box::pin(self.older.connection(&self.closed)).await
+            } else {
+                None
+            };
             let connection = match older {
                 Some(connection) => connection,
                 None => self.shared.connection(Patience::FailFast).await?,

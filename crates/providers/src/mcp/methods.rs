@@ -111,18 +111,16 @@ impl McpMethods {
         }
     }
 
-    /// What a lazy server that is not running need not be started for: how much it is to log, which it is told when it
-    /// starts, and what it listed last.
+    /// What a server that is not running need not be started for: how much it is to log, which it is told when it starts
+    /// (a lazy one, or that of one session), and of a lazy one what it listed last.
     async fn put_off(&self, method: &str, params: &Map<String, Value>, context: &ToolContext) -> Option<Value> {
-        if !self.source.spec.lazy {
-            return None;
-        }
-        if method == SET_LEVEL {
+        let spec = &self.source.spec;
+        if method == SET_LEVEL && (spec.lazy || !spec.shared) {
             let of_session = context.client.manner_of_session();
             let kept = self.source.links.keep_level(&context.session.id, of_session, params);
             return kept.then(|| json!({}));
         }
-        if !self.source.links.are_idle() {
+        if !spec.lazy || !self.source.links.are_idle() {
             return None;
         }
         let kept = self.manifests.manifest(&self.kept_under(method, params)?).await.unwrap_or_else(|error| {

@@ -1,12 +1,13 @@
 //! Jobs that other processes left: taken up where that is safe (SPEC section 8, Jobs).
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use toolwright_core::arguments::Provenance;
 use toolwright_core::call::ValidCall;
-use toolwright_core::catalogue::{Entry, Health, Snapshot};
+use toolwright_core::catalogue::{Entry, Health, ProviderKind, Snapshot};
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::job::{JobRecord, JobState};
 use toolwright_core::operation::Lineage;
@@ -41,11 +42,24 @@ const UNKNOWN_REASON: &str = "it waited for approval when the process that had i
 pub struct RecoveryTerms {
     /// What their tools are. Only a job whose tool is there is taken, under the definition it was admitted under.
     pub catalogue: Arc<Catalogue>,
+    /// The workspace root of this process. What tools of servers and addresses do depends on it: their jobs are taken up
+    /// where it is that of the job. Those of our own tools are done in the job's root.
+    pub root: PathBuf,
     /// Whose jobs are taken up; `None`: everybody's, for processes that stay.
     pub session: Option<SessionId>,
     /// The terms of a call of a session: they hold for calls that the job's tool makes, for what policy denies by now,
     /// and where a person is still to be asked.
     pub context: Arc<dyn Fn(Session, Arc<Snapshot>) -> RunContext + Send + Sync>,
+}
+
+impl RecoveryTerms {
+    /// Whether a tool is of the source that a job was admitted for, and not another project's of the same name.
+    fn has(&self, entry: &Entry, source: Option<&str>, root: Option<&Path>) -> bool {
+        use ProviderKind::{Catalogue, Mcp, OpenApi, Rest};
+        let is_anywhere = !matches!(entry.provider.kind(), Mcp | Rest | Catalogue | OpenApi);
+        source.is_none_or(|source| source == entry.provider.defined_in())
+            && (is_anywhere || root.is_none_or(|root| root == self.root))
+    }
 }
 
 impl Executor {
@@ -86,7 +100,10 @@ impl Executor {
         let told = |job: &JobRecord| self.told(job, &Lineage::named(job.session.as_str()));
         for (job, live) in jobs.take(wanted, told).await? {
             match snapshot.get(job.record.tool.as_str()) {
-                Some(entry) if entry.tool.hash() == job.plan.definition && is_of(entry, job.plan.source.as_deref()) => {
+                Some(entry)
+                    if entry.tool.hash() == job.plan.definition
+                        && terms.has(entry, job.plan.source.as_deref(), Some(&job.plan.root)) =>
+                {
                     self.resume(jobs, job, &live, entry, &snapshot, terms).await;
                 }
                 // It has changed in this moment.
@@ -109,7 +126,9 @@ impl Executor {
             let snapshot = terms.catalogue.snapshot();
             for job in others {
                 let is_other = |entry: &&Arc<Entry>| {
-                    entry.tool.hash() != job.definition && entry.provider.health() == Health::Ready
+                    entry.tool.hash() != job.definition
+                        && terms.has(entry, job.source.as_deref(), job.root.as_deref())
+                        && entry.provider.health() == Health::Ready
                 };
                 if snapshot.get(job.tool.as_str()).is_some_and(|entry| is_other(&entry)) {
                     end_changed(jobs, &job.id).await?;
@@ -206,7 +225,8 @@ async fn startable(
         let Some(last) = page.last() else { break };
         after = last.row;
         for job in page {
-            match snapshot.get(job.tool.as_str()).filter(|entry| is_of(entry, job.source.as_deref())) {
+            let is_of = |entry: &&Arc<Entry>| terms.has(entry, job.source.as_deref(), job.root.as_deref());
+            match snapshot.get(job.tool.as_str()).filter(is_of) {
                 Some(entry) if entry.tool.hash() == job.definition => wanted.push(job.id),
                 Some(entry) if entry.provider.health() == Health::Ready => {
                     changed.entry(entry.provider.name().to_owned()).or_default().push(job);
@@ -220,11 +240,6 @@ async fn startable(
         }
     }
     Ok((wanted, changed))
-}
-
-/// Whether a tool is of the source that a job was admitted for, and not of another project's of the same name.
-fn is_of(entry: &Entry, source: Option<&str>) -> bool {
-    source.is_none_or(|source| source == entry.provider.defined_in())
 }
 
 /// A job whose tool is another by now: it is not run under a definition that nobody admitted.

@@ -107,7 +107,8 @@ impl Unhurried {
             }
             // The call has begun: to fail it for want of a slot would leave it half done. It goes on without one.
             Err(error) if error.kind() == ErrorKind::LimitExceeded => ended,
-            Err(error) => Err(error),
+            // To begin it anew could repeat what it has done.
+            Err(error) => Err(error.not_retryable()),
         }
     }
 }

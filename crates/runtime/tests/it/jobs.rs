@@ -147,7 +147,8 @@ impl House {
 
     pub(crate) fn recover(&self) {
         let context = Arc::new(terms);
-        self.executor.recover_jobs(RecoveryTerms { catalogue: Arc::clone(&self.catalogue), session: None, context });
+        let (catalogue, root) = (Arc::clone(&self.catalogue), self.run.session.root.clone());
+        self.executor.recover_jobs(RecoveryTerms { catalogue, root, session: None, context });
     }
 
     pub(crate) fn runs(&self) -> HashMap<u64, usize> {

@@ -138,7 +138,8 @@ fn laxer(session: Session, snapshot: Arc<Snapshot>) -> RunContext {
 
 fn recover(house: &House, session: Option<SessionId>) {
     let catalogue = Arc::clone(&house.catalogue);
-    house.executor.recover_jobs(RecoveryTerms { catalogue, session, context: Arc::new(laxer) });
+    let root = house.run.session.root.clone();
+    house.executor.recover_jobs(RecoveryTerms { catalogue, root, session, context: Arc::new(laxer) });
 }
 
 async fn over(house: &House, id: &str) -> JobRecord {

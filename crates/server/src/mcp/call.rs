@@ -197,10 +197,11 @@ impl Gateway {
         let list = self.tools(&caller.view, &caller.session);
         ask.task = wished(&mut ask, &list, &written)?;
         let arguments = ask.params.arguments.take().unwrap_or(Value::Null);
+        let meant = list.carried(&written, &arguments).cloned();
         let call = list.for_executor(&caller.view, &written, arguments);
         let (era, entry) = (ask.era, list.named(&written).cloned());
         self.start(caller, ask, async move |work| {
-            if let (Some(level), Some(entry)) = (work.wanted_level(era), &entry)
+            if let (Some(level), Some(entry)) = (work.wanted_level(era), meant)
                 && let Ok(provider) = work.provider(entry.provider.name())
             {
                 Box::pin(work.tell_level_once(&provider, level)).await;

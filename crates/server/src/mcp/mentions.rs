@@ -8,8 +8,6 @@ use serde_json::{Map, Value};
 use toolwright_core::catalogue::{Provider, Snapshot};
 use toolwright_core::content::ContentBlock;
 use toolwright_core::outcome::Outcome;
-use toolwright_mcp::address::qualify;
-use toolwright_mcp::merge::{Kind, Owned};
 
 use super::call::Work;
 use super::view::Scope;
@@ -111,17 +109,10 @@ impl Work {
         }
     }
 
-    /// Whose resource this is because one of these sources named it to the caller last: one that the caller's list does
-    /// not have, or has of that source too.
-    pub(crate) fn named(&self, uri: &str, sources: &[Arc<dyn Provider>]) -> Option<Owned> {
-        let place = self.caller.place();
-        let server = self.gateway.mentions.of(&place, uri)?;
-        let listed = self.gateway.owners.of(&place, Kind::Resources);
-        let is_meant = listed.is_none_or(|owners| {
-            owners.get(uri).is_none_or(|owned| owned.server == server || owners.contains_key(&qualify(&server, uri)))
-        });
-        let is_asked = is_meant && sources.iter().any(|provider| provider.name() == server);
-        is_asked.then(|| Owned { server, own: uri.to_owned() })
+    /// Which of these sources named this resource to the caller last.
+    pub(crate) fn named(&self, uri: &str, sources: &[Arc<dyn Provider>]) -> Option<String> {
+        let server = self.gateway.mentions.of(&self.caller.place(), uri)?;
+        sources.iter().any(|provider| provider.name() == server).then_some(server)
     }
 }
 

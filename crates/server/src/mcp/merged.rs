@@ -9,7 +9,7 @@ use futures_util::stream;
 use serde_json::{Map, Value};
 use tokio::sync::OnceCell;
 use toolwright_core::catalogue::Provider;
-use toolwright_mcp::address::{fits, qualified};
+use toolwright_mcp::address::{fits, qualified, qualify};
 use toolwright_mcp::convert::no_resource;
 use toolwright_mcp::merge::{Kind, Merged, Owned, merge, readdress};
 use toolwright_mcp::offered;
@@ -160,8 +160,9 @@ impl Work {
         Ok(self.owners_now(kind).await?.get(shown).cloned())
     }
 
-    /// Whose resource this is: by its address if that names the source, by the result that named it last, by the lists,
-    /// by the nearest template, and at last because no other source has any.
+    /// Whose resource this is: by its address if that names the source, by the lists, by the result that named it last, by
+    /// the nearest template, and at last because no other source has any. A result does not take away what a list has of
+    /// another source alone, nor what is of a template of others alone.
     pub(crate) async fn resource_owner(&self, uri: &str) -> Result<Option<Owned>, RpcError> {
         let sources = self.sources_with("resources/read").await?;
         if let Some((server, own)) = qualified(uri)
@@ -171,32 +172,34 @@ impl Work {
             let listed = listed.and_then(|owners| owners.get(uri).cloned()).filter(|owned| owned.server == server);
             return Ok(Some(listed.unwrap_or_else(|| Owned { server: server.to_owned(), own: own.to_owned() })));
         }
-        if let Some(owned) = self.named(uri, &sources) {
-            return Ok(Some(owned));
+        let named = self.named(uri, &sources);
+        if let Some(listed) = self.owner(Kind::Resources, uri).await.ok().flatten() {
+            return Ok(Some(match named.filter(|named| *named != listed.server) {
+                // Its own is listed under another address, since this one was taken.
+                Some(named) => {
+                    self.owner(Kind::Resources, &qualify(&named, uri)).await.ok().flatten().unwrap_or(listed)
+                }
+                None => listed,
+            }));
         }
-        if let Some(owned) = self.owner(Kind::Resources, uri).await.ok().flatten() {
-            return Ok(Some(owned));
-        }
+        let nearest = |templates: &HashMap<String, Owned>| nearest(templates, uri, &sources, named.as_deref());
         let all = self.gateway.options.catalogue.sources();
         let server = match self.gateway.owners.standing(&self.caller.place(), Kind::Templates, &all) {
-            Some(Standing::Whole(templates)) => nearest(&templates, uri, &sources),
+            Some(Standing::Whole(templates)) => nearest(&templates),
             // What fits none of them may be of a source that they lack.
-            Some(Standing::Lacking(templates)) => match nearest(&templates, uri, &sources) {
-                None => self.nearest_now(uri, &sources).await,
+            Some(Standing::Lacking(templates)) => match nearest(&templates) {
+                None => self.owners_now(Kind::Templates).await.ok().and_then(|templates| nearest(&templates)),
                 found => found,
             },
-            None => self.nearest_now(uri, &sources).await,
+            None => self.owners_now(Kind::Templates).await.ok().and_then(|templates| nearest(&templates)),
         };
+        let server = server.or(named);
         let own = |server: &str| Owned { server: server.to_owned(), own: uri.to_owned() };
         Ok(match (server, &sources[..]) {
             (Some(server), _) => Some(own(&server)),
             (None, [only]) => Some(own(only.name())),
             (None, _) => None,
         })
-    }
-
-    async fn nearest_now(&self, uri: &str, sources: &[Arc<dyn Provider>]) -> Option<String> {
-        nearest(&*self.owners_now(Kind::Templates).await.ok()?, uri, sources)
     }
 
     async fn read(&self, era: Era, mut arguments: Map<String, Value>) -> Result<Map<String, Value>, RpcError> {
@@ -258,8 +261,19 @@ impl Work {
 }
 
 /// Whose template is the nearest that this address can be one of, of those that are shown as their sources have them:
-/// an address that was made of another says its source. Of two that are as near, that of the source that comes first.
-fn nearest(templates: &HashMap<String, Owned>, uri: &str, sources: &[Arc<dyn Provider>]) -> Option<String> {
+/// an address that was made of another says its source. The source that `named` the address comes first where it has a
+/// template for it at all; of two that are as near, that of the source that comes first.
+fn nearest(
+    templates: &HashMap<String, Owned>,
+    uri: &str,
+    sources: &[Arc<dyn Provider>],
+    named: Option<&str>,
+) -> Option<String> {
+    if let Some(named) = named
+        && templates.values().any(|owned| owned.server == named && fits(&owned.own, uri).is_some())
+    {
+        return Some(named.to_owned());
+    }
     let bare = templates.iter().filter(|(shown, owned)| **shown == owned.own).map(|(_, owned)| owned);
     let fitting = bare.filter_map(|owned| {
         let place = sources.iter().position(|provider| provider.name() == owned.server)?;

@@ -118,6 +118,13 @@ impl ToolList {
         })
     }
 
+    /// The same, and of one that carries another call the tool of that.
+    pub(crate) fn carried(&self, name: &str, arguments: &Value) -> Option<&Arc<Entry>> {
+        let entry = self.meant(name)?;
+        let inside = arguments.get("name").and_then(Value::as_str).filter(|_| is_carrier(entry));
+        inside.map_or(Some(entry), |name| self.meant(name))
+    }
+
     /// A call as the executor knows it. In the whole catalogue every spelling of SPEC section 1 is left to it;
     /// a list of one provider knows its own names only. A call that is carried by this one names its tool as
     /// the view does, too.

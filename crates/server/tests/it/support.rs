@@ -294,7 +294,7 @@ pub(crate) struct Http {
 }
 
 /// What clients of everything are told of the foreign source's instructions.
-pub(crate) const REMOTE_SAYS: &str = "remote says of its tools, which are called remote__... here:\nBe gentle.";
+pub(crate) const REMOTE_SAYS: &str = "remote says of its tools, which are called remote__... here:\n> Be gentle.";
 pub(crate) const LEGACY: &str = "2025-11-25";
 pub(crate) const MODERN: &str = "2026-07-28";
 

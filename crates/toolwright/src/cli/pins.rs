@@ -161,7 +161,7 @@ async fn run(global: &Global, command: &PinsCommand, house: &House, in_force: &I
             let mut decided = Vec::new();
             for pin in waiting {
                 let Some(mark) = &pin.waiting else { continue };
-                check_hash(pin, mark, hash.as_deref())?;
+                check_hash(pin, mark, hash.as_deref(), of)?;
                 // What is approved is what was just read, not what a list brings meanwhile.
                 let decision = PinDecision::Approve(Some(mark.hash));
                 decided.push((pin, decide(store, pin, decision).await?));
@@ -253,15 +253,21 @@ async fn contracts(store: &dyn PinStore, pin: &Pin) -> Result<PinContracts, Fail
     Ok(contracts.into_iter().next().unwrap_or_default())
 }
 
-/// What changed, where something was approved before.
+/// What changed: its name, and where something was approved before that.
 fn changes(pin: &Pin, contracts: &PinContracts) -> Vec<Change> {
-    let (Some(approved), Some(waiting)) = (&contracts.approved, &contracts.waiting) else { return Vec::new() };
     let name = pin.renamed.as_deref().map(|name| renamed(&pin.tool, name));
-    name.into_iter().chain(diff(approved, waiting)).collect()
+    let contract = contracts.approved.as_ref().zip(contracts.waiting.as_ref());
+    name.into_iter().chain(contract.into_iter().flat_map(|(approved, waiting)| diff(approved, waiting))).collect()
 }
 
-fn check_hash(pin: &Pin, mark: &PinMark, given: Option<&str>) -> Result<(), Failure> {
+fn check_hash(pin: &Pin, mark: &PinMark, given: Option<&str>, of: &str) -> Result<(), Failure> {
     let Some(given) = given else { return Ok(()) };
+    // The hash does not tell of the name.
+    let name = format!("{}/{}", pin.source.provider, pin.waiting_name());
+    if pin.renamed.is_some() && of != name {
+        let message = format!("{} waits as {}: look at it again, and name it so", pin.name(), one_line(&name, 200));
+        return Err(Failure::failed(message));
+    }
     if given.len() < SHOWN_DIGITS {
         return Err(Failure::usage(format!("a hash is named by {SHOWN_DIGITS} digits or more")));
     }
@@ -293,9 +299,11 @@ fn list(global: &Global, pins: &[Pin], with_scope: bool) -> Done {
             (true, Some(file)) => format!(", of {}", one_line(file, 300)),
             (true, None) => ", of all that are new".to_owned(),
         };
+        let now = pin.renamed.as_deref().map(|name| format!(", at its source now {}", one_line(name, 100)));
         print_text(&format!(
-            "{}  {state}  {}",
+            "{}{}  {state}  {}",
             styled(BOLD, one_line(&pin.name(), 100)),
+            now.unwrap_or_default(),
             styled(DIM, format_args!("{about}{by}{of}"))
         ))?;
     }
@@ -381,7 +389,11 @@ fn told(global: &Global, decided: &[(&Pin, bool)], state: &str) -> Done {
         };
         print_json(&done.iter().map(row).collect())?;
     } else {
-        done.iter().for_each(|pin| say(format_args!("{} is {state}", one_line(&pin.name(), 100))));
+        done.iter().for_each(|pin| {
+            let as_now = pin.renamed.as_deref().filter(|_| state == "approved");
+            let name = as_now.map_or_else(|| pin.name(), |name| format!("{}/{name}", pin.source.provider));
+            say(format_args!("{} is {state}", one_line(&name, 100)));
+        });
     }
     let missed = decided.len() - done.len();
     match missed {

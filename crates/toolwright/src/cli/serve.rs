@@ -269,7 +269,7 @@ async fn tell_providers(mut events: Receiver<Arc<Event>>) {
                 say(format_args!("{provider}: up again, {tools} tools"));
             }
             Event::PinNotice { provider, raw_name, message, .. } => {
-                say(styled(WARN, format_args!("{provider}: {} is {}", harmless(raw_name), harmless(message))));
+                say(styled(WARN, format_args!("{provider}: {} is {}", one_line(raw_name, 100), harmless(message))));
             }
             Event::Warning { message, .. } => say(styled(WARN, one_line(message, MAX_WARNING))),
             _ => {}

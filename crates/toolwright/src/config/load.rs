@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use toolwright_agent::tools::NAMESPACE;
+use toolwright_core::name::server_namespace;
 use toolwright_core::pattern::nearest;
 use toolwright_providers::process::sandbox::SandboxSettings;
 use toolwright_runtime::QueueSpec;
@@ -334,7 +335,11 @@ fn check_views(config: &mut Config, written: &ConfigFile, merged: &Node) {
 fn check_reach(config: &mut Config, written: &ConfigFile, merged: &Node) {
     for (client, token) in &written.server.tokens {
         for name in token.views.iter().flatten() {
-            if written.views.contains_key(name) || source_at(config, written, name).is_some() {
+            // What is switched off, or left out for now, is no misspelling.
+            let is_off = written.mcp_servers.keys().any(|entry| server_namespace(entry, &|_| false) == *name)
+                || written.openapi.contains_key(name)
+                || written.catalogues.contains_key(name);
+            if written.views.contains_key(name) || source_at(config, written, name).is_some() || is_off {
                 continue;
             }
             let views = written.views.keys().map(String::as_str);

@@ -375,7 +375,8 @@ impl House {
             };
             RunContext::new(Arc::new(session), snapshot, Arc::new(policy), approver)
         };
-        let terms = RecoveryTerms { catalogue: Arc::clone(&self.catalogue), session, context: Arc::new(context) };
+        let (catalogue, root) = (Arc::clone(&self.catalogue), self.config().root.clone());
+        let terms = RecoveryTerms { catalogue, root, session, context: Arc::new(context) };
         self.executor.recover_jobs(terms);
     }
 

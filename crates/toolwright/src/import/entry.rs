@@ -1,5 +1,7 @@
 //! One foreign server entry in our keys.
 
+use std::time::Duration;
+
 use serde_json::{Map, Value, json};
 use toolwright_core::duration;
 
@@ -47,9 +49,13 @@ pub(super) fn carry_over(source: Source, name: &str, written: &Value, notes: &mu
             "disabled" | "enabled" | "name" => {}
             "enabled_tools" | "tools_allowed" => put(&mut entry, "tools_allowed", Some(value)),
             "disabled_tools" | "tools_denied" => put(&mut entry, "tools_denied", Some(value)),
-            "tool_timeout_sec" => put_span(&mut entry, "request_timeout", value, "s"),
-            "startup_timeout_sec" => put_span(&mut entry, "connect_timeout", value, "s"),
-            "startup_timeout_ms" => put_span(&mut entry, "connect_timeout", value, "ms"),
+            span @ ("tool_timeout_sec" | "startup_timeout_sec" | "startup_timeout_ms") => {
+                let of = if span == "tool_timeout_sec" { "request_timeout" } else { "connect_timeout" };
+                match seconds(value, if span.ends_with("_ms") { 0.001 } else { 1.0 }) {
+                    Some(time) => put(&mut entry, of, Some(&json!(duration::format(time)))),
+                    None => note(format!("`{key}` is not carried over: {value} is no time")),
+                }
+            }
             "timeout" => match value.as_u64().and_then(foreign::timeout) {
                 Some(read) => {
                     let text = duration::format(read);
@@ -85,11 +91,10 @@ fn put(entry: &mut Map<String, Value>, key: &str, value: Option<&Value>) {
     }
 }
 
-/// A number of `unit` as a duration. None is no time at all.
-fn put_span(entry: &mut Map<String, Value>, key: &str, number: &Value, unit: &str) {
-    if number.as_f64().is_some_and(|number| number > 0.0) {
-        put(entry, key, Some(&json!(format!("{number}{unit}"))));
-    }
+/// A number of `unit` seconds; less than a millisecond is no time at all.
+fn seconds(number: &Value, unit: f64) -> Option<Duration> {
+    let time = Duration::try_from_secs_f64(number.as_f64()? * unit).ok()?;
+    (time >= Duration::from_millis(1)).then_some(time)
 }
 
 fn put_pairs(entry: &mut Map<String, Value>, key: &str, pairs: &Value, form: impl Fn(&str) -> String) {

@@ -47,7 +47,8 @@ impl Inbox {
         if is_only { Belonging::Call(id, caller) } else { Belonging::Likely(id, caller) }
     }
 
-    /// The same of a question, whose answer must not be another's: it may be of a call that is in flight no more, too.
+    /// The same of a question or a log message, which must not be another's: it may be of a call that is in flight no more,
+    /// too.
     pub(super) fn asked_of(&self, during: Option<RequestId>, busy: &[RequestId]) -> Belonging {
         let belonging = self.belonging(during, busy);
         let may_be_anothers = match &belonging {

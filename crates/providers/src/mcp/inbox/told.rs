@@ -36,7 +36,7 @@ impl Inbox {
                     return;
                 }
                 tracing::debug!(server = &*self.listener.server, "{message}");
-                match self.belonging(during, &[]) {
+                match self.asked_of(during, &[]) {
                     Belonging::Call(_, caller) | Belonging::Likely(_, caller) => caller.client.log(message),
                     Belonging::Nobody => self.listener.log(message),
                     // It must not reach those that it is not of.

@@ -59,7 +59,7 @@ impl Peer {
         let Some(id) = message.get("id") else { return };
         let params = &message["params"];
         match message["method"].as_str().unwrap_or_default() {
-            "initialize" if self.is("modern") => error(id, -32601, "no such method"),
+            "initialize" if self.mode.starts_with("modern") => error(id, -32601, "no such method"),
             "initialize" if self.is("refuses news and ends") && self.lines.get() > 1 => std::process::exit(1),
             "initialize" => result(
                 id,
@@ -70,14 +70,14 @@ impl Peer {
             ),
             "server/discover" if self.is("deaf to news") || self.is("deaf after news") => {}
             "server/discover" if self.is("ends on news") => std::process::exit(1),
-            "server/discover" if self.is("modern") || self.mode.starts_with("both") => result(
+            "server/discover" if self.mode.starts_with("modern") || self.mode.starts_with("both") => result(
                 id,
                 json!({
                     "resultType": "complete", "supportedVersions": ["2026-07-28"],
                     "capabilities": {"tools": {"listChanged": true}}, "ttlMs": 0, "cacheScope": "private",
                 }),
             ),
-            "subscriptions/listen" if self.is("modern") || self.mode.starts_with("both") => {
+            "subscriptions/listen" if self.mode.starts_with("modern") || self.mode.starts_with("both") => {
                 let _ = self.subscription.set(id.clone());
                 let accepted = json!({"toolsListChanged": true});
                 self.announce("notifications/subscriptions/acknowledged", &json!({"notifications": accepted}));

@@ -632,6 +632,7 @@ async fn an_old_server_is_found_once_however_it_takes_the_news() {
         // One process each: the first is not taken for a deaf one.
         ("slow to start", &["server/discover", "initialize"], "initialize"),
         ("both, slow to start", &["server/discover", "initialize"], "server/discover"),
+        ("modern, slow to start", &["server/discover", "initialize"], "server/discover"),
         ("deaf after news", &["server/discover", "initialize"], "initialize"),
         ("ends on news", &["server/discover", "initialize"], "initialize"),
         ("refuses news and ends", &["server/discover", "initialize", "initialize"], "initialize"),

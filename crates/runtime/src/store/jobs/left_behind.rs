@@ -1,5 +1,7 @@
 //! Jobs of processes that are gone: who had them, what becomes of them, and what a person was asked about them.
 
+use std::path::PathBuf;
+
 use rusqlite::{Connection, OptionalExtension as _, Row, TransactionBehavior, params};
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::job::JobState;
@@ -67,7 +69,8 @@ impl SqliteStore {
                 let rows: Vec<(String, rusqlite::Result<Startable>)> = db
                     .prepare_cached(
                         "SELECT rowid, id, tool, CASE WHEN json_valid(plan) THEN plan ->> 'definition' END, \
-                         CASE WHEN json_valid(plan) THEN plan ->> 'source' END FROM jobs WHERE ended_ms IS NULL AND state = 'pending' AND owner IS NULL AND rowid > ?1 \
+                         CASE WHEN json_valid(plan) THEN plan ->> 'source' END, \
+                         CASE WHEN json_valid(plan) THEN plan ->> 'root' END FROM jobs WHERE ended_ms IS NULL AND state = 'pending' AND owner IS NULL AND rowid > ?1 \
                          AND (?2 IS NULL OR session = ?2) ORDER BY rowid LIMIT ?3",
                     )?
                     .query_map(params![after, of, i64::try_from(limit).unwrap_or(i64::MAX)], |row| {
@@ -167,7 +170,8 @@ impl SqliteStore {
 fn startable(row: &Row<'_>) -> rusqlite::Result<Startable> {
     let hash: String = row.get(3)?;
     let definition = serde_json::from_value(hash.into()).map_err(|error| unreadable(3, error))?;
-    Ok(Startable { row: row.get(0)?, id: row.get(1)?, tool: tool(row, 2)?, definition, source: row.get(4)? })
+    let root = row.get::<_, Option<String>>(5)?.map(PathBuf::from);
+    Ok(Startable { row: row.get(0)?, id: row.get(1)?, tool: tool(row, 2)?, definition, source: row.get(4)?, root })
 }
 
 /// Whether it is the row that cannot be read, and not the store.

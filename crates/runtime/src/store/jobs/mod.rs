@@ -103,6 +103,8 @@ pub(crate) struct Startable {
     pub(crate) definition: ContentHash,
     /// See [`JobPlan::source`].
     pub(crate) source: Option<String>,
+    /// Its workspace root.
+    pub(crate) root: Option<PathBuf>,
 }
 
 /// What a process asks of the one that has a job.

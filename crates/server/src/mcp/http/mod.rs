@@ -295,7 +295,8 @@ impl Endpoint {
 
     /// Notes what a request means for its session.
     fn noted(&self, session: &HttpSession, request: &Request) {
-        if request.method == "tools/list" {
+        // A list that is waited for is another: its client is told of it again.
+        if request.method == "tools/list" && !self.gateway.awaits_lists(&session.caller.view.scope) {
             session.has_listed(self.gateway.tools(&session.caller.view, &session.caller.session).fingerprint);
         }
     }

@@ -52,6 +52,13 @@ impl CallClient for TaskClient {
         self.first.identity()
     }
 
+    fn is_away(&self) -> bool {
+        match &self.way {
+            Way::InStream(_) => self.task.newest_stream().is_none(),
+            Way::ByStatus => self.first.is_away(),
+        }
+    }
+
     async fn ask(&self, mut requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
         match &self.way {
             Way::InStream(peer) => {
