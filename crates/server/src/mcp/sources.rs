@@ -158,13 +158,13 @@ impl Gateway {
     }
 
     /// Whether a scope has a method of a provider, if that has it: views name methods as they name tools. What lists and
-    /// follows resources and prompts is there with what gets them too, unless it is denied by its own name.
+    /// follows resources and prompts is there with what gets them too, and denied with it.
     pub(crate) fn shows_method(&self, scope: &Scope, provider: &str, method: &str) -> bool {
         let Scope::View(name) = scope else { return true };
         self.view(name).is_some_and(|view| {
             let named = |method: &str| wire_candidate(provider, method);
             let (own, with) = (named(method), named(comes_with(method)));
-            view.shows(&own) || (view.shows(&with) && !view.denies(&own))
+            [&own, &with].into_iter().any(|name| view.shows(name)) && !view.denies(&own) && !view.denies(&with)
         })
     }
 

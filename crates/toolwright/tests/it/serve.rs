@@ -492,3 +492,25 @@ fn a_job_that_may_run_again_is_left_to_another_process_at_once() {
         left_behind(&place, json!({"tool": "rest__slow"}), || asked = Some(silent.accept().expect("it is asked")));
     assert_eq!((&job["state"], &job["attempts"]), (&json!("pending"), &json!(1)), "{job}");
 }
+
+#[cfg(unix)]
+#[test]
+fn a_job_of_a_server_goes_on_in_its_own_project() {
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}/", silent.local_addr().expect("its address"));
+    let rest = format!("restTools:\n  slow: {{description: x, method: GET, url: '{url}', allow_private: true}}\n");
+    let place = Place::with(&rest);
+    let mut first = None;
+    left_behind(&place, json!({"tool": "rest__slow"}), || first = Some(silent.accept().expect("it is asked")));
+    place.write("other/toolwright.yaml", &rest);
+    let (other, here) = (place.path("other"), place.path("project/toolwright.yaml"));
+    let (other, here) = (other.to_str().expect("text"), here.to_str().expect("text"));
+    silent.set_nonblocking(true).expect("a listener");
+    let elsewhere = Gateway::start(&place, &["--http", "127.0.0.1:0", "--root", other, "--config", here]);
+    // It looks for jobs each second.
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(silent.accept().is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock), "another root");
+    drop(elsewhere);
+    let _own = Gateway::start(&place, &["--http", "127.0.0.1:0"]);
+    until("its own project takes it up", || silent.accept().is_ok());
+}
