@@ -28,7 +28,7 @@ use crate::process::{Stdin, SupervisedCommand};
 
 /// What a server of unknown generation has for its answer to a `server/discover` that comes first, a third of its time at
 /// the most. On a pipe an older one may leave it unanswered, or be starting still: it is asked to `initialize` beside it,
-/// and has all the time for that but what is kept for the attempts after it. Over HTTP each request has a response of its own, so that silence there is slowness, unless a bridge
+/// and has all the time for that but what is kept for one more attempt. Over HTTP each request has a response of its own, so that silence there is slowness, unless a bridge
 /// stands before a pipe: there it has a third.
 const DISCOVER_FIRST: Duration = Duration::from_secs(2);
 /// What is kept of a server's time for the attempt after one that may be met with silence, a sixth at the most.
@@ -73,6 +73,13 @@ struct Attempt {
     kept: Duration,
     /// Whether it is the first of a server on a pipe of which nothing is known.
     is_guess: bool,
+}
+
+impl Attempt {
+    /// One with all the time that is left.
+    fn last(era: Era) -> Self {
+        Self { era, kept: Duration::ZERO, is_guess: false }
+    }
 }
 
 impl Connector {
@@ -144,6 +151,10 @@ impl Connector {
                     let lines = process.last_lines();
                     // What it holds alone must be free for the next.
                     process.close().await;
+                    if attempt.is_guess {
+                        // It was asked for both: what is left is that it went deaf on the first.
+                        attempts = VecDeque::from([Attempt::last(Era::Legacy)]);
+                    }
                     if lines.is_empty() { message } else { with_last_words(&message, &lines) }
                 }
                 Failure::Broken(message) | Failure::Unreachable(message) => {
@@ -269,7 +280,7 @@ fn second_chance(timeout: Duration) -> Duration {
 fn attempts(way: Option<Way>, known: Option<Era>, timeout: Duration) -> Vec<Attempt> {
     let third = timeout / 3;
     let kept = second_chance(timeout);
-    let last = |era| Attempt { era, kept: Duration::ZERO, is_guess: false };
+    let last = Attempt::last;
     let first = |era| Attempt { era, kept, is_guess: false };
     match (way, known) {
         // Revisions without sessions never had it.
@@ -314,7 +325,7 @@ impl Tried {
         let (start, bound) = (Instant::now(), self.bound(attempt));
         let shaken = if attempt.is_guess {
             let left = self.end.saturating_duration_since(start).saturating_sub(bound);
-            let beside = left.saturating_sub(2 * second_chance(self.limit));
+            let beside = left.saturating_sub(second_chance(self.limit));
             let (shaken, late) = shake_unknown(peer, (bound, beside), self.limit).await;
             match (&shaken, late) {
                 (Ok(_), Late::SpeaksNewest) => self.certainty = Certainty::Newer,
