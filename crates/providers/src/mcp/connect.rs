@@ -28,8 +28,8 @@ use crate::process::{Stdin, SupervisedCommand};
 
 /// What a server of unknown generation has for its answer to a `server/discover` that comes first, a third of its time at
 /// the most. On a pipe an older one may leave it unanswered, or be starting still: it is asked to `initialize` beside it,
-/// and has all the time for that but what is kept for one more attempt. Over HTTP each request has a response of its own, so that silence there is slowness, unless a bridge
-/// stands before a pipe: there it has a third.
+/// and has all the time for that but what is kept for one more attempt. Over HTTP each request has a response of its own, so
+/// that silence there is slowness, unless a bridge stands before a pipe: there it has a third.
 const DISCOVER_FIRST: Duration = Duration::from_secs(2);
 /// What is kept of a server's time for the attempt after one that may be met with silence, a sixth at the most.
 const SECOND_CHANCE: Duration = Duration::from_secs(5);

@@ -184,14 +184,17 @@ impl Work {
         }
         let nearest = |templates: &HashMap<String, Owned>| nearest(templates, uri, &sources, named.as_deref());
         let all = self.gateway.options.catalogue.sources();
-        let server = match self.gateway.owners.standing(&self.caller.place(), Kind::Templates, &all) {
-            Some(Standing::Whole(templates)) => nearest(&templates),
+        let standing = self.gateway.owners.standing(&self.caller.place(), Kind::Templates, &all);
+        let known = match &standing {
+            Some(Standing::Whole(templates) | Standing::Lacking(templates)) => nearest(templates),
+            None => None,
+        };
+        let server = match (known, standing) {
             // What fits none of them may be of a source that they lack.
-            Some(Standing::Lacking(templates)) => match nearest(&templates) {
-                None => self.owners_now(Kind::Templates).await.ok().and_then(|templates| nearest(&templates)),
-                found => found,
-            },
-            None => self.owners_now(Kind::Templates).await.ok().and_then(|templates| nearest(&templates)),
+            (None, None | Some(Standing::Lacking(_))) => {
+                self.owners_now(Kind::Templates).await.ok().and_then(|templates| nearest(&templates))
+            }
+            (known, _) => known,
         };
         let server = server.or(named);
         let own = |server: &str| Owned { server: server.to_owned(), own: uri.to_owned() };
