@@ -16,7 +16,7 @@ use super::handshake::{Late, ServerInfo, shake, shake_unknown};
 use super::inbox::Inbox;
 use super::listener::Listener;
 use super::log_level::LogLevel;
-use super::nesting::{self, DEPTH_VARIABLE};
+use super::nesting;
 use super::peer::Peer;
 use super::process::{Process, with_last_words};
 use super::remote::{self, Target, Way, header_map};
@@ -94,13 +94,12 @@ impl Connector {
         };
         match &self.spec.transport {
             McpTransport::Stdio { command, args, env, cwd } => {
-                let depth = nesting::depth_of(command, args, env, cwd.as_deref())?;
+                nesting::check(command, args, env, cwd.as_deref())?;
                 let supervised = || {
                     let supervised = SupervisedCommand::new(command)
                         .args(args)
                         .withhold(&self.spec.withheld_env)
                         .envs(env)
-                        .envs([(DEPTH_VARIABLE, depth.to_string())])
                         .stdin(Stdin::Piped);
                     let supervised = cwd.iter().fold(supervised, SupervisedCommand::current_dir);
                     self.spec.sandbox.iter().cloned().fold(supervised, SupervisedCommand::sandbox)

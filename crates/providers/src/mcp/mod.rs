@@ -71,6 +71,6 @@ mod subscription;
 mod tasks;
 mod transport;
 
-pub use nesting::DEPTH_VARIABLE;
+pub use crate::process::DEPTH_VARIABLE;
 pub use provider::McpProvider;
 pub use spec::{AsTools, DEFAULT_RETRIES, McpDeps, McpServerSpec, McpTransport};

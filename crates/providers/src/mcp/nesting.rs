@@ -10,26 +10,25 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-/// Environment variable of every stdio server: how many Toolwrights stand above it. Nothing that is
-/// configured overrides it.
-pub const DEPTH_VARIABLE: &str = "TOOLWRIGHT_DEPTH";
+use crate::process::nesting;
+
 /// Variable that names a configuration file, as `--config` does.
 const CONFIG_VARIABLE: &str = "TOOLWRIGHT_CONFIG";
 /// A process at this depth starts no stdio servers.
 const MAX_DEPTH: u32 = 3;
 
-/// The depth of a server that is to be started.
+/// Checks that a server may be started.
 ///
 /// # Errors
 /// Why it must not be, and the remedy: this process is too deep down itself, or the server would be this
 /// program with the configuration that the entry is in.
-pub(super) fn depth_of(
+pub(super) fn check(
     command: &str,
     args: &[String],
     env: &BTreeMap<String, String>,
     cwd: Option<&Path>,
-) -> Result<u32, String> {
-    let depth = std::env::var(DEPTH_VARIABLE).ok().and_then(|depth| depth.parse().ok()).unwrap_or(0);
+) -> Result<(), String> {
+    let depth = nesting::depth();
     if depth >= MAX_DEPTH {
         return Err(format!(
             "this Toolwright was started by another one (depth {depth}); its own MCP servers are not started again: \
@@ -41,7 +40,7 @@ pub(super) fn depth_of(
                     entry, or give it a configuration of its own with --config"
             .to_owned());
     }
-    Ok(depth + 1)
+    Ok(())
 }
 
 /// Whether the arguments ask a Toolwright to serve the configuration that it finds.
@@ -84,8 +83,8 @@ mod tests {
         let check = |command: &str, args: &[&str], env: &[(&str, &str)], cwd: Option<&str>, refused: bool| {
             let args: Vec<_> = args.iter().map(|arg| (*arg).to_owned()).collect();
             let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-            let depth = depth_of(command, &args, &env, cwd.map(Path::new));
-            assert_eq!(depth.is_err(), refused, "{command} {args:?} {env:?} {cwd:?}: {depth:?}");
+            let checked = super::check(command, &args, &env, cwd.map(Path::new));
+            assert_eq!(checked.is_err(), refused, "{command} {args:?} {env:?} {cwd:?}: {checked:?}");
         };
         check(own, &["serve", "--stdio"], &[], None, true);
         check(own, &["--root", "/x", "serve"], &[], Some("."), true);

@@ -9,6 +9,7 @@ mod error;
 #[cfg(not(target_os = "linux"))]
 mod group;
 mod lookup;
+pub(crate) mod nesting;
 pub mod sandbox;
 #[cfg(target_os = "linux")]
 mod watcher;
@@ -37,6 +38,7 @@ pub use env::withheld_by_default;
 pub use error::SpawnError;
 pub(crate) use lookup::candidates;
 pub use lookup::find_program;
+pub use nesting::{DEPTH_VARIABLE, is_nested};
 
 /// How long a killed tree may take to be gone before its end is no longer waited for.
 const KILL_BOUND: Duration = Duration::from_secs(8);
@@ -282,6 +284,8 @@ impl SupervisedCommand {
                 Variable::AllRemoved => command.env_clear(),
             };
         }
+        // Last: nothing that is configured overrides it.
+        command.env(DEPTH_VARIABLE, nesting::depth().saturating_add(1).to_string());
         if let Some(directory) = &self.directory {
             command.current_dir(directory);
         }

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use toolwright_providers::process::{Exit, Output, SpawnError, Stdin, SupervisedChild, SupervisedCommand};
+use toolwright_providers::process::{
+    DEPTH_VARIABLE, Exit, Output, SpawnError, Stdin, SupervisedChild, SupervisedCommand,
+};
 
 /// Seconds for `sleep` with a fraction that no other test or run uses.
 pub(crate) fn unique_sleep() -> String {
@@ -100,8 +102,8 @@ async fn streams_environment_and_directory_reach_the_command() {
     assert_eq!(read_all(&mut child).await, "1\n2\n3\n4\n");
     assert!(child.stderr.is_none());
 
-    let mut child = SupervisedCommand::new("/usr/bin/env").env_clear().envs([("ONLY", "1")]).spawn().expect("starts");
-    assert_eq!(read_all(&mut child).await, "ONLY=1\n");
+    let env = SupervisedCommand::new("/usr/bin/env").env_clear().envs([("ONLY", "1"), (DEPTH_VARIABLE, "0")]);
+    assert_eq!(read_all(&mut env.spawn().expect("starts")).await, format!("ONLY=1\n{DEPTH_VARIABLE}=1\n"));
 }
 
 #[tokio::test]
