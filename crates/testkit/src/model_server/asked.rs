@@ -43,7 +43,7 @@ impl Asked {
         }
     }
 
-    /// The names of the tools shown, in order; the type of one without a name.
+    /// The names of the tools shown, in order, those of namespaces too; the type of one without a name.
     #[must_use]
     pub fn tool_names(&self) -> Vec<String> {
         let name = |tool: &Value| {
@@ -54,7 +54,13 @@ impl Asked {
             WireApi::Gemini => &self.body["tools"][0]["functionDeclarations"],
             _ => &self.body["tools"],
         };
-        tools.as_array().into_iter().flatten().map(name).collect()
+        let namespaced = |tool: &Value| tool["tools"].as_array().into_iter().flatten().map(name).collect::<Vec<_>>();
+        tools
+            .as_array()
+            .into_iter()
+            .flatten()
+            .flat_map(|tool| if tool["type"] == "namespace" { namespaced(tool) } else { vec![name(tool)] })
+            .collect()
     }
 
     /// The text of the last user message that has any; notes that carry the images of results count.

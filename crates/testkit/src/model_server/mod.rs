@@ -63,6 +63,18 @@ impl WireApi {
         }
     }
 
+    /// The bytes of an answer, the `number`th.
+    fn speak(self, asked: &Asked, reply: &Reply, number: usize) -> sending::Sent {
+        let speak = match self {
+            Self::OpenAi => openai::speak,
+            Self::Responses => responses::speak,
+            Self::Anthropic => anthropic::speak,
+            Self::Gemini => gemini::speak,
+            Self::Ollama => ollama::speak,
+        };
+        speak(asked, reply, number)
+    }
+
     fn error_body(self, status: u16, code: &str, message: &str) -> serde_json::Value {
         let body = match self {
             Self::OpenAi | Self::Responses => openai::error_body,

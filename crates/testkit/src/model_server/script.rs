@@ -207,6 +207,7 @@ pub struct Script {
     pub(super) repeat: bool,
     pub(super) faults: Vec<Fault>,
     pub(super) count: Option<Count>,
+    pub(super) aside: Option<String>,
 }
 
 impl fmt::Debug for Script {
@@ -251,10 +252,13 @@ impl Script {
     }
 
     /// Reads `{"turns": [{"text"?, "calls"?: [{"name", "arguments"}], "thinking"?, "stop"?, "tokens"?} | {"error":
-    /// {"status", "message", "code"?, "retry_after"?}}], "loop"?, "delay_ms"?, "faults"?}`, where `stop` is a [`Stop`] and
-    /// `tokens` are [`Tokens`]. A turn may have `fault`, `whole` and `delay_ms` of its own; faults are written as
-    /// [`Fault`] says. In a text, `{{results}}` stands for the text of the last tool results and `{{user}}` for that
-    /// of the last user message.
+    /// {"status", "message", "code"?, "retry_after"?}}], "loop"?, "delay_ms"?, "faults"?, "aside"?}`, where `stop` is a
+    /// [`Stop`] and `tokens` are [`Tokens`]. A turn may have `fault`, `whole` and `delay_ms` of its own; faults are
+    /// written as [`Fault`] says. In a text, and in the strings of arguments, `{{results}}` stands for the text of the
+    /// last tool results, `{{results:REGEX}}` for what the first group of the regular expression matches there, and
+    /// `{{user}}` for the text of the last user message, `{{tools}}` for the names of the tools offered. `aside` is for the
+    /// clients of others: it answers requests that offer no tools, as coding agents send them to name a session, which
+    /// take no turn; and no request is checked.
     ///
     /// # Errors
     /// Says what is wrong with the JSON.
@@ -287,12 +291,13 @@ struct WrittenScript {
     delay_ms: u64,
     #[serde(default)]
     faults: Vec<Fault>,
+    aside: Option<String>,
 }
 
 impl WrittenScript {
     fn into_script(self) -> Script {
         let turns = self.turns.into_iter().map(|turn| turn.into_turn(self.delay_ms)).collect();
-        Script { turns, repeat: self.repeat, faults: self.faults, count: None }
+        Script { turns, repeat: self.repeat, faults: self.faults, count: None, aside: self.aside }
     }
 }
 
@@ -348,18 +353,60 @@ impl WrittenTurn {
         let Self { thinking, text, stop, tokens, .. } = self;
         let answer = Answer { thinking, text, calls, stop, tokens };
         Turn::computed(move |asked| {
-            let text = answer
-                .text
-                .replace("{{results}}", &asked.last_result_text())
-                .replace("{{user}}", &asked.last_user_text());
-            Reply::Answer(Answer { text, ..answer.clone() })
+            let mut answer = answer.clone();
+            fill(&mut answer.text, asked);
+            answer.calls.iter_mut().for_each(|(_, arguments)| fill_strings(arguments, asked));
+            Reply::Answer(answer)
         })
+    }
+}
+
+/// Puts what the request holds in place of the marks of a text.
+fn fill(text: &mut String, asked: &Asked) {
+    while let Some((before, rest)) = text.split_once("{{results:")
+        && let Some((pattern, after)) = rest.split_once("}}")
+    {
+        let results = asked.last_result_text();
+        let found = regex::Regex::new(pattern).ok().and_then(|pattern| Some(pattern.captures(&results)?[1].to_owned()));
+        *text = format!("{before}{}{after}", found.unwrap_or_default());
+    }
+    let said = [
+        ("{{results}}", asked.last_result_text()),
+        ("{{user}}", asked.last_user_text()),
+        ("{{tools}}", asked.tool_names().join(" ")),
+    ];
+    *text = said.iter().fold(std::mem::take(text), |text, (mark, said)| text.replace(mark, said));
+}
+
+fn fill_strings(value: &mut Value, asked: &Asked) {
+    match value {
+        Value::String(text) => fill(text, asked),
+        Value::Array(items) => items.iter_mut().for_each(|item| fill_strings(item, asked)),
+        Value::Object(members) => members.values_mut().for_each(|member| fill_strings(member, asked)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn marks_are_filled_in_texts_and_arguments() {
+        let text = r#"{"turns": [{"text": "{{tools}}: {{results:n=(.)}}", "calls": [{"name": "f", "arguments": {"a": ["{{results:h(.*)}}"]}}]}]}"#;
+        let script = Script::from_json(text).expect("JSON");
+        let body = serde_json::json!({
+            "tools": [{"name": "f"}, {"name": "g"}],
+            "messages": [
+                {"role": "assistant", "content": [{"type": "tool_use", "id": "1", "name": "f", "input": {}}]},
+                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": "n=5 h42"}]},
+            ],
+        });
+        let asked = Asked { api: crate::model_server::WireApi::Anthropic, path: String::new(), body, tokens: 10 };
+        let Ok(Reply::Answer(answer)) = script.turns[0].answer(&asked) else { panic!("an answer") };
+        assert_eq!(answer.text, "f g: 5");
+        assert_eq!(answer.calls[0].1, serde_json::json!({"a": ["42"]}));
+    }
 
     #[test]
     fn faults_of_scripts_are_read() {

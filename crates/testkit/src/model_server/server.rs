@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 
 use super::check::{Checked, ensure};
 use super::sending::{json_response, send};
-use super::{Asked, Fault, Reply, Script, WireApi, anthropic, gemini, ollama, openai, responses};
+use super::{Asked, Fault, Reply, Script, WireApi, gemini};
 
 /// The largest request, in bytes (Anthropic's limit).
 const MAX_BODY: usize = 32 << 20;
@@ -208,8 +208,11 @@ async fn answer(shared: &Shared, api: WireApi, path: String, headers: HeaderMap,
     if let Some(count) = &shared.script.count {
         asked.tokens = count(&asked);
     }
+    if let Some(text) = shared.script.aside.as_ref().filter(|_| asked.tool_names().is_empty()) {
+        return send(api.speak(&asked, &Reply::text(text), 0), None, api).await;
+    }
     let keyed = authorized(api, &headers);
-    let checked = check(api, &headers, &body);
+    let checked = if shared.script.aside.is_none() { check(api, &headers, &body) } else { Ok(()) };
     let picked = {
         let mut log = shared.log();
         if log.requests.len() < MAX_RECORDED {
@@ -234,14 +237,7 @@ async fn answer(shared: &Shared, api: WireApi, path: String, headers: HeaderMap,
     let turn = &shared.script.turns[number % shared.script.turns.len()];
     tokio::time::sleep(turn.delay).await;
     let asked = if turn.whole { asked.unstreamed() } else { asked };
-    let speak = match api {
-        WireApi::OpenAi => openai::speak,
-        WireApi::Responses => responses::speak,
-        WireApi::Anthropic => anthropic::speak,
-        WireApi::Gemini => gemini::speak,
-        WireApi::Ollama => ollama::speak,
-    };
-    send(speak(&asked, &reply, number + 1), fault.or(turn.fault), api).await
+    send(api.speak(&asked, &reply, number + 1), fault.or(turn.fault), api).await
 }
 
 /// What a request gets.

@@ -63,10 +63,12 @@ pub(super) fn check_namespace(item: &Value, name: &str, loaded: &Loaded<'_>) -> 
     }
 }
 
-/// The call of `name` in an answer to `body`: a search if no function has the name and a search is offered.
+/// The call of `name` in an answer to `body`: a search if no function has the name and a search is offered. A function
+/// of a namespace is called with it, whether a search loaded the namespace or the request shows it, as codex does.
 pub(super) fn call(body: &Value, id: &str, call_id: &str, name: &str, arguments: &Value) -> Value {
     let outputs = body["input"].as_array().into_iter().flatten().filter(|item| item["type"] == "tool_search_output");
-    let mut spaces = outputs.flat_map(|output| output["tools"].as_array().into_iter().flatten());
+    let shown = body["tools"].as_array().into_iter().flatten().filter(|tool| tool["type"] == "namespace");
+    let mut spaces = shown.chain(outputs.flat_map(|output| output["tools"].as_array().into_iter().flatten()));
     let holds = |tools: &Value| tools.as_array().into_iter().flatten().any(|tool| tool["name"] == name);
     let space = spaces.rfind(|space| holds(&space["tools"]));
     if space.is_none()
