@@ -38,7 +38,7 @@ pub use env::withheld_by_default;
 pub use error::SpawnError;
 pub(crate) use lookup::candidates;
 pub use lookup::find_program;
-pub use nesting::{DEPTH_VARIABLE, is_nested};
+pub use nesting::{DEPTH_VARIABLE, is_below_watcher, is_nested};
 
 /// How long a killed tree may take to be gone before its end is no longer waited for.
 const KILL_BOUND: Duration = Duration::from_secs(8);

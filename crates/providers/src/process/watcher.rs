@@ -28,6 +28,7 @@ use std::ptr;
 use libc::{c_int, pid_t};
 use tokio::process::Child;
 
+use super::nesting::WATCHER_NAME;
 use super::sandbox::Entry;
 
 /// How long the watcher keeps killing before it gives up on what does not die (uninterruptible sleep,
@@ -83,6 +84,8 @@ fn split(lifeline: RawFd) -> io::Result<()> {
         // No controlling terminal: a command must not prompt on the user's screen or get its Ctrl-C.
         libc::setsid();
         libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1);
+        // Before there is a command that could look for it; exec gives the command its own name.
+        libc::prctl(libc::PR_SET_NAME, WATCHER_NAME.as_ptr());
         // The watcher keeps a copy of the gateway's memory, keys included: the command must not read it,
         // and it must not end up in a core dump. exec lifts this for the command itself.
         harden();
@@ -137,7 +140,6 @@ unsafe fn watch(command: pid_t, lifeline: RawFd, signals: RawFd) -> ! {
     unsafe {
         // Both sides set the group, so that it exists whoever runs first.
         libc::setpgid(command, command);
-        libc::prctl(libc::PR_SET_NAME, c"tw-watcher".as_ptr());
         libc::chdir(c"/".as_ptr());
         // Nothing else may stay open: not the command's pipes, whose readers wait for their end, not the
         // pipe through which exec reports failure, and not other commands' lifelines.

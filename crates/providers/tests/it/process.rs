@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use toolwright_providers::process::{
-    DEPTH_VARIABLE, Exit, Output, SpawnError, Stdin, SupervisedChild, SupervisedCommand,
+    DEPTH_VARIABLE, Exit, Output, SpawnError, Stdin, SupervisedChild, SupervisedCommand, is_below_watcher,
 };
 
 /// Seconds for `sleep` with a fraction that no other test or run uses.
@@ -157,6 +157,20 @@ async fn daemons_of_daemons_end_too() {
     child.kill_tree();
     assert_eq!(child.wait().await.expect("waited").signal, Some(9));
     assert!(pids_with(&seconds).is_empty(), "wait returns after the tree is gone");
+}
+
+#[tokio::test]
+async fn a_daemon_without_environment_is_known_as_ours() {
+    let seconds = unique_sleep();
+    let mut child = start(&format!("(setsid env -i /bin/sleep {seconds} &); sleep {seconds}"));
+    wait_for_count(&seconds, 2).await;
+    for pid in pids_with(&seconds) {
+        assert!(is_below_watcher(pid), "{pid}");
+    }
+    assert!(!is_below_watcher(std::process::id()), "unless these tests are run by Toolwright");
+    child.kill_tree();
+    // A process that is gone cannot be told from one that hides.
+    assert!(is_below_watcher(u32::MAX));
 }
 
 #[tokio::test]
