@@ -65,6 +65,14 @@ pub(crate) enum Command {
     Run(Run),
     /// Talks with an agent, turn by turn.
     Chat(Chat),
+    /// Shows a run that needs no key and no network: a scripted model, three sample servers, one question to you.
+    Demo,
+    /// A sample server of the demo.
+    #[command(hide = true)]
+    DemoServer {
+        /// Which.
+        sample: super::demo::Sample,
+    },
     /// Calls one tool. It is your own act: only a deny rule holds it back, where no rule before it matches.
     ///
     /// Of a large result the middle is stored: what is printed names its handle, which later calls in the

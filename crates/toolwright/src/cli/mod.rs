@@ -14,6 +14,7 @@ mod chat;
 mod config;
 mod console;
 mod decode;
+mod demo;
 mod doctor;
 mod edit;
 mod encode;
@@ -51,8 +52,8 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser as _};
 use serde_json::json;
 use toolwright::House;
-use toolwright::config::Config;
-use toolwright::house::HouseError;
+use toolwright::config::{Config, LoadOptions};
+use toolwright::house::{HouseError, VariableSource};
 
 use args::{Cli, Command, Global, Import, Record, SourceName, Validate};
 use exit::{Done, Exit, Failure};
@@ -91,6 +92,7 @@ pub(crate) fn main() -> ExitCode {
             };
             printed.map(|()| Exit::Ok).map_err(Failure::from)
         }
+        Command::DemoServer { sample } => demo::serve(*sample),
         _ => in_runtime(&cli),
     };
     let exit = done.unwrap_or_else(|failure| {
@@ -152,6 +154,7 @@ fn in_runtime(cli: &Cli) -> Done {
             Command::Serve(serve) => serve::command(&cli.global, serve).await,
             Command::Run(run) => run::command(&cli.global, run).await,
             Command::Chat(chat) => chat::command(&cli.global, chat).await,
+            Command::Demo => demo::command(&cli.global).await,
             Command::Call(call) => call::command(&cli.global, call).await,
             Command::Tools(tools) => tools::command(&cli.global, tools).await,
             Command::Pick(args) => pick::command(&cli.global, args).await,
@@ -179,6 +182,7 @@ fn in_runtime(cli: &Cli) -> Done {
             | Command::Encode(_)
             | Command::Decode(_)
             | Command::Validate(_)
+            | Command::DemoServer { .. }
             | Command::Completions { .. } => Ok(Exit::Ok),
         }
     });
@@ -207,13 +211,15 @@ fn record(house: &House, record: &Record) -> Result<(), Failure> {
 
 /// Opens the house on a configuration that [`config::usable`] gave.
 async fn open(global: &Global, config: Config) -> Result<Arc<House>, Failure> {
-    let house =
-        House::open(config::options(global)?, config, Box::new(config::variable)).await.map_err(
-            |error| match error {
-                HouseError::Config(_) | HouseError::Store(_) => Failure::usage(error),
-                HouseError::Builtins(_) => Failure::failed(error),
-            },
-        )?;
+    open_with(config::options(global)?, config, Box::new(config::variable)).await
+}
+
+/// Opens the house on a configuration that was loaded with these options and variables.
+async fn open_with(options: LoadOptions, config: Config, variables: VariableSource) -> Result<Arc<House>, Failure> {
+    let house = House::open(options, config, variables).await.map_err(|error| match error {
+        HouseError::Config(_) | HouseError::Store(_) => Failure::usage(error),
+        HouseError::Builtins(_) => Failure::failed(error),
+    })?;
     screen::redact_with(house.redactor());
     house.models().on_replay(|replayed| {
         let file = screen::harmless(&replayed.file);

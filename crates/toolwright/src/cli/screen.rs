@@ -36,6 +36,11 @@ impl Screen {
         self.turn.lock().await
     }
 
+    /// How many tools there are now.
+    pub(crate) fn tools(&self) -> usize {
+        self.catalogue.snapshot().list().len()
+    }
+
     /// The tool's wire name; as it would be, for a tool that is gone.
     pub(crate) fn name(&self, tool: &ToolId) -> String {
         match self.catalogue.snapshot().get(tool.as_str()) {

@@ -14,6 +14,7 @@ mod codec;
 mod compaction_kill;
 mod config;
 mod config_messages;
+mod demo;
 mod dispatch;
 mod doctor;
 mod embeddings;

@@ -143,3 +143,14 @@ fn whoever_waits_long_for_a_server_is_told_for_which() {
         until(&format!("{arguments:?} says it"), || terminal.said().contains("waiting for slow"));
     }
 }
+
+#[test]
+fn the_demo_asks_at_a_terminal_and_takes_no_for_an_answer() {
+    let place = Place::new();
+    let mut terminal = Terminal::start(&place, &["demo"]);
+    terminal.types("[y]es, [n]o, [s]kip", "n\n");
+    let (code, output, said) = terminal.ended();
+    assert_eq!(code, Some(0), "{output}{said}");
+    assert!(said.contains("May this run?") && said.contains("shop__order"), "{said}");
+    assert!(output.contains("Nothing was ordered") && !output.contains("no terminal"), "{output}");
+}
