@@ -380,9 +380,24 @@ pub(crate) struct Add {
     /// Folder the process runs in.
     #[arg(long, value_name = "DIR", conflicts_with = "url")]
     pub(crate) cwd: Option<String>,
+    #[command(flatten)]
+    pub(crate) target: Target,
     /// Program and arguments of a server that speaks on its standard streams.
     #[arg(last = true)]
     pub(crate) command: Vec<String>,
+}
+
+/// Where entries are written, and what becomes of secrets in them.
+#[derive(Debug, Args)]
+pub(crate) struct Target {
+    /// Writes your own configuration, which holds in every folder: toolwright/toolwright.yaml in $XDG_CONFIG_HOME, else in
+    /// ~/.config. Default: the file of --config, else toolwright.yaml in the current folder.
+    #[arg(long)]
+    pub(crate) user: bool,
+    /// Leaves tokens and passwords in the configuration. Default: the entry names a variable, and its value goes to
+    /// secrets.env beside your own configuration, which only you can read.
+    #[arg(long)]
+    pub(crate) inline_secrets: bool,
 }
 
 #[derive(Debug, Args)]
@@ -395,6 +410,8 @@ pub(crate) struct Import {
     /// Only shows what would be added.
     #[arg(long)]
     pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) target: Target,
     #[command(flatten)]
     pub(crate) document: DocumentOptions,
 }

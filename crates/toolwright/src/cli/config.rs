@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+pub(crate) use toolwright::config::variable;
 use toolwright::config::{Config, LoadOptions, Severity, json_schema, load};
 
 use super::args::{ConfigCommand, Global};
@@ -41,11 +42,6 @@ pub(crate) fn usable(global: &Global) -> Result<Config, Failure> {
         return Ok(config);
     }
     Err(Failure::usage(errors.iter().map(|problem| harmless(&problem.to_string())).collect::<Vec<_>>().join("\n")))
-}
-
-/// A variable of the environment; one that is not Unicode counts as unset.
-pub(crate) fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok()
 }
 
 pub(crate) fn command(global: &Global, command: &ConfigCommand) -> Done {

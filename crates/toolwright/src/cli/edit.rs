@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 use toolwright::config::edit::{EditError, Entries, add_servers, entries_of, remove_entry, write_atomically};
 use toolwright::config::typed::ServerSection;
-use toolwright::config::{Layer, masked};
+use toolwright::config::{Layer, keep_secrets, masked, secret_file, user_file};
 use toolwright::core::pattern::nearest;
-use toolwright::import::{Source, is_toolwright};
+use toolwright::import::{Source, is_toolwright, take_secrets};
 
-use super::args::{Add, Global, Import};
+use super::args::{Add, Global, Import, Target};
 use super::config::{cwd, read, variable};
 use super::exit::{Done, Exit, Failure};
 use super::screen::{WARN, harmless, has_unseen, one_line, print_json, say, styled};
@@ -34,9 +34,13 @@ policy:
 #      tool: \"*:delete_*\"
 ";
 
-/// The file that edits go to: the one given, else the project's own.
-pub(super) fn target(global: &Global) -> Result<PathBuf, Failure> {
+/// The file that edits go to: the user's own where that is wanted, else the one given, else the project's.
+pub(super) fn target(global: &Global, user: bool) -> Result<PathBuf, Failure> {
     let cwd = cwd()?;
+    if user {
+        return user_file(&variable)
+            .ok_or_else(|| Failure::usage("--user needs a home: set HOME or XDG_CONFIG_HOME to an absolute path"));
+    }
     Ok(global.config.as_ref().map_or_else(|| cwd.join("toolwright.yaml"), |file| cwd.join(file)))
 }
 
@@ -67,7 +71,7 @@ fn done(global: &Global, path: &Path, verb: &str, names: &[&str]) -> Done {
 }
 
 pub(crate) fn init(global: &Global) -> Done {
-    let path = target(global)?;
+    let path = target(global, false)?;
     if path.exists() {
         return Err(Failure::usage(format!("{} is there already and is left as it is", path.display())));
     }
@@ -81,11 +85,17 @@ pub(crate) fn init(global: &Global) -> Done {
 }
 
 pub(crate) fn add(global: &Global, add: &Add) -> Done {
-    let path = target(global)?;
+    let path = target(global, add.target.user)?;
     check_name(&add.name)?;
-    let entry = entry_of(add)?;
-    let text = add_servers(&text_of(&path)?, &[(add.name.clone(), entry)]).map_err(at(&path))?;
+    let mut entries = [(add.name.clone(), entry_of(add)?)];
+    let secrets = Secrets::of(&mut entries, &add.target);
+    let text = add_servers(&text_of(&path)?, &entries).map_err(at(&path))?;
+    secrets.keep()?;
     write(&path, &text)?;
+    if !global.json {
+        secrets.say("are kept in");
+    }
+    warn_of_repository(&path, &entries);
     let config = read(global)?;
     let field = format!("mcp_servers.{}", add.name);
     for problem in config
@@ -159,7 +169,7 @@ fn put_pairs(entry: &mut Map<String, Value>, key: &str, pairs: &[String], separa
 pub(crate) fn remove(global: &Global, name: &str) -> Done {
     let config = read(global)?;
     let candidates: Vec<PathBuf> = match &global.config {
-        Some(_) => vec![target(global)?],
+        Some(_) => vec![target(global, false)?],
         None => {
             config.candidates.iter().map(|layer: &Layer| layer.path.clone()).filter(|path| path.is_file()).collect()
         }
@@ -210,7 +220,7 @@ pub(crate) fn import(global: &Global, import: &Import, source: Source) -> Done {
         None => source.find(&cwd, &variable).map_err(Failure::usage)?,
     };
     let imported = source.read(&file, &cwd).map_err(Failure::usage)?;
-    let path = target(global)?;
+    let path = target(global, import.target.user)?;
     let text = text_of(&path)?;
     let mut notes = imported.notes;
     let mut fresh = Vec::new();
@@ -228,13 +238,20 @@ pub(crate) fn import(global: &Global, import: &Import, source: Source) -> Done {
             Err(error) => return Err(at(&path)(error)),
         }
     }
+    let secrets = Secrets::of(&mut fresh, &import.target);
     let shown: Map<String, Value> = fresh.iter().map(|(name, entry)| (name.clone(), masked(entry))).collect();
     let written = !import.dry_run && !fresh.is_empty();
     if written {
-        write(&path, &add_servers(&text, &fresh).map_err(at(&path))?)?;
+        let text = add_servers(&text, &fresh).map_err(at(&path))?;
+        secrets.keep()?;
+        write(&path, &text)?;
     }
     if global.json {
-        print_json(&json!({"source": file, "file": path, "written": written, "servers": shown, "notes": notes}))?;
+        let mut done = json!({"source": file, "file": path, "written": written, "servers": shown, "notes": notes});
+        if let Some(kept) = secrets.to_json() {
+            done["secrets"] = kept;
+        }
+        print_json(&done)?;
         return Ok(Exit::Ok);
     }
     let verb = if import.dry_run { "would add" } else { "added" };
@@ -244,12 +261,76 @@ pub(crate) fn import(global: &Global, import: &Import, source: Source) -> Done {
     for note in &notes {
         say(styled(WARN, format_args!("note: {}", harmless(note))));
     }
+    secrets.say(if import.dry_run { "would be kept in" } else { "are kept in" });
+    warn_of_repository(&path, &fresh);
     if fresh.is_empty() {
         say(format_args!("nothing to add from {}", file.display()));
     } else {
         say(format_args!("{verb} {} of {} to {}", fresh.len(), file.display(), path.display()));
     }
     Ok(Exit::Ok)
+}
+
+/// Secrets that were written into entries, and the file that they go to.
+struct Secrets {
+    file: PathBuf,
+    taken: Vec<(String, String)>,
+}
+
+impl Secrets {
+    /// Takes the secrets out of the entries, unless they are to stay or there is no home to keep them in.
+    fn of(entries: &mut [(String, Value)], target: &Target) -> Self {
+        let file = secret_file(&variable).filter(|_| !target.inline_secrets);
+        let mut secrets = Self { taken: Vec::new(), file: file.clone().unwrap_or_default() };
+        for (name, entry) in entries.iter_mut().filter(|_| file.is_some()) {
+            let known = |name: &str| {
+                let ours = secrets.taken.iter().find(|(have, _)| have == name).map(|(_, value)| value.clone());
+                ours.or_else(|| variable(name))
+            };
+            let taken = take_secrets(name, entry, &known);
+            secrets.taken.extend(taken);
+        }
+        secrets
+    }
+
+    /// Before the entries are written, which name them.
+    fn keep(&self) -> Result<(), Failure> {
+        if self.taken.is_empty() {
+            return Ok(());
+        }
+        let refused = |error| Failure::usage(format!("{}: cannot be written: {error}", self.file.display()));
+        keep_secrets(&self.file, &self.taken).map_err(refused)
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.taken.iter().map(|(name, _)| name.as_str()).collect()
+    }
+
+    fn say(&self, verb: &str) {
+        if !self.taken.is_empty() {
+            say(format_args!("the values of {} {verb} {}, yours alone", self.names().join(", "), self.file.display()));
+        }
+    }
+
+    fn to_json(&self) -> Option<Value> {
+        (!self.taken.is_empty()).then(|| json!({"file": self.file, "variables": self.names()}))
+    }
+}
+
+/// Says it where secrets stay in a file that lies in a git repository.
+fn warn_of_repository(path: &Path, entries: &[(String, Value)]) {
+    let holds = |(name, entry): &(String, Value)| !take_secrets(name, &mut entry.clone(), &|_| None).is_empty();
+    let Some(repository) = path.ancestors().skip(1).find(|folder| folder.join(".git").exists()) else { return };
+    if entries.iter().any(holds) {
+        say(styled(
+            WARN,
+            format_args!(
+                "{} lies in the git repository {} and holds secrets: do not commit it; --user writes your own configuration, and without --inline-secrets the file holds none",
+                path.display(),
+                repository.display()
+            ),
+        ));
+    }
 }
 
 #[cfg(test)]

@@ -47,7 +47,7 @@ pub(crate) async fn command(global: &Global, import: &Import) -> Done {
     let fetched = openapi::text(&spec, &client).await.map_err(failed)?;
     spec.name.clone_from(&named);
     let found = openapi::import(&spec, &fetched.text, fetched.origin).map_err(failed)?;
-    let path = target(global)?;
+    let path = target(global, import.target.user)?;
     let is_written = !import.dry_run && !found.tools.is_empty();
     if is_written {
         let entry = entry(document, &origin, &path, import);

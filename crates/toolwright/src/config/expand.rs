@@ -79,7 +79,7 @@ pub(crate) fn expand(text: &str, variables: Variables<'_>) -> Result<Expanded, E
     Ok(Expanded { text: out, used })
 }
 
-fn is_name(name: &str) -> bool {
+pub(super) fn is_name(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }

@@ -57,11 +57,16 @@ pub(crate) fn candidates(given: Option<&Path>, cwd: &Path, variables: Variables<
 
 /// The user's file and the system's.
 pub(crate) fn standing(variables: Variables<'_>) -> Vec<PathBuf> {
-    let home = config_home(variables).map(|home| home.join("toolwright/toolwright.yaml"));
-    home.into_iter().chain([PathBuf::from("/etc/toolwright/toolwright.yaml")]).collect()
+    user_file(variables).into_iter().chain([PathBuf::from("/etc/toolwright/toolwright.yaml")]).collect()
 }
 
-fn config_home(variables: Variables<'_>) -> Option<PathBuf> {
+/// The user's own configuration; nowhere without a home.
+#[must_use]
+pub fn user_file(variables: Variables<'_>) -> Option<PathBuf> {
+    Some(config_home(variables)?.join("toolwright/toolwright.yaml"))
+}
+
+pub(super) fn config_home(variables: Variables<'_>) -> Option<PathBuf> {
     let absolute = |path: PathBuf| path.is_absolute().then_some(path);
     variables("XDG_CONFIG_HOME")
         .and_then(|path| absolute(path.into()))

@@ -23,6 +23,7 @@ mod resolved;
 mod rest;
 mod sandbox;
 mod schema;
+mod secret_file;
 mod secrets;
 mod selection;
 mod servers;
@@ -32,7 +33,7 @@ pub mod typed;
 
 pub use compat::{CompatSource, read as read_compat};
 pub use expand::Variables;
-pub use layers::{Layer, LayerKind};
+pub use layers::{Layer, LayerKind, user_file};
 pub use llm_tools::{LlmEntry, Tuned};
 pub use load::{LoadOptions, load};
 pub use policy::policy_file;
@@ -41,11 +42,13 @@ pub use resolved::{
     Config, EmbeddingSource, HttpWay, NamedRestTool, Server, ServerLink, ServerSettings, policy_of, profile_of,
 };
 pub use schema::published as json_schema;
+pub use secret_file::{keep_secrets, secret_file, variable};
 pub use telemetry::Telemetry;
 
 pub(crate) use check::snake_case;
 pub use openapi::origin as document_origin;
 pub(crate) use resolved::selector_of_guard;
+pub(crate) use secrets::{in_address, in_arguments, looks_secret, without_scheme};
 
 /// A document as a plain value, for files that are not ours.
 pub(crate) fn parse_value(text: &str, file: &std::sync::Arc<std::path::Path>) -> Result<serde_json::Value, Problem> {
@@ -59,4 +62,10 @@ pub fn masked(value: &serde_json::Value) -> serde_json::Value {
     let mut value = value.clone();
     secrets::mask(&mut value);
     value
+}
+
+/// Whether the value, as it may be written to a file, holds what is or may be a secret.
+#[must_use]
+pub fn holds_secrets(value: &serde_json::Value) -> bool {
+    masked(value) != *value
 }

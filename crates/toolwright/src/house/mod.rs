@@ -139,12 +139,13 @@ impl std::fmt::Debug for House {
 }
 
 impl House {
-    /// Loads the configuration that `options` name, with the environment's variables, and opens it.
+    /// Loads the configuration that `options` name, with the environment's variables and the user's file of secrets, and
+    /// opens it.
     ///
     /// # Errors
     /// [`HouseError`].
     pub async fn load(options: LoadOptions) -> Result<Arc<Self>, HouseError> {
-        let variables = |name: &str| std::env::var(name).ok();
+        let variables = crate::config::variable;
         let config = crate::config::load(&options, &variables);
         Self::open(options, config, Box::new(variables)).await
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use toolwright_core::duration;
+use toolwright_core::name::server_namespace;
 
 use super::Source;
 use crate::config::{foreign, snake_case};
@@ -19,7 +20,7 @@ pub(super) fn carry_over(source: Source, name: &str, written: &Value, notes: &mu
     };
     let written = written.as_object()?;
     for (key, value) in written {
-        let value = &translated(value, &mut note);
+        let value = &translated(source, value, &mut note);
         match snake_case(key).as_str() {
             // Zed nests path, args and env under `command`.
             "command" if value.is_object() => {
@@ -27,13 +28,21 @@ pub(super) fn carry_over(source: Source, name: &str, written: &Value, notes: &mu
                     put(&mut entry, to, value.get(from));
                 }
             }
+            // opencode has the arguments in it.
+            "command" if value.is_array() => {
+                let words = value.as_array().map(Vec::as_slice).unwrap_or_default();
+                put(&mut entry, "command", words.first());
+                put(&mut entry, "args", words.get(1..).map(|args| Value::from(args.to_vec())).as_ref());
+            }
+            "environment" => put(&mut entry, "env", Some(value)),
             key @ ("command" | "args" | "env" | "cwd" | "headers") => put(&mut entry, key, Some(value)),
             "url" | "server_url" | "http_url" => put(&mut entry, "url", Some(value)),
             "http_headers" => put_pairs(&mut entry, "headers", value, |text| text.to_owned()),
             "env_http_headers" => put_pairs(&mut entry, "headers", value, |text| format!("${{{text}}}")),
             "env_vars" => {
-                for variable in value.as_array().into_iter().flatten().filter_map(Value::as_str) {
-                    put_pairs(&mut entry, "env", &json!({ variable: variable }), |text| format!("${{{text}}}"));
+                let name = |variable: &'_ Value| variable.get("name").unwrap_or(variable).as_str().map(str::to_owned);
+                for variable in value.as_array().into_iter().flatten().filter_map(name) {
+                    put_pairs(&mut entry, "env", &json!({ &*variable: variable }), |text| format!("${{{text}}}"));
                 }
             }
             "bearer_token_env_var" => put_pairs(&mut entry, "headers", &json!({ "Authorization": value }), |text| {
@@ -41,14 +50,26 @@ pub(super) fn carry_over(source: Source, name: &str, written: &Value, notes: &mu
             }),
             "type" | "transport" => match value.as_str() {
                 Some("sse" | "ws" | "websocket") => put(&mut entry, "type", Some(value)),
-                Some("stdio" | "http" | "streamable-http" | "streamableHttp") => {}
+                Some("stdio" | "local" | "http" | "remote" | "streamable-http" | "streamableHttp") => {}
                 _ => note(format!("its type {value} is not known and was left out")),
             },
             "disabled" if value == &json!(true) => put(&mut entry, "enabled", Some(&json!(false))),
             "enabled" if value == &json!(false) => put(&mut entry, "enabled", Some(value)),
             "disabled" | "enabled" | "name" => {}
-            "enabled_tools" | "tools_allowed" => put(&mut entry, "tools_allowed", Some(value)),
-            "disabled_tools" | "tools_denied" => put(&mut entry, "tools_denied", Some(value)),
+            // To these clients an empty list allows nothing, to us everything.
+            "enabled_tools" | "include_tools" if value.as_array().is_some_and(Vec::is_empty) => {
+                deny(&mut entry, [&json!("*")]);
+            }
+            "enabled_tools" | "include_tools" | "tools_allowed" => put(&mut entry, "tools_allowed", Some(value)),
+            "disabled_tools" | "exclude_tools" | "tools_denied" => {
+                deny(&mut entry, value.as_array().into_iter().flatten());
+            }
+            "tools" if source == Source::Codex => {
+                for (tool, settings) in value.as_object().into_iter().flatten() {
+                    codex_tool(name, tool, settings, &mut entry, &mut note);
+                }
+            }
+            "default_tools_approval_mode" if source == Source::Codex => approval_mode(name, "*", value, &mut note),
             span @ ("tool_timeout_sec" | "startup_timeout_sec" | "startup_timeout_ms") => {
                 let of = if span == "tool_timeout_sec" { "request_timeout" } else { "connect_timeout" };
                 match seconds(value, if span.ends_with("_ms") { 0.001 } else { 1.0 }) {
@@ -69,6 +90,7 @@ pub(super) fn carry_over(source: Source, name: &str, written: &Value, notes: &mu
                 note(format!("its list of tools that run without asking is not taken over: {value}"))
             }
             "source" if source == Source::Zed => {}
+            "trust" => note("its word that tools run without asking is not taken over".into()),
             "trusted" => {
                 note(format!("`{key}` is not carried over: write it here if its word on effects may loosen policy"))
             }
@@ -79,6 +101,47 @@ pub(super) fn carry_over(source: Source, name: &str, written: &Value, notes: &mu
     }
     let usable = entry.contains_key("command") || entry.contains_key("url");
     usable.then(|| Value::Object(ordered(entry)))
+}
+
+/// What Codex says of one tool (`McpServerToolConfig` of its `config/src/mcp_types.rs`).
+fn codex_tool(
+    server: &str,
+    tool: &str,
+    settings: &Value,
+    entry: &mut Map<String, Value>,
+    note: &mut dyn FnMut(String),
+) {
+    for (key, value) in settings.as_object().into_iter().flatten() {
+        match key.as_str() {
+            "approval_mode" => approval_mode(server, tool, value, note),
+            "enabled" if value == &json!(false) => deny(entry, [&json!(tool)]),
+            "enabled" => {}
+            _ => note(format!("`tools.{tool}.{key}` is not carried over")),
+        }
+    }
+}
+
+/// Codex's modes: `auto` and `writes` ask as policy does here; `prompt` asks more, `approve` never.
+fn approval_mode(server: &str, tool: &str, mode: &Value, note: &mut dyn FnMut(String)) {
+    let namespace = server_namespace(server, &|_| false);
+    match mode.as_str() {
+        Some("auto" | "writes") => {}
+        Some("prompt") => note(format!(
+            "codex asks before `{tool}`: to keep that, write {{effect: ask, tool: \"{namespace}:{tool}\"}} under policy.rules"
+        )),
+        Some("approve") => note(format!("codex runs `{tool}` without asking: that is not taken over")),
+        _ => note(format!("the approval mode {mode} of `{tool}` is not known and is not carried over")),
+    }
+}
+
+/// Adds to the tools that are not offered.
+fn deny<'v>(entry: &mut Map<String, Value>, tools: impl IntoIterator<Item = &'v Value>) {
+    let mut tools = tools.into_iter().cloned().peekable();
+    if tools.peek().is_some()
+        && let Some(denied) = entry.entry("tools_denied").or_insert_with(|| json!([])).as_array_mut()
+    {
+        denied.extend(tools);
+    }
 }
 
 fn put(entry: &mut Map<String, Value>, key: &str, value: Option<&Value>) {
@@ -119,9 +182,17 @@ fn ordered(mut entry: Map<String, Value>) -> Map<String, Value> {
     out
 }
 
-/// Other clients' placeholders in our form: `${input:api-key}` becomes `${API_KEY}`.
-fn translated(value: &Value, note: &mut dyn FnMut(String)) -> Value {
+/// Other clients' placeholders in our form: `${input:api-key}` becomes `${API_KEY}`, opencode's `{env:KEY}` and Gemini's
+/// `$KEY` become `${KEY}`.
+fn translated(source: Source, value: &Value, note: &mut dyn FnMut(String)) -> Value {
     match value {
+        Value::String(text) if source == Source::Opencode && text.contains('{') => {
+            if text.contains("{file:") {
+                note(format!("`{text}` names a file: put what is in it into a variable, and write ${{VARIABLE}}"));
+            }
+            Value::String(text.replace("{env:", "${env:"))
+        }
+        Value::String(text) if source == Source::Gemini && text.contains('$') => Value::String(with_braces(text)),
         Value::String(text) if text.contains("${") => {
             let mut out = text.replace("${userHome}", "${HOME}");
             if out.contains("${workspaceFolder}") {
@@ -138,10 +209,27 @@ fn translated(value: &Value, note: &mut dyn FnMut(String)) -> Value {
             }
             Value::String(out)
         }
-        Value::Array(items) => items.iter().map(|item| translated(item, note)).collect(),
+        Value::Array(items) => items.iter().map(|item| translated(source, item, note)).collect(),
         Value::Object(map) => {
-            map.iter().map(|(key, item)| (key.clone(), translated(item, note))).collect::<Map<_, _>>().into()
+            map.iter().map(|(key, item)| (key.clone(), translated(source, item, note))).collect::<Map<_, _>>().into()
         }
         other => other.clone(),
     }
+}
+
+/// The text with each `$NAME` as `${NAME}`.
+fn with_braces(text: &str) -> String {
+    let mut parts = text.split('$');
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let end = part.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(part.len());
+        let (name, rest) = part.split_at(end);
+        if name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
+            out.push_str(&format!("${{{name}}}{rest}"));
+        } else {
+            out.push('$');
+            out.push_str(part);
+        }
+    }
+    out
 }

@@ -4,6 +4,7 @@
 mod entry;
 mod jsonc;
 mod own;
+mod secrets;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use crate::config::Variables;
 
 pub(crate) use jsonc::without_comments;
 pub use own::is_toolwright;
+pub use secrets::take_secrets;
 
 /// Largest file that is read.
 const MAX_FILE: u64 = 16 * 1024 * 1024;
@@ -29,8 +31,15 @@ pub enum Source {
     Cursor,
     /// VS Code: `mcp.json`, or the `mcp` part of `settings.json`.
     Vscode,
-    /// Codex: `config.toml`.
+    /// Codex: `config.toml`. <https://developers.openai.com/codex/config-reference>
     Codex,
+    /// Gemini CLI: `settings.json`. <https://geminicli.com/docs/tools/mcp-server>
+    Gemini,
+    /// opencode: `opencode.json`, of versions 1 and 2. <https://opencode.ai/v1/docs/mcp-servers>,
+    /// <https://opencode.ai/v2/docs/mcp-servers>
+    Opencode,
+    /// Windsurf: `mcp_config.json`. <https://docs.windsurf.com/windsurf/cascade/mcp>
+    Windsurf,
     /// Zed: `context_servers` in `settings.json`.
     Zed,
     /// A `.mcp.json`.
@@ -89,8 +98,18 @@ pub enum ImportError {
 
 impl Source {
     /// Every source.
-    pub const ALL: [Self; 7] =
-        [Self::ClaudeDesktop, Self::ClaudeCode, Self::Cursor, Self::Vscode, Self::Codex, Self::Zed, Self::McpJson];
+    pub const ALL: [Self; 10] = [
+        Self::ClaudeDesktop,
+        Self::ClaudeCode,
+        Self::Cursor,
+        Self::Vscode,
+        Self::Codex,
+        Self::Gemini,
+        Self::Opencode,
+        Self::Windsurf,
+        Self::Zed,
+        Self::McpJson,
+    ];
 
     /// Its name on the command line.
     #[must_use]
@@ -101,6 +120,9 @@ impl Source {
             Self::Cursor => "cursor",
             Self::Vscode => "vscode",
             Self::Codex => "codex",
+            Self::Gemini => "gemini",
+            Self::Opencode => "opencode",
+            Self::Windsurf => "windsurf",
             Self::Zed => "zed",
             Self::McpJson => "mcp-json",
         }
@@ -110,6 +132,7 @@ impl Source {
         match self {
             Self::Vscode => "servers",
             Self::Codex => "mcp_servers",
+            Self::Opencode => "mcp",
             Self::Zed => "context_servers",
             _ => "mcpServers",
         }
@@ -135,9 +158,19 @@ impl Source {
                 app_data.join("Code/User/mcp.json"),
                 app_data.join("Code/User/settings.json"),
             ],
-            Self::Codex => {
-                vec![variables("CODEX_HOME").map_or_else(|| home.join(".codex"), PathBuf::from).join("config.toml")]
+            Self::Codex => vec![
+                cwd.join(".codex/config.toml"),
+                variables("CODEX_HOME").map_or_else(|| home.join(".codex"), PathBuf::from).join("config.toml"),
+            ],
+            Self::Gemini => vec![cwd.join(".gemini/settings.json"), home.join(".gemini/settings.json")],
+            Self::Opencode => {
+                let user = variables("XDG_CONFIG_HOME").map_or_else(|| home.join(".config"), PathBuf::from);
+                [cwd.to_owned(), cwd.join(".opencode"), user.join("opencode")]
+                    .iter()
+                    .flat_map(|folder| ["opencode.json", "opencode.jsonc"].map(|file| folder.join(file)))
+                    .collect()
             }
+            Self::Windsurf => vec![home.join(".codeium/windsurf/mcp_config.json")],
             // Zed keeps to ~/.config on macOS too.
             Self::Zed if cfg!(target_os = "macos") => {
                 vec![cwd.join(".zed/settings.json"), home.join(".config/zed/settings.json")]
@@ -193,14 +226,19 @@ impl Source {
             }
             _ => json(text)?,
         };
-        let mut imported = Imported::default();
+        let mut imported = Imported { notes: rules_elsewhere(self, &document), ..Imported::default() };
         for servers in self.sections(&document, cwd) {
             for (name, written) in servers {
                 if imported.servers.iter().any(|(have, _)| have == name) {
                     continue;
                 }
                 match entry::carry_over(self, name, written, &mut imported.notes) {
-                    Some(entry) => imported.servers.push((name.clone(), entry)),
+                    Some(mut entry) => {
+                        if is_left_out(self, &document, name) {
+                            entry["enabled"] = Value::Bool(false);
+                        }
+                        imported.servers.push((name.clone(), entry));
+                    }
                     None => imported.notes.push(format!("{name}: left out: it has neither a command nor an address")),
                 }
             }
@@ -215,10 +253,37 @@ impl Source {
             // The project's own servers shadow the user's.
             Self::ClaudeCode => vec![at(&["projects", &project, "mcpServers"]), at(&["mcpServers"])],
             Self::Vscode => vec![at(&["servers"]), at(&["mcp", "servers"])],
+            // Version 2 has a level more; a server of version 1 may be called `servers`, too.
+            Self::Opencode => {
+                let is_server =
+                    |map: &&Map<String, Value>| ["type", "command", "url"].iter().any(|key| map.contains_key(*key));
+                vec![at(&["mcp", "servers"]).filter(|map| !is_server(map)).or_else(|| at(&["mcp"]))]
+            }
             _ => vec![at(&[self.section()])],
         };
         places.into_iter().flatten().collect()
     }
+}
+
+/// Whether the client does not start this server, by what its file says beside the entries. Gemini CLI has lists of servers:
+/// <https://geminicli.com/docs/reference/configuration>.
+fn is_left_out(source: Source, document: &Value, name: &str) -> bool {
+    let list = |key: &str| {
+        let names = document.pointer(&format!("/mcp/{key}")).and_then(Value::as_array)?;
+        Some(names.iter().any(|listed| listed == name))
+    };
+    source == Source::Gemini && (list("allowed") == Some(false) || list("excluded") == Some(true))
+}
+
+/// Notes on what limits tools beside the entries and is not carried over.
+fn rules_elsewhere(source: Source, document: &Value) -> Vec<String> {
+    let sections: &[&str] = if source == Source::Opencode { &["tools", "permission"] } else { &[] };
+    let found = sections.iter().filter(|key| document.get(**key).is_some());
+    found
+        .map(|key| {
+            format!("`{key}` is not carried over: if it limits tools of these servers, write `tools_denied` or policy.rules here")
+        })
+        .collect()
 }
 
 /// JSON as editors write it: comments and trailing commas are allowed.

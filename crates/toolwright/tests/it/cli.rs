@@ -423,13 +423,90 @@ fn import_previews_and_writes_with_secrets_masked() {
     let written = json_of(&run(&place, &["import", "claude-desktop", file, "--json"]));
     assert_eq!(
         (&written["written"], &written["servers"]["github"]["env"]["GITHUB_TOKEN"]),
-        (&json!(true), &json!("[secret]"))
+        (&json!(true), &json!("${GITHUB_TOKEN}"))
     );
     let again = json_of(&run(&place, &["import", "claude-desktop", file, "--json"]));
     assert_eq!((&again["written"], &again["servers"]), (&json!(false), &json!({})));
     let text = place.read("project/toolwright.yaml");
-    assert!(text.starts_with("# mine\n") && text.contains("ghp_literal_0123"), "{text}");
+    assert!(text.starts_with("# mine\n") && text.contains("GITHUB_TOKEN: \"${GITHUB_TOKEN}\""), "{text}");
+    assert!(!text.contains("ghp_literal"), "{text}");
     fails(&place, &["import", "codex"], 2, &["config.toml"]);
+}
+
+#[test]
+fn an_imported_secret_is_kept_apart_and_works() {
+    let place = Place::new();
+    let server = "import sys\nwhile line := sys.stdin.readline(): pass\n";
+    place.write("project/server.py", server);
+    let entry = json!({"command": "python3", "args": ["server.py"], "env": {"API_TOKEN": "tok-1111"}});
+    let file = place.write("x.json", &json!({"mcpServers": {"a": entry}}).to_string());
+    let file = file.to_str().expect("path");
+    let preview = stderr(&run(&place, &["import", "mcp-json", file, "--dry-run"]));
+    assert!(preview.contains("API_TOKEN would be kept in") && !preview.contains("tok-1111"), "{preview}");
+    assert!(!place.path("home/.config").exists());
+    let written = json_of(&run(&place, &["import", "mcp-json", file, "--json"]));
+    assert_eq!(written["secrets"]["variables"], json!(["API_TOKEN"]));
+    let (kept, text) = ("home/.config/toolwright/secrets.env", place.read("project/toolwright.yaml"));
+    assert!(text.contains("API_TOKEN: \"${API_TOKEN}\"") && !text.contains("tok-1111"), "{text}");
+    assert!(place.read(kept).contains("API_TOKEN=tok-1111\n"));
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        let mode = std::fs::metadata(place.path(kept)).expect("file").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+    // The configuration finds it, and a variable of the environment counts before it.
+    assert!(!stderr(&run(&place, &["config", "show"])).contains("is not set"));
+    // Another secret of that name has another.
+    let other = entry.to_string().replace("tok-1111", "tok-2222");
+    let file = place.write("y.json", &format!("{{\"mcpServers\": {{\"b\": {other}}}}}"));
+    let written = json_of(&run(&place, &["import", "mcp-json", file.to_str().expect("path"), "--json"]));
+    assert_eq!(written["secrets"]["variables"], json!(["API_TOKEN_2"]));
+    let text = place.read(kept);
+    assert!(text.contains("API_TOKEN=tok-1111\n") && text.contains("API_TOKEN_2=tok-2222\n"), "{text}");
+}
+
+#[test]
+fn a_server_gets_the_secret_that_was_kept() {
+    let place = Place::new();
+    let script = "import os, pathlib\npathlib.Path('seen').write_text(os.environ.get('API_TOKEN', 'none'))\n";
+    place.write("project/server.py", script);
+    ok(&place, &["add", "a", "--env", "API_TOKEN=tok-3333", "--", "python3", "server.py"]);
+    assert!(!place.read("project/toolwright.yaml").contains("tok-3333"));
+    run(&place, &["--config", "toolwright.yaml", "tools", "ls"]);
+    assert_eq!(place.read("project/seen"), "tok-3333");
+}
+
+#[test]
+fn secrets_in_a_repository_are_warned_of() {
+    let place = Place::new();
+    std::fs::create_dir_all(place.path("project/.git")).expect("folder");
+    let add = ["add", "a", "--header", "Authorization: Bearer tok-1111", "--url", "https://h.example/mcp"];
+    assert!(!stderr(&run(&place, &add)).contains("git repository"));
+    let inline = [
+        "add",
+        "b",
+        "--header",
+        "Authorization: Bearer tok-1111",
+        "--inline-secrets",
+        "--url",
+        "https://h.example/mcp",
+    ];
+    let said = stderr(&run(&place, &inline));
+    assert!(said.contains("lies in the git repository") && !said.contains("tok-1111"), "{said}");
+    let text = place.read("project/toolwright.yaml");
+    assert!(text.contains("Bearer ${A_AUTHORIZATION}") && text.contains("Bearer tok-1111"), "{text}");
+}
+
+#[test]
+fn the_users_own_configuration_is_written() {
+    let place = Place::new();
+    let file = place.write("x.json", r#"{"mcpServers": {"b": {"command": "y"}}}"#);
+    ok(&place, &["add", "a", "--user", "--", "x"]);
+    ok(&place, &["import", "mcp-json", file.to_str().expect("path"), "--user"]);
+    let text = place.read("home/.config/toolwright/toolwright.yaml");
+    assert!(text.contains("  a:\n    command: x\n") && text.contains("  b:\n    command: y\n"), "{text}");
+    assert!(!place.path("project/toolwright.yaml").exists());
 }
 
 #[test]

@@ -106,6 +106,91 @@ fn codex() {
 }
 
 #[test]
+fn codex_settings_of_single_tools() {
+    check(
+        Source::Codex,
+        "codex_tools.toml",
+        &json!([["serena", {
+            "command": "uvx",
+            "args": ["serena"],
+            "env": {"KEY": "${KEY}", "TOKEN": "${TOKEN}"},
+            "tools_denied": ["shell", "*", "forget"],
+        }]]),
+        &[
+            "codex asks before `*`: to keep that, write {effect: ask, tool: \"serena:*\"}",
+            "codex runs `replace_content` without asking: that is not taken over",
+            "codex asks before `write_memory`",
+            "`tools.write_memory.output_token_limit` is not carried over",
+        ],
+    );
+}
+
+#[test]
+fn gemini_with_its_limits_of_tools() {
+    check(
+        Source::Gemini,
+        "gemini_settings.json",
+        &json!([
+            ["files", {
+                "command": "npx",
+                "args": ["-y", "files-mcp"],
+                "env": {"API_KEY": "${KEY}", "URL": "https://h/${KEY}/x?price=5$"},
+                "request_timeout": "30s",
+                "tools_allowed": ["read", "list"],
+                "tools_denied": ["delete"],
+            }],
+            ["none", {"url": "https://h/mcp", "tools_denied": ["*"]}],
+            ["off", {"command": "x", "enabled": false}],
+        ]),
+        &["files: its `timeout` 30000 is read as 30s", "files: its word that tools run without asking"],
+    );
+}
+
+#[test]
+fn opencode_of_both_versions() {
+    check(
+        Source::Opencode,
+        "opencode.jsonc",
+        &json!([
+            ["local", {"command": "npx", "args": ["-y", "a-mcp"], "env": {"KEY": "${env:KEY}"}}],
+            ["remote", {"enabled": false, "url": "https://h/mcp", "headers": {"X-Key": "${env:TOKEN}"}}],
+            ["secret", {"command": "x", "env": {"A": "{file:~/.key}"}}],
+        ]),
+        &["`tools` is not carried over: if it limits tools", "secret: `{file:~/.key}` names a file"],
+    );
+    let second = json!([["everything", {"enabled": false, "command": "npx", "args": ["everything"]}]]);
+    check(Source::Opencode, "opencode_v2.json", &second, &[]);
+}
+
+#[test]
+fn windsurf() {
+    check(
+        Source::Windsurf,
+        "windsurf_mcp_config.json",
+        &json!([
+            ["git", {"command": "uvx", "args": ["mcp-server-git"], "env": {"TOKEN": "${env:TOKEN}"}, "tools_denied": ["push"]}],
+            ["far", {"enabled": false, "url": "https://h/mcp"}],
+        ]),
+        &["far: its list of tools that run without asking is not taken over"],
+    );
+}
+
+#[test]
+fn each_client_is_looked_for_where_it_keeps_its_file() {
+    for (source, file) in [
+        (Source::Codex, "project/.codex/config.toml"),
+        (Source::Gemini, "home/.gemini/settings.json"),
+        (Source::Opencode, "project/opencode.jsonc"),
+        (Source::Opencode, "home/.config/opencode/opencode.json"),
+        (Source::Windsurf, "home/.codeium/windsurf/mcp_config.json"),
+    ] {
+        let place = Place::new();
+        place.write(file, "{}");
+        assert_eq!(source.find(&place.project(), &|name| place.variable(name)).expect(file), place.path(file));
+    }
+}
+
+#[test]
 fn zed() {
     check(
         Source::Zed,

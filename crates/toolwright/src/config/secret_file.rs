@@ -1,0 +1,102 @@
+//! The user's file of secrets, beside the user's configuration: `NAME=VALUE`, a line each, which `${NAME}` stands for in
+//! configurations where the environment has no such variable. It is the user's alone (mode 0600).
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::edit::write_atomically;
+use super::expand::{Variables, is_name};
+use super::layers::{config_home, read_text};
+
+/// A variable of the environment, or else of the user's file of secrets. One that is not Unicode counts as unset.
+#[must_use]
+pub fn variable(name: &str) -> Option<String> {
+    environment(name).or_else(|| stored(name))
+}
+
+fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+fn stored(name: &str) -> Option<String> {
+    let text = read_text(&secret_file(&environment)?).ok()?;
+    let of = |line: &str| {
+        let (key, value) = line.trim().split_once('=')?;
+        (key.trim_end() == name).then(|| read_value(value.trim()))
+    };
+    text.lines().rev().find_map(of)
+}
+
+/// Where the file is; nowhere without a home.
+#[must_use]
+pub fn secret_file(variables: Variables<'_>) -> Option<PathBuf> {
+    Some(config_home(variables)?.join("toolwright/secrets.env"))
+}
+
+/// Adds these variables to the file at `path`, in one step; one that is there already gets the new value.
+///
+/// # Errors
+/// Those of the file system; a name that is no name of a variable.
+pub fn keep_secrets(path: &Path, secrets: &[(String, String)]) -> std::io::Result<()> {
+    let before = match read_text(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            "# Secrets that configurations of Toolwright name as ${NAME}. Yours alone.\n".to_owned()
+        }
+        Err(error) => return Err(error),
+    };
+    let is_replaced =
+        |line: &&str| line.split_once('=').is_some_and(|(key, _)| secrets.iter().any(|(name, _)| name == key.trim()));
+    let mut text: String = before.lines().filter(|line| !is_replaced(line)).flat_map(|line| [line, "\n"]).collect();
+    for (name, value) in secrets {
+        if !is_name(name) {
+            return Err(std::io::Error::other(format!("`{name}` is no name of a variable")));
+        }
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{name}={}", written_value(value));
+    }
+    write_atomically(path, &text)?;
+    #[cfg(unix)]
+    std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+    Ok(())
+}
+
+/// Plain where it is read back as it is, else as a JSON string.
+fn written_value(value: &str) -> String {
+    let is_plain = value.trim() == value && !value.starts_with('"') && !value.chars().any(char::is_control);
+    if is_plain { value.to_owned() } else { Value::String(value.to_owned()).to_string() }
+}
+
+fn read_value(written: &str) -> String {
+    serde_json::from_str::<String>(written).unwrap_or_else(|_| written.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_reads_back_and_is_private() {
+        let folder = tempfile::tempdir().expect("folder");
+        let path = folder.path().join("toolwright/secrets.env");
+        let secrets = |pairs: &[(&str, &str)]| {
+            pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect::<Vec<_>>()
+        };
+        keep_secrets(&path, &secrets(&[("A", "plain=#x"), ("B", " a\nb\"")])).expect("kept");
+        keep_secrets(&path, &secrets(&[("A", "\"new\"")])).expect("kept");
+        let text = std::fs::read_to_string(&path).expect("file");
+        let value = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name}=")));
+            line.map(read_value)
+        };
+        assert_eq!((value("A"), value("B")), (Some("\"new\"".into()), Some(" a\nb\"".into())), "{text}");
+        assert!(keep_secrets(&path, &secrets(&[("A B", "x")])).is_err());
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt as _;
+            assert_eq!(std::fs::metadata(&path).expect("file").permissions().mode() & 0o777, 0o600);
+        }
+    }
+}
