@@ -25,8 +25,19 @@ Exit codes:
   130  cancelled";
 
 /// The tool system of an LLM agent: many sources, one catalogue, one executor.
+///
+/// It gathers the tools of MCP servers, REST endpoints and built-ins, checks and bounds every call, and serves them
+/// to MCP clients or lets an agent work with them.
 #[derive(Debug, Parser)]
-#[command(name = "toolwright", version, after_help = EXIT_CODES, max_term_width = 100)]
+#[command(
+    name = "toolwright",
+    version,
+    after_long_help = EXIT_CODES,
+    max_term_width = 100,
+    disable_help_flag = true,
+    subcommand_required = true,
+    arg_required_else_help = true
+)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,
@@ -36,36 +47,40 @@ pub(crate) struct Cli {
 
 /// Options of every command.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
-    /// Configuration file, nearer than all others.
-    #[arg(long, global = true, value_name = "FILE", env = "TOOLWRIGHT_CONFIG")]
+    /// Configuration file, nearer than all others. Default: $TOOLWRIGHT_CONFIG.
+    #[arg(long, global = true, value_name = "FILE", env = "TOOLWRIGHT_CONFIG", hide_env = true)]
     pub(crate) config: Option<PathBuf>,
     /// Workspace root. Default: the configuration's folder, else the current one.
-    #[arg(long, global = true, value_name = "DIR")]
+    #[arg(long, global = true, value_name = "DIR", hide_short_help = true)]
     pub(crate) root: Option<PathBuf>,
     /// Where state is kept. Default: $TOOLWRIGHT_STATE_DIR, else $XDG_STATE_HOME/toolwright.
-    #[arg(long, global = true, value_name = "DIR")]
+    #[arg(long, global = true, value_name = "DIR", hide_short_help = true)]
     pub(crate) state_dir: Option<PathBuf>,
-    /// Answers as JSON on standard output.
+    /// Prints JSON on standard output.
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Says more on standard error; twice, still more. RUST_LOG gives exact control.
+    /// Logs more on standard error; -vv logs still more. RUST_LOG gives exact control.
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
-    /// How log lines are written.
-    #[arg(long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
+    /// Format of log lines.
+    #[arg(long, global = true, value_enum, default_value_t, value_name = "FORMAT", hide_short_help = true)]
     pub(crate) log_format: super::logging::LogFormat,
+    /// Prints help. `toolwright help COMMAND` prints all of it.
+    #[arg(short, long, global = true, action = clap::ArgAction::HelpShort)]
+    help: Option<bool>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Offers the whole catalogue as an MCP server. With --json it says over HTTP that it is ready: {ready, tools}.
+    /// Serve the catalogue over MCP (stdio or HTTP). With --json it says over HTTP that it is ready: {ready, tools}.
     Serve(Serve),
-    /// Gives a task to an agent that works with the catalogue.
+    /// Run an agent on a task.
     Run(Run),
-    /// Talks with an agent, turn by turn.
+    /// Talk with an agent.
     Chat(Chat),
-    /// Shows a run that needs no key and no network: a scripted model, three sample servers, one question to you.
+    /// Show a run that needs no key and no network. It has a scripted model, three sample servers, one question to you.
     Demo,
     /// A sample server of the demo.
     #[command(hide = true)]
@@ -73,74 +88,69 @@ pub(crate) enum Command {
         /// Which.
         sample: super::demo::Sample,
     },
-    /// Calls one tool. It is your own act: only a deny rule holds it back, where no rule before it matches.
+    /// Call one tool. It is your own act: only a deny rule holds it back, where no rule before it matches.
     ///
     /// Of a large result the middle is stored: what is printed names its handle, which later calls in the
     /// same workspace root can read with output__read until it expires (outputs.max_age).
-    #[command(after_help = EXIT_CODES)]
+    #[command(after_long_help = EXIT_CODES)]
     Call(Call),
-    /// Says whether arguments fit a tool, and mends them where their meaning is plain. Answers as JSON;
-    /// exit code 1 if they do not fit.
+    /// Check arguments against a tool or a JSON Schema. Arguments are mended where their meaning is plain. Answers as
+    /// JSON; exit code 1 if they do not fit.
     Validate(Validate),
-    /// Shows tools in the form of a model API, what that form loses, and what it leaves out. Answers as JSON.
+    /// Write tools in the form of a model API. Says what that form loses and what it leaves out. Answers as JSON.
     Encode(Encode),
-    /// Reads what a model wrote: text, reasoning and calls. Answers as JSON; exit code 1 if it cannot be read,
+    /// Read what a model wrote: text, reasoning and calls. Answers as JSON; exit code 1 if it cannot be read,
     /// is an error, or breaks off.
     Decode(Decode),
-    /// Looks at the catalogue.
+    /// List, show and search tools.
     #[command(subcommand)]
     Tools(super::tools::Tools),
-    /// Picks the tools that fit a task best.
+    /// Pick the few tools that fit a task.
     Pick(super::pick::PickArgs),
-    /// Looks at background jobs, and stops or continues them, whichever process has them.
+    /// List, read, continue and stop background jobs. It finds those of every process of yours.
     #[command(subcommand)]
     Jobs(super::jobs::JobsCommand),
-    /// Measures how tools are found, and what that costs.
+    /// Measure how well tools are found, and what that costs.
     #[command(subcommand)]
     Eval(super::eval::Eval),
-    /// Measures how well models do with tools that a model answers, what that costs, and how long it takes.
+    /// Measure how well models answer LLM tools. Says what that costs and how long it takes.
     Bench(super::bench::Bench),
-    /// Writes a first toolwright.yaml.
+    /// Write a first toolwright.yaml.
     Init,
-    /// Adds an MCP server to the configuration.
-    #[command(
-        after_help = "Examples:\n  toolwright add git -- uvx mcp-server-git\n  toolwright add tickets --url https://host/mcp --header 'Authorization: Bearer ${TOKEN}'"
-    )]
+    /// Add an MCP server to the configuration.
     Add(Add),
-    /// Takes an entry out of the configuration: an MCP server, an OpenAPI document, a catalogue, a REST or an LLM tool.
+    /// Remove an entry from the configuration. It is an MCP server, an OpenAPI document, a catalogue, a REST or an LLM
+    /// tool.
     Remove {
         /// Its name, or SECTION.NAME (`restTools.issue`) where several sections have it.
         name: String,
     },
-    /// Adds the MCP servers of another client's configuration, or the operations of an OpenAPI document.
-    #[command(
-        after_help = "Examples:\n  toolwright import cursor --dry-run\n  toolwright import openapi ./api.yaml --prefix shop --tag orders --method get"
-    )]
+    /// Add the servers of another client, or an OpenAPI document.
     Import(Import),
-    /// Shows what a run or session did, as a tree: times, sizes, tokens, costs, outcomes, and who decided.
-    #[command(after_help = super::trace::JSON_FORM)]
+    /// Show what a run or session did. It is a tree with times, sizes, tokens, costs, outcomes, and who decided.
+    #[command(after_long_help = super::trace::JSON_FORM)]
     Trace(super::trace::TraceArgs),
-    /// Tries rules out.
+    /// Try policy rules out.
     #[command(subcommand)]
     Policy(super::policy::PolicyCommand),
-    /// Shows and answers what waits for your word.
+    /// Show and answer what waits for your approval.
     #[command(subcommand)]
     Approvals(super::approvals::ApprovalsCommand),
-    /// Logs in and out at MCP servers.
+    /// Log in and out at MCP servers.
     #[command(subcommand)]
     Mcp(super::mcp::McpCommand),
-    /// Shows what is pinned of others' definitions and what has changed in them, and approves or revokes it.
+    /// Show, approve and revoke pinned tool definitions. Says what has changed in the definitions of others.
     #[command(subcommand)]
     Pins(super::pins::PinsCommand),
-    /// Signs catalogues of tools for others, and checks signed ones.
+    /// Sign catalogues of tools, and check signed ones.
     #[command(subcommand)]
     Catalogue(super::catalogue::CatalogueCommand),
-    /// Checks the configuration and every provider, and says how to mend what is wrong.
+    /// Check configuration, providers and models, with remedies.
     Doctor,
-    /// Looks at the configuration.
+    /// Print the configuration, or its JSON Schema.
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Prints a completion script.
+    /// Print a completion script for a shell.
     Completions {
         /// The shell.
         shell: Shell,

@@ -26,9 +26,11 @@ pub(crate) enum McpCommand {
     /// Lists the MCP servers, and who is logged in.
     Ls,
     /// Logs in at a server: opens its login page in the browser, and keeps what it gives.
-    #[command(after_help = "Tokens are kept in the state directory (oauth/), readable by you alone, and renewed by \
+    #[command(
+        after_long_help = "Tokens are kept in the state directory (oauth/), readable by you alone, and renewed by \
                             themselves.\nOn a machine without a browser open the page elsewhere, and paste the \
-                            address that it ends at.")]
+                            address that it ends at."
+    )]
     Login {
         /// The server's name in the configuration.
         server: String,

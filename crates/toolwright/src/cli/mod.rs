@@ -21,6 +21,7 @@ mod encode;
 mod eval;
 mod exit;
 mod form;
+mod help;
 mod import_openapi;
 mod input;
 mod jobs;
@@ -49,7 +50,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::error::ErrorKind;
-use clap::{CommandFactory as _, Parser as _};
 use serde_json::json;
 use toolwright::House;
 use toolwright::config::{Config, LoadOptions};
@@ -61,7 +61,7 @@ use screen::{BAD, WARN, say, styled};
 
 /// Parses the command line and does what it says.
 pub(crate) fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match help::parse() {
         Ok(cli) => cli,
         Err(error) => return not_a_command(&error),
     };
@@ -83,7 +83,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Validate(validate @ Validate { schema: Some(file), .. }) => validate::against_schema(file, validate),
         Command::Completions { shell } => {
             let mut script = Vec::new();
-            clap_complete::generate(*shell, &mut Cli::command(), "toolwright", &mut script);
+            clap_complete::generate(*shell, &mut help::command(), "toolwright", &mut script);
             let printed = if cli.global.json {
                 let script = String::from_utf8_lossy(&script);
                 screen::print_json(&json!({"shell": shell.to_string(), "script": script}))
@@ -116,7 +116,7 @@ pub(crate) fn main() -> ExitCode {
 /// Help, the version, or a command line that is none.
 fn not_a_command(error: &clap::Error) -> ExitCode {
     let words: Vec<_> = std::env::args_os().skip(1).take_while(|word| word != "--").collect();
-    let command = words.iter().find(|word| Cli::command().find_subcommand(word).is_some());
+    let command = words.iter().find(|word| help::command().find_subcommand(word).is_some());
     let json = words.iter().any(|word| word == "--json")
         || command.is_some_and(|name| name == "encode" || name == "decode" || name == "validate" || name == "policy");
     let version = error.kind() == ErrorKind::DisplayVersion;

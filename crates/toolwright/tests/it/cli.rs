@@ -184,9 +184,13 @@ fn a_cancelled_call_ends_with_130() {
 #[test]
 fn help_documents_the_exit_codes_and_every_command() {
     let help = ok(&Place::new(), &["--help"]);
+    let whole = ok(&Place::new(), &["help"]);
+    assert!(whole.contains("Exit codes:") && whole.contains("130"), "{whole}");
     for word in [
-        "Exit codes:",
-        "130",
+        "Start:",
+        "Use:",
+        "Operate:",
+        "Develop:",
         "serve",
         "run",
         "chat",
@@ -765,4 +769,15 @@ fn grouped_operations_are_found_by_a_process_that_has_not_listed_them() {
 fn what_is_known_of_a_catalogue_is_forgotten_on_demand() {
     let place = Place::new();
     fails(&place, &["catalogue", "forget", "acme"], 1, &["nothing is known of a catalogue acme"]);
+}
+
+#[test]
+fn help_is_short_and_help_of_a_command_is_whole() {
+    let place = Place::new();
+    let (short, whole) = (ok(&place, &["call", "--help"]), ok(&place, &["help", "call"]));
+    assert!(short.contains("Examples:") && !short.contains("Exit codes:") && !short.contains("--state-dir"), "{short}");
+    for word in ["Examples:", "Exit codes:", "--state-dir", "only a deny rule holds it back"] {
+        assert!(whole.contains(word), "{word}: {whole}");
+    }
+    assert_eq!(ok(&place, &["call", "-h"]), short);
 }
