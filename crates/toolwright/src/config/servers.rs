@@ -90,7 +90,7 @@ pub(crate) fn resolve(
             link: link?,
             oauth,
             tools_allowed,
-            tools_denied: written.tools_denied.clone(),
+            tools_denied: Resolver::denied(written),
             shown,
             queue,
             request_timeout,
@@ -146,12 +146,32 @@ impl Resolver<'_, '_> {
 
     /// The allow list, under our own word for it or another client's.
     fn allowed(&mut self, written: &McpServer) -> Vec<String> {
-        let Some(ServerTools::Allowed(listed)) = &written.tools else { return written.tools_allowed.clone() };
-        if written.tools_allowed.is_empty() {
-            return listed.clone();
+        let tools = match &written.tools {
+            Some(ServerTools::Allowed(listed)) => Some(listed),
+            _ => None,
+        };
+        let theirs = [
+            ("tools", tools),
+            ("include_tools", written.include_tools.as_ref()),
+            ("enabled_tools", written.enabled_tools.as_ref()),
+        ];
+        let mut allowed = written.tools_allowed.clone();
+        for (key, listed) in theirs.into_iter().filter_map(|(key, listed)| Some((key, listed?))) {
+            if allowed.is_empty() {
+                allowed.clone_from(listed);
+            } else {
+                self.warn(key, "this list is another client's key; the one before it counts", "remove one of them");
+            }
         }
-        self.warn("tools", "this list is another client's key; `tools_allowed` counts", "remove one of them");
-        written.tools_allowed.clone()
+        allowed
+    }
+
+    /// What is not offered, under our own word for it and other clients', which allow nothing by an empty list.
+    fn denied(written: &McpServer) -> Vec<String> {
+        let is_empty = |listed: &Option<Vec<String>>| listed.as_ref().is_some_and(Vec::is_empty);
+        let all = is_empty(&written.include_tools) || is_empty(&written.enabled_tools);
+        let lists = [&written.tools_denied, &written.exclude_tools, &written.disabled_tools];
+        lists.into_iter().flatten().cloned().chain(all.then(|| "*".to_owned())).collect()
     }
 
     fn shown(&mut self, written: &McpServer) -> BTreeMap<String, ToolOverride> {

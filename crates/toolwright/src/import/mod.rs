@@ -234,7 +234,7 @@ impl Source {
                 }
                 match entry::carry_over(self, name, written, &mut imported.notes) {
                     Some(mut entry) => {
-                        if is_left_out(self, &document, name) {
+                        if is_left_out(self, &document, cwd, name) {
                             entry["enabled"] = Value::Bool(false);
                         }
                         imported.servers.push((name.clone(), entry));
@@ -265,14 +265,19 @@ impl Source {
     }
 }
 
-/// Whether the client does not start this server, by what its file says beside the entries. Gemini CLI has lists of servers:
-/// <https://geminicli.com/docs/reference/configuration>.
-fn is_left_out(source: Source, document: &Value, name: &str) -> bool {
-    let list = |key: &str| {
-        let names = document.pointer(&format!("/mcp/{key}")).and_then(Value::as_array)?;
-        Some(names.iter().any(|listed| listed == name))
+/// Whether the client does not start this server, by lists of names beside the entries: Gemini CLI has
+/// `mcp.allowed` and `mcp.excluded` (<https://geminicli.com/docs/reference/configuration>), Claude Code
+/// `disabledMcpServers` of a project, which its `/mcp` writes.
+fn is_left_out(source: Source, document: &Value, cwd: &Path, name: &str) -> bool {
+    let lists = |path: &[&str]| {
+        let list = path.iter().try_fold(document, |value, key| value.get(key)).and_then(Value::as_array)?;
+        Some(list.iter().any(|listed| listed == name))
     };
-    source == Source::Gemini && (list("allowed") == Some(false) || list("excluded") == Some(true))
+    match source {
+        Source::Gemini => lists(&["mcp", "allowed"]) == Some(false) || lists(&["mcp", "excluded"]) == Some(true),
+        Source::ClaudeCode => lists(&["projects", &cwd.to_string_lossy(), "disabledMcpServers"]) == Some(true),
+        _ => false,
+    }
 }
 
 /// Notes on what limits tools beside the entries and is not carried over.

@@ -46,7 +46,7 @@ fn claude_code_with_the_project_first() {
     check(
         Source::ClaudeCode,
         "claude.json",
-        &json!([["db", {"command": "project-db", "args": ["--ro"]}], ["sentry", {"url": "https://mcp.sentry.dev/mcp"}]]),
+        &json!([["db", {"command": "project-db", "args": ["--ro"]}], ["sentry", {"url": "https://mcp.sentry.dev/mcp", "enabled": false}]]),
         &[],
     );
 }
@@ -173,6 +173,30 @@ fn windsurf() {
         ]),
         &["far: its list of tools that run without asking is not taken over"],
     );
+}
+
+#[test]
+fn limits_of_pasted_entries_hold() {
+    for (entry, allowed, denied) in [
+        (json!({"includeTools": ["a"], "excludeTools": ["b"]}), &["a"][..], &["b"][..]),
+        (json!({"enabledTools": ["a"], "disabledTools": ["b"]}), &["a"], &["b"]),
+        (json!({"includeTools": []}), &[], &["*"]),
+        (json!({"toolsAllowed": ["a"], "toolsDenied": ["b"], "disabledTools": ["c"]}), &["a"], &["b", "c"]),
+    ] {
+        let mut entry = entry;
+        entry["command"] = "x".into();
+        let config = Place::with(&json!({"mcpServers": {"s": entry}}).to_string()).load();
+        assert!(config.problems.is_empty(), "{:?}", config.problems);
+        let settings = &config.servers[0].settings;
+        assert_eq!(
+            (&settings.tools_allowed[..], &settings.tools_denied[..]),
+            (&owned(allowed)[..], &owned(denied)[..])
+        );
+    }
+}
+
+fn owned(names: &[&str]) -> Vec<String> {
+    names.iter().map(ToString::to_string).collect()
 }
 
 #[test]

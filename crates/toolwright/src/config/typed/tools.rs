@@ -121,6 +121,18 @@ pub struct McpServer {
     /// Other clients' word for `url`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http_url: Option<String>,
+    /// Another client's word for `tools_allowed`; an empty list allows nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub include_tools: Option<Vec<String>>,
+    /// Another client's word for `tools_allowed`; an empty list allows nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub enabled_tools: Option<Vec<String>>,
+    /// Another client's word for `tools_denied`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub exclude_tools: Vec<String>,
+    /// Another client's word for `tools_denied`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub disabled_tools: Vec<String>,
     /// Other clients' word for `request_timeout`: numbers under 1000 are seconds, others milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<u64>,
