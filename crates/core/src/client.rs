@@ -27,6 +27,14 @@ pub struct ClientRequest {
     pub params: Value,
 }
 
+impl ClientRequest {
+    /// Whether it is put to a person, who takes the time that people take.
+    #[must_use]
+    pub fn asks_person(&self) -> bool {
+        self.method == "elicitation/create"
+    }
+}
+
 /// The call whose source asks.
 #[derive(Clone)]
 pub struct AskingCall {

@@ -75,7 +75,7 @@ pub struct Outcome {
     pub structured: Option<Value>,
     /// Why it failed.
     pub error: Option<ToolError>,
-    /// From the start of the call to its end, waits included.
+    /// From the start of the call to its end, waits included but for people's.
     pub latency: Duration,
     /// Whether its arguments were validated.
     pub validated: Validated,

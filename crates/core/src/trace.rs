@@ -54,14 +54,16 @@ pub struct TraceOp {
     pub name: String,
     /// Call id or job id.
     pub call: Option<String>,
-    /// `ok` or the error kind.
+    /// `ok`, the error kind, `running` while it has no end, or `unknown` when its process ended before it.
     pub status: String,
     /// Milliseconds since the epoch at its start.
     pub started_ms: u64,
-    /// Milliseconds, waits included.
+    /// Milliseconds, waits included but for people's.
     pub latency_ms: f64,
     /// Milliseconds of it that it waited for slot and lock.
     pub wait_ms: f64,
+    /// Milliseconds besides that in which people were asked.
+    pub person_ms: f64,
     /// How many attempts were made; 0 when it never ran.
     pub attempts: u32,
     /// Whether the result came out of the response cache.
@@ -98,7 +100,7 @@ impl Trace {
                 None => tops.push(at),
             }
         }
-        let start = |at: &usize| started_us(&entries[*at]);
+        let start = |at: &usize| entries[*at].started_us();
         children.values_mut().for_each(|siblings| siblings.sort_by_key(start));
         tops.sort_by_key(|at| (entries[*at].op.lineage.turn, start(at)));
         let mut turns: Vec<TraceTurn> = Vec::new();
@@ -125,11 +127,6 @@ impl Trace {
     }
 }
 
-/// Microseconds since the epoch at its start, as near as the account says.
-fn started_us(entry: &LedgerEntry) -> u64 {
-    entry.at_ms.saturating_mul(1000).saturating_sub(entry.latency_us)
-}
-
 fn reaches_top(mut at: usize, parent: &impl Fn(usize) -> Option<usize>) -> bool {
     let mut passed = HashSet::new();
     while let Some(next) = parent(at) {
@@ -151,9 +148,10 @@ fn build(at: usize, entries: &[LedgerEntry], children: &HashMap<usize, Vec<usize
         name: entry.name.to_string(),
         call: entry.call.as_ref().map(ToString::to_string),
         status: entry.status.to_string(),
-        started_ms: started_us(entry) / 1000,
+        started_ms: entry.started_us() / 1000,
         latency_ms: milliseconds(entry.latency_us),
         wait_ms: milliseconds(entry.wait_us),
+        person_ms: milliseconds(entry.person_us),
         attempts: entry.attempts,
         cached: entry.cached,
         characters_in: entry.characters_in,

@@ -268,7 +268,7 @@ fn finish(span: &mut Span, event: &Event, content: Content) {
             span.text("toolwright.run.status", status);
             ((!ok).then(|| status.clone().into()), None)
         }
-        Event::ToolFinished { mcp, ok, error, code, message, attempts, wait_us, queue, cached, .. } => {
+        Event::ToolFinished { mcp, ok, error, code, message, attempts, wait_us, person_us, queue, cached, .. } => {
             if let Some(code) = code {
                 span.own(semconv::RPC_STATUS, code.to_string());
             }
@@ -278,6 +278,9 @@ fn finish(span: &mut Span, event: &Event, content: Content) {
             if let Some(queue) = queue.as_deref().filter(|_| *wait_us > 0) {
                 span.text("toolwright.queue", queue);
                 span.number("toolwright.wait_us", *wait_us);
+            }
+            if *person_us > 0 {
+                span.number("toolwright.person_us", *person_us);
             }
             if *cached {
                 span.set("toolwright.cached", Value::Flag(true));

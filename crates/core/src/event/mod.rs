@@ -186,10 +186,13 @@ pub enum Event {
         code: Option<i64>,
         /// Redacted operator message.
         message: Option<String>,
-        /// Microseconds from start to end, waits included.
+        /// Microseconds from start to end, waits included but for people's.
         latency_us: u64,
         /// Microseconds of it that it waited for slot and lock.
         wait_us: u64,
+        /// Microseconds besides that in which people were asked: for their approval, or what the tool wanted to know.
+        #[serde(default, skip_serializing_if = "crate::model::is_zero")]
+        person_us: u64,
         /// Microseconds of it since its tool began; 0 when it never did.
         #[serde(default)]
         run_us: u64,

@@ -16,6 +16,22 @@ use crate::operation::{Op, OpKind};
 use crate::select::Showing;
 use crate::session::{CallId, SessionId};
 
+/// [`LedgerEntry::status`] of an operation that has begun and not ended.
+pub const RUNNING: &str = "running";
+/// [`LedgerEntry::status`] of an operation whose process ended before it: whether it had its effect is not known.
+pub const UNKNOWN_OUTCOME: &str = "unknown";
+
+/// What happens to calls while the ledger cannot be written, as on a full disk.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LedgerMode {
+    /// They run, and the failure is told: in the log, in `/metrics` and by `/ready`.
+    #[default]
+    BestEffort,
+    /// They are refused: no call runs before a row for it is on disk.
+    Required,
+}
+
 /// One line of the account: an operation (a tool call, a model attempt, a job), failures too.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LedgerEntry {
@@ -34,12 +50,15 @@ pub struct LedgerEntry {
     pub call: Option<CallId>,
     /// Tool id or `provider/model`; the name as it was called, for an unknown tool.
     pub name: Arc<str>,
-    /// `ok` or the error kind; the last state, for a job.
+    /// `ok` or the error kind; the last state, for a job; [`RUNNING`] or [`UNKNOWN_OUTCOME`] where there is no end.
     pub status: Cow<'static, str>,
-    /// Microseconds, waits included.
+    /// Microseconds, waits included but for people's ([`LedgerEntry::person_us`]).
     pub latency_us: u64,
     /// Microseconds of it that it waited for slot and lock.
     pub wait_us: u64,
+    /// Microseconds besides that in which people were asked: for their approval, or what the tool wanted to know.
+    #[serde(default, skip_serializing_if = "crate::model::is_zero")]
+    pub person_us: u64,
     /// How many attempts were made; 0 when it never ran. Each attempt at a request to a model has its own entry, and
     /// this is its number.
     pub attempts: u32,
@@ -84,6 +103,7 @@ impl LedgerEntry {
             status: Cow::Borrowed("ok"),
             latency_us: 0,
             wait_us: 0,
+            person_us: 0,
             attempts: 1,
             cached: false,
             characters_in: 0,
@@ -96,6 +116,12 @@ impl LedgerEntry {
             provenance: Provenance::default(),
             tools: None,
         }
+    }
+
+    /// Microseconds since the epoch at its start, as near as it says.
+    #[must_use]
+    pub fn started_us(&self) -> u64 {
+        self.at_ms.saturating_mul(1000).saturating_sub(self.latency_us).saturating_sub(self.person_us)
     }
 
     /// Whether it may have cost something that [`LedgerEntry::cost_usd`] does not say: an attempt at a model without a
@@ -114,10 +140,10 @@ impl LedgerEntry {
     #[must_use]
     pub fn failed(&self) -> bool {
         match self.kind {
-            OpKind::Job => !matches!(&*self.status, "ok" | "done"),
+            OpKind::Job => !matches!(&*self.status, "ok" | "done" | RUNNING),
             // That a guard objects is its work.
             OpKind::Guard => false,
-            OpKind::Tool | OpKind::Model => self.status != "ok",
+            OpKind::Tool | OpKind::Model => !matches!(&*self.status, "ok" | RUNNING),
         }
     }
 }
@@ -207,19 +233,48 @@ pub enum Appended {
     Full,
 }
 
+/// Whether a ledger can be written.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LedgerCondition {
+    /// Writes that failed since the start.
+    pub failures: u64,
+    /// Entries that are lost, since they could not be written and there was no more room to keep them.
+    pub lost: u64,
+    /// Entries that are kept in memory until they can be written.
+    pub waiting: u64,
+    /// Why the last write failed; `None` if it did not.
+    pub failing: Option<String>,
+}
+
 /// The account. Entries are batched and may be lost for at most 50 ms of a crash; none is lost because there
-/// are many: callers are held back instead.
+/// are many: callers are held back instead. An operation that may have an effect has a row before it has one
+/// ([`LedgerStore::begin`]), whatever becomes of the process.
 #[async_trait]
 pub trait LedgerStore: Send + Sync {
+    /// Commits that an operation begins, under [`LedgerEntry::op`], whose end is appended later. Until then it is told as
+    /// [`RUNNING`], and as [`UNKNOWN_OUTCOME`] once the process is gone.
+    ///
+    /// # Errors
+    /// When the row is not on disk.
+    async fn begin(&self, _entry: LedgerEntry) -> Result<(), StoreError> {
+        Ok(())
+    }
     /// Appends one entry, always, and without blocking.
     fn append(&self, _entry: LedgerEntry) -> Appended {
         Appended::Room
     }
     /// Waits until what was appended has been written, as far as it must be for more to have room.
     async fn room(&self) {}
-    /// Entries that could not be written, as on a full disk.
-    fn lost(&self) -> u64 {
-        0
+    /// Whether it is being written, without a look at the disk.
+    fn condition(&self) -> LedgerCondition {
+        LedgerCondition::default()
+    }
+    /// Whether it can be written now: where the last write failed, another is tried.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    async fn check(&self) -> Result<(), StoreError> {
+        Ok(())
     }
     /// Writes what is batched.
     async fn flush(&self) -> Result<(), StoreError> {

@@ -17,7 +17,10 @@ use crate::canonical::ContentHash;
 use crate::error::{ErrorKind, ToolError, Unsupported};
 use crate::name::ToolId;
 
-pub use self::ledger::{Appended, LedgerEntry, LedgerStore, LedgerTotals, TraceSummary, TraceSums};
+pub use self::ledger::{
+    Appended, LedgerCondition, LedgerEntry, LedgerMode, LedgerStore, LedgerTotals, RUNNING, TraceSummary, TraceSums,
+    UNKNOWN_OUTCOME,
+};
 pub use self::outputs::{LineRange, OpenOutput, OutputSlice, OutputStore, OutputWriter, ReadSeek, StoredOutput};
 pub use self::pins::{PinContracts, PinDecision, PinNote, PinStore};
 pub use self::runs::{Claim, RunStore, SavedRun};

@@ -19,6 +19,7 @@ use toolwright_core::redact::{learn_secrets, shown_arguments};
 use toolwright_core::store::{Appended, LedgerEntry};
 
 use super::in_flight::Entered;
+use super::partials::Partials;
 use super::stage::Stage;
 use super::used::CallUsage;
 use super::{Executor, RunContext};
@@ -46,8 +47,10 @@ pub(super) struct Account {
     pub(super) characters_in: usize,
     /// What decided that it may, or may not, run.
     pub(super) decided_by: Cow<'static, str>,
-    /// What a person said, where one was asked.
-    pub(super) approval: Option<&'static str>,
+    /// What a person said of it, where one was asked.
+    pub(super) approval: Said,
+    /// How long its tool waited for people's answers while it ran.
+    person: Duration,
     /// What its requests to models used, where the run hears of that.
     pub(super) used: Option<Arc<CallUsage>>,
     /// Whether its result came out of the response cache.
@@ -60,7 +63,24 @@ pub(super) struct Account {
     pub(super) ran_with: Option<Value>,
 }
 
+/// A person's word on a call, and how long it took.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Said {
+    pub(super) word: Option<&'static str>,
+    pub(super) took: Duration,
+}
+
 impl Account {
+    /// Enters what a tool that has ended says of how it ran.
+    pub(super) fn ran(&mut self, progress: &Partials) {
+        (self.attempts, self.person) = (progress.attempts(), progress.person_took());
+    }
+
+    /// How long people took.
+    fn person_took(&self) -> Duration {
+        self.approval.took + self.person
+    }
+
     fn begin(op: Op, started: Instant) -> Self {
         Self {
             kind: OpKind::Tool,
@@ -68,7 +88,8 @@ impl Account {
             started,
             characters_in: 0,
             decided_by: Cow::Borrowed(""),
-            approval: None,
+            approval: Said::default(),
+            person: Duration::ZERO,
             waited: Duration::ZERO,
             ran_after: None,
             _entered: None,
@@ -136,7 +157,8 @@ impl Executor {
         run: &RunContext,
     ) {
         let services = &self.options.services;
-        outcome.latency = services.clock.now().saturating_duration_since(account.started);
+        let whole = services.clock.now().saturating_duration_since(account.started);
+        outcome.latency = whole.saturating_sub(account.person_took());
         if let Some(entry) = entry {
             name_tool(outcome, entry);
         }
@@ -148,6 +170,10 @@ impl Executor {
         if !account.waited.is_zero() {
             let waited_ms = u64::try_from(account.waited.as_millis()).unwrap_or(u64::MAX);
             outcome.extras.insert("wait_ms".into(), waited_ms.into());
+        }
+        if !account.person_took().is_zero() {
+            let person_ms = u64::try_from(account.person_took().as_millis()).unwrap_or(u64::MAX);
+            outcome.extras.insert("person_ms".into(), person_ms.into());
         }
         // Of a failed call nobody else says it, and who resumes its run has only what the journal says.
         let used = account.used.as_ref().map(|used| used.total()).filter(|used| *used != Usage::default());
@@ -173,13 +199,14 @@ impl Executor {
             status: Cow::Borrowed(status(outcome)),
             latency_us: micros(outcome.latency),
             wait_us: micros(account.waited),
+            person_us: micros(account.person_took()),
             attempts: account.attempts,
             cached: account.cached,
             characters_in: account.characters_in as u64,
             characters_out: characters_out as u64,
             validated: outcome.validated == Validated(true),
             decided_by: std::mem::take(&mut account.decided_by),
-            approval: account.approval.map(Cow::Borrowed),
+            approval: account.approval.word.map(Cow::Borrowed),
             provenance: outcome.provenance.clone(),
             ..LedgerEntry::new(
                 account.op.clone(),
@@ -227,7 +254,11 @@ impl Executor {
             message: outcome.error.as_ref().map(|error| redactor.redact(error.message()).into_owned()),
             latency_us: micros(outcome.latency),
             wait_us: micros(account.waited),
-            run_us: account.ran_after.map_or(0, |after| micros(outcome.latency.saturating_sub(after))),
+            person_us: micros(account.person_took()),
+            // What came before the tool began has the wait for an approval in it.
+            run_us: account
+                .ran_after
+                .map_or(0, |after| micros((outcome.latency + account.approval.took).saturating_sub(after))),
             queue: entry.filter(|_| account.attempts > 0 || !account.waited.is_zero()).map(queue),
             cached: account.cached,
             decided_by: account.decided_by.clone(),

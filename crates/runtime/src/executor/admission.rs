@@ -17,7 +17,7 @@ use toolwright_core::outcome::Outcome;
 use toolwright_core::policy::{Decision, Effect, PolicyQuery};
 use toolwright_core::redact::shown_arguments;
 
-use super::account::Account;
+use super::account::{Account, Said};
 use super::background::{How, Leave};
 use super::pipeline::{Stop, Underway};
 use super::{Executor, RunContext};
@@ -95,7 +95,7 @@ impl Executor {
         let approvals = &self.options.approvals;
         let (session, key) = (run.session.id.as_str(), request.standing_key());
         if standing == Standing::Counts && approvals.is_approved(session, &request.tool, key).await.unwrap_or(false) {
-            account.approval = Some("always");
+            account.approval.word = Some("always");
             return Ok(Judged::Admitted(Admitted::Approved));
         }
         Ok(Judged::Asks(Box::new(request)))
@@ -130,7 +130,7 @@ impl Executor {
         let terms = RunContext { cancel: Cancel::new(), ..(**run).clone() };
         let (op, reason) = (account.op.clone(), request.reason.clone());
         let asking = async move {
-            let mut said = None;
+            let mut said = Said::default();
             let answer = executor.answer(&asked, *request, &terms, &op, &mut said).await;
             Leave { admitted: answer.map(|()| Admitted::Approved), said }
         };
@@ -156,7 +156,7 @@ impl Executor {
         request: ApprovalRequest,
         run: &RunContext,
         op: &Op,
-        said: &mut Option<&'static str>,
+        said: &mut Said,
     ) -> Result<(), Stop> {
         let events = &self.options.services.events;
         events.emit(Event::ApprovalRequested {
@@ -165,12 +165,15 @@ impl Executor {
             tool: request.tool.clone(),
             reason: request.reason.clone(),
         });
+        let asked = self.options.services.clock.now();
         let answer = tokio::select! {
             answer = tokio::time::timeout(run.approver.patience(), run.approver.ask(&request)) => {
-                answer.unwrap_or_else(|_| ApprovalDecision::Deny { reason: EXPIRED.to_owned() })
+                Ok(answer.unwrap_or_else(|_| ApprovalDecision::Deny { reason: EXPIRED.to_owned() }))
             }
-            cause = run.cancel.cancelled() => return Err(ToolError::canceled(cause).into()),
+            cause = run.cancel.cancelled() => Err(ToolError::canceled(cause)),
         };
+        said.took = self.options.services.clock.now().saturating_duration_since(asked);
+        let answer = answer?;
         let word = match &answer {
             ApprovalDecision::Approve => "approve",
             ApprovalDecision::Always => "always",
@@ -178,7 +181,7 @@ impl Executor {
             ApprovalDecision::Skip => "skip",
             ApprovalDecision::Later => "later",
         };
-        *said = Some(word);
+        said.word = Some(word);
         events.emit(Event::ApprovalDecided {
             op: op.clone(),
             call: call.id.clone(),

@@ -20,7 +20,7 @@ use toolwright_core::outcome::{Outcome, STANDS_IN, ToolOutput};
 use toolwright_core::redact::shown_arguments;
 use toolwright_core::session::CallId;
 
-use super::account::{Account, journal, name_tool};
+use super::account::{Account, Said, journal, name_tool};
 use super::admission::Admitted;
 use super::contained::{Panicked, contained};
 use super::job_words::{known, noted, started, step_output};
@@ -43,12 +43,12 @@ pub(super) type Asking = BoxFuture<'static, Leave>;
 pub(super) struct Leave {
     pub(super) admitted: Result<Admitted, Stop>,
     /// What a person said, where one was asked.
-    pub(super) said: Option<&'static str>,
+    pub(super) said: Said,
 }
 
 impl From<Result<Admitted, Stop>> for Leave {
     fn from(admitted: Result<Admitted, Stop>) -> Self {
-        Self { admitted, said: None }
+        Self { admitted, said: Said::default() }
     }
 }
 
@@ -173,12 +173,17 @@ impl Executor {
         let mut it = Box::new(Underway { call, run: Arc::new(run), account });
         let work = async move {
             let mut asking = leave;
+            let clock = Arc::clone(&executor.options.services.clock);
+            let began = clock.now();
             let leave = tokio::select! {
                 biased;
                 leave = contained(asking.as_mut()) => {
                     leave.unwrap_or_else(|panicked| Err(it.account.blame(&panicked, &it.call.entry)).into())
                 }
-                cause = it.run.cancel.cancelled() => Err(ToolError::canceled(cause).into()).into(),
+                cause = it.run.cancel.cancelled() => Leave {
+                    admitted: Err(ToolError::canceled(cause).into()),
+                    said: Said { word: None, took: clock.now().saturating_duration_since(began) },
+                },
             };
             // A question that was not answered is withdrawn before anything else.
             drop(asking);

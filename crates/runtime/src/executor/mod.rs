@@ -7,6 +7,7 @@ mod asking;
 mod attempts;
 mod attended;
 mod background;
+mod begun;
 mod budget;
 mod by_model;
 mod cache;
@@ -54,7 +55,7 @@ use toolwright_core::outcome::Outcome;
 use toolwright_core::plan::{DEFAULT_CALLS_PER_TURN, Plan, Planned, plan};
 use toolwright_core::policy::{Policy, UserRequest};
 use toolwright_core::session::{CallId, Session};
-use toolwright_core::store::{ApprovalStore, LedgerStore, RunStore};
+use toolwright_core::store::{ApprovalStore, LedgerMode, LedgerStore, RunStore};
 use toolwright_core::variables::Variables;
 
 use self::contained::ContainedEvents;
@@ -100,6 +101,8 @@ pub struct ExecutorOptions {
     pub services: Arc<Services>,
     /// The account.
     pub ledger: Arc<dyn LedgerStore>,
+    /// What happens to calls while it cannot be written.
+    pub ledger_mode: LedgerMode,
     /// Standing approvals.
     pub approvals: Arc<dyn ApprovalStore>,
     /// Who mends the arguments of calls that are not valid; `None`: nobody, and the caller is told what is
@@ -144,6 +147,7 @@ impl ExecutorOptions {
             queues: Queues::default(),
             services,
             ledger,
+            ledger_mode: LedgerMode::default(),
             approvals,
             repair: None,
             interceptors: Vec::new(),

@@ -1,7 +1,7 @@
 //! Progress of a call on its way out, and what the executor itself learns from it.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::Map;
@@ -29,13 +29,13 @@ pub(super) struct Partials {
     /// Its text on the way to the events: a secret may come in several pieces.
     text: Mutex<StreamRedactor>,
     began: Instant,
-    asking: Mutex<Asking>,
+    asking: Mutex<Questions>,
     /// Milliseconds from the beginning to the last sign of life.
     last_sign: AtomicU64,
     attempts: AtomicU32,
 }
 
-/// How long a call only waited for its client's answers.
+/// How long there were open questions.
 #[derive(Debug, Default)]
 struct Asking {
     /// Questions that are open.
@@ -44,6 +44,35 @@ struct Asking {
     since: Option<Instant>,
     /// Waits that are over.
     waited: Duration,
+}
+
+impl Asking {
+    fn opens(&mut self) {
+        self.open += 1;
+        self.since.get_or_insert_with(Instant::now);
+    }
+
+    fn closes(&mut self) {
+        self.open = self.open.saturating_sub(1);
+        if self.open == 0
+            && let Some(since) = self.since.take()
+        {
+            self.waited += since.elapsed();
+        }
+    }
+
+    fn total(&self) -> Duration {
+        self.waited + self.since.map(|since| since.elapsed()).unwrap_or_default()
+    }
+}
+
+/// The questions of a call.
+#[derive(Debug, Default)]
+struct Questions {
+    /// To its client, a person or a model or a program.
+    all: Asking,
+    /// Of these, to a person.
+    person: Asking,
 }
 
 impl Partials {
@@ -96,31 +125,39 @@ impl Partials {
         self.last_sign.fetch_max(since, Ordering::Relaxed);
     }
 
-    /// A question to the call's client is open from now on: its limits wait.
-    pub(super) fn asks(&self) {
-        let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
-        asking.open += 1;
-        asking.since.get_or_insert_with(Instant::now);
+    fn asking(&self) -> MutexGuard<'_, Questions> {
+        self.asking.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A question to the call's client is open from now on, to a person or not: its limits wait.
+    pub(super) fn asks(&self, person: bool) {
+        let mut asking = self.asking();
+        asking.all.opens();
+        if person {
+            asking.person.opens();
+        }
     }
 
     /// A question is answered, or given up: a sign of life too.
-    pub(super) fn is_answered(&self) {
-        let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
-        asking.open = asking.open.saturating_sub(1);
-        if asking.open == 0
-            && let Some(since) = asking.since.take()
-        {
-            asking.waited += since.elapsed();
+    pub(super) fn is_answered(&self, person: bool) {
+        let mut asking = self.asking();
+        asking.all.closes();
+        if person {
+            asking.person.closes();
         }
         drop(asking);
         self.note_sign();
     }
 
+    /// How long it waited for a person.
+    pub(super) fn person_took(&self) -> Duration {
+        self.asking().person.total()
+    }
+
     /// How long the call has only waited for its client, and whether it does now.
     fn waited(&self) -> (Duration, bool) {
-        let asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = asking.since.map(|since| since.elapsed());
-        (asking.waited + now.unwrap_or_default(), now.is_some())
+        let asking = &self.asking().all;
+        (asking.total(), asking.since.is_some())
     }
 
     /// How long the call has been running, waits for its client included.

@@ -15,6 +15,7 @@ use toolwright_core::outcome::Outcome;
 use toolwright_core::session::{CallId, Session, SessionId};
 use toolwright_core::store::StoreError;
 
+use super::account::Said;
 use super::admission::{Admitted, Judged};
 use super::background::{Asking, Leave};
 use super::contained::contained_now;
@@ -207,7 +208,8 @@ impl Executor {
             (Admission::Awaited | Admission::Approved, Ok(_)) => Ok(Admitted::Approved),
             (Admission::Allowed, Ok(_)) => Ok(Admitted::Allowed),
         };
-        Leave { admitted, said: account.approval.filter(|_| admission == Admission::Awaited) }
+        let said = if admission == Admission::Awaited { account.approval } else { Said::default() };
+        Leave { admitted, said }
     }
 }
 

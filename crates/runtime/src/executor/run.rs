@@ -53,6 +53,7 @@ impl Executor {
             // Without the note a crash could repeat an effect: no note, no dispatch.
             journal.call_dispatched(id, &call.id).await?;
         }
+        self.enter_begun(call, run, account).await?;
         let limits = Limits::of(&call.entry, run, &self.options);
         let also = Progress::of(&call.id, run);
         let progress = Partials::new(&self.options.services, &account.op, &call.id, &call.entry, also);
@@ -91,7 +92,7 @@ impl Executor {
         let stopped = tokio::select! {
             biased;
             ended = &mut running => {
-                account.attempts = progress.attempts();
+                account.ran(&progress);
                 return ended;
             }
             cause = run.cancel.cancelled() => ToolError::canceled(cause),
@@ -114,7 +115,7 @@ impl Executor {
         // A tool may have to go on for its source to take the cancel.
         let told_and_ended = async { tokio::join!(entry.provider.cancel(&call.id), &mut running).1 };
         let ended = Box::pin(tokio::time::timeout(grace, told_and_ended)).await;
-        account.attempts = progress.attempts();
+        account.ran(&progress);
         match ended {
             Ok(Ok(output)) => Ok(output.with_extra("stopped", stopped.kind().as_str())),
             Ok(Err(own)) => Err(last_word(stopped, own)),

@@ -58,6 +58,7 @@ impl Place {
 struct Away {
     place: Option<Arc<Place>>,
     progress: Arc<Partials>,
+    person: bool,
 }
 
 impl Drop for Away {
@@ -65,7 +66,7 @@ impl Drop for Away {
         if let Some(place) = &self.place {
             place.held().asking -= 1;
         }
-        self.progress.is_answered();
+        self.progress.is_answered(self.person);
     }
 }
 
@@ -86,13 +87,17 @@ pub(super) struct Unhurried {
 }
 
 impl Unhurried {
-    /// Waits for a question's end without a slot and takes one again.
-    async fn without_slot<T: Send>(&self, asking: impl Future<Output = T> + Send) -> Result<T, ToolError> {
+    /// Waits for a question's end, of a person or not, without a slot and takes one again.
+    async fn without_slot<T: Send>(
+        &self,
+        person: bool,
+        asking: impl Future<Output = T> + Send,
+    ) -> Result<T, ToolError> {
         if let Some(place) = &self.place {
             place.leave();
         }
-        self.progress.asks();
-        let away = Away { place: self.place.clone(), progress: Arc::clone(&self.progress) };
+        self.progress.asks(person);
+        let away = Away { place: self.place.clone(), progress: Arc::clone(&self.progress), person };
         let ended = tokio::time::timeout(LONGEST, asking).await.map_err(|_| {
             let text = format!("nobody answered what the tool asks within {}", duration::format(LONGEST));
             ToolError::new(ErrorKind::Timeout, text)
@@ -140,7 +145,8 @@ impl CallClient for Unhurried {
     }
 
     async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
-        self.without_slot(self.client.ask(requests)).await?
+        let person = requests.iter().any(ClientRequest::asks_person);
+        self.without_slot(person, self.client.ask(requests)).await?
     }
 
     async fn ask_until(
@@ -149,7 +155,8 @@ impl CallClient for Unhurried {
         over: Pin<&mut (dyn Future<Output = ()> + Send)>,
     ) -> Option<Result<Vec<Result<Value, ProtocolError>>, ToolError>> {
         // The question alone is dropped: the call goes on, and needs its slot.
-        self.without_slot(self.client.ask_until(requests, over)).await.unwrap_or_else(|error| Some(Err(error)))
+        let person = requests.iter().any(ClientRequest::asks_person);
+        self.without_slot(person, self.client.ask_until(requests, over)).await.unwrap_or_else(|error| Some(Err(error)))
     }
 
     fn follows_pages(&self) -> bool {

@@ -1,6 +1,7 @@
 //! The account.
 
 mod before;
+mod begun;
 mod entries;
 mod writer;
 
@@ -12,14 +13,21 @@ use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params};
 use toolwright_core::model::Usage;
 use toolwright_core::operation::{OpKind, TraceId};
 use toolwright_core::session::SessionId;
-use toolwright_core::store::{Appended, LedgerEntry, LedgerStore, LedgerTotals, StoreError, TraceSummary, TraceSums};
+use toolwright_core::store::{
+    Appended, LedgerCondition, LedgerEntry, LedgerStore, LedgerTotals, RUNNING, StoreError, TraceSummary, TraceSums,
+};
 
-pub(super) use self::writer::write;
+pub(super) use self::begun::{settle, try_to_write};
+pub(super) use self::writer::{Written, write};
 use super::SqliteStore;
 use super::tables::unreadable;
 
 #[async_trait]
 impl LedgerStore for SqliteStore {
+    async fn begin(&self, entry: LedgerEntry) -> Result<(), StoreError> {
+        self.thread.begin(entry).await
+    }
+
     fn append(&self, entry: LedgerEntry) -> Appended {
         self.thread.append(entry)
     }
@@ -28,8 +36,12 @@ impl LedgerStore for SqliteStore {
         self.thread.room().await;
     }
 
-    fn lost(&self) -> u64 {
-        self.thread.lost()
+    fn condition(&self) -> LedgerCondition {
+        self.thread.condition()
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        self.thread.check().await
     }
 
     async fn flush(&self) -> Result<(), StoreError> {
@@ -37,24 +49,40 @@ impl LedgerStore for SqliteStore {
     }
 
     async fn totals(&self) -> Result<LedgerTotals, StoreError> {
-        self.thread.run("total the ledger", |db| totals(db)).await
+        self.inspect("total the ledger", totals).await
     }
 
     async fn traces(&self, limit: usize) -> Result<Vec<TraceSummary>, StoreError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        self.thread
-            .run("list the traces", move |db| summaries(db, "ORDER BY ended_ms DESC, id DESC LIMIT ?1", &[&limit]))
-            .await
+        let rest = "ORDER BY ended_ms DESC, id DESC LIMIT ?1";
+        self.inspect("list the traces", move |db| summaries(db, rest, &[&limit])).await
     }
 
     async fn find_traces(&self, name: &str) -> Result<Vec<TraceSummary>, StoreError> {
         let name = name.to_owned();
-        self.thread.run("find a trace", move |db| find(db, &name)).await
+        self.inspect("find a trace", move |db| find(db, &name)).await
     }
 
     async fn operations(&self, of: &TraceSummary, limit: usize) -> Result<Vec<LedgerEntry>, StoreError> {
         let of = of.clone();
-        self.thread.run("read a trace", move |db| operations(db, &of, limit)).await
+        self.inspect("read a trace", move |db| operations(db, &of, limit)).await
+    }
+}
+
+impl SqliteStore {
+    /// Reads the ledger once what processes that are gone have left is entered.
+    async fn inspect<T: Send + 'static>(
+        &self,
+        doing: &'static str,
+        read: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let settled = |db: &mut Connection| {
+            if let Err(error) = settle(db) {
+                tracing::debug!("what other processes have left was not entered in the ledger: {error}");
+            }
+            read(db)
+        };
+        self.thread.run(doing, settled).await
     }
 }
 
@@ -69,12 +97,16 @@ fn totals(db: &Connection) -> rusqlite::Result<LedgerTotals> {
         let (kind, status, count) = row?;
         *by_status.entry(kind).or_default().entry(status).or_default() += count;
     }
+    for entry in begun::left(db)? {
+        let (kind, status) = (entry.kind.as_str().to_owned(), entry.status.into_owned());
+        *by_status.entry(kind).or_default().entry(status).or_default() += 1;
+    }
     let of = |kind: &str, status: fn(&str) -> bool| {
         by_status.get(kind).into_iter().flatten().filter(|(name, _)| status(name)).map(|(_, count)| count).sum()
     };
     Ok(LedgerTotals {
         tool_calls: of("tool", |_| true),
-        tool_failures: of("tool", |status| status != "ok"),
+        tool_failures: of("tool", |status| !matches!(status, "ok" | RUNNING)),
         model_calls: of("model", |_| true),
         by_status,
     })
@@ -135,7 +167,8 @@ fn find(db: &Connection, name: &str) -> rusqlite::Result<Vec<TraceSummary>> {
     Ok(if one { found } else { Vec::new() })
 }
 
-/// The last operations of a run or session in the order of their time, those of one table as they were written.
+/// The last operations of a run or session in the order of their time, those of one table as they were written, and after
+/// them those that have not ended.
 fn operations(db: &Connection, of: &TraceSummary, limit: usize) -> rusqlite::Result<Vec<LedgerEntry>> {
     // All is read as of one moment: each entry is a query of its own, and others write and delete meanwhile.
     let moment = db.unchecked_transaction()?;
@@ -151,7 +184,12 @@ fn operations(db: &Connection, of: &TraceSummary, limit: usize) -> rusqlite::Res
         let is_old = old.peek().is_some_and(|old| new.peek().is_none_or(|new| old.at_ms > new.at_ms));
         if is_old { old.next() } else { new.next() }
     });
-    let mut entries: Vec<_> = merged.take(limit).collect();
+    let mut begun: Vec<_> = begun::left(&moment)?;
+    begun.retain(|entry| {
+        entry.session == of.session && entry.op.lineage.run == of.run && entry.principal == of.principal
+    });
+    begun.sort_unstable_by_key(|entry| std::cmp::Reverse(entry.at_ms));
+    let mut entries: Vec<_> = begun.into_iter().chain(merged).take(limit).collect();
     entries.reverse();
     Ok(entries)
 }

@@ -19,6 +19,7 @@ const STEPS: &[&str] = &[
     include_str!("schema/14_pin_sources.sql"),
     include_str!("schema/15_entries.sql"),
     include_str!("schema/16_renamed_pins.sql"),
+    include_str!("schema/17_begun.sql"),
 ];
 
 /// Brings the file to the newest schema, whole or not at all, while other processes wait.

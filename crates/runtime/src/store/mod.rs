@@ -3,6 +3,7 @@
 
 mod approvals;
 pub(crate) mod cache;
+mod damage;
 mod inbox;
 pub(crate) mod jobs;
 mod ledger;
@@ -27,7 +28,7 @@ use self::thread::StoreThread;
 const FILE: &str = "toolwright.sqlite3";
 
 /// The embedded store. Opened at its first use, on a thread of its own; each write is committed before
-/// its future ends, but for the ledger, which is written in batches at most 50 ms old.
+/// its future ends, but for the ends of operations in the ledger, which are written in batches at most 50 ms old.
 #[derive(Debug)]
 pub struct SqliteStore {
     thread: StoreThread,
@@ -38,11 +39,13 @@ impl SqliteStore {
     /// The store in `state_dir`, which is made private (0700) if it is not there.
     ///
     /// # Errors
-    /// When the directory cannot be made. A file that cannot be opened fails the first operation.
+    /// When the directory cannot be made, or the file is plainly no whole database: it is left as it is. One that cannot be
+    /// opened for another reason fails the first operation.
     pub fn open(state_dir: &Path) -> Result<Arc<Self>, StoreError> {
         crate::outputs::private_dir(state_dir)
             .map_err(|error| StoreError::failed(format!("make the state directory {}", state_dir.display()), error))?;
         let path = state_dir.join(FILE);
+        damage::check(&path)?;
         let thread = StoreThread::start(path.clone(), Retention::default())?;
         Ok(Arc::new(Self { thread, path }))
     }
@@ -359,7 +362,7 @@ mod tests {
         for writer in futures_util::future::join_all(writers).await {
             writer.expect("written");
         }
-        assert_eq!(stores.iter().map(|store| store.lost()).sum::<u64>(), 0);
+        assert_eq!(stores.iter().map(|store| store.condition().lost).sum::<u64>(), 0);
         assert_eq!(stores[0].totals().await.expect("totals").tool_calls, 3 * EACH);
     }
 
@@ -373,14 +376,14 @@ mod tests {
         other.execute_batch("BEGIN IMMEDIATE").expect("held");
         store.append(entry("ok"));
         let error = store.flush().await.expect_err("held").to_string();
-        assert!(error.contains("another process holds the file"), "{error}");
+        assert!(error.contains("database is locked; entries wait"), "{error}");
         store.append(entry("ok"));
         assert_eq!(store.totals().await.expect("reading needs no lock").tool_calls, 0);
         other.execute_batch("COMMIT").expect("let go");
         while store.flush().await.is_err() {
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
-        assert_eq!((store.totals().await.expect("totals").tool_calls, store.lost()), (2, 0));
+        assert_eq!((store.totals().await.expect("totals").tool_calls, store.condition().lost), (2, 0));
     }
 
     #[tokio::test]
@@ -409,8 +412,7 @@ mod tests {
     async fn a_broken_file_fails_with_its_path() {
         let dir = tempfile::tempdir().expect("dir");
         std::fs::write(dir.path().join(FILE), b"this is not a database, it only looks like one").expect("write");
-        let store = SqliteStore::open(dir.path()).expect("open");
-        let error = store.flush().await.expect_err("broken");
+        let error = SqliteStore::open(dir.path()).expect_err("broken");
         assert!(error.to_string().contains(FILE), "{error}");
     }
 }

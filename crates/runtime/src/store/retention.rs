@@ -6,6 +6,7 @@ use rusqlite::{Connection, TransactionBehavior, params};
 use toolwright_core::store::LASTING_MANIFESTS;
 
 use super::inbox::clear_late;
+use super::ledger;
 use super::tables::now_ms;
 
 /// How long rows are kept.
@@ -116,6 +117,7 @@ impl Retention {
     fn begin(&mut self, db: &mut Connection) -> rusqlite::Result<()> {
         let now = now_ms();
         clear_late(db, now)?;
+        ledger::settle(db)?;
         if self.is_too_large(db)? || claim(db, now)? {
             self.work = Some(Work { horizon_ms: before(now, self.keep), table: 0, tables: AGING.len() });
         }
@@ -202,7 +204,6 @@ fn pragma(db: &Connection, name: &str) -> rusqlite::Result<u64> {
 mod tests {
     use std::path::Path;
 
-    use super::super::ledger;
     use super::super::manifests::used;
     use super::super::migrations::migrate;
     use super::*;
@@ -301,7 +302,8 @@ mod tests {
             LedgerEntry::new(op, at_ms, SessionId::new("s"), "owner".into(), OpKind::Tool, "x:tool@1.0.0".into())
         };
         let entries: Vec<_> = (0..30_000).map(entry).collect();
-        ledger::write(&mut db, &entries).expect("written");
+        let written = ledger::Written { begun: &[], entries: &entries, ended: &[] };
+        ledger::write(&mut db, &written).expect("written");
         (db, first_ms)
     }
 

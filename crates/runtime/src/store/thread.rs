@@ -1,6 +1,6 @@
 //! The one thread that owns the connection: SQLite blocks, the runtime must not.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,9 +9,11 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, ErrorCode};
 use tokio::sync::{Notify, oneshot};
-use toolwright_core::store::{Appended, LedgerEntry, StoreError};
+use toolwright_core::operation::OpId;
+use toolwright_core::store::{Appended, LedgerCondition, LedgerEntry, StoreError};
 
-use super::ledger;
+use super::damage;
+use super::ledger::{self, Written};
 use super::migrations;
 use super::retention::{self, Retention};
 
@@ -19,6 +21,10 @@ use super::retention::{self, Retention};
 const LINE: usize = 1024;
 /// How old a batched ledger entry may get.
 const MAX_AGE: Duration = Duration::from_millis(40);
+/// After how long entries that could not be written are tried again.
+const AGAIN: Duration = Duration::from_millis(500);
+/// How often the log tells that the ledger cannot be written.
+const TELL_AGAIN: Duration = Duration::from_secs(60);
 /// How many entries wake the thread before they are that old.
 const MAX_BATCH: usize = 2048;
 /// Entries in line from which on whoever appends is asked to wait: some 20 MB.
@@ -28,24 +34,31 @@ const LONG_LOG: u64 = 256 << 10;
 /// How long another process may hold the file.
 pub(super) const BUSY: Duration = Duration::from_secs(10);
 
+type Answer<T> = oneshot::Sender<Result<T, Arc<rusqlite::Error>>>;
+
 type Work = Box<dyn FnOnce(&mut Opened<'_>) + Send>;
 
 /// What waits for the thread.
 #[derive(Default)]
 struct Line {
     entries: Vec<LedgerEntry>,
+    /// Operations that begin once they are written, and who waits for that. What comes while the thread writes is written
+    /// at once: many share a commit.
+    begun: Vec<(LedgerEntry, Answer<()>)>,
     /// When the first of them came.
     since: Option<Instant>,
-    /// Another process held the file when they were to be written: requests go before the next try.
+    /// They could not be written when they were to be: requests go before the next try.
     kept: bool,
+    /// Why the last write of the ledger failed, and when the log has told.
+    failing: Option<(String, Instant)>,
     work: VecDeque<Work>,
     closed: bool,
     /// The thread is no more: nothing is taken any longer.
     ended: bool,
 }
 
-#[derive(Default)]
 struct Shared {
+    path: Arc<Path>,
     line: Mutex<Line>,
     /// Tells the thread that there is something to do.
     filled: Condvar,
@@ -53,9 +66,22 @@ struct Shared {
     emptied: Notify,
     /// Entries that could not be written, or came when the thread had ended.
     lost: AtomicU64,
+    /// Writes of the ledger that failed.
+    failures: AtomicU64,
 }
 
 impl Shared {
+    fn new(path: Arc<Path>) -> Self {
+        Self {
+            path,
+            line: Mutex::default(),
+            filled: Condvar::new(),
+            emptied: Notify::new(),
+            lost: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+        }
+    }
+
     fn line(&self) -> MutexGuard<'_, Line> {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -63,7 +89,39 @@ impl Shared {
     fn lose(&self, count: usize, why: impl std::fmt::Display) {
         self.line().kept = false;
         self.lost.fetch_add(count as u64, Ordering::Relaxed);
-        tracing::warn!("{count} ledger entries were lost: {why}");
+        self.failed(&why.to_string());
+    }
+
+    /// The ledger could not be written. That is told at the level which is always shown, and not each time.
+    fn failed(&self, why: &str) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+        let now = Instant::now();
+        let (told, waiting) = {
+            let mut line = self.line();
+            let told = line.failing.take().map(|(_, told)| told).filter(|told| now.duration_since(*told) < TELL_AGAIN);
+            line.failing = Some((why.to_owned(), told.unwrap_or(now)));
+            (told, line.entries.len())
+        };
+        if told.is_none() {
+            let lost = self.lost.load(Ordering::Relaxed);
+            tracing::error!(
+                "the ledger cannot be written ({}): {why}; {waiting} entries wait in memory, {lost} are lost; see that its disk \
+                 has room and can be written",
+                self.path.display()
+            );
+        }
+    }
+
+    /// The ledger was written.
+    fn succeeded(&self) {
+        let failing = {
+            let mut line = self.line();
+            line.kept = false;
+            line.failing.take()
+        };
+        if failing.is_some() {
+            tracing::error!("the ledger is written again ({})", self.path.display());
+        }
     }
 
     /// Puts entries back at the front of the line, for another try. Past the high-water mark, where callers wait
@@ -74,11 +132,12 @@ impl Shared {
             drop(line);
             return self.lose(entries.len(), why);
         }
-        tracing::debug!("{} ledger entries wait: {why}", entries.len());
         entries.append(&mut line.entries);
         line.entries = entries;
         line.since = Some(Instant::now());
         line.kept = true;
+        drop(line);
+        self.failed(&why.to_string());
     }
 }
 
@@ -95,8 +154,8 @@ impl std::fmt::Debug for StoreThread {
 
 impl StoreThread {
     pub(super) fn start(path: PathBuf, retention: Retention) -> Result<Self, StoreError> {
-        let shared = Arc::new(Shared::default());
         let path: Arc<Path> = path.into();
+        let shared = Arc::new(Shared::new(Arc::clone(&path)));
         let (its, own) = (Arc::clone(&shared), Arc::clone(&path));
         std::thread::Builder::new()
             .name("store".into())
@@ -157,9 +216,10 @@ impl StoreThread {
 
     /// Whether what was appended could be written.
     fn nothing_is_kept(&self, doing: &str) -> Result<(), StoreError> {
-        let is_kept = self.shared.line().kept;
-        let busy = || std::io::Error::other("another process holds the file; they will be written when it lets go");
-        if is_kept { Err(StoreError::failed(self.what(doing), busy())) } else { Ok(()) }
+        let line = self.shared.line();
+        let Some((why, _)) = line.failing.as_ref().filter(|_| line.kept) else { return Ok(()) };
+        let waiting = std::io::Error::other(format!("{why}; entries wait until they can be written"));
+        Err(StoreError::failed(self.what(doing), waiting))
     }
 
     /// Does what was sent before, and closes the file if its log of writes is long; the next request opens it again.
@@ -199,6 +259,25 @@ impl StoreThread {
         if in_line < HIGH_WATER { Appended::Room } else { Appended::Full }
     }
 
+    /// Commits that an operation begins.
+    pub(super) async fn begin(&self, entry: LedgerEntry) -> Result<(), StoreError> {
+        const DOING: &str = "enter a call in the ledger";
+        let (reply, answer) = oneshot::channel();
+        {
+            let mut line = self.shared.line();
+            if line.ended {
+                return Err(self.ended(DOING));
+            }
+            line.begun.push((entry, reply));
+        }
+        self.shared.filled.notify_one();
+        match answer.await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(source)) => Err(StoreError::Failed { doing: self.what(DOING), source }),
+            Err(_) => Err(self.ended(DOING)),
+        }
+    }
+
     /// Waits until the entries in line are few enough.
     pub(super) async fn room(&self) {
         loop {
@@ -210,8 +289,26 @@ impl StoreThread {
         }
     }
 
-    pub(super) fn lost(&self) -> u64 {
-        self.shared.lost.load(Ordering::Relaxed)
+    pub(super) fn condition(&self) -> LedgerCondition {
+        let line = self.shared.line();
+        LedgerCondition {
+            failures: self.shared.failures.load(Ordering::Relaxed),
+            lost: self.shared.lost.load(Ordering::Relaxed),
+            waiting: if line.kept { line.entries.len() as u64 } else { 0 },
+            failing: line.failing.as_ref().map(|(why, _)| why.clone()),
+        }
+    }
+
+    /// Whether the ledger can be written: where it could not be when it was to, it is tried now.
+    pub(super) async fn check(&self) -> Result<(), StoreError> {
+        const DOING: &str = "write the ledger";
+        if self.shared.line().failing.is_none() {
+            return Ok(());
+        }
+        self.run(DOING, ledger::try_to_write).await?;
+        self.nothing_is_kept(DOING)?;
+        self.shared.succeeded();
+        Ok(())
     }
 }
 
@@ -227,11 +324,13 @@ impl Drop for StoreThread {
 struct Opened<'a> {
     path: &'a Path,
     connection: Option<Connection>,
+    /// Operations of this process that were entered when they began and have not ended.
+    begun: HashSet<OpId>,
 }
 
 impl<'a> Opened<'a> {
     fn new(path: &'a Path) -> Self {
-        Self { path, connection: None }
+        Self { path, connection: None, begun: HashSet::new() }
     }
 
     fn connection(&mut self) -> Result<&mut Connection, Arc<rusqlite::Error>> {
@@ -255,25 +354,36 @@ impl<'a> Opened<'a> {
 }
 
 /// Where SQLite writes before it writes to the file.
-fn log_of(path: &Path) -> PathBuf {
+pub(super) fn log_of(path: &Path) -> PathBuf {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
     log.into()
 }
 
 fn open(path: &Path) -> rusqlite::Result<Connection> {
+    damage::check_for_sqlite(path)?;
+    open_whole(path).map_err(|error| damage::explain(path, error))
+}
+
+fn open_whole(path: &Path) -> rusqlite::Result<Connection> {
     make_private(path);
     let mut db = Connection::open(path)?;
     db.busy_timeout(BUSY)?;
     // Counts for a new file only, and before it is made.
     db.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
     use_wal(&db)?;
+    // A commit is with the kernel and so outlives this process however it ends. It need not outlive the loss of power:
+    // `FULL` would wait for the disk at each commit, and there is one before each call that may have an effect.
     db.pragma_update(None, "synchronous", "NORMAL")?;
     // What was filled in and taken is not to stand in the file for whoever reads its bytes.
     db.pragma_update(None, "secure_delete", "FAST")?;
     db.pragma_update(None, "journal_size_limit", retention::WAL_LIMIT)?;
     db.set_prepared_statement_cache_capacity(64);
     migrations::migrate(&mut db)?;
+    damage::check_tables(&db)?;
+    if let Err(error) = ledger::settle(&mut db) {
+        tracing::debug!("what other processes have left was not entered in the ledger: {error}");
+    }
     Ok(db)
 }
 
@@ -303,7 +413,7 @@ fn make_private(path: &Path) {
 
 /// What the thread is to do next.
 enum Next {
-    Write(Vec<LedgerEntry>),
+    Write(Batch),
     Run(Work),
     /// Nothing waits: time to look after the file.
     Idle,
@@ -315,13 +425,13 @@ struct Ending<'a>(&'a Shared);
 
 impl Drop for Ending<'_> {
     fn drop(&mut self) {
-        let (entries, work) = {
+        let (entries, begun, work) = {
             let mut line = self.0.line();
             line.ended = true;
-            (std::mem::take(&mut line.entries), std::mem::take(&mut line.work))
+            (std::mem::take(&mut line.entries), std::mem::take(&mut line.begun), std::mem::take(&mut line.work))
         };
         // Whoever waits for an answer finds its sender gone.
-        drop(work);
+        drop((begun, work));
         if !entries.is_empty() {
             self.0.lose(entries.len(), "the store's thread has ended");
         }
@@ -331,17 +441,19 @@ impl Drop for Ending<'_> {
 
 fn serve(shared: &Shared, mut opened: Opened<'_>, mut retention: Retention) {
     let _ending = Ending(shared);
+    let mut wrote = false;
     loop {
         let was_open = opened.connection.is_some();
-        let next = next(shared, retention.due());
+        let next = next(shared, retention.due(), wrote);
+        wrote = matches!(next, Next::Write(_));
         if matches!(next, Next::End) {
             return;
         }
         let step = catch_unwind(AssertUnwindSafe(|| {
             match next {
-                Next::Write(entries) => {
-                    let count = entries.len() as u64;
-                    write(shared, &mut opened, entries);
+                Next::Write(batch) => {
+                    let count = batch.entries.len() as u64;
+                    write(shared, &mut opened, batch);
                     retention.wrote(count);
                 }
                 Next::Run(work) => work(&mut opened),
@@ -365,32 +477,55 @@ fn serve(shared: &Shared, mut opened: Opened<'_>, mut retention: Retention) {
     }
 }
 
-/// Writes a batch. While another process holds the file for too long the entries are kept for the next try.
-fn write(shared: &Shared, opened: &mut Opened<'_>, entries: Vec<LedgerEntry>) {
+/// Operations that begin and such as have ended, to be written at once.
+struct Batch {
+    begun: Vec<(LedgerEntry, Answer<()>)>,
+    entries: Vec<LedgerEntry>,
+}
+
+/// Writes a batch. Entries that cannot be written as yet are kept for the next try.
+fn write(shared: &Shared, opened: &mut Opened<'_>, batch: Batch) {
+    let Batch { begun, entries } = batch;
+    let (begun, answers): (Vec<_>, Vec<_>) = begun.into_iter().unzip();
     // What is unwound over is lost, and counted.
-    let batch = Batch { shared, entries };
-    let written = opened.connection().and_then(|db| ledger::write(db, &batch.entries).map_err(Arc::new));
-    let entries = batch.taken();
-    match written {
-        Ok(()) => shared.line().kept = false,
-        Err(error) if is_busy(&error) => shared.keep(entries, &error),
+    let entries = Unwritten { shared, entries };
+    let starts = |op: OpId| begun.iter().any(|entry: &LedgerEntry| entry.op.id == op);
+    let ops = entries.entries.iter().map(|entry| entry.op.id);
+    let ended: Vec<OpId> = ops.filter(|op| opened.begun.contains(op) || starts(*op)).collect();
+    let written = Written { begun: &begun, entries: &entries.entries, ended: &ended };
+    let written = opened.connection().and_then(|db| ledger::write(db, &written).map_err(Arc::new));
+    let entries = entries.taken();
+    match &written {
+        Ok(()) => {
+            opened.begun.extend(begun.iter().map(|entry| entry.op.id));
+            ended.iter().for_each(|op| {
+                opened.begun.remove(op);
+            });
+            shared.succeeded();
+        }
+        Err(error) if entries.is_empty() => shared.failed(&error.to_string()),
+        Err(error) if may_pass(error) => shared.keep(entries, error),
         Err(error) => shared.lose(entries.len(), error),
+    }
+    for answer in answers {
+        // Who asked may have been cancelled.
+        let _ = answer.send(written.clone());
     }
 }
 
 /// Entries that are being written.
-struct Batch<'a> {
+struct Unwritten<'a> {
     shared: &'a Shared,
     entries: Vec<LedgerEntry>,
 }
 
-impl Batch<'_> {
+impl Unwritten<'_> {
     fn taken(mut self) -> Vec<LedgerEntry> {
         std::mem::take(&mut self.entries)
     }
 }
 
-impl Drop for Batch<'_> {
+impl Drop for Unwritten<'_> {
     fn drop(&mut self) {
         if !self.entries.is_empty() {
             self.shared.lose(self.entries.len(), "writing them panicked");
@@ -398,8 +533,13 @@ impl Drop for Batch<'_> {
     }
 }
 
-fn is_busy(error: &rusqlite::Error) -> bool {
-    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
+/// Whether the same may be written later: another process holds the file, or its disk is full or cannot be written.
+fn may_pass(error: &rusqlite::Error) -> bool {
+    use ErrorCode::{CannotOpen, DatabaseBusy, DatabaseLocked, DiskFull, PermissionDenied, ReadOnly, SystemIoFailure};
+    matches!(
+        error.sqlite_error_code(),
+        Some(DatabaseBusy | DatabaseLocked | DiskFull | SystemIoFailure | ReadOnly | CannotOpen | PermissionDenied)
+    )
 }
 
 /// A step of upkeep. A store that nobody has used yet is not opened for it.
@@ -412,15 +552,26 @@ fn look_after(opened: &mut Opened<'_>, retention: &mut Retention) {
 
 /// Waits for entries that are old or many enough, a request, or until upkeep is due. Entries go before the
 /// requests that came after them.
-fn next(shared: &Shared, due: Duration) -> Next {
+fn next(shared: &Shared, due: Duration, wrote: bool) -> Next {
     let mut line = shared.line();
     let start = Instant::now();
     loop {
         let age = line.since.map(|since| since.elapsed());
-        let ripe = (line.entries.len() >= MAX_BATCH && !line.kept) || age.is_some_and(|age| age >= MAX_AGE);
-        if !line.entries.is_empty() && (ripe || line.closed || !(line.work.is_empty() || line.kept)) {
-            line.since = None;
-            return Next::Write(std::mem::take(&mut line.entries));
+        let old = if line.kept { AGAIN } else { MAX_AGE };
+        let ripe = (line.entries.len() >= MAX_BATCH && !line.kept) || age.is_some_and(|age| age >= old);
+        let writes = !line.entries.is_empty() && (ripe || line.closed || !(line.work.is_empty() || line.kept));
+        // What begins is waited for, and so are requests: they take turns.
+        let begins = !line.begun.is_empty() && (line.work.is_empty() || !wrote);
+        if writes || begins {
+            let begun = std::mem::take(&mut line.begun);
+            // What could not be written is not tried again with each that begins.
+            let entries = if writes || !line.kept {
+                line.since = None;
+                std::mem::take(&mut line.entries)
+            } else {
+                Vec::new()
+            };
+            return Next::Write(Batch { begun, entries });
         }
         if let Some(work) = line.work.pop_front() {
             return Next::Run(work);
@@ -432,7 +583,7 @@ fn next(shared: &Shared, due: Duration) -> Next {
         if line.entries.is_empty() && idle.is_zero() {
             return Next::Idle;
         }
-        let wait = age.map_or(idle, |age| MAX_AGE.saturating_sub(age));
+        let wait = age.map_or(idle, |age| old.saturating_sub(age));
         line = shared.filled.wait_timeout(line, wait).unwrap_or_else(PoisonError::into_inner).0;
     }
 }

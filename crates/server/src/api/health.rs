@@ -84,14 +84,17 @@ pub(super) async fn health() -> &'static str {
     "ok"
 }
 
-/// `GET /ready`: 200 while calls are taken. A provider that failed keeps nobody out, nor does one that starts with
-/// the tools of its last list.
+/// `GET /ready`: 200 while calls are taken and entered in the ledger. A provider that failed keeps nobody out, nor does one
+/// that starts with the tools of its last list.
 pub(super) async fn ready(State(api): State<Arc<Api>>) -> Response {
     let providers = api.providers().await;
     let count = |state: &str| providers.iter().filter(|known| known.doing.state() == state).count();
     let is_unknown = |known: &Known| matches!(known.doing, Doing::Starting) && known.tools == 0;
+    let ledger = api.gateway.options.executor.ledger().check().await;
     let state = if api.gateway.is_draining() {
         "draining"
+    } else if ledger.is_err() {
+        "ledger_failed"
     } else if providers.iter().any(is_unknown) {
         "starting"
     } else {
@@ -100,5 +103,11 @@ pub(super) async fn ready(State(api): State<Arc<Api>>) -> Response {
     let (is_ready, counts) = (state == "ready", ["ready", "starting", "failed"].map(|state| (state, count(state))));
     let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let counts: Value = counts.into_iter().map(|(state, count)| (state.to_owned(), Value::from(count))).collect();
-    respond(status, &json!({"ready": is_ready, "state": state, "providers": counts}))
+    let mut answer = json!({"ready": is_ready, "state": state, "providers": counts});
+    if let Err(error) = ledger {
+        // Its words may have paths; the operator has them in the log.
+        tracing::debug!("not ready: {error}");
+        answer["reason"] = "the ledger cannot be written; the log of the server says why".into();
+    }
+    respond(status, &answer)
 }

@@ -12,6 +12,7 @@ use toolwright_core::cancel::CancelCause;
 use toolwright_core::policy::{Policy, Profile};
 use toolwright_core::schema::CompiledSchema;
 use toolwright_core::session::{Principal, SessionId};
+use toolwright_core::store::{LedgerStore, StoreError};
 use toolwright_runtime::{FormInbox, FormInboxParts, Inbox, InboxParts, SqliteStore, SystemClock};
 use toolwright_server::{ApiStores, Token};
 
@@ -512,6 +513,26 @@ async fn nobody_but_the_owner_answers_for_calls_or_sees_others_jobs() {
     let begun = body(guests.request(Method::POST, "/api/call").json(&begin), 200).await;
     assert!(begun["structured"]["job"].is_string(), "{begun}");
     assert_eq!(body(guests.request(Method::GET, "/api/jobs"), 200).await.as_array().map(Vec::len), Some(1));
+}
+
+/// A ledger whose disk is full.
+struct Full;
+
+#[async_trait::async_trait]
+impl LedgerStore for Full {
+    async fn check(&self) -> Result<(), StoreError> {
+        Err(StoreError::failed("write the ledger (/state)", std::io::Error::other("disk is full")))
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_write_its_ledger_is_not_ready() {
+    let (house, ()) = House::build(|options, _| options.ledger = Arc::new(Full), |_, ()| {}).await;
+    let http = house.http().await;
+    let api = Api::of(house, http).await;
+    let answer = api.answer(Method::GET, "/ready", "/ready", None, 503).await;
+    assert_eq!((&answer["ready"], &answer["state"]), (&json!(false), &json!("ledger_failed")));
+    assert!(answer["reason"].as_str().is_some_and(|why| why.contains("log") && !why.contains("/state")), "{answer}");
 }
 
 #[tokio::test]

@@ -227,7 +227,7 @@ impl House {
         Self::build(keep, change).await
     }
 
-    async fn build<S>(
+    pub(crate) async fn build<S>(
         keep: impl FnOnce(&mut ExecutorOptions, &Path) -> S,
         change: impl FnOnce(&mut GatewayOptions, &S),
     ) -> (Self, S) {

@@ -25,6 +25,8 @@ struct Alike {
     of_client: bool,
     /// It was a request to an MCP server.
     to_server: bool,
+    /// A person was asked.
+    asked: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -39,6 +41,7 @@ struct Failure {
 struct Series {
     calls: Place,
     tool_seconds: Place,
+    person_seconds: Option<Place>,
     execute_tool: Option<Place>,
     mcp_server: Option<Place>,
     mcp_client: Option<Place>,
@@ -64,7 +67,7 @@ impl Calls {
         let Event::ToolFinished { tool, wire_name, provider, mcp, method, origin, attempts, .. } = event else {
             return;
         };
-        let Event::ToolFinished { ok, error, code, latency_us, wait_us, .. } = event else { return };
+        let Event::ToolFinished { ok, error, code, latency_us, wait_us, person_us, .. } = event else { return };
         let code = code.filter(|_| !ok).map(|code| names.errors.name(&code.to_string()));
         let alike = Alike {
             tool: names.tools.name(tool_name(tool.as_ref(), wire_name)),
@@ -73,11 +76,15 @@ impl Calls {
             failure: (!ok).then_some(Failure { kind: *error, code }),
             of_client: *origin == Origin::Gateway,
             to_server: mcp.is_some() && *attempts > 0,
+            asked: *person_us > 0,
         };
         let series = *self.known.entry(alike).or_insert_with(|| Series::of(alike, &names, families));
         let (whole, run) = (seconds(*latency_us), seconds(latency_us.saturating_sub(*wait_us)));
         families.calls.add_at(series.calls, 1);
         families.tool_seconds.record_at(series.tool_seconds, whole);
+        if let Some(place) = series.person_seconds {
+            families.person_seconds.record_at(place, seconds(*person_us));
+        }
         if let Some(place) = series.execute_tool {
             families.execute_tool.record_at(place, run);
         }
@@ -110,6 +117,7 @@ impl Series {
         Self {
             calls: families.calls.place(&[tool, provider, status]),
             tool_seconds: families.tool_seconds.place(&[tool, provider]),
+            person_seconds: alike.asked.then(|| families.person_seconds.place(&[tool, provider])),
             execute_tool: calls_tool.then(|| families.execute_tool.place(&[tool, semconv::FUNCTION, error])),
             mcp_server: alike.of_client.then(|| families.mcp_server.place(&request)),
             mcp_client: alike.to_server.then(|| families.mcp_client.place(&request)),

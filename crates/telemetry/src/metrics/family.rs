@@ -120,6 +120,17 @@ impl Family {
         self.change_at(place, by);
     }
 
+    /// What somebody else has counted. Nothing at all is not shown.
+    pub(super) fn set(&mut self, count: u64) {
+        if count == 0 && self.points.is_empty() {
+            return;
+        }
+        let Place(at) = self.place(&[]);
+        if let Some(Point::Number(number)) = self.points.get_mut(at) {
+            *number = i64::try_from(count).unwrap_or(i64::MAX);
+        }
+    }
+
     pub(super) fn record(&mut self, labels: &[&str], value: f64) {
         let place = self.place(labels);
         self.record_at(place, value);

@@ -32,6 +32,9 @@ const MCP_SECONDS: Kind =
 /// Of our own: calls of local tools and waits are often shorter.
 const SHORT_SECONDS: Kind = Kind::Histogram(&[0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 300.0]);
 
+/// Of people.
+const PERSON_SECONDS: Kind = Kind::Histogram(&[1.0, 5.0, 15.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 21_600.0, 86_400.0]);
+
 macro_rules! families {
     ($($field:ident: $name:literal, $unit:literal, $kind:expr, $labels:expr, $help:literal;)*) => {
         /// What each instrument has counted.
@@ -76,7 +79,9 @@ families! {
     calls: "toolwright.tool.calls", "{call}", Kind::Counter,
         &["tool", "provider", "status"], "Tool calls by how they ended: ok, or the kind of error.";
     tool_seconds: "toolwright.tool.duration", "s", SHORT_SECONDS,
-        &["tool", "provider"], "Duration of tool calls, approval and waiting included.";
+        &["tool", "provider"], "Duration of tool calls, waiting included but for people's answers.";
+    person_seconds: "toolwright.person.wait", "s", PERSON_SECONDS,
+        &["tool", "provider"], "How long calls waited for people: for approval, or for what a tool wanted to know.";
     queue_wait: "toolwright.queue.wait", "s", SHORT_SECONDS,
         &["queue"], "How long calls waited for a slot or a lock, those that had to wait.";
     waiting: "toolwright.queue.waiting", "{call}", Kind::Gauge, &["queue"], "Calls that wait for a slot or a lock.";
@@ -87,6 +92,12 @@ families! {
     compactions: "toolwright.context.compactions", "{compaction}", Kind::Counter, &["layer"],
         "Times that room was made in a conversation.";
     approvals: "toolwright.approvals", "{decision}", Kind::Counter, &["decision"], "Answers to what policy asked.";
+    ledger_failures: "toolwright.ledger.failures", "{write}", Kind::Counter, &[],
+        "Writes of the ledger that failed, as on a full disk.";
+    ledger_lost: "toolwright.ledger.lost", "{entry}", Kind::Counter, &[],
+        "Entries of the ledger that are lost: they could not be written.";
+    ledger_waiting: "toolwright.ledger.waiting", "{entry}", Kind::Gauge, &[],
+        "Entries of the ledger that wait until it can be written.";
     events_lost: "toolwright.events.lost", "{event}", Kind::Counter, &[], "Events that metrics and spans missed.";
     spans_lost: "toolwright.spans.lost", "{span}", Kind::Counter,
         &["reason"], "Spans that no receiver got: dropped for want of room, or failed to be sent.";

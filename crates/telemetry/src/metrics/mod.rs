@@ -5,7 +5,7 @@ mod family;
 mod instruments;
 mod names;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::SystemTime;
 
 use hashbrown::{HashMap, HashSet};
@@ -13,6 +13,7 @@ use toolwright_core::event::Event;
 use toolwright_core::job::JobState;
 use toolwright_core::name::wire_candidate;
 use toolwright_core::operation::OpId;
+use toolwright_core::store::{LedgerCondition, LedgerStore};
 
 pub use family::{Family, Histogram, Instrument, Kind, Point};
 
@@ -29,15 +30,21 @@ const MAX_OTHERS: usize = 50;
 const MAX_UNDER_WAY: usize = 16_384;
 
 /// What was counted since the start. Cheap to share; never larger than its bounds on different names allow.
-#[derive(Debug)]
 pub struct Metrics {
     since: SystemTime,
     state: Mutex<State>,
+    ledger: OnceLock<Arc<dyn LedgerStore>>,
 }
 
 impl Default for Metrics {
     fn default() -> Self {
-        Self { since: SystemTime::now(), state: Mutex::default() }
+        Self { since: SystemTime::now(), state: Mutex::default(), ledger: OnceLock::new() }
+    }
+}
+
+impl std::fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Metrics").field("since", &self.since).finish_non_exhaustive()
     }
 }
 
@@ -99,6 +106,11 @@ impl Metrics {
         self.state().families.spans_lost.add(&[how], spans);
     }
 
+    /// Tells from now on, too, whether this ledger can be written. The first that is given counts.
+    pub fn watch_ledger(&self, ledger: Arc<dyn LedgerStore>) {
+        let _ = self.ledger.set(ledger);
+    }
+
     /// When counting began.
     #[must_use]
     pub fn since(&self) -> SystemTime {
@@ -108,7 +120,14 @@ impl Metrics {
     /// What every instrument has counted so far, those with nothing left out.
     #[must_use]
     pub fn families(&self) -> Vec<Family> {
-        self.state().families.all().into_iter().filter(|family| !family.is_empty()).cloned().collect()
+        let mut state = self.state();
+        if let Some(ledger) = self.ledger.get() {
+            let LedgerCondition { failures, lost, waiting, .. } = ledger.condition();
+            state.families.ledger_failures.set(failures);
+            state.families.ledger_lost.set(lost);
+            state.families.ledger_waiting.set(waiting);
+        }
+        state.families.all().into_iter().filter(|family| !family.is_empty()).cloned().collect()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -1,11 +1,13 @@
 //! What is counted.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 
 use toolwright_core::error::ErrorKind;
 use toolwright_core::event::Event;
 use toolwright_core::job::JobState;
 use toolwright_core::operation::Origin;
+use toolwright_core::store::{LedgerCondition, LedgerStore};
 use toolwright_telemetry::{Metrics, Point};
 
 use crate::support::{
@@ -98,6 +100,49 @@ fn what_runs_and_what_waits() {
             ("gen_ai.execute_tool.duration{x__echo,function}", "1 of 0.300"),
         ],
     );
+}
+
+#[test]
+fn what_a_person_took_is_counted_apart() {
+    let id = "x:echo@1.0.0";
+    let mut end = finished(&op(1, 0), id, None, 250);
+    if let Event::ToolFinished { person_us, .. } = &mut end {
+        *person_us = 90_000_000;
+    }
+    check(
+        &[end, finished(&op(2, 0), id, None, 250)],
+        &[
+            ("toolwright.tool.duration{x__echo,x}", "2 of 0.500"),
+            ("gen_ai.execute_tool.duration{x__echo,function}", "2 of 0.500"),
+            ("toolwright.person.wait{x__echo,x}", "1 of 90.000"),
+        ],
+    );
+}
+
+/// A ledger that could not be written, or can.
+struct Ledger(Mutex<LedgerCondition>);
+
+impl LedgerStore for Ledger {
+    fn condition(&self) -> LedgerCondition {
+        self.0.lock().expect("condition").clone()
+    }
+}
+
+#[test]
+fn a_ledger_that_cannot_be_written_is_among_the_metrics() {
+    let metrics = Metrics::default();
+    let condition = LedgerCondition { failures: 3, lost: 2, waiting: 5, failing: Some("full".into()) };
+    let ledger = Arc::new(Ledger(Mutex::default()));
+    metrics.watch_ledger(Arc::clone(&ledger) as _);
+    assert!(metrics.families().is_empty(), "nothing is wrong");
+    *ledger.0.lock().expect("condition") = condition;
+    let text = metrics.text(toolwright_telemetry::TextFormat::Prometheus, &[]);
+    for line in ["toolwright_ledger_failures_total 3", "toolwright_ledger_lost_total 2", "toolwright_ledger_waiting 5"]
+    {
+        assert!(text.contains(line), "{text}");
+    }
+    *ledger.0.lock().expect("condition") = LedgerCondition { failures: 3, lost: 2, ..LedgerCondition::default() };
+    assert_eq!(counted(&metrics)["toolwright.ledger.waiting{}"], "0");
 }
 
 #[test]

@@ -106,6 +106,7 @@ impl Of {
             message: error.map(|_| SAID.into()),
             latency_us: ms * 1000,
             wait_us: 0,
+            person_us: 0,
             run_us: ms * 1000,
             queue: None,
             cached: false,

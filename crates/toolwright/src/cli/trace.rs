@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use clap::Args;
 use serde_json::{Value, json};
 use toolwright::core::OpKind;
-use toolwright::core::store::{LedgerStore, TraceSummary, TraceSums};
+use toolwright::core::store::{LedgerStore, RUNNING, TraceSummary, TraceSums, UNKNOWN_OUTCOME};
 use toolwright::core::trace::{Trace, TraceOp};
 
 use super::args::Global;
@@ -31,7 +31,8 @@ With --json and a run: {run, session, started_ms, latency_ms, totals: {tool_call
 usage: {input_tokens, output_tokens, cached_tokens, cache_written_tokens unless it is 0}, cost_usd, open_costs (model
 attempts that may have cost something beside that) unless it is 0}, left_out,
 turns: [{turn, ops: [{op, trace, parent,
-kind: tool | model | job | guard, name, call, status: ok or the kind of failure, started_ms, latency_ms, wait_ms,
+kind: tool | model | job | guard, name, call, status: ok, the kind of failure, running, or unknown (its process ended
+before it), started_ms, latency_ms, wait_ms, person_ms (in which people were asked; no part of latency_ms),
 attempts (of a model, whose attempts are ops each: which one), cached, characters_in, characters_out, usage, cost_usd, decided_by, approval, children: [...]}]}]}.
 Without a run: [{run, session, principal, started_ms, ended_ms, turns, tool_calls, model_calls, jobs, failures,
 usage, cost_usd, open_costs unless it is 0}], newest first.";
@@ -213,7 +214,16 @@ fn bar(offset_ms: u64, latency_ms: f64, whole_ms: u64) -> String {
 fn facts(op: &TraceOp) -> String {
     let mut facts = Vec::new();
     if !matches!(op.status.as_str(), "ok" | "done") {
-        facts.push(styled(if op.kind == OpKind::Guard { DIM } else { BAD }, one_line(&op.status, NAME)));
+        let style = match op.status.as_str() {
+            _ if op.kind == OpKind::Guard => DIM,
+            RUNNING => WARN,
+            _ => BAD,
+        };
+        let status = match op.status.as_str() {
+            UNKNOWN_OUTCOME if op.kind == OpKind::Tool => "unknown outcome: its process ended before it".to_owned(),
+            status => one_line(status, NAME),
+        };
+        facts.push(styled(style, status));
     }
     let sizes = |count: u64| size(usize::try_from(count).unwrap_or(usize::MAX));
     match &op.usage {
@@ -233,6 +243,9 @@ fn facts(op: &TraceOp) -> String {
         None => {}
     }
     facts.extend(op.cost_usd.map(money));
+    if op.person_ms >= 1.0 {
+        facts.push(format!("a person took {}", time(op.person_ms)));
+    }
     if op.wait_ms >= 1.0 {
         facts.push(format!("waited {}", time(op.wait_ms)));
     }

@@ -325,6 +325,7 @@ pub(super) fn executor(
     options.max_output = defaults.tool_response_max_bytes;
     options.max_whole = defaults.whole_result_max_bytes;
     options.calls_per_turn = defaults.calls_per_turn;
+    options.ledger_mode = defaults.ledger;
     options.repair = defaults.repair_model.as_deref().map(RepairOptions::by);
     options.guards = config.guards();
     options.jobs = Some(Arc::clone(jobs));

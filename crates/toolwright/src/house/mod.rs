@@ -175,7 +175,7 @@ impl House {
         redactor.add(
             models.endpoints().iter().filter_map(|endpoint| endpoint.key.as_ref()).map(|key| key.expose().to_owned()),
         );
-        let telemetry = telemetry::Telemetry::start(&config.telemetry, &events);
+        let telemetry = telemetry::Telemetry::start(&config.telemetry, &events, Arc::clone(&store) as _);
         let jobs = JobManager::new(Arc::clone(&store), &config.state_dir);
         let default_model = llm::default_model(&config, &*variables, models.endpoints());
         let compat = compat::cell(&config);

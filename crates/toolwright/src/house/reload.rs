@@ -231,6 +231,7 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
     check(a.defaults.tool_response_max_bytes == b.defaults.tool_response_max_bytes, "defaults.tool_response_max_bytes");
     check(a.defaults.whole_result_max_bytes == b.defaults.whole_result_max_bytes, "defaults.whole_result_max_bytes");
     check(a.defaults.calls_per_turn == b.defaults.calls_per_turn, "defaults.calls_per_turn");
+    check(a.defaults.ledger == b.defaults.ledger, "defaults.ledger");
     check(a.defaults.repair_model == b.defaults.repair_model, "defaults.repair_model");
     check(a.defaults.auto_background_after == b.defaults.auto_background_after, "defaults.auto_background_after");
     check(old.queues == new.queues, "queues");

@@ -7,7 +7,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 use toolwright_core::Cancel;
 use toolwright_core::cancel::CancelCause;
-use toolwright_runtime::EventHub;
+use toolwright_runtime::{EventHub, SqliteStore};
 use toolwright_server::MetricsSource;
 use toolwright_telemetry::{Content, Metrics, Observer, TextFormat};
 
@@ -21,6 +21,8 @@ const FLUSH: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(super) struct Telemetry {
     events: Arc<EventHub>,
+    /// Its condition is among the metrics.
+    ledger: Arc<SqliteStore>,
     resource: Vec<(String, String)>,
     metrics: OnceLock<Arc<Metrics>>,
     stop: Cancel,
@@ -31,7 +33,7 @@ pub(super) struct Telemetry {
 }
 
 impl Telemetry {
-    pub(super) fn start(settings: &config::Telemetry, events: &Arc<EventHub>) -> Self {
+    pub(super) fn start(settings: &config::Telemetry, events: &Arc<EventHub>, ledger: Arc<SqliteStore>) -> Self {
         let mut settings = settings.clone();
         // Two programs of one name count apart.
         let instance = ("service.instance.id".to_owned(), uuid::Uuid::new_v4().to_string());
@@ -40,6 +42,7 @@ impl Telemetry {
         }
         let telemetry = Self {
             events: Arc::clone(events),
+            ledger,
             resource: settings.otlp.resource.clone(),
             metrics: OnceLock::new(),
             stop: Cancel::new(),
@@ -55,10 +58,16 @@ impl Telemetry {
     /// What is counted, from now on if nothing was before.
     pub(super) fn metrics(&self) -> &Arc<Metrics> {
         self.metrics.get_or_init(|| {
-            let metrics = Arc::new(Metrics::default());
+            let metrics = self.counting();
             self.observe(Observer::new(Arc::clone(&metrics)), Content::Omitted);
             metrics
         })
+    }
+
+    fn counting(&self) -> Arc<Metrics> {
+        let metrics = Arc::new(Metrics::default());
+        metrics.watch_ledger(Arc::clone(&self.ledger) as _);
+        metrics
     }
 
     /// The text of the metrics, for `/metrics`.
@@ -101,7 +110,7 @@ impl Telemetry {
         use toolwright_telemetry::Spans;
         use toolwright_telemetry::otlp::{Exporter, SPAN_QUEUE};
 
-        let metrics = Arc::new(Metrics::default());
+        let metrics = self.counting();
         match Exporter::new(settings.otlp, Arc::clone(&metrics)) {
             Ok(exporter) => {
                 let (taker, spans) = tokio::sync::mpsc::channel(SPAN_QUEUE);

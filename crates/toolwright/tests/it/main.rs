@@ -23,6 +23,7 @@ mod exposure;
 mod final_report;
 mod import;
 mod jobs;
+mod ledger;
 mod llm;
 mod llm_models;
 mod oauth;

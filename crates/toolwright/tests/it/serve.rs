@@ -79,7 +79,7 @@ impl Gateway {
         self.answer(id)
     }
 
-    fn send(&mut self, method: &str, params: Value) -> u64 {
+    pub(crate) fn send(&mut self, method: &str, params: Value) -> u64 {
         self.next += 1;
         let id = self.next;
         let (input, _) = self.streams.as_mut().expect("streams");

@@ -49,6 +49,7 @@ fn entry(row: &Row<'_>, of: &TraceSummary) -> rusqlite::Result<LedgerEntry> {
         status: Cow::Owned(row.get(6)?),
         latency_us: unsigned(row, 8)?,
         wait_us: unsigned(row, 9)?,
+        person_us: 0,
         attempts: row.get(10)?,
         cached: row.get(11)?,
         characters_in: unsigned(row, 12)?,

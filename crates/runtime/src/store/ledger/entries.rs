@@ -54,6 +54,8 @@ struct More<'a> {
     attempts: u32,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     cached: bool,
+    #[serde(skip_serializing_if = "is_nothing")]
+    person_us: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<Usage>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -66,13 +68,27 @@ struct More<'a> {
 
 impl Default for More<'_> {
     fn default() -> Self {
-        Self { turn: 0, attempts: 1, cached: false, usage: None, approval: None, provenance: None, tools: None }
+        Self {
+            turn: 0,
+            attempts: 1,
+            cached: false,
+            person_us: 0,
+            usage: None,
+            approval: None,
+            provenance: None,
+            tools: None,
+        }
     }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
 fn is_zero(turn: &u32) -> bool {
     *turn == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
+fn is_nothing(us: &u64) -> bool {
+    *us == 0
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
@@ -88,6 +104,7 @@ fn more(entry: &LedgerEntry) -> Option<String> {
         turn: entry.op.lineage.turn,
         attempts: entry.attempts,
         cached: entry.cached,
+        person_us: entry.person_us,
         usage: usage.map(as_kept),
         approval: entry.approval.as_deref().map(Cow::Borrowed),
         provenance: Some(&entry.provenance).filter(|provenance| !provenance.is_plain()).map(Cow::Borrowed),
@@ -96,6 +113,7 @@ fn more(entry: &LedgerEntry) -> Option<String> {
     let is_usual = more.turn == 0
         && more.attempts == 1
         && !more.cached
+        && more.person_us == 0
         && more.usage.is_none()
         && more.approval.is_none()
         && more.provenance.is_none()
@@ -215,6 +233,7 @@ fn entry(row: &Row<'_>, of: &TraceSummary) -> rusqlite::Result<LedgerEntry> {
         cost_usd: row.get(14)?,
         attempts: more.attempts,
         cached: more.cached,
+        person_us: more.person_us,
         usage: more.usage.unwrap_or_default(),
         approval: more.approval.map(|approval| Cow::Owned(approval.into_owned())),
         provenance: more.provenance.map(Cow::into_owned).unwrap_or_default(),

@@ -4,10 +4,11 @@ use std::sync::LazyLock;
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
-use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, params};
+use toolwright_core::operation::OpId;
 use toolwright_core::store::{LedgerEntry, TraceSums};
 
-use super::{entries, most};
+use super::{begun, entries, most};
 
 /// Statements that insert so many entries at once: half of what a statement costs is to begin and to end it.
 static INSERTS: LazyLock<[(usize, String); 3]> = LazyLock::new(|| [16, 4, 1].map(|rows| (rows, entries::insert(rows))));
@@ -56,17 +57,38 @@ impl Added {
     }
 
     fn add(&mut self, entry: &LedgerEntry) {
-        self.started_ms = self.started_ms.min(entry.at_ms.saturating_sub(entry.latency_us / 1000));
+        self.started_ms = self.started_ms.min(entry.started_us() / 1000);
         self.ended_ms = self.ended_ms.max(entry.at_ms);
         self.turns = self.turns.max(entry.op.lineage.turn);
         self.sums.add(entry);
     }
 }
 
-/// Writes a batch of entries, whole or not at all.
-pub(in super::super) fn write(db: &mut Connection, mut entries: &[LedgerEntry]) -> rusqlite::Result<()> {
+/// What is written at once.
+pub(in super::super) struct Written<'a> {
+    /// Operations that begin.
+    pub(in super::super) begun: &'a [LedgerEntry],
+    /// Those that have ended.
+    pub(in super::super) entries: &'a [LedgerEntry],
+    /// Which of these were entered when they began.
+    pub(in super::super) ended: &'a [OpId],
+}
+
+/// Writes a batch, whole or not at all.
+pub(in super::super) fn write(db: &mut Connection, written: &Written<'_>) -> rusqlite::Result<()> {
     // It reads before it writes: SQLite would not wait for another process that writes in between.
     let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    write_in(&transaction, written)?;
+    transaction.commit()
+}
+
+pub(super) fn write_in(transaction: &Transaction<'_>, written: &Written<'_>) -> rusqlite::Result<()> {
+    let Written { begun, mut entries, ended } = *written;
+    begun::insert(transaction, begun)?;
+    begun::delete(transaction, ended)?;
+    if entries.is_empty() {
+        return Ok(());
+    }
     let mut added: HashMap<Common<'_>, Added> = HashMap::new();
     // SQLite gives rows the ids that follow the largest.
     let mut id: i64 =
@@ -83,7 +105,7 @@ pub(in super::super) fn write(db: &mut Connection, mut entries: &[LedgerEntry]) 
                 let added = match added.entry(Common::of(entry)) {
                     Entry::Occupied(added) => added.into_mut(),
                     Entry::Vacant(place) => {
-                        let trace = trace(&transaction, place.key(), entry.at_ms)?;
+                        let trace = trace(transaction, place.key(), entry.at_ms)?;
                         place.insert(Added::begin(trace))
                     }
                 };
@@ -95,8 +117,12 @@ pub(in super::super) fn write(db: &mut Connection, mut entries: &[LedgerEntry]) 
             debug_assert_eq!(transaction.last_insert_rowid(), id, "the id that the next entry names");
         }
     }
-    update(&transaction, added.values())?;
-    transaction.commit()
+    update(transaction, added.values())
+}
+
+/// Makes sure that an operation has its row of `traces`.
+pub(super) fn trace_of(db: &Connection, entry: &LedgerEntry) -> rusqlite::Result<()> {
+    trace(db, &Common::of(entry), entry.at_ms).map(drop)
 }
 
 /// The row of `traces` that is of this, and the last row of `entries` that is of it. It is looked up in each batch: other

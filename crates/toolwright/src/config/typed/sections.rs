@@ -4,6 +4,7 @@ use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolwright_core::policy::{Condition, MAX_SOURCE};
+use toolwright_core::store::LedgerMode;
 
 use super::scalar::{TimeSpan, Written};
 
@@ -42,6 +43,10 @@ pub struct Defaults {
     /// says so. Default: as long as it takes. Changing it needs a restart.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auto_background_after: Option<TimeSpan>,
+    /// What happens to calls while the ledger cannot be written, as on a full disk: with `best_effort` they run, and
+    /// the log, `/metrics` and `/ready` tell; with `required` they are refused, and no call runs before a row for it is on
+    /// disk. Changing it needs a restart.
+    pub ledger: LedgerMode,
     /// How many MCP servers start at once.
     #[schemars(range(min = 1, max = 256))]
     pub mcp_init_concurrency: usize,
@@ -109,6 +114,7 @@ impl Default for Defaults {
             agent_tools: Vec::new(),
             repair_model: None,
             auto_background_after: None,
+            ledger: LedgerMode::BestEffort,
             mcp_init_concurrency: 8,
             trace_mcp: false,
             builtins: true,

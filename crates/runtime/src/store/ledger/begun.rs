@@ -1,0 +1,220 @@
+//! Operations that have begun and not ended.
+
+use rusqlite::{Connection, TransactionBehavior, params};
+use toolwright_core::operation::OpId;
+use toolwright_core::store::{LedgerEntry, RUNNING, UNKNOWN_OUTCOME};
+
+use super::super::owner;
+use super::super::tables::json_column;
+use super::writer::{self, Written};
+
+/// Bytes that a trial writes: more than fits into what the file has left by chance.
+const TRIAL: i64 = 64 << 10;
+
+/// Enters that operations begin, each under its row of `traces`.
+pub(super) fn insert(db: &Connection, entries: &[LedgerEntry]) -> rusqlite::Result<()> {
+    if entries.is_empty() {
+        return Ok(());
+    }
+    let owner = owner::number(db)?;
+    let mut insert = db.prepare_cached("INSERT OR REPLACE INTO begun (op, owner, entry) VALUES (?1, ?2, ?3)")?;
+    for entry in entries {
+        writer::trace_of(db, entry)?;
+        let text =
+            serde_json::to_string(entry).map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
+        insert.execute(params![key(entry.op.id), owner, text])?;
+    }
+    Ok(())
+}
+
+/// Takes out those that have ended.
+pub(super) fn delete(db: &Connection, ended: &[OpId]) -> rusqlite::Result<()> {
+    let mut delete = db.prepare_cached("DELETE FROM begun WHERE op = ?1")?;
+    ended.iter().try_for_each(|op| delete.execute([key(*op)]).map(drop))
+}
+
+fn key(op: OpId) -> i64 {
+    op.get().cast_signed()
+}
+
+/// Those that are left, as what they are: running, or of an unknown outcome if their process is gone.
+pub(super) fn left(db: &Connection) -> rusqlite::Result<Vec<LedgerEntry>> {
+    let gone = owner::gone(db)?;
+    db.prepare_cached("SELECT entry, owner, owner IN (SELECT id FROM job_owners) FROM begun ORDER BY op")?
+        .query_map([], |row| {
+            let mut entry: LedgerEntry = json_column(row, 0)?;
+            let is_known: bool = row.get(2)?;
+            let is_gone = !is_known || gone.contains(&row.get(1)?);
+            entry.status = if is_gone { UNKNOWN_OUTCOME } else { RUNNING }.into();
+            Ok(entry)
+        })?
+        .collect()
+}
+
+/// Enters what processes that are gone have left, as of an unknown outcome.
+pub(in super::super) fn settle(db: &mut Connection) -> rusqlite::Result<()> {
+    let gone = |db: &Connection| {
+        left(db).map(|left| left.into_iter().filter(|entry| entry.status == UNKNOWN_OUTCOME).collect::<Vec<_>>())
+    };
+    if gone(db)?.is_empty() {
+        return Ok(());
+    }
+    // Another process may have settled them meanwhile.
+    let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let entries = gone(&transaction)?;
+    let ended: Vec<OpId> = entries.iter().map(|entry| entry.op.id).collect();
+    writer::write_in(&transaction, &Written { begun: &[], entries: &entries, ended: &ended })?;
+    transaction.commit()
+}
+
+/// Whether something can be written: more than fits into what is free, and nothing of it stays.
+pub(in super::super) fn try_to_write(db: &mut Connection) -> rusqlite::Result<()> {
+    let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    transaction.execute("INSERT OR REPLACE INTO begun (op, owner, entry) VALUES (0, 0, zeroblob(?1))", [TRIAL])?;
+    transaction.execute("DELETE FROM begun WHERE op = 0", [])?;
+    transaction.commit()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use toolwright_core::error::ErrorKind;
+    use toolwright_core::operation::{Lineage, OpKind};
+    use toolwright_core::session::SessionId;
+    use toolwright_core::store::LedgerStore as _;
+
+    use super::super::super::SqliteStore;
+    use super::super::super::tables::now_ms;
+    use super::*;
+
+    fn entry(id: u64) -> LedgerEntry {
+        let (op, now) = (Lineage::named("s").begin(OpId::new(id)), now_ms().cast_unsigned());
+        LedgerEntry::new(op, now, SessionId::new("s"), "owner".into(), OpKind::Tool, "x:t@1.0.0".into())
+    }
+
+    /// Operations with their statuses, and how many are in the sums of the session.
+    async fn told(store: &SqliteStore) -> (Vec<(u64, String)>, u64) {
+        let of = store.find_traces("s").await.expect("traces").remove(0);
+        let entries = store.operations(&of, 99).await.expect("operations");
+        let told = entries.iter().map(|entry| (entry.op.id.get(), entry.status.to_string())).collect();
+        (told, of.sums.tool_calls)
+    }
+
+    fn rows(of: &[(u64, &str)]) -> Vec<(u64, String)> {
+        of.iter().map(|(id, status)| (*id, (*status).to_owned())).collect()
+    }
+
+    async fn change(store: &SqliteStore, sql: String) {
+        store.thread.run("change rows", move |db| db.execute_batch(&sql)).await.expect("changed");
+    }
+
+    #[tokio::test]
+    async fn what_has_begun_is_told_as_running_until_it_ends() {
+        let dir = tempfile::tempdir().expect("dir");
+        let store = SqliteStore::open(dir.path()).expect("open");
+        let other = SqliteStore::open(dir.path()).expect("open");
+        store.append(entry(1));
+        store.begin(entry(2)).await.expect("entered");
+        for store in [&store, &other] {
+            assert_eq!(told(store).await, (rows(&[(1, "ok"), (2, RUNNING)]), 1));
+            let totals = store.totals().await.expect("totals");
+            assert_eq!((totals.by_status["tool"][RUNNING], totals.tool_failures), (1, 0));
+        }
+        store.append(LedgerEntry { status: ErrorKind::Timeout.as_str().into(), ..entry(2) });
+        // The end may overtake the beginning, where the call was cancelled meanwhile.
+        let (entered, _) = tokio::join!(store.begin(entry(3)), async { store.append(entry(3)) });
+        entered.expect("entered");
+        store.flush().await.expect("flush");
+        assert_eq!(told(&other).await, (rows(&[(1, "ok"), (2, "timeout"), (3, "ok")]), 3));
+    }
+
+    #[tokio::test]
+    async fn what_a_dead_process_began_has_an_unknown_outcome() {
+        let dir = tempfile::tempdir().expect("dir");
+        let store = SqliteStore::open(dir.path()).expect("open");
+        store.begin(entry(1)).await.expect("entered");
+        change(&store, "UPDATE begun SET owner = 4711".to_owned()).await;
+        let others: Vec<_> = (0..4).map(|_| SqliteStore::open(dir.path()).expect("open")).collect();
+        let told = futures_util::future::join_all(others.iter().map(|store| told(store))).await;
+        assert!(told.iter().all(|told| *told == (rows(&[(1, UNKNOWN_OUTCOME)]), 1)), "{told:?}");
+        let totals = store.totals().await.expect("totals");
+        assert_eq!((totals.tool_calls, totals.tool_failures), (1, 1), "once, whoever enters it");
+    }
+
+    /// Lets the file grow by so many pages only.
+    async fn limit(store: &SqliteStore, pages: i64) {
+        let limit = move |db: &mut Connection| {
+            let now: i64 = db.pragma_query_value(None, "page_count", |row| row.get(0))?;
+            db.pragma_update(None, "max_page_count", now + pages)
+        };
+        store.thread.run("limit the file", limit).await.expect("limited");
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_is_told_and_nothing_is_lost_that_there_is_room_for() {
+        let dir = tempfile::tempdir().expect("dir");
+        let store = SqliteStore::open(dir.path()).expect("open");
+        store.begin(entry(1)).await.expect("entered");
+        assert_eq!(store.check().await.map_err(|error| error.to_string()), Ok(()));
+        limit(&store, 0).await;
+        let long = |id| LedgerEntry { name: "n".repeat(20_000).into(), ..entry(id) };
+        let error = store.begin(long(2)).await.expect_err("there is no room").to_string();
+        assert!(error.contains("full") && error.contains("toolwright.sqlite3"), "{error}");
+        store.append(long(3));
+        let error = store.flush().await.expect_err("there is no room").to_string();
+        assert!(error.contains("full"), "{error}");
+        let condition = store.condition();
+        assert_eq!((condition.waiting, condition.lost), (1, 0));
+        assert!(condition.failures >= 2 && condition.failing.is_some_and(|why| why.contains("full")));
+        store.check().await.expect_err("it is tried, and fails");
+
+        limit(&store, 10_000).await;
+        while store.check().await.is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!((store.condition().waiting, store.condition().failing), (0, None));
+        store.flush().await.expect("there is room");
+        let (told, _) = told(&store).await;
+        assert_eq!(told, rows(&[(3, "ok"), (1, RUNNING)]), "what was refused is not told of");
+    }
+
+    #[tokio::test]
+    async fn a_ledger_that_cannot_be_written_keeps_so_many_entries_and_counts_the_rest() {
+        let dir = tempfile::tempdir().expect("dir");
+        let store = SqliteStore::open(dir.path()).expect("open");
+        store.flush().await.expect("open");
+        limit(&store, 0).await;
+        for id in 0..40_000 {
+            store.append(entry(id));
+        }
+        while store.condition().lost == 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let condition = store.condition();
+        assert!(condition.waiting < 32_768 && condition.failing.is_some(), "{condition:?}");
+    }
+
+    #[tokio::test]
+    async fn what_begins_together_is_entered_whole() {
+        let dir = tempfile::tempdir().expect("dir");
+        let store = SqliteStore::open(dir.path()).expect("open");
+        let calls = (1..=300).map(|id| {
+            let store: Arc<SqliteStore> = Arc::clone(&store);
+            async move {
+                store.begin(entry(id)).await.expect("entered");
+                store.append(LedgerEntry { status: status(id), ..entry(id) });
+            }
+        });
+        futures_util::future::join_all(calls).await;
+        store.flush().await.expect("flush");
+        let totals = store.totals().await.expect("totals");
+        assert_eq!((totals.tool_calls, totals.tool_failures), (300, 100));
+        assert!(!totals.by_status["tool"].contains_key(RUNNING));
+    }
+
+    fn status(id: u64) -> std::borrow::Cow<'static, str> {
+        if id % 3 == 0 { ErrorKind::Timeout.as_str().into() } else { "ok".into() }
+    }
+}

@@ -1,0 +1,132 @@
+//! Calls that may have an effect are in the ledger before they have one, and people's time is not their tools'.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use toolwright_core::approval::{ApprovalDecision, ApprovalRequest, Approver};
+use toolwright_core::client::{CallClient, ClientRequest};
+use toolwright_core::error::ProtocolError;
+use toolwright_core::event::Event;
+use toolwright_core::store::{Appended, LedgerEntry, LedgerMode, LedgerStore, RUNNING, StoreError};
+use toolwright_core::{ErrorKind, Policy, Profile, ToolError};
+
+use crate::house::{House, house};
+
+/// Keeps what is entered, and cannot be written where that is wanted.
+#[derive(Default)]
+struct Ledger {
+    begun: Mutex<Vec<LedgerEntry>>,
+    ended: Mutex<Vec<LedgerEntry>>,
+    full: bool,
+}
+
+#[async_trait]
+impl LedgerStore for Ledger {
+    async fn begin(&self, entry: LedgerEntry) -> Result<(), StoreError> {
+        if self.full {
+            return Err(StoreError::failed("enter a call (/state/x)", std::io::Error::other("the disk is full")));
+        }
+        self.begun.lock().expect("entries").push(entry);
+        Ok(())
+    }
+
+    fn append(&self, entry: LedgerEntry) -> Appended {
+        self.ended.lock().expect("entries").push(entry);
+        Appended::Room
+    }
+}
+
+async fn with(mode: LedgerMode, full: bool) -> (House, Arc<Ledger>) {
+    let ledger = Arc::new(Ledger { full, ..Ledger::default() });
+    let kept = Arc::clone(&ledger);
+    let house = house(|options| (options.ledger, options.ledger_mode) = (kept as _, mode)).await;
+    (house, ledger)
+}
+
+#[tokio::test]
+async fn a_call_that_may_have_an_effect_is_entered_before_it_runs() {
+    for (mode, tool, expect) in [
+        (LedgerMode::BestEffort, "write", 1),
+        (LedgerMode::BestEffort, "shell", 1),
+        (LedgerMode::BestEffort, "echo", 0),
+        (LedgerMode::Required, "echo", 1),
+    ] {
+        let (house, ledger) = with(mode, false).await;
+        assert!(house.one(tool, json!({"n": 1})).await.ok);
+        let (begun, ended) = (ledger.begun.lock().expect("entries"), ledger.ended.lock().expect("entries"));
+        assert_eq!((begun.len(), ended.len()), (expect, 1), "{tool}");
+        for entry in &*begun {
+            assert_eq!((&entry.op, &*entry.status, &entry.name), (&ended[0].op, RUNNING, &ended[0].name));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_cannot_be_recorded_is_refused_where_it_must_be() {
+    for (mode, ran) in [(LedgerMode::BestEffort, 1), (LedgerMode::Required, 0)] {
+        let (house, ledger) = with(mode, true).await;
+        let outcome = house.one("write", json!({"n": 1})).await;
+        assert_eq!((house.counts.ran.load(Ordering::SeqCst), outcome.ok), (ran, ran == 1));
+        assert_eq!(ledger.ended.lock().expect("entries").len(), 1);
+        let Some(error) = &outcome.error else { continue };
+        assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::LimitExceeded, true));
+        for part in ["the disk is full", "/state/x", "defaults.ledger: required"] {
+            assert!(error.message().contains(part), "{}", error.message());
+        }
+        let said = outcome.text();
+        assert!(said.contains("cannot be recorded") && !said.contains("/state/x"), "{said}");
+        let read = house.one("echo", json!({})).await;
+        assert_eq!(read.error.map(|error| error.kind()), Some(ErrorKind::LimitExceeded), "reads are calls too");
+    }
+}
+
+/// Takes its time over every question.
+struct Slow(Duration);
+
+#[async_trait]
+impl Approver for Slow {
+    async fn ask(&self, _request: &ApprovalRequest) -> ApprovalDecision {
+        tokio::time::sleep(self.0).await;
+        ApprovalDecision::Approve
+    }
+}
+
+#[async_trait]
+impl CallClient for Slow {
+    async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
+        tokio::time::sleep(self.0).await;
+        Ok(requests.into_iter().map(|_| Ok(json!({}))).collect())
+    }
+}
+
+#[tokio::test]
+async fn the_time_that_people_take_is_no_latency_of_tools() {
+    let took = Duration::from_millis(1500);
+    let (mut house, ledger) = with(LedgerMode::BestEffort, false).await;
+    house.run.policy = Arc::new(Policy::of(Profile::Ask));
+    house.run.approver = Arc::new(Slow(took));
+    house.run.client = Arc::new(Slow(took));
+    let mut events = house.events.subscribe();
+    // One is asked about before it runs, the other asks while it does.
+    for tool in ["write", "asks"] {
+        let outcome = house.one(tool, json!({"n": 9})).await;
+        assert!(outcome.ok && outcome.latency < took, "{tool}: {:?}", outcome.latency);
+        assert!(outcome.extras["person_ms"].as_u64().is_some_and(|ms| ms >= 1400), "{:?}", outcome.extras);
+        let entry = ledger.ended.lock().expect("entries").pop().expect("entered");
+        let (latency, person) = (Duration::from_micros(entry.latency_us), Duration::from_micros(entry.person_us));
+        assert!(latency < took && person.as_millis() >= 1400, "{tool}: {latency:?}, {person:?}");
+        let told = loop {
+            if let Event::ToolFinished { latency_us, person_us, run_us, .. } = &*events.recv().await.expect("an event")
+            {
+                break (*latency_us, *person_us, *run_us);
+            }
+        };
+        assert_eq!((told.0, told.1), (entry.latency_us, entry.person_us), "{tool}");
+        assert!(told.2 <= told.0, "{tool}: {told:?}");
+    }
+    let plain = house.one("echo", json!({})).await;
+    assert!(!plain.extras.contains_key("person_ms"));
+}

@@ -1,0 +1,117 @@
+//! The ledger of a program that is killed, and of one whose disk is full.
+#![cfg(unix)]
+
+use std::collections::BTreeSet;
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+use toolwright::core::store::{LedgerEntry, LedgerStore as _, RUNNING, UNKNOWN_OUTCOME};
+use toolwright::runtime::SqliteStore;
+
+use crate::cli::{ok, program, stderr};
+use crate::serve::Gateway;
+use crate::support::{Place, until};
+
+/// Arguments of a length of their own, by which the row of a call is known.
+fn arguments(n: usize) -> Value {
+    json!({"command": format!("echo {n} >> effects; sleep 0.02{}", " ".repeat(n))})
+}
+
+fn effects(place: &Place) -> Vec<usize> {
+    let text = std::fs::read_to_string(place.path("project/effects")).unwrap_or_default();
+    text.lines().map(|line| line.parse().expect("a number")).collect()
+}
+
+async fn rows(store: &SqliteStore) -> Vec<LedgerEntry> {
+    let mut rows = Vec::new();
+    for of in store.traces(100).await.expect("traces") {
+        rows.extend(store.operations(&of, 10_000).await.expect("operations"));
+    }
+    rows
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_effect_of_a_killed_program_is_in_its_ledger() {
+    const CALLS: usize = 120;
+    let place = Place::new();
+    let mut seen = 0;
+    // Killed early and late, amid its calls.
+    for (round, more) in [1, 7, 20, 43, 70].into_iter().enumerate() {
+        let mut gateway = Gateway::start(&place, &["--stdio"]);
+        gateway.handshake();
+        for n in 0..CALLS {
+            gateway.send("tools/call", json!({"name": "shell__bash", "arguments": arguments(round * CALLS + n)}));
+        }
+        until("there are effects", || effects(&place).len() >= seen + more);
+        // SIGKILL, and what it started goes with it.
+        drop(gateway);
+        seen = effects(&place).len();
+    }
+    let store = SqliteStore::open(&place.load().state_dir).expect("the store");
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    let rows = loop {
+        let rows = rows(&store).await;
+        if rows.iter().all(|row| row.status != RUNNING) {
+            break rows;
+        }
+        assert!(std::time::Instant::now() < end, "what a dead process began is told as running");
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    };
+    let known: BTreeSet<u64> = rows.iter().map(|row| row.characters_in).collect();
+    let missing: Vec<usize> = effects(&place)
+        .into_iter()
+        .filter(|n| !known.contains(&(arguments(*n).to_string().chars().count() as u64)))
+        .collect();
+    assert!(missing.is_empty(), "{} of {} effects have no row: {missing:?}", missing.len(), effects(&place).len());
+    let unknown = rows.iter().filter(|row| row.status == UNKNOWN_OUTCOME).count();
+    assert!(unknown > 0, "it was killed amid calls");
+    let totals = store.totals().await.expect("totals");
+    assert_eq!(totals.by_status["tool"][UNKNOWN_OUTCOME], unknown as u64);
+    let last = store.traces(1).await.expect("traces").remove(0);
+    let told = ok(&place, &["trace", last.session.as_str()]);
+    assert!(told.contains("unknown outcome"), "{told}");
+}
+
+/// The program where no file may grow beyond some KiB, as on a full disk.
+fn on_a_full_disk(place: &Place, arguments: &[&str]) -> Output {
+    let program = program(place);
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' XFSZ; ulimit -f 4; exec \"$0\" \"$@\""]).arg(program.get_program()).args(arguments);
+    command.env_clear().current_dir(place.project());
+    for (name, value) in program.get_envs() {
+        command.env(name, value.unwrap_or_default());
+    }
+    command.output().expect("the program runs")
+}
+
+#[test]
+fn a_full_disk_is_told_and_refuses_calls_where_it_is_to() {
+    for (config, runs) in [("{}", true), ("defaults: {ledger: required}", false)] {
+        let place = Place::with(config);
+        let call = ["call", "shell__bash", r#"{"command": "echo x > effect"}"#];
+        ok(&place, &["call", "shell__bash", r#"{"command": "true"}"#]);
+        let output = on_a_full_disk(&place, &call);
+        let told = stderr(&output);
+        assert!(told.contains("the ledger cannot be written"), "{config}: {told}");
+        assert_eq!(place.path("project/effect").exists(), runs, "{config}: {told}");
+        assert_eq!(output.status.success(), runs, "{config}: {told}");
+        assert!(runs || told.contains("defaults.ledger: required"), "{told}");
+    }
+}
+
+#[test]
+fn a_damaged_database_stops_every_command_with_its_remedy() {
+    let place = Place::new();
+    ok(&place, &["call", "shell__bash", r#"{"command": "true"}"#]);
+    let file = place.load().state_dir.join("toolwright.sqlite3");
+    let length = std::fs::metadata(&file).expect("file").len();
+    let zeros = vec![0; usize::try_from(length).expect("small")];
+    std::fs::write(&file, &zeros).expect("write");
+    for command in [&["trace"][..], &["call", "fs__list", "{}"], &["jobs", "ls"], &["serve", "--stdio"]] {
+        let output = program(&place).args(command).output().expect("the program runs");
+        let told = stderr(&output);
+        assert!(!output.status.success(), "{command:?}: {told}");
+        assert!(told.contains("toolwright.sqlite3") && told.contains("move it away"), "{command:?}: {told}");
+        assert_eq!(std::fs::read(&file).expect("read"), zeros, "{command:?}");
+    }
+}
