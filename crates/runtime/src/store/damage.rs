@@ -16,10 +16,10 @@ const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 /// The header of the log of writes; what is not longer holds nothing.
 const LOG_HEADER: u64 = 32;
 
-/// Refuses a file that cannot be a whole database. One that is not there, or empty without a log of writes, is a new one.
+/// Refuses a file that cannot be a whole database. One that is not there, or empty without a log of writes, is a new one;
+/// one that cannot be read is left to SQLite, which says why.
 pub(super) fn check(path: &Path) -> Result<(), StoreError> {
-    let found = look(path).map_err(|error| StoreError::failed(format!("read {}", path.display()), error))?;
-    found.map_or(Ok(()), |what| Err(StoreError::Refused(refusal(path, &what))))
+    look(path).unwrap_or_default().map_or(Ok(()), |what| Err(StoreError::Refused(refusal(path, &what))))
 }
 
 /// [`check`], as an error of SQLite's.
@@ -57,7 +57,11 @@ fn look(path: &Path) -> std::io::Result<Option<String>> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    let length = file.metadata()?.len();
+    let metadata = file.metadata()?;
+    let length = metadata.len();
+    if !metadata.is_file() {
+        return Ok(None);
+    }
     // Pages that the log of writes has are not all in the file.
     let has_log = std::fs::metadata(log_of(path)).is_ok_and(|log| log.len() > LOG_HEADER);
     if length == 0 {
