@@ -215,6 +215,6 @@ mod tests {
     }
 
     fn status(id: u64) -> std::borrow::Cow<'static, str> {
-        if id % 3 == 0 { ErrorKind::Timeout.as_str().into() } else { "ok".into() }
+        if id.is_multiple_of(3) { ErrorKind::Timeout.as_str().into() } else { "ok".into() }
     }
 }
