@@ -11,6 +11,7 @@ use crate::catalogue::ProviderKind;
 use crate::content::{ContentBlock, joined_text, text_for_model};
 use crate::error::ToolError;
 use crate::name::ToolId;
+use crate::output::{CUT_BYTES, TOOL_OUTPUT};
 use crate::session::CallId;
 
 /// Key in the extras of an output or outcome that is none of its tool's: it says what became of the call in its place,
@@ -143,9 +144,15 @@ impl Outcome {
         }
     }
 
+    /// Whether something was cut out of what the tool gave; its extras say how much there was, and where it is kept.
+    #[must_use]
+    pub fn is_truncated(&self) -> bool {
+        self.extras.contains_key(TOOL_OUTPUT) || self.extras.contains_key(CUT_BYTES)
+    }
+
     /// The `call --json` contract: `{ok, status, content, text, structured?, error?, latency_ms, kind, namespace,
-    /// extras}`, and `provenance` where name or arguments were mended. `ok` says that nothing failed, `status` what
-    /// has happened ([`Outcome::status`]).
+    /// extras}`, `truncated` where something was cut, and `provenance` where name or arguments were mended. `ok` says
+    /// that nothing failed, `status` what has happened ([`Outcome::status`]).
     #[must_use]
     pub fn to_json(&self) -> Value {
         let mut value = json!({
@@ -159,6 +166,9 @@ impl Outcome {
             "extras": self.extras,
         });
         if let Some(object) = value.as_object_mut() {
+            if self.is_truncated() {
+                object.insert("truncated".into(), json!(true));
+            }
             if let Some(structured) = &self.structured {
                 object.insert("structured".into(), structured.clone());
             }

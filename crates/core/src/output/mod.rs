@@ -17,6 +17,11 @@ pub use truncate::{CUT, head_and_tail, truncate};
 
 /// Cap on the text of a result (SPEC section 9), in bytes.
 pub const DEFAULT_MAX_BYTES: usize = 12_288;
+/// The extra of an outcome that says what was cut out of it: `{bytes, reason}`, and `handle` and more where it is kept
+/// ([`add_note`]).
+pub const TOOL_OUTPUT: &str = "tool_output";
+/// The extra of an outcome of which something was cut and not kept: the bytes that there were.
+pub const CUT_BYTES: &str = "cut_bytes";
 /// Cap on what goes on whole or not at all, in bytes of JSON: the structured result of a tool with an output schema,
 /// and what a protocol's method gives. As much as one message of a server may have.
 pub const DEFAULT_MAX_WHOLE: usize = 16 * 1024 * 1024;

@@ -23,6 +23,9 @@ use super::pipeline::{Stop, Underway};
 use super::{Executor, RunContext};
 use crate::approvals::new_id;
 
+/// What a model is told where policy asks and nobody answers.
+const UNASKED: &str = "denied: the call needs a person's approval, and nobody can be asked";
+
 /// Whether an earlier `always` answers the question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Standing {
@@ -193,6 +196,10 @@ impl Executor {
             ApprovalDecision::Always => {
                 self.remember(&request).await;
                 Ok(())
+            }
+            ApprovalDecision::Deny { reason } if run.approver.answers() == Answers::Nobody => {
+                // What would let it through is the operator's to know.
+                Err(denied(&call.entry, &reason).with_model_message(UNASKED).into())
             }
             ApprovalDecision::Deny { reason } => Err(denied(&call.entry, &reason).into()),
             ApprovalDecision::Skip => Err(Stop::Skipped),

@@ -12,11 +12,11 @@ use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::Event;
 use toolwright_core::outcome::Outcome;
 use toolwright_core::output::{
-    DEFAULT_MAX_BYTES, Readers, add_note, json_bytes, noted_outputs, stored_message, stored_note,
+    DEFAULT_MAX_BYTES, Readers, TOOL_OUTPUT, add_note, json_bytes, noted_outputs, stored_message, stored_note,
 };
 use toolwright_core::store::{StoreError, StoredOutput};
 
-use super::cap::{TOOL_OUTPUT, readers};
+use super::cap::readers;
 use super::{Executor, RunContext};
 
 /// What a model is told of a result for which there is no room at all.

@@ -11,8 +11,8 @@ use toolwright_core::context::Redactor;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::outcome::{Outcome, ToolOutput, Validated};
 use toolwright_core::output::{
-    EXTRACT_ID, GREP_ID, READ_ID, Readers, add_note, countable, countable_text, cut_message, head_and_tail, json_bytes,
-    stored_message, stored_note, text_bytes,
+    CUT_BYTES, EXTRACT_ID, GREP_ID, READ_ID, Readers, TOOL_OUTPUT, add_note, countable, countable_text, cut_message,
+    head_and_tail, json_bytes, stored_message, stored_note, text_bytes,
 };
 use toolwright_core::passthrough::METHOD_RESULT;
 use toolwright_core::policy::{Effect, PolicyQuery};
@@ -21,16 +21,13 @@ use toolwright_core::store::StoredOutput;
 
 use super::{Executor, RunContext};
 
-/// The extra of an outcome that says what was stored ([`add_note`]), and what towards MCP clients becomes `_meta`.
-pub const TOOL_OUTPUT: &str = "tool_output";
-
 /// Why what is over a cap is not kept where nobody could read it.
 const NO_READER: &str = "no tool that reads stored outputs is open here. Ask for less at a time";
 
 impl Executor {
     /// The cap on the text of a tool's results, in bytes.
-    pub(super) fn max_output(&self, entry: &Entry) -> usize {
-        entry.definition().max_output.unwrap_or(self.options.max_output)
+    pub(super) fn max_output(&self, entry: &Entry, run: &RunContext) -> usize {
+        run.max_output.or(entry.definition().max_output).unwrap_or(self.options.max_output)
     }
 
     /// The outcome of an output: checked against the tool's output schema, its text and structured result within
@@ -50,7 +47,7 @@ impl Executor {
             Ok(output) => output,
             Err(error) => return Outcome::failed(id, error),
         };
-        let max = self.max_output(entry);
+        let max = self.max_output(entry, run);
         let mut error = None;
         if let Some(stored) = output.extras.get(TOOL_OUTPUT).and_then(|note| StoredOutput::deserialize(note).ok()) {
             tell_of(&stored, &mut output, max, run);
@@ -83,7 +80,7 @@ impl Executor {
 
     /// As [`Executor::cap`], of what an error tells the model: a tool may quote anything in it.
     pub(super) async fn cap_failure(&self, mut outcome: Outcome, entry: &Entry, run: &RunContext) -> Outcome {
-        let max = self.max_output(entry);
+        let max = self.max_output(entry, run);
         if text_bytes(&outcome.content) > max {
             let content = std::mem::take(&mut outcome.content);
             let mut output = ToolOutput { content, ..ToolOutput::default() };
@@ -128,7 +125,7 @@ impl Executor {
         entry: &Entry,
         run: &RunContext,
     ) -> Option<ToolError> {
-        let max = self.max_output(entry);
+        let max = self.max_output(entry, run);
         let promised = entry.definition().output_schema.is_some();
         let size = json_bytes(output.structured.as_ref()?);
         let error = if promised { self.over_whole(size, "the structured result", entry) } else { None };
@@ -161,6 +158,7 @@ impl Executor {
     async fn stored(&self, text: &str, max: usize, output: &mut ToolOutput, run: &RunContext) -> String {
         let readers = readers(run);
         if readers.is_empty() {
+            output.extras.insert(CUT_BYTES.to_owned(), text.len().into());
             return cut_message(text, max, NO_READER);
         }
         match self.options.services.outputs.put(&run.session.id, text.as_bytes()).await {
@@ -170,6 +168,7 @@ impl Executor {
             }
             Err(error) => {
                 tracing::warn!("a large output was cut, not stored: {error}");
+                output.extras.insert(CUT_BYTES.to_owned(), text.len().into());
                 cut_message(text, max, &format!("{error}. Ask for less at a time"))
             }
         }

@@ -69,7 +69,7 @@ pub use self::background::Promotion;
 pub use self::budget::{BUDGET_EXCEEDED, ContextBudget};
 pub use self::by_model::LlmTerms;
 pub use self::cache::ResponseCache;
-pub use self::cap::{TOOL_OUTPUT, readers};
+pub use self::cap::readers;
 pub use self::checking::{CheckedCalls, RepairOptions};
 pub use self::guards::{Bench, GuardBinding, Guarded, InputGuard, ModelGuard, Verdict};
 pub use self::inner::InnerBound;
@@ -200,6 +200,8 @@ pub struct RunContext {
     pub partials: Option<PartialsFor>,
     /// Limit of each call, nearer than the tool's and the executor's own.
     pub timeout: Option<Duration>,
+    /// Cap on the text of each result in bytes, nearer than the tool's and the executor's own.
+    pub max_output: Option<usize>,
     /// How long each call keeps its caller waiting, nearer than the tool's and the executor's own, before it goes
     /// on as a job; nothing at all makes each a job from the beginning.
     pub background_after: Option<Duration>,
@@ -273,6 +275,7 @@ impl RunContext {
             client: NoClient::shared(),
             partials: None,
             timeout: None,
+            max_output: None,
             background_after: None,
             promotion: Promotion::May,
             follows: Follows::Itself,

@@ -33,6 +33,8 @@ pub struct CallTerms {
     pub cancel: Cancel,
     /// Its times.
     pub times: CallTimes,
+    /// Cap on the text of the result in bytes, in place of the tool's own and `defaults.tool_response_max_bytes`.
+    pub max_output: Option<usize>,
     /// Whom the tool's source may ask back.
     pub client: Arc<dyn CallClient>,
     /// The model and the mode of an LLM-backed tool.
@@ -79,12 +81,13 @@ impl House {
         times: CallTimes,
         client: Arc<dyn CallClient>,
     ) -> Outcome {
-        self.call_on(call, CallTerms { profile, cancel, times, client, llm: LlmTerms::default() }).await
+        self.call_on(call, CallTerms { profile, cancel, times, max_output: None, client, llm: LlmTerms::default() })
+            .await
     }
 
     /// As [`House::call_within`], with a model and a mode of the caller's choice for an LLM-backed tool.
     pub async fn call_on(&self, mut call: ToolCall, terms: CallTerms) -> Outcome {
-        let CallTerms { profile, cancel, times, client, llm } = terms;
+        let CallTerms { profile, cancel, times, max_output, client, llm } = terms;
         // Idempotency keys are made of session and call: in a shared session each call is named apart.
         let id = std::mem::replace(&mut call.id, CallId::new(format!("call-{}", uuid::Uuid::new_v4())));
         let run = RunContext {
@@ -92,6 +95,7 @@ impl House {
             cancel,
             client,
             timeout: times.limit,
+            max_output,
             background_after: times.background_after,
             llm,
             // The outcome says what its requests to models used, and those of its source.
