@@ -12,6 +12,9 @@ use toolwright_core::{ApprovalRequest, Outcome};
 use crate::run::TurnCall;
 use crate::tools::{FINAL_REPORT_ID, FinalReport};
 
+/// How the sentence begins that takes an answer's place.
+pub(crate) const NO_ANSWER: &str = "There is no answer: ";
+
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -20,7 +23,8 @@ pub enum Status {
     Success,
     /// There is no answer: the model failed, refused or stayed silent.
     Failure,
-    /// A limit or the loop guard ended it before the model was done, or its answer was cut.
+    /// A limit or the loop guard ended it before the model was done, its answer was cut, or every call that it made failed
+    /// or was denied.
     Partial,
     /// It was cancelled.
     Cancelled,
@@ -150,6 +154,12 @@ impl RunReport {
     #[must_use]
     pub fn is_delivered(&self) -> bool {
         self.calls.iter().any(|call| call.ok && call.tool == FINAL_REPORT_ID)
+    }
+
+    /// Whether the model said anything: else the answer is a sentence of ours.
+    #[must_use]
+    pub fn has_answer(&self) -> bool {
+        !self.answer.is_empty() && !self.answer.starts_with(NO_ANSWER)
     }
 
     /// `{status, answer, turns, calls, usage}`, `exposure` and `exposure_reason` if the model was asked, `reason`,

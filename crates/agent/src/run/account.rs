@@ -1,10 +1,12 @@
 //! What a task has used up, and how it stands.
 
+use toolwright_core::error::ErrorKind;
 use toolwright_core::model::ModelResponse;
 
 use super::turn;
 use super::{Phase, RunState};
-use crate::report::{HeldCall, RunReport, RunResult, Status};
+use crate::report::{HeldCall, NO_ANSWER, RunReport, RunResult, Status};
+use crate::tools::{FINAL_REPORT_ID, TASK_STATUS_ID};
 
 impl RunState {
     /// The account of the task so far.
@@ -55,11 +57,31 @@ impl RunState {
         limit.saturating_sub(self.task.calls.len())
     }
 
+    /// Why an answer is not what the task was for: the model called tools, and no call succeeded. The agent's own tools,
+    /// what a limit kept from running and what a person cancelled do not count.
+    pub(super) fn nothing_worked(&self) -> Option<String> {
+        let (mut failed, mut denied) = (0, 0);
+        for call in self.task.calls.iter().filter(|call| ![FINAL_REPORT_ID, TASK_STATUS_ID].contains(&&*call.tool)) {
+            match call.error.as_ref().map(|error| error.kind) {
+                None => return None,
+                Some(ErrorKind::LimitExceeded | ErrorKind::Canceled) => {}
+                Some(ErrorKind::Denied | ErrorKind::NotPermitted) => denied += 1,
+                Some(_) => failed += 1,
+            }
+        }
+        match (failed, denied) {
+            (0, 0) => None,
+            (failed, 0) => Some(format!("no call succeeded: {failed} failed")),
+            (0, denied) => Some(format!("no call succeeded: {denied} denied")),
+            (failed, denied) => Some(format!("no call succeeded: {failed} failed, {denied} denied")),
+        }
+    }
+
     pub(super) fn result(&self, status: Status, reason: Option<String>) -> RunResult {
         let answer = if self.task.said.is_empty() && status != Status::Success {
             let failed = self.task.calls.iter().filter(|call| !call.ok).count();
             let reason = reason.as_deref().unwrap_or(status.as_str());
-            format!("There is no answer: {reason}. Calls made: {}, of which failed: {failed}.", self.task.calls.len())
+            format!("{NO_ANSWER}{reason}. Calls made: {}, of which failed: {failed}.", self.task.calls.len())
         } else {
             self.task.said.clone()
         };

@@ -503,6 +503,10 @@ impl RunState {
 
     fn finish(&mut self, status: Status, reason: Option<String>) {
         self.guard.abandon();
+        let (status, reason) = match self.nothing_worked() {
+            Some(why) if status == Status::Success => (Status::Partial, Some(why)),
+            _ => (status, reason),
+        };
         self.phase = Phase::Done { result: self.result(status, reason), interrupted: None };
     }
 }
