@@ -8,7 +8,8 @@ use toolwright_core::model::{ModelError, ModelErrorKind};
 
 use crate::api::Api;
 use crate::endpoint::{Endpoint, Endpoints};
-use crate::http::HttpModelClient;
+use crate::failure;
+use crate::http::{HttpModelClient, describe};
 
 const OPENAI_URL: &str = "https://api.openai.com/v1";
 const ANTHROPIC_URL: &str = "https://api.anthropic.com";
@@ -38,6 +39,8 @@ const KEYED: [(&str, Api, &[&str], &str, &str); 3] = [
 /// How long a server may take to list its models: a local one answers at once or is not there.
 const LOCAL_WAIT: Duration = Duration::from_millis(300);
 const REMOTE_WAIT: Duration = Duration::from_secs(3);
+/// Models of a list that are read.
+pub const MAX_LISTED: usize = 1000;
 
 /// The endpoints that the environment, seen through `get`, names: `openai` when `OPENAI_API_KEY` or
 /// `OPENAI_BASE_URL` is set, `anthropic` when `ANTHROPIC_API_KEY` or `ANTHROPIC_BASE_URL` is, `gemini` when
@@ -64,6 +67,11 @@ pub fn endpoints_from_env(get: &dyn Fn(&str) -> Option<String>) -> Endpoints {
 pub(crate) fn key_variable(provider: &str) -> Option<&'static str> {
     let (.., keys, _, _) = KEYED.iter().find(|(name, ..)| *name == provider)?;
     keys.last().copied()
+}
+
+/// The variable that sets the address of a provider of this name.
+pub(crate) fn host_variable(provider: &str) -> Option<&'static str> {
+    KEYED.iter().find(|(name, ..)| *name == provider).map(|(_, _, _, url, _)| *url)
 }
 
 /// The `provider/model` to use when nobody names one: of the first provider that the environment
@@ -116,17 +124,56 @@ fn named(get: &dyn Fn(&str) -> Option<String>, endpoint: &Endpoint, variable: &s
 }
 
 async fn first_model(client: &HttpModelClient, endpoint: &Endpoint) -> Option<String> {
-    let (path, list, wait) = match endpoint.api {
-        Api::Ollama => ("/api/tags", "/models/0/name", LOCAL_WAIT),
-        Api::OpenAiChat | Api::OpenAiResponses => ("/models", "/data/0/id", REMOTE_WAIT),
-        Api::Gemini => ("/v1beta/models", "/models/0/name", REMOTE_WAIT),
-        Api::Anthropic => ("/v1/models", "/data/0/id", REMOTE_WAIT),
+    let wait = if endpoint.api == Api::Ollama { LOCAL_WAIT } else { REMOTE_WAIT };
+    list_models(client, endpoint, wait).await.ok()?.into_iter().next()
+}
+
+/// The names of the models that a provider lists, at most [`MAX_LISTED`]: a request that costs nothing, and shows whether it
+/// is there and takes the key.
+///
+/// # Errors
+/// That of the request, with its remedy.
+pub async fn list_models(
+    client: &HttpModelClient,
+    endpoint: &Endpoint,
+    wait: Duration,
+) -> Result<Vec<String>, ModelError> {
+    let (path, list, name) = match endpoint.api {
+        Api::Ollama => ("/api/tags", "models", "name"),
+        Api::OpenAiChat | Api::OpenAiResponses => ("/models", "data", "id"),
+        Api::Gemini => ("/v1beta/models", "models", "name"),
+        Api::Anthropic => ("/v1/models", "data", "id"),
     };
-    let body = tokio::time::timeout(wait, client.get(endpoint, path, wait)).await.ok()?.ok()?;
-    let listed: Value = serde_json::from_slice(&body).ok()?;
-    let name = listed.pointer(list)?.as_str()?;
+    let answered = tokio::time::timeout(wait, client.get(endpoint, path, wait)).await;
+    let late = || {
+        let message = format!("{} did not list its models within {wait:?}", describe(endpoint));
+        Err(ModelError::new(ModelErrorKind::Unavailable, message))
+    };
+    let body = answered.unwrap_or_else(|_| late()).map_err(|mut error| {
+        if let Some(remedy) = failure::remedy(endpoint, "", &error) {
+            error.message = format!("{}; {remedy}", error.message);
+        }
+        error
+    })?;
+    let listed: Value = serde_json::from_slice(&body).map_err(|error| {
+        let message = format!("{} listed its models in what is not JSON: {error}", describe(endpoint));
+        ModelError::new(ModelErrorKind::BadResponse, message)
+    })?;
+    let models = listed.get(list).and_then(Value::as_array).into_iter().flatten().take(MAX_LISTED);
+    let names = models.filter_map(|model| model.get(name)?.as_str());
     // Gemini lists its models with their folder.
-    Some(name.strip_prefix("models/").filter(|_| endpoint.api == Api::Gemini).unwrap_or(name).to_owned())
+    let is_gemini = endpoint.api == Api::Gemini;
+    Ok(names.map(|name| name.strip_prefix("models/").filter(|_| is_gemini).unwrap_or(name).to_owned()).collect())
+}
+
+/// The variables that set up a provider of this name.
+#[must_use]
+pub fn default_variables(provider: &str) -> Vec<&'static str> {
+    match KEYED.iter().find(|(name, ..)| *name == provider) {
+        Some((_, _, keys, url, _)) => keys.iter().copied().chain([*url]).collect(),
+        None if provider == "ollama" => vec!["OLLAMA_HOST"],
+        None => Vec::new(),
+    }
 }
 
 fn set(get: &dyn Fn(&str) -> Option<String>, name: &str) -> Option<String> {

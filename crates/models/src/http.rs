@@ -135,6 +135,16 @@ impl HttpModelClient {
         Ok(cell.get_or_init(|| client))
     }
 
+    /// The error, with what helps against it.
+    fn with_remedy(&self, model: &str, mut error: ModelError) -> ModelError {
+        let resolved = self.endpoints.resolve(model).ok();
+        if let Some(remedy) = resolved.and_then(|(endpoint, name)| failure::remedy(endpoint, name, &error)) {
+            error.message.push_str("; ");
+            error.message.push_str(&remedy);
+        }
+        error
+    }
+
     /// Over the API's own calls, or over text where the model has none.
     async fn answer_over(
         &self,
@@ -261,7 +271,7 @@ impl ModelClient for HttpModelClient {
                 let message = format!("the model request was cancelled {}", cause.describe());
                 Err(ModelError::new(ModelErrorKind::Canceled, message))
             }
-            answer = self.answer_over(model, request, events) => answer,
+            answer = self.answer_over(model, request, events) => answer.map_err(|error| self.with_remedy(model, error)),
         }
     }
 

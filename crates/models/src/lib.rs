@@ -43,7 +43,7 @@ mod wire;
 
 pub use api::{Api, EncodedRequest};
 pub use decoder::{Decoder, decode_whole};
-pub use discover::{default_model, endpoints_from_env, named_model};
+pub use discover::{default_model, default_variables, endpoints_from_env, list_models, named_model};
 pub use embeddings::{EmbeddingsApi, HttpEmbedder};
 pub use encoder::{encode, encode_shown, encode_with, tools_json};
 pub use endpoint::{Endpoint, Endpoints, ModelHabits, ToolFormat};

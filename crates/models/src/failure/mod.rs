@@ -3,6 +3,7 @@
 //! The rules look at codes first, then at the HTTP status, and at words last. They are the same for all APIs:
 //! gateways and compatible servers speak in each other's codes, and no code means two things.
 
+mod remedy;
 mod reported;
 
 use std::time::{Duration, SystemTime};
@@ -11,6 +12,7 @@ use serde_json::{Value, json};
 use toolwright_core::model::{ModelError, ModelErrorKind};
 
 use crate::api::Api;
+pub(crate) use remedy::remedy;
 use reported::{Quota, Reported};
 
 /// Wordings of a conversation that does not fit. Most APIs have no code for it.
