@@ -12,10 +12,12 @@ use tokio::task::JoinHandle;
 use toolwright::core::Event;
 use toolwright::core::event::CompactionLayer;
 use toolwright::core::event::Partial;
+use toolwright::core::model::Usage;
 use toolwright::core::repair::RepairEnd;
 use toolwright::core::session::CallId;
 
-use super::screen::{BAD, DIM, GOOD, Screen, WARN, one_line, prose, say, size, stdout, styled};
+use super::markdown::Markdown;
+use super::screen::{BAD, DIM, GOOD, Screen, StatusLine, WARN, columns, one_line, prose, say, size, stdout, styled};
 
 /// Characters of arguments and messages on a line.
 const WIDTH: usize = 160;
@@ -52,7 +54,7 @@ pub(crate) enum Told {
 /// A running account.
 pub(crate) struct Account {
     stop: oneshot::Sender<()>,
-    task: JoinHandle<Shown>,
+    task: JoinHandle<(Shown, Cost)>,
 }
 
 /// What was shown of the model's text.
@@ -82,8 +84,11 @@ impl Account {
                 told,
                 text,
                 screen: Arc::clone(&screen),
-                mid_line: false,
+                markdown: Markdown::new(columns().unwrap_or(80)),
                 progress: HashMap::new(),
+                retried: String::new(),
+                status: StatusLine::default(),
+                cost: Cost::default(),
                 shown: Shown::Whole,
             };
             loop {
@@ -105,16 +110,17 @@ impl Account {
                     Err(TryRecvError::Empty | TryRecvError::Closed) => break,
                 }
             }
+            writer.status.clear();
             writer.end_line();
-            writer.shown
+            (writer.shown, writer.cost)
         });
         Self { stop, task }
     }
 
     /// Shows what is left, and ends.
-    pub(crate) async fn end(self) -> Shown {
+    pub(crate) async fn end(self) -> (Shown, Cost) {
         let _ = self.stop.send(());
-        self.task.await.unwrap_or(Shown::Gaps)
+        self.task.await.unwrap_or((Shown::Gaps, Cost::default()))
     }
 }
 
@@ -122,10 +128,42 @@ struct Writer {
     told: Told,
     text: Text,
     screen: Arc<Screen>,
-    mid_line: bool,
+    /// The model's text, as far as it is not shown.
+    markdown: Markdown,
     /// What each call last reported, so that equal reports are shown once.
     progress: HashMap<CallId, String>,
+    /// Why a request to a model was made again last.
+    retried: String,
+    /// How far a call says that it is.
+    status: StatusLine,
+    /// What models were asked for cost, and whether that is all of it.
+    cost: Cost,
     shown: Shown,
+}
+
+/// What a task cost, as far as prices are known.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Cost {
+    usd: f64,
+    /// Of some requests the price is not known.
+    is_open: bool,
+}
+
+impl Cost {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.usd += other.usd;
+        self.is_open |= other.is_open;
+    }
+}
+
+impl std::fmt::Display for Cost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.usd > 0.0, self.is_open) {
+            (true, false) => write!(f, ", ${:.4}", self.usd),
+            (true, true) => write!(f, ", at least ${:.4}", self.usd),
+            (false, _) => Ok(()),
+        }
+    }
 }
 
 /// What became of old results, of which so many can be read by a handle.
@@ -154,6 +192,10 @@ fn is_delay(event: &Event) -> bool {
 
 impl Writer {
     fn show(&mut self, event: Event) {
+        if let Event::ModelFinished { cost_usd, usage, .. } = &event {
+            let is_open = cost_usd.is_none() && *usage != Usage::default();
+            self.cost.add(Cost { usd: cost_usd.unwrap_or_default(), is_open });
+        }
         if self.told == Told::Delays && !is_delay(&event) {
             return;
         }
@@ -182,7 +224,8 @@ impl Writer {
                 let report = one_line(report.trim(), WIDTH);
                 if !report.is_empty() && self.progress.get(&call) != Some(&report) {
                     let name = self.screen.name(&tool);
-                    self.line(styled(DIM, format_args!("  {name}: {report}")));
+                    self.end_line();
+                    self.status.show(&format!("  {name}: {report}"));
                     self.progress.insert(call, report);
                 }
             }
@@ -216,15 +259,14 @@ impl Writer {
                 self.line(styled(DIM, format_args!("  {model} waits for {queue}")));
             }
             Event::ModelRetried { model, message, again_in_ms, .. } => {
-                let why = one_line(&message, WIDTH);
-                self.line(styled(WARN, format_args!("{model}: again in {again_in_ms} ms: {why}")));
-            }
-            Event::ModelFinished { ok: false, message, .. } => {
-                self.line(format_args!(
-                    "{} {}",
-                    styled(BAD, "model:"),
-                    one_line(&message.unwrap_or_default(), 4 * WIDTH)
-                ));
+                let again = format!("{model}: again in {again_in_ms} ms");
+                // The end of a run says why a model failed for good. The same again says nothing new.
+                let why = if message == self.retried { String::new() } else { format!(": {}", one_line(&message, WIDTH)) };
+                match self.told {
+                    Told::All => self.status.show(&format!("{again}{why}")),
+                    Told::Delays => self.line(styled(WARN, format_args!("{again}{why}"))),
+                }
+                self.retried = message;
             }
             Event::ProviderChanged { provider, error: Some(error), .. } => {
                 self.line(styled(WARN, format_args!("{provider}: {}", one_line(&error, 4 * WIDTH))));
@@ -271,6 +313,7 @@ impl Writer {
             | Event::JobFinished { .. }
             | Event::ModelStarted { .. }
             | Event::ModelWaited { .. }
+            // The end of the run says why a model failed.
             | Event::ModelFinished { .. }
             | Event::ProviderChanged { .. } => {}
         }
@@ -280,24 +323,30 @@ impl Writer {
         if self.text == Text::Held || text.is_empty() {
             return;
         }
-        let text = prose(text);
+        let shown = self.markdown.push(&prose(text));
+        self.put(&shown);
+    }
+
+    fn put(&mut self, text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        self.status.clear();
         let mut out = stdout();
         // Whoever read the output has gone: the run goes on, for its effects and its transcript.
         let _ = write!(out, "{text}");
         let _ = out.flush();
-        self.mid_line = !text.ends_with('\n');
     }
 
     fn line(&mut self, line: impl std::fmt::Display) {
+        self.status.clear();
         self.end_line();
         say(line);
     }
 
     fn end_line(&mut self) {
-        if self.mid_line {
-            let _ = writeln!(stdout());
-            self.mid_line = false;
-        }
+        let rest = self.markdown.end();
+        self.put(&rest);
     }
 
     fn missed(&mut self, missed: u64) {

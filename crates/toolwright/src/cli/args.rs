@@ -90,8 +90,8 @@ pub(crate) enum Command {
     },
     /// Call one tool. It is your own act: only a deny rule holds it back, where no rule before it matches.
     ///
-    /// Of a large result the middle is stored: what is printed names its handle, which later calls in the
-    /// same workspace root can read with output__read until it expires (outputs.max_age).
+    /// The whole result is printed. With --max-output the rest is stored: what is printed names its handle, which later
+    /// calls in the same workspace root can read with output__read until it expires (outputs.max_age).
     #[command(after_long_help = EXIT_CODES)]
     Call(Call),
     /// Check arguments against a tool or a JSON Schema. Arguments are mended where their meaning is plain. Answers as
@@ -283,6 +283,11 @@ pub(crate) struct Call {
     /// Limit of the call, like 30s.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) timeout: Option<std::time::Duration>,
+    /// Cuts the text of the result to this many bytes. Default: `defaults.whole_result_max_bytes`, 16 MiB.
+    ///
+    /// The rest is stored for output__read, and the result says so.
+    #[arg(long, value_name = "BYTES", value_parser = RangedU64ValueParser::<usize>::new())]
+    pub(crate) max_output: Option<usize>,
     /// Makes the call a job: its id is printed at once, and the program stays until the job is over.
     #[arg(long)]
     pub(crate) background: bool,

@@ -20,7 +20,7 @@ use super::config::variable;
 use super::exit::{Done, Exit, Failure};
 use super::lists::{Wanted, patiently, say_starting, starting_for};
 use super::names::AskName;
-use super::screen::{BAD, harmless, print_result_json, print_result_text, say, styled};
+use super::screen::{BAD, WARN, harmless, print_result_json, print_result_text, say, styled};
 use super::signals::{First, watch};
 use super::{arguments, config, open, record};
 
@@ -53,7 +53,10 @@ pub(crate) async fn command(global: &Global, call: &Call) -> Done {
     let desk = Desk::new(&house);
     let client = client(&desk, &house, who(call.ask));
     let account = Account::of_call(house.events().subscribe(), desk.screen);
-    let terms = CallTerms { profile: Profile::Owner, cancel: cancel.clone(), times, client, llm };
+    // A person and a program get all of it: nobody's window is filled.
+    let max_output = call.max_output.unwrap_or(house.config().written.defaults.whole_result_max_bytes);
+    let terms =
+        CallTerms { profile: Profile::Owner, cancel: cancel.clone(), times, max_output: Some(max_output), client, llm };
     let outcome = house.call_on(written, terms).await;
     account.end().await;
     let printed = if global.json { print_result_json(&outcome.to_json()) } else { print_outcome(&outcome) };
@@ -117,6 +120,12 @@ fn client(desk: &Desk, house: &House, ask: AskName) -> Arc<dyn CallClient> {
 
 fn print_outcome(outcome: &Outcome) -> std::io::Result<()> {
     let text = outcome.model_text();
+    if outcome.is_truncated() {
+        say(styled(
+            WARN,
+            "the result was cut: --max-output BYTES, or defaults.whole_result_max_bytes, lets more through",
+        ));
+    }
     let Some(error) = &outcome.error else {
         return print_result_text(&text);
     };

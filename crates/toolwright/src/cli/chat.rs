@@ -2,19 +2,83 @@
 
 use std::sync::Arc;
 
+use toolwright::House;
 use toolwright::agent::{Dispatch, RunState};
-use toolwright::core::model::Message;
+use toolwright::core::model::{Message, Usage};
+use toolwright::core::select::{SearchFilter, search_or_similar};
 use toolwright::core::{Cancel, CancelCause, ContentBlock};
 
-use super::account::{Account, Shown, Text};
+use super::account::{Account, Cost, Text};
 use super::agent::{Desk, agent_tools, dispatch, driver, model, options, profile, spec};
 use super::args::{Chat, Global};
+use super::console::{KeptTerminal, Typed};
 use super::exit::{Done, Exit, Failure};
 use super::lists::{Wanted, wait_for};
-use super::run::{LIST_WAIT, exit, summary, with_id};
-use super::screen::{BOLD, DIM, is_interactive, print_json, print_text, prose, say, styled};
+use super::run::{LIST_WAIT, exit, print_answer, summary, with_id};
+use super::screen::{DIM, WARN, columns, harmless, is_interactive, print_json, say, styled};
 use super::signals::{First, background_on_quit, next_signal, watch};
+use super::table::{Table, name};
 use super::{config, open, record};
+
+/// The history of lines, in the state directory.
+const HISTORY: &str = "chat_history";
+/// Tools that `/tools WORDS` finds.
+const FOUND: usize = 20;
+const HELP: &str = "\
+/help          this list
+/tools [WORDS] the tools, or those that the words find
+/cost          tokens and cost so far
+/new           begin a new conversation
+/exit          end (Ctrl-D does, too)
+Ctrl-C stops an answer. Ctrl-\\ lets running calls go on in the background. Up and Ctrl-R find earlier lines.";
+
+/// What a line asks for.
+#[derive(Debug, PartialEq, Eq)]
+enum Line<'a> {
+    Empty,
+    Help,
+    Tools(&'a str),
+    Cost,
+    New,
+    Exit,
+    /// A command that there is not.
+    Unknown(&'a str),
+    Message(&'a str),
+}
+
+impl<'a> Line<'a> {
+    fn of(line: &'a str) -> Self {
+        let line = line.trim();
+        let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+        match word {
+            "" => Self::Empty,
+            "/help" | "/?" => Self::Help,
+            "/tools" => Self::Tools(rest.trim()),
+            "/cost" => Self::Cost,
+            "/new" | "/clear" => Self::New,
+            "/exit" | "/quit" => Self::Exit,
+            // A path is a message.
+            _ if word.starts_with('/') && !word[1..].contains('/') => Self::Unknown(word),
+            _ => Self::Message(line),
+        }
+    }
+}
+
+/// What a chat took so far.
+#[derive(Default)]
+struct Total {
+    turns: u32,
+    usage: Usage,
+    cost: Cost,
+}
+
+impl Total {
+    fn say(&self) {
+        let Usage { input_tokens, output_tokens, .. } = self.usage;
+        let (turns, cost) = (self.turns, self.cost);
+        say(styled(DIM, format_args!("in all: {turns} turns, {input_tokens} tokens in, {output_tokens} out{cost}")));
+    }
+}
 
 pub(crate) async fn command(global: &Global, chat: &Chat) -> Done {
     let house = open(global, config::usable(global)?).await?;
@@ -38,31 +102,61 @@ pub(crate) async fn command(global: &Global, chat: &Chat) -> Done {
     let spec = spec(&chat.agent, agent_tools(&house, None), model, dispatch, &house, &driver, &run_options);
     background_on_quit(&house, &run_options.session.id);
     if is_interactive() {
-        say(styled(
-            DIM,
-            format_args!(
-                "{}; Ctrl-C stops an answer, Ctrl-\\ lets running calls go on in the background, Ctrl-D or /exit ends",
-                spec.model
-            ),
-        ));
+        say(styled(DIM, format_args!("{}; /help lists what you can type, Ctrl-D ends", spec.model)));
     }
-    let mut state: Option<RunState> = None;
-    let mut status = Exit::Ok;
-    let prompt = if is_interactive() { styled(BOLD, "> ") } else { String::new() };
+    let (mut state, mut status, mut total): (Option<RunState>, _, _) = (None, Exit::Ok, Total::default());
+    let prompt = if is_interactive() { "> " } else { "" };
+    // An editor needs both ends; elsewhere lines are read as they come.
+    let history = (is_interactive() && columns().is_some()).then(|| house.config().state_dir.join(HISTORY));
+    let _terminal = KeptTerminal::new();
     loop {
-        let line = tokio::select! {
-            line = desk.console.ask(&prompt) => line,
-            _ = next_signal() => None,
+        let asked = async {
+            match &history {
+                Some(history) => desk.console.edit(prompt, history).await,
+                None => desk.console.ask(prompt).await.map_or(Typed::End, Typed::Line),
+            }
         };
-        let Some(line) = line else { break };
-        match line.trim() {
-            "" => continue,
-            "/exit" | "/quit" => break,
-            _ => {}
-        }
+        let typed = tokio::select! {
+            typed = asked => typed,
+            _ = next_signal() => Typed::End,
+        };
+        let line = match typed {
+            Typed::Line(line) => line,
+            Typed::Interrupted => {
+                say(styled(DIM, "Ctrl-D or /exit ends"));
+                continue;
+            }
+            Typed::End => break,
+        };
+        let message = match Line::of(&line) {
+            Line::Empty => continue,
+            Line::Exit => break,
+            Line::Help => {
+                say(HELP);
+                continue;
+            }
+            Line::Cost => {
+                total.say();
+                continue;
+            }
+            Line::Tools(words) => {
+                tools(&house, words)?;
+                continue;
+            }
+            Line::New => {
+                state = None;
+                say(styled(DIM, "a new conversation"));
+                continue;
+            }
+            Line::Unknown(command) => {
+                say(styled(WARN, format_args!("{} is no command; /help lists them", harmless(command))));
+                continue;
+            }
+            Line::Message(message) => message.to_owned(),
+        };
         match &mut state {
-            None => state = Some(RunState::new(spec.clone(), vec![Message::user(line)])),
-            Some(state) => state.continue_with(vec![ContentBlock::text(line)]).map_err(Failure::failed)?,
+            None => state = Some(RunState::new(spec.clone(), vec![Message::user(message)])),
+            Some(state) => state.continue_with(vec![ContentBlock::text(message)]).map_err(Failure::failed)?,
         }
         let Some(state) = &mut state else { break };
         run_options.cancel = Cancel::new();
@@ -71,21 +165,60 @@ pub(crate) async fn command(global: &Global, chat: &Chat) -> Done {
         let signals = watch(run_options.cancel.clone(), First::Cancels);
         let report = driver.run(state, &run_options).await;
         signals.abort();
-        let shown = account.end().await;
+        let (shown, cost) = account.end().await;
         let report = report.map_err(Failure::failed)?;
+        total.turns += report.turns;
+        total.usage.add(report.usage);
+        total.cost.add(cost);
         if global.json {
             print_json(&with_id(&report, &id))?;
         } else {
-            if report.is_delivered() || text == Text::Held || shown == Shown::Gaps || report.reason.is_some() {
-                print_text(&prose(&report.answer))?;
-            }
-            summary(&report);
+            print_answer(&report, text, shown)?;
+            summary(&report, cost);
         }
         status = exit(report.status);
         if run_options.cancel.cause() == Some(CancelCause::Shutdown) {
             break;
         }
     }
+    if is_interactive() && total.turns > 0 {
+        total.say();
+    }
     house.shut_down().await;
     Ok(status)
+}
+
+/// Lists the tools, or those that the words find.
+fn tools(house: &House, words: &str) -> std::io::Result<()> {
+    let snapshot = house.catalogue().snapshot();
+    let mut table = Table::new(["tool", "description"]);
+    let mut row = |entry: &toolwright::core::Entry| {
+        table.row([name(&entry.wire_name), (&entry.definition().description).into()]);
+    };
+    if words.is_empty() {
+        snapshot.list().iter().for_each(|entry| row(entry));
+    } else {
+        search_or_similar(&snapshot, words, FOUND, &SearchFilter::default()).iter().for_each(|hit| row(&hit.entry));
+    }
+    table.print()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_begins_with_a_slash_is_a_command_but_for_paths() {
+        for (line, expect) in [
+            ("  ", Line::Empty),
+            ("/help", Line::Help),
+            ("/tools read file ", Line::Tools("read file")),
+            ("/quit", Line::Exit),
+            ("/frob", Line::Unknown("/frob")),
+            ("/etc/hosts: what is it?", Line::Message("/etc/hosts: what is it?")),
+            ("hello /help", Line::Message("hello /help")),
+        ] {
+            assert_eq!(Line::of(line), expect, "{line}");
+        }
+    }
 }

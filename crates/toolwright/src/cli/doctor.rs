@@ -17,9 +17,11 @@ use toolwright::core::sandbox::{Enforcement, SandboxProfile, enforcement};
 use toolwright::providers::process::sandbox::means;
 
 use super::args::Global;
+use super::doctor_models::{self, ModelProbe};
 use super::exit::{Done, Exit};
 use super::lists::{Wanted, patiently, starting};
 use super::screen::{BAD, DIM, GOOD, WARN, harmless, print_json, print_text, styled};
+use super::tools::left_out;
 use super::{config, logging, open};
 
 /// Server and tool name together that some clients still take.
@@ -53,6 +55,13 @@ struct Told {
     findings: Vec<String>,
     /// What works all the same, and is not as it may have been meant.
     warnings: Vec<String>,
+    models: Vec<ModelProbe>,
+    /// Which model is asked where none is named.
+    default_model: String,
+    /// Tools of the catalogue.
+    tools: usize,
+    /// What sources have and the catalogue does not.
+    left_out: Vec<String>,
 }
 
 pub(crate) async fn command(global: &Global) -> Done {
@@ -68,6 +77,8 @@ pub(crate) async fn command(global: &Global) -> Done {
     }
     let probes = patiently(|| starting(&house, Wanted::Fresh), probe(&house)).await;
     let snapshot = house.catalogue().snapshot();
+    let models = doctor_models::probe(&house).await;
+    let (default_model, unusable) = doctor_models::default_of(&house, &models).await;
     let unmatched = house.unmatched().await;
     // Before the end: that servers are shut down is no news.
     let logged = logging::warnings();
@@ -76,8 +87,12 @@ pub(crate) async fn command(global: &Global) -> Done {
     let mut findings = unmatched;
     findings.extend(findings_of(&settings, &snapshot));
     findings.extend(probes.iter().filter_map(|probe| Some(format!("{}: {}", probe.name, probe.empty.as_ref()?))));
+    findings.extend(models.iter().filter_map(ModelProbe::finding));
+    findings.extend(unusable);
     findings.extend(taken_port(&settings.written.server.http).await);
-    let told = Told { warnings: warnings(&settings, logged, &probes, &findings), findings };
+    let warnings = warnings(&settings, logged, &probes, &findings);
+    let (tools, left_out) = (snapshot.list().len(), left_out(&snapshot));
+    let told = Told { findings, warnings, models, default_model, tools, left_out };
     report(global, &settings, &problems, &probes, &told)
 }
 
@@ -261,6 +276,7 @@ fn report(global: &Global, settings: &Config, problems: &[Problem], probes: &[Pr
                 json!({"name": probe.name, "kind": probe.kind, "tools": probe.tools, "ok": probe.error.is_none() && probe.empty.is_none(), "error": probe.error, "milliseconds": millis(probe.took)})
             })
             .collect();
+        let models: Vec<Value> = told.models.iter().map(ModelProbe::to_json).collect();
         let sandboxes: Vec<Value> = sandboxes(settings)
             .map(|(whose, sandbox)| {
                 let mut report = sandbox.to_json();
@@ -269,7 +285,7 @@ fn report(global: &Global, settings: &Config, problems: &[Problem], probes: &[Pr
             })
             .collect();
         print_json(
-            &json!({"ok": well, "files": settings.files, "root": settings.root, "state_dir": settings.state_dir, "problems": problems, "providers": probes, "sandboxes": sandboxes, "findings": told.findings, "warnings": told.warnings}),
+            &json!({"ok": well, "files": settings.files, "root": settings.root, "state_dir": settings.state_dir, "problems": problems, "providers": probes, "tools": told.tools, "not_listed": told.left_out, "models": models, "sandboxes": sandboxes, "findings": told.findings, "warnings": told.warnings}),
         )?;
         return Ok(exit);
     }
@@ -293,6 +309,12 @@ fn report(global: &Global, settings: &Config, problems: &[Problem], probes: &[Pr
             ));
         }
     }
+    if !probes.is_empty() {
+        lines.push(format!("{} tools in all, as `tools ls` lists them", told.tools));
+    }
+    lines.extend(told.left_out.iter().map(|line| styled(DIM, line)));
+    lines.extend(told.models.iter().map(ModelProbe::line));
+    lines.extend(Some(told.default_model.clone()).filter(|line| !line.is_empty()));
     for (whose, sandbox) in sandboxes(settings) {
         lines.push(format!("sandbox of {whose}: {}", sandbox.profile));
         if let Some(gaps) = sandbox.gaps() {

@@ -12,13 +12,12 @@ use toolwright::core::store::StoreError;
 
 use super::args::{Global, duration};
 use super::exit::{Done, Exit, Failure};
-use super::screen::{BAD, BOLD, DIM, GOOD, harmless, one_line, print_json, print_text, print_written, say, styled};
+use super::screen::{BAD, BOLD, DIM, GOOD, harmless, print_json, print_written, say, styled};
+use super::table::{Cell, Table};
 use super::{config, open};
 
 /// How long a job that is stopped may take to end.
 const STOP_WAIT: Duration = Duration::from_secs(15);
-/// Characters of arguments in a list.
-const SHORT: usize = 60;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum JobsCommand {
@@ -87,7 +86,7 @@ async fn answer(global: &Global, command: &JobsCommand, house: &House) -> Done {
             } else if list.is_empty() {
                 say("no jobs");
             } else {
-                list.iter().try_for_each(|job| print_text(&line(job)))?;
+                table(&list).print()?;
             }
         }
         JobsCommand::Show { id, wait } => {
@@ -161,14 +160,23 @@ fn show(global: &Global, job: &JobRecord) -> Result<(), Failure> {
     Ok(())
 }
 
-fn line(job: &JobRecord) -> String {
-    let style = match job.state {
-        JobState::Done => GOOD,
-        JobState::Error | JobState::Unknown => BAD,
-        _ => BOLD,
-    };
-    let owner = job.owner.map(|owner| format!(" process {}{}", owner.pid, if owner.alive { "" } else { " (gone)" }));
-    let arguments = one_line(&job.arguments.to_string(), SHORT);
-    let more = styled(DIM, format_args!("{}{} {arguments}", iso(job.created_ms), owner.unwrap_or_default()));
-    format!("{} {} {} {more}", job.id, styled(style, job.state), job.tool)
+fn table(jobs: &[JobRecord]) -> Table {
+    let mut table = Table::new(["job", "state", "tool", "started", "process", "arguments"]);
+    for job in jobs {
+        let style = match job.state {
+            JobState::Done => GOOD,
+            JobState::Error | JobState::Unknown => BAD,
+            _ => BOLD,
+        };
+        let owner = job.owner.map(|owner| format!("{}{}", owner.pid, if owner.alive { "" } else { " (gone)" }));
+        table.row([
+            (&job.id).into(),
+            Cell::of(style, job.state),
+            (&job.tool).into(),
+            iso(job.created_ms).into(),
+            owner.unwrap_or_default().into(),
+            Cell::of(DIM, &job.arguments),
+        ]);
+    }
+    table
 }

@@ -8,7 +8,7 @@ use tokio::sync::broadcast::error::RecvError;
 use toolwright::House;
 use toolwright::core::{Event, Health};
 
-use super::screen::{DIM, WARN, harmless, is_interactive, say, styled};
+use super::screen::{StatusLine, WARN, harmless, is_interactive, say, styled};
 
 /// After how long a person is told whom all wait for.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -29,7 +29,7 @@ pub(crate) async fn wait_for(house: &Arc<House>, wanted: Wanted, bound: Duration
     let mut pending = starting(house, wanted);
     let mut listing = std::pin::pin!(house.list_all(bound));
     let mut patience = std::pin::pin!(tokio::time::sleep(PATIENCE));
-    let mut told = !is_interactive();
+    let (mut told, mut status) = (!is_interactive(), StatusLine::default());
     loop {
         tokio::select! {
             // First, so that the lists are begun even where nobody is waited for.
@@ -40,6 +40,9 @@ pub(crate) async fn wait_for(house: &Arc<House>, wanted: Wanted, bound: Duration
                 Ok(event) => {
                     if let Event::ProviderChanged { provider, .. } = &*event {
                         pending.remove(provider);
+                        if told && is_interactive() {
+                            say_waiting(&mut status, &pending);
+                        }
                     }
                 }
                 // What was missed is made up for by the end of the lists.
@@ -48,10 +51,11 @@ pub(crate) async fn wait_for(house: &Arc<House>, wanted: Wanted, bound: Duration
             },
             () = &mut patience, if !told => {
                 told = true;
-                say_waiting(&pending);
+                say_waiting(&mut status, &pending);
             }
         }
     }
+    status.clear();
     say_failures(house);
     let (late, unknown) = (starting(house, wanted), starting(house, Wanted::Unknown));
     let bound = toolwright::core::duration::format(bound);
@@ -63,20 +67,20 @@ pub(crate) async fn wait_for(house: &Arc<House>, wanted: Wanted, bound: Duration
 
 /// Does `work`. Where that takes long, a person is told the providers that it waits for.
 pub(crate) async fn patiently<T>(waits_for: impl FnOnce() -> BTreeSet<String>, work: impl Future<Output = T>) -> T {
-    let mut work = std::pin::pin!(work);
+    let (mut work, mut status) = (std::pin::pin!(work), StatusLine::default());
     if is_interactive() {
         if let Ok(done) = tokio::time::timeout(PATIENCE, work.as_mut()).await {
             return done;
         }
-        say_waiting(&waits_for());
+        say_waiting(&mut status, &waits_for());
     }
     work.await
 }
 
-fn say_waiting(providers: &BTreeSet<String>) {
-    if !providers.is_empty() {
-        let names = providers.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-        say(styled(DIM, format_args!("waiting for {}", harmless(&names))));
+fn say_waiting(status: &mut StatusLine, providers: &BTreeSet<String>) {
+    match providers.iter().map(String::as_str).collect::<Vec<_>>().join(", ") {
+        names if names.is_empty() => status.clear(),
+        names => status.show(&format!("waiting for {names}")),
     }
 }
 

@@ -19,7 +19,8 @@ use super::args::Global;
 use super::config;
 use super::console::Console;
 use super::exit::{Done, Exit, Failure};
-use super::screen::{BOLD, DIM, harmless, is_interactive, print_json, print_text, redact_with, say, styled};
+use super::screen::{BOLD, DIM, harmless, is_interactive, print_json, redact_with, say, styled};
+use super::table::{Cell, Table, name};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum McpCommand {
@@ -127,7 +128,7 @@ fn failed(error: OAuthError) -> Failure {
 }
 
 async fn list(global: &Global, settings: &Config, redactor: &Arc<SecretRedactor>) -> Done {
-    let mut rows = Vec::new();
+    let (mut rows, mut table) = (Vec::new(), Table::new(["server", "address", "login"]));
     for server in &settings.servers {
         let state = match authorization(server, settings, redactor) {
             Some(parts) => Some(OAuth::new(parts).login_state().await),
@@ -143,24 +144,15 @@ async fn list(global: &Global, settings: &Config, redactor: &Arc<SecretRedactor>
             ServerLink::Http { url, .. } => shown(url),
         };
         value["address"] = json!(address);
-        rows.push((
-            value,
-            format!(
-                "{}  {}  {}",
-                styled(BOLD, harmless(&server.entry)),
-                harmless(&address),
-                styled(DIM, harmless(&text))
-            ),
-        ));
+        table.row([name(&server.entry), (&address).into(), Cell::of(DIM, &text)]);
+        rows.push(value);
     }
     if global.json {
-        print_json(&Value::Array(rows.into_iter().map(|(value, _)| value).collect()))?;
+        print_json(&Value::Array(rows))?;
     } else if rows.is_empty() {
         say("the configuration has no MCP servers; `toolwright add` adds one");
     } else {
-        for (_, line) in rows {
-            print_text(&line)?;
-        }
+        table.print()?;
     }
     Ok(Exit::Ok)
 }

@@ -1,6 +1,5 @@
 //! `pick`: the right few tools for a task, and why these.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +16,8 @@ use super::args::{Global, duration};
 use super::catalogue_file::CatalogueFile;
 use super::exit::{Done, Exit};
 use super::lists::{Wanted, wait_for};
-use super::screen::{BOLD, DIM, WARN, harmless, one_line, print_json, say, stdout, styled};
+use super::screen::{DIM, WARN, harmless, one_line, print_json, say, styled};
+use super::table::{Table, name};
 use super::{config, input, open};
 
 /// How long the lists of providers are waited for, as in `tools search`.
@@ -131,6 +131,17 @@ pub(crate) async fn command(global: &Global, args: &PickArgs) -> Done {
             say(styled(DIM, format_args!("{} was no candidate: {why}", harmless(&id))));
         }
     }
+    if picked.picks.is_empty() {
+        let candidates = picked.provenance.candidates;
+        let why = match candidates {
+            0 => "no tool may be picked; --debug says why".to_owned(),
+            _ => format!(
+                "no tool of {candidates} fits (least score {}); --min-score 0 shows the nearest",
+                options.min_score
+            ),
+        };
+        say(styled(WARN, why));
+    }
     if global.json {
         print_json(&picked.picks.iter().map(|pick| shown.json(pick)).collect())?;
     } else {
@@ -198,15 +209,21 @@ impl Shown<'_> {
     }
 
     fn print(&self) -> std::io::Result<()> {
+        let mut table = Table::new(["tool", "score>", "why", "description"]);
         for pick in &self.picked.picks {
             let entry = &self.snapshot.list()[pick.position];
-            let name = if self.file.is_some() { self.id(pick.position) } else { &entry.wire_name };
-            let about = styled(DIM, format_args!("{:.2} {}", pick.score, harmless(&pick.reason)));
-            writeln!(stdout(), "{}  {about}", styled(BOLD, harmless(name)))?;
-            writeln!(stdout(), "    {}", one_line(&entry.definition().description, 100))?;
-            if let Some(details) = &pick.details {
-                writeln!(stdout(), "    {}", styled(DIM, one_line(&details.to_string(), 1000)))?;
-            }
+            let called = if self.file.is_some() { self.id(pick.position) } else { &entry.wire_name };
+            let description = &entry.definition().description;
+            table.row([name(called), format!("{:.2}", pick.score).into(), (&pick.reason).into(), description.into()]);
+        }
+        if !self.picked.picks.is_empty() {
+            table.print()?;
+        }
+        for (pick, details) in self.picked.picks.iter().filter_map(|pick| Some((pick, pick.details.as_ref()?))) {
+            say(styled(
+                DIM,
+                format_args!("{}: {}", harmless(self.id(pick.position)), one_line(&details.to_string(), 1000)),
+            ));
         }
         Ok(())
     }

@@ -17,6 +17,7 @@ use toolwright::core::store::{PinContracts, PinDecision, PinStore, StoreError};
 use super::args::Global;
 use super::exit::{Done, Exit, Failure};
 use super::screen::{BAD, BOLD, DIM, WARN, harmless, one_line, print_json, print_text, say, stdout, styled};
+use super::table::{Cell, Table, name};
 use super::{config, open};
 
 /// In whose name it is decided here.
@@ -285,12 +286,11 @@ fn list(global: &Global, pins: &[Pin], with_scope: bool) -> Done {
     }
     if pins.is_empty() {
         say("nothing is pinned");
+        return Ok(Exit::Ok);
     }
+    let mut table = Table::new(["definition", "state", "pin"]);
     for pin in pins {
-        let state = match pin.state() {
-            "pinned" => styled(DIM, "pinned"),
-            other => styled(WARN, other),
-        };
+        let style = if pin.state() == "pinned" { DIM } else { WARN };
         let mark = pin.waiting.as_ref().or(pin.approved.as_ref());
         let about = mark.map(|mark| format!("{} {} ago", short(mark.hash), age(mark.at_ms))).unwrap_or_default();
         let by = pin.approved.as_ref().map(|mark| format!(", by {}", mark.by)).unwrap_or_default();
@@ -300,13 +300,10 @@ fn list(global: &Global, pins: &[Pin], with_scope: bool) -> Done {
             (true, None) => ", of all that are new".to_owned(),
         };
         let now = pin.renamed.as_deref().map(|name| format!(", at its source now {}", one_line(name, 100)));
-        print_text(&format!(
-            "{}{}  {state}  {}",
-            styled(BOLD, one_line(&pin.name(), 100)),
-            now.unwrap_or_default(),
-            styled(DIM, format_args!("{about}{by}{of}"))
-        ))?;
+        let called = format!("{}{}", one_line(&pin.name(), 100), now.unwrap_or_default());
+        table.row([name(called), Cell::of(style, pin.state()), Cell::of(DIM, format_args!("{about}{by}{of}"))]);
     }
+    table.print()?;
     Ok(Exit::Ok)
 }
 

@@ -8,12 +8,13 @@ use toolwright::agent::{DriverError, Format, ReportSpec, RunReport, RunState, St
 use toolwright::core::Cancel;
 use toolwright::core::model::Message;
 
-use super::account::{Account, Shown, Text};
+use super::account::{Account, Cost, Shown, Text};
 use super::agent::{Desk, agent_tools, dispatch, driver, model, options, profile, spec};
 use super::args::{Global, Run};
 use super::exit::{Done, Exit, Failure};
 use super::lists::{Wanted, wait_for};
-use super::screen::{BAD, DIM, harmless, print_json, print_text, prose, say, styled};
+use super::markdown::render;
+use super::screen::{BAD, DIM, columns, harmless, print_json, print_text, prose, say, styled};
 use super::signals::{First, background_on_quit, watch};
 use super::{config, input, open, record};
 
@@ -63,16 +64,19 @@ pub(crate) async fn command(global: &Global, run: &Run) -> Done {
     if state.is_over() {
         say(styled(DIM, format_args!("{id} has ended; this is its report")));
     } else {
-        let model = &state.spec().model;
-        say(styled(DIM, format_args!("{id} with {model}; after an interruption: toolwright run --resume {id}")));
+        let (model, tools) = (&state.spec().model, house.catalogue().snapshot().list().len());
+        say(styled(
+            DIM,
+            format_args!("{id} with {model} and {tools} tools; after an interruption: toolwright run --resume {id}"),
+        ));
     }
     let text = Text::for_output(global.json);
     let account = Account::begin(house.events().subscribe(), text, desk.screen);
     let report = driver.run(&mut state, &options).await;
-    let shown = account.end().await;
+    let (shown, cost) = account.end().await;
     house.shut_down().await;
     let report = report.map_err(Failure::failed)?;
-    print(global, &id, &report, text, shown)?;
+    print(global, &id, &report, text, (shown, cost))?;
     Ok(exit(report.status))
 }
 
@@ -109,18 +113,35 @@ fn read_task(task: &str) -> Result<String, Failure> {
     Ok(text)
 }
 
-fn print(global: &Global, id: &str, report: &RunReport, text: Text, shown: Shown) -> Result<(), Failure> {
+fn print(
+    global: &Global,
+    id: &str,
+    report: &RunReport,
+    text: Text,
+    (shown, cost): (Shown, Cost),
+) -> Result<(), Failure> {
     if global.json {
         return Ok(print_json(&with_id(report, id))?);
     }
-    // What was streamed whole is on the screen already; what a call said is not.
-    if report.is_delivered() || text == Text::Held || shown == Shown::Gaps || report.status != Status::Success {
-        print_text(&prose(&report.answer))?;
-    }
+    print_answer(report, text, shown)?;
     for call in &report.held {
         say(format_args!("{} {}", call.tool, harmless(&call.arguments.to_string())));
     }
-    summary(report);
+    summary(report, cost);
+    Ok(())
+}
+
+/// The answer, where it is not on the screen already: what was streamed whole is, what a call said is not. Where there is
+/// none, the summary says why.
+pub(crate) fn print_answer(report: &RunReport, text: Text, shown: Shown) -> std::io::Result<()> {
+    if report.has_answer() && (report.is_delivered() || text == Text::Held || shown == Shown::Gaps) {
+        let answer = prose(&report.answer);
+        let is_markdown = report.final_report.as_ref().is_none_or(|report| report.format == Format::Markdown);
+        match columns().filter(|_| is_markdown) {
+            Some(width) => print_text(&render(&answer, width))?,
+            None => print_text(&answer)?,
+        }
+    }
     Ok(())
 }
 
@@ -132,11 +153,10 @@ pub(crate) fn with_id(report: &RunReport, id: &str) -> Value {
 }
 
 /// One line about a finished task.
-pub(crate) fn summary(report: &RunReport) {
+pub(crate) fn summary(report: &RunReport, cost: Cost) {
     let usage = report.usage;
     let figures = format!(
-        "{}: {} turns, {} calls, {} tokens in, {} out",
-        report.status.as_str(),
+        "{} turns, {} calls, {} tokens in, {} out{cost}",
         report.turns,
         report.calls.len(),
         usage.input_tokens,
@@ -144,9 +164,9 @@ pub(crate) fn summary(report: &RunReport) {
     );
     match &report.reason {
         Some(reason) if report.status != Status::Success => {
-            say(styled(BAD, format_args!("{figures}: {}", harmless(reason))))
+            say(styled(BAD, format_args!("{}: {} ({figures})", report.status.as_str(), harmless(reason))))
         }
-        _ => say(styled(DIM, figures)),
+        _ => say(styled(DIM, format_args!("{}: {figures}", report.status.as_str()))),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::io::{IsTerminal as _, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use anstyle::{AnsiColor, Style};
@@ -73,6 +74,7 @@ pub(crate) fn stdout() -> impl Write {
 
 /// One line on standard error. A standard error that is gone is nobody's to tell.
 pub(crate) fn say(line: impl std::fmt::Display) {
+    clear_status();
     let _ = writeln!(anstream::stderr(), "{}", redacted(&line.to_string()));
 }
 
@@ -83,6 +85,7 @@ pub(crate) fn styled(style: Style, text: impl std::fmt::Display) -> String {
 
 /// Text on standard output, and a line feed.
 pub(crate) fn print_text(text: &str) -> std::io::Result<()> {
+    clear_status();
     writeln!(stdout(), "{}", redacted(text))
 }
 
@@ -121,6 +124,61 @@ fn print_safe_json(value: &Value) -> std::io::Result<()> {
 /// Whether a person can be asked: both ends are a terminal.
 pub(crate) fn is_interactive() -> bool {
     std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
+}
+
+/// Columns of the terminal that standard output is; `None` where it is none.
+pub(crate) fn columns() -> Option<usize> {
+    let out = std::io::stdout();
+    out.is_terminal().then(|| width_of(terminal_size::terminal_size_of(&out)))
+}
+
+/// `COLUMNS`, the terminal's own width, or what every terminal has.
+fn width_of(size: Option<(terminal_size::Width, terminal_size::Height)>) -> usize {
+    let told = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    told.or(size.map(|(width, _)| usize::from(width.0))).filter(|width| *width > 0).unwrap_or(80)
+}
+
+/// One line at the end of the screen that says how far something is: it is drawn anew, and goes when there is something
+/// else to say. Without a terminal it is not shown.
+#[derive(Default)]
+pub(crate) struct StatusLine(());
+
+/// Whether one is shown.
+static STATUS: AtomicBool = AtomicBool::new(false);
+
+impl StatusLine {
+    /// Shows this in place of what was shown.
+    pub(crate) fn show(&mut self, text: &str) {
+        let err = std::io::stderr();
+        if !err.is_terminal() {
+            return;
+        }
+        let width = width_of(terminal_size::terminal_size_of(&err)).saturating_sub(2);
+        let line = styled(DIM, redacted(&one_line(text, width)));
+        // A standard error that is gone is nobody's to tell.
+        let _ = write!(std::io::stderr(), "\r\u{1b}[K");
+        let _ = write!(anstream::stderr(), "{line}");
+        let _ = std::io::stderr().flush();
+        STATUS.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes it away.
+    pub(crate) fn clear(&mut self) {
+        clear_status();
+    }
+}
+
+fn clear_status() {
+    if STATUS.swap(false, Ordering::Relaxed) {
+        let _ = write!(std::io::stderr(), "\r\u{1b}[K");
+        let _ = std::io::stderr().flush();
+    }
+}
+
+impl Drop for StatusLine {
+    fn drop(&mut self) {
+        self.clear();
+    }
 }
 
 /// The text on one line, at most `max` characters of it; otherwise as [`harmless`].

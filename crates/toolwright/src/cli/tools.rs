@@ -16,7 +16,8 @@ use super::agent::can_answer;
 use super::args::Global;
 use super::exit::{Done, Exit, Failure};
 use super::lists::{Wanted, say_failures, say_starting, wait_for};
-use super::screen::{BOLD, DIM, harmless, one_line, print_json, say, seen_json, stdout, styled};
+use super::screen::{BOLD, DIM, harmless, print_json, say, seen_json, stdout, styled};
+use super::table::{Table, name};
 use super::tools_cost::{Costs, Reader};
 use super::{config, open};
 
@@ -25,15 +26,15 @@ const LIST_WAIT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Tools {
-    /// Lists every tool.
+    /// List every tool. Effects: it reads, writes or destroys; `+net` reaches beyond this machine.
     Ls(Ls),
-    /// Shows one tool with its schema.
+    /// Show one tool with its schema.
     Show {
         /// Wire name, id, alias or bare name.
         tool: String,
     },
-    /// Finds tools by words, or parts of words, as they stand in names, tags and descriptions; where none does, by
-    /// similar words: the last may be unfinished, any may be mistyped.
+    /// Find tools by words. They may be parts of words, as they stand in names, tags and descriptions; where none does, it
+    /// goes by similar words: the last may be unfinished, any may be mistyped.
     Search {
         /// The words.
         query: String,
@@ -127,11 +128,33 @@ pub(crate) async fn command(global: &Global, command: &Tools) -> Done {
                 print_json(&entries.iter().map(listed).collect::<Value>())?;
                 return Ok(Exit::Ok);
             }
-            let width = entries.iter().map(|entry| entry.wire_name.len()).max().unwrap_or(0).min(40);
-            for entry in entries {
-                let name = styled(BOLD, format_args!("{:width$}", entry.wire_name));
-                let score = score(entry).map_or(String::new(), |score| format!("  {score:.3}"));
-                writeln!(stdout(), "{name}{score}  {}", one_line(&entry.definition().description, 90))?;
+            let with_score = ls.model.is_some();
+            let mut head = vec!["tool", "effects", "tokens>", "description"];
+            if with_score {
+                head.insert(1, "score>");
+            }
+            let mut table = Table::new(head);
+            for entry in &entries {
+                let definition = entry.definition();
+                let mut cells = vec![
+                    name(&entry.wire_name),
+                    short_effects(definition.effects).into(),
+                    entry.tokens().into(),
+                    (&definition.description).into(),
+                ];
+                if with_score {
+                    cells.insert(1, score(entry).map_or_else(String::new, |score| format!("{score:.3}")).into());
+                }
+                table.row(cells);
+            }
+            if !entries.is_empty() {
+                table.print()?;
+            }
+            for line in left_out(&snapshot) {
+                say(styled(DIM, line));
+            }
+            if ls.model.is_none() && house.lacks_llm_tools() {
+                say(styled(DIM, "not listed: the llm__ tools, as no model is set; `run`, `chat` and `call` have them"));
             }
         }
         Tools::Search { query, limit, filter } => {
@@ -144,10 +167,14 @@ pub(crate) async fn command(global: &Global, command: &Tools) -> Done {
             if hits.is_empty() {
                 say("no tool matches; `toolwright tools ls` lists all");
             }
-            for hit in hits {
-                let about = styled(DIM, format_args!("{:3.0} {}", hit.score, hit.reason));
-                writeln!(stdout(), "{}  {about}", styled(BOLD, &hit.entry.wire_name))?;
-                writeln!(stdout(), "    {}", one_line(&hit.entry.definition().description, 100))?;
+            let mut table = Table::new(["tool", "score>", "by", "description"]);
+            for hit in &hits {
+                let description = &hit.entry.definition().description;
+                let score = format!("{:.0}", hit.score);
+                table.row([name(&hit.entry.wire_name), score.into(), (&hit.reason).into(), description.into()]);
+            }
+            if !hits.is_empty() {
+                table.print()?;
             }
         }
         Tools::Show { tool } => {
@@ -199,6 +226,29 @@ fn print_one(entry: &Entry) -> std::io::Result<()> {
         Some(parameters) => writeln!(out, "{}", seen_json(&format!("{parameters:#}"))),
         None => writeln!(out, "It publishes no schema of its arguments."),
     }
+}
+
+/// The effects in a word.
+fn short_effects(effects: toolwright::core::Effects) -> String {
+    let what = match (effects.read_only, effects.destructive) {
+        (true, _) => "reads",
+        (false, true) => "destroys",
+        (false, false) => "writes",
+    };
+    format!("{what}{}", if effects.open_world { " +net" } else { "" })
+}
+
+/// What sources have and the catalogue does not, a line a source.
+pub(crate) fn left_out(snapshot: &Snapshot) -> Vec<String> {
+    let sources = snapshot.providers().iter().filter_map(|provider| {
+        let (first, why) = provider.withheld().first()?;
+        let (count, of) = (provider.withheld().len(), &provider.name);
+        Some(harmless(&match count {
+            1 => format!("not listed: `{first}` of {of}: {why}"),
+            _ => format!("not listed: {count} tools of {of}, as `{first}`: {why}"),
+        }))
+    });
+    sources.collect()
 }
 
 /// The effects in words.

@@ -13,6 +13,7 @@ use super::args::Global;
 use super::config;
 use super::exit::{Done, Exit, Failure};
 use super::screen::{BAD, BOLD, DIM, GOOD, WARN, one_line, print_json, print_text, size, styled};
+use super::table::{Cell, Table};
 
 /// Operations that are read of one run or session.
 const MAX_OPERATIONS: usize = 10_000;
@@ -62,7 +63,7 @@ pub(crate) async fn command(global: &Global, args: &TraceArgs) -> Done {
         } else if traces.is_empty() {
             print_text("nothing was called yet")?;
         } else {
-            print_text(&list(traces.into_iter().map(|(_, row)| row).collect()))?;
+            list(traces.into_iter().map(|(_, row)| row).collect()).print()?;
         }
         return Ok(Exit::Ok);
     };
@@ -126,21 +127,11 @@ fn listed(trace: &TraceSummary) -> (Value, [String; 8]) {
     (json!(trace), columns)
 }
 
-fn list(rows: Vec<[String; 8]>) -> String {
-    let head = ["run or session", "started (UTC)", "turns", "calls", "requests", "failed", "tokens", "cost"];
-    let widths: Vec<usize> = (0..head.len())
-        .map(|at| rows.iter().map(|row| row[at].chars().count()).chain([head[at].len()]).max().unwrap_or(0))
-        .collect();
-    let line = |cells: Vec<String>| {
-        let cells = cells.iter().zip(&widths).enumerate().map(|(at, (cell, &width))| match at {
-            0 | 1 => format!("{cell:<width$}"),
-            _ => format!("{cell:>width$}"),
-        });
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-    };
-    let mut out = vec![styled(DIM, line(head.map(str::to_owned).to_vec()))];
-    out.extend(rows.into_iter().map(|row| line(row.to_vec())));
-    out.join("\n")
+fn list(rows: Vec<[String; 8]>) -> Table {
+    let head = ["run or session", "started (UTC)", "turns>", "calls>", "requests>", "failed>", "tokens>", "cost>"];
+    let mut table = Table::new(head);
+    rows.into_iter().for_each(|row| table.row(row.map(Cell::from)));
+    table
 }
 
 /// The tree with a bar for each operation, over the time of the whole.

@@ -121,6 +121,15 @@ impl House {
         prefers || self.default_model.is_some() || !self.compat().recommended(entry.id().as_str()).is_empty()
     }
 
+    /// Whether shipped LLM-backed tools stay away because no model is known that would answer them: callers that name one
+    /// have them ([`House::offer_llm_tools`]).
+    #[must_use]
+    pub fn lacks_llm_tools(&self) -> bool {
+        let config = self.config();
+        let shipped = LlmSettings::of(&config, &|_| true).shipped;
+        !shipped.is_empty() && !self.catalogue.snapshot().list().iter().any(|entry| entry.id().namespace() == LLM)
+    }
+
     /// Puts the shipped LLM-backed tools into the catalogue, also where no model is configured for them: for callers
     /// that name one. Those that the configuration switches off stay away.
     pub async fn offer_llm_tools(self: &Arc<Self>) {

@@ -390,3 +390,61 @@ async fn a_busy_provider_is_asked_again_and_each_attempt_is_in_the_trace() {
     assert!(!output.status.success() && stderr(&output).contains("slow down"), "{}", stderr(&output));
     assert_eq!(model.requests().len(), 4, "two attempts a request, as is configured");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_whose_calls_all_failed_is_no_success() {
+    // What is called, and what is said of it.
+    for (tool, arguments, why) in [
+        ("fs__read", json!({"path": "missing.txt"}), "no call succeeded: 1 failed"),
+        ("fs__write", json!({"path": "b.txt", "content": "x"}), "no call succeeded: 1 denied"),
+    ] {
+        for json in [false, true] {
+            let place = Place::new();
+            let script = vec![Turn::calls(vec![(tool, arguments.clone())]), Turn::text("It is done.")].into();
+            let (_server, variables) = with_model(WireApi::OpenAi, script).await;
+            let arguments = ["run", "do it", "--policy", "ask", "--json"];
+            let output = ended(start(&place, &variables, &arguments[..if json { 5 } else { 4 }])).await;
+            assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+            if json {
+                let report = report(&output);
+                assert_eq!((&report["status"], &report["reason"]), (&json!("partial"), &json!(why)), "{report}");
+                assert_eq!(report["answer"], "It is done.");
+            } else {
+                assert!(stderr(&output).contains(&format!("partial: {why} (")), "{}", stderr(&output));
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_denied_call_tells_the_model_one_short_sentence() {
+    let place = Place::new();
+    let short = |text: &str| text.len() < 110 && !text.contains("--policy") && !text.contains('\n');
+    let script = vec![
+        Turn::calls(vec![("fs__write", json!({"path": "b.txt", "content": "x"}))]),
+        Turn::text("No.").expecting("a short denial", move |asked| short(&asked.last_result_text())),
+    ];
+    let (server, variables) = with_model(WireApi::OpenAi, script.into()).await;
+    let output = ended(start(&place, &variables, &["run", "write it", "--policy", "ask"])).await;
+    assert_eq!(server.failures(), Vec::<String>::new());
+    // The operator is told what helps.
+    assert!(stderr(&output).contains("--ask inbox"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_model_that_cannot_be_asked_is_told_once_with_a_remedy() {
+    // Nobody listens there: the port was taken, and is free again.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|taken| taken.local_addr()).expect("a port").port();
+    let place = Place::with("models: {openai: {retry: {attempts: 1}}, ollama: {retry: {attempts: 1}}}\n");
+    for (variables, model, remedy) in [
+        ([("OPENAI_BASE_URL", format!("http://127.0.0.1:{port}/v1"))], "openai/m", "OPENAI_BASE_URL"),
+        ([("OLLAMA_HOST", format!("127.0.0.1:{port}"))], "ollama/m", "ollama serve"),
+    ] {
+        let child = start(&place, &variables, &["run", "x", "--policy", "ask", "--model", model]);
+        let output = child.wait_with_output().expect("ends");
+        let said = stderr(&output);
+        assert_eq!((output.status.code(), &*output.stdout), (Some(1), &b""[..]), "{said}");
+        assert_eq!(said.matches("cannot be reached").count(), 1, "{said}");
+        assert!(said.contains(remedy), "{said}");
+    }
+}

@@ -781,3 +781,40 @@ fn help_is_short_and_help_of_a_command_is_whole() {
     }
     assert_eq!(ok(&place, &["call", "-h"]), short);
 }
+
+#[test]
+fn a_call_prints_the_whole_result() {
+    let place = Place::new();
+    let command = json!({"command": "seq 1 30000"}).to_string();
+    let whole = ok(&place, &["call", "shell__bash", &command]);
+    assert_eq!(whole.lines().filter(|line| line.parse::<u32>().is_ok()).count(), 30_000);
+    let printed = json_of(&run(&place, &["call", "shell__bash", &command, "--json"]));
+    assert!(printed.get("truncated").is_none() && printed["text"].as_str().is_some_and(|text| text.len() > 160_000));
+    let cut = run(&place, &["call", "shell__bash", &command, "--max-output", "4000", "--json"]);
+    let printed = json_of(&cut);
+    assert_eq!(
+        (&printed["truncated"], printed["extras"]["tool_output"]["bytes"].as_u64()),
+        (&json!(true), Some(168_894))
+    );
+    assert!(printed["text"].as_str().is_some_and(|text| text.len() <= 4000), "{printed}");
+    let cut = run(&place, &["call", "shell__bash", &command, "--max-output", "4000"]);
+    assert!(cut.stdout.len() <= 4001 && stderr(&cut).contains("--max-output"), "{}", stderr(&cut));
+}
+
+#[test]
+fn a_listing_in_a_pipe_has_a_head_and_whole_columns() {
+    let listed = ok(&Place::new(), &["tools", "ls"]);
+    let (head, rows) = listed.split_once('\n').expect("a head");
+    assert_eq!(head.split_whitespace().collect::<Vec<_>>(), ["TOOL", "EFFECTS", "TOKENS", "DESCRIPTION"]);
+    let read = rows.lines().find(|row| row.starts_with("fs__read ")).expect("fs__read");
+    assert_eq!(read.split_whitespace().nth(1), Some("reads"), "{read}");
+    assert!(!listed.contains('…') && !listed.contains('\u{1b}'), "{listed}");
+    let at = head.find("DESCRIPTION").expect("the last column");
+    assert!(rows.lines().all(|row| row.is_char_boundary(at) && row[..at].ends_with("  ")), "{listed}");
+}
+
+#[test]
+fn a_catalogue_without_a_model_says_what_is_missing() {
+    let output = run(&Place::new(), &["tools", "ls"]);
+    assert!(stderr(&output).contains("not listed: the llm__ tools"), "{}", stderr(&output));
+}

@@ -182,3 +182,47 @@ fn the_whole_machine_as_a_workspace_is_warned_of() {
     let (_, report) = doctor(&place);
     assert_eq!(report["warnings"], json!([]), "{report}");
 }
+
+#[test]
+fn models_are_checked_without_being_asked() {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    // A provider that refuses the key, and one that lists its models. What they are asked is kept.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("its address");
+    let answers = std::thread::spawn(move || {
+        let mut asked = Vec::new();
+        for (status, body) in [
+            ("401 Unauthorized", r#"{"error": {"message": "Incorrect API key", "code": "invalid_api_key"}}"#),
+            ("200 OK", r#"{"data": [{"id": "gpt-5-mini"}, {"id": "gpt-5"}]}"#),
+        ] {
+            let (mut stream, _) = listener.accept().expect("a request");
+            let mut lines = BufReader::new(stream.try_clone().expect("a second handle")).lines().map_while(Result::ok);
+            asked.extend(lines.next());
+            lines.take_while(|line| !line.is_empty()).for_each(drop);
+            let head = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
+            stream.write_all(format!("{head}{body}").as_bytes()).expect("written");
+        }
+        asked
+    });
+    let place = Place::new();
+    let doctor = || {
+        let url = format!("http://{address}/v1");
+        let mut command = program(&place);
+        command.args(["doctor", "--json"]).env("OPENAI_BASE_URL", url).env("OPENAI_API_KEY", "sk-refused");
+        let output = command.env("OLLAMA_HOST", "").output().expect("the program runs");
+        (output.status.code(), serde_json::from_slice::<Value>(&output.stdout).expect("json"))
+    };
+    let (code, report) = doctor();
+    assert_eq!(code, Some(1), "{report}");
+    let finding = report["findings"].to_string();
+    assert!(finding.contains("Incorrect API key") && finding.contains("set OPENAI_API_KEY"), "{report}");
+    assert!(!report.to_string().contains("sk-refused"), "{report}");
+    let (code, report) = doctor();
+    assert_eq!(code, Some(0), "{report}");
+    let of =
+        |name: &str| report["models"].as_array().and_then(|all| all.iter().find(|one| one["name"] == name)).cloned();
+    assert_eq!(of("openai").expect("openai")["models"], json!(["gpt-5-mini", "gpt-5"]));
+    // Nobody set up an Ollama: that none runs is no fault.
+    assert_eq!(of("ollama").expect("ollama")["configured"], json!(false));
+    assert_eq!(answers.join().expect("answered"), ["GET /v1/models HTTP/1.1", "GET /v1/models HTTP/1.1"]);
+}

@@ -185,3 +185,15 @@ async fn a_judge_that_garbles_or_dawdles_is_done_without() {
     assert_eq!(provenance["fell_back"], json!([{"scorer": "judge", "reason": "scoring took longer than 300ms"}]));
     assert!(stderr(&output).contains("300ms"), "{}", stderr(&output));
 }
+
+#[test]
+fn a_pick_of_nothing_says_so() {
+    let place = Place::new();
+    for json in [false, true] {
+        let arguments = ["pick", "qwxz vvkj", "--scorer", "bm25", "--json"];
+        let output = crate::cli::run(&place, &arguments[..if json { 5 } else { 4 }]);
+        assert_eq!(output.status.code(), Some(0));
+        assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), if json { "[]" } else { "" });
+        assert!(crate::cli::stderr(&output).contains("fits"), "{}", crate::cli::stderr(&output));
+    }
+}

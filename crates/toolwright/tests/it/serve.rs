@@ -157,7 +157,7 @@ fn stdio_lists_three_tools_where_it_is_told_to_and_those_that_are_pinned() {
     };
     assert!(inside("fs__read", json!({"path": "a.txt"})).contains("hello"));
     let denied = inside("fs__write", json!({"path": "b.txt", "content": "x"}));
-    assert!(denied.contains("this server asks nobody"), "{denied}");
+    assert_eq!(denied, "(tool failed: denied: the call needs a person's approval, and nobody can be asked)");
     assert!(!place.path("project/b.txt").exists());
 }
 

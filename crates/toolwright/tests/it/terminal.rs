@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex};
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::Value;
+use toolwright_testkit::model_server::{Turn, WireApi};
 
+use crate::agent::with_model;
 use crate::cli::{program, run, stderr};
 use crate::support::{Place, until};
 
@@ -28,6 +30,11 @@ impl Drop for Terminal {
 
 impl Terminal {
     fn start(place: &Place, arguments: &[&str]) -> Self {
+        Self::start_with(place, arguments, &[], false)
+    }
+
+    /// With these variables, and with the output at the terminal too where it is `whole`.
+    fn start_with(place: &Place, arguments: &[&str], variables: &[(&str, String)], whole: bool) -> Self {
         let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
         grantpt(&ours).expect("granted");
         unlockpt(&ours).expect("unlocked");
@@ -35,7 +42,9 @@ impl Terminal {
         let theirs = || File::options().read(true).write(true).open(&name).expect("its other side");
         let mut command = program(place);
         command.args(arguments).env("NO_COLOR", "1");
-        let child = command.stdin(theirs()).stderr(theirs()).stdout(Stdio::piped()).spawn().expect("the program runs");
+        command.envs(variables.iter().map(|(name, value)| (*name, value.as_str())));
+        let output = if whole { Stdio::from(theirs()) } else { Stdio::piped() };
+        let child = command.stdin(theirs()).stderr(theirs()).stdout(output).spawn().expect("the program runs");
         let keys = File::from(ours);
         let (mut screen, said) = (keys.try_clone().expect("a second handle"), Arc::<Mutex<String>>::default());
         let shown = Arc::clone(&said);
@@ -153,4 +162,37 @@ fn the_demo_asks_at_a_terminal_and_takes_no_for_an_answer() {
     assert_eq!(code, Some(0), "{output}{said}");
     assert!(said.contains("May this run?") && said.contains("shop__order"), "{said}");
     assert!(output.contains("Nothing was ordered") && !output.contains("no terminal"), "{output}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chat_edits_lines_keeps_them_and_answers_commands() {
+    let place = Place::new();
+    let is_hello = |asked: &toolwright_testkit::model_server::Asked| asked.last_user_text() == "hello";
+    let script = vec![
+        Turn::text("# Hi\n\nIt is **bold**.").expecting("the line as it was edited", is_hello),
+        Turn::text("Again.").expecting("the line of the history", is_hello),
+    ];
+    let (server, variables) = with_model(WireApi::OpenAi, script.into()).await;
+    let (code, said) = tokio::task::spawn_blocking(move || {
+        let mut terminal =
+            Terminal::start_with(&place, &["chat", "--policy", "ask", "--state-dir", "state"], &variables, true);
+        terminal.types("/help lists", "/help\r");
+        // A letter is taken back before the line is sent.
+        terminal.types("tokens and cost so far", "hellx\u{7f}o\r");
+        terminal.types("1 turns", "\u{1b}[A\r");
+        until("it answers again", || terminal.said().contains("Again."));
+        terminal.types("Again.", "/frob\r");
+        terminal.types("/frob is no command", "/exit\r");
+        let code = terminal.child.wait().expect("it ends").code();
+        let history = place.path("project/state/chat_history");
+        let mode = std::os::unix::fs::PermissionsExt::mode(&history.metadata().expect("a history").permissions());
+        assert_eq!(mode & 0o777, 0o600);
+        until("the total is told", || terminal.said().contains("in all: 2 turns"));
+        (code, terminal.said())
+    })
+    .await
+    .expect("joins");
+    assert_eq!(server.failures(), Vec::<String>::new(), "{said}");
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("It is bold.") && !said.contains("**bold**"), "{said}");
 }

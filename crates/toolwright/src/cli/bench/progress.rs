@@ -1,13 +1,12 @@
-//! How far the run is: a bar on a terminal, elsewhere a line now and then.
+//! How far the run is: a bar at a terminal.
 
 use std::fmt::Display;
-use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
 use toolwright::core::bench::Measured;
 use toolwright::core::duration;
 
-use crate::cli::screen::{DIM, one_line, say, styled};
+use crate::cli::screen::{StatusLine, one_line, say};
 
 /// Characters of the bar.
 const WIDTH: usize = 24;
@@ -24,9 +23,7 @@ pub(super) struct Progress {
     unmeasured: usize,
     started: Instant,
     drawn: Option<Instant>,
-    is_terminal: bool,
-    /// Tenths of the whole that were told.
-    tenths: usize,
+    status: StatusLine,
     last: String,
 }
 
@@ -39,8 +36,7 @@ impl Progress {
             unmeasured: 0,
             started: Instant::now(),
             drawn: None,
-            is_terminal: std::io::stderr().is_terminal(),
-            tenths: before * 10 / total.max(1),
+            status: StatusLine::default(),
             last: String::new(),
         }
     }
@@ -56,47 +52,25 @@ impl Progress {
     /// Shows how far it is, where that is due.
     pub(super) fn show(&mut self, spent: f64) {
         let done = self.before + self.ended;
-        if self.is_terminal {
-            let is_due = self.drawn.is_none_or(|drawn| drawn.elapsed() >= PAUSE) || done >= self.total;
-            if is_due {
-                self.drawn = Some(Instant::now());
-                self.draw(done, spent);
-            }
-            return;
-        }
-        let tenths = done * 10 / self.total.max(1);
-        if tenths > self.tenths && self.ended > 0 {
-            self.tenths = tenths;
-            say(styled(DIM, self.figures(done, spent)));
+        if self.drawn.is_none_or(|drawn| drawn.elapsed() >= PAUSE) || done >= self.total {
+            self.drawn = Some(Instant::now());
+            let full = WIDTH * done / self.total.max(1);
+            let bar = format!("{}{}", "━".repeat(full.min(WIDTH)), "─".repeat(WIDTH - full.min(WIDTH)));
+            let (figures, last) = (self.figures(done, spent), one_line(&self.last, LAST));
+            self.status.show(&format!("{bar} {figures} {last}"));
         }
     }
 
     /// A line beside the bar.
     pub(super) fn say(&mut self, line: impl Display) {
-        self.clear();
+        self.status.clear();
         say(line);
         self.drawn = None;
     }
 
     /// Takes the bar away.
     pub(super) fn end(&mut self) {
-        self.clear();
-        self.is_terminal = false;
-    }
-
-    fn clear(&self) {
-        if self.is_terminal && self.drawn.is_some() {
-            // A standard error that is gone is nobody's to tell.
-            let _ = write!(std::io::stderr(), "\r\u{1b}[K");
-        }
-    }
-
-    fn draw(&self, done: usize, spent: f64) {
-        let full = WIDTH * done / self.total.max(1);
-        let bar = format!("{}{}", "━".repeat(full.min(WIDTH)), "─".repeat(WIDTH - full.min(WIDTH)));
-        let (figures, last) = (self.figures(done, spent), one_line(&self.last, LAST));
-        let _ = write!(anstream::stderr(), "\r\u{1b}[K{bar} {figures} {}", styled(DIM, last));
-        let _ = std::io::stderr().flush();
+        self.status.clear();
     }
 
     fn figures(&self, done: usize, spent: f64) -> String {
