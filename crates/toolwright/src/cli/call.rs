@@ -53,10 +53,10 @@ pub(crate) async fn command(global: &Global, call: &Call) -> Done {
     let desk = Desk::new(&house);
     let client = client(&desk, &house, who(call.ask));
     let account = Account::of_call(house.events().subscribe(), desk.screen);
-    // A person and a program get all of it: nobody's window is filled.
-    let max_output = call.max_output.unwrap_or(house.config().written.defaults.whole_result_max_bytes);
-    let terms =
-        CallTerms { profile: Profile::Owner, cancel: cancel.clone(), times, max_output: Some(max_output), client, llm };
+    // A person and a program get all of it: nobody's window is filled. The result of a job is kept, and read by others.
+    let whole = house.config().written.defaults.whole_result_max_bytes;
+    let max_output = call.max_output.or((!call.background).then_some(whole));
+    let terms = CallTerms { profile: Profile::Owner, cancel: cancel.clone(), times, max_output, client, llm };
     let outcome = house.call_on(written, terms).await;
     account.end().await;
     let printed = if global.json { print_result_json(&outcome.to_json()) } else { print_outcome(&outcome) };

@@ -118,6 +118,9 @@ pub(super) async fn default_of(house: &House, probes: &[ModelProbe]) -> (String,
         let line = match (house.default_model(), found) {
             (Some(model), _) => format!("default model: {model}, by the environment"),
             (None, true) => "default model: the first that answers".to_owned(),
+            (None, false) if probes.iter().any(|probe| probe.is_configured) => {
+                "no default model: set models.default, or name one with --model".to_owned()
+            }
             (None, false) => {
                 "no model: `run` and `chat` need one: set OPENAI_API_KEY, ANTHROPIC_API_KEY or GEMINI_API_KEY, or start Ollama"
                     .to_owned()

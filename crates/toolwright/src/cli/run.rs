@@ -121,7 +121,11 @@ fn print(
     (shown, cost): (Shown, Cost),
 ) -> Result<(), Failure> {
     if global.json {
-        return Ok(print_json(&with_id(report, id))?);
+        print_json(&with_id(report, id))?;
+        if report.status != Status::Success {
+            summary(report, cost);
+        }
+        return Ok(());
     }
     print_answer(report, text, shown)?;
     for call in &report.held {

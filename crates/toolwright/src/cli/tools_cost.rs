@@ -12,7 +12,8 @@ use toolwright::core::select::{CALL_ID, Choice, Cost, DESCRIBE_ID, SEARCH_ID, ch
 use toolwright::core::{Entry, Snapshot};
 use toolwright::runtime::{ToolFinder, searchable};
 
-use super::screen::{BOLD, DIM, print_json, stdout, styled};
+use super::screen::{BOLD, DIM, print_json, print_text, stdout, styled};
+use super::table::{Table, name};
 
 /// For which model tools are shown.
 pub(super) struct Reader {
@@ -95,20 +96,21 @@ impl<'a> Costs<'a> {
     }
 
     pub(super) fn print(&self) -> std::io::Result<()> {
+        let mut tools = Table::new(["tool", "tokens>"]);
+        self.tools.iter().for_each(|(entry, tokens)| tools.row([name(&entry.wire_name), tokens.into()]));
+        tools.print()?;
+        let mut providers = Table::new(["provider", "tools>", "tokens>", "share>"]);
+        for (provider, cost) in &self.providers {
+            let share = format!("{:.0} %", 100.0 * self.share(cost.tokens));
+            providers.row([name(provider), cost.tools.into(), cost.tokens.into(), share.into()]);
+        }
+        print_text("")?;
+        providers.print()?;
+        let mut exposures = Table::new(["exposure", "tokens in each request, before anything is found>"]);
+        self.exposures.iter().for_each(|(exposure, tokens)| exposures.row([name(exposure), tokens.into()]));
+        print_text("")?;
+        exposures.print()?;
         let mut out = stdout();
-        let width = self.tools.iter().map(|(entry, _)| entry.wire_name.len()).max().unwrap_or(0).min(64);
-        for (entry, tokens) in &self.tools {
-            writeln!(out, "{}  {tokens:>7}", styled(BOLD, format_args!("{:width$}", entry.wire_name)))?;
-        }
-        writeln!(out, "\nBy provider:")?;
-        for (name, cost) in &self.providers {
-            let share = 100.0 * self.share(cost.tokens);
-            writeln!(out, "  {name}  {} tools, {} tokens, {share:.0} %", cost.tools, cost.tokens)?;
-        }
-        writeln!(out, "\nIn each request, before anything is found:")?;
-        for (name, tokens) in &self.exposures {
-            writeln!(out, "  {name:<8}  {tokens:>7}")?;
-        }
         let Choice { exposure, reason } = &self.auto;
         writeln!(out, "auto is {}: {reason}", styled(BOLD, exposure))?;
         writeln!(out, "{}", styled(DIM, "Tokens are estimated, at four bytes each."))
