@@ -3,6 +3,7 @@
 
 mod catalogue;
 mod fs;
+mod fs_race;
 mod mcp;
 mod net;
 mod oauth;

@@ -18,7 +18,6 @@ use toolwright_core::tool::Tool;
 
 use super::guard::Target;
 use super::protected::WriteGuard;
-use super::replace::replace;
 use super::{
     MAX_WHOLE_FILE, count_of, expected_hash_schema, io_failure, looks_binary, path_schema, read_existing, seen,
     with_warning,
@@ -71,7 +70,8 @@ impl Tool for Edit {
             };
             seen::check(&context, &target, ContentHash::of_bytes(&bytes), arguments.expected_hash.as_deref())?;
             let edited = edit(&bytes, &arguments, &target)?;
-            let metadata = replace(&target, &edited.bytes, Some(&metadata))
+            let metadata = target
+                .replace(&edited.bytes, Some(&metadata))
                 .map_err(|error| io_failure("write", &arguments.path, &error))?;
             let hash = ContentHash::of_bytes(&edited.bytes);
             seen::note(&context, &target.path, hash, Some(&metadata));

@@ -11,8 +11,9 @@ use toolwright_core::outcome::ToolOutput;
 use toolwright_core::session::Session;
 use toolwright_core::tool::Tool;
 
+use super::dir::Kind;
 use super::guard::{Paths, shown};
-use super::walk::{Next, hidden_schema, is_file, matches, path_pattern, walk, with_notes};
+use super::walk::{Next, hidden_schema, matches, path_pattern, walk, with_notes};
 use super::{ROOT, optional_path_schema, with_warning};
 use crate::builtin::{blocking, define, parse};
 
@@ -58,10 +59,10 @@ impl Tool for Glob {
             let matcher = path_pattern(&pattern)?;
             let (mut text, mut count) = (String::new(), 0u64);
             let walked = walk(&start, hidden.into(), None, &context.cancel, |entry| {
-                if is_file(entry) && matches(&matcher, entry, &start) {
+                if entry.kind == Kind::File && matches(&matcher, entry, &start) {
                     count += 1;
                     if count <= limit {
-                        text.push_str(&shown(entry.path(), &start.root));
+                        text.push_str(&shown(&entry.path, &start.root));
                         text.push('\n');
                     }
                 }

@@ -15,8 +15,9 @@ use toolwright_core::outcome::ToolOutput;
 use toolwright_core::session::Session;
 use toolwright_core::tool::Tool;
 
+use super::dir::Kind;
 use super::guard::{Paths, shown};
-use super::walk::{Next, hidden_schema, is_file, matches, path_pattern, walk, with_notes};
+use super::walk::{Next, hidden_schema, matches, path_pattern, walk, with_notes};
 use super::{ROOT, count_of, optional_path_schema, with_warning};
 use crate::builtin::pattern::{Case, line_matcher};
 use crate::builtin::{blocking, define, parse};
@@ -109,9 +110,9 @@ fn search(guard: &Paths, arguments: &Arguments, context: &ToolContext) -> Result
     let mut hits = Hits::new(arguments, &context.cancel);
     let mut unsearched = 0u64;
     let walked = walk(&start, arguments.hidden.into(), None, &context.cancel, |entry| {
-        if is_file(entry) && only.as_ref().is_none_or(|only| matches(only, entry, &start)) {
-            hits.begin(shown(entry.path(), &start.root));
-            if searcher.search_path(&matcher, entry.path(), &mut hits).is_err() {
+        if entry.kind == Kind::File && only.as_ref().is_none_or(|only| matches(only, entry, &start)) {
+            hits.begin(shown(&entry.path, &start.root));
+            if entry.open().and_then(|file| searcher.search_file(&matcher, &file, &mut hits)).is_err() {
                 unsearched += 1;
             }
             hits.finish();

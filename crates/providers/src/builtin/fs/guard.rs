@@ -1,13 +1,14 @@
 //! Which paths the `fs` tools may touch.
 //!
 //! A path is judged as the kernel would follow it: symbolic links are resolved, also those above a file
-//! that does not exist yet. The judgement and the access are two steps: somebody else who swaps a folder
-//! for a link in between is not caught. The guard keeps a model inside its workspace; it is no sandbox
-//! against other programs of the same user.
+//! that does not exist yet. What is then opened is exactly the path that was judged: no link is followed any
+//! more (see `dir`), so whoever swaps a folder for a link in between makes the call fail.
 //!
 //! What is withheld is neither read nor listed nor written, whatever happens to paths outside: logins and what belongs to
 //! other sessions lie there, and one call that only reads needs nobody's word.
 
+use std::ffi::OsStr;
+use std::fs::{File, Metadata};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use toolwright_core::catalogue::CallScope;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::session::Session;
 
+use super::dir::Dir;
 use super::io_failure;
 
 /// What happens to a path outside the workspace root.
@@ -64,6 +66,36 @@ impl Target {
     pub(super) fn warning(&self) -> Option<String> {
         (self.paths.guard == PathGuard::Warn && !self.inside)
             .then(|| format!("{} is outside the workspace root {}", self.path.display(), self.root.display()))
+    }
+
+    /// The open folder that holds it, and its name in there; no name for the root itself.
+    pub(super) fn place(&self) -> io::Result<(Dir, Option<&OsStr>)> {
+        let (base, below) = self.base()?;
+        Ok((base.descend(below.parent().unwrap_or(below))?, below.file_name()))
+    }
+
+    /// Opens it for reading, if it is a regular file.
+    pub(super) fn open(&self) -> io::Result<(File, Metadata)> {
+        match self.place()? {
+            (folder, Some(name)) => folder.file(name),
+            (_, None) => Err(io::ErrorKind::IsADirectory.into()),
+        }
+    }
+
+    /// Puts new content there, see [`Dir::replace`]. Folders that do not exist are made.
+    pub(super) fn replace(&self, bytes: &[u8], existing: Option<&Metadata>) -> io::Result<Metadata> {
+        let (base, below) = self.base()?;
+        let (Some(folder), Some(name)) = (below.parent(), below.file_name()) else {
+            return Err(io::ErrorKind::IsADirectory.into());
+        };
+        base.descend_or_create(folder)?.replace(name, bytes, existing)
+    }
+
+    /// Where it is opened from, and the way from there.
+    fn base(&self) -> io::Result<(Dir, &Path)> {
+        let base = if self.inside { self.root.as_path() } else { Path::new("/") };
+        let below = self.path.strip_prefix(base).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+        Ok((Dir::root(base)?, below))
     }
 
     /// Whether a path of which no part is a link may not be touched, though this one may.

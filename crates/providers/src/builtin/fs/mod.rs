@@ -1,13 +1,14 @@
 //! File tools, confined to the workspace root.
 
+mod dir;
 mod edit;
 mod glob;
 mod grep;
 mod guard;
+mod ignored;
 mod protected;
 mod range;
 mod read;
-mod replace;
 mod seen;
 mod tree;
 mod walk;
@@ -82,29 +83,20 @@ fn io_failure(doing: &str, path: &str, error: &io::Error) -> ToolError {
     failed(format!("cannot {doing} `{path}`: {error}{remedy}"))
 }
 
-/// Opens a regular file. Anything else (a directory, a pipe, a device) could block or never end.
+/// Opens a regular file.
 fn open_regular(target: &Target) -> Result<(File, Metadata), ToolError> {
-    let fail = |error: io::Error| io_failure("read", &target.written, &error);
-    let metadata = std::fs::metadata(&target.path).map_err(fail)?;
-    if metadata.is_dir() {
-        return Err(fail(io::ErrorKind::IsADirectory.into()));
-    }
-    if !metadata.is_file() {
-        return Err(failed(format!("`{}` is not a regular file", target.written)));
-    }
-    Ok((File::open(&target.path).map_err(fail)?, metadata))
+    target.open().map_err(|error| io_failure("read", &target.written, &error))
 }
 
 /// The bytes of a file that fits into memory; `None` when nothing is there.
 fn read_existing(target: &Target) -> Result<Option<(Vec<u8>, Metadata)>, ToolError> {
-    if !target.path.try_exists().map_err(|error| io_failure("read", &target.written, &error))? {
-        return Ok(None);
-    }
-    let (file, metadata) = open_regular(target)?;
+    let fail = |error: io::Error| io_failure("read", &target.written, &error);
+    let (file, metadata) = match target.open() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(fail)?,
+    };
     let mut bytes = Vec::new();
-    file.take(MAX_WHOLE_FILE + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|error| io_failure("read", &target.written, &error))?;
+    file.take(MAX_WHOLE_FILE + 1).read_to_end(&mut bytes).map_err(fail)?;
     if bytes.len() as u64 > MAX_WHOLE_FILE {
         return Err(failed(format!(
             "`{}` is larger than 8 MiB, the most that can be changed here: use shell__bash",

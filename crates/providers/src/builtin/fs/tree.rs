@@ -11,6 +11,7 @@ use toolwright_core::outcome::ToolOutput;
 use toolwright_core::session::Session;
 use toolwright_core::tool::Tool;
 
+use super::dir::Kind;
 use super::guard::Paths;
 use super::walk::{Next, hidden_schema, walk, with_notes};
 use super::{ROOT, optional_path_schema, with_warning};
@@ -52,24 +53,21 @@ impl Tool for Tree {
         let (guard, context) = (self.0.clone(), context.clone());
         blocking(move || {
             let start = guard.admit(&context.session, &path)?;
-            if start.path.is_file() {
-                return Err(failed(format!("`{path}` is a file, not a folder: read it with fs__read")));
-            }
             let (mut text, mut count) = (format!("{}/\n", start.shown()), 0u64);
             let walked = walk(&start, hidden.into(), Some(depth), &context.cancel, |entry| {
+                if entry.depth == 0 {
+                    return Err(failed(format!("`{path}` is a file, not a folder: read it with fs__read")));
+                }
                 count += 1;
                 if count > limit {
                     return Ok(Next::Stop);
                 }
-                text.push_str(&"  ".repeat(entry.depth()));
-                text.push_str(&entry.file_name().to_string_lossy());
-                match entry.file_type() {
-                    Some(kind) if kind.is_dir() => text.push('/'),
-                    Some(kind) if kind.is_symlink() => {
-                        let target = std::fs::read_link(entry.path()).unwrap_or_default();
-                        text.push_str(&format!(" -> {}", target.display()));
-                    }
-                    _ => {}
+                text.push_str(&"  ".repeat(entry.depth));
+                text.push_str(&entry.name().to_string_lossy());
+                match entry.kind {
+                    Kind::Folder => text.push('/'),
+                    Kind::Link => text.push_str(&format!(" -> {}", entry.link().unwrap_or_default().display())),
+                    Kind::File | Kind::Other => {}
                 }
                 text.push('\n');
                 Ok(Next::Continue)

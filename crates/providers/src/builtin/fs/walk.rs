@@ -1,19 +1,24 @@
 //! Walking a directory tree, the same way for every tool that does: in order of names, honouring
-//! `.gitignore` and `.ignore` files, never following links.
+//! `.gitignore` and `.ignore` files, never following links. Each folder is opened from the one above it.
 
-use std::path::Path;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use globset::{GlobBuilder, GlobMatcher};
-use ignore::{DirEntry, WalkBuilder};
 use serde_json::{Value, json};
 use toolwright_core::cancel::Cancel;
 use toolwright_core::error::{ErrorKind, ToolError};
 
+use super::dir::{Dir, Kind};
 use super::guard::Target;
+use super::ignored::{Rules, Ruling};
 use super::io_failure;
 
 /// Entries that one call looks at.
-const MAX_ENTRIES: u64 = 500_000;
+const MAX_ENTRIES: usize = 500_000;
 /// Levels below the start.
 const MAX_DEPTH: usize = 64;
 
@@ -63,6 +68,33 @@ impl Walked {
     }
 }
 
+/// One thing that a walk meets.
+pub(super) struct Entry<'w> {
+    /// Absolute, without links.
+    pub(super) path: PathBuf,
+    pub(super) kind: Kind,
+    /// Levels below the start; 0 for a start that is a file.
+    pub(super) depth: usize,
+    name: &'w OsStr,
+    folder: &'w Dir,
+}
+
+impl Entry<'_> {
+    pub(super) fn name(&self) -> &OsStr {
+        self.name
+    }
+
+    /// Opens it, if it is a regular file.
+    pub(super) fn open(&self) -> io::Result<File> {
+        self.folder.file(self.name).map(|(file, _)| file)
+    }
+
+    /// Where it points, if it is a link.
+    pub(super) fn link(&self) -> io::Result<PathBuf> {
+        self.folder.link(self.name)
+    }
+}
+
 /// Visits everything below `start`, the start itself left out unless it is a file.
 ///
 /// # Errors
@@ -72,45 +104,86 @@ pub(super) fn walk(
     hidden: Hidden,
     depth: Option<usize>,
     cancel: &Cancel,
-    mut visit: impl FnMut(&DirEntry) -> Result<Next, ToolError>,
+    mut visit: impl FnMut(&Entry<'_>) -> Result<Next, ToolError>,
 ) -> Result<Walked, ToolError> {
-    std::fs::metadata(&start.path).map_err(|error| io_failure("look into", &start.written, &error))?;
-    let within = start.clone();
-    let walker = WalkBuilder::new(&start.path)
-        .hidden(hidden == Hidden::Skip)
-        // A folder need not be a repository for its .gitignore to say what is not worth reading; a user's
-        // own global ignores are no part of the workspace.
-        .require_git(false)
-        .git_global(false)
-        .max_depth(Some(depth.unwrap_or(MAX_DEPTH).min(MAX_DEPTH)))
-        .sort_by_file_name(std::ffi::OsStr::cmp)
-        .filter_entry(move |entry| entry.file_name() != ".git" && !within.withholds(entry.path()))
-        .build();
-    let mut walked = Walked::default();
-    for (count, entry) in (0..).zip(walker) {
-        if let Some(cause) = cancel.cause() {
-            return Err(ToolError::canceled(cause));
-        }
-        if count >= MAX_ENTRIES {
-            walked.exhausted = true;
-            break;
-        }
-        match entry {
-            Ok(entry) if entry.depth() == 0 && entry.path().is_dir() => {}
-            Ok(entry) => {
-                if let Next::Stop = visit(&entry)? {
-                    break;
-                }
+    let fail = |error: io::Error| io_failure("look into", &start.written, &error);
+    let (above, name) = start.place().map_err(fail)?;
+    let folder = match name {
+        None => above,
+        Some(name) => match above.kind(name).map_err(fail)? {
+            Kind::Folder => above.folder(name).map_err(fail)?,
+            kind => {
+                visit(&Entry { path: start.path.clone(), kind, depth: 0, name, folder: &above })?;
+                return Ok(Walked::default());
             }
-            Err(_) => walked.unreadable += 1,
-        }
-    }
-    Ok(walked)
+        },
+    };
+    let depth = depth.unwrap_or(MAX_DEPTH).min(MAX_DEPTH);
+    let mut walk = Walk { start, hidden, depth, cancel, seen: 0, walked: Walked::default(), visit: &mut visit };
+    walk.folder(&folder, &start.path, 1, &Rules::above(&start.path))?;
+    Ok(walk.walked)
 }
 
-/// Whether an entry is a file, and not a link to one.
-pub(super) fn is_file(entry: &DirEntry) -> bool {
-    entry.file_type().is_some_and(|kind| kind.is_file())
+struct Walk<'w> {
+    start: &'w Target,
+    hidden: Hidden,
+    depth: usize,
+    cancel: &'w Cancel,
+    /// Entries.
+    seen: usize,
+    walked: Walked,
+    visit: &'w mut dyn FnMut(&Entry<'_>) -> Result<Next, ToolError>,
+}
+
+impl Walk<'_> {
+    /// Visits what is in a folder, and what is below. It goes no deeper than [`MAX_DEPTH`].
+    fn folder(&mut self, folder: &Dir, path: &Path, depth: usize, above: &Rc<Rules>) -> Result<Next, ToolError> {
+        let Ok(entries) = folder.entries(MAX_ENTRIES - self.seen + 1) else {
+            self.walked.unreadable += 1;
+            return Ok(Next::Continue);
+        };
+        let rules = Rules::of(folder, path, above);
+        for (name, kind) in entries {
+            if let Some(cause) = self.cancel.cause() {
+                return Err(ToolError::canceled(cause));
+            }
+            if self.seen >= MAX_ENTRIES {
+                self.walked.exhausted = true;
+                return Ok(Next::Stop);
+            }
+            self.seen += 1;
+            let path = path.join(&name);
+            if self.leaves_out(&name, &path, kind, &rules) {
+                continue;
+            }
+            let entry = Entry { path, kind, depth, name: &name, folder };
+            if let Next::Stop = (self.visit)(&entry)? {
+                return Ok(Next::Stop);
+            }
+            if kind != Kind::Folder || depth >= self.depth {
+                continue;
+            }
+            match folder.folder(&name) {
+                Ok(below) => {
+                    if let Next::Stop = self.folder(&below, &entry.path, depth + 1, &rules)? {
+                        return Ok(Next::Stop);
+                    }
+                }
+                Err(_) => self.walked.unreadable += 1,
+            }
+        }
+        Ok(Next::Continue)
+    }
+
+    fn leaves_out(&self, name: &OsStr, path: &Path, kind: Kind, rules: &Rules) -> bool {
+        name == ".git"
+            || self.start.withholds(path)
+            || match rules.ruling(path, kind == Kind::Folder) {
+                Ruling::Ignored => true,
+                Ruling::Wanted => false,
+                Ruling::None => self.hidden == Hidden::Skip && name.as_encoded_bytes().starts_with(b"."),
+            }
+    }
 }
 
 /// A pattern for paths below a start. Without a slash it is about the name alone, at any depth.
@@ -134,10 +207,10 @@ pub(super) fn path_pattern(pattern: &str) -> Result<GlobMatcher, ToolError> {
 }
 
 /// Whether an entry's path below `start` matches. A start that is a file is matched by its name.
-pub(super) fn matches(pattern: &GlobMatcher, entry: &DirEntry, start: &Target) -> bool {
-    match entry.path().strip_prefix(&start.path) {
+pub(super) fn matches(pattern: &GlobMatcher, entry: &Entry<'_>, start: &Target) -> bool {
+    match entry.path.strip_prefix(&start.path) {
         Ok(relative) if !relative.as_os_str().is_empty() => pattern.is_match(relative),
-        _ => pattern.is_match(entry.file_name()),
+        _ => pattern.is_match(entry.name()),
     }
 }
 

@@ -13,7 +13,6 @@ use toolwright_core::session::Session;
 use toolwright_core::tool::Tool;
 
 use super::protected::WriteGuard;
-use super::replace::replace;
 use super::{
     MAX_WHOLE_FILE, count_of, expected_hash_schema, io_failure, lines_of, path_schema, read_existing, seen,
     with_warning,
@@ -60,7 +59,8 @@ impl Tool for Write {
             if let Some((bytes, _)) = &existing {
                 seen::check(&context, &target, ContentHash::of_bytes(bytes), expected_hash.as_deref())?;
             }
-            let metadata = replace(&target, content.as_bytes(), existing.as_ref().map(|(_, metadata)| metadata))
+            let metadata = target
+                .replace(content.as_bytes(), existing.as_ref().map(|(_, metadata)| metadata))
                 .map_err(|error| io_failure("write", &path, &error))?;
             let hash = ContentHash::of_bytes(content.as_bytes());
             seen::note(&context, &target.path, hash, Some(&metadata));
