@@ -29,7 +29,7 @@ fn benches(criterion: &mut Criterion) {
         trust: HintTrust::Trusted,
         principal: &principal,
         root: Path::new("/work"),
-        inside_workspace: true,
+        scope: toolwright_core::catalogue::CallScope::Workspace,
         unvalidated: None,
         arguments: &arguments,
         request: None,

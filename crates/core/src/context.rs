@@ -16,7 +16,7 @@ use serde_json::{Number, Value};
 use crate::call::ToolCall;
 use crate::cancel::Cancel;
 use crate::canonical::ContentHash;
-use crate::catalogue::Snapshot;
+use crate::catalogue::{CallScope, Snapshot};
 use crate::client::{CallClient, NoClient};
 use crate::error::Unsupported;
 use crate::event::{EventSink, NoEvents, Partial};
@@ -35,6 +35,8 @@ pub struct ToolContext {
     pub call_id: CallId,
     /// Session, principal, agent and workspace root.
     pub session: Arc<Session>,
+    /// What policy was told that the call touches. A tool that finds that it would touch more by now must not run.
+    pub scope: CallScope,
     /// Fires when the call is to stop; a tool that ignores it is abandoned after a grace period.
     pub cancel: Cancel,
     /// When the call times out, if it does.
@@ -67,12 +69,13 @@ impl fmt::Debug for ToolContext {
 }
 
 impl ToolContext {
-    /// The context of a call that nobody else knows of: no deadline, no further calls, progress ignored.
+    /// The context of a call that nobody else knows of: it may touch anything; no deadline, no further calls, progress ignored.
     #[must_use]
     pub fn detached(call_id: CallId, session: Arc<Session>, services: Arc<Services>) -> Self {
         Self {
             call_id,
             session,
+            scope: CallScope::Configuration,
             cancel: Cancel::new(),
             deadline: None,
             limit: None,

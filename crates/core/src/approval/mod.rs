@@ -68,6 +68,7 @@ impl ApprovalRequest {
     pub fn always_covers(&self) -> AlwaysCovers {
         match self.scope {
             CallScope::Workspace => AlwaysCovers::ToolInWorkspace,
+            CallScope::Configuration => AlwaysCovers::ThisCall,
             CallScope::Anywhere if self.effects.destructive => AlwaysCovers::ThisCall,
             CallScope::Anywhere if self.asker.is_some() => AlwaysCovers::ToolForAsker,
             CallScope::Anywhere => AlwaysCovers::Tool,
@@ -241,7 +242,7 @@ mod tests {
             request.standing_key()
         };
         let key = |effects, scope, argument: &str| request(effects, scope, argument, None);
-        use CallScope::{Anywhere, Workspace};
+        use CallScope::{Anywhere, Configuration, Workspace};
         let mild = Effects { destructive: false, ..Effects::UNKNOWN };
         assert_eq!(key(Effects::WRITE, Workspace, "a"), key(Effects::WRITE, Workspace, "b"));
         assert_ne!(key(Effects::WRITE, Workspace, "a"), key(Effects::WRITE, Anywhere, "a"));
@@ -249,6 +250,7 @@ mod tests {
         assert_ne!(key(Effects::UNKNOWN, Anywhere, "a"), key(Effects::UNKNOWN, Anywhere, "b"));
         assert_eq!(key(Effects::UNKNOWN, Anywhere, "a"), key(Effects::UNKNOWN, Anywhere, "a"));
         assert_eq!(key(mild, Anywhere, "a"), key(mild, Anywhere, "b"));
+        assert_ne!(key(mild, Configuration, "a"), key(mild, Configuration, "b"));
         let of = |asker, argument: &str| request(mild, Anywhere, argument, Some(asker));
         assert_eq!(of("one", "a"), of("one", "b"), "what one server asks");
         assert_ne!(of("one", "a"), of("two", "a"), "and what another does");

@@ -81,14 +81,17 @@ impl ProviderError {
     }
 }
 
-/// What a call would touch, as far as the provider can tell before it runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// What a call would touch, as far as the provider can tell before it runs. Ordered: each reaches further than the one
+/// before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallScope {
     /// Nothing outside the workspace root.
     Workspace,
     /// Unknown, or more.
     Anywhere,
+    /// It writes what Toolwright itself is configured by: the next moment it may start other programs, under another policy.
+    Configuration,
 }
 
 /// One call as a provider gets it: validated, approved, in its slot.

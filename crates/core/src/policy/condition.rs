@@ -52,8 +52,8 @@ const FUNCTIONS: [&str; 16] = [
 /// An expression that a call must meet, in CEL.
 ///
 /// It sees `args` (the resolved arguments), `tool` (`id`, `namespace`, `name`, `tags`), `effects` (`read_only`,
-/// `destructive`, `idempotent`, `open_world`), `principal` (`id`, `roles`), `workspace` (`root`, and `inside`:
-/// whether all that the call writes lies in it) and `request` (`known`: whether the user's own words are).
+/// `destructive`, `idempotent`, `open_world`), `principal` (`id`, `roles`), `workspace` (`root`, `inside`:
+/// whether all that the call writes lies in it, and `configuration`: whether it writes Toolwright's own configuration) and `request` (`known`: whether the user's own words are).
 /// `request.mentions(x)` says whether the user's own words name a value, and is false where they are not known;
 /// `links(x)`, `emails(x)`, `accounts(x)` and, of all kinds, `addresses(x)` list where texts of a value may lead; `x.matches('…')` takes a
 /// regular expression that may match anywhere. `has(args.x)` tests for an argument: to read one that is not there
@@ -68,6 +68,7 @@ pub struct Condition {
     /// The regular expressions that are written out in it.
     pub(super) patterns: Arc<BTreeMap<String, Regex>>,
     depth: u32,
+    names_configuration: bool,
 }
 
 /// What is wrong with a condition.
@@ -125,8 +126,13 @@ impl Condition {
         survey.visit(program.expression())?;
         let patterns =
             survey.patterns.iter().map(|text| Ok(((*text).to_owned(), pattern(text)?))).collect::<Result<_, _>>()?;
-        let depth = survey.depth;
-        Ok(Self { source, program: Arc::new(program), patterns: Arc::new(patterns), depth })
+        let (depth, names_configuration) = (survey.depth, survey.names_configuration);
+        Ok(Self { source, program: Arc::new(program), patterns: Arc::new(patterns), depth, names_configuration })
+    }
+
+    /// Whether it reads `workspace.configuration`.
+    pub(super) fn names_configuration(&self) -> bool {
+        self.names_configuration
     }
 
     /// The expression as it was written.
@@ -182,6 +188,7 @@ struct Survey<'e> {
     level: u32,
     inside: u32,
     depth: u32,
+    names_configuration: bool,
 }
 
 impl<'e> Survey<'e> {
@@ -193,7 +200,11 @@ impl<'e> Survey<'e> {
         match &node.expr {
             Expr::Unspecified | Expr::Literal(_) => {}
             Expr::Ident(name) => self.name(name)?,
-            Expr::Select(select) => self.visit(&select.operand)?,
+            Expr::Select(select) => {
+                let of_workspace = matches!(&select.operand.expr, Expr::Ident(name) if name == "workspace");
+                self.names_configuration |= of_workspace && select.field == "configuration";
+                self.visit(&select.operand)?;
+            }
             Expr::List(list) => list.elements.iter().try_for_each(|element| self.visit(element))?,
             Expr::Map(map) => self.entries(map.entries.iter().map(|entry| &entry.expr))?,
             Expr::Struct(make) => self.entries(make.entries.iter().map(|entry| &entry.expr))?,

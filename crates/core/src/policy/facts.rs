@@ -14,6 +14,7 @@ use super::condition::{Condition, pattern};
 use super::request::UserRequest;
 use super::rule::{EffectSelector, ToolNote};
 use super::{HintTrust, PolicyQuery, Tightening};
+use crate::catalogue::CallScope;
 use crate::definition::Effects;
 
 /// Bytes of text in arguments that a condition looks at.
@@ -138,7 +139,8 @@ impl<'q> Facts<'q> {
             ]),
             workspace: object([
                 ("root", query.root.to_string_lossy().as_ref().into()),
-                ("inside", query.inside_workspace.into()),
+                ("inside", (query.scope == CallScope::Workspace).into()),
+                ("configuration", (query.scope == CallScope::Configuration).into()),
             ]),
             request: query.request.cloned(),
         }

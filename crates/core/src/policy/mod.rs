@@ -4,6 +4,10 @@
 //! word about that tool and lets it run, whatever its [`NoSchemaMode`]. Without a rule the mode comes before
 //! the profile, which never lifts it; only the owner's own call is not held up. The same goes for what a tool's
 //! author demands with `approval` or `threat_level`.
+//!
+//! What writes Toolwright's own configuration ([`CallScope::Configuration`]) asks under every profile but the owner's own.
+//! An `allow` rule lets it run only if its condition names `workspace.configuration`: one that was written about files in
+//! general is no word about the file that the rules themselves are in.
 
 mod addresses;
 mod condition;
@@ -22,6 +26,7 @@ use serde_json::Value;
 
 use self::facts::Facts;
 use self::rule::Reaches;
+use crate::catalogue::CallScope;
 use crate::definition::{Effects, NoSchemaMode, ToolDefinition};
 use crate::session::Principal;
 
@@ -77,7 +82,7 @@ pub enum Profile {
     Client,
     /// As `ask`, and writes inside the workspace root run.
     Workspace,
-    /// Everything runs that no rule denies or asks for.
+    /// Everything runs that no rule denies or asks for, but for what changes Toolwright's own configuration.
     Trusted,
     /// The owner's own act (`toolwright call`): only a deny rule holds it back, if it is the first that matches. Nobody is
     /// asked.
@@ -144,8 +149,8 @@ pub struct PolicyQuery<'a> {
     pub principal: &'a Principal,
     /// The workspace root.
     pub root: &'a Path,
-    /// Whether all that the call writes is known to lie inside the workspace root.
-    pub inside_workspace: bool,
+    /// What the call would touch.
+    pub scope: CallScope,
     /// How a call without schema validation may run; `None` when it was validated.
     pub unvalidated: Option<NoSchemaMode>,
     /// The resolved arguments.
@@ -210,6 +215,9 @@ impl Policy {
         let facts = Facts::of(query, &self.tools);
         for (index, rule) in self.rules.iter().enumerate() {
             let effect = self.effect_of(rule);
+            if effect == Effect::Allow && self.reserves(query) && !rule.selector.names_configuration() {
+                continue;
+            }
             let name = || rule_name(index);
             match rule.selector.matches(&facts, effect.tightening()) {
                 Ok(false) => {}
@@ -274,11 +282,19 @@ impl Policy {
         }
     }
 
+    /// Whether the call is no rule's to let run that does not name it, and no profile's.
+    fn reserves(&self, query: &PolicyQuery<'_>) -> bool {
+        query.scope == CallScope::Configuration && self.profile != Profile::Owner
+    }
+
     fn by_profile(&self, facts: &Facts<'_>) -> (Effect, &'static str) {
         let query = facts.query;
         let reads = facts.effects.read_only && facts.trusted;
         if self.profile == Profile::Owner {
             return (Effect::Allow, "the owner's own call");
+        }
+        if self.reserves(query) {
+            return (Effect::Ask, "it changes Toolwright's own configuration: a person decides under every profile");
         }
         match query.unvalidated {
             Some(NoSchemaMode::HumanApproval) => {
@@ -293,7 +309,7 @@ impl Policy {
             Profile::Client => (Effect::Allow, "the client decides"),
             Profile::Trusted => (Effect::Allow, "everything is trusted"),
             _ if reads => (Effect::Allow, "it only reads"),
-            Profile::Workspace if query.inside_workspace && query.trust == HintTrust::Trusted => {
+            Profile::Workspace if query.scope == CallScope::Workspace && query.trust == HintTrust::Trusted => {
                 (Effect::Allow, "it writes inside the workspace only")
             }
             Profile::Workspace => {

@@ -58,6 +58,11 @@ impl Selector {
         self.matches(&Facts::of(query, notes), Tightening::Tightens)
     }
 
+    /// Whether its condition is about calls that change Toolwright's own configuration.
+    pub(super) fn names_configuration(&self) -> bool {
+        self.when.as_ref().is_some_and(Condition::names_configuration)
+    }
+
     pub(super) fn matches(&self, facts: &Facts<'_>, rule: Tightening) -> Result<bool, String> {
         if !self.names(facts) {
             return Ok(false);

@@ -25,7 +25,7 @@ fn query(definition: &ToolDefinition, trust: HintTrust) -> PolicyQuery<'_> {
         trust,
         principal: &NOBODY,
         root: Path::new("/work"),
-        inside_workspace: false,
+        scope: CallScope::Anywhere,
         unvalidated: None,
         arguments: &NOTHING,
         request: None,
@@ -53,7 +53,7 @@ fn profiles_decide_where_no_rule_does() {
         check(&Policy::of(profile), &own(&read), reads, &name);
         check(&Policy::of(profile), &own(&write), writes, &name);
     }
-    let inside = PolicyQuery { inside_workspace: true, ..own(&write) };
+    let inside = PolicyQuery { scope: CallScope::Workspace, ..own(&write) };
     check(&Policy::of(Profile::Workspace), &inside, Effect::Allow, "profile workspace");
     check(&Policy::of(Profile::Ask), &inside, Effect::Ask, "profile ask");
 }
@@ -147,7 +147,7 @@ fn an_allow_rule_lifts_the_mode_of_a_tool_without_a_schema_and_a_profile_never_d
     let write = tool("x:t@1.0.0", Effects::WRITE);
     for mode in [NoSchemaMode::HumanApproval, NoSchemaMode::ReadOnly] {
         let unvalidated =
-            PolicyQuery { unvalidated: Some(mode), inside_workspace: true, ..query(&write, HintTrust::Trusted) };
+            PolicyQuery { unvalidated: Some(mode), scope: CallScope::Workspace, ..query(&write, HintTrust::Trusted) };
         for profile in [Profile::Ask, Profile::Client, Profile::Workspace, Profile::Trusted] {
             let name = format!("profile {}", profile.as_str());
             check(&Policy::of(profile), &unvalidated, Effect::Ask, &name);
@@ -378,4 +378,30 @@ fn what_may_become_of_a_tools_calls_is_known_before_there_are_arguments() {
     let demanding = ToolDefinition { approval: Some("always".into()), ..send };
     let prospects = Policy::of(Profile::Trusted).prospects(&query(&demanding, HintTrust::Trusted));
     assert_eq!((prospects.allows, prospects.asks), ask);
+}
+
+#[test]
+fn own_configuration_asks_under_every_profile() {
+    let write = tool("fs:write@1.0.0", Effects::WRITE);
+    let query = PolicyQuery { scope: CallScope::Configuration, ..query(&write, HintTrust::Trusted) };
+    for profile in [Profile::Ask, Profile::Workspace, Profile::Client, Profile::Trusted] {
+        check(&Policy::of(profile), &query, Effect::Ask, &format!("profile {}", profile.as_str()));
+        let rules = |rules: &serde_json::Value| -> Policy {
+            let rules = serde_json::from_value(rules.clone()).expect("rules");
+            Policy { profile, rules, tools: Vec::new() }
+        };
+        // A rule about files in general is no word about it; one that names it is, and any that tightens.
+        for allow in [json!([{"effect": "allow"}]), json!([{"effect": "allow", "tool": "fs:*", "when": "true"}])] {
+            check(&rules(&allow), &query, Effect::Ask, &format!("profile {}", profile.as_str()));
+        }
+        let named = json!([{"effect": "allow", "tool": "fs:write", "when": "workspace.configuration"}]);
+        check(&rules(&named), &query, Effect::Allow, "rule 1");
+        check(
+            &rules(&json!([{"effect": "allow"}, {"effect": "deny", "tool": "fs:*"}])),
+            &query,
+            Effect::Deny,
+            "rule 2",
+        );
+    }
+    check(&Policy::of(Profile::Owner), &query, Effect::Allow, "profile owner");
 }

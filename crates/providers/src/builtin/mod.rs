@@ -31,9 +31,9 @@ pub use shell::ShellOptions;
 pub struct BuiltinOptions {
     /// What the `fs` tools do about paths outside the workspace root.
     pub path_guard: PathGuard,
-    /// Files and folders, absolute, that decide what runs: the configuration's, those that do not exist
-    /// yet included. Writing them counts as reaching outside the workspace, wherever they are; so does
-    /// writing what other programs run commands from, like `.git`, without being named here.
+    /// Files and folders, absolute, that are Toolwright's own configuration, those that do not exist yet included. A person
+    /// is asked before they are written, wherever they are. Writing what other programs run commands from, like
+    /// `.git`, counts as reaching outside the workspace without being named here.
     pub protected: Vec<PathBuf>,
     /// Files and folders, absolute, that the `fs` tools neither read nor list nor write, unless the workspace root is in
     /// there. Commands are not kept from them.

@@ -31,15 +31,15 @@ async fn what_starts_commands_is_not_written_as_a_matter_of_course() {
     let absolute = ws.path("toolwright.yaml").display().to_string();
     let own =
         ["toolwright.yaml", "sub/../toolwright.yaml", "./toolwright.yml", "toolwright.json", ".mcp.json", &absolute];
-    check(&ws, &own, CallScope::Anywhere);
-    check(&ws, &["sub/.mcp.json", "TOOLWRIGHT.yaml", "new/folder/toolwright.yaml"], CallScope::Anywhere);
+    check(&ws, &own, CallScope::Configuration);
+    check(&ws, &["sub/.mcp.json", "TOOLWRIGHT.yaml", "new/folder/toolwright.yaml"], CallScope::Configuration);
     let git = [".git", ".git/hooks/post-checkout", "packages/a/.git/config", ".GIT/config", "sub/.git"];
     check(&ws, &git, CallScope::Anywhere);
     for folder in [".vscode", ".claude", ".cursor", ".husky", "packages/a/.vscode"] {
         check(&ws, &[&format!("{folder}/settings.json")], CallScope::Anywhere);
     }
-    check(&ws, &[".envrc", ".bashrc", ".ssh/config"], CallScope::Anywhere);
-    let ordinary = ["a.txt", "sub/x", "git/config", ".gitignore", ".github/workflows/ci.yml", "toolwright.yaml.md"];
+    check(&ws, &[".envrc", ".bashrc", ".ssh/config", ".github/workflows/ci.yml", "AGENTS.md"], CallScope::Anywhere);
+    let ordinary = ["a.txt", "sub/x", "git/config", ".gitignore", ".github/CODEOWNERS", "toolwright.yaml.md"];
     check(&ws, &ordinary, CallScope::Workspace);
     assert!(ws.ok("fs:read", json!({"path": "toolwright.yaml"})).await.contains("policy"));
 }
@@ -55,7 +55,8 @@ fn a_link_hides_nothing() {
     symlink("dotfiles/vscode", ws.path(".vscode")).expect("link");
     symlink("shared/mcp", ws.path(".mcp.json")).expect("link");
     check(&ws, &["notes/hooks/pre-commit", "dotfiles/harmless"], CallScope::Anywhere);
-    check(&ws, &[".vscode/tasks.json", "dotfiles/vscode/tasks.json", "shared/mcp", ".mcp.json"], CallScope::Anywhere);
+    check(&ws, &[".vscode/tasks.json", "dotfiles/vscode/tasks.json"], CallScope::Anywhere);
+    check(&ws, &["shared/mcp", ".mcp.json"], CallScope::Configuration);
     check(&ws, &["dotfiles/other", "shared/other"], CallScope::Workspace);
 }
 
@@ -70,11 +71,11 @@ fn the_configurations_own_files_are_protected_under_any_name() {
     symlink("conf", ws.path("elsewhere")).expect("link");
     let all = ["conf/custom.yaml", "elsewhere/real.yaml", "given.yaml", "x/../given.yaml", "state/store.db"];
     ws.put("x/y", "");
-    check(&ws, &all, CallScope::Anywhere);
+    check(&ws, &all, CallScope::Configuration);
     check(&ws, &["conf/other.yaml", "state.md"], CallScope::Workspace);
     // The file that the configuration's link waits for would be configuration.
     std::fs::remove_file(ws.path("conf/real.yaml")).expect("removed");
-    check(&ws, &["conf/real.yaml"], CallScope::Anywhere);
+    check(&ws, &["conf/real.yaml"], CallScope::Configuration);
 }
 
 #[tokio::test]
@@ -133,4 +134,20 @@ async fn a_hard_link_is_replaced_not_written_through() {
     ws.ok("fs:write", json!({"path": "copy.txt", "content": "new"})).await;
     assert_eq!((ws.get("copy.txt").as_str(), ws.get("toolwright.yaml").as_str()), ("new", "policy: {}\n"));
     assert!(Path::new(&ws.path("copy.txt")).is_file());
+}
+
+#[tokio::test]
+async fn a_path_that_leads_elsewhere_by_now_is_not_written() {
+    let mut ws = Workspace::new();
+    ws.put("a/config", "old");
+    ws.put(".git/config", "old");
+    let known = toolwright_core::ContentHash::of_bytes(b"old").to_hex();
+    let arguments = json!({"path": "way/config", "content": "new", "expected_hash": known});
+    symlink("a", ws.path("way")).expect("link");
+    ws.context.scope = ws.scope("fs:write", &arguments);
+    assert_eq!(ws.context.scope, CallScope::Workspace);
+    std::fs::remove_file(ws.path("way")).expect("removed");
+    symlink(".git", ws.path("way")).expect("link");
+    ws.fails("fs:write", arguments, ErrorKind::NotPermitted, &["leads elsewhere"]).await;
+    assert_eq!(ws.get(".git/config"), "old");
 }

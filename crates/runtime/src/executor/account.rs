@@ -8,7 +8,7 @@ use serde_json::Value;
 use toolwright_core::arguments::Provenance;
 use toolwright_core::call::{Rejection, ValidCall};
 use toolwright_core::cancel::CancelCause;
-use toolwright_core::catalogue::Entry;
+use toolwright_core::catalogue::{CallScope, Entry};
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::{Event, Refused};
 use toolwright_core::model::Usage;
@@ -45,6 +45,8 @@ pub(super) struct Account {
     started: Instant,
     /// Characters of arguments.
     pub(super) characters_in: usize,
+    /// What policy was told that it touches, once it is admitted.
+    pub(super) scope: CallScope,
     /// What decided that it may, or may not, run.
     pub(super) decided_by: Cow<'static, str>,
     /// What a person said of it, where one was asked.
@@ -87,6 +89,7 @@ impl Account {
             op,
             started,
             characters_in: 0,
+            scope: CallScope::Workspace,
             decided_by: Cow::Borrowed(""),
             approval: Said::default(),
             person: Duration::ZERO,

@@ -34,13 +34,20 @@ enum Standing {
     Ignored,
 }
 
-/// How a call came to be let through.
+/// How a call came to be let through, and what policy was told that it touches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Admitted {
     /// Policy lets it run.
-    Allowed,
+    Allowed(CallScope),
     /// Policy asks about it, and it was approved, now or before.
-    Approved,
+    Approved(CallScope),
+}
+
+impl Admitted {
+    pub(super) fn scope(self) -> CallScope {
+        let (Self::Allowed(scope) | Self::Approved(scope)) = self;
+        scope
+    }
 }
 
 /// What policy and earlier answers say of a call.
@@ -49,6 +56,16 @@ pub(super) enum Judged {
     Admitted(Admitted),
     /// A person must say so first.
     Asks(Box<ApprovalRequest>),
+}
+
+impl Judged {
+    /// What policy was told that the call touches.
+    pub(super) fn scope(&self) -> CallScope {
+        match self {
+            Self::Admitted(admitted) => admitted.scope(),
+            Self::Asks(request) => request.scope,
+        }
+    }
 }
 
 impl Executor {
@@ -72,7 +89,7 @@ impl Executor {
         }
         account.decided_by = decision.rule.clone();
         match decision.effect {
-            Effect::Allow => return Ok(Judged::Admitted(Admitted::Allowed)),
+            Effect::Allow => return Ok(Judged::Admitted(Admitted::Allowed(scope))),
             Effect::Deny => {
                 account.refused = Some(self.refused(call));
                 return Err(denied(&call.entry, &decision.reason).into());
@@ -99,7 +116,7 @@ impl Executor {
         let (session, key) = (run.session.id.as_str(), request.standing_key());
         if standing == Standing::Counts && approvals.is_approved(session, &request.tool, key).await.unwrap_or(false) {
             account.approval.word = Some("always");
-            return Ok(Judged::Admitted(Admitted::Approved));
+            return Ok(Judged::Admitted(Admitted::Approved(scope)));
         }
         Ok(Judged::Asks(Box::new(request)))
     }
@@ -112,11 +129,12 @@ impl Executor {
         run: &RunContext,
         account: &mut Account,
     ) -> Result<Admitted, Stop> {
+        let scope = request.scope;
         let answer = self.answer(call, request, run, &account.op, &mut account.approval).await;
         if answer.is_err() {
             account.refused = Some(self.refused(call));
         }
-        answer.map(|()| Admitted::Approved)
+        answer.map(|()| Admitted::Approved(scope))
     }
 
     /// Whether calls of a run that a person is asked about had better become jobs: the answer takes its time, and
@@ -131,11 +149,11 @@ impl Executor {
         let (executor, asked) = (Arc::clone(self), Arc::clone(call));
         // The job's own token ends the wait; the caller's ends with the caller.
         let terms = RunContext { cancel: Cancel::new(), ..(**run).clone() };
-        let (op, reason) = (account.op.clone(), request.reason.clone());
+        let (op, reason, scope) = (account.op.clone(), request.reason.clone(), request.scope);
         let asking = async move {
             let mut said = Said::default();
             let answer = executor.answer(&asked, *request, &terms, &op, &mut said).await;
-            Leave { admitted: answer.map(|()| Admitted::Approved), said }
+            Leave { admitted: answer.map(|()| Admitted::Approved(scope)), said }
         };
         let patience = toolwright_core::duration::format(EXPIRY);
         let how = How::AwaitsApproval(Box::pin(asking), reason);
@@ -230,7 +248,7 @@ pub(super) fn query<'c>(call: &'c ValidCall, scope: CallScope, run: &'c RunConte
         trust: entry.provider.trust(),
         principal: &run.session.principal,
         root: &run.session.root,
-        inside_workspace: scope == CallScope::Workspace,
+        scope,
         unvalidated: call.unvalidated,
         arguments: &call.arguments,
         request: run.request.as_ref(),

@@ -469,8 +469,8 @@ async fn within_steps(mut work: Work, job: Arc<Live>, limit: Duration) -> Outcom
 
 fn admission(admitted: Admitted) -> Admission {
     match admitted {
-        Admitted::Allowed => Admission::Allowed,
-        Admitted::Approved => Admission::Approved,
+        Admitted::Allowed(_) => Admission::Allowed,
+        Admitted::Approved(_) => Admission::Approved,
     }
 }
 

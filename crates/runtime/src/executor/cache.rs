@@ -68,7 +68,7 @@ fn place(call: &ValidCall, run: &RunContext, admitted: Admitted) -> Option<Place
     let (entry, definition) = (&call.entry, call.entry.definition());
     let ttl = definition.cache_ttl?;
     let is_plain = definition.safe && definition.mode == Mode::Direct && !entry.provider.awaits_others(entry.id());
-    if admitted == Admitted::Approved
+    if matches!(admitted, Admitted::Approved(_))
         || call.unvalidated.is_some()
         || !is_plain
         || NEVER.contains(&definition.id.namespace())

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Deserialize as _;
 use serde_json::Value;
 use toolwright_core::arguments::Provenance;
-use toolwright_core::catalogue::Entry;
+use toolwright_core::catalogue::{CallScope, Entry};
 use toolwright_core::content::ContentBlock;
 use toolwright_core::context::Redactor;
 use toolwright_core::error::{ErrorKind, ToolError};
@@ -206,7 +206,7 @@ fn denies(entry: &Entry, run: &RunContext) -> bool {
         trust: entry.provider.trust(),
         principal: &run.session.principal,
         root: &run.session.root,
-        inside_workspace: true,
+        scope: CallScope::Workspace,
         unvalidated: None,
         arguments: &arguments,
         request: run.request.as_ref(),

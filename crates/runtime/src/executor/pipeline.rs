@@ -124,6 +124,7 @@ impl Executor {
     /// What an admitted call says: from the cache, or in its turn from its tool.
     async fn perform(self: &Arc<Self>, it: &mut Underway, admitted: Admitted) -> Result<ToolOutput, Stop> {
         let Underway { call, run, account } = it;
+        account.scope = admitted.scope();
         account.stage = Stage::Cache;
         let cached = pin!(self.cached(call, admitted, run)).await;
         if let Some(output) = cached.hit {

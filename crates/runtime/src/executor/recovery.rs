@@ -205,8 +205,8 @@ impl Executor {
                 let run = RunContext { approver: Arc::new(approver), ..run.clone() };
                 self.ask_person(call, *request, &run, &mut account).await
             }
-            (Admission::Awaited | Admission::Approved, Ok(_)) => Ok(Admitted::Approved),
-            (Admission::Allowed, Ok(_)) => Ok(Admitted::Allowed),
+            (Admission::Awaited | Admission::Approved, Ok(judged)) => Ok(Admitted::Approved(judged.scope())),
+            (Admission::Allowed, Ok(judged)) => Ok(Admitted::Allowed(judged.scope())),
         };
         let said = if admission == Admission::Awaited { account.approval } else { Said::default() };
         Leave { admitted, said }

@@ -67,7 +67,7 @@ impl Executor {
         }
         let entry = &call.entry;
         let mut attempts = Box::new(Attempts {
-            context: self.context(call, &held, run, &limits, &progress, &account.op),
+            context: self.context(call, &held, run, &limits, &progress, account),
             idempotency_key: idempotency_key(call, run),
             call: Arc::clone(call),
             progress: Arc::clone(&progress),
@@ -157,8 +157,9 @@ impl Executor {
         run: &RunContext,
         limits: &Limits,
         progress: &Arc<Partials>,
-        op: &Op,
+        account: &Account,
     ) -> ToolContext {
+        let op = &account.op;
         let traceparent = op.traceparent();
         let asking = AskingCall {
             tool: call.entry.id().clone(),
@@ -178,6 +179,7 @@ impl Executor {
         ToolContext {
             call_id: call.id.clone(),
             session: Arc::clone(&run.session),
+            scope: account.scope,
             cancel: run.cancel.clone(),
             deadline: limits.absolute.and_then(|limit| Instant::now().checked_add(limit)),
             limit: limits.absolute,

@@ -232,7 +232,7 @@ impl Found {
             trust: HintTrust::Trusted,
             principal: &session.principal,
             root: &session.root,
-            inside_workspace: false,
+            scope: CallScope::Anywhere,
             unvalidated: None,
             arguments: &asked.arguments,
             request: asked.request.as_ref(),
@@ -249,7 +249,7 @@ impl Found {
             query.arguments = &valid.arguments;
             query.unvalidated = valid.unvalidated;
         }
-        query.inside_workspace = entry.provider.scope(entry.id(), query.arguments, session) == CallScope::Workspace;
+        query.scope = entry.provider.scope(entry.id(), query.arguments, session);
         policy.decide(&query)
     }
 }

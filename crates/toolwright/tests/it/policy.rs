@@ -78,7 +78,7 @@ fn decide(policy: &Policy, call: &SuiteCall, request: Option<&Arc<UserRequest>>)
         trust: HintTrust::Foreign,
         principal: &Principal::owner(),
         root: Path::new("/work"),
-        inside_workspace: false,
+        scope: toolwright::core::catalogue::CallScope::Anywhere,
         unvalidated: None,
         arguments: &call.arguments,
         request,

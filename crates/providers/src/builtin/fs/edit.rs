@@ -62,9 +62,9 @@ impl Tool for Edit {
 
     async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         let arguments: Arguments = parse(arguments)?;
-        let (guard, context) = (self.0.paths.clone(), context.clone());
+        let (guard, context) = (self.0.clone(), context.clone());
         blocking(move || {
-            let target = guard.admit(&context.session, &arguments.path)?;
+            let target = guard.admit(&context, &arguments.path)?;
             let Some((bytes, metadata)) = read_existing(&target)? else {
                 return Err(failed(format!("`{}` does not exist: create it with fs__write", arguments.path)));
             };

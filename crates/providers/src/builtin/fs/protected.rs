@@ -1,6 +1,7 @@
 //! Files that decide what runs. To write one of them is to run a command or to loosen policy a moment
 //! later, so it never counts as a write that stays inside the workspace: policy is asked as for any place
-//! on the machine. Reading them is as free as reading anything.
+//! on the machine, and about Toolwright's own configuration a person is asked whatever policy says. Reading them is as free
+//! as reading anything.
 //!
 //! Limits: the names below are those that programs act on by themselves; what a person must run first, as
 //! a build script, is ordinary work. A git folder under another name (`--separate-git-dir`, a bare
@@ -12,10 +13,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use toolwright_core::catalogue::CallScope;
+use toolwright_core::context::ToolContext;
+use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::session::Session;
 
 use super::guard::{Paths, Target, real_path};
-use crate::protected::NAMES;
+use crate::protected::{is_own, is_protected};
 
 /// Where a write may go, and which of these places are not ordinary.
 #[derive(Debug, Clone)]
@@ -26,33 +29,61 @@ pub(super) struct WriteGuard {
 }
 
 impl WriteGuard {
-    /// Protects [`NAMES`], and the absolute paths `listed` with all below them.
+    /// Protects what has a protected name, and as configuration the absolute paths `listed` with all below them.
     pub(super) fn new(paths: Paths, listed: &[PathBuf]) -> Self {
         Self { paths, listed: listed.into() }
     }
 
     /// What writing to this path touches.
     pub(super) fn scope(&self, session: &Session, written: &str) -> CallScope {
-        match self.paths.resolve(session, written) {
-            Ok(target) if target.inside && !self.protects(&target) => CallScope::Workspace,
-            _ => CallScope::Anywhere,
-        }
+        self.paths.resolve(session, written).map_or(CallScope::Anywhere, |target| self.reach(&target))
     }
 
-    fn protects(&self, target: &Target) -> bool {
+    /// Resolves a path for a call that writes.
+    ///
+    /// # Errors
+    /// As [`Paths::admit`]; `NotPermitted` also where the path leads further by now than policy was told.
+    pub(super) fn admit(&self, context: &ToolContext, written: &str) -> Result<Target, ToolError> {
+        let target = self.paths.admit(&context.session, written)?;
+        if self.reach(&target) > context.scope {
+            let why = "leads elsewhere than it did when the call was judged: call again";
+            return Err(ToolError::new(ErrorKind::NotPermitted, format!("`{written}` {why}")));
+        }
+        Ok(target)
+    }
+
+    fn reach(&self, target: &Target) -> CallScope {
         // As it was written too: where a link has such a name, programs follow it as we do.
         let written = target.root.join(&target.written);
-        has_protected_name(&target.path, &target.root)
-            || has_protected_name(&written, &target.root)
-            || NAMES.iter().any(|name| leads_to(&target.root.join(name), &target.path))
-            || self.listed.iter().any(|listed| leads_to(listed, &target.path))
+        let named = |has: fn(&Path) -> bool| {
+            [&target.path, &written].iter().any(|path| has(path.strip_prefix(&target.root).unwrap_or(path)))
+        };
+        if named(is_own) || self.listed.iter().any(|listed| leads_to(listed, &target.path)) {
+            return CallScope::Configuration;
+        }
+        let reached = links_of(&target.root).filter(|(_, real)| target.path.starts_with(real));
+        let by_links =
+            reached.map(|(link, _)| if is_own(&link) { CallScope::Configuration } else { CallScope::Anywhere });
+        let ordinary = target.inside && !named(is_protected);
+        by_links.max().unwrap_or(if ordinary { CallScope::Workspace } else { CallScope::Anywhere })
     }
 }
 
-/// Whether a part of `path` has a protected name. What the root itself is called does not matter.
-fn has_protected_name(path: &Path, root: &Path) -> bool {
-    let below = path.strip_prefix(root).unwrap_or(path);
-    below.iter().any(|part| NAMES.iter().any(|name| part.eq_ignore_ascii_case(name)))
+/// The links of the root folder that have a protected name, relative, and where they lead. One that leads nowhere waits for
+/// any new file.
+fn links_of(root: &Path) -> impl Iterator<Item = (PathBuf, PathBuf)> {
+    let entries = std::fs::read_dir(root).into_iter().flatten().flatten();
+    entries.filter_map(|entry| {
+        let name = PathBuf::from(entry.file_name());
+        let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
+        if !is_link || !is_protected(&name) {
+            return None;
+        }
+        match real_path(&entry.path()) {
+            Ok(real) => Some((name, real)),
+            Err(error) => (error.kind() == io::ErrorKind::NotFound).then(|| (name, PathBuf::from("/"))),
+        }
+    })
 }
 
 /// Whether writing `target` writes `protected`, or something below it.

@@ -52,9 +52,9 @@ impl Tool for Write {
 
     async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         let Arguments { path, content, expected_hash } = parse(arguments)?;
-        let (guard, context) = (self.0.paths.clone(), context.clone());
+        let (guard, context) = (self.0.clone(), context.clone());
         blocking(move || {
-            let target = guard.admit(&context.session, &path)?;
+            let target = guard.admit(&context, &path)?;
             let existing = read_existing(&target)?;
             if let Some((bytes, _)) = &existing {
                 seen::check(&context, &target, ContentHash::of_bytes(bytes), expected_hash.as_deref())?;

@@ -6,6 +6,7 @@ use std::sync::{Arc, LazyLock};
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use toolwright_core::approval::{Answers, Approver};
+use toolwright_core::catalogue::CallScope;
 use toolwright_core::context::{Services, ToolContext};
 use toolwright_core::definition::ToolDefinition;
 use toolwright_core::error::{ErrorKind, ToolError};
@@ -109,7 +110,7 @@ pub(super) fn may_be_allowed(policy: &Policy, session: &Session, approver: &dyn 
         trust: HintTrust::Trusted,
         principal: &session.principal,
         root: &session.root,
-        inside_workspace: false,
+        scope: CallScope::Anywhere,
         unvalidated: None,
         arguments: &Value::Null,
         request: None,
