@@ -275,7 +275,9 @@ fn in_kernel(profile: SandboxProfile, wall: Wall, means: &Means) -> Result<&'sta
         Wall::Reads | Wall::Writes => Ok("landlock"),
         Wall::Metadata if reads_only && means.seccomp => Ok("seccomp"),
         Wall::Metadata if !reads_only && means.mounts => Ok("mounts"),
-        Wall::Protected if means.mounts => Ok("mounts: those that exist at the start"),
+        Wall::Protected if means.mounts => {
+            Ok("mounts: those that exist at the start, and the names of Toolwright's configuration")
+        }
         Wall::Metadata => {
             Err("Landlock does not cover permissions, owners and times of files outside the workspace; bubblewrap does")
         }
@@ -294,7 +296,7 @@ fn in_kernel(profile: SandboxProfile, wall: Wall, means: &Means) -> Result<&'sta
 fn in_bubblewrap(wall: Wall, means: &Means) -> Result<&'static str, &'static str> {
     match wall {
         Wall::Reads | Wall::Writes | Wall::Metadata | Wall::Network | Wall::Processes => Ok("bubblewrap"),
-        Wall::Protected => Ok("bubblewrap: those that exist at the start"),
+        Wall::Protected => Ok("bubblewrap: those that exist at the start, and the names of Toolwright's configuration"),
         Wall::Services | Wall::Kernel if means.seccomp => Ok("seccomp"),
         Wall::Services | Wall::Kernel => Err(NO_SECCOMP),
     }

@@ -8,7 +8,7 @@ use std::process::Command;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::Child;
 
-use super::sandbox::Entry;
+use super::sandbox::{Entry, Placeholders};
 
 /// Kills the group when dropped.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ impl Drop for Lifeline {
 pub(super) fn harden() {}
 
 /// Starts `command` as the leader of a process group.
-pub(super) fn spawn(mut command: Command, _: Option<Entry>) -> io::Result<(Child, Lifeline)> {
+pub(super) fn spawn(mut command: Command, _: Option<Entry>, _: Placeholders) -> io::Result<(Child, Lifeline)> {
     command.process_group(0);
     let child = tokio::process::Command::from(command).spawn()?;
     let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);

@@ -11,6 +11,7 @@ mod group;
 mod lookup;
 pub(crate) mod nesting;
 pub mod sandbox;
+mod tree;
 #[cfg(target_os = "linux")]
 mod watcher;
 
@@ -21,6 +22,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
@@ -32,13 +34,16 @@ use group::{Lifeline, harden, spawn as spawn_below};
 #[cfg(target_os = "linux")]
 use watcher::{Lifeline, harden, spawn as spawn_below};
 
-use sandbox::{OnGap, Prepared, Sandbox, Scratch};
+use sandbox::{OnGap, Placeholders, Prepared, Sandbox, Scratch};
 
 pub use env::withheld_by_default;
+use tree::{Tree, TreeLimits};
+
 pub use error::SpawnError;
 pub(crate) use lookup::candidates;
 pub use lookup::find_program;
 pub use nesting::{DEPTH_VARIABLE, is_below_watcher, is_nested};
+pub use tree::Exceeded;
 
 /// How long a killed tree may take to be gone before its end is no longer waited for.
 const KILL_BOUND: Duration = Duration::from_secs(8);
@@ -221,18 +226,24 @@ impl SupervisedCommand {
             }
         };
         let merged = merged.map(ChildStdout::from_std).transpose().map_err(explain)?;
-        let (entry, enforcement, scratch) = match prepared {
-            Some(Prepared { entry, enforcement, scratch, .. }) => (entry, Some(enforcement), scratch),
-            None => (None, None, None),
+        let mut limits = TreeLimits::default();
+        let (entry, enforcement, scratch, placeholders) = match prepared {
+            Some(Prepared { entry, enforcement, scratch, placeholders, .. }) => {
+                if let Some(Sandbox { settings, .. }) = &self.sandbox {
+                    limits = TreeLimits { processes: settings.limits.processes, memory: settings.limits.memory };
+                }
+                (entry, Some(enforcement), scratch, placeholders)
+            }
+            None => (None, None, None, Placeholders::default()),
         };
-        let (mut child, lifeline) = spawn_below(command, entry).map_err(explain)?;
+        let (mut child, lifeline) = spawn_below(command, entry, placeholders).map_err(explain)?;
         Ok(SupervisedChild {
             stdin: child.stdin.take(),
             stdout: merged.or_else(|| child.stdout.take()),
             stderr: child.stderr.take(),
             enforcement,
+            tree: Tree::new(child.id(), lifeline, limits),
             child,
-            lifeline: Some(lifeline),
             _scratch: scratch,
         })
     }
@@ -260,6 +271,9 @@ impl SupervisedCommand {
             profile,
             source,
         })?;
+        if let (OnGap::Refuse, Some(gaps)) = (sandbox.settings.on_gap, prepared.enforcement.gaps()) {
+            return Err(SpawnError::Unenforced { gaps });
+        }
         self.program = program.into();
         if let Some(scratch) = &prepared.scratch {
             if profile == SandboxProfile::Pure {
@@ -305,13 +319,14 @@ pub struct SupervisedChild {
     /// What holds of its sandbox, and what does not; `None` without one.
     pub enforcement: Option<Enforcement>,
     child: Child,
-    lifeline: Option<Lifeline>,
+    tree: Arc<Tree>,
     /// Dropped last, when the end of the tree has been asked for.
     _scratch: Option<Scratch>,
 }
 
 impl SupervisedChild {
-    /// Process id of the tree's root, for logs: on Linux that of the watcher, whose child is the command.
+    /// Process id of the tree's root, for logs: on Linux that of the guardian, whose child is the watcher of the
+    /// command.
     /// `None` once it has been waited for.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
@@ -325,6 +340,7 @@ impl SupervisedChild {
     /// Of the operating system; none is known to occur.
     pub async fn wait(&mut self) -> io::Result<Exit> {
         let status = self.child.wait().await?;
+        self.tree.ended();
         Ok(status.into())
     }
 
@@ -335,9 +351,7 @@ impl SupervisedChild {
     /// Of the operating system, or `TimedOut` when something in the tree cannot be killed.
     pub async fn terminate(&mut self, grace: Duration) -> io::Result<Exit> {
         self.stdin = None;
-        if let Some(lifeline) = &self.lifeline {
-            lifeline.request_end();
-        }
+        self.tree.request_end();
         if let Ok(ended) = tokio::time::timeout(grace, self.wait()).await {
             return ended;
         }
@@ -347,7 +361,19 @@ impl SupervisedChild {
 
     /// Kills the whole tree at once, without waiting: see [`SupervisedChild::wait`].
     pub fn kill_tree(&mut self) {
-        self.lifeline = None;
+        self.tree.kill();
+    }
+
+    /// The limit for whole trees that it went over, if it was ended for that.
+    #[must_use]
+    pub fn exceeded(&self) -> Option<Exceeded> {
+        self.tree.exceeded()
+    }
+}
+
+impl Drop for SupervisedChild {
+    fn drop(&mut self) {
+        self.tree.kill();
     }
 }
 

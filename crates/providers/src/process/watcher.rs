@@ -2,11 +2,11 @@
 //! gateway, not even when the gateway is killed with SIGKILL.
 //!
 //! ```text
-//! gateway ── lifeline (pipe) ──▶ watcher (subreaper) ──▶ command ──▶ whatever it starts
+//! gateway ── lifeline (pipe) ──▶ guardian (subreaper) ──▶ watcher (subreaper) ──▶ command ──▶ whatever it starts
 //! ```
 //!
-//! The watcher is the forked child itself: instead of running the command it forks once more, lets that
-//! process run it, and stays behind with nothing open but the read end of the lifeline. Because it is a
+//! The guardian is the forked child itself. It forks the watcher, which forks once more, lets that
+//! process run the command, and stays behind with nothing open but the read end of the lifeline. Because it is a
 //! subreaper (prctl(2), PR_SET_CHILD_SUBREAPER), descendants that daemonise or call setsid(2) become its
 //! children when their parent ends: its list of children always leads to the whole tree. The kernel closes
 //! the lifeline when the gateway ends, however it ends.
@@ -14,7 +14,12 @@
 //! It ends the tree as soon as the command has ended or the lifeline is closed, and then ends the way the
 //! command did (same exit code, same signal), so the gateway's own `wait` sees the command's status.
 //!
-//! Limits: without `/proc/thread-self/children` (no procfs mounted) only the command's process group is
+//! A command has the same user as its watcher and may kill or stop it. Guardian and watcher therefore look after each other:
+//! when one of them is gone the other ends the tree (processes of a killed watcher become the guardian's children), and the
+//! guardian wakes a stopped watcher. A stopped guardian is woken by the watcher's end.
+//!
+//! Limits: a command that stops the guardian and then the watcher, or kills both at once, is not kept from going on when the
+//! gateway dies (Landlock keeps sandboxed ones from signalling either, from Linux 6.12 on); without `/proc/thread-self/children` (no procfs mounted) only the command's process group is
 //! killed; a process that changed its user (sudo) cannot be killed. The watcher is a fork of the gateway:
 //! it shares its memory copy-on-write.
 #![expect(unsafe_code, reason = "the split happens between fork and exec, where only raw system calls are allowed")]
@@ -29,7 +34,7 @@ use libc::{c_int, pid_t};
 use tokio::process::Child;
 
 use super::nesting::WATCHER_NAME;
-use super::sandbox::Entry;
+use super::sandbox::{Entry, Placeholders};
 
 /// How long the watcher keeps killing before it gives up on what does not die (uninterruptible sleep,
 /// another user's process).
@@ -56,28 +61,32 @@ pub(super) fn harden() {
 
 /// Starts `command` below a watcher and behind the walls of `entry`. The child's pid and exit status are the watcher's, which ends as the
 /// command did and after everything the command has started.
-pub(super) fn spawn(mut command: Command, entry: Option<Entry>) -> io::Result<(Child, Lifeline)> {
+pub(super) fn spawn(
+    mut command: Command,
+    entry: Option<Entry>,
+    placeholders: Placeholders,
+) -> io::Result<(Child, Lifeline)> {
     let (theirs, ours) = io::pipe()?;
-    split_before_exec(&mut command, theirs, entry);
+    split_before_exec(&mut command, theirs, entry, placeholders);
     let child = tokio::process::Command::from(command).spawn()?;
     Ok((child, Lifeline(ours)))
 }
 
-fn split_before_exec(command: &mut Command, lifeline: PipeReader, entry: Option<Entry>) {
+fn split_before_exec(command: &mut Command, lifeline: PipeReader, entry: Option<Entry>, placeholders: Placeholders) {
     // SAFETY: the hook runs in the forked child of a process with many threads, where other threads' locks
     // may be held for ever. `split` and `enter` therefore make system calls only: they allocate nothing, take
     // no lock, cannot panic, and touch no memory that another thread may have left half written.
     unsafe {
         command.pre_exec(move || {
-            split(lifeline.as_raw_fd())?;
+            split(lifeline.as_raw_fd(), &placeholders)?;
             // In the command's process alone: the watcher has to be able to kill it.
             entry.as_ref().map_or(Ok(()), Entry::enter)
         });
     }
 }
 
-/// Becomes the watcher (and never returns), or the process that goes on to exec the command.
-fn split(lifeline: RawFd) -> io::Result<()> {
+/// Becomes the guardian or the watcher (and never returns), or the process that goes on to exec the command.
+fn split(lifeline: RawFd, placeholders: &Placeholders) -> io::Result<()> {
     // SAFETY: plain system calls on values of this stack frame; signal sets are initialised by `sigfillset`
     // and `sigemptyset` before they are read.
     unsafe {
@@ -98,6 +107,14 @@ fn split(lifeline: RawFd) -> io::Result<()> {
         libc::signal(libc::SIGCHLD, libc::SIG_DFL);
         let signals = check(libc::signalfd(-1, &child_only, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK))?;
 
+        let guardian = libc::getpid();
+        match fork()? {
+            0 => {}
+            watcher => guard(watcher, lifeline, signals),
+        }
+        // The end of the guardian wakes this process, which then looks for it.
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGCHLD);
+        libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1);
         match fork()? {
             0 => {
                 libc::setpgid(0, 0);
@@ -106,7 +123,7 @@ fn split(lifeline: RawFd) -> io::Result<()> {
                 check(libc::sigprocmask(libc::SIG_SETMASK, &inherited, ptr::null_mut()))?;
                 Ok(())
             }
-            command => watch(command, lifeline, signals),
+            command => watch(command, guardian, lifeline, signals, placeholders),
         }
     }
 }
@@ -134,7 +151,7 @@ unsafe fn fork() -> io::Result<pid_t> {
 /// # Safety
 /// Only in the forked child, with SIGCHLD blocked and readable from `signals`: closes every file
 /// descriptor and ends the process.
-unsafe fn watch(command: pid_t, lifeline: RawFd, signals: RawFd) -> ! {
+unsafe fn watch(command: pid_t, guardian: pid_t, lifeline: RawFd, signals: RawFd, placeholders: &Placeholders) -> ! {
     // SAFETY: system calls on descriptors that this process owns alone, and on strings with a static
     // lifetime. The two descriptors are above 1, which the standard streams occupy.
     unsafe {
@@ -145,11 +162,77 @@ unsafe fn watch(command: pid_t, lifeline: RawFd, signals: RawFd) -> ! {
         // pipe through which exec reports failure, and not other commands' lifelines.
         libc::dup2(lifeline, LIFELINE);
         libc::dup2(signals, SIGNALS);
+        close_from(placeholders.gather(SIGNALS + 1));
+
+        let mut ended = wait_for_end(command, guardian);
+        end_tree(command, &mut ended);
+        placeholders.remove(SIGNALS + 1);
+        if libc::getppid() == guardian {
+            libc::kill(guardian, libc::SIGCONT);
+        }
+        end_like(ended)
+    }
+}
+
+/// The life of the guardian: it keeps the watcher awake, outlives it, and ends what it has left behind.
+///
+/// # Safety
+/// As for [`watch`].
+unsafe fn guard(watcher: pid_t, lifeline: RawFd, signals: RawFd) -> ! {
+    // SAFETY: as in `watch`.
+    unsafe {
+        // What is below it is nested, also when the watcher is gone.
+        libc::prctl(libc::PR_SET_NAME, WATCHER_NAME.as_ptr());
+        libc::chdir(c"/".as_ptr());
+        libc::dup2(lifeline, LIFELINE);
+        libc::dup2(signals, SIGNALS);
         close_from(SIGNALS + 1);
 
-        let mut ended = wait_for_end(command);
-        end_tree(command, &mut ended);
+        let (mut ended, mut patience) = (None, None);
+        while ended.is_none() {
+            // What is written to the lifeline is for the watcher; here only its end is waited for.
+            let mut sources = [libc::pollfd { fd: LIFELINE, events: 0, revents: 0 }, readable(SIGNALS)];
+            if patience.is_some() {
+                sources[0].fd = -1;
+            }
+            let wait = if patience.is_some() { 100 } else { -1 };
+            if libc::poll(sources.as_mut_ptr(), 2, wait) < 0 {
+                break;
+            }
+            if sources[0].revents != 0 {
+                patience = Some(seconds() + KILL_SECONDS + 1);
+            }
+            if patience.is_some_and(|end| seconds() > end) {
+                libc::kill(watcher, libc::SIGKILL);
+            }
+            drain_signals();
+            if !wake_or_reap(watcher, &mut ended) {
+                break;
+            }
+        }
+        end_tree(watcher, &mut ended);
         end_like(ended)
+    }
+}
+
+/// Wakes a stopped watcher; reaps what has ended, and notes the watcher's status. `false` when no child is left.
+///
+/// # Safety
+/// Only in the guardian: takes the status of every child.
+unsafe fn wake_or_reap(watcher: pid_t, ended: &mut Option<c_int>) -> bool {
+    loop {
+        let mut status = 0;
+        // SAFETY: `status` outlives the call.
+        match unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG | libc::WUNTRACED) } {
+            0 => return true,
+            pid if pid < 0 => return false,
+            pid if pid != watcher => {}
+            _ if libc::WIFSTOPPED(status) => {
+                // SAFETY: a plain system call on a child that has not been reaped.
+                unsafe { libc::kill(watcher, libc::SIGCONT) };
+            }
+            _ => *ended = Some(status),
+        }
     }
 }
 
@@ -160,12 +243,15 @@ const SIGNALS: RawFd = 1;
 ///
 /// # Safety
 /// Only in the watcher, after its descriptors are in place.
-unsafe fn wait_for_end(command: pid_t) -> Option<c_int> {
+unsafe fn wait_for_end(command: pid_t, guardian: pid_t) -> Option<c_int> {
     let mut ended = None;
     loop {
         let mut sources = [readable(LIFELINE), readable(SIGNALS)];
         // SAFETY: `sources` and `signal` outlive the calls that fill them.
         unsafe {
+            if libc::getppid() != guardian {
+                return ended;
+            }
             if libc::poll(sources.as_mut_ptr(), 2, -1) < 0 {
                 return None;
             }
@@ -194,6 +280,10 @@ unsafe fn end_tree(command: pid_t, ended: &mut Option<c_int>) {
     // which cannot be reused before they are reaped here.
     unsafe {
         let give_up = seconds() + KILL_SECONDS;
+        if ended.is_none() {
+            // All of the group at once: a tree that multiplies could outrun the rounds.
+            libc::kill(-command, libc::SIGKILL);
+        }
         loop {
             if !kill_children() {
                 libc::kill(-command, libc::SIGKILL);

@@ -236,6 +236,59 @@ async fn kill_dash_nine_of_the_gateway_leaves_nothing() {
     wait_for_count(&seconds, 0).await;
 }
 
+/// What a command does to those that watch it. The parent of the command is the watcher, whose parent is the guardian.
+const ATTACKS: [&str; 4] = ["kill -STOP $W", "kill -STOP $G", "kill -9 $W", "kill -9 $G"];
+
+fn attacked(attack: &str, seconds: &str) -> String {
+    format!(
+        "W=$PPID; G=$(awk '/^PPid/{{print $2}}' /proc/$W/status); trap '' TERM; setsid sleep {seconds} & {attack}; sleep {seconds}"
+    )
+}
+
+#[tokio::test]
+async fn stand_in_for_an_attacked_gateway() {
+    let Ok(seconds) = std::env::var(ATTACKED) else { return };
+    let _children = ATTACKS.map(|attack| start(&attacked(attack, &seconds)));
+    tokio::time::sleep(Duration::from_secs(600)).await;
+}
+
+const ATTACKED: &str = "TOOLWRIGHT_TEST_ATTACKED";
+
+#[tokio::test]
+async fn an_attacked_watcher_leaves_nothing_behind_a_killed_gateway() {
+    let seconds = unique_sleep();
+    let mut gateway = tokio::process::Command::new(std::env::current_exe().expect("test binary"))
+        .args(["--exact", "process::stand_in_for_an_attacked_gateway"])
+        .env(ATTACKED, &seconds)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("starts");
+    // Killing one of the two ends the tree at once; stopping one changes nothing.
+    let end = Instant::now() + Duration::from_secs(20);
+    while pids_with(&seconds).len() != 4 {
+        assert!(Instant::now() < end, "{:?}", pids_with(&seconds));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    gateway.kill().await.expect("killed with SIGKILL");
+    wait_for_count(&seconds, 0).await;
+}
+
+#[tokio::test]
+async fn a_command_that_stops_its_watchers_still_ends() {
+    for attack in ["kill -STOP $W", "kill -STOP $G"] {
+        let seconds = unique_sleep();
+        let mut child = start(&format!("W=$PPID; G=$(awk '/^PPid/{{print $2}}' /proc/$W/status); {attack}; exit 7"));
+        let ended = tokio::time::timeout(Duration::from_secs(20), child.wait()).await.expect("ends");
+        assert_eq!(ended.expect("waited").code, Some(7), "{attack}");
+        let mut child = start(&attacked(attack, &seconds));
+        wait_for_count(&seconds, 2).await;
+        child.kill_tree();
+        wait_for_count(&seconds, 0).await;
+    }
+}
+
 #[tokio::test]
 async fn a_command_cannot_read_its_watcher() {
     // Root may read everything: the gateway has to be somebody else.

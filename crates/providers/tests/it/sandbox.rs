@@ -12,7 +12,7 @@ use tokio::io::AsyncReadExt as _;
 use toolwright_core::sandbox::SandboxProfile::{self, Full, Network, Pure, ReadOnly, Workspace};
 use toolwright_core::sandbox::{Enforcement, Mechanism, Wall};
 use toolwright_providers::process::sandbox::{Limits, OnGap, Sandbox, SandboxSettings, means};
-use toolwright_providers::process::{Exit, Output, SpawnError, SupervisedChild, SupervisedCommand};
+use toolwright_providers::process::{Exceeded, Exit, Output, SpawnError, SupervisedChild, SupervisedCommand};
 
 use crate::process::{pids_with, unique_sleep, wait_for_count};
 
@@ -32,7 +32,7 @@ const ATTEMPT: &str = "TOOLWRIGHT_TEST_ATTEMPT";
 impl World {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("folder");
-        for name in ["ws/.git/hooks", "ws/sub", "home"] {
+        for name in ["ws/.git/hooks", "ws/.github/workflows", "ws/sub", "home"] {
             std::fs::create_dir_all(folder.path().join(name)).expect("folders");
         }
         for (name, text) in [
@@ -83,9 +83,11 @@ impl World {
 
     /// The command itself, not its watcher.
     fn bystander_pid(&self) -> String {
-        let watcher = self.bystander.pid().expect("runs");
-        let list = std::fs::read_to_string(format!("/proc/{watcher}/task/{watcher}/children")).expect("proc");
-        list.trim().to_owned()
+        let child = |pid: String| {
+            let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("proc");
+            list.trim().to_owned()
+        };
+        child(child(self.bystander.pid().expect("runs").to_string()))
     }
 
     async fn run(&self, profile: SandboxProfile, script: &str) -> (Exit, String, Enforcement) {
@@ -270,6 +272,18 @@ const ATTEMPTS: &[Attempt] = &[
         allowed: UNBOUND,
     },
     Attempt {
+        what: "makes configuration that is not there",
+        script: "printf x > $WS/.mcp.json && rm $WS/.mcp.json",
+        wall: Wall::Protected,
+        allowed: UNBOUND,
+    },
+    Attempt {
+        what: "moves the folder of a protected one away",
+        script: "mv $WS/.github $WS/g && mv $WS/g $WS/.github",
+        wall: Wall::Protected,
+        allowed: UNBOUND,
+    },
+    Attempt {
         what: "puts another .git in place",
         script: "mv $WS/.git $WS/g && mv $WS/g $WS/.git",
         wall: Wall::Protected,
@@ -430,6 +444,7 @@ async fn limits_hold() {
     }
     let limits = Limits {
         memory: Some(8 << 30),
+        processes: Some(99),
         file_size: Some(1 << 20),
         open_files: Some(64),
         cpu: Some(Duration::from_secs(77)),
@@ -437,7 +452,7 @@ async fn limits_hold() {
     let mut sandbox = world.sandbox(ReadOnly);
     sandbox.settings.limits = limits;
     let script =
-        "ulimit -c; ulimit -v; ulimit -f; ulimit -n; ulimit -t; head -c 2000000 /dev/zero > $TMPDIR/big || echo over";
+        "ulimit -c; ulimit -d; ulimit -f; ulimit -n; ulimit -t; head -c 2000000 /dev/zero > $TMPDIR/big || echo over";
     let mut child = world.command(script).sandbox(sandbox).spawn().expect("starts");
     let (_, text) = end(&mut child).await;
     let lines: Vec<&str> = text.lines().collect();
@@ -481,4 +496,78 @@ async fn what_does_not_start_says_why() {
         let denied = SupervisedCommand::new(&script).sandbox(world.sandbox(Pure)).spawn();
         assert!(matches!(denied, Err(SpawnError::NotGranted { .. })), "{denied:?}");
     }
+}
+
+#[tokio::test]
+async fn names_of_configuration_are_held_while_a_command_runs() {
+    let world = World::new();
+    let protected = |sandbox: &Enforcement| sandbox.enforced.iter().any(|(wall, _)| *wall == Wall::Protected);
+    let mut sandbox = world.sandbox(Workspace);
+    if !protected(&sandbox.enforcement()) {
+        return eprintln!("no mounts here, skipped");
+    }
+    std::fs::create_dir(world.path("ws/conf")).expect("folder");
+    sandbox.settings.protected = vec![world.path("ws/conf/own.yaml")];
+    let start = |script: &str| world.command(script).sandbox(sandbox.clone()).spawn().expect("starts");
+    let waits = "until [ -e $WS/sub/go ]; do sleep 0.05; done; echo x > $WS/conf/own.yaml; mv $WS/conf $WS/c; \
+                 echo x > $WS/.mcp.json; cat $WS/.mcp.json";
+    let (mut first, mut second) = (start(waits), start("echo x > $WS/.mcp.json || echo held"));
+    assert!(end(&mut second).await.1.contains("held"));
+    // The end of one takes nothing from the other.
+    std::fs::write(world.path("ws/sub/go"), "").expect("file");
+    let (_, text) = end(&mut first).await;
+    assert!(text.trim_end().ends_with("{}"), "{text}");
+    for name in ["ws/.mcp.json", "ws/conf/own.yaml", "ws/c"] {
+        assert!(!world.path(name).exists(), "{name}");
+    }
+    // A name cannot be held where its folder is missing too, nor where a link stands.
+    for name in ["ws/missing/own.yaml", "ws/link.yaml"] {
+        std::os::unix::fs::symlink("elsewhere", world.path("ws/link.yaml")).ok();
+        sandbox.settings.protected = vec![world.path(name)];
+        let mut child = world.command("true").sandbox(sandbox.clone()).spawn().expect("starts");
+        assert!(!protected(&child.enforcement.take().expect("sandboxed")), "{name}");
+        sandbox.settings.on_gap = OnGap::Refuse;
+        let refused = world.command("true").sandbox(sandbox.clone()).spawn().expect_err("strict");
+        assert!(matches!(refused, SpawnError::Unenforced { .. }), "{refused}");
+        sandbox.settings.on_gap = OnGap::Report;
+    }
+}
+
+#[tokio::test]
+async fn a_users_own_file_is_never_taken_for_a_placeholder() {
+    let world = World::new();
+    std::fs::write(world.path("ws/.mcp.json"), "{}\n").expect("file");
+    world.run(Workspace, "true").await;
+    assert_eq!(std::fs::read_to_string(world.path("ws/.mcp.json")).expect("still there"), "{}\n");
+}
+
+#[tokio::test]
+async fn a_tree_that_multiplies_is_ended_at_its_limit() {
+    let world = World::new();
+    let mut sandbox = world.sandbox(ReadOnly);
+    sandbox.settings.limits.processes = Some(40);
+    let seconds = unique_sleep();
+    // Each of them starts two more.
+    let script = format!("f() {{ sleep {seconds} & sleep 0.02; f & f; }}; f");
+    let mut child = world.command(&script).sandbox(sandbox).spawn().expect("starts");
+    let (exit, _) = end(&mut child).await;
+    assert!(!exit.success());
+    assert_eq!(child.exceeded(), Some(Exceeded::Processes(40)));
+    wait_for_count(&seconds, 0).await;
+}
+
+#[tokio::test]
+async fn a_tree_that_eats_memory_is_ended_at_its_limit() {
+    let world = World::new();
+    let mut sandbox = world.sandbox(ReadOnly);
+    sandbox.settings.limits.memory = Some(200 << 20);
+    let start = |script: &str| world.command(script).sandbox(sandbox.clone()).spawn().expect("starts");
+    // One process gets no more from the kernel; several together are ended.
+    let mut one = start("head -c 300000000 /dev/zero | tail -c 300000000 | wc -c");
+    let (_, text) = end(&mut one).await;
+    assert!(!text.contains("300000000"), "{text}");
+    let hog = "head -c 100000000 /dev/zero | tail -c 100000000 | sleep 600";
+    let mut several = start(&format!("({hog}) & ({hog}) & ({hog}) & wait"));
+    end(&mut several).await;
+    assert_eq!(several.exceeded(), Some(Exceeded::Memory(200 << 20)));
 }

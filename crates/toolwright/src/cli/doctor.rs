@@ -281,6 +281,7 @@ fn report(global: &Global, settings: &Config, problems: &[Problem], probes: &[Pr
             .map(|(whose, sandbox)| {
                 let mut report = sandbox.to_json();
                 report["of"] = json!(whose);
+                report["limits"] = json!(settings.sandbox.limits.of_trees());
                 report
             })
             .collect();
@@ -317,6 +318,7 @@ fn report(global: &Global, settings: &Config, problems: &[Problem], probes: &[Pr
     lines.extend(Some(told.default_model.clone()).filter(|line| !line.is_empty()));
     for (whose, sandbox) in sandboxes(settings) {
         lines.push(format!("sandbox of {whose}: {}", sandbox.profile));
+        lines.push(styled(DIM, format_args!("  {}", settings.sandbox.limits.of_trees())));
         if let Some(gaps) = sandbox.gaps() {
             lines.push(match settings.written.sandbox.strict {
                 true => styled(BAD, format_args!("  it is refused, since sandbox.strict is set: {gaps}")),

@@ -11,14 +11,15 @@ use super::typed::SandboxSection;
 /// Resolves them. A path that cannot be filled in is left out, with the reason among the problems: it would
 /// only have widened the sandbox.
 pub(crate) fn settings(written: &SandboxSection, at: &At, scope: &mut Scope<'_>) -> SandboxSettings {
-    let limits = &written.limits;
+    let (limits, default) = (&written.limits, Limits::default());
     SandboxSettings {
         on_gap: if written.strict { OnGap::Refuse } else { OnGap::Report },
         read: paths("read", &written.read, at, scope),
         write: paths("write", &written.write, at, scope),
         protected: Vec::new(),
         limits: Limits {
-            memory: limits.memory,
+            memory: limits.memory.or(default.memory),
+            processes: limits.processes.or(default.processes),
             file_size: limits.file_size,
             open_files: limits.open_files,
             cpu: limits.cpu.map(|span| span.0),

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::ChildStdin;
 use tokio::time::Instant;
+use toolwright_core::content::ContentBlock;
 use toolwright_core::context::ToolContext;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::Event;
@@ -78,7 +79,12 @@ impl Runner {
         match printed.follow(&mut child, limit.end).await {
             Ok(exit) => {
                 printed.drain().await;
-                Ok(printed.into_result(exit).await.with_extra("sandbox", enforcement.to_json()))
+                let mut output = printed.into_result(exit).await.with_extra("sandbox", enforcement.to_json());
+                if let Some(exceeded) = child.exceeded() {
+                    output.is_error = true;
+                    output.content.push(ContentBlock::text(format!("[toolwright ended the command: {exceeded}]")));
+                }
+                Ok(output)
             }
             Err(stop) => {
                 // Its result does not matter: dropping the child kills what is left.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use toolwright_core::sandbox::{Area, Grant, Wall};
 
 use super::{Sandbox, places};
-use crate::protected::existing_in;
+use crate::protected::{existing_in, folders_between};
 
 /// Looked up in `PATH`.
 pub(super) const PROGRAM: &str = "bwrap";
@@ -41,7 +41,10 @@ pub(super) fn arguments(
         line.bind("--ro-bind-try", &sandbox.settings.read);
     }
     if sandbox.profile.walls().contains(&Wall::Protected) {
-        line.bind("--ro-bind-try", &existing_in(&sandbox.root, &sandbox.settings.protected));
+        let protected = existing_in(&sandbox.root, &sandbox.settings.protected);
+        // What is a mount of its own cannot be renamed.
+        line.bind("--bind-try", &folders_between(&sandbox.root, &protected));
+        line.bind("--ro-bind-try", &protected);
     }
     if let Some(filter) = filter {
         line.add(["--seccomp".to_owned(), filter.as_raw_fd().to_string()]);

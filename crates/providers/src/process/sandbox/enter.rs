@@ -12,6 +12,8 @@ use super::seccomp::Instruction;
 /// Capabilities that root keeps: those over files, users and its own processes, and ports below 1024.
 /// Others are ways around walls; reading any process's memory (CAP_PERFMON) is one.
 const KEPT: [libc::c_ulong; 9] = [0, 1, 2, 3, 4, 5, 6, 7, 10];
+/// Threads that the user's other programs, and those of the command, may start besides its processes, for each of these.
+const ROOM: u64 = 8;
 /// More than any kernel knows.
 const CAPABILITIES: libc::c_ulong = 64;
 
@@ -19,6 +21,7 @@ const CAPABILITIES: libc::c_ulong = 64;
 #[derive(Debug)]
 pub(in crate::process) struct Entry {
     limits: Vec<(Resource, u64)>,
+    processes: Option<u64>,
     mounts: Option<Mounts>,
     ruleset: Option<OwnedFd>,
     filter: &'static [Instruction],
@@ -33,15 +36,16 @@ type Resource = libc::c_int;
 impl Entry {
     /// Limits alone.
     pub(super) fn new(limits: &Limits) -> Self {
+        let limits_of_tree = limits.processes;
         let set = [
             (libc::RLIMIT_CORE, Some(0)),
-            (libc::RLIMIT_AS, limits.memory),
+            (libc::RLIMIT_DATA, limits.memory),
             (libc::RLIMIT_FSIZE, limits.file_size),
             (libc::RLIMIT_NOFILE, limits.open_files),
             (libc::RLIMIT_CPU, limits.cpu.map(|time| time.as_secs().max(1))),
         ];
         let limits = set.into_iter().filter_map(|(resource, limit)| Some((resource, limit?))).collect();
-        Self { limits, mounts: None, ruleset: None, filter: &[], handed_over: None }
+        Self { limits, processes: limits_of_tree, mounts: None, ruleset: None, filter: &[], handed_over: None }
     }
 
     /// Adds a Landlock ruleset and a filter of system calls.
@@ -75,6 +79,9 @@ impl Entry {
                 let limit = now.rlim_max.min(limit);
                 check(libc::setrlimit(resource, &libc::rlimit { rlim_cur: limit, rlim_max: limit }))?;
             }
+            if let Some(processes) = self.processes {
+                limit_user(processes)?;
+            }
             if let Some(file) = &self.handed_over {
                 check(libc::fcntl(file.as_raw_fd(), libc::F_SETFD, 0))?;
             }
@@ -101,6 +108,23 @@ impl Entry {
             }
             Ok(())
         }
+    }
+}
+
+/// A second line against trees that grow faster than they are counted: the kernel counts the processes of the user, so the
+/// limit leaves room for all that run now. It does not hold for root.
+///
+/// # Safety
+/// Between fork and exec.
+unsafe fn limit_user(processes: u64) -> io::Result<()> {
+    // SAFETY: plain system calls on values of this frame; an all-zero `sysinfo` is a valid value.
+    unsafe {
+        let mut system: libc::sysinfo = std::mem::zeroed();
+        check(libc::sysinfo(&raw mut system))?;
+        let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        check(libc::getrlimit(libc::RLIMIT_NPROC, &raw mut now))?;
+        let limit = now.rlim_max.min(u64::from(system.procs).saturating_add(processes.saturating_mul(ROOM)));
+        check(libc::setrlimit(libc::RLIMIT_NPROC, &libc::rlimit { rlim_cur: limit, rlim_max: limit }))
     }
 }
 

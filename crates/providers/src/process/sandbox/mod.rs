@@ -21,6 +21,8 @@ mod means;
 #[cfg(target_os = "linux")]
 mod mounts;
 #[cfg(target_os = "linux")]
+mod placeholders;
+#[cfg(target_os = "linux")]
 mod places;
 mod scratch;
 #[cfg(target_os = "linux")]
@@ -31,18 +33,30 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use toolwright_core::sandbox::{Enforcement, Mechanism, SandboxProfile, enforcement};
+use toolwright_core::sandbox::{Enforcement, Mechanism, SandboxProfile, Wall, enforcement};
 
 #[cfg(target_os = "linux")]
 pub(super) use enter::Entry;
 #[cfg(target_os = "linux")]
 pub use means::means;
+#[cfg(target_os = "linux")]
+pub(super) use placeholders::Placeholders;
 pub(super) use scratch::Scratch;
+
+/// Why the names of configuration are not all held.
+#[cfg(target_os = "linux")]
+const NAMES_OPEN: &str = "a file of Toolwright's configuration is a link, or is missing together with its folder: a command can put \
+                          another there";
 
 /// There is nothing to put on.
 #[cfg(not(target_os = "linux"))]
 #[derive(Debug)]
 pub(super) struct Entry;
+
+/// No name is held.
+#[cfg(not(target_os = "linux"))]
+#[derive(Debug, Default)]
+pub(super) struct Placeholders;
 
 /// Nothing that this crate knows how to use.
 #[cfg(not(target_os = "linux"))]
@@ -90,17 +104,44 @@ pub enum OnGap {
     Refuse,
 }
 
-/// Limits of each process of a sandbox (setrlimit(2)); `None` leaves what is inherited. None writes a core.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// Limits of what runs in a sandbox; `None` leaves what is inherited. No process writes a core.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Address space, in bytes.
+    /// Memory, in bytes: what all processes of one start have together, shared memory and files aside, and what a single
+    /// one may allocate (`RLIMIT_DATA`).
     pub memory: Option<u64>,
+    /// Processes of one start.
+    pub processes: Option<u64>,
     /// Size of a file that it writes, in bytes.
     pub file_size: Option<u64>,
     /// Open descriptors.
     pub open_files: Option<u64>,
     /// Time on the processor.
     pub cpu: Option<Duration>,
+}
+
+impl Default for Limits {
+    /// 4 GiB and 512 processes.
+    fn default() -> Self {
+        Self { memory: Some(4 << 30), processes: Some(512), file_size: None, open_files: None, cpu: None }
+    }
+}
+
+impl Limits {
+    /// What holds for all processes of one start, and by what, for the operator.
+    #[must_use]
+    pub fn of_trees(&self) -> String {
+        if cfg!(not(target_os = "linux")) {
+            return "limits: none on this system".to_owned();
+        }
+        let processes = self.processes.map(|most| format!("{most} processes"));
+        let memory = self.memory.map(|most| format!("{} MiB of memory", most >> 20));
+        let all: Vec<String> = processes.into_iter().chain(memory).collect();
+        format!(
+            "limits: {} for each start, counted ten times a second, and RLIMIT_DATA and RLIMIT_NPROC",
+            all.join(" and ")
+        )
+    }
 }
 
 /// Everything that one start needs, made before the fork.
@@ -114,6 +155,8 @@ pub(super) struct Prepared {
     pub(super) wrapper: Vec<OsString>,
     /// What the child does between fork and exec.
     pub(super) entry: Option<Entry>,
+    /// What holds the names of configuration that does not exist.
+    pub(super) placeholders: Placeholders,
 }
 
 impl Sandbox {
@@ -129,7 +172,13 @@ impl Sandbox {
     /// Where the kernel refuses what it said it can do. Never starts less protected than reported.
     pub(super) fn prepare(&self, program: &Path, directory: Option<&Path>) -> io::Result<Prepared> {
         let enforcement = self.enforcement();
-        let mut prepared = Prepared { enforcement, scratch: None, wrapper: Vec::new(), entry: None };
+        let mut prepared = Prepared {
+            enforcement,
+            scratch: None,
+            wrapper: Vec::new(),
+            entry: None,
+            placeholders: Placeholders::default(),
+        };
         if prepared.enforcement.mechanism == Mechanism::None {
             return Ok(prepared);
         }
@@ -149,6 +198,7 @@ impl Sandbox {
     ) -> io::Result<()> {
         let filter = seccomp::program(self.profile)?;
         let mut entry = Entry::new(&self.settings.limits);
+        self.hold_names(prepared)?;
         let directory = std::env::current_dir()?.join(directory.unwrap_or(Path::new("")));
         if prepared.enforcement.mechanism == Mechanism::Bubblewrap {
             let filter = seccomp::as_file(filter)?;
@@ -161,6 +211,24 @@ impl Sandbox {
             }
         }
         prepared.entry = Some(entry);
+        Ok(())
+    }
+
+    /// Holds the names of configuration that does not exist yet, where mounts protect what exists.
+    #[cfg(target_os = "linux")]
+    fn hold_names(&self, prepared: &mut Prepared) -> io::Result<()> {
+        let enforcement = &mut prepared.enforcement;
+        let Some(at) = enforcement.enforced.iter().position(|(wall, _)| *wall == Wall::Protected) else {
+            return Ok(());
+        };
+        let root = self.root.canonicalize().unwrap_or_else(|_| self.root.clone());
+        let names = crate::protected::configuration_in(&root, &self.settings.protected);
+        let (placeholders, complete) = Placeholders::hold(&names)?;
+        prepared.placeholders = placeholders;
+        if !complete {
+            enforcement.enforced.remove(at);
+            enforcement.not_enforced.push((Wall::Protected, NAMES_OPEN));
+        }
         Ok(())
     }
 

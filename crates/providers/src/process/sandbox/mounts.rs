@@ -11,7 +11,7 @@ use std::ptr;
 use toolwright_core::sandbox::{Area, Grant, Wall};
 
 use super::{Sandbox, places};
-use crate::protected::existing_in;
+use crate::protected::{existing_in, folders_between};
 
 /// `MOUNT_ATTR_RDONLY` of mount_setattr(2)
 const READ_ONLY: u64 = 1;
@@ -49,11 +49,14 @@ impl Mounts {
             Grant::Write(area) if *area != Area::Devices => Some(*area),
             _ => None,
         });
-        let writable: Vec<PathBuf> = areas.flat_map(|area| places::paths(area, sandbox, scratch)).collect();
+        let mut writable: Vec<PathBuf> = areas.flat_map(|area| places::paths(area, sandbox, scratch)).collect();
         let root = sandbox.root.canonicalize().unwrap_or_else(|_| sandbox.root.clone());
+        let protected = existing_in(&root, &sandbox.settings.protected);
+        // What is a mount of its own cannot be renamed.
+        writable.extend(folders_between(&root, &protected));
         Ok(Some(Self {
             writable: c_strings(writable.iter().filter(|path| can_be_written(path)))?,
-            protected: c_strings(existing_in(&root, &sandbox.settings.protected).iter())?,
+            protected: c_strings(protected.iter())?,
             directory: c_string(directory)?,
         }))
     }

@@ -23,18 +23,22 @@ pub struct SandboxSection {
     /// Files and folders that `workspace` and `network` may write besides the workspace, like the caches of
     /// package managers. Written as in `read`.
     pub write: Vec<String>,
-    /// Limits of each process in a sandbox.
+    /// Limits of what runs in a sandbox.
     pub limits: SandboxLimits,
 }
 
-/// Limits of one process. What is not set is inherited.
+/// Limits of what runs in a sandbox. `file_size`, `open_files` and `cpu` are inherited unless they are set.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SandboxLimits {
-    /// Address space, in bytes.
+    /// Memory, in bytes: of all processes of one start together, and what a single one may allocate. 4 GiB unless set.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1_048_576))]
     pub memory: Option<u64>,
+    /// Processes of one start. 512 unless set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub processes: Option<u64>,
     /// Size of one file that it writes, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file_size: Option<u64>,

@@ -1,0 +1,140 @@
+//! Names of Toolwright's configuration that no file has yet. A mount needs something to lie over: while a sandboxed command
+//! runs, a file that says nothing holds each of these names, and a read-only mount over it keeps the command from making
+//! another. The watcher removes it when the command's tree has ended.
+//!
+//! Several commands may need the same one. Each holds a shared lock (flock(2)) on it until it ends; the last one, which gets
+//! the exclusive lock, removes it. What a crash leaves behind the next command takes over.
+#![expect(unsafe_code, reason = "the watcher may only make raw system calls")]
+
+use std::ffi::CString;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsRawFd as _, RawFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+/// What a placeholder holds: no setting, in YAML and in JSON, and nothing that a person writes.
+const CONTENT: &[u8; 64] = b"{}                                                             \n";
+/// How often a name is tried that another command is just giving back.
+const TRIES: usize = 8;
+
+/// The placeholders of one start, in order of their descriptors.
+#[derive(Debug, Default)]
+pub(in crate::process) struct Placeholders(Vec<Placeholder>);
+
+#[derive(Debug)]
+struct Placeholder {
+    file: File,
+    path: CString,
+    identity: (u64, u64),
+}
+
+/// What became of a name.
+enum Held {
+    Placeholder(File),
+    /// There is a file, or the command cannot make one either.
+    Needless,
+    /// The command can make one.
+    Open,
+}
+
+impl Placeholders {
+    /// Holds those of `names` that no file has. `false` beside them when some cannot be held: their folder is not there
+    /// either, or they are links, which the command can replace.
+    pub(super) fn hold(names: &[PathBuf]) -> io::Result<(Self, bool)> {
+        let (mut all, mut complete) = (Vec::new(), true);
+        for path in names {
+            match held(path)? {
+                Held::Placeholder(file) => {
+                    let metadata = file.metadata()?;
+                    let identity = (metadata.dev(), metadata.ino());
+                    all.push(Placeholder { file, path: CString::new(path.as_os_str().as_bytes())?, identity });
+                }
+                Held::Needless => {}
+                Held::Open => complete = false,
+            }
+        }
+        all.sort_by_key(|placeholder| placeholder.file.as_raw_fd());
+        Ok((Self(all), complete))
+    }
+
+    /// Moves the descriptors to the numbers from `first` on, and returns the number after them.
+    ///
+    /// # Safety
+    /// Only in the watcher: closes whatever has these numbers.
+    pub(in crate::process) unsafe fn gather(&self, first: RawFd) -> RawFd {
+        let mut next = first;
+        for placeholder in &self.0 {
+            // In their order none lies where another still is.
+            // SAFETY: plain system calls.
+            unsafe { libc::dup2(placeholder.file.as_raw_fd(), next) };
+            next += 1;
+        }
+        next
+    }
+
+    /// Removes those that nobody else holds. Makes system calls only.
+    ///
+    /// # Safety
+    /// Only in the watcher, after [`Placeholders::gather`] with the same `first`.
+    pub(in crate::process) unsafe fn remove(&self, first: RawFd) {
+        for (descriptor, placeholder) in (first..).zip(&self.0) {
+            // SAFETY: plain system calls on values that outlive them; an all-zero `stat` is a valid value.
+            unsafe {
+                let mut now: libc::stat = std::mem::zeroed();
+                let path = placeholder.path.as_ptr();
+                if libc::flock(descriptor, libc::LOCK_EX | libc::LOCK_NB) == 0
+                    && libc::lstat(path, &raw mut now) == 0
+                    && (now.st_dev as u64, now.st_ino as u64) == placeholder.identity
+                    && now.st_size as usize == CONTENT.len()
+                {
+                    libc::unlink(path);
+                }
+            }
+        }
+    }
+}
+
+fn held(path: &Path) -> io::Result<Held> {
+    for _ in 0..TRIES {
+        if path.symlink_metadata().is_ok_and(|metadata| metadata.file_type().is_symlink()) {
+            return Ok(Held::Open);
+        }
+        let made = OpenOptions::new().write(true).create_new(true).mode(0o444).open(path);
+        let file = match made {
+            Ok(mut file) => {
+                file.write_all(CONTENT)?;
+                file
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                let Ok(file) =
+                    OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)
+                else {
+                    return Ok(Held::Needless);
+                };
+                file
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Held::Open),
+            Err(_) => return Ok(Held::Needless),
+        };
+        flock(&file, FlockOperation::LockShared)?;
+        // It may have been given back before it was locked.
+        let (mine, there) = (file.metadata()?, path.symlink_metadata());
+        if there.is_ok_and(|there| (there.dev(), there.ino()) == (mine.dev(), mine.ino())) {
+            return Ok(if is_placeholder(&file, path)? { Held::Placeholder(file) } else { Held::Needless });
+        }
+    }
+    Ok(Held::Open)
+}
+
+fn is_placeholder(file: &File, path: &Path) -> io::Result<bool> {
+    if file.metadata()?.len() != CONTENT.len() as u64 || !file.metadata()?.is_file() {
+        return Ok(false);
+    }
+    let mut content = Vec::with_capacity(CONTENT.len());
+    File::open(path)?.take(CONTENT.len() as u64).read_to_end(&mut content)?;
+    Ok(content == CONTENT)
+}

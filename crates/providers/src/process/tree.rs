@@ -1,0 +1,175 @@
+//! How much a tree of processes uses, and its end when that is too much.
+//!
+//! The kernel limits single processes (see `sandbox::enter`), and whole trees only for whoever may make control groups. So
+//! one thread looks at all limited trees several times a second, counts what is in them, and ends a tree that has more
+//! than it may. Between two looks a tree can go over its limit.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+use super::Lifeline;
+
+/// Time between two looks.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Processes that are no part of the command: guardian and watcher.
+const KEEPERS: usize = 2;
+
+/// What a tree may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct TreeLimits {
+    pub(super) processes: Option<u64>,
+    /// Bytes of memory that its processes do not share with files.
+    pub(super) memory: Option<u64>,
+}
+
+/// The limit that a tree has gone over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exceeded {
+    /// It had more processes than so many.
+    Processes(u64),
+    /// Its processes had more memory together than so many bytes.
+    Memory(u64),
+}
+
+impl std::fmt::Display for Exceeded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Processes(most) => {
+                write!(f, "it started more than {most} processes at once (sandbox.limits.processes)")
+            }
+            Self::Memory(most) => {
+                write!(f, "its processes used more than {} MiB of memory together (sandbox.limits.memory)", most >> 20)
+            }
+        }
+    }
+}
+
+/// A running tree, for whoever may end it.
+#[derive(Debug)]
+pub(super) struct Tree {
+    /// Of the guardian; `None` once it has been waited for.
+    root: Mutex<Option<u32>>,
+    lifeline: Mutex<Option<Lifeline>>,
+    limits: TreeLimits,
+    exceeded: OnceLock<Exceeded>,
+}
+
+impl Tree {
+    pub(super) fn new(root: Option<u32>, lifeline: Lifeline, limits: TreeLimits) -> Arc<Self> {
+        let tree = Arc::new(Self {
+            root: Mutex::new(root),
+            lifeline: Mutex::new(Some(lifeline)),
+            limits,
+            exceeded: OnceLock::new(),
+        });
+        if cfg!(target_os = "linux") && limits != TreeLimits::default() {
+            observe(Arc::downgrade(&tree));
+        }
+        tree
+    }
+
+    /// Has SIGTERM sent to the command's process group.
+    pub(super) fn request_end(&self) {
+        if let Some(lifeline) = &*lock(&self.lifeline) {
+            lifeline.request_end();
+        }
+    }
+
+    /// Has everything in it killed.
+    pub(super) fn kill(&self) {
+        *lock(&self.lifeline) = None;
+    }
+
+    /// It has ended and been waited for: its number may be another's.
+    pub(super) fn ended(&self) {
+        *lock(&self.root) = None;
+    }
+
+    pub(super) fn exceeded(&self) -> Option<Exceeded> {
+        self.exceeded.get().copied()
+    }
+
+    /// Looks at it; `false` when there is nothing to look at any more.
+    fn look(&self) -> bool {
+        let root = lock(&self.root);
+        let (Some(root), None) = (*root, self.exceeded()) else { return false };
+        let over = |most: Option<u64>, has: u64| most.filter(|most| has > *most);
+        let usage = usage(root, self.limits.processes);
+        let exceeded = over(self.limits.processes, usage.processes)
+            .map(Exceeded::Processes)
+            .or_else(|| over(self.limits.memory, usage.memory).map(Exceeded::Memory));
+        if let Some(exceeded) = exceeded {
+            tracing::warn!(pid = root, "a sandboxed command is ended: {exceeded}");
+            let _ = self.exceeded.set(exceeded);
+            self.kill();
+        }
+        exceeded.is_none()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Has the tree looked at until it ends. The thread that does so ends when there is none left.
+fn observe(tree: Weak<Tree>) {
+    static TREES: Mutex<Vec<Weak<Tree>>> = Mutex::new(Vec::new());
+    let mut trees = lock(&TREES);
+    trees.push(tree);
+    if trees.len() > 1 {
+        return;
+    }
+    let looking = || {
+        loop {
+            std::thread::sleep(PAUSE);
+            let now: Vec<Weak<Tree>> = lock(&TREES).clone();
+            let gone: Vec<Weak<Tree>> =
+                now.into_iter().filter(|tree| !tree.upgrade().is_some_and(|tree| tree.look())).collect();
+            let mut trees = lock(&TREES);
+            trees.retain(|tree| !gone.iter().any(|gone| gone.ptr_eq(tree)));
+            if trees.is_empty() {
+                return;
+            }
+        }
+    };
+    if let Err(error) = std::thread::Builder::new().name("process-limits".into()).spawn(looking) {
+        tracing::warn!("limits of process trees are not looked at: {error}");
+        trees.clear();
+    }
+}
+
+#[derive(Debug, Default)]
+struct Usage {
+    processes: u64,
+    memory: u64,
+}
+
+/// What is below a guardian and its watcher. Counts no further than one process more than `most`.
+fn usage(root: u32, most: Option<u64>) -> Usage {
+    let mut usage = Usage::default();
+    let mut next = vec![(root, 0)];
+    while let Some((pid, depth)) = next.pop() {
+        if depth >= KEEPERS {
+            usage.processes += 1;
+            usage.memory += private_memory(pid);
+            if most.is_some_and(|most| usage.processes > most) {
+                break;
+            }
+        }
+        for task in std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
+            let children = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            next.extend(
+                children.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).map(|pid| (pid, depth + 1)),
+            );
+        }
+    }
+    usage
+}
+
+/// Memory of a process that is no part of a file, in bytes; 0 for one that is gone.
+fn private_memory(pid: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
+    let mut pages = text.split_ascii_whitespace().skip(1).map(|field| field.parse::<u64>().unwrap_or(0));
+    let (resident, shared) = (pages.next().unwrap_or(0), pages.next().unwrap_or(0));
+    resident.saturating_sub(shared) * rustix::param::page_size() as u64
+}
