@@ -34,7 +34,7 @@ impl Writer<'_, '_> {
                 "properties" => self.object(map, value, is_root, &mut node, &mut said)?,
                 "required" => self.required(map, value, &mut node, &mut said)?,
                 "items" => self.items(map, value, &mut node, &mut said)?,
-                "prefixItems" => self.prefix_items(value, &mut node, &mut said)?,
+                "prefixItems" => self.prefix_items(map, value, &mut node, &mut said)?,
                 "enum" => self.enumeration(value, &mut node, &mut said)?,
                 "const" => self.constant(map, value, &mut node, &mut said)?,
                 "anyOf" | "oneOf" | "allOf" => self.union(key, map, value, &mut node, &mut said)?,
@@ -90,9 +90,14 @@ impl Writer<'_, '_> {
         said: &mut Vec<String>,
     ) -> Result<(), Unlike> {
         match value {
+            // The items behind those that have a place, which are shown together.
+            _ if self.rules.for_clients && is_list(map.get("prefixItems")) => Ok(()),
+            Value::Array(list) if self.rules.for_clients && !list.is_empty() => {
+                self.tuple("items", list, map.get("additionalItems"), map, node, said)
+            }
             // Until draft 2019-09 a list was what `prefixItems` is now.
             Value::Array(_) => {
-                self.prefix_items(value, node, said)?;
+                self.prefix_items(map, value, node, said)?;
                 if let Some(rest) = map.get("additionalItems") {
                     self.items(&Map::new(), rest, node, said)?;
                 }
@@ -114,11 +119,62 @@ impl Writer<'_, '_> {
         }
     }
 
-    fn prefix_items(&mut self, value: &Value, node: &mut Node, said: &mut Vec<String>) -> Result<(), Unlike> {
+    /// Items that each have a place, as a list of any of them: which of them stands where is said in the description.
+    fn tuple(
+        &mut self,
+        keyword: &str,
+        list: &[Value],
+        rest: Option<&Value>,
+        map: &Map<String, Value>,
+        node: &mut Node,
+        said: &mut Vec<String>,
+    ) -> Result<(), Unlike> {
+        let rest = match rest {
+            Some(Value::Bool(false)) => {
+                if !map.contains_key("maxItems") {
+                    node.view.insert("maxItems".to_owned(), list.len().into());
+                }
+                None
+            }
+            other => other.filter(|schema| schema.is_object()),
+        };
+        let (mut forms, mut undos) = (Vec::new(), Vec::new());
+        for (at, schema) in list.iter().map(Some).chain([rest]).enumerate() {
+            let Some(schema) = schema else { continue };
+            let written = self.at(&[keyword, &at.to_string()], |writer| writer.schema(schema))?;
+            let form = Value::Object(written.view);
+            if !forms.contains(&form) {
+                forms.push(form);
+                undos.push(written.undo);
+            }
+        }
+        let undo = if forms.len() == 1 { undos.pop().unwrap_or_default() } else { Undo { union: undos, ..Undo::default() } };
+        if undo.union.iter().any(|undo| !undo.is_empty()) || undo.union.is_empty() && !undo.is_empty() {
+            node.undo.items = Some(Box::new(undo));
+        }
+        if forms.len() > 1 {
+            said.extend(words::in_order(list));
+        }
+        let items = if forms.len() == 1 { forms.pop().unwrap_or_default() } else { json!({"anyOf": forms}) };
+        node.view.insert("items".to_owned(), items);
+        self.lose(keyword, "items by their place are shown as items of any place, said in order in the description");
+        Ok(())
+    }
+
+    fn prefix_items(
+        &mut self,
+        map: &Map<String, Value>,
+        value: &Value,
+        node: &mut Node,
+        said: &mut Vec<String>,
+    ) -> Result<(), Unlike> {
         let Some(list) = value.as_array().filter(|list| !list.is_empty()) else {
             self.lose("prefixItems", format!("{} is no list of schemas: left out", brief(value)));
             return Ok(());
         };
+        if self.rules.for_clients {
+            return self.tuple("prefixItems", list, map.get("items"), map, node, said);
+        }
         if !self.rules.keeps("prefixItems") {
             return self.leave_out("prefixItems", value, said);
         }
@@ -376,8 +432,12 @@ impl Writer<'_, '_> {
     }
 }
 
+fn is_list(value: Option<&Value>) -> bool {
+    value.and_then(Value::as_array).is_some_and(|list| !list.is_empty())
+}
+
 /// The values that `schema` is limited to.
-fn limited(schema: &Value) -> Option<Vec<&Value>> {
+pub(super) fn limited(schema: &Value) -> Option<Vec<&Value>> {
     match (schema.get("const"), schema.get("enum")) {
         (Some(value), _) => Some(vec![value]),
         (None, Some(Value::Array(values))) => Some(values.iter().collect()),

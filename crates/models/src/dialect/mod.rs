@@ -3,12 +3,14 @@
 //! A definition's own schema is never touched: what a model answers is checked against that.
 
 mod circles;
+mod flatten;
 mod gemini;
 mod keywords;
 mod limits;
 mod merge;
 mod object;
 mod patterns;
+mod portable;
 mod refs;
 mod restore;
 mod root;
@@ -28,6 +30,7 @@ use toolwright_core::model::{Exposed, ShownTool};
 
 use limits::Budget;
 pub(crate) use patterns::{in_words, of_nobody, of_openai};
+pub use portable::Portable;
 use root::Failed;
 use write::Unlike;
 
@@ -44,6 +47,8 @@ pub enum Dialect {
     GeminiDeclaration,
     /// Ollama.
     Ollama,
+    /// None in particular: what every client of MCP in use can hand on to its model's API.
+    Portable,
 }
 
 /// Something that a schema says and its view does not.
@@ -51,7 +56,7 @@ pub enum Dialect {
 pub struct Loss {
     /// Wire name of the tool.
     pub tool: String,
-    /// JSON Pointer into the tool's own schema.
+    /// JSON Pointer into the tool's own schema; into the merged root, where parts of it stood in `anyOf` and the like.
     pub path: String,
     /// The keyword that is lost, moved or changed.
     pub keyword: String,

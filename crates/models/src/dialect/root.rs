@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 use toolwright_core::model::ShownTool;
 
 use super::circles::{self, Cuts};
+use super::flatten;
 use super::keywords::is_structural;
 use super::restore::{Plan, Undo, WRAPPER};
 use super::rules::Rules;
@@ -94,8 +95,14 @@ pub(super) fn attempt(
     if types != Types::NONE && !types.has(Types::OBJECT) && !map.contains_key("properties") {
         return Err(Failed::Impossible(format!("its schema takes {}, and arguments are an object", listed(types))));
     }
+    let flat;
+    let mut map = map;
     if let Some(keyword) = refused(&mut writer, map) {
-        return wrap(writer, tool, map, keyword);
+        if !writer.rules.for_clients {
+            return wrap(writer, tool, map, keyword);
+        }
+        flat = flatten::root(&mut writer, map);
+        map = &flat;
     }
     if writer.rules.are_of_answers() && types != Types::OBJECT {
         return Err(writer.unlike(format!("{} where an object is wanted", listed(types))).into());
@@ -103,7 +110,6 @@ pub(super) fn attempt(
     if types != Types::NONE && types != Types::OBJECT {
         writer.lose("type", format!("{} is written as object: arguments are one", listed(types)));
     }
-    let mut map = map;
     let narrowed;
     if types != Types::OBJECT && types != Types::NONE {
         let mut only: Map<String, Value> = map.clone();
@@ -179,7 +185,8 @@ fn are_properties(map: &Map<String, Value>) -> bool {
 
 /// What keeps `map` from standing at the root. A reference to a plain object is written out in its place.
 fn refused(writer: &mut Writer<'_, '_>, map: &Map<String, Value>) -> Option<&'static str> {
-    let merges = !writer.rules.keeps("allOf");
+    // What its parts combine would stand at the root once they are merged.
+    let merges = !writer.rules.keeps("allOf") && !writer.rules.for_clients;
     let mut map = map;
     for _ in 0..MAX_HOPS {
         let combined = map.iter().find_map(|(key, value)| match (key.as_str(), value) {

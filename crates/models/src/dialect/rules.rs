@@ -61,6 +61,10 @@ pub(super) struct Rules {
     /// Whether a pattern is taken where the API takes patterns.
     pub(super) takes_pattern: fn(&str) -> bool,
     pub(super) strict: Option<&'static Strict>,
+    /// Whether the view is for clients of MCP, which hand it on to an API that is not known here: what combines whole
+    /// schemas at the root is merged into one object, lists of items by position become unions, and keywords that JSON
+    /// Schema does not have stay, since clients read some of them (`x-mcp-header`).
+    pub(super) for_clients: bool,
 }
 
 /// Azure's page on function calling and OpenAI's own error name 1,024 characters; OpenAI has dropped the
@@ -72,7 +76,7 @@ pub(super) fn rules_of_answers(dialect: Dialect) -> Option<&'static Rules> {
     match dialect {
         Dialect::OpenAi => Some(&OPENAI_ANSWER),
         Dialect::Anthropic => Some(&ANTHROPIC_ANSWER),
-        Dialect::GeminiJsonSchema | Dialect::GeminiDeclaration | Dialect::Ollama => None,
+        Dialect::GeminiJsonSchema | Dialect::GeminiDeclaration | Dialect::Ollama | Dialect::Portable => None,
     }
 }
 
@@ -85,6 +89,7 @@ pub(super) fn rules(dialect: Dialect, strict: bool) -> &'static Rules {
         (Dialect::GeminiJsonSchema, _) => &GEMINI_JSON_SCHEMA,
         (Dialect::GeminiDeclaration, _) => &GEMINI_DECLARATION,
         (Dialect::Ollama, _) => &OLLAMA,
+        (Dialect::Portable, _) => &PORTABLE,
     }
 }
 
@@ -96,6 +101,7 @@ static OPENAI: Rules = Rules {
     max_description: OPENAI_DESCRIPTION,
     takes_pattern: is_regular,
     strict: None,
+    for_clients: false,
 };
 
 /// "Structured model outputs", sections "Supported schemas" and "Some type-specific keywords".
@@ -122,6 +128,7 @@ const OPENAI_STRICT: Rules = Rules {
     max_description: OPENAI_DESCRIPTION,
     takes_pattern: is_regular,
     strict: Some(&OPENAI_HELD),
+    for_clients: false,
 };
 
 const OPENAI_HELD: Strict = Strict {
@@ -142,6 +149,7 @@ static ANTHROPIC: Rules = Rules {
     max_description: usize::MAX,
     takes_pattern: |_| true,
     strict: None,
+    for_clients: false,
 };
 
 /// "Structured outputs", section "JSON Schema limitations".
@@ -153,6 +161,7 @@ const ANTHROPIC_STRICT: Rules = Rules {
     max_description: usize::MAX,
     takes_pattern: is_plain_pattern,
     strict: Some(&ANTHROPIC_HELD),
+    for_clients: false,
 };
 
 const ANTHROPIC_HELD: Strict = Strict {
@@ -187,6 +196,7 @@ static GEMINI_JSON_SCHEMA: Rules = Rules {
     max_description: usize::MAX,
     takes_pattern: |_| true,
     strict: None,
+    for_clients: false,
 };
 
 /// The reference of `Schema`; names of parameters by `FunctionDeclaration.parameters` in python-genai's
@@ -216,6 +226,7 @@ static GEMINI_DECLARATION: Rules = Rules {
     max_description: usize::MAX,
     takes_pattern: |_| true,
     strict: None,
+    for_clients: false,
 };
 
 /// `ToolFunctionParameters` and `ToolProperty` in Ollama's `api/types.go`: further keywords are thrown away
@@ -228,6 +239,33 @@ static OLLAMA: Rules = Rules {
     max_description: usize::MAX,
     takes_pattern: |_| true,
     strict: None,
+    for_clients: false,
+};
+
+/// What every client of MCP in use can put before its model. A schema that one of them refuses takes all tools away, as the
+/// API refuses the whole request:
+///
+/// - no `oneOf`, `anyOf`, `allOf`, `enum` or `not` at the root: Anthropic behind Claude Code (anthropics/claude-code#4886,
+///   #5973) and opencode (anomalyco/opencode#35516), OpenAI behind codex ("schema must have type 'object' and not have
+///   'oneOf'/'anyOf'/'allOf'/'enum'/'not' at the top level");
+/// - properties match `^[a-zA-Z0-9_.-]{1,64}$`: Anthropic behind Claude Code (anthropics/claude-code#34771);
+/// - every array has `items`, which is a schema: VS Code ("tool parameters array type must have items",
+///   microsoft/vscode#246119), opencode with OpenAI (anomalyco/opencode#32488); codex knows no `prefixItems`;
+/// - no `true` or `false` for a schema: codex reads either as a string (`sanitize_json_schema` of its `json_schema.rs`);
+/// - `anyOf` in place of `oneOf` and `allOf`, which codex leaves out (openai/codex#18159), and no `not`
+///   (moltis-org/moltis#698);
+/// - nothing beside a `$ref`, which drafts before 2019-09 ignore; codex keeps references since openai/codex#23357;
+/// - `#/$defs` alone, no `$schema`: a draft that the API does not know fails the request;
+/// - patterns that OpenAI takes, see [`is_regular`].
+static PORTABLE: Rules = Rules {
+    api: "the portable form",
+    keeps: |keyword| !is_house_keeping(keyword) && !matches!(keyword, "prefixItems" | "oneOf" | "allOf" | "not"),
+    references: References::Alone,
+    names: Names::Keys,
+    max_description: usize::MAX,
+    takes_pattern: is_regular,
+    strict: None,
+    for_clients: true,
 };
 
 /// Keywords about a schema document, which a view is not.

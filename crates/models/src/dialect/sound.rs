@@ -59,10 +59,13 @@ impl Look<'_> {
                 "exclusiveMinimum" | "exclusiveMaximum" => self.rules.keeps(key) && value.is_number(),
                 _ => {
                     let form = words::form(key);
-                    form != Form::Unknown
-                        && self.rules.keeps(key)
-                        && words::is_legal(key, form, value)
-                        && self.rules.keeps_value(key, value)
+                    if form == Form::Unknown {
+                        self.rules.for_clients
+                    } else {
+                        self.rules.keeps(key)
+                            && words::is_legal(key, form, value)
+                            && self.rules.keeps_value(key, value)
+                    }
                 }
             };
             if !sound {

@@ -3,6 +3,8 @@
 use serde_json::Value;
 use toolwright_core::schema::CompiledSchema;
 
+use super::types::Types;
+
 /// The longest value that is quoted in a description, in bytes of JSON.
 const MAX_QUOTED: usize = 240;
 
@@ -281,6 +283,26 @@ pub(super) fn quoted(value: &Value, most: usize) -> Result<String, String> {
     let whole = serde_json::to_writer(&mut text, value).is_ok();
     let text = String::from_utf8_lossy(&text.0).trim_end_matches('\u{fffd}').to_owned();
     if whole { Ok(text) } else { Err(text) }
+}
+
+/// Which item stands where, as a sentence; None where it would be too long.
+pub(super) fn in_order(items: &[Value]) -> Option<String> {
+    let name = |item: &Value| {
+        let (types, _) = Types::read(item.get("type")?);
+        (types != Types::NONE).then(|| types.names().collect::<Vec<_>>().join(" or "))
+    };
+    let one = |item: &Value| {
+        let title = item.get("title").or_else(|| item.get("description")).and_then(Value::as_str);
+        let value = item.get("const").and_then(|value| quoted(value, MAX_QUOTED).ok());
+        match (value, title, name(item)) {
+            (Some(value), ..) => value,
+            (None, Some(title), Some(name)) => format!("{title} ({name})"),
+            (None, Some(title), None) => title.to_owned(),
+            (None, None, name) => name.unwrap_or_else(|| "anything".to_owned()),
+        }
+    };
+    let text = items.iter().map(one).collect::<Vec<_>>().join(", then ");
+    (text.len() <= 4 * MAX_QUOTED).then(|| format!("Items in this order: {text}."))
 }
 
 /// `keyword: value` as a sentence for a description, None where it would not help.

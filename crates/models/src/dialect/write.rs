@@ -61,7 +61,7 @@ pub(super) struct Writer<'a, 'l> {
     /// Whether what is written is out of reach of [`Undo`], and so may rename nothing.
     pub(super) blind: bool,
     /// Whether the schema has references that lead somewhere.
-    refers: bool,
+    pub(super) refers: bool,
     /// Whether a call has to be changed back.
     pub(super) undoes: bool,
 }
@@ -350,7 +350,11 @@ impl<'a, 'l> Writer<'a, 'l> {
     ) -> Result<(), Unlike> {
         let form = words::form(keyword);
         if form == Form::Unknown {
-            self.lose(keyword, "no keyword of JSON Schema: left out");
+            if self.rules.for_clients {
+                node.view.insert(keyword.to_owned(), value.clone());
+            } else {
+                self.lose(keyword, "no keyword of JSON Schema: left out");
+            }
             return Ok(());
         }
         let keeps = self.rules.keeps(keyword);

@@ -8,10 +8,16 @@ use std::path::PathBuf;
 use serde_json::{Map, Value, json};
 use toolwright_core::model::ShownTool;
 use toolwright_core::schema::CompiledSchema;
-use toolwright_models::dialect::{Dialect, Toolset, translate};
+use toolwright_models::dialect::{Dialect, Portable, Toolset, translate};
 
-const DIALECTS: [Dialect; 5] =
-    [Dialect::OpenAi, Dialect::Anthropic, Dialect::GeminiJsonSchema, Dialect::GeminiDeclaration, Dialect::Ollama];
+const DIALECTS: [Dialect; 6] = [
+    Dialect::OpenAi,
+    Dialect::Anthropic,
+    Dialect::GeminiJsonSchema,
+    Dialect::GeminiDeclaration,
+    Dialect::Ollama,
+    Dialect::Portable,
+];
 
 fn catalogue(path: &str, schema: &str) -> Option<Vec<ShownTool>> {
     let folder = std::env::var_os("TOOLWRIGHT_TEST_DATA").map(PathBuf::from)?;
@@ -78,7 +84,7 @@ fn says_no_more(set: &Toolset, tool: &str) -> bool {
         harmless.contains(&loss.keyword.as_str())
             || loss.note.contains("description")
             || loss.note.contains("called")
-            || loss.note.contains("taken")
+            || loss.note.contains("taken at the root: the arguments")
     })
 }
 
@@ -149,6 +155,77 @@ fn check(name: &str, tools: &[ShownTool]) {
             assert!(set.quarantined.len() * 100 <= with_schema.max(100), "{:?}", set.quarantined);
         }
     }
+}
+
+/// What the rules of [`Dialect::Portable`] forbid in a schema, by pointer.
+fn refused_by_clients(schema: &Value, at: &str, found: &mut Vec<String>) {
+    let Some(map) = schema.as_object() else {
+        found.push(format!("{at}: {schema} for a schema"));
+        return;
+    };
+    let has_array = map.get("type").is_some_and(|types| {
+        types == "array" || types.as_array().is_some_and(|all| all.contains(&"array".into()))
+    });
+    if has_array && !map.get("items").is_some_and(Value::is_object) {
+        found.push(format!("{at}: an array without items"));
+    }
+    for keyword in ["prefixItems", "oneOf", "allOf", "not", "$schema", "$id"] {
+        if map.contains_key(keyword) {
+            found.push(format!("{at}: {keyword}"));
+        }
+    }
+    for (name, inner) in map.get("properties").and_then(Value::as_object).into_iter().flatten() {
+        let legal = |b: u8| b.is_ascii_alphanumeric() || b"_.-".contains(&b);
+        if !(1..=64).contains(&name.len()) || !name.bytes().all(legal) {
+            found.push(format!("{at}: the property {name:?}"));
+        }
+        refused_by_clients(inner, &format!("{at}/properties/{name}"), found);
+    }
+    for (name, inner) in map.get("$defs").and_then(Value::as_object).into_iter().flatten() {
+        refused_by_clients(inner, &format!("{at}/$defs/{name}"), found);
+    }
+    for inner in map.get("anyOf").and_then(Value::as_array).into_iter().flatten() {
+        refused_by_clients(inner, &format!("{at}/anyOf"), found);
+    }
+    for keyword in ["items", "additionalProperties"] {
+        if let Some(inner) = map.get(keyword).filter(|inner| inner.is_object()) {
+            refused_by_clients(inner, &format!("{at}/{keyword}"), found);
+        }
+    }
+}
+
+#[test]
+fn every_tool_of_real_servers_is_portable_and_can_still_be_called() {
+    let Some(tools) = catalogue("mcp_catalogue/tools.jsonl", "inputSchema") else { return };
+    let (mut changed, mut calls) = (0, 0);
+    for tool in tools {
+        let portable = Portable::new(&tool.name, &tool.parameters);
+        let view = portable.schema();
+        let mut found = Vec::new();
+        refused_by_clients(view, "", &mut found);
+        for keyword in ["anyOf", "oneOf", "allOf", "not", "enum", "const"] {
+            assert!(view.get(keyword).is_none(), "{keyword} at the root: {view}");
+        }
+        assert_eq!((view["type"].as_str(), view["properties"].is_object()), (Some("object"), true), "{view}");
+        assert_eq!(found, Vec::<String>::new(), "{}\n{view}", tool.parameters);
+        changed += usize::from(!portable.losses().is_empty());
+        let (Ok(own), Ok(shown)) = (CompiledSchema::compile(&tool.parameters), CompiledSchema::compile(view)) else {
+            continue;
+        };
+        for all in [true, false] {
+            let call = arguments(&tool.parameters, &tool.parameters, all, 0);
+            let Some(call) = call.filter(|call| call.is_object() && own.is_valid(call)) else { continue };
+            let renamed = portable.losses().iter().any(|loss| loss.note.contains("called by its own name"));
+            assert!(
+                shown.is_valid(&call) || renamed || !portable.losses().is_empty(),
+                "{call}\n{}\n{view}",
+                tool.parameters
+            );
+            assert_eq!(portable.restore(call.clone()), call);
+            calls += 1;
+        }
+    }
+    println!("{changed} tools are listed otherwise, {calls} calls checked");
 }
 
 #[test]

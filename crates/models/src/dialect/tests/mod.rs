@@ -1,11 +1,18 @@
 mod arbitrary;
+mod portable;
 
 use serde_json::{Map, json};
 
 use super::*;
 
-const DIALECTS: [Dialect; 5] =
-    [Dialect::OpenAi, Dialect::Anthropic, Dialect::GeminiJsonSchema, Dialect::GeminiDeclaration, Dialect::Ollama];
+const DIALECTS: [Dialect; 6] = [
+    Dialect::OpenAi,
+    Dialect::Anthropic,
+    Dialect::GeminiJsonSchema,
+    Dialect::GeminiDeclaration,
+    Dialect::Ollama,
+    Dialect::Portable,
+];
 
 fn tool(name: &str, parameters: Value) -> ShownTool {
     ShownTool { name: name.into(), parameters, ..ShownTool::default() }

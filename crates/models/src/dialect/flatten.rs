@@ -1,0 +1,198 @@
+//! A root that combines schemas, as one object. What told its alternatives apart stands in its description.
+
+use serde_json::{Map, Value, json};
+
+use super::keywords::{limited, say};
+use super::merge::merge;
+use super::object::names;
+use super::types::Types;
+use super::words;
+use super::write::Writer;
+
+/// Schemas inside one another that are merged, and all that are.
+const MAX_DEPTH: usize = 8;
+const MAX_SCHEMAS: usize = 200;
+/// The longest sentence that tells alternatives apart, in bytes.
+const MAX_SENTENCE: usize = 800;
+
+const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
+const COMBINING: [&str; 6] = ["allOf", "anyOf", "oneOf", "not", "enum", "const"];
+
+/// `root` without what combines schemas. Every object that fits `root` fits it, as long as it has none of an alternative's
+/// properties in the place of another's.
+pub(super) fn root(writer: &mut Writer<'_, '_>, root: &Map<String, Value>) -> Map<String, Value> {
+    let mut flattening = Flattening { writer, schemas: 0, said: Vec::new() };
+    let mut flat = flattening.object(root, 0);
+    let said = flattening.said;
+    say(&mut flat, &said);
+    flat
+}
+
+struct Flattening<'w, 'a, 'l> {
+    writer: &'w mut Writer<'a, 'l>,
+    schemas: usize,
+    said: Vec<String>,
+}
+
+impl Flattening<'_, '_, '_> {
+    fn object(&mut self, map: &Map<String, Value>, depth: usize) -> Map<String, Value> {
+        self.schemas += 1;
+        let mut whole = map.clone();
+        whole.retain(|key, _| !COMBINING.contains(&key.as_str()) && !REFERENCES.contains(&key.as_str()));
+        if depth > MAX_DEPTH || self.schemas > MAX_SCHEMAS {
+            self.writer.lose("schema", "too much is combined at the root: some of it is not shown");
+            return whole;
+        }
+        let reference = REFERENCES.iter().find_map(|key| map.get(*key)?.as_str());
+        if let Some(Value::Object(target)) = reference.and_then(|text| self.writer.refs.resolve(text)) {
+            self.writer.refers = true;
+            let part = self.object(target, depth + 1);
+            whole = merge(whole, &part).0;
+        }
+        for part in list(map, "allOf").iter().filter_map(Value::as_object) {
+            let part = self.object(part, depth + 1);
+            whole = merge(whole, &part).0;
+        }
+        for keyword in ["anyOf", "oneOf"] {
+            let all = list(map, keyword);
+            if all.is_empty() {
+                continue;
+            }
+            // Arguments are an object, so what is for other values never holds; and what holds for any leaves all open.
+            let open = Map::new();
+            let alternatives = all.iter().filter_map(|one| match one {
+                Value::Bool(true) => Some(&open),
+                one => one.as_object().filter(|one| takes_objects(one)),
+            });
+            let alternatives: Vec<Map<String, Value>> =
+                alternatives.map(|one| self.object(one, depth + 1)).collect();
+            let told = told_apart(keyword, &alternatives);
+            let note = match &told {
+                Some(_) => "not taken at the root: merged into one object, and told apart in the description",
+                None => "not taken at the root: merged into one object",
+            };
+            self.writer.lose(keyword, note);
+            self.said.extend(told);
+            let united = united(&whole, &alternatives);
+            whole = merge(whole, &united).0;
+        }
+        for keyword in ["not", "enum", "const"] {
+            let Some(value) = map.get(keyword) else { continue };
+            let sentence = words::sentence(keyword, value);
+            let fate = if sentence.is_some() { "said in the description" } else { "left out" };
+            self.writer.lose(keyword, format!("not taken at the root: {fate}"));
+            self.said.extend(sentence);
+        }
+        whole
+    }
+}
+
+fn list<'v>(map: &'v Map<String, Value>, keyword: &str) -> &'v [Value] {
+    map.get(keyword).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+fn takes_objects(map: &Map<String, Value>) -> bool {
+    let types = map.get("type").map_or(Types::NONE, |types| Types::read(types).0);
+    types == Types::NONE || types.has(Types::OBJECT)
+}
+
+fn properties(map: &Map<String, Value>) -> Option<&Map<String, Value>> {
+    map.get("properties")?.as_object()
+}
+
+/// What all of `alternatives` allow beside `base`, and what each of them needs.
+fn united(base: &Map<String, Value>, alternatives: &[Map<String, Value>]) -> Map<String, Value> {
+    let mut shown: Map<String, Value> = Map::new();
+    for name in alternatives.iter().filter_map(properties).flat_map(Map::keys) {
+        if shown.contains_key(name) {
+            continue;
+        }
+        let mut forms: Vec<&Value> = Vec::new();
+        let mut everywhere = true;
+        for alternative in alternatives {
+            match properties(alternative).and_then(|all| all.get(name)) {
+                Some(form) if !forms.contains(&form) => forms.push(form),
+                Some(_) => {}
+                None => everywhere = false,
+            }
+        }
+        // An alternative that does not speak of it takes it as the rest of the schema does.
+        if everywhere || !properties(base).is_some_and(|all| all.contains_key(name)) {
+            shown.insert(name.clone(), one_of(&forms));
+        }
+    }
+    let mut united = Map::new();
+    if !shown.is_empty() {
+        united.insert("properties".to_owned(), Value::Object(shown));
+    }
+    let required: Vec<&str> = common(alternatives);
+    if !required.is_empty() {
+        united.insert("required".to_owned(), json!(required));
+    }
+    let is_closed = |one: &Map<String, Value>| {
+        one.get("additionalProperties") == Some(&Value::Bool(false)) && !one.contains_key("patternProperties")
+    };
+    if !alternatives.is_empty() && alternatives.iter().all(is_closed) {
+        united.insert("additionalProperties".to_owned(), Value::Bool(false));
+    }
+    united
+}
+
+/// The names that all require.
+fn common(alternatives: &[Map<String, Value>]) -> Vec<&str> {
+    let Some((first, others)) = alternatives.split_first() else { return Vec::new() };
+    let by_all = |name: &&str| others.iter().all(|other| names(other.get("required")).any(|known| known == *name));
+    let mut common: Vec<&str> = names(first.get("required")).filter(by_all).collect();
+    common.dedup();
+    common
+}
+
+/// One schema for a property that has several. Values that are listed stand in one list.
+fn one_of(forms: &[&Value]) -> Value {
+    if let [only] = forms {
+        return (*only).clone();
+    }
+    let values: Option<Vec<Vec<&Value>>> = forms.iter().map(|form| limited(form)).collect();
+    let Some(values) = values else { return json!({"anyOf": forms}) };
+    let mut listed: Vec<&Value> = Vec::new();
+    for value in values.into_iter().flatten() {
+        if !listed.contains(&value) {
+            listed.push(value);
+        }
+    }
+    let mut one = Map::new();
+    let same = |key: &str| forms[0].get(key).filter(|own| forms.iter().all(|form| form.get(key) == Some(own)));
+    for key in ["type", "description", "title"] {
+        if let Some(value) = same(key) {
+            one.insert(key.to_owned(), value.clone());
+        }
+    }
+    one.insert("enum".to_owned(), json!(listed));
+    Value::Object(one)
+}
+
+/// What each alternative needs beyond what all do: its constants, and the names that it requires.
+fn told_apart(keyword: &str, alternatives: &[Map<String, Value>]) -> Option<String> {
+    let common = common(alternatives);
+    let needs = |one: &Map<String, Value>| {
+        let constant = |name: &str| {
+            let values = limited(properties(one)?.get(name)?)?;
+            let [value] = values[..] else { return None };
+            Some(format!("`{name}` = {}", words::quoted(value, 100).ok()?))
+        };
+        let needed = names(one.get("required")).filter_map(|name| {
+            constant(name).or_else(|| (!common.contains(&name)).then(|| format!("`{name}`")))
+        });
+        match needed.collect::<Vec<_>>().join(", ") {
+            none if none.is_empty() => "nothing more".to_owned(),
+            some => some,
+        }
+    };
+    let all: Vec<String> = alternatives.iter().map(needs).collect();
+    if all.windows(2).all(|pair| pair[0] == pair[1]) {
+        return None;
+    }
+    let lead = if keyword == "oneOf" { "Needs exactly one of these" } else { "Needs at least one of these" };
+    let text = format!("{lead}: {}.", all.join("; or "));
+    (text.len() <= MAX_SENTENCE).then_some(text)
+}
