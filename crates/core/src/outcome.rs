@@ -18,6 +18,10 @@ use crate::session::CallId;
 /// as `job`, `approval`, `step` or `skipped`. The tool's output schema does not hold for it.
 pub const STANDS_IN: &str = "stands_in";
 
+/// Key in the extras of an output or outcome whose structured result is not what its tool's output schema promises: an object
+/// of the `path` in the result and a `message`.
+pub const SCHEMA_MISMATCH: &str = "output_schema_mismatch";
+
 /// What a provider returns for a call that reached it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]

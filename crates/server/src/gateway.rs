@@ -28,7 +28,8 @@ use crate::mcp::stand_in::StandIn;
 use crate::mcp::subscriptions::Subscribers;
 use crate::mcp::tasks::Tasks;
 use crate::mcp::tools::ToolLists;
-use crate::mcp::view::{Expose, Scope, View, ViewOptions};
+use crate::mcp::unkept::Unkept;
+use crate::mcp::view::{Expose, ListedSchemas, Scope, View, ViewOptions};
 
 /// The longest tool name that is offered: some clients drop server and tool names over 60 together.
 pub const DEFAULT_MAX_TOOL_NAME: usize = 48;
@@ -41,8 +42,10 @@ const DEFAULT_GRACE: Duration = Duration::from_secs(2);
 /// How long running calls get to end once they are cancelled (SPEC section 8).
 const STOP_GRACE: Duration = Duration::from_secs(10);
 /// How long after its start a gateway waits for sources of which nobody knows yet what they have: many a client asks for
-/// its tools at once, and never again.
-const FIRST_LISTS: Duration = Duration::from_secs(5);
+/// its tools at once, and never again. Clients wait for the list with nothing on their screens: what is later is announced.
+const FIRST_LISTS: Duration = Duration::from_secs(2);
+/// How long a call may be silent towards a client that wants to hear of its progress. Half of the shortest limit known: 30 s.
+const DEFAULT_HEARTBEAT: Duration = Duration::from_secs(15);
 /// How long calls may take to become jobs.
 const HAND_OVER: Duration = Duration::from_secs(1);
 /// How long calls that have ended may take to be answered.
@@ -105,6 +108,11 @@ pub struct GatewayOptions {
     pub pinned: Vec<String>,
     /// Who finds tools for [`Expose::Search`].
     pub finder: ToolFinder,
+    /// In which form input schemas are listed.
+    pub schemas: ListedSchemas,
+    /// How often a client that wants to hear of a call's progress is told that it goes on, where the tool says nothing
+    /// itself.
+    pub heartbeat: Duration,
     /// Longest tool name offered at `/mcp`, in characters.
     pub max_tool_name: usize,
     /// Largest message taken from a client, in bytes.
@@ -148,6 +156,8 @@ impl GatewayOptions {
             views: Vec::new(),
             pinned: Vec::new(),
             finder: ToolFinder::default(),
+            schemas: ListedSchemas::default(),
+            heartbeat: DEFAULT_HEARTBEAT,
             max_tool_name: DEFAULT_MAX_TOOL_NAME,
             max_message: DEFAULT_MAX_MESSAGE,
             max_calls: DEFAULT_MAX_CALLS,
@@ -171,6 +181,7 @@ pub struct Gateway {
     pub(crate) late: Late,
     pub(crate) silent: Silent,
     pub(crate) careless: Careless,
+    pub(crate) unkept: Unkept,
     pub(crate) subscribers: Subscribers,
     pub(crate) parked: Arc<Parked>,
     pub(crate) tasks: Arc<Tasks>,
@@ -224,6 +235,7 @@ impl Gateway {
             late: Late::default(),
             silent: Silent::default(),
             careless: Careless::default(),
+            unkept: Unkept::default(),
             subscribers: Subscribers::default(),
             parked: Parked::new(server_info.clone()),
             tasks: Arc::default(),
@@ -308,6 +320,15 @@ impl Gateway {
         configured.unwrap_or(self.options.expose)
     }
 
+    /// In which form input schemas of this part of the catalogue are listed.
+    pub(crate) fn listed_schemas(&self, scope: &Scope) -> ListedSchemas {
+        let configured = match scope {
+            Scope::View(name) => self.view(name).and_then(|view| view.schemas),
+            Scope::Whole | Scope::Provider(_) => None,
+        };
+        configured.unwrap_or(self.options.schemas)
+    }
+
     /// Whether a source of this part of the catalogue is waited for, because it has only just been started and nobody knows
     /// yet what it has.
     pub(crate) fn awaits_lists(&self, scope: &Scope) -> bool {
@@ -315,7 +336,7 @@ impl Gateway {
         unlisted.iter().any(|provider| scope.may_have(&**provider)) && Instant::now() < self.first_lists
     }
 
-    /// Waits for such sources, until five seconds after the start of the gateway at the most.
+    /// Waits for such sources, until two seconds after the start of the gateway at the most.
     pub(crate) async fn listed(&self, scope: &Scope) {
         let listed = self.options.catalogue.listed(|provider| scope.may_have(provider));
         if tokio::time::timeout_at(self.first_lists, listed).await.is_err() {

@@ -14,4 +14,4 @@ pub use gateway::{DEFAULT_MAX_TOOL_NAME, Elicitation, Gateway, GatewayOptions, S
 pub use http::{Client, HttpError, HttpOptions, HttpServer, MetricsSource, Token, serve_http};
 pub use mcp::stand_in::{StandIn, StandInTerms};
 pub use mcp::stdio::{serve_connection, serve_stdio};
-pub use mcp::view::{Expose, ViewOptions};
+pub use mcp::view::{Expose, ListedSchemas, ViewOptions};

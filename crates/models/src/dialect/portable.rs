@@ -44,6 +44,12 @@ impl Portable {
         &self.losses
     }
 
+    /// Whether calls have to be changed back, see [`Portable::restore`].
+    #[must_use]
+    pub fn renames(&self) -> bool {
+        self.view.as_ref().is_some_and(|view| view.plan.is_some())
+    }
+
     /// The arguments of a call as the tool takes them: properties by their own names.
     #[must_use]
     pub fn restore(&self, arguments: Value) -> Value {

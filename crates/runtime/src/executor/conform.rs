@@ -5,13 +5,10 @@ use toolwright_core::catalogue::{Entry, ProviderKind};
 use toolwright_core::definition::OnOutputMismatch;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::Event;
-use toolwright_core::outcome::{STANDS_IN, ToolOutput};
+use toolwright_core::outcome::{SCHEMA_MISMATCH, STANDS_IN, ToolOutput};
 use toolwright_core::schema::wrapped;
 
 use super::Executor;
-
-/// Code of the warning, and the extra that carries it.
-const MISMATCH: &str = "output_schema_mismatch";
 
 impl Executor {
     /// Checks the structured result of a tool with an output schema. What breaks it is told; it is an error where
@@ -28,12 +25,12 @@ impl Executor {
         let message = format!("the result of {} breaks its output schema at {path}: {why}", entry.id());
         let services = &self.options.services;
         let told = services.redactor.redact(&message).into_owned();
-        services.events.emit(Event::Warning { code: MISMATCH.into(), message: told });
+        services.events.emit(Event::Warning { code: SCHEMA_MISMATCH.into(), message: told });
         if entry.definition().on_output_mismatch == OnOutputMismatch::Error {
             let model = format!("its result broke its output schema at {path}: {why}");
             return Err(ToolError::new(ErrorKind::ExecutionError, message).with_model_message(model));
         }
-        output.extras.insert(MISMATCH.into(), json!({"path": path, "message": why}));
+        output.extras.insert(SCHEMA_MISMATCH.into(), json!({"path": path, "message": why}));
         Ok(output)
     }
 }

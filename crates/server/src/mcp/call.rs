@@ -217,6 +217,7 @@ impl Gateway {
                 work.gateway.options.catalogue.nudge();
             }
             work.named_by_call(&list.snapshot, &outcome);
+            work.gateway.note_unkept(&list.snapshot, &outcome);
             match protocol_error(&outcome) {
                 Some(error) => {
                     let mut entries = list.snapshot.list().iter();
@@ -226,6 +227,9 @@ impl Gateway {
                 }
                 None => {
                     let schema = entry.as_deref().and_then(output_schema);
+                    // A client that has listed since does not look for what is not promised any more.
+                    let hash = entry.as_ref().map(|entry| entry.tool.hash());
+                    let schema = schema.filter(|_| !work.gateway.unkept.is_known_to(hash, &work.caller.peer));
                     let result = CallResult::of(outcome, schema, era, &work.gateway.options.info);
                     Ok(to_json(&if era == Era::Legacy { result.dated(work.caller.peer.version()) } else { result }))
                 }
@@ -310,7 +314,8 @@ impl Gateway {
         let client = self.with_house(client, (&caller.session, self.profile_at(&caller.view)), |otherwise| {
             self.approver(caller, owner, otherwise)
         });
-        let progress = wants_progress.then(|| Arc::new(Progress::new(Arc::clone(&line))) as Arc<dyn PartialSink>);
+        let beating = wants_progress.then(|| Arc::new(Progress::new(Arc::clone(&line))));
+        let progress = beating.clone().map(|progress| progress as Arc<dyn PartialSink>);
         let progress = match &task {
             Some(task) => Some(Arc::new(TaskProgress { task: Arc::clone(task), to_client: progress }) as Arc<_>),
             None => progress,
@@ -328,7 +333,13 @@ impl Gateway {
             listed: Arc::default(),
         });
         // The task's future holds it once only.
-        let work = work.boxed();
+        let work = match beating {
+            Some(progress) => {
+                let (work, every) = (work.boxed(), self.options.heartbeat);
+                async move { progress.beside(work, every).await }.boxed()
+            }
+            None => work.boxed(),
+        };
         let (counted, gateway) = (caller.tasks.token(), Arc::clone(self));
         self.busy_poll.stir();
         // Boxed: a task's future is copied on its way into the task, and again when it has ended.

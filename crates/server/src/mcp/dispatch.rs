@@ -130,7 +130,9 @@ impl Gateway {
         if has_cursor {
             return Err(RpcError::invalid_params("this list has one page only, so no cursor is valid"));
         }
+        let known = self.unkept.count();
         let list = self.tools(&caller.view, &caller.session);
+        caller.peer.has_listed(known);
         let json = list.json(era);
         let mut out = Vec::with_capacity(json.len() + 256);
         out.extend_from_slice(br#"{"tools":"#);

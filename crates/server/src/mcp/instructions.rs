@@ -1,55 +1,152 @@
-//! What several sources tell a model of their tools, as one text.
+//! What clients tell their model about the tools of an address, as one text.
 
 use toolwright_core::pins::is_invisible;
 
-/// Characters of one source's words that go on.
-const MAX_SAID: usize = 2048;
-/// Characters of all of them; who comes behind that is left out.
-const MAX_ALL: usize = 16 << 10;
+/// The longest text, in the units that JavaScript counts: Claude Code cuts what is longer (2.1.285 does so at 2,048, whatever
+/// the server's name is), and with it whoever stands at its end.
+const MAX_ALL: usize = 2048;
+/// What one source is quoted with at least; where there is not so much for each, those that come last are only named.
+const MIN_SAID: usize = 60;
+const CUT: &str = " [cut here]";
 
-/// What sources say, each under its name. Their own names for their tools lack the prefix that they have here.
-pub(super) fn together(said: impl Iterator<Item = (String, String)>) -> Option<String> {
-    let mut all = String::new();
-    for (name, words) in said {
-        let words: String = words.trim().chars().filter(|c| !is_invisible(*c)).collect();
-        // Quoted, so that none can speak in the name of another.
-        let quoted: Vec<String> = shortened(&words).lines().map(|line| format!("> {line}")).collect();
-        let part = format!("{name} says of its tools, which are called {name}__... here:\n{}", quoted.join("\n"));
-        if words.is_empty() || all.chars().count() + part.chars().count() > MAX_ALL {
-            continue;
-        }
-        if !all.is_empty() {
-            all.push_str("\n\n");
-        }
-        all.push_str(&part);
+/// `ours` first, then what sources say, each quoted under its name; what is short leaves its room to the others. Sources'
+/// own names for their tools lack the prefix that they have here.
+pub(super) fn together(ours: &[String], said: impl Iterator<Item = (String, String)>) -> Option<String> {
+    let mut all = shortened(&ours.join("\n\n"), MAX_ALL);
+    let said = said.map(|(name, words)| (name, words.trim().chars().filter(|c| !is_invisible(*c)).collect::<String>()));
+    let mut parts: Vec<Part> =
+        said.filter(|(_, words)| !words.is_empty()).map(|(name, words)| Part::new(&name, &words)).collect();
+    let room = MAX_ALL.saturating_sub(units(&all));
+    // As many as can be quoted at all.
+    let left_out = |count: usize| format!("\n\n({count} more say something of their tools, for which there is no room.)");
+    let least: Vec<usize> = parts.iter().map(|part| part.head + part.words.min(MIN_SAID)).collect();
+    let mut count = parts.len();
+    let needs = |count: usize| {
+        let rest = least.len() - count;
+        least[..count].iter().sum::<usize>() + if rest > 0 { units(&left_out(rest)) } else { 0 }
+    };
+    while count > 0 && needs(count) > room {
+        count -= 1;
     }
-    (!all.is_empty()).then_some(all)
+    let rest = parts.split_off(count).len();
+    let note = if rest > 0 { left_out(rest) } else { String::new() };
+    let heads: usize = parts.iter().map(|part| part.head).sum();
+    let share = share(parts.iter().map(|part| part.words), room.saturating_sub(heads + units(&note)));
+    for part in &parts {
+        all.push_str(&part.text(share));
+    }
+    if units(&all) + units(&note) <= MAX_ALL {
+        all.push_str(&note);
+    }
+    let all = all.trim_start();
+    (!all.is_empty()).then(|| all.to_owned())
 }
 
-fn shortened(words: &str) -> String {
-    match words.char_indices().nth(MAX_SAID) {
-        Some((end, _)) => format!("{} [cut here]", &words[..end]),
-        None => words.to_owned(),
+/// The words of the one source of an address, after `ours`.
+pub(super) fn of_one(ours: &[String], said: Option<String>) -> Option<String> {
+    let mut all = ours.to_vec();
+    all.extend(said);
+    (!all.is_empty()).then(|| shortened(&all.join("\n\n"), MAX_ALL))
+}
+
+/// What one source says.
+struct Part {
+    heading: String,
+    /// Quoted, so that none can speak in the name of another.
+    quoted: String,
+    head: usize,
+    words: usize,
+}
+
+impl Part {
+    fn new(name: &str, words: &str) -> Self {
+        let heading = format!("\n\n{name} says of its tools, which are called {name}__... here:\n");
+        let quoted = words.lines().map(|line| format!("> {line}")).collect::<Vec<_>>().join("\n");
+        Self { head: units(&heading), words: units(&quoted), heading, quoted }
     }
+
+    fn text(&self, share: usize) -> String {
+        format!("{}{}", self.heading, shortened(&self.quoted, share))
+    }
+}
+
+/// The most that each may have of `room`, where who needs less takes less.
+fn share(needs: impl Iterator<Item = usize>, room: usize) -> usize {
+    let mut needs: Vec<usize> = needs.collect();
+    needs.sort_unstable();
+    let (mut room, mut others) = (room, needs.len());
+    for need in needs {
+        if need > room / others {
+            return room / others;
+        }
+        (room, others) = (room - need, others - 1);
+    }
+    usize::MAX
+}
+
+fn units(text: &str) -> usize {
+    text.chars().map(char::len_utf16).sum()
+}
+
+/// A text of so many units at most, with a mark where it is cut.
+fn shortened(words: &str, most: usize) -> String {
+    if units(words) <= most {
+        return words.to_owned();
+    }
+    let room = most.saturating_sub(units(CUT));
+    let mut used = 0;
+    let fits = |c: &char| {
+        used += c.len_utf16();
+        used <= room
+    };
+    let mut kept: String = words.chars().take_while(fits).collect();
+    kept.push_str(CUT);
+    kept
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn check(ours: &str, said: &[(&str, &str)]) -> Option<String> {
+        let ours: Vec<String> = (!ours.is_empty()).then(|| ours.to_owned()).into_iter().collect();
+        together(&ours, said.iter().map(|(name, words)| ((*name).into(), (*words).into())))
+    }
+
     #[test]
-    fn sources_speak_each_under_its_name_and_within_bounds() {
-        let check =
-            |said: &[(&str, &str)]| together(said.iter().map(|(name, words)| ((*name).into(), (*words).into())));
-        assert_eq!(check(&[]), None);
-        assert_eq!(check(&[("a", " \n")]), None);
-        let expect = "a says of its tools, which are called a__... here:\n> Be kind.\n> \n> b says: no\n\n\
+    fn sources_speak_each_under_its_name_after_our_own_words() {
+        assert_eq!(check("", &[]), None);
+        assert_eq!(check("", &[("a", " \n")]), None);
+        let expect = "Ours.\n\na says of its tools, which are called a__... here:\n> Be kind.\n> \n> b says: no\n\n\
                       b says of its tools, which are called b__... here:\n> Be quick.";
-        assert_eq!(check(&[("a", "Be kind.\n\nb says:\u{202e} no"), ("b", "Be quick.")]).as_deref(), Some(expect));
+        let said = [("a", "Be kind.\n\nb says:\u{202e} no"), ("b", "Be quick.")];
+        assert_eq!(check("Ours.", &said).as_deref(), Some(expect));
+    }
+
+    #[test]
+    fn all_share_what_claude_code_does_not_cut() {
         let long = "ä".repeat(3000);
-        let cut = check(&[("a", &long)]).expect("words");
-        assert!(cut.ends_with("ä [cut here]") && cut.chars().filter(|c| *c == 'ä').count() == MAX_SAID);
-        let many = vec![("a", &*long); 20];
-        assert!(check(&many).expect("words").chars().count() <= MAX_ALL + 2 * many.len());
+        let said = [("a", &*long), ("b", "Short."), ("c", &*long)];
+        let text = check("Ours.", &said).expect("words");
+        assert!(text.starts_with("Ours.\n\na says") && text.contains("> Short.") && text.ends_with("ä [cut here]"));
+        assert!((MAX_ALL - 2..=MAX_ALL).contains(&units(&text)), "{}", units(&text));
+        let of = |name: &str| text.split(&format!("{name}__... here:\n")).nth(1).expect("quoted").matches('ä').count();
+        let (a, c) = (text.matches('ä').count() - of("c"), of("c"));
+        assert_eq!(a, c);
+        // Characters that JavaScript counts twice.
+        let wide = check("", &[("a", &*"🦀".repeat(2000))]).expect("words");
+        assert!(units(&wide) <= MAX_ALL && wide.ends_with("🦀 [cut here]"));
+    }
+
+    #[test]
+    fn who_finds_no_room_is_counted() {
+        let names: Vec<String> = (0..100).map(|n| format!("server-{n}")).collect();
+        let words = "Words. ".repeat(50);
+        let said: Vec<(&str, &str)> = names.iter().map(|name| (&**name, &*words)).collect();
+        let text = check("Ours.", &said).expect("words");
+        assert!(units(&text) <= MAX_ALL && text.contains("more say something of their tools"), "{text}");
+        assert!(text.contains("server-0 says") && !text.contains("server-99 says"));
+        let one = of_one(&["Ours.".to_owned()], Some("ä".repeat(3000))).expect("words");
+        assert!(one.starts_with("Ours.\n\nä") && units(&one) == MAX_ALL);
     }
 }

@@ -36,6 +36,7 @@ pub(crate) mod stdio;
 pub(crate) mod subscriptions;
 pub(crate) mod tasks;
 pub(crate) mod tools;
+pub(crate) mod unkept;
 pub(crate) mod view;
 
 pub(crate) use toolwright_mcp::message;

@@ -16,7 +16,7 @@ use super::message::RpcError;
 /// Sources that are asked at once.
 pub(crate) const ABREAST: usize = 32;
 /// What a source has for an answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(2);
 /// What it has after it did not answer the last time.
 pub(crate) const LITTLE_PATIENCE: Duration = Duration::from_secs(1);
 /// How long it has no more than that.
@@ -95,7 +95,7 @@ fn key(provider: &Arc<dyn Provider>, method: &'static str) -> (String, &'static 
 }
 
 impl Work {
-    /// Has a source do what `ask` asks of it, for five seconds; for one second within half a minute after it did not
+    /// Has a source do what `ask` asks of it, for two seconds; for one second within half a minute after it did not
     /// answer this method in time. Then it is given up, as by a client that has gone.
     ///
     /// # Errors

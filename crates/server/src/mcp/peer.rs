@@ -32,6 +32,8 @@ pub(crate) struct Peer {
     /// One more than the level that it has asked for; 0 where it has not.
     level: AtomicU8,
     asked: AtomicU64,
+    /// How many output schemas were not announced any more when it last listed tools.
+    unannounced: AtomicU64,
     open: Mutex<HashMap<Id, oneshot::Sender<Response>>>,
     subscribed: Mutex<Subscribed>,
     /// Pages that it was asked to open.
@@ -93,6 +95,16 @@ impl Peer {
     /// How it is asked by whatever runs for it.
     pub(crate) fn manner(&self) -> Manner {
         if lock(&self.capabilities).is_empty() { Manner::Either } else { Manner::Requests }
+    }
+
+    /// Notes that it has the list of tools in which this many output schemas are not announced any more.
+    pub(crate) fn has_listed(&self, unannounced: u64) {
+        self.unannounced.fetch_max(unannounced, Ordering::Relaxed);
+    }
+
+    /// How many output schemas were not announced any more in the last list that it has.
+    pub(crate) fn unannounced(&self) -> u64 {
+        self.unannounced.load(Ordering::Relaxed)
     }
 
     /// From now on it is told of log messages of this level and above; before it was told of all.

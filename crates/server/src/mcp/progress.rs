@@ -1,26 +1,94 @@
-//! Progress of a call as `notifications/progress`.
+//! Progress of a call as `notifications/progress`: what its tool says, and that it goes on where the tool says nothing.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
+use tokio::time::Instant;
 use toolwright_core::context::PartialSink;
 use toolwright_core::event::Partial;
 
 use super::line::Line;
 use super::message::{Id, notification};
 
+/// By how much progress grows that a tool did not make: seen by nobody, and enough to be more in a number of 64 bits.
+const LEAST: f64 = 1e-9;
+const LEAST_SHARE: f64 = 1e-12;
+
 /// Sends a call's progress to where its response will go. Never waits: a client that does not read
 /// misses progress, not the result.
 pub(crate) struct Progress {
     line: Arc<Line>,
-    last: Mutex<f64>,
+    told: Mutex<Told>,
+}
+
+/// What the client was told last.
+struct Told {
+    /// The tool's own word.
+    own: f64,
+    total: Option<f64>,
+    /// The last number that was sent.
+    sent: Option<f64>,
+    at: Instant,
+}
+
+impl Told {
+    /// The next number to send for this one. The protocol wants progress that grows, whoever reports it: what a tool reports
+    /// below a heartbeat is told as a little more than that.
+    fn next(&mut self, progress: f64) -> f64 {
+        let next = match self.sent {
+            Some(sent) if progress <= sent => sent + LEAST.max(sent.abs() * LEAST_SHARE),
+            _ => progress,
+        };
+        (self.sent, self.at) = (Some(next), Instant::now());
+        next
+    }
 }
 
 impl Progress {
     /// Progress under the token of the request that waits for the call.
     pub(crate) fn new(line: Arc<Line>) -> Self {
-        Self { line, last: Mutex::new(f64::NEG_INFINITY) }
+        let told = Told { own: f64::NEG_INFINITY, total: None, sent: None, at: Instant::now() };
+        Self { line, told: Mutex::new(told) }
+    }
+
+    /// Does `work`, and tells its client every so often that it goes on, as long as the tool says nothing: many clients give
+    /// a call up that they have not heard of for some time. It ends with the work: a call that goes on as a job is answered.
+    pub(crate) async fn beside<T>(&self, work: impl Future<Output = T>, every: Duration) -> T {
+        tokio::select! {
+            biased;
+            done = work => done,
+            never = self.beat(every) => match never {},
+        }
+    }
+
+    async fn beat(&self, every: Duration) -> Infallible {
+        loop {
+            let due = self.told().at + every;
+            tokio::time::sleep_until(due).await;
+            let mut told = self.told();
+            if told.at + every > Instant::now() {
+                continue;
+            }
+            let last = told.sent.unwrap_or(0.0);
+            let progress = told.next(last);
+            let total = told.total.filter(|total| progress <= *total);
+            self.send_numbers(progress, total, None, Map::new());
+        }
+    }
+
+    fn send_numbers(&self, progress: f64, total: Option<f64>, message: Option<String>, more: Map<String, Value>) {
+        self.line.note(|attached| {
+            let progress_token = attached.progress.as_ref()?;
+            let params = Params { progress_token, progress, total, message, more };
+            Some(notification("notifications/progress", Some(&params)))
+        });
+    }
+
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -40,18 +108,14 @@ struct Params<'a> {
 impl PartialSink for Progress {
     fn send(&self, partial: Partial) {
         let Partial::Progress { progress, total, message, more } = partial else { return };
-        // The protocol wants progress that does not go back. The lock is kept while sending, so that
-        // two reports at once keep their order; sending does not wait.
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if progress < *last || !progress.is_finite() {
+        // The lock is kept while sending, so that two reports at once keep their order; sending does not wait.
+        let mut told = self.told();
+        if progress < told.own || !progress.is_finite() {
             return;
         }
-        *last = progress;
-        self.line.note(|attached| {
-            let progress_token = attached.progress.as_ref()?;
-            let params = Params { progress_token, progress, total, message, more };
-            Some(notification("notifications/progress", Some(&params)))
-        });
+        (told.own, told.total) = (progress, total);
+        let progress = told.next(progress);
+        self.send_numbers(progress, total, message, more);
     }
 }
 
@@ -61,16 +125,26 @@ mod tests {
     use crate::mcp::line::{Attached, To};
     use crate::mcp::protocol::Era;
     use crate::mcp::running::Running;
+    use bytes::Bytes;
     use tokio::sync::mpsc;
     use toolwright_core::cancel::Cancel;
 
-    #[test]
-    fn progress_keeps_its_token_never_goes_back_and_never_waits() {
-        let (to, mut from) = mpsc::channel(2);
+    fn progress(room: usize) -> (Progress, mpsc::Receiver<Bytes>) {
+        let (to, from) = mpsc::channel(room);
         let (id, cancel) = (Id::Number(1.into()), Cancel::new());
         let entered = Arc::new(Running::default()).enter(&id, &cancel).expect("the first");
         let attached = Attached { id, to: To::Pipe(to), progress: Some(Id::Text("t".into())), level: None, entered };
-        let sink = Progress::new(Line::new(Era::Legacy, cancel, attached));
+        (Progress::new(Line::new(Era::Legacy, cancel, attached)), from)
+    }
+
+    fn params(from: &mut mpsc::Receiver<Bytes>) -> Vec<Value> {
+        let sent = std::iter::from_fn(|| from.try_recv().ok());
+        sent.map(|bytes| serde_json::from_slice::<Value>(&bytes).expect("json")["params"].take()).collect()
+    }
+
+    #[tokio::test]
+    async fn progress_keeps_its_token_never_goes_back_and_never_waits() {
+        let (sink, mut from) = progress(2);
         let more = |progress: f64| Map::from_iter([("_meta".to_owned(), serde_json::json!({"of": progress}))]);
         let report = |progress: f64| {
             sink.send(Partial::Progress { progress, total: Some(3.0), message: None, more: more(progress) });
@@ -78,12 +152,55 @@ mod tests {
         for progress in [1.0, 0.5, 2.0, 3.0] {
             report(progress);
         }
-        let sent: Vec<String> = std::iter::from_fn(|| from.try_recv().ok())
-            .map(|bytes| serde_json::from_slice::<serde_json::Value>(&bytes).expect("json")["params"].to_string())
-            .collect();
+        let sent: Vec<String> = params(&mut from).iter().map(Value::to_string).collect();
         let expect = |progress: &str| {
             format!(r#"{{"progressToken":"t","progress":{progress},"total":3.0,"_meta":{{"of":{progress}}}}}"#)
         };
         assert_eq!(sent, [expect("1.0"), expect("2.0")], "the third found the channel full");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_call_is_heard_of_and_progress_only_grows() {
+        const EVERY: Duration = Duration::from_secs(15);
+        let (sink, mut from) = progress(64);
+        let report = |progress: f64, message: &str| {
+            let message = Some(message.to_owned());
+            sink.send(Partial::Progress { progress, total: Some(2.0), message, more: Map::new() });
+        };
+        let work = async {
+            tokio::time::sleep(EVERY * 2 + EVERY / 2).await;
+            report(0.0, "begun");
+            tokio::time::sleep(EVERY / 2).await;
+            report(1.0, "half");
+            tokio::time::sleep(EVERY / 2).await;
+            // Says again what it said.
+            report(1.0, "still half");
+            tokio::time::sleep(EVERY + EVERY / 2).await;
+            report(1.0, "and still");
+            report(2.0, "all");
+            tokio::time::sleep(EVERY + EVERY / 2).await;
+            "done"
+        };
+        assert_eq!(sink.beside(work, EVERY).await, "done");
+        let sent = params(&mut from);
+        let messages: Vec<Option<&str>> = sent.iter().map(|params| params["message"].as_str()).collect();
+        let expect = [
+            None,
+            None,
+            Some("begun"),
+            Some("half"),
+            Some("still half"),
+            None,
+            Some("and still"),
+            Some("all"),
+            None,
+        ];
+        assert_eq!(messages, expect, "{sent:?}");
+        let numbers: Vec<f64> = sent.iter().map(|params| params["progress"].as_f64().expect("a number")).collect();
+        assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]), "{numbers:?}");
+        assert_eq!((numbers[0], numbers[3], numbers[7]), (0.0, 1.0, 2.0), "what a tool reports stands where it can");
+        assert_eq!((&sent[5]["total"], sent[8].get("total")), (&serde_json::json!(2.0), None), "{sent:?}");
+        tokio::time::sleep(EVERY * 4).await;
+        assert_eq!(params(&mut from), Vec::<Value>::new(), "the call has ended");
     }
 }

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use toolwright_core::content::ContentBlock;
 use toolwright_core::error::ToolError;
-use toolwright_core::outcome::{Outcome, STANDS_IN};
+use toolwright_core::outcome::{Outcome, SCHEMA_MISMATCH, STANDS_IN};
 use toolwright_core::passthrough::RESULT_FIELDS;
 use toolwright_core::select::SEARCH_ID;
 use toolwright_mcp::{dated, offered};
@@ -21,6 +21,9 @@ pub(super) const ERROR_META: &str = "toolwright/error";
 /// Told beside what stands in the place of a result, where that is marked as an error.
 const GOES_ON: &str = "(Nothing has failed, though this result is marked as an error: the one that the tool's output \
                        schema is for comes later. Do not make this call again.)";
+
+/// Key in the `_meta` of a result that breaks its tool's output schema, and so is given as text: where and how.
+const MISMATCH_META: &str = "toolwright/output_schema_mismatch";
 
 /// `CallToolResult` of the specification.
 #[derive(Serialize)]
@@ -41,7 +44,7 @@ pub(super) struct CallResult {
 }
 
 impl CallResult {
-    /// The result of a tool that is listed with this output schema.
+    /// The result of a tool that the client knows to have this output schema.
     pub(super) fn of(mut outcome: Outcome, schema: Option<&Value>, era: Era, info: &crate::ServerInfo) -> Self {
         let mut meta = outcome.meta;
         if let Some(note) = outcome.extras.remove("tool_output") {
@@ -60,8 +63,16 @@ impl CallResult {
             _ => Map::new(),
         };
         // The names of what was found, for programs; clients may show their model nothing else.
-        let structured = outcome.structured.filter(|_| outcome.tool.is_none_or(|id| id.as_str() != SEARCH_ID));
+        let mut structured = outcome.structured.filter(|_| outcome.tool.is_none_or(|id| id.as_str() != SEARCH_ID));
         let mut content = outcome.content;
+        let mismatch = outcome.extras.remove(SCHEMA_MISMATCH).filter(|_| outcome.ok);
+        // The SDKs' clients throw away what is not as its tool's output schema says and no error, and what is structured
+        // in one too.
+        let hidden = mismatch.is_some() && schema.is_some();
+        if let Some(mismatch) = mismatch {
+            broken(&mut content, structured.take(), &mismatch, hidden);
+            meta.insert(MISMATCH_META.into(), mismatch);
+        }
         if let Some(value) = structured.as_ref().filter(|value| !value.is_object())
             && era == Era::Legacy
             && !content.iter().any(|block| matches!(block, ContentBlock::Text { .. }))
@@ -71,7 +82,7 @@ impl CallResult {
         }
         // A result of a tool with an output schema has structured content, or is an error (MCP 2025-11-25, "Output
         // Schema"): the SDKs' clients throw any other away, with its text and the job's id in it.
-        let stands_in = outcome.extras.get(STANDS_IN).filter(|_| schema.is_some() && structured.is_none());
+        let stands_in = outcome.extras.get(STANDS_IN).filter(|_| schema.is_some() && structured.is_none() && !hidden);
         if let Some(what) = stands_in {
             if what != "skipped" {
                 content.push(ContentBlock::text(GOES_ON));
@@ -81,7 +92,7 @@ impl CallResult {
         Self {
             result_type: (era == Era::Modern).then_some("complete"),
             content,
-            is_error: !outcome.ok || stands_in.is_some(),
+            is_error: !outcome.ok || hidden || stands_in.is_some(),
             structured_content: structured.map(|value| offered::structured(value, schema, era)),
             meta,
             more,
@@ -98,6 +109,26 @@ impl CallResult {
         }
         self
     }
+}
+
+/// Puts a result that is not as its tool's output schema says into text, and says so.
+fn broken(content: &mut Vec<ContentBlock>, structured: Option<Value>, mismatch: &Value, is_marked: bool) {
+    if let Some(value) = structured {
+        let says_it = |block: &ContentBlock| match block {
+            ContentBlock::Text { text, .. } => serde_json::from_str::<Value>(text).is_ok_and(|said| said == value),
+            _ => false,
+        };
+        if !content.iter().any(says_it) {
+            content.push(ContentBlock::text(value.to_string()));
+        }
+    }
+    let part = |key: &str| mismatch.get(key).and_then(Value::as_str).unwrap_or_default();
+    let marked = if is_marked { " Nothing has failed, though this result is marked as an error." } else { "" };
+    content.push(ContentBlock::text(format!(
+        "(The result is given as text: it is not what the tool's output schema says, at {}: {}.{marked})",
+        part("path"),
+        part("message"),
+    )));
 }
 
 #[cfg(test)]
@@ -165,6 +196,27 @@ mod tests {
         check(Some("step"), Some(&schema), Some(json!({})), (false, 1));
         // What a server does against its own word is its own.
         check(None, Some(&schema), None, (false, 1));
+    }
+
+    #[test]
+    fn a_result_that_breaks_its_output_schema_arrives_as_text() {
+        let schema = json!({"type": "object", "required": ["a"]});
+        let mut done = outcome(ToolError::new(ErrorKind::Timeout, "x"));
+        (done.ok, done.error, done.content) = (true, None, vec![ContentBlock::text("{\"b\": 1}")]);
+        done.extras.insert(SCHEMA_MISMATCH.into(), json!({"path": "(root)", "message": "a is missing"}));
+        for (structured, texts) in [(Some(json!({"b": 1})), 2), (Some(json!({"b": 2})), 3), (None, 2)] {
+            done.structured = structured;
+            for (schema, marked) in [(Some(&schema), true), (None, false)] {
+                for era in [Era::Legacy, Era::Modern] {
+                    let result = serde_json::to_value(CallResult::of(done.clone(), schema, era, &info())).expect("json");
+                    let content = result["content"].as_array().expect("content");
+                    let notice = content[content.len() - 1]["text"].as_str().unwrap_or_default();
+                    assert_eq!((content.len(), result.get("structuredContent")), (texts, None), "{result}");
+                    assert_eq!((result["isError"] == true, notice.contains("Nothing has failed")), (marked, marked));
+                    assert!(notice.contains("at (root): a is missing"), "{notice}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use super::view::Scope;
 use crate::Gateway;
 
 /// How long a client's introduction waits for a server that has not said yet what it can do.
-const INTRODUCTION: Duration = Duration::from_secs(5);
+const INTRODUCTION: Duration = Duration::from_secs(2);
 /// Sessions for which it is remembered what sources were told.
 const MAX_HEARD: usize = 4096;
 /// What is announced, by the method that it takes.

@@ -1,5 +1,6 @@
 //! What `tools/list` says: one list per view and caller, written once per snapshot.
 
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -20,20 +21,27 @@ use toolwright_core::schema::wrapped;
 use toolwright_core::select::{CALL_ID, DESCRIBE_ID, SEARCH_ID, namespaces};
 use toolwright_core::session::{Principal, Session};
 use toolwright_mcp::{offered, tasks};
+use toolwright_models::dialect::Portable;
 use toolwright_runtime::{ToolFinder, searchable};
 
 use super::instructions;
 use super::message::to_json;
 use super::protocol::Era;
-use super::view::{Expose, Scope, View, ViewOptions};
-use crate::{Gateway, GatewayOptions};
+use super::view::{Expose, ListedSchemas, Scope, View, ViewOptions};
+use crate::Gateway;
 
 /// The tools that find, describe and call others, in the order of their use.
 const FINDERS: [&str; 3] = [SEARCH_ID, DESCRIBE_ID, CALL_ID];
 const JOB_WAIT: &str = "job__wait";
 const ELSEWHERE: &str = "not served at this address";
+/// Tells Claude Code to keep a tool in its model's context, where its own tool search keeps others out ("Scale with MCP Tool
+/// Search" of its documentation, anthropics/claude-code#54158).
+const ALWAYS_LOAD: &str = "anthropic/alwaysLoad";
 const HOW_TO_SEARCH: &str = "Most tools are not listed: tools__search finds them by what they do, tools__describe \
                              gives their schemas, tools__call runs them.";
+
+const WHOSE_TOOLS: &str = "Toolwright has the tools of several sources; a tool's name begins with its source, as in \
+                           source__tool. How many each has:";
 
 /// The tools that one caller has in one view of one snapshot.
 pub(crate) struct ToolList {
@@ -49,9 +57,14 @@ pub(crate) struct ToolList {
     index: Option<String>,
     /// Tools by the name that the view has for them, listed or not.
     named: HashMap<String, Arc<Entry>>,
+    /// The schemas that clients were listed, of tools whose calls have to be changed back.
+    renaming: Schemas,
     /// Whether the session had stored outputs.
     stored: bool,
 }
+
+/// Portable schemas by the hashes of their tools.
+type Schemas = HashMap<ContentHash, Arc<Portable>>;
 
 /// Who looks at what, as far as lists differ by it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -62,8 +75,15 @@ struct Key {
 }
 
 impl ToolList {
-    fn build(snapshot: Arc<Snapshot>, key: &Key, principal: &Principal, options: &GatewayOptions) -> Self {
-        let Key { view, stored, .. } = key;
+    fn build(
+        gateway: &Gateway,
+        snapshot: Arc<Snapshot>,
+        key: &Key,
+        principal: &Principal,
+        schemas: &mut Schemas,
+    ) -> Self {
+        let (Key { view, stored, .. }, options) = (key, &gateway.options);
+        let form = gateway.listed_schemas(&view.scope);
         let names = snapshot.names_within(options.max_tool_name);
         let finders = FINDERS.iter().filter_map(|id| snapshot.get(id)).map(|entry| (entry.wire_name.as_str(), entry));
         let others = snapshot.list().iter().enumerate().filter(|(_, entry)| !is_finder(entry));
@@ -77,14 +97,25 @@ impl ToolList {
         for (name, entry) in finders.chain(others) {
             if principal.may_use(&entry.definition().allowed_roles) && !named.contains_key(name) {
                 named.insert(name.to_owned(), Arc::clone(entry));
-                tools.push(Offered { name, entry, era: Era::Modern });
+                let portable = (form == ListedSchemas::Portable).then(|| {
+                    let make = || Arc::new(Portable::new(&entry.wire_name, &entry.definition().shown_schema()));
+                    Arc::clone(schemas.entry(entry.tool.hash()).or_insert_with(make))
+                });
+                let always_loaded =
+                    is_finder(entry) || is_output_tool(entry.id()) || entry.is_named_by(&options.pinned);
+                let promises = output_schema(entry).filter(|_| !gateway.unkept.has(entry.tool.hash()));
+                tools.push(Offered { name, entry, portable, promises, always_loaded, era: Era::Modern });
             }
         }
+        let is_renaming = |tool: &Offered<'_>| {
+            let portable = tool.portable.as_ref().filter(|portable| portable.renames())?;
+            Some((tool.entry.tool.hash(), Arc::clone(portable)))
+        };
+        let renaming = tools.iter().filter_map(is_renaming).collect();
         // Of no use before.
         tools.retain(|tool| *stored || !is_output_tool(tool.entry.id()));
-        let mut index = None;
+        let index = index_of(view, &tools);
         if view.expose == Expose::Search {
-            index = Some(index_of(&tools));
             tools.retain(|tool| is_finder(tool.entry) || tool.entry.is_named_by(&options.pinned));
         }
         let json = Bytes::from(to_json(&tools));
@@ -94,7 +125,7 @@ impl ToolList {
         } else {
             json.clone()
         };
-        Self { fingerprint: ContentHash::of_bytes(&json), json, legacy_json, index, named, snapshot, stored: *stored }
+        Self { fingerprint: ContentHash::of_bytes(&json), json, legacy_json, index, named, renaming, snapshot, stored: *stored }
     }
 
     /// The JSON array of the tools that are listed to clients of `era`.
@@ -139,6 +170,10 @@ impl ToolList {
     ) -> Result<(String, RawArguments), ToolError> {
         let Some(entry) = self.named.get(written) else {
             self.check_unlisted(view, written)?;
+            let arguments = match self.meant(written) {
+                Some(entry) => self.by_own_names(entry, arguments),
+                None => arguments,
+            };
             return Ok((written.to_owned(), RawArguments::Value(arguments)));
         };
         if is_carrier(entry)
@@ -146,8 +181,19 @@ impl ToolList {
             && let Some(meant) = inside.as_str().and_then(|name| self.named.get(name))
         {
             *inside = meant.wire_name.as_str().into();
+            if let Some(carried) = arguments.get_mut("arguments") {
+                *carried = self.by_own_names(meant, carried.take());
+            }
         }
-        Ok((entry.wire_name.clone(), RawArguments::Value(arguments)))
+        Ok((entry.wire_name.clone(), RawArguments::Value(self.by_own_names(entry, arguments))))
+    }
+
+    /// Arguments that were written by the schema that the client was listed, as the tool takes them.
+    fn by_own_names(&self, entry: &Entry, arguments: Value) -> Value {
+        match self.renaming.get(&entry.tool.hash()) {
+            Some(portable) => portable.restore(arguments),
+            None => arguments,
+        }
     }
 
     /// Whether the executor may be left to find out what a name means: its snapshot has nothing beyond the view.
@@ -214,6 +260,8 @@ struct Made {
     parts: HashMap<String, Arc<Snapshot>>,
     /// By view and caller.
     lists: HashMap<Key, Arc<ToolList>>,
+    /// What lists were made of; what the next snapshot has too is not written again.
+    schemas: Schemas,
 }
 
 impl Made {
@@ -245,7 +293,10 @@ impl Gateway {
         let mut made = self.lists.0.lock().unwrap_or_else(PoisonError::into_inner);
         let whole = self.options.catalogue.snapshot();
         if !made.of.as_ref().is_some_and(|of| Arc::ptr_eq(of, &whole)) {
-            *made = Made { of: Some(Arc::clone(&whole)), ..Made::default() };
+            let mut schemas = std::mem::take(&mut made.schemas);
+            let kept: HashSet<ContentHash> = whole.list().iter().map(|entry| entry.tool.hash()).collect();
+            schemas.retain(|hash, _| kept.contains(hash));
+            *made = Made { of: Some(Arc::clone(&whole)), schemas, ..Made::default() };
         }
         if let Some(list) = made.lists.get(&key) {
             return Arc::clone(list);
@@ -262,7 +313,7 @@ impl Gateway {
             Expose::Direct => whole,
             Expose::Search => made.searchable(&view.scope, &whole, &self.options.finder),
         };
-        let list = Arc::new(ToolList::build(snapshot, &key, principal, &self.options));
+        let list = Arc::new(ToolList::build(self, snapshot, &key, principal, &mut made.schemas));
         made.lists.insert(key, Arc::clone(&list));
         list
     }
@@ -277,37 +328,38 @@ impl Gateway {
         if has_them { Follows::Itself } else { Follows::Operator }
     }
 
-    /// What clients tell their model about a view: what is configured, what the sources of its tools say of them, and how
-    /// those that are not listed are found.
+    /// What clients tell their model about a view: whose tools there are and how those that are not listed are found, what
+    /// is configured, and what the sources of its tools say of them. Our own words come first, as clients cut at the end.
     pub(crate) fn instructions(&self, view: &View, session: &Session) -> Option<String> {
         let list = self.tools(view, session);
         let sources = self.options.catalogue.sources();
         let of_source = |provider: &Arc<dyn Provider>| Some((provider.name().to_owned(), provider.instructions()?));
-        let mut said = Vec::new();
+        let mut ours = Vec::from_iter(list.index.clone());
         match &view.scope {
             Scope::Whole | Scope::View(_) => {
+                ours.extend(self.options.instructions.clone());
                 let shown: HashSet<&str> = list.named.values().map(|entry| entry.provider.name()).collect();
-                said.extend(self.options.instructions.clone());
                 let shown = sources.iter().filter(|provider| shown.contains(provider.name()));
-                said.extend(instructions::together(shown.filter_map(of_source)));
+                instructions::together(&ours, shown.filter_map(of_source))
             }
             Scope::Provider(name) => {
-                said.extend(
-                    sources.iter().find(|provider| provider.name() == &**name).and_then(|it| it.instructions()),
-                );
+                let said = sources.iter().find(|provider| provider.name() == &**name).and_then(|it| it.instructions());
+                instructions::of_one(&ours, said)
             }
         }
-        said.extend(list.index.clone());
-        (!said.is_empty()).then(|| said.join("\n\n"))
     }
 }
 
-/// One line on how to find the tools that are not listed, and the namespaces they are in.
-fn index_of(tools: &[Offered<'_>]) -> String {
+/// One line on the namespaces of the tools, and on how to find those that are not listed.
+fn index_of(view: &View, tools: &[Offered<'_>]) -> Option<String> {
     let others = tools.iter().map(|tool| &**tool.entry).filter(|entry| !is_finder(entry));
-    match namespaces(others).as_str() {
-        "" => HOW_TO_SEARCH.to_owned(),
-        list => format!("{HOW_TO_SEARCH} What there is: {list}"),
+    let list = namespaces(others);
+    match (view.expose, &view.scope) {
+        (Expose::Search, _) if list.is_empty() => Some(HOW_TO_SEARCH.to_owned()),
+        (Expose::Search, _) => Some(format!("{HOW_TO_SEARCH} What there is: {list}")),
+        (Expose::Direct, Scope::Provider(_)) => None,
+        (Expose::Direct, _) if list.is_empty() => None,
+        (Expose::Direct, _) => Some(format!("{WHOSE_TOOLS} {list}")),
     }
 }
 
@@ -319,17 +371,33 @@ fn is_finder(entry: &Entry) -> bool {
 struct Offered<'a> {
     name: &'a str,
     entry: &'a Arc<Entry>,
+    /// The form that its input schema is listed in; `None`: as it is.
+    portable: Option<Arc<Portable>>,
+    /// The output schema that it is listed with.
+    promises: Option<&'a Value>,
+    /// Whether clients with a tool search of their own are asked to show it from the start.
+    always_loaded: bool,
     /// The generation of the clients that it is listed to.
     era: Era,
 }
 
 impl Offered<'_> {
     fn differs_by_era(&self) -> bool {
-        output_schema(self.entry).is_some_and(|schema| !wrapped::is_of_object(schema))
+        self.promises.is_some_and(|schema| !wrapped::is_of_object(schema))
+    }
+
+    /// Its `_meta`: what its server listed, and what the client is asked.
+    fn meta<'m>(&self, listed: Option<&'m Value>) -> Option<Cow<'m, Value>> {
+        if !self.always_loaded {
+            return listed.map(Cow::Borrowed);
+        }
+        let mut meta = listed.and_then(Value::as_object).cloned().unwrap_or_default();
+        meta.insert(ALWAYS_LOAD.to_owned(), true.into());
+        Some(Cow::Owned(Value::Object(meta)))
     }
 }
 
-/// The output schema that a tool is listed with.
+/// The output schema that a tool has.
 pub(crate) fn output_schema(entry: &Entry) -> Option<&Value> {
     entry.definition().output_schema.as_ref().filter(|schema| schema.is_object())
 }
@@ -345,12 +413,19 @@ impl Serialize for Offered<'_> {
         if !definition.description.is_empty() {
             map.serialize_entry("description", &definition.description)?;
         }
-        map.serialize_entry("inputSchema", &offered::input_schema(definition.parameters.as_ref()))?;
-        if let Some(schema) = output_schema(self.entry) {
+        match &self.portable {
+            Some(portable) => map.serialize_entry("inputSchema", portable.schema())?,
+            None => {
+                let schema = definition.provider_schema.as_ref().or(definition.parameters.as_ref());
+                map.serialize_entry("inputSchema", &offered::input_schema(schema))?;
+            }
+        }
+        if let Some(schema) = self.promises {
             map.serialize_entry("outputSchema", &offered::output_schema(schema, self.era))?;
         }
         if self.entry.provider.kind() == ProviderKind::Mcp {
-            for (key, value) in definition.meta.get(LISTED_FIELDS).and_then(Value::as_object).into_iter().flatten() {
+            let listed = definition.meta.get(LISTED_FIELDS).and_then(Value::as_object);
+            for (key, value) in listed.into_iter().flatten().filter(|(key, _)| *key != "_meta") {
                 // One careless field would take the whole list from clients.
                 let Some(value) = offered::field(key, value) else { continue };
                 match key.as_str() {
@@ -358,11 +433,18 @@ impl Serialize for Offered<'_> {
                     _ => map.serialize_entry(key, &value)?,
                 }
             }
+            let own = listed.and_then(|listed| listed.get("_meta")).filter(|meta| meta.is_object());
+            if let Some(meta) = self.meta(own) {
+                map.serialize_entry("_meta", &meta)?;
+            }
         } else {
             if takes_long(self.entry) {
                 map.serialize_entry("execution", &json!({"taskSupport": "optional"}))?;
             }
             map.serialize_entry("annotations", &annotations(self.entry))?;
+            if let Some(meta) = self.meta(None) {
+                map.serialize_entry("_meta", &meta)?;
+            }
         }
         map.end()
     }

@@ -41,6 +41,16 @@ impl Expose {
     }
 }
 
+/// In which form input schemas are listed. Calls are checked against the tool's own schema either way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum ListedSchemas {
+    /// In the form that every client in use takes, see [`Portable`](toolwright_models::dialect::Portable).
+    #[default]
+    Portable,
+    /// As their sources give them, with only those keywords at the root mended by which clients refuse a whole list.
+    Raw,
+}
+
 /// A part of the catalogue that the operator has made and named.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ViewOptions {
@@ -54,6 +64,9 @@ pub struct ViewOptions {
     pub denied: Vec<String>,
     /// How tools are put before a client that does not say.
     pub expose: Option<Expose>,
+    /// In which form input schemas are listed; without one as [`GatewayOptions::schemas`](crate::GatewayOptions::schemas)
+    /// says.
+    pub schemas: Option<ListedSchemas>,
     /// What decides where no rule of the gateway's policy does; without one that policy's own profile.
     pub profile: Option<Profile>,
     /// Who may use it: principals with one of these roles, and the owner; empty: everybody.

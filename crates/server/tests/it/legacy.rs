@@ -12,7 +12,7 @@ use toolwright_core::outcome::ToolOutput;
 use toolwright_core::policy::{Policy, Profile};
 use toolwright_core::session::Principal;
 
-use crate::support::{Events, House, LONG, REMOTE_SAYS, body, call, rpc, soon};
+use crate::support::{Events, House, LONG, REMOTE_SAYS, WHOSE_TOOLS, body, call, rpc, soon};
 
 #[tokio::test]
 async fn a_session_lists_calls_and_ends() {
@@ -26,7 +26,7 @@ async fn a_session_lists_calls_and_ends() {
     );
     assert_eq!(
         (&result["serverInfo"]["name"], &result["instructions"]),
-        (&json!("toolwright"), &json!(format!("Use the tools.\n\n{REMOTE_SAYS}")))
+        (&json!("toolwright"), &json!(format!("{WHOSE_TOOLS} test (8), remote (2)\n\nUse the tools.\n\n{REMOTE_SAYS}")))
     );
 
     let ping = body(http.in_session(&session, "/mcp", &rpc(1, "ping", json!({}))), 200).await;
@@ -219,8 +219,8 @@ async fn one_provider_is_served_under_its_own_names() {
     let list = body(http.in_session(&session, "/mcp/remote", &rpc(1, "tools/list", json!({}))), 200).await;
     let tool = json!({
         "name": "Get.Thing", "description": "Foreign.",
-        "inputSchema": {"$schema": "x", "type": "object", "x-later": {"b": 1, "a": 2}},
-        "annotations": {"readOnlyHint": true, "later": 1}, "_meta": {"k": [1]}, "icons": [],
+        "inputSchema": {"type": "object", "x-later": {"b": 1, "a": 2}, "properties": {}},
+        "annotations": {"readOnlyHint": true, "later": 1}, "icons": [], "_meta": {"k": [1]},
     });
     assert_eq!(list["result"]["tools"][0].to_string(), tool.to_string(), "order of keys included");
     assert_eq!(list["result"]["tools"].as_array().map(Vec::len), Some(2));

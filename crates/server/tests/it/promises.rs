@@ -18,10 +18,10 @@ use toolwright_server::ViewOptions;
 use crate::support::{House, body, call, rpc};
 
 /// A tool: raw name, what its definition has, its result.
-type Promise = (&'static str, fn(&mut ToolDefinition), Option<Value>);
+pub(crate) type Promise = (&'static str, fn(&mut ToolDefinition), Option<Value>);
 
 /// A foreign source whose tools are these.
-struct Promises(Vec<Promise>);
+pub(crate) struct Promises(pub(crate) Vec<Promise>);
 
 #[async_trait]
 impl Provider for Promises {
@@ -72,7 +72,7 @@ impl Approver for Skips {
     }
 }
 
-fn rows() -> Value {
+pub(crate) fn rows() -> Value {
     json!({"type": "object", "properties": {"rows": {"type": "array"}}, "required": ["rows"]})
 }
 
@@ -136,6 +136,7 @@ async fn tools_that_follow_jobs_are_named_only_where_they_can_be_called() {
         allowed: allowed.iter().map(ToString::to_string).collect(),
         denied: Vec::new(),
         expose: None,
+        schemas: None,
         profile: None,
         roles: Vec::new(),
     };
@@ -257,7 +258,7 @@ async fn one_careless_server_takes_nobody_elses_tools_away() {
         let mut tool: Map<String, Value> = tool.and_then(Value::as_object).cloned().expect("listed");
         tool.remove("name");
         let expect = json!({
-            "description": "Promises.", "inputSchema": {"properties": {"a": {}}, "type": "object"},
+            "description": "Promises.", "inputSchema": {"type": "object", "properties": {"a": {}}, "required": []},
             "outputSchema": {"type": "object", "properties": {"a": {"not": {}}}}, "execution": {},
         });
         assert_eq!(Value::Object(tool), expect);

@@ -66,8 +66,8 @@ async fn the_view_is_that_of_the_session() {
     let http = house.http().await;
     let (session, result) = http.initialize(SEARCH).await;
     let told = format!(
-        "Use the tools.\n\n{REMOTE_SAYS}\n\nMost tools are not listed: tools__search finds them by what they do, \
-         tools__describe gives their schemas, tools__call runs them. What there is: test (8), remote (2)"
+        "Most tools are not listed: tools__search finds them by what they do, tools__describe gives their schemas, \
+         tools__call runs them. What there is: test (8), remote (2)\n\nUse the tools.\n\n{REMOTE_SAYS}"
     );
     assert_eq!(result["instructions"], told);
     let discovered = body(http.modern(SEARCH, json!(1), "server/discover", json!({})), 200).await;

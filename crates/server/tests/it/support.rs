@@ -293,6 +293,9 @@ pub(crate) struct Http {
     pub(crate) client: reqwest::Client,
 }
 
+/// What clients of everything are told first.
+pub(crate) const WHOSE_TOOLS: &str = "Toolwright has the tools of several sources; a tool's name begins with its source, \
+                                      as in source__tool. How many each has:";
 /// What clients of everything are told of the foreign source's instructions.
 pub(crate) const REMOTE_SAYS: &str = "remote says of its tools, which are called remote__... here:\n> Be gentle.";
 pub(crate) const LEGACY: &str = "2025-11-25";

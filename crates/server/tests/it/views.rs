@@ -18,6 +18,7 @@ fn view(name: &str, allowed: &[&str], denied: &[&str]) -> ViewOptions {
         denied: owned(denied),
         expose: None,
         profile: None,
+        schemas: None,
         roles: Vec::new(),
     }
 }

@@ -1,0 +1,168 @@
+//! The schemas that clients are listed, and calls that were written by them.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use toolwright_core::catalogue::{
+    Health, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool, foreign_ids,
+};
+use toolwright_core::context::ToolContext;
+use toolwright_core::definition::{Effects, ToolDefinition};
+use toolwright_core::error::ToolError;
+use toolwright_core::outcome::ToolOutput;
+use toolwright_server::{ListedSchemas, ViewOptions};
+
+use crate::support::{House, Http, body};
+
+/// A server whose schemas some clients refuse. Its tools say what they were called with.
+struct Odd;
+
+fn union() -> Value {
+    json!({
+        "$schema": "http://json-schema.org/draft-07/schema#", "type": "object",
+        "properties": {"$.xgafv": {"type": "string"}, "at": {"type": "array", "items": [{"type": "number"}, {"type": "number"}]}},
+        "oneOf": [{"required": ["$.xgafv"]}, {"required": ["at"]}],
+    })
+}
+
+#[async_trait]
+impl Provider for Odd {
+    fn name(&self) -> &str {
+        "odd"
+    }
+
+    fn kind(&self) -> ProviderKind {
+        ProviderKind::Mcp
+    }
+
+    async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
+        let [union_id, compact_id] = &foreign_ids("odd", &["union", "compact"]).expect("ids")[..] else { panic!("two") };
+        let mut odd = ToolDefinition::new(union_id.clone(), "Odd.", Some(union()));
+        odd.effects = Effects::READ;
+        odd.meta.insert("mcp".into(), json!({"_meta": {"k": 1}}));
+        let long = json!({"type": "object", "properties": {"a": {"type": "string", "description": "Very long."}}});
+        let mut compact = ToolDefinition::new(compact_id.clone(), "Compact.", Some(long));
+        compact.provider_schema = Some(json!({"type": "object", "properties": {"a": {"type": "string"}}}));
+        Ok(vec![RegisteredTool::foreign(odd, "union"), RegisteredTool::foreign(compact, "compact")])
+    }
+
+    async fn call(&self, call: ProviderCall<'_>, _context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        Ok(ToolOutput::text(call.arguments.to_string()))
+    }
+
+    fn health(&self) -> Health {
+        Health::Ready
+    }
+}
+
+async fn house(schemas: ListedSchemas) -> House {
+    let view = |name: &str, schemas: Option<ListedSchemas>| ViewOptions {
+        name: name.into(),
+        allowed: vec!["odd__*".into()],
+        denied: Vec::new(),
+        expose: None,
+        schemas,
+        profile: None,
+        roles: Vec::new(),
+    };
+    let house = House::with(|options| {
+        options.schemas = schemas;
+        options.pinned = vec!["odd:union".into()];
+        options.views = vec![view("raw", Some(ListedSchemas::Raw)), view("usual", None)];
+    })
+    .await;
+    house.add(Arc::new(Odd)).await;
+    house
+}
+
+async fn tool(http: &Http, path: &str, name: &str) -> Value {
+    let listed = body(http.modern(path, json!(1), "tools/list", json!({})), 200).await;
+    let mut tools = listed["result"]["tools"].as_array().expect("tools").iter();
+    tools.find(|tool| tool["name"] == name).unwrap_or_else(|| panic!("{name} in {listed}")).clone()
+}
+
+async fn ran(http: &Http, path: &str, name: &str, arguments: Value) -> Value {
+    let params = json!({"name": name, "arguments": arguments});
+    let answer = body(http.modern(path, json!(1), "tools/call", params), 200).await;
+    let text = answer["result"]["content"][0]["text"].as_str().unwrap_or_default();
+    serde_json::from_str(text).unwrap_or_else(|_| panic!("{answer}"))
+}
+
+#[tokio::test]
+async fn schemas_are_listed_in_the_form_that_every_client_takes() {
+    let house = house(ListedSchemas::Portable).await;
+    let http = house.http().await;
+    let mut listed = Vec::new();
+    for (path, name) in [("/mcp", "odd__union"), ("/mcp/odd", "union"), ("/mcp/usual", "odd__union")] {
+        let tool = tool(&http, path, name).await;
+        assert_eq!(tool["_meta"], json!({"k": 1, "anthropic/alwaysLoad": true}), "it is pinned");
+        listed.push(tool["inputSchema"].clone());
+    }
+    let alias = listed[0]["properties"].as_object().expect("properties").keys().next().expect("a name").clone();
+    let golden = json!({
+        "type": "object",
+        "properties": {
+            alias.as_str(): {"type": "string"},
+            "at": {"type": "array", "items": {"type": "number"}},
+        },
+        "description": "Needs exactly one of these: `$.xgafv`; or `at`.",
+    });
+    assert_eq!(listed, [golden.clone(), golden.clone(), golden]);
+    assert!(alias.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') && alias.contains("xgafv"), "{alias}");
+    assert_eq!(tool(&http, "/mcp/raw", "odd__union").await["inputSchema"], union());
+    for path in ["/mcp/raw", "/mcp"] {
+        let compact = tool(&http, path, "odd__compact").await;
+        assert_eq!(compact["inputSchema"], json!({"type": "object", "properties": {"a": {"type": "string"}}}), "{path}");
+        assert_eq!(compact.get("_meta"), None);
+    }
+    let other = self::house(ListedSchemas::Raw).await;
+    let http = other.http().await;
+    assert_eq!(tool(&http, "/mcp", "odd__union").await["inputSchema"], union());
+    assert_eq!(ran(&http, "/mcp", "odd__union", json!({"$.xgafv": "1"})).await, json!({"$.xgafv": "1"}));
+}
+
+#[tokio::test]
+async fn calls_by_listed_names_reach_the_tool_by_its_own() {
+    let house = house(ListedSchemas::Portable).await;
+    let http = house.http().await;
+    let listed = tool(&http, "/mcp/odd", "union").await;
+    let alias = listed["inputSchema"]["properties"].as_object().expect("properties").keys().next().expect("a name");
+    let own = json!({"$.xgafv": "1"});
+    for arguments in [json!({alias.as_str(): "1"}), own.clone()] {
+        for (path, name) in [("/mcp", "odd__union"), ("/mcp", "odd:union@0.0.0"), ("/mcp/odd", "union")] {
+            assert_eq!(ran(&http, path, name, arguments.clone()).await, own, "{path} {name}");
+        }
+        let carried = json!({"name": "odd__union", "arguments": arguments});
+        assert_eq!(ran(&http, "/mcp?expose=search", "tools__call", carried).await, own);
+    }
+    // The tool's own schema judges.
+    let both = json!({"name": "odd__union", "arguments": {alias.as_str(): "1", "at": [1, 2]}});
+    let answer = body(http.modern("/mcp", json!(1), "tools/call", both), 200).await;
+    assert_eq!(answer["result"]["isError"], true, "{answer}");
+}
+
+#[tokio::test]
+async fn a_list_that_does_not_change_stays_byte_equal() {
+    let house = house(ListedSchemas::Portable).await;
+    let http = house.http().await;
+    let list = async || http.modern("/mcp", json!(1), "tools/list", json!({})).send().await.expect("sent").text().await;
+    let first = list().await.expect("text");
+    house.catalogue.refresh("odd").await;
+    house.foreign.set(&["Get.Thing", "other"]);
+    house.catalogue.refresh("remote").await;
+    assert_eq!(list().await.expect("text"), first);
+}
+
+#[tokio::test]
+async fn clients_with_a_tool_search_are_asked_to_keep_ours_in_view() {
+    let house = house(ListedSchemas::Portable).await;
+    let http = house.http().await;
+    let listed = body(http.modern("/mcp?expose=search", json!(1), "tools/list", json!({})), 200).await;
+    let tools = listed["result"]["tools"].as_array().expect("tools");
+    assert_eq!(tools.len(), 4, "{listed}");
+    for tool in tools {
+        assert_eq!(tool["_meta"]["anthropic/alwaysLoad"], true, "{tool}");
+    }
+    assert_eq!(tool(&http, "/mcp", "test__echo").await.get("_meta"), None);
+}
