@@ -64,8 +64,7 @@ impl Flattening<'_, '_, '_> {
                 Value::Bool(true) => Some(&open),
                 one => one.as_object().filter(|one| takes_objects(one)),
             });
-            let alternatives: Vec<Map<String, Value>> =
-                alternatives.map(|one| self.object(one, depth + 1)).collect();
+            let alternatives: Vec<Map<String, Value>> = alternatives.map(|one| self.object(one, depth + 1)).collect();
             let told = told_apart(keyword, &alternatives);
             let note = match &told {
                 Some(_) => "not taken at the root: merged into one object, and told apart in the description",
@@ -180,9 +179,8 @@ fn told_apart(keyword: &str, alternatives: &[Map<String, Value>]) -> Option<Stri
             let [value] = values[..] else { return None };
             Some(format!("`{name}` = {}", words::quoted(value, 100).ok()?))
         };
-        let needed = names(one.get("required")).filter_map(|name| {
-            constant(name).or_else(|| (!common.contains(&name)).then(|| format!("`{name}`")))
-        });
+        let needed = names(one.get("required"))
+            .filter_map(|name| constant(name).or_else(|| (!common.contains(&name)).then(|| format!("`{name}`"))));
         match needed.collect::<Vec<_>>().join(", ") {
             none if none.is_empty() => "nothing more".to_owned(),
             some => some,

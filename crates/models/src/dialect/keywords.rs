@@ -148,7 +148,8 @@ impl Writer<'_, '_> {
                 undos.push(written.undo);
             }
         }
-        let undo = if forms.len() == 1 { undos.pop().unwrap_or_default() } else { Undo { union: undos, ..Undo::default() } };
+        let undo =
+            if forms.len() == 1 { undos.pop().unwrap_or_default() } else { Undo { union: undos, ..Undo::default() } };
         if undo.union.iter().any(|undo| !undo.is_empty()) || undo.union.is_empty() && !undo.is_empty() {
             node.undo.items = Some(Box::new(undo));
         }

@@ -70,8 +70,7 @@ mod tests {
             "properties": {"$.xgafv": {"type": "string"}, "list": {"type": "array", "items": {"properties": {"a b": {}}}}},
         });
         let portable = Portable::new("t", &schema);
-        let shown: Vec<&String> =
-            portable.schema()["properties"].as_object().expect("properties").keys().collect();
+        let shown: Vec<&String> = portable.schema()["properties"].as_object().expect("properties").keys().collect();
         let inner = portable.schema()["properties"]["list"]["items"]["properties"].as_object().expect("properties");
         let inner = inner.keys().next().expect("a name");
         assert!(shown[0] != "$.xgafv" && inner != "a b", "{}", portable.schema());

@@ -62,9 +62,7 @@ impl Look<'_> {
                     if form == Form::Unknown {
                         self.rules.for_clients
                     } else {
-                        self.rules.keeps(key)
-                            && words::is_legal(key, form, value)
-                            && self.rules.keeps_value(key, value)
+                        self.rules.keeps(key) && words::is_legal(key, form, value) && self.rules.keeps_value(key, value)
                     }
                 }
             };

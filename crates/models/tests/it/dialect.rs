@@ -163,9 +163,9 @@ fn refused_by_clients(schema: &Value, at: &str, found: &mut Vec<String>) {
         found.push(format!("{at}: {schema} for a schema"));
         return;
     };
-    let has_array = map.get("type").is_some_and(|types| {
-        types == "array" || types.as_array().is_some_and(|all| all.contains(&"array".into()))
-    });
+    let has_array = map
+        .get("type")
+        .is_some_and(|types| types == "array" || types.as_array().is_some_and(|all| all.contains(&"array".into())));
     if has_array && !map.get("items").is_some_and(Value::is_object) {
         found.push(format!("{at}: an array without items"));
     }

@@ -18,7 +18,8 @@ pub(super) fn together(ours: &[String], said: impl Iterator<Item = (String, Stri
         said.filter(|(_, words)| !words.is_empty()).map(|(name, words)| Part::new(&name, &words)).collect();
     let room = MAX_ALL.saturating_sub(units(&all));
     // As many as can be quoted at all.
-    let left_out = |count: usize| format!("\n\n({count} more say something of their tools, for which there is no room.)");
+    let left_out =
+        |count: usize| format!("\n\n({count} more say something of their tools, for which there is no room.)");
     let least: Vec<usize> = parts.iter().map(|part| part.head + part.words.min(MIN_SAID)).collect();
     let mut count = parts.len();
     let needs = |count: usize| {

@@ -184,17 +184,8 @@ mod tests {
         assert_eq!(sink.beside(work, EVERY).await, "done");
         let sent = params(&mut from);
         let messages: Vec<Option<&str>> = sent.iter().map(|params| params["message"].as_str()).collect();
-        let expect = [
-            None,
-            None,
-            Some("begun"),
-            Some("half"),
-            Some("still half"),
-            None,
-            Some("and still"),
-            Some("all"),
-            None,
-        ];
+        let expect =
+            [None, None, Some("begun"), Some("half"), Some("still half"), None, Some("and still"), Some("all"), None];
         assert_eq!(messages, expect, "{sent:?}");
         let numbers: Vec<f64> = sent.iter().map(|params| params["progress"].as_f64().expect("a number")).collect();
         assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]), "{numbers:?}");

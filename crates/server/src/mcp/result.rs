@@ -208,7 +208,8 @@ mod tests {
             done.structured = structured;
             for (schema, marked) in [(Some(&schema), true), (None, false)] {
                 for era in [Era::Legacy, Era::Modern] {
-                    let result = serde_json::to_value(CallResult::of(done.clone(), schema, era, &info())).expect("json");
+                    let result =
+                        serde_json::to_value(CallResult::of(done.clone(), schema, era, &info())).expect("json");
                     let content = result["content"].as_array().expect("content");
                     let notice = content[content.len() - 1]["text"].as_str().unwrap_or_default();
                     assert_eq!((content.len(), result.get("structuredContent")), (texts, None), "{result}");

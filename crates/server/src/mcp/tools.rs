@@ -125,7 +125,16 @@ impl ToolList {
         } else {
             json.clone()
         };
-        Self { fingerprint: ContentHash::of_bytes(&json), json, legacy_json, index, named, renaming, snapshot, stored: *stored }
+        Self {
+            fingerprint: ContentHash::of_bytes(&json),
+            json,
+            legacy_json,
+            index,
+            named,
+            renaming,
+            snapshot,
+            stored: *stored,
+        }
     }
 
     /// The JSON array of the tools that are listed to clients of `era`.

@@ -26,7 +26,10 @@ async fn a_session_lists_calls_and_ends() {
     );
     assert_eq!(
         (&result["serverInfo"]["name"], &result["instructions"]),
-        (&json!("toolwright"), &json!(format!("{WHOSE_TOOLS} test (8), remote (2)\n\nUse the tools.\n\n{REMOTE_SAYS}")))
+        (
+            &json!("toolwright"),
+            &json!(format!("{WHOSE_TOOLS} test (8), remote (2)\n\nUse the tools.\n\n{REMOTE_SAYS}"))
+        )
     );
 
     let ping = body(http.in_session(&session, "/mcp", &rpc(1, "ping", json!({}))), 200).await;

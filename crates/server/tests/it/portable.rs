@@ -37,7 +37,9 @@ impl Provider for Odd {
     }
 
     async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
-        let [union_id, compact_id] = &foreign_ids("odd", &["union", "compact"]).expect("ids")[..] else { panic!("two") };
+        let [union_id, compact_id] = &foreign_ids("odd", &["union", "compact"]).expect("ids")[..] else {
+            panic!("two")
+        };
         let mut odd = ToolDefinition::new(union_id.clone(), "Odd.", Some(union()));
         odd.effects = Effects::READ;
         odd.meta.insert("mcp".into(), json!({"_meta": {"k": 1}}));
@@ -113,7 +115,11 @@ async fn schemas_are_listed_in_the_form_that_every_client_takes() {
     assert_eq!(tool(&http, "/mcp/raw", "odd__union").await["inputSchema"], union());
     for path in ["/mcp/raw", "/mcp"] {
         let compact = tool(&http, path, "odd__compact").await;
-        assert_eq!(compact["inputSchema"], json!({"type": "object", "properties": {"a": {"type": "string"}}}), "{path}");
+        assert_eq!(
+            compact["inputSchema"],
+            json!({"type": "object", "properties": {"a": {"type": "string"}}}),
+            "{path}"
+        );
         assert_eq!(compact.get("_meta"), None);
     }
     let other = self::house(ListedSchemas::Raw).await;

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
@@ -9,11 +10,13 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use toolwright::House;
+use toolwright::config::typed::SchemaForm;
 use toolwright::config::{Config, Problem, ServerLink, Severity};
 use toolwright::core::Snapshot;
 use toolwright::core::catalogue::{Entry, Provider, ProviderKind, ProviderStatus};
 use toolwright::core::pattern::nearest;
 use toolwright::core::sandbox::{Enforcement, SandboxProfile, enforcement};
+use toolwright::models::dialect::{Loss, Portable};
 use toolwright::providers::process::sandbox::means;
 
 use super::args::Global;
@@ -30,6 +33,8 @@ const CLIENT_LIMIT: usize = 60;
 const SERVER_NAME: &str = "toolwright";
 /// Measurements of tools that have changed which are named.
 const MAX_STALE: usize = 20;
+/// Tools of which it is told that their schemas are listed otherwise.
+const MAX_LISTED: usize = 20;
 /// A start that people notice.
 const SLOW: Duration = Duration::from_secs(5);
 /// How long whoever has the port of `serve` may take to say that it is a Toolwright.
@@ -62,6 +67,8 @@ struct Told {
     tools: usize,
     /// What sources have and the catalogue does not.
     left_out: Vec<String>,
+    /// Tools whose schemas clients are listed in another form, with what that form loses.
+    listed: Vec<(String, Vec<Loss>)>,
 }
 
 pub(crate) async fn command(global: &Global) -> Done {
@@ -92,8 +99,30 @@ pub(crate) async fn command(global: &Global) -> Done {
     findings.extend(taken_port(&settings.written.server.http).await);
     let warnings = warnings(&settings, logged, &probes, &findings);
     let (tools, left_out) = (snapshot.list().len(), left_out(&snapshot));
-    let told = Told { findings, warnings, models, default_model, tools, left_out };
+    let listed = listed_otherwise(&settings, &snapshot);
+    let told = Told { findings, warnings, models, default_model, tools, left_out, listed };
     report(global, &settings, &problems, &probes, &told)
+}
+
+/// The tools whose schemas are listed in another form than their sources give them, as far as some address lists them so.
+fn listed_otherwise(settings: &Config, snapshot: &Snapshot) -> Vec<(String, Vec<Loss>)> {
+    let of_views = settings.written.views.values().filter_map(|view| view.schemas);
+    if of_views.chain([settings.written.server.schemas]).all(|form| form == SchemaForm::Raw) {
+        return Vec::new();
+    }
+    let losses = |entry: &Arc<Entry>| {
+        let losses = Portable::new(&entry.wire_name, &entry.definition().shown_schema()).losses().to_vec();
+        (!losses.is_empty()).then(|| (entry.wire_name.clone(), losses))
+    };
+    snapshot.list().iter().filter_map(losses).collect()
+}
+
+/// One line for each such tool, on the keywords that are listed otherwise.
+fn in_words((tool, losses): &(String, Vec<Loss>)) -> String {
+    let mut keywords: Vec<&str> = losses.iter().map(|loss| loss.keyword.as_str()).collect();
+    keywords.sort_unstable();
+    keywords.dedup();
+    format!("{tool}: clients are listed its schema in a form that all of them take ({})", keywords.join(", "))
 }
 
 /// Lists each provider, some at once.
@@ -286,7 +315,7 @@ fn report(global: &Global, settings: &Config, problems: &[Problem], probes: &[Pr
             })
             .collect();
         print_json(
-            &json!({"ok": well, "files": settings.files, "root": settings.root, "state_dir": settings.state_dir, "problems": problems, "providers": probes, "tools": told.tools, "not_listed": told.left_out, "models": models, "sandboxes": sandboxes, "findings": told.findings, "warnings": told.warnings}),
+            &json!({"ok": well, "files": settings.files, "root": settings.root, "state_dir": settings.state_dir, "problems": problems, "providers": probes, "tools": told.tools, "not_listed": told.left_out, "models": models, "sandboxes": sandboxes, "findings": told.findings, "warnings": told.warnings, "schemas": told.listed.iter().flat_map(|(_, losses)| losses).collect::<Vec<_>>()}),
         )?;
         return Ok(exit);
     }
@@ -325,6 +354,14 @@ fn report(global: &Global, settings: &Config, problems: &[Problem], probes: &[Pr
                 false => styled(DIM, format_args!("  {gaps}")),
             });
         }
+    }
+    let shown = told.listed.iter().take(MAX_LISTED).map(|tool| styled(DIM, harmless(&in_words(tool))));
+    lines.extend(shown);
+    if told.listed.len() > MAX_LISTED {
+        let more = told.listed.len() - MAX_LISTED;
+        lines.push(styled(DIM, format_args!("and {more} more; `toolwright tools show TOOL` says what differs")));
+    } else if !told.listed.is_empty() {
+        lines.push(styled(DIM, "`toolwright tools show TOOL` says what differs"));
     }
     lines.extend(told.warnings.iter().map(|warning| styled(WARN, format_args!("warning: {}", harmless(warning)))));
     lines.extend(told.findings.iter().map(|finding| styled(BAD, format_args!("to mend: {}", harmless(finding)))));

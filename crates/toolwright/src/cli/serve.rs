@@ -10,7 +10,7 @@ use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use toolwright::House;
 use toolwright::agent::tools::{NAMESPACE, batch_provider};
-use toolwright::config::typed::{ClientToken, View, ViewExposure};
+use toolwright::config::typed::{ClientToken, SchemaForm, View, ViewExposure};
 use toolwright::config::{Config, profile_of};
 use toolwright::core::approval::{Answers, NoApprover};
 use toolwright::core::output::is_output_tool;
@@ -19,8 +19,8 @@ use toolwright::core::{Approver, Cancel, Event, Profile};
 use toolwright::house::{GatewayHouse, HouseError, Reloaded, watch as watch_files};
 use toolwright::runtime::ToolFinder;
 use toolwright::server::{
-    ApiStores, Client, Elicitation, Expose, Gateway, GatewayOptions, HttpError, HttpOptions, Token, ViewOptions,
-    serve_http, serve_stdio,
+    ApiStores, Client, Elicitation, Expose, Gateway, GatewayOptions, HttpError, HttpOptions, ListedSchemas, Token,
+    ViewOptions, serve_http, serve_stdio,
 };
 
 use super::approvals::asked_for;
@@ -141,6 +141,7 @@ fn gateway(house: &Arc<House>, settings: &Config, serve: &Serve) -> Arc<Gateway>
         roots: serve.stdio.then(|| Arc::clone(house.roots())),
         max_tool_name: settings.written.server.max_tool_name,
         expose: serve.expose,
+        schemas: listed(settings.written.server.schemas),
         views: views(settings),
         pinned: selection.pinned.clone(),
         busy_poll: busy_poll(settings),
@@ -170,10 +171,18 @@ fn views(settings: &Config) -> Vec<ViewOptions> {
             ViewExposure::Direct => Expose::Direct,
             ViewExposure::Search => Expose::Search,
         }),
+        schemas: view.schemas.map(listed),
         profile: view.profile.map(profile_of),
         roles: view.roles.clone(),
     };
     settings.written.views.iter().map(view).collect()
+}
+
+fn listed(form: SchemaForm) -> ListedSchemas {
+    match form {
+        SchemaForm::Portable => ListedSchemas::Portable,
+        SchemaForm::Raw => ListedSchemas::Raw,
+    }
 }
 
 /// The clients that have tokens of their own.

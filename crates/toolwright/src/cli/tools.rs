@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Subcommand};
-use serde_json::Value;
+use serde_json::{Value, json};
 use toolwright::House;
 use toolwright::core::names::Resolution;
 use toolwright::core::select::{FIT, Find, SearchFilter, SearchHit, find, search_or_similar};
 use toolwright::core::{Entry, Snapshot};
+use toolwright::models::dialect::{Loss, Portable};
 
 use super::agent::can_answer;
 use super::args::Global;
@@ -183,10 +184,14 @@ pub(crate) async fn command(global: &Global, command: &Tools) -> Done {
                 return Err(unknown(&snapshot, tool, &near));
             };
             let entry = &snapshot.list()[index];
+            let listed = Portable::new(&entry.wire_name, &entry.definition().shown_schema());
             if global.json {
-                print_json(&entry.to_whole_json())?;
+                let mut whole = entry.to_whole_json();
+                whole["listed"] = json!({"inputSchema": listed.schema(), "losses": listed.losses()});
+                print_json(&whole)?;
             } else {
                 print_one(entry)?;
+                print_losses(listed.losses())?;
             }
         }
     }
@@ -249,6 +254,23 @@ pub(crate) fn left_out(snapshot: &Snapshot) -> Vec<String> {
         }))
     });
     sources.collect()
+}
+
+/// How clients are listed its schema, where that is another one.
+fn print_losses(losses: &[Loss]) -> std::io::Result<()> {
+    if losses.is_empty() {
+        return Ok(());
+    }
+    let mut out = stdout();
+    writeln!(
+        out,
+        "\nClients are listed this schema in a form that all of them take (server.schemas: raw lists it as it is):"
+    )?;
+    for Loss { path, keyword, note, .. } in losses {
+        let at = if path.is_empty() { "the root" } else { path.as_str() };
+        writeln!(out, "  {}: {} — {}", harmless(at), harmless(keyword), harmless(note))?;
+    }
+    Ok(())
 }
 
 /// The effects in words.

@@ -51,6 +51,31 @@ fn settings_that_match_everything_they_name_are_well() {
 }
 
 #[test]
+fn schemas_that_clients_are_listed_otherwise_are_named() {
+    let rest = "restTools:\n  issue:\n    description: x\n    url: 'https://api.example/x'\n    parameters: {type: object, properties: {id: {type: string}, at: {type: string}}, anyOf: [{required: [id]}, {required: [at]}]}\n";
+    let (code, report) = doctor(&place(rest));
+    let named = |report: &Value| -> Vec<String> {
+        let losses = report["schemas"].as_array().expect("a list").iter();
+        let own = losses.filter(|loss| loss["tool"].as_str().is_some_and(|tool| tool.ends_with("__issue")));
+        own.filter_map(|loss| loss["keyword"].as_str().map(str::to_owned)).collect()
+    };
+    assert_eq!((code, named(&report)), (Some(0), vec!["anyOf".to_owned()]), "it is no fault: {report}");
+    let mut tools = report["schemas"].as_array().expect("a list").iter().filter_map(|loss| loss["tool"].as_str());
+    let tool = tools.find(|tool| tool.ends_with("__issue")).expect("its name").to_owned();
+    let place = place(rest);
+    let said = |args: &[&str]| String::from_utf8(run(&place, args).stdout).expect("text");
+    let doctor_said = said(&["doctor"]);
+    assert!(doctor_said.contains(&format!("{tool}: clients are listed its schema in a form")), "{doctor_said}");
+    let shown = said(&["tools", "show", &tool]);
+    assert!(shown.contains("the root: anyOf — not taken at the root"), "{shown}");
+    let whole: Value = serde_json::from_str(&said(&["tools", "show", &tool, "--json"])).expect("json");
+    assert_eq!(whole["listed"]["inputSchema"]["description"], "Needs at least one of these: `id`; or `at`.", "{whole}");
+    assert_eq!(whole["definition"]["parameters"]["anyOf"][0]["required"][0], "id", "its own stays: {whole}");
+    let (_, report) = doctor(&self::place(&format!("{rest}server: {{schemas: raw}}\n")));
+    assert_eq!(report["schemas"], json!([]), "{report}");
+}
+
+#[test]
 fn what_matches_nothing_is_found_with_what_was_meant() {
     for (more, words) in [
         (

@@ -123,7 +123,9 @@ fn items_by_their_place_are_items_of_any_place() {
 
 #[test]
 fn properties_of_items_by_their_place_are_changed_back() {
-    let schema = with(json!({"type": "array", "prefixItems": [{"type": "string"}, {"type": "object", "properties": {"a b": {}}}]}));
+    let schema = with(
+        json!({"type": "array", "prefixItems": [{"type": "string"}, {"type": "object", "properties": {"a b": {}}}]}),
+    );
     let portable = Portable::new("t", &schema);
     let named = portable.schema().pointer("/properties/p/items/anyOf/1/properties").and_then(Value::as_object);
     let name = named.and_then(|all| all.keys().next()).expect("a name");

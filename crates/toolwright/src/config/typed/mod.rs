@@ -37,7 +37,7 @@ pub use scalar::{CacheTtl, TimeSpan, Written};
 pub use sections::{
     AgentToolSetting, ClientToken, Defaults, DispatchSetting, EffectFlags, ModelApi, ModelEndpoint, OutputsSection,
     PathGuardSetting, PolicyEffect, PolicyGuard, PolicyProfile, PolicyRule, PolicySection, PolicyTool, Queue,
-    ServerSection, View, ViewExposure, WebSection,
+    SchemaForm, ServerSection, View, ViewExposure, WebSection,
 };
 pub use selection::{EmbeddingApi, Embeddings, ExposureSetting, ScorerSetting, SelectionSection};
 pub use telemetry::TelemetrySection;

@@ -376,6 +376,10 @@ pub struct ServerSection {
     /// Longest tool name offered, in characters: some clients drop server plus tool names over 60.
     #[schemars(range(min = 16, max = 64))]
     pub max_tool_name: usize,
+    /// In which form the schemas of arguments are listed: `portable`, which every client takes (no `anyOf` and its like at the
+    /// root, legal names, no tuples; `toolwright tools show` says what differs), or `raw`, as their sources give them. Calls
+    /// are checked against the tool's own schema either way. Changing it needs a restart.
+    pub schemas: SchemaForm,
     /// Microseconds for which the server looks for more after the start and the end of a call before it sleeps, where
     /// calls and answers come that soon: a core that sleeps takes longer to wake than a call takes here. It keeps a
     /// core busy for as long; 0 where processor time is short. Only over stdio, and on up to three cores: elsewhere
@@ -427,6 +431,9 @@ pub struct View {
     /// How its tools are put before clients: `direct` or `search`. Default: as `serve --expose` says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expose: Option<ViewExposure>,
+    /// In which form its schemas are listed: `portable` or `raw`. Default: as `server.schemas` says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schemas: Option<SchemaForm>,
     /// The profile that decides where no rule of `policy` does. Default: the one of the whole server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<PolicyProfile>,
@@ -444,12 +451,24 @@ pub enum ViewExposure {
     Search,
 }
 
+/// In which form the schemas of arguments are listed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SchemaForm {
+    /// In one that every client takes.
+    #[default]
+    Portable,
+    /// As their sources give them.
+    Raw,
+}
+
 impl Default for ServerSection {
     fn default() -> Self {
         Self {
             http: "127.0.0.1:7117".into(),
             token: None,
             max_tool_name: 48,
+            schemas: SchemaForm::default(),
             busy_poll_us: 200,
             shutdown_grace: TimeSpan::seconds(10),
             batch: false,
