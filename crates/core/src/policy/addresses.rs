@@ -1,6 +1,8 @@
 //! Addresses in a text: where data may go. Links, e-mail addresses and bank accounts, found by their shape
 //! alone, rather too many than too few.
 
+use std::borrow::Cow;
+
 /// Addresses of one text. More are an error: a condition that saw only some could be led past the others.
 pub(crate) const MAX_ADDRESSES: usize = 256;
 
@@ -48,11 +50,63 @@ fn links(word: &str, found: &mut Vec<String>) {
     }
     for part in word.split([',', ';']) {
         let part = bare(part);
-        let host = part.split(['/', ':', '?', '#']).next().unwrap_or_default();
-        if !part.contains('@') && is_host(host) {
+        if plain(part).split(['&', '=']).any(leads_somewhere) {
             found.push(part.to_owned());
         }
     }
+}
+
+/// As programs read it that take `\` for `/`, decode `%2F`, and know other full stops or leave out what is not seen.
+fn plain(part: &str) -> Cow<'_, str> {
+    if part.bytes().all(|byte| byte.is_ascii() && byte != b'\\' && byte != b'%') {
+        return Cow::Borrowed(part);
+    }
+    let seen = |c: &char| !matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{2064}' | '\u{feff}');
+    let mut text: String = part
+        .chars()
+        .filter(seen)
+        .map(|c| match c {
+            '\\' | '／' | '⁄' | '∕' => '/',
+            '。' | '．' | '｡' | '․' => '.',
+            '：' => ':',
+            c => c,
+        })
+        .collect();
+    for (code, mark) in [("%2f", "/"), ("%2F", "/"), ("%5c", "/"), ("%5C", "/"), ("%3a", ":"), ("%3A", ":")] {
+        text = text.replace(code, mark);
+    }
+    Cow::Owned(text.replace("%2e", ".").replace("%2E", "."))
+}
+
+/// Whether this is an address, with its scheme or without.
+fn leads_somewhere(text: &str) -> bool {
+    let is_scheme = |scheme: &str| {
+        scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+            && scheme.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'+' || c == b'-')
+    };
+    let behind = match text.split_once(':') {
+        Some((scheme, rest)) if is_scheme(scheme) => rest,
+        _ => text,
+    };
+    // `//host` is an address of any scheme; what has a scheme needs no `//` for many programs.
+    let target = behind.trim_start_matches('/');
+    if behind.starts_with("//") && !target.is_empty() {
+        return true;
+    }
+    let authority = target.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = match authority.rsplit_once('@') {
+        // Without a way behind it, it is an e-mail address.
+        Some((_, host)) if authority.len() == target.len() && !host.contains(':') => return false,
+        Some((_, host)) => host,
+        None => authority,
+    };
+    // A path from the root has no host.
+    let is_path = behind.starts_with('/') && behind.len() == text.len();
+    !is_path && (is_host(host.split(':').next().unwrap_or_default()) || is_v6(target))
+}
+
+fn is_v6(text: &str) -> bool {
+    text.len() > 2 && text.parse::<std::net::Ipv6Addr>().is_ok()
 }
 
 /// Without the punctuation around it.
@@ -133,6 +187,13 @@ mod tests {
             ("mail bob@example.com", &[]),
             ("xn--80ak6aa92e.xn--p1ai and пример.рф", &["xn--80ak6aa92e.xn--p1ai", "пример.рф"]),
             ("ftp://host", &["ftp://host"]),
+            ("//host/x and \\\\host\\x", &["//host/x", "\\\\host\\x"]),
+            ("https:evil.example/x, https:/evil.example", &["https:evil.example/x", "https:/evil.example"]),
+            ("https%3A%2F%2Fevil.example%2Fx", &["https%3A%2F%2Fevil.example%2Fx"]),
+            ("evil。com/x and ev\u{200b}il.com", &["evil。com/x", "ev\u{200b}il.com"]),
+            ("me@evil.com/p.png, me@evil.com", &["me@evil.com/p.png"]),
+            ("u=evil.com&x=1 [2001:db8::7]", &["u=evil.com&x=1", "2001:db8::7"]),
+            ("/home/me/run.sh, src/main.rs, 10:30, note: this, std::io", &[]),
             ("", &[]),
         ] {
             check(Kind::Link, text, links);

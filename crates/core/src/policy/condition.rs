@@ -30,7 +30,7 @@ pub(super) const VARIABLES: [&str; 6] = ["args", "tool", "effects", "principal",
 /// Types, as operands of `type(x) == …`.
 const TYPES: [&str; 9] = ["bool", "int", "uint", "double", "string", "bytes", "list", "map", "null_type"];
 /// The functions; operators are written otherwise. `matches` and those after it are our own.
-const FUNCTIONS: [&str; 16] = [
+const FUNCTIONS: [&str; 19] = [
     "size",
     "contains",
     "startsWith",
@@ -47,15 +47,21 @@ const FUNCTIONS: [&str; 16] = [
     "emails",
     "accounts",
     "addresses",
+    "codes",
+    "names",
+    "switches",
 ];
 
 /// An expression that a call must meet, in CEL.
 ///
 /// It sees `args` (the resolved arguments), `tool` (`id`, `namespace`, `name`, `tags`), `effects` (`read_only`,
-/// `destructive`, `idempotent`, `open_world`), `principal` (`id`, `roles`), `workspace` (`root`, `inside`:
-/// whether all that the call writes lies in it, and `configuration`: whether it writes Toolwright's own configuration) and `request` (`known`: whether the user's own words are).
+/// `destructive`, `idempotent`, `open_world`), `principal` (`id`, `roles`), `workspace` (`root`, `inside`: whether all that
+/// the call writes lies in it, and `configuration`: whether it writes Toolwright's own configuration) and `request`
+/// (`known`: whether the user's own words are, and `amounts`: the numbers that stand in them as words of their own).
 /// `request.mentions(x)` says whether the user's own words name a value, and is false where they are not known;
-/// `links(x)`, `emails(x)`, `accounts(x)` and, of all kinds, `addresses(x)` list where texts of a value may lead; `x.matches('…')` takes a
+/// `links(x)`, `emails(x)`, `accounts(x)` and, of all kinds, `addresses(x)` list where texts of a value may lead, and
+/// `codes(x)` long numbers and encoded data in them; `names(x)` lists what members of a value are called at any depth, and
+/// `switches(x)` those that are true or false, as `public=true`; `x.matches('…')` takes a
 /// regular expression that may match anywhere. `has(args.x)` tests for an argument: to read one that is not there
 /// is an error, and an error denies the call.
 ///

@@ -10,7 +10,9 @@ use cel::objects::{Key, Map};
 use cel::{Context, Env, ExecutionError, Value};
 
 use super::addresses::{self, Kind, MAX_ADDRESSES};
+use super::codes;
 use super::condition::{Condition, pattern};
+use super::members;
 use super::request::UserRequest;
 use super::rule::{EffectSelector, ToolNote};
 use super::{HintTrust, PolicyQuery, Tightening};
@@ -105,7 +107,7 @@ impl<'q> Facts<'q> {
             ("principal", values.principal.clone()),
             ("workspace", values.workspace.clone()),
             ("effects", effects_value(effects)),
-            ("request", object([("known", Value::Bool(values.request.is_some()))])),
+            ("request", request_value(values.request.as_deref())),
         ] {
             context.add_variable_from_value(name, value);
         }
@@ -213,6 +215,9 @@ fn functions(
     context.add_function("links", |value: Value| found(&[Kind::Link], "links", &value))?;
     context.add_function("emails", |value: Value| found(&[Kind::Email], "emails", &value))?;
     context.add_function("accounts", |value: Value| found(&[Kind::Account], "accounts", &value))?;
+    context.add_function("codes", |value: Value| codes_of(&value))?;
+    context.add_function("names", |value: Value| members::names(&value))?;
+    context.add_function("switches", |value: Value| members::switches(&value))?;
     context
         .add_function("addresses", |value: Value| found(&[Kind::Link, Kind::Email, Kind::Account], "addresses", &value))
 }
@@ -241,28 +246,47 @@ fn named(request: &UserRequest, value: &Value) -> Option<bool> {
     }
 }
 
-/// The addresses in all texts of a value, keys too.
-fn found(kinds: &[Kind], function: &str, value: &Value) -> Result<Value, ExecutionError> {
-    let mut all = Vec::new();
-    if kinds.iter().all(|kind| collect(*kind, value, &mut all)) {
-        return Ok(Value::List(Arc::new(all.into_iter().map(Value::from).collect())));
-    }
-    Err(ExecutionError::function_error(function, format!("there are more than {MAX_ADDRESSES} addresses")))
+fn request_value(request: Option<&UserRequest>) -> Value {
+    let amounts = request.map(UserRequest::amounts).unwrap_or_default();
+    let amounts = amounts.iter().map(|amount| Value::Float(*amount)).collect();
+    object([("known", Value::Bool(request.is_some())), ("amounts", Value::List(Arc::new(amounts)))])
 }
 
-fn collect(kind: Kind, value: &Value, all: &mut Vec<String>) -> bool {
+/// The codes in all texts of a value, keys too,
+fn codes_of(value: &Value) -> Result<Value, ExecutionError> {
+    let mut all = Vec::new();
+    if texts(value, &mut |text| {
+        codes::find(text, &mut all);
+        all.len() <= MAX_ADDRESSES
+    }) {
+        return Ok(Value::List(Arc::new(all.into_iter().map(Value::from).collect())));
+    }
+    Err(ExecutionError::function_error("codes", format!("there are more than {MAX_ADDRESSES} codes")))
+}
+
+/// Calls `see` with each text of a value, keys too, until it wants no more; whether it wanted all.
+fn texts(value: &Value, see: &mut dyn FnMut(&str) -> bool) -> bool {
     match value {
-        Value::String(text) => addresses::find(kind, text, all),
-        Value::List(items) => items.iter().all(|item| collect(kind, item, all)),
+        Value::String(text) => see(text),
+        Value::List(items) => items.iter().all(|item| texts(item, see)),
         Value::Map(members) => members.map.iter().all(|(key, member)| {
             let key = match key {
-                Key::String(key) => addresses::find(kind, key, all),
+                Key::String(key) => see(key),
                 _ => true,
             };
-            key && collect(kind, member, all)
+            key && texts(member, see)
         }),
         _ => true,
     }
+}
+
+/// The addresses in all texts of a value, keys too.
+fn found(kinds: &[Kind], function: &str, value: &Value) -> Result<Value, ExecutionError> {
+    let mut all = Vec::new();
+    if kinds.iter().all(|kind| texts(value, &mut |text| addresses::find(*kind, text, &mut all))) {
+        return Ok(Value::List(Arc::new(all.into_iter().map(Value::from).collect())));
+    }
+    Err(ExecutionError::function_error(function, format!("there are more than {MAX_ADDRESSES} addresses")))
 }
 
 fn effects_value(effects: Effects) -> Value {

@@ -10,8 +10,10 @@
 //! general is no word about the file that the rules themselves are in.
 
 mod addresses;
+mod codes;
 mod condition;
 mod facts;
+mod members;
 mod request;
 mod rule;
 #[cfg(test)]

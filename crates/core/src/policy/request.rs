@@ -17,6 +17,8 @@ pub struct UserRequest {
     /// In lower case, each run of white space one blank.
     text: String,
     numbers: Vec<f64>,
+    /// Those that stand as words of their own, with a sign of money or without.
+    amounts: Vec<f64>,
 }
 
 impl UserRequest {
@@ -33,7 +35,8 @@ impl UserRequest {
             text.drain(..cut);
         }
         let numbers = text.split(|c: char| c.is_whitespace() || "$€£%()\"'".contains(c)).filter_map(number).collect();
-        Self { text, numbers }
+        let amounts = text.split_whitespace().filter_map(amount).collect();
+        Self { text, numbers, amounts }
     }
 
     /// Whether the words name the value. A text is named where it stands as a whole: not as a part of a longer
@@ -57,6 +60,12 @@ impl UserRequest {
             Value::Array(items) => all(&mut items.iter()),
             Value::Object(members) => all(&mut members.values()),
         }
+    }
+
+    /// The numbers that stand in the words as words of their own: `20`, `$1,050.00`; not `10%`, `v2` or `2024-05-15`.
+    #[must_use]
+    pub fn amounts(&self) -> &[f64] {
+        &self.amounts
     }
 
     /// As [`UserRequest::mentions`], of a number.
@@ -93,6 +102,13 @@ fn number(word: &str) -> Option<f64> {
     let word = word.trim_matches(|c: char| !c.is_ascii_digit() && c != '-');
     let digits = if word.contains(',') { Cow::Owned(word.replace(',', "")) } else { Cow::Borrowed(word) };
     digits.bytes().any(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok()).flatten()
+}
+
+/// A number that is a word of its own.
+fn amount(word: &str) -> Option<f64> {
+    let word = word.trim_matches(|c: char| "$€£¥()\"'.,;:!?".contains(c));
+    let is_plain = word.chars().all(|c| c.is_ascii_digit() || c == '.' || c == ',');
+    is_plain.then(|| number(word)).flatten()
 }
 
 fn push_plain(out: &mut String, text: &str) {

@@ -30,6 +30,7 @@ mod oauth;
 mod pick;
 mod pins;
 mod policy;
+mod policy_cases;
 mod replay;
 mod safety;
 mod sandbox;

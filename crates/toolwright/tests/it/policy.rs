@@ -41,9 +41,9 @@ struct InjectionTask {
 }
 
 #[derive(Deserialize)]
-struct SuiteCall {
-    tool: String,
-    arguments: Value,
+pub(crate) struct SuiteCall {
+    pub(crate) tool: String,
+    pub(crate) arguments: Value,
 }
 
 impl Suite {
@@ -63,14 +63,14 @@ fn example() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/policy/untrusted-content.yaml")
 }
 
-fn example_policy() -> Policy {
+pub(crate) fn example_policy() -> Policy {
     let file = example();
     let section = policy_file(&std::fs::read_to_string(&file).expect("the policy"), &file).expect("a policy");
     policy_of(&section, Profile::Ask)
 }
 
 /// As the executor asks about a call of a foreign server that says nothing about its tools.
-fn decide(policy: &Policy, call: &SuiteCall, request: Option<&Arc<UserRequest>>) -> Decision {
+pub(crate) fn decide(policy: &Policy, call: &SuiteCall, request: Option<&Arc<UserRequest>>) -> Decision {
     let id = ToolId::foreign("suite", &call.tool).expect("an id");
     let definition = ToolDefinition { effects: Effects::UNKNOWN, ..ToolDefinition::new(id, "", None) };
     policy.decide(&PolicyQuery {
@@ -249,7 +249,7 @@ fn policy_test_has_its_contract() {
     let expect = [
         json!({"effect": "allow", "rule": "profile ask"}),
         json!({"effect": "ask", "rule": "profile ask"}),
-        json!({"error": {"kind": "failed", "message": "the line is not JSON: expected ident at line 1 column 2"}}),
+        json!({"error": {"kind": "failed", "message": "the line is not JSON: line 1, column 2: expected a value: `true`, `false`, `null`, a number, or a text in double quotes"}}),
         json!({"effect": "allow"}),
         json!({"error": {"kind": "failed", "message": "it has no `tool`"}}),
     ];
