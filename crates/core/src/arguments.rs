@@ -6,11 +6,11 @@ use serde_json::{Map, Value};
 use crate::catalogue::{Entry, Origin};
 use crate::context::Redactor;
 use crate::definition::NoSchemaMode;
-use crate::json::{MAX_DEPTH, Unreadable, nests_deeper, repair, type_name};
+use crate::json::{MAX_DEPTH, Unreadable, fault, nests_deeper, repair, type_name};
 use crate::names::NameMatch;
 use crate::pointer::is_within;
 use crate::repair::RepairRecord;
-use crate::schema::{Attempt, CompiledSchema, Violation, fill_defaults};
+use crate::schema::{Attempt, CompiledSchema, Violation, fill_defaults, suggest};
 use crate::variables::{Hole, Outlook, Resolved, Variables, resolve, resolve_at};
 
 /// The capability of a tool whose array arguments hold items that stand for themselves, like the calls of a
@@ -47,6 +47,9 @@ pub struct Provenance {
     /// They were broken JSON and were mended.
     #[serde(skip_serializing_if = "is_default")]
     pub repaired: bool,
+    /// What was wrong with the text where they were; not kept.
+    #[serde(skip)]
+    pub fault: Option<String>,
     /// The text ended too early: JSON Pointer to the innermost container that was open. For a tool of
     /// [`WHOLE_ITEMS`], an item that it lay in was dropped.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -149,6 +152,9 @@ impl Fitted {
         };
         let mut fitted = fit_around(schema, arguments, provenance, pending);
         // What was coerced may have left members out, or have become an object that lacks some.
+        if let Some(schema) = entry.definition().parameters.as_ref().filter(|_| !fitted.violations.is_empty()) {
+            suggest(schema, &fitted.arguments, &mut fitted.violations);
+        }
         if fitted.violations.is_empty() && !fitted.provenance.coerced.is_empty() && fill(&mut fitted.arguments) {
             fitted.provenance.defaulted = true;
             fitted = fit_around(schema, fitted.arguments, fitted.provenance, fitted.pending);
@@ -286,6 +292,7 @@ fn read(text: &str, provenance: &mut Provenance) -> Result<Value, String> {
     };
     let mended = repair(text).map_err(|unreadable| match unreadable {
         Unreadable::OutOfRange => out_of_range(),
+        Unreadable::Empty => not_json(&fault(&error)),
         other => not_json(&other),
     })?;
     let container = match &mended.value {
@@ -293,9 +300,10 @@ fn read(text: &str, provenance: &mut Provenance) -> Result<Value, String> {
         other => other.is_object() || other.is_array(),
     };
     if !container {
-        return Err(not_json(&error));
+        return Err(not_json(&fault(&error)));
     }
     provenance.repaired = true;
+    provenance.fault = Some(fault(&error));
     provenance.cut = mended.cut;
     Ok(mended.value)
 }

@@ -144,7 +144,7 @@ pub fn check(call: ToolCall, snapshot: &Snapshot, caller: Caller<'_>) -> Result<
         return guessed_wrong(id, name, arguments);
     }
     if !violations.is_empty() {
-        let error = invalid(entry, &violations, provenance.repaired);
+        let error = invalid(entry, &violations, &provenance);
         return Err(reject(name, arguments, error, violations, provenance, pending));
     }
     let unvalidated = match entry.tool.schema() {
@@ -193,7 +193,7 @@ pub fn land(
         return Ok(Landing::Ready(ValidCall { arguments, pending: Vec::new(), ..call }));
     }
     Err(Box::new(Rejection {
-        error: invalid(&call.entry, &violations, call.provenance.repaired),
+        error: invalid(&call.entry, &violations, &call.provenance),
         call_id: call.id,
         name: call.entry.wire_name.clone(),
         arguments,
@@ -244,7 +244,7 @@ pub(crate) fn unknown(call: ToolCall, snapshot: &Snapshot, near: &[String]) -> B
     })
 }
 
-fn invalid(entry: &Entry, violations: &[Violation], repaired: bool) -> ToolError {
+fn invalid(entry: &Entry, violations: &[Violation], provenance: &Provenance) -> ToolError {
     let list = violations.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
     let list = shorten(&list, MAX_LIST);
     let expected = entry.definition().parameters.as_ref().and_then(|schema| {
@@ -256,9 +256,13 @@ fn invalid(entry: &Entry, violations: &[Violation], repaired: bool) -> ToolError
         })
     });
     let expected = expected.unwrap_or_default();
-    let mended =
-        if repaired { "; the text was not JSON and had to be mended first: write one whole JSON object" } else { "" };
-    let message = format!("invalid arguments for {}: {list}{expected}{mended}", entry.wire_name);
+    // What is wrong with the text may be why the rest is.
+    let mended = match &provenance.fault {
+        Some(fault) => format!("not JSON at {fault}; write one whole JSON object. As they were mended, "),
+        None if provenance.repaired => "not JSON; write one whole JSON object. As they were mended, ".to_owned(),
+        None => String::new(),
+    };
+    let message = format!("invalid arguments for {}: {mended}{list}{expected}", entry.wire_name);
     ToolError::new(ErrorKind::InvalidParameters, message)
 }
 

@@ -74,6 +74,23 @@ impl ErrorKind {
     }
 }
 
+/// A failure as one line for people: its kind, unless the message begins with it, and the message. `timeout` and `timeout
+/// after 1s` are `timeout after 1s`.
+#[must_use]
+pub fn labelled(kind: &str, message: &str) -> String {
+    let (kind, plain) = (kind.trim(), kind.replace('_', " "));
+    let begins = |label: &str| {
+        let head = message.get(..label.len()).filter(|head| head.eq_ignore_ascii_case(label));
+        !label.is_empty() && head.is_some() && !message[label.len()..].starts_with(char::is_alphanumeric)
+    };
+    match message.trim() {
+        "" => kind.to_owned(),
+        _ if begins(kind) || begins(&plain) => message.to_owned(),
+        _ if kind.is_empty() => message.to_owned(),
+        _ => format!("{kind}: {message}"),
+    }
+}
+
 impl fmt::Display for ErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
@@ -171,7 +188,7 @@ impl ToolError {
     /// A cancelled call. The causes can be told apart by operator and model alike.
     #[must_use]
     pub fn canceled(cause: CancelCause) -> Self {
-        let mut error = Self::new(ErrorKind::Canceled, format!("canceled: {}", cause.describe()));
+        let mut error = Self::new(ErrorKind::Canceled, format!("canceled {}", cause.describe()));
         error.cancel_cause = Some(cause);
         error
     }
@@ -307,6 +324,30 @@ mod tests {
         assert_eq!(executed, ["timeout", "transport_error", "execution_error", "internal_error"]);
         for kind in ErrorKind::ALL {
             assert_eq!(serde_json::to_value(kind).expect("json"), kind.as_str());
+        }
+    }
+
+    #[test]
+    fn a_failure_is_labelled_once() {
+        let by_user = ToolError::canceled(CancelCause::User);
+        for (kind, message, expect) in [
+            ("canceled", by_user.message(), "canceled by the user"),
+            ("timeout", "timeout after 1s", "timeout after 1s"),
+            ("denied", "denied: no", "denied: no"),
+            ("denied", "fs:write was denied: no", "denied: fs:write was denied: no"),
+            ("execution_error", "exit 3", "execution_error: exit 3"),
+            ("execution_error", "Execution error: exit 3", "Execution error: exit 3"),
+            ("error", "errors were found", "error: errors were found"),
+            ("error", "error: error: x", "error: error: x"),
+            ("timeout", "", "timeout"),
+            ("", "message", "message"),
+            ("größe", "grö", "größe: grö"),
+        ] {
+            assert_eq!(labelled(kind, message), expect, "{kind} {message}");
+        }
+        for kind in ErrorKind::ALL {
+            let once = labelled(kind.as_str(), "why");
+            assert_eq!(labelled(kind.as_str(), &once), once, "labelled twice it is labelled once");
         }
     }
 

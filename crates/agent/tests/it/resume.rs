@@ -188,7 +188,7 @@ async fn a_cancelled_run_goes_on_when_it_is_resumed() {
     let report = house.driver.resume(&options()).await.unwrap();
     assert_eq!((report.status, report.answer.as_str(), report.turns), (Status::Success, "went on", 2));
     assert_eq!((tool.count(), report.calls[0].ok), (1, false));
-    assert!(house.requests()[1].contains("canceled: by the user"));
+    assert!(house.requests()[1].contains("canceled by the user"));
     let asked = house.requests().len();
     assert_eq!(house.driver.resume(&options()).await.unwrap(), report, "what is over stays over");
     assert_eq!(house.requests().len(), asked);

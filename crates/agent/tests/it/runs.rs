@@ -153,7 +153,7 @@ async fn a_cancel_ends_the_run_with_every_call_answered() {
         assert_eq!((report.status, report.reason.as_deref()), (Status::Cancelled, Some("cancelled by the user")));
         let texts = result_texts(state.messages());
         assert_eq!(texts.len(), if hang_in_model { 0 } else { 2 });
-        assert!(texts.iter().all(|text| text.contains("canceled: by the user")), "{texts:?}");
+        assert!(texts.iter().all(|text| text.contains("canceled by the user")), "{texts:?}");
     }
 }
 

@@ -1,6 +1,7 @@
 //! Reading JSON as models write it. Valid JSON is read as it is; only what is broken is mended.
 
 mod cursor;
+mod fault;
 mod legible;
 mod literal;
 mod quoted;
@@ -10,6 +11,7 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
+pub use fault::fault;
 pub use legible::{legible, read};
 
 /// Containers inside containers that are followed. Lossless parsing takes one more; but objects one after

@@ -12,7 +12,7 @@ use super::template::{TemplateError, evaluate, render};
 use crate::catalogue::{Entry, PromptSize};
 use crate::context::{TokenCounter, ToolContext};
 use crate::definition::ToolDefinition;
-use crate::error::{ErrorKind, ToolError};
+use crate::error::{ErrorKind, ToolError, labelled};
 use crate::event::Event;
 use crate::model::{
     IgnoreModelEvents, Message, ModelCard, ModelError, ModelErrorKind, ModelRequest, ModelResponse, ModelSettings,
@@ -246,7 +246,7 @@ fn failed(error: ModelError, context: &ToolContext) -> ToolError {
         ModelErrorKind::Unavailable | ModelErrorKind::RateLimit => ErrorKind::TransportError,
         _ => ErrorKind::ExecutionError,
     };
-    let message = format!("{}: {}", error.kind.as_str(), error.message);
+    let message = labelled(error.kind.as_str(), &error.message);
     let model = match error.kind {
         ModelErrorKind::ContextOverflow => "the input is too long for the model behind this tool",
         ModelErrorKind::ContentFilter => "the provider of the model behind this tool refused the input",

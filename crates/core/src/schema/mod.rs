@@ -7,6 +7,7 @@ mod defaults;
 mod holes;
 mod message;
 mod shape;
+mod suggest;
 #[cfg(test)]
 mod suite;
 mod tangle;
@@ -19,4 +20,5 @@ pub use defaults::fill_defaults;
 pub(crate) use message::shorten;
 pub(crate) use shape::shape_at;
 pub use shape::{argument_list, shape};
+pub use suggest::suggest;
 pub use validate::{CompiledSchema, Draft, SchemaError, Violation};

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::message::shorten;
+use super::suggest::nearest;
 use crate::json::nests_deeper;
 
 use super::tangle::{Tangle, TooMuch};
@@ -20,12 +21,16 @@ const MAX_DEPTH: usize = crate::json::MAX_DEPTH;
 
 /// Why a schema does not compile.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the schema does not compile at `{path}`: {message}")]
+#[error("the schema does not compile{}: {message}", at(path))]
 pub struct SchemaError {
     /// JSON Pointer into the schema.
     pub path: String,
     /// What is wrong.
     pub message: String,
+}
+
+fn at(path: &str) -> String {
+    if path.is_empty() { String::new() } else { format!(" at `{path}`") }
 }
 
 /// One way in which arguments break a schema.
@@ -210,7 +215,65 @@ fn schema_error(schema: &Value, error: &ValidationError<'_>) -> SchemaError {
     } else {
         message
     };
-    SchemaError { path: error.instance_path().to_string(), message: shorten(&message, 400) }
+    let path = error.instance_path().to_string();
+    let (path, message) = match located(schema, error, &path) {
+        Some(found) => found,
+        None => (path, message),
+    };
+    SchemaError { path, message: shorten(&message, 400) }
+}
+
+/// The types that a schema may name.
+const TYPES: [&str; 7] = ["array", "boolean", "integer", "null", "number", "object", "string"];
+
+/// The place and better words, where the validator's are about its own rules or name no place.
+fn located(schema: &Value, error: &ValidationError<'_>, path: &str) -> Option<(String, String)> {
+    if matches!(error.kind(), ValidationErrorKind::Referencing(_)) {
+        let said = error.to_string();
+        let (path, reference) = lost_reference(schema, schema, &mut String::new(), &said)?;
+        let target = reference.rsplit('/').next().unwrap_or_default();
+        let defined = ["$defs", "definitions"].iter().filter_map(|group| schema.get(group)?.as_object());
+        let names: Vec<&str> = defined.flat_map(|group| group.keys().map(String::as_str)).collect();
+        let hint = nearest(target, &names).map(|name| format!("; did you mean `{name}`?")).unwrap_or_default();
+        let reference = shorten(reference, 200);
+        let message = if reference.starts_with('#') {
+            format!("the reference `{reference}` leads nowhere{hint}")
+        } else {
+            format!("the reference `{reference}` leads out of the document and is refused: {said}")
+        };
+        return Some((path, message));
+    }
+    let value = schema.pointer(path)?;
+    let name = value.as_str().filter(|_| path.ends_with("/type") && !path.ends_with("/properties/type"))?;
+    let hint = nearest(name, &TYPES).map(|name| format!("; did you mean \"{name}\"?"));
+    let hint = hint.unwrap_or_else(|| format!("; the types are {}", TYPES.join(", ")));
+    Some((path.to_owned(), format!("\"{}\" is no type{hint}", shorten(name, 80))))
+}
+
+/// The place of the first `$ref` that leads nowhere, or that the error speaks of. Schemas are of bounded depth.
+fn lost_reference<'s>(root: &Value, schema: &'s Value, path: &mut String, said: &str) -> Option<(String, &'s str)> {
+    let length = path.len();
+    let inside = |step: &str, member: &'s Value, path: &mut String| {
+        path.push('/');
+        path.push_str(&step.replace('~', "~0").replace('/', "~1"));
+        let found = match member.as_str().filter(|_| step == "$ref" || step == "$dynamicRef") {
+            Some(reference) => {
+                let lost = match reference.strip_prefix('#') {
+                    Some(pointer) if pointer.is_empty() || pointer.starts_with('/') => root.pointer(pointer).is_none(),
+                    _ => said.contains(reference.trim_start_matches('#')),
+                };
+                lost.then(|| (path.clone(), reference))
+            }
+            None => lost_reference(root, member, path, said),
+        };
+        path.truncate(length);
+        found
+    };
+    match schema {
+        Value::Object(members) => members.iter().find_map(|(step, member)| inside(step, member, path)),
+        Value::Array(items) => items.iter().enumerate().find_map(|(at, item)| inside(&at.to_string(), item, path)),
+        _ => None,
+    }
 }
 
 fn with_sources(error: &ValidationError<'_>) -> String {
@@ -275,6 +338,37 @@ mod tests {
         for schema in [json!({"type": "nonsense"}), json!({"$ref": "#/nowhere"}), json!(3), json!({"pattern": "("})] {
             assert!(CompiledSchema::compile(&schema).is_err(), "{schema}");
         }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_schema_has_its_place() {
+        for (schema, path, expect) in [
+            (
+                json!({"properties": {"a": {"type": "objekt"}}}),
+                "/properties/a/type",
+                "\"objekt\" is no type; did you mean \"object\"?",
+            ),
+            (json!({"items": {"type": "int"}}), "/items/type", "did you mean \"integer\"?"),
+            (json!({"type": "Date"}), "/type", "\"Date\" is no type; the types are array"),
+            (
+                json!({"properties": {"a": {"$ref": "#/$defs/nod"}}, "$defs": {"node": {}}}),
+                "/properties/a/$ref",
+                "`#/$defs/nod` leads nowhere; did you mean `node`?",
+            ),
+            (json!({"allOf": [{}, {"$ref": "#/definitions/x"}]}), "/allOf/1/$ref", "`#/definitions/x` leads nowhere"),
+            (
+                json!({"properties": {"a/b": {"$ref": "other.json#/x"}}}),
+                "/properties/a~1b/$ref",
+                "leads out of the document",
+            ),
+            (json!({"properties": {"b": {"minimum": "3"}}}), "/properties/b/minimum", "is not of type"),
+            (json!({"properties": {"type": "object"}}), "/properties/type", ""),
+        ] {
+            let error = CompiledSchema::compile(&schema).expect_err("broken");
+            assert_eq!(error.path, path, "{schema}: {error}");
+            assert!(error.message.contains(expect), "{schema}: {error}");
+        }
+        assert!(!CompiledSchema::compile(&json!(3)).expect_err("no schema").to_string().contains("``"));
     }
 
     #[test]

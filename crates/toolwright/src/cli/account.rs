@@ -10,6 +10,7 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use toolwright::core::Event;
+use toolwright::core::error::labelled;
 use toolwright::core::event::CompactionLayer;
 use toolwright::core::event::Partial;
 use toolwright::core::model::Usage;
@@ -246,10 +247,10 @@ impl Writer {
                         styled(DIM, format_args!("{latency_ms} ms, {}", size(characters_out)))
                     ));
                 } else {
-                    let kind = error.map(|kind| format!("{kind}: ")).unwrap_or_default();
-                    let why = one_line(&message.unwrap_or_default(), WIDTH);
+                    let kind = error.map(|kind| kind.as_str()).unwrap_or_default();
+                    let why = one_line(&labelled(kind, &message.unwrap_or_default()), WIDTH);
                     self.line(format_args!(
-                        "{} {name} {} {kind}{why}",
+                        "{} {name} {} {why}",
                         styled(BAD, "✗"),
                         styled(DIM, format_args!("{latency_ms} ms"))
                     ));

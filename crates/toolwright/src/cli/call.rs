@@ -6,6 +6,7 @@ use std::time::Duration;
 use toolwright::House;
 use toolwright::core::catalogue::Snapshot;
 use toolwright::core::client::CallClient;
+use toolwright::core::error::labelled;
 use toolwright::core::llm::llm_definition;
 use toolwright::core::names::Resolution;
 use toolwright::core::{CallId, Cancel, Outcome, Profile, ToolCall};
@@ -20,7 +21,7 @@ use super::config::variable;
 use super::exit::{Done, Exit, Failure};
 use super::lists::{Wanted, patiently, say_starting, starting_for};
 use super::names::AskName;
-use super::screen::{BAD, WARN, harmless, print_result_json, print_result_text, say, styled};
+use super::screen::{WARN, harmless, print_result_json, print_result_text, say, say_error, styled};
 use super::signals::{First, watch};
 use super::{arguments, config, open, record};
 
@@ -135,9 +136,9 @@ fn print_outcome(outcome: &Outcome) -> std::io::Result<()> {
         print_result_text(&text)?;
     }
     if spoke && repeats(&text, error.message()) {
-        say(styled(BAD, error.kind()));
+        say_error(error.kind().as_str());
     } else {
-        say(format_args!("{} {}", styled(BAD, format_args!("{}:", error.kind())), harmless(error.message())));
+        say_error(&harmless(&labelled(error.kind().as_str(), error.message())));
     }
     Ok(())
 }

@@ -14,6 +14,8 @@ use toolwright::providers::net::{HttpClient, HttpOptions};
 use super::args::Global;
 use super::exit::{Done, Exit, Failure};
 use super::names::duration;
+use toolwright::core::json::fault;
+
 use super::screen::{BAD, BOLD, DIM, GOOD, harmless, print_json, print_text, say, stdout, styled};
 use super::{config, open};
 
@@ -115,7 +117,7 @@ fn signed(file: &Path, key: &Path, expires: Option<Duration>, out: Option<&Path>
     let key = SigningKey::read(&key_bytes).map_err(|error| unusable(key, error.to_string()))?;
     let bytes = read(file).map_err(|error| unusable(file, error))?;
     let mut document: Value =
-        serde_json::from_slice(&bytes).map_err(|error| unusable(file, format!("it is not JSON: {error}")))?;
+        serde_json::from_slice(&bytes).map_err(|error| unusable(file, format!("it is not JSON: {}", fault(&error))))?;
     if let (Some(expires), Some(fields)) = (expires, document.as_object_mut()) {
         fields.insert("issued".to_owned(), json!(now()));
         fields.insert("expires".to_owned(), json!(now().saturating_add(expires.as_secs())));

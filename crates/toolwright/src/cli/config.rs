@@ -7,7 +7,7 @@ use toolwright::config::{Config, LoadOptions, Severity, json_schema, load};
 
 use super::args::{ConfigCommand, Global};
 use super::exit::{Done, Exit, Failure};
-use super::screen::{WARN, harmless, print_json, say, styled};
+use super::screen::{harmless, print_json, say, say_warning};
 
 /// Where the command line says that the configuration is.
 pub(crate) fn options(global: &Global) -> Result<LoadOptions, Failure> {
@@ -36,7 +36,7 @@ pub(crate) fn usable(global: &Global) -> Result<Config, Failure> {
     let (errors, others): (Vec<_>, Vec<_>) =
         config.problems.iter().partition(|problem| problem.severity == Severity::Error);
     for problem in others {
-        say(styled(WARN, harmless(&problem.to_string())));
+        say_warning(&harmless(&problem.to_string()));
     }
     if errors.is_empty() {
         return Ok(config);

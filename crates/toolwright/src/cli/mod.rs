@@ -60,7 +60,7 @@ use toolwright::house::{HouseError, VariableSource};
 
 use args::{Cli, Command, Global, Import, Record, SourceName, Validate};
 use exit::{Done, Exit, Failure};
-use screen::{BAD, WARN, say, styled};
+use screen::{WARN, say, styled};
 
 /// Parses the command line and does what it says.
 pub(crate) fn main() -> ExitCode {
@@ -109,7 +109,7 @@ pub(crate) fn main() -> ExitCode {
                 // The exit code tells a program whose standard output is gone.
                 let _ = screen::print_json(&failure.to_json());
             }
-            say(format_args!("{} {}", styled(BAD, "toolwright:"), screen::harmless(&failure.message)));
+            screen::say_error(&screen::harmless(&failure.message));
         }
         failure.exit
     });

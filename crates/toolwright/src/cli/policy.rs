@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use toolwright::House;
 use toolwright::config::{Config, policy_file, policy_of, profile_of};
 use toolwright::core::catalogue::{CallScope, Entry};
+use toolwright::core::json::fault;
 use toolwright::core::names::Resolution;
 use toolwright::core::policy::{Decision, EffectSelector, HintTrust, PolicyQuery, ToolNote, UserRequest};
 use toolwright::core::{
@@ -100,7 +101,7 @@ impl Tester<'_> {
             None => "{}".to_owned(),
         };
         let arguments = serde_json::from_str(&text)
-            .map_err(|error| Failure::failed(format!("the arguments are not JSON: {error}")))?;
+            .map_err(|error| Failure::failed(format!("the arguments are not JSON: {}", fault(&error))))?;
         let asked = Asked {
             tool: self.test.tool.clone().unwrap_or_default(),
             arguments,
@@ -136,7 +137,8 @@ impl Tester<'_> {
 
     /// Reads one line.
     fn asked(&self, line: &[u8]) -> Result<Asked, String> {
-        let record: Value = serde_json::from_slice(line).map_err(|error| format!("the line is not JSON: {error}"))?;
+        let record: Value =
+            serde_json::from_slice(line).map_err(|error| format!("the line is not JSON: {}", fault(&error)))?;
         let mut line = Members::of(record)?;
         let tool = match line.text("tool")?.or(line.text("name")?) {
             Some(tool) => tool,

@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::screen::{WARN, harmless, say, styled};
+use toolwright::core::json::fault;
 
 /// What a file holds many of.
 #[derive(Debug, Clone, Copy)]
@@ -74,8 +75,8 @@ pub(crate) fn records(text: &str, kind: Kind) -> Result<Vec<(Place, Value)>, Str
         match serde_json::from_str(line) {
             Ok(record) => list.push((Place::Line(number), record)),
             // Of a text that does not even begin with lines of JSON, what is wrong with it as a whole says more.
-            Err(_) if list.is_empty() => return Err(format!("it is not JSON: {whole}")),
-            Err(error) => return Err(format!("line {number}: {error}")),
+            Err(_) if list.is_empty() => return Err(format!("it is not JSON: {}", fault(&whole))),
+            Err(error) => return Err(format!("line {number}: it is not JSON: {}", fault(&error))),
         }
     }
     Ok(list)

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 use toolwright::agent::{DriverError, Format, ReportSpec, RunReport, RunState, Status};
 use toolwright::core::Cancel;
+use toolwright::core::json::fault;
 use toolwright::core::model::Message;
 
 use super::account::{Account, Cost, Shown, Text};
@@ -89,7 +90,7 @@ fn report_spec(run: &Run) -> Result<Option<ReportSpec>, Failure> {
     }
     let name = file.display();
     let schema = serde_json::from_str(&input::read(file)?)
-        .map_err(|error| Failure::usage(format!("{name} is not JSON: {error}")))?;
+        .map_err(|error| Failure::usage(format!("{name} is not JSON: {}", fault(&error))))?;
     ReportSpec::by_schema(schema).map(Some).map_err(|error| Failure::usage(format!("{name}: {error}")))
 }
 

@@ -78,6 +78,34 @@ pub(crate) fn say(line: impl std::fmt::Display) {
     let _ = writeln!(anstream::stderr(), "{}", redacted(&line.to_string()));
 }
 
+/// What went wrong, on standard error. Of problems with a file each line names file, line and severity already.
+pub(crate) fn say_error(message: &str) {
+    say_under(BAD, "error:", message);
+}
+
+/// What may go wrong, or was left out.
+pub(crate) fn say_warning(message: &str) {
+    say_under(WARN, "warning:", message);
+}
+
+fn say_under(style: Style, label: &str, message: &str) {
+    match has_severity(message) {
+        true => say(styled(style, message)),
+        false => say(format_args!("{} {message}", styled(style, label))),
+    }
+}
+
+/// Whether a message is `error: …`, or `FILE:LINE: error: …` as problems with configuration are.
+fn has_severity(message: &str) -> bool {
+    let severities = ["error: ", "warning: ", "entry left out: "];
+    let behind_place = || {
+        let (place, rest) = message.split_once(": ")?;
+        let is_place = !place.contains([' ', '\n']);
+        Some(is_place && severities.iter().any(|severity| rest.starts_with(severity)))
+    };
+    severities.iter().any(|severity| message.starts_with(severity)) || behind_place().unwrap_or(false)
+}
+
 /// Text in a style, for a stream that takes styles out where they do not belong.
 pub(crate) fn styled(style: Style, text: impl std::fmt::Display) -> String {
     format!("{style}{text}{style:#}")

@@ -5,9 +5,9 @@ use std::path::Path;
 use serde_json::{Value, json};
 use toolwright::core::RawArguments;
 use toolwright::core::arguments::{Fitted, Provenance, fit, read_object};
-use toolwright::core::json::repair;
+use toolwright::core::json::{fault, repair};
 use toolwright::core::names::Resolution;
-use toolwright::core::schema::CompiledSchema;
+use toolwright::core::schema::{CompiledSchema, suggest};
 
 use super::args::{DraftName, Global, Validate};
 use super::exit::{Done, Exit, Failure};
@@ -17,11 +17,11 @@ use super::{call::LIST_WAIT, config, input, open, tools};
 /// Against a file, without any configuration. Any JSON value may be an instance.
 pub(crate) fn against_schema(file: &Path, validate: &Validate) -> Done {
     let name = file.display();
-    let schema: Value = serde_json::from_str(&input::read(file)?)
-        .map_err(|error| Failure::usage(format!("{name} is not JSON: {error}")))?;
+    let written_schema: Value = serde_json::from_str(&input::read(file)?)
+        .map_err(|error| Failure::usage(format!("{name} is not JSON: {}", fault(&error))))?;
     let schema = match validate.draft {
-        Some(DraftName(draft)) => CompiledSchema::compile_as(&schema, draft),
-        None => CompiledSchema::compile(&schema),
+        Some(DraftName(draft)) => CompiledSchema::compile_as(&written_schema, draft),
+        None => CompiledSchema::compile(&written_schema),
     }
     .map_err(|error| Failure::usage(format!("{name}: {error}")))?;
     let text = written(validate)?;
@@ -30,7 +30,8 @@ pub(crate) fn against_schema(file: &Path, validate: &Validate) -> Done {
         if validate.coerce {
             fit(&schema, read.value, provenance)
         } else {
-            let violations = schema.violations(&read.value);
+            let mut violations = schema.violations(&read.value);
+            suggest(&written_schema, &read.value, &mut violations);
             Fitted { arguments: read.value, provenance, pending: Vec::new(), violations }
         }
     });

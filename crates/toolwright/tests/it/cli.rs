@@ -161,7 +161,7 @@ fn what_a_failed_tool_says_is_printed_once() {
         let output = run(&place, &["call", "shell__bash", &json!({"command": command}).to_string()]);
         assert_eq!(output.status.code(), Some(1));
         assert!(String::from_utf8_lossy(&output.stdout).starts_with("this went wrong\n1\n"));
-        assert_eq!(stderr(&output).trim(), "execution_error");
+        assert_eq!(stderr(&output).trim(), "error: execution_error");
     }
 }
 
