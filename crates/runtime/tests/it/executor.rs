@@ -239,11 +239,14 @@ async fn policy_and_approval_decide_before_anything_runs() {
 }
 
 #[tokio::test]
-async fn without_an_approver_the_denial_names_the_remedy() {
+async fn without_an_approver_the_denial_tells_the_operator_the_remedy() {
     let mut house = house(|_| ()).await;
     house.run.policy = Arc::new(Policy::of(Profile::Ask));
     let outcome = house.one("write", json!({})).await;
-    assert!(outcome.text().contains("--policy trusted"), "{}", outcome.text());
+    let told = outcome.error.as_ref().map(ToolError::message).unwrap_or_default();
+    assert!(told.contains("--policy trusted"), "{told}");
+    let short = "(tool failed: denied: the call needs a person's approval, and nobody can be asked)";
+    assert_eq!(outcome.text(), short, "what a model cannot do is not told to it");
 }
 
 #[tokio::test]

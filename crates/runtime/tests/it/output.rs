@@ -203,7 +203,8 @@ async fn who_cannot_read_handles_gets_none() {
             outcome.ok && text.len() <= 1000 && text.contains("toolwright cut this result of 5000 bytes"),
             "{text}"
         );
-        assert!(!text.contains("output__") && !text.contains("session-") && outcome.extras.is_empty(), "{text}");
+        assert!(!text.contains("output__") && !text.contains("session-") && outcome.is_truncated(), "{text}");
+        assert_eq!(json!(outcome.extras), json!({"cut_bytes": 5000}), "there is no handle");
     }
 }
 
