@@ -75,7 +75,7 @@ async fn a_result_that_does_not_fit_is_there_by_its_handle() {
 async fn where_nothing_fits_the_next_turn_is_the_last() {
     let refused = || vec![ContentBlock::text("x".repeat(8000))];
     for (last, status, reason) in [
-        (Reply::Text("as far as I got"), Status::Success, None),
+        (Reply::Text("as far as I got"), Status::Partial, Some("no call succeeded: 1 failed")),
         (calls(&["2"]), Status::Partial, Some("the last turn was forced: Your context window is full")),
     ] {
         let dir = tempfile::tempdir().unwrap();
