@@ -89,7 +89,9 @@ async fn check(arguments: &str, is_readable: bool) {
     let file = dir.path().join("r.jsonl");
     let says = Says(Mutex::new([calls, done].into()));
     let report = run(|_| Arc::new(says), "test/m", &file).await;
-    assert_eq!(report.status, Status::Success, "{arguments}: {report:?}");
+    // A run whose only call could not be read is no success.
+    let status = if report.calls[0].ok { Status::Success } else { Status::Partial };
+    assert_eq!(report.status, status, "{arguments}: {report:?}");
     let recording = std::fs::read_to_string(&file).unwrap();
     assert_eq!(recording.lines().count(), 2, "{arguments}: {recording}");
     if !is_readable {
@@ -103,7 +105,7 @@ async fn check(arguments: &str, is_readable: bool) {
     let player =
         |redactor: &Arc<SecretRedactor>| -> Arc<dyn ModelClient> { Arc::new(Models::new(http, redactor.clone())) };
     let report = run(player, &format!("replay:{}", file.display()), &dir.path().join("again.jsonl")).await;
-    assert_eq!((report.status, &*report.answer), (Status::Success, "Done with [secret]."), "{arguments}: {report:?}");
+    assert_eq!((report.status, &*report.answer), (status, "Done with [secret]."), "{arguments}: {report:?}");
 }
 
 #[tokio::test]

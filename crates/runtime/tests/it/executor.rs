@@ -403,7 +403,7 @@ async fn guards_deny_ask_and_rewrite_before_policy() {
         (1, "(tool failed: denied: ones are bad)"),
         (2, "echo 22"),
         (3, "something invalid"),
-        (4, "(tool failed: denied: fours are odd; use --policy trusted)"),
+        (4, "(tool failed: denied: the call needs a person's approval, and nobody can be asked)"),
     ] {
         let text = house.one("echo", json!({"n": n})).await.text();
         assert!(text.contains(expect), "{n}: {text}");
