@@ -92,7 +92,7 @@ pub(crate) async fn command(global: &Global, serve: &Serve) -> Done {
 fn ready(house: &House, address: &str) -> usize {
     let tools = tool_count(house);
     say(format_args!("toolwright: ready {address} {tools} tools"));
-    let unlisted = house.catalogue().snapshot().list().len() - tools;
+    let unlisted = house.catalogue().snapshot().list().len().saturating_sub(tools);
     if address != "stdio" && unlisted > 0 {
         say(styled(
             DIM,
