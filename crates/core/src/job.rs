@@ -176,6 +176,24 @@ impl JobRecord {
         format!("{} ({}) is {}{more}", self.id, self.tool, self.state)
     }
 
+    /// What whoever waits for the job can do about it now.
+    #[must_use]
+    pub fn next(&self) -> &'static str {
+        match self.state {
+            JobState::Pending => {
+                "It has not begun. If it waits for a person's approval, a person gives that with `toolwright approvals`: tell \
+                 the user, and wait with job__wait."
+            }
+            JobState::Running => {
+                "Wait with job__wait, see what it wrote so far with job__read, or end it with job__stop."
+            }
+            JobState::WaitingInput => "Continue it with job__send, or end it with job__stop.",
+            JobState::Done => "This is its result.",
+            JobState::Error | JobState::Cancelled => "It has no result.",
+            JobState::Unknown => "Check what it did before you call the tool again.",
+        }
+    }
+
     /// What a conversation is told once the job has ended, or waits for input. The message is the house's own
     /// and says so; what the tool said stands in it as data.
     #[must_use]
@@ -213,43 +231,80 @@ pub enum Follows {
     Operator,
 }
 
-/// What the caller of a call gets that goes on as a job.
-#[must_use]
-pub fn started_text(id: &str, tool: &ToolId, state: JobState, follows: Follows) -> String {
-    match (state, follows) {
-        (JobState::WaitingInput, Follows::Itself) => {
-            format!("[job {id} of {tool} waits for input: continue it with job__send, or end it with job__stop]")
-        }
-        (JobState::WaitingInput, Follows::Operator) => {
-            format!(
-                "[job {id} of {tool} waits for input, which only the operator can give it: toolwright jobs send {id}]"
-            )
-        }
-        (_, Follows::Itself) => format!(
-            "{tool} goes on as background job {id}. Its result is not here yet; within a run it comes by itself as a \
-             message. job__wait waits for it, job__read shows what it wrote so far, job__stop ends it."
-        ),
-        (_, Follows::Operator) => format!(
-            "{tool} goes on as background job {id}. Its result does not come here: the operator sees it with \
-             `toolwright jobs show {id}`."
-        ),
-    }
+/// What the caller of a call is told that has no result yet: the same in a result's text and in its structure, since
+/// clients show their model one or the other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobNotice {
+    /// What has become of the call, as [`Outcome::status`] has it.
+    pub status: &'static str,
+    /// What there is to say.
+    pub message: String,
+    /// What to do.
+    pub next: String,
 }
 
-/// What the caller of a call gets that waits, as a job, for a person who has yet to look.
-#[must_use]
-pub fn awaited_text(id: &str, tool: &ToolId, follows: Follows) -> String {
-    let then = match follows {
-        Follows::Itself => "job__wait waits for its end, job__stop withdraws it.".to_owned(),
-        Follows::Operator => format!(
-            "Its result does not come here: the operator answers with `toolwright approvals` and sees it with `toolwright \
-             jobs show {id}`. Do not make this call again."
-        ),
-    };
-    format!(
-        "{tool} needs a person's approval, and has not run. It waits for that as background job {id}, and runs once it is \
-         approved. {then}"
-    )
+impl JobNotice {
+    /// Of a call that goes on as a job.
+    #[must_use]
+    pub fn started(id: &str, tool: &ToolId, state: JobState, follows: Follows) -> Self {
+        let (status, message) = match state {
+            JobState::WaitingInput => ("step", format!("{tool} waits for input as job {id}.")),
+            _ => ("job", format!("{tool} goes on as background job {id}. Its result is not here yet.")),
+        };
+        let next = match (state, follows) {
+            (JobState::WaitingInput, Follows::Itself) => "Continue it with job__send, or end it with job__stop.".into(),
+            (JobState::WaitingInput, Follows::Operator) => {
+                format!("Only the operator can give it: toolwright jobs send {id}")
+            }
+            (_, Follows::Itself) => format!(
+                "job__wait {{\"id\": \"{id}\"}} gives its result; within a run it comes by itself as a message. job__read \
+                 shows what it wrote so far, job__stop ends it."
+            ),
+            (_, Follows::Operator) => format!(
+                "Its result does not come here: the operator sees it with `toolwright jobs show {id}`. Do not make this \
+                 call again."
+            ),
+        };
+        Self { status, message, next }
+    }
+
+    /// Of a call that waits, as a job, for a person who has yet to look: so long at most. The model is told who
+    /// approves, and nothing by which it could do so itself.
+    #[must_use]
+    pub fn awaited(id: &str, tool: &ToolId, patience: Duration, follows: Follows) -> Self {
+        let message = format!(
+            "{tool} needs a person's approval, and has not run. It runs once a person has approved it with `toolwright \
+             approvals`; after {} without an answer it is denied.",
+            crate::duration::format(patience)
+        );
+        let next = match follows {
+            Follows::Itself => {
+                "Tell the user that it waits for their approval. job__wait then gives its result, job__stop \
+                                withdraws it. Do not make this call again."
+                    .to_owned()
+            }
+            Follows::Operator => format!(
+                "Tell the user that it waits for their approval. Its result does not come here: the operator sees it with \
+                 `toolwright jobs show {id}`. Do not make this call again."
+            ),
+        };
+        Self { status: "approval", message, next }
+    }
+
+    /// As text.
+    #[must_use]
+    pub fn text(&self) -> String {
+        [&*self.message, &*self.next].join(" ")
+    }
+
+    /// With the job's note, as a structured result.
+    #[must_use]
+    pub fn beside(&self, mut note: Value) -> Value {
+        note["status"] = self.status.into();
+        note["message"] = self.message.as_str().into();
+        note["next"] = self.next.as_str().into();
+        note
+    }
 }
 
 /// Whose jobs are meant.
@@ -451,6 +506,23 @@ mod tests {
             );
             assert!(message.contains(part), "{message}");
         }
+    }
+
+    #[test]
+    fn who_waits_for_approval_is_told_who_approves_without_an_id() {
+        let tool = ToolId::parse("x:build@1.0.0").expect("id");
+        let told = JobNotice::awaited("build_00000001", &tool, Duration::from_secs(600), Follows::Itself);
+        for part in ["a person's approval", "`toolwright approvals`", "10m", "job__wait", "Do not make this call again"]
+        {
+            assert!(told.text().contains(part), "{part} in {}", told.text());
+        }
+        assert!(!told.text().contains("build_00000001"), "{}", told.text());
+        let note = told.beside(note("build_00000001", &tool, JobState::Pending));
+        assert_eq!((&note["job"], &note["status"]), (&json!("build_00000001"), &json!("approval")));
+        assert_eq!(
+            told.text(),
+            format!("{} {}", note["message"].as_str().expect("m"), note["next"].as_str().expect("n"))
+        );
     }
 
     #[test]

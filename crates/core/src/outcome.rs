@@ -14,6 +14,9 @@ use crate::name::ToolId;
 use crate::output::{CUT_BYTES, TOOL_OUTPUT};
 use crate::session::CallId;
 
+/// Key in the `meta` of a result: the job that the call has become.
+pub const JOB_META: &str = "toolwright/job";
+
 /// Key in the extras of an output or outcome that is none of its tool's: it says what became of the call in its place,
 /// as `job`, `approval`, `step` or `skipped`. The tool's output schema does not hold for it.
 pub const STANDS_IN: &str = "stands_in";
@@ -139,7 +142,7 @@ impl Outcome {
     #[must_use]
     pub fn status(&self) -> &str {
         // A step may be in the form of the tool's own results.
-        let waits = || self.meta.get("toolwright/job").is_some_and(|job| job["state"] == "waiting_input");
+        let waits = || self.meta.get(JOB_META).is_some_and(|job| job["state"] == "waiting_input");
         match self.extras.get(STANDS_IN).and_then(Value::as_str) {
             _ if !self.ok => "failed",
             Some(what) => what,

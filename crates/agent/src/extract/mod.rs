@@ -72,6 +72,10 @@ impl Extractor for ModelExtractor {
             Err(_) => Err(ExtractError(format!("it took longer than {}", toolwright_core::duration::format(time)))),
         }
     }
+
+    fn has_model(&self) -> bool {
+        self.model.is_some() || self.default_model.is_some()
+    }
 }
 
 impl Extraction<'_> {

@@ -64,7 +64,7 @@ async fn a_result_that_does_not_fit_is_there_by_its_handle() {
     let texts = texts(&state);
     let (whole, handles): (Vec<_>, Vec<_>) = texts.iter().partition(|text| text.len() == 8000);
     assert_eq!((whole.len(), handles.len()), (1, 1));
-    assert!(handles[0].contains("session-") && handles[0].contains("output__read"), "{}", handles[0]);
+    assert!(handles[0].contains("Handle: o") && handles[0].contains("output__read"), "{}", handles[0]);
     let shown = house.model.shown.lock().unwrap().clone();
     let names = |turn: usize| shown[turn].iter().map(|tool| tool.name.clone()).collect::<Vec<_>>();
     assert_eq!(names(0), ["t__gives"], "there is nothing to read yet");
@@ -91,7 +91,7 @@ async fn where_nothing_fits_the_next_turn_is_the_last() {
         assert_eq!((report.status, report.reason.as_deref(), report.turns), (status, reason, 2));
         let first = &texts(&state)[0];
         assert!(
-            first.starts_with("(tool failed: context window budget exceeded)\n") && first.contains("session-"),
+            first.starts_with("(tool failed: context window budget exceeded)\n") && first.contains("Handle: o"),
             "{first}"
         );
         let asked = &house.requests()[1];

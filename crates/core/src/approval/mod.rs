@@ -3,6 +3,7 @@
 
 mod inbox;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -192,6 +193,12 @@ pub trait Approver: Send + Sync {
     /// Where its answers come from.
     fn answers(&self) -> Answers {
         Answers::Here
+    }
+
+    /// Who is asked where this one says [`ApprovalDecision::Later`] because nobody has seen the question, so that the call
+    /// need not be denied.
+    fn otherwise(&self) -> Option<Arc<dyn Approver>> {
+        None
     }
 
     /// How long a question to it may stand. Then the executor drops it, and the call is denied as

@@ -59,4 +59,9 @@ pub trait Extractor: Send + Sync {
     /// # Errors
     /// [`ExtractError`]: there is no model, it failed, or a limit was reached.
     async fn extract(&self, request: ExtractRequest, context: &ToolContext) -> Result<String, ExtractError>;
+
+    /// Whether there is a model for a call that no run makes, which would have one.
+    fn has_model(&self) -> bool {
+        true
+    }
 }

@@ -1,6 +1,7 @@
 //! Shaping: how much of a result goes back, and what is said about the rest. Whatever is cut says who
 //! cut how much, and names a handle where there is one that the caller can read.
 
+mod clients;
 mod extract;
 mod json;
 mod stored;
@@ -10,12 +11,13 @@ use serde_json::Value;
 
 use crate::content::ContentBlock;
 
+pub use clients::{MAX_RESULT_CHARS, announced_chars, client_max_bytes};
 pub use extract::{EXTRACT_ID, GREP_ID, READ_ID};
 pub use extract::{ExtractError, ExtractMode, ExtractRequest, Extractor, is_output_tool};
 pub use stored::{Ends, Readers, add_note, cut_message, noted_outputs, shown_ends, stored_message, stored_note};
 pub use truncate::{CUT, head_and_tail, truncate};
 
-/// Cap on the text of a result (SPEC section 9), in bytes.
+/// Cap on the text of a result that goes into a conversation of ours (SPEC section 9), in bytes.
 pub const DEFAULT_MAX_BYTES: usize = 12_288;
 /// The extra of an outcome that says what was cut out of it: `{bytes, reason}`, and `handle` and more where it is kept
 /// ([`add_note`]).
@@ -30,6 +32,16 @@ pub const DEFAULT_MAX_WHOLE: usize = 16 * 1024 * 1024;
 #[must_use]
 pub fn text_bytes(content: &[ContentBlock]) -> usize {
     content.iter().filter_map(countable).map(str::len).sum()
+}
+
+/// Whom results are for, as far as the cap on their text depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ResultsFor {
+    /// A conversation of ours, which may have to keep many of them.
+    #[default]
+    Conversation,
+    /// A client of the gateway, which keeps house with its own.
+    Client,
 }
 
 /// All text that counts, joined by line feeds: what is stored when a result is over its cap.

@@ -152,7 +152,7 @@ mod tests {
     }
 
     fn stored() -> StoredOutput {
-        StoredOutput { handle: "session-a/b".into(), bytes: 50_000, lines: 10, tokens: 12_500 }
+        StoredOutput { handle: "o7k2m9xq4".into(), bytes: 50_000, lines: 10, tokens: 12_500 }
     }
 
     #[test]
@@ -178,11 +178,11 @@ mod tests {
             let message = stored_message(&stored(), &text, max, &readers);
             assert!(message.len() < most, "{}", message.len());
             for part in [
-                "session-a/b",
+                "o7k2m9xq4",
                 "50000 bytes",
                 "10 lines",
                 "12500 tokens",
-                "Read it with output__read {\"handle\": \"session-a/b\"",
+                "Read it with output__read {\"handle\": \"o7k2m9xq4\"",
             ] {
                 assert!(message.contains(part), "{part} in {message}");
             }

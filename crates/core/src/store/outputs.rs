@@ -10,7 +10,7 @@ use crate::session::SessionId;
 /// What is known of a stored output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredOutput {
-    /// `session-<uuid>/<file-uuid>`; the only way to name it.
+    /// `o` and eight characters; the only way to name it, within its session.
     pub handle: String,
     /// Bytes.
     pub bytes: u64,

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use toolwright_core::catalogue::{CallScope, Entry};
-use toolwright_core::content::ContentBlock;
+use toolwright_core::content::{ContentBlock, joined_text};
 use toolwright_core::context::ToolContext;
 use toolwright_core::definition::{Effects, ToolDefinition};
 use toolwright_core::error::ToolError;
@@ -31,6 +31,8 @@ const STOP_WAIT: u64 = 15;
 const MAX_LINES: usize = 1_000;
 /// Bytes of one read: what the caller asked for is not stored as yet another output.
 const READ_BYTES: usize = 80 << 10;
+
+const NO_JOBS: &str = "There are no jobs in this session.";
 
 /// What a job tool does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,8 +101,11 @@ impl Tool for JobTool {
                 "Wait for a job",
                 "Waits until a job ends or wants input, and returns its result.",
                 Effects::READ,
-                json!({"id": id(), "timeout": wait(60)}),
-                &["id"],
+                json!({
+                    "id": {"type": "string", "description": "The job's id; without it the newest job that goes on, else the newest."},
+                    "timeout": wait(60),
+                }),
+                &[],
             ),
             Verb::Read => (
                 "read",
@@ -140,7 +145,8 @@ impl Tool for JobTool {
             Verb::Status | Verb::Wait | Verb::Stop => json!({"id": "bash_0a1b2c3d"}),
         };
         definition.examples = vec![example];
-        definition.max_output = (self.0 == Verb::Read).then_some(READ_BYTES);
+        // What a job came to is within the cap of its own tool already.
+        definition.max_output = matches!(self.0, Verb::Read | Verb::Wait | Verb::Send).then_some(READ_BYTES);
         definition
     }
 
@@ -171,14 +177,13 @@ impl JobTool {
             Verb::List => {
                 let list = jobs.list(scope, Listed::All, MAX_LIST).await?;
                 let lines: Vec<String> = list.iter().map(JobRecord::line).collect();
-                let text =
-                    if lines.is_empty() { "There are no jobs in this session.".into() } else { lines.join("\n") };
+                let text = if lines.is_empty() { NO_JOBS.into() } else { lines.join("\n") };
                 let notes: Vec<Value> = list.iter().map(JobRecord::note).collect();
                 Ok(ToolOutput { structured: Some(json!({"jobs": notes})), ..ToolOutput::text(text) })
             }
             Verb::Status => {
                 let job = jobs.get(scope, id).await?;
-                Ok(ToolOutput { structured: Some(job.note()), ..ToolOutput::text(job.line()) })
+                Ok(told(&job))
             }
             Verb::Read => {
                 let read = jobs.read(scope, id, arguments.offset, arguments.lines).await?;
@@ -189,6 +194,15 @@ impl JobTool {
                 let note = format!("[lines {first} to {last} of {}; the job is {state}{more}]", read.total);
                 Ok(ToolOutput::text(format!("{}{note}", read.text)))
             }
+            Verb::Wait if id.is_empty() => {
+                let mut newest = jobs.list(scope, Listed::Open, 1).await?;
+                if newest.is_empty() {
+                    newest = jobs.list(scope, Listed::All, 1).await?;
+                }
+                let Some(newest) = newest.pop() else { return Ok(ToolOutput::failure(NO_JOBS)) };
+                let waited = jobs.wait(scope, &newest.id, Duration::from_secs(arguments.timeout)).await?;
+                result(waited, context).await
+            }
             Verb::Wait => result(wait(arguments.timeout).await?, context).await,
             Verb::Send => {
                 jobs.send(scope, id, arguments.input.clone()).await?;
@@ -196,21 +210,39 @@ impl JobTool {
             }
             Verb::Stop => {
                 jobs.stop(scope, id).await?;
-                let job = wait(STOP_WAIT).await?;
-                Ok(ToolOutput { structured: Some(job.note()), ..ToolOutput::text(job.line()) })
+                Ok(told(&wait(STOP_WAIT).await?))
             }
         }
     }
 }
 
-/// A job as the result of a wait for it. What is told here is not told once more as news.
+/// How a job is doing, and what to do about it: the same in text and structure.
+fn told(job: &JobRecord) -> ToolOutput {
+    let (message, next) = (job.line(), job.next());
+    let mut note = job.note();
+    note["message"] = message.as_str().into();
+    note["next"] = next.into();
+    ToolOutput { structured: Some(note), ..ToolOutput::text(format!("{message}. {next}")) }
+}
+
+/// A job as the result of a wait for it, with what it came to. What is told here is not told once more as news.
 async fn result(job: JobRecord, context: &ToolContext) -> Result<ToolOutput, StoreError> {
     if job.state.is_over() {
         context.services.jobs.told(std::slice::from_ref(&job.id)).await?;
     }
-    let mut output = ToolOutput { structured: Some(job.note()), ..ToolOutput::text(job.line()) };
-    if job.state.is_over() || job.state == JobState::WaitingInput {
-        output.content.extend(job.outcome.into_iter().flat_map(|outcome| outcome.content));
+    let mut output = told(&job);
+    if (job.state.is_over() || job.state == JobState::WaitingInput)
+        && let Some(outcome) = job.outcome
+    {
+        let mut content = outcome.content;
+        let text = joined_text(&content);
+        if let Some(structured) = outcome.structured.as_ref().filter(|_| text.is_empty()) {
+            content.push(ContentBlock::text(structured.to_string()));
+        }
+        if let Some(note) = &mut output.structured {
+            note["result"] = outcome.structured.unwrap_or_else(|| text.into());
+        }
+        output.content.append(&mut content);
     }
     Ok(output)
 }

@@ -2,14 +2,11 @@
 
 use std::sync::Arc;
 
-use toolwright_core::approval::{
-    Answers, ApprovalDecision, ApprovalRequest, EXPIRED, EXPIRY, Standing as StandingApproval,
-};
+use toolwright_core::approval::{Answers, ApprovalDecision, ApprovalRequest, EXPIRED, Standing as StandingApproval};
 use toolwright_core::call::ValidCall;
 use toolwright_core::cancel::Cancel;
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::catalogue::{CallScope, Entry};
-use toolwright_core::content::ContentBlock;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::{Event, Refused};
 use toolwright_core::operation::Op;
@@ -155,14 +152,8 @@ impl Executor {
             let answer = executor.answer(&asked, *request, &terms, &op, &mut said).await;
             Leave { admitted: answer.map(|()| Admitted::Approved(scope)), said }
         };
-        let patience = toolwright_core::duration::format(EXPIRY);
         let how = How::AwaitsApproval(Box::pin(asking), reason);
         let started = self.start_job(Arc::clone(call), how, run, &account.op).await;
-        let started = started.map(|mut output| {
-            let note = format!("It waits for a person's approval, for {patience} at most; then it is denied.");
-            output.content.push(ContentBlock::text(note));
-            output
-        });
         self.conclude(it, started).await
     }
 

@@ -14,7 +14,7 @@ use toolwright_core::context::PartialSink;
 use toolwright_core::definition::{Mode, ToolDefinition};
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::Partial;
-use toolwright_core::job::{self, JobRecord, JobState, Turns};
+use toolwright_core::job::{JobRecord, JobState, Turns};
 use toolwright_core::operation::{Lineage, Op, OpKind, Origin};
 use toolwright_core::outcome::{Outcome, STANDS_IN, ToolOutput};
 use toolwright_core::redact::shown_arguments;
@@ -23,7 +23,7 @@ use toolwright_core::session::CallId;
 use super::account::{Account, Said, journal, name_tool};
 use super::admission::Admitted;
 use super::contained::{Panicked, contained};
-use super::job_words::{known, noted, started, step_output};
+use super::job_words::{awaited, known, left, started, step_output};
 use super::limits::Limits;
 use super::pipeline::{Goes, Stop, Underway, validated};
 use super::stage::Stage;
@@ -118,17 +118,14 @@ impl Executor {
         let job = match jobs.begin(new, Cancel::new(), told).await.map_err(ToolError::from)? {
             Begun::New(job) => job,
             Begun::Known(id) => {
-                return Ok(known(&jobs.record(&id).await.map_err(ToolError::from)?, &entry, run.follows));
+                let record = jobs.record(&id).await.map_err(ToolError::from)?;
+                return Ok(known(&record, entry.definition(), run.follows));
             }
         };
         let (id, definition, stepwise) = (&job.id, entry.definition(), entry.definition().mode == Mode::Stateful);
         self.launch(jobs, &job, call, leave, run, op);
         match admission {
-            Admission::Awaited => {
-                let told = ToolOutput::text(job::awaited_text(id, &definition.id, run.follows));
-                // Nothing has run: that is another thing than a job that was begun.
-                Ok(noted(told, id, definition, JobState::Pending).with_extra(STANDS_IN, "approval"))
-            }
+            Admission::Awaited => Ok(awaited(id, definition, run.follows)),
             _ if stepwise => self.first_step(jobs, &job, definition, run).await,
             _ => Ok(started(id, definition, JobState::Pending, run.follows)),
         }
@@ -318,7 +315,7 @@ impl Executor {
         let record = jobs.record(&job.id).await.map_err(ToolError::from)?;
         if settled == JobState::Pending {
             // Left to another process before its first step.
-            return Ok(noted(ToolOutput::text(record.line()), &job.id, definition, record.state));
+            return Ok(left(&record, definition));
         }
         if settled.is_over() {
             // Told by this very result.

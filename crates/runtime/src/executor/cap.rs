@@ -1,5 +1,6 @@
 //! The cap on what goes back: what is over it is stored, and a handle takes its place.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize as _;
@@ -11,8 +12,9 @@ use toolwright_core::context::Redactor;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::outcome::{Outcome, ToolOutput, Validated};
 use toolwright_core::output::{
-    CUT_BYTES, EXTRACT_ID, GREP_ID, READ_ID, Readers, TOOL_OUTPUT, add_note, countable, countable_text, cut_message,
-    head_and_tail, json_bytes, stored_message, stored_note, text_bytes,
+    CUT_BYTES, DEFAULT_MAX_BYTES, EXTRACT_ID, Extractor, GREP_ID, READ_ID, Readers, ResultsFor, TOOL_OUTPUT, add_note,
+    client_max_bytes, countable, countable_text, cut_message, head_and_tail, json_bytes, stored_message, stored_note,
+    text_bytes,
 };
 use toolwright_core::passthrough::METHOD_RESULT;
 use toolwright_core::policy::{Effect, PolicyQuery};
@@ -25,9 +27,26 @@ use super::{Executor, RunContext};
 const NO_READER: &str = "no tool that reads stored outputs is open here. Ask for less at a time";
 
 impl Executor {
-    /// The cap on the text of a tool's results, in bytes.
-    pub(super) fn max_output(&self, entry: &Entry, run: &RunContext) -> usize {
-        run.max_output.or(entry.definition().max_output).unwrap_or(self.options.max_output)
+    /// The cap on the text of a tool's results, in bytes: what is configured comes before what depends on whom they are
+    /// for.
+    #[must_use]
+    pub fn max_output(&self, entry: &Entry, results_for: ResultsFor) -> usize {
+        let definition = entry.definition();
+        definition.max_output.or(self.options.max_output).unwrap_or_else(|| match results_for {
+            ResultsFor::Conversation => DEFAULT_MAX_BYTES,
+            ResultsFor::Client => client_max_bytes(definition),
+        })
+    }
+
+    /// The same for a call under these terms, whose maker may have set one.
+    pub(super) fn cap_of(&self, entry: &Entry, run: &RunContext) -> usize {
+        run.max_output.unwrap_or_else(|| self.max_output(entry, run.results_for))
+    }
+
+    /// Whether a call that no run makes can have a model extract from a stored output.
+    #[must_use]
+    pub fn can_extract(&self) -> bool {
+        self.options.services.extensions.get::<Arc<dyn Extractor>>().is_some_and(|extractor| extractor.has_model())
     }
 
     /// The outcome of an output: checked against the tool's output schema, its text and structured result within
@@ -47,7 +66,7 @@ impl Executor {
             Ok(output) => output,
             Err(error) => return Outcome::failed(id, error),
         };
-        let max = self.max_output(entry, run);
+        let max = self.cap_of(entry, run);
         let mut error = None;
         if let Some(stored) = output.extras.get(TOOL_OUTPUT).and_then(|note| StoredOutput::deserialize(note).ok()) {
             tell_of(&stored, &mut output, max, run);
@@ -80,7 +99,7 @@ impl Executor {
 
     /// As [`Executor::cap`], of what an error tells the model: a tool may quote anything in it.
     pub(super) async fn cap_failure(&self, mut outcome: Outcome, entry: &Entry, run: &RunContext) -> Outcome {
-        let max = self.max_output(entry, run);
+        let max = self.cap_of(entry, run);
         if text_bytes(&outcome.content) > max {
             let content = std::mem::take(&mut outcome.content);
             let mut output = ToolOutput { content, ..ToolOutput::default() };
@@ -125,7 +144,7 @@ impl Executor {
         entry: &Entry,
         run: &RunContext,
     ) -> Option<ToolError> {
-        let max = self.max_output(entry, run);
+        let max = self.cap_of(entry, run);
         let promised = entry.definition().output_schema.is_some();
         let size = json_bytes(output.structured.as_ref()?);
         let error = if promised { self.over_whole(size, "the structured result", entry) } else { None };
@@ -163,7 +182,9 @@ impl Executor {
         }
         match self.options.services.outputs.put(&run.session.id, text.as_bytes()).await {
             Ok(stored) => {
-                add_note(&mut output.extras, TOOL_OUTPUT, stored_note(&stored));
+                let mut note = stored_note(&stored);
+                note["next"] = readers.advice(&stored.handle).into();
+                add_note(&mut output.extras, TOOL_OUTPUT, note);
                 stored_message(&stored, text, max, &readers)
             }
             Err(error) => {

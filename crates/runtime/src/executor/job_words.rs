@@ -1,33 +1,51 @@
 //! What a caller reads of a job: that its call goes on as one, and what a step of it came to.
 
-use toolwright_core::catalogue::Entry;
+use serde_json::Value;
+use toolwright_core::approval::EXPIRY;
 use toolwright_core::content::ContentBlock;
 use toolwright_core::definition::ToolDefinition;
 use toolwright_core::error::{ErrorKind, ToolError};
-use toolwright_core::job::{self, Follows, JobRecord, JobState};
-use toolwright_core::outcome::{Outcome, STANDS_IN, ToolOutput};
+use toolwright_core::job::{Follows, JobNotice, JobRecord, JobState, note};
+use toolwright_core::outcome::{JOB_META, Outcome, STANDS_IN, ToolOutput};
+
+/// Where a structured result that is the tool's own has what is said beside it.
+const BESIDE: &str = "toolwright";
 
 /// The result of a call that goes on as a job.
 pub(super) fn started(id: &str, definition: &ToolDefinition, state: JobState, follows: Follows) -> ToolOutput {
-    noted(ToolOutput::text(job::started_text(id, &definition.id, state, follows)), id, definition, state)
+    noted(JobNotice::started(id, &definition.id, state, follows), id, definition, state)
+}
+
+/// The result of a call that waits for a person's word as a job. Nothing has run: that is another thing than a job that
+/// was begun.
+pub(super) fn awaited(id: &str, definition: &ToolDefinition, follows: Follows) -> ToolOutput {
+    let told = JobNotice::awaited(id, &definition.id, EXPIRY, follows);
+    noted(told, id, definition, JobState::Pending).with_extra(STANDS_IN, "approval")
 }
 
 /// The result of a call that has its job already.
-pub(super) fn known(job: &JobRecord, entry: &Entry, follows: Follows) -> ToolOutput {
-    let (id, definition) = (&job.id, entry.definition());
-    let goes_on = || job::started_text(id, &definition.id, job.state, follows);
-    let text = if job.state.is_over() { job.line() } else { goes_on() };
-    noted(ToolOutput::text(text), id, definition, job.state)
+pub(super) fn known(job: &JobRecord, definition: &ToolDefinition, follows: Follows) -> ToolOutput {
+    if job.state.is_over() {
+        return left(job, definition);
+    }
+    started(&job.id, definition, job.state, follows)
 }
 
-/// Notes the job beside a result. A tool's own schema is for its own results: such clients find it in `_meta`.
-pub(super) fn noted(mut output: ToolOutput, id: &str, definition: &ToolDefinition, state: JobState) -> ToolOutput {
-    let note = job::note(id, &definition.id, state);
+/// The result of a call whose job has left it, as it is now.
+pub(super) fn left(job: &JobRecord, definition: &ToolDefinition) -> ToolOutput {
+    let next = "job__wait gives its result, if it has one.".to_owned();
+    noted(JobNotice { status: "job", message: job.line(), next }, &job.id, definition, job.state)
+}
+
+/// The notice as a result. A tool's own schema is for its own results: such clients find it in `_meta`.
+fn noted(told: JobNotice, id: &str, definition: &ToolDefinition, state: JobState) -> ToolOutput {
+    let note = told.beside(note(id, &definition.id, state));
+    let mut output = ToolOutput::text(told.text());
     if definition.output_schema.is_none() {
         output.structured = Some(note.clone());
     }
     output.extras.insert(STANDS_IN.into(), "job".into());
-    output.meta.insert("toolwright/job".into(), note);
+    output.meta.insert(JOB_META.into(), note);
     output
 }
 
@@ -46,11 +64,16 @@ pub(super) fn step_output(
     let Outcome { content, structured, meta, extras, .. } = outcome;
     let mut output = ToolOutput { content, structured, is_error: false, meta, extras };
     if job.state == JobState::WaitingInput {
-        output.content.push(ContentBlock::text(job::started_text(&job.id, &job.tool, job.state, follows)));
-        if output.structured.is_none() && definition.output_schema.is_none() {
-            output.structured = Some(job.note());
+        let told = JobNotice::started(&job.id, &job.tool, job.state, follows);
+        output.content.push(ContentBlock::text(told.text()));
+        let note = told.beside(job.note());
+        match &mut output.structured {
+            _ if definition.output_schema.is_some() => {}
+            Some(Value::Object(own)) => drop(own.insert(BESIDE.into(), note.clone())),
+            Some(_) => {}
+            none => *none = Some(note.clone()),
         }
-        output.meta.insert("toolwright/job".into(), job.note());
+        output.meta.insert(JOB_META.into(), note);
     }
     Ok(output)
 }

@@ -52,6 +52,7 @@ use toolwright_core::model::PriceTable;
 use toolwright_core::name::ToolId;
 use toolwright_core::operation::{Lineage, Op, OpId, Origin};
 use toolwright_core::outcome::Outcome;
+use toolwright_core::output::ResultsFor;
 use toolwright_core::plan::{DEFAULT_CALLS_PER_TURN, Plan, Planned, plan};
 use toolwright_core::policy::{Policy, UserRequest};
 use toolwright_core::session::{CallId, Session};
@@ -86,8 +87,8 @@ pub struct ExecutorOptions {
     pub idle_timeout: Option<Duration>,
     /// How long a cancelled or timed-out call may take to stop by itself before it is abandoned.
     pub grace: Duration,
-    /// Cap on the text of a result, in bytes.
-    pub max_output: usize,
+    /// Cap on the text of a result, in bytes, whoever gets it; `None`: as [`ResultsFor`] has it.
+    pub max_output: Option<usize>,
     /// Cap on what goes on whole or not at all, in bytes of JSON: the structured result of a tool with an output schema,
     /// and what a protocol's method gives (`resources/read`, `prompts/get`).
     pub max_whole: usize,
@@ -140,7 +141,7 @@ impl ExecutorOptions {
             timeout: Duration::from_secs(300),
             idle_timeout: None,
             grace: Duration::from_secs(2),
-            max_output: toolwright_core::output::DEFAULT_MAX_BYTES,
+            max_output: None,
             max_whole: toolwright_core::output::DEFAULT_MAX_WHOLE,
             calls_per_turn: DEFAULT_CALLS_PER_TURN,
             inner_calls: DEFAULT_INNER_CALLS,
@@ -205,6 +206,8 @@ pub struct RunContext {
     /// How long each call keeps its caller waiting, nearer than the tool's and the executor's own, before it goes
     /// on as a job; nothing at all makes each a job from the beginning.
     pub background_after: Option<Duration>,
+    /// Whom their results are for.
+    pub results_for: ResultsFor,
     /// Whether they may become jobs.
     pub promotion: Promotion,
     /// Whether their caller has tools that follow what becomes a job.
@@ -277,6 +280,7 @@ impl RunContext {
             timeout: None,
             max_output: None,
             background_after: None,
+            results_for: ResultsFor::Conversation,
             promotion: Promotion::May,
             follows: Follows::Itself,
             variables: None,

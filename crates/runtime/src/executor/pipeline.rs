@@ -16,7 +16,7 @@ use toolwright_core::outcome::{Outcome, STANDS_IN, ToolOutput, Validated};
 use toolwright_core::redact::shown_arguments;
 use toolwright_core::session::CallId;
 
-use super::account::Account;
+use super::account::{Account, Said};
 use super::admission::{Admitted, Judged};
 use super::attended::Attended;
 use super::contained::contained;
@@ -104,7 +104,18 @@ impl Executor {
         account.stage = Stage::Policy;
         let judged = match self.judge(call, guard_asks, run, account).await? {
             Judged::Asks(request) if !self.asks_later(run) => {
-                Judged::Admitted(self.ask_person(call, *request, run, account).boxed().await?)
+                match self.ask_person(call, *request, run, account).boxed().await {
+                    Err(Stop::Pending(request)) if let Some(otherwise) = run.approver.otherwise() => {
+                        (account.refused, account.approval) = (None, Said::default());
+                        Arc::make_mut(run).approver = otherwise;
+                        if self.asks_later(run) {
+                            Judged::Asks(request)
+                        } else {
+                            Judged::Admitted(self.ask_person(call, *request, run, account).boxed().await?)
+                        }
+                    }
+                    asked => Judged::Admitted(asked?),
+                }
             }
             judged => judged,
         };

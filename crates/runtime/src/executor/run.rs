@@ -186,7 +186,7 @@ impl Executor {
             client,
             partials: Arc::clone(progress) as Arc<dyn PartialSink>,
             traceparent: Some(traceparent),
-            max_output: self.max_output(&call.entry, run),
+            max_output: self.cap_of(&call.entry, run),
             calls: self.inner_calls(call, run, op),
             turns: run.job.clone().unwrap_or_else(NoTurns::shared),
             services: Arc::clone(&self.options.services),

@@ -1,5 +1,6 @@
 //! Large outputs as files: one folder a session, private to the user, bounded in size and age.
 
+mod handle;
 mod looked;
 mod read;
 mod room;
@@ -26,8 +27,8 @@ const DEFAULT_MAX_AGE: Duration = Duration::from_secs(30 * 24 * 3600);
 /// How often a process that goes on looks for outputs that have expired.
 const SWEEP_EVERY: Duration = Duration::from_secs(3600);
 
-/// Outputs in a directory. Handles are `session-<uuid>/<file-uuid>`, where the first part follows from
-/// the session, so that another session's handle, an absolute path or `..` is simply not found.
+/// Outputs in a directory, in a folder for each session. A handle (`o` and eight characters) is looked up in the
+/// folder of the session that asks, so that another session's handle, an absolute path or `..` is simply not found.
 ///
 /// Several processes may share a directory. Each counts what it stores itself and measures the whole anew
 /// from time to time, so together they may be over the quota by an eighth of it for each process.
@@ -75,12 +76,10 @@ impl OutputFiles {
         work: impl FnOnce(Opened) -> std::io::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {
         let missing = || StoreError::NotFound(format!("output {}", handle.chars().take(100).collect::<String>()));
-        let (folder, file) = handle.split_once('/').ok_or_else(missing)?;
-        let legal = folder == session_folder(session) && file.len() == 36 && uuid::Uuid::try_parse(file).is_ok();
-        if !legal {
+        if !handle::is_legal(handle) {
             return Err(missing());
         }
-        let (folder, file) = (self.room.dir().join(folder), file.to_owned());
+        let (folder, file) = (self.room.dir().join(session_folder(session)), handle.to_owned());
         let answer = blocking("read an output", move || {
             let Some(opened) = Opened::find(&folder, &file)? else { return Ok(None) };
             work(opened).map(Some).map_err(failed("read an output"))

@@ -1,7 +1,7 @@
 //! Writing an output as it comes, in constant memory.
 
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,10 +10,12 @@ use async_trait::async_trait;
 use toolwright_core::store::{OutputWriter, StoreError, StoredOutput};
 
 use super::room::{Room, part};
-use super::{blocking, failed, private_file};
+use super::{blocking, failed, handle, private_file};
 
 /// Bytes that are gathered before they go to the disk.
 const BUFFER: usize = 256 * 1024;
+/// Handles that are tried until one is free: there are 2^40.
+const MAX_ATTEMPTS: usize = 8;
 const DOING: &str = "store an output";
 
 /// One output on its way. It has a file once there is more of it than fits the buffer.
@@ -21,7 +23,8 @@ pub(super) struct Writer {
     room: Arc<Room>,
     /// `session-<uuid>`.
     folder: String,
-    file_uuid: String,
+    /// The handle, once it has a file.
+    handle: Option<String>,
     media_type: Option<String>,
     part: Option<Arc<Part>>,
     buffer: Vec<u8>,
@@ -35,7 +38,7 @@ impl Writer {
         Self {
             room,
             folder: folder.to_owned(),
-            file_uuid: uuid::Uuid::new_v4().to_string(),
+            handle: None,
             media_type: media_type.map(super::read::media_suffix),
             part: None,
             buffer: Vec::new(),
@@ -51,27 +54,25 @@ impl Writer {
             return Err(StoreError::failed(DOING, lost));
         }
         self.broken = true;
-        let (room, known) = (Arc::clone(&self.room), self.part.clone());
+        let (room, known) = (Arc::clone(&self.room), self.part.clone().zip(self.handle.clone()));
         let folder = room.dir().join(&self.folder);
-        let name = match &self.media_type {
-            Some(suffix) => format!("{}.{suffix}", self.file_uuid),
-            None => self.file_uuid.clone(),
-        };
+        let suffix = self.media_type.clone();
         let mut buffer = std::mem::take(&mut self.buffer);
         let work = move || {
-            let part = match known {
-                Some(part) => part,
-                None => Part::create(room, &folder, &name)?,
+            let (part, handle) = match known {
+                Some(known) => known,
+                None => Part::create(&room, &folder)?,
             };
             part.append(&buffer)?;
             buffer.clear();
             if end == End::Finished {
-                part.keep(&folder.join(&name))?;
+                let name = suffix.map_or_else(|| handle.clone(), |suffix| format!("{handle}.{suffix}"));
+                part.keep(&folder.join(name))?;
             }
-            Ok((part, buffer))
+            Ok((part, handle, buffer))
         };
-        let (part, buffer) = blocking(DOING, work).await?;
-        (self.part, self.buffer, self.broken) = (Some(part), buffer, false);
+        let (part, handle, buffer) = blocking(DOING, work).await?;
+        (self.part, self.handle, self.buffer, self.broken) = (Some(part), Some(handle), buffer, false);
         Ok(())
     }
 }
@@ -99,7 +100,8 @@ impl OutputWriter for Writer {
 
     async fn finish(mut self: Box<Self>) -> Result<StoredOutput, StoreError> {
         self.flush(End::Finished).await?;
-        let handle = format!("{}/{}", self.folder, self.file_uuid);
+        let lost = || StoreError::failed(DOING, std::io::Error::other("it has no file"));
+        let handle = self.handle.take().ok_or_else(lost)?;
         let Tally { bytes, lines, .. } = self.tally;
         let (lines, tokens) = match self.media_type {
             Some(_) => (0, 0),
@@ -137,12 +139,28 @@ struct Part {
 }
 
 impl Part {
-    fn create(room: Arc<Room>, folder: &Path, name: &str) -> Result<Arc<Self>, StoreError> {
-        let path = part(folder, name);
-        let file = private_file(&path).map_err(failed(DOING))?;
-        // Tells those who make room that somebody writes here; where locks do not exist, its age does.
-        let _ = file.try_lock();
-        Ok(Arc::new(Self { room, path, file, taken: AtomicU64::new(0), kept: AtomicBool::new(false) }))
+    /// A new one under a handle that no other output of its session has.
+    fn create(room: &Arc<Room>, folder: &Path) -> Result<(Arc<Self>, String), StoreError> {
+        let mut attempts = 0..MAX_ATTEMPTS;
+        loop {
+            let handle = handle::random();
+            let path = part(folder, &handle);
+            let file = if handle::is_taken(folder, &handle) {
+                Err(ErrorKind::AlreadyExists.into())
+            } else {
+                private_file(&path)
+            };
+            match file {
+                Ok(file) => {
+                    // Tells those who make room that somebody writes here; where locks do not exist, its age does.
+                    let _ = file.try_lock();
+                    let (room, taken, kept) = (Arc::clone(room), AtomicU64::new(0), AtomicBool::new(false));
+                    return Ok((Arc::new(Self { room, path, file, taken, kept }), handle));
+                }
+                Err(error) if error.kind() == ErrorKind::AlreadyExists && attempts.next().is_some() => {}
+                Err(error) => return Err(failed(DOING)(error)),
+            }
+        }
     }
 
     fn append(&self, bytes: &[u8]) -> Result<(), StoreError> {

@@ -196,7 +196,7 @@ async fn a_dropped_caller_cancels_its_tool() {
 
 #[tokio::test]
 async fn a_large_output_is_stored_and_its_handle_reads_back() {
-    let house = house(|options| options.max_output = 1000).await;
+    let house = house(|options| options.max_output = Some(1000)).await;
     let outcome = house.one("big", json!({"n": 1000})).await;
     assert!(outcome.ok);
     let text = outcome.text();

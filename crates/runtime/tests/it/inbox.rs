@@ -219,7 +219,7 @@ async fn where_jobs_are_a_call_does_not_wait_for_its_answer() {
         let parts = InboxParts::new(Arc::clone(&store) as _, Arc::new(SystemClock));
         house.run.approver = Arc::new(Inbox::new(parts));
         let outcome = tokio::time::timeout(SOON, house.one("write", json!({"n": 1}))).await.expect("at once");
-        assert!(outcome.ok && outcome.text().contains("waits for a person's approval"), "{}", outcome.text());
+        assert!(outcome.ok && outcome.text().contains("needs a person's approval"), "{}", outcome.text());
         answer(&store, decision).await;
         let jobs = jobs.get().expect("jobs");
         let id = jobs.list(JobScope::All, Listed::All, 1).await.expect("jobs").remove(0).id;

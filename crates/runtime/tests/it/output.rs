@@ -77,7 +77,7 @@ async fn stored(house: &House, outcome: &Outcome) -> String {
 
 #[tokio::test]
 async fn text_of_all_kinds_is_stored_and_the_rest_passes() {
-    let house = house(|options| options.max_output = 1000).await;
+    let house = house(|options| options.max_output = Some(1000)).await;
     let resource =
         ContentBlock::Resource { resource: json!({"uri": "a:b", "text": "r".repeat(900)}), extra: Map::new() };
     let image = ContentBlock::image("AAAA", "image/png");
@@ -175,7 +175,7 @@ async fn other_words_for_a_jobs_step_are_words_on_the_way_too() {
 
 #[tokio::test]
 async fn json_is_previewed_as_json() {
-    let house = house(|options| options.max_output = 2000).await;
+    let house = house(|options| options.max_output = Some(2000)).await;
     let rows: Vec<Value> = (0..500).map(|n| json!({"row": n})).collect();
     let outcome = one(&house, Gives::output(ToolOutput::text(json!(rows).to_string()))).await;
     let text = outcome.text();
@@ -186,7 +186,7 @@ async fn json_is_previewed_as_json() {
 
 #[tokio::test]
 async fn who_cannot_read_handles_gets_none() {
-    let house = house(|options| options.max_output = 1000).await;
+    let house = house(|options| options.max_output = Some(1000)).await;
     let tool = Gives::output(ToolOutput::text("x".repeat(5000)));
     let mut denied = terms(&house, tool.clone()).await;
     let rules = json!([{"effect": "deny", "namespace": "output", "reason": "no"}]);
@@ -203,14 +203,14 @@ async fn who_cannot_read_handles_gets_none() {
             outcome.ok && text.len() <= 1000 && text.contains("toolwright cut this result of 5000 bytes"),
             "{text}"
         );
-        assert!(!text.contains("output__") && !text.contains("session-") && outcome.is_truncated(), "{text}");
+        assert!(!text.contains("output__") && !text.contains("Handle: ") && outcome.is_truncated(), "{text}");
         assert_eq!(json!(outcome.extras), json!({"cut_bytes": 5000}), "there is no handle");
     }
 }
 
 #[tokio::test]
 async fn structured_results_stay_whole_where_they_were_promised() {
-    let house = house(|options| (options.max_output, options.max_whole) = (1000, 5000)).await;
+    let house = house(|options| (options.max_output, options.max_whole) = (Some(1000), 5000)).await;
     let value = |bytes: usize| json!({"a": "x".repeat(bytes)});
     let promised = Some(json!({"type": "object"}));
 
@@ -336,7 +336,7 @@ async fn all_stored(house: &House, outcome: &Outcome) -> Vec<String> {
 
 #[tokio::test]
 async fn a_result_that_is_stored_in_parts_has_the_handles_of_all_of_them() {
-    let house = house(|options| (options.max_output, options.max_whole) = (1000, 5000)).await;
+    let house = house(|options| (options.max_output, options.max_whole) = (Some(1000), 5000)).await;
     let (text, value) = ("t".repeat(3000), json!({"a": "x".repeat(3000)}));
     let both = ToolOutput { structured: Some(value.clone()), ..ToolOutput::text(text.clone()) };
     let outcome = one(&house, Gives::output(both.clone())).await;

@@ -14,6 +14,7 @@ use toolwright_core::client::NoClient;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::operation::{Lineage, Origin, TraceId};
 use toolwright_core::outcome::Outcome;
+use toolwright_core::output::ResultsFor;
 use toolwright_core::session::CallId;
 use toolwright_runtime::RunContext;
 
@@ -71,6 +72,7 @@ pub(super) async fn call(State(api): State<Arc<Api>>, headers: HeaderMap, Json(a
     let (approver, snapshot) = (Arc::clone(&options.approver), api.snapshot_for(&written.name).await);
     let run = RunContext {
         origin: Origin::Gateway,
+        results_for: ResultsFor::Client,
         cancel: wanted.0.clone(),
         client,
         timeout,

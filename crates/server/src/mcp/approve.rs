@@ -19,7 +19,11 @@ const MAX_SHOWN: usize = 4000;
 /// What the executor waits longer than the question stands.
 const SLACK: Duration = Duration::from_secs(5);
 
-/// Asks the user of a client that has forms; where it cannot do that after all, asks otherwise.
+/// A client that takes a question away sooner than this has shown it to nobody: some offer forms and dismiss each at once.
+const NOBODY: Duration = Duration::from_millis(300);
+
+/// Asks the user of a client that has forms. Where it cannot do that after all, or nobody has seen the question, it is
+/// for whoever is asked otherwise.
 pub(crate) struct ClientApprover {
     pub(crate) client: Arc<dyn CallClient>,
     pub(crate) expiry: Duration,
@@ -31,18 +35,23 @@ impl Approver for ClientApprover {
     async fn ask(&self, asked: &ApprovalRequest) -> ApprovalDecision {
         let key = Some(format!("{KEY}{}", uuid::Uuid::new_v4().simple()));
         let question = ClientRequest { key, method: METHOD.into(), params: question(asked) };
+        let since = tokio::time::Instant::now();
         match tokio::time::timeout(self.expiry, self.client.ask(vec![question])).await {
             Ok(Ok(answers)) => match answers.into_iter().next() {
-                Some(Ok(answer)) => decision(answer),
-                Some(Err(_)) | None => self.otherwise.ask(asked).await,
+                Some(Ok(answer)) => decision(answer, since.elapsed()),
+                Some(Err(_)) | None => ApprovalDecision::Later,
             },
             Ok(Err(_)) => denied("the client is gone, and had not answered"),
             Err(_) => denied(EXPIRED),
         }
     }
 
+    fn otherwise(&self) -> Option<Arc<dyn Approver>> {
+        Some(Arc::clone(&self.otherwise))
+    }
+
     fn patience(&self) -> Duration {
-        self.otherwise.patience().saturating_add(self.expiry).saturating_add(SLACK)
+        self.expiry.saturating_add(SLACK)
     }
 }
 
@@ -66,15 +75,15 @@ fn question(asked: &ApprovalRequest) -> Value {
     let decision = json!({
         "type": "string",
         "title": "Decision",
-        "description": format!("approve: this once; always: do not ask again for {always}; deny: do not run it"),
+        "description": format!("approve, or no choice: this once; always: do not ask again for {always}; deny: do not run it"),
         "enum": ["approve", "always", "deny"],
     });
-    let schema = json!({"type": "object", "properties": {"decision": decision}, "required": ["decision"]});
+    let schema = json!({"type": "object", "properties": {"decision": decision}});
     json!({"message": message, "requestedSchema": schema})
 }
 
-/// The answer in a client's result.
-fn decision(result: Value) -> ApprovalDecision {
+/// The answer in a client's result, which came after so long. Whoever accepts without a choice approves this call.
+fn decision(result: Value, after: Duration) -> ApprovalDecision {
     #[derive(Deserialize)]
     struct Answer {
         action: String,
@@ -84,11 +93,13 @@ fn decision(result: Value) -> ApprovalDecision {
     let Ok(answer) = serde_json::from_value::<Answer>(result) else {
         return denied("the client's answer could not be read");
     };
-    match (answer.action.as_str(), answer.content.as_ref().and_then(|content| content.get("decision")?.as_str())) {
-        ("accept", Some("approve")) => ApprovalDecision::Approve,
-        ("accept", Some("always")) => ApprovalDecision::Always,
+    let choice = answer.content.as_ref().and_then(|content| content.get("decision")).filter(|choice| !choice.is_null());
+    match (answer.action.as_str(), choice.map(Value::as_str)) {
+        ("accept", None | Some(Some("approve"))) => ApprovalDecision::Approve,
+        ("accept", Some(Some("always"))) => ApprovalDecision::Always,
+        ("cancel" | "decline", _) if after < NOBODY => ApprovalDecision::Later,
         ("cancel", _) => denied("the user dismissed the question"),
-        ("accept", Some("deny")) | ("decline", _) => denied("the user said no"),
+        ("accept", Some(Some("deny"))) | ("decline", _) => denied("the user said no"),
         _ => denied("the client's answer could not be read"),
     }
 }
@@ -106,14 +117,27 @@ mod tests {
             (json!({"action": "decline", "content": {"decision": "approve"}}), denied("the user said no")),
             (json!({"action": "decline", "content": null}), denied("the user said no")),
             (json!({"action": "cancel"}), denied("the user dismissed the question")),
-            (json!({"action": "accept"}), denied("the client's answer could not be read")),
+            (json!({"action": "accept"}), ApprovalDecision::Approve),
+            (json!({"action": "accept", "content": {}}), ApprovalDecision::Approve),
+            (json!({"action": "accept", "content": {"decision": null}}), ApprovalDecision::Approve),
             (
                 json!({"action": "accept", "content": {"decision": "yes"}}),
                 denied("the client's answer could not be read"),
             ),
+            (json!({"action": "accept", "content": {"decision": 1}}), denied("the client's answer could not be read")),
             (json!("approve"), denied("the client's answer could not be read")),
         ] {
-            assert_eq!(decision(result.clone()), expect, "{result}");
+            assert_eq!(decision(result.clone(), NOBODY), expect, "{result}");
         }
+    }
+
+    #[test]
+    fn a_question_dismissed_at_once_was_seen_by_nobody() {
+        let (at_once, later) = (NOBODY / 2, NOBODY);
+        for action in ["cancel", "decline"] {
+            assert_eq!(decision(json!({"action": action}), at_once), ApprovalDecision::Later);
+            assert!(matches!(decision(json!({"action": action}), later), ApprovalDecision::Deny { .. }));
+        }
+        assert_eq!(decision(json!({"action": "accept"}), at_once), ApprovalDecision::Approve);
     }
 }

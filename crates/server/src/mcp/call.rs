@@ -17,6 +17,7 @@ use toolwright_core::context::PartialSink;
 use toolwright_core::error::{ErrorKind, ProtocolError};
 use toolwright_core::operation::{Lineage, Origin, TraceId};
 use toolwright_core::outcome::Outcome;
+use toolwright_core::output::ResultsFor;
 use toolwright_core::session::{CallId, Session};
 use toolwright_mcp::{asking, convert};
 use toolwright_runtime::RunContext;
@@ -28,6 +29,7 @@ use super::dispatch::Reply;
 use super::line::{Attached, Line, To, Waiting};
 use super::merged::Listed;
 use super::message::{Id, Params, RpcError, SaidBy, to_json};
+use super::named::NamedSource;
 use super::parked::{Bound, Ending, Resumed, given_answers};
 use super::peer::Peer;
 use super::progress::Progress;
@@ -175,6 +177,7 @@ impl Work {
             names,
             follows: self.gateway.follows_jobs(&self.caller.view),
             origin: Origin::Gateway,
+            results_for: ResultsFor::Client,
             cancel: self.cancel.clone(),
             unawaited: self.unawaited.clone(),
             client: Arc::clone(&self.client),
@@ -213,9 +216,6 @@ impl Gateway {
                 Ok((name, arguments)) => pin!(work.call(&list.snapshot, name, arguments, Some(names))).await?,
                 Err(error) => Outcome::failed(CallId::new(&*written), error),
             };
-            if list.grows_by(&outcome) {
-                work.gateway.options.catalogue.nudge();
-            }
             work.named_by_call(&list.snapshot, &outcome);
             work.gateway.note_unkept(&list.snapshot, &outcome);
             match protocol_error(&outcome) {
@@ -311,6 +311,7 @@ impl Gateway {
         };
         let owner = can_be_asked.then(|| Arc::clone(&client));
         let approver = self.approver(caller, owner.clone(), Arc::clone(&self.options.approver));
+        let client = Arc::new(NamedSource { client, source: None }) as Arc<dyn CallClient>;
         let client = self.with_house(client, (&caller.session, self.profile_at(&caller.view)), |otherwise| {
             self.approver(caller, owner, otherwise)
         });

@@ -21,6 +21,7 @@ mod line;
 pub(crate) mod mentions;
 mod merged;
 mod methods;
+mod named;
 pub(crate) mod owners;
 pub(crate) mod parked;
 pub(crate) mod patience;

@@ -2,9 +2,10 @@
 
 use serde::Serialize;
 use serde_json::{Map, Value};
-use toolwright_core::content::ContentBlock;
+use toolwright_core::content::{ContentBlock, joined_text};
 use toolwright_core::error::ToolError;
 use toolwright_core::outcome::{Outcome, SCHEMA_MISMATCH, STANDS_IN};
+use toolwright_core::output::TOOL_OUTPUT;
 use toolwright_core::passthrough::RESULT_FIELDS;
 use toolwright_core::select::SEARCH_ID;
 use toolwright_mcp::{dated, offered};
@@ -24,6 +25,9 @@ const GOES_ON: &str = "(Nothing has failed, though this result is marked as an e
 
 /// Key in the `_meta` of a result that breaks its tool's output schema, and so is given as text: where and how.
 const MISMATCH_META: &str = "toolwright/output_schema_mismatch";
+
+/// Where a structured result that is the tool's own has what is said beside it.
+const BESIDE: &str = "toolwright";
 
 /// `CallToolResult` of the specification.
 #[derive(Serialize)]
@@ -47,9 +51,8 @@ impl CallResult {
     /// The result of a tool that the client knows to have this output schema.
     pub(super) fn of(mut outcome: Outcome, schema: Option<&Value>, era: Era, info: &crate::ServerInfo) -> Self {
         let mut meta = outcome.meta;
-        if let Some(note) = outcome.extras.remove("tool_output") {
-            meta.insert("tool_output".into(), note);
-        }
+        let stored = outcome.extras.remove(TOOL_OUTPUT);
+        meta.extend(stored.clone().map(|note| (TOOL_OUTPUT.to_owned(), note)));
         // Programs tell errors by their codes; the model reads the message in the content.
         if let Some(error) = outcome.error.as_ref().and_then(ToolError::protocol) {
             meta.insert(ERROR_META.into(), serde_json::to_value(error).unwrap_or_default());
@@ -63,7 +66,11 @@ impl CallResult {
             _ => Map::new(),
         };
         // The names of what was found, for programs; clients may show their model nothing else.
-        let mut structured = outcome.structured.filter(|_| outcome.tool.is_none_or(|id| id.as_str() != SEARCH_ID));
+        let structured = outcome.structured.filter(|_| outcome.tool.is_none_or(|id| id.as_str() != SEARCH_ID));
+        let mut structured = match stored.filter(|_| schema.is_none() && outcome.ok) {
+            Some(note) => told_of_cut(structured, note, &outcome.content),
+            None => structured,
+        };
         let mut content = outcome.content;
         let mismatch = outcome.extras.remove(SCHEMA_MISMATCH).filter(|_| outcome.ok);
         // The SDKs' clients throw away what is not as its tool's output schema says and no error, and what is structured
@@ -129,6 +136,20 @@ fn broken(content: &mut Vec<ContentBlock>, structured: Option<Value>, mismatch: 
         part("path"),
         part("message"),
     )));
+}
+
+/// The structured result of a tool without an output schema, which says as the text does that something was stored:
+/// several clients show nothing else. One that takes the place of content stands there only where all of that is text.
+fn told_of_cut(structured: Option<Value>, mut note: Value, content: &[ContentBlock]) -> Option<Value> {
+    note["message"] = joined_text(content).into();
+    match structured {
+        Some(Value::Object(mut own)) => {
+            own.insert(BESIDE.to_owned(), note);
+            Some(Value::Object(own))
+        }
+        None if content.iter().all(|block| matches!(block, ContentBlock::Text { .. })) => Some(note),
+        structured => structured,
+    }
 }
 
 #[cfg(test)]

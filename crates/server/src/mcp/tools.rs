@@ -1,12 +1,11 @@
 //! What `tools/list` says: one list per view and caller, written once per snapshot.
 
-use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use hashbrown::{HashMap, HashSet};
 use serde::ser::{Serialize, SerializeMap, Serializer};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use toolwright_core::call::{RawArguments, missing};
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::carried::is_carrier;
@@ -14,8 +13,7 @@ use toolwright_core::catalogue::{Entry, Provider, ProviderKind, Snapshot};
 use toolwright_core::error::ToolError;
 use toolwright_core::job::Follows;
 use toolwright_core::names::Resolution;
-use toolwright_core::outcome::Outcome;
-use toolwright_core::output::is_output_tool;
+use toolwright_core::output::{EXTRACT_ID, MAX_RESULT_CHARS, ResultsFor, announced_chars, is_output_tool};
 use toolwright_core::passthrough::LISTED_FIELDS;
 use toolwright_core::schema::wrapped;
 use toolwright_core::select::{CALL_ID, DESCRIBE_ID, SEARCH_ID, namespaces};
@@ -59,8 +57,6 @@ pub(crate) struct ToolList {
     named: HashMap<String, Arc<Entry>>,
     /// The schemas that clients were listed, of tools whose calls have to be changed back.
     renaming: Schemas,
-    /// Whether the session had stored outputs.
-    stored: bool,
 }
 
 /// Portable schemas by the hashes of their tools.
@@ -71,7 +67,6 @@ type Schemas = HashMap<ContentHash, Arc<Portable>>;
 struct Key {
     view: View,
     principal: String,
-    stored: bool,
 }
 
 impl ToolList {
@@ -82,8 +77,10 @@ impl ToolList {
         principal: &Principal,
         schemas: &mut Schemas,
     ) -> Self {
-        let (Key { view, stored, .. }, options) = (key, &gateway.options);
+        let (Key { view, .. }, options) = (key, &gateway.options);
         let form = gateway.listed_schemas(&view.scope);
+        let executor = &options.executor;
+        let can_extract = executor.can_extract();
         let names = snapshot.names_within(options.max_tool_name);
         let finders = FINDERS.iter().filter_map(|id| snapshot.get(id)).map(|entry| (entry.wire_name.as_str(), entry));
         let others = snapshot.list().iter().enumerate().filter(|(_, entry)| !is_finder(entry));
@@ -95,7 +92,8 @@ impl ToolList {
         let mut named = HashMap::new();
         let mut tools = Vec::new();
         for (name, entry) in finders.chain(others) {
-            if principal.may_use(&entry.definition().allowed_roles) && !named.contains_key(name) {
+            let is_usable = can_extract || entry.id().as_str() != EXTRACT_ID;
+            if is_usable && principal.may_use(&entry.definition().allowed_roles) && !named.contains_key(name) {
                 named.insert(name.to_owned(), Arc::clone(entry));
                 let portable = (form == ListedSchemas::Portable).then(|| {
                     let make = || Arc::new(Portable::new(&entry.wire_name, &entry.definition().shown_schema()));
@@ -104,7 +102,8 @@ impl ToolList {
                 let always_loaded =
                     is_finder(entry) || is_output_tool(entry.id()) || entry.is_named_by(&options.pinned);
                 let promises = output_schema(entry).filter(|_| !gateway.unkept.has(entry.tool.hash()));
-                tools.push(Offered { name, entry, portable, promises, always_loaded, era: Era::Modern });
+                let max_chars = announced_chars(executor.max_output(entry, ResultsFor::Client));
+                tools.push(Offered { name, entry, max_chars, portable, promises, always_loaded, era: Era::Modern });
             }
         }
         let is_renaming = |tool: &Offered<'_>| {
@@ -112,11 +111,10 @@ impl ToolList {
             Some((tool.entry.tool.hash(), Arc::clone(portable)))
         };
         let renaming = tools.iter().filter_map(is_renaming).collect();
-        // Of no use before.
-        tools.retain(|tool| *stored || !is_output_tool(tool.entry.id()));
         let index = index_of(view, &tools);
         if view.expose == Expose::Search {
-            tools.retain(|tool| is_finder(tool.entry) || tool.entry.is_named_by(&options.pinned));
+            tools
+                .retain(|tool| is_finder(tool.entry) || goes_on(tool.entry) || tool.entry.is_named_by(&options.pinned));
         }
         let json = Bytes::from(to_json(&tools));
         let legacy_json = if tools.iter().any(Offered::differs_by_era) {
@@ -125,16 +123,7 @@ impl ToolList {
         } else {
             json.clone()
         };
-        Self {
-            fingerprint: ContentHash::of_bytes(&json),
-            json,
-            legacy_json,
-            index,
-            named,
-            renaming,
-            snapshot,
-            stored: *stored,
-        }
+        Self { fingerprint: ContentHash::of_bytes(&json), json, legacy_json, index, named, renaming, snapshot }
     }
 
     /// The JSON array of the tools that are listed to clients of `era`.
@@ -242,11 +231,6 @@ impl ToolList {
             _ => takes_long(entry),
         })
     }
-
-    /// Whether this result is the first of its session to be stored, so that there is more to list.
-    pub(crate) fn grows_by(&self, outcome: &Outcome) -> bool {
-        !self.stored && outcome.extras.contains_key("tool_output")
-    }
 }
 
 /// What was made of the current snapshot. Of an older one nothing is kept.
@@ -294,11 +278,10 @@ impl Made {
 }
 
 impl Gateway {
-    /// The list of a session in a view, as of now. Tools that read stored outputs are in it once there are any.
+    /// The list of a session in a view, as of now.
     pub(crate) fn tools(&self, view: &View, session: &Session) -> Arc<ToolList> {
         let principal = &session.principal;
-        let stored = self.options.executor.services().outputs.has_outputs(&session.id);
-        let key = Key { view: view.clone(), principal: principal.id.clone(), stored };
+        let key = Key { view: view.clone(), principal: principal.id.clone() };
         let mut made = self.lists.0.lock().unwrap_or_else(PoisonError::into_inner);
         let whole = self.options.catalogue.snapshot();
         if !made.of.as_ref().is_some_and(|of| Arc::ptr_eq(of, &whole)) {
@@ -327,7 +310,7 @@ impl Gateway {
         list
     }
 
-    /// Whether a view has the tools that follow jobs, which are listed once there is one.
+    /// Whether a view has the tools that follow jobs.
     pub(crate) fn follows_jobs(&self, view: &View) -> Follows {
         let has_them = match &view.scope {
             Scope::Whole => true,
@@ -376,6 +359,11 @@ fn is_finder(entry: &Entry) -> bool {
     FINDERS.contains(&entry.id().as_str())
 }
 
+/// Whether results name the tool as the way on: many clients list once, and their models call what they were listed.
+fn goes_on(entry: &Entry) -> bool {
+    is_output_tool(entry.id()) || entry.wire_name == JOB_WAIT
+}
+
 /// One tool as MCP lists it.
 struct Offered<'a> {
     name: &'a str,
@@ -386,6 +374,8 @@ struct Offered<'a> {
     promises: Option<&'a Value>,
     /// Whether clients with a tool search of their own are asked to show it from the start.
     always_loaded: bool,
+    /// How many characters its results may have.
+    max_chars: usize,
     /// The generation of the clients that it is listed to.
     era: Era,
 }
@@ -395,14 +385,14 @@ impl Offered<'_> {
         self.promises.is_some_and(|schema| !wrapped::is_of_object(schema))
     }
 
-    /// Its `_meta`: what its server listed, and what the client is asked.
-    fn meta<'m>(&self, listed: Option<&'m Value>) -> Option<Cow<'m, Value>> {
-        if !self.always_loaded {
-            return listed.map(Cow::Borrowed);
-        }
+    /// Its `_meta`: what its server listed, and what holds here.
+    fn meta(&self, listed: Option<&Value>) -> Map<String, Value> {
         let mut meta = listed.and_then(Value::as_object).cloned().unwrap_or_default();
-        meta.insert(ALWAYS_LOAD.to_owned(), true.into());
-        Some(Cow::Owned(Value::Object(meta)))
+        meta.insert(MAX_RESULT_CHARS.to_owned(), self.max_chars.into());
+        if self.always_loaded {
+            meta.insert(ALWAYS_LOAD.to_owned(), true.into());
+        }
+        meta
     }
 }
 
@@ -442,18 +432,13 @@ impl Serialize for Offered<'_> {
                     _ => map.serialize_entry(key, &value)?,
                 }
             }
-            let own = listed.and_then(|listed| listed.get("_meta")).filter(|meta| meta.is_object());
-            if let Some(meta) = self.meta(own) {
-                map.serialize_entry("_meta", &meta)?;
-            }
+            map.serialize_entry("_meta", &self.meta(listed.and_then(|listed| listed.get("_meta"))))?;
         } else {
             if takes_long(self.entry) {
                 map.serialize_entry("execution", &json!({"taskSupport": "optional"}))?;
             }
             map.serialize_entry("annotations", &annotations(self.entry))?;
-            if let Some(meta) = self.meta(None) {
-                map.serialize_entry("_meta", &meta)?;
-            }
+            map.serialize_entry("_meta", &self.meta(None))?;
         }
         map.end()
     }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use serde_json::{Value, json};
+use toolwright_core::approval::{Answers, ApprovalDecision, ApprovalRequest, Approver};
 use toolwright_core::policy::Policy;
 use toolwright_server::Elicitation;
 
@@ -30,7 +32,7 @@ fn question(id: &str) -> Value {
     let decision = json!({
         "type": "string",
         "title": "Decision",
-        "description": "approve: this once; always: do not ask again for this tool in this session; deny: do not run it",
+        "description": "approve, or no choice: this once; always: do not ask again for this tool in this session; deny: do not run it",
         "enum": ["approve", "always", "deny"],
     });
     json!({
@@ -39,7 +41,7 @@ fn question(id: &str) -> Value {
         "method": "elicitation/create",
         "params": {
             "message": "May test:echo run with these arguments?\n\n{\n  \"text\": \"a\"\n}\n\nAsked because one never knows.",
-            "requestedSchema": {"type": "object", "properties": {"decision": decision}, "required": ["decision"]},
+            "requestedSchema": {"type": "object", "properties": {"decision": decision}},
         },
     })
 }
@@ -57,8 +59,50 @@ fn answers() -> [(Value, bool, &'static str); 6] {
         (accept("deny"), false, "denied: the user said no"),
         (json!({"action": "decline"}), false, "denied: the user said no"),
         (json!({"action": "cancel"}), false, "denied: the user dismissed the question"),
-        (json!({"action": "accept", "content": {}}), false, "denied: the client's answer could not be read"),
+        (json!({"action": "accept", "content": {}}), true, "a"),
     ]
+}
+
+/// As long as a person takes at least to read a question.
+async fn read() {
+    tokio::time::sleep(Duration::from_millis(320)).await;
+}
+
+/// Somebody who has yet to look.
+struct Away;
+
+#[async_trait]
+impl Approver for Away {
+    async fn ask(&self, _request: &ApprovalRequest) -> ApprovalDecision {
+        std::future::pending().await
+    }
+
+    fn answers(&self) -> Answers {
+        Answers::Elsewhere
+    }
+}
+
+#[tokio::test]
+async fn a_question_that_a_client_dismisses_by_itself_waits_in_the_inbox() {
+    let refused = json!({"jsonrpc": "2.0", "error": {"code": -32601, "message": "no such method"}});
+    let said = |action: &str| json!({"jsonrpc": "2.0", "result": {"action": action}});
+    let (house, _) = House::with_jobs(|options, _| {
+        let ask = json!({"rules": [{"effect": "ask", "reason": "one never knows"}]});
+        options.policy = Arc::new(serde_json::from_value(ask).expect("a policy"));
+        options.elicitation = Elicitation::WherePossible { expiry: LONG };
+        options.approver = Arc::new(Away);
+    })
+    .await;
+    let mut client = Client::of(&house);
+    client.ask(&introduction(LEGACY, json!({"elicitation": {}}))).await;
+    for (n, mut response) in (1..).zip([said("cancel"), said("decline"), refused]) {
+        response["id"] = client.ask(&call(n, "test__echo", json!({"text": "a"}))).await["id"].clone();
+        let answer = client.ask(&response).await;
+        let told = &answer["result"]["structuredContent"];
+        assert_eq!((&told["status"], &told["state"]), (&json!("approval"), &json!("pending")), "{answer}");
+        assert!(text(&answer).contains("`toolwright approvals`") && told["next"].is_string(), "{answer}");
+    }
+    client.end().await;
 }
 
 fn text(response: &Value) -> &str {
@@ -77,6 +121,7 @@ async fn over_stdio_the_call_goes_by_the_answer() {
         // Neither blocks the connection nor counts for another question.
         client.send(&answer("ask-99", json!({"action": "accept", "content": {"decision": "approve"}}))).await;
         assert_eq!(client.ask(&rpc(100, "ping", json!({}))).await["result"], json!({}));
+        read().await;
         let response = client.ask(&answer(&id, result.clone())).await;
         assert_eq!((&response["id"], response["result"]["isError"] != true), (&json!(n), ok), "{result}: {response}");
         assert!(text(&response).contains(told), "{result}: {response}");
@@ -160,6 +205,7 @@ async fn over_http_the_question_is_in_the_calls_own_stream() {
         for (sent, status) in [(http.in_session(&others, "/mcp", &approve), 202), (http.post("/mcp", &approve), 400)] {
             assert_eq!(sent.send().await.expect("response").status(), status, "another's answer counts for nothing");
         }
+        read().await;
         let sent = http.in_session(&mine, "/mcp", &answer(&id, result.clone())).send().await.expect("response");
         assert_eq!(sent.status(), 202);
         let response = events.next().await.expect("the result");

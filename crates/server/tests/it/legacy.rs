@@ -39,11 +39,12 @@ async fn a_session_lists_calls_and_ends() {
     let names: Vec<&str> =
         list["result"]["tools"].as_array().expect("tools").iter().filter_map(|t| t["name"].as_str()).collect();
     let own = ["test__echo", "test__fail", "test__progress", "test__big", "test__sleep", "test__wait", "test__limited"];
-    assert_eq!((&names[..7], names.len()), (&own[..], 10));
+    assert_eq!((&names[..7], names.len()), (&own[..], 12));
     let echo = json!({
         "name": "test__echo", "title": "T echo", "description": "The tool echo.",
         "inputSchema": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
         "annotations": {"readOnlyHint": true, "destructiveHint": false, "idempotentHint": true, "openWorldHint": false},
+        "_meta": {"anthropic/maxResultSizeChars": 98_304},
     });
     assert_eq!(list["result"]["tools"][0], echo);
     assert_eq!(list["result"].as_object().expect("object").len(), 1, "nothing of the new generation");
@@ -112,7 +113,7 @@ async fn a_tool_limited_to_roles_is_neither_listed_nor_run() {
     let guest = Principal { id: "guest".into(), roles: vec![], owner: false };
     let http = house.http_with(|options| options.principal = guest).await;
     let (session, _) = http.initialize("/mcp").await;
-    assert_eq!(count_tools(&http, &session).await, 9);
+    assert_eq!(count_tools(&http, &session).await, 11);
     let refused = body(http.in_session(&session, "/mcp", &call(1, "test__limited", json!({}))), 200).await;
     assert_eq!(refused["result"]["isError"], true);
     assert!(refused["result"]["content"][0]["text"].as_str().expect("text").contains("ops"));
@@ -189,7 +190,7 @@ async fn a_changed_list_is_told_on_the_sessions_stream() {
     body(http.in_session(&session, "/mcp", &rpc(1, "tools/list", json!({}))), 200).await;
     house.foreign.set(&[]);
     let mut list = count_tools(&http, &session).await;
-    while list != 8 {
+    while list != 10 {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         list = count_tools(&http, &session).await;
     }
@@ -223,7 +224,7 @@ async fn one_provider_is_served_under_its_own_names() {
     let tool = json!({
         "name": "Get.Thing", "description": "Foreign.",
         "inputSchema": {"type": "object", "x-later": {"b": 1, "a": 2}, "properties": {}},
-        "annotations": {"readOnlyHint": true, "later": 1}, "icons": [], "_meta": {"k": [1]},
+        "annotations": {"readOnlyHint": true, "later": 1}, "icons": [], "_meta": {"k": [1], "anthropic/maxResultSizeChars": 98_304},
     });
     assert_eq!(list["result"]["tools"][0].to_string(), tool.to_string(), "order of keys included");
     assert_eq!(list["result"]["tools"].as_array().map(Vec::len), Some(2));

@@ -21,7 +21,7 @@ async fn discover_list_and_call_need_no_session() {
     let list = body(http.modern("/mcp", json!(1), "tools/list", json!({})), 200).await;
     let fields = ["resultType", "ttlMs", "cacheScope"].map(|key| list["result"][key].clone());
     assert_eq!(fields, [json!("complete"), json!(0), json!("private")]);
-    assert_eq!(list["result"]["tools"].as_array().map(Vec::len), Some(10));
+    assert_eq!(list["result"]["tools"].as_array().map(Vec::len), Some(12));
     let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
     let params = json!({"name": "test__echo", "arguments": {"text": "hi"}, "_meta": {"traceparent": format!("00-{trace}-00f067aa0ba902b7-01")}});
     let called = body(http.modern("/mcp", json!(2), "tools/call", params), 200).await;

@@ -15,7 +15,7 @@ async fn result(http: &Http, session: &str, path: &str, name: &str, arguments: V
 }
 
 #[tokio::test]
-async fn what_is_stored_is_named_can_be_read_and_only_then_are_its_readers_listed() {
+async fn what_is_stored_is_read_by_tools_listed_from_the_start() {
     let house = House::new().await;
     let http = house.http().await;
     let (session, _) = http.initialize("/mcp").await;
@@ -24,22 +24,25 @@ async fn what_is_stored_is_named_can_be_read_and_only_then_are_its_readers_liste
         let names = listed(&http, session, "/mcp").await;
         names.into_iter().filter(|name| name.starts_with("output__")).collect::<Vec<_>>()
     };
-    assert_eq!(readers(&session).await, [""; 0]);
+    // Many clients list once. No model is configured here that could extract.
+    assert_eq!(readers(&session).await, ["output__read", "output__grep"]);
 
     let big = result(&http, &session, "/mcp", "test__big", json!({})).await;
     let note = &big["_meta"]["tool_output"];
     let handle = note["handle"].as_str().expect("handle");
-    let expect =
-        json!({"handle": handle, "reason": "size_limit_exceeded", "bytes": 100_000, "lines": 1, "tokens": 25_000});
+    let next = note["next"].as_str().expect("next");
+    let expect = json!({
+        "handle": handle, "reason": "size_limit_exceeded", "bytes": 100_000, "lines": 1, "tokens": 25_000, "next": next,
+    });
     assert_eq!(*note, expect);
+    assert!(handle.len() == 9 && next.starts_with("Read it with output__read") && !next.contains("output__extract"));
+    assert_eq!(big.get("structuredContent"), None, "clients that show nothing else would lose the image");
     let text = big["content"][0]["text"].as_str().expect("text");
     assert!(text.contains(handle) && text.contains("output__read") && text.len() < 4000, "{text}");
     assert_eq!(big["content"][1]["data"].as_str().map(str::len), Some(40_000), "images pass");
     assert_eq!(big["content"][2]["resource"]["blob"].as_str().map(str::len), Some(40_000), "resources pass");
     assert_eq!(big["content"].as_array().map(Vec::len), Some(3));
 
-    assert_eq!(readers(&session).await, ["output__read", "output__grep", "output__extract"]);
-    assert_eq!(readers(&other).await, [""; 0], "another session has stored nothing");
     let read = json!({"handle": handle, "offset": 99_995});
     let part = result(&http, &session, "/mcp", "output__read", read.clone()).await;
     assert_eq!(part["content"][0]["text"], "xxxxx\n[bytes 99995 to 100000 of 100000; this is the end]");
@@ -69,6 +72,35 @@ async fn where_nothing_reads_a_handle_none_is_named() {
     let (session, _) = http.initialize(path).await;
     let big = result(&http, &session, path, "big", json!({})).await;
     let text = big["content"][0]["text"].as_str().expect("text");
-    assert!(text.contains("toolwright cut this result of 100000 bytes") && text.len() <= 12_288, "{text}");
-    assert!(!text.contains("output__") && !text.contains("session-") && big["_meta"].is_null());
+    assert!(text.contains("toolwright cut this result of 100000 bytes") && text.len() <= 49_152, "{text}");
+    assert!(!text.contains("output__") && !text.contains("Handle: ") && big["_meta"].is_null());
+}
+
+#[tokio::test]
+async fn an_ordinary_result_is_whole_for_clients_and_a_cut_one_says_so_in_both_forms() {
+    let house = House::new().await;
+    let http = house.http().await;
+    let (session, _) = http.initialize("/mcp").await;
+    let echo =
+        async |bytes: usize| result(&http, &session, "/mcp", "test__echo", json!({"text": "x".repeat(bytes)})).await;
+    let whole = echo(40_960).await;
+    assert_eq!(whole["content"][0]["text"].as_str().map(str::len), Some(40_960));
+    let cut = echo(60_000).await;
+    let (text, beside) = (cut["content"][0]["text"].as_str().expect("text"), &cut["structuredContent"]["toolwright"]);
+    assert!(text.contains("60000 bytes") && beside["message"] == text, "{cut}");
+    assert!(text.contains(beside["next"].as_str().expect("next")), "{cut}");
+}
+
+#[tokio::test]
+async fn tools_are_listed_with_the_size_their_results_may_have() {
+    let house = House::new().await;
+    let http = house.http().await;
+    let listed = body(http.modern("/mcp", json!(1), "tools/list", json!({})), 200).await;
+    let tools = listed["result"]["tools"].as_array().expect("tools");
+    let chars = |name: &str| {
+        let tool = tools.iter().find(|tool| tool["name"] == name).expect("listed");
+        tool["_meta"]["anthropic/maxResultSizeChars"].as_u64().expect("chars")
+    };
+    assert_eq!(chars("test__echo"), 2 * 48 * 1024);
+    assert!(chars("output__read") <= 500_000);
 }

@@ -54,7 +54,10 @@ async fn a_session_is_asked_in_the_stream_of_its_call() {
     let rounds = json!([[form(Some("name")), {"method": "roots/list", "params": {}}]]);
     client.send(&call(1, "alpha__ask", json!({"rounds": rounds}))).await;
     let (first, second) = (client.next().await, client.next().await);
-    assert_eq!((&first["method"], &first["params"]), (&json!("elicitation/create"), &json!({"message": "m"})));
+    assert_eq!(
+        (&first["method"], &first["params"]),
+        (&json!("elicitation/create"), &json!({"message": "alpha asks:\nm"}))
+    );
     assert_eq!(second["method"], "roots/list");
     for (asked, result) in [(&second, json!({"roots": []})), (&first, json!({"action": "accept"}))] {
         client.send(&json!({"jsonrpc": "2.0", "id": asked["id"], "result": result})).await;
@@ -133,7 +136,7 @@ async fn a_call_that_asks_is_answered_and_goes_on_with_the_answers() {
     let first = ask(&http, 1, params(&rounds), 200).await;
     assert_eq!(first["result"]["resultType"], "input_required");
     let expect = json!({
-        "user_name": {"method": "elicitation/create", "params": {"message": "m"}},
+        "user_name": {"method": "elicitation/create", "params": {"message": "alpha asks:\nm"}},
         "roots-list": {"method": "roots/list", "params": {}},
     });
     assert_eq!(first["result"]["inputRequests"], expect);

@@ -48,7 +48,7 @@ fn modes() -> [ClientLifecycleMode; 2] {
 
 async fn exercise(house: &House, client: RunningService<RoleClient, Peer>, modern: bool) {
     let tools = client.list_all_tools().await.expect("tools");
-    assert_eq!(tools.len(), 10);
+    assert_eq!(tools.len(), 12);
     let arguments = json!({"text": "hi"}).as_object().expect("object").clone();
     let echo = CallToolRequestParams::new("test__echo").with_arguments(arguments);
     let result = client.peer().call_tool(echo).await.expect("result");
@@ -76,7 +76,7 @@ async fn exercise(house: &House, client: RunningService<RoleClient, Peer>, moder
     if !modern {
         house.foreign.set(&["one", "two", "three"]);
         soon(&client.service().0.changed).await;
-        assert_eq!(client.list_all_tools().await.expect("tools").len(), 11);
+        assert_eq!(client.list_all_tools().await.expect("tools").len(), 13);
     }
     tokio::time::timeout(LONG, client.cancel()).await.expect("in time").expect("ended");
 }

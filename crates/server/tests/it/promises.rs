@@ -159,7 +159,12 @@ async fn tools_that_follow_jobs_are_named_only_where_they_can_be_called() {
             let asked = call(1, &format!("{prefix}{name}"), json!({}));
             let answer = body(http.in_session(&session, path, &asked), 200).await;
             let text = answer["result"]["content"][0]["text"].as_str().unwrap_or_default();
-            assert!(text.contains(&format!("background job {name}_")), "{path}: {answer}");
+            let told = if name == "asks" { "needs a person's approval" } else { "background job slow_" };
+            assert!(text.contains(told), "{path}: {answer}");
+            let structured = &answer["result"]["structuredContent"];
+            assert!(structured["job"].as_str().is_some_and(|id| id.starts_with(name)), "{path}: {answer}");
+            let both = ["message", "next"].map(|key| structured[key].as_str().unwrap_or_default());
+            assert_eq!(both.join(" "), text, "clients show one or the other");
             assert_eq!(text.contains("job__wait"), follows, "{path}: {text}");
             assert_eq!(text.contains("toolwright jobs show"), !follows, "{path}: {text}");
         }
@@ -260,6 +265,7 @@ async fn one_careless_server_takes_nobody_elses_tools_away() {
         let expect = json!({
             "description": "Promises.", "inputSchema": {"type": "object", "properties": {"a": {}}, "required": []},
             "outputSchema": {"type": "object", "properties": {"a": {"not": {}}}}, "execution": {},
+            "_meta": {"anthropic/maxResultSizeChars": 98_304},
         });
         assert_eq!(Value::Object(tool), expect);
     }

@@ -9,6 +9,8 @@ use crate::support::{Events, House, Http, REMOTE_SAYS, body, call, rpc};
 
 const SEARCH: &str = "/mcp?expose=search";
 const THREE: [&str; 3] = ["tools__search", "tools__describe", "tools__call"];
+/// Those, and the ways on with a result that was cut.
+const LISTED: [&str; 5] = ["tools__search", "tools__describe", "tools__call", "output__read", "output__grep"];
 
 fn names(answer: &Value) -> Vec<&str> {
     let tools = answer["result"]["tools"].as_array().unwrap_or_else(|| panic!("{answer}"));
@@ -36,14 +38,14 @@ async fn three_tools_are_listed_and_lead_to_the_others() {
     let house = House::new().await;
     let http = house.http().await;
     let list = http.list(SEARCH).await;
-    assert_eq!(names(&list), THREE);
+    assert_eq!(names(&list), LISTED);
     let hints = |n: usize| {
         let hints = &list["result"]["tools"][n]["annotations"];
         (hints["readOnlyHint"] == true, hints["destructiveHint"] == true)
     };
     assert_eq!([hints(0), hints(1), hints(2)], [(true, false), (true, false), (false, true)]);
     for path in ["/mcp", "/mcp?expose=direct"] {
-        assert_eq!(names(&http.list(path).await).len(), 10, "{path}");
+        assert_eq!(names(&http.list(path).await).len(), 12, "{path}");
     }
 
     let found = http.ran(SEARCH, "tools__search", json!({"query": "the tool echo", "limit": 1})).await;
@@ -67,13 +69,13 @@ async fn the_view_is_that_of_the_session() {
     let (session, result) = http.initialize(SEARCH).await;
     let told = format!(
         "Most tools are not listed: tools__search finds them by what they do, tools__describe gives their schemas, \
-         tools__call runs them. What there is: test (8), remote (2)\n\nUse the tools.\n\n{REMOTE_SAYS}"
+         tools__call runs them. What there is: test (8), remote (2), output (2)\n\nUse the tools.\n\n{REMOTE_SAYS}"
     );
     assert_eq!(result["instructions"], told);
     let discovered = body(http.modern(SEARCH, json!(1), "server/discover", json!({})), 200).await;
     assert_eq!(discovered["result"]["instructions"], told);
     let list = rpc(1, "tools/list", json!({}));
-    assert_eq!(names(&body(http.in_session(&session, SEARCH, &list), 200).await), THREE);
+    assert_eq!(names(&body(http.in_session(&session, SEARCH, &list), 200).await), LISTED);
     body(http.in_session(&session, "/mcp", &list), 404).await;
     let echo = call(2, "tools__call", json!({"name": "test__echo", "arguments": {"text": "a"}}));
     let echoed = body(http.in_session(&session, SEARCH, &echo), 200).await;
@@ -130,14 +132,15 @@ async fn pinned_tools_are_listed_too_and_their_short_names_hold_everywhere() {
     let http = house.http().await;
     let list = loop {
         let list = http.list("/mcp").await;
-        if names(&list).len() == 5 {
+        if names(&list).len() == 7 {
             break list;
         }
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     };
     let listed = names(&list);
     assert_eq!((&listed[..3], listed[3]), (&THREE[..], "test__echo"));
-    let short = listed[4];
+    let is_short = |name: &&&str| !name.starts_with("output__");
+    let short = listed[4..].iter().find(is_short).copied().expect("the pinned one");
     assert!(short.len() <= 16 && short != "remote__a_rather_long_tool_name", "{short}");
     for name in [short, "remote__a_rather_long_tool_name"] {
         let expect = "a_rather_long_tool_name ran";

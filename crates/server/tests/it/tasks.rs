@@ -286,7 +286,10 @@ async fn with_the_extension_a_task_asks_by_its_status() {
     assert_eq!((&asked["resultType"], asked.get("taskId")), (&json!("input_required"), None), "{asked}");
     let named = json!({"taskId": call(700).await["result"]["taskId"]});
     let open = until(&http, &named, "input_required").await;
-    assert_eq!(open["inputRequests"]["input-2"], json!({"method": "elicitation/create", "params": {"message": "b"}}));
+    assert_eq!(
+        open["inputRequests"]["input-2"],
+        json!({"method": "elicitation/create", "params": {"message": "slow asks:\nb"}})
+    );
     let update = async |key: &str, n: u64| {
         let answers = json!({key: {"action": "accept", "content": {"n": n}}});
         modern(&http, "tasks/update", json!({"taskId": named["taskId"], "inputResponses": answers}), 200).await

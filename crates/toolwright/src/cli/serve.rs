@@ -13,7 +13,7 @@ use toolwright::agent::tools::{NAMESPACE, batch_provider};
 use toolwright::config::typed::{ClientToken, SchemaForm, View, ViewExposure};
 use toolwright::config::{Config, profile_of};
 use toolwright::core::approval::{Answers, NoApprover};
-use toolwright::core::output::is_output_tool;
+use toolwright::core::output::EXTRACT_ID;
 use toolwright::core::session::Principal;
 use toolwright::core::{Approver, Cancel, Event, Profile};
 use toolwright::house::{GatewayHouse, HouseError, Reloaded, watch as watch_files};
@@ -53,6 +53,10 @@ pub(crate) async fn command(global: &Global, serve: &Serve) -> Done {
     if let Some(name) = gateway.clash() {
         let message = format!("views.{name}: a provider has this name, and both are at /mcp/{name}; rename the view");
         return Err(Failure::usage(message));
+    }
+    if serve.ask != ServeAskName::Nobody {
+        // A question may have to wait for its answer as a job, under any profile; many clients list tools once.
+        house.catalogue().offer_jobs().await;
     }
     house.recover_jobs();
     house.follow_pins();
@@ -103,8 +107,8 @@ fn ready(house: &House, address: &str) -> usize {
 }
 
 fn tool_count(house: &House) -> usize {
-    // Those for stored outputs are listed once there are any.
-    house.catalogue().snapshot().list().iter().filter(|entry| !is_output_tool(entry.id())).count()
+    let can_extract = house.executor().can_extract();
+    house.catalogue().snapshot().list().iter().filter(|entry| can_extract || entry.id().as_str() != EXTRACT_ID).count()
 }
 
 /// Who answers where policy asks and the client is not asked.

@@ -305,7 +305,7 @@ pub(super) fn executor(
     let stored = OutputFiles::with_limits(dir, outputs.max_bytes, outputs.max_age.0);
     stored.keep_swept();
     let mut extensions = Extensions::default();
-    extensions.insert::<Arc<dyn Extractor>>(Arc::new(extractor(config)));
+    extensions.insert::<Arc<dyn Extractor>>(Arc::new(extractor(config, tool_models.default.clone())));
     let services = Services {
         model: ModelTraffic::new(Arc::clone(models) as _, config.model_traffic.clone()),
         files: Arc::new(SessionFiles::default()),
@@ -340,7 +340,7 @@ pub(super) fn executor(
 }
 
 /// Who extracts from stored outputs.
-fn extractor(config: &Config) -> ModelExtractor {
+fn extractor(config: &Config, default_model: Option<String>) -> ModelExtractor {
     let known = config.clone();
     let outputs = &config.written.outputs;
     ModelExtractor {
@@ -351,7 +351,7 @@ fn extractor(config: &Config) -> ModelExtractor {
         },
         prices: config.prices(),
         model: config.written.outputs.extract_model.clone(),
-        default_model: config.written.models.default.clone(),
+        default_model,
         window: Arc::new(move |model| known.window(model)),
     }
 }

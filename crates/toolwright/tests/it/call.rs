@@ -14,8 +14,8 @@ fn a_stored_output_of_one_call_is_read_by_the_next() {
     let line = "0123456789abcdef\n";
     place.write("project/big.txt", &line.repeat(40_000));
     let told = ok(&place, &["call", "shell__bash", r#"{"command": "cat big.txt"}"#, "--max-output", "12288"]);
-    let at = told.find("session-").unwrap_or_else(|| panic!("no handle in {} bytes", told.len()));
-    let handle: String = told[at..].chars().take_while(|c| c.is_ascii_hexdigit() || "esion-/".contains(*c)).collect();
+    let (_, rest) = told.split_once("Handle: ").unwrap_or_else(|| panic!("no handle in {} bytes", told.len()));
+    let handle: String = rest.chars().take_while(char::is_ascii_alphanumeric).collect();
     let read = json!({"handle": handle, "offset": 300_000, "limit": 400}).to_string();
     let part = ok(&place, &["call", "output__read", &read]);
     assert!(part.contains(line), "{handle}: {part}");

@@ -60,7 +60,7 @@ impl Tool for Extract {
         );
         definition.aliases = vec!["tool_output".into()];
         definition.examples =
-            vec![json!({"handle": "session-…/…", "extract": "All error messages, each with its time stamp."})];
+            vec![json!({"handle": "o7k2m9xq4", "extract": "All error messages, each with its time stamp."})];
         definition
     }
 

@@ -65,7 +65,7 @@ impl Tool for Grep {
         );
         // As with reading: what is found is not stored as yet another output.
         definition.max_output = Some(MAX_SHOWN + 2 * 1024);
-        definition.examples = vec![json!({"handle": "session-…/…", "pattern": "ERROR|panic", "context": 2})];
+        definition.examples = vec![json!({"handle": "o7k2m9xq4", "pattern": "ERROR|panic", "context": 2})];
         definition
     }
 

@@ -55,8 +55,8 @@ impl Tool for Read {
         // The caller chose the size: a slice must not be stored as yet another output.
         definition.max_output = Some(MAX_LIMIT + NOTE_ROOM);
         definition.examples = vec![
-            json!({"handle": "session-…/…", "offset": 8192}),
-            json!({"handle": "session-…/…", "line": 120, "lines": 40}),
+            json!({"handle": "o7k2m9xq4", "offset": 8192}),
+            json!({"handle": "o7k2m9xq4", "line": 120, "lines": 40}),
         ];
         definition
     }

@@ -18,9 +18,12 @@ pub struct Defaults {
     /// as long as it may take at all. Changing it needs a restart.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle_timeout: Option<TimeSpan>,
-    /// Cap on the text of a result, in bytes; what is over it goes to the output store.
+    /// Cap on the text of a result, in bytes; what is over it goes to the output store. Default: 12288 in runs of
+    /// models, 49152 for MCP clients and programs, who get more of a tool whose server announces it
+    /// (`anthropic/maxResultSizeChars`).
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 256))]
-    pub tool_response_max_bytes: usize,
+    pub tool_response_max_bytes: Option<usize>,
     /// Cap on what is passed on whole or not at all, in bytes of JSON: structured results of tools with an output
     /// schema, and what MCP clients get of `resources/read`, `prompts/get` and the like. What is over it is an error
     /// that says so. Changing it needs a restart.
@@ -107,7 +110,7 @@ impl Default for Defaults {
         Self {
             tool_timeout: TimeSpan::seconds(300),
             idle_timeout: None,
-            tool_response_max_bytes: toolwright_core::output::DEFAULT_MAX_BYTES,
+            tool_response_max_bytes: None,
             whole_result_max_bytes: toolwright_core::output::DEFAULT_MAX_WHOLE,
             calls_per_turn: toolwright_core::plan::DEFAULT_CALLS_PER_TURN,
             dispatch: DispatchSetting::TurnEnd,
