@@ -89,9 +89,10 @@ pub(crate) fn say_warning(message: &str) {
 }
 
 fn say_under(style: Style, label: &str, message: &str) {
-    match has_severity(message) {
-        true => say(styled(style, message)),
-        false => say(format_args!("{} {message}", styled(style, label))),
+    if has_severity(message) {
+        say(styled(style, message));
+    } else {
+        say(format_args!("{} {message}", styled(style, label)));
     }
 }
 
