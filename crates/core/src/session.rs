@@ -49,6 +49,17 @@ text_id! {
     SessionId
 }
 
+/// The program at the other end of a connection on this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PeerProcess {
+    /// The owner's: the same user runs it as this process, and no Toolwright started it.
+    Owners,
+    /// A Toolwright started it, itself or through others: it decides nothing in its owner's name.
+    Nested,
+    /// Another user's, or not to be found.
+    Unknown,
+}
+
 /// A configured identity: the owner of the machine, or a token's subject.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Principal {

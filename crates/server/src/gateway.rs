@@ -333,7 +333,12 @@ impl Gateway {
     /// yet what it has.
     pub(crate) fn awaits_lists(&self, scope: &Scope) -> bool {
         let unlisted = self.options.catalogue.unlisted();
-        unlisted.iter().any(|provider| scope.may_have(&**provider)) && Instant::now() < self.first_lists
+        self.awaits_first_lists() && unlisted.iter().any(|provider| scope.may_have(&**provider))
+    }
+
+    /// Whether sources are waited for of which nobody knows yet what they have.
+    pub(crate) fn awaits_first_lists(&self) -> bool {
+        Instant::now() < self.first_lists
     }
 
     /// Waits for such sources, until two seconds after the start of the gateway at the most.

@@ -1,18 +1,20 @@
 //! The inbox of approvals, for the owner alone: nobody lets their own calls run. What tools' sources want to know of a
-//! person is in it too. What changes what may run needs the
-//! server's token too: where none is set, every program of this machine speaks as the owner, the model's own included.
+//! person is in it too. What Toolwright itself has started decides nothing, whatever token it has found.
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::extract::State;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use toolwright_core::approval::{Answered, ApprovalDecision, FormQuestion, FormReply, Kept, QuestionState, Wants};
+use toolwright_core::session::PeerProcess;
 use toolwright_mcp::form::Form;
 
 use super::error::ApiError;
 use super::input::{Asked, Json, Named};
 use super::{Answer, Api};
+use crate::http::Connection;
 
 /// Rows that are listed.
 const LISTED: usize = 1000;
@@ -45,37 +47,21 @@ enum Word {
     Decline,
 }
 
-/// Whether whoever gets to the API has shown the server's token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shown {
-    /// Nobody gets here without it.
-    Token,
-    /// There is none to show.
-    Nothing,
-}
-
 impl Api {
-    fn decider_only(&self) -> Result<(), ApiError> {
+    async fn decider_only(&self, connection: &Connection) -> Result<(), ApiError> {
         self.owner_only()?;
-        match self.shown {
-            Shown::Token => Ok(()),
-            Shown::Nothing => Err(ApiError::forbidden(
-                "this server has no token, so that any program could decide here: start it with --token, TOOLWRIGHT_TOKEN \
-                 or server.token, or use `toolwright approvals`",
-            )),
-        }
+        self.not_nested(connection).await
     }
 
-    /// A form or page as it is listed. Whoever has an address may go there in its user's place, so that it is told to
-    /// those alone who have shown the token.
-    fn form_json(&self, asked: &FormQuestion) -> Value {
-        let mut row = asked.to_json();
-        if self.shown == Shown::Nothing
-            && let Some(address) = row.get_mut("address")
-        {
-            *address = Value::Null;
+    /// Refuses what Toolwright itself has started.
+    pub(super) async fn not_nested(&self, connection: &Connection) -> Result<(), ApiError> {
+        match connection.process().await {
+            PeerProcess::Owners | PeerProcess::Unknown => Ok(()),
+            PeerProcess::Nested => Err(ApiError::forbidden(
+                "a process that Toolwright started cannot approve: the owner does, with `toolwright approvals` in a \
+                 terminal of their own",
+            )),
         }
-        row
     }
 
     fn owner_only(&self) -> Result<(), ApiError> {
@@ -94,15 +80,20 @@ pub(super) async fn list(State(api): State<Arc<Api>>, Asked(asked): Asked<List>)
     let inbox = &api.stores.inbox;
     let (calls, forms) = (inbox.questions(state, LISTED).await?, inbox.forms(state, LISTED).await?);
     let calls = calls.iter().map(|asked| (asked.created_ms, asked.to_json()));
-    let forms = forms.iter().map(|asked| (asked.created_ms, api.form_json(asked)));
+    let forms = forms.iter().map(|asked| (asked.created_ms, asked.to_json()));
     let mut rows: Vec<_> = calls.chain(forms).collect();
     rows.sort_by_key(|(created, _)| std::cmp::Reverse(*created));
     api.ok(&rows.into_iter().map(|(_, row)| row).collect())
 }
 
 /// `POST /api/approvals/{id}`.
-pub(super) async fn answer(State(api): State<Arc<Api>>, Named(id): Named, Json(asked): Json<Decide>) -> Answer {
-    api.decider_only()?;
+pub(super) async fn answer(
+    State(api): State<Arc<Api>>,
+    Extension(connection): Extension<Connection>,
+    Named(id): Named,
+    Json(asked): Json<Decide>,
+) -> Answer {
+    api.decider_only(&connection).await?;
     if asked.content.is_some() && !matches!(asked.decision, Word::Accept) {
         return Err(ApiError::bad_request("`content` goes with the decision `accept`"));
     }
@@ -181,8 +172,12 @@ pub(super) async fn standing(State(api): State<Arc<Api>>) -> Answer {
 }
 
 /// `DELETE /api/approvals/standing/{id}`.
-pub(super) async fn revoke(State(api): State<Arc<Api>>, Named(id): Named) -> Answer {
-    api.decider_only()?;
+pub(super) async fn revoke(
+    State(api): State<Arc<Api>>,
+    Extension(connection): Extension<Connection>,
+    Named(id): Named,
+) -> Answer {
+    api.decider_only(&connection).await?;
     if api.stores.approvals.revoke(&id).await? {
         return api.ok(&json!({"id": id, "state": "revoked"}));
     }

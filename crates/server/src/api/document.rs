@@ -25,8 +25,7 @@ pub(super) fn of(routes: &[Route], info: &ServerInfo) -> Value {
             "description": "The gateway's tools, calls, jobs and approvals. MCP is at /mcp.",
         },
         "servers": [{"url": "/"}],
-        // Without a token where the server has none.
-        "security": [{"bearer": []}, {}],
+        "security": [{"bearer": []}],
         "paths": paths,
         "components": {
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
@@ -84,8 +83,6 @@ fn described(operation: &Operation) -> Value {
     }
     if !is_inside {
         described["security"] = json!([]);
-    } else if operation.token == Need::Required {
-        described["security"] = json!([{"bearer": []}]);
     }
     described
 }

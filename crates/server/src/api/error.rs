@@ -38,7 +38,7 @@ impl ApiError {
     }
 
     /// There is no such thing.
-    pub(super) fn not_found(message: impl Into<String>) -> Self {
+    pub(crate) fn not_found(message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, "not_found", message)
     }
 
@@ -116,7 +116,7 @@ impl IntoResponse for ApiError {
 }
 
 /// A JSON answer. A client that is told 503 is told when to try again.
-pub(super) fn respond(status: StatusCode, body: &Value) -> Response {
+pub(crate) fn respond(status: StatusCode, body: &Value) -> Response {
     let mut response = (status, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response();
     if status == StatusCode::SERVICE_UNAVAILABLE {
         response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);

@@ -50,17 +50,17 @@ struct Known {
 }
 
 impl Api {
-    async fn providers(&self) -> Vec<Known> {
+    fn providers(&self) -> Vec<Known> {
         let catalogue = &self.gateway.options.catalogue;
-        let (providers, snapshot) = (catalogue.providers().await, catalogue.snapshot());
-        let known = |provider: Arc<dyn Provider>| {
+        let (providers, snapshot) = (catalogue.sources(), catalogue.snapshot());
+        let known = |provider: &Arc<dyn Provider>| {
             let status = snapshot.providers().iter().find(|status| status.name == provider.name());
-            let (tools, doing) = (status.map_or(0, |status| status.tools), Doing::of(&*provider, status));
+            let (tools, doing) = (status.map_or(0, |status| status.tools), Doing::of(&**provider, status));
             let unapproved = snapshot.unapproved().iter().filter(|held| held.provider == provider.name());
             let withheld = unapproved.map(|held| json!({"tool": held.raw_name, "why": held.why})).collect();
-            Known { provider, tools, doing, withheld }
+            Known { provider: Arc::clone(provider), tools, doing, withheld }
         };
-        providers.into_iter().map(known).collect()
+        providers.iter().map(known).collect()
     }
 }
 
@@ -76,7 +76,7 @@ pub(super) async fn providers(State(api): State<Arc<Api>>) -> Answer {
         let withheld = known.withheld;
         json!({"name": name, "kind": kind, "tools": tools, "state": state, "error": error, "withheld": withheld})
     };
-    api.ok(&api.providers().await.into_iter().map(shown).collect::<Value>())
+    api.ok(&api.providers().into_iter().map(shown).collect::<Value>())
 }
 
 /// `GET /health`: the process answers, and nothing more.
@@ -85,9 +85,10 @@ pub(super) async fn health() -> &'static str {
 }
 
 /// `GET /ready`: 200 while calls are taken and entered in the ledger. A provider that failed keeps nobody out, nor does one
-/// that starts with the tools of its last list.
+/// that starts with the tools of its last list. One of which nobody knows what it has is waited for as first lists are,
+/// and no longer: it counts as starting from then on.
 pub(super) async fn ready(State(api): State<Arc<Api>>) -> Response {
-    let providers = api.providers().await;
+    let providers = api.providers();
     let count = |state: &str| providers.iter().filter(|known| known.doing.state() == state).count();
     let is_unknown = |known: &Known| matches!(known.doing, Doing::Starting) && known.tools == 0;
     let ledger = api.gateway.options.executor.ledger().check().await;
@@ -95,7 +96,7 @@ pub(super) async fn ready(State(api): State<Arc<Api>>) -> Response {
         "draining"
     } else if ledger.is_err() {
         "ledger_failed"
-    } else if providers.iter().any(is_unknown) {
+    } else if api.gateway.awaits_first_lists() && providers.iter().any(is_unknown) {
         "starting"
     } else {
         "ready"

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::extract::State;
 use serde::Deserialize;
 use serde_json::Value;
@@ -12,6 +13,7 @@ use toolwright_core::session::Session;
 use super::error::ApiError;
 use super::input::{Asked, Json, Named, wait};
 use super::{Answer, Api};
+use crate::http::Connection;
 
 /// Jobs that are listed where no limit is given, and at most.
 const LISTED: usize = 10_000;
@@ -85,7 +87,13 @@ pub(super) async fn read(State(api): State<Arc<Api>>, Named(id): Named, Asked(as
 }
 
 /// `POST /api/jobs/{id}/send`.
-pub(super) async fn send(State(api): State<Arc<Api>>, Named(id): Named, Json(asked): Json<Send>) -> Answer {
+pub(super) async fn send(
+    State(api): State<Arc<Api>>,
+    Extension(connection): Extension<Connection>,
+    Named(id): Named,
+    Json(asked): Json<Send>,
+) -> Answer {
+    api.not_nested(&connection).await?;
     let (session, jobs) = (api.session(), api.jobs()?);
     let wait = wait(asked.wait.as_deref())?;
     jobs.send(scope(&session), &id, asked.input).await?;

@@ -29,9 +29,7 @@ use toolwright_core::store::ApprovalStore;
 
 use crate::Gateway;
 use crate::http::body::{Bodies, BodyError};
-pub(crate) use approvals::Shown;
-pub(crate) use error::ApiError;
-use error::respond;
+pub(crate) use error::{ApiError, respond};
 use routes::{Route, routes};
 
 /// Where the API begins.
@@ -60,7 +58,6 @@ impl std::fmt::Debug for ApiStores {
 pub(crate) struct Api {
     gateway: Arc<Gateway>,
     principal: Principal,
-    shown: Shown,
     stores: ApiStores,
     /// Requests at once, MCP's included.
     requests: Arc<Semaphore>,
@@ -74,12 +71,12 @@ type Answer = Result<Response, ApiError>;
 impl Api {
     pub(crate) fn new(
         gateway: Arc<Gateway>,
-        (principal, shown): (Principal, Shown),
+        principal: Principal,
         stores: ApiStores,
         (requests, bodies): (Arc<Semaphore>, Arc<Bodies>),
     ) -> Arc<Self> {
         let document = document::of(&routes(), &gateway.options.info);
-        Arc::new(Self { gateway, principal, shown, stores, requests, bodies, document })
+        Arc::new(Self { gateway, principal, stores, requests, bodies, document })
     }
 
     /// A good answer, without secrets.
@@ -115,8 +112,9 @@ pub(crate) fn router(api: &Arc<Api>) -> Router {
 /// Lets a request in once it is there to its last byte: who does not go on must not keep others out.
 async fn admit(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
-    let body = match api.bodies.read(body).await {
-        Ok(body) => body,
+    // The room is given back with the answer.
+    let (body, _room) = match api.bodies.read(body).await {
+        Ok(read) => read,
         Err(BodyError::Late) => return ApiError::late().into_response(),
         Err(BodyError::TooLarge) => return ApiError::too_large(api.bodies.limit()).into_response(),
         Err(BodyError::Full) => return ApiError::busy("too much is being sent at once; try again").into_response(),

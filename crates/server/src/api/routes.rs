@@ -27,8 +27,6 @@ pub(super) struct Operation {
     pub(super) answer: Good,
     /// Other statuses with an answer of their own: the status, when it comes, and the schema.
     pub(super) also: &'static [(u16, &'static str, &'static str)],
-    /// The server's token.
-    pub(super) token: Need,
     /// Whether it works on what is kept: jobs and approvals.
     pub(super) stores: bool,
 }
@@ -105,10 +103,9 @@ impl Route {
         H: Handler<T, Arc<Api>>,
         T: 'static,
     {
-        let (answer, token) = (Good::Json("Error"), Need::Optional);
+        let answer = Good::Json("Error");
         let stores = path.starts_with("/api/jobs") || path.starts_with("/api/approvals");
-        let operation =
-            Operation { method, path, id, about, query: Vec::new(), body: None, answer, also: &[], token, stores };
+        let operation = Operation { method, path, id, about, query: Vec::new(), body: None, answer, also: &[], stores };
         Self { operation, handler: on(method.filter(), handler) }
     }
 
@@ -129,12 +126,6 @@ impl Route {
 
     fn gives_text(mut self) -> Self {
         self.operation.answer = Good::Text;
-        self
-    }
-
-    /// It is refused where the server has no token.
-    fn needs_token(mut self) -> Self {
-        self.operation.token = Need::Required;
         self
     }
 
@@ -256,7 +247,6 @@ pub(super) fn routes() -> Vec<Route> {
         )
         .body("Answer")
         .gives("Answered")
-        .needs_token()
         .also(NO_QUESTION),
         Route::new(
             Get,
@@ -275,7 +265,6 @@ pub(super) fn routes() -> Vec<Route> {
             "Takes back what was approved for always.",
         )
         .gives("Answered")
-        .needs_token()
         .also(NO_QUESTION),
         Route::new(
             Get,

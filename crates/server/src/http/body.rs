@@ -1,11 +1,12 @@
 //! The bodies of requests, read to their end within their bounds.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::StreamExt as _;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::HttpOptions;
 
@@ -26,20 +27,23 @@ pub(crate) enum BodyError {
     Full,
 }
 
-/// What bounds the bodies that are not there yet: each, and all together.
+/// What bounds the bodies of requests that are not answered yet: each, and all together.
 pub(crate) struct Bodies {
     limit: usize,
     pause: Duration,
     /// In bytes.
-    room: Semaphore,
+    room: Arc<Semaphore>,
 }
+
+/// The room that a body takes. To be kept for as long as the body, or what was read out of it.
+pub(crate) struct BodyRoom(#[expect(dead_code, reason = "it is given back when it is dropped")] OwnedSemaphorePermit);
 
 impl Bodies {
     /// Bodies of at most `limit` bytes each.
     pub(crate) fn new(limit: usize, options: &HttpOptions) -> Self {
         // One of the largest that are taken must find room when it is alone.
         let room = options.max_body_bytes.max(limit).min(Semaphore::MAX_PERMITS);
-        Self { limit, pause: options.body_pause, room: Semaphore::new(room) }
+        Self { limit, pause: options.body_pause, room: Arc::new(Semaphore::new(room)) }
     }
 
     /// The most that a body may have, in bytes.
@@ -47,30 +51,72 @@ impl Bodies {
         self.limit
     }
 
-    /// Reads a body, none of which is later than the pause after what came before it. Its room is taken as it comes,
-    /// and given back when all of it is there: from then on the request is counted.
-    pub(crate) async fn read(&self, body: Body) -> Result<Bytes, BodyError> {
+    /// Reads a body, none of which is later than the pause after what came before it. Its room is taken as it comes: so
+    /// much as the memory has that it is kept in.
+    pub(crate) async fn read(&self, body: Body) -> Result<(Bytes, BodyRoom), BodyError> {
         let late = |_| BodyError::Late;
         let mut chunks = body.into_data_stream();
         let read = async {
-            let (mut whole, mut held) = (BytesMut::new(), self.take(0)?);
+            let (mut whole, mut held) = (Vec::new(), self.take(0)?);
             while let Some(chunk) = tokio::time::timeout(self.pause, chunks.next()).await.map_err(late)? {
                 match chunk {
                     Ok(chunk) if chunk.len() <= self.limit - whole.len() => {
-                        let counted = (whole.len() + chunk.len()).saturating_sub(FREE);
-                        held.merge(self.take(counted - held.num_permits())?);
+                        let needed = whole.len() + chunk.len();
+                        if needed > whole.capacity() {
+                            let most = if needed <= FREE { FREE } else { self.limit };
+                            let capacity = needed.max(whole.len() * 2).min(most);
+                            held.merge(self.take(capacity.saturating_sub(FREE) - held.num_permits())?);
+                            whole.reserve_exact(capacity - whole.len());
+                        }
                         whole.extend_from_slice(&chunk);
                     }
                     _ => return Err(BodyError::TooLarge),
                 }
             }
-            Ok(whole.freeze())
+            Ok((Bytes::from(whole), BodyRoom(held)))
         };
         tokio::time::timeout(BODY_LIMIT, read).await.map_err(late)?
     }
 
-    fn take(&self, bytes: usize) -> Result<SemaphorePermit<'_>, BodyError> {
+    fn take(&self, bytes: usize) -> Result<OwnedSemaphorePermit, BodyError> {
         let bytes = u32::try_from(bytes).map_err(|_| BodyError::Full)?;
-        self.room.try_acquire_many(bytes).map_err(|_| BodyError::Full)
+        Arc::clone(&self.room).try_acquire_many_owned(bytes).map_err(|_| BodyError::Full)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::stream;
+
+    /// A body of so many bytes, in chunks of 1000.
+    fn body(bytes: usize) -> Body {
+        let chunks =
+            (0..bytes.div_ceil(1000)).map(move |at| Ok::<_, std::io::Error>(vec![b' '; 1000.min(bytes - at * 1000)]));
+        Body::from_stream(stream::iter(chunks))
+    }
+
+    fn bodies(room: usize) -> Bodies {
+        let mut options = HttpOptions::new(([127, 0, 0, 1], 0).into());
+        options.max_body_bytes = room;
+        Bodies::new(1 << 20, &options)
+    }
+
+    #[tokio::test]
+    async fn a_whole_body_keeps_its_room_until_it_is_answered() {
+        let bodies = bodies(2 << 20);
+        let all = bodies.room.available_permits();
+        let (small, free) = bodies.read(body(FREE)).await.expect("there");
+        assert_eq!((small.len(), bodies.room.available_permits()), (FREE, all), "so much is free");
+        let (first, room) = bodies.read(body(700_000)).await.expect("there");
+        let taken = all - bodies.room.available_permits();
+        assert!(taken >= first.len() - FREE && taken <= (1 << 20) - FREE, "{taken}");
+        let (_second, more) = bodies.read(body(1 << 20)).await.expect("there");
+        assert_eq!(bodies.read(body(700_000)).await.err(), Some(BodyError::Full));
+        assert_eq!(bodies.room.available_permits(), all - taken - ((1 << 20) - FREE), "who is refused gives all back");
+        drop((room, more, free));
+        assert_eq!(bodies.room.available_permits(), all);
+        assert_eq!(bodies.read(body((1 << 20) + 1)).await.err(), Some(BodyError::TooLarge));
+        assert_eq!(bodies.room.available_permits(), all);
     }
 }

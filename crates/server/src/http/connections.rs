@@ -27,6 +27,7 @@ use tokio::time::MissedTickBehavior;
 use toolwright_core::cancel::Cancel;
 
 use super::guard::OPEN;
+use super::peer::{Connection, LookUpPeer};
 
 /// How often idle connections are looked for.
 const LOOK: Duration = Duration::from_millis(500);
@@ -34,6 +35,13 @@ const LOOK: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(50);
 /// Connections beyond the limit: who asks how the server is doing, or is told that there is no room.
 const SPARE: usize = 64;
+/// One that has been idle for less is not closed for others where it has only just come, or its last answer is on its
+/// way.
+const FRESH: Duration = Duration::from_millis(250);
+/// Pause before it is looked again for a connection that may be closed for one that waits to be accepted.
+const WAIT: Duration = Duration::from_millis(20);
+/// The most that is read of one request ahead of what is asked for. A head is no longer than that.
+const READ_AHEAD: usize = 64 << 10;
 /// The answer where there is no room and nobody idle to make it.
 const FULL: &str = "503: too many connections at once; try again\n";
 /// How long, and up to how many bytes, what a client still sends is read away after the last answer.
@@ -55,14 +63,26 @@ pub(crate) struct Bounds {
 
 /// Serves `app` until `closing`, and then the requests that are open to their end. Dropped, it closes
 /// every connection.
-pub(crate) async fn serve(listener: TcpListener, app: Router, bounds: Bounds, closing: Cancel) {
+pub(crate) async fn serve(
+    listener: TcpListener,
+    app: Router,
+    bounds: Bounds,
+    look_up_peer: LookUpPeer,
+    closing: Cancel,
+) {
     let mut tasks = JoinSet::new();
     let (mut open, mut spare) = (Open::default(), Open::default());
     let spare_app = app.clone().layer(from_fn(only_probes));
     let mut look = tokio::time::interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut stopped = pin!(closing.cancelled());
+    let at = listener.local_addr().unwrap_or_else(|_| ([0, 0, 0, 0], 0).into());
     loop {
+        let may_come = match open.room(bounds.max) {
+            Room::Now => true,
+            Room::Soon => false,
+            Room::No => spare.room(SPARE) == Room::Now,
+        };
         tokio::select! {
             biased;
             _ = &mut stopped => break,
@@ -75,24 +95,28 @@ pub(crate) async fn serve(listener: TcpListener, app: Router, bounds: Bounds, cl
                 open.close_overdue(&bounds);
                 spare.close_overdue(&bounds);
             }
-            accepted = listener.accept() => {
-                let stream = match accepted {
-                    Ok((stream, _)) => stream,
+            // What comes now waits in the system's queue, and is answered once there is room.
+            () = tokio::time::sleep(WAIT), if !may_come => {}
+            accepted = listener.accept(), if may_come => {
+                let (stream, connection) = match accepted {
+                    Ok((stream, peer)) => {
+                        let local = stream.local_addr().unwrap_or(at);
+                        (stream, Connection::new(peer, local, look_up_peer))
+                    }
                     Err(error) => {
                         open.not_accepted(&error).await;
                         continue;
                     }
                 };
-                let (place, app) = if open.has_room(bounds.max) {
+                let (place, app) = if open.make_room(bounds.max) {
                     (&mut open, &app)
-                } else if spare.has_room(SPARE) {
-                    (&mut spare, &spare_app)
                 } else {
-                    tracing::debug!("a connection over the limit was closed");
-                    continue;
+                    spare.make_room(SPARE);
+                    (&mut spare, &spare_app)
                 };
                 let activity = Activity::new();
-                let task = tasks.spawn(answer(stream, app.clone(), activity.clone(), closing.clone()));
+                let answered = answer(stream, app.clone(), connection, activity.clone(), closing.clone());
+                let task = tasks.spawn(answered);
                 place.0.insert(task.id(), (activity, task));
             }
         }
@@ -102,20 +126,22 @@ pub(crate) async fn serve(listener: TcpListener, app: Router, bounds: Bounds, cl
 }
 
 /// Answers the requests of one connection, one after the other.
-async fn answer(mut stream: TcpStream, app: Router, activity: Activity, closing: Cancel) {
+async fn answer(mut stream: TcpStream, app: Router, connection: Connection, activity: Activity, closing: Cancel) {
     // An answer is often two small writes; with Nagle the second waits for the peer's delayed
     // acknowledgement, some 40 ms.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!("TCP_NODELAY could not be set: {error}");
     }
-    let app = TowerToHyperService::new(app);
-    let service = service_fn(move |request| {
+    let (app, closed) = (TowerToHyperService::new(app), activity.clone());
+    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         let busy = activity.enter();
+        request.extensions_mut().insert(connection.clone());
         let answer = app.call(request.map(|body| Question::new(body, activity.clone())));
         async move { Ok::<_, Infallible>(answer.await?.map(|body| Answer { body, _busy: busy })) }
     });
     let ended = {
-        let mut connection = pin!(http1::Builder::new().serve_connection(TokioIo::new(&mut stream), service));
+        let mut connection =
+            pin!(http1::Builder::new().max_buf_size(READ_AHEAD).serve_connection(TokioIo::new(&mut stream), service));
         tokio::select! {
             ended = connection.as_mut() => ended,
             _ = closing.cancelled() => {
@@ -127,6 +153,7 @@ async fn answer(mut stream: TcpStream, app: Router, activity: Activity, closing:
     if let Err(error) = ended {
         tracing::debug!("a connection broke off: {error}");
     }
+    closed.lock().is_closing = true;
     tokio::select! {
         () = linger(stream) => {}
         _ = closing.cancelled() => {}
@@ -169,7 +196,7 @@ impl Open {
     async fn not_accepted(&mut self, error: &io::Error) {
         use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
         if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
-            let made_room = self.close_longest_idle();
+            let made_room = self.close_longest_idle(Duration::ZERO);
             tracing::error!(made_room, "a connection could not be accepted: {error}");
             tokio::time::sleep(PAUSE).await;
         }
@@ -185,17 +212,43 @@ impl Open {
         });
     }
 
-    /// Whether there is room for one more under `max`, or an idle one made it.
-    fn has_room(&mut self, max: usize) -> bool {
-        self.0.len() < max || self.close_longest_idle()
+    /// Whether there is room for one more under `max`, or an idle one that could make it.
+    fn room(&self, max: usize) -> Room {
+        if self.0.len() < max || self.longest_idle(FRESH).is_some() {
+            Room::Now
+        } else if self.longest_idle(Duration::ZERO).is_some() {
+            Room::Soon
+        } else {
+            Room::No
+        }
     }
 
-    /// Whether there was an idle one.
-    fn close_longest_idle(&mut self) -> bool {
-        let idle = self.0.iter().filter_map(|(id, (activity, _))| Some((activity.lock().idle_since?, *id)));
-        let longest = idle.min_by_key(|(since, _)| *since).and_then(|(_, id)| self.0.remove(&id));
+    /// Makes room for one more under `max`, if there is any to be made.
+    fn make_room(&mut self, max: usize) -> bool {
+        self.0.len() < max || self.close_longest_idle(FRESH)
+    }
+
+    /// Whether there was one that is not younger than `fresh`.
+    fn close_longest_idle(&mut self, fresh: Duration) -> bool {
+        let longest = self.longest_idle(fresh).and_then(|id| self.0.remove(&id));
         longest.inspect(|(_, task)| task.abort()).is_some()
     }
+
+    fn longest_idle(&self, fresh: Duration) -> Option<Id> {
+        let idle = self.0.iter().filter_map(|(id, (activity, _))| Some((activity.may_go(fresh)?, *id)));
+        idle.min_by_key(|(since, _)| *since).map(|(_, id)| id)
+    }
+}
+
+/// Whether one more connection has room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Room {
+    /// It has, or an idle one can be closed for it.
+    Now,
+    /// An idle one can be closed for it in a moment.
+    Soon,
+    /// All are busy.
+    No,
 }
 
 /// What one connection is doing.
@@ -208,11 +261,18 @@ struct State {
     /// Whether a request is open.
     is_open: bool,
     has_served: bool,
+    /// Whether its last answer has been sent, and its client may not have read it yet.
+    is_closing: bool,
 }
 
 impl Activity {
     fn new() -> Self {
-        Self(Arc::new(Mutex::new(State { idle_since: Some(Instant::now()), is_open: false, has_served: false })))
+        Self(Arc::new(Mutex::new(State {
+            idle_since: Some(Instant::now()),
+            is_open: false,
+            has_served: false,
+            is_closing: false,
+        })))
     }
 
     /// A request is open, until the guard is dropped.
@@ -229,6 +289,13 @@ impl Activity {
         if state.is_open {
             state.idle_since = waiting.then(Instant::now);
         }
+    }
+
+    /// Since when it has been idle, if it may be closed for others.
+    fn may_go(&self, fresh: Duration) -> Option<Instant> {
+        let state = self.lock();
+        let is_kept = state.has_served && !state.is_closing;
+        state.idle_since.filter(|since| is_kept || since.elapsed() >= fresh)
     }
 
     fn is_overdue(&self, bounds: &Bounds) -> bool {

@@ -5,14 +5,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use subtle::ConstantTimeEq as _;
 use toolwright_core::session::Principal;
 
-use super::{HttpOptions, cors};
+use super::authority::{self, Authority, Host};
+use super::{HttpOptions, cors, oauth};
 use crate::api::{self, ApiError};
 
 /// The paths that need no token: those that ask whether there is anybody.
@@ -67,6 +67,8 @@ struct Known {
 enum Reach {
     /// Everywhere.
     All,
+    /// Everywhere but the API: who has shown no token, where none is needed for the rest.
+    Open,
     /// All that speaks MCP.
     Mcp,
     /// `/mcp/{name}` of these.
@@ -85,7 +87,7 @@ impl Identity {
     /// That a path is not for it, and which ones are.
     fn elsewhere(&self) -> String {
         match &self.0.reach {
-            Reach::All => "this token is for other addresses".to_owned(),
+            Reach::All | Reach::Open => "this token is for other addresses".to_owned(),
             Reach::Mcp => "this token is for /mcp and what is below it".to_owned(),
             Reach::Only(names) => {
                 let paths: Vec<String> = names.iter().map(|name| format!("/mcp/{name}")).collect();
@@ -94,10 +96,16 @@ impl Identity {
         }
     }
 
+    /// Whether it has shown a token.
+    pub(crate) fn is_proven(&self) -> bool {
+        self.0.reach != Reach::Open
+    }
+
     /// Whether it may reach this path.
     fn may_reach(&self, path: &str) -> bool {
         match &self.0.reach {
             Reach::All => true,
+            Reach::Open => !in_api(path),
             Reach::Mcp => path == "/mcp" || path.starts_with("/mcp/"),
             Reach::Only(names) => path.strip_prefix("/mcp/").is_some_and(|name| names.iter().any(|one| one == name)),
         }
@@ -108,46 +116,54 @@ impl Identity {
 #[derive(Debug)]
 pub(crate) struct Guard {
     bound: IpAddr,
-    hosts: Vec<String>,
+    hosts: Vec<Authority>,
     origins: Vec<String>,
-    /// Whoever sends nothing, where that is allowed.
+    /// Whoever shows no token, where that is allowed.
     anonymous: Option<Identity>,
     clients: Vec<(Token, Identity)>,
 }
 
 impl Guard {
     pub(crate) fn new(options: &HttpOptions, bound: SocketAddr) -> Self {
-        let lower = |list: &[String]| list.iter().map(|item| item.trim_end_matches('/').to_ascii_lowercase()).collect();
+        let lower = |item: &String| item.trim_end_matches('/').to_ascii_lowercase();
+        let host = |item: &String| {
+            let host = Authority::parse(item.trim_end_matches('/'));
+            if host.is_none() {
+                tracing::warn!("allowed_hosts: `{item}` is not a host name or HOST:PORT, and lets nobody in");
+            }
+            host
+        };
         let usual = Identity::of(&options.principal, Reach::All);
         let reach = |client: &Client| client.views.clone().map_or(Reach::Mcp, Reach::Only);
         let identity = |client: &Client| Identity::of(&client.principal, reach(client));
         let others = options.clients.iter().map(|client| (client.token.clone(), identity(client)));
-        let own = options.token.iter().map(|token| (token.clone(), usual.clone())).chain(others);
+        let own = options.token.iter().chain(&options.api_token).map(|token| (token.clone(), usual.clone()));
         Self {
             bound: bound.ip(),
-            hosts: lower(&options.allowed_hosts),
-            origins: lower(&options.allowed_origins),
-            anonymous: (options.token.is_none() && options.clients.is_empty()).then(|| usual.clone()),
-            clients: own.collect(),
+            hosts: options.allowed_hosts.iter().filter_map(host).collect(),
+            origins: options.allowed_origins.iter().map(lower).collect(),
+            anonymous: (options.token.is_none() && options.clients.is_empty())
+                .then(|| Identity::of(&options.principal, Reach::Open)),
+            clients: own.chain(others).collect(),
         }
     }
 
     /// A page can make its own name resolve to our address, but not a name that is ours or a bare
     /// address: so the host tells a browser led astray.
-    fn allows_host(&self, headers: &HeaderMap, authority: Option<&Authority>) -> bool {
+    fn allows_host(&self, headers: &HeaderMap, target: Option<&str>) -> bool {
         let Some(host) = single(headers, &header::HOST) else { return false };
-        self.allows_authority(host) && authority.is_none_or(|authority| self.allows_authority(authority.as_str()))
+        self.allows_authority(host) && target.is_none_or(|target| self.allows_authority(target))
     }
 
     fn allows_authority(&self, text: &str) -> bool {
-        let Ok(authority) = text.to_ascii_lowercase().parse::<Authority>() else { return false };
-        let host = authority.host().trim_end_matches('.');
-        let listed = self.hosts.iter().any(|allowed| allowed == authority.as_str() || allowed == host);
-        let ours = match host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
-            Ok(ip) => ip.is_loopback() || ip == self.bound || self.bound.is_unspecified(),
-            Err(_) => host == "localhost",
+        let Some(asked) = Authority::parse(text) else { return false };
+        let is_same =
+            |listed: &Authority| listed.host == asked.host && (listed.port.is_none() || listed.port == asked.port);
+        let is_ours = match &asked.host {
+            Host::Address(ip) => ip.is_loopback() || *ip == self.bound || self.bound.is_unspecified(),
+            Host::Name(name) => name == "localhost",
         };
-        (listed || ours) && !authority.as_str().contains('@')
+        is_ours || self.hosts.iter().any(is_same)
     }
 
     /// Absent (no browser sends it along), our own, or listed.
@@ -156,9 +172,10 @@ impl Guard {
             return true;
         }
         let Some(origin) = single(headers, &header::ORIGIN).map(str::to_ascii_lowercase) else { return false };
-        let own = origin.split_once("://").map(|(_, authority)| authority);
-        let host = single(headers, &header::HOST).map(str::to_ascii_lowercase);
-        self.origins.contains(&origin) || (own.is_some() && own == host.as_deref())
+        let Some((scheme, page)) = authority::origin(&origin) else { return false };
+        let host = single(headers, &header::HOST).and_then(Authority::parse);
+        let is_own = matches!(scheme, "http" | "https") && host.is_some_and(|host| host == page);
+        is_own || self.origins.contains(&origin)
     }
 
     /// The origin, as it was sent, of a page elsewhere that is listed: it may read what is answered.
@@ -168,11 +185,13 @@ impl Guard {
         is_listed.then(|| headers.get(header::ORIGIN).cloned()).flatten()
     }
 
-    /// Who sends these headers; `None` without a token that is known.
+    /// Who sends these headers; `None` without a token that is known, where one is needed.
     fn identity(&self, headers: &HeaderMap) -> Option<&Identity> {
-        if self.anonymous.is_some() {
-            return self.anonymous.as_ref();
-        }
+        self.known(headers).or(self.anonymous.as_ref())
+    }
+
+    /// Whose token these headers have.
+    fn known(&self, headers: &HeaderMap) -> Option<&Identity> {
         let (scheme, given) = single(headers, &header::AUTHORIZATION)?.split_once(' ')?;
         let given = scheme.eq_ignore_ascii_case("bearer").then_some(given.trim())?;
         // All are compared, so that the time taken does not say which was near.
@@ -194,7 +213,7 @@ fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
 /// Lets a request through or answers it.
 pub(crate) async fn check(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     let (headers, path) = (request.headers(), request.uri().path());
-    if !guard.allows_host(headers, request.uri().authority()) {
+    if !guard.allows_host(headers, request.uri().authority().map(axum::http::uri::Authority::as_str)) {
         let why = "this host name is not served; use localhost, or list the name in server.allowed_hosts";
         return refuse(path, StatusCode::FORBIDDEN, why);
     }
@@ -207,7 +226,7 @@ pub(crate) async fn check(State(guard): State<Arc<Guard>>, request: Request, nex
         // A browser asks before it sends anything, tokens too.
         return cors::permit(headers, page);
     }
-    let mut response = admit(&guard, request, next).await;
+    let mut response = if oauth::is_asked_for(path) { oauth::none() } else { admit(&guard, request, next).await };
     if let Some(page) = page {
         cors::share(&mut response, page);
     }
@@ -217,39 +236,45 @@ pub(crate) async fn check(State(guard): State<Arc<Guard>>, request: Request, nex
 /// Lets a request through that comes from where requests may come from, if who sends it may.
 async fn admit(guard: &Guard, mut request: Request, next: Next) -> Response {
     let (headers, path) = (request.headers(), request.uri().path());
-    let identity = guard.identity(headers).cloned();
-    if !OPEN.contains(&path) && identity.is_none() {
+    if OPEN.contains(&path) {
+        return next.run(request).await;
+    }
+    let identity = guard.identity(headers).filter(|identity| identity.is_proven() || identity.may_reach(path)).cloned();
+    let Some(identity) = identity else {
         let mut response = refuse(path, StatusCode::UNAUTHORIZED, unknown(headers));
         response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         return response;
+    };
+    if !identity.may_reach(path) {
+        return refuse(path, StatusCode::FORBIDDEN, &identity.elsewhere());
     }
-    if let Some(identity) = identity {
-        if !identity.may_reach(path) && !OPEN.contains(&path) {
-            return refuse(path, StatusCode::FORBIDDEN, &identity.elsewhere());
-        }
-        request.extensions_mut().insert(identity);
-    }
+    request.extensions_mut().insert(identity);
     next.run(request).await
 }
 
 /// Why nobody is known by these headers.
 fn unknown(headers: &HeaderMap) -> &'static str {
     if !headers.contains_key(header::AUTHORIZATION) {
-        return "send the server's token as `Authorization: Bearer TOKEN`";
+        return "send the server's token as `Authorization: Bearer TOKEN`; `toolwright serve` says where it is";
     }
     let scheme = single(headers, &header::AUTHORIZATION).and_then(|value| value.split_once(' '));
     match scheme {
         Some((scheme, _)) if scheme.eq_ignore_ascii_case("bearer") => {
-            "the token that was sent is none of this server's: send what its --token, server.token or server.tokens say"
+            "the token that was sent is none of this server's: send what its --token, server.token or server.tokens say, \
+             or what its file api-token holds where these say nothing"
         }
         _ => "the `Authorization` that was sent is not once `Bearer TOKEN`, with the server's token",
     }
 }
 
+/// Whether a path belongs to the API.
+fn in_api(path: &str) -> bool {
+    path.strip_prefix(api::ROOT).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 /// A refusal in the form of what is asked for.
 fn refuse(path: &str, status: StatusCode, why: &str) -> Response {
-    let in_api = path.strip_prefix(api::ROOT).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-    match (in_api, status) {
+    match (in_api(path), status) {
         (true, StatusCode::UNAUTHORIZED) => ApiError::unauthorized(why).into_response(),
         (true, _) => ApiError::forbidden(why).into_response(),
         (false, _) => (status, format!("{}: {why}\n", status.as_u16())).into_response(),
@@ -288,6 +313,10 @@ mod tests {
             ("127.0.0.1:7117", "evil.example", false),
             ("127.0.0.1:7117", "localhost.evil.example", false),
             ("127.0.0.1:7117", "evil.example@localhost", false),
+            ("127.0.0.1:7117", "[::1].evil.example", false),
+            ("127.0.0.1:7117", "[::1].evil.example:7117", false),
+            ("127.0.0.1:7117", "127.0.0.1.evil.example", false),
+            ("127.0.0.1:7117", "localhost.", false),
             ("127.0.0.1:7117", "192.168.1.2", false),
             ("192.168.1.2:7117", "192.168.1.2:7117", true),
             ("0.0.0.0:7117", "192.168.1.2:7117", true),
@@ -304,7 +333,7 @@ mod tests {
         let mut twice = headers(&[("host", "localhost")]);
         twice.append(header::HOST, HeaderValue::from_static("evil.example"));
         assert!(!guard.allows_host(&twice, None));
-        assert!(!guard.allows_host(&headers(&[("host", "localhost")]), Some(&Authority::from_static("evil.example"))));
+        assert!(!guard.allows_host(&headers(&[("host", "localhost")]), Some("evil.example")));
     }
 
     #[test]
@@ -318,6 +347,8 @@ mod tests {
             (Some("https://app.example:8"), false),
             (Some("http://evil.example"), false),
             (Some("null"), false),
+            (Some("http://user@localhost:7117"), false),
+            (Some("ftp://localhost:7117"), false),
         ] {
             let mut pairs = vec![("host", "localhost:7117")];
             pairs.extend(origin.map(|origin| ("origin", origin)));
@@ -350,7 +381,16 @@ mod tests {
         let addr: SocketAddr = "127.0.0.1:7117".parse().expect("addr");
         let mut options = HttpOptions::new(addr);
         let open = Guard::new(&options, addr);
-        assert!(open.identity(&HeaderMap::new()).is_some_and(|identity| identity.principal().owner));
+        let anybody = open.identity(&HeaderMap::new()).expect("known as the owner");
+        assert!(anybody.principal().owner && !anybody.is_proven());
+        let reached = ["/mcp", "/mcp/small", "/metrics", "/api/tools", "/api"].map(|path| anybody.may_reach(path));
+        assert_eq!(reached, [true, true, true, false, false]);
+        options.api_token = Token::new("t0");
+        let shown = headers(&[("authorization", "Bearer t0")]);
+        let api = Guard::new(&options, addr);
+        assert!(api.identity(&shown).is_some_and(|identity| identity.is_proven() && identity.may_reach("/api/tools")));
+        assert!(api.identity(&HeaderMap::new()).is_some_and(|identity| !identity.is_proven()));
+        options.api_token = None;
         let principal = Principal { id: "ci".into(), roles: vec!["dev".into()], owner: false };
         let token = Token::new("t2").expect("a token");
         let views = Some(vec!["small".into()]);

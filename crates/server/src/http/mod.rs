@@ -1,10 +1,13 @@
 //! The HTTP listener: address, guards and limits around what is served.
 
+mod authority;
 pub(crate) mod body;
 mod connections;
 mod cors;
 mod guard;
 mod metrics;
+mod oauth;
+mod peer;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,14 +21,16 @@ use futures_util::future::BoxFuture;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use toolwright_core::cancel::{Cancel, CancelCause};
-use toolwright_core::session::Principal;
+use toolwright_core::session::{PeerProcess, Principal};
 use toolwright_core::store::NoStore;
 
 pub(crate) use guard::Identity;
 pub use guard::{Client, Token};
 pub use metrics::MetricsSource;
+pub(crate) use peer::Connection;
+pub use peer::LookUpPeer;
 
-use crate::api::{self, Api, Shown};
+use crate::api::{self, Api, ApiError};
 use crate::mcp::http::{Endpoint, part, whole};
 use crate::{ApiStores, Gateway};
 use body::Bodies;
@@ -44,7 +49,9 @@ pub struct HttpOptions {
     pub addr: SocketAddr,
     /// Every request but `/health` and `/ready` must bring it. Needed beyond loopback.
     pub token: Option<Token>,
-    /// Who sends that token, or nothing where none is needed.
+    /// Opens everything too, but is needed for the API alone. Without this and `token` nobody gets to the API.
+    pub api_token: Option<Token>,
+    /// Who sends one of these tokens, or nothing where none is needed.
     pub principal: Principal,
     /// Clients with tokens of their own. Where there are any, nobody gets in without one.
     pub clients: Vec<Client>,
@@ -56,7 +63,8 @@ pub struct HttpOptions {
     pub allowed_origins: Vec<String>,
     /// Connections at once. A further one closes the longest idle; where none is idle it is one of 64 beyond the limit,
     /// of which one request is answered: `/health` and `/ready` as ever, all else 503. Of those too the longest idle goes
-    /// when there are more.
+    /// when there are more. One that has only just come, or is being closed, is left alone for a quarter of a second;
+    /// whoever comes meanwhile waits to be accepted.
     pub max_connections: usize,
     /// A connection that has not sent its first request within this time is closed.
     pub first_request: Duration,
@@ -65,9 +73,9 @@ pub struct HttpOptions {
     pub body_pause: Duration,
     /// A connection that has been idle between two requests for this time is closed.
     pub connection_idle: Duration,
-    /// Bytes of bodies that are not there to the last byte, over all requests; what needs more is answered 503. The
-    /// first 64 KiB of each are not counted, so that small requests always find room: with them, all that wait take no
-    /// more than this and 64 KiB a connection. It is never less than the largest message
+    /// Bytes of the bodies of all requests that are not answered yet; what needs more is answered 503. The first 64 KiB
+    /// of each are not counted, so that small requests always find room: with them, all bodies take no more than this
+    /// and 64 KiB a connection. It is never less than the largest message
     /// ([`GatewayOptions::max_message`](crate::GatewayOptions::max_message)).
     pub max_body_bytes: usize,
     /// Requests at once; more are answered 503. `/health` and `/ready` are not counted.
@@ -81,8 +89,12 @@ pub struct HttpOptions {
     pub keep_alive: Duration,
     /// What `/metrics` answers; nothing is there if `None`.
     pub metrics: Option<Arc<dyn MetricsSource>>,
-    /// What `/api/approvals` works on. Nothing is decided there where there is no token.
+    /// What `/api/approvals` works on.
     pub stores: ApiStores,
+    /// Tells which program is at the other end of a connection. One that a Toolwright started decides nothing, with a
+    /// token or without. Without a token only the owner's programs are asked about their own calls; what cannot be told
+    /// is none of them.
+    pub look_up_peer: LookUpPeer,
 }
 
 impl HttpOptions {
@@ -92,6 +104,7 @@ impl HttpOptions {
         Self {
             addr,
             token: None,
+            api_token: None,
             principal: Principal::owner(),
             clients: Vec::new(),
             allowed_hosts: Vec::new(),
@@ -107,6 +120,7 @@ impl HttpOptions {
             keep_alive: Duration::from_secs(15),
             metrics: None,
             stores: ApiStores { inbox: Arc::new(NoStore), approvals: Arc::new(NoStore) },
+            look_up_peer: |_, _| PeerProcess::Unknown,
         }
     }
 
@@ -165,10 +179,10 @@ pub async fn serve_http(
     let guard = Arc::new(Guard::new(&options, addr));
     let bounds =
         Bounds { max: options.max_connections, first_request: options.first_request, idle: options.connection_idle };
+    let look_up_peer = options.look_up_peer;
     let scraped = options.metrics.clone();
     let requests = Arc::new(Semaphore::new(options.max_requests));
-    let shown = if options.token.is_some() { Shown::Token } else { Shown::Nothing };
-    let (owner, stores) = ((options.principal.clone(), shown), options.stores.clone());
+    let (owner, stores) = (options.principal.clone(), options.stores.clone());
     let limits = (requests, Arc::new(Bodies::new(gateway.options.max_message, &options)));
     let api = Api::new(Arc::clone(&gateway), owner, stores, limits.clone());
     let endpoint = Arc::new(Endpoint::new(Arc::clone(&gateway), options, limits, shutdown.clone()));
@@ -178,9 +192,10 @@ pub async fn serve_http(
         .with_state(Arc::clone(&endpoint))
         .route("/metrics", get(metrics::scrape).with_state(scraped))
         .merge(api::router(&api))
+        .fallback(|| async { ApiError::not_found("there is no such path; MCP is at /mcp, the API at /api") })
         .layer(from_fn_with_state(guard, guard::check));
     let drained = Cancel::new();
-    let server = connections::serve(listener, app, bounds, drained.clone());
+    let server = connections::serve(listener, app, bounds, look_up_peer, drained.clone());
     let serving = async move {
         let closed = async {
             shutdown.cancelled().await;

@@ -10,6 +10,8 @@ use toolwright_core::approval::{AlwaysCovers, ApprovalDecision, ApprovalRequest,
 use toolwright_core::client::{CallClient, ClientRequest};
 use toolwright_core::output::head_and_tail;
 
+use super::call::Asker;
+
 const METHOD: &str = "elicitation/create";
 /// What the names of questions begin with, for a client that reads them. What follows cannot be guessed, so that no
 /// answer can be given before its question was read.
@@ -22,9 +24,10 @@ const SLACK: Duration = Duration::from_secs(5);
 /// A client that takes a question away sooner than this has shown it to nobody: some offer forms and dismiss each at once.
 const NOBODY: Duration = Duration::from_millis(300);
 
-/// Asks the user of a client that has forms. Where it cannot do that after all, or nobody has seen the question, it is
+/// Asks the user of a client that has forms. Where it cannot do that after all, must not answer, or nobody has seen the question, it is
 /// for whoever is asked otherwise.
 pub(crate) struct ClientApprover {
+    pub(crate) asker: Asker,
     pub(crate) client: Arc<dyn CallClient>,
     pub(crate) expiry: Duration,
     pub(crate) otherwise: Arc<dyn Approver>,
@@ -33,6 +36,9 @@ pub(crate) struct ClientApprover {
 #[async_trait]
 impl Approver for ClientApprover {
     async fn ask(&self, asked: &ApprovalRequest) -> ApprovalDecision {
+        if !self.asker.may_decide().await {
+            return self.otherwise.ask(asked).await;
+        }
         let key = Some(format!("{KEY}{}", uuid::Uuid::new_v4().simple()));
         let question = ClientRequest { key, method: METHOD.into(), params: question(asked) };
         let since = tokio::time::Instant::now();

@@ -18,7 +18,7 @@ use toolwright_core::error::{ErrorKind, ProtocolError};
 use toolwright_core::operation::{Lineage, Origin, TraceId};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::output::ResultsFor;
-use toolwright_core::session::{CallId, Session};
+use toolwright_core::session::{CallId, PeerProcess, Session};
 use toolwright_mcp::{asking, convert};
 use toolwright_runtime::RunContext;
 use toolwright_runtime::executor::{CallerNames, PartialsFor};
@@ -42,6 +42,7 @@ use super::tools::output_schema;
 use super::view::{Expose, View};
 use crate::Gateway;
 use crate::gateway::Elicitation;
+use crate::http::Connection;
 
 /// Told after policy's reason about what the gateway does by itself.
 const NOBODY: &str = "no client waits for this call, so nobody is asked; one that makes it itself is";
@@ -59,12 +60,41 @@ pub(crate) struct Caller {
     pub(crate) peer: Arc<Peer>,
     /// What runs for it.
     pub(crate) tasks: TaskTracker,
+    /// At whose other end the one sits who is asked about its calls.
+    pub(crate) asker: Asker,
+}
+
+/// Who sits at the other end where a client is asked whether a call may run.
+#[derive(Debug, Clone)]
+pub(crate) enum Asker {
+    /// Whoever started this process.
+    Parent,
+    /// A program that came over HTTP.
+    Remote {
+        connection: Connection,
+        /// Whether it has shown a token.
+        is_proven: bool,
+    },
+}
+
+impl Asker {
+    /// Whether it may decide in its owner's name.
+    pub(crate) async fn may_decide(&self) -> bool {
+        match self {
+            Self::Parent => true,
+            Self::Remote { connection, is_proven } => match connection.process().await {
+                PeerProcess::Owners => true,
+                PeerProcess::Nested => false,
+                PeerProcess::Unknown => *is_proven,
+            },
+        }
+    }
 }
 
 impl Caller {
     pub(crate) fn new(session: Arc<Session>, view: View) -> Self {
         let (running, peer, tasks) = (Arc::default(), Arc::default(), TaskTracker::new());
-        Self { session, view, expose_asked: None, running, peer, tasks }
+        Self { session, view, expose_asked: None, running, peer, tasks, asker: Asker::Parent }
     }
 
     /// Takes a notification of its client.
@@ -368,7 +398,7 @@ impl Gateway {
         match (self.options.elicitation, client) {
             // What others than the owner may do is not theirs to decide.
             (Elicitation::WherePossible { expiry }, Some(client)) if caller.session.principal.owner => {
-                Arc::new(ClientApprover { client, expiry, otherwise })
+                Arc::new(ClientApprover { client, asker: caller.asker.clone(), expiry, otherwise })
             }
             _ => otherwise,
         }

@@ -9,12 +9,16 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use toolwright_core::approval::{Answers, FormReply, FormRequest, InboxStore as _, QuestionState, Wants};
 use toolwright_core::cancel::CancelCause;
+use toolwright_core::catalogue::{Health, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool};
+use toolwright_core::context::ToolContext;
+use toolwright_core::error::ToolError;
+use toolwright_core::outcome::ToolOutput;
 use toolwright_core::policy::{Policy, Profile};
 use toolwright_core::schema::CompiledSchema;
-use toolwright_core::session::{Principal, SessionId};
+use toolwright_core::session::{PeerProcess, Principal, SessionId};
 use toolwright_core::store::{LedgerStore, StoreError};
 use toolwright_runtime::{FormInbox, FormInboxParts, Inbox, InboxParts, SqliteStore, SystemClock};
-use toolwright_server::{ApiStores, Token};
+use toolwright_server::{ApiStores, LookUpPeer, Token};
 
 use crate::support::{House, Http, LONG, body, call, soon};
 
@@ -39,6 +43,11 @@ impl Api {
 
     /// With jobs, an inbox, and the policy that asks for all but reads.
     async fn asking(token: Option<&str>) -> (Self, Arc<SqliteStore>) {
+        Self::asking_as(token, |_, _| PeerProcess::Owners).await
+    }
+
+    /// The same, where this is at the other end of connections.
+    async fn asking_as(token: Option<&str>, look_up_peer: LookUpPeer) -> (Self, Arc<SqliteStore>) {
         let (house, store) = House::with_jobs(|options, store| {
             let inbox = InboxParts::new(Arc::clone(store) as _, Arc::new(SystemClock));
             options.approver = Arc::new(Inbox::new(InboxParts { answers: Answers::Elsewhere, ..inbox }));
@@ -50,6 +59,7 @@ impl Api {
             .http_with(|options| {
                 options.stores = stores;
                 options.token = token.and_then(Token::new);
+                options.look_up_peer = look_up_peer;
             })
             .await;
         let http = if let Some(token) = token { http.with_token(token) } else { http };
@@ -456,20 +466,50 @@ async fn a_form_is_answered_here_with_values_that_fit_it() {
 }
 
 #[tokio::test]
+async fn what_toolwright_started_decides_nothing_even_with_the_token() {
+    let (api, store) = Api::asking_as(None, |_, _| PeerProcess::Nested).await;
+    api.call(json!({"tool": "remote__other", "arguments": {"t": "a"}})).await;
+    let path = format!("/api/approvals/{}", api.question().await["id"].as_str().expect("id"));
+    for decision in ["approve", "always", "deny"] {
+        let decide = json!({"decision": decision});
+        let refused = api.answer(Method::POST, "/api/approvals/{id}", &path, Some(decide), 403).await;
+        assert!(refused["error"]["message"].as_str().is_some_and(|why| why.contains("cannot approve")), "{refused}");
+    }
+    let standing = "/api/approvals/standing/{id}";
+    api.answer(Method::DELETE, standing, "/api/approvals/standing/a", None, 403).await;
+    let send = Some(json!({"input": "x"}));
+    api.answer(Method::POST, "/api/jobs/{id}/send", "/api/jobs/job_1/send", send, 403).await;
+    assert_eq!(store.questions(Some(QuestionState::Pending), 10).await.expect("read").len(), 1);
+}
+
+#[tokio::test]
+async fn the_api_needs_a_token_where_mcp_needs_none() {
+    let house = House::new().await;
+    for api_token in [Some("t0"), None] {
+        let mut http = house.http_with(|options| options.api_token = api_token.and_then(Token::new)).await;
+        http.token = None;
+        for (method, path) in
+            [(Method::GET, "/api/tools"), (Method::POST, "/api/call"), (Method::GET, "/api/openapi.json")]
+        {
+            let call = json!({"tool": "test__echo", "arguments": {"text": "a"}});
+            for token in ["", "wrong"] {
+                let request = http.request(method.clone(), path).json(&call);
+                let request = if token.is_empty() { request } else { request.bearer_auth(token) };
+                assert_eq!(error_kind(&body(request, 401).await), "unauthorized", "{path} {token}");
+            }
+        }
+        body(http.modern("/mcp", json!(1), "tools/list", json!({})), 200).await;
+        if let Some(token) = api_token {
+            body(http.request(Method::GET, "/api/tools").bearer_auth(token), 200).await;
+            body(http.modern("/mcp", json!(1), "tools/list", json!({})).bearer_auth(token), 200).await;
+        }
+    }
+}
+
+#[tokio::test]
 async fn without_the_token_nothing_is_decided() {
     let decide = json!({"decision": "approve"});
-    // What any program of the machine can send.
-    let (open, store) = Api::asking(None).await;
-    open.call(json!({"tool": "remote__other", "arguments": {"t": "a"}})).await;
-    let path = format!("/api/approvals/{}", open.question().await["id"].as_str().expect("id"));
-    let refused = open.answer(Method::POST, "/api/approvals/{id}", &path, Some(decide.clone()), 403).await;
-    assert!(refused["error"]["message"].as_str().is_some_and(|why| why.contains("--token")), "{refused}");
-    let standing = "/api/approvals/standing/{id}";
-    open.answer(Method::DELETE, standing, "/api/approvals/standing/a", None, 403).await;
-    assert_eq!(store.questions(Some(QuestionState::Pending), 10).await.expect("read").len(), 1);
-    let told = &open.document["paths"]["/api/approvals/{id}"]["post"];
-    assert_eq!(told["security"], json!([{"bearer": []}]));
-    // With a token: not without it, and not for a page of somebody else's or under another name.
+    // Not without it, and not for a page of somebody else's or under another name.
     let (api, store) = Api::asking(Some("s3cret")).await;
     api.call(json!({"tool": "remote__other", "arguments": {"t": "a"}})).await;
     let path = format!("/api/approvals/{}", api.question().await["id"].as_str().expect("id"));
@@ -564,4 +604,54 @@ async fn providers_and_readiness_are_told() {
     let ended = running.await.expect("task").expect("response");
     assert_eq!(ended.status(), 503);
     assert_eq!(error_kind(&ended.json().await.expect("json")), "canceled");
+}
+
+/// A source that never says what it has.
+struct Silent;
+
+#[async_trait::async_trait]
+impl Provider for Silent {
+    fn name(&self) -> &str {
+        "silent"
+    }
+
+    fn kind(&self) -> ProviderKind {
+        ProviderKind::Mcp
+    }
+
+    async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
+        std::future::pending().await
+    }
+
+    async fn call(&self, _call: ProviderCall<'_>, _context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        std::future::pending().await
+    }
+
+    fn health(&self) -> Health {
+        Health::Starting
+    }
+}
+
+#[tokio::test]
+async fn one_silent_source_does_not_hold_readiness_up() {
+    let api = Api::new().await;
+    api.house.catalogue.add_provider(Arc::new(Silent)).await.expect("added");
+    let catalogue = Arc::clone(&api.house.catalogue);
+    let _listing = tokio::spawn(async move { catalogue.refresh("silent").await });
+    let ready = async {
+        loop {
+            let answer = api.get("/ready").send().await.expect("response");
+            let status = answer.status().as_u16();
+            let told: Value = answer.json().await.expect("json");
+            api.check(&Method::GET, "/ready", status, &told);
+            assert_eq!(told["providers"]["starting"], 1, "{told}");
+            if status == 200 {
+                return told;
+            }
+            assert_eq!(told["state"], "starting");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let told = tokio::time::timeout(LONG, ready).await.expect("in time");
+    assert_eq!((&told["ready"], &told["state"]), (&json!(true), &json!("ready")));
 }

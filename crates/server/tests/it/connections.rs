@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
-use crate::support::{Events, House, Http, LONG, body, call, soon};
+use crate::support::{API_TOKEN, Events, House, Http, LONG, body, call, soon};
 
 /// Longer than any test.
 const NEVER: Duration = Duration::from_secs(600);
@@ -133,6 +133,36 @@ async fn where_every_connection_is_busy_only_probes_are_answered() {
 }
 
 #[tokio::test]
+async fn in_a_burst_nobody_is_closed_without_an_answer() {
+    let (_house, http, _stream, waiting) = all_busy().await;
+    // Each with a body that nobody reads: closed with it unread, a connection would be reset and its answer lost.
+    let request =
+        "POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
+    let burst = futures_util::future::join_all((0..300).map(|_| async {
+        let mut stream = connect(&http, request).await;
+        rest(&mut stream).await
+    }));
+    for answer in burst.await {
+        assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("\r\nretry-after: 1\r\n"), "{answer}");
+    }
+    waiting.abort();
+}
+
+#[tokio::test]
+async fn a_burst_within_the_bound_closes_nobody_who_has_only_just_come() {
+    let house = House::new().await;
+    let http = house.http_with(|options| options.max_connections = 8).await;
+    let close = HEALTH.replace("\r\n\r\n", "\r\nconnection: close\r\n\r\n");
+    let burst = futures_util::future::join_all((0..200).map(|_| async {
+        let mut stream = connect(&http, &close).await;
+        rest(&mut stream).await
+    }));
+    for answer in burst.await {
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    }
+}
+
+#[tokio::test]
 async fn connections_that_send_half_a_body_give_way_to_a_request() {
     let house = House::new().await;
     let http = house
@@ -189,6 +219,7 @@ async fn bodies_that_do_not_come_to_their_end_have_a_bound_and_keep_no_small_one
         .await;
     let large = |path: &str| {
         let head = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\naccept: application/json\r\n");
+        let head = head + &format!("authorization: Bearer {API_TOKEN}\r\n");
         let head = head + "content-type: application/json\r\nconnection: close\r\ncontent-length: 900000\r\n\r\n";
         head + &" ".repeat(800_000)
     };

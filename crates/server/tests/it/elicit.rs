@@ -7,7 +7,8 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 use toolwright_core::approval::{Answers, ApprovalDecision, ApprovalRequest, Approver};
 use toolwright_core::policy::Policy;
-use toolwright_server::Elicitation;
+use toolwright_core::session::PeerProcess;
+use toolwright_server::{Elicitation, LookUpPeer, Token};
 
 use crate::stdio::Client;
 use crate::support::{Events, House, Http, LEGACY, LONG, body, call, rpc};
@@ -219,4 +220,34 @@ async fn over_http_the_question_is_in_the_calls_own_stream() {
     let plain = plain.header("mcp-session-id", mine).body(call(9, "test__echo", json!({"text": "a"})).to_string());
     let response = body(plain, 200).await;
     assert!(text(&response).contains("nobody"), "{response}");
+}
+
+#[tokio::test]
+async fn who_may_not_decide_is_not_asked_about_its_own_calls() {
+    let others: [(LookUpPeer, &str, bool); 6] = [
+        (|_, _| PeerProcess::Owners, "", true),
+        (|_, _| PeerProcess::Owners, "t", true),
+        (|_, _| PeerProcess::Unknown, "", false),
+        (|_, _| PeerProcess::Unknown, "t", true),
+        (|_, _| PeerProcess::Nested, "", false),
+        (|_, _| PeerProcess::Nested, "t", false),
+    ];
+    for (look_up_peer, token, is_asked) in others {
+        let house = asking(LONG).await;
+        let http = house.http_with(|options| {
+            options.api_token = Token::new("t");
+            options.look_up_peer = look_up_peer;
+        });
+        let http = http.await;
+        let http = if token.is_empty() { http } else { http.with_token(token) };
+        let mine = session(&http).await;
+        let request = http.in_session(&mine, "/mcp", &call(1, "test__echo", json!({"text": "a"})));
+        if is_asked {
+            let asked = Events::of(request).await.next().await.expect("a question");
+            assert_eq!(asked["method"], "elicitation/create", "{token}");
+        } else {
+            let response = body(request, 200).await;
+            assert!(text(&response).contains("nobody to ask"), "{token}: {response}");
+        }
+    }
 }

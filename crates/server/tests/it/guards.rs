@@ -52,6 +52,27 @@ async fn a_token_is_needed_where_one_is_set() {
 }
 
 #[tokio::test]
+async fn who_looks_for_oauth_is_told_in_json_that_there_is_none() {
+    let house = House::new().await;
+    for token in [None, Token::new("s3cret")] {
+        let http = house.http_with(|options| options.token = token).await;
+        for (method, path) in [
+            (Method::GET, "/.well-known/oauth-protected-resource/mcp"),
+            (Method::GET, "/.well-known/oauth-protected-resource"),
+            (Method::GET, "/.well-known/oauth-authorization-server"),
+            (Method::GET, "/.well-known/oauth-authorization-server/mcp"),
+            (Method::GET, "/.well-known/openid-configuration"),
+            (Method::GET, "/mcp/.well-known/openid-configuration"),
+            (Method::POST, "/register"),
+        ] {
+            let answer = body(http.request(method, path), 404).await;
+            assert!(answer["error"].is_string() && answer["error_description"].is_string(), "{path}: {answer}");
+        }
+        assert_eq!(status(&http, "/register", &[("host", "evil.example")]).await, 403);
+    }
+}
+
+#[tokio::test]
 async fn a_page_of_a_listed_origin_may_call_and_read_and_no_other_may() {
     let house = House::new().await;
     let http = house

@@ -26,6 +26,7 @@ use toolwright_core::name::ToolId;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::output::is_output_tool;
 use toolwright_core::policy::{Policy, Profile};
+use toolwright_core::session::PeerProcess;
 use toolwright_core::store::NoStore;
 use toolwright_core::tool::{StaticProvider, Tool};
 use toolwright_providers::builtin::{self, BuiltinOptions};
@@ -33,10 +34,13 @@ use toolwright_runtime::queue::DEFAULT_QUEUE;
 use toolwright_runtime::{
     Catalogue, Executor, ExecutorOptions, JobManager, OutputFiles, QueueSpec, Queues, SqliteStore, SystemClock,
 };
-use toolwright_server::{Gateway, GatewayOptions, HttpOptions, serve_http};
+use toolwright_server::{Gateway, GatewayOptions, HttpOptions, Token, serve_http};
 
 /// Longer than anything here takes; a test that waits so long has failed.
 pub(crate) const LONG: Duration = Duration::from_secs(10);
+
+/// The token of the API, where nothing else is set.
+pub(crate) const API_TOKEN: &str = "api-s3cret";
 
 /// How the waiting tools fared, as the tests see it.
 #[derive(Default)]
@@ -277,12 +281,15 @@ impl House {
 
     pub(crate) async fn http_with(&self, change: impl FnOnce(&mut HttpOptions)) -> Http {
         let mut options = HttpOptions::new(SocketAddr::from(([127, 0, 0, 1], 0)));
+        options.api_token = Token::new(API_TOKEN);
+        options.look_up_peer = |_, _| PeerProcess::Owners;
         change(&mut options);
+        let token = options.token.is_none().then_some(API_TOKEN);
         let server = serve_http(Arc::clone(&self.gateway), options, self.shutdown.clone()).await.expect("bound");
         // Another test may have installed it already.
         rustls::crypto::ring::default_provider().install_default().ok();
         let client = reqwest::Client::builder().no_proxy().build().expect("client");
-        Http { addr: server.addr, serving: tokio::spawn(server.serving), client }
+        Http { addr: server.addr, serving: tokio::spawn(server.serving), client, token }
     }
 }
 
@@ -291,6 +298,8 @@ pub(crate) struct Http {
     pub(crate) addr: SocketAddr,
     pub(crate) serving: JoinHandle<std::io::Result<()>>,
     pub(crate) client: reqwest::Client,
+    /// Sent with requests to the API.
+    pub(crate) token: Option<&'static str>,
 }
 
 /// What clients of everything are told first.
@@ -307,14 +316,19 @@ impl Http {
         let mut headers = reqwest::header::HeaderMap::new();
         headers.insert("authorization", format!("Bearer {token}").parse().expect("a value"));
         let client = reqwest::Client::builder().no_proxy().default_headers(headers).build().expect("client");
-        Self { client, ..self }
+        Self { client, token: None, ..self }
     }
 
     pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
-        self.client
+        let request = self
+            .client
             .request(method, format!("http://{}{path}", self.addr))
             .header("accept", "application/json, text/event-stream")
-            .timeout(LONG)
+            .timeout(LONG);
+        match self.token.filter(|_| path.starts_with("/api")) {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        }
     }
 
     pub(crate) fn post(&self, path: &str, body: &Value) -> RequestBuilder {

@@ -6,8 +6,9 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::{Stream, stream};
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 
+use super::Place;
 use super::sessions::{Busy, HttpSession};
 use crate::mcp::line::{Said, Waiting, whole};
 use crate::mcp::message::{self, Id, RpcError, SaidBy};
@@ -66,7 +67,7 @@ pub(super) fn json(message: Bytes) -> Response {
 }
 
 /// What a request keeps until its response has been sent.
-pub(super) type Held = (OwnedSemaphorePermit, Option<Busy>);
+pub(super) type Held = (Place, Option<Busy>);
 
 /// What a request that runs has to say.
 pub(super) struct Events {

@@ -7,13 +7,13 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::answer::{Refusal, json};
 use super::headers::{self, Accepts};
 use super::sessions::HttpSession;
-use super::{Endpoint, TOO_MANY_REQUESTS, sse};
+use super::{Endpoint, Place, TOO_MANY_REQUESTS, sse};
 use crate::mcp::batch::{Answers, Heard, not_spoken, take};
+use crate::mcp::call::Caller;
 use crate::mcp::line::To;
 use crate::mcp::message::RpcError;
 use crate::mcp::protocol::BATCHING;
@@ -23,11 +23,11 @@ impl Endpoint {
     /// the first the one of the whole.
     pub(super) async fn batch(
         &self,
-        session: &Arc<HttpSession>,
+        (session, caller): (&Arc<HttpSession>, &Caller),
         headers: &HeaderMap,
         accepts: Accepts,
         body: &[u8],
-        permit: OwnedSemaphorePermit,
+        place: Place,
     ) -> Result<Response, Refusal> {
         let refuse = |error: &RpcError| Refusal::rpc(StatusCode::BAD_REQUEST, None, error);
         // What was agreed on counts where the header is left out, as clients of that revision do.
@@ -37,15 +37,16 @@ impl Endpoint {
         }
         let messages = toolwright_mcp::batch::batch(body).map_err(|refused| refuse(&refused.error))?;
         let to = if accepts.events { To::Stream } else { To::Whole };
-        let (mut first, traceparent) = (Some(permit), headers::traceparent(headers));
-        let answers = take(&self.gateway, &session.caller, &messages, to, |request| {
-            let permit = first.take().or_else(|| Arc::clone(&self.requests).try_acquire_owned().ok());
-            let permit = permit.ok_or_else(|| RpcError::new(RpcError::BUSY, TOO_MANY_REQUESTS))?;
+        let (mut first, traceparent) = (Some(place), headers::traceparent(headers));
+        let answers = take(&self.gateway, caller, &messages, to, |request| {
+            let further = || Arc::clone(&self.requests).try_acquire_owned().ok();
+            let place = first.take().or_else(|| Some(Place { _permit: further()?, _room: None }));
+            let place = place.ok_or_else(|| RpcError::new(RpcError::BUSY, TOO_MANY_REQUESTS))?;
             if request.params.meta.traceparent.is_none() {
                 request.params.meta.traceparent = traceparent.map(Into::into);
             }
             self.noted(session, request);
-            Ok((permit, session.enter()))
+            Ok((place, session.enter()))
         });
         match answers.together() {
             // Nothing in it could be taken as something to answer.

@@ -25,9 +25,9 @@ use toolwright_core::cancel::Cancel;
 use toolwright_core::session::{Principal, SessionId};
 use toolwright_mcp::batch::is_batch;
 
-use crate::http::Identity;
-use crate::http::body::{Bodies, BodyError};
-use crate::mcp::call::Caller;
+use crate::http::body::{Bodies, BodyError, BodyRoom};
+use crate::http::{Connection, Identity};
+use crate::mcp::call::{Asker, Caller};
 use crate::mcp::changes::Changes;
 use crate::mcp::dispatch::{Reply, acknowledged};
 use crate::mcp::line::{Said, To};
@@ -56,6 +56,30 @@ pub(crate) struct Endpoint {
     bodies: Arc<Bodies>,
     keep_alive: Duration,
     shutdown: Cancel,
+}
+
+/// Who sends a request, over which connection.
+struct Sender {
+    identity: Identity,
+    connection: Connection,
+}
+
+impl Sender {
+    fn principal(&self) -> &Principal {
+        self.identity.principal()
+    }
+
+    /// The caller, as one who may be asked about what this request calls.
+    fn asked(&self, caller: &Caller) -> Caller {
+        let (connection, is_proven) = (self.connection.clone(), self.identity.is_proven());
+        Caller { asker: Asker::Remote { connection, is_proven }, ..caller.clone() }
+    }
+}
+
+/// What a request that is answered keeps: its place, and the room of its body.
+pub(super) struct Place {
+    _permit: OwnedSemaphorePermit,
+    _room: Option<BodyRoom>,
 }
 
 /// What the address of a request says.
@@ -139,22 +163,24 @@ impl Endpoint {
     async fn handle(&self, scope: Scope, request: HttpRequest) -> Result<Response, Refusal> {
         let asked = Expose::in_query(request.uri().query().unwrap_or_default())
             .map_err(|why| Refusal::text(StatusCode::BAD_REQUEST, &why))?;
-        let Some(identity) = request.extensions().get::<Identity>().cloned() else {
+        let extensions = request.extensions();
+        let (Some(identity), Some(connection)) = (extensions.get().cloned(), extensions.get().cloned()) else {
             return Err(Refusal::text(StatusCode::UNAUTHORIZED, "this server does not know who sends this"));
         };
+        let sender = Sender { identity, connection };
         if let Scope::View(name) = &scope
-            && self.gateway.view(name).is_some_and(|view| !identity.principal().may_use(&view.roles))
+            && self.gateway.view(name).is_some_and(|view| !sender.principal().may_use(&view.roles))
         {
             return Err(Refusal::text(StatusCode::FORBIDDEN, "this view is for other roles"));
         }
         let at = Address { scope, asked };
         let method = request.method();
         if method == Method::POST {
-            return self.post(identity.principal(), &at, request).await;
+            return self.post(&sender, &at, request).await;
         }
         let _permit = self.admit()?;
         if (method == Method::GET || method == Method::DELETE) && headers::may_be_legacy(request.headers()) {
-            let session = self.session(identity.principal(), &at, request.headers(), None)?;
+            let session = self.session(sender.principal(), &at, request.headers(), None)?;
             if method == Method::GET {
                 return self.stream(&session, request.headers());
             }
@@ -164,7 +190,8 @@ impl Endpoint {
         Ok((StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, "POST, GET, DELETE")]).into_response())
     }
 
-    async fn post(&self, principal: &Principal, at: &Address, http: HttpRequest) -> Result<Response, Refusal> {
+    async fn post(&self, sender: &Sender, at: &Address, http: HttpRequest) -> Result<Response, Refusal> {
+        let principal = sender.principal();
         let (parts, body) = http.into_parts();
         let accepts = Accepts::of(&parts.headers).ok_or_else(|| {
             Refusal::text(StatusCode::NOT_ACCEPTABLE, "accept application/json, text/event-stream or both")
@@ -172,12 +199,13 @@ impl Endpoint {
         if !headers::is_json(&parts.headers) {
             return Err(Refusal::text(StatusCode::UNSUPPORTED_MEDIA_TYPE, "send application/json"));
         }
-        let body = self.body(body).await?;
+        let (body, room) = self.body(body).await?;
         // Only now: a client that does not go on must not keep others out.
-        let permit = self.admit()?;
+        let place = Place { _permit: self.admit()?, _room: Some(room) };
         if is_batch(&body) {
             let session = self.session(principal, at, &parts.headers, None)?;
-            return self.batch(&session, &parts.headers, accepts, &body, permit).await;
+            let caller = sender.asked(&session.caller);
+            return self.batch((&session, &caller), &parts.headers, accepts, &body, place).await;
         }
         let mut request = match message::parse(&body) {
             Ok(Message::Request(request)) => request,
@@ -205,7 +233,7 @@ impl Endpoint {
                 let caller = self.caller(principal, &format!("{} at {}", principal.id, at.scope.path()), at);
                 mirrored::check(&self.gateway, &caller, &request, &parts.headers)
                     .map_err(|error| Refusal::of(Era::Modern, &request.id, &error))?;
-                self.answer(&caller, Era::Modern, accepts, request, (permit, None)).await
+                self.answer(&sender.asked(&caller), Era::Modern, accepts, request, (place, None)).await
             }
             Era::Legacy if request.method == "initialize" => {
                 if self.gateway.is_draining() {
@@ -217,7 +245,7 @@ impl Endpoint {
                     Refusal::text(StatusCode::SERVICE_UNAVAILABLE, why)
                 })?;
                 let id = session.caller.session.id.clone();
-                let mut response = self.in_session(&session, accepts, request, permit).await?;
+                let mut response = self.in_session(&session, sender, accepts, request, place).await?;
                 if let Ok(id) = HeaderValue::from_str(id.as_str()) {
                     response.headers_mut().insert(headers::SESSION, id);
                 }
@@ -225,7 +253,7 @@ impl Endpoint {
             }
             Era::Legacy => {
                 let session = self.session(principal, at, &parts.headers, Some(&request.id))?;
-                self.in_session(&session, accepts, request, permit).await
+                self.in_session(&session, sender, accepts, request, place).await
             }
         }
     }
@@ -234,7 +262,7 @@ impl Endpoint {
         permit(&self.requests, TOO_MANY_REQUESTS)
     }
 
-    async fn body(&self, body: Body) -> Result<Bytes, Refusal> {
+    async fn body(&self, body: Body) -> Result<(Bytes, BodyRoom), Refusal> {
         self.bodies.read(body).await.map_err(|error| match error {
             BodyError::Late => Refusal::text(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"),
             BodyError::TooLarge => {
@@ -284,13 +312,14 @@ impl Endpoint {
     async fn in_session(
         &self,
         session: &Arc<HttpSession>,
+        sender: &Sender,
         accepts: Accepts,
         request: Request,
-        permit: OwnedSemaphorePermit,
+        place: Place,
     ) -> Result<Response, Refusal> {
         self.noted(session, &request);
-        let held = (permit, Some(session.enter()));
-        self.answer(&session.caller, Era::Legacy, accepts, request, held).await
+        let held = (place, Some(session.enter()));
+        self.answer(&sender.asked(&session.caller), Era::Legacy, accepts, request, held).await
     }
 
     /// Notes what a request means for its session.

@@ -1,0 +1,122 @@
+//! `Host` and `Origin`, read strictly: what a browser and this server could read differently is refused.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Longest name in the DNS.
+const MAX_NAME: usize = 253;
+
+/// A host with or without a port, in lower case.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Authority {
+    pub(super) host: Host,
+    pub(super) port: Option<u16>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Host {
+    Name(String),
+    Address(IpAddr),
+}
+
+impl Authority {
+    /// Reads `NAME`, `IPV4` or `[IPV6]`, followed by nothing or `:PORT`. No user, no percent-encoding, no final dot.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let end = if text.starts_with('[') { text.find(']')? + 1 } else { text.find(':').unwrap_or(text.len()) };
+        let (host, port) = text.split_at(end);
+        let port = match port {
+            "" => None,
+            port => Some(port.strip_prefix(':').and_then(number)?),
+        };
+        let host = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+            Some(address) => Host::Address(address.parse::<Ipv6Addr>().ok()?.into()),
+            None => match host.parse::<Ipv4Addr>() {
+                Ok(address) => Host::Address(address.into()),
+                Err(_) => Host::Name(name(host)?),
+            },
+        };
+        Some(Self { host, port })
+    }
+}
+
+/// The scheme and the authority of an origin, `SCHEME://AUTHORITY`.
+pub(super) fn origin(text: &str) -> Option<(&str, Authority)> {
+    let (scheme, authority) = text.split_once("://")?;
+    Some((scheme, Authority::parse(authority)?))
+}
+
+fn number(port: &str) -> Option<u16> {
+    port.bytes().all(|byte| byte.is_ascii_digit()).then(|| port.parse().ok())?
+}
+
+fn name(text: &str) -> Option<String> {
+    let is_label = |label: &str| {
+        !label.is_empty() && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+    };
+    (text.len() <= MAX_NAME && text.split('.').all(is_label)).then(|| text.to_ascii_lowercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_authority_is_read_in_one_way_or_not_at_all() {
+        let name = |name: &str, port| Some(Authority { host: Host::Name(name.into()), port });
+        let address = |ip: &str, port| Some(Authority { host: Host::Address(ip.parse().expect("address")), port });
+        for (text, expect) in [
+            ("localhost", name("localhost", None)),
+            ("LocalHost:7117", name("localhost", Some(7117))),
+            ("a-b.c_d.example:0", name("a-b.c_d.example", Some(0))),
+            ("127.0.0.1:80", address("127.0.0.1", Some(80))),
+            ("[::1]", address("::1", None)),
+            ("[::1]:7117", address("::1", Some(7117))),
+            ("[::FFFF:7f00:1]", address("::ffff:127.0.0.1", None)),
+            // Not an address in this form: a name, which nobody lists.
+            ("127.1", name("127.1", None)),
+            ("", None),
+            (":80", None),
+            ("localhost:", None),
+            ("localhost.", None),
+            ("localhost..example", None),
+            (".localhost", None),
+            ("localhost:80:80", None),
+            ("localhost:65536", None),
+            ("localhost:+80", None),
+            ("localhost:8o", None),
+            ("localhost :80", None),
+            ("user@localhost", None),
+            ("user:pw@localhost", None),
+            ("localhost%00", None),
+            ("local%68ost", None),
+            ("localhost/", None),
+            ("localhost#x", None),
+            ("localhost\\evil.example", None),
+            ("::1", None),
+            ("[::1", None),
+            ("[::1].evil.example", None),
+            ("[::1]evil.example", None),
+            ("[::1]@evil.example", None),
+            ("[::1]:80.evil.example", None),
+            ("[::1]]", None),
+            ("[[::1]]", None),
+            ("[]", None),
+            ("[localhost]", None),
+            ("[127.0.0.1]", None),
+            ("[fe80::1%25eth0]", None),
+            ("[v1.x]", None),
+            ("l\u{f6}calhost", None),
+        ] {
+            assert_eq!(Authority::parse(text), expect, "{text}");
+        }
+        assert_eq!(name(&"a".repeat(MAX_NAME), None), Authority::parse(&"a".repeat(MAX_NAME)));
+        assert_eq!(None, Authority::parse(&"a".repeat(MAX_NAME + 1)));
+    }
+
+    #[test]
+    fn an_origin_is_a_scheme_and_an_authority() {
+        assert_eq!(origin("http://[::1]:1").map(|(scheme, at)| (scheme, at.port)), Some(("http", Some(1))));
+        for text in ["null", "", "://", "http://", "http://a/", "http://u@a", "http://a:", "http:a", "http://[::1].a"] {
+            assert_eq!(origin(text), None, "{text}");
+        }
+    }
+}
