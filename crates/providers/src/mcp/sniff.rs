@@ -133,9 +133,10 @@ pub(super) fn is_answer(head: &[u8]) -> bool {
     memchr::memmem::find(head, b"\"method\"").is_none() && head.trim_ascii_start().starts_with(b"{")
 }
 
-/// An id of ours as a server gives it back. Every id of ours is a number, though some servers make a text of it.
+/// An id of ours as a server gives it back. Every id of ours is a number, and a text of the same digits is another id.
 pub(super) fn own_id(json: &str) -> Option<RequestId> {
-    json.trim().trim_matches('"').parse().ok()
+    let json = json.trim();
+    json.bytes().all(|byte| byte.is_ascii_digit()).then(|| json.parse().ok())?
 }
 
 /// The number in `"id": 7`, and what follows it.
@@ -153,7 +154,8 @@ mod tests {
     fn ids_are_found_in_what_cannot_be_parsed() {
         for (head, tail, expect) in [
             (r#"{"jsonrpc":"2.0","id":7,"result":{"id":9"#, "", Some(7)),
-            (r#"{"id" : "7" ,"jsonrpc":"2.0","#, "", Some(7)),
+            (r#"{"id" : 7 ,"jsonrpc":"2.0","#, "", Some(7)),
+            (r#"{"id":"7","jsonrpc":"2.0","#, "", None),
             (r#"{"jsonrpc":"2.0","result":{"id":9,"content":["#, r#""x"]},"id":7}"#, Some(7)),
             (r#"{"level":"info","id":7}"#, "", None),
             (r#"{"jsonrpc":"2.0","result":{"content":["#, r#"{"id":9},"x"]}}"#, None),
@@ -167,10 +169,20 @@ mod tests {
     }
 
     #[test]
+    fn a_text_of_digits_is_no_id_of_ours() {
+        for (json, expect) in
+            [("7", Some(7)), (" 7 ", Some(7)), ("\"7\"", None), ("7.0", None), ("+7", None), ("-7", None), ("", None)]
+        {
+            assert_eq!(own_id(json), expect, "{json}");
+        }
+    }
+
+    #[test]
     fn the_answers_of_a_broken_batch_are_known_by_their_own_ids() {
         for (json, expect) in [
             (r#"[{"jsonrpc":"2.0","id":3,"result":{"id":9}},{"jsonrpc":"2.0","id":4,"resu"#, &[3, 4][..]),
-            (r#"[{"jsonrpc":"2.0","result":{"text":"\"id\":8}\\"},"id":"3"},{"jsonrpc":"2.0","res"#, &[3]),
+            (r#"[{"jsonrpc":"2.0","result":{"text":"\"id\":8}\\"},"id":3},{"jsonrpc":"2.0","res"#, &[3]),
+            (r#"[{"jsonrpc":"2.0","result":{},"id":"3"},{"jsonrpc":"2.0","res"#, &[]),
             (r#"[{"jsonrpc":"2.0","id":5,"method":"ping"},{"jsonrpc":"2.0","id":6,"result":nonsense}]"#, &[6]),
             (r#"[{"jsonrpc":"2.0","id":5,"method":"pi"#, &[]),
             (r#"[{"jsonrpc":"2.0","id":5"#, &[]),
@@ -186,7 +198,7 @@ mod tests {
         let deep = |before: &str, after: &str| format!("{before}{}{}{after}", "[".repeat(200), "]".repeat(200));
         for (json, expect) in [
             (deep(r#"{"result":{"id":1,"x":"#, r#"},"jsonrpc":"2.0","id":7}"#), Some(7)),
-            (deep(r#"{"jsonrpc":"2.0","id":"7","result":"#, "}"), Some(7)),
+            (deep(r#"{"jsonrpc":"2.0","id":"7","result":"#, "}"), None),
             (r#"{"result":{"x":1e400,"y":"method"},"jsonrpc":"2.0","id":7}"#.to_owned(), Some(7)),
             (deep(r#"{"params":"#, r#","method":"x","jsonrpc":"2.0","id":7}"#), None),
             (deep(r#"{"level":"info","fields":"#, r#","id":7}"#), None),

@@ -10,6 +10,7 @@ mod error;
 mod group;
 mod lookup;
 pub(crate) mod nesting;
+mod peer;
 pub mod sandbox;
 mod tree;
 #[cfg(target_os = "linux")]
@@ -43,6 +44,7 @@ pub use error::SpawnError;
 pub(crate) use lookup::candidates;
 pub use lookup::find_program;
 pub use nesting::{DEPTH_VARIABLE, is_below_watcher, is_nested};
+pub use peer::peer_process;
 pub use tree::Exceeded;
 
 /// How long a killed tree may take to be gone before its end is no longer waited for.

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use toolwright_core::session::PeerProcess;
 use toolwright_providers::process::{
-    DEPTH_VARIABLE, Exit, Output, SpawnError, Stdin, SupervisedChild, SupervisedCommand, is_below_watcher,
+    DEPTH_VARIABLE, Exit, Output, SpawnError, Stdin, SupervisedChild, SupervisedCommand, is_below_watcher, peer_process,
 };
 
 /// Seconds for `sleep` with a fraction that no other test or run uses.
@@ -171,6 +172,22 @@ async fn a_daemon_without_environment_is_known_as_ours() {
     child.kill_tree();
     // A process that is gone cannot be told from one that hides.
     assert!(is_below_watcher(u32::MAX));
+}
+
+#[tokio::test]
+async fn who_is_at_the_other_end_of_a_connection() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bound");
+    let local = listener.local_addr().expect("address");
+    let _own = tokio::net::TcpStream::connect(local).await.expect("connected");
+    let (_accepted, peer) = listener.accept().await.expect("accepted");
+    assert_eq!(peer_process(peer, local), PeerProcess::Owners);
+    // A command of a model's shell, which has cleared its environment.
+    let script = format!("exec env -i bash -c 'exec 3<>/dev/tcp/127.0.0.1/{}; sleep 600'", local.port());
+    let child = start(&script);
+    let (_accepted, peer) = listener.accept().await.expect("accepted");
+    assert_eq!(peer_process(peer, local), PeerProcess::Nested);
+    drop(child);
+    assert_eq!(peer_process(([127, 0, 0, 1], 1).into(), local), PeerProcess::Unknown);
 }
 
 #[tokio::test]

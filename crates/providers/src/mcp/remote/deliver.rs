@@ -12,6 +12,7 @@ use toolwright_core::json::read;
 use toolwright_mcp::batch::{each_of_batch, is_batch};
 use toolwright_mcp::message::RpcError;
 
+use super::super::sniff::own_id;
 use super::super::transport::{Incoming, RequestId};
 use super::target::excerpt;
 
@@ -115,9 +116,9 @@ pub(super) fn deliver(incoming: &dyn Incoming, json: &[u8], during: Option<Reque
     delivered
 }
 
-/// The number of an id of ours; some servers make a text of it.
+/// The number of an id of ours.
 fn number(id: &RawValue) -> Option<RequestId> {
-    id.get().trim_matches('"').parse().ok()
+    own_id(id.get())
 }
 
 /// The JSON-RPC error in the body of a failed response, as the answer to request `id`: it belongs to that one,
@@ -178,7 +179,7 @@ mod tests {
     fn messages_are_told_from_the_rest_and_answers_are_known() {
         for (text, messages, answered, garbage) in [
             (r#"{"jsonrpc":"2.0","id":7,"result":{}}"#, 1, &[7][..], false),
-            (r#"{"jsonrpc":"2.0","id":"7","error":{"code":1,"message":""}}"#, 1, &[7], false),
+            (r#"{"jsonrpc":"2.0","id":"7","error":{"code":1,"message":""}}"#, 1, &[], false),
             (r#"{"jsonrpc":"2.0","id":7,"result":null}"#, 1, &[7], false),
             (r#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#, 1, &[], false),
             (r#"{"jsonrpc":"2.0","method":"x"}"#, 1, &[], false),
