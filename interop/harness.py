@@ -171,6 +171,9 @@ class Gateway(Process):
     def __init__(self, folder, servers, **sections):
         config = configure(folder, servers, **sections)
         command = [TOOLWRIGHT, "serve", "--http", "127.0.0.1:0", "--config", config]
+        if "profile" not in sections.get("policy", {}):
+            # Nobody is there to be asked.
+            command += ["--policy", "client"]
         super().__init__(command, r"toolwright: ready (http://\S+/mcp) (\d+) tools", environment(folder), folder)
         self.url = self.ready[1]
 

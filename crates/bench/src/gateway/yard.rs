@@ -185,7 +185,7 @@ impl Yard<'_> {
         command.arg("serve");
         match door {
             Door::Stdio => command.arg("--stdio"),
-            Door::Http => command.arg("--http").arg(at.to_string()),
+            Door::Http => command.arg("--http").arg(at.to_string()).args(["--policy", "client"]),
         };
         command.arg("--config").arg(file).env("TOOLWRIGHT_STATE_DIR", state_dir(home));
         // Nothing of the user's own configuration.

@@ -24,8 +24,8 @@ const SLACK: Duration = Duration::from_secs(5);
 /// A client that takes a question away sooner than this has shown it to nobody: some offer forms and dismiss each at once.
 const NOBODY: Duration = Duration::from_millis(300);
 
-/// Asks the user of a client that has forms. Where it cannot do that after all, must not answer, or nobody has seen the question, it is
-/// for whoever is asked otherwise.
+/// Asks the user of a client that has forms. Where it cannot do that after all, must not answer, or nobody has seen the
+/// question, it is for whoever is asked otherwise.
 pub(crate) struct ClientApprover {
     pub(crate) asker: Asker,
     pub(crate) client: Arc<dyn CallClient>,
@@ -37,7 +37,7 @@ pub(crate) struct ClientApprover {
 impl Approver for ClientApprover {
     async fn ask(&self, asked: &ApprovalRequest) -> ApprovalDecision {
         if !self.asker.may_decide().await {
-            return self.otherwise.ask(asked).await;
+            return ApprovalDecision::Later;
         }
         let key = Some(format!("{KEY}{}", uuid::Uuid::new_v4().simple()));
         let question = ClientRequest { key, method: METHOD.into(), params: question(asked) };

@@ -16,7 +16,7 @@ use super::args::Global;
 use super::exit::{Done, Exit, Failure};
 use super::form::{MAX_SHOWN, described, leads};
 use super::screen::{BOLD, DIM, WARN, harmless, one_line, print_json, print_text, say, styled};
-use super::{config, open};
+use super::{config, open, owner};
 
 /// Rows that are listed.
 const LISTED: usize = 1000;
@@ -70,6 +70,9 @@ pub(crate) enum ApprovalsCommand {
 }
 
 pub(crate) async fn command(global: &Global, command: &ApprovalsCommand) -> Done {
+    if !matches!(command, ApprovalsCommand::Ls { .. }) {
+        owner::not_nested("approve")?;
+    }
     let house = open(global, config::usable(global)?).await?;
     let (inbox, approvals) = (house.inbox(), house.approvals());
     let done = match command {

@@ -165,10 +165,11 @@ pub(crate) struct Serve {
     /// Listens here. Default: `server.http` of the configuration, 127.0.0.1:7117. Port 0 takes a free one.
     #[arg(long, value_name = "ADDR", value_parser = address)]
     pub(crate) http: Option<SocketAddr>,
-    /// Bearer token that clients must send; needed beyond loopback.
+    /// Bearer token that clients must send; needed beyond loopback. Without it clients at /mcp need none, and the API has
+    /// the one in the file `api-token` of the state directory.
     #[arg(long, env = "TOOLWRIGHT_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<String>,
-    /// What may run where no rule matches. Default: `client`.
+    /// What may run where no rule matches. Default: `ask`; with --stdio `client`.
     #[arg(long, value_name = "PROFILE")]
     pub(crate) policy: Option<PolicyName>,
     /// Who is asked where the policy asks. Default: `client` where it can be asked, else `inbox`. With `inbox`, what

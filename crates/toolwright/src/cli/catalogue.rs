@@ -17,7 +17,7 @@ use super::names::duration;
 use toolwright::core::json::fault;
 
 use super::screen::{BAD, BOLD, DIM, GOOD, harmless, print_json, print_text, say, stdout, styled};
-use super::{config, open};
+use super::{config, open, owner};
 
 /// Bytes of a file that are read.
 const MAX_BYTES: usize = 64 << 20;
@@ -78,6 +78,7 @@ pub(crate) async fn command(global: &Global, command: &CatalogueCommand) -> Done
 }
 
 async fn forget(global: &Global, name: &str) -> Done {
+    owner::not_nested("have an older catalogue accepted")?;
     let house = open(global, config::usable(global)?).await?;
     let forgotten = house.forget_catalogue(name).await.map_err(Failure::failed);
     house.shut_down().await;

@@ -14,7 +14,7 @@ use super::args::{Global, duration};
 use super::exit::{Done, Exit, Failure};
 use super::screen::{BAD, BOLD, DIM, GOOD, harmless, print_json, print_written, say, styled};
 use super::table::{Cell, Table};
-use super::{config, open};
+use super::{config, open, owner};
 
 /// How long a job that is stopped may take to end.
 const STOP_WAIT: Duration = Duration::from_secs(15);
@@ -68,6 +68,9 @@ pub(crate) enum JobsCommand {
 }
 
 pub(crate) async fn command(global: &Global, command: &JobsCommand) -> Done {
+    if matches!(command, JobsCommand::Send { .. }) {
+        owner::not_nested("answer for a job")?;
+    }
     let house = open(global, config::usable(global)?).await?;
     house.jobs().settle().await.map_err(Failure::failed)?;
     let done = answer(global, command, &house).await;

@@ -31,6 +31,7 @@ mod logging;
 mod markdown;
 mod mcp;
 mod names;
+mod owner;
 mod paste;
 mod pick;
 mod pins;

@@ -18,7 +18,7 @@ use super::args::Global;
 use super::exit::{Done, Exit, Failure};
 use super::screen::{BAD, BOLD, DIM, WARN, harmless, one_line, print_json, print_text, say, stdout, styled};
 use super::table::{Cell, Table, name};
-use super::{config, open};
+use super::{config, open, owner};
 
 /// In whose name it is decided here.
 const OWNER: &str = "owner";
@@ -77,6 +77,10 @@ pub(crate) enum PinsCommand {
 }
 
 pub(crate) async fn command(global: &Global, command: &PinsCommand) -> Done {
+    // What is forgotten is let in as on its first day.
+    if matches!(command, PinsCommand::Approve { .. } | PinsCommand::Forget { .. }) {
+        owner::not_nested("approve definitions")?;
+    }
     let mut config = config::usable(global)?;
     // Without the sources themselves: with them the house would note, of what they offered last, whatever it does not
     // find.

@@ -15,8 +15,9 @@ use toolwright::config::{Config, profile_of};
 use toolwright::core::approval::{Answers, NoApprover};
 use toolwright::core::output::EXTRACT_ID;
 use toolwright::core::session::Principal;
-use toolwright::core::{Approver, Cancel, Event, Profile};
-use toolwright::house::{GatewayHouse, HouseError, Reloaded, watch as watch_files};
+use toolwright::core::{Approver, Cancel, Event, Policy, Profile};
+use toolwright::house::{GatewayHouse, HouseError, Reloaded, api_token, api_token_file, watch as watch_files};
+use toolwright::providers::process::peer_process;
 use toolwright::runtime::ToolFinder;
 use toolwright::server::{
     ApiStores, Client, Elicitation, Expose, Gateway, GatewayOptions, HttpError, HttpOptions, ListedSchemas, Token,
@@ -45,7 +46,7 @@ pub(crate) async fn command(global: &Global, serve: &Serve) -> Done {
         house.catalogue().add_provider(batch).await.map_err(Failure::failed)?;
         house.catalogue().refresh(NAMESPACE).await;
     }
-    let given = serve.policy.map(Profile::from);
+    let terms = Terms::of(serve);
     if serve.stdio {
         house.roots().expect_client();
     }
@@ -62,9 +63,10 @@ pub(crate) async fn command(global: &Global, serve: &Serve) -> Done {
     house.follow_pins();
     let shutdown = Cancel::new();
     watch(shutdown.clone(), First::ShutsDown);
+    say_terms(&settings, &terms.policy(&settings));
     if serve.stdio {
         let announced = ready(&house, "stdio");
-        background(&house, &gateway, given, announced);
+        background(&house, &gateway, terms, announced);
         // On a worker of the runtime: what runs on the main thread has to be woken across threads for each message.
         tokio::spawn(serve_stdio(gateway, shutdown))
             .await
@@ -72,9 +74,18 @@ pub(crate) async fn command(global: &Global, serve: &Serve) -> Done {
             .map_err(|error| Failure::failed(format!("the client's streams failed: {error}")))?;
     } else {
         let mut options = http_options(serve, &settings)?;
+        let with_token = options.token.is_some() || !options.clients.is_empty();
+        if options.token.is_none() {
+            let token = api_token(&settings.state_dir)
+                .map_err(|error| Failure::failed(format!("the token of the HTTP API: {error}")))?;
+            house.redactor().add([token.clone()]);
+            options.api_token = Token::new(token);
+            let file = api_token_file(&settings.state_dir);
+            say(format_args!("toolwright: the HTTP API (/api) needs the token in {}", file.display()));
+        }
+        options.look_up_peer = peer_process;
         options.metrics = Some(house.metrics_source());
         options.stores = ApiStores { inbox: house.inbox(), approvals: house.approvals() };
-        let with_token = options.token.is_some();
         let server = serve_http(Arc::clone(&gateway), options, shutdown).await.map_err(refused)?;
         let url = format!("http://{}/mcp", server.addr);
         let announced = ready(&house, &url);
@@ -84,12 +95,57 @@ pub(crate) async fn command(global: &Global, serve: &Serve) -> Done {
         for (client, line) in paste::lines(&url, with_token) {
             say(format_args!("{} {line}", styled(DIM, format_args!("{client:>12}:"))));
         }
-        background(&house, &gateway, given, announced);
+        background(&house, &gateway, terms, announced);
         let serving = tokio::spawn(server.serving).await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
         serving.map_err(|error| Failure::failed(format!("the server stopped: {error}")))?;
     }
     house.shut_down().await;
     Ok(Exit::Ok)
+}
+
+/// What the command line says about policy.
+#[derive(Debug, Clone, Copy)]
+struct Terms {
+    given: Option<Profile>,
+    /// Where neither it nor the configuration says a profile.
+    usual: Profile,
+}
+
+impl Terms {
+    /// Over HTTP anybody on this machine may be the client; the one at standard input was started by its user, and has
+    /// an approval screen of its own.
+    fn of(serve: &Serve) -> Self {
+        let usual = if serve.stdio { Profile::Client } else { Profile::Ask };
+        Self { given: serve.policy.map(Profile::from), usual }
+    }
+
+    fn policy(self, config: &Config) -> Policy {
+        config.policy(self.given, self.usual)
+    }
+}
+
+/// Which profiles hold, and what runs unasked under each.
+fn say_terms(config: &Config, policy: &Policy) {
+    say(format_args!("toolwright: {}", unasked(policy.profile)));
+    for (name, view) in &config.written.views {
+        if let Some(profile) = view.profile.map(profile_of).filter(|profile| *profile != policy.profile) {
+            say(format_args!("toolwright: at /mcp/{name}: {}", unasked(profile)));
+        }
+    }
+}
+
+/// What runs under a profile without a question, where no rule says otherwise.
+fn unasked(profile: Profile) -> &'static str {
+    match profile {
+        Profile::Ask => "profile ask: tools that only read run unasked, all others wait for your approval",
+        Profile::Workspace => {
+            "profile workspace: tools that only read, and writes inside the workspace, run unasked; all others wait for \
+             your approval"
+        }
+        Profile::Client => "profile client: every tool runs unasked, shells too; approving is left to the client",
+        Profile::Trusted => "profile trusted: every tool runs unasked, shells too",
+        Profile::Owner => "profile owner: every tool runs unasked, shells too",
+    }
 }
 
 /// The one line that programs wait for. Returns the number of tools it gives.
@@ -127,14 +183,14 @@ fn approver(house: &House, ask: ServeAskName, answers: Answers) -> Arc<dyn Appro
 }
 
 fn gateway(house: &Arc<House>, settings: &Config, serve: &Serve) -> Arc<Gateway> {
-    let given = serve.policy.map(Profile::from);
+    let terms = Terms::of(serve);
     let later = approver(house, serve.ask, Answers::Elsewhere);
     // A source waits for the answer of a model within its call: there is nothing that a job could go on with.
-    let mut stand_in = GatewayHouse::new(Arc::clone(house), given, approver(house, serve.ask, Answers::Here));
+    let mut stand_in = GatewayHouse::new(Arc::clone(house), terms.given, approver(house, serve.ask, Answers::Here));
     if serve.ask == ServeAskName::Inbox {
         stand_in = stand_in.with_forms(house.ask_forms(|form| say(asked_for(form))));
     }
-    let policy = Arc::new(settings.policy(given, Profile::Client));
+    let policy = Arc::new(terms.policy(settings));
     let selection = &settings.written.selection;
     let parts = GatewayOptions::new(
         Arc::clone(house.catalogue()),
@@ -237,7 +293,7 @@ fn refused(error: HttpError) -> Failure {
 
 /// Lists fill and configuration changes are followed while clients are served already, who were told of
 /// `announced` tools.
-fn background(house: &Arc<House>, gateway: &Arc<Gateway>, given: Option<Profile>, announced: usize) {
+fn background(house: &Arc<House>, gateway: &Arc<Gateway>, terms: Terms, announced: usize) {
     tokio::spawn(tell_providers(house.events().subscribe_providers()));
     let listing = Arc::clone(house);
     tokio::spawn(async move {
@@ -257,7 +313,7 @@ fn background(house: &Arc<House>, gateway: &Arc<Gateway>, given: Option<Profile>
             let mut views_changed = false;
             if reloaded.is_ok() {
                 let config = house.config();
-                gateway.set_policy(Arc::new(config.policy(given, Profile::Client)));
+                gateway.set_policy(Arc::new(terms.policy(&config)));
                 views_changed = gateway.set_views(&views(&config));
             }
             say_reload(&reloaded);

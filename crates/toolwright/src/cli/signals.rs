@@ -1,6 +1,7 @@
 //! Ctrl-C, SIGTERM and Ctrl-\.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::task::AbortHandle;
 use toolwright::House;
@@ -8,6 +9,9 @@ use toolwright::core::{Cancel, CancelCause, SessionId};
 
 use super::exit::Exit;
 use super::screen::{is_interactive, say};
+
+/// How long a server may take to end before whoever waits for it at a terminal is told why.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What a signal means while something runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +34,16 @@ pub(crate) fn watch(cancel: Cancel, first: First) -> AbortHandle {
         match first {
             First::Cancels => say("cancelling; once more to stop at once"),
             First::Finishes => say("finishing what runs; once more to stop at once"),
-            First::ShutsDown => say("shutting down: what runs gets its time; once more to stop at once"),
+            // A server that ends as it is told to has nothing to say, unless somebody waits for it.
+            First::ShutsDown => {
+                tokio::select! {
+                    _ = next_signal() => std::process::exit(i32::from(Exit::Cancelled.code())),
+                    () = tokio::time::sleep(PATIENCE) => {}
+                }
+                if is_interactive() {
+                    say("calls are still running and get their time; once more to stop at once");
+                }
+            }
         }
         next_signal().await;
         std::process::exit(i32::from(Exit::Cancelled.code()));

@@ -1,6 +1,7 @@
 //! The house: a configuration brought to life. Catalogue, executor and stores, put together once and
 //! used by every command alike.
 
+mod api_token;
 mod build;
 mod call;
 mod client;
@@ -44,6 +45,7 @@ use toolwright_telemetry::Metrics;
 
 use crate::config::{Config, LoadOptions, NamedRestTool, Problem, ServerSettings};
 
+pub use api_token::{api_token, api_token_file};
 pub use build::authorization;
 pub use call::{CallTerms, CallTimes};
 pub use client::{ClientTerms, Filled, GatewayHouse, InboxPerson, Person, Visited};

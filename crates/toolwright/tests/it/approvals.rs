@@ -9,6 +9,7 @@ use toolwright_testkit::model_server::WireApi;
 
 use crate::agent::{ended, report, repository, start, todo_script, with_model};
 use crate::arguments::answers;
+use crate::asking::api_token;
 use crate::cli::{ok, run, stderr};
 use crate::serve::Gateway;
 use crate::support::{Place, until};
@@ -106,15 +107,16 @@ async fn what_a_server_asks_of_a_person_who_is_not_there_is_answered_through_the
 fn the_answer_to_a_form_whose_asker_is_gone_says_so() {
     let place = asking_place();
     ok(&place, &["tools", "show", "fx__test_elicitation"]);
-    let gateway = Gateway::start(&place, &["--http", "127.0.0.1:0", "--ask", "inbox"]);
+    let gateway = Gateway::start(&place, &["--http", "127.0.0.1:0", "--policy", "client", "--ask", "inbox"]);
     let address = gateway.address();
     let body = json!({"tool": "fx__test_elicitation", "arguments": {"message": "Who are you?"}}).to_string();
     let mut stream = TcpStream::connect(&address).expect("connects");
     let length = body.len();
     write!(
         stream,
-        "POST /api/call HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n\
-         {body}"
+        "POST /api/call HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\
+         authorization: Bearer {}\r\n\r\n{body}",
+        api_token(&place)
     )
     .expect("sent");
     let listed = || -> Value { serde_json::from_str(&ok(&place, &["approvals", "ls", "--json"])).expect("JSON") };

@@ -364,13 +364,19 @@ fn a_name_that_no_provider_has_waits_for_no_server_that_hangs() {
     }
 }
 
-/// One request to the API over a connection of its own; the body of the answer.
-pub(crate) fn posted(address: &str, body: &Value) -> Value {
-    posted_to(address, "/api/call", "", body)
+/// One request to the API over a connection of its own, with the token of this place; the body of the answer.
+pub(crate) fn posted(place: &Place, address: &str, body: &Value) -> Value {
+    let token = format!("authorization: Bearer {}\r\n", api_token(place));
+    posted_to(address, "/api/call", &token, body)
+}
+
+/// The token that a server of this place has made for its API.
+pub(crate) fn api_token(place: &Place) -> String {
+    place.read("home/.local/state/toolwright/api-token").trim().to_owned()
 }
 
 /// As [`posted`], to any path, with more headers.
-fn posted_to(address: &str, path: &str, headers: &str, body: &Value) -> Value {
+pub(crate) fn posted_to(address: &str, path: &str, headers: &str, body: &Value) -> Value {
     let body = body.to_string();
     let mut stream = TcpStream::connect(address).expect("connects");
     stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a limit");
@@ -423,10 +429,18 @@ async fn behind_the_gateway_our_model_answers_for_clients_that_have_none() {
             let arguments = json!({"prompt": "What is the capital of Norway?"});
             says(&pipe.ask("tools/call", json!({"name": "fx__test_sampling", "arguments": arguments})));
             // It knows the tools from the list of the one before.
-            let http = Gateway::start_with(&place, &["--http", "127.0.0.1:0", "--ask", "nobody"], &variables);
+            let http = Gateway::start_with(
+                &place,
+                &["--http", "127.0.0.1:0", "--policy", "client", "--ask", "nobody"],
+                &variables,
+            );
             let address = http.address();
             says(&called(&address, &json!({})));
-            says(&posted(&address, &json!({"tool": "fx__test_sampling", "arguments": {"prompt": "Where is it?"}})));
+            says(&posted(
+                &place,
+                &address,
+                &json!({"tool": "fx__test_sampling", "arguments": {"prompt": "Where is it?"}}),
+            ));
             let asked = called(&address, &json!({"sampling": {}}))["result"].take();
             assert_eq!(asked["resultType"], "input_required", "{asked}");
             assert!(asked["inputRequests"].to_string().contains("sampling/createMessage"), "{asked}");
@@ -442,26 +456,29 @@ fn behind_the_gateway_the_inbox_answers_forms_for_the_owners_clients_that_have_n
         let place = place("");
         // From here on its tools are known before it answers.
         ok(&place, &["tools", "show", "fx__test_elicitation"]);
-        let gateway = Gateway::start(&place, &["--http", "127.0.0.1:0", "--ask", ask]);
+        let gateway = Gateway::start(&place, &["--http", "127.0.0.1:0", "--policy", "client", "--ask", ask]);
         let address = gateway.address();
-        let calling = std::thread::spawn(move || {
-            let arguments = json!({"message": "Who are you?"});
-            posted(&address, &json!({"tool": "fx__test_elicitation", "arguments": arguments}))
-        });
-        if is_asked {
-            let form = (0..200).find_map(|_| {
-                let listed: Value = serde_json::from_str(&ok(&place, &["approvals", "ls", "--json"])).expect("JSON");
-                let form = listed.get(0).cloned();
-                if form.is_none() {
-                    std::thread::sleep(Duration::from_millis(50));
-                }
-                form
+        let place = &place;
+        let answered = std::thread::scope(|scope| {
+            let calling = scope.spawn(move || {
+                let arguments = json!({"message": "Who are you?"});
+                posted(place, &address, &json!({"tool": "fx__test_elicitation", "arguments": arguments}))
             });
-            let form = form.expect("somebody is asked");
-            let id = form["id"].as_str().expect("an id");
-            ok(&place, &["approvals", "answer", id, "username=ann", "email=ann@example.org"]);
-        }
-        let answered = calling.join().expect("called");
+            if is_asked {
+                let form = (0..200).find_map(|_| {
+                    let listed: Value = serde_json::from_str(&ok(place, &["approvals", "ls", "--json"])).expect("JSON");
+                    let form = listed.get(0).cloned();
+                    if form.is_none() {
+                        std::thread::sleep(Duration::from_millis(50));
+                    }
+                    form
+                });
+                let form = form.expect("somebody is asked");
+                let id = form["id"].as_str().expect("an id");
+                ok(place, &["approvals", "answer", id, "username=ann", "email=ann@example.org"]);
+            }
+            calling.join().expect("called")
+        });
         assert_eq!(answered.to_string().contains("ann@example.org"), is_asked, "{answered}");
         assert_eq!(answered["ok"].as_bool(), Some(is_asked), "{answered}");
     }
@@ -471,7 +488,7 @@ fn behind_the_gateway_the_inbox_answers_forms_for_the_owners_clients_that_have_n
 fn the_api_answers_a_call_as_the_command_does() {
     let place = Place::new();
     place.write("project/a.txt", "hello\n");
-    let gateway = Gateway::start(&place, &["--http", "127.0.0.1:0"]);
+    let gateway = Gateway::start(&place, &["--http", "127.0.0.1:0", "--policy", "client"]);
     let address = gateway.address();
     for (tool, arguments) in [
         ("fs__read", json!({"path": "a.txt"})),
@@ -483,7 +500,7 @@ fn the_api_answers_a_call_as_the_command_does() {
     ] {
         let printed = run(&place, &["call", tool, &arguments.to_string(), "--json"]);
         let mut printed: Value = serde_json::from_slice(&printed.stdout).expect("json");
-        let mut answered = posted(&address, &json!({"tool": tool, "arguments": arguments}));
+        let mut answered = posted(&place, &address, &json!({"tool": tool, "arguments": arguments}));
         for outcome in [&mut printed, &mut answered] {
             assert!(outcome["latency_ms"].take().is_u64(), "{outcome}");
         }

@@ -12,9 +12,10 @@ use toolwright::config::LoadOptions;
 use toolwright::house::watch;
 use toolwright::providers::catalogue::SigningKey;
 
-use crate::asking::posted;
-use crate::cli::{ok, program};
+use crate::asking::{api_token, posted, posted_to};
+use crate::cli::{ok, program, run, stderr};
 use crate::support::{Place, signal, until};
+use crate::views::Client;
 
 /// A running gateway, what it said so far, and for `--stdio` its streams.
 pub(crate) struct Gateway {
@@ -198,8 +199,8 @@ fn the_first_list_of_a_cold_start_waits_for_servers_but_not_for_ever() {
     assert!(gateway.tool_names().contains(&"odd__echo".to_owned()), "{}", gateway.said());
     drop(gateway);
     let place = Place::with(&servers(""));
-    let gateway = Gateway::start(&place, &["--http", "127.0.0.1:0"]);
-    let called = posted(&gateway.address(), &json!({"tool": "odd__echo", "arguments": {"text": "hi"}}));
+    let gateway = Gateway::start(&place, &["--http", "127.0.0.1:0", "--policy", "client"]);
+    let called = posted(&place, &gateway.address(), &json!({"tool": "odd__echo", "arguments": {"text": "hi"}}));
     assert_eq!((&called["ok"], &called["text"]), (&json!(true), &json!("hi")), "{called}");
 }
 
@@ -219,8 +220,93 @@ fn the_end_of_its_input_ends_the_stdio_gateway_with_code_0() {
     output.read_to_string(&mut rest).expect("read");
     assert_eq!(rest, "", "nothing more was asked");
     assert_eq!(gateway.child.wait().expect("wait").code(), Some(0), "{}", gateway.said());
+    says_nothing_after(&gateway, " tools\n");
     let is_gone = |id: &u32| !std::path::Path::new(&format!("/proc/{id}")).exists();
     until("its servers have ended", || processes.iter().all(is_gone));
+}
+
+/// Its lines end with these words: the end of a server is nothing to tell.
+fn says_nothing_after(gateway: &Gateway, words: &str) {
+    // What it has written by then is read by another thread.
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(gateway.said().ends_with(words), "{}", gateway.said());
+}
+
+#[test]
+fn the_first_lines_say_which_profile_holds_and_where_the_token_is() {
+    let place = Place::with("views:\n  free: {allow: [fs__read], profile: trusted}\n");
+    let first = |arguments: &[&str]| {
+        let gateway = Gateway::start(&place, arguments);
+        gateway.said().split("toolwright: ready").next().expect("lines").to_owned()
+    };
+    let http = first(&["--http", "127.0.0.1:0"]);
+    assert!(http.starts_with("toolwright: profile ask: tools that only read run unasked"), "{http}");
+    assert!(http.contains("at /mcp/free: profile trusted: every tool runs unasked"), "{http}");
+    assert!(http.contains("home/.local/state/toolwright/api-token"), "{http}");
+    let token = api_token(&place);
+    assert!(token.len() == 64 && !http.contains(&token), "{http}");
+    let stdio = first(&["--stdio"]);
+    assert!(stdio.starts_with("toolwright: profile client: every tool runs unasked"), "{stdio}");
+    assert!(!stdio.contains("api-token"), "{stdio}");
+    let given = first(&["--http", "127.0.0.1:0", "--policy", "workspace"]);
+    assert!(given.starts_with("toolwright: profile workspace: "), "{given}");
+    assert_eq!(api_token(&place), token, "the next server has the same");
+}
+
+#[test]
+fn over_http_nobody_gets_a_shell_without_being_allowed() {
+    let place = Place::new();
+    let gateway = Gateway::start(&place, &["--http", "127.0.0.1:0"]);
+    let address = gateway.address();
+    let call = json!({"tool": "shell__bash", "arguments": {"command": "touch done"}});
+    let refused = posted_to(&address, "/api/call", "", &call);
+    assert_eq!(refused["error"]["kind"], "unauthorized", "{refused}");
+    let waits = posted(&place, &address, &call);
+    assert_eq!(waits["status"], "approval", "{waits}");
+    let client = Client::of(&address, "/mcp");
+    let waits = client.call("shell__bash", &json!({"command": "touch done"}));
+    assert!(waits.contains("waits for a person's approval"), "{waits}");
+    place.write("project/a.txt", "hello\n");
+    assert!(client.call("fs__read", &json!({"path": "a.txt"})).contains("hello"));
+    assert!(!place.path("project/done").exists());
+}
+
+#[test]
+fn a_shell_that_toolwright_started_does_not_approve() {
+    let place = Place::new();
+    let gateway = Gateway::start(&place, &["--http", "127.0.0.1:0"]);
+    let address = gateway.address();
+    let waits = posted(&place, &address, &json!({"tool": "fs__write", "arguments": {"path": "a.txt", "content": "1"}}));
+    assert_eq!(waits["status"], "approval", "{waits}");
+    let listed = || -> Value { serde_json::from_str(&ok(&place, &["approvals", "ls", "--json"])).expect("JSON") };
+    until("it asks", || listed().get(0).is_some());
+    let id = listed()[0]["id"].as_str().expect("an id").to_owned();
+    // Each without the mark of the environment, in a session of its own.
+    let bare = "exec setsid --wait env -i HOME=\"$HOME\" PATH=\"$PATH\"";
+    let binary = env!("CARGO_BIN_EXE_toolwright");
+    let body = r#"{"decision":"approve"}"#;
+    let head = format!(
+        "POST /api/approvals/{id} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {}\r\nconnection: close\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        api_token(&place),
+        body.len(),
+    );
+    place.write("project/request", &format!("{head}{body}"));
+    let over_http = format!("exec 3<>/dev/tcp/{}; cat request >&3; cat <&3", address.replace(':', "/"));
+    for (script, refused) in [
+        (format!("{bare} {binary} approvals approve {id} 2>&1"), "cannot approve"),
+        (format!("cp {binary} other; {bare} ./other approvals deny {id} 2>&1"), "cannot approve"),
+        (format!("{bare} {binary} jobs send job_1 x 2>&1"), "cannot answer for a job"),
+        (format!("{bare} {binary} pins approve x 2>&1"), "cannot approve definitions"),
+        (format!("{bare} bash -c '{over_http}'"), "403 Forbidden"),
+    ] {
+        let output = run(&place, &["call", "shell__bash", &json!({"command": script}).to_string(), "--json"]);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(said.contains(refused), "{script}: {said} {}", stderr(&output));
+    }
+    assert_eq!(listed()[0]["state"], "pending");
+    ok(&place, &["approvals", "approve", &id]);
+    until("it has run", || place.path("project/a.txt").exists());
 }
 
 #[test]
@@ -237,6 +323,7 @@ fn http_announces_itself_and_ends_within_a_second_of_sigterm() {
     signal(gateway.child.id(), "TERM");
     let status = gateway.child.wait().expect("ends");
     assert_eq!(status.code(), Some(0), "{}", gateway.said());
+    assert!(!gateway.said().contains("shutting down"), "{}", gateway.said());
     // The promise is one second; a loaded test machine gets some more.
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
 }
@@ -443,25 +530,27 @@ fn children(of: u32) -> Vec<u32> {
 fn what_runs_when_the_server_is_told_to_end_gets_the_time_that_is_set() {
     for (grace, ok) in [("10s", true), ("500ms", false)] {
         let place = Place::with(&format!("server: {{shutdown_grace: {grace}}}\n"));
-        let gateway = Gateway::start(&place, &["--http", "127.0.0.1:0"]);
+        let mut gateway = Gateway::start(&place, &["--http", "127.0.0.1:0", "--policy", "client"]);
         let address = gateway.address();
         let call = json!({"tool": "shell__bash", "arguments": {"command": "touch begun; sleep 3; echo whole"}});
-        let caller = std::thread::spawn(move || posted(&address, &call));
-        until("it runs", || place.path("project/begun").exists());
-        signal(gateway.child.id(), "TERM");
-        let answer = caller.join().expect("an answer");
+        let answer = std::thread::scope(|scope| {
+            let caller = scope.spawn(|| posted(&place, &address, &call));
+            until("it runs", || place.path("project/begun").exists());
+            signal(gateway.child.id(), "TERM");
+            caller.join().expect("an answer")
+        });
         assert_eq!(answer["ok"], ok, "{grace}: {answer}");
         assert_eq!(answer["text"].as_str().is_some_and(|text| text.contains("whole")), ok, "{grace}: {answer}");
-        gateway.says("shutting down");
+        until("it ends", || gateway.child.try_wait().expect("waited for").is_some());
     }
 }
 
 /// Begins a job of `call`, ends the gateway with a signal once `runs` says that the job runs, and shows what it left.
 #[cfg(unix)]
 fn left_behind(place: &Place, mut call: Value, runs: impl FnOnce()) -> Value {
-    let mut gateway = Gateway::start(place, &["--http", "127.0.0.1:0"]);
+    let mut gateway = Gateway::start(place, &["--http", "127.0.0.1:0", "--policy", "client"]);
     call["background"] = true.into();
-    let answer = posted(&gateway.address(), &call);
+    let answer = posted(place, &gateway.address(), &call);
     let id = answer["structured"]["job"].as_str().unwrap_or_else(|| panic!("no job in {answer}"));
     runs();
     signal(gateway.child.id(), "TERM");

@@ -12,14 +12,14 @@ use crate::support::{Place, until};
 const FILE: &str = "project/toolwright.yaml";
 
 /// A client of one session at one address.
-struct Client<'a> {
+pub(crate) struct Client<'a> {
     address: &'a str,
     path: &'static str,
     session: String,
 }
 
 impl<'a> Client<'a> {
-    fn of(address: &'a str, path: &'static str) -> Self {
+    pub(crate) fn of(address: &'a str, path: &'static str) -> Self {
         let mut client = Self { address, path, session: String::new() };
         let introduction = json!({"protocolVersion": "2025-11-25", "capabilities": {}});
         let (status, head, _) = client.ask("initialize", &introduction);
@@ -63,7 +63,7 @@ impl<'a> Client<'a> {
     }
 
     /// What a call comes to, as it stands on the wire.
-    fn call(&self, name: &str, arguments: &Value) -> String {
+    pub(crate) fn call(&self, name: &str, arguments: &Value) -> String {
         self.ask("tools/call", &json!({"name": name, "arguments": arguments})).2.to_string()
     }
 }
@@ -87,7 +87,7 @@ fn hears(stream: &mut BufReader<TcpStream>, words: &str) -> bool {
 #[test]
 fn changed_views_are_in_force_for_sessions_that_are_open() {
     let place = Place::with("views:\n  files: {allow: [fs__read, fs__write]}\n  old: {allow: [fs__read]}\n");
-    let gateway = Gateway::start(&place, &["--http", "127.0.0.1:0"]);
+    let gateway = Gateway::start(&place, &["--http", "127.0.0.1:0", "--policy", "client"]);
     let address = gateway.address();
     let files = Client::of(&address, "/mcp/files");
     assert_eq!(files.tools(), ["fs__read", "fs__write"]);

@@ -1,0 +1,84 @@
+//! The token of the HTTP API, where none is configured.
+
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+/// Bytes of the file that are read.
+const MAX_FILE: u64 = 4096;
+
+/// Where the token is kept in a state directory.
+#[must_use]
+pub fn api_token_file(state_dir: &Path) -> PathBuf {
+    state_dir.join("api-token")
+}
+
+/// Reads the token, and makes one first where there is none: 64 hexadecimal digits in a file that only its owner reads.
+/// Several processes come to the same.
+///
+/// # Errors
+/// The file cannot be read or made, is empty, or others may read it; its path and the remedy are named.
+pub fn api_token(state_dir: &Path) -> io::Result<String> {
+    let path = api_token_file(state_dir);
+    let failed = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+    match read(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            make(state_dir, &path).and_then(|()| read(&path)).map_err(failed)
+        }
+        read => read.map_err(failed),
+    }
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    let file = File::open(path)?;
+    let refuse =
+        |why: &str| io::Error::new(io::ErrorKind::InvalidData, format!("{why}; delete it, and a new one is made"));
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        if file.metadata()?.permissions().mode() & 0o077 != 0 {
+            return Err(refuse("others may read this token"));
+        }
+    }
+    let mut text = String::new();
+    file.take(MAX_FILE).read_to_string(&mut text)?;
+    match text.trim() {
+        "" => Err(refuse("there is no token in it")),
+        token => Ok(token.to_owned()),
+    }
+}
+
+/// Puts a new token at `path`, unless another process has just done so.
+fn make(state_dir: &Path, path: &Path) -> io::Result<()> {
+    // Private from the beginning, and whole once it has its name.
+    let mut file = tempfile::NamedTempFile::new_in(state_dir)?;
+    writeln!(file, "{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple())?;
+    match file.persist_noclobber(path) {
+        Err(error) if error.error.kind() != io::ErrorKind::AlreadyExists => Err(error.error),
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(unix)]
+    #[test]
+    fn the_token_is_made_once_and_only_its_owner_reads_it() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().expect("folder");
+        let token = api_token(dir.path()).expect("made");
+        assert!(token.len() == 64 && token.bytes().all(|byte| byte.is_ascii_hexdigit()), "{token}");
+        assert_eq!(api_token(dir.path()).expect("there"), token);
+        let path = api_token_file(dir.path());
+        assert_eq!(path.metadata().expect("there").permissions().mode() & 0o777, 0o600);
+        assert_eq!(dir.path().read_dir().expect("list").count(), 1, "nothing is left beside it");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).expect("set");
+        let error = api_token(dir.path()).expect_err("others may read it").to_string();
+        assert!(error.contains("api-token") && error.contains("delete it"), "{error}");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("set");
+        std::fs::write(&path, " \n").expect("written");
+        assert!(api_token(dir.path()).is_err(), "an empty one protects nothing");
+    }
+}
