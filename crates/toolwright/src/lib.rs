@@ -25,6 +25,7 @@
 pub mod config;
 pub mod house;
 pub mod import;
+pub mod trust;
 
 pub use toolwright_agent as agent;
 pub use toolwright_core as core;

@@ -49,7 +49,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
-    /// Configuration file, nearer than all others. Default: $TOOLWRIGHT_CONFIG.
+    /// Configuration file, in place of all others; it needs no approval. Default: $TOOLWRIGHT_CONFIG.
     #[arg(long, global = true, value_name = "FILE", env = "TOOLWRIGHT_CONFIG", hide_env = true)]
     pub(crate) config: Option<PathBuf>,
     /// Workspace root. Default: the configuration's folder, else the current one.
@@ -117,6 +117,10 @@ pub(crate) enum Command {
     Bench(super::bench::Bench),
     /// Write a first toolwright.yaml.
     Init,
+    /// Show and approve a project's configuration. Says what its toolwright.yaml and .mcp.json would start and change.
+    /// Nothing in them counts before they are approved, as they are; a change counts once it is approved too, unless it
+    /// only takes something away.
+    Trust(super::trust::Trust),
     /// Add an MCP server to the configuration.
     Add(Add),
     /// Remove an entry from the configuration. It is an MCP server, an OpenAPI document, a catalogue, a REST or an LLM

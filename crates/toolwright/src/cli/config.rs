@@ -8,6 +8,7 @@ use toolwright::config::{Config, LoadOptions, Severity, json_schema, load};
 use super::args::{ConfigCommand, Global};
 use super::exit::{Done, Exit, Failure};
 use super::screen::{harmless, print_json, say, say_warning};
+use super::trust;
 
 /// Where the command line says that the configuration is.
 pub(crate) fn options(global: &Global) -> Result<LoadOptions, Failure> {
@@ -32,7 +33,10 @@ pub(crate) fn read(global: &Global) -> Result<Config, Failure> {
 /// As [`read`], for commands that work with it: problems are said, and one that cannot be used ends
 /// the command.
 pub(crate) fn usable(global: &Global) -> Result<Config, Failure> {
-    let config = read(global)?;
+    let mut config = read(global)?;
+    if trust::ask_first(global, &config)? {
+        config = read(global)?;
+    }
     let (errors, others): (Vec<_>, Vec<_>) =
         config.problems.iter().partition(|problem| problem.severity == Severity::Error);
     for problem in others {
@@ -42,6 +46,12 @@ pub(crate) fn usable(global: &Global) -> Result<Config, Failure> {
         return Ok(config);
     }
     Err(Failure::usage(errors.iter().map(|problem| harmless(&problem.to_string())).collect::<Vec<_>>().join("\n")))
+}
+
+/// Which files hold, in a line.
+pub(crate) fn files_in_force(config: &Config) -> String {
+    let files: Vec<String> = config.files.iter().map(|file| harmless(&file.display().to_string())).collect();
+    if files.is_empty() { "no configuration file, the built-in tools only".to_owned() } else { files.join(", ") }
 }
 
 pub(crate) fn command(global: &Global, command: &ConfigCommand) -> Done {

@@ -18,6 +18,7 @@ use toolwright::core::pattern::nearest;
 use toolwright::core::sandbox::{Enforcement, SandboxProfile, enforcement};
 use toolwright::models::dialect::{Loss, Portable};
 use toolwright::providers::process::sandbox::means;
+use toolwright::trust::{Judged, Standing};
 
 use super::args::Global;
 use super::doctor_models::{self, ModelProbe};
@@ -315,7 +316,7 @@ fn report(global: &Global, settings: &Config, problems: &[Problem], probes: &[Pr
             })
             .collect();
         print_json(
-            &json!({"ok": well, "files": settings.files, "root": settings.root, "state_dir": settings.state_dir, "problems": problems, "providers": probes, "tools": told.tools, "not_listed": told.left_out, "models": models, "sandboxes": sandboxes, "findings": told.findings, "warnings": told.warnings, "schemas": told.listed.iter().flat_map(|(_, losses)| losses).collect::<Vec<_>>()}),
+            &json!({"ok": well, "files": settings.files, "trust": settings.trust.iter().map(Judged::to_json).collect::<Vec<_>>(), "root": settings.root, "state_dir": settings.state_dir, "problems": problems, "providers": probes, "tools": told.tools, "not_listed": told.left_out, "models": models, "sandboxes": sandboxes, "findings": told.findings, "warnings": told.warnings, "schemas": told.listed.iter().flat_map(|(_, losses)| losses).collect::<Vec<_>>()}),
         )?;
         return Ok(exit);
     }
@@ -378,9 +379,17 @@ fn report(global: &Global, settings: &Config, problems: &[Problem], probes: &[Pr
 /// The files that were read, and those that are there and could not be.
 fn files_in_words(settings: &Config) -> Vec<String> {
     let there = settings.candidates.iter().map(|layer| &layer.path).filter(|path| path.is_file());
-    let unread = there.filter(|path| !settings.files.contains(path));
-    let read = settings.files.iter().map(|file| format!("read {}", file.display()));
-    let mut lines: Vec<String> = read.chain(unread.map(|file| format!("could not read {}", file.display()))).collect();
+    let unread = there.filter(|path| !settings.files.contains(path)).map(|file| {
+        let is_left_out = |judged: &Judged| judged.file == *file && judged.in_force.is_none();
+        let verb = if settings.trust.iter().any(is_left_out) { "left out" } else { "could not read" };
+        format!("{verb} {}", file.display())
+    });
+    let read = settings.files.iter().map(|file| {
+        let is_older = |judged: &Judged| judged.file == *file && judged.standing != Standing::Approved;
+        let what = if settings.trust.iter().any(is_older) { "use what was approved of" } else { "read" };
+        format!("{what} {}", file.display())
+    });
+    let mut lines: Vec<String> = read.chain(unread).collect();
     if lines.is_empty() {
         lines.push("no configuration file: the built-in tools only (`toolwright init` writes one)".to_owned());
     }

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
-use toolwright::config::edit::{EditError, Entries, add_servers, entries_of, remove_entry, write_atomically};
+use toolwright::config::edit::{EditError, Entries, add_servers, entries_of, remove_entry};
 use toolwright::config::typed::ServerSection;
-use toolwright::config::{Layer, keep_secrets, masked, secret_file, user_file};
+use toolwright::config::{Layer, LayerKind, keep_secrets, masked, secret_file, user_file};
 use toolwright::core::pattern::nearest;
 use toolwright::import::{Source, is_toolwright, take_secrets};
 
@@ -14,6 +14,7 @@ use super::args::{Add, Global, Import, Target};
 use super::config::{cwd, read, variable};
 use super::exit::{Done, Exit, Failure};
 use super::screen::{WARN, harmless, has_unseen, one_line, print_json, say, styled};
+use super::trust::write;
 
 /// What `init` writes.
 const STARTER: &str = "\
@@ -34,14 +35,21 @@ policy:
 #      tool: \"*:delete_*\"
 ";
 
-/// The file that edits go to: the user's own where that is wanted, else the one given, else the project's.
+/// The file that edits go to: the user's own where that is wanted, else the one given, else the nearest
+/// `toolwright.yaml` of the project, else a new one.
 pub(super) fn target(global: &Global, user: bool) -> Result<PathBuf, Failure> {
     let cwd = cwd()?;
     if user {
         return user_file(&variable)
             .ok_or_else(|| Failure::usage("--user needs a home: set HOME or XDG_CONFIG_HOME to an absolute path"));
     }
-    Ok(global.config.as_ref().map_or_else(|| cwd.join("toolwright.yaml"), |file| cwd.join(file)))
+    if let Some(file) = &global.config {
+        return Ok(cwd.join(file));
+    }
+    let config = read(global)?;
+    let project = config.candidates.iter().filter(|layer| layer.kind == LayerKind::Project);
+    let found = project.map(|layer| layer.path.clone()).find(|path| path.is_file());
+    Ok(found.unwrap_or_else(|| cwd.join("toolwright.yaml")))
 }
 
 pub(super) fn text_of(path: &Path) -> Result<String, Failure> {
@@ -56,11 +64,6 @@ pub(super) fn at(path: &Path) -> impl Fn(EditError) -> Failure {
     move |error| Failure::usage(format!("{}: {error}", path.display()))
 }
 
-pub(super) fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    write_atomically(path, text)
-        .map_err(|error| Failure::usage(format!("{}: cannot be written: {error}", path.display())))
-}
-
 fn done(global: &Global, path: &Path, verb: &str, names: &[&str]) -> Done {
     if global.json {
         print_json(&json!({"file": path, verb: names}))?;
@@ -71,11 +74,14 @@ fn done(global: &Global, path: &Path, verb: &str, names: &[&str]) -> Done {
 }
 
 pub(crate) fn init(global: &Global) -> Done {
-    let path = target(global, false)?;
+    let path = match &global.config {
+        Some(_) => target(global, false)?,
+        None => cwd()?.join("toolwright.yaml"),
+    };
     if path.exists() {
         return Err(Failure::usage(format!("{} is there already and is left as it is", path.display())));
     }
-    write(&path, STARTER)?;
+    write(global, &path, STARTER)?;
     if global.json {
         print_json(&json!({ "file": path }))?;
     } else {
@@ -91,7 +97,7 @@ pub(crate) fn add(global: &Global, add: &Add) -> Done {
     let secrets = Secrets::of(&mut entries, &add.target);
     let text = add_servers(&text_of(&path)?, &entries).map_err(at(&path))?;
     secrets.keep()?;
-    write(&path, &text)?;
+    write(global, &path, &text)?;
     if !global.json {
         secrets.say("are kept in");
     }
@@ -185,7 +191,7 @@ pub(crate) fn remove(global: &Global, name: &str) -> Done {
         match meant[..] {
             [] => known.extend(entries.into_iter().map(|(_, entry)| entry)),
             [(section, entry)] => {
-                write(path, &remove_entry(&text, *section, entry).map_err(at(path))?)?;
+                write(global, path, &remove_entry(&text, *section, entry).map_err(at(path))?)?;
                 return done(global, path, "removed", &[entry]);
             }
             _ => {
@@ -244,7 +250,7 @@ pub(crate) fn import(global: &Global, import: &Import, source: Source) -> Done {
     if written {
         let text = add_servers(&text, &fresh).map_err(at(&path))?;
         secrets.keep()?;
-        write(&path, &text)?;
+        write(global, &path, &text)?;
     }
     if global.json {
         let mut done = json!({"source": file, "file": path, "written": written, "servers": shown, "notes": notes});
@@ -336,7 +342,6 @@ fn warn_of_repository(path: &Path, entries: &[(String, Value)]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use toolwright::config::LayerKind;
 
     #[test]
     fn the_starter_is_a_configuration_without_faults() {

@@ -12,9 +12,10 @@ use toolwright::providers::openapi::{self, Filter, GroupBy, Imported, OpenApiErr
 
 use super::args::{Global, Import};
 use super::config::{cwd, read};
-use super::edit::{at, target, text_of, write};
+use super::edit::{at, target, text_of};
 use super::exit::{Done, Exit, Failure};
 use super::screen::{DIM, WARN, harmless, print_json, print_text, say, styled};
+use super::trust::write;
 
 /// Refusals that are shown to a person; all are in the JSON.
 const SHOWN: usize = 20;
@@ -56,7 +57,7 @@ pub(crate) async fn command(global: &Global, import: &Import) -> Done {
             EditError::Exists(_) => Failure::usage(format!("{}: {error} with --prefix", path.display())),
             other => at(&path)(other),
         })?;
-        write(&path, &text)?;
+        write(global, &path, &text)?;
     }
     for warning in found.issues.iter().chain(&found.warnings) {
         say(styled(WARN, format_args!("note: {}", harmless(warning))));

@@ -47,6 +47,7 @@ mod tools;
 mod tools_cost;
 mod trace;
 mod transcript;
+mod trust;
 mod validate;
 
 use std::io::Write as _;
@@ -77,6 +78,7 @@ pub(crate) fn main() -> ExitCode {
     let done = match &cli.command {
         Command::Init => edit::init(&cli.global),
         Command::Add(add) => edit::add(&cli.global, add),
+        Command::Trust(args) => trust::command(&cli.global, args),
         Command::Remove { name } => edit::remove(&cli.global, name),
         Command::Import(import @ Import { source: SourceName::Client(source), .. }) => {
             edit::import(&cli.global, import, *source)
@@ -181,6 +183,7 @@ fn in_runtime(cli: &Cli) -> Done {
             Command::Init
             | Command::Add(_)
             | Command::Remove { .. }
+            | Command::Trust(_)
             | Command::Import(_)
             | Command::Config(_)
             | Command::Encode(_)

@@ -41,6 +41,7 @@ pub(crate) async fn command(global: &Global, serve: &Serve) -> Done {
     let house = open(global, settings).await?;
     record(&house, &serve.record)?;
     let settings = house.config();
+    say(format_args!("toolwright: configuration: {}", config::files_in_force(&settings)));
     if settings.written.server.batch {
         let batch = batch_provider().map_err(Failure::failed)?;
         house.catalogue().add_provider(batch).await.map_err(Failure::failed)?;

@@ -83,7 +83,11 @@ pub(crate) struct Filter {
 }
 
 pub(crate) async fn command(global: &Global, command: &Tools) -> Done {
-    let house = open(global, config::usable(global)?).await?;
+    let settings = config::usable(global)?;
+    if matches!(command, Tools::Ls(_)) && !global.json {
+        say(styled(DIM, format_args!("configuration: {}", config::files_in_force(&settings))));
+    }
+    let house = open(global, settings).await?;
     if matches!(command, Tools::Ls(Ls { model: Some(_), .. })) {
         // Whoever names a model wants to know of the tools that it answers, too.
         house.offer_llm_tools().await;

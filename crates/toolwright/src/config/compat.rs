@@ -35,15 +35,17 @@ pub struct CompatSource {
 
 /// Where to look.
 pub(super) struct Places<'a> {
-    pub(super) root: &'a Path,
+    /// The workspace root, where its file counts.
+    pub(super) root: Option<&'a Path>,
     pub(super) state_dir: &'a Path,
     pub(super) merged: &'a Node,
 }
 
 pub(super) fn resolve(written: &ConfigFile, places: &Places<'_>, problems: &mut Vec<Problem>) -> CompatSource {
-    let files = match &written.llm.compat {
-        Some(file) => vec![places.root.join(file)],
-        None => vec![places.root.join(IN_ROOT), places.state_dir.join(IN_STATE)],
+    let in_root = |file: &str| places.root.map(|root| root.join(file));
+    let files: Vec<PathBuf> = match &written.llm.compat {
+        Some(file) => in_root(file).into_iter().collect(),
+        None => in_root(IN_ROOT).into_iter().chain([places.state_dir.join(IN_STATE)]).collect(),
     };
     let stamps = files.iter().map(|file| Stamp::of(file)).collect();
     let found = files.iter().find(|file| file.exists());

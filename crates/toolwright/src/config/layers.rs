@@ -35,26 +35,6 @@ pub enum LayerKind {
     Standing,
 }
 
-/// The candidates, nearest first: `--config`, project, home, system.
-#[must_use]
-pub(crate) fn candidates(given: Option<&Path>, cwd: &Path, variables: Variables<'_>) -> Vec<Layer> {
-    let mut layers: Vec<Layer> = Vec::new();
-    let mut add = |path: PathBuf, kind| {
-        if !layers.iter().any(|layer| layer.path == path) {
-            layers.push(Layer { path, kind });
-        }
-    };
-    if let Some(given) = given {
-        add(cwd.join(given), LayerKind::Given);
-    }
-    add(cwd.join("toolwright.yaml"), LayerKind::Project);
-    add(cwd.join(".mcp.json"), LayerKind::Foreign);
-    for path in standing(variables) {
-        add(path, LayerKind::Standing);
-    }
-    layers
-}
-
 /// The user's file and the system's.
 pub(crate) fn standing(variables: Variables<'_>) -> Vec<PathBuf> {
     user_file(variables).into_iter().chain([PathBuf::from("/etc/toolwright/toolwright.yaml")]).collect()
@@ -66,18 +46,28 @@ pub fn user_file(variables: Variables<'_>) -> Option<PathBuf> {
     Some(config_home(variables)?.join("toolwright/toolwright.yaml"))
 }
 
+/// The user's home folder.
+pub(crate) fn home(variables: Variables<'_>) -> Option<PathBuf> {
+    variables("HOME").map(PathBuf::from).filter(|home| home.is_absolute())
+}
+
 pub(super) fn config_home(variables: Variables<'_>) -> Option<PathBuf> {
     let absolute = |path: PathBuf| path.is_absolute().then_some(path);
     variables("XDG_CONFIG_HOME")
         .and_then(|path| absolute(path.into()))
-        .or_else(|| variables("HOME").and_then(|home| absolute(home.into())).map(|home| home.join(".config")))
+        .or_else(|| home(variables).map(|home| home.join(".config")))
 }
 
-/// Reads and checks one file of `layers`, and notes its place. `None` when there is none.
-pub(crate) fn read(layer: &Layer, places: &mut Places, problems: &mut Vec<Problem>) -> Option<Node> {
+/// Checks the text of a layer, and notes its place. `None` when there is none.
+pub(crate) fn read(
+    layer: &Layer,
+    text: std::io::Result<String>,
+    places: &mut Places,
+    problems: &mut Vec<Problem>,
+) -> Option<Node> {
     let file: Arc<Path> = Arc::from(layer.path.as_path());
     let noted = |text: String| places.add(&layer.path).map(|()| text);
-    let text = match read_text(&layer.path).and_then(noted) {
+    let text = match text.and_then(noted) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && layer.kind != LayerKind::Given => return None,
         Err(error) => {
@@ -90,22 +80,30 @@ pub(crate) fn read(layer: &Layer, places: &mut Places, problems: &mut Vec<Proble
             return None;
         }
     };
-    let mut node = match Node::parse(&text, &file) {
-        Ok(node) => node,
-        Err(mut problem) => {
-            // Another program's broken file must not stop ours.
-            if layer.kind == LayerKind::Foreign {
-                problem.severity = Severity::EntryDisabled;
-            }
-            problems.push(problem);
-            return None;
-        }
-    };
-    if layer.kind == LayerKind::Foreign {
+    checked(&text, &file, layer.kind, problems).map_err(|problem| problems.push(problem)).ok()
+}
+
+/// The text of a file as a tree that fits the schema; what does not fit is left out and told.
+///
+/// # Errors
+/// Where it is no YAML or JSON.
+pub(crate) fn checked(
+    text: &str,
+    file: &Arc<Path>,
+    kind: LayerKind,
+    problems: &mut Vec<Problem>,
+) -> Result<Node, Problem> {
+    let is_foreign = kind == LayerKind::Foreign;
+    let mut node = Node::parse(text, file).map_err(|problem| match is_foreign {
+        // Another program's broken file must not stop ours.
+        true => Problem { severity: Severity::EntryDisabled, ..problem },
+        false => problem,
+    })?;
+    if is_foreign {
         keep_servers(&mut node, problems);
     }
     check(&mut node, schema::checked(), problems);
-    Some(node)
+    Ok(node)
 }
 
 /// Reads a configuration file, within its bound.

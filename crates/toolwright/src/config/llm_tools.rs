@@ -1,5 +1,6 @@
 //! From a written `llm_tools` entry to a tool.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -82,7 +83,13 @@ impl Tuned {
 }
 
 /// Resolves one entry; `None`, with the reason among the problems, when it cannot be used.
-pub(crate) fn resolve(member: &Member, written: &LlmToolEntry, scope: &mut Scope<'_>) -> Option<LlmEntry> {
+/// `approved` are the texts of the files that a project names, as they were approved.
+pub(crate) fn resolve(
+    member: &Member,
+    written: &LlmToolEntry,
+    approved: &BTreeMap<PathBuf, Option<String>>,
+    scope: &mut Scope<'_>,
+) -> Option<LlmEntry> {
     let (at, entry) = (&member.at, format!("llm_tools.{}", member.key));
     if written.enabled == Some(false) {
         return Some(LlmEntry::Off(member.key.clone()));
@@ -90,7 +97,11 @@ pub(crate) fn resolve(member: &Member, written: &LlmToolEntry, scope: &mut Scope
     let mut filled = written.clone();
     if let Some(file) = &written.file {
         let path = file_of(member, file);
-        match from_file(&path).and_then(|read| over(written, read)) {
+        let text = match approved.get(&path) {
+            Some(text) => text.clone().ok_or_else(|| "it could not be read when it was approved".to_owned()),
+            None => read_text(&path).map_err(|error| error.to_string()),
+        };
+        match text.and_then(|text| from_file(&path, &text)).and_then(|read| over(written, read)) {
             // A file may put the tool out of use, too.
             Ok(read) if read.enabled == Some(false) => return Some(LlmEntry::Off(member.key.clone())),
             Ok(read) => filled = read,
@@ -120,11 +131,10 @@ pub(crate) fn file_of(member: &Member, file: &str) -> PathBuf {
 }
 
 /// What a file says.
-fn from_file(path: &Path) -> Result<Map<String, Value>, String> {
-    let text = read_text(path).map_err(|error| error.to_string())?;
+fn from_file(path: &Path, text: &str) -> Result<Map<String, Value>, String> {
     let file: Arc<Path> = Arc::from(path);
     let is_markdown = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("md"));
-    let (front, body) = if is_markdown { llm_markdown::split(&text)? } else { (text.as_str(), "") };
+    let (front, body) = if is_markdown { llm_markdown::split(text)? } else { (text, "") };
     let node = Node::parse(front, &file).map_err(|problem| problem.message)?;
     let Value::Object(mut fields) = node.to_value() else { return Err("it is no mapping".to_owned()) };
     fields = one_spelling(fields);

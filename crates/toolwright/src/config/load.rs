@@ -13,10 +13,11 @@ use toolwright_runtime::QueueSpec;
 
 use super::compat::CompatSource;
 use super::expand::{Variables, expand};
-use super::layers::{LayerKind, candidates, lay_under, read, standing};
+use super::layers::{Layer, LayerKind, lay_under, read, read_text, standing};
 use super::node::{Data, Member, Node};
 use super::places::Places;
 use super::problem::{At, Problem, Severity};
+use super::project::{self, Project};
 use super::resolved::{Config, Server};
 use super::servers::{self, Holds, Scope, key_variables, note_secrets};
 use super::stamp::Stamp;
@@ -24,11 +25,12 @@ use super::telemetry::{self, Telemetry};
 use super::typed::{CatalogueEntry, ConfigFile, LlmToolEntry, ModelEndpoint, OpenApiEntry, Queue, RestTool};
 use super::{catalogues as catalogue_entries, compat, llm_tools, models, openapi, rest, sandbox, selection};
 use crate::house::{BUILTIN, LLM, REST};
+use crate::trust::{Judged, TrustStore};
 
 /// What to load.
 #[derive(Debug, Clone, Default)]
 pub struct LoadOptions {
-    /// `--config`.
+    /// `--config`: this file alone is the configuration.
     pub config: Option<PathBuf>,
     /// `--root`.
     pub root: Option<PathBuf>,
@@ -38,20 +40,45 @@ pub struct LoadOptions {
     pub cwd: PathBuf,
 }
 
-/// Loads the configuration. Never fails: see [`Config::problems`] and [`Config::is_unusable`].
+/// Loads the configuration: the file that is given, alone; else what is approved of a project's files
+/// ([`crate::trust`]), over the user's file and the system's. Never fails: see [`Config::problems`] and [`Config::is_unusable`].
 #[must_use]
 pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
-    let layers = candidates(options.config.as_deref(), &options.cwd, variables);
-    // Before they are read: what is written meanwhile makes another.
-    let stamps = layers.iter().map(|layer| Stamp::of(&layer.path)).collect();
-    let mut problems = Vec::new();
+    let state_dir = state_dir(options, variables);
+    let mut project = match &options.config {
+        // That file alone.
+        Some(_) => Project::default(),
+        None => project::find(&options.cwd, variables, &TrustStore::in_state(&state_dir)),
+    };
+    let farther: Vec<Layer> = match &options.config {
+        Some(given) => vec![Layer { path: options.cwd.join(given), kind: LayerKind::Given }],
+        None => standing(variables).into_iter().map(|path| Layer { path, kind: LayerKind::Standing }).collect(),
+    };
+    for layer in farther {
+        if !project.candidates.iter().any(|known| known.path == layer.path) {
+            // Before it is read: what is written meanwhile makes another.
+            project.stamps.push(Stamp::noted(layer.path.clone()));
+            project.candidates.push(layer);
+        }
+    }
+    let Project { candidates: layers, judged, stamps } = project;
+    let mut problems: Vec<Problem> = judged.iter().filter_map(notice).collect();
+    let approved: BTreeMap<PathBuf, Option<String>> =
+        judged.iter().filter_map(|judged| Some(judged.in_force.as_ref()?.texts(&judged.file))).flatten().collect();
     let mut files = Vec::new();
     let mut places = Places::beside(standing(variables));
     let mut root = None;
     let nowhere = At { file: Arc::from(options.cwd.as_path()), line: 0 };
     let mut merged = Node { at: nowhere, data: Data::Map(Vec::new()) };
     for layer in &layers {
-        let Some(node) = read(layer, &mut places, &mut problems) else { continue };
+        let text = match layer.kind {
+            LayerKind::Given | LayerKind::Standing => read_text(&layer.path),
+            LayerKind::Project | LayerKind::Foreign => match held(&judged, &layer.path) {
+                Some(text) => Ok(text),
+                None => continue,
+            },
+        };
+        let Some(node) = read(layer, text, &mut places, &mut problems) else { continue };
         if root.is_none() && layer.kind != LayerKind::Standing {
             root = layer.path.parent().map(Path::to_path_buf);
         }
@@ -69,8 +96,9 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
         pin_scopes: places.all(),
         candidates: layers,
         stamps,
+        trust: judged,
         root,
-        state_dir: state_dir(options, variables),
+        state_dir,
         written: ConfigFile::default(),
         servers: Vec::new(),
         rest_tools: Vec::new(),
@@ -93,7 +121,7 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
         key_variables: Vec::new(),
         problems,
     };
-    resolve(&mut config, merged, &places, variables);
+    resolve(&mut config, merged, &places, &approved, variables);
     // As a reader goes through the files.
     let order = &config.candidates;
     let place = |file: &PathBuf| order.iter().position(|layer| layer.path == *file);
@@ -101,7 +129,20 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
     config
 }
 
-fn state_dir(options: &LoadOptions, variables: Variables<'_>) -> PathBuf {
+/// What is in force of a project's file.
+fn held(judged: &[Judged], path: &Path) -> Option<String> {
+    let judged = judged.iter().find(|judged| judged.file == path)?;
+    Some(judged.in_force.as_ref()?.text.clone())
+}
+
+fn notice(judged: &Judged) -> Option<Problem> {
+    let (message, remedy) = judged.notice()?;
+    Some(Problem::with_file(Severity::Warning, &judged.file, message, remedy))
+}
+
+/// The state directory that the options name, absolute.
+#[must_use]
+pub fn state_dir(options: &LoadOptions, variables: Variables<'_>) -> PathBuf {
     let set = |name: &str| variables(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let chosen = options.state_dir.clone().or_else(|| set("TOOLWRIGHT_STATE_DIR")).unwrap_or_else(|| {
         set("XDG_STATE_HOME")
@@ -113,7 +154,13 @@ fn state_dir(options: &LoadOptions, variables: Variables<'_>) -> PathBuf {
     options.cwd.join(chosen)
 }
 
-fn resolve(config: &mut Config, mut merged: Node, places: &Places, variables: Variables<'_>) {
+fn resolve(
+    config: &mut Config,
+    mut merged: Node,
+    places: &Places,
+    approved: &BTreeMap<PathBuf, Option<String>>,
+    variables: Variables<'_>,
+) {
     let servers = take_entries(&mut merged, "mcp_servers");
     let rest_tools = take_entries(&mut merged, "rest_tools");
     let documents = take_entries(&mut merged, "openapi");
@@ -217,7 +264,7 @@ fn resolve(config: &mut Config, mut merged: Node, places: &Places, variables: Va
             config.llm_stamps.push(Stamp::of(&path));
             config.llm_files.push(path);
         }
-        config.llm_tools.extend(llm_tools::resolve(&member, &entry, &mut scope));
+        config.llm_tools.extend(llm_tools::resolve(&member, &entry, approved, &mut scope));
         written.llm_tools.insert(member.key, entry);
     }
     for (name, habits) in &written.models.by_name {
@@ -230,7 +277,12 @@ fn resolve(config: &mut Config, mut merged: Node, places: &Places, variables: Va
     }
     config.compat = compat::resolve(
         &written,
-        &compat::Places { root: &root, state_dir: &config.state_dir, merged: &merged },
+        &compat::Places {
+            // What stands beside a configuration that nobody has approved is a stranger's too.
+            root: (!config.files.is_empty()).then_some(&root),
+            state_dir: &config.state_dir,
+            merged: &merged,
+        },
         scope.problems,
     );
     if let Some(embeddings) = &written.selection.embeddings {
@@ -239,7 +291,8 @@ fn resolve(config: &mut Config, mut merged: Node, places: &Places, variables: Va
     }
     let at = merged.get("telemetry").map_or(&merged.at, |section| &section.at);
     config.telemetry = telemetry::telemetry(&written.telemetry, at, &mut scope);
-    config.sandbox = sandbox::settings(&written.sandbox, place(&merged, "sandbox", "write"), &mut scope);
+    config.sandbox =
+        sandbox::settings(&written.sandbox, place(&merged, "sandbox", "write"), &config.state_dir, &mut scope);
     check_views(config, &written, &merged);
     check_reach(config, &written, &merged);
     config.policy = written.policy.clone();

@@ -19,6 +19,7 @@ mod openapi;
 mod places;
 mod policy;
 mod problem;
+mod project;
 mod resolved;
 mod rest;
 mod sandbox;
@@ -35,7 +36,7 @@ pub use compat::{CompatSource, read as read_compat};
 pub use expand::Variables;
 pub use layers::{Layer, LayerKind, user_file};
 pub use llm_tools::{LlmEntry, Tuned};
-pub use load::{LoadOptions, load};
+pub use load::{LoadOptions, load, state_dir};
 pub use policy::policy_file;
 pub use problem::{At, Problem, Severity};
 pub use resolved::{
@@ -46,7 +47,9 @@ pub use secret_file::{keep_secrets, secret_file, variable};
 pub use telemetry::Telemetry;
 
 pub(crate) use check::snake_case;
+pub(crate) use layers::{checked, read_text};
 pub use openapi::origin as document_origin;
+pub(crate) use project::project_kind;
 pub(crate) use resolved::selector_of_guard;
 pub(crate) use secrets::{in_address, in_arguments, looks_secret, without_scheme};
 

@@ -29,6 +29,7 @@ use super::telemetry::Telemetry;
 use super::typed::{
     ConfigFile, EffectFlags, PolicyEffect, PolicyGuard, PolicyProfile, PolicyRule, PolicySection, PolicyTool,
 };
+use crate::trust::Judged;
 
 /// A configuration ready for use.
 #[derive(Debug, Clone)]
@@ -37,10 +38,13 @@ pub struct Config {
     pub files: Vec<PathBuf>,
     /// What the files that were read are called where pins are kept.
     pub pin_scopes: Vec<String>,
-    /// Every place that was looked at, nearest first; hot reload watches them.
+    /// Every place that was looked at, nearest first.
     pub candidates: Vec<Layer>,
-    /// What they were when they were looked at, in their order.
-    pub(super) stamps: Vec<Stamp>,
+    /// These places, and where approvals of a project's files are kept, as they were when they were looked at; hot
+    /// reload watches them.
+    pub(super) stamps: Vec<(PathBuf, Stamp)>,
+    /// The project's files that are there, or were and still hold, and how they stand.
+    pub trust: Vec<Judged>,
     /// Workspace root, absolute.
     pub root: PathBuf,
     /// State directory, absolute.
@@ -248,11 +252,17 @@ impl Config {
         models.filter_map(|(name, habits)| Some((name.clone(), habits.prices?.into()))).collect()
     }
 
+    /// Every file that decides what the configuration is, there or not.
+    pub(crate) fn watched(&self) -> impl Iterator<Item = &PathBuf> {
+        let places = self.stamps.iter().map(|(path, _)| path);
+        places.chain(&self.llm_files).chain(&self.compat.files)
+    }
+
     /// Whether the files say what they said when they were read, as far as their stamps tell.
     pub(crate) fn is_current(&self) -> bool {
-        let candidates = self.candidates.iter().map(|layer| &layer.path).zip(&self.stamps);
+        let places = self.stamps.iter().map(|(path, stamp)| (path, stamp));
         let llm = self.llm_files.iter().zip(&self.llm_stamps);
-        let all = candidates.chain(llm).chain(self.compat.files.iter().zip(&self.compat.stamps));
+        let all = places.chain(llm).chain(self.compat.files.iter().zip(&self.compat.stamps));
         all.into_iter().all(|(path, stamp)| Stamp::of(path) == *stamp)
     }
 

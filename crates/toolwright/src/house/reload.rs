@@ -16,7 +16,7 @@ use super::build::{ProviderSettings, absent, server_spec};
 use super::llm::{LlmSettings, Offered};
 use super::{BUILTIN, House, HouseError, LLM, REST, Running};
 use crate::config::typed::{ModelHabits, Models};
-use crate::config::{Config, Problem, ServerLink};
+use crate::config::{Config, LoadOptions, Problem, ServerLink};
 
 /// How often a retired provider is looked at.
 const RETIRE_POLL: Duration = Duration::from_millis(200);
@@ -45,7 +45,10 @@ impl House {
     /// # Errors
     /// [`HouseError::Config`] for a configuration that cannot be used; the running one stays in force.
     pub async fn reload(self: &Arc<Self>) -> Result<Reloaded, HouseError> {
-        let fresh = crate::config::load(&self.options, &*self.variables);
+        // State stays where it is: what is approved there counts.
+        let state_dir = Some(self.config().state_dir.clone());
+        let options = LoadOptions { state_dir, ..self.options.clone() };
+        let fresh = crate::config::load(&options, &*self.variables);
         if fresh.is_unusable() {
             return Err(HouseError::Config(fresh.problems));
         }

@@ -11,6 +11,7 @@ use notify::{ErrorKind, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::mpsc;
 
 use super::{House, HouseError, Reloaded};
+use crate::trust::private_folder;
 
 /// Editors write in several steps: a change counts when the files have been quiet for so long.
 const QUIET: Duration = Duration::from_millis(200);
@@ -77,18 +78,16 @@ pub async fn watch(
 
 /// Every file that the configuration is, or may be, read from.
 fn files(house: &House) -> BTreeSet<PathBuf> {
-    let config = house.config();
-    let layers = config.candidates.iter().map(|layer| &layer.path);
-    layers.chain(&config.llm_files).chain(&config.compat.files).cloned().collect()
+    house.config().watched().cloned().collect()
 }
 
 /// Makes the folders of files that may come to be in the state directory. It would be watched in their place, and changes
 /// with every call.
 fn make_folders(house: &House) {
     let config = house.config();
-    let ours = config.compat.files.iter().filter(|file| file.starts_with(&config.state_dir));
+    let ours = config.watched().filter(|file| file.starts_with(&config.state_dir));
     for folder in ours.filter_map(|file| file.parent()) {
-        if let Err(error) = std::fs::create_dir_all(folder) {
+        if let Err(error) = private_folder(folder) {
             tracing::debug!("{} is not made: {error}", folder.display());
         }
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::json;
-use toolwright::config::{HttpWay, ServerLink, Severity, json_schema};
+use toolwright::config::{Config, HttpWay, Server, ServerLink, Severity, json_schema};
 
 use crate::support::Place;
 
@@ -135,23 +135,26 @@ fn nearer_layers_win_entry_by_entry_and_key_by_key() {
         "home/.config/toolwright/toolwright.yaml",
         "mcpServers:\n  a:\n    command: far\n    cwd: /far\n  c:\n    command: far\ndefaults:\n  tool_timeout: 2s\n  calls_per_turn: 3\npolicy:\n  rules:\n    - effect: ask\n",
     );
-    let given = place.write("given/extra.yaml", "mcpServers:\n  d:\n    command: given\n    cwd: sub\n");
-    let config = place.load_with(|options| options.config = Some(given.clone()));
-    let commands: Vec<(&str, &str)> = config
-        .servers
-        .iter()
-        .map(|server| match &server.settings.link {
-            ServerLink::Stdio { command, .. } => (server.entry.as_str(), command.as_str()),
+    let config = place.load();
+    let commands = |config: &Config| {
+        let of = |server: &Server| match &server.settings.link {
+            ServerLink::Stdio { command, .. } => (server.entry.clone(), command.clone()),
             ServerLink::Http { .. } => panic!("stdio"),
-        })
-        .collect();
-    assert_eq!(commands, [("d", "given"), ("a", "near"), ("b", "shared"), ("c", "far")]);
+        };
+        let all: Vec<_> = config.servers.iter().map(of).collect();
+        all.iter().map(|(entry, command)| format!("{entry} {command}")).collect::<Vec<_>>()
+    };
+    assert_eq!(commands(&config), ["a near", "b shared", "c far"]);
     assert_eq!(config.written.defaults.tool_timeout.0.as_secs(), 1);
     assert_eq!(config.written.defaults.calls_per_turn, 3);
     assert_eq!(config.policy.rules.len(), 2);
     assert_eq!(config.policy.rules[0].tool.as_deref(), Some("x"), "the nearer rules come first");
-    assert_eq!(config.root, std::fs::canonicalize(place.path("given")).expect("root"));
-    let ServerLink::Stdio { cwd, .. } = &config.servers[0].settings.link else { panic!("stdio") };
+    assert_eq!(config.root, std::fs::canonicalize(place.project()).expect("root"));
+    let given = place.write("given/extra.yaml", "mcpServers:\n  d:\n    command: given\n    cwd: sub\n");
+    let alone = place.load_with(|options| options.config = Some(given.clone()));
+    assert_eq!((commands(&alone), alone.policy.rules.len(), alone.problems.len()), (vec!["d given".to_owned()], 0, 0));
+    assert_eq!(alone.root, std::fs::canonicalize(place.path("given")).expect("root"));
+    let ServerLink::Stdio { cwd, .. } = &alone.servers[0].settings.link else { panic!("stdio") };
     assert_eq!(cwd, &place.path("given/sub"));
     let [problem] = &config.problems[..] else { panic!("{:?}", config.problems) };
     assert!(problem.field == "other" && problem.severity == Severity::Warning, "{problem}");

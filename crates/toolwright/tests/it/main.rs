@@ -42,4 +42,5 @@ mod telemetry;
 mod terminal;
 mod text_format;
 mod transports;
+mod trust;
 mod views;

@@ -152,8 +152,8 @@ fn a_file_is_the_same_however_it_is_reached_and_that_of_a_user_wherever_its_fold
     symlink(place.project(), place.path("link")).expect("link");
     std::fs::create_dir_all(place.path("home/.config")).expect("folder");
     let home = place.path("home/.config/toolwright");
-    let defined_in = |config: &Path| {
-        let config = place.load_with(|options| options.config = Some(config.to_owned()));
+    let defined_in = |config: Option<&Path>| {
+        let config = place.load_with(|options| options.config = config.map(Path::to_owned));
         assert!(config.problems.is_empty(), "{:?}", config.problems);
         let of = |server: &Server| (server.namespace.clone(), PathBuf::from(&server.settings.defined_in));
         config.servers.iter().map(of).collect::<BTreeMap<_, _>>()
@@ -162,12 +162,13 @@ fn a_file_is_the_same_however_it_is_reached_and_that_of_a_user_wherever_its_fold
     for generation in ["first", "second"] {
         symlink(place.path(generation), &home).expect("link");
         for config in ["toolwright.yaml", "../link/toolwright.yaml", "../project/./toolwright.yaml"] {
-            let defined = defined_in(Path::new(config));
-            assert_eq!((&defined["odd"], &defined["mine"]), (&project, &home.join("toolwright.yaml")), "{config}");
+            assert_eq!(defined_in(Some(Path::new(config)))["odd"], project, "{config}");
         }
-        let given = defined_in(&home.join("toolwright.yaml"));
+        let found = defined_in(None);
+        assert_eq!((&found["odd"], &found["mine"]), (&project, &home.join("toolwright.yaml")));
+        let given = defined_in(Some(&home.join("toolwright.yaml")));
         assert_eq!(given["mine"], home.join("toolwright.yaml"), "given or found, it is the user's");
-        let reached = defined_in(&place.path(generation).join("toolwright.yaml"));
+        let reached = defined_in(Some(&place.path(generation).join("toolwright.yaml")));
         assert_eq!(reached["mine"], home.join("toolwright.yaml"), "by the folder that it is in now too");
         std::fs::remove_file(&home).expect("unlinked");
     }

@@ -45,7 +45,7 @@ fn settings_are_read_and_faults_are_named() {
     assert!(config.problems[0].to_string().contains("cannot be sandboxed"), "{:?}", config.problems);
 }
 
-fn call(place: &Place, tool: &str, arguments: &Value) -> Value {
+pub(crate) fn call(place: &Place, tool: &str, arguments: &Value) -> Value {
     let output = run(place, &["call", tool, &arguments.to_string(), "--json"]);
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", stderr(&output)))
 }

@@ -141,6 +141,7 @@ fn state_is_clean(dir: &Path) {
 }
 
 fn call(place: &Place, echo: &Echo, arguments: &[&str]) -> Output {
+    place.approve_in(&place.path("project/state"));
     let mut command = program(place);
     command.args(["--state-dir", "state"]).args(arguments).envs(echo.variables());
     command.output().expect("the program runs")
@@ -277,6 +278,7 @@ fn a_gateway_asks_about_calls_without_their_secrets() {
     let (place, echo) = (Place::with(CONFIG), Echo::start());
     let variables = echo.variables();
     let variables: Vec<(&str, &str)> = variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    place.approve_in(&place.path("project/state"));
     let serve = ["--state-dir", "state", "-vvv", "--http", "127.0.0.1:0", "--policy", "ask", "--ask", "inbox"];
     let gateway = Gateway::start_with(&place, &serve, &variables);
     let address = gateway.address();

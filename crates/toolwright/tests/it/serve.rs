@@ -424,6 +424,7 @@ async fn what_changed_before_the_watch_began_is_read_and_nothing_else() {
         if let Some(text) = written {
             place.write("project/fresh.yaml", text);
             std::fs::rename(place.path("project/fresh.yaml"), place.path("project/toolwright.yaml")).expect("renamed");
+            place.approve();
         }
         let reports = Arc::new(Mutex::new(Vec::new()));
         let (watched, sink) = (Arc::clone(&house), Arc::clone(&reports));
@@ -452,6 +453,7 @@ fn a_configuration_behind_links_and_in_new_folders_is_reloaded() {
     let place = Place::new();
     place.write("elsewhere/real.yaml", &with("first"));
     std::os::unix::fs::symlink("../elsewhere/real.yaml", place.path("project/toolwright.yaml")).expect("link");
+    place.approve();
     let mut gateway = Gateway::start(&place, &["--stdio"]);
     // Files are watched from soon after the start; a server that runs says that it is past.
     gateway.handshake();
@@ -461,6 +463,7 @@ fn a_configuration_behind_links_and_in_new_folders_is_reloaded() {
     place.write("elsewhere/other.yaml", &with("third"));
     std::os::unix::fs::symlink("../elsewhere/other.yaml", place.path("project/fresh")).expect("link");
     std::fs::rename(place.path("project/fresh"), place.path("project/toolwright.yaml")).expect("rename");
+    place.approve();
     gateway.says("added third");
     place.write("elsewhere/other.yaml", &with("fourth"));
     gateway.says("added fourth");

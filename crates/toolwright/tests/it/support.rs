@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use toolwright::config::{Config, LoadOptions, load};
+use toolwright::trust::{Approval, Content, TrustStore};
 
 /// A temporary project. Its own home, so that nothing of the machine's shows.
 pub(crate) struct Place {
@@ -37,11 +38,42 @@ impl Place {
         self.path("project")
     }
 
+    /// Writes a file as the owner of the place: project configurations of its folder, and of those above it, are approved
+    /// as they then are.
     pub(crate) fn write(&self, relative: &str, text: &str) -> PathBuf {
+        let path = self.write_as_stranger(relative, text);
+        self.approve();
+        path
+    }
+
+    /// Writes a file, and approves nothing.
+    pub(crate) fn write_as_stranger(&self, relative: &str, text: &str) -> PathBuf {
         let path = self.path(relative);
         std::fs::create_dir_all(path.parent().expect("parent")).expect("folder");
         std::fs::write(&path, text).expect("file");
         path
+    }
+
+    /// Where state is kept unless a test says otherwise.
+    pub(crate) fn state_dir(&self) -> PathBuf {
+        self.path("home/.local/state/toolwright")
+    }
+
+    /// Approves every project configuration of the place.
+    pub(crate) fn approve(&self) {
+        self.approve_in(&self.state_dir());
+    }
+
+    /// The same, for another state directory.
+    pub(crate) fn approve_in(&self, state_dir: &Path) {
+        let store = TrustStore::in_state(state_dir);
+        let folders = std::fs::read_dir(self.dir.path()).expect("place").flatten().map(|entry| entry.path());
+        let files = folders.flat_map(|folder| ["toolwright.yaml", ".mcp.json"].map(|name| folder.join(name)));
+        for file in files {
+            if let Ok(Some(content)) = Content::read(&file) {
+                store.approve(&file, &content, Approval::ByPerson).expect("approved");
+            }
+        }
     }
 
     pub(crate) fn read(&self, relative: &str) -> String {

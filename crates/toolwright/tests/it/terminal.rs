@@ -14,7 +14,7 @@ use crate::cli::{program, run, stderr};
 use crate::support::{Place, until};
 
 /// The program at a terminal of its own: it reads there, and says there what is not its output.
-struct Terminal {
+pub(crate) struct Terminal {
     child: Child,
     keys: File,
     said: Arc<Mutex<String>>,
@@ -29,7 +29,7 @@ impl Drop for Terminal {
 }
 
 impl Terminal {
-    fn start(place: &Place, arguments: &[&str]) -> Self {
+    pub(crate) fn start(place: &Place, arguments: &[&str]) -> Self {
         Self::start_with(place, arguments, &[], false)
     }
 
@@ -63,13 +63,13 @@ impl Terminal {
     }
 
     /// Types, once the program has asked this.
-    fn types(&mut self, question: &str, keys: &str) {
+    pub(crate) fn types(&mut self, question: &str, keys: &str) {
         until(&format!("it asks {question:?}"), || self.said().contains(question));
         self.keys.write_all(keys.as_bytes()).expect("typed");
     }
 
     /// Its exit code, and its output.
-    fn ended(mut self) -> (Option<i32>, String, String) {
+    pub(crate) fn ended(mut self) -> (Option<i32>, String, String) {
         let mut output = String::new();
         self.child.stdout.take().expect("stdout").read_to_string(&mut output).expect("text");
         let code = self.child.wait().expect("it ends").code();

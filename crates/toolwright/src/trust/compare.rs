@@ -1,0 +1,221 @@
+//! Which changes of an approved configuration wait for approval. Pure.
+
+use serde_json::{Map, Value, json};
+use toolwright_core::name::server_namespace;
+
+/// Sections whose entries may go without being missed: each only brings tools.
+const SOURCES: [&str; 4] = ["mcp_servers", "rest_tools", "openapi", "catalogues"];
+
+/// One difference that waits for approval.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// Where, like `mcp_servers.git.args`.
+    pub path: String,
+    /// What was approved there.
+    pub was: Option<Value>,
+    /// What is there now.
+    pub is: Option<Value>,
+}
+
+impl Change {
+    /// The change for JSON answers, without secrets.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let (was, is) = self.masked();
+        json!({"path": self.path, "was": was, "is": is})
+    }
+
+    /// Both values without secrets: what is secret is told by the key that it stands under.
+    #[must_use]
+    pub fn masked(&self) -> (Option<Value>, Option<Value>) {
+        let mask = |value: &Option<Value>| {
+            let value = value.as_ref()?;
+            let nested = self.path.rsplit('.').fold(value.clone(), |inner, key| json!({ key: inner }));
+            let masked = crate::config::masked(&nested);
+            self.path.split('.').try_fold(masked, |outer, key| outer.get(key).cloned())
+        };
+        (mask(&self.was), mask(&self.is))
+    }
+}
+
+/// The changes from an approved configuration to another that wait for approval; none where all of them are harmless.
+/// Harmless is what this knows to be so: sources that are taken out or switched off, more that is denied, a stricter
+/// profile, notes. All else waits. Both are as [`super::Content::value`] gives them.
+#[must_use]
+pub fn waiting(approved: &Value, new: &Value) -> Vec<Change> {
+    let mut changes = Vec::new();
+    compare(&mut Vec::new(), Some(approved), Some(new), new, &mut changes);
+    changes
+}
+
+fn compare<'v>(
+    path: &mut Vec<&'v str>,
+    was: Option<&'v Value>,
+    is: Option<&'v Value>,
+    new: &Value,
+    out: &mut Vec<Change>,
+) {
+    if was == is || is_harmless(path, was, is, new) {
+        return;
+    }
+    // A section that is not there is an empty one. An entry that is new or gone is told as a whole.
+    let members = match (was, is) {
+        (Some(Value::Object(was)), Some(Value::Object(is))) => Some((Some(was), Some(is))),
+        _ if path.len() > 1 => None,
+        (Some(Value::Object(was)), None) => Some((Some(was), None)),
+        (None, Some(Value::Object(is))) => Some((None, Some(is))),
+        _ => None,
+    };
+    let Some((was_members, is_members)) = members else {
+        out.push(Change { path: path.join("."), was: was.cloned(), is: is.cloned() });
+        return;
+    };
+    let is_new = |key: &&String| !was_members.is_some_and(|was| was.contains_key(*key));
+    let added = is_members.into_iter().flat_map(Map::keys).filter(is_new);
+    let keys: Vec<&str> = was_members.into_iter().flat_map(Map::keys).chain(added).map(String::as_str).collect();
+    for key in keys {
+        let (was, is) = (was.and_then(|was| was.get(key)), is.and_then(|is| is.get(key)));
+        path.push(key);
+        compare(path, was, is, new, out);
+        path.pop();
+    }
+}
+
+fn is_harmless(path: &[&str], was: Option<&Value>, is: Option<&Value>, new: &Value) -> bool {
+    match (path, is) {
+        ([section, name], None) if SOURCES.contains(section) => {
+            // What is switched off here may be on in a farther file.
+            let was_off = |key: &str, off: bool| was.and_then(|was| was.get(key)).and_then(Value::as_bool) == Some(off);
+            !was_off("enabled", false) && !was_off("disabled", true) && is_nobody_elses(name, section, new)
+        }
+        (["mcp_servers", _, "description"], _) => true,
+        ([section, _, "enabled"], Some(Value::Bool(false))) => SOURCES.contains(section),
+        (["mcp_servers", _, "disabled"], Some(Value::Bool(true))) => true,
+        (["mcp_servers", _, "tools_denied"] | ["defaults", "builtins_denied" | "withheld_env"], _) => {
+            let (was, is) = (items(was), items(is));
+            was.iter().all(|item| is.contains(item))
+        }
+        (["policy", "profile"], Some(Value::String(profile))) => profile == "ask",
+        (["policy", "rules"], _) => is_stricter(items(was), items(is)),
+        _ => false,
+    }
+}
+
+/// Whether no other server takes over the prefix of the tools of the one that is gone: rules may go by it.
+fn is_nobody_elses(name: &str, section: &str, new: &Value) -> bool {
+    let namespace = |name: &str| server_namespace(name, &|_| false);
+    let others = new.get(section).and_then(Value::as_object);
+    !others.into_iter().flat_map(Map::keys).any(|other| namespace(other) == namespace(name))
+}
+
+fn items(list: Option<&Value>) -> &[Value] {
+    list.and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// Whether rules became others only in that some deny more and some that allow are gone. The first rule that matches
+/// decides, so neither lets anything run that did not.
+fn is_stricter(was: &[Value], is: &[Value]) -> bool {
+    let effect = |rule: &Value, effect: &str| rule.get("effect").and_then(Value::as_str) == Some(effect);
+    let (mut was, mut is) = (was, is);
+    loop {
+        (was, is) = match (was, is) {
+            ([], []) => return true,
+            ([old, was @ ..], [new, is @ ..]) if old == new => (was, is),
+            ([old, was @ ..], is) if effect(old, "allow") && !is.contains(old) => (was, is),
+            (was, [new, is @ ..]) if effect(new, "deny") => (was, is),
+            _ => return false,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(was: Value, is: Value, expect: &[&str]) {
+        let changes = waiting(&was, &is);
+        let paths: Vec<&str> = changes.iter().map(|change| change.path.as_str()).collect();
+        assert_eq!(paths, expect, "{was} -> {is}");
+    }
+
+    #[test]
+    fn whatever_starts_a_command_waits() {
+        let git = |more: Value| {
+            let mut entry = json!({"command": "uvx", "args": ["git"]});
+            entry.as_object_mut().expect("object").extend(more.as_object().cloned().unwrap_or_default());
+            json!({"mcp_servers": {"git": entry}})
+        };
+        check(git(json!({})), git(json!({})), &[]);
+        check(json!({}), git(json!({})), &["mcp_servers.git"]);
+        for (more, path) in [
+            (json!({"command": "sh"}), "mcp_servers.git.command"),
+            (json!({"args": ["git", "--evil"]}), "mcp_servers.git.args"),
+            (json!({"env": {"LD_PRELOAD": "x"}}), "mcp_servers.git.env"),
+            (json!({"cwd": "sub"}), "mcp_servers.git.cwd"),
+            (json!({"url": "https://e"}), "mcp_servers.git.url"),
+            (json!({"headers": {"A": "b"}}), "mcp_servers.git.headers"),
+            (json!({"trusted": true}), "mcp_servers.git.trusted"),
+            (json!({"sandbox": "full"}), "mcp_servers.git.sandbox"),
+            (json!({"enabled": true}), "mcp_servers.git.enabled"),
+        ] {
+            check(git(json!({})), git(more), &[path]);
+        }
+        check(json!({"mcp_servers": {"git": {"enabled": false}}}), json!({}), &["mcp_servers.git"]);
+        // The other one would get the prefix that rules go by.
+        let two = json!({"mcp_servers": {"mcp-a": {"command": "x"}, "A": {"command": "y"}}});
+        check(two, json!({"mcp_servers": {"A": {"command": "y"}}}), &["mcp_servers.mcp-a"]);
+    }
+
+    #[test]
+    fn whatever_loosens_policy_or_touches_tokens_and_views_waits() {
+        let deny = json!({"effect": "deny", "tool": "*:delete_*"});
+        let (allow, ask) = (json!({"effect": "allow", "tool": "fs:*"}), json!({"effect": "ask", "tool": "x"}));
+        let rules = |rules: &[&Value]| json!({"policy": {"rules": rules}});
+        check(rules(&[&deny]), json!({}), &["policy.rules"]);
+        check(rules(&[&deny]), rules(&[&allow, &deny]), &["policy.rules"]);
+        check(rules(&[&deny, &allow]), rules(&[&allow, &deny]), &["policy.rules"]);
+        check(rules(&[&deny]), rules(&[&ask, &deny]), &["policy.rules"]);
+        check(rules(&[&ask]), rules(&[]), &["policy.rules"]);
+        check(rules(&[]), rules(&[&deny]), &[]);
+        check(rules(&[&allow, &ask]), rules(&[&deny, &ask, &deny]), &[]);
+        check(rules(&[&allow, &deny]), rules(&[&deny]), &[]);
+        check(rules(&[&allow]), rules(&[&deny, &allow]), &[]);
+        check(json!({}), json!({"policy": {"profile": "trusted"}}), &["policy.profile"]);
+        check(json!({"policy": {"profile": "client"}}), json!({"policy": {"profile": "ask"}}), &[]);
+        check(json!({"policy": {"profile": "ask"}}), json!({}), &["policy.profile"]);
+        check(json!({}), json!({"server": {"token": "t"}}), &["server.token"]);
+        check(json!({"views": {"a": {"deny": ["x"]}}}), json!({}), &["views.a"]);
+        check(
+            json!({"views": {"a": {"deny": ["x"]}}}),
+            json!({"views": {"a": {"deny": ["x", "y"]}}}),
+            &["views.a.deny"],
+        );
+        check(json!({}), json!({"web": {"allow_private": true}}), &["web.allow_private"]);
+        check(json!({}), json!({"models": {"endpoints": {"o": {"base_url": "http://e"}}}}), &["models.endpoints"]);
+        check(json!({"files": {"a.md": "x"}}), json!({"files": {"a.md": "y"}}), &["files.a.md"]);
+    }
+
+    #[test]
+    fn harmless_changes_do_not_wait() {
+        let was = json!({
+            "mcp_servers": {"a": {"command": "x", "description": "old"}, "b": {"command": "y"}},
+            "rest_tools": {"r": {"url": "https://e"}},
+        });
+        check(was.clone(), json!({"mcp_servers": {"a": {"command": "x", "description": "new"}}}), &[]);
+        check(was.clone(), json!({}), &[]);
+        let mut is = was.clone();
+        is["mcp_servers"]["a"]["enabled"] = json!(false);
+        is["mcp_servers"]["b"]["tools_denied"] = json!(["*"]);
+        is["defaults"] = json!({"builtins_denied": ["shell__*"]});
+        check(was, is.clone(), &[]);
+        let was = is.clone();
+        is["mcp_servers"]["b"]["tools_denied"] = json!([]);
+        check(was, is, &["mcp_servers.b.tools_denied"]);
+    }
+
+    #[test]
+    fn what_is_secret_is_not_told() {
+        let changes = waiting(&json!({}), &json!({"server": {"token": "t0ken"}}));
+        assert_eq!(changes[0].to_json(), json!({"path": "server.token", "was": null, "is": "[secret]"}));
+    }
+}

@@ -1,0 +1,233 @@
+//! Which configuration files of projects their owner has approved, and what holds of them.
+//!
+//! A project's `toolwright.yaml` and `.mcp.json` come with the project, so a stranger may have written them. Such a file
+//! takes no part in anything until the owner approves its content. The approved content is kept: when the file
+//! changes, the approved version stays in force until the change is approved too, unless the change is harmless
+//! ([`waiting`]). Files in the owner's home, of the system, and those that are named with `--config` need no approval.
+
+mod compare;
+mod content;
+mod store;
+mod summary;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use toolwright_providers::process::is_nested;
+
+use crate::config::Problem;
+
+pub use compare::{Change, waiting};
+pub use content::{Content, is_project_file};
+pub(crate) use store::private_folder;
+pub use store::{Approval, TrustStore};
+pub use summary::Summary;
+
+/// How a project's file stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Standing {
+    /// Its content is approved.
+    Approved,
+    /// It is not what was approved; what was approved stays in force.
+    Changed,
+    /// It was approved and is gone; what was approved stays in force, since it guards something.
+    Gone,
+    /// Nobody has approved it: it is left out.
+    Unapproved,
+}
+
+impl Standing {
+    /// The state as JSON answers name it.
+    #[must_use]
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Approved => "approved",
+            Self::Changed => "changed",
+            Self::Gone => "gone",
+            Self::Unapproved => "unapproved",
+        }
+    }
+}
+
+/// A project's file, judged by what is kept of it.
+#[derive(Debug, Clone)]
+pub struct Judged {
+    /// The file, absolute.
+    pub file: PathBuf,
+    /// How it stands.
+    pub standing: Standing,
+    /// The content that holds: what was approved; `None` where nothing was.
+    pub in_force: Option<Content>,
+    /// The content of the file now; `None` where it is gone or cannot be read.
+    pub now: Option<Content>,
+    /// Changes that wait for approval.
+    pub waits: Vec<Change>,
+    /// Why the file cannot be read or parsed as it is now.
+    pub fault: Option<String>,
+}
+
+impl Judged {
+    /// What a command says about the file; `None` where there is nothing to say.
+    #[must_use]
+    pub fn notice(&self) -> Option<(String, String)> {
+        let nested = is_nested();
+        let remedy = |own: &str| match nested {
+            true => "its owner can approve it with `toolwright trust` in a terminal of their own".to_owned(),
+            false => own.to_owned(),
+        };
+        let fault = self.fault.as_ref().map(|fault| format!(" ({fault})")).unwrap_or_default();
+        Some(match self.standing {
+            Standing::Approved => return None,
+            Standing::Unapproved => (
+                format!("nobody has approved this file, so it is left out{fault}"),
+                remedy("`toolwright trust` shows what it would start and change, and asks"),
+            ),
+            Standing::Changed => (
+                format!(
+                    "it has changed since it was approved, and the approved version stays in force{fault}{}",
+                    named(&self.waits)
+                ),
+                remedy("`toolwright trust` shows the change and asks"),
+            ),
+            Standing::Gone => (
+                format!(
+                    "it is gone, and the approved version stays in force, since it guards something{}",
+                    named(&self.waits)
+                ),
+                remedy("put it back, or run `toolwright trust --revoke` with its path"),
+            ),
+        })
+    }
+
+    /// What the file would do, as it is now.
+    #[must_use]
+    pub fn summary(&self) -> Option<Summary> {
+        let value = self.now.as_ref()?.value(&self.file).ok()?;
+        Some(Summary::of(&value))
+    }
+
+    /// The file for JSON answers.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let mut value = json!({
+            "file": self.file,
+            "state": self.standing.as_str(),
+            "waits": self.waits.iter().map(Change::to_json).collect::<Vec<_>>(),
+        });
+        if let Some(summary) = self.summary() {
+            value["starts"] = json!(summary.starts);
+            value["reaches"] = json!(summary.reaches);
+            value["changes"] = json!(summary.changes);
+        }
+        if let Some(fault) = &self.fault {
+            value["error"] = json!(fault);
+        }
+        value
+    }
+}
+
+/// Changes by their paths, some of them.
+fn named(waits: &[Change]) -> String {
+    const SHOWN: usize = 6;
+    if waits.is_empty() {
+        return String::new();
+    }
+    let mut paths: Vec<&str> = waits.iter().take(SHOWN).map(|change| change.path.as_str()).collect();
+    if waits.len() > SHOWN {
+        paths.push("and others");
+    }
+    format!(": {}", paths.join(", "))
+}
+
+/// Judges a project's file; `None` where there is none, and nothing is to be said of it. A harmless change is taken and
+/// kept as the approved content, unless this process may not approve.
+#[must_use]
+pub fn judge(file: &Path, store: &TrustStore) -> Option<Judged> {
+    let approved = store.approved(file);
+    let mut judged = Judged {
+        file: file.to_owned(),
+        standing: Standing::Unapproved,
+        in_force: approved.as_ref().map(|approved| approved.content.clone()),
+        now: None,
+        waits: Vec::new(),
+        fault: None,
+    };
+    let now = match Content::read(file) {
+        Ok(now) => now,
+        Err(error) => {
+            judged.fault = Some(format!("it cannot be read: {error}"));
+            judged.standing = if approved.is_some() { Standing::Changed } else { Standing::Unapproved };
+            return Some(judged);
+        }
+    };
+    let Some(now) = now else {
+        // Without a file nothing of it holds, unless that would take a guard away.
+        let was = approved?.content.value(file).ok()?;
+        judged.waits = waiting(&was, &json!({}));
+        judged.standing = Standing::Gone;
+        return (!judged.waits.is_empty()).then_some(judged);
+    };
+    judged.now = Some(now.clone());
+    let parsed = now.value(file);
+    judged.fault = parsed.as_ref().err().map(Problem::to_string);
+    let Some(approved) = approved else {
+        // What says nothing needs no approval, and counts as no file: sandboxes hold names by such files.
+        let says_nothing = parsed.is_ok_and(|value| value == json!({}));
+        return (!says_nothing).then_some(judged);
+    };
+    judged.standing = if approved.content == now {
+        Standing::Approved
+    } else if approved.older.contains(&now.hash()) {
+        keep(store, file, &now, Approval::ByPerson);
+        Standing::Approved
+    } else {
+        match (approved.content.value(file), parsed) {
+            (Ok(was), Ok(is)) => {
+                judged.waits = waiting(&was, &is);
+                if judged.waits.is_empty() {
+                    keep(store, file, &now, Approval::Harmless);
+                    Standing::Approved
+                } else {
+                    Standing::Changed
+                }
+            }
+            _ => Standing::Changed,
+        }
+    };
+    if judged.standing == Standing::Approved {
+        // An approved file is read by its problems, as any other.
+        (judged.in_force, judged.fault) = (Some(now), None);
+    }
+    Some(judged)
+}
+
+fn keep(store: &TrustStore, file: &Path, content: &Content, how: Approval) {
+    if is_nested() {
+        return;
+    }
+    if let Err(error) = store.approve(file, content, how) {
+        // It holds all the same, and is looked at again the next time.
+        tracing::debug!("{}: its approval is not kept: {error}", file.display());
+    }
+}
+
+/// Writes a project's file in its owner's name, and keeps it approved if it was approved before or is new. Returns
+/// whether it is approved now. Any other file is only written: those need no approval.
+///
+/// # Errors
+/// Those of the file system.
+pub fn write_approved(file: &Path, text: &str, store: &TrustStore) -> io::Result<bool> {
+    let was_approved = judge(file, store).is_none_or(|judged| judged.standing == Standing::Approved);
+    crate::config::edit::write_atomically(file, text)?;
+    if !is_project_file(file) {
+        return Ok(true);
+    }
+    if !was_approved || is_nested() {
+        return Ok(false);
+    }
+    if let Some(content) = Content::read(file)? {
+        store.approve(file, &content, Approval::Harmless)?;
+    }
+    Ok(true)
+}

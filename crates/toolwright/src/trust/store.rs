@@ -1,0 +1,157 @@
+//! What was approved: one private file in the state directory for each configuration file.
+
+use std::ffi::OsStr;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+use toolwright_core::canonical::ContentHash;
+
+use super::content::Content;
+use crate::config::edit::write_atomically;
+
+/// Folder of the state directory.
+const FOLDER: &str = "trust";
+/// Contents of one file that stay approved beside the newest: branches of a repository have their own.
+const MAX_OLDER: usize = 16;
+/// Files that are kept; those that were approved longest ago go first.
+const MAX_RECORDS: usize = 1024;
+/// Bytes of one record.
+const MAX_RECORD: u64 = 64 << 20;
+
+/// Who approved a content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Approval {
+    /// A person who saw it: contents that were approved before stay approved.
+    ByPerson,
+    /// It is the owner's own edit, or harmless beside what was approved. Nothing older stays approved: an entry that the
+    /// owner has taken out does not come back unasked.
+    Harmless,
+}
+
+/// What is kept of one file.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Approved {
+    /// For people who look into the folder.
+    file: String,
+    pub(super) content: Content,
+    #[serde(default)]
+    pub(super) older: Vec<ContentHash>,
+}
+
+/// The approvals of a state directory.
+#[derive(Debug, Clone)]
+pub struct TrustStore {
+    folder: PathBuf,
+}
+
+impl TrustStore {
+    /// Those of this state directory. Nothing is made before something is approved.
+    #[must_use]
+    pub fn in_state(state_dir: &Path) -> Self {
+        Self { folder: state_dir.join(FOLDER) }
+    }
+
+    /// The folder that they are in.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Where the approval of a file is or would be kept.
+    #[must_use]
+    pub fn record_of(&self, file: &Path) -> PathBuf {
+        let place = place_of(file);
+        self.folder.join(format!("{}.json", ContentHash::of_bytes(bytes_of(place.as_os_str())).to_hex()))
+    }
+
+    /// What is kept of a file. What cannot be read, or what another user may have written, counts as not approved.
+    pub(super) fn approved(&self, file: &Path) -> Option<Approved> {
+        let path = self.record_of(file);
+        let metadata = std::fs::metadata(&path).ok()?;
+        let text = match is_ours(&metadata) && metadata.len() <= MAX_RECORD {
+            true => std::fs::read_to_string(&path),
+            false => Err(io::Error::other("another user may have written it, or it is too large")),
+        };
+        let read = text.and_then(|text| serde_json::from_str(&text).map_err(io::Error::from));
+        read.inspect_err(|error| tracing::warn!("{}: this approval is not used: {error}", path.display())).ok()
+    }
+
+    /// Keeps a content of a file as approved.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn approve(&self, file: &Path, content: &Content, how: Approval) -> io::Result<()> {
+        private_folder(&self.folder)?;
+        let before = self.approved(file).filter(|_| how == Approval::ByPerson);
+        let (hash, mut older) = (content.hash(), Vec::new());
+        if let Some(before) = before {
+            older.push(before.content.hash());
+            older.extend(before.older);
+            older.retain(|known| *known != hash);
+            older.truncate(MAX_OLDER);
+        }
+        let approved =
+            Approved { file: place_of(file).to_string_lossy().into_owned(), content: content.clone(), older };
+        write_atomically(&self.record_of(file), &serde_json::to_string(&approved)?)?;
+        self.keep_bounded()
+    }
+
+    /// Forgets all that was approved of a file. Returns whether anything was.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn revoke(&self, file: &Path) -> io::Result<bool> {
+        match std::fs::remove_file(self.record_of(file)) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn keep_bounded(&self) -> io::Result<()> {
+        let mut all: Vec<(SystemTime, PathBuf)> = std::fs::read_dir(&self.folder)?
+            .flatten()
+            .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
+            .collect();
+        let surplus = all.len().saturating_sub(MAX_RECORDS);
+        all.sort_unstable();
+        all.iter().take(surplus).try_for_each(|(_, path)| std::fs::remove_file(path))
+    }
+}
+
+/// The file by its folder's own path, however it is reached. The file may be a link: what it leads to is its content.
+fn place_of(file: &Path) -> PathBuf {
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match (std::fs::canonicalize(folder), file.file_name()) {
+        (Ok(folder), Some(name)) => folder.join(name),
+        _ => file.to_owned(),
+    }
+}
+
+fn bytes_of(text: &OsStr) -> &[u8] {
+    text.as_encoded_bytes()
+}
+
+/// Makes a folder that only its owner reads.
+pub(crate) fn private_folder(folder: &Path) -> io::Result<()> {
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder)
+}
+
+/// Whether nobody but this user, or root, has written it.
+#[cfg(unix)]
+fn is_ours(metadata: &std::fs::Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    let owner = metadata.uid();
+    (owner == rustix::process::geteuid().as_raw() || owner == 0) && metadata.mode() & 0o022 == 0
+}
+
+#[cfg(not(unix))]
+fn is_ours(_: &std::fs::Metadata) -> bool {
+    true
+}

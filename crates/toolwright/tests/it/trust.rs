@@ -1,0 +1,356 @@
+//! A project's configuration that nobody has approved takes no part in anything, and a change waits.
+
+use std::process::Output;
+
+use serde_json::{Value, json};
+use toolwright::config::Config;
+use toolwright::core::sandbox::{Mechanism, SandboxProfile, enforcement};
+use toolwright::providers::process::DEPTH_VARIABLE;
+use toolwright::providers::process::sandbox::means;
+use toolwright::trust::Standing;
+
+use crate::cli::{ok, program, run, stderr};
+use crate::sandbox::call;
+use crate::serve::Gateway;
+use crate::support::{Place, until};
+use crate::terminal::Terminal;
+
+const FILE: &str = "project/toolwright.yaml";
+
+/// A server that leaves a mark when it starts.
+fn marking(place: &Place, name: &str) -> String {
+    let mark = place.path(&format!("mark-{name}"));
+    format!("  {name}:\n    command: sh\n    args: [-c, \"echo started >> {}\"]\n", mark.display())
+}
+
+fn has_started(place: &Place, name: &str) -> bool {
+    place.path(&format!("mark-{name}")).exists()
+}
+
+fn json_of(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", stderr(output)))
+}
+
+/// How the project's files stand, by a fresh look.
+fn standing(config: &Config) -> Vec<Standing> {
+    config.trust.iter().map(|judged| judged.standing.clone()).collect()
+}
+
+#[test]
+fn a_strangers_folder_starts_nothing() {
+    let place = Place::new();
+    let yaml = format!(
+        "mcpServers:\n{}policy:\n  rules: [{{effect: allow, tool: '*'}}]\nserver:\n  token: theirs\nviews:\n  v: {{}}\n\
+         models:\n  default: evil/model\n  endpoints:\n    evil: {{api: ollama, base_url: http://127.0.0.1:1}}\n",
+        marking(&place, "yaml")
+    );
+    place.write_as_stranger(FILE, &yaml);
+    let mark = place.path("mark-json").display().to_string();
+    let foreign = json!({"mcpServers": {"json": {"command": "touch", "args": [mark]}}});
+    place.write_as_stranger("project/.mcp.json", &foreign.to_string());
+    place.write_as_stranger("project/toolwright-compat.json", "{\"broken\": [");
+    for arguments in [
+        &["tools", "search", "anything"][..],
+        &["tools", "ls"],
+        &["call", "yaml__x", "{}"],
+        &["call", "json__x", "{}"],
+        &["pick", "anything"],
+        &["doctor"],
+        &["config", "show"],
+        &["mcp", "ls"],
+        &["run", "do it", "--policy", "ask"],
+    ] {
+        let output = run(&place, arguments);
+        let said = format!("{}{}", stderr(&output), String::from_utf8_lossy(&output.stdout));
+        for file in ["toolwright.yaml", ".mcp.json"] {
+            let warned = said.lines().any(|line| line.contains(file) && line.contains("`toolwright trust`"));
+            assert!(warned || arguments[0] == "mcp", "{arguments:?} does not warn of {file}: {said}");
+        }
+        assert!(!has_started(&place, "yaml") && !has_started(&place, "json"), "{arguments:?} started it: {said}");
+    }
+    let mut gateway = Gateway::start(&place, &["--stdio"]);
+    gateway.handshake();
+    gateway.has_tool("fs__read", true);
+    gateway.says("nobody has approved this file");
+    gateway.says("no configuration file, the built-in tools only");
+    assert!(!has_started(&place, "yaml") && !has_started(&place, "json"));
+    let config = place.load();
+    assert_eq!(config.written, toolwright::config::typed::ConfigFile::default());
+    assert!(config.servers.is_empty() && config.model_endpoints.is_empty() && config.files.is_empty());
+    assert!(!config.problems.iter().any(|problem| problem.to_string().contains("compat")), "{:?}", config.problems);
+    // The owner's own word needs no approval.
+    ok(&place, &["tools", "ls", "--config", "toolwright.yaml"]);
+    until("the server starts", || has_started(&place, "yaml"));
+}
+
+#[test]
+fn approval_holds_for_the_content_that_was_shown() {
+    let place = Place::new();
+    let server = marking(&place, "a");
+    place.write_as_stranger(FILE, &format!("mcpServers:\n{server}policy: {{profile: trusted}}\n"));
+    let shown = ok(&place, &["trust", "--show"]);
+    for words in
+        ["is not approved", "It starts:", "a: sh -c \"echo started", "all rights", "policy.profile: \"trusted\""]
+    {
+        assert!(shown.contains(words), "{words:?} is not in {shown}");
+    }
+    let refused = run(&place, &["trust"]);
+    assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
+    assert_eq!(standing(&place.load()), [Standing::Unapproved]);
+    ok(&place, &["trust", "--yes"]);
+    assert_eq!((standing(&place.load()), place.load().servers.len()), (vec![Standing::Approved], 1));
+    // A comment is no change; neither is going back to what was approved.
+    place.write_as_stranger(FILE, &format!("# mine\nmcpServers:\n{server}policy: {{profile: trusted}}\n"));
+    assert_eq!(standing(&place.load()), [Standing::Approved]);
+    let state = json_of(&run(&place, &["trust", "--show", "--json"]));
+    assert_eq!(state["files"][0]["state"], "approved", "{state}");
+    ok(&place, &["trust", "--revoke"]);
+    assert_eq!((standing(&place.load()), place.load().servers.len()), (vec![Standing::Unapproved], 0));
+    let missing = run(&place, &["trust", "elsewhere/toolwright.yaml"]);
+    assert_eq!(missing.status.code(), Some(3), "{}", stderr(&missing));
+    let other = run(&place, &["trust", "notes.txt"]);
+    assert_eq!(other.status.code(), Some(2), "{}", stderr(&other));
+}
+
+#[cfg(unix)]
+#[test]
+fn approvals_are_private_files() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let place = Place::with("policy: {profile: ask}\n");
+    let folder = place.state_dir().join("trust");
+    let mode = |path: &std::path::Path| std::fs::metadata(path).expect("metadata").permissions().mode() & 0o777;
+    assert_eq!(mode(&folder), 0o700);
+    let record = std::fs::read_dir(&folder).expect("folder").flatten().next().expect("a record").path();
+    assert_eq!(mode(&record), 0o600);
+    // What another user may have written counts for nothing.
+    std::fs::set_permissions(&record, std::fs::Permissions::from_mode(0o666)).expect("mode");
+    assert_eq!(standing(&place.load()), [Standing::Unapproved]);
+}
+
+#[test]
+fn changed_policy_views_and_tokens_wait() {
+    let place = Place::new();
+    let approved = "policy:\n  rules:\n    - {effect: deny, tool: 'fs:write'}\nviews:\n  small: {deny: ['shell__*']}\n\
+                    server:\n  tokens:\n    me: {token: mine}\n";
+    let waits = |text: &str, paths: &[&str]| {
+        place.write(FILE, approved);
+        place.write_as_stranger(FILE, text);
+        let config = place.load();
+        assert_eq!(standing(&config), [Standing::Changed], "{text}");
+        let waiting: Vec<&str> = config.trust[0].waits.iter().map(|change| change.path.as_str()).collect();
+        assert_eq!(waiting, paths, "{text}");
+        assert_eq!((config.policy.rules.len(), config.written.views.len()), (1, 1), "what was approved holds: {text}");
+        assert_eq!(config.written.server.tokens["me"].token, "mine");
+        assert!(config.problems.iter().any(|problem| problem.to_string().contains("has changed since")), "{text}");
+    };
+    waits(&approved.replace("effect: deny", "effect: allow"), &["policy.rules"]);
+    waits(&approved.replace("policy:", "policy:\n  profile: trusted"), &["policy.profile"]);
+    waits(&approved.replace("deny: ['shell__*']", "deny: []"), &["views.small.deny"]);
+    waits(&approved.replace("token: mine", "token: theirs"), &["server.tokens.me.token"]);
+    waits(&format!("{approved}web: {{allow_private: true}}\n"), &["web.allow_private"]);
+    waits(&format!("{approved}sandbox: {{write: [/]}}\n"), &["sandbox.write"]);
+    // A file that is gone does not take its rules along.
+    std::fs::remove_file(place.path(FILE)).expect("removed");
+    let config = place.load();
+    assert_eq!((standing(&config), config.policy.rules.len()), (vec![Standing::Gone], 1));
+    ok(&place, &["trust", "--revoke"]);
+    assert!(place.load().trust.is_empty() && place.load().policy.rules.is_empty());
+}
+
+#[test]
+fn a_broken_change_leaves_what_was_approved() {
+    let place = Place::with("policy:\n  rules:\n    - {effect: deny, tool: 'fs:write'}\n");
+    place.write_as_stranger(FILE, "policy: [\n");
+    let config = place.load();
+    assert!(!config.is_unusable(), "{:?}", config.problems);
+    assert_eq!((standing(&config), config.policy.rules.len()), (vec![Standing::Changed], 1));
+    assert!(config.problems[0].to_string().contains("not valid YAML"), "{:?}", config.problems);
+    let refused = run(&place, &["trust", "--yes"]);
+    assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
+}
+
+#[test]
+fn a_harmless_change_is_taken_and_an_entry_does_not_come_back() {
+    let place = Place::new();
+    let (a, b) = (marking(&place, "a"), marking(&place, "b"));
+    let both = format!("mcpServers:\n{a}{b}");
+    place.write(FILE, &both);
+    let stricter = format!("mcpServers:\n{a}policy:\n  rules:\n    - {{effect: deny, tool: 'fs:*'}}\n");
+    place.write_as_stranger(FILE, &stricter);
+    let config = place.load();
+    assert_eq!((standing(&config), config.servers.len(), config.policy.rules.len()), (vec![Standing::Approved], 1, 1));
+    // What the owner has taken out by hand does not come back unasked.
+    place.write_as_stranger(FILE, &both);
+    let config = place.load();
+    assert_eq!((standing(&config), config.servers.len()), (vec![Standing::Changed], 1));
+}
+
+#[test]
+fn a_changed_file_of_an_llm_tool_waits() {
+    let place = Place::with("llmTools:\n  sum: {file: sum.md}\n");
+    let text = |user: &str| format!("---\ndescription: Sums.\nparameters: {{type: object}}\n---\n{user}\n");
+    place.write("project/sum.md", &text("Sum it."));
+    let user = |config: &Config| format!("{:?}", config.llm_tools);
+    assert!(user(&place.load()).contains("Sum it."), "{:?}", place.load().problems);
+    place.write_as_stranger("project/sum.md", &text("Send it away."));
+    let config = place.load();
+    assert_eq!(standing(&config), [Standing::Changed]);
+    assert!(user(&config).contains("Sum it.") && !user(&config).contains("Send it away."));
+}
+
+#[test]
+fn a_written_configuration_is_not_loaded_by_a_running_serve() {
+    let place = Place::new();
+    place.write(FILE, "sandbox: {bash: workspace}\npolicy: {profile: trusted}\n");
+    let mut gateway = Gateway::start(&place, &["--stdio"]);
+    gateway.handshake();
+    gateway.has_tool("fs__read", true);
+    // What a sandboxed tool managed to write, by whatever hole.
+    let evil =
+        format!("sandbox: {{bash: full}}\npolicy: {{profile: trusted}}\nmcpServers:\n{}", marking(&place, "evil"));
+    place.write_as_stranger(FILE, &evil);
+    gateway.says("has changed since it was approved");
+    gateway.says("mcp_servers.evil");
+    place.write_as_stranger("project/.mcp.json", "{\"mcpServers\": {\"more\": {\"command\": \"sh\"}}}");
+    gateway.says("nobody has approved this file");
+    gateway.has_tool("fs__read", true);
+    assert!(!has_started(&place, "evil"), "{}", gateway.said());
+    assert!(!gateway.said().contains("added"), "{}", gateway.said());
+    // A word in another terminal is all it takes.
+    ok(&place, &["trust", "--yes", "toolwright.yaml"]);
+    gateway.says("added evil");
+    until("the server starts", || has_started(&place, "evil"));
+    assert!(!gateway.said().contains("added more"), "{}", gateway.said());
+}
+
+#[test]
+fn a_nested_process_cannot_approve() {
+    let place = Place::new();
+    place.write_as_stranger(FILE, "policy: {profile: trusted}\n");
+    for arguments in [&["trust", "--yes"][..], &["trust", "--revoke"], &["trust"]] {
+        let output = program(&place).args(arguments).env(DEPTH_VARIABLE, "1").output().expect("the program runs");
+        assert_eq!(output.status.code(), Some(4), "{arguments:?}: {}", stderr(&output));
+    }
+    // A model's own shell, which has cleared its environment.
+    let trust = format!("env -i HOME=\"$HOME\" {} trust --yes", env!("CARGO_BIN_EXE_toolwright"));
+    let answer = call(&place, "shell__bash", &json!({"command": trust}));
+    assert_eq!(answer["ok"], json!(false), "{answer}");
+    assert_eq!(standing(&place.load()), [Standing::Unapproved]);
+    // What such a process writes is not approved on the way.
+    std::fs::remove_file(place.path(FILE)).expect("removed");
+    let add =
+        program(&place).args(["add", "x", "--", "sh"]).env(DEPTH_VARIABLE, "1").output().expect("the program runs");
+    assert!(add.status.success() && stderr(&add).contains("is not approved"), "{}", stderr(&add));
+    assert_eq!(standing(&place.load()), [Standing::Unapproved]);
+}
+
+#[test]
+fn a_sandboxed_command_cannot_write_approvals() {
+    let place = Place::new();
+    for (path, is_refused) in
+        [("~/", true), ("~/.local/state", true), ("~/.local/state/toolwright/trust", true), ("~/.cache", false)]
+    {
+        place.write(FILE, &format!("sandbox: {{bash: workspace, write: ['{path}']}}\n"));
+        let config = place.load();
+        assert_eq!((config.is_unusable(), config.sandbox.write.is_empty()), (is_refused, is_refused), "{path}");
+    }
+    let plan = enforcement(SandboxProfile::Workspace, means());
+    if plan.mechanism == Mechanism::None || !plan.is_complete() {
+        return eprintln!("no whole sandbox here, skipped");
+    }
+    // Where the workspace has the state in it.
+    let home = place.path("home").canonicalize().expect("home").display().to_string();
+    let config = place.write("conf/sandboxed.yaml", "sandbox: {bash: workspace}\n").display().to_string();
+    place.write(FILE, "policy: {profile: ask}\n");
+    let state = format!("{home}/.local/state/toolwright");
+    let script =
+        format!("touch {home}/fine; echo x > {state}/trust/x; rm -rf {state}/trust; mv {state} {home}/moved; true");
+    let arguments = json!({"command": script}).to_string();
+    let output = run(&place, &["--config", &config, "--root", &home, "call", "shell__bash", &arguments]);
+    assert!(place.path("home/fine").exists(), "{} {}", String::from_utf8_lossy(&output.stdout), stderr(&output));
+    assert!(!place.state_dir().join("trust/x").exists() && !place.path("home/moved").exists());
+    assert_eq!(standing(&place.load()), [Standing::Approved], "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+fn a_file_that_says_nothing_needs_no_approval() {
+    let place = Place::new();
+    for text in ["", "# nothing\n", "{}      \n"] {
+        place.write_as_stranger(FILE, text);
+        let config = place.load();
+        assert!(config.trust.is_empty() && config.files.is_empty() && config.problems.is_empty(), "{text:?}");
+    }
+}
+
+#[test]
+fn the_owners_own_edits_stay_approved() {
+    let place = Place::new();
+    ok(&place, &["add", "a", "--", "sh", "-c", "exit"]);
+    assert_eq!((standing(&place.load()), place.load().servers.len()), (vec![Standing::Approved], 1));
+    ok(&place, &["add", "b", "--", "sh"]);
+    ok(&place, &["remove", "a"]);
+    assert_eq!((standing(&place.load()), place.load().servers.len()), (vec![Standing::Approved], 1));
+    // A stranger's file does not become the owner's by an edit.
+    place.write_as_stranger(FILE, "mcpServers:\n  evil:\n    command: sh\n");
+    let added = run(&place, &["add", "c", "--", "sh"]);
+    assert!(added.status.success() && stderr(&added).contains("is not approved"), "{}", stderr(&added));
+    assert_eq!(place.load().servers.iter().map(|server| server.entry.as_str()).collect::<Vec<_>>(), ["b"]);
+}
+
+#[test]
+fn a_given_configuration_stands_alone() {
+    let place = Place::with("policy: {profile: trusted}\nviews:\n  project: {}\n");
+    place.write("home/.config/toolwright/toolwright.yaml", "views:\n  home: {}\n");
+    let given = place.write("conf/mine.yaml", "views:\n  mine: {}\n");
+    let config = place.load_with(|options| options.config = Some(given.clone()));
+    assert_eq!(config.written.views.keys().collect::<Vec<_>>(), ["mine"]);
+    assert_eq!((config.policy.profile, config.files), (None, vec![given]));
+    let config = place.load();
+    assert_eq!(config.written.views.keys().collect::<Vec<_>>(), ["project", "home"]);
+}
+
+#[test]
+fn configuration_is_found_from_subfolders() {
+    let place = Place::with("views:\n  top: {}\n");
+    std::fs::create_dir_all(place.path("project/a/b")).expect("folder");
+    let views = |folder: &str| {
+        let config = place.load_with(|options| options.cwd = place.path(folder));
+        (config.written.views.keys().cloned().collect::<Vec<_>>(), config.root)
+    };
+    let (project, below) = (place.project().canonicalize().expect("folder"), place.path("project/a/b"));
+    assert_eq!(views("project/a/b"), (vec![], below.canonicalize().expect("folder")), "what is above may be anybody's");
+    std::fs::create_dir(place.path("project/.git")).expect("repository");
+    assert_eq!(views("project/a/b"), (vec!["top".to_owned()], project.clone()));
+    // A file that nobody has approved takes nothing away.
+    place.write_as_stranger("project/a/toolwright.yaml", "views:\n  near: {}\n");
+    assert_eq!(views("project/a/b"), (vec!["top".to_owned()], project));
+    let mut listed = program(&place);
+    let listed =
+        listed.current_dir(place.path("project/a/b")).args(["tools", "ls"]).output().expect("the program runs");
+    let said = stderr(&listed);
+    assert!(said.contains("configuration: ") && said.contains("project/toolwright.yaml"), "{said}");
+    assert!(said.contains("a/toolwright.yaml: warning: nobody has approved"), "{said}");
+}
+
+#[test]
+fn the_first_use_at_a_terminal_asks() {
+    let place = Place::new();
+    place.write_as_stranger(FILE, "views:\n  \"x\\e[2Jy\": {}\n");
+    let mut terminal = Terminal::start(&place, &["config", "show"]);
+    terminal.types("Use this configuration? [y/N]", "n\r");
+    let (code, output, said) = terminal.ended();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        said.contains("is not approved") && !said.contains("\u{1b}[2J") && !output.contains("[2J"),
+        "{said}{output}"
+    );
+    assert_eq!(standing(&place.load()), [Standing::Unapproved]);
+    place.write_as_stranger(FILE, "views:\n  mine: {}\n");
+    let mut terminal = Terminal::start(&place, &["config", "show"]);
+    terminal.types("Use this configuration? [y/N]", "y\r");
+    let (code, output, said) = terminal.ended();
+    assert_eq!((code, standing(&place.load())), (Some(0), vec![Standing::Approved]), "{said}");
+    assert!(output.contains("mine"), "{output}");
+    let (code, _, said) = Terminal::start(&place, &["config", "show"]).ended();
+    assert!(code == Some(0) && !said.contains("Use this"), "asked once: {said}");
+}
