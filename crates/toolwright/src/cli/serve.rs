@@ -41,7 +41,6 @@ pub(crate) async fn command(global: &Global, serve: &Serve) -> Done {
     let house = open(global, settings).await?;
     record(&house, &serve.record)?;
     let settings = house.config();
-    say(format_args!("toolwright: configuration: {}", config::files_in_force(&settings)));
     if settings.written.server.batch {
         let batch = batch_provider().map_err(Failure::failed)?;
         house.catalogue().add_provider(batch).await.map_err(Failure::failed)?;
@@ -65,6 +64,7 @@ pub(crate) async fn command(global: &Global, serve: &Serve) -> Done {
     let shutdown = Cancel::new();
     watch(shutdown.clone(), First::ShutsDown);
     say_terms(&settings, &terms.policy(&settings));
+    say(format_args!("toolwright: configuration: {}", config::files_in_force(&settings)));
     if serve.stdio {
         let announced = ready(&house, "stdio");
         background(&house, &gateway, terms, announced);

@@ -263,8 +263,9 @@ fn a_sandboxed_command_cannot_write_approvals() {
     let config = place.write("conf/sandboxed.yaml", "sandbox: {bash: workspace}\n").display().to_string();
     place.write(FILE, "policy: {profile: ask}\n");
     let state = format!("{home}/.local/state/toolwright");
-    let script =
-        format!("touch {home}/fine; echo x > {state}/trust/x; rm -rf {state}/trust; mv {state} {home}/moved; true");
+    let script = format!(
+        "touch {home}/fine; echo x > {state}/trust/x; rm -rf {state}/trust; mv {state} {home}/copy; mv {home}/.local {home}/moved; true"
+    );
     let arguments = json!({"command": script}).to_string();
     let output = run(&place, &["--config", &config, "--root", &home, "call", "shell__bash", &arguments]);
     assert!(place.path("home/fine").exists(), "{} {}", String::from_utf8_lossy(&output.stdout), stderr(&output));
