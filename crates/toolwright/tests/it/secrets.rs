@@ -296,7 +296,7 @@ fn a_gateway_asks_about_calls_without_their_secrets() {
     };
 
     let told = call_over_http(&address, &arguments(PASSWORD));
-    assert!(told.contains("waits for a person's approval"), "{told}");
+    assert!(told.contains("needs a person's approval, and has not run"), "{told}");
     is_clean("the answer to the client", told.as_bytes());
     until("it asks", || clean(&place, &echo, &["approvals", "ls", "--json"]) != json!([]));
     let question = asked(1);
@@ -311,7 +311,10 @@ fn a_gateway_asks_about_calls_without_their_secrets() {
     clean(&place, &echo, &["approvals", "ls", "--all", "--json"]);
     assert_eq!(clean(&place, &echo, &["approvals", "ls", "--standing", "--json"])[0]["arguments"], shown);
     let other = call_over_http(&address, &arguments("another"));
-    assert!(other.contains("waits for a person's approval"), "`always` is for the real arguments: {other}");
+    assert!(
+        other.contains("needs a person's approval, and has not run"),
+        "`always` is for the real arguments: {other}"
+    );
     let again = call_over_http(&address, &arguments(PASSWORD));
     assert!(again.contains("HTTP/1.1 200") && again.contains(SHAPED), "nobody is asked: {again}");
 

@@ -141,12 +141,13 @@ fn stdio_lists_and_calls() {
 }
 
 #[test]
-fn stdio_lists_three_tools_where_it_is_told_to_and_those_that_are_pinned() {
+fn stdio_lists_what_finds_tools_reads_outputs_and_is_pinned() {
     let place = Place::with(&format!("selection:\n  pinned: [fs:read]\nmcpServers:\n  odd:\n{}", server("")));
     place.write("project/a.txt", "hello\n");
     let mut gateway = Gateway::start(&place, &["--stdio", "--expose", "search", "--policy", "ask", "--ask", "nobody"]);
     gateway.handshake();
-    assert_eq!(gateway.tool_names(), ["tools__search", "tools__describe", "tools__call", "fs__read"]);
+    let shown = ["tools__search", "tools__describe", "tools__call", "fs__read", "output__read", "output__grep"];
+    assert_eq!(gateway.tool_names(), shown);
     let query = json!({"query": "return a text", "namespace": "odd"});
     let text = |result: &Value| result["result"]["content"][0]["text"].as_str().unwrap_or_default().to_owned();
     until("the server's tools are found", || {
@@ -265,7 +266,7 @@ fn over_http_nobody_gets_a_shell_without_being_allowed() {
     assert_eq!(waits["status"], "approval", "{waits}");
     let client = Client::of(&address, "/mcp");
     let waits = client.call("shell__bash", &json!({"command": "touch done"}));
-    assert!(waits.contains("waits for a person's approval"), "{waits}");
+    assert!(waits.contains("needs a person's approval, and has not run"), "{waits}");
     place.write("project/a.txt", "hello\n");
     assert!(client.call("fs__read", &json!({"path": "a.txt"})).contains("hello"));
     assert!(!place.path("project/done").exists());

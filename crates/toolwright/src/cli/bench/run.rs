@@ -283,7 +283,7 @@ mod tests {
             std::fs::write(&path, text).expect("written");
             path.display().to_string()
         };
-        let (cases, _) = (file("cases.yaml", CASES), file("toolwright.yaml", PRICED));
+        let (cases, written) = (file("cases.yaml", CASES), file("toolwright.yaml", PRICED));
         let (home, url) = (place.path().display().to_string(), server.base_url(WireApi::OpenAi));
         let variable = move |name: &str| match name {
             "HOME" => Some(home.clone()),
@@ -291,7 +291,8 @@ mod tests {
             "OPENAI_API_KEY" => Some("sk-test-0123456789".to_owned()),
             _ => None,
         };
-        let options = LoadOptions { cwd: place.path().to_owned(), ..LoadOptions::default() };
+        let cwd = place.path().to_owned();
+        let options = LoadOptions { cwd, config: Some(written.into()), ..LoadOptions::default() };
         let config = load(&options, &variable);
         let house = House::open(options, config, Box::new(variable)).await.expect("opens");
         let line = ["bench", "--cases", &cases, "--models", "openai/good", "--max-cost", "1000"];
