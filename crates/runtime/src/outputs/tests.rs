@@ -132,8 +132,9 @@ async fn a_sweep_takes_what_has_expired_and_not_what_is_read() {
     let (_dir, store) = store(DEFAULT_QUOTA);
     let put = async |text: &str| store.put(&session("s"), text.as_bytes()).await.expect("put").handle;
     let (expired, held, fresh) = (put("expired").await, put("held").await, put("fresh").await);
+    let folder = store.room.dir().join(session_folder(&session("s")));
     let age = |handle: &str| {
-        let file = std::fs::File::options().write(true).open(store.room.dir().join(handle)).expect("file");
+        let file = std::fs::File::options().write(true).open(folder.join(handle)).expect("file");
         file.set_modified(std::time::SystemTime::now() - DEFAULT_MAX_AGE * 2).expect("age");
     };
     age(&expired);

@@ -172,7 +172,7 @@ async fn clients_that_cannot_be_asked_are_not() {
         let mut client = Client::of(&house);
         client.ask(&introduction(version, capabilities.clone())).await;
         let response = client.ask(&call(1, "test__echo", json!({"text": "a"}))).await;
-        assert!(text(&response).contains("nobody"), "{version} {capabilities}: {response}");
+        assert!(text(&response).contains("nobody can be asked"), "{version} {capabilities}: {response}");
         client.end().await;
     }
     // One that says it can, and then cannot.
@@ -182,7 +182,7 @@ async fn clients_that_cannot_be_asked_are_not() {
     client.ask(&call(1, "test__echo", json!({"text": "a"}))).await;
     let error = json!({"jsonrpc": "2.0", "id": "ask-0", "error": {"code": -32601, "message": "no such method"}});
     let response = client.ask(&error).await;
-    assert!(text(&response).contains("nobody"), "{response}");
+    assert!(text(&response).contains("nobody can be asked"), "{response}");
     client.end().await;
 }
 
@@ -219,7 +219,7 @@ async fn over_http_the_question_is_in_the_calls_own_stream() {
     let plain = plain.header("accept", "application/json").header("content-type", "application/json");
     let plain = plain.header("mcp-session-id", mine).body(call(9, "test__echo", json!({"text": "a"})).to_string());
     let response = body(plain, 200).await;
-    assert!(text(&response).contains("nobody"), "{response}");
+    assert!(text(&response).contains("nobody can be asked"), "{response}");
 }
 
 #[tokio::test]
@@ -247,7 +247,7 @@ async fn who_may_not_decide_is_not_asked_about_its_own_calls() {
             assert_eq!(asked["method"], "elicitation/create", "{token}");
         } else {
             let response = body(request, 200).await;
-            assert!(text(&response).contains("nobody to ask"), "{token}: {response}");
+            assert!(text(&response).contains("nobody can be asked"), "{token}: {response}");
         }
     }
 }

@@ -28,7 +28,7 @@ async fn a_session_lists_calls_and_ends() {
         (&result["serverInfo"]["name"], &result["instructions"]),
         (
             &json!("toolwright"),
-            &json!(format!("{WHOSE_TOOLS} test (8), remote (2)\n\nUse the tools.\n\n{REMOTE_SAYS}"))
+            &json!(format!("{WHOSE_TOOLS} test (8), remote (2), output (2)\n\nUse the tools.\n\n{REMOTE_SAYS}"))
         )
     );
 
