@@ -43,6 +43,8 @@ async def test_the_official_client_is_asked(action, runs):
 
     async def answer(_context, params):
         questions.append(params)
+        # What is declined or dismissed faster than this was seen by nobody.
+        await asyncio.sleep(0.5)
         fields = params.requested_schema["properties"]
         (name, field), = [(name, field) for name, field in fields.items() if "enum" in field or "oneOf" in field][:1]
         values = field.get("enum") or [choice["const"] for choice in field["oneOf"]]

@@ -191,7 +191,9 @@ async def exchanged(sources, samples):
             answer = imported(folder, path, "--prefix", name, "--base-url", f"{receiver.url}/{name}")
             listed[name] = [tool for tool in answer["imported"] if (path.stem, tool["path"]) != REFUSED]
         rules = {"rules": [{"effect": "allow", "tool": "*"}]}
-        with Gateway(folder, {}, openapi=entries, policy=rules, server={"max_tool_name": 64}) as gateway:
+        # The schemas that calls are checked against: what is listed else is laxer (`oneOf` becomes `anyOf`).
+        server = {"max_tool_name": 64, "schemas": "raw"}
+        with Gateway(folder, {}, openapi=entries, policy=rules, server=server) as gateway:
             async with python_client(gateway.url) as client:
                 names = [tool["wire_name"] for tools in listed.values() for tool in tools]
                 tools = await tools_with(client, *names)

@@ -121,7 +121,7 @@ async fn schemas_are_listed_in_the_form_that_every_client_takes() {
             json!({"type": "object", "properties": {"a": {"type": "string"}}}),
             "{path}"
         );
-        assert_eq!(compact.get("_meta"), None);
+        assert_eq!(compact["_meta"].get("anthropic/alwaysLoad"), None);
     }
     let other = self::house(ListedSchemas::Raw).await;
     let http = other.http().await;
@@ -168,7 +168,7 @@ async fn clients_with_a_tool_search_are_asked_to_keep_ours_in_view() {
     let listed = body(http.modern("/mcp?expose=search", json!(1), "tools/list", json!({})), 200).await;
     let tools = listed["result"]["tools"].as_array().expect("tools");
     let names: Vec<_> = tools.iter().filter_map(|tool| tool["name"].as_str()).collect();
-    let shown = ["tools__search", "tools__describe", "tools__call", "odd__union", "output__read", "output__grep"];
+    let shown = ["tools__search", "tools__describe", "tools__call", "output__read", "output__grep", "odd__union"];
     assert_eq!(names, shown);
     for tool in tools {
         assert_eq!(tool["_meta"]["anthropic/alwaysLoad"], true, "{tool}");
