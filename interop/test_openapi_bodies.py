@@ -115,7 +115,7 @@ async def test_xml_and_parts_of_any_kind_read_as_what_was_meant():
         listed = imported(folder, document, "--prefix", "b", "--base-url", receiver.url)
         assert listed["operations"] == len(listed["imported"]) == 3, listed
         rules = {"rules": [{"effect": "allow", "tool": "*"}]}
-        with Gateway(folder, {}, openapi={"b": entry}, policy=rules) as gateway:
+        with Gateway(folder, {}, openapi={"b": entry}, policy=rules, server={"schemas": "raw"}) as gateway:
             async with python_client(gateway.url) as client:
                 tools = await tools_with(client, *(tool["wire_name"] for tool in listed["imported"]))
                 for tool in listed["imported"]:
