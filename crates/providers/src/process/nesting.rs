@@ -37,12 +37,6 @@ pub fn is_below_watcher(pid: u32) -> bool {
     }
 }
 
-/// Whether a process is a watcher itself.
-#[cfg(target_os = "linux")]
-pub(super) fn is_watcher(pid: u32) -> bool {
-    linux::look(pid) == linux::Seen::Watcher
-}
-
 #[cfg(target_os = "linux")]
 mod linux {
     use rustix::io::Errno;

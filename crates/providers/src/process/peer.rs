@@ -19,12 +19,12 @@ pub fn peer_process(peer: SocketAddr, local: SocketAddr) -> PeerProcess {
 
 #[cfg(target_os = "linux")]
 mod linux {
-    use std::io::{BufRead as _, BufReader, ErrorKind};
+    use std::io::{BufRead as _, BufReader};
     use std::net::{IpAddr, SocketAddr};
 
     use toolwright_core::session::PeerProcess;
 
-    use super::super::nesting::{is_below_watcher, is_watcher};
+    use super::super::nesting::is_below_watcher;
 
     /// A socket, as the kernel tells of it.
     #[derive(Debug, PartialEq, Eq)]
@@ -46,31 +46,27 @@ mod linux {
         }
     }
 
-    /// Whether one of those who hold a socket of this user is nested. Where nobody can be seen to hold it: whether one
-    /// that is nested does not let itself be looked at.
+    /// Whether one of those who hold a socket of this user is nested. One that nobody can be seen to hold counts as
+    /// nested: it is hidden, as one is that is on its way through another socket.
     fn holder(socket: &Socket) -> PeerProcess {
         let name = format!("socket:[{}]", socket.inode);
-        let (mut is_found, mut closed) = (false, Vec::new());
+        let mut is_found = false;
         let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
         for process in processes {
             let Some(pid) = process.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
-            match std::fs::read_dir(process.path().join("fd")) {
-                Ok(mut files) => {
-                    let holds = files.any(|file| {
-                        let target = file.and_then(|file| std::fs::read_link(file.path()));
-                        target.is_ok_and(|target| target.as_os_str() == name.as_str())
-                    });
-                    if holds && is_below_watcher(pid) {
-                        return PeerProcess::Nested;
-                    }
-                    is_found |= holds;
-                }
-                Err(error) if error.kind() == ErrorKind::PermissionDenied => closed.push(pid),
-                Err(_) => {}
+            // A thread may have a table of files of its own (`unshare(CLONE_FILES)`).
+            let threads = std::fs::read_dir(process.path().join("task")).into_iter().flatten().flatten();
+            let mut files = threads.flat_map(|thread| std::fs::read_dir(thread.path().join("fd"))).flatten();
+            let holds = files.any(|file| {
+                let target = file.and_then(|file| std::fs::read_link(file.path()));
+                target.is_ok_and(|target| target.as_os_str() == name.as_str())
+            });
+            if holds && is_below_watcher(pid) {
+                return PeerProcess::Nested;
             }
+            is_found |= holds;
         }
-        let hides = |pid: &u32| !is_watcher(*pid) && is_below_watcher(*pid);
-        if !is_found && closed.iter().any(hides) { PeerProcess::Nested } else { PeerProcess::Owners }
+        if is_found { PeerProcess::Owners } else { PeerProcess::Nested }
     }
 
     /// Reads a line of `/proc/net/tcp` or `tcp6`: both ends, the user and the inode.

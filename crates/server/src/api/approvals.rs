@@ -58,7 +58,7 @@ impl Api {
         match connection.process().await {
             PeerProcess::Owners | PeerProcess::Unknown => Ok(()),
             PeerProcess::Nested => Err(ApiError::forbidden(
-                "a process that Toolwright started cannot approve: the owner does, with `toolwright approvals` in a \
+                "a process that Toolwright started, or that hides itself, cannot approve: the owner does, with `toolwright approvals` in a \
                  terminal of their own",
             )),
         }

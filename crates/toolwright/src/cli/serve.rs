@@ -153,13 +153,6 @@ fn unasked(profile: Profile) -> &'static str {
 fn ready(house: &House, address: &str) -> usize {
     let tools = tool_count(house);
     say(format_args!("toolwright: ready {address} {tools} tools"));
-    let unlisted = house.catalogue().snapshot().list().len().saturating_sub(tools);
-    if address != "stdio" && unlisted > 0 {
-        say(styled(
-            DIM,
-            format_args!("not listed yet: {unlisted} tools that read stored results, until there are any"),
-        ));
-    }
     tools
 }
 

@@ -43,6 +43,7 @@ pub use resolved::{
     Config, EmbeddingSource, HttpWay, NamedRestTool, Server, ServerLink, ServerSettings, policy_of, profile_of,
 };
 pub use schema::published as json_schema;
+pub(crate) use secret_file::environment;
 pub use secret_file::{keep_secrets, secret_file, variable};
 pub use telemetry::Telemetry;
 

@@ -16,7 +16,8 @@ pub fn variable(name: &str) -> Option<String> {
     environment(name).or_else(|| stored(name))
 }
 
-fn environment(name: &str) -> Option<String> {
+/// A variable of the environment.
+pub(crate) fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 

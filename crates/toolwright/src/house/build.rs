@@ -31,7 +31,7 @@ use super::compat::{CompatCell, recommends};
 use super::tokens::Tokenizers;
 use super::{BUILTIN, LLM, REST};
 use crate::config::typed::PathGuardSetting;
-use crate::config::{Config, HttpWay, NamedRestTool, Server, ServerLink, Severity};
+use crate::config::{Config, HttpWay, NamedRestTool, Server, ServerLink, Severity, environment, secret_file};
 
 /// Folder of the state directory for credentials of servers.
 const CREDENTIALS: &str = "oauth";
@@ -57,7 +57,8 @@ impl ProviderSettings {
                 PathGuardSetting::Off => PathGuard::Off,
             },
             protected: protected(config),
-            withheld: vec![config.state_dir.clone()],
+            // Logins, tokens and what belongs to other sessions; and secrets that entries name as variables.
+            withheld: [Some(config.state_dir.clone()), secret_file(&environment)].into_iter().flatten().collect(),
             withheld_env: withheld_env(config),
             shell: ShellOptions {
                 bash: config.written.sandbox.bash,

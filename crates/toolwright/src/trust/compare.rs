@@ -81,19 +81,23 @@ fn compare<'v>(
     }
 }
 
+/// What an entry may say that only tells where its source is.
+const SAYS_WHERE: [&str; 8] = ["command", "args", "env", "cwd", "url", "headers", "type", "description"];
+
 fn is_harmless(path: &[&str], was: Option<&Value>, is: Option<&Value>, new: &Value) -> bool {
     match (path, is) {
         ([section, name], None) if SOURCES.contains(section) => {
-            // What is switched off here may be on in a farther file.
-            let was_off = |key: &str, off: bool| was.and_then(|was| was.get(key)).and_then(Value::as_bool) == Some(off);
-            !was_off("enabled", false) && !was_off("disabled", true) && is_nobody_elses(name, section, new)
+            // A farther file may have the entry too, which then loses whatever else this one said of it: that it is off,
+            // sandboxed, or has fewer tools.
+            let keys = was.and_then(Value::as_object).into_iter().flat_map(Map::keys);
+            keys.into_iter().all(|key| SAYS_WHERE.contains(&key.as_str())) && is_nobody_elses(name, section, new)
         }
         (["mcp_servers", _, "description"], _) => true,
         ([section, _, "enabled"], Some(Value::Bool(false))) => SOURCES.contains(section),
         (["mcp_servers", _, "disabled"], Some(Value::Bool(true))) => true,
         (["mcp_servers", _, "tools_denied"] | ["defaults", "builtins_denied" | "withheld_env"], _) => {
-            let (was, is) = (items(was), items(is));
-            was.iter().all(|item| is.contains(item))
+            // A list that was not there takes the place of a farther file's.
+            was.is_some() && items(was).iter().all(|item| items(is).contains(item))
         }
         (["policy", "profile"], Some(Value::String(profile))) => profile == "ask",
         (["policy", "rules"], _) => is_stricter(items(was), items(is)),
@@ -161,6 +165,9 @@ mod tests {
             check(git(json!({})), git(more), &[path]);
         }
         check(json!({"mcp_servers": {"git": {"enabled": false}}}), json!({}), &["mcp_servers.git"]);
+        // A farther file may have the same server, or denials of its own.
+        check(json!({"mcp_servers": {"git": {"tools_denied": ["*"]}}}), json!({}), &["mcp_servers.git"]);
+        check(json!({}), json!({"defaults": {"withheld_env": []}}), &["defaults.withheld_env"]);
         // The other one would get the prefix that rules go by.
         let two = json!({"mcp_servers": {"mcp-a": {"command": "x"}, "A": {"command": "y"}}});
         check(two, json!({"mcp_servers": {"A": {"command": "y"}}}), &["mcp_servers.mcp-a"]);
@@ -198,15 +205,20 @@ mod tests {
     #[test]
     fn harmless_changes_do_not_wait() {
         let was = json!({
-            "mcp_servers": {"a": {"command": "x", "description": "old"}, "b": {"command": "y"}},
+            "mcp_servers": {"a": {"command": "x", "description": "old"}, "b": {"command": "y", "tools_denied": ["x"]}},
             "rest_tools": {"r": {"url": "https://e"}},
+            "defaults": {"builtins_denied": ["web__*"]},
         });
-        check(was.clone(), json!({"mcp_servers": {"a": {"command": "x", "description": "new"}}}), &[]);
-        check(was.clone(), json!({}), &[]);
+        let mut fewer = was.clone();
+        fewer["mcp_servers"]["a"]["description"] = json!("new");
+        fewer["rest_tools"] = json!({});
+        check(was.clone(), fewer.clone(), &[]);
+        fewer["mcp_servers"].as_object_mut().expect("object").remove("a");
+        check(was.clone(), fewer, &[]);
         let mut is = was.clone();
         is["mcp_servers"]["a"]["enabled"] = json!(false);
-        is["mcp_servers"]["b"]["tools_denied"] = json!(["*"]);
-        is["defaults"] = json!({"builtins_denied": ["shell__*"]});
+        is["mcp_servers"]["b"]["tools_denied"] = json!(["x", "*"]);
+        is["defaults"] = json!({"builtins_denied": ["shell__*", "web__*"]});
         check(was, is.clone(), &[]);
         let was = is.clone();
         is["mcp_servers"]["b"]["tools_denied"] = json!([]);

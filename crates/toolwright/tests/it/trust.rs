@@ -37,6 +37,17 @@ fn standing(config: &Config) -> Vec<Standing> {
 }
 
 #[test]
+fn a_strangers_device_or_pipe_is_not_read() {
+    let place = Place::new();
+    std::os::unix::fs::symlink("/dev/zero", place.path(FILE)).expect("link");
+    let made = std::process::Command::new("mkfifo").arg(place.path("project/.mcp.json")).status().expect("mkfifo");
+    assert!(made.success());
+    let listed = run(&place, &["tools", "ls"]);
+    let told = stderr(&listed);
+    assert_eq!(told.matches("it is no ordinary file").count(), 2, "{told}");
+}
+
+#[test]
 fn a_strangers_folder_starts_nothing() {
     let place = Place::new();
     let yaml = format!(

@@ -20,6 +20,8 @@ use rustix::fs::{FlockOperation, flock};
 const CONTENT: &[u8; 64] = b"{}                                                             \n";
 /// How often a name is tried that another command is just giving back.
 const TRIES: usize = 8;
+/// How long one that another process holds alone, to remove it, is left before the next attempt.
+const BUSY: std::time::Duration = std::time::Duration::from_millis(10);
 
 /// The placeholders of one start, in order of their descriptors.
 #[derive(Debug, Default)]
@@ -120,7 +122,14 @@ fn held(path: &Path) -> io::Result<Held> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Held::Open),
             Err(_) => return Ok(Held::Needless),
         };
-        flock(&file, FlockOperation::LockShared)?;
+        // A file of the project's own is not waited for: whoever may read it may lock it for as long as they like.
+        if !is_placeholder(&file, path)? {
+            return Ok(Held::Needless);
+        }
+        if flock(&file, FlockOperation::NonBlockingLockShared).is_err() {
+            std::thread::sleep(BUSY);
+            continue;
+        }
         // It may have been given back before it was locked.
         let (mine, there) = (file.metadata()?, path.symlink_metadata());
         if there.is_ok_and(|there| (there.dev(), there.ino()) == (mine.dev(), mine.ino())) {
