@@ -1,11 +1,16 @@
-"""Runs the interop suite: `run.py [PART OF A NAME]...`. Needs interop/setup.sh and built binaries.
+"""Runs the interop suite: `run.py [--jobs N] [PART OF A NAME]...`. Needs interop/setup.sh and built binaries.
 
-Prints one line a case and `N passed, N failed` last; the exit code is 1 when one failed.
+Cases run side by side in worker processes. Prints one line a case, the seconds of each file, and
+`N passed, N failed` last; the exit code is 1 when one failed.
 """
 
+import argparse
 import asyncio
+import collections
+import concurrent.futures
 import importlib
 import inspect
+import multiprocessing
 import os
 import pathlib
 import sys
@@ -15,6 +20,7 @@ import traceback
 import harness
 
 CASE_TIMEOUT = 300
+CASES = []  # title, test, parameters
 
 
 def suite():
@@ -29,8 +35,10 @@ def suite():
                 yield f"{title} ({label})" if label else title, test, parameters
 
 
-def run(test, parameters):
-    """The reason of a failure, or nothing."""
+def run(index):
+    """Runs one case of `CASES`: its seconds, and the reason of a failure or nothing."""
+    _, test, parameters = CASES[index]
+    start, reason = time.monotonic(), None
     try:
         if inspect.iscoroutinefunction(test):
             asyncio.run(asyncio.wait_for(test(*parameters), CASE_TIMEOUT))
@@ -39,28 +47,36 @@ def run(test, parameters):
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise
-        return "".join(traceback.format_exception(error)[-12:])
-    return None
+        reason = "".join(traceback.format_exception(error)[-12:])
+    return time.monotonic() - start, reason
 
 
 def main():
+    parser = argparse.ArgumentParser(description="Runs the interop suite.")
+    # Cases wait for timers and for other processes more than they compute.
+    parser.add_argument("--jobs", type=int, default=(os.cpu_count() or 1) + 2, help="cases that run at once")
+    parser.add_argument("parts", nargs="*", help="parts of the names of the cases wanted; default: all")
+    args = parser.parse_args()
     missing = [str(path) for path in (harness.NODE, harness.TOOLWRIGHT, harness.MISBEHAVING) if not path.exists()]
     if missing:
         sys.exit(f"not found: {', '.join(missing)}; build the binaries and run interop/setup.sh first")
     # The few variables with which the tests reach loopback must not send it through a proxy.
     os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost"
-    wanted, passed, failed = sys.argv[1:], 0, []
-    for title, test, parameters in suite():
-        if wanted and not any(part in title for part in wanted):
-            continue
-        start = time.monotonic()
-        reason = run(test, parameters)
-        print(f"{'FAIL' if reason else 'pass'}  {title}  [{time.monotonic() - start:.1f} s]", flush=True)
-        if reason:
-            failed.append(title)
-            print("      " + reason.rstrip().replace("\n", "\n      "), flush=True)
-        else:
-            passed += 1
+    CASES.extend(case for case in suite() if not args.parts or any(part in case[0] for part in args.parts))
+    passed, failed, seconds = 0, [], collections.Counter()
+    # Forked workers know the cases: only an index is sent to them.
+    with concurrent.futures.ProcessPoolExecutor(args.jobs, mp_context=multiprocessing.get_context("fork")) as pool:
+        running = {pool.submit(run, index): title for index, (title, _, _) in enumerate(CASES)}
+        for done in concurrent.futures.as_completed(running):
+            title, (took, reason) = running[done], done.result()
+            seconds[title.split(":")[0]] += took
+            print(f"{'FAIL' if reason else 'pass'}  {title}  [{took:.1f} s]", flush=True)
+            if reason:
+                failed.append(title)
+                print("      " + reason.rstrip().replace("\n", "\n      "), flush=True)
+            else:
+                passed += 1
+    print("seconds: " + ", ".join(f"{name} {total:.0f}" for name, total in seconds.most_common()))
     for title in failed:
         print(f"failed: {title}")
     print(f"{passed} passed, {len(failed)} failed")

@@ -78,7 +78,7 @@ pub(crate) fn telemetry(written: &TelemetrySection, at: &At, scope: &mut Scope<'
     let telemetry = Telemetry { otlp, spans };
     if telemetry.is_sent() && cfg!(not(feature = "telemetry")) {
         let message = "this program was built without the feature `telemetry`: nothing is sent".to_owned();
-        warn(scope, at, message, "build it with `cargo build --release -p toolwright --features telemetry`");
+        warn(scope, at, message, "build it with `cargo build --release -p toolwright-cli --features telemetry`");
     }
     telemetry
 }

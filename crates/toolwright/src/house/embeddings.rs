@@ -72,7 +72,7 @@ pub async fn embedder(path: &std::path::Path) -> Result<Arc<dyn Embedder>, Embed
 pub async fn embedder(path: &std::path::Path) -> Result<Arc<dyn Embedder>, EmbeddingError> {
     Err(EmbeddingError::new(format!(
         "this program was built without the feature `embeddings` and cannot load {}; build it with \
-         `cargo build --release -p toolwright --features embeddings`, or name an embeddings API as `url`",
+         `cargo build --release -p toolwright-cli --features embeddings`, or name an embeddings API as `url`",
         path.display()
     )))
 }

@@ -17,7 +17,7 @@ use toolwright::runtime::{Priority, RunContext};
 
 use super::judge::Judged;
 use super::prepare::Prepared;
-use crate::cli::screen::{redacted, redacted_value};
+use crate::screen::{redacted, redacted_value};
 
 /// Characters of an output that are kept.
 const MAX_OUTPUT: usize = 2000;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use toolwright::core::bench::Measured;
 use toolwright::core::duration;
 
-use crate::cli::screen::{StatusLine, one_line, say};
+use crate::screen::{StatusLine, one_line, say};
 
 /// Characters of the bar.
 const WIDTH: usize = 24;

@@ -15,11 +15,11 @@ use toolwright::core::{Entry, Snapshot};
 use toolwright::models::default_model;
 
 use super::Bench;
-use crate::cli::agent::can_answer;
-use crate::cli::config::variable;
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::input;
-use crate::cli::screen::{WARN, say, styled};
+use crate::agent::can_answer;
+use crate::config::variable;
+use crate::exit::{Exit, Failure};
+use crate::input;
+use crate::screen::{WARN, say, styled};
 
 /// How long the provider of a tool may take to list.
 const LIST_WAIT: Duration = Duration::from_secs(60);

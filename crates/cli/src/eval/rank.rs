@@ -10,7 +10,7 @@ use toolwright::core::select::{self, HYBRID_DEPTH, Hybrid, PickInput, PickOption
 use toolwright::house::embedder;
 use toolwright::runtime::ToolVectors;
 
-use crate::cli::exit::Failure;
+use crate::exit::Failure;
 
 /// A scorer by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use toolwright::core::bench::Measured;
 
-use crate::cli::exit::Failure;
-use crate::cli::screen::{WARN, say, styled};
+use crate::exit::Failure;
+use crate::screen::{WARN, say, styled};
 
 /// Bytes that such a file may have.
 const MAX_BYTES: u64 = 256 << 20;

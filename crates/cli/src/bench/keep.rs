@@ -12,8 +12,8 @@ use toolwright::core::bench::report::{self, Report};
 use toolwright::core::moment;
 use toolwright::core::select::CompatFile;
 
-use crate::cli::exit::Failure;
-use crate::cli::screen::{DIM, redacted, say, styled};
+use crate::exit::Failure;
+use crate::screen::{DIM, redacted, say, styled};
 
 /// How long others are waited for that write the compat file: each needs a moment.
 const LOCK_WAIT: Duration = Duration::from_secs(10);

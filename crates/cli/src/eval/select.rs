@@ -9,11 +9,11 @@ use toolwright::core::select::metrics::{complete, ndcg, percentile, recall};
 use super::SelectArgs;
 use super::cases::{self, Case};
 use super::rank::Ranker;
-use crate::cli::args::Global;
-use crate::cli::catalogue_file::CatalogueFile;
-use crate::cli::config;
-use crate::cli::exit::{Done, Exit};
-use crate::cli::screen::{print_json, size, stdout};
+use crate::args::Global;
+use crate::catalogue_file::CatalogueFile;
+use crate::config;
+use crate::exit::{Done, Exit};
+use crate::screen::{print_json, size, stdout};
 
 /// The places that any figure looks at.
 const DEPTH: usize = 10;

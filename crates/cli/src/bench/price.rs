@@ -16,8 +16,8 @@ use url::{Host, Url};
 use super::Bench;
 use super::prepare::Prepared;
 use super::spent::Spent;
-use crate::cli::exit::Failure;
-use crate::cli::screen::{WARN, say, styled};
+use crate::exit::Failure;
+use crate::screen::{WARN, say, styled};
 
 /// Tokens of an answer whose limit is not known.
 const ANSWER_TOKENS: u32 = 4096;

@@ -21,10 +21,10 @@ use super::TokensArgs;
 use super::player::{Cue, Player, Spent};
 use super::sample::sample;
 use super::task::{self, Task};
-use crate::cli::args::Global;
-use crate::cli::catalogue_file::{CatalogueFile, FileProvider};
-use crate::cli::exit::{Done, Exit};
-use crate::cli::screen::{harmless, print_json, stdout};
+use crate::args::Global;
+use crate::catalogue_file::{CatalogueFile, FileProvider};
+use crate::exit::{Done, Exit};
+use crate::screen::{harmless, print_json, stdout};
 
 const EXPOSURES: [Exposure; 4] = [Exposure::Direct, Exposure::Pick, Exposure::Deferred, Exposure::Search];
 /// Answers that a call may take: to search three times, to ask for a description, to call; and some at the end.

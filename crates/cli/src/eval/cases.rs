@@ -6,10 +6,10 @@ use std::path::Path;
 use serde_json::Value;
 use toolwright::core::ContentHash;
 
-use crate::cli::catalogue_file::MAX_BYTES;
-use crate::cli::exit::Failure;
-use crate::cli::input;
-use crate::cli::records::{Kind, Members, Odd, Place, records};
+use crate::catalogue_file::MAX_BYTES;
+use crate::exit::Failure;
+use crate::input;
+use crate::records::{Kind, Members, Odd, Place, records};
 
 const CASES: Kind = Kind { one: "case", list: "cases", marks: &["query"] };
 

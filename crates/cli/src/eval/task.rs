@@ -6,10 +6,10 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::cases::positions_of;
-use crate::cli::catalogue_file::MAX_BYTES;
-use crate::cli::exit::Failure;
-use crate::cli::input;
-use crate::cli::records::{Kind, Members, records};
+use crate::catalogue_file::MAX_BYTES;
+use crate::exit::Failure;
+use crate::input;
+use crate::records::{Kind, Members, records};
 
 const STEPS: Kind = Kind { one: "step", list: "steps", marks: &["query"] };
 

@@ -17,8 +17,8 @@ use super::price::{Estimate, Pricing};
 use super::progress::Progress;
 use super::spent::{Meter, Spent};
 use super::{Bench, CONCURRENCY};
-use crate::cli::screen::{DIM, WARN, harmless, say, styled};
-use crate::cli::signals::{First, watch};
+use crate::screen::{DIM, WARN, harmless, say, styled};
+use crate::signals::{First, watch};
 
 /// US dollars that a run may cost where nobody says.
 const DEFAULT_COST: f64 = 5.0;
