@@ -20,6 +20,10 @@ import traceback
 import harness
 
 CASE_TIMEOUT = 300
+# Files that begin first: a long case that begins last runs alone.
+FIRST = ("packages", "openapi", "json_schema", "model_requests")
+# Files whose cases share what the first of them makes: they run one after the other.
+SEQUENTIAL = ("packages", "model_requests")
 CASES = []  # title, test, parameters
 
 
@@ -33,6 +37,20 @@ def suite():
                 label = ", ".join(str(parameter) for parameter in parameters)
                 title = f"{path.stem.removeprefix('test_')}: {name.removeprefix('test_').replace('_', ' ')}"
                 yield f"{title} ({label})" if label else title, test, parameters
+
+
+def units():
+    """The indices of cases, in lists of those that run one after the other."""
+    order, together = list(FIRST), {}
+    for index, (title, *_) in enumerate(CASES):
+        name = title.split(":")[0]
+        rank = order.index(name) if name in order else len(order)
+        together.setdefault((rank, name if name in SEQUENTIAL else index), []).append(index)
+    return [together[key] for key in sorted(together, key=lambda key: (key[0], together[key][0]))]
+
+
+def run_all(indices):
+    return [(index, *run(index)) for index in indices]
 
 
 def run(index):
@@ -66,9 +84,9 @@ def main():
     passed, failed, seconds = 0, [], collections.Counter()
     # Forked workers know the cases: only an index is sent to them.
     with concurrent.futures.ProcessPoolExecutor(args.jobs, mp_context=multiprocessing.get_context("fork")) as pool:
-        running = {pool.submit(run, index): title for index, (title, _, _) in enumerate(CASES)}
-        for done in concurrent.futures.as_completed(running):
-            title, (took, reason) = running[done], done.result()
+        running = [pool.submit(run_all, unit) for unit in units()]
+        for index, took, reason in (case for done in concurrent.futures.as_completed(running) for case in done.result()):
+            title = CASES[index][0]
             seconds[title.split(":")[0]] += took
             print(f"{'FAIL' if reason else 'pass'}  {title}  [{took:.1f} s]", flush=True)
             if reason:
