@@ -6,7 +6,6 @@
 pub mod approval;
 pub mod arguments;
 pub mod authoring;
-pub mod bench;
 pub mod call;
 pub mod cancel;
 pub mod canonical;

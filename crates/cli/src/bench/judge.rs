@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 use toolwright::core::TraceId;
-use toolwright::core::bench::{Check, Kind, Verdict, judged};
 use toolwright::core::model::RequestRoom;
+use toolwright_eval::{Check, Kind, Verdict, judged};
 
 use super::measure::{Bencher, Blame};
 

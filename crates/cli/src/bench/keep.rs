@@ -7,10 +7,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use toolwright::config::edit::write_atomically;
 use toolwright::config::read_compat;
-use toolwright::core::bench::Row;
-use toolwright::core::bench::report::{self, Report};
 use toolwright::core::moment;
-use toolwright::core::select::CompatFile;
+use toolwright_eval::CompatFile;
+use toolwright_eval::Row;
+use toolwright_eval::report::{self, Report};
 
 use crate::exit::Failure;
 use crate::screen::{DIM, redacted, say, styled};

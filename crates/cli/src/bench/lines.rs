@@ -7,7 +7,7 @@ use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use toolwright::core::bench::Measured;
+use toolwright_eval::Measured;
 
 use crate::exit::Failure;
 use crate::screen::{WARN, say, styled};

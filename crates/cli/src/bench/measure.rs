@@ -7,13 +7,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::Value;
 use toolwright::House;
 use toolwright::core::approval::NoApprover;
-use toolwright::core::bench::{Cell, Measured, Scored, Verdict, clipped};
 use toolwright::core::model::{ModelError, ModelErrorKind, RequestRoom};
 use toolwright::core::{
     CallId, Entry, ErrorKind, Lineage, Outcome, Policy, Profile, RawArguments, Session, ToolCall, ToolError, TraceId,
 };
 use toolwright::runtime::executor::LlmTerms;
 use toolwright::runtime::{Priority, RunContext};
+use toolwright_eval::{Cell, Measured, Scored, Verdict, clipped};
 
 use super::judge::Judged;
 use super::prepare::Prepared;

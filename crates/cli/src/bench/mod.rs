@@ -17,8 +17,8 @@ use clap::Args;
 use clap::builder::RangedU64ValueParser;
 use toolwright::House;
 use toolwright::config::{Config, read_compat};
-use toolwright::core::bench::report::{Detail, Report, json, table};
-use toolwright::core::bench::summarize;
+use toolwright_eval::report::{Detail, Report, json, table};
+use toolwright_eval::summarize;
 
 use super::args::Global;
 use super::exit::{Done, Exit, Failure};

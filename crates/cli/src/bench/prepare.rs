@@ -5,14 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use toolwright::House;
-use toolwright::core::bench::{
-    Case, CaseError, Kind, MAX_FILE_BYTES, Plan, Planned, Spot, Suite, Terms, parse, shipped_cases,
-};
 use toolwright::core::llm::llm_definition;
 use toolwright::core::names::Resolution;
 use toolwright::core::schema::Violation;
 use toolwright::core::{Entry, Snapshot};
 use toolwright::models::default_model;
+use toolwright_eval::{Case, CaseError, Kind, MAX_FILE_BYTES, Plan, Planned, Spot, Suite, Terms, parse, shipped_cases};
 
 use super::Bench;
 use crate::agent::can_answer;

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use serde_json::json;
 use toolwright::House;
 use toolwright::core::Entry;
-use toolwright::core::bench::{Cell, Kind};
 use toolwright::core::catalogue::{PromptQuestion, PromptSize};
 use toolwright::core::model::{PriceTable, Prices};
 use toolwright::models::Endpoint;
 use toolwright::runtime::TrafficTerms;
+use toolwright_eval::{Cell, Kind};
 use url::{Host, Url};
 
 use super::Bench;

@@ -3,8 +3,8 @@
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
-use toolwright::core::bench::Measured;
 use toolwright::core::duration;
+use toolwright_eval::Measured;
 
 use crate::screen::{StatusLine, one_line, say};
 

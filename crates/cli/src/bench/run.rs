@@ -7,8 +7,8 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use toolwright::House;
 use toolwright::core::Cancel;
-use toolwright::core::bench::{Cap, Cell, Measured, Refusal, Reservation, Row, summarize};
 use toolwright::core::model::RequestRoom;
+use toolwright_eval::{Cap, Cell, Measured, Refusal, Reservation, Row, summarize};
 
 use super::lines::Lines;
 use super::measure::{Bencher, Blame, Took, Whose};

@@ -2,7 +2,6 @@
 
 mod admit;
 mod compat;
-mod compat_file;
 mod directory;
 mod document;
 mod exact;
@@ -26,7 +25,6 @@ mod words;
 
 pub use admit::{Exclusion, REQUIRES};
 pub use compat::{Compat, FIT, Find, find};
-pub use compat_file::{CompatError, CompatFile, MAX_COMPAT_BYTES, MeasuredCompat, ToolCompat, Unused};
 pub(crate) use directory::Directory;
 pub(crate) use document::Source;
 pub use document::{Document, DocumentKey, Searchable};

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use toolwright_core::name::ToolId;
-use toolwright_core::select::{Compat, CompatFile, MAX_COMPAT_BYTES};
+use toolwright_core::select::Compat;
+use toolwright_eval::{CompatFile, MAX_COMPAT_BYTES};
 
 use super::load::place;
 use super::node::Node;

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::case::Case;
 use super::check::Verdict;
 use super::plan::Plan;
-use crate::model::MAX_TOKENS;
-use crate::select::metrics::percentile;
+use toolwright_core::model::MAX_TOKENS;
+use toolwright_core::select::metrics::percentile;
 
 /// What one call came to: a line of the file of measurements.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

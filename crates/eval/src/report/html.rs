@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use super::columns::columns;
 use super::plot::plot;
 use super::{Report, or_dash};
-use crate::bench::check::clipped;
-use crate::bench::summary::Row;
+use crate::check::clipped;
+use crate::summary::Row;
 
 /// Cases that are shown one by one; a larger run shows its figures only.
 const MAX_CASES: usize = 200;

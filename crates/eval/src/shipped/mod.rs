@@ -31,9 +31,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::bench::case::Kind;
-    use crate::llm::shipped;
-    use crate::schema::CompiledSchema;
+    use crate::case::Kind;
+    use toolwright_core::llm::shipped;
+    use toolwright_core::schema::CompiledSchema;
 
     #[test]
     fn what_other_words_have_in_them_meets_nothing() {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::bench::summary::CaseRow;
+use crate::summary::CaseRow;
 
 fn row(tool: &str, model: &str, score: Option<f64>, cost: Option<f64>) -> Row {
     Row {

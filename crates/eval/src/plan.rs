@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashSet};
 use serde_json::json;
 
 use super::case::Case;
-use crate::canonical::ContentHash;
-use crate::name::ToolId;
+use toolwright_core::canonical::ContentHash;
+use toolwright_core::name::ToolId;
 
 /// Calls that a run may have.
 pub const MAX_CELLS: usize = 100_000;
@@ -138,7 +138,7 @@ fn short(hash: &ContentHash) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::case::{Check, Kind};
+    use crate::case::{Check, Kind};
 
     fn case(id: &str, judged: bool) -> Case {
         let kind = Kind::Rubric { path: String::new(), task: "t".into(), criteria: Vec::new(), min: 0.0 };

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde_json::Value;
 
 use super::case::{Kind, Of, Order};
-use crate::schema::CompiledSchema;
+use toolwright_core::schema::CompiledSchema;
 
 /// Characters of a note.
 const MAX_NOTE: usize = 200;

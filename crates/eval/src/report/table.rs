@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::Report;
 use super::columns::columns;
-use crate::bench::check::clipped;
+use crate::check::clipped;
 
 /// Characters of a name.
 const MAX_NAME: usize = 60;

@@ -1,8 +1,8 @@
 use super::*;
-use crate::bench::plan::{Planned, Terms};
-use crate::canonical::ContentHash;
-use crate::name::ToolId;
+use crate::plan::{Planned, Terms};
 use serde_json::json;
+use toolwright_core::canonical::ContentHash;
+use toolwright_core::name::ToolId;
 
 fn planned(tool: &str, cases: &[(&str, f64)], repeat: u32) -> Planned {
     let case = |(id, weight): &(&str, f64)| Case {
@@ -29,7 +29,7 @@ fn plan(tools: Vec<Planned>, models: &[&str]) -> Plan {
 
 /// Measures every call of a plan; `how` changes what came of it.
 fn all(plan: &Plan, how: impl Fn(&str, &str, &mut Measured)) -> Vec<Measured> {
-    let measure = |cell: &crate::bench::plan::Cell| {
+    let measure = |cell: &crate::plan::Cell| {
         let tool = &plan.tools[cell.tool];
         let (case, model) = (&tool.cases[cell.case].id, &plan.models[cell.model]);
         let mut measured = Measured {

@@ -10,8 +10,8 @@ use serde_saphyr::Spanned;
 
 use self::checks::WrittenCheck;
 use super::case::{Case, CaseError, Check, Kind, Order, Spot, Suite};
-use crate::canonical::ContentHash;
-use crate::pointer::push;
+use toolwright_core::canonical::ContentHash;
+use toolwright_core::pointer::push;
 
 /// Bytes that a file of cases may have.
 pub const MAX_FILE_BYTES: usize = 4 << 20;

@@ -1,7 +1,7 @@
 //! The figures of a row, one list of them for all reports that are tables.
 
 use super::{dollars, or_dash, time};
-use crate::bench::summary::Row;
+use crate::summary::Row;
 
 /// One figure of a model.
 pub(super) struct Column {

@@ -1,4 +1,4 @@
-//! The file that benchmarks write and the runner reads (SPEC section 11): `{tool id: {recommended: [model…]}}`, with what
+//! The file that benchmarks write and the runner reads: `{tool id: {recommended: [model…]}}`, with what
 //! the recommendation rests on beside it.
 
 use std::collections::BTreeMap;
@@ -7,10 +7,10 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::compat::{Compat, FIT};
-use crate::bench::{Row, steady};
-use crate::model::is_replay;
-use crate::name::ToolId;
+use crate::summary::{Row, steady};
+use toolwright_core::model::is_replay;
+use toolwright_core::name::ToolId;
+use toolwright_core::select::{Compat, FIT};
 
 /// Bytes that such a file may have.
 pub const MAX_COMPAT_BYTES: usize = 4 << 20;

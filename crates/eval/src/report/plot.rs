@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use super::dollars;
 use super::html::escaped;
-use crate::bench::check::clipped;
-use crate::bench::summary::Row;
+use crate::check::clipped;
+use crate::summary::Row;
 
 /// The picture, and the field in it that is drawn on.
 const WIDTH: f64 = 920.0;

@@ -6,8 +6,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{At, Reader, present};
-use crate::bench::case::{Check, Kind, Of, Order};
-use crate::schema::CompiledSchema;
+use crate::case::{Check, Kind, Of, Order};
+use toolwright_core::schema::CompiledSchema;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
