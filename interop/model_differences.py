@@ -107,8 +107,9 @@ def pattern(step):
 
 
 def differences():
-    """Every row of the document."""
-    rows = [line for line in DOCUMENT.read_text().splitlines() if line.startswith("| ") and "---" not in line]
+    """Every row of the document's first table, which ends at its first heading below the title."""
+    table, _, _ = DOCUMENT.read_text().partition("\n## ")
+    rows = [line for line in table.splitlines() if line.startswith("| ") and "---" not in line]
     found = []
     for row in rows[1:]:
         api, where, ours, sdk, why = (column.strip() for column in row.strip("|").split("|"))
