@@ -49,7 +49,7 @@ fn report() -> Report {
 
 /// The text must be that of the file. With `UPDATE_GOLDEN` set, the file is written instead.
 fn is_golden(name: &str, text: &str) {
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/bench/report/golden").join(name);
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/report/golden").join(name);
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(&path, text).expect("written");
     }
