@@ -205,22 +205,10 @@ fn gateway(house: &Arc<House>, settings: &Config, serve: &Serve) -> Arc<Gateway>
         schemas: listed(settings.written.server.schemas),
         views: views(settings),
         pinned: selection.pinned.clone(),
-        busy_poll: busy_poll(settings),
         grace: settings.written.server.shutdown_grace.0,
         finder: ToolFinder::new(Arc::clone(house.selector()), selection.pick_options()),
         ..parts
     })
-}
-
-/// Of several workers another one may be waiting for what this one would look for, and on a single core nobody else
-/// does anything meanwhile that there would be to find.
-fn busy_poll(settings: &Config) -> Duration {
-    let workers = tokio::runtime::Handle::current().metrics().num_workers();
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    match (workers, cores) {
-        (1, 2..) => Duration::from_micros(settings.written.server.busy_poll_us.into()),
-        _ => Duration::ZERO,
-    }
 }
 
 fn views(settings: &Config) -> Vec<ViewOptions> {

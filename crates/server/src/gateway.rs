@@ -16,7 +16,6 @@ use toolwright_core::roots::Roots;
 use toolwright_core::session::{Principal, Session, SessionId};
 use toolwright_runtime::{Catalogue, Executor, ToolFinder};
 
-use crate::busy_poll::BusyPoll;
 use crate::mcp::careless::Careless;
 use crate::mcp::late::Late;
 use crate::mcp::mentions::Mentions;
@@ -121,10 +120,6 @@ pub struct GatewayOptions {
     pub max_calls: usize,
     /// How long running calls may go on once a shutdown was asked for.
     pub grace: Duration,
-    /// How long a worker of the runtime looks for more after the start and the end of a call before it sleeps, where
-    /// calls and answers come that soon; it takes a core for as long, and is of use in a runtime with one worker
-    /// only. Zero: it sleeps at once.
-    pub busy_poll: Duration,
 }
 
 impl GatewayOptions {
@@ -162,7 +157,6 @@ impl GatewayOptions {
             max_message: DEFAULT_MAX_MESSAGE,
             max_calls: DEFAULT_MAX_CALLS,
             grace: DEFAULT_GRACE,
-            busy_poll: Duration::ZERO,
         }
     }
 }
@@ -189,7 +183,6 @@ pub struct Gateway {
     pub(crate) server_info: Value,
     pub(crate) running: TaskTracker,
     pub(crate) slots: Arc<Semaphore>,
-    pub(crate) busy_poll: BusyPoll,
     /// Until when first lists are waited for.
     first_lists: Instant,
     terms: RwLock<Terms>,
@@ -242,7 +235,6 @@ impl Gateway {
             server_info,
             running: TaskTracker::new(),
             slots: Arc::new(Semaphore::new(options.max_calls)),
-            busy_poll: BusyPoll::new(options.busy_poll),
             first_lists: Instant::now() + FIRST_LISTS,
             terms: RwLock::new(Terms::of(Arc::clone(&options.policy), shared(&options.views))),
             views_changed: watch::Sender::new(0),

@@ -4,7 +4,6 @@
 //! touch with it. Each call goes through the one executor of `toolwright-runtime`.
 
 mod api;
-mod busy_poll;
 mod gateway;
 mod http;
 mod mcp;

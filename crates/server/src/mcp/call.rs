@@ -372,7 +372,6 @@ impl Gateway {
             None => work.boxed(),
         };
         let (counted, gateway) = (caller.tasks.token(), Arc::clone(self));
-        self.busy_poll.stir();
         // Boxed: a task's future is copied on its way into the task, and again when it has ended.
         self.running.spawn(Box::pin(async move {
             let _held = (slot, counted);
@@ -383,7 +382,6 @@ impl Gateway {
             if let Some(result) = result {
                 ending.end(result).await;
             }
-            gateway.busy_poll.stir();
         }));
         Ok(waiting)
     }

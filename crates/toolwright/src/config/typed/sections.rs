@@ -383,12 +383,6 @@ pub struct ServerSection {
     /// root, legal names, no tuples; `toolwright tools show` says what differs), or `raw`, as their sources give them. Calls
     /// are checked against the tool's own schema either way. Changing it needs a restart.
     pub schemas: SchemaForm,
-    /// Microseconds for which the server looks for more after the start and the end of a call before it sleeps, where
-    /// calls and answers come that soon: a core that sleeps takes longer to wake than a call takes here. It keeps a
-    /// core busy for as long; 0 where processor time is short. Only over stdio, and on up to three cores: elsewhere
-    /// several threads serve. Changing it needs a restart.
-    #[schemars(range(min = 0, max = 1000))]
-    pub busy_poll_us: u32,
     /// How long running calls may go on once `serve` is told to end (SIGTERM, Ctrl-C), before those that may be
     /// repeated are left to the next process as jobs and the others are cancelled. Whoever ends the process otherwise
     /// should wait longer. Over stdio a client that closes its end is gone: then it is two seconds at the most, and what
@@ -472,7 +466,6 @@ impl Default for ServerSection {
             token: None,
             max_tool_name: 48,
             schemas: SchemaForm::default(),
-            busy_poll_us: 200,
             shutdown_grace: TimeSpan::seconds(10),
             batch: false,
             allowed_hosts: Vec::new(),
