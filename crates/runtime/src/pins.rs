@@ -131,7 +131,7 @@ impl Pins {
             let place: HashMap<u64, usize> = tools.iter().enumerate().map(|(n, tool)| (tool.serial(), n)).collect();
             judged.offered.sort_by_key(|tool| place.get(&tool.serial()).copied());
         }
-        if (!notes.is_empty() || source.takes_over(&pins))
+        if !notes.is_empty()
             && let Err(error) = self.store.note_pins(source, notes).await
         {
             tracing::warn!("what was seen of the definitions of {provider} was not kept: {error}");

@@ -37,7 +37,6 @@ pub struct ApprovalRequest {
     /// Its session.
     pub session: SessionId,
     /// On whose behalf it is made.
-    #[serde(default)]
     pub principal: String,
     /// The tool.
     pub tool: ToolId,

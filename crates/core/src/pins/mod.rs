@@ -69,8 +69,7 @@ pub struct PinMark {
 pub struct PinSource {
     /// Name of the provider.
     pub provider: String,
-    /// What defines it, see [`Provider::defined_in`]. Empty where nothing is said of it, and for what was pinned by name
-    /// alone: what is pinned so is also what sources of the name begin with of which nothing is known yet.
+    /// What defines it, see [`Provider::defined_in`]; empty where nothing is said of it.
     pub scope: String,
 }
 
@@ -85,13 +84,6 @@ impl PinSource {
     #[must_use]
     pub fn unscoped(provider: impl Into<String>) -> Self {
         Self { provider: provider.into(), scope: String::new() }
-    }
-
-    /// Whether some of the pins by which it is judged are not its own yet: it is to take them over, so that what becomes
-    /// of the others' takes no pin from it.
-    #[must_use]
-    pub fn takes_over(&self, pins: &[Pin]) -> bool {
-        pins.iter().any(|pin| pin.source != *self)
     }
 }
 
@@ -225,21 +217,6 @@ mod tests {
         let id = ToolId::parse("p:t@0.0.0").expect("id");
         let (source, tool) = (PinSource::unscoped("p"), "t".into());
         Pin { source, tool, id, approved: approved.map(mark), waiting: waiting.map(mark), renamed: None }
-    }
-
-    #[test]
-    fn a_source_takes_over_what_is_pinned_of_its_name_alone() {
-        let named = pin(Some("a"), None);
-        let source = PinSource { scope: "/a/toolwright.yaml".into(), ..PinSource::unscoped("p") };
-        let own = Pin { source: source.clone(), ..named.clone() };
-        for (source, pins, expect) in [
-            (&source, vec![], false),
-            (&source, vec![named.clone()], true),
-            (&source, vec![own], false),
-            (&PinSource::unscoped("p"), vec![named], false),
-        ] {
-            assert_eq!(source.takes_over(&pins), expect, "{source:?} {pins:?}");
-        }
     }
 
     #[test]

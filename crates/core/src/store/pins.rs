@@ -49,23 +49,20 @@ pub enum PinDecision {
 /// Foreign definitions, pinned (see [`crate::pins`]).
 #[async_trait]
 pub trait PinStore: Send + Sync {
-    /// The pins of a source, or of all, by provider, scope and tool. A source of which nothing was noted or decided is judged
-    /// by the pins of its name that have no scope; they say so.
+    /// The pins of a source, or of all, by provider, scope and tool.
     async fn pins(&self, _source: Option<&PinSource>) -> Result<Vec<Pin>, StoreError> {
         Err(Unsupported("the pin store").into())
     }
-    /// The definitions of some tools of a source, in their order, by the same pins; empty where there is none.
+    /// The definitions of some tools of a source, in their order; empty where there is none.
     async fn pin_contracts(&self, _source: &PinSource, _tools: &[String]) -> Result<Vec<PinContracts>, StoreError> {
         Err(Unsupported("the pin store").into())
     }
     /// Notes what was seen of a source, all of it or nothing. A tool that another process has pinned meanwhile keeps
-    /// that pin. The first time, be there notes or none, the source gets copies of the pins by which it was judged until
-    /// then; from then on only its own count.
+    /// that pin.
     async fn note_pins(&self, _source: &PinSource, _notes: Vec<PinNote>) -> Result<(), StoreError> {
         Err(Unsupported("the pin store").into())
     }
-    /// Decides about a pin in somebody's name, for this source alone, which gets its own pins first as by
-    /// [`PinStore::note_pins`]; whether there was what was decided about.
+    /// Decides about a pin in somebody's name, for this source alone; whether there was what was decided about.
     async fn decide_pin(
         &self,
         _source: &PinSource,

@@ -83,20 +83,8 @@ impl CredentialStore {
         match &*self.0 {
             Place::Memory(memory) => Ok(lock(memory).kept.get(&owned(server)).cloned()),
             Place::Folder(folder) => {
-                let (path, former) = (file(folder, server, "json"), former_file(folder, server));
-                let url = server.1.to_owned();
-                blocking("read", move || {
-                    if let Some(kept) = read(&path)? {
-                        return Ok(Some(kept));
-                    }
-                    let Some(kept) = read(&former)?.filter(|kept| kept.server_url == url) else { return Ok(None) };
-                    match std::fs::rename(&former, &path) {
-                        // Another process was quicker: where it has put them, they may be newer already.
-                        Err(error) if error.kind() == io::ErrorKind::NotFound => read(&path),
-                        moved => moved.map(|()| Some(kept)),
-                    }
-                })
-                .await
+                let path = file(folder, server, "json");
+                blocking("read", move || read(&path)).await
             }
         }
     }
@@ -105,21 +93,17 @@ impl CredentialStore {
     pub(super) fn peek(&self, server: ServerKey<'_>) -> io::Result<Option<Credentials>> {
         match &*self.0 {
             Place::Memory(memory) => Ok(lock(memory).kept.get(&owned(server)).cloned()),
-            Place::Folder(folder) => match read(&file(folder, server, "json"))? {
-                Some(kept) => Ok(Some(kept)),
-                None => Ok(read(&former_file(folder, server))?.filter(|kept| kept.server_url == server.1)),
-            },
+            Place::Folder(folder) => read(&file(folder, server, "json")),
         }
     }
 
-    /// What tells whether something else is kept now: a look at one file, or two, blocking.
+    /// What tells whether something else is kept now: a look at one file, blocking.
     pub(super) fn stamp(&self, server: ServerKey<'_>) -> Stamp {
         let folder = match &*self.0 {
             Place::Memory(memory) => return Stamp(Some(Version::Changes(lock(memory).changes))),
             Place::Folder(folder) => folder,
         };
-        let files = [file(folder, server, "json"), former_file(folder, server)];
-        let metadata = files.iter().find_map(|path| std::fs::metadata(path).ok());
+        let metadata = std::fs::metadata(file(folder, server, "json")).ok();
         Stamp(Some(metadata.map_or(Version::Nothing, |metadata| Version::File {
             modified: metadata.modified().ok(),
             bytes: metadata.len(),
@@ -163,15 +147,8 @@ impl CredentialStore {
                 Ok(memory.kept.remove(&owned(server)).is_some())
             }
             Place::Folder(folder) => {
-                let (path, former) = (file(folder, server, "json"), former_file(folder, server));
-                let url = server.1.to_owned();
-                blocking("removed", move || {
-                    let was_there = removed(&path)?;
-                    // One that cannot be read is nobody's, and stands in the way of all of that name.
-                    let is_ours = read(&former).map_or(true, |kept| kept.is_some_and(|kept| kept.server_url == url));
-                    Ok((is_ours && removed(&former)?) || was_there)
-                })
-                .await
+                let path = file(folder, server, "json");
+                blocking("removed", move || removed(&path)).await
             }
         }
     }
@@ -212,12 +189,6 @@ fn file(folder: &Path, (name, url): ServerKey<'_>, extension: &str) -> PathBuf {
     let url = ContentHash::of_bytes(url.as_bytes()).to_string();
     let url: String = url.chars().take(URL_DIGITS).collect();
     folder.join(format!("{}-{url}.{extension}", utf8_percent_encode(name, NON_ALPHANUMERIC)))
-}
-
-/// Path of the file that has the name of the server alone, as earlier versions kept it. A hyphen is encoded in names, so
-/// that it is no other server's file.
-fn former_file(folder: &Path, (name, _): ServerKey<'_>) -> PathBuf {
-    folder.join(format!("{}.json", utf8_percent_encode(name, NON_ALPHANUMERIC)))
 }
 
 /// Removes a file. Whether it was there.
@@ -326,28 +297,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_an_earlier_version_kept_is_taken_over_by_the_server_that_it_is_of() {
+    async fn credentials_that_cannot_be_read_can_be_removed() {
         let folder = tempfile::tempdir().expect("a folder");
-        let former = folder.path().join("a%2Db.json");
-        let text = serde_json::to_vec(&credentials("https://h")).expect("JSON");
-        let store = CredentialStore::folder(folder.path());
-        let (ours, theirs) = (("a-b", "https://h"), ("a-b", "https://other"));
-        for removes in [false, true] {
-            std::fs::write(&former, &text).expect("written");
-            assert_eq!(store.load(theirs).await.expect("read"), None);
-            assert!(!store.remove(theirs).await.expect("nothing") && former.exists(), "it is not theirs");
-            if !removes {
-                assert_eq!(store.load(ours).await.expect("read"), Some(credentials("https://h")));
-                assert!(!former.exists());
-                assert_eq!(store.load(ours).await.expect("read"), Some(credentials("https://h")));
-            }
-            assert!(store.remove(ours).await.expect("removed") && !former.exists());
-            assert_eq!(store.load(ours).await.expect("read"), None);
-        }
-        std::fs::write(&former, "{").expect("written");
-        assert!(store.load(ours).await.is_err());
-        assert!(store.remove(ours).await.expect("removed"));
-        assert_eq!(store.load(ours).await.expect("read"), None);
+        let (store, server) = (CredentialStore::folder(folder.path()), ("a", "https://h"));
+        std::fs::write(file(folder.path(), server, "json"), "{").expect("written");
+        assert!(store.load(server).await.is_err());
+        assert!(store.remove(server).await.expect("removed"));
+        assert_eq!(store.load(server).await.expect("read"), None);
     }
 
     #[cfg(unix)]

@@ -380,14 +380,14 @@ impl InboxStore for SqliteStore {
 
 #[cfg(test)]
 mod tests {
-    use super::super::migrations::migrate;
+    use super::super::schema::create_or_check;
     use super::*;
 
     #[test]
     fn what_a_process_asked_that_is_gone_is_withdrawn_unless_another_may_have_its_job() {
         let dir = tempfile::tempdir().expect("dir");
         let mut db = Connection::open(dir.path().join("x.sqlite3")).expect("open");
-        migrate(&mut db).expect("schema");
+        create_or_check(&mut db).expect("schema");
         let owner = "INSERT INTO job_owners (id, pid, boot, started, lease_ms) VALUES (?1, 1, 'earlier', 1, ?2)";
         db.execute(owner, [7, now_ms() - 1]).expect("one that is gone");
         let job = "INSERT INTO jobs (id, tool, arguments, state, session, principal, call, created_ms, resumable) \
@@ -433,7 +433,7 @@ mod tests {
     fn what_was_filled_in_for_a_call_that_has_gone_without_a_word_does_not_stay() {
         let dir = tempfile::tempdir().expect("dir");
         let mut db = Connection::open(dir.path().join("x.sqlite3")).expect("open");
-        migrate(&mut db).expect("schema");
+        create_or_check(&mut db).expect("schema");
         let request = r#"{"message":"m","wants":{"form":{"title":"hunter2"}}}"#;
         let page = r#"{"message":"m","wants":{"page":"https://h/?token=hunter2"}}"#;
         let filled = r#"{"action":"accept","content":{"name":"hunter2"}}"#;

@@ -1,6 +1,5 @@
 //! The account.
 
-mod before;
 mod begun;
 mod entries;
 mod writer;
@@ -87,10 +86,8 @@ impl SqliteStore {
 }
 
 fn totals(db: &Connection) -> rusqlite::Result<LedgerTotals> {
-    let mut statement = db.prepare(
-        "SELECT ifnull(kind, 'tool'), ifnull(status, 'ok'), COUNT(*) FROM entries GROUP BY kind, status \
-         UNION ALL SELECT kind, status, COUNT(*) FROM operations GROUP BY kind, status",
-    )?;
+    let mut statement =
+        db.prepare("SELECT ifnull(kind, 'tool'), ifnull(status, 'ok'), COUNT(*) FROM entries GROUP BY kind, status")?;
     let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, unsigned(row, 2)?)))?;
     let mut by_status: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
     for row in rows {
@@ -156,8 +153,7 @@ fn find(db: &Connection, name: &str) -> rusqlite::Result<Vec<TraceSummary>> {
         return Ok(exact);
     }
     if let Ok(trace) = name.parse::<TraceId>() {
-        let of = "WHERE id IN (SELECT of FROM entries WHERE substr(ids, 1, 16) = ?1 \
-                  UNION SELECT of FROM operations WHERE trace = ?1)";
+        let of = "WHERE id IN (SELECT of FROM entries WHERE substr(ids, 1, 16) = ?1)";
         return summaries(db, &format!("{of} {NEWEST} LIMIT 100"), &[&trace.get().to_be_bytes()]);
     }
     let begins = "substr(run, 1, length(?1)) = ?1 OR substr(session, 1, length(?1)) = ?1";
@@ -167,8 +163,7 @@ fn find(db: &Connection, name: &str) -> rusqlite::Result<Vec<TraceSummary>> {
     Ok(if one { found } else { Vec::new() })
 }
 
-/// The last operations of a run or session in the order of their time, those of one table as they were written, and after
-/// them those that have not ended.
+/// The last operations of a run or session as they were written, and after them those that have not ended.
 fn operations(db: &Connection, of: &TraceSummary, limit: usize) -> rusqlite::Result<Vec<LedgerEntry>> {
     // All is read as of one moment: each entry is a query of its own, and others write and delete meanwhile.
     let moment = db.unchecked_transaction()?;
@@ -177,19 +172,14 @@ fn operations(db: &Connection, of: &TraceSummary, limit: usize) -> rusqlite::Res
     let Some(trace) = moment.prepare_cached(find)?.query_row(key, |row| row.get(0)).optional()? else {
         return Ok(Vec::new());
     };
-    let mut new = entries::operations(&moment, trace, of, limit)?.into_iter().peekable();
-    let mut old = before::operations(&moment, trace, of, limit)?.into_iter().peekable();
     // The last first.
-    let merged = std::iter::from_fn(|| {
-        let is_old = old.peek().is_some_and(|old| new.peek().is_none_or(|new| old.at_ms > new.at_ms));
-        if is_old { old.next() } else { new.next() }
-    });
+    let ended = entries::operations(&moment, trace, of, limit)?;
     let mut begun: Vec<_> = begun::left(&moment)?;
     begun.retain(|entry| {
         entry.session == of.session && entry.op.lineage.run == of.run && entry.principal == of.principal
     });
     begun.sort_unstable_by_key(|entry| std::cmp::Reverse(entry.at_ms));
-    let mut entries: Vec<_> = begun.into_iter().chain(merged).take(limit).collect();
+    let mut entries: Vec<_> = begun.into_iter().chain(ended).take(limit).collect();
     entries.reverse();
     Ok(entries)
 }
@@ -218,16 +208,13 @@ fn kind(row: &Row<'_>, index: usize) -> rusqlite::Result<Option<OpKind>> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use toolwright_core::arguments::Provenance;
     use toolwright_core::operation::{Lineage, Op, OpId};
     use toolwright_core::select::Showing;
     use toolwright_core::session::CallId;
 
-    use super::super::migrations::migrate_to;
+    use super::super::SqliteStore;
     use super::super::tables::now_ms;
-    use super::super::{FILE, SqliteStore};
     use super::*;
 
     fn entry(session: &str, id: u64) -> LedgerEntry {
@@ -376,66 +363,5 @@ mod tests {
             let read = read.expect("operations").len();
             assert!([0, 3000].contains(&read), "{round}: {read}");
         }
-    }
-
-    /// What a program of before writes at a time.
-    fn old(at_ms: u64) -> String {
-        format!(
-            "INSERT INTO operations (of, op, trace, turn, kind, name, status, at_ms, latency_us, wait_us, attempts, \
-             cached, characters_in, characters_out, input_tokens, validated, decided_by) \
-             SELECT 1, 1 + count(*), x'00000000000000000000000000000009', 4, 'model', 'p/m', 'ok', {at_ms}, \
-             8, 0, 2, 0, 3, 4, 5, 0, '' FROM operations"
-        )
-    }
-
-    fn old_file(dir: &Path, at_ms: [u64; 2]) {
-        let db = Connection::open(dir.join(FILE)).expect("open");
-        migrate_to(&db, 14).expect("schema");
-        let traces = "INSERT INTO traces (session, principal, started_ms, ended_ms, model_calls, input_tokens) \
-                      VALUES ('s', 'owner', 1, 1000 * unixepoch(), 2, 10)";
-        db.execute_batch(traces).expect("row");
-        for at_ms in at_ms {
-            db.execute_batch(&old(at_ms)).expect("row");
-        }
-    }
-
-    #[tokio::test]
-    async fn what_a_program_of_before_wrote_is_of_the_account() {
-        let dir = tempfile::tempdir().expect("dir");
-        let at = now_ms().cast_unsigned() - 1000;
-        old_file(dir.path(), [at, at + 1]);
-        let store = SqliteStore::open(dir.path()).expect("open");
-        for (id, after) in [(11, 10), (12, 20)] {
-            store.append(LedgerEntry { at_ms: at + after, ..entry("s", id) });
-        }
-        store.flush().await.expect("flush");
-        assert_eq!(ids(&store, "s", 99).await, [1, 2, 11, 12]);
-        assert_eq!(ids(&store, "s", 3).await, [2, 11, 12]);
-        assert_eq!(ids(&store, "s", 1).await, [12]);
-        for after in [15, 20, 30] {
-            change(&store, old(at + after)).await;
-        }
-        assert_eq!(ids(&store, "s", 99).await, [1, 2, 11, 3, 4, 12, 5], "one that still runs has its place");
-        assert_eq!(ids(&store, "s", 4).await, [3, 4, 12, 5]);
-        assert_eq!(ids(&store, "s", 1).await, [5]);
-        for name in ["00000000000000000000000000000009", "000000000000000b0000000000000005"] {
-            assert_eq!(trace(&store, name).await.session.as_str(), "s");
-        }
-        let of = trace(&store, "s").await;
-        assert_eq!((of.sums.tool_calls, of.sums.model_calls, of.sums.usage.input_tokens), (2, 2, 10));
-        let old = store.operations(&of, 99).await.expect("operations").remove(0);
-        let usage = Usage { input_tokens: 5, ..Usage::default() };
-        let op = Op { id: OpId::new(1), lineage: Lineage { turn: 4, ..Lineage::in_trace(TraceId::new(9)) } };
-        let expect = LedgerEntry {
-            latency_us: 8,
-            attempts: 2,
-            characters_in: 3,
-            characters_out: 4,
-            usage,
-            ..LedgerEntry::new(op, at, SessionId::new("s"), "owner".into(), OpKind::Model, "p/m".into())
-        };
-        assert_eq!(old, expect);
-        let totals = store.totals().await.expect("totals");
-        assert_eq!((totals.tool_calls, totals.model_calls), (2, 5));
     }
 }

@@ -8,11 +8,11 @@ mod inbox;
 pub(crate) mod jobs;
 mod ledger;
 mod manifests;
-mod migrations;
 mod owner;
 mod pins;
 mod retention;
 mod runs;
+mod schema;
 mod tables;
 mod thread;
 

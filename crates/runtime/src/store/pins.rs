@@ -10,10 +10,6 @@ use toolwright_core::store::{PinContracts, PinDecision, PinNote, PinStore, Store
 use super::SqliteStore;
 use super::tables::{from_json, now_ms, to_json, unreadable};
 
-/// The rows by which source `?1`, `?2` (provider, scope) is judged.
-const OF_SOURCE: &str = "provider = ?1 AND scope = CASE WHEN EXISTS \
-                         (SELECT 1 FROM pin_sources WHERE provider = ?1 AND scope = ?2) THEN ?2 ELSE '' END";
-
 /// A note with its definition as text.
 struct Written {
     note: PinNote,
@@ -27,10 +23,10 @@ impl PinStore for SqliteStore {
         self.thread
             .run("read pins", move |db| {
                 const COLUMNS: &str = "SELECT provider, scope, tool, id, hash, pinned_ms, pinned_by, next_hash, next_ms, next_tool \
-                                       FROM source_pins";
+                                       FROM pins";
                 match source {
                     Some(PinSource { provider, scope }) => db
-                        .prepare_cached(&format!("{COLUMNS} WHERE {OF_SOURCE} ORDER BY tool"))?
+                        .prepare_cached(&format!("{COLUMNS} WHERE provider = ?1 AND scope = ?2 ORDER BY tool"))?
                         .query_map(params![provider, scope], pin)?
                         .collect(),
                     None => db
@@ -47,8 +43,9 @@ impl PinStore for SqliteStore {
         let rows: Vec<Option<(Option<String>, Option<String>)>> = self
             .thread
             .run("read pinned definitions", move |db| {
-                let row = format!("SELECT contract, next_contract FROM source_pins WHERE tool = ?3 AND {OF_SOURCE}");
-                let mut row = db.prepare_cached(&row)?;
+                let mut row = db.prepare_cached(
+                    "SELECT contract, next_contract FROM pins WHERE provider = ?1 AND scope = ?2 AND tool = ?3",
+                )?;
                 let mut contracts =
                     |tool| row.query_row(params![provider, scope, tool], |row| Ok((row.get(0)?, row.get(1)?)));
                 tools.iter().map(|tool| contracts(tool).optional()).collect()
@@ -72,7 +69,6 @@ impl PinStore for SqliteStore {
         self.thread
             .run("note pins", move |db| {
                 let transaction = db.transaction()?;
-                own(&transaction, &source)?;
                 for one in &written {
                     note(&transaction, &source, one)?;
                 }
@@ -92,11 +88,10 @@ impl PinStore for SqliteStore {
         self.thread
             .run("decide about a pin", move |db| {
                 let transaction = db.transaction()?;
-                own(&transaction, &source)?;
                 let PinSource { provider, scope } = &source;
                 let changed = match decision {
                     PinDecision::Approve(hash) => transaction.execute(
-                        "UPDATE OR REPLACE source_pins SET tool = ifnull(next_tool, tool), hash = next_hash, \
+                        "UPDATE OR REPLACE pins SET tool = ifnull(next_tool, tool), hash = next_hash, \
                          contract = next_contract, pinned_ms = ?4, pinned_by = ?5, \
                          next_hash = NULL, next_contract = NULL, next_ms = NULL, next_tool = NULL \
                          WHERE provider = ?1 AND scope = ?2 AND tool = ?3 AND next_hash IS NOT NULL \
@@ -104,14 +99,14 @@ impl PinStore for SqliteStore {
                         params![provider, scope, tool, now_ms(), by, hash.map(|hash| hash.to_hex())],
                     )?,
                     PinDecision::Revoke => transaction.execute(
-                        "UPDATE source_pins SET next_ms = CASE WHEN next_hash IS NULL THEN ?4 ELSE next_ms END, \
+                        "UPDATE pins SET next_ms = CASE WHEN next_hash IS NULL THEN ?4 ELSE next_ms END, \
                          next_contract = ifnull(next_contract, contract), next_hash = ifnull(next_hash, hash), \
                          hash = NULL, contract = NULL, pinned_ms = NULL, pinned_by = NULL \
                          WHERE provider = ?1 AND scope = ?2 AND tool = ?3 AND hash IS NOT NULL",
                         params![provider, scope, tool, now_ms()],
                     )?,
                     PinDecision::Forget => transaction.execute(
-                        "DELETE FROM source_pins WHERE provider = ?1 AND scope = ?2 AND tool = ?3",
+                        "DELETE FROM pins WHERE provider = ?1 AND scope = ?2 AND tool = ?3",
                         params![provider, scope, tool],
                     )?,
                 };
@@ -135,27 +130,6 @@ impl PinStore for SqliteStore {
     }
 }
 
-/// Gives a source pins of its own, if it has none yet: those that have its name and no scope.
-fn own(db: &Transaction<'_>, PinSource { provider, scope }: &PinSource) -> rusqlite::Result<()> {
-    const COLUMNS: &str =
-        "tool, id, hash, contract, pinned_ms, pinned_by, next_hash, next_contract, next_ms, next_tool";
-    if scope.is_empty() {
-        return Ok(());
-    }
-    let is_new = db
-        .prepare_cached("INSERT OR IGNORE INTO pin_sources (provider, scope) VALUES (?1, ?2)")?
-        .execute(params![provider, scope])?
-        > 0;
-    if is_new {
-        let copy = format!(
-            "INSERT INTO source_pins (provider, scope, {COLUMNS}) \
-             SELECT provider, ?2, {COLUMNS} FROM source_pins WHERE provider = ?1 AND scope = ''"
-        );
-        db.execute(&copy, params![provider, scope])?;
-    }
-    Ok(())
-}
-
 fn note(db: &Transaction<'_>, source: &PinSource, Written { note, contract }: &Written) -> rusqlite::Result<()> {
     let PinSource { provider, scope } = source;
     let (tool, id, hash) = (&note.tool, note.id.as_str(), note.hash.to_hex());
@@ -163,14 +137,14 @@ fn note(db: &Transaction<'_>, source: &PinSource, Written { note, contract }: &W
         Note::Nothing => Ok(()),
         Note::Pin => db
             .prepare_cached(
-                "INSERT OR IGNORE INTO source_pins (provider, scope, tool, id, hash, contract, pinned_ms, pinned_by) \
+                "INSERT OR IGNORE INTO pins (provider, scope, tool, id, hash, contract, pinned_ms, pinned_by) \
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'first use')",
             )?
             .execute(params![provider, scope, tool, id, hash, contract, now_ms()])
             .map(drop),
         Note::Wait => db
             .prepare_cached(
-                "INSERT INTO source_pins (provider, scope, tool, id, next_hash, next_contract, next_ms, next_tool) \
+                "INSERT INTO pins (provider, scope, tool, id, next_hash, next_contract, next_ms, next_tool) \
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (provider, scope, tool) \
                  DO UPDATE SET id = ?4, next_hash = ?5, next_contract = ?6, next_ms = ?7, next_tool = ?8",
             )?
@@ -178,7 +152,7 @@ fn note(db: &Transaction<'_>, source: &PinSource, Written { note, contract }: &W
             .map(drop),
         Note::Settle => db
             .prepare_cached(
-                "UPDATE source_pins SET next_hash = NULL, next_contract = NULL, next_ms = NULL, next_tool = NULL \
+                "UPDATE pins SET next_hash = NULL, next_contract = NULL, next_ms = NULL, next_tool = NULL \
                  WHERE provider = ?1 AND scope = ?2 AND tool = ?3 AND hash = ?4",
             )?
             .execute(params![provider, scope, tool, hash])

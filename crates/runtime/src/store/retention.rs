@@ -13,9 +13,8 @@ use super::tables::now_ms;
 const KEEP: Duration = Duration::from_secs(30 * 24 * 3600);
 /// How long a tool list is kept that nobody uses: its server may be configured in a project that is rarely worked on.
 const KEEP_MANIFESTS: Duration = Duration::from_secs(365 * 24 * 3600);
-/// Of how many bytes on programs of before delete: they count `entries`, but what they delete in its stead is other
-/// tables' rows. One that runs beside this must not come so far.
-const MAX_BYTES: u64 = 1 << 30;
+/// How large the file may get before rows go that are not old.
+const MAX_BYTES: u64 = 896 << 20;
 /// To what the log of writes is cut back, in bytes, once its pages are in the file.
 pub(super) const WAL_LIMIT: i64 = 64 << 20;
 /// How often a store looks itself over; of several processes one does.
@@ -33,7 +32,6 @@ const NEWEST: Duration = Duration::from_secs(60);
 
 /// Tables whose rows go when they are old: name, and column of the time. The response cache has its own bounds.
 const AGING: &[(&str, &str)] = &[
-    ("operations", "at_ms"),
     ("entries", "at_ms"),
     ("traces", "ended_ms"),
     ("runs", "saved_ms"),
@@ -46,7 +44,7 @@ const AGING: &[(&str, &str)] = &[
 ];
 /// How many of them, from the first, also go when the file is too large; the others are small, and some are words of a
 /// person.
-const LARGE: usize = 6;
+const LARGE: usize = 5;
 
 /// Looks after one file. `step` does a little and is to be called again while there is more.
 #[derive(Debug)]
@@ -155,7 +153,7 @@ impl Retention {
     }
 
     fn is_too_large(&self, db: &Connection) -> rusqlite::Result<bool> {
-        Ok(bytes(db)? > self.max_bytes / 8 * 7)
+        Ok(bytes(db)? > self.max_bytes)
     }
 }
 
@@ -179,8 +177,8 @@ fn claim(db: &mut Connection, now_ms: i64) -> rusqlite::Result<bool> {
 fn delete(db: &Connection, table: &str, time: &str, horizon_ms: i64) -> rusqlite::Result<i64> {
     // The ledger is large, and its rows stand in the order of their time: the first that stays ends the search.
     let rows = match table {
-        "operations" | "entries" => format!(
-            "id < ifnull((SELECT id FROM {table} WHERE at_ms >= ?1 ORDER BY id LIMIT 1), 1 << 62) \
+        "entries" => format!(
+            "id < ifnull((SELECT id FROM entries WHERE at_ms >= ?1 ORDER BY id LIMIT 1), 1 << 62) \
              ORDER BY id LIMIT {ROWS}"
         ),
         "manifests" => format!("{time} < ?1 AND instr(key, '{LASTING_MANIFESTS}') <> 1 LIMIT {ROWS}"),
@@ -205,7 +203,7 @@ mod tests {
     use std::path::Path;
 
     use super::super::manifests::used;
-    use super::super::migrations::migrate;
+    use super::super::schema::create_or_check;
     use super::*;
     use toolwright_core::operation::{Lineage, OpId, OpKind};
     use toolwright_core::session::SessionId;
@@ -215,7 +213,7 @@ mod tests {
     #[test]
     fn what_guards_against_older_catalogues_does_not_age() {
         let mut db = Connection::open_in_memory().expect("open");
-        migrate(&mut db).expect("schema");
+        create_or_check(&mut db).expect("schema");
         for key in ["catalogue:acme", "openapi:shop", "mcp:catalogue:x"] {
             listed(&db, key, 400);
         }
@@ -227,7 +225,7 @@ mod tests {
     #[test]
     fn a_list_goes_when_nobody_has_used_it_for_long_and_not_when_it_is_old() {
         let mut db = Connection::open_in_memory().expect("open");
-        migrate(&mut db).expect("schema");
+        create_or_check(&mut db).expect("schema");
         for (key, days) in [("mcp:rare", 300), ("mcp:used", 364), ("mcp:gone", 366)] {
             listed(&db, key, days);
         }
@@ -273,28 +271,18 @@ mod tests {
         let (mut db, first_ms) = filled(&dir.path().join("x.sqlite3"));
         let before = bytes(&db).expect("size");
         shrink(&mut db, before / 2);
-        assert!(bytes(&db).expect("size") <= before / 2 / 8 * 7);
+        assert!(bytes(&db).expect("size") <= before / 2);
         let pages = pragma(&db, "page_count").expect("pages") * pragma(&db, "page_size").expect("size");
         assert!(pages < before * 3 / 4, "the file itself is smaller: {pages} of {before}");
         let oldest: i64 = db.query_row("SELECT MIN(at_ms) FROM entries", [], |row| row.get(0)).expect("some are left");
         assert!(oldest > first_ms + DAY, "the oldest are gone");
     }
 
-    /// A program of before would delete what is of other tables from its own limit on.
-    #[test]
-    fn the_oldest_go_before_a_program_of_before_comes_to_its_limit() {
-        let dir = tempfile::tempdir().expect("dir");
-        let (mut db, _) = filled(&dir.path().join("x.sqlite3"));
-        let limit = bytes(&db).expect("size") * 16 / 15;
-        shrink(&mut db, limit);
-        assert!(bytes(&db).expect("size") <= limit / 8 * 7);
-    }
-
     /// A file with entries of the last ten days, and the time of the first.
     fn filled(path: &Path) -> (Connection, i64) {
         let mut db = Connection::open(path).expect("open");
         db.pragma_update(None, "auto_vacuum", "INCREMENTAL").expect("vacuum");
-        migrate(&mut db).expect("schema");
+        create_or_check(&mut db).expect("schema");
         let first_ms = now_ms() - 10 * DAY;
         let entry = |n: u64| {
             let at_ms = first_ms.cast_unsigned() + n * 10 * DAY.cast_unsigned() / 30_000;
@@ -307,7 +295,7 @@ mod tests {
         (db, first_ms)
     }
 
-    /// Has the file looked over as if programs of before had this limit.
+    /// Has the file looked over with this limit.
     fn shrink(db: &mut Connection, max_bytes: u64) {
         let mut retention = Retention { max_bytes, ..Retention::default() };
         for _ in 0..1000 {

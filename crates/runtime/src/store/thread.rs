@@ -14,8 +14,8 @@ use toolwright_core::store::{Appended, LedgerCondition, LedgerEntry, StoreError}
 
 use super::damage;
 use super::ledger::{self, Written};
-use super::migrations;
 use super::retention::{self, Retention};
+use super::schema;
 
 /// Requests that may wait; more wait outside.
 const LINE: usize = 1024;
@@ -379,7 +379,7 @@ fn open_whole(path: &Path) -> rusqlite::Result<Connection> {
     db.pragma_update(None, "secure_delete", "FAST")?;
     db.pragma_update(None, "journal_size_limit", retention::WAL_LIMIT)?;
     db.set_prepared_statement_cache_capacity(64);
-    migrations::migrate(&mut db)?;
+    schema::create_or_check(&mut db)?;
     damage::check_tables(&db)?;
     if let Err(error) = ledger::settle(&mut db) {
         tracing::debug!("what other processes have left was not entered in the ledger: {error}");

@@ -349,32 +349,6 @@ async fn sources_of_one_name_that_different_files_define_have_pins_of_their_own(
 }
 
 #[tokio::test]
-async fn what_is_pinned_by_name_alone_is_taken_over_and_never_a_first_use() {
-    let dir = tempfile::tempdir().expect("dir");
-    let before = Process::start(dir.path(), PinTerms::default(), Vec::new()).await;
-    before.list(vec![tool("a", "Reads."), tool("b", "Reads."), tool("r", "Reads.")]).await;
-    before.decide("r", PinDecision::Revoke).await;
-    let changed = || vec![tool("a", "Reads."), tool("b", "Reads and sends."), tool("r", "Reads.")];
-    for file in ["/one/toolwright.yaml", "/other/toolwright.yaml"] {
-        let here = Process::of(dir.path(), PinTerms::default(), Vec::new(), file).await;
-        here.list(changed()).await;
-        assert_eq!(here.offered(), ["a"], "{file}");
-        let pins = here.store.pins(Some(&PinSource::of(&*here.source))).await.expect("pins");
-        let states: Vec<_> = pins.iter().map(|pin| (pin.source.scope.as_str(), pin.state())).collect();
-        assert_eq!(states, [(file, "pinned"), (file, "changed"), (file, "unapproved")]);
-        assert_eq!(pins[0].approved.as_ref().map(|mark| mark.by.as_str()), Some("first use"));
-    }
-    // All of it is as it was pinned: it is taken over all the same, and stays when the old pins go.
-    let same = Process::of(dir.path(), PinTerms::default(), Vec::new(), "/same/toolwright.yaml").await;
-    same.list(vec![tool("a", "Reads.")]).await;
-    for name in ["a", "b", "r"] {
-        before.decide(name, PinDecision::Forget).await;
-    }
-    same.list(vec![tool("a", "Reads and sends."), tool("r", "Reads.")]).await;
-    assert!(same.offered().is_empty());
-}
-
-#[tokio::test]
 async fn what_one_file_s_source_listed_is_not_pinned_as_that_of_another() {
     let dir = tempfile::tempdir().expect("dir");
     let here = Process::of(dir.path(), PinTerms::default(), Vec::new(), "/project/toolwright.yaml").await;
