@@ -1,4 +1,4 @@
-//! Asking a model which calls it would make, and getting them as values: nothing runs (SPEC section 6).
+//! Asking a model which calls it would make, and getting them as values: nothing runs.
 
 use serde::Serialize;
 use serde_json::Value;

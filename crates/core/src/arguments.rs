@@ -1,4 +1,4 @@
-//! From what a model wrote as arguments to an object that fits a schema (SPEC section 6).
+//! From what a model wrote as arguments to an object that fits a schema.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

@@ -95,7 +95,7 @@ impl<'a> Caller<'a> {
     }
 }
 
-/// Checks one call against the snapshot that its author saw (SPEC section 6). A call of `tools__call` is
+/// Checks one call against the snapshot that its author saw. A call of `tools__call` is
 /// that of the tool which it names; see [`crate::carried`].
 ///
 /// # Errors

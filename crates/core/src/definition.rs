@@ -52,7 +52,7 @@ impl Default for Effects {
 /// Annotations that [`Effects`] holds (MCP 2025-11-25, `ToolAnnotations`).
 const HINTS: [&str; 4] = ["readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"];
 
-/// How a call's result comes back (SPEC section 8).
+/// How a call's result comes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
@@ -99,7 +99,7 @@ pub enum OnOutputMismatch {
     Error,
 }
 
-/// Which models an LLM-backed tool prefers (SPEC section 11); ids are `provider/model`.
+/// Which models an LLM-backed tool prefers; ids are `provider/model`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelPreference {
@@ -236,10 +236,10 @@ pub struct ToolDefinition {
     /// What a broken output schema does.
     #[serde(default)]
     pub on_output_mismatch: OnOutputMismatch,
-    /// Registered function that runs it (SPEC section 7).
+    /// Registered function that runs it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub activity: Option<String>,
-    /// Delegate that runs it (SPEC section 7).
+    /// Delegate that runs it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delegate: Option<Value>,
     /// A model provider's own tool, per API; the executor refuses to run it.
@@ -260,7 +260,7 @@ pub struct ToolDefinition {
 }
 
 impl ToolDefinition {
-    /// A definition with SPEC defaults: safe, direct, parallel, effects unknown.
+    /// A definition with the defaults: safe, direct, parallel, effects unknown.
     #[must_use]
     pub fn new(id: ToolId, description: impl Into<String>, parameters: Option<Value>) -> Self {
         Self {

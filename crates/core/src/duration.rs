@@ -1,5 +1,4 @@
-//! Durations as people write them: `250ms`, `30s`, `5m`, `2h`, `1d`, `1w`; a bare number is milliseconds
-//! (the seeds' unit).
+//! Durations as people write them: `250ms`, `30s`, `5m`, `2h`, `1d`, `1w`; a bare number is milliseconds.
 
 use std::time::Duration;
 

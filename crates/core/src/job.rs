@@ -21,7 +21,7 @@ use crate::store::StoreError;
 pub const JOB_IDS: [&str; 6] =
     ["job:list@1.0.0", "job:status@1.0.0", "job:wait@1.0.0", "job:read@1.0.0", "job:send@1.0.0", "job:stop@1.0.0"];
 
-/// The state of a job (SPEC section 8).
+/// The state of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {

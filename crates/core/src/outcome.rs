@@ -60,7 +60,7 @@ impl ToolOutput {
     }
 }
 
-/// Whether the arguments were validated (SPEC section 6); the audit carries it.
+/// Whether the arguments were validated; the audit carries it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Validated(pub bool);
 
@@ -97,7 +97,7 @@ pub struct Outcome {
     pub meta: Map<String, Value>,
     /// Facts for the operator.
     pub extras: Map<String, Value>,
-    /// Set when no result exists yet: a person must decide first (SPEC section 8, Approval). Such a
+    /// Set when no result exists yet: a person must decide first. Such a
     /// call is executed again, with the decision, and then gets its one result.
     pub pending: Option<Box<ApprovalRequest>>,
 }

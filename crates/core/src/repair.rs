@@ -1,4 +1,4 @@
-//! Asking a model to mend the arguments of a rejected call: at most once a call (SPEC section 6). Here is
+//! Asking a model to mend the arguments of a rejected call: at most once a call. Here is
 //! what is asked and how the answer is read; the executor sends it. What comes back is checked like any
 //! other call, so that nothing unvalidated runs.
 

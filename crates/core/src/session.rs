@@ -45,7 +45,7 @@ text_id! {
     CallId
 }
 text_id! {
-    /// Id of a session (SPEC section 14): a run, a process, a connection or an MCP session.
+    /// Id of a session: a run, a process, a connection or an MCP session.
     SessionId
 }
 

@@ -1,4 +1,4 @@
-//! References in arguments (SPEC section 7): a text that is wholly `†kind.path` stands for a value that the
+//! References in arguments: a text that is wholly `†kind.path` stands for a value that the
 //! caller keeps, and is replaced before validation.
 //!
 //! References exist only where the caller supplies [`Variables`], as an agent's run with state does, and

@@ -1,4 +1,4 @@
-//! The response cache (SPEC section 8): in the store, so that it outlives the process and is shared by all of a
+//! The response cache: in the store, so that it outlives the process and is shared by all of a
 //! user's, with the latest in memory in front of it.
 
 use std::collections::HashMap;

@@ -38,7 +38,7 @@ const DEFAULT_MAX_MESSAGE: usize = 16 << 20;
 const DEFAULT_MAX_CALLS: usize = 512;
 /// How long running calls may go on after a shutdown was asked for.
 const DEFAULT_GRACE: Duration = Duration::from_secs(2);
-/// How long running calls get to end once they are cancelled (SPEC section 8).
+/// How long running calls get to end once they are cancelled.
 const STOP_GRACE: Duration = Duration::from_secs(10);
 /// How long after its start a gateway waits for sources of which nobody knows yet what they have: many a client asks for
 /// its tools at once, and never again. Clients wait for the list with nothing on their screens: what is later is announced.

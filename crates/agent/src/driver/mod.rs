@@ -78,7 +78,7 @@ pub struct RunOptions {
     pub client: Arc<dyn CallClient>,
     /// Ends the run.
     pub cancel: Cancel,
-    /// What references in arguments stand for (SPEC section 7); without it there are none. They are not saved
+    /// What references in arguments stand for; without it there are none. They are not saved
     /// with the run: one that is resumed needs them again.
     pub variables: Option<Arc<dyn Variables>>,
     /// Takes the whole exchange.

@@ -1,4 +1,4 @@
-//! What a request shows of a run's tools (SPEC section 4, exposure).
+//! What a request shows of a run's tools.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};

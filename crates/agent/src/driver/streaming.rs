@@ -1,4 +1,4 @@
-//! Calls that start while the model is still writing (SPEC section 6, dispatch policy `streaming`).
+//! Calls that start while the model is still writing.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

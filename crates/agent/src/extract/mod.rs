@@ -1,4 +1,4 @@
-//! Extraction from stored outputs by a model (SPEC section 9): all of it part by part, or by searching in it.
+//! Extraction from stored outputs by a model: all of it part by part, or by searching in it.
 //! Every request goes through the executor of the call that asks for it, as an operation inside that call.
 
 mod chunked;

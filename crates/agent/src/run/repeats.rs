@@ -1,4 +1,4 @@
-//! The loop guard (SPEC section 8): the same call with the same result, over and over.
+//! The loop guard: the same call with the same result, over and over.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -20,7 +20,7 @@ pub use self::inbox::{
     Answered, FormQuestion, FormReply, FormRequest, InboxStore, Kept, Question, QuestionState, Wants,
 };
 
-/// How long a question waits for its answer (SPEC section 8); then the call is denied.
+/// How long a question waits for its answer; then the call is denied.
 pub const EXPIRY: Duration = Duration::from_secs(600);
 
 /// Why a call is denied that nobody answered for in time.
@@ -63,7 +63,7 @@ pub struct ApprovalRequest {
 impl ApprovalRequest {
     /// What `always` covers. A destructive call that is not known to stay inside the workspace (a shell,
     /// a file that decides what runs) may be anything the next time: its standing approval holds for
-    /// equal arguments only (SPEC section 8).
+    /// equal arguments only.
     #[must_use]
     pub fn always_covers(&self) -> AlwaysCovers {
         match self.scope {

@@ -284,7 +284,7 @@ impl Snapshot {
         self.by_id.get(id).map(|&index| &self.entries[index])
     }
 
-    /// Resolves what a model wrote (SPEC section 1).
+    /// Resolves what a model wrote.
     #[must_use]
     pub fn resolve(&self, written: &str) -> Resolution {
         self.names.resolve(written)

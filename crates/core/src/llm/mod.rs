@@ -1,4 +1,4 @@
-//! Tools that a model answers, and tools that only fill a text in (SPEC section 11). All of it is pure: the
+//! Tools that a model answers, and tools that only fill a text in. All of it is pure: the
 //! executor chooses models by [`resolve`], runs the attempts and accounts for them.
 
 mod answer;

@@ -1,4 +1,4 @@
-//! From arguments to the one request of an attempt, in the order of SPEC section 11: defaults, prepare, variant, both
+//! From arguments to the one request of an attempt, in this order: defaults, prepare, variant, both
 //! prompts, schema and example, the JSON rule first, the token limit.
 
 use std::fmt;

@@ -19,7 +19,7 @@ pub fn is_output_tool(id: &ToolId) -> bool {
     [READ_ID, GREP_ID, EXTRACT_ID].contains(&id.as_str())
 }
 
-/// How something is extracted (SPEC section 9).
+/// How something is extracted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ExtractMode {

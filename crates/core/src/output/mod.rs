@@ -17,7 +17,7 @@ pub use extract::{ExtractError, ExtractMode, ExtractRequest, Extractor, is_outpu
 pub use stored::{Ends, Readers, add_note, cut_message, noted_outputs, shown_ends, stored_message, stored_note};
 pub use truncate::{CUT, head_and_tail, truncate};
 
-/// Cap on the text of a result that goes into a conversation of ours (SPEC section 9), in bytes.
+/// Cap on the text of a result that goes into a conversation of ours, in bytes.
 pub const DEFAULT_MAX_BYTES: usize = 12_288;
 /// The extra of an outcome that says what was cut out of it: `{bytes, reason}`, and `handle` and more where it is kept
 /// ([`add_note`]).

@@ -1,5 +1,5 @@
 //! Pins: what somebody else's definition was when it was first used or last approved, and whether what its source says
-//! now is still that (SPEC section 10).
+//! now is still that.
 //!
 //! A pin is of the definition as its source gave it, by the source's own name for the tool: neither what an operator
 //! calls it here nor the id it gets beside others enters the question whose it is. A source is a provider as one place

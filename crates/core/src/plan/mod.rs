@@ -4,7 +4,7 @@ use crate::call::{Rejection, ValidCall};
 use crate::error::{ErrorKind, ToolError};
 use crate::session::CallId;
 
-/// A turn runs at most this many calls unless configured otherwise (SPEC section 8).
+/// A turn runs at most this many calls unless configured otherwise.
 pub const DEFAULT_CALLS_PER_TURN: usize = 10;
 
 /// What becomes of one call.

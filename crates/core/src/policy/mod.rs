@@ -73,7 +73,7 @@ enum Tightening {
     Tightens,
 }
 
-/// What happens where no rule matches (SPEC section 8).
+/// What happens where no rule matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Profile {

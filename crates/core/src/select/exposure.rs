@@ -1,4 +1,4 @@
-//! How the catalogue is put before a model (SPEC section 4).
+//! How the catalogue is put before a model.
 
 use std::fmt;
 

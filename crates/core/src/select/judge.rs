@@ -1,4 +1,4 @@
-//! Asking a model how well tools fit a task: all of them in one request (SPEC section 4). Here is what is asked
+//! Asking a model how well tools fit a task: all of them in one request. Here is what is asked
 //! and how the answer is read; the selector of the runtime sends it.
 
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Registry search with fixed tiers (SPEC section 3).
+//! Registry search with fixed tiers.
 
 use std::sync::Arc;
 

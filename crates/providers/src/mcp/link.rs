@@ -13,7 +13,7 @@ use super::connection::Connection;
 use super::log_level::LogLevel;
 use super::spec::McpTransport;
 
-/// Pauses before a connection is made again (SPEC section 10): the first after an end, the last for good.
+/// Pauses before a connection is made again: the first after an end, the last for good.
 const BACK_OFF: [Duration; 7] = [
     Duration::ZERO,
     Duration::from_secs(1),

@@ -1,4 +1,4 @@
-//! Room in the conversation that outcomes go to (SPEC section 9, context budget).
+//! Room in the conversation that outcomes go to.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -1,4 +1,4 @@
-//! Calls of tools that ask a model: one model after the other, until one gives a result (SPEC section 11).
+//! Calls of tools that ask a model: one model after the other, until one gives a result.
 
 use std::error::Error;
 use std::fmt::Write as _;

@@ -61,7 +61,7 @@ impl CheckedCalls {
 }
 
 impl Executor {
-    /// The call, if it may start by itself before its turn is over (SPEC section 6): it is valid under
+    /// The call, if it may start by itself before its turn is over: it is valid under
     /// a schema without a model's help (what coercion and the JSON repairer mend counts as valid), without
     /// references, and policy lets it run without a question. Pure: no guard is heard, no event is emitted;
     /// what is not returned is to be run with the rest of its turn.

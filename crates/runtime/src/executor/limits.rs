@@ -1,4 +1,4 @@
-//! How long a call may take, and how often it is tried: call over tool over provider over global (SPEC section 8).
+//! How long a call may take, and how often it is tried: call over tool over provider over global.
 
 use std::time::Duration;
 

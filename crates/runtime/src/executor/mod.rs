@@ -1,4 +1,4 @@
-//! The one executor. Each call passes the stages of SPEC section 8 in their order; a stage with no
+//! The one executor. Each call passes its stages in a fixed order; a stage with no
 //! configuration passes through.
 
 mod account;
@@ -80,7 +80,7 @@ pub use self::recovery::RecoveryTerms;
 
 /// Settings and stores of the executor.
 pub struct ExecutorOptions {
-    /// Absolute limit of a call where nothing nearer sets one (SPEC section 8: five minutes).
+    /// Absolute limit of a call where nothing nearer sets one (by default five minutes).
     pub timeout: Duration,
     /// How long a call may go on without a report of progress where nothing nearer says so; `None`: as long as
     /// it may take at all.
@@ -134,7 +134,7 @@ pub struct ExecutorOptions {
 pub type Recommends = Arc<dyn Fn(&ToolId) -> Vec<String> + Send + Sync>;
 
 impl ExecutorOptions {
-    /// SPEC defaults over the given services and stores.
+    /// The defaults over the given services and stores.
     #[must_use]
     pub fn new(services: Arc<Services>, ledger: Arc<dyn LedgerStore>, approvals: Arc<dyn ApprovalStore>) -> Self {
         Self {
@@ -212,7 +212,7 @@ pub struct RunContext {
     pub promotion: Promotion,
     /// Whether their caller has tools that follow what becomes a job.
     pub follows: Follows,
-    /// What references in arguments stand for (SPEC section 7); `None`: there are none, and every text is
+    /// What references in arguments stand for; `None`: there are none, and every text is
     /// what it is.
     pub variables: Option<Arc<dyn Variables>>,
     /// Who goes first in a queue.

@@ -1,4 +1,4 @@
-//! One call from its check to its result, in the order of SPEC section 8: interceptors, guards, policy, approval,
+//! One call from its check to its result, in this order: interceptors, guards, policy, approval,
 //! cache, slot, lock, timeout, run, cap, budget, ledger. Whatever a stage does, the call has one outcome.
 //!
 //! Futures are pinned where they are awaited: one that is awaited by value is copied first.

@@ -15,7 +15,7 @@ use super::unhurried::Place;
 use super::{Executor, RunContext};
 use crate::queue::{Line, QueueSpec, Slot};
 
-/// One lock per workspace root, so that file and shell changes never race (SPEC section 8): a line in front of
+/// One lock per workspace root, so that file and shell changes never race: a line in front of
 /// one place.
 #[derive(Debug, Default)]
 pub(super) struct RootLocks {

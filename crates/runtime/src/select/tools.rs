@@ -1,4 +1,4 @@
-//! `tools__search`, `tools__describe` and `tools__call`: tools that put others before a model (SPEC section 4).
+//! `tools__search`, `tools__describe` and `tools__call`: tools that put others before a model.
 
 use std::sync::{Arc, LazyLock};
 

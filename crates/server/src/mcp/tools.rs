@@ -154,7 +154,7 @@ impl ToolList {
         inside.map_or(Some(entry), |name| self.meant(name))
     }
 
-    /// A call as the executor knows it. In the whole catalogue every spelling of SPEC section 1 is left to it;
+    /// A call as the executor knows it. In the whole catalogue every spelling of a tool's name is left to it;
     /// a list of one provider knows its own names only. A call that is carried by this one names its tool as
     /// the view does, too.
     ///

@@ -55,7 +55,7 @@ pub use watch::watch;
 
 /// How long a provider may take to list before it counts as failed.
 const LIST_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long running calls get to end once they are told of a shutdown (SPEC section 8).
+/// How long running calls get to end once they are told of a shutdown.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
 /// How long the store may take to be closed: what it holds is kept all the same.
 const CLOSE: Duration = Duration::from_secs(4);

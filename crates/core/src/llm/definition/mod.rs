@@ -44,7 +44,7 @@ impl MaxTokens {
     }
 }
 
-/// A tool that a model answers (SPEC section 11). The form of a file is this struct.
+/// A tool that a model answers. The form of a file is this struct.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LlmDefinition {

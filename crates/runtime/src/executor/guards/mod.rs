@@ -1,4 +1,4 @@
-//! Input guards: functions and models that look at a call before policy does (SPEC section 8).
+//! Input guards: functions and models that look at a call before policy does.
 
 mod by_model;
 
