@@ -311,6 +311,32 @@ fn a_shell_that_toolwright_started_does_not_approve() {
 }
 
 #[test]
+fn a_command_that_killed_its_watchers_does_not_approve() {
+    let place = Place::new();
+    let gateway = Gateway::start(&place, &["--http", "127.0.0.1:0"]);
+    let write = json!({"tool": "fs__write", "arguments": {"path": "a.txt", "content": "1"}});
+    assert_eq!(posted(&place, &gateway.address(), &write)["status"], "approval");
+    let listed = || -> Value { serde_json::from_str(&ok(&place, &["approvals", "ls", "--json"])).expect("JSON") };
+    until("it asks", || listed().get(0).is_some());
+    let id = listed()[0]["id"].as_str().expect("an id").to_owned();
+    // Both watchers are stopped first, so that neither acts for the other.
+    place.write(
+        "project/escape.sh",
+        &format!(
+            "kill -STOP $1 $2; kill -9 $1 $2\n{} approvals approve {id} > said 2>&1\necho ended >> said\n",
+            env!("CARGO_BIN_EXE_toolwright")
+        ),
+    );
+    let command = "W=$PPID; G=$(awk '/^PPid/{print $2}' /proc/$W/status); \
+                   setsid env -i HOME=\"$HOME\" PATH=\"$PATH\" bash escape.sh $G $W & wait";
+    run(&place, &["call", "shell__bash", &json!({"command": command}).to_string()]);
+    let said = || std::fs::read_to_string(place.path("project/said")).unwrap_or_default();
+    until("it has tried", || said().ends_with("ended\n"));
+    assert!(said().contains("cannot approve"), "{}", said());
+    assert_eq!(listed()[0]["state"], "pending");
+}
+
+#[test]
 fn http_announces_itself_and_ends_within_a_second_of_sigterm() {
     let place = Place::new();
     let mut gateway = Gateway::start(&place, &["--http", "127.0.0.1:0"]);

@@ -4,10 +4,12 @@
 use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
+use std::sync::Arc;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::Child;
 
+use super::cgroup::Leaf;
 use super::sandbox::{Entry, Placeholders};
 
 /// Kills the group when dropped.
@@ -37,7 +39,12 @@ impl Drop for Lifeline {
 pub(super) fn harden() {}
 
 /// Starts `command` as the leader of a process group.
-pub(super) fn spawn(mut command: Command, _: Option<Entry>, _: Placeholders) -> io::Result<(Child, Lifeline)> {
+pub(super) fn spawn(
+    mut command: Command,
+    _: Option<Entry>,
+    _: Placeholders,
+    _: Option<Arc<Leaf>>,
+) -> io::Result<(Child, Lifeline)> {
     command.process_group(0);
     let child = tokio::process::Command::from(command).spawn()?;
     let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);

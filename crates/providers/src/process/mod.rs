@@ -4,6 +4,7 @@
 //! leaves in the background ends when the command does), when the [`SupervisedChild`] is dropped, and, on
 //! Linux, when this process dies, even by SIGKILL; processes that called setsid(2) included.
 
+mod cgroup;
 mod env;
 mod error;
 #[cfg(not(target_os = "linux"))]
@@ -37,13 +38,14 @@ use watcher::{Lifeline, harden, spawn as spawn_below};
 
 use sandbox::{OnGap, Placeholders, Prepared, Sandbox, Scratch};
 
+pub use cgroup::use_control_groups;
 pub use env::withheld_by_default;
 use tree::{Tree, TreeLimits};
 
 pub use error::SpawnError;
 pub(crate) use lookup::candidates;
 pub use lookup::find_program;
-pub use nesting::{DEPTH_VARIABLE, is_below_watcher, is_nested};
+pub use nesting::{DEPTH_VARIABLE, is_nested, is_nested_process};
 pub use peer::peer_process;
 pub use tree::Exceeded;
 
@@ -238,13 +240,14 @@ impl SupervisedCommand {
             }
             None => (None, None, None, Placeholders::default()),
         };
-        let (mut child, lifeline) = spawn_below(command, entry, placeholders).map_err(explain)?;
+        let leaf = cgroup::leaf(limits).map(Arc::new);
+        let (mut child, lifeline) = spawn_below(command, entry, placeholders, leaf.clone()).map_err(explain)?;
         Ok(SupervisedChild {
             stdin: child.stdin.take(),
             stdout: merged.or_else(|| child.stdout.take()),
             stderr: child.stderr.take(),
             enforcement,
-            tree: Tree::new(child.id(), lifeline, limits),
+            tree: Tree::new(child.id(), lifeline, limits, leaf),
             child,
             _scratch: scratch,
         })

@@ -1,8 +1,9 @@
 //! Whether a process was started by a Toolwright: by one of its tools or servers, directly or through others.
 //!
-//! Two marks tell. Every child gets [`DEPTH_VARIABLE`], which a command may unset. On Linux every child also has a
-//! watcher above it, which no command can shed: the watcher is the subreaper of its tree, so that daemons stay below it
-//! too. What somebody else starts on behalf of a command (cron, systemd, a container) has neither mark.
+//! Three marks tell. Every child gets [`DEPTH_VARIABLE`], which a command may unset. On Linux every child has a watcher
+//! above it: the watcher is the subreaper of its tree, so that daemons stay below it too. A command that kills its watchers
+//! leaves that tree, but keeps the third mark: a hard limit that only a process with CAP_SYS_RESOURCE (root) can raise. What
+//! somebody else starts on behalf of a command (cron, systemd, a container) has no mark.
 
 /// Environment variable of every process that a Toolwright starts: how many Toolwrights stand above it. Nothing that
 /// is configured overrides it.
@@ -10,6 +11,12 @@ pub const DEPTH_VARIABLE: &str = "TOOLWRIGHT_DEPTH";
 /// The name of watchers, as the kernel shows it: a process names only itself.
 #[cfg(target_os = "linux")]
 pub(super) const WATCHER_NAME: &std::ffi::CStr = c"tw-watcher";
+
+/// The hard limit of file locks (`RLIMIT_LOCKS`) that every child inherits. Linux has not enforced this limit since 2.4.25, and
+/// it is unlimited unless somebody sets it, so a finite one is a mark: a child may lower it and stays marked, whatever
+/// the value.
+#[cfg(target_os = "linux")]
+pub(super) const MARKED_LOCKS: u64 = 1 << 62;
 
 /// How many Toolwrights stand above this process, by the mark.
 pub(crate) fn depth() -> u32 {
@@ -21,15 +28,15 @@ pub(crate) fn depth() -> u32 {
 #[must_use]
 pub fn is_nested() -> bool {
     std::env::var_os(DEPTH_VARIABLE).is_some_and(|mark| !mark.is_empty() && mark != "0")
-        || is_below_watcher(std::process::id())
+        || is_nested_process(std::process::id())
 }
 
-/// Whether a process of this machine is below a watcher; its environment does not count. Where that cannot be told: yes.
-/// On systems without watchers (other than Linux): no.
+/// Whether a process of this machine is below a watcher or has the mark of its limits; its environment does not count.
+/// Where that cannot be told: yes. On systems other than Linux: no.
 #[must_use]
-pub fn is_below_watcher(pid: u32) -> bool {
+pub fn is_nested_process(pid: u32) -> bool {
     #[cfg(target_os = "linux")]
-    return linux::is_below(pid, linux::look);
+    return linux::is_marked(pid) || linux::is_below(pid, linux::look);
     #[cfg(not(target_os = "linux"))]
     {
         let _ = pid;
@@ -75,6 +82,18 @@ mod linux {
         true
     }
 
+    /// Whether its limits are those of a child. One that is gone, or cannot be seen, is for [`is_below`] to judge.
+    pub(super) fn is_marked(pid: u32) -> bool {
+        std::fs::read_to_string(format!("/proc/{pid}/limits")).is_ok_and(|limits| is_mark(&limits))
+    }
+
+    /// Reads `Max file locks SOFT HARD UNITS` among the limits of a process.
+    fn is_mark(limits: &str) -> bool {
+        let of_locks = limits.lines().find_map(|line| line.strip_prefix("Max file locks"));
+        let hard = of_locks.and_then(|line| line.split_ascii_whitespace().nth(1));
+        hard.is_some_and(|hard| hard.parse::<u64>().is_ok())
+    }
+
     pub(super) fn look(pid: u32) -> Seen {
         let stat = std::fs::read(format!("/proc/{pid}/stat")).ok();
         stat.as_deref().and_then(parse).unwrap_or_else(|| unseen(pid))
@@ -116,6 +135,24 @@ mod linux {
             ] {
                 let look = |pid| chain.iter().find(|(of, _)| *of == pid).map_or(Gone, |(_, seen)| *seen);
                 assert_eq!(is_below(9, look), expect, "{chain:?}");
+            }
+        }
+
+        #[test]
+        fn a_finite_hard_limit_of_locks_is_the_mark() {
+            for (limits, expect) in [
+                (
+                    "Max file size  10 10 bytes\nMax file locks            unlimited            unlimited            locks\n",
+                    false,
+                ),
+                ("Max file locks            4611686018427387904  4611686018427387904  locks", true),
+                ("Max file locks            0                    5                    locks", true),
+                ("Max file locks            5                    unlimited            locks", false),
+                ("Max file locks", false),
+                ("Max file size             5                    5                    bytes", false),
+                ("", false),
+            ] {
+                assert_eq!(is_mark(limits), expect, "{limits}");
             }
         }
 

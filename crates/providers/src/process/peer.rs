@@ -21,10 +21,11 @@ pub fn peer_process(peer: SocketAddr, local: SocketAddr) -> PeerProcess {
 mod linux {
     use std::io::{BufRead as _, BufReader};
     use std::net::{IpAddr, SocketAddr};
+    use std::os::unix::fs::MetadataExt as _;
 
     use toolwright_core::session::PeerProcess;
 
-    use super::super::nesting::is_below_watcher;
+    use super::super::nesting::is_nested_process;
 
     /// A socket, as the kernel tells of it.
     #[derive(Debug, PartialEq, Eq)]
@@ -51,8 +52,13 @@ mod linux {
     fn holder(socket: &Socket) -> PeerProcess {
         let name = format!("socket:[{}]", socket.inode);
         let mut is_found = false;
+        // Only root sees the files of other users' processes.
+        let user = rustix::process::geteuid();
+        let is_visible = |process: &std::fs::DirEntry| {
+            user.is_root() || process.metadata().is_ok_and(|process| process.uid() == user.as_raw())
+        };
         let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-        for process in processes {
+        for process in processes.filter(is_visible) {
             let Some(pid) = process.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
             // A thread may have a table of files of its own (`unshare(CLONE_FILES)`).
             let threads = std::fs::read_dir(process.path().join("task")).into_iter().flatten().flatten();
@@ -61,7 +67,7 @@ mod linux {
                 let target = file.and_then(|file| std::fs::read_link(file.path()));
                 target.is_ok_and(|target| target.as_os_str() == name.as_str())
             });
-            if holds && is_below_watcher(pid) {
+            if holds && is_nested_process(pid) {
                 return PeerProcess::Nested;
             }
             is_found |= holds;

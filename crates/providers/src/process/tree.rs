@@ -1,13 +1,14 @@
 //! How much a tree of processes uses, and its end when that is too much.
 //!
-//! The kernel limits single processes (see `sandbox::enter`), and whole trees only for whoever may make control groups. So
-//! one thread looks at all limited trees several times a second, counts what is in them, and ends a tree that has more
-//! than it may. Between two looks a tree can go over its limit.
+//! The kernel limits single processes (see `sandbox::enter`), and whole trees only for whoever may make control groups (see
+//! `cgroup`). One thread looks at all limited trees several times a second, counts what is in them, and ends a tree that has
+//! more than it may. Between two looks a tree can go over its limit, as far as its control group lets it.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use super::Lifeline;
+use super::cgroup::Leaf;
 
 /// Time between two looks.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -51,15 +52,18 @@ pub(super) struct Tree {
     root: Mutex<Option<u32>>,
     lifeline: Mutex<Option<Lifeline>>,
     limits: TreeLimits,
+    /// Its control group. The guardian removes it where nobody waits for the end of the tree.
+    leaf: Mutex<Option<Arc<Leaf>>>,
     exceeded: OnceLock<Exceeded>,
 }
 
 impl Tree {
-    pub(super) fn new(root: Option<u32>, lifeline: Lifeline, limits: TreeLimits) -> Arc<Self> {
+    pub(super) fn new(root: Option<u32>, lifeline: Lifeline, limits: TreeLimits, leaf: Option<Arc<Leaf>>) -> Arc<Self> {
         let tree = Arc::new(Self {
             root: Mutex::new(root),
             lifeline: Mutex::new(Some(lifeline)),
             limits,
+            leaf: Mutex::new(leaf),
             exceeded: OnceLock::new(),
         });
         if cfg!(target_os = "linux") && limits != TreeLimits::default() {
@@ -77,12 +81,19 @@ impl Tree {
 
     /// Has everything in it killed.
     pub(super) fn kill(&self) {
+        if let Some(leaf) = &*lock(&self.leaf) {
+            leaf.kill();
+        }
         *lock(&self.lifeline) = None;
     }
 
     /// It has ended and been waited for: its number may be another's.
     pub(super) fn ended(&self) {
         *lock(&self.root) = None;
+        let leaf = lock(&self.leaf).take();
+        if let (Some(true), Some(most)) = (leaf.and_then(|leaf| leaf.ran_out_of_memory()), self.limits.memory) {
+            let _ = self.exceeded.set(Exceeded::Memory(most));
+        }
     }
 
     pub(super) fn exceeded(&self) -> Option<Exceeded> {
@@ -94,7 +105,11 @@ impl Tree {
         let root = lock(&self.root);
         let (Some(root), None) = (*root, self.exceeded()) else { return false };
         let over = |most: Option<u64>, has: u64| most.filter(|most| has > *most);
-        let usage = usage(root, self.limits.processes);
+        let leaf = lock(&self.leaf).clone();
+        let usage = match leaf {
+            Some(leaf) => Usage::of_members(&leaf.members(), leaf.ran_out_of_memory().is_some()),
+            None => usage(root, self.limits.processes),
+        };
         let exceeded = over(self.limits.processes, usage.processes)
             .map(Exceeded::Processes)
             .or_else(|| over(self.limits.memory, usage.memory).map(Exceeded::Memory));
@@ -142,6 +157,14 @@ fn observe(tree: Weak<Tree>) {
 struct Usage {
     processes: u64,
     memory: u64,
+}
+
+impl Usage {
+    /// Of the processes of a control group; without memory where the kernel keeps that limit.
+    fn of_members(members: &[u32], is_memory_kept: bool) -> Self {
+        let counted = if is_memory_kept { &[] } else { members };
+        Self { processes: members.len() as u64, memory: counted.iter().map(|pid| private_memory(*pid)).sum() }
+    }
 }
 
 /// What is below a guardian and its watcher. Counts no further than one process more than `most`.

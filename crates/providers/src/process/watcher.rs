@@ -29,11 +29,13 @@ use std::os::fd::{AsRawFd as _, RawFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::ptr;
+use std::sync::Arc;
 
 use libc::{c_int, pid_t};
 use tokio::process::Child;
 
-use super::nesting::WATCHER_NAME;
+use super::cgroup::Leaf;
+use super::nesting::{MARKED_LOCKS, WATCHER_NAME};
 use super::sandbox::{Entry, Placeholders};
 
 /// How long the watcher keeps killing before it gives up on what does not die (uninterruptible sleep,
@@ -65,20 +67,27 @@ pub(super) fn spawn(
     mut command: Command,
     entry: Option<Entry>,
     placeholders: Placeholders,
+    leaf: Option<Arc<Leaf>>,
 ) -> io::Result<(Child, Lifeline)> {
     let (theirs, ours) = io::pipe()?;
-    split_before_exec(&mut command, theirs, entry, placeholders);
+    split_before_exec(&mut command, theirs, entry, placeholders, leaf);
     let child = tokio::process::Command::from(command).spawn()?;
     Ok((child, Lifeline(ours)))
 }
 
-fn split_before_exec(command: &mut Command, lifeline: PipeReader, entry: Option<Entry>, placeholders: Placeholders) {
+fn split_before_exec(
+    command: &mut Command,
+    lifeline: PipeReader,
+    entry: Option<Entry>,
+    placeholders: Placeholders,
+    leaf: Option<Arc<Leaf>>,
+) {
     // SAFETY: the hook runs in the forked child of a process with many threads, where other threads' locks
     // may be held for ever. `split` and `enter` therefore make system calls only: they allocate nothing, take
     // no lock, cannot panic, and touch no memory that another thread may have left half written.
     unsafe {
         command.pre_exec(move || {
-            split(lifeline.as_raw_fd(), &placeholders)?;
+            split(lifeline.as_raw_fd(), &placeholders, leaf.as_deref())?;
             // In the command's process alone: the watcher has to be able to kill it.
             entry.as_ref().map_or(Ok(()), Entry::enter)
         });
@@ -86,7 +95,7 @@ fn split_before_exec(command: &mut Command, lifeline: PipeReader, entry: Option<
 }
 
 /// Becomes the guardian or the watcher (and never returns), or the process that goes on to exec the command.
-fn split(lifeline: RawFd, placeholders: &Placeholders) -> io::Result<()> {
+fn split(lifeline: RawFd, placeholders: &Placeholders, leaf: Option<&Leaf>) -> io::Result<()> {
     // SAFETY: plain system calls on values of this stack frame; signal sets are initialised by `sigfillset`
     // and `sigemptyset` before they are read.
     unsafe {
@@ -95,6 +104,7 @@ fn split(lifeline: RawFd, placeholders: &Placeholders) -> io::Result<()> {
         libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1);
         // Before there is a command that could look for it; exec gives the command its own name.
         libc::prctl(libc::PR_SET_NAME, WATCHER_NAME.as_ptr());
+        mark();
         // The watcher keeps a copy of the gateway's memory, keys included: the command must not read it,
         // and it must not end up in a core dump. exec lifts this for the command itself.
         harden();
@@ -110,7 +120,7 @@ fn split(lifeline: RawFd, placeholders: &Placeholders) -> io::Result<()> {
         let guardian = libc::getpid();
         match fork()? {
             0 => {}
-            watcher => guard(watcher, lifeline, signals),
+            watcher => guard(watcher, lifeline, signals, leaf),
         }
         // The end of the guardian wakes this process, which then looks for it.
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGCHLD);
@@ -121,10 +131,21 @@ fn split(lifeline: RawFd, placeholders: &Placeholders) -> io::Result<()> {
                 // Should the watcher itself be killed, at least the command goes with it.
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                 check(libc::sigprocmask(libc::SIG_SETMASK, &inherited, ptr::null_mut()))?;
-                Ok(())
+                leaf.map_or(Ok(()), Leaf::enter)
             }
-            command => watch(command, guardian, lifeline, signals, placeholders),
+            command => watch(command, guardian, (lifeline, signals), placeholders, leaf),
         }
+    }
+}
+
+/// Marks this process and all that it starts as nested. Where the limit cannot be set, the watcher alone is the mark.
+fn mark() {
+    let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: plain system calls on a value that outlives them.
+    unsafe {
+        libc::getrlimit(libc::RLIMIT_LOCKS, &raw mut now);
+        let most = now.rlim_max.min(MARKED_LOCKS);
+        libc::setrlimit(libc::RLIMIT_LOCKS, &libc::rlimit { rlim_cur: most.min(now.rlim_cur), rlim_max: most });
     }
 }
 
@@ -151,7 +172,13 @@ unsafe fn fork() -> io::Result<pid_t> {
 /// # Safety
 /// Only in the forked child, with SIGCHLD blocked and readable from `signals`: closes every file
 /// descriptor and ends the process.
-unsafe fn watch(command: pid_t, guardian: pid_t, lifeline: RawFd, signals: RawFd, placeholders: &Placeholders) -> ! {
+unsafe fn watch(
+    command: pid_t,
+    guardian: pid_t,
+    (lifeline, signals): (RawFd, RawFd),
+    placeholders: &Placeholders,
+    leaf: Option<&Leaf>,
+) -> ! {
     // SAFETY: system calls on descriptors that this process owns alone, and on strings with a static
     // lifetime. The two descriptors are above 1, which the standard streams occupy.
     unsafe {
@@ -165,7 +192,7 @@ unsafe fn watch(command: pid_t, guardian: pid_t, lifeline: RawFd, signals: RawFd
         close_from(placeholders.gather(SIGNALS + 1));
 
         let mut ended = wait_for_end(command, guardian);
-        end_tree(command, &mut ended);
+        end_tree(command, &mut ended, leaf);
         placeholders.remove(SIGNALS + 1);
         if libc::getppid() == guardian {
             libc::kill(guardian, libc::SIGCONT);
@@ -178,7 +205,7 @@ unsafe fn watch(command: pid_t, guardian: pid_t, lifeline: RawFd, signals: RawFd
 ///
 /// # Safety
 /// As for [`watch`].
-unsafe fn guard(watcher: pid_t, lifeline: RawFd, signals: RawFd) -> ! {
+unsafe fn guard(watcher: pid_t, lifeline: RawFd, signals: RawFd, leaf: Option<&Leaf>) -> ! {
     // SAFETY: as in `watch`.
     unsafe {
         // What is below it is nested, also when the watcher is gone.
@@ -210,7 +237,12 @@ unsafe fn guard(watcher: pid_t, lifeline: RawFd, signals: RawFd) -> ! {
                 break;
             }
         }
-        end_tree(watcher, &mut ended);
+        end_tree(watcher, &mut ended, leaf);
+        let mut closed = libc::pollfd { fd: LIFELINE, events: 0, revents: 0 };
+        if let (Some(leaf), 1) = (leaf, libc::poll(&raw mut closed, 1, 0)) {
+            // The gateway is gone, or does not care any more. Otherwise it removes the group, once it has read it.
+            leaf.remove();
+        }
         end_like(ended)
     }
 }
@@ -275,11 +307,14 @@ unsafe fn wait_for_end(command: pid_t, guardian: pid_t) -> Option<c_int> {
 ///
 /// # Safety
 /// Only in the watcher.
-unsafe fn end_tree(command: pid_t, ended: &mut Option<c_int>) {
+unsafe fn end_tree(command: pid_t, ended: &mut Option<c_int>, leaf: Option<&Leaf>) {
     // SAFETY: `source` outlives the call; pids come from the kernel's list of this process's own children,
     // which cannot be reused before they are reaped here.
     unsafe {
         let give_up = seconds() + KILL_SECONDS;
+        if let Some(leaf) = leaf {
+            leaf.kill();
+        }
         if ended.is_none() {
             // All of the group at once: a tree that multiplies could outrun the rounds.
             libc::kill(-command, libc::SIGKILL);

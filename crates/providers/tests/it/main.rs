@@ -4,6 +4,8 @@
 mod catalogue;
 mod fs;
 mod fs_race;
+#[cfg(target_os = "linux")]
+mod limits;
 mod mcp;
 mod net;
 mod oauth;

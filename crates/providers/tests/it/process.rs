@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use toolwright_core::session::PeerProcess;
 use toolwright_providers::process::{
-    DEPTH_VARIABLE, Exit, Output, SpawnError, Stdin, SupervisedChild, SupervisedCommand, is_below_watcher, peer_process,
+    DEPTH_VARIABLE, Exit, Output, SpawnError, Stdin, SupervisedChild, SupervisedCommand, is_nested_process,
+    peer_process,
 };
 
 /// Seconds for `sleep` with a fraction that no other test or run uses.
@@ -166,12 +167,12 @@ async fn a_daemon_without_environment_is_known_as_ours() {
     let mut child = start(&format!("(setsid env -i /bin/sleep {seconds} &); sleep {seconds}"));
     wait_for_count(&seconds, 2).await;
     for pid in pids_with(&seconds) {
-        assert!(is_below_watcher(pid), "{pid}");
+        assert!(is_nested_process(pid), "{pid}");
     }
-    assert!(!is_below_watcher(std::process::id()), "unless these tests are run by Toolwright");
+    assert!(!is_nested_process(std::process::id()), "unless these tests are run by Toolwright");
     child.kill_tree();
     // A process that is gone cannot be told from one that hides.
-    assert!(is_below_watcher(u32::MAX));
+    assert!(is_nested_process(u32::MAX));
 }
 
 #[tokio::test]
@@ -188,6 +189,78 @@ async fn who_is_at_the_other_end_of_a_connection() {
     assert_eq!(peer_process(peer, local), PeerProcess::Nested);
     drop(child);
     assert_eq!(peer_process(([127, 0, 0, 1], 1).into(), local), PeerProcess::Unknown);
+}
+
+/// Connects to the port that the variable names, in the way that it names, and holds the connection.
+const HIDES: &str = "TOOLWRIGHT_TEST_HIDES";
+
+#[test]
+fn hide_a_connection_when_asked() {
+    let Ok(how) = std::env::var(HIDES) else { return };
+    let (how, port) = how.split_once(' ').expect("way and port");
+    let port: u16 = port.parse().expect("port");
+    let connect = move || std::net::TcpStream::connect(("127.0.0.1", port)).expect("connected");
+    let forever = Duration::from_secs(600);
+    if how == "thread" {
+        std::thread::spawn(move || {
+            #[expect(deprecated, reason = "it takes nothing from another thread here")]
+            rustix::thread::unshare(rustix::thread::UnshareFlags::FILES).expect("a table of its own");
+            let _held = [connect(), connect()];
+            std::thread::sleep(forever);
+        });
+    } else {
+        use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+        let (here, there) = std::os::unix::net::UnixStream::pair().expect("pair");
+        let sent = connect();
+        let descriptors = [std::os::fd::AsFd::as_fd(&sent)];
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
+        sendmsg(&here, &[std::io::IoSlice::new(b"x")], &mut control, SendFlags::empty()).expect("sent");
+        drop(sent);
+        let _told = connect();
+        std::thread::sleep(forever);
+        drop((here, there));
+    }
+    std::thread::sleep(forever);
+}
+
+#[tokio::test]
+async fn a_hidden_socket_of_a_command_is_nested() {
+    for how in ["thread", "flight"] {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bound");
+        let local = listener.local_addr().expect("address");
+        let own = std::env::current_exe().expect("test binary");
+        let child = SupervisedCommand::new(own)
+            .args(["--exact", "process::hide_a_connection_when_asked"])
+            .env_clear()
+            .envs([(HIDES, format!("{how} {}", local.port()))])
+            .spawn()
+            .expect("starts");
+        let (_accepted, peer) = listener.accept().await.expect("accepted");
+        // The command tells when the connection is where no look at its main thread finds it.
+        let (_hidden, _) = listener.accept().await.expect("accepted");
+        assert_eq!(peer_process(peer, local), PeerProcess::Nested, "{how}");
+        drop(child);
+    }
+}
+
+/// What a command does to be rid of those that watch it: both are stopped, so that neither can act for the other.
+const ESCAPE: &str = "W=$PPID; G=$(awk '/^PPid/{print $2}' /proc/$W/status); \
+                      setsid env -i /bin/bash -c \"kill -STOP $G $W; kill -9 $G $W; exec /bin/sleep SECONDS\" & wait";
+
+#[tokio::test]
+async fn a_command_that_kills_its_watchers_stays_nested() {
+    let seconds = unique_sleep();
+    let mut child = start(&ESCAPE.replace("SECONDS", &seconds));
+    assert_eq!(child.wait().await.expect("waited").signal, Some(9), "its guardian is killed");
+    wait_for_count(&seconds, 1).await;
+    let pid = pids_with(&seconds)[0];
+    let nested = is_nested_process(pid);
+    let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).expect("limits");
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw).expect("pid");
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("killed");
+    assert!(nested, "{limits}");
 }
 
 #[tokio::test]

@@ -542,6 +542,19 @@ async fn a_users_own_file_is_never_taken_for_a_placeholder() {
 }
 
 #[tokio::test]
+async fn a_sandboxed_command_keeps_the_mark_of_nesting() {
+    let world = World::new();
+    for profile in [Pure, ReadOnly, Workspace, Network] {
+        let (_, text, sandbox) = world.run(profile, "ulimit -Hx unlimited && echo off; ulimit -Hx").await;
+        if sandbox.mechanism == Mechanism::None {
+            return eprintln!("no sandbox here, skipped");
+        }
+        assert!(text.lines().last().is_some_and(|limit| limit.parse::<u64>().is_ok()), "{profile}: {text}");
+        assert!(!text.contains("off"), "{profile}: {text}");
+    }
+}
+
+#[tokio::test]
 async fn a_tree_that_multiplies_is_ended_at_its_limit() {
     let world = World::new();
     let mut sandbox = world.sandbox(ReadOnly);

@@ -137,10 +137,11 @@ impl Limits {
         let processes = self.processes.map(|most| format!("{most} processes"));
         let memory = self.memory.map(|most| format!("{} MiB of memory", most >> 20));
         let all: Vec<String> = processes.into_iter().chain(memory).collect();
-        format!(
-            "limits: {} for each start, counted ten times a second, and RLIMIT_DATA and RLIMIT_NPROC",
-            all.join(" and ")
-        )
+        let by = match super::cgroup::in_use() {
+            Ok(files) => format!("by control groups ({files})"),
+            Err(why) => format!("counted ten times a second, RLIMIT_DATA and RLIMIT_NPROC (no control groups: {why})"),
+        };
+        format!("limits: {} for each start, {by}", all.join(" and "))
     }
 }
 
