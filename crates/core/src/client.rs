@@ -68,26 +68,36 @@ pub enum Manner {
 /// The client of a call. What it answers goes to the tool's source, which is not trusted with more than that.
 #[async_trait]
 pub trait CallClient: Send + Sync {
+    /// The client that this one stands before. What that says of itself holds for this one too, where this one says
+    /// nothing else; how it is asked, and who it is for one call, this one says in any case.
+    fn inner(&self) -> Option<&dyn CallClient> {
+        None
+    }
+
     /// What it can be asked, as MCP's `ClientCapabilities` names it. Nothing else may be asked.
     fn capabilities(&self) -> Map<String, Value> {
-        Map::new()
+        self.inner().map(CallClient::capabilities).unwrap_or_default()
     }
 
     /// How it is asked.
     fn manner(&self) -> Manner {
-        Manner::Either
+        self.inner().map(CallClient::manner).unwrap_or_default()
     }
 
     /// How the client of this call's session is asked, the same for all calls of the session: whether this one can be
     /// asked just now does not matter.
     fn manner_of_session(&self) -> Manner {
-        if self.capabilities().is_empty() { Manner::Either } else { self.manner() }
+        match self.inner() {
+            Some(inner) => inner.manner_of_session(),
+            None if self.capabilities().is_empty() => Manner::Either,
+            None => self.manner(),
+        }
     }
 
     /// Whether it sees to the pages itself that its user has to open before a call is let through (MCP 2025-11-25, error
     /// -32042), and so wants the refusal as it is.
     fn follows_pages(&self) -> bool {
-        self.manner() == Manner::Requests
+        self.inner().map_or_else(|| self.manner() == Manner::Requests, CallClient::follows_pages)
     }
 
     /// The client as the source of this very call meets it; `None` where it is the same for every call.
@@ -98,12 +108,12 @@ pub trait CallClient: Send + Sync {
     /// Who is asked, where a session does not tell: two calls of one session whose clients say different names are of
     /// different askers, and what belongs to one must not reach the other. `None` where the session is one client.
     fn identity(&self) -> Option<String> {
-        None
+        self.inner().and_then(CallClient::identity)
     }
 
     /// Whether it was asked something and no request of it waits for the call now: it comes back with the answers, or not.
     fn is_away(&self) -> bool {
-        false
+        self.inner().is_some_and(CallClient::is_away)
     }
 
     /// Asks all of these at once and waits for the answers, one each, in order: the result, or the client's refusal.
@@ -133,15 +143,19 @@ pub trait CallClient: Send + Sync {
 
     /// The least severe log message that it wants of a source (`debug`, `info`, …); `None` for none.
     fn log_level(&self) -> Option<String> {
-        None
+        self.inner().and_then(CallClient::log_level)
     }
 
     /// Takes a log message of the source (the parameters of `notifications/message`). Must not block.
-    fn log(&self, _message: Value) {}
+    fn log(&self, message: Value) {
+        if let Some(inner) = self.inner() {
+            inner.log(message);
+        }
+    }
 
     /// What the client's own request said in `_meta` beyond what the protocol owns; it is passed on to the source.
     fn meta(&self) -> Map<String, Value> {
-        Map::new()
+        self.inner().map(CallClient::meta).unwrap_or_default()
     }
 }
 

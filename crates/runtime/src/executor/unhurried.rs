@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use toolwright_core::ToolId;
 use toolwright_core::cancel::Cancel;
-use toolwright_core::client::{AskingCall, CallClient, ClientRequest, Manner};
+use toolwright_core::client::{AskingCall, CallClient, ClientRequest};
 use toolwright_core::duration;
 use toolwright_core::error::{ErrorKind, ProtocolError, ToolError};
 
@@ -120,28 +120,12 @@ impl Unhurried {
 
 #[async_trait]
 impl CallClient for Unhurried {
-    fn capabilities(&self) -> Map<String, Value> {
-        self.client.capabilities()
-    }
-
-    fn manner(&self) -> Manner {
-        self.client.manner()
-    }
-
-    fn manner_of_session(&self) -> Manner {
-        self.client.manner_of_session()
+    fn inner(&self) -> Option<&dyn CallClient> {
+        Some(&*self.client)
     }
 
     fn for_call(&self, asking: &AskingCall) -> Option<Arc<dyn CallClient>> {
         self.client.for_call(asking)
-    }
-
-    fn identity(&self) -> Option<String> {
-        self.client.identity()
-    }
-
-    fn is_away(&self) -> bool {
-        self.client.is_away()
     }
 
     async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
@@ -157,21 +141,5 @@ impl CallClient for Unhurried {
         // The question alone is dropped: the call goes on, and needs its slot.
         let person = requests.iter().any(ClientRequest::asks_person);
         self.without_slot(person, self.client.ask_until(requests, over)).await.unwrap_or_else(|error| Some(Err(error)))
-    }
-
-    fn follows_pages(&self) -> bool {
-        self.client.follows_pages()
-    }
-
-    fn log_level(&self) -> Option<String> {
-        self.client.log_level()
-    }
-
-    fn log(&self, message: Value) {
-        self.client.log(message);
-    }
-
-    fn meta(&self) -> Map<String, Value> {
-        self.client.meta()
     }
 }

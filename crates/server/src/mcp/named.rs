@@ -4,8 +4,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use serde_json::{Map, Value};
-use toolwright_core::client::{AskingCall, CallClient, ClientRequest, Manner};
+use serde_json::Value;
+use toolwright_core::client::{AskingCall, CallClient, ClientRequest};
 use toolwright_core::error::{ProtocolError, ToolError};
 use toolwright_mcp::asking;
 
@@ -32,34 +32,14 @@ impl NamedSource {
 
 #[async_trait]
 impl CallClient for NamedSource {
-    fn capabilities(&self) -> Map<String, Value> {
-        self.client.capabilities()
-    }
-
-    fn manner(&self) -> Manner {
-        self.client.manner()
-    }
-
-    fn manner_of_session(&self) -> Manner {
-        self.client.manner_of_session()
-    }
-
-    fn follows_pages(&self) -> bool {
-        self.client.follows_pages()
+    fn inner(&self) -> Option<&dyn CallClient> {
+        Some(&*self.client)
     }
 
     fn for_call(&self, asking: &AskingCall) -> Option<Arc<dyn CallClient>> {
         let client = self.client.for_call(asking).unwrap_or_else(|| Arc::clone(&self.client));
         // The name in configuration is what the namespace is made of: letters, digits, `-` and `_`.
         Some(Arc::new(Self { client, source: Some(asking.tool.namespace().into()) }))
-    }
-
-    fn identity(&self) -> Option<String> {
-        self.client.identity()
-    }
-
-    fn is_away(&self) -> bool {
-        self.client.is_away()
     }
 
     async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
@@ -72,17 +52,5 @@ impl CallClient for NamedSource {
         over: Pin<&mut (dyn Future<Output = ()> + Send)>,
     ) -> Option<Result<Vec<Result<Value, ProtocolError>>, ToolError>> {
         self.client.ask_until(self.named(requests), over).await
-    }
-
-    fn log_level(&self) -> Option<String> {
-        self.client.log_level()
-    }
-
-    fn log(&self, message: Value) {
-        self.client.log(message);
-    }
-
-    fn meta(&self) -> Map<String, Value> {
-        self.client.meta()
     }
 }

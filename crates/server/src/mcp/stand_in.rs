@@ -112,6 +112,10 @@ impl WithHouse {
 
 #[async_trait]
 impl CallClient for WithHouse {
+    fn inner(&self) -> Option<&dyn CallClient> {
+        Some(&*self.client)
+    }
+
     fn capabilities(&self) -> Map<String, Value> {
         let mut capabilities = self.client.capabilities();
         for (capability, how) in &self.house.offered {
@@ -125,10 +129,6 @@ impl CallClient for WithHouse {
         if self.client.capabilities().is_empty() { Manner::Either } else { self.client.manner() }
     }
 
-    fn manner_of_session(&self) -> Manner {
-        self.client.manner_of_session()
-    }
-
     fn follows_pages(&self) -> bool {
         // What the house offers in its place, it cannot follow.
         let url = json!({"mode": "url"});
@@ -140,14 +140,6 @@ impl CallClient for WithHouse {
         Some(Arc::new(Self { client, house: Arc::clone(&self.house), asking: Some(asking.clone()) }))
     }
 
-    fn identity(&self) -> Option<String> {
-        self.client.identity()
-    }
-
-    fn is_away(&self) -> bool {
-        self.client.is_away()
-    }
-
     async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
         bounded(&requests)?;
         let is_ours: Vec<bool> = requests.iter().map(|request| self.house.answers(request)).collect();
@@ -157,18 +149,6 @@ impl CallClient for WithHouse {
         let (mut of_ours, mut of_client) = (of_ours?.into_iter(), of_client?.into_iter());
         // Each gives an answer to each request; the order is that of the requests.
         Ok(is_ours.into_iter().filter_map(|ours| if ours { of_ours.next() } else { of_client.next() }).collect())
-    }
-
-    fn log_level(&self) -> Option<String> {
-        self.client.log_level()
-    }
-
-    fn log(&self, message: Value) {
-        self.client.log(message);
-    }
-
-    fn meta(&self) -> Map<String, Value> {
-        self.client.meta()
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
-use toolwright_core::client::{CallClient, ClientRequest, Manner};
+use toolwright_core::client::{CallClient, ClientRequest};
 use toolwright_core::error::{ProtocolError, ToolError};
 use toolwright_mcp::tasks::RELATED;
 
@@ -32,24 +32,16 @@ pub(crate) enum Way {
 
 #[async_trait]
 impl CallClient for TaskClient {
+    fn inner(&self) -> Option<&dyn CallClient> {
+        Some(&*self.first)
+    }
+
     fn capabilities(&self) -> Map<String, Value> {
         match &self.way {
             // There is no stream yet, but there will be one.
             Way::InStream(peer) => (*peer.capabilities()).clone(),
             Way::ByStatus => self.first.capabilities(),
         }
-    }
-
-    fn manner(&self) -> Manner {
-        self.first.manner()
-    }
-
-    fn manner_of_session(&self) -> Manner {
-        self.first.manner_of_session()
-    }
-
-    fn identity(&self) -> Option<String> {
-        self.first.identity()
     }
 
     fn is_away(&self) -> bool {
@@ -86,10 +78,6 @@ impl CallClient for TaskClient {
         }
     }
 
-    fn log_level(&self) -> Option<String> {
-        self.first.log_level()
-    }
-
     fn log(&self, message: Value) {
         match &self.way {
             Way::InStream(peer) => {
@@ -99,9 +87,5 @@ impl CallClient for TaskClient {
             }
             Way::ByStatus => self.first.log(message),
         }
-    }
-
-    fn meta(&self) -> Map<String, Value> {
-        self.first.meta()
     }
 }
