@@ -245,8 +245,13 @@ pub(crate) fn unknown(call: ToolCall, snapshot: &Snapshot, near: &[String]) -> B
 }
 
 fn invalid(entry: &Entry, violations: &[Violation], provenance: &Provenance) -> ToolError {
-    let list = violations.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-    let list = shorten(&list, MAX_LIST);
+    // A place is named once, and the arguments as a whole are named before.
+    let mut place = "";
+    let said = violations.iter().map(|violation| {
+        let is_named = std::mem::replace(&mut place, violation.path.as_str()) == violation.path;
+        if is_named { violation.message.clone() } else { violation.to_string() }
+    });
+    let list = shorten(&said.collect::<Vec<_>>().join("; "), MAX_LIST);
     let expected = entry.definition().parameters.as_ref().and_then(|schema| {
         let whole = shape(schema, MAX_SHAPE).map(|shape| format!("; expected {shape}"));
         whole.or_else(|| {

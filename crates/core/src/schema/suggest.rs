@@ -13,6 +13,8 @@ const MAX_COMPARED: usize = 64;
 /// Says in violations about unknown and missing members which name was probably meant: that of the schema which is nearest
 /// to one of the value's.
 pub fn suggest(schema: &Value, value: &Value, violations: &mut [Violation]) {
+    // What is unknown and what is missing are often one mistake, which is told once.
+    let mut told: Vec<(String, String)> = Vec::new();
     for violation in violations {
         let Some(given) = value.pointer(&violation.path).and_then(Value::as_object) else { continue };
         let Some(known) = at(schema, &violation.path).and_then(|schema| schema.get("properties")?.as_object()) else {
@@ -26,17 +28,25 @@ pub fn suggest(schema: &Value, value: &Value, violations: &mut [Violation]) {
             let (name, meant) = (shorten(name, MAX_NAME), shorten(meant, MAX_NAME));
             format!("did you mean \"{meant}\" by \"{name}\"?")
         };
+        let mut tell = |violation: &mut Violation, message: &str, pair: &(&str, &str)| {
+            let hint = (violation.path.clone(), meant(pair));
+            if !told.contains(&hint) {
+                violation.message = format!("{message}; {}", hint.1);
+                told.push(hint);
+            }
+        };
         match violation.keyword.as_str() {
             "additionalProperties" | "unevaluatedProperties" => {
                 if let Some(pair) = pairs.first() {
-                    let message = violation.message.trim_end_matches("; remove it");
-                    violation.message = format!("{message}; {}", meant(pair));
+                    let message = violation.message.trim_end_matches("; remove it").to_owned();
+                    tell(violation, &message, pair);
                 }
             }
             "required" => {
                 let missing = |pair: &&(&str, &str)| violation.message.contains(&format!("\"{}\"", pair.1));
                 if let Some(pair) = pairs.iter().find(missing) {
-                    violation.message = format!("{}; {}", violation.message, meant(pair));
+                    let message = violation.message.clone();
+                    tell(violation, &message, pair);
                 }
             }
             _ => {}
@@ -103,7 +113,10 @@ mod tests {
             suggest(schema, &value, &mut violations);
             let said = violations.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
             match expect {
-                Some(expect) => assert!(said.contains(expect), "{value}: {said}"),
+                Some(expect) => {
+                    assert!(said.contains(expect), "{value}: {said}");
+                    assert_eq!(said.matches("did you mean").count(), 1, "{value}: {said}");
+                }
                 None => assert!(!said.contains("did you mean"), "{value}: {said}"),
             }
         }
