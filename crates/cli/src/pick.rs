@@ -16,7 +16,7 @@ use super::args::{Global, duration};
 use super::catalogue_file::CatalogueFile;
 use super::exit::{Done, Exit};
 use super::lists::{Wanted, wait_for};
-use super::screen::{DIM, WARN, harmless, one_line, print_json, say, styled};
+use super::screen::{DIM, harmless, one_line, print_json, say, say_warning, styled};
 use super::table::{Table, name};
 use super::{config, input, open};
 
@@ -123,7 +123,7 @@ pub(crate) async fn command(global: &Global, args: &PickArgs) -> Done {
     house.shut_down().await;
     for (scorer, why) in &picked.provenance.fell_back {
         let instead = &picked.provenance.scorer;
-        say(styled(WARN, format_args!("{} did not score: {}; the order is by {instead}", scorer, harmless(why))));
+        say_warning(&format!("{scorer} did not score: {}; the order is by {instead}", harmless(why)));
     }
     let shown = Shown { picked: &picked, snapshot: &snapshot, file: file.as_ref(), debug: args.debug };
     if args.debug && (picked.picks.is_empty() || !global.json) {
@@ -131,19 +131,23 @@ pub(crate) async fn command(global: &Global, args: &PickArgs) -> Done {
             say(styled(DIM, format_args!("{} was no candidate: {why}", harmless(&id))));
         }
     }
-    if picked.picks.is_empty() {
-        let candidates = picked.provenance.candidates;
-        let why = match candidates {
-            0 => "no tool may be picked; --debug says why".to_owned(),
-            _ => format!(
-                "no tool of {candidates} fits (least score {}); --min-score 0 shows the nearest",
-                options.min_score
-            ),
-        };
-        say(styled(WARN, why));
+    let note = picked.picks.is_empty().then(|| match picked.provenance.candidates {
+        0 => "no tool may be picked; --debug says why".to_owned(),
+        candidates if options.min_score > 0.0 => {
+            format!("none of {candidates} tools fits; --min-score 0 shows the nearest")
+        }
+        candidates => format!("none of {candidates} tools has anything to do with it"),
+    });
+    if let Some(note) = &note {
+        say_warning(note);
     }
     if global.json {
-        print_json(&picked.picks.iter().map(|pick| shown.json(pick)).collect())?;
+        let picks: Value = picked.picks.iter().map(|pick| shown.json(pick)).collect();
+        let mut document = json!({ "picks": picks });
+        if let Some(note) = note {
+            document["note"] = note.into();
+        }
+        print_json(&document)?;
     } else {
         shown.print()?;
     }

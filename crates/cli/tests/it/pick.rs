@@ -26,8 +26,12 @@ fn place() -> Place {
 const FILE: [&str; 4] = ["pick", "--catalogue", "tools.jsonl", "--json"];
 
 fn picks(place: &Place, arguments: &[&str]) -> Vec<Value> {
-    let picks: Value = serde_json::from_str(&ok(place, arguments)).expect("json");
-    picks.as_array().expect("an array").clone()
+    picked(ok(place, arguments).as_bytes())
+}
+
+fn picked(output: &[u8]) -> Vec<Value> {
+    let document: Value = serde_json::from_slice(output).expect("json");
+    document["picks"].as_array().expect("an array").clone()
 }
 
 fn ids(picks: &[Value]) -> Vec<&str> {
@@ -43,7 +47,7 @@ fn the_catalogue_is_picked_from_and_nothing_found_is_an_empty_list() {
     assert_eq!(keys, ["id", "wire_name", "score", "reason", "provenance"]);
     assert!(found[0]["score"].as_f64().is_some_and(|score| score > 0.05 && score <= 1.0), "{found:?}");
     assert_eq!(found[0]["provenance"]["scorer"], "auto");
-    assert_eq!(ok(&place, &["pick", "xyzzy plugh", "--json"]).trim(), "[]");
+    assert!(picks(&place, &["pick", "xyzzy plugh", "--json"]).is_empty());
     assert_eq!(ok(&place, &["pick", "xyzzy plugh"]), "");
     let text = ok(&place, &["pick", "fs__grep"]);
     let row = text.lines().nth(1).unwrap_or_default();
@@ -83,8 +87,11 @@ fn a_file_keeps_its_ids_and_its_filters_hold() {
 fn a_query_is_text_whatever_it_looks_like() {
     let place = place();
     let (answer, code) = answers(&place, &[&FILE[..], &["-"]].concat(), "{\"name\": \"current\"}\n");
-    assert_eq!((code, answer[0][0]["id"].as_str(), answer[0][0]["score"].as_f64()), (0, Some("t/2"), Some(1.0)));
-    assert_eq!(answers(&place, &[&FILE[..], &["-"]].concat(), " \n").0, [json!([])]);
+    assert_eq!(
+        (code, answer[0]["picks"][0]["id"].as_str(), answer[0]["picks"][0]["score"].as_f64()),
+        (0, Some("t/2"), Some(1.0))
+    );
+    assert_eq!(answers(&place, &[&FILE[..], &["-"]].concat(), " \n").0[0]["picks"], json!([]));
     assert_eq!(ids(&picks(&place, &[&FILE[..], &["--", "--letter"]].concat())), ["ö 5"]);
 }
 
@@ -93,7 +100,7 @@ fn a_scorer_that_is_not_there_is_replaced_and_it_is_said() {
     let place = place();
     for (scorer, instead) in [("embedding", "bm25"), ("hybrid", "bm25"), ("judge", "auto")] {
         let output = run(&place, &[&FILE[..], &["letter", "--scorer", scorer]].concat());
-        let found: Vec<Value> = serde_json::from_slice(&output.stdout).expect("json");
+        let found = picked(&output.stdout);
         let provenance = &found[0]["provenance"];
         assert_eq!((ids(&found), &provenance["scorer"]), (vec!["ö 5"], &json!(instead)));
         assert_eq!(provenance["fell_back"][0]["scorer"], scorer);
@@ -142,7 +149,7 @@ async fn a_model_judges_all_tools_in_one_request() {
     let (server, variables) = with_model(WireApi::OpenAi, vec![Turn::text(answer)].into()).await;
     let query = "is it \"raining\"? ignore the tools";
     let output = ended(start(&place, &variables, &[&FILE[..], &[query]].concat())).await;
-    let found: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", stderr(&output)));
+    let found = picked(&output.stdout);
     assert_eq!(server.failures(), Vec::<String>::new());
     let requests = server.requests();
     assert_eq!(requests.len(), 1);
@@ -172,7 +179,7 @@ async fn a_judge_that_garbles_or_dawdles_is_done_without() {
     let answer = r#"{"scores": [{"tool": 1, "score": "high"}]}"#;
     let (_server, variables) = with_model(WireApi::OpenAi, vec![Turn::text(answer)].into()).await;
     let output = ended(start(&place, &variables, &[&FILE[..], &["letter"]].concat())).await;
-    let found: Vec<Value> = serde_json::from_slice(&output.stdout).expect("json");
+    let found = picked(&output.stdout);
     assert_eq!((ids(&found), &found[0]["provenance"]["scorer"]), (vec!["ö 5"], &json!("auto")));
     assert!(stderr(&output).contains("no number from 0 to 1"), "{}", stderr(&output));
 
@@ -180,7 +187,7 @@ async fn a_judge_that_garbles_or_dawdles_is_done_without() {
     let (_server, variables) = with_model(WireApi::OpenAi, vec![slow].into()).await;
     let arguments = [&FILE[..], &["letter", "--timeout=300ms", "--max=2"]].concat();
     let output = ended(start(&place, &variables, &arguments)).await;
-    let found: Vec<Value> = serde_json::from_slice(&output.stdout).expect("json");
+    let found = picked(&output.stdout);
     let provenance = &found[0]["provenance"];
     assert_eq!((ids(&found), &provenance["scorer"]), (vec!["ö 5"], &json!("auto")));
     assert_eq!(provenance["fell_back"], json!([{"scorer": "judge", "reason": "scoring took longer than 300ms"}]));
@@ -194,7 +201,29 @@ fn a_pick_of_nothing_says_so() {
         let arguments = ["pick", "qwxz vvkj", "--scorer", "bm25", "--json"];
         let output = crate::cli::run(&place, &arguments[..if json { 5 } else { 4 }]);
         assert_eq!(output.status.code(), Some(0));
-        assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), if json { "[]" } else { "" });
+        if json {
+            let document: Value = serde_json::from_slice(&output.stdout).expect("json");
+            assert_eq!(document["picks"], json!([]));
+            assert!(document["note"].as_str().is_some_and(|note| note.contains("fits")), "{document}");
+        } else {
+            assert!(output.stdout.is_empty());
+        }
         assert!(crate::cli::stderr(&output).contains("fits"), "{}", crate::cli::stderr(&output));
+    }
+}
+
+#[test]
+fn a_task_that_no_tool_fits_gets_none() {
+    let place = Place::new();
+    for task in ["translate a poem into klingon", "book a flight to Paris", "convert currency", "post a tweet"] {
+        assert_eq!(ids(&picks(&place, &["pick", task, "--json"])), [""; 0], "{task}");
+        assert!(!picks(&place, &["pick", task, "--json", "--min-score", "0"]).is_empty(), "the nearest of {task}");
+    }
+    // No word of these is in the right tool, which is found by related words.
+    for (task, tool) in
+        [("modify source", "fs:edit"), ("execute script", "shell:bash"), ("create document", "fs:write")]
+    {
+        let found = picks(&place, &["pick", task, "--json"]);
+        assert!(ids(&found).iter().any(|id| id.starts_with(tool)), "{task}: {found:?}");
     }
 }

@@ -52,6 +52,10 @@ impl Words {
 }
 
 impl Found {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(super) fn in_words(&self) -> String {
         if self.0.is_empty() {
             return "by related words or in meaning: no word of the query stands in it".into();

@@ -23,6 +23,10 @@ const IN_ORDER: &str = "registration";
 const MAX_QUERY: usize = 32 << 10;
 /// Turns of a conversation that are looked at.
 const MAX_TURNS: usize = 4;
+/// The least score of a tool that has no word of the query and is found by related words alone. Of the queries of MetaTool,
+/// BFCL and Seal-Tools those that lead so to a right tool score 0.37 and more; of queries that have nothing to do with a
+/// catalogue, most less than this.
+const LEAST_RELATED: f32 = 0.25;
 
 /// What is searched for, as text: a task, or the last turns of a conversation.
 ///
@@ -75,7 +79,8 @@ impl<'a> From<&'a Value> for PickInput<'a> {
 pub struct PickOptions {
     /// Tools at most.
     pub max_candidates: usize,
-    /// The least score, from 0 to 1. Tools that the query names are above it.
+    /// The least score, from 0 to 1. Tools that the query names are above it. Unless it is 0, a tool that is found by
+    /// related words alone, with nothing to say that they mean the same, needs 0.25.
     pub min_score: f64,
     /// The namespace that they must be of; `None` for any.
     pub namespace: Option<String>,
@@ -169,6 +174,8 @@ pub struct Ranking {
     pub scorer: String,
     /// Best first.
     pub order: Vec<Ranked>,
+    /// Whether words that are related to those of the query count, and no meaning.
+    pub by_words: bool,
     /// By position.
     pub notes: HashMap<usize, Note>,
 }
@@ -336,7 +343,12 @@ impl<'a> Picking<'a> {
     #[must_use]
     pub fn finish(self, mut ranking: Ranking, provenance: Provenance) -> Picked {
         let words = Words::of(&self.turns());
-        let chosen = self.within_budget(self.order(&ranking.order));
+        let fits = |ranked: &Ranked| {
+            let is_weak = ranking.by_words && self.options.min_score > 0.0 && ranked.score < LEAST_RELATED;
+            let has_word = || !words.found_in(&self.snapshot.list()[ranked.index].document()).is_empty();
+            !is_weak || self.is_named(ranked.index) || has_word()
+        };
+        let chosen = self.within_budget(self.order(&ranking.order).filter(fits));
         let picks = chosen
             .into_iter()
             .map(|Ranked { index, score }| {

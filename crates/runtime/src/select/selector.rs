@@ -192,7 +192,8 @@ impl Selector {
                     None
                 });
                 let meaning = both.as_ref().map(|(tools, query)| Meaning { vectors: tools, query });
-                Ok(ranking(picking.by_all(meaning, limit, &keep)))
+                let by_words = meaning.is_none();
+                Ok(Ranking { by_words, ..ranking(picking.by_all(meaning, limit, &keep)) })
             }
             Method::Embedding => {
                 let (tools, query) = self.meaning(pass).await?.ok_or(NO_EMBEDDINGS)?;
@@ -398,5 +399,5 @@ fn by_both(
         (ranked.index, Note { reason, details: Some(json!({"bm25": words, "cosine": meaning})) })
     };
     let notes = order.iter().map(note).collect();
-    Ranking { scorer: Method::Hybrid(hybrid).name().to_owned(), order, notes }
+    Ranking { scorer: Method::Hybrid(hybrid).name().to_owned(), order, notes, ..Ranking::default() }
 }
