@@ -140,9 +140,17 @@ fn gemini_with_its_limits_of_tools() {
                 "tools_denied": ["delete"],
             }],
             ["none", {"url": "https://h/mcp", "tools_denied": ["*"]}],
+            ["both", {"url": "https://h/http"}],
+            ["near", {"url": "https://h/near", "headers": {"A": "1"}}],
             ["off", {"command": "x", "enabled": false}],
         ]),
-        &["files: its `timeout` 30000 is read as 30s", "files: its word that tools run without asking"],
+        &[
+            "files: its `timeout` 30000 is read as 30s",
+            "files: its word that tools run without asking",
+            "both: Gemini CLI uses its `httpUrl`, so its `url` is not carried over",
+            "both: Gemini CLI uses its `httpUrl`, so its `command` is not carried over",
+            "near: Gemini CLI uses its `url`, so its `command` is not carried over",
+        ],
     );
 }
 

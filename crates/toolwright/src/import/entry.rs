@@ -19,7 +19,8 @@ pub(super) fn carry_over(source: Source, name: &str, written: &Value, notes: &mu
         }
     };
     let written = written.as_object()?;
-    for (key, value) in written {
+    let unused = if source == Source::Gemini { unused_by_gemini(written, &mut note) } else { &[] };
+    for (key, value) in written.iter().filter(|(key, _)| !unused.contains(&key.as_str())) {
         let value = &translated(source, value, &mut note);
         match snake_case(key).as_str() {
             // Zed nests path, args and env under `command`.
@@ -101,6 +102,23 @@ pub(super) fn carry_over(source: Source, name: &str, written: &Value, notes: &mu
     }
     let usable = entry.contains_key("command") || entry.contains_key("url");
     usable.then(|| Value::Object(ordered(entry)))
+}
+
+/// The keys that Gemini CLI does not look at: it goes by the first of `httpUrl`, `url` and `command` that an entry has
+/// (`createTransport` of its `packages/core/src/tools/mcp-client.ts`).
+fn unused_by_gemini(written: &Map<String, Value>, note: &mut dyn FnMut(String)) -> &'static [&'static str] {
+    let has = |key: &str| written.get(key).and_then(Value::as_str).is_some_and(|text| !text.is_empty());
+    let (used, unused): (_, &[&str]) = match (has("httpUrl"), has("url")) {
+        (true, _) => ("httpUrl", &["url", "command", "args", "env", "cwd"]),
+        (false, true) => ("url", &["command", "args", "env", "cwd"]),
+        (false, false) => return &[],
+    };
+    for other in ["url", "command"] {
+        if unused.contains(&other) && has(other) {
+            note(format!("Gemini CLI uses its `{used}`, so its `{other}` is not carried over"));
+        }
+    }
+    unused
 }
 
 /// What Codex says of one tool (`McpServerToolConfig` of its `config/src/mcp_types.rs`).
