@@ -111,7 +111,8 @@ async def test_a_few_tools_lead_to_every_other(mode):
         async with python_client(gateway.url + "?expose=search", mode) as client:
             listed = set(await all_tools(client))
             finding, following = {"tools__search", "tools__describe", "tools__call"}, {"output__read", "output__grep"}
-            assert listed == finding | following | {"job__wait"}, listed
+            jobs = {"job__wait", "job__read", "job__send", "job__stop"}
+            assert listed == finding | following | jobs, listed
             assert "tools__search" in client.instructions and "time (2)" in client.instructions
             ok, found = await outcome(client, "tools__search", {"query": "what time is it in another time zone"})
             assert ok and "time__convert_time(" in found, found

@@ -21,6 +21,9 @@ use crate::store::StoreError;
 pub const JOB_IDS: [&str; 6] =
     ["job:list@1.0.0", "job:status@1.0.0", "job:wait@1.0.0", "job:read@1.0.0", "job:send@1.0.0", "job:stop@1.0.0"];
 
+/// Those of them that what is said of a job names as the way on.
+pub const JOB_NEXT_IDS: [&str; 4] = ["job:wait@1.0.0", "job:read@1.0.0", "job:send@1.0.0", "job:stop@1.0.0"];
+
 /// The state of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

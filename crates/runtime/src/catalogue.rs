@@ -19,6 +19,7 @@ use toolwright_core::event::{Event, EventSink, NoEvents};
 use toolwright_core::job::JOB_IDS;
 use toolwright_core::manual::INFO_ID;
 use toolwright_core::name::wire_candidate;
+use toolwright_core::output::EXTRACT_ID;
 use toolwright_core::pins::Change;
 
 use self::slot::{Slot, held_back, reuse, still_starting};
@@ -59,6 +60,8 @@ pub struct Catalogue {
     absent: RwLock<Vec<(String, String)>>,
     /// Whether calls become jobs whose tools do not ask for it.
     jobs: AtomicBool,
+    /// Whether somebody has a model that extracts from stored outputs.
+    extraction: AtomicBool,
     /// Whether the providers are being shut down, which change for that.
     is_closing: AtomicBool,
     notices: broadcast::Sender<Notice>,
@@ -134,6 +137,7 @@ impl Catalogue {
             slots: Mutex::new(Vec::new()),
             absent: RwLock::default(),
             jobs: AtomicBool::new(false),
+            extraction: AtomicBool::new(true),
             is_closing: AtomicBool::new(false),
             notices: broadcast::channel(NOTICES).0,
             pins: OnceLock::new(),
@@ -315,6 +319,14 @@ impl Catalogue {
         }
     }
 
+    /// Offers the tool that has a model extract from stored outputs, or withholds it where nobody has such a model. It is
+    /// offered where this is never called.
+    pub async fn offer_extraction(&self, is_offered: bool) {
+        if self.extraction.swap(is_offered, Ordering::AcqRel) != is_offered {
+            self.publish(&self.slots.lock().await).await;
+        }
+    }
+
     /// Lists a provider again whenever it says that it changed.
     fn listen_to(self: &Arc<Self>, provider: &dyn Provider) {
         let (catalogue, runtime) = (Arc::downgrade(self), tokio::runtime::Handle::current());
@@ -465,7 +477,7 @@ impl Catalogue {
     /// indexed first, off the async workers: searchers keep to the old one meanwhile and wait for nothing. A
     /// caller that gives up waiting does not keep the snapshot from being swapped in.
     async fn publish(&self, slots: &[Slot]) {
-        let idle = withheld(slots, self.jobs.load(Ordering::Acquire));
+        let idle = withheld(slots, self.jobs.load(Ordering::Acquire), self.extraction.load(Ordering::Acquire));
         let is_idle = |tool: &RegisteredTool| idle.iter().find(|(id, _)| tool.definition().id.as_str() == *id);
         let listing = |slot: &Slot| Listing {
             provider: Arc::clone(&slot.provider),
@@ -514,9 +526,10 @@ impl Catalogue {
     }
 }
 
-/// The tools that would have nothing to do, and why: those that follow jobs where no tool runs as one, and the one that
-/// shows manuals where no tool has any. Every definition costs its place in a request.
-fn withheld(slots: &[Slot], jobs: bool) -> Vec<(&'static str, &'static str)> {
+/// The tools that would have nothing to do, and why: those that follow jobs where no tool runs as one, the one that shows
+/// manuals where no tool has any, and the one that needs a model where there is none. Every definition costs its place in a
+/// request.
+fn withheld(slots: &[Slot], jobs: bool, extraction: bool) -> Vec<(&'static str, &'static str)> {
     let definitions = || slots.iter().flat_map(|slot| &slot.tools).map(|tool| tool.definition());
     let runs_as_job = |tool: &ToolDefinition| tool.mode != Mode::Direct || tool.auto_background_after.is_some();
     let mut withheld = Vec::new();
@@ -525,6 +538,9 @@ fn withheld(slots: &[Slot], jobs: bool) -> Vec<(&'static str, &'static str)> {
     }
     if !definitions().any(|tool| tool.documentation.is_some()) {
         withheld.push((INFO_ID, "it is offered once a tool has a manual"));
+    }
+    if !extraction {
+        withheld.push((EXTRACT_ID, "it is offered once a model is set: outputs.extract_model or models.default"));
     }
     withheld
 }

@@ -11,9 +11,9 @@ use toolwright_core::canonical::ContentHash;
 use toolwright_core::carried::is_carrier;
 use toolwright_core::catalogue::{Entry, Provider, ProviderKind, Snapshot};
 use toolwright_core::error::ToolError;
-use toolwright_core::job::Follows;
+use toolwright_core::job::{Follows, JOB_NEXT_IDS};
 use toolwright_core::names::Resolution;
-use toolwright_core::output::{EXTRACT_ID, MAX_RESULT_CHARS, ResultsFor, announced_chars, is_output_tool};
+use toolwright_core::output::{MAX_RESULT_CHARS, ResultsFor, announced_chars, is_output_tool};
 use toolwright_core::passthrough::LISTED_FIELDS;
 use toolwright_core::schema::wrapped;
 use toolwright_core::select::{CALL_ID, DESCRIBE_ID, SEARCH_ID, namespaces};
@@ -80,7 +80,6 @@ impl ToolList {
         let (Key { view, .. }, options) = (key, &gateway.options);
         let form = gateway.listed_schemas(&view.scope);
         let executor = &options.executor;
-        let can_extract = executor.can_extract();
         let names = snapshot.names_within(options.max_tool_name);
         let finders = FINDERS.iter().filter_map(|id| snapshot.get(id)).map(|entry| (entry.wire_name.as_str(), entry));
         let others = snapshot.list().iter().enumerate().filter(|(_, entry)| !is_finder(entry));
@@ -92,8 +91,7 @@ impl ToolList {
         let mut named = HashMap::new();
         let mut tools = Vec::new();
         for (name, entry) in finders.chain(others) {
-            let is_usable = can_extract || entry.id().as_str() != EXTRACT_ID;
-            if is_usable && principal.may_use(&entry.definition().allowed_roles) && !named.contains_key(name) {
+            if principal.may_use(&entry.definition().allowed_roles) && !named.contains_key(name) {
                 named.insert(name.to_owned(), Arc::clone(entry));
                 let portable = (form == ListedSchemas::Portable).then(|| {
                     let make = || Arc::new(Portable::new(&entry.wire_name, &entry.definition().shown_schema()));
@@ -361,7 +359,7 @@ fn is_finder(entry: &Entry) -> bool {
 
 /// Whether results name the tool as the way on: many clients list once, and their models call what they were listed.
 fn goes_on(entry: &Entry) -> bool {
-    is_output_tool(entry.id()) || entry.wire_name == JOB_WAIT
+    is_output_tool(entry.id()) || JOB_NEXT_IDS.contains(&entry.id().as_str())
 }
 
 /// One tool as MCP lists it.

@@ -258,6 +258,7 @@ impl House {
         let mut parts = ExecutorOptions::new(services, Arc::new(NoStore), Arc::new(NoStore));
         let kept = keep(&mut parts, outputs.path());
         let executor = Executor::new(parts);
+        catalogue.offer_extraction(executor.can_extract()).await;
         let approver = Arc::new(NoApprover { remedy: "nobody to ask".into() });
         let policy = Arc::new(Policy::of(Profile::Client));
         let mut options = GatewayOptions::new(Arc::clone(&catalogue), executor, policy, approver, std::env::temp_dir());

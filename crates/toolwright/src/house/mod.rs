@@ -191,6 +191,8 @@ impl House {
         if config.written.defaults.auto_background_after.is_some() {
             catalogue.offer_jobs().await;
         }
+        // A run has a model for it, and offers it.
+        catalogue.offer_extraction(executor.can_extract()).await;
         let house = Arc::new(Self {
             options,
             variables,
