@@ -72,8 +72,8 @@ pub fn cut_message(text: &str, max: usize, why: &str) -> String {
         "\n\n[toolwright cut this result of {} bytes to its cap of {max} bytes and did not keep the rest: {why}]",
         text.len()
     );
-    // Room for the marker inside, too.
-    truncate(text, max.saturating_sub(note.len() + 80)) + &note
+    // Room for the marker inside, too; under a small cap something is shown all the same.
+    truncate(text, max.saturating_sub(note.len() + 80).max(max / 2)) + &note
 }
 
 /// What a result shows of an output that did not fit.

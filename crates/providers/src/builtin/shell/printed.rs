@@ -31,6 +31,8 @@ const ERROR_OUTPUT: usize = 4000;
 const READ: usize = 64 * 1024;
 /// Bytes of a preview of stored output: what the message about it shows at most.
 const PREVIEW: usize = 1600;
+/// Bytes of it that a small cap leaves.
+const LEAST: usize = 120;
 /// What the words around it, or around the ends of output that was cut, may take, in bytes.
 const AROUND: usize = 500;
 
@@ -130,7 +132,7 @@ impl<'a> Printed<'a> {
         let (text, note) = match self.stored.finish().await {
             Kept::Whole => (self.capture.into_text(), None),
             Kept::Stored(stored) => {
-                let room = max.saturating_sub(AROUND).min(PREVIEW);
+                let room = max.saturating_sub(AROUND).clamp(max.min(LEAST), PREVIEW);
                 (self.capture.into_ends(room, ""), Some(stored_note(&stored)))
             }
             Kept::Cut(why) => {
