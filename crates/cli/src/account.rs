@@ -18,7 +18,9 @@ use toolwright::core::repair::RepairEnd;
 use toolwright::core::session::CallId;
 
 use super::markdown::Markdown;
-use super::screen::{BAD, DIM, GOOD, Screen, StatusLine, WARN, columns, one_line, prose, say, size, stdout, styled};
+use super::screen::{
+    BAD, DIM, GOOD, Screen, StatusLine, WARN, columns, one_line, prose, say, say_warning, size, stdout, styled,
+};
 
 /// Characters of arguments and messages on a line.
 const WIDTH: usize = 160;
@@ -270,14 +272,14 @@ impl Writer {
                 self.retried = message;
             }
             Event::ProviderChanged { provider, error: Some(error), .. } => {
-                self.line(styled(WARN, format_args!("{provider}: {}", one_line(&error, 4 * WIDTH))));
+                self.warn(&one_line(&format!("{provider}: {error}"), 4 * WIDTH));
             }
             Event::Fallback { what, from, to, reason } => {
                 let text = one_line(&format!("{what}: {to} in place of {from}: {reason}"), 4 * WIDTH);
-                self.line(styled(WARN, text));
+                self.warn(&text);
             }
             Event::PinNotice { raw_name, provider, message, .. } => {
-                self.line(styled(WARN, one_line(&format!("{provider}: {raw_name} is {message}"), 4 * WIDTH)));
+                self.warn(&one_line(&format!("{provider}: {raw_name} is {message}"), 4 * WIDTH));
             }
             // Said by every command alike.
             Event::Warning { code, .. } if code == "replayed" => {}
@@ -289,7 +291,7 @@ impl Writer {
                 };
                 self.line(styled(DIM, format_args!("  room in the conversation: {what}, {before} to {after} tokens")));
             }
-            Event::Warning { message, .. } => self.line(styled(WARN, one_line(&message, 4 * WIDTH))),
+            Event::Warning { message, .. } => self.warn(&one_line(&message, 4 * WIDTH)),
             Event::CallRepair { tool, record, .. } => {
                 let name = self.screen.name(&tool);
                 let came = match record.end {
@@ -345,6 +347,12 @@ impl Writer {
         say(line);
     }
 
+    fn warn(&mut self, message: &str) {
+        self.status.clear();
+        self.end_line();
+        say_warning(message);
+    }
+
     fn end_line(&mut self) {
         let rest = self.markdown.end();
         self.put(&rest);
@@ -353,7 +361,7 @@ impl Writer {
     fn missed(&mut self, missed: u64) {
         self.shown = Shown::Gaps;
         if let Some(gap) = gap(self.told, missed) {
-            self.line(styled(WARN, gap));
+            self.warn(&gap);
         }
     }
 }

@@ -15,12 +15,13 @@ use toolwright::mcp::page::Page;
 use super::args::Global;
 use super::exit::{Done, Exit, Failure};
 use super::form::{MAX_SHOWN, described, leads};
-use super::screen::{BOLD, DIM, WARN, harmless, one_line, print_json, print_text, say, styled};
+use super::screen::{DIM, WARN, harmless, one_line, print_json, say, styled};
+use super::table::{Cell, Table, name};
 use super::{config, open, owner};
 
 /// Rows that are listed.
 const LISTED: usize = 1000;
-/// Characters of arguments in a list for people.
+/// Characters of arguments in a list for people; of those that wait, as many as of a form.
 const SHOWN: usize = 200;
 /// Who answers here.
 const OWNER: &str = "owner";
@@ -78,7 +79,10 @@ pub(crate) async fn command(global: &Global, command: &ApprovalsCommand) -> Done
     let done = match command {
         ApprovalsCommand::Ls { standing: true, .. } => {
             approvals.standing(LISTED).await.map_err(unreadable).and_then(|standing| {
-                list(global, &standing, &|row| json!(row), &standing_line, "nothing was approved for always")
+                let mut table = Table::new(["id", "tool", "in"]);
+                standing.iter().for_each(|standing| add_standing(&mut table, standing));
+                let rows = standing.iter().map(|standing| json!(standing)).collect();
+                list(global, rows, &table, "nothing was approved for always")
             })
         }
         ApprovalsCommand::Ls { all, .. } => {
@@ -87,7 +91,12 @@ pub(crate) async fn command(global: &Global, command: &ApprovalsCommand) -> Done
             }
             let state = (!all).then_some(QuestionState::Pending);
             asked(&*inbox, state).await.map_err(unreadable).and_then(|rows| {
-                list(global, &rows, &|row| row.json.clone(), &|row| row.line.clone(), "nothing waits for an answer")
+                let mut table = Table::new(["id", "tool or server", "state"]);
+                let rows = rows.into_iter().map(|Row { json, cells, below, .. }| {
+                    table.row_with(cells, below);
+                    json
+                });
+                list(global, rows.collect(), &table, "nothing waits for an answer")
             })
         }
         ApprovalsCommand::Approve { id, always } => {
@@ -138,7 +147,9 @@ fn unreadable(error: StoreError) -> Failure {
 struct Row {
     created_ms: u64,
     json: Value,
-    line: String,
+    cells: [Cell; 3],
+    /// All that is asked: whoever answers has read it.
+    below: String,
 }
 
 /// What is asked of calls and what sources ask, the newest first.
@@ -147,10 +158,15 @@ async fn asked(inbox: &dyn InboxStore, state: Option<QuestionState>) -> Result<V
     let calls = calls.iter().map(|asked| Row {
         created_ms: asked.created_ms,
         json: asked.to_json(),
-        line: question_line(asked),
+        cells: cells(&asked.id, asked.request.tool.without_version(), when(asked)),
+        below: question_lines(asked),
     });
-    let forms =
-        forms.iter().map(|asked| Row { created_ms: asked.created_ms, json: asked.to_json(), line: form_lines(asked) });
+    let forms = forms.iter().map(|asked| Row {
+        created_ms: asked.created_ms,
+        json: asked.to_json(),
+        cells: cells(&asked.id, &harmless(&asked.request.source), when(asked)),
+        below: form_lines(asked),
+    });
     let mut rows: Vec<Row> = calls.chain(forms).collect();
     rows.sort_by_key(|row| std::cmp::Reverse(row.created_ms));
     Ok(rows)
@@ -224,22 +240,19 @@ fn told(global: &Global, id: &str, state: &str) -> Done {
     Ok(Exit::Ok)
 }
 
-fn list<T>(
-    global: &Global,
-    rows: &[T],
-    to_json: &dyn Fn(&T) -> Value,
-    line: &dyn Fn(&T) -> String,
-    none: &str,
-) -> Done {
+fn list(global: &Global, rows: Vec<Value>, table: &Table, none: &str) -> Done {
     if global.json {
-        print_json(&rows.iter().map(to_json).collect())?;
+        print_json(&Value::Array(rows))?;
     } else if rows.is_empty() {
         say(none);
-    }
-    for row in rows.iter().filter(|_| !global.json) {
-        print_text(&line(row))?;
+    } else {
+        table.print()?;
     }
     Ok(Exit::Ok)
+}
+
+fn cells(id: &str, of: &str, state: String) -> [Cell; 3] {
+    [id.into(), name(of), Cell::of(DIM, state)]
 }
 
 fn when<Q, A>(asked: &Kept<Q, A>) -> String {
@@ -251,14 +264,12 @@ fn when<Q, A>(asked: &Kept<Q, A>) -> String {
 
 fn form_lines(form: &FormQuestion) -> String {
     let request = &form.request;
-    let mut lines =
-        vec![format!("{}  {}  {}", form.id, styled(BOLD, harmless(&request.source)), styled(DIM, when(form)))];
     let message = harmless(&request.message);
     let shown: String = message.chars().take(MAX_SHOWN).collect();
-    lines.extend(shown.lines().map(|line| format!("    {line}")));
+    let mut lines: Vec<String> = shown.lines().map(str::to_owned).collect();
     let cut = message.chars().count() - shown.chars().count();
     if cut > 0 {
-        lines.push(format!("    {}", styled(WARN, format_args!("… {cut} more characters are not shown"))));
+        lines.push(styled(WARN, format_args!("… {cut} more characters are not shown")));
     }
     if form.state != QuestionState::Pending {
         return lines.join("\n");
@@ -266,26 +277,25 @@ fn form_lines(form: &FormQuestion) -> String {
     match &request.wants {
         Wants::Page(address) => match Page::of(&json!({"message": "", "url": address})) {
             Ok(page) => {
-                lines.push("    open, if you trust it:".to_owned());
-                lines.extend(leads(&page).into_iter().map(|line| format!("    {line}")));
+                lines.push("open, if you trust it:".to_owned());
+                lines.extend(leads(&page));
             }
-            Err(why) => lines.push(format!("    {}", harmless(&why))),
+            Err(why) => lines.push(harmless(&why)),
         },
         // One that cannot be read cannot be answered either.
         Wants::Form(schema) => match Form::new(request.message.clone(), schema) {
             Ok(form) => lines.extend(form.fields.iter().flat_map(|field| {
-                let described = described(field).into_iter().map(|line| format!("      {line}"));
-                std::iter::once(format!("    {}=", one_line(&field.name, SHOWN))).chain(described)
+                let described = described(field).into_iter().map(|line| format!("  {line}"));
+                std::iter::once(format!("{}=", one_line(&field.name, SHOWN))).chain(described)
             })),
-            Err(why) => lines.push(format!("    {}", harmless(&why))),
+            Err(why) => lines.push(harmless(&why)),
         },
     }
     lines.join("\n")
 }
 
-fn question_line(question: &Question) -> String {
+fn question_lines(question: &Question) -> String {
     let request = &question.request;
-    let when = when(question);
     let asker = request.asker.as_deref().map(|asker| format!("on the wish of {}; ", one_line(asker, SHOWN)));
     let covers = match request.always_covers() {
         _ if question.state != QuestionState::Pending => String::new(),
@@ -295,24 +305,18 @@ fn question_line(question: &Question) -> String {
         AlwaysCovers::ThisCall => "; --always lets it run with exactly these arguments".to_owned(),
     };
     let reason = format!("{}{}{covers}", asker.unwrap_or_default(), one_line(&request.reason, SHOWN));
-    format!(
-        "{}  {}  {}\n    {}\n    {}",
-        question.id,
-        styled(BOLD, request.tool.without_version()),
-        styled(DIM, when),
-        one_line(&request.arguments.to_string(), SHOWN),
-        styled(DIM, reason),
-    )
+    let shown = if question.state == QuestionState::Pending { MAX_SHOWN } else { SHOWN };
+    format!("{}\n{}", one_line(&request.arguments.to_string(), shown), styled(DIM, reason))
 }
 
-fn standing_line(standing: &Standing) -> String {
+fn add_standing(table: &mut Table, standing: &Standing) {
     let covers = match (&standing.arguments, &standing.asker) {
         (Some(arguments), _) => one_line(&arguments.to_string(), SHOWN),
         (None, Some(asker)) => format!("whatever {} asks", one_line(asker, SHOWN)),
         (None, None) => "any arguments".to_owned(),
     };
-    let tool = styled(BOLD, standing.tool.without_version());
-    format!("{}  {tool}  {}\n    {covers}", standing.id, styled(DIM, format_args!("in {}", standing.scope)))
+    let cells = [(&standing.id).into(), name(standing.tool.without_version()), Cell::of(DIM, &standing.scope)];
+    table.row_with(cells, covers);
 }
 
 fn now_ms() -> u64 {

@@ -1,5 +1,6 @@
 //! `call`: one tool, once.
 
+use std::io::Read as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +10,8 @@ use toolwright::core::client::CallClient;
 use toolwright::core::error::labelled;
 use toolwright::core::llm::llm_definition;
 use toolwright::core::names::Resolution;
+use toolwright::core::output::{TOOL_OUTPUT, noted_outputs};
+use toolwright::core::store::StoredOutput;
 use toolwright::core::{CallId, Cancel, Outcome, Profile, ToolCall};
 use toolwright::house::{CallTerms, CallTimes};
 use toolwright::models::default_model;
@@ -21,12 +24,16 @@ use super::config::variable;
 use super::exit::{Done, Exit, Failure};
 use super::lists::{Wanted, patiently, say_starting, starting_for};
 use super::names::AskName;
-use super::screen::{WARN, harmless, print_result_json, print_result_text, say, say_error, styled};
+use super::screen::{harmless, one_line, print_result_json, print_result_text, say_error, say_warning};
 use super::signals::{First, watch};
 use super::{arguments, config, open, record};
 
 /// How long the provider of the tool may take to answer with its list.
 pub(crate) const LIST_WAIT: Duration = Duration::from_secs(60);
+/// Lines of a failed tool's output that its error repeats.
+const LAST_LINES: usize = 3;
+/// Characters of each of them.
+const MAX_LAST: usize = 300;
 /// Characters by which a message is known again.
 const TELLING: usize = 80;
 
@@ -60,7 +67,12 @@ pub(crate) async fn command(global: &Global, call: &Call) -> Done {
     let terms = CallTerms { profile: Profile::Owner, cancel: cancel.clone(), times, max_output, client, llm };
     let outcome = house.call_on(written, terms).await;
     account.end().await;
-    let printed = if global.json { print_result_json(&outcome.to_json()) } else { print_outcome(&outcome) };
+    let printed = if global.json {
+        print_result_json(&outcome.to_json())
+    } else {
+        let cut = cut(&house, &outcome, max_output.unwrap_or(whole)).await;
+        print_outcome(&outcome, cut)
+    };
     // What went on as a job goes on here: there is no other process to do it.
     tokio::select! {
         () = house.jobs().all_ended() => {}
@@ -119,28 +131,74 @@ fn client(desk: &Desk, house: &House, ask: AskName) -> Arc<dyn CallClient> {
     desk.client(house, &house.call_session(), policy, approver, (ask, None))
 }
 
-fn print_outcome(outcome: &Outcome) -> std::io::Result<()> {
+/// What is shown of a result that was cut.
+struct Cut {
+    /// Its beginning, where that is kept apart from what a model is told.
+    beginning: Option<String>,
+    /// What is said of the rest.
+    notice: String,
+}
+
+/// The first bytes of a result that did not fit, at most `max`, and how to get the rest.
+async fn cut(house: &House, outcome: &Outcome, max: usize) -> Option<Cut> {
+    const REMEDY: &str = "--max-output BYTES, or defaults.whole_result_max_bytes, lets more through";
+    if !outcome.is_truncated() {
+        return None;
+    }
+    let unkept = || Cut { beginning: None, notice: format!("the result was cut: {REMEDY}") };
+    let stored = outcome.extras.get(TOOL_OUTPUT).map(noted_outputs).unwrap_or_default();
+    let [StoredOutput { handle, bytes, .. }] = &*stored else { return Some(unkept()) };
+    let outputs = &house.executor().services().outputs;
+    let Ok(open) = outputs.open(&house.call_session().id, handle).await else { return Some(unkept()) };
+    let read = tokio::task::spawn_blocking(move || {
+        let mut beginning = Vec::new();
+        open.reader.take(max as u64).read_to_end(&mut beginning).map(|_| beginning)
+    });
+    let Ok(Ok(mut beginning)) = read.await else { return Some(unkept()) };
+    if let Err(error) = std::str::from_utf8(&beginning)
+        && error.error_len().is_none()
+    {
+        // A character that the cap goes through.
+        beginning.truncate(error.valid_up_to());
+    }
+    let shown = beginning.len();
+    let notice = format!(
+        "the result was cut: the first {shown} of {bytes} bytes are shown. `toolwright call output__read handle={handle} \
+         offset={shown}` reads on; {REMEDY}"
+    );
+    Some(Cut { beginning: Some(String::from_utf8_lossy(&beginning).into_owned()), notice })
+}
+
+fn print_outcome(outcome: &Outcome, cut: Option<Cut>) -> std::io::Result<()> {
+    let (beginning, notice) = cut.map_or((None, None), |cut| (cut.beginning, Some(cut.notice)));
     let text = outcome.model_text();
-    if outcome.is_truncated() {
-        say(styled(
-            WARN,
-            "the result was cut: --max-output BYTES, or defaults.whole_result_max_bytes, lets more through",
-        ));
-    }
-    let Some(error) = &outcome.error else {
-        return print_result_text(&text);
-    };
     // Where the tool itself had something to say, that is its output; else there is only the error.
-    let spoke = text != error.for_model();
+    let spoke = outcome.error.as_ref().is_none_or(|error| text != error.for_model());
     if spoke {
-        print_result_text(&text)?;
+        print_result_text(beginning.as_deref().unwrap_or(&text))?;
     }
+    if let Some(notice) = notice {
+        say_warning(&notice);
+    }
+    let Some(error) = &outcome.error else { return Ok(()) };
+    let kind = error.kind().as_str();
     if spoke && repeats(&text, error.message()) {
-        say_error(error.kind().as_str());
+        say_error(&labelled(kind, &harmless(&ending(&text))));
     } else {
-        say_error(&harmless(&labelled(error.kind().as_str(), error.message())));
+        say_error(&harmless(&labelled(kind, error.message())));
     }
     Ok(())
+}
+
+/// The last lines of an output, which mostly say why it failed: the whole may be long, or in a file.
+fn ending(output: &str) -> String {
+    let lines: Vec<&str> = output.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let last = &lines[lines.len().saturating_sub(LAST_LINES)..];
+    let last: Vec<String> = last.iter().map(|line| one_line(line, MAX_LAST)).collect();
+    match &*last {
+        [line] => line.clone(),
+        lines => format!("it ended with\n  {}", lines.join("\n  ")),
+    }
 }
 
 /// Whether the message says what the output has said. A long one is cut in the middle, so its beginning

@@ -84,6 +84,7 @@ pub(crate) async fn command(global: &Global, chat: &Chat) -> Done {
     let house = open(global, config::usable(global)?).await?;
     record(&house, &chat.agent.record)?;
     house.offer_llm_tools().await;
+    house.catalogue().offer_extraction(true).await;
     let profile = profile(&chat.agent, &house)?;
     let model = model(&chat.agent, &house).await?;
     wait_for(&house, Wanted::Unknown, LIST_WAIT).await;

@@ -25,6 +25,7 @@ use super::doctor_models::{self, ModelProbe};
 use super::exit::{Done, Exit};
 use super::lists::{Wanted, patiently, starting};
 use super::screen::{BAD, DIM, GOOD, WARN, harmless, print_json, print_text, styled};
+use super::serve::as_served;
 use super::tools::left_out;
 use super::{config, logging, open};
 
@@ -79,6 +80,7 @@ pub(crate) async fn command(global: &Global) -> Done {
         return report(global, &settings, &problems, &[], &Told::default());
     }
     let house = open(global, settings).await?;
+    as_served(&house).await;
     if !house.config().compat.written.tools.is_empty() {
         // Of tools that were measured it is told whether they have changed.
         house.offer_llm_tools().await;
@@ -341,7 +343,7 @@ fn report(global: &Global, settings: &Config, problems: &[Problem], probes: &[Pr
         }
     }
     if !probes.is_empty() {
-        lines.push(format!("{} tools in all, as `tools ls` lists them", told.tools));
+        lines.push(format!("{} tools in all, as `serve` and `tools ls` list them", told.tools));
     }
     lines.extend(told.left_out.iter().map(|line| styled(DIM, line)));
     lines.extend(told.models.iter().map(ModelProbe::line));

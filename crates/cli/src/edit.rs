@@ -13,7 +13,7 @@ use toolwright::import::{Source, is_toolwright, take_secrets};
 use super::args::{Add, Global, Import, Target};
 use super::config::{cwd, read, variable};
 use super::exit::{Done, Exit, Failure};
-use super::screen::{WARN, harmless, has_unseen, one_line, print_json, say, styled};
+use super::screen::{WARN, harmless, has_unseen, one_line, print_json, say, say_warning, styled};
 use super::trust::write;
 
 /// What `init` writes.
@@ -109,7 +109,7 @@ pub(crate) fn add(global: &Global, add: &Add) -> Done {
         .iter()
         .filter(|problem| problem.field == field || problem.field.starts_with(&format!("{field}.")))
     {
-        say(styled(WARN, harmless(&problem.to_string())));
+        say_warning(&harmless(&problem.to_string()));
     }
     done(global, &path, "added", &[&add.name])
 }

@@ -14,7 +14,7 @@ use super::args::{Global, Import};
 use super::config::{cwd, read};
 use super::edit::{at, target, text_of};
 use super::exit::{Done, Exit, Failure};
-use super::screen::{DIM, WARN, harmless, print_json, print_text, say, styled};
+use super::screen::{DIM, WARN, harmless, print_json, print_text, say, say_warning, styled};
 use super::trust::write;
 
 /// Refusals that are shown to a person; all are in the JSON.
@@ -81,7 +81,7 @@ pub(crate) async fn command(global: &Global, import: &Import) -> Done {
 
 fn show(found: &openapi::Import, import: &Import, name: &str, path: &Path) -> std::io::Result<()> {
     for refused in found.refused.iter().take(SHOWN) {
-        say(styled(WARN, harmless(&format!("left out {}: {}", refused.operation, refused.reason))));
+        say_warning(&harmless(&format!("left out {}: {}", refused.operation, refused.reason)));
     }
     if found.refused.len() > SHOWN {
         say(format_args!("and {} more; --json shows all", found.refused.len() - SHOWN));

@@ -8,7 +8,7 @@ use tokio::sync::broadcast::error::RecvError;
 use toolwright::House;
 use toolwright::core::{Event, Health};
 
-use super::screen::{StatusLine, WARN, harmless, is_interactive, say, styled};
+use super::screen::{StatusLine, harmless, is_interactive, say_warning};
 
 /// After how long a person is told whom all wait for.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -61,7 +61,7 @@ pub(crate) async fn wait_for(house: &Arc<House>, wanted: Wanted, bound: Duration
     let bound = toolwright::core::duration::format(bound);
     for name in late.intersection(&pending) {
         let tools = if unknown.contains(name) { "missing until it is there" } else { "those of its last list" };
-        say(styled(WARN, format_args!("{}: still starting after {bound}; its tools are {tools}", harmless(name))));
+        say_warning(&format!("{}: still starting after {bound}; its tools are {tools}", harmless(name)));
     }
 }
 
@@ -110,7 +110,7 @@ pub(crate) fn starting_for(house: &House, wanted: Wanted, tool: &str) -> BTreeSe
 /// Says which providers may have the tool of that name and have not listed yet.
 pub(crate) fn say_starting(house: &House, tool: &str) {
     for name in starting_for(house, Wanted::Unknown, tool) {
-        say(styled(WARN, format_args!("{}: still starting; its tools are missing until it is there", harmless(&name))));
+        say_warning(&format!("{}: still starting; its tools are missing until it is there", harmless(&name)));
     }
 }
 
@@ -119,10 +119,10 @@ pub(crate) fn say_failures(house: &House) {
     let snapshot = house.catalogue().snapshot();
     for provider in snapshot.providers() {
         if let Some(error) = &provider.error {
-            say(styled(WARN, format_args!("{}: {}", provider.name, harmless(error))));
+            say_warning(&harmless(&format!("{}: {error}", provider.name)));
         }
     }
     for issue in snapshot.issues() {
-        say(styled(WARN, format_args!("{}: {}", issue.provider, harmless(&issue.message))));
+        say_warning(&harmless(&format!("{}: {}", issue.provider, issue.message)));
     }
 }

@@ -49,6 +49,7 @@ mod trace;
 mod transcript;
 mod trust;
 mod validate;
+mod wrap;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -62,7 +63,7 @@ use toolwright::house::{HouseError, VariableSource};
 
 use args::{Cli, Command, Global, Import, Record, SourceName, Validate};
 use exit::{Done, Exit, Failure};
-use screen::{WARN, say, styled};
+use screen::{WARN, say, say_warning, styled};
 
 /// Calls make many small allocations on several threads, for which the system's allocator takes a fifth of their time.
 /// Without huge pages, which double what an idle gateway keeps.
@@ -239,7 +240,7 @@ async fn open_with(options: LoadOptions, config: Config, variables: VariableSour
         let file = screen::harmless(&replayed.file);
         say(styled(WARN, format_args!("[replayed from {file}]")));
         if replayed.is_torn {
-            say(styled(WARN, format_args!("{file}: its last line is not whole and left out")));
+            say_warning(&format!("{file}: its last line is not whole and left out"));
         }
     });
     if let Some(observation) = logging::observe(house.events()) {

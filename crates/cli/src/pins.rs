@@ -16,7 +16,9 @@ use toolwright::core::store::{PinContracts, PinDecision, PinStore, StoreError};
 
 use super::args::Global;
 use super::exit::{Done, Exit, Failure};
-use super::screen::{BAD, BOLD, DIM, WARN, harmless, one_line, print_json, print_text, say, stdout, styled};
+use super::screen::{
+    BAD, BOLD, DIM, WARN, harmless, one_line, print_json, print_text, say, say_warning, stdout, styled,
+};
 use super::table::{Cell, Table, name};
 use super::{config, open, owner};
 
@@ -403,7 +405,7 @@ fn told(global: &Global, decided: &[(&Pin, bool)], state: &str) -> Done {
             Err(Failure::failed(format!("nothing was {state}: it has changed meanwhile, or was so")))
         }
         _ => {
-            say(styled(WARN, format_args!("{missed} were so already, or have changed meanwhile")));
+            say_warning(&format!("{missed} were so already, or have changed meanwhile"));
             Ok(Exit::Ok)
         }
     }

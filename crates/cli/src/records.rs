@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::screen::{WARN, harmless, say, styled};
+use super::screen::{harmless, say_warning};
 use toolwright::core::json::fault;
 
 /// What a file holds many of.
@@ -173,7 +173,7 @@ impl Odd {
         if self.count > 0 {
             let more = if self.count > self.first.len() { ", …" } else { "" };
             let (file, count, first) = (file.display(), self.count, harmless(&self.first.join(", ")));
-            say(styled(WARN, format_args!("{file}: {what}: {count} ({first}{more})")));
+            say_warning(&format!("{file}: {what}: {count} ({first}{more})"));
         }
     }
 }

@@ -15,7 +15,7 @@ use super::args::{Global, Run};
 use super::exit::{Done, Exit, Failure};
 use super::lists::{Wanted, wait_for};
 use super::markdown::render;
-use super::screen::{BAD, DIM, columns, harmless, print_json, print_text, prose, say, styled};
+use super::screen::{BAD, DIM, columns, harmless, print_drawn, print_json, prose, say, styled};
 use super::signals::{First, background_on_quit, watch};
 use super::{config, input, open, record};
 
@@ -34,6 +34,7 @@ pub(crate) async fn command(global: &Global, run: &Run) -> Done {
     record(&house, &run.agent.record)?;
     // The model of the run answers them, where nothing else says one.
     house.offer_llm_tools().await;
+    house.catalogue().offer_extraction(true).await;
     let profile = profile(&run.agent, &house)?;
     let cancel = Cancel::new();
     watch(cancel.clone(), First::Cancels);
@@ -96,7 +97,7 @@ fn report_spec(run: &Run) -> Result<Option<ReportSpec>, Failure> {
 
 fn not_loaded(error: DriverError) -> Failure {
     match error {
-        DriverError::NotFound(_) => Failure::usage(error),
+        DriverError::NotFound(_) => Failure::not_found(error),
         _ => Failure::failed(error),
     }
 }
@@ -143,8 +144,8 @@ pub(crate) fn print_answer(report: &RunReport, text: Text, shown: Shown) -> std:
         let answer = prose(&report.answer);
         let is_markdown = report.final_report.as_ref().is_none_or(|report| report.format == Format::Markdown);
         match columns().filter(|_| is_markdown) {
-            Some(width) => print_text(&render(&answer, width))?,
-            None => print_text(&answer)?,
+            Some(width) => print_drawn(&render(&answer, width))?,
+            None => print_drawn(&answer)?,
         }
     }
     Ok(())

@@ -12,6 +12,8 @@ use toolwright::core::Redactor as _;
 use toolwright::core::name::{ToolId, wire_candidate};
 use toolwright::runtime::{Catalogue, SecretRedactor};
 
+use super::wrap::wrapped;
+
 /// The redactor of the house, once there is one: the boundary that all output of the program passes.
 static REDACTOR: OnceLock<Arc<SecretRedactor>> = OnceLock::new();
 
@@ -75,7 +77,8 @@ pub(crate) fn stdout() -> impl Write {
 /// One line on standard error. A standard error that is gone is nobody's to tell.
 pub(crate) fn say(line: impl std::fmt::Display) {
     clear_status();
-    let _ = writeln!(anstream::stderr(), "{}", redacted(&line.to_string()));
+    let line = line.to_string();
+    let _ = writeln!(anstream::stderr(), "{}", wrapped(&redacted(&line), error_columns()));
 }
 
 /// What went wrong, on standard error. Of problems with a file each line names file, line and severity already.
@@ -112,8 +115,13 @@ pub(crate) fn styled(style: Style, text: impl std::fmt::Display) -> String {
     format!("{style}{text}{style:#}")
 }
 
-/// Text on standard output, and a line feed.
+/// Text on standard output, in lines that fit a terminal, and a line feed.
 pub(crate) fn print_text(text: &str) -> std::io::Result<()> {
+    print_drawn(&wrapped(&redacted(text), columns()))
+}
+
+/// As [`print_text`], of lines that are laid out already, or are to be copied as they are.
+pub(crate) fn print_drawn(text: &str) -> std::io::Result<()> {
     clear_status();
     writeln!(stdout(), "{}", redacted(text))
 }
@@ -161,6 +169,12 @@ pub(crate) fn columns() -> Option<usize> {
     out.is_terminal().then(|| width_of(terminal_size::terminal_size_of(&out)))
 }
 
+/// The same of standard error.
+fn error_columns() -> Option<usize> {
+    let err = std::io::stderr();
+    err.is_terminal().then(|| width_of(terminal_size::terminal_size_of(&err)))
+}
+
 /// `COLUMNS`, the terminal's own width, or what every terminal has.
 fn width_of(size: Option<(terminal_size::Width, terminal_size::Height)>) -> usize {
     let told = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
@@ -178,12 +192,8 @@ static STATUS: AtomicBool = AtomicBool::new(false);
 impl StatusLine {
     /// Shows this in place of what was shown.
     pub(crate) fn show(&mut self, text: &str) {
-        let err = std::io::stderr();
-        if !err.is_terminal() {
-            return;
-        }
-        let width = width_of(terminal_size::terminal_size_of(&err)).saturating_sub(2);
-        let line = styled(DIM, redacted(&one_line(text, width)));
+        let Some(width) = error_columns() else { return };
+        let line = styled(DIM, redacted(&one_line(text, width.saturating_sub(2))));
         // A standard error that is gone is nobody's to tell.
         let _ = write!(std::io::stderr(), "\r\u{1b}[K");
         let _ = write!(anstream::stderr(), "{line}");

@@ -13,7 +13,6 @@ use toolwright::agent::tools::{NAMESPACE, batch_provider};
 use toolwright::config::typed::{ClientToken, SchemaForm, View, ViewExposure};
 use toolwright::config::{Config, profile_of};
 use toolwright::core::approval::{Answers, NoApprover};
-use toolwright::core::output::EXTRACT_ID;
 use toolwright::core::session::Principal;
 use toolwright::core::{Approver, Cancel, Event, Policy, Profile};
 use toolwright::house::{GatewayHouse, HouseError, Reloaded, api_token, api_token_file, watch as watch_files};
@@ -27,7 +26,7 @@ use toolwright::server::{
 use super::approvals::asked_for;
 use super::args::{Global, Serve, ServeAskName};
 use super::exit::{Done, Exit, Failure};
-use super::screen::{BAD, DIM, WARN, harmless, one_line, print_json, say, styled};
+use super::screen::{DIM, harmless, one_line, print_json, say, say_error, say_warning, styled};
 use super::signals::{First, watch};
 use super::{config, open, paste, record};
 
@@ -56,8 +55,7 @@ pub(crate) async fn command(global: &Global, serve: &Serve) -> Done {
         return Err(Failure::usage(message));
     }
     if serve.ask != ServeAskName::Nobody {
-        // A question may have to wait for its answer as a job, under any profile; many clients list tools once.
-        house.catalogue().offer_jobs().await;
+        as_served(&house).await;
     }
     house.recover_jobs();
     house.follow_pins();
@@ -149,6 +147,12 @@ fn unasked(profile: Profile) -> &'static str {
     }
 }
 
+/// Offers what `serve` lists beyond what a run has: a question may have to wait for its answer as a job, under any profile,
+/// and many clients list tools once.
+pub(crate) async fn as_served(house: &House) {
+    house.catalogue().offer_jobs().await;
+}
+
 /// The one line that programs wait for. Returns the number of tools it gives.
 fn ready(house: &House, address: &str) -> usize {
     let tools = tool_count(house);
@@ -157,8 +161,7 @@ fn ready(house: &House, address: &str) -> usize {
 }
 
 fn tool_count(house: &House) -> usize {
-    let can_extract = house.executor().can_extract();
-    house.catalogue().snapshot().list().iter().filter(|entry| can_extract || entry.id().as_str() != EXTRACT_ID).count()
+    house.catalogue().snapshot().list().len()
 }
 
 /// Who answers where policy asks and the client is not asked.
@@ -285,7 +288,7 @@ fn background(house: &Arc<House>, gateway: &Arc<Gateway>, terms: Terms, announce
             say(format_args!("toolwright: {tools} tools"));
         }
         for issue in listing.catalogue().snapshot().issues() {
-            say(styled(WARN, format_args!("{}: {}", issue.provider, harmless(&issue.message))));
+            say_warning(&harmless(&format!("{}: {}", issue.provider, issue.message)));
         }
     });
     let (watched, gateway) = (Arc::clone(house), Arc::clone(gateway));
@@ -304,7 +307,7 @@ fn background(house: &Arc<House>, gateway: &Arc<Gateway>, terms: Terms, announce
             }
         });
         if let Err(error) = watching.await {
-            say(styled(WARN, format_args!("the configuration is not watched for changes: {error}")));
+            say_warning(&format!("the configuration is not watched for changes: {error}"));
         }
     });
 }
@@ -320,16 +323,16 @@ async fn tell_providers(mut events: Receiver<Arc<Event>>) {
         };
         match &*event {
             Event::ProviderChanged { provider, error: Some(error), .. } if failed.get(provider) != Some(error) => {
-                say(styled(WARN, format_args!("{provider}: {}", harmless(error))));
+                say_warning(&harmless(&format!("{provider}: {error}")));
                 failed.insert(provider.clone(), error.clone());
             }
             Event::ProviderChanged { provider, tools, error: None } if failed.remove(provider).is_some() => {
                 say(format_args!("{provider}: up again, {tools} tools"));
             }
             Event::PinNotice { provider, raw_name, message, .. } => {
-                say(styled(WARN, format_args!("{provider}: {} is {}", one_line(raw_name, 100), harmless(message))));
+                say_warning(&harmless(&format!("{provider}: {} is {message}", one_line(raw_name, 100))));
             }
-            Event::Warning { message, .. } => say(styled(WARN, one_line(message, MAX_WARNING))),
+            Event::Warning { message, .. } => say_warning(&one_line(message, MAX_WARNING)),
             _ => {}
         }
     }
@@ -351,14 +354,14 @@ fn say_reload(reloaded: &Result<Reloaded, HouseError>) {
     match reloaded {
         Ok(reloaded) => {
             for problem in &reloaded.problems {
-                say(styled(WARN, harmless(&problem.to_string())));
+                say_warning(&harmless(&problem.to_string()));
             }
             say(format_args!("toolwright: configuration reloaded: {}", changes(reloaded)));
             if !reloaded.needs_restart.is_empty() {
-                say(styled(WARN, format_args!("a restart is needed for: {}", reloaded.needs_restart.join(", "))));
+                say_warning(&format!("a restart is needed for: {}", reloaded.needs_restart.join(", ")));
             }
         }
-        Err(error) => say(styled(BAD, format_args!("toolwright: the running configuration is kept: {error}"))),
+        Err(error) => say_error(&harmless(&format!("the running configuration is kept: {error}"))),
     }
 }
 

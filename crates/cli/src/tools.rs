@@ -1,6 +1,5 @@
 //! `tools ls | show | search`.
 
-use std::io::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +7,7 @@ use clap::builder::RangedU64ValueParser;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use toolwright::House;
+use toolwright::core::job::JOB_IDS;
 use toolwright::core::names::Resolution;
 use toolwright::core::select::{FIT, Find, SearchFilter, SearchHit, find, search_or_similar};
 use toolwright::core::{Entry, Snapshot};
@@ -17,7 +17,8 @@ use super::agent::can_answer;
 use super::args::Global;
 use super::exit::{Done, Exit, Failure};
 use super::lists::{Wanted, say_failures, say_starting, wait_for};
-use super::screen::{BOLD, DIM, harmless, print_json, say, seen_json, stdout, styled};
+use super::screen::{BOLD, DIM, harmless, print_drawn, print_json, print_text, say, seen_json, styled};
+use super::serve::as_served;
 use super::table::{Table, name};
 use super::tools_cost::{Costs, Reader};
 use super::{config, open};
@@ -27,7 +28,8 @@ const LIST_WAIT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Tools {
-    /// List every tool. Effects: it reads, writes or destroys; `+net` reaches beyond this machine.
+    /// List every tool that `serve` has. Effects, as a tool declares them: it reads, writes or is destructive (it may
+    /// overwrite or delete); `+net` reaches beyond this machine.
     Ls(Ls),
     /// Show one tool with its schema.
     Show {
@@ -88,6 +90,8 @@ pub(crate) async fn command(global: &Global, command: &Tools) -> Done {
         say(styled(DIM, format_args!("configuration: {}", config::files_in_force(&settings))));
     }
     let house = open(global, settings).await?;
+    let is_job_free = house.catalogue().snapshot().get(JOB_IDS[0]).is_none();
+    as_served(&house).await;
     if matches!(command, Tools::Ls(Ls { model: Some(_), .. })) {
         // Whoever names a model wants to know of the tools that it answers, too.
         house.offer_llm_tools().await;
@@ -158,8 +162,14 @@ pub(crate) async fn command(global: &Global, command: &Tools) -> Done {
             for line in left_out(&snapshot) {
                 say(styled(DIM, line));
             }
+            if !house.executor().can_extract() {
+                say(styled(DIM, "not listed: output__extract, as no model is set; `run` and `chat` have it"));
+            }
             if ls.model.is_none() && house.lacks_llm_tools() {
                 say(styled(DIM, "not listed: the llm__ tools, as no model is set; `run`, `chat` and `call` have them"));
+            }
+            if is_job_free {
+                say(styled(DIM, "`run` and `chat` have the job__ tools once a call goes on in the background"));
             }
         }
         Tools::Search { query, limit, filter } => {
@@ -224,16 +234,15 @@ fn filter_of(filter: &Filter) -> SearchFilter {
 
 fn print_one(entry: &Entry) -> std::io::Result<()> {
     let definition = entry.definition();
-    let mut out = stdout();
-    writeln!(out, "{}  {}", styled(BOLD, &entry.wire_name), styled(DIM, &definition.id))?;
-    writeln!(out, "from {} ({})", entry.provider.name(), effects(entry))?;
+    print_text(&format!("{}  {}", styled(BOLD, &entry.wire_name), styled(DIM, &definition.id)))?;
+    print_text(&format!("from {} ({})", entry.provider.name(), effects(entry)))?;
     if !definition.tags.is_empty() {
-        writeln!(out, "tags: {}", harmless(&definition.tags.join(", ")))?;
+        print_text(&format!("tags: {}", harmless(&definition.tags.join(", "))))?;
     }
-    writeln!(out, "\n{}\n", harmless(&definition.description))?;
+    print_text(&format!("\n{}\n", harmless(&definition.description)))?;
     match &definition.parameters {
-        Some(parameters) => writeln!(out, "{}", seen_json(&format!("{parameters:#}"))),
-        None => writeln!(out, "It publishes no schema of its arguments."),
+        Some(parameters) => print_drawn(&seen_json(&format!("{parameters:#}"))),
+        None => print_text("It publishes no schema of its arguments."),
     }
 }
 
@@ -241,7 +250,7 @@ fn print_one(entry: &Entry) -> std::io::Result<()> {
 fn short_effects(effects: toolwright::core::Effects) -> String {
     let what = match (effects.read_only, effects.destructive) {
         (true, _) => "reads",
-        (false, true) => "destroys",
+        (false, true) => "destructive",
         (false, false) => "writes",
     };
     format!("{what}{}", if effects.open_world { " +net" } else { "" })
@@ -265,14 +274,12 @@ fn print_losses(losses: &[Loss]) -> std::io::Result<()> {
     if losses.is_empty() {
         return Ok(());
     }
-    let mut out = stdout();
-    writeln!(
-        out,
-        "\nClients are listed this schema in a form that all of them take (server.schemas: raw lists it as it is):"
+    print_text(
+        "\nClients are listed this schema in a form that all of them take (server.schemas: raw lists it as it is):",
     )?;
     for Loss { path, keyword, note, .. } in losses {
         let at = if path.is_empty() { "the root" } else { path.as_str() };
-        writeln!(out, "  {}: {} — {}", harmless(at), harmless(keyword), harmless(note))?;
+        print_text(&format!("  {}: {} — {}", harmless(at), harmless(keyword), harmless(note)))?;
     }
     Ok(())
 }

@@ -1,6 +1,5 @@
 //! `tools ls --tokens`: what tools take of a model's window.
 
-use std::io::Write as _;
 use std::sync::Arc;
 
 use indexmap::IndexMap;
@@ -12,7 +11,7 @@ use toolwright::core::select::{CALL_ID, Choice, Cost, DESCRIBE_ID, SEARCH_ID, ch
 use toolwright::core::{Entry, Snapshot};
 use toolwright::runtime::{ToolFinder, searchable};
 
-use super::screen::{BOLD, DIM, print_json, print_text, stdout, styled};
+use super::screen::{BOLD, DIM, print_json, print_text, styled};
 use super::table::{Table, name};
 
 /// For which model tools are shown.
@@ -110,10 +109,9 @@ impl<'a> Costs<'a> {
         self.exposures.iter().for_each(|(exposure, tokens)| exposures.row([name(exposure), tokens.into()]));
         print_text("")?;
         exposures.print()?;
-        let mut out = stdout();
         let Choice { exposure, reason } = &self.auto;
-        writeln!(out, "auto is {}: {reason}", styled(BOLD, exposure))?;
-        writeln!(out, "{}", styled(DIM, "Tokens are estimated, at four bytes each."))
+        print_text(&format!("auto is {}: {reason}", styled(BOLD, exposure)))?;
+        print_text(&styled(DIM, "Tokens are estimated, at four bytes each."))
     }
 
     fn share(&self, tokens: usize) -> f64 {

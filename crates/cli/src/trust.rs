@@ -13,7 +13,7 @@ use toolwright::trust::{Approval, Change, Judged, Standing, TrustStore, is_proje
 use super::args::Global;
 use super::config::{options, variable};
 use super::exit::{Done, Exit, Failure};
-use super::screen::{BOLD, WARN, harmless, is_interactive, one_line, print_json, print_text, say, styled};
+use super::screen::{BOLD, WARN, harmless, is_interactive, one_line, print_json, print_text, say, say_warning, styled};
 
 /// Characters of a changed value that are shown.
 const MAX_VALUE: usize = 400;
@@ -107,10 +107,7 @@ pub(super) fn write(global: &Global, path: &Path, text: &str) -> Result<(), Fail
     let is_own = global.config.is_some() || user_file(&variable).is_some_and(|own| own == path);
     if !approved && !is_own {
         let file = harmless(&path.display().to_string());
-        say(styled(
-            WARN,
-            format_args!("{file} is not approved, so nothing new in it holds yet: run `toolwright trust`"),
-        ));
+        say_warning(&format!("{file} is not approved, so nothing new in it holds yet: run `toolwright trust`"));
     }
     Ok(())
 }

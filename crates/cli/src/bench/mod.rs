@@ -17,12 +17,13 @@ use clap::Args;
 use clap::builder::RangedU64ValueParser;
 use toolwright::House;
 use toolwright::config::{Config, read_compat};
-use toolwright_eval::report::{Detail, Report, json, table};
+use toolwright_eval::report::{self, Detail, Report, json};
 use toolwright_eval::summarize;
 
 use super::args::Global;
 use super::exit::{Done, Exit, Failure};
-use super::screen::{BAD, DIM, WARN, harmless, print_json, print_written, say, styled};
+use super::screen::{BAD, DIM, WARN, harmless, print_json, print_text, say, say_warning, styled};
+use super::table::{Cell, Table};
 use super::{config, open};
 
 use self::lines::{Lines, Wanted};
@@ -100,7 +101,7 @@ pub(crate) async fn command(global: &Global, args: &Bench) -> Done {
         only_read(args)?;
         let read = read_compat(file).map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?;
         for unused in &read.unused {
-            say(styled(WARN, format_args!("{}: {}", file.display(), unused.why)));
+            say_warning(&format!("{}: {}", file.display(), unused.why));
         }
         let report = keep::without_secrets(Report { rows: keep::rows(&read), ..Report::default() });
         let page = args.html.as_ref().map(|file| keep::html(file, &report));
@@ -222,7 +223,13 @@ fn print(global: &Global, args: &Bench, report: &Report) -> std::io::Result<()> 
     if global.json {
         print_json(&json(report, if args.full { Detail::Full } else { Detail::Contract }))
     } else {
-        let text = table(report);
-        print_written(text.trim_end())
+        let report::Table { head, rows, notes } = report::table(report);
+        // Names stand to the left, figures to the right.
+        let head =
+            head.iter().enumerate().map(|(at, head)| if at < 2 { (*head).to_owned() } else { format!("{head}>") });
+        let mut table = Table::new(head);
+        rows.into_iter().for_each(|row| table.row(row.into_iter().map(Cell::from).collect::<Vec<_>>()));
+        table.print()?;
+        notes.iter().try_for_each(|note| print_text(&harmless(note)))
     }
 }

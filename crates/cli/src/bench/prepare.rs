@@ -17,7 +17,7 @@ use crate::agent::can_answer;
 use crate::config::variable;
 use crate::exit::{Exit, Failure};
 use crate::input;
-use crate::screen::{WARN, say, styled};
+use crate::screen::say_warning;
 
 /// How long the provider of a tool may take to list.
 const LIST_WAIT: Duration = Duration::from_secs(60);
@@ -146,7 +146,7 @@ fn entry(snapshot: &Snapshot, suite: &Suite, args: &Bench) -> Result<Option<Arc<
     match snapshot.resolve(&suite.tool) {
         Resolution::Found(index, _) => Ok(snapshot.list().get(index).cloned()),
         Resolution::Unknown(_) if args.cases.is_empty() => {
-            say(styled(WARN, format_args!("{} is switched off, and is not measured", suite.tool)));
+            say_warning(&format!("{} is switched off, and is not measured", suite.tool));
             Ok(None)
         }
         Resolution::Unknown(near) => {
@@ -239,12 +239,9 @@ async fn judge(
         cases += before - planned.cases.len();
     }
     let cases = if cases == 0 { String::new() } else { format!(", and {cases} cases with them") };
-    say(styled(
-        WARN,
-        format_args!(
-            "{rubrics} rubrics are left out{cases}: nobody judges them; name a model with --judge or models.judge, or let \
-             the measured one with --self-judge"
-        ),
+    say_warning(&format!(
+        "{rubrics} rubrics are left out{cases}: nobody judges them; name a model with --judge or models.judge, or let \
+         the measured one with --self-judge"
     ));
     Ok(None)
 }

@@ -44,6 +44,7 @@ const COLUMNS: usize = 80;
 pub(crate) async fn command(global: &Global) -> Done {
     let folder = tempfile::tempdir().map_err(|error| Failure::failed(format!("no temporary folder: {error}")))?;
     let house = open_house(folder.path()).await?;
+    house.catalogue().offer_extraction(true).await;
     let cancel = Cancel::new();
     watch(cancel.clone(), First::Cancels);
     house.list_all(START).await;

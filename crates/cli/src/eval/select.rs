@@ -1,6 +1,5 @@
 //! `eval select`: how well queries find the tools that they need.
 
-use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -13,7 +12,8 @@ use crate::args::Global;
 use crate::catalogue_file::CatalogueFile;
 use crate::config;
 use crate::exit::{Done, Exit};
-use crate::screen::{print_json, size, stdout};
+use crate::screen::{print_json, print_text, size};
+use crate::table::{Table, name};
 
 /// The places that any figure looks at.
 const DEPTH: usize = 10;
@@ -150,24 +150,27 @@ impl Figures {
     fn print_half(&self) -> std::io::Result<()> {
         let [_, _, r5, _] = self.recall.map(|share| 100.0 * share);
         let ndcg = 100.0 * self.ndcg;
-        writeln!(stdout(), "a half of {} queries: recall@5 {r5:.1} %, ndcg@10 {ndcg:.1} %", self.queries)
+        print_text(&format!("a half of {} queries: recall@5 {r5:.1} %, ndcg@10 {ndcg:.1} %", self.queries))
     }
 
     fn print(&self) -> std::io::Result<()> {
-        let mut out = stdout();
-        writeln!(out, "{} queries, {} tools", self.queries, self.tools)?;
+        print_text(&format!("{} queries, {} tools", self.queries, self.tools))?;
+        let mut table = Table::new(["measure", "value>"]);
+        let mut row = |measure: &str, value: String| table.row([name(measure), value.into()]);
         for (k, share) in DEPTHS.iter().zip(self.recall) {
-            writeln!(out, "{:<12}{:>6.1} %", format!("recall@{k}"), 100.0 * share)?;
+            row(&format!("recall@{k}"), format!("{:.1} %", 100.0 * share));
         }
-        writeln!(out, "{:<12}{:>6.1} %", "ndcg@10", 100.0 * self.ndcg)?;
-        writeln!(out, "{:<12}{:>6.1} %", "complete@5", 100.0 * self.complete)?;
-        writeln!(out, "{:<12}{:.0} µs (p50), {:.0} µs (p99)", "a query", self.p50, self.p99)?;
-        writeln!(out, "{:<12}{:.1} ms, {}", "the index", milliseconds(self.index_time), size(self.index_bytes))?;
+        row("ndcg@10", format!("{:.1} %", 100.0 * self.ndcg));
+        row("complete@5", format!("{:.1} %", 100.0 * self.complete));
+        row("a query (p50)", format!("{:.0} µs", self.p50));
+        row("a query (p99)", format!("{:.0} µs", self.p99));
+        row("time of the index", format!("{:.1} ms", milliseconds(self.index_time)));
+        row("size of the index", size(self.index_bytes));
         if let Some(time) = self.vectors_time {
-            let (all, one) = (milliseconds(time), self.embed_p50);
-            writeln!(out, "{:<12}{all:.0} ms for the tools, {one:.0} µs for a query (p50)", "vectors")?;
+            row("vectors of the tools", format!("{:.0} ms", milliseconds(time)));
+            row("vector of a query (p50)", format!("{:.0} µs", self.embed_p50));
         }
-        Ok(())
+        table.print()
     }
 }
 

@@ -1,6 +1,5 @@
 //! `eval tokens`: what a whole task costs under each exposure.
 
-use std::io::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
@@ -24,7 +23,8 @@ use super::task::{self, Task};
 use crate::args::Global;
 use crate::catalogue_file::{CatalogueFile, FileProvider};
 use crate::exit::{Done, Exit};
-use crate::screen::{harmless, print_json, stdout};
+use crate::screen::{harmless, print_json, print_text};
+use crate::table::{Table, name};
 
 const EXPOSURES: [Exposure; 4] = [Exposure::Direct, Exposure::Pick, Exposure::Deferred, Exposure::Search];
 /// Answers that a call may take: to search three times, to ask for a description, to call; and some at the end.
@@ -134,24 +134,19 @@ impl Play {
     }
 
     fn print(&self, spent: &[(Exposure, Result<Spent, String>)]) -> std::io::Result<()> {
-        let mut out = stdout();
-        writeln!(
-            out,
-            "{} tools, {} steps; estimated tokens of all requests",
-            self.file.tools.len(),
-            self.task.steps.len()
-        )?;
-        writeln!(out, "{:<10}{:>12}{:>12}{:>12}", "", "definitions", "results", "total")?;
+        let (tools, steps) = (self.file.tools.len(), self.task.steps.len());
+        print_text(&format!("{tools} tools, {steps} steps; estimated tokens of all requests"))?;
+        let mut table = Table::new(["exposure", "definitions>", "results>", "total>"]);
         for (exposure, spent) in spent {
-            let name = exposure.as_str();
+            let exposure = name(exposure.as_str());
             match spent {
                 Ok(Spent { definitions, results }) => {
-                    writeln!(out, "{name:<10}{definitions:>12}{results:>12}{:>12}", definitions + results)?;
+                    table.row([exposure, definitions.into(), results.into(), (definitions + results).into()]);
                 }
-                Err(why) => writeln!(out, "{name:<10}{}", harmless(why))?,
+                Err(why) => table.row_with([exposure], harmless(why)),
             }
         }
-        Ok(())
+        table.print()
     }
 }
 

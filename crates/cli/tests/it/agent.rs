@@ -174,7 +174,7 @@ async fn a_killed_run_is_resumed_and_repeats_no_finished_call() {
     let report: Value = serde_json::from_slice(&output.stdout).expect("json");
     assert_eq!(report["answer"], "Done.");
     let unknown = ended(start(&place, &variables, &["run", "--resume", "run-none", "--policy", "trusted"])).await;
-    assert_eq!(unknown.status.code(), Some(2));
+    assert_eq!(unknown.status.code(), Some(3));
     assert!(stderr(&unknown).contains("run-none"));
 }
 

@@ -13,6 +13,7 @@ use crate::asking::api_token;
 use crate::cli::{ok, run, stderr};
 use crate::serve::Gateway;
 use crate::support::{Place, until};
+use crate::width::{at_terminal, too_wide};
 
 async fn question(place: &Place) -> Value {
     for _ in 0..200 {
@@ -132,4 +133,26 @@ fn the_answer_to_a_form_whose_asker_is_gone_says_so() {
         assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
         assert!(stderr(&output).contains("is withdrawn already: this answer came too late"), "{}", stderr(&output));
     }
+}
+
+#[test]
+fn a_question_stands_in_a_table_with_all_of_it_below() {
+    let place = Place::new();
+    let gateway = Gateway::start(&place, &["--http", "127.0.0.1:0", "--policy", "ask", "--ask", "inbox"]);
+    let address = gateway.address();
+    let content = format!("{}end", "word ".repeat(60));
+    let body = json!({"tool": "fs__write", "arguments": {"path": "a.txt", "content": content}}).to_string();
+    let mut stream = TcpStream::connect(&address).expect("connects");
+    let length = body.len();
+    write!(
+        stream,
+        "POST /api/call HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\
+         authorization: Bearer {}\r\n\r\n{body}",
+        api_token(&place)
+    )
+    .expect("sent");
+    until("it waits", || ok(&place, &["approvals", "ls"]).contains("fs:write"));
+    let (_, said) = at_terminal(&place, &["approvals", "ls"]).ended_whole();
+    assert!(said.starts_with("ID") && said.contains("STATE") && said.contains("word end\""), "{said}");
+    assert_eq!(too_wide(&said), Vec::<String>::new(), "{said}");
 }

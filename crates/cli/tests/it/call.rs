@@ -5,7 +5,7 @@ use std::net::TcpListener;
 
 use serde_json::json;
 
-use crate::cli::ok;
+use crate::cli::{ok, run, stderr};
 use crate::support::Place;
 
 #[test]
@@ -13,8 +13,9 @@ fn a_stored_output_of_one_call_is_read_by_the_next() {
     let place = Place::new();
     let line = "0123456789abcdef\n";
     place.write("project/big.txt", &line.repeat(40_000));
-    let told = ok(&place, &["call", "shell__bash", r#"{"command": "cat big.txt"}"#, "--max-output", "12288"]);
-    let (_, rest) = told.split_once("Handle: ").unwrap_or_else(|| panic!("no handle in {} bytes", told.len()));
+    let told = run(&place, &["call", "shell__bash", r#"{"command": "cat big.txt"}"#, "--max-output", "12288"]);
+    let told = stderr(&told);
+    let (_, rest) = told.split_once("handle=").unwrap_or_else(|| panic!("no handle in {told}"));
     let handle: String = rest.chars().take_while(char::is_ascii_alphanumeric).collect();
     let read = json!({"handle": handle, "offset": 300_000, "limit": 400}).to_string();
     let part = ok(&place, &["call", "output__read", &read]);

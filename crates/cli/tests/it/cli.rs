@@ -154,14 +154,15 @@ fn every_failure_has_its_exit_code() {
 }
 
 #[test]
-fn what_a_failed_tool_says_is_printed_once() {
+fn a_failed_tool_is_told_by_its_last_lines() {
     let place = Place::new();
-    for lines in ["1", "2000"] {
+    for (lines, ends) in [("1", "this went wrong\n  1"), ("2000", "1999\n  2000")] {
         let command = format!("echo this went wrong; seq {lines}; exit 3");
         let output = run(&place, &["call", "shell__bash", &json!({"command": command}).to_string()]);
         assert_eq!(output.status.code(), Some(1));
         assert!(String::from_utf8_lossy(&output.stdout).starts_with("this went wrong\n1\n"));
-        assert_eq!(stderr(&output).trim(), "error: execution_error");
+        let told = format!("error: execution_error: it ended with\n  {ends}\n  exit code 3");
+        assert_eq!(stderr(&output).trim(), told);
     }
 }
 
@@ -282,6 +283,7 @@ fn what_is_not_there_ends_with_one_code() {
         (&["pins", "show", "none"], &["pins ls"]),
         (&["mcp", "login", "ticket"], &["did you mean `tickets`?"]),
         (&["remove", "ticket"], &["did you mean `tickets`?"]),
+        (&["run", "--resume", "run-none", "--policy", "trusted"], &["run-none"]),
     ] {
         fails(&place, arguments, 3, words);
         let output = run(&place, &[arguments, &["--json"]].concat());

@@ -44,3 +44,5 @@ mod text_format;
 mod transports;
 mod trust;
 mod views;
+mod width;
+mod words;

@@ -107,7 +107,7 @@ impl Gateway {
         writeln!(input, "{}", json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).expect("write");
     }
 
-    fn tool_names(&mut self) -> Vec<String> {
+    pub(crate) fn tool_names(&mut self) -> Vec<String> {
         let listed = self.ask("tools/list", json!({}));
         let tools = listed["result"]["tools"].as_array().unwrap_or_else(|| panic!("{listed}"));
         tools.iter().filter_map(|tool| tool["name"].as_str().map(str::to_owned)).collect()

@@ -6,6 +6,7 @@ use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
 use serde_json::Value;
 use toolwright_testkit::model_server::{Turn, WireApi};
 
@@ -34,14 +35,17 @@ impl Terminal {
     }
 
     /// With these variables, and with the output at the terminal too where it is `whole`.
-    fn start_with(place: &Place, arguments: &[&str], variables: &[(&str, String)], whole: bool) -> Self {
+    pub(crate) fn start_with(place: &Place, arguments: &[&str], variables: &[(&str, String)], whole: bool) -> Self {
         let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
         grantpt(&ours).expect("granted");
         unlockpt(&ours).expect("unlocked");
         let name = ptsname(&ours, Vec::new()).expect("its name").into_string().expect("text");
         let theirs = || File::options().read(true).write(true).open(&name).expect("its other side");
         let mut command = program(place);
-        command.args(arguments).env("NO_COLOR", "1");
+        // Wide, so that what is asserted on stands in one line; the terminal itself has 80 columns.
+        command.args(arguments).env("NO_COLOR", "1").env("COLUMNS", "1000");
+        let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&ours, size).expect("a size");
         command.envs(variables.iter().map(|(name, value)| (*name, value.as_str())));
         let output = if whole { Stdio::from(theirs()) } else { Stdio::piped() };
         let child = command.stdin(theirs()).stderr(theirs()).stdout(output).spawn().expect("the program runs");
@@ -58,7 +62,7 @@ impl Terminal {
         Self { child, keys, said }
     }
 
-    fn said(&self) -> String {
+    pub(crate) fn said(&self) -> String {
         self.said.lock().expect("said").clone()
     }
 
@@ -66,6 +70,21 @@ impl Terminal {
     pub(crate) fn types(&mut self, question: &str, keys: &str) {
         until(&format!("it asks {question:?}"), || self.said().contains(question));
         self.keys.write_all(keys.as_bytes()).expect("typed");
+    }
+
+    /// Its exit code, and all that stood on the terminal.
+    pub(crate) fn ended_whole(mut self) -> (Option<i32>, String) {
+        let code = self.child.wait().expect("it ends").code();
+        // Whoever reads the terminal may be behind.
+        let mut said = self.said();
+        loop {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            let now = self.said();
+            if now == said {
+                return (code, said);
+            }
+            said = now;
+        }
     }
 
     /// Its exit code, and its output.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::summary::Row;
 
 pub use html::html;
-pub use table::table;
+pub use table::{Table, table};
 
 /// A run as its reports show it.
 #[derive(Debug, Clone, Default, PartialEq)]
