@@ -203,7 +203,7 @@ impl Writer {
             return;
         }
         match event {
-            Event::ModelText { text } => self.model_text(&text),
+            Event::ModelText { text, .. } => self.model_text(&text),
             Event::ToolStarted { tool, arguments, .. } => {
                 let name = self.screen.name(&tool);
                 self.line(format_args!(

@@ -17,6 +17,7 @@ pub(crate) fn options(global: &Global) -> Result<LoadOptions, Failure> {
         root: global.root.clone(),
         state_dir: global.state_dir.clone(),
         cwd: cwd()?,
+        ..LoadOptions::default()
     })
 }
 

@@ -233,7 +233,7 @@ async fn open(global: &Global, config: Config) -> Result<Arc<House>, Failure> {
 async fn open_with(options: LoadOptions, config: Config, variables: VariableSource) -> Result<Arc<House>, Failure> {
     let house = House::open(options, config, variables).await.map_err(|error| match error {
         HouseError::Config(_) | HouseError::Store(_) => Failure::usage(error),
-        HouseError::Builtins(_) => Failure::failed(error),
+        _ => Failure::failed(error),
     })?;
     screen::redact_with(house.redactor());
     house.models().on_replay(|replayed| {

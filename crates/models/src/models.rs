@@ -1,6 +1,7 @@
 //! The door to all models: those that are asked over HTTP, and recordings.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use async_trait::async_trait;
 use toolwright_core::Redactor;
@@ -17,12 +18,14 @@ use crate::replay::{Replayed, Replays};
 /// Hears of a recording when it gives its first answer.
 type Hears = Arc<dyn Fn(&Replayed) + Send + Sync>;
 
-/// Answers for every configured endpoint, and for recordings: a model whose id begins with `replay:` is one, before
+/// Answers for every configured endpoint, for clients of the program's own, and for recordings: a model whose id begins with `replay:` is one, before
 /// anything else of the id is looked at. Nothing is a recording unless its id says so.
 pub struct Models {
     http: HttpModelClient,
     replays: Arc<Replays>,
     hears: Mutex<Vec<Hears>>,
+    /// Clients of the program's own, by provider.
+    own: RwLock<HashMap<String, Arc<dyn ModelClient>>>,
 }
 
 impl std::fmt::Debug for Models {
@@ -35,7 +38,17 @@ impl Models {
     /// With requests of recordings as `redactor` leaves them.
     #[must_use]
     pub fn new(http: HttpModelClient, redactor: Arc<dyn Redactor>) -> Self {
-        Self { http, replays: Arc::new(Replays::new(redactor)), hears: Mutex::default() }
+        Self { http, replays: Arc::new(Replays::new(redactor)), hears: Mutex::default(), own: RwLock::default() }
+    }
+
+    /// Lets `client` answer for all models of `provider`, in place of an endpoint of that name.
+    pub fn answer_by(&self, provider: &str, client: Arc<dyn ModelClient>) {
+        self.own.write().unwrap_or_else(PoisonError::into_inner).insert(provider.to_owned(), client);
+    }
+
+    fn own(&self, model: &str) -> Option<Arc<dyn ModelClient>> {
+        let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
+        own.get(model.split_once('/')?.0).cloned()
     }
 
     /// `hears` is told of each recording once, before its first answer. Must not block.
@@ -61,7 +74,11 @@ impl Models {
     /// # Errors
     /// `Unsupported` with the reason.
     pub fn check(&self, model: &str) -> Result<(), ModelError> {
-        if is_replay(model) { self.replays.check(model) } else { self.endpoints().resolve(model).map(drop) }
+        match self.own(model) {
+            _ if is_replay(model) => self.replays.check(model),
+            Some(_) => Ok(()),
+            None => self.endpoints().resolve(model).map(drop),
+        }
     }
 
     fn tell(&self, replayed: &Replayed) {
@@ -80,7 +97,10 @@ impl ModelClient for Models {
         cancel: &Cancel,
     ) -> Result<ModelResponse, ModelError> {
         if !is_replay(model) {
-            return self.http.complete(model, request, events, cancel).await;
+            return match self.own(model) {
+                Some(own) => own.complete(model, request, events, cancel).await,
+                None => self.http.complete(model, request, events, cancel).await,
+            };
         }
         if let Some(cause) = cancel.cause() {
             let message = format!("the model request was cancelled {}", cause.describe());
@@ -90,18 +110,34 @@ impl ModelClient for Models {
     }
 
     async fn ready(&self, model: &str) -> Result<(), ModelError> {
-        if is_replay(model) { self.replays.ready(model).await.map(drop) } else { self.check(model) }
+        match self.own(model) {
+            _ if is_replay(model) => self.replays.ready(model).await.map(drop),
+            Some(own) => own.ready(model).await,
+            None => self.check(model),
+        }
     }
 
     fn has_tool_search(&self, model: &str) -> bool {
-        if is_replay(model) { self.replays.has_tool_search(model) } else { self.http.has_tool_search(model) }
+        match self.own(model) {
+            _ if is_replay(model) => self.replays.has_tool_search(model),
+            Some(own) => own.has_tool_search(model),
+            None => self.http.has_tool_search(model),
+        }
     }
 
     fn card(&self, model: &str) -> ModelCard {
-        if is_replay(model) { self.replays.card(model) } else { self.http.card(model) }
+        match self.own(model) {
+            _ if is_replay(model) => self.replays.card(model),
+            Some(own) => own.card(model),
+            None => self.http.card(model),
+        }
     }
 
     fn answer_tokens(&self, model: &str, max_tokens: Option<u32>, settings: &ModelSettings) -> Option<u32> {
-        if is_replay(model) { max_tokens } else { self.http.answer_tokens(model, max_tokens, settings) }
+        match self.own(model) {
+            _ if is_replay(model) => max_tokens,
+            Some(own) => own.answer_tokens(model, max_tokens, settings),
+            None => self.http.answer_tokens(model, max_tokens, settings),
+        }
     }
 }

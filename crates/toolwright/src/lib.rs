@@ -1,30 +1,50 @@
 //! Toolwright: the tool system of an LLM agent, everything between a model and the world.
 //!
-//! One crate to depend on. [`House`] puts a configuration together: catalogue, executor, stores. The
-//! parts are there by themselves too: [`core`] (definitions, checks, policy; pure), [`runtime`] (executor,
-//! stores), [`providers`] (built-in tools, MCP servers, REST), [`models`] (model APIs), [`agent`] (the
-//! loop), [`server`] (the MCP gateway). [`tool`] makes a tool of an async function.
-//!
 //! ```no_run
-//! use toolwright::{House, config::LoadOptions, core};
+//! use toolwright::{House, serde_json::json, tool};
 //!
-//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! let house = House::load(LoadOptions { cwd: std::env::current_dir()?, ..LoadOptions::default() }).await?;
-//! let call = core::ToolCall {
-//!     id: core::CallId::new("1"),
-//!     name: "fs__read".into(),
-//!     arguments: core::RawArguments::Value(serde_json::json!({"path": "README.md"})),
-//! };
-//! let outcome = house.call(call, core::Profile::Owner).await;
-//! println!("{}", outcome.text());
-//! house.shut_down().await;
-//! # Ok(())
-//! # }
+//! /// Adds two numbers.
+//! #[tool(namespace = "math", effects(read_only, open_world = false))]
+//! async fn add(a: i64, b: i64) -> String {
+//!     (a + b).to_string()
+//! }
+//!
+//! #[tokio::main]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let tw = House::builder().tool(Add).mcp_stdio("time", "uvx", ["mcp-server-time"]).build().await?;
+//!     println!("{}", tw.call("math__add", json!({"a": 2, "b": 40})).await?.text());
+//!     let report = tw.agent("openai/gpt-5-mini").task("What is 2 + 40, and what time is it in Oslo?").run().await?;
+//!     println!("{}", report.answer);
+//!     tw.shut_down().await;
+//!     Ok(())
+//! }
 //! ```
+//!
+//! [`House::builder`] puts one together: tools of your own, MCP servers, REST endpoints, OpenAPI documents, a policy,
+//! models. It keeps everything in memory and reads no configuration of the user, unless it is asked to. Then
+//!
+//! - [`call`](House::call) calls a tool; [`tools`](House::tools), [`search`](House::search) and [`pick`](House::pick) find one,
+//! - [`agent`](House::agent) lets a model work with them,
+//! - [`serve`](House::serve) offers them to MCP clients,
+//! - [`shut_down`](House::shut_down) ends what runs in good order. Dropping the last handle ends servers as well, without
+//!   waiting for calls.
+//!
+//! The manual is in [`guide`]: [tools](guide::tools), [servers](guide::servers), [policy](guide::policy) and
+//! [agents](guide::agents). Errors are one type, [`HouseError`].
+//!
+//! Most programs need nothing but the root of this crate. The parts of which it is made are there as well: [`core`]
+//! (definitions, checks, policy; pure), [`runtime`] (executor, stores), [`providers`] (built-in tools, MCP servers, REST),
+//! [`models`] (model APIs), [`agent`] (the loop), [`server`] (the gateway), and [`config`], [`house`], [`import`] and [`trust`],
+//! on which the command `toolwright` is built.
 
+mod agent_run;
+mod builder;
 pub mod config;
+pub mod guide;
 pub mod house;
 pub mod import;
+mod serve;
+mod tools;
 pub mod trust;
 
 pub use toolwright_agent as agent;
@@ -36,8 +56,19 @@ pub use toolwright_runtime as runtime;
 pub use toolwright_server as server;
 pub use toolwright_telemetry as telemetry;
 
+pub use agent_run::{Agent, Conversation, Events};
+pub use builder::{Builder, Builtins};
+pub use config::typed::ModelApi;
 pub use house::{House, HouseError};
-pub use toolwright_agent::{PlannedCall, PlannedCalls, plan_calls};
+pub use serve::{Ask, Serve, Serving, ViewsChanged};
+pub use tools::PickedTool;
+pub use toolwright_agent::{Limits, PlannedCall, PlannedCalls, RunReport, Status, plan_calls};
+pub use toolwright_core::policy::Rule;
+pub use toolwright_core::{
+    ApprovalDecision, ApprovalRequest, Approver, Cancel, Entry, ErrorKind, Event, Outcome, Profile, Tool, ToolContext,
+    ToolError, ToolOutput,
+};
+pub use toolwright_server::Expose;
 
 #[doc(hidden)]
 pub use toolwright_core::__private;

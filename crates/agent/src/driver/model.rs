@@ -37,7 +37,7 @@ impl Driver {
         let cancel = &flights.cancel.clone();
         let (model, turn) = (state.spec().model.clone(), state.turns() + 1);
         let services = self.executor.services();
-        let text = TextEvents::new(services.events.clone(), services.redactor.clone());
+        let text = TextEvents::new(services.events.clone(), services.redactor.clone(), options.session.id.clone());
         let op = self.executor.begin(&options.lineage(turn));
         state.asked(sees.showing.tokens);
         self.asked(&op, state, &request, sees.showing, options);

@@ -6,17 +6,19 @@ use toolwright_core::context::Redactor;
 use toolwright_core::event::{Event, EventSink};
 use toolwright_core::model::{ModelEvent, ModelEvents};
 use toolwright_core::redact::StreamRedactor;
+use toolwright_core::session::SessionId;
 
 /// Passes the model's text on as soon as it can be told that it is no part of a secret, which the stream may bring
 /// in several pieces.
 pub(super) struct TextEvents {
     events: Arc<dyn EventSink>,
+    session: SessionId,
     stream: Mutex<StreamRedactor>,
 }
 
 impl TextEvents {
-    pub(super) fn new(events: Arc<dyn EventSink>, redactor: Arc<dyn Redactor>) -> Self {
-        Self { events, stream: Mutex::new(StreamRedactor::new(redactor)) }
+    pub(super) fn new(events: Arc<dyn EventSink>, redactor: Arc<dyn Redactor>, session: SessionId) -> Self {
+        Self { events, session, stream: Mutex::new(StreamRedactor::new(redactor)) }
     }
 
     /// Passes on what was held back; the answer has ended.
@@ -27,7 +29,7 @@ impl TextEvents {
     fn pass(&self, take: impl FnOnce(&mut StreamRedactor) -> String) {
         let text = take(&mut self.stream.lock().unwrap_or_else(PoisonError::into_inner));
         if !text.is_empty() {
-            self.events.tell_routine(|| Event::ModelText { text });
+            self.events.tell_routine(|| Event::ModelText { session: self.session.clone(), text });
         }
     }
 }
@@ -59,7 +61,7 @@ mod tests {
 
     impl EventSink for Log {
         fn emit(&self, event: Event) {
-            if let Event::ModelText { text } = event {
+            if let Event::ModelText { text, .. } = event {
                 self.0.lock().expect("log").push(text);
             }
         }
@@ -67,7 +69,7 @@ mod tests {
 
     fn check(pieces: &[&str], expect: &[&str]) {
         let log = Arc::new(Log::default());
-        let events = TextEvents::new(log.clone(), Arc::new(Known));
+        let events = TextEvents::new(log.clone(), Arc::new(Known), SessionId::new("s"));
         for piece in pieces {
             events.on_event(ModelEvent::Text((*piece).to_owned()));
         }

@@ -56,7 +56,7 @@ async fn a_run_is_seen_accounted_for_and_written_down() {
         .iter()
         .filter_map(|event| match event {
             Event::ModelStarted { turn, shown, .. } => Some(format!("start {turn} {}", shown.len())),
-            Event::ModelText { text } => Some(text.clone()),
+            Event::ModelText { text, .. } => Some(text.clone()),
             Event::ModelFinished { ok, usage, .. } => Some(format!("end {ok} {}", usage.input_tokens)),
             _ => None,
         })

@@ -114,6 +114,7 @@ async fn open_house(folder: &Path) -> Result<Arc<House>, Failure> {
         root: Some(folder.to_owned()),
         state_dir: Some(folder.join("state")),
         cwd: folder.to_owned(),
+        ..LoadOptions::default()
     };
     // Neither home nor keys of this machine are looked at.
     let variables = |name: &str| (name == "PATH").then(|| std::env::var(name).ok()).flatten();
@@ -209,7 +210,7 @@ impl Teller {
                     self.tell(format_args!("  {}", styled(DIM, one_line(&shown.join(", "), COLUMNS - 3))));
                 }
             }
-            Event::ModelText { text } => self.said.push_str(text),
+            Event::ModelText { text, .. } => self.said.push_str(text),
             Event::ModelFinished { usage, cost_usd, .. } => {
                 let said = std::mem::take(&mut self.said);
                 self.tell(format_args!("  {}", said.replace('\n', "\n  ")));

@@ -150,7 +150,7 @@ async fn house(place: &Place, tools: &[&'static str]) -> Arc<House> {
 async fn call(house: &House, name: &str, arguments: Value) -> Outcome {
     let arguments = RawArguments::Value(arguments);
     let call = ToolCall { id: CallId::new("c"), name: name.into(), arguments };
-    house.call(call, Profile::Owner).await
+    house.call_as(call, Profile::Owner).await
 }
 
 fn offered(house: &House, name: &str) -> bool {

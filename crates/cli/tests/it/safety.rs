@@ -19,12 +19,13 @@ async fn a_write_to_the_configuration_is_asked_for_under_profile_workspace() {
         root: Some(place.project()),
         config: Some(given),
         state_dir: Some(place.path("project/state")),
+        ..LoadOptions::default()
     };
     let house = House::load(options).await.expect("opens");
     let write = async |path: &str| {
         let arguments = RawArguments::Value(json!({"path": path, "content": "x"}));
         let call = ToolCall { id: CallId::new("c"), name: "fs__write".into(), arguments };
-        house.call(call, Profile::Workspace).await
+        house.call_as(call, Profile::Workspace).await
     };
     let all = ["toolwright.yaml", ".mcp.json", "conf/mine.yaml", "conf/../.git/hooks/pre-commit", "state/x"];
     for path in all {

@@ -207,6 +207,14 @@ pub trait Approver: Send + Sync {
     }
 }
 
+/// A function answers as itself.
+#[async_trait]
+impl<F: Fn(&ApprovalRequest) -> ApprovalDecision + Send + Sync> Approver for F {
+    async fn ask(&self, request: &ApprovalRequest) -> ApprovalDecision {
+        self(request)
+    }
+}
+
 /// Denies everything, for runs without anybody to ask.
 #[derive(Debug, Clone)]
 pub struct NoApprover {

@@ -417,6 +417,8 @@ pub enum Event {
     },
     /// A piece of the model's text.
     ModelText {
+        /// Session.
+        session: SessionId,
         /// The piece.
         text: String,
     },
@@ -538,4 +540,54 @@ pub enum Event {
         /// In words.
         message: String,
     },
+}
+
+impl Event {
+    /// The operation that it is about, where it is about one.
+    #[must_use]
+    pub fn op(&self) -> Option<&Op> {
+        match self {
+            Self::RunStarted { op, .. }
+            | Self::RunFinished { op, .. }
+            | Self::ToolStarted { op, .. }
+            | Self::ToolWait { op, .. }
+            | Self::ToolWaited { op, .. }
+            | Self::CacheHit { op, .. }
+            | Self::ToolPartial { op, .. }
+            | Self::ToolFinished { op, .. }
+            | Self::LlmAttemptStarted { op, .. }
+            | Self::LlmAttemptFinished { op, .. }
+            | Self::LlmAttemptFailed { op, .. }
+            | Self::ApprovalRequested { op, .. }
+            | Self::ApprovalDecided { op, .. }
+            | Self::Compacted { op, .. }
+            | Self::JobStarted { op, .. }
+            | Self::JobPromoted { op, .. }
+            | Self::JobChanged { op, .. }
+            | Self::JobFinished { op, .. }
+            | Self::ModelStarted { op, .. }
+            | Self::ModelWait { op, .. }
+            | Self::ModelWaited { op, .. }
+            | Self::ModelRetried { op, .. }
+            | Self::ModelFinished { op, .. } => Some(op),
+            Self::CallRepair { .. }
+            | Self::BudgetExceeded { .. }
+            | Self::ModelText { .. }
+            | Self::Fallback { .. }
+            | Self::ProviderChanged { .. }
+            | Self::PinNotice { .. }
+            | Self::Warning { .. } => None,
+        }
+    }
+
+    /// Whether it belongs to the run `run` in the session `session`, or to no run: what providers tell, and warnings.
+    #[must_use]
+    pub fn concerns(&self, run: &str, session: &SessionId) -> bool {
+        match self {
+            Self::CallRepair { session: of, .. }
+            | Self::BudgetExceeded { session: of, .. }
+            | Self::ModelText { session: of, .. } => of == session,
+            _ => self.op().is_none_or(|op| op.lineage.run.as_deref() == Some(run)),
+        }
+    }
 }

@@ -47,6 +47,36 @@ pub struct Selector {
     pub when: Option<Condition>,
 }
 
+impl Rule {
+    /// Calls of these tools run: `tool` is a glob on ids (`fs:read`) or on the names that models use (`fs__*`).
+    #[must_use]
+    pub fn allow(tool: impl Into<String>) -> Self {
+        Self::of_tool(Effect::Allow, tool.into())
+    }
+
+    /// Calls of these tools are refused.
+    #[must_use]
+    pub fn deny(tool: impl Into<String>) -> Self {
+        Self::of_tool(Effect::Deny, tool.into())
+    }
+
+    /// A person is asked about calls of these tools.
+    #[must_use]
+    pub fn ask(tool: impl Into<String>) -> Self {
+        Self::of_tool(Effect::Ask, tool.into())
+    }
+
+    /// The same rule with words that are said when it decides.
+    #[must_use]
+    pub fn because(self, reason: impl Into<String>) -> Self {
+        Self { reason: Some(reason.into()), ..self }
+    }
+
+    fn of_tool(effect: Effect, tool: String) -> Self {
+        Self { effect, selector: Selector { tool: Some(tool), ..Selector::default() }, reason: None }
+    }
+}
+
 impl Selector {
     /// Whether a call is meant, for something that tightens (a guard, a limit): what a foreign tool says of
     /// itself cannot keep it out, what the operator says of it can.

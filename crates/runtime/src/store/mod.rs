@@ -50,6 +50,16 @@ impl SqliteStore {
         Ok(Arc::new(Self { thread, path }))
     }
 
+    /// A store that lives in memory, for this process alone: it is empty at first, and gone when it is dropped.
+    ///
+    /// # Errors
+    /// When its thread cannot be started.
+    pub fn in_memory() -> Result<Arc<Self>, StoreError> {
+        let path = PathBuf::from(thread::MEMORY);
+        let thread = StoreThread::start(path.clone(), Retention::default())?;
+        Ok(Arc::new(Self { thread, path }))
+    }
+
     /// Writes what waits. Where SQLite's log of writes is long (256 KiB), the file is closed as well, which leaves less to
     /// read to whoever opens it next. What is asked of it afterwards opens it again.
     ///
@@ -59,7 +69,7 @@ impl SqliteStore {
         self.thread.close().await
     }
 
-    /// The file.
+    /// The file; `:memory:` where there is none.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -406,6 +416,18 @@ mod tests {
                 flushed.expect("opened");
             }
         }
+    }
+
+    #[tokio::test]
+    async fn stores_in_memory_share_nothing_and_have_no_file() {
+        let (one, other) = (SqliteStore::in_memory().expect("open"), SqliteStore::in_memory().expect("open"));
+        one.set_manifest("k", &json!(1)).await.expect("set");
+        one.append(entry("ok"));
+        one.close().await.expect("closed");
+        assert_eq!(one.manifest("k").await.expect("read"), Some(json!(1)), "closing keeps what is in it");
+        assert_eq!(one.totals().await.expect("totals").tool_calls, 1);
+        assert_eq!(other.manifest("k").await.expect("read"), None);
+        assert!(!Path::new(thread::MEMORY).exists());
     }
 
     #[tokio::test]

@@ -31,6 +31,8 @@ const MAX_BATCH: usize = 2048;
 const HIGH_WATER: usize = 32_768;
 /// From how many bytes on of the log of writes it is worth to wait for it to be taken into the file.
 const LONG_LOG: u64 = 256 << 10;
+/// The path of a database that has no file.
+pub(super) const MEMORY: &str = ":memory:";
 /// How long another process may hold the file.
 pub(super) const BUSY: Duration = Duration::from_secs(10);
 
@@ -361,13 +363,15 @@ pub(super) fn log_of(path: &Path) -> PathBuf {
 }
 
 fn open(path: &Path) -> rusqlite::Result<Connection> {
+    if path == Path::new(MEMORY) {
+        return prepare(Connection::open_in_memory()?);
+    }
     damage::check_for_sqlite(path)?;
-    open_whole(path).map_err(|error| damage::explain(path, error))
+    make_private(path);
+    Connection::open(path).and_then(prepare).map_err(|error| damage::explain(path, error))
 }
 
-fn open_whole(path: &Path) -> rusqlite::Result<Connection> {
-    make_private(path);
-    let mut db = Connection::open(path)?;
+fn prepare(mut db: Connection) -> rusqlite::Result<Connection> {
     db.busy_timeout(BUSY)?;
     // Counts for a new file only, and before it is made.
     db.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;

@@ -5,12 +5,14 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde_json::Value;
 use toolwright_agent::tools::NAMESPACE;
 use toolwright_core::name::server_namespace;
 use toolwright_core::pattern::nearest;
 use toolwright_providers::process::sandbox::SandboxSettings;
 use toolwright_runtime::QueueSpec;
 
+use super::check::check;
 use super::compat::CompatSource;
 use super::expand::{Variables, expand};
 use super::layers::{Layer, LayerKind, lay_under, read, read_text, standing};
@@ -23,7 +25,7 @@ use super::servers::{self, Holds, Scope, key_variables, note_secrets};
 use super::stamp::Stamp;
 use super::telemetry::{self, Telemetry};
 use super::typed::{CatalogueEntry, ConfigFile, LlmToolEntry, ModelEndpoint, OpenApiEntry, Queue, RestTool};
-use super::{catalogues as catalogue_entries, compat, llm_tools, models, openapi, rest, sandbox, selection};
+use super::{catalogues as catalogue_entries, compat, llm_tools, models, openapi, rest, sandbox, schema, selection};
 use crate::house::{BUILTIN, LLM, REST};
 use crate::trust::{Judged, TrustStore};
 
@@ -32,6 +34,9 @@ use crate::trust::{Judged, TrustStore};
 pub struct LoadOptions {
     /// `--config`: this file alone is the configuration.
     pub config: Option<PathBuf>,
+    /// Settings that a program gives in code, in the shape of `toolwright.yaml`. They lie over those of `config`; without
+    /// `config` no file is read at all.
+    pub settings: Option<Value>,
     /// `--root`.
     pub root: Option<PathBuf>,
     /// `--state-dir`.
@@ -45,14 +50,15 @@ pub struct LoadOptions {
 #[must_use]
 pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
     let state_dir = state_dir(options, variables);
-    let mut project = match &options.config {
-        // That file alone.
-        Some(_) => Project::default(),
-        None => project::find(&options.cwd, variables, &TrustStore::in_state(&state_dir)),
+    let mut project = match (&options.config, &options.settings) {
+        (None, None) => project::find(&options.cwd, variables, &TrustStore::in_state(&state_dir)),
+        // These alone.
+        _ => Project::default(),
     };
-    let farther: Vec<Layer> = match &options.config {
-        Some(given) => vec![Layer { path: options.cwd.join(given), kind: LayerKind::Given }],
-        None => standing(variables).into_iter().map(|path| Layer { path, kind: LayerKind::Standing }).collect(),
+    let farther: Vec<Layer> = match (&options.config, &options.settings) {
+        (Some(given), _) => vec![Layer { path: options.cwd.join(given), kind: LayerKind::Given }],
+        (None, Some(_)) => Vec::new(),
+        (None, None) => standing(variables).into_iter().map(|path| Layer { path, kind: LayerKind::Standing }).collect(),
     };
     for layer in farther {
         if !project.candidates.iter().any(|known| known.path == layer.path) {
@@ -70,6 +76,9 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
     let mut root = None;
     let nowhere = At { file: Arc::from(options.cwd.as_path()), line: 0 };
     let mut merged = Node { at: nowhere, data: Data::Map(Vec::new()) };
+    if let Some(settings) = &options.settings {
+        merged = in_code(settings, &options.cwd, &mut problems);
+    }
     for layer in &layers {
         let text = match layer.kind {
             LayerKind::Given | LayerKind::Standing => read_text(&layer.path),
@@ -127,6 +136,18 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
     let place = |file: &PathBuf| order.iter().position(|layer| layer.path == *file);
     config.problems.sort_by_cached_key(|problem| (problem.file.as_ref().and_then(place), problem.line));
     config
+}
+
+/// What messages call the place of settings that are given in code, as a file of this folder: relative paths begin there.
+#[must_use]
+pub(crate) fn place_of_code(cwd: &Path) -> PathBuf {
+    cwd.join("Toolwright::builder()")
+}
+
+fn in_code(settings: &Value, cwd: &Path, problems: &mut Vec<Problem>) -> Node {
+    let mut node = Node::of_value(settings, &At { file: Arc::from(place_of_code(cwd)), line: 0 });
+    check(&mut node, schema::checked(), problems);
+    node
 }
 
 /// What is in force of a project's file.

@@ -49,6 +49,7 @@ pub use telemetry::Telemetry;
 
 pub(crate) use check::snake_case;
 pub(crate) use layers::{checked, read_text};
+pub(crate) use load::place_of_code;
 pub use openapi::origin as document_origin;
 pub(crate) use project::project_kind;
 pub(crate) use resolved::selector_of_guard;

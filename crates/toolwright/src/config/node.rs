@@ -57,6 +57,25 @@ impl Node {
         Ok(located(raw, text, file))
     }
 
+    /// A value that was written in no file, all of it at `at`.
+    pub(crate) fn of_value(value: &Value, at: &At) -> Self {
+        let data = match value {
+            Value::Null => Data::Null,
+            Value::Bool(value) => Data::Bool(*value),
+            Value::Number(number) => Data::Number(number.clone(), number.to_string()),
+            Value::String(text) => Data::Text(text.clone()),
+            Value::Array(items) => Data::List(items.iter().map(|item| Self::of_value(item, at)).collect()),
+            Value::Object(map) => {
+                let member = |(key, value): (&String, &Value)| {
+                    let value = Self::of_value(value, at);
+                    Member { key: key.clone(), at: at.clone(), value }
+                };
+                Data::Map(map.iter().map(member).collect())
+            }
+        };
+        Self { at: at.clone(), data }
+    }
+
     /// What it is, in words.
     pub(crate) fn kind(&self) -> &'static str {
         match self.data {

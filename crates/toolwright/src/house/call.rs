@@ -62,17 +62,17 @@ impl House {
     /// Runs one call of the owner on the catalogue as it is now. Where policy asks, it is denied: nobody is
     /// there to answer. All such calls on one workspace root share a session, so that a later one, of
     /// another process too, can read the outputs that this one stores.
-    pub async fn call(&self, call: ToolCall, profile: Profile) -> Outcome {
+    pub async fn call_as(&self, call: ToolCall, profile: Profile) -> Outcome {
         self.call_within(call, profile, Cancel::new(), CallTimes::default(), Arc::new(NoClient)).await
     }
 
-    /// The session of [`House::call`].
+    /// The session of [`House::call_as`].
     #[must_use]
     pub fn call_session(&self) -> Arc<Session> {
         self.session(format!("call-{}", short_hash(&self.config().root.to_string_lossy(), 32)))
     }
 
-    /// As [`House::call`], until `cancel` and within these times. The tool's source may ask `client` back.
+    /// As [`House::call_as`], until `cancel` and within these times. The tool's source may ask `client` back.
     pub async fn call_within(
         &self,
         call: ToolCall,
@@ -86,26 +86,31 @@ impl House {
     }
 
     /// As [`House::call_within`], with a model and a mode of the caller's choice for an LLM-backed tool.
-    pub async fn call_on(&self, mut call: ToolCall, terms: CallTerms) -> Outcome {
+    pub async fn call_on(&self, call: ToolCall, terms: CallTerms) -> Outcome {
         let CallTerms { profile, cancel, times, max_output, client, llm } = terms;
-        // Idempotency keys are made of session and call: in a shared session each call is named apart.
-        let id = std::mem::replace(&mut call.id, CallId::new(format!("call-{}", uuid::Uuid::new_v4())));
+        let policy = Arc::new(self.config().policy(Some(profile), profile));
+        let approver = Arc::new(NoApprover { remedy: "nobody is there to ask".into() });
         let run = RunContext {
-            lineage: Lineage::named(call.id.as_str()),
             cancel,
             client,
             timeout: times.limit,
             max_output,
             background_after: times.background_after,
             llm,
+            ..RunContext::new(self.call_session(), self.catalogue.snapshot(), policy, approver)
+        };
+        self.run_call(call, run).await
+    }
+
+    /// Runs one call by itself.
+    pub(crate) async fn run_call(&self, mut call: ToolCall, run: RunContext) -> Outcome {
+        // Idempotency keys are made of session and call: in a shared session each call is named apart.
+        let id = std::mem::replace(&mut call.id, CallId::new(format!("call-{}", uuid::Uuid::new_v4())));
+        let run = RunContext {
+            lineage: Lineage::named(call.id.as_str()),
             // The outcome says what its requests to models used, and those of its source.
             usage: Some(Arc::new(NoUsage)),
-            ..RunContext::new(
-                self.call_session(),
-                self.catalogue.snapshot(),
-                Arc::new(self.config().policy(Some(profile), profile)),
-                Arc::new(NoApprover { remedy: "nobody is there to ask".into() }),
-            )
+            ..run
         };
         match self.executor.run_calls(vec![call], &run).await.pop() {
             Some(outcome) => Outcome { call_id: id, ..outcome },

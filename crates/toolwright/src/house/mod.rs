@@ -27,11 +27,13 @@ use tokio::sync::Mutex;
 use toolwright_core::approval::{Answers, Approver, FormQuestion, InboxStore, NoApprover, Question};
 use toolwright_core::catalogue::Provider;
 use toolwright_core::embedding::EmbeddingError;
+use toolwright_core::error::labelled;
+use toolwright_core::model::ModelClient;
 use toolwright_core::names::Resolution;
 use toolwright_core::roots::Roots;
 use toolwright_core::session::{Session, SessionId};
 use toolwright_core::store::{ApprovalStore, RunStore, StoreError};
-use toolwright_core::{Policy, Profile};
+use toolwright_core::{Outcome, Policy, Profile};
 use toolwright_models::{HttpModelClient, Models};
 use toolwright_providers::catalogue::CatalogueSpec;
 use toolwright_providers::mcp::McpDeps;
@@ -75,8 +77,9 @@ pub(crate) const REST: &str = "rest";
 /// Where variables of the configuration come from, now and at every reload.
 pub type VariableSource = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
-/// Why a house cannot be opened.
+/// What can go wrong. Its sources are kept: see [`std::error::Error::source`].
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum HouseError {
     /// The configuration cannot be used.
     #[error("the configuration cannot be used: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
@@ -87,6 +90,80 @@ pub enum HouseError {
     /// A fault of Toolwright: a built-in tool that breaks the rules of registration.
     #[error("the built-in tools cannot be registered: {0}")]
     Builtins(#[from] toolwright_core::catalogue::RegistrationError),
+    /// A tool of the program cannot be registered.
+    #[error("{0}")]
+    Tool(#[source] toolwright_core::catalogue::RegistrationError),
+    /// Two sources of tools have one name.
+    #[error("{0}; give one of them another namespace")]
+    Duplicate(#[from] toolwright_runtime::catalogue::DuplicateProvider),
+    /// Sources of tools cannot be listed: their names, and why.
+    #[error("{}", sources(.0))]
+    Sources(Vec<(String, String)>),
+    /// A call failed or was refused.
+    #[error("{}", failed(.0))]
+    Call(Box<Outcome>),
+    /// An agent's run could not go on.
+    #[error(transparent)]
+    Agent(#[from] toolwright_agent::DriverError),
+    /// The model cannot be asked.
+    #[error("{0}")]
+    Model(#[from] toolwright_core::model::ModelError),
+    /// The gateway cannot listen.
+    #[error(transparent)]
+    Http(#[from] toolwright_server::HttpError),
+    /// The operating system refuses something: what, and why.
+    #[error("{doing}: {source}")]
+    Io {
+        /// What was to be done.
+        doing: String,
+        /// Why it was not.
+        source: std::io::Error,
+    },
+    /// The program asks for something that cannot be: what is missing or contradicts itself, and the remedy.
+    #[error("{0}")]
+    Usage(String),
+}
+
+impl HouseError {
+    pub(crate) fn io(doing: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
+        let doing = doing.into();
+        move |source| Self::Io { doing, source }
+    }
+
+    /// The outcome of the call that failed, where it is one.
+    #[must_use]
+    pub fn outcome(&self) -> Option<&Outcome> {
+        match self {
+            Self::Call(outcome) => Some(outcome),
+            _ => None,
+        }
+    }
+}
+
+fn sources(failed: &[(String, String)]) -> String {
+    let each = failed.iter().map(|(name, why)| format!("{name} has no tools: {why}"));
+    each.collect::<Vec<_>>().join("; ")
+}
+
+fn failed(outcome: &Outcome) -> String {
+    let tool = outcome.tool.as_ref().map_or_else(|| "the call".to_owned(), |tool| tool.without_version().to_owned());
+    match &outcome.error {
+        Some(error) => format!("{tool} failed: {}", labelled(error.kind().as_str(), error.message())),
+        None => format!("{tool} has no result yet: {}", outcome.status()),
+    }
+}
+
+/// What a house has of the program in which it is embedded.
+#[derive(Default)]
+pub(crate) struct Embedding {
+    /// The state directory of one that keeps nothing: its store is in memory, and this folder goes with it.
+    pub(crate) temporary: Option<tempfile::TempDir>,
+    /// Answers where policy asks.
+    pub(crate) approver: Option<Arc<dyn Approver>>,
+    /// Clients of models, by provider.
+    pub(crate) models: Vec<(String, Arc<dyn ModelClient>)>,
+    /// The program names every model that is asked: the environment names none.
+    pub(crate) names_its_models: bool,
 }
 
 /// Whether a source may have tools under names that begin so. A wire name begins with `_` where its namespace begins with
@@ -121,6 +198,10 @@ pub struct House {
     running: Mutex<Running>,
     /// Who observes the events until the end.
     observations: Mutex<Vec<Observation>>,
+    /// Answers where policy asks and nobody else is named.
+    approver: Option<Arc<dyn Approver>>,
+    /// Removed at the end.
+    temporary: std::sync::Mutex<Option<tempfile::TempDir>>,
 }
 
 /// What the providers in the catalogue were built from.
@@ -163,23 +244,42 @@ impl House {
         config: Config,
         variables: VariableSource,
     ) -> Result<Arc<Self>, HouseError> {
+        Self::embed(options, config, variables, Embedding::default()).await
+    }
+
+    /// As [`House::open`], within a program.
+    pub(crate) async fn embed(
+        options: LoadOptions,
+        config: Config,
+        variables: VariableSource,
+        embedding: Embedding,
+    ) -> Result<Arc<Self>, HouseError> {
         if config.is_unusable() {
             return Err(HouseError::Config(config.problems));
         }
         let events = Arc::new(EventHub::default());
         let redactor = Arc::new(SecretRedactor::default());
         redactor.add(config.secrets.iter().cloned());
-        let store = SqliteStore::open(&config.state_dir)?;
+        let store = match &embedding.temporary {
+            Some(_) => SqliteStore::in_memory()?,
+            None => SqliteStore::open(&config.state_dir)?,
+        };
         let http = HttpModelClient::new(build::endpoints(&config, &*variables));
         let models = Arc::new(Models::new(http, Arc::clone(&redactor) as _));
         models.on_replay(replay::warning(&events));
+        for (provider, client) in embedding.models {
+            models.answer_by(&provider, client);
+        }
         replay::read(&models, &config).await;
         redactor.add(
             models.endpoints().iter().filter_map(|endpoint| endpoint.key.as_ref()).map(|key| key.expose().to_owned()),
         );
         let telemetry = telemetry::Telemetry::start(&config.telemetry, &events, Arc::clone(&store) as _);
         let jobs = JobManager::new(Arc::clone(&store), &config.state_dir);
-        let default_model = llm::default_model(&config, &*variables, models.endpoints());
+        let default_model = match embedding.names_its_models {
+            true => config.written.models.default.clone(),
+            false => llm::default_model(&config, &*variables, models.endpoints()),
+        };
         let compat = compat::cell(&config);
         let tool_models = build::ToolModels { default: default_model.clone(), compat: &compat };
         let executor = build::executor(&config, &events, &redactor, &store, &models, &jobs, tool_models);
@@ -213,6 +313,8 @@ impl House {
             telemetry,
             running: Mutex::default(),
             observations: Mutex::default(),
+            approver: embedding.approver,
+            temporary: std::sync::Mutex::new(embedding.temporary),
         });
         house.settle_providers().await?;
         Ok(house)
@@ -361,7 +463,8 @@ impl House {
         self.follow_jobs(Some(session));
     }
 
-    fn follow_jobs(self: &Arc<Self>, session: Option<SessionId>) {
+    /// Offers the tools that follow jobs from when there is a first one.
+    pub(crate) fn offer_jobs_once_there_is_one(&self) {
         let (first, catalogue) = (self.jobs.first(), Arc::downgrade(&self.catalogue));
         tokio::spawn(async move {
             if first.await
@@ -370,6 +473,15 @@ impl House {
                 catalogue.offer_jobs().await;
             }
         });
+    }
+
+    /// Who answers where policy asks, as the program said it.
+    pub(crate) fn own_approver(&self) -> Option<Arc<dyn Approver>> {
+        self.approver.clone()
+    }
+
+    fn follow_jobs(self: &Arc<Self>, session: Option<SessionId>) {
+        self.offer_jobs_once_there_is_one();
         let house = Arc::downgrade(self);
         let context = move |session: Session, snapshot| {
             let (policy, approver): (_, Arc<dyn Approver>) = match house.upgrade() {
@@ -436,6 +548,7 @@ impl House {
             Ok(Err(error)) => tracing::debug!("{error}"),
             Err(_) => tracing::debug!("the store was not closed within {CLOSE:?}"),
         }
+        drop(self.temporary.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
     /// Keeps an observer of the events until the house is shut down, which lets it see the last of them.

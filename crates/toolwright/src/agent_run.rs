@@ -1,0 +1,480 @@
+//! Agents: a model that works on a task with the tools there are.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+use toolwright_agent::{
+    AgentTools, BASE_PROMPT, ContextTerms, Dispatch, Driver, Limits, ReportSpec, RunOptions, RunReport, RunSpec,
+    RunState, Transcript,
+};
+use toolwright_core::cancel::CancelCause;
+use toolwright_core::event::Event;
+use toolwright_core::model::{Message, ModelClient as _, ModelSettings};
+use toolwright_core::select::Exposure;
+use toolwright_core::session::SessionId;
+use toolwright_core::{Approver, Cancel, ContentBlock, Profile};
+use toolwright_runtime::ToolFinder;
+
+use crate::config::typed::{AgentToolSetting, DispatchSetting};
+use crate::house::{ClientTerms, House, HouseError, Person};
+use crate::tools::LIST_WAIT;
+
+/// How long a run that has given its answer waits for its background jobs.
+const JOB_WAIT: Duration = Duration::from_secs(600);
+
+type OnEvent = Arc<dyn Fn(&Event) + Send + Sync>;
+
+impl House {
+    /// An agent that works with this model, `provider/model`, and with all tools unless [`Agent::tools`] says otherwise.
+    pub fn agent(self: &Arc<Self>, model: impl Into<String>) -> Agent {
+        Agent {
+            house: Arc::clone(self),
+            model: model.into(),
+            id: format!("run-{}", uuid::Uuid::new_v4()),
+            is_resumed: false,
+            task: None,
+            system: None,
+            limits: Limits::default(),
+            settings: ModelSettings::default(),
+            tools: Vec::new(),
+            window: None,
+            exposure: None,
+            dispatch: None,
+            report: None,
+            profile: None,
+            approver: None,
+            person: None,
+            cancel: Cancel::new(),
+            transcript: None,
+            on_event: None,
+            list_wait: LIST_WAIT,
+            job_wait: Some(JOB_WAIT),
+        }
+    }
+}
+
+/// An agent before it works. [`run`](Self::run) gives it one task; [`conversation`](Self::conversation) one message after
+/// another.
+#[must_use = "nothing happens before `run` or `conversation`"]
+pub struct Agent {
+    house: Arc<House>,
+    model: String,
+    id: String,
+    is_resumed: bool,
+    task: Option<String>,
+    system: Option<String>,
+    limits: Limits,
+    settings: ModelSettings,
+    tools: Vec<String>,
+    window: Option<usize>,
+    exposure: Option<Option<Exposure>>,
+    dispatch: Option<Dispatch>,
+    report: Option<ReportSpec>,
+    profile: Option<Profile>,
+    approver: Option<Arc<dyn Approver>>,
+    person: Option<Arc<dyn Person>>,
+    cancel: Cancel,
+    transcript: Option<Arc<dyn Transcript>>,
+    on_event: Option<OnEvent>,
+    list_wait: Duration,
+    job_wait: Option<Duration>,
+}
+
+impl std::fmt::Debug for Agent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Agent").field("id", &self.id).field("model", &self.model).finish_non_exhaustive()
+    }
+}
+
+impl Agent {
+    /// What it is to do.
+    pub fn task(mut self, task: impl Into<String>) -> Self {
+        self.task = Some(task.into());
+        self
+    }
+
+    /// Replaces the beginning of the system prompt. The workspace and the tools are told after it in any case.
+    pub fn system(mut self, prompt: impl Into<String>) -> Self {
+        self.system = Some(prompt.into());
+        self
+    }
+
+    /// Limits each task: turns (50 unless set), calls, time, tokens.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Lets it use only tools whose id or name matches one of these globs, like `fs__read` or `github__*`.
+    pub fn tools<S: Into<String>>(mut self, globs: impl IntoIterator<Item = S>) -> Self {
+        self.tools = globs.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Sets how the model answers: effort, sampling.
+    pub fn settings(mut self, settings: ModelSettings) -> Self {
+        self.settings = settings;
+        self
+    }
+
+    /// Sets how many tokens the model takes in, where neither the configuration nor the model's API tells.
+    pub fn window(mut self, tokens: usize) -> Self {
+        self.window = Some(tokens);
+        self
+    }
+
+    /// Sets how the tools are put before the model; `None` to choose by what they cost. Default: as `selection.exposure` says.
+    pub fn exposure(mut self, exposure: Option<Exposure>) -> Self {
+        self.exposure = Some(exposure);
+        self
+    }
+
+    /// Sets when the calls of an answer start. Default: as `defaults.dispatch` says, else when the answer is over.
+    pub fn dispatch(mut self, dispatch: Dispatch) -> Self {
+        self.dispatch = Some(dispatch);
+        self
+    }
+
+    /// Has the run end with a report in this form, like JSON after a schema; see
+    /// [`RunReport::final_report`](toolwright_agent::RunReport::final_report).
+    pub fn report(mut self, report: ReportSpec) -> Self {
+        self.report = Some(report);
+        self
+    }
+
+    /// Decides where no rule matches. Default: the profile of the builder or the configuration, else
+    /// [`Profile::Ask`].
+    pub fn policy(mut self, profile: Profile) -> Self {
+        self.profile = Some(profile);
+        self
+    }
+
+    /// Answers where policy asks: a function of the request, or any [`Approver`]. Default: that of the builder, else nobody,
+    /// and such calls are denied.
+    pub fn approver(self, approver: impl Approver + 'static) -> Self {
+        self.shared_approver(Arc::new(approver))
+    }
+
+    /// As [`approver`](Self::approver).
+    pub fn shared_approver(mut self, approver: Arc<dyn Approver>) -> Self {
+        self.approver = Some(approver);
+        self
+    }
+
+    /// Fills in the forms of servers and opens their pages. Default: nobody, and servers are told so.
+    pub fn person(mut self, person: Arc<dyn Person>) -> Self {
+        self.person = Some(person);
+        self
+    }
+
+    /// Ends the run when it fires. A run whose future is dropped is cancelled, too.
+    pub fn cancel(mut self, cancel: Cancel) -> Self {
+        self.cancel = cancel;
+        self
+    }
+
+    /// Takes the whole exchange with the model.
+    pub fn transcript(mut self, transcript: Arc<dyn Transcript>) -> Self {
+        self.transcript = Some(transcript);
+        self
+    }
+
+    /// Calls `see` with what happens in this run, some milliseconds late, and before [`run`](Self::run) returns.
+    pub fn on_event(mut self, see: impl Fn(&Event) + Send + Sync + 'static) -> Self {
+        self.on_event = Some(Arc::new(see));
+        self
+    }
+
+    /// What happens in this run, as a stream. Ask for it before the run begins, and read it while it goes on.
+    #[must_use]
+    pub fn events(&self) -> Events {
+        let session = SessionId::new(&*self.id);
+        Events { events: Some(self.house.events().subscribe()), run: self.id.clone(), session }
+    }
+
+    /// Names the run. By its name a saved run is found again; default is a new name each time.
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        self.id = id.into();
+        self
+    }
+
+    /// Goes on with the saved run of this name, in place of a new one with a task: with its own model, prompt and limits. The
+    /// store must still have it: see [`Builder::state_dir`](crate::Builder::state_dir).
+    pub fn resume(mut self, id: impl Into<String>) -> Self {
+        self.is_resumed = true;
+        self.id(id)
+    }
+
+    /// Sets how long sources are waited for that have not listed their tools yet: half a minute unless set. What comes later
+    /// is there from the next turn on.
+    pub fn list_wait(mut self, wait: Duration) -> Self {
+        self.list_wait = wait;
+        self
+    }
+
+    /// Sets how long a run that has given its answer waits for its background jobs, so that the model sees how they ended;
+    /// `None` for not at all. Ten minutes unless set.
+    pub fn job_wait(mut self, wait: Option<Duration>) -> Self {
+        self.job_wait = wait;
+        self
+    }
+
+    /// Works until the task is done, a limit is reached, or a person is needed who cannot answer now.
+    ///
+    /// # Errors
+    /// [`HouseError::Usage`] without a task; [`HouseError::Model`] for a model that there is not; [`HouseError::Agent`]
+    /// when the state cannot be kept, or there is no such run. What else fails is in the report.
+    pub async fn run(mut self) -> Result<RunReport, HouseError> {
+        let task = match (self.task.take(), self.is_resumed) {
+            (Some(task), false) => Some(task),
+            (None, true) => None,
+            (None, false) => return Err(usage("the agent has nothing to do: give it a task by `.task(..)`")),
+            (Some(_), true) => return Err(usage("a run that is resumed has its task: leave out `.task(..)`")),
+        };
+        let mut conversation = self.conversation().await?;
+        match task {
+            Some(task) => conversation.send(task).await,
+            None => {
+                conversation.load().await?;
+                conversation.proceed().await
+            }
+        }
+    }
+
+    /// Begins a conversation: each message is a task, and the agent remembers those before it.
+    ///
+    /// # Errors
+    /// [`HouseError::Model`] for a model that there is not.
+    pub async fn conversation(self) -> Result<Conversation, HouseError> {
+        let house = &self.house;
+        if !self.is_resumed {
+            house.models().ready(&self.model).await?;
+        }
+        house.offer_llm_tools().await;
+        house.list_unknown(self.list_wait).await;
+        let config = house.config();
+        let driver = Driver::new(
+            Arc::clone(house.executor()),
+            Arc::clone(house.catalogue()),
+            Arc::clone(&house.executor().services().model),
+            Some(house.runs()),
+        );
+        let finder = ToolFinder::new(Arc::clone(house.selector()), config.written.selection.pick_options());
+        let driver = driver.with_finder(finder);
+        let driver = match self.job_wait {
+            Some(wait) => driver.with_job_wait(wait),
+            None => driver,
+        };
+        let options = self.options();
+        let spec = self.spec(&driver, &options);
+        Ok(Conversation { house: self.house, driver, options, spec, state: None, on_event: self.on_event })
+    }
+
+    fn options(&self) -> RunOptions {
+        let house = &self.house;
+        let policy = Arc::new(house.config().policy(self.profile, Profile::Ask));
+        let session = house.session(&*self.id);
+        let approver = self.approver.clone().unwrap_or_else(|| house.approver());
+        let client = house.client(ClientTerms {
+            session: Arc::clone(&session),
+            policy: Arc::clone(&policy),
+            approver: Arc::clone(&approver),
+            person: self.person.clone(),
+            model: Some(self.model.clone()).filter(|model| !model.is_empty()),
+        });
+        RunOptions {
+            run_id: Arc::from(&*self.id),
+            session,
+            policy,
+            approver,
+            client,
+            cancel: self.cancel.clone(),
+            variables: None,
+            transcript: self.transcript.clone(),
+        }
+    }
+
+    fn spec(&self, driver: &Driver, options: &RunOptions) -> RunSpec {
+        let config = self.house.config();
+        let (defaults, selection) = (&config.written.defaults, &config.written.selection);
+        let card = self.house.models().card(&self.model);
+        let known_as = card.stands_for.as_deref().unwrap_or(&self.model);
+        let shows = |tool| defaults.agent_tools.contains(&tool);
+        let mut spec = RunSpec {
+            model: self.model.clone(),
+            system: String::new(),
+            max_tokens: None,
+            temperature: None,
+            settings: self.settings.clone(),
+            limits: self.limits.clone(),
+            dispatch: self.dispatch.unwrap_or(match defaults.dispatch {
+                DispatchSetting::Manual => Dispatch::Manual,
+                DispatchSetting::TurnEnd => Dispatch::TurnEnd,
+                DispatchSetting::Streaming => Dispatch::Streaming,
+            }),
+            tools: self.tools.clone(),
+            window: self.window.or_else(|| config.window(known_as)),
+            exposure: self.exposure.unwrap_or_else(|| config.exposure(known_as)),
+            pinned: selection.pinned.clone(),
+            pick_size: selection.pick_size,
+            agent_tools: AgentTools {
+                report: self.report.clone(),
+                task_status: shows(AgentToolSetting::TaskStatus),
+                batch: shows(AgentToolSetting::Batch),
+            },
+            context: ContextTerms {
+                summarize: config.written.context.summarize,
+                model: config.written.context.model.clone(),
+                target: config.written.context.target,
+            },
+        };
+        spec.system = driver.system_prompt(self.system.as_deref().unwrap_or(BASE_PROMPT), &spec, options);
+        spec
+    }
+}
+
+fn usage(message: &str) -> HouseError {
+    HouseError::Usage(message.to_owned())
+}
+
+/// A conversation with an agent.
+pub struct Conversation {
+    house: Arc<House>,
+    driver: Driver,
+    options: RunOptions,
+    spec: RunSpec,
+    state: Option<RunState>,
+    on_event: Option<OnEvent>,
+}
+
+impl std::fmt::Debug for Conversation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Conversation").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl Conversation {
+    /// Sends a message, and works until it is answered.
+    ///
+    /// # Errors
+    /// [`HouseError::Agent`] when the state cannot be kept, or the message before is not answered yet: see
+    /// [`proceed`](Self::proceed).
+    pub async fn send(&mut self, message: impl Into<String>) -> Result<RunReport, HouseError> {
+        let message = message.into();
+        match &mut self.state {
+            None => self.state = Some(RunState::new(self.spec.clone(), vec![Message::user(message)])),
+            Some(state) => state
+                .continue_with(vec![ContentBlock::text(message)])
+                .map_err(|error| HouseError::Agent(error.into()))?,
+        }
+        self.proceed().await
+    }
+
+    /// Goes on with a message that is not answered yet: after a person has decided, or after an interruption.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send); [`HouseError::Usage`] before the first message.
+    pub async fn proceed(&mut self) -> Result<RunReport, HouseError> {
+        let state = self.state.as_mut().ok_or_else(|| usage("nothing was sent yet: begin with `send`"))?;
+        let observation = self.on_event.clone().map(|see| {
+            let (run, session) = (Arc::clone(&self.options.run_id), self.options.session.id.clone());
+            self.house.events().observe(move |event| {
+                if event.concerns(&run, &session) {
+                    see(event);
+                }
+            })
+        });
+        let mut dropped = CancelOnDrop(Some(self.options.cancel.clone()));
+        let report = self.driver.run(state, &self.options).await;
+        dropped.0 = None;
+        if let Some(observation) = observation {
+            observation.end().await;
+        }
+        Ok(report?)
+    }
+
+    /// Takes up the saved run of this conversation's name: what waits for leave to run may run then.
+    ///
+    /// # Errors
+    /// [`HouseError::Agent`] when there is no such run, it cannot be read, or another process drives it.
+    pub async fn load(&mut self) -> Result<(), HouseError> {
+        let mut state = self.driver.load(&self.options).await?;
+        state.dispatch();
+        self.spec = state.spec().clone();
+        self.state = Some(state);
+        Ok(())
+    }
+
+    /// Forgets what was said: the next message begins anew.
+    pub fn reset(&mut self) {
+        self.state = None;
+    }
+
+    /// Lets `cancel` end what is done from now on.
+    pub fn set_cancel(&mut self, cancel: Cancel) {
+        self.options.cancel = cancel;
+    }
+
+    /// The name under which it is saved.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.options.run_id
+    }
+
+    /// What the agent goes by.
+    #[must_use]
+    pub fn spec(&self) -> &RunSpec {
+        &self.spec
+    }
+
+    /// Where the conversation stands; `None` before its first message.
+    #[must_use]
+    pub fn state(&self) -> Option<&RunState> {
+        self.state.as_ref()
+    }
+
+    /// The session of its calls.
+    #[must_use]
+    pub fn session(&self) -> &SessionId {
+        &self.options.session.id
+    }
+}
+
+/// Cancels a run whose future is dropped.
+struct CancelOnDrop(Option<Cancel>);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        if let Some(cancel) = self.0.take() {
+            cancel.cancel(CancelCause::CallerGone);
+        }
+    }
+}
+
+/// What happens in one run.
+#[derive(Debug)]
+pub struct Events {
+    events: Option<Receiver<Arc<Event>>>,
+    run: String,
+    session: SessionId,
+}
+
+impl Events {
+    /// The next event; `None` once the run has ended. Whoever reads too slowly loses the oldest.
+    pub async fn next(&mut self) -> Option<Arc<Event>> {
+        loop {
+            match self.events.as_mut()?.recv().await {
+                Ok(event) if event.concerns(&self.run, &self.session) => {
+                    if matches!(&*event, Event::RunFinished { .. }) {
+                        self.events = None;
+                    }
+                    return Some(event);
+                }
+                Ok(_) | Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Closed) => return None,
+            }
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Servers: tools that others run.
+//!
+//! # MCP servers
+//!
+//! A server over stdio is a child process; a server at an address speaks HTTP. Both are connected when their tools are first
+//! needed, started again after a crash, and ended with the program:
+//!
+//! ```no_run
+//! use toolwright::{House, serde_json::json};
+//!
+//! # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let tw = House::builder()
+//!     .mcp_stdio("time", "uvx", ["mcp-server-time"])
+//!     .mcp_url("docs", "https://mcp.example.com/mcp")
+//!     .build()
+//!     .await?;
+//! let now = tw.call("time__get_current_time", json!({"timezone": "Europe/Oslo"})).await?;
+//! println!("{}", now.text());
+//! tw.shut_down().await;
+//! # Ok(()) }
+//! ```
+//!
+//! [`House::connect`](crate::House::connect) connects all at once and says which are missing:
+//!
+//! ```
+//! use toolwright::House;
+//!
+//! # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let tw = House::builder().mcp_stdio("gone", "/no/such/program", [""; 0]).build().await?;
+//! let error = tw.connect().await.expect_err("it cannot start");
+//! assert!(error.to_string().starts_with("gone has no tools: "));
+//! # tw.shut_down().await;
+//! # Ok(()) }
+//! ```
+//!
+//! # Everything else that can be set
+//!
+//! The builder has a method for what is common. The rest is settings of the same shape as `toolwright.yaml`, laid over what was
+//! said before; `${NAME}` is a variable of the environment:
+//!
+//! ```
+//! use toolwright::{House, serde_json::json};
+//!
+//! let builder = House::builder()
+//!     .mcp_url("github", "https://api.githubcopilot.com/mcp/")
+//!     .settings(json!({
+//!         "mcp_servers": {"github": {
+//!             "headers": {"Authorization": "Bearer ${GITHUB_TOKEN}"},
+//!             "tools_allowed": ["issue_*"],
+//!         }},
+//!         "defaults": {"tool_timeout": "60s"},
+//!     }));
+//! ```
+//!
+//! [`Builder::config`](crate::Builder::config) reads a file, and what is said in code lies over it. A mistake in code fails
+//! the build with the field that is wrong.
+//!
+//! # HTTP endpoints
+//!
+//! An endpoint without MCP is a tool of a few lines:
+//!
+//! ```
+//! use toolwright::{House, serde_json::json};
+//!
+//! # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let tw = House::builder()
+//!     .rest("weather", json!({
+//!         "description": "The weather of a city",
+//!         "url": "https://api.example.com/weather/${parameters.city}",
+//!         "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+//!     }))
+//!     .build()
+//!     .await?;
+//! assert_eq!(tw.tools().await[0].wire_name, "rest__weather");
+//! # tw.shut_down().await;
+//! # Ok(()) }
+//! ```
+//!
+//! [`Builder::openapi`](crate::Builder::openapi) makes a tool of each operation of an OpenAPI document. Private and loopback
+//! addresses are out of reach of both unless `web.allowed_hosts` or the entry allows them.
+//!
+//! # Serving
+//!
+//! [`House::serve`](crate::House::serve) is the other direction: all these tools behind one MCP address, for any client.
+//!
+//! ```
+//! use toolwright::House;
+//!
+//! # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let tw = House::builder().builtins(["fs__read"]).build().await?;
+//! let gateway = tw.serve().http("127.0.0.1:0").await?;
+//! println!("claude mcp add --transport http mine {}", gateway.url());
+//! gateway.shut_down().await?;
+//! tw.shut_down().await;
+//! # Ok(()) }
+//! ```

@@ -1,0 +1,99 @@
+//! Tools: writing them, calling them, finding them.
+//!
+//! # A function becomes a tool
+//!
+//! [`#[tool]`](macro@crate::tool) makes a tool of an async function. The doc comment is what a model reads, each parameter is
+//! an argument, and the namespace is the prefix of the name that models use:
+//!
+//! ```
+//! use toolwright::{House, serde_json::json, tool};
+//!
+//! /// Adds two numbers.
+//! #[tool(namespace = "math", effects(read_only, open_world = false))]
+//! async fn add(
+//!     /// First number.
+//!     a: i64,
+//!     /// Second number.
+//!     b: i64,
+//! ) -> String {
+//!     (a + b).to_string()
+//! }
+//!
+//! # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let tw = House::builder().tool(Add).build().await?;
+//! assert_eq!(tw.call("math__add", json!({"a": 2, "b": 40})).await?.text(), "42");
+//! # tw.shut_down().await;
+//! # Ok(()) }
+//! ```
+//!
+//! `effects` says what a call may do. What is not said counts as the worst: a tool without `effects` may destroy anything
+//! anywhere, and policy asks about it. A tool that is not known when the program is compiled implements [`Tool`](crate::Tool)
+//! itself.
+//!
+//! # Arguments and results
+//!
+//! Arguments are checked against the schema of the tool before it runs. What a model often gets slightly wrong is mended: a
+//! number in quotes, a missing default. A struct as the result is structured, and its schema is the tool's output schema:
+//!
+//! ```
+//! use toolwright::{House, schemars::JsonSchema, serde::Serialize, serde_json::json, tool};
+//!
+//! #[derive(Serialize, JsonSchema)]
+//! #[serde(crate = "toolwright::serde")]
+//! #[schemars(crate = "toolwright::schemars")]
+//! struct Counts {
+//!     words: usize,
+//! }
+//!
+//! /// Counts words.
+//! #[tool(namespace = "text", effects(read_only, open_world = false))]
+//! async fn count(text: String) -> Counts {
+//!     Counts { words: text.split_whitespace().count() }
+//! }
+//!
+//! # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let tw = House::builder().tool(Count).build().await?;
+//! let outcome = tw.call("text__count", json!({"text": "one two"})).await?;
+//! assert_eq!(outcome.structured, Some(json!({"words": 2})));
+//! # tw.shut_down().await;
+//! # Ok(()) }
+//! ```
+//!
+//! # Errors
+//!
+//! A call that fails is an error with the whole outcome in it. Its kind is one of a few, the same over every transport:
+//!
+//! ```
+//! use toolwright::{ErrorKind, House, serde_json::json};
+//!
+//! # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let tw = House::builder().build().await?;
+//! let error = tw.call("math__add", json!({})).await.expect_err("there is no such tool");
+//! let kind = error.outcome().and_then(|outcome| outcome.error.as_ref()).map(|error| error.kind());
+//! assert_eq!(kind, Some(ErrorKind::UnknownTool));
+//! # tw.shut_down().await;
+//! # Ok(()) }
+//! ```
+//!
+//! A tool of your own fails with [`ToolError`](crate::ToolError), or with any error that converts into it.
+//!
+//! # Finding tools
+//!
+//! [`House::tools`](crate::House::tools) lists all, [`House::search`](crate::House::search) finds by words, and
+//! [`House::pick`](crate::House::pick) picks the few that fit a task:
+//!
+//! ```
+//! # use toolwright::{House, tool};
+//! # /// Adds two numbers.
+//! # #[tool(namespace = "math")]
+//! # async fn add(a: i64, b: i64) -> String { (a + b).to_string() }
+//! # /// Sends a letter by post.
+//! # #[tool(namespace = "mail")]
+//! # async fn send(to: String) -> String { to }
+//! # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let tw = House::builder().tool(Add).tool(Send).build().await?;
+//! let picked = tw.pick("post a letter", 1).await;
+//! assert_eq!(picked[0].tool.wire_name, "mail__send");
+//! # tw.shut_down().await;
+//! # Ok(()) }
+//! ```

@@ -1,0 +1,434 @@
+//! The gateway: the tools of a program for MCP clients, over standard streams or HTTP.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio::task::JoinHandle;
+use toolwright_agent::tools::{NAMESPACE, batch_provider};
+use toolwright_core::approval::{Answers, Approver, FormQuestion, NoApprover, Question};
+use toolwright_core::cancel::CancelCause;
+use toolwright_core::session::Principal;
+use toolwright_core::{Cancel, Policy, Profile};
+use toolwright_providers::process::peer_process;
+use toolwright_runtime::ToolFinder;
+use toolwright_server::{
+    ApiStores, Client, Elicitation, Expose, Gateway, GatewayOptions, HttpOptions, ListedSchemas, Token, ViewOptions,
+    serve_http, serve_stdio,
+};
+
+use crate::config::typed::{ClientToken, SchemaForm, View, ViewExposure};
+use crate::config::{Config, profile_of};
+use crate::house::{GatewayHouse, House, HouseError, Reloaded, api_token, api_token_file, watch};
+
+/// What is said where policy asks and nobody answers.
+const REMEDY: &str =
+    "this server asks nobody: start it without --ask nobody, or allow the tool by a rule under policy.rules";
+
+/// Who is asked where policy asks about a client's call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Ask {
+    /// The client's own user, where the client can ask; else as [`Ask::Inbox`].
+    #[default]
+    Client,
+    /// The approver of the builder; without one the inbox: whoever answers by `toolwright approvals`, the HTTP API or
+    /// [`House::inbox`]. The call waits as a job.
+    Inbox,
+    /// Nobody: such calls are denied.
+    Nobody,
+}
+
+type OnQuestion = Arc<dyn Fn(&Question) + Send + Sync>;
+type OnForm = Arc<dyn Fn(&FormQuestion) + Send + Sync>;
+type OnReload = Arc<dyn Fn(&Result<Reloaded, HouseError>, ViewsChanged) + Send + Sync>;
+
+/// Whether a reload changed what some views show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ViewsChanged(pub bool);
+
+impl House {
+    /// Serves the tools to MCP clients: says how, then begin by [`Serve::http`] or [`Serve::stdio`]. Addresses, tokens, views
+    /// and limits come from the sections `server` and `views` of the settings.
+    pub fn serve(self: &Arc<Self>) -> Serve {
+        Serve {
+            house: Arc::clone(self),
+            profile: None,
+            ask: Ask::default(),
+            expose: Expose::Direct,
+            token: None,
+            on_question: None,
+            on_form: None,
+            on_reload: None,
+        }
+    }
+}
+
+/// How tools are served.
+#[must_use = "nothing is served before `http` or `stdio`"]
+pub struct Serve {
+    house: Arc<House>,
+    profile: Option<Profile>,
+    ask: Ask,
+    expose: Expose,
+    token: Option<String>,
+    on_question: Option<OnQuestion>,
+    on_form: Option<OnForm>,
+    on_reload: Option<OnReload>,
+}
+
+impl std::fmt::Debug for Serve {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Serve").field("profile", &self.profile).field("ask", &self.ask).finish_non_exhaustive()
+    }
+}
+
+/// Over which transport clients come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Transport {
+    Stdio,
+    Http,
+}
+
+impl Transport {
+    /// Over HTTP anybody on this machine may be the client; the one at standard input was started by its user, and has an
+    /// approval screen of its own.
+    fn usual(self) -> Profile {
+        match self {
+            Self::Stdio => Profile::Client,
+            Self::Http => Profile::Ask,
+        }
+    }
+}
+
+impl Serve {
+    /// Decides where no rule matches. Default: the profile of the settings, else [`Profile::Ask`] over HTTP, where anybody on
+    /// this machine may be the client, and [`Profile::Client`] over standard streams.
+    pub fn policy(mut self, profile: Profile) -> Self {
+        self.profile = Some(profile);
+        self
+    }
+
+    /// Says who is asked where policy asks.
+    pub fn ask(mut self, ask: Ask) -> Self {
+        self.ask = ask;
+        self
+    }
+
+    /// Sets how tools are put before clients that do not say: all listed, or found by searching.
+    pub fn expose(mut self, expose: Expose) -> Self {
+        self.expose = expose;
+        self
+    }
+
+    /// Sets the bearer token that HTTP clients must send. Default: `server.token` of the settings. Addresses other than
+    /// loopback need one.
+    pub fn token(mut self, token: impl Into<String>) -> Self {
+        self.token = Some(token.into());
+        self
+    }
+
+    /// Hears of each question that is put into the inbox.
+    pub fn on_question(mut self, see: impl Fn(&Question) + Send + Sync + 'static) -> Self {
+        self.on_question = Some(Arc::new(see));
+        self
+    }
+
+    /// Hears of each form of a server that is put into the inbox.
+    pub fn on_form(mut self, see: impl Fn(&FormQuestion) + Send + Sync + 'static) -> Self {
+        self.on_form = Some(Arc::new(see));
+        self
+    }
+
+    /// Follows changes of the configuration's files while it serves, and hears of each.
+    pub fn on_reload(
+        mut self,
+        see: impl Fn(&Result<Reloaded, HouseError>, ViewsChanged) + Send + Sync + 'static,
+    ) -> Self {
+        self.on_reload = Some(Arc::new(see));
+        self
+    }
+
+    /// Listens at this address, `127.0.0.1:0` for any free port: MCP at `/mcp`, one source or view at `/mcp/{name}`, the
+    /// HTTP API at `/api`. It serves until [`Serving::shut_down`], or until the [`Serving`] is dropped.
+    ///
+    /// # Errors
+    /// [`HouseError::Usage`] for what is no address, and for views that have the name of a source; [`HouseError::Http`] for
+    /// an address that is taken, or that others reach without a token; [`HouseError::Io`] for the token of the API.
+    pub async fn http(self, address: &str) -> Result<Serving, HouseError> {
+        let address: SocketAddr = address.parse().map_err(|error| {
+            HouseError::Usage(format!("`{address}` is not an address and port: {error}; write it like 127.0.0.1:7117"))
+        })?;
+        self.http_at(address, Cancel::new()).await
+    }
+
+    /// As [`http`](Self::http), until `shutdown` fires, too.
+    ///
+    /// # Errors
+    /// As [`http`](Self::http).
+    pub async fn http_at(self, address: SocketAddr, shutdown: Cancel) -> Result<Serving, HouseError> {
+        let (house, config) = (Arc::clone(&self.house), self.house.config());
+        let gateway = self.prepare(Transport::Http).await?;
+        let mut options = self.http_options(address, &config);
+        let needs_token = options.token.is_some() || !options.clients.is_empty();
+        let mut token_file = None;
+        if options.token.is_none() {
+            let token = api_token(&config.state_dir).map_err(HouseError::io("the token of the HTTP API"))?;
+            house.redactor().add([token.clone()]);
+            options.api_token = Token::new(token);
+            token_file = Some(api_token_file(&config.state_dir));
+        }
+        options.look_up_peer = peer_process;
+        options.metrics = Some(house.metrics_source());
+        options.stores = ApiStores { inbox: house.inbox(), approvals: house.approvals() };
+        let server = serve_http(Arc::clone(&gateway), options, shutdown.clone()).await?;
+        let task = Some(tokio::spawn(server.serving));
+        Ok(Serving {
+            addr: server.addr,
+            needs_token,
+            token_file,
+            shutdown,
+            task,
+            _following: self.follow(&gateway, Transport::Http),
+        })
+    }
+
+    /// Serves the client at standard input and output, until it closes them or `shutdown` fires. The program must write
+    /// nothing else to standard output. `ready` is called when clients are served from now on.
+    ///
+    /// # Errors
+    /// [`HouseError::Usage`] for views that have the name of a source; [`HouseError::Io`] when the streams fail.
+    pub async fn stdio(self, shutdown: Cancel, ready: impl FnOnce()) -> Result<(), HouseError> {
+        self.house.roots().expect_client();
+        let gateway = self.prepare(Transport::Stdio).await?;
+        let _following = self.follow(&gateway, Transport::Stdio);
+        ready();
+        // On a worker of the runtime: what runs on the main thread has to be woken across threads for each message.
+        let served = tokio::spawn(serve_stdio(gateway, shutdown)).await;
+        served
+            .unwrap_or_else(|error| Err(std::io::Error::other(error)))
+            .map_err(HouseError::io("the client's streams failed"))
+    }
+
+    /// The policy of clients' calls by these settings.
+    fn policy_of(profile: Option<Profile>, transport: Transport, config: &Config) -> Policy {
+        config.policy(profile, transport.usual())
+    }
+
+    async fn prepare(&self, transport: Transport) -> Result<Arc<Gateway>, HouseError> {
+        let house = &self.house;
+        let config = house.config();
+        if config.written.server.batch && !house.catalogue().sources().iter().any(|source| source.name() == NAMESPACE) {
+            house.catalogue().add_provider(batch_provider()?).await?;
+            house.catalogue().refresh(NAMESPACE).await;
+        }
+        let gateway = self.gateway(transport, &config);
+        if let Some(name) = gateway.clash() {
+            let message =
+                format!("views.{name}: a provider has this name, and both are at /mcp/{name}; rename the view");
+            return Err(HouseError::Usage(message));
+        }
+        if self.ask != Ask::Nobody {
+            // A question may have to wait for its answer as a job, under any profile; many clients list tools once.
+            house.catalogue().offer_jobs().await;
+        }
+        house.recover_jobs();
+        house.follow_pins();
+        Ok(gateway)
+    }
+
+    /// Who answers where policy asks and the client is not asked.
+    fn approver(&self, answers: Answers) -> Arc<dyn Approver> {
+        match self.ask {
+            Ask::Client | Ask::Inbox => self.house.own_approver().unwrap_or_else(|| {
+                let told = self.on_question.clone();
+                Arc::new(self.house.ask_inbox(answers, move |question| {
+                    if let Some(told) = &told {
+                        told(question);
+                    }
+                }))
+            }),
+            Ask::Nobody => Arc::new(NoApprover { remedy: REMEDY.into() }),
+        }
+    }
+
+    fn gateway(&self, transport: Transport, config: &Config) -> Arc<Gateway> {
+        let house = &self.house;
+        // A source waits for the answer of a model within its call: there is nothing that a job could go on with.
+        let mut stand_in = GatewayHouse::new(Arc::clone(house), self.profile, self.approver(Answers::Here));
+        if self.ask == Ask::Inbox {
+            let told = self.on_form.clone();
+            stand_in = stand_in.with_forms(house.ask_forms(move |form| {
+                if let Some(told) = &told {
+                    told(form);
+                }
+            }));
+        }
+        let selection = &config.written.selection;
+        let parts = GatewayOptions::new(
+            Arc::clone(house.catalogue()),
+            Arc::clone(house.executor()),
+            Arc::new(Self::policy_of(self.profile, transport, config)),
+            self.approver(Answers::Elsewhere),
+            config.root.clone(),
+        );
+        Gateway::new(GatewayOptions {
+            elicitation: match self.ask {
+                Ask::Client => parts.elicitation,
+                Ask::Inbox | Ask::Nobody => Elicitation::Never,
+            },
+            stand_in: Some(Arc::new(stand_in)),
+            roots: (transport == Transport::Stdio).then(|| Arc::clone(house.roots())),
+            max_tool_name: config.written.server.max_tool_name,
+            expose: self.expose,
+            schemas: listed(config.written.server.schemas),
+            views: views(config),
+            pinned: selection.pinned.clone(),
+            grace: config.written.server.shutdown_grace.0,
+            finder: ToolFinder::new(Arc::clone(house.selector()), selection.pick_options()),
+            ..parts
+        })
+    }
+
+    fn http_options(&self, address: SocketAddr, config: &Config) -> HttpOptions {
+        let section = &config.written.server;
+        let token = self.token.clone().or_else(|| section.token.clone()).filter(|token| !token.is_empty());
+        let mut options = HttpOptions::new(address);
+        options.token = token.and_then(Token::new);
+        options.clients = clients(config);
+        options.allowed_hosts.clone_from(&section.allowed_hosts);
+        options.allowed_origins.clone_from(&section.allowed_origins);
+        options
+    }
+
+    /// Follows changes of the configuration, if that is wanted.
+    fn follow(&self, gateway: &Arc<Gateway>, transport: Transport) -> Following {
+        let Some(told) = self.on_reload.clone() else { return Following(None) };
+        let (house, gateway, profile) = (Arc::clone(&self.house), Arc::clone(gateway), self.profile);
+        Following(Some(tokio::spawn(async move {
+            let watched = Arc::clone(&house);
+            let watching = watch(watched, move |reloaded| {
+                let mut changed = ViewsChanged(false);
+                if reloaded.is_ok() {
+                    let config = house.config();
+                    gateway.set_policy(Arc::new(Self::policy_of(profile, transport, &config)));
+                    changed = ViewsChanged(gateway.set_views(&views(&config)));
+                }
+                told(&reloaded, changed);
+            });
+            if let Err(error) = watching.await {
+                tracing::warn!("the configuration is not watched for changes: {error}");
+            }
+        })))
+    }
+}
+
+/// Ends with whoever holds it.
+#[derive(Debug)]
+struct Following(Option<JoinHandle<()>>);
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        if let Some(task) = self.0.take() {
+            task.abort();
+        }
+    }
+}
+
+/// A gateway that listens. Dropping it stops it: running calls are not waited for then.
+#[derive(Debug)]
+pub struct Serving {
+    addr: SocketAddr,
+    needs_token: bool,
+    token_file: Option<PathBuf>,
+    shutdown: Cancel,
+    task: Option<JoinHandle<std::io::Result<()>>>,
+    _following: Following,
+}
+
+impl Serving {
+    /// The address, with the real port.
+    #[must_use]
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Where MCP clients find it.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://{}/mcp", self.addr)
+    }
+
+    /// Whether clients must send a token.
+    #[must_use]
+    pub fn needs_token(&self) -> bool {
+        self.needs_token
+    }
+
+    /// The file with the token of the HTTP API, where no other token opens it.
+    #[must_use]
+    pub fn token_file(&self) -> Option<&Path> {
+        self.token_file.as_deref()
+    }
+
+    /// Serves until somebody shuts it down.
+    ///
+    /// # Errors
+    /// [`HouseError::Io`] when the server stops by itself.
+    pub async fn wait(mut self) -> Result<(), HouseError> {
+        let Some(task) = &mut self.task else { return Ok(()) };
+        let served = task.await;
+        self.task = None;
+        served.unwrap_or_else(|error| Err(std::io::Error::other(error))).map_err(HouseError::io("the server stopped"))
+    }
+
+    /// Takes no more calls, lets those that run end, and stops.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub async fn shut_down(self) -> Result<(), HouseError> {
+        self.shutdown.cancel(CancelCause::Shutdown);
+        self.wait().await
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.shutdown.cancel(CancelCause::Shutdown);
+        if let Some(task) = self.task.take() {
+            task.abort();
+        }
+    }
+}
+
+/// The views of the settings.
+fn views(config: &Config) -> Vec<ViewOptions> {
+    let view = |(name, view): (&String, &View)| ViewOptions {
+        name: name.clone(),
+        allowed: view.allow.clone(),
+        denied: view.deny.clone(),
+        expose: view.expose.map(|expose| match expose {
+            ViewExposure::Direct => Expose::Direct,
+            ViewExposure::Search => Expose::Search,
+        }),
+        schemas: view.schemas.map(listed),
+        profile: view.profile.map(profile_of),
+        roles: view.roles.clone(),
+    };
+    config.written.views.iter().map(view).collect()
+}
+
+fn listed(form: SchemaForm) -> ListedSchemas {
+    match form {
+        SchemaForm::Portable => ListedSchemas::Portable,
+        SchemaForm::Raw => ListedSchemas::Raw,
+    }
+}
+
+/// The clients that have tokens of their own.
+fn clients(config: &Config) -> Vec<Client> {
+    let client = |(name, client): (&String, &ClientToken)| {
+        let principal = Principal { id: name.clone(), roles: client.roles.clone(), owner: false };
+        Some(Client { token: Token::new(&*client.token)?, principal, views: client.views.clone() })
+    };
+    config.written.server.tokens.iter().filter_map(client).collect()
+}

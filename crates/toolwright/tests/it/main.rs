@@ -1,0 +1,11 @@
+//! The library as its users see it: everything is named by way of the facade, the parts are real ones (child processes,
+//! sockets, SQLite), and only the model is scripted.
+
+#![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
+
+mod agents;
+mod builder;
+mod definitions;
+mod runs;
+mod serving;
+mod support;
