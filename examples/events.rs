@@ -11,7 +11,7 @@ use toolwright::{Event, House, Limits};
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let task = std::env::args().nth(1).unwrap_or_else(|| "Which files are here?".to_owned());
-    let tw = House::builder().builtins(["fs__list", "fs__read", "fs__search"]).build().await?;
+    let tw = House::builder().builtins(["fs__tree", "fs__read", "fs__grep"]).build().await?;
     let agent = tw.agent("openai/gpt-5-mini").limits(Limits { turns: 10, ..Limits::default() }).task(task);
     let mut events = agent.events();
     let show = async {

@@ -5,7 +5,9 @@
 
 mod agents;
 mod builder;
+mod configs;
 mod definitions;
+mod examples;
 mod runs;
 mod serving;
 mod support;
