@@ -8,7 +8,7 @@ use toolwright::core::{Cancel, ModelClient};
 use toolwright::{ApprovalDecision, ApprovalRequest, Event, HouseError, Limits, Profile, Status, async_trait};
 use toolwright_testkit::model_server::{Reply, Turn};
 
-use crate::support::{Add, Send, builder, calls, scripted, sum};
+use crate::support::{Add, Send, builder, calls, scripted, sum, with_model};
 
 const MODEL: &str = "scripted/model";
 
@@ -117,9 +117,8 @@ async fn a_saved_run_goes_on_in_another_process() {
     assert_eq!((report.status, report.pending.len()), (Status::Suspended, 1));
     tw.shut_down().await;
     drop(tw);
-    let url = format!("{}/v1", model.url());
-    let second = builder().tool(Send).state_dir(state.path());
-    let tw = second.model_endpoint("scripted", toolwright::ModelApi::OpenaiChat, url).build().await.expect("builds");
+    let second = with_model(builder().tool(Send).state_dir(state.path()), &model);
+    let tw = second.build().await.expect("builds");
     let yes = |_: &ApprovalRequest| ApprovalDecision::Approve;
     let report = tw.agent(MODEL).resume("letter").approver(yes).run().await.expect("runs");
     assert_eq!((report.status, report.answer.as_str()), (Status::Success, "Sent."));

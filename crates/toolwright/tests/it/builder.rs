@@ -163,8 +163,8 @@ async fn a_file_lies_under_what_is_said_in_code() {
     assert_eq!(names, ["fs__read", "math__add"]);
     let read = tw.call("fs__read", json!({"path": "note.txt"})).await.expect("reads");
     assert!(read.text().contains("from the workspace"), "{}", read.text());
-    assert!(folder.path().join("state/toolwright.sqlite3").exists());
     tw.shut_down().await;
+    assert!(folder.path().join("state/toolwright.sqlite3").exists());
 }
 
 #[tokio::test]

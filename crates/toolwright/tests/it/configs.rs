@@ -23,8 +23,8 @@ fn config(name: &str) -> Config {
         cwd: folder(),
         ..LoadOptions::default()
     };
-    let config =
-        load(&options, &|name| name.ends_with("TOKEN").then(|| format!("{name}-value")).or_else(|| Some("x".into())));
+    let named = |name: &str| name.ends_with("_TOKEN") || name.ends_with("_URL");
+    let config = load(&options, &|name| named(name).then(|| format!("value-of-{name}")));
     let problems: Vec<String> = config.problems.iter().map(ToString::to_string).collect();
     assert!(problems.is_empty(), "{name}: {problems:?}");
     config

@@ -35,7 +35,12 @@ pub(crate) fn builder() -> Builder {
 /// The model `scripted/model`, and its server.
 pub(crate) async fn scripted(builder: Builder, turns: Vec<Turn>) -> (Builder, ScriptedModel) {
     let model = ScriptedModel::start(turns).await.expect("starts");
-    (builder.model_endpoint("scripted", ModelApi::OpenaiChat, model.base_url(WireApi::OpenAi)), model)
+    (with_model(builder, &model), model)
+}
+
+pub(crate) fn with_model(builder: Builder, model: &ScriptedModel) -> Builder {
+    let url = model.base_url(WireApi::OpenAi);
+    builder.model_endpoint("scripted", ModelApi::OpenaiChat, url).model_key("scripted", "sk-scripted")
 }
 
 /// A server called `odd` over stdio.
