@@ -9,9 +9,6 @@ use toolwright_core::schema::CompiledSchema;
 use toolwright_fuzz::{same, schema_and_instance};
 use toolwright_models::dialect::{Dialect, translate};
 
-const DIALECTS: [Dialect; 5] =
-    [Dialect::OpenAi, Dialect::Anthropic, Dialect::GeminiJsonSchema, Dialect::GeminiDeclaration, Dialect::Ollama];
-
 /// Where strict tools cannot leave a property out, null says so; so null itself comes back as nothing.
 fn leave_nulls_out(value: &mut Value) {
     match value {
@@ -35,7 +32,7 @@ fuzz_target!(|data: &[u8]| {
         ShownTool { name, parameters, strict, ..ShownTool::default() }
     };
     let tools = [shown("open", None), shown("forbidden", Some(false)), shown("asked", Some(true))];
-    for dialect in DIALECTS {
+    for dialect in Dialect::ALL {
         for strict in [false, true] {
             let set = translate(dialect, &tools, strict);
             assert_eq!(set, translate(dialect, &tools, strict));

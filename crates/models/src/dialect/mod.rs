@@ -51,6 +51,12 @@ pub enum Dialect {
     Portable,
 }
 
+impl Dialect {
+    /// Every one.
+    pub const ALL: [Self; 6] =
+        [Self::OpenAi, Self::Anthropic, Self::GeminiJsonSchema, Self::GeminiDeclaration, Self::Ollama, Self::Portable];
+}
+
 /// Something that a schema says and its view does not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Loss {

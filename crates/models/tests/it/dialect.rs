@@ -10,15 +10,6 @@ use toolwright_core::model::ShownTool;
 use toolwright_core::schema::CompiledSchema;
 use toolwright_models::dialect::{Dialect, Portable, Toolset, translate};
 
-const DIALECTS: [Dialect; 6] = [
-    Dialect::OpenAi,
-    Dialect::Anthropic,
-    Dialect::GeminiJsonSchema,
-    Dialect::GeminiDeclaration,
-    Dialect::Ollama,
-    Dialect::Portable,
-];
-
 fn catalogue(path: &str, schema: &str) -> Option<Vec<ShownTool>> {
     let folder = std::env::var_os("TOOLWRIGHT_TEST_DATA").map(PathBuf::from)?;
     let lines = std::fs::read_to_string(folder.join(path)).expect("the catalogue");
@@ -92,7 +83,7 @@ fn check(name: &str, tools: &[ShownTool]) {
     let with_schema =
         tools.iter().filter(|tool| tool.parameters.as_object().is_some_and(|map| !map.is_empty())).count();
     let compiled: Vec<_> = tools.iter().map(|tool| CompiledSchema::compile(&tool.parameters).ok()).collect();
-    for dialect in DIALECTS {
+    for dialect in Dialect::ALL {
         for strict in [false, true] {
             let set = translate(dialect, tools, strict);
             assert_eq!(set.tools.len() + set.quarantined.len(), tools.len());

@@ -72,10 +72,15 @@ fn rules_of(api: Api) -> ApiRules {
 
 /// Every API with every dialect that its requests can carry.
 fn targets() -> Vec<(Api, Dialect)> {
-    let mut targets: Vec<_> = Api::ALL.into_iter().map(|api| (api, api.dialect())).collect();
-    let gemini = targets.iter().find(|(_, dialect)| *dialect == Dialect::GeminiJsonSchema);
-    targets.extend(gemini.map(|(api, _)| (*api, Dialect::GeminiDeclaration)));
-    targets
+    let carries = |api: Api, dialect| match dialect {
+        // What is listed to clients, and is no request of ours.
+        Dialect::Portable => false,
+        Dialect::GeminiDeclaration => api.dialect() == Dialect::GeminiJsonSchema,
+        dialect => api.dialect() == dialect,
+    };
+    let of =
+        |api| Dialect::ALL.into_iter().filter(move |dialect| carries(api, *dialect)).map(move |dialect| (api, dialect));
+    Api::ALL.into_iter().flat_map(of).collect()
 }
 
 /// A name that every API takes.

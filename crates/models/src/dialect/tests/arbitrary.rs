@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use toolwright_core::schema::CompiledSchema;
 
-use super::{DIALECTS, one, tool};
+use super::{one, tool};
 use crate::dialect::rules::rules;
 use crate::dialect::{Dialect, ToolView, root, sound};
 
@@ -39,7 +39,7 @@ fn large_schemas_are_bounded() {
         object(json!({"deep": deep}), json!({})),
     ];
     for (at, schema) in schemas.iter().enumerate() {
-        for dialect in DIALECTS {
+        for dialect in Dialect::ALL {
             let set = one(dialect, true, schema);
             assert_eq!(set.tools.len(), 1, "{dialect:?} {at}");
         }
@@ -226,7 +226,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
     #[test]
     fn what_is_shown_as_it_is_would_be_written_so(schema in nearly_sound()) {
-        for dialect in DIALECTS {
+        for dialect in Dialect::ALL {
             let rules = rules(dialect, false);
             let Some(view) = schema.as_object().and_then(|map| sound::view(rules, map)) else { continue };
             let mut losses = Vec::new();
@@ -240,7 +240,7 @@ proptest! {
 proptest! {
     #[test]
     fn whatever_the_schema_the_view_is_one(schema in schemas(), call in arguments()) {
-        for dialect in DIALECTS {
+        for dialect in Dialect::ALL {
             for strict in [false, true] {
                 let set = one(dialect, strict, &schema);
                 prop_assert_eq!(set.tools.len() + set.quarantined.len(), 1);

@@ -5,15 +5,6 @@ use serde_json::{Map, json};
 
 use super::*;
 
-const DIALECTS: [Dialect; 6] = [
-    Dialect::OpenAi,
-    Dialect::Anthropic,
-    Dialect::GeminiJsonSchema,
-    Dialect::GeminiDeclaration,
-    Dialect::Ollama,
-    Dialect::Portable,
-];
-
 fn tool(name: &str, parameters: Value) -> ShownTool {
     ShownTool { name: name.into(), parameters, ..ShownTool::default() }
 }
@@ -145,7 +136,7 @@ fn impossible_tools_and_names_are_quarantined() {
         tool("not legal", json!({})),
         tool("", json!({})),
     ];
-    for dialect in DIALECTS {
+    for dialect in Dialect::ALL {
         let set = translate(dialect, &tools, true);
         let names: Vec<_> = set.tools.iter().map(|tool| tool.name.as_str()).collect();
         assert_eq!(names, ["d"]);
@@ -363,7 +354,7 @@ fn references_that_multiply_for_one_value_are_quarantined() {
         (0..40).map(|at| (at.to_string(), json!({"anyOf": [step(at + 1), step(at + 1)]}))).collect();
     definitions.insert("40".into(), json!({"type": "string"}));
     let schema = json!({"type": "object", "properties": {"p": step(0)}, "$defs": definitions});
-    for dialect in DIALECTS {
+    for dialect in Dialect::ALL {
         let set = one(dialect, false, &schema);
         assert!(set.quarantined.len() == 1 && set.quarantined[0].reason.contains("multiply"), "{dialect:?}");
     }
