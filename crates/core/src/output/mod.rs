@@ -7,6 +7,7 @@ mod json;
 mod stored;
 mod truncate;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::content::ContentBlock;
@@ -35,7 +36,8 @@ pub fn text_bytes(content: &[ContentBlock]) -> usize {
 }
 
 /// Whom results are for, as far as the cap on their text depends on it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ResultsFor {
     /// A conversation of ours, which may have to keep many of them.
     #[default]

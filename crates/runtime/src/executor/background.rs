@@ -354,6 +354,7 @@ impl Executor {
             principal: session.principal.clone(),
             root: session.root.clone(),
             agent: session.agent.clone(),
+            results_for: run.results_for,
             admission,
             reason: None,
         };

@@ -152,7 +152,8 @@ impl Executor {
         let session =
             Session { id: record.session.clone(), principal: plan.principal, root: plan.root, agent: plan.agent };
         let run = match contained_now(|| (terms.context)(session, Arc::clone(snapshot))) {
-            Ok(run) => run,
+            // What is kept of its result fits whoever called, as if no process had died.
+            Ok(run) => RunContext { results_for: plan.results_for, ..run },
             Err(panicked) => {
                 let outcome = Outcome::failed(record.call, panicked.error("what makes the terms of a job"));
                 return jobs.leave(live, JobStep::Ended(JobState::Error, outcome)).await;

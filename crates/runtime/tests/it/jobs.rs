@@ -14,6 +14,7 @@ use toolwright_core::catalogue::ProviderKind;
 use toolwright_core::definition::{Mode, OnOutputMismatch};
 use toolwright_core::event::{Event, Partial};
 use toolwright_core::job::{JobRecord, JobScope, JobState, Jobs as _, Listed};
+use toolwright_core::output::ResultsFor;
 use toolwright_core::store::{RunStore, StoreError};
 use toolwright_core::{
     CallId, CancelCause, Effects, Outcome, Policy, Principal, Profile, RawArguments, Services, Session, SessionId,
@@ -38,7 +39,7 @@ struct Work {
 impl Tool for Work {
     fn definition(&self) -> ToolDefinition {
         let id = ToolId::format("j", self.name, "1.0.0").expect("id");
-        let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}, "ms": {"type": "integer"}}});
+        let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}, "ms": {"type": "integer"}, "bytes": {"type": "integer"}}});
         let mut definition = ToolDefinition::new(id, "Works.", Some(schema));
         definition.mode = self.mode;
         definition.effects = self.effects;
@@ -69,6 +70,7 @@ impl Tool for Work {
         }
         tokio::select! {
             () = tokio::time::sleep(Duration::from_millis(number("ms"))) => Ok(match self.name {
+                "again" if number("bytes") > 0 => ToolOutput::text("x".repeat(usize::try_from(number("bytes")).expect("small"))),
                 "strict" => ToolOutput { structured: Some(json!({"n": number("n")})), ..ToolOutput::default() },
                 _ => ToolOutput::text(format!("result {}", number("n"))),
             }),
@@ -456,6 +458,21 @@ async fn a_shutdown_leaves_what_may_run_again_to_others() {
     let done = second.wait(&again).await;
     assert_eq!((done.state, text(&done).as_str(), done.attempts), (JobState::Done, "result 1", 2));
     assert_eq!(second.runs(), HashMap::from([(1, 2), (2, 1)]));
+}
+
+#[tokio::test]
+async fn a_resumed_job_keeps_the_cap_of_its_caller() {
+    let dir = tempfile::tempdir().expect("dir");
+    let first = house(dir.path()).await;
+    let client = RunContext { results_for: ResultsFor::Client, ..first.run.clone() };
+    let arguments = json!({"n": 1, "ms": 300, "bytes": 40_000});
+    let of_client = id(&first.call_under(&client, "a", "again", arguments.clone()).await);
+    let of_run = id(&first.call("b", "again", arguments).await);
+    first.jobs.shut_down(LONG).await;
+    let second = house(dir.path()).await;
+    second.recover();
+    assert_eq!(text(&second.wait(&of_client).await).len(), 40_000);
+    assert!(text(&second.wait(&of_run).await).len() < 20_000);
 }
 
 /// Jobs of the test that kills processes: the even ones may run again.

@@ -12,6 +12,7 @@ use toolwright_core::definition::NoSchemaMode;
 use toolwright_core::job::{JobOwner, JobRecord, JobState, Listed};
 use toolwright_core::name::ToolId;
 use toolwright_core::outcome::Outcome;
+use toolwright_core::output::ResultsFor;
 use toolwright_core::session::{CallId, Principal, SessionId};
 use toolwright_core::store::StoreError;
 
@@ -54,6 +55,8 @@ pub(crate) struct JobPlan {
     pub(crate) root: PathBuf,
     /// The agent of the session.
     pub(crate) agent: Option<String>,
+    /// Whom its result is for.
+    pub(crate) results_for: ResultsFor,
     /// What policy said.
     pub(crate) admission: Admission,
     /// Why a person is to be asked, where one is.
