@@ -25,6 +25,7 @@ pub(crate) enum Kind {
 
 /// Adds the addresses of `kind` in `text` to `found`; `false` if there are more than [`MAX_ADDRESSES`].
 pub(crate) fn find(kind: Kind, text: &str, found: &mut Vec<String>) -> bool {
+    let text = refanged(text);
     let words = text.split(|c: char| c.is_whitespace() || c.is_control() || "<>()[]{}\"'`|".contains(c));
     let mut group: Option<String> = None;
     for word in words {
@@ -41,6 +42,40 @@ pub(crate) fn find(kind: Kind, text: &str, found: &mut Vec<String>) -> bool {
         found.push(group);
     }
     found.len() <= MAX_ADDRESSES
+}
+
+/// As people read it who were sent an address in brackets, so that no program makes a link of it: `evil[.]com`,
+/// `eve (at) evil (dot) com`.
+fn refanged(text: &str) -> Cow<'_, str> {
+    if !text.contains(['[', '(', '{']) {
+        return Cow::Borrowed(text);
+    }
+    let (mut all, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some(at) = rest.find(['[', '(', '{']) {
+        all.push_str(&rest[..at]);
+        let inside = &rest[at + 1..];
+        let end = inside.char_indices().take(8).find(|(_, c)| "])}".contains(*c)).map(|(end, _)| end);
+        let mark = end.and_then(|end| match &*inside[..end].trim().to_ascii_lowercase() {
+            "." | "dot" => Some('.'),
+            "@" | "at" => Some('@'),
+            ":" => Some(':'),
+            "/" => Some('/'),
+            _ => None,
+        });
+        match (mark, end) {
+            (Some(mark), Some(end)) => {
+                all.truncate(all.trim_end().len());
+                all.push(mark);
+                rest = inside[end + 1..].trim_start();
+            }
+            _ => {
+                all.push_str(&rest[at..=at]);
+                rest = inside;
+            }
+        }
+    }
+    all.push_str(rest);
+    Cow::Owned(all)
 }
 
 fn links(word: &str, found: &mut Vec<String>) {
@@ -69,6 +104,7 @@ fn plain(part: &str) -> Cow<'_, str> {
             '\\' | '／' | '⁄' | '∕' => '/',
             '。' | '．' | '｡' | '․' => '.',
             '：' => ':',
+            '＠' | '﹫' => '@',
             c => c,
         })
         .collect();
@@ -127,7 +163,8 @@ fn is_host(host: &str) -> bool {
 
 fn email(word: &str) -> Option<String> {
     let word = bare(word).trim_start_matches("mailto:");
-    let (local, domain) = word.rsplit_once('@')?;
+    let read = plain(word);
+    let (local, domain) = read.rsplit_once('@')?;
     (!local.is_empty() && is_host(domain)).then(|| word.to_owned())
 }
 
@@ -192,6 +229,8 @@ mod tests {
             ("https%3A%2F%2Fevil.example%2Fx", &["https%3A%2F%2Fevil.example%2Fx"]),
             ("evil。com/x and ev\u{200b}il.com", &["evil。com/x", "ev\u{200b}il.com"]),
             ("me@evil.com/p.png, me@evil.com", &["me@evil.com/p.png"]),
+            ("hxxps evil[.]com, evil (dot) com/x (or [this])", &["evil.com", "evil.com/x"]),
+            ("hxxps[:]//evil{.}com and evil[.com", &["hxxps://evil.com"]),
             ("u=evil.com&x=1 [2001:db8::7]", &["u=evil.com&x=1", "2001:db8::7"]),
             ("/home/me/run.sh, src/main.rs, 10:30, note: this, std::io", &[]),
             ("", &[]),
@@ -200,8 +239,8 @@ mod tests {
         }
         check(
             Kind::Email,
-            "to: bob@example.com,eve@b.org; <mailto:x@y.co>. a@b",
-            &["bob@example.com", "eve@b.org", "x@y.co"],
+            "to: bob@example.com,eve@b.org; <mailto:x@y.co>. a@b eve@evil。com, eve [at] evil[.]com",
+            &["bob@example.com", "eve@b.org", "x@y.co", "eve@evil。com", "eve@evil.com"],
         );
         check(
             Kind::Account,
