@@ -2,12 +2,15 @@
 #![cfg(unix)]
 
 use std::collections::BTreeSet;
-use std::process::{Command, Output};
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::Command;
 
 use serde_json::{Value, json};
 use toolwright::core::store::{LedgerEntry, LedgerStore as _, RUNNING, UNKNOWN_OUTCOME};
 use toolwright::runtime::SqliteStore;
 
+use crate::asking::{api_token, posted};
 use crate::cli::{ok, program, stderr};
 use crate::serve::Gateway;
 use crate::support::{Place, until};
@@ -76,7 +79,7 @@ async fn each_effect_of_a_killed_program_is_in_its_ledger() {
 }
 
 /// The program where no file may grow beyond some KiB, as on a full disk.
-fn on_a_full_disk(place: &Place, arguments: &[&str]) -> Output {
+fn on_a_full_disk(place: &Place, arguments: &[&str]) -> Command {
     let program = program(place);
     let mut command = Command::new("sh");
     command.args(["-c", "trap '' XFSZ; ulimit -f 4; exec \"$0\" \"$@\""]).arg(program.get_program()).args(arguments);
@@ -84,7 +87,7 @@ fn on_a_full_disk(place: &Place, arguments: &[&str]) -> Output {
     for (name, value) in program.get_envs() {
         command.env(name, value.unwrap_or_default());
     }
-    command.output().expect("the program runs")
+    command
 }
 
 #[test]
@@ -93,13 +96,51 @@ fn a_full_disk_is_told_and_refuses_calls_where_it_is_to() {
         let place = Place::with(config);
         let call = ["call", "shell__bash", r#"{"command": "echo x > effect"}"#];
         ok(&place, &["call", "shell__bash", r#"{"command": "true"}"#]);
-        let output = on_a_full_disk(&place, &call);
+        let output = on_a_full_disk(&place, &call).output().expect("the program runs");
         let told = stderr(&output);
         assert!(told.contains("the ledger cannot be written"), "{config}: {told}");
         assert_eq!(place.path("project/effect").exists(), runs, "{config}: {told}");
         assert_eq!(output.status.success(), runs, "{config}: {told}");
         assert!(runs || told.contains("defaults.ledger: required"), "{told}");
     }
+}
+
+#[test]
+fn a_gateway_on_a_full_disk_is_not_ready_and_counts_it() {
+    for (config, runs) in [("{}", true), ("defaults: {ledger: required}", false)] {
+        let place = Place::with(config);
+        // What a first start writes is there.
+        drop(Gateway::start(&place, &["--http", "127.0.0.1:0"]));
+        let serve = ["serve", "--http", "127.0.0.1:0", "--policy", "client"];
+        let gateway = Gateway::of(on_a_full_disk(&place, &serve));
+        let address = gateway.address();
+        let call = json!({"tool": "shell__bash", "arguments": {"command": "echo x > effect"}});
+        let called = posted(&place, &address, &call);
+        assert_eq!((called["ok"] == true, place.path("project/effect").exists()), (runs, runs), "{config}: {called}");
+        if !runs {
+            assert!(called.to_string().contains("defaults.ledger: required"), "{called}");
+        }
+        until("it says so", || got(&place, &address, "/ready").contains("\"state\":\"ledger_failed\""));
+        assert!(got(&place, &address, "/ready").starts_with("HTTP/1.1 503"));
+        let counted = got(&place, &address, "/metrics");
+        let failures = counted.lines().find_map(|line| line.strip_prefix("toolwright_ledger_failures_total "));
+        assert!(failures.is_some_and(|count| count != "0"), "{config}: {counted}");
+        gateway.says("the ledger cannot be written");
+    }
+}
+
+/// The whole answer to a GET with the token of the API.
+fn got(place: &Place, address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("connects");
+    let token = api_token(place);
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {token}\r\nconnection: close\r\n\r\n"
+    )
+    .expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod bench;
 mod bench_bounds;
 mod call;
 mod cli;
+mod clients;
 mod codec;
 mod compaction_kill;
 mod config;

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -40,8 +40,13 @@ impl Gateway {
 
     pub(crate) fn start_with(place: &Place, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let mut command = program(place);
-        command.envs(variables.iter().copied());
-        command.arg("serve").args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.envs(variables.iter().copied()).arg("serve").args(arguments);
+        Self::of(command)
+    }
+
+    /// What a command that serves says of itself.
+    pub(crate) fn of(mut command: Command) -> Self {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program runs");
         let said = Arc::new(Mutex::new(String::new()));
         let (log, errors) = (Arc::clone(&said), BufReader::new(child.stderr.take().expect("stderr")));
@@ -194,8 +199,8 @@ fn the_first_list_of_a_cold_start_waits_for_servers_but_not_for_ever() {
     let place = Place::with(&servers("  mute: {command: sleep, args: ['60']}\n"));
     let mut gateway = Gateway::start(&place, &["--stdio"]);
     gateway.handshake();
-    let early = gateway.ask("tools/call", json!({"name": "odd__echo", "arguments": {"text": "hi"}}));
-    let why = "no tool is called `odd__echo` (provider odd is still starting, and nobody knows its tools yet)";
+    let early = gateway.ask("tools/call", json!({"name": "mute__echo", "arguments": {"text": "hi"}}));
+    let why = "no tool is called `mute__echo` (provider mute is still starting, and nobody knows its tools yet)";
     assert_eq!(early["error"]["message"], why, "{early}");
     assert!(gateway.tool_names().contains(&"odd__echo".to_owned()), "{}", gateway.said());
     drop(gateway);

@@ -42,6 +42,11 @@ impl From<Result<Reply, RpcError>> for Reply {
     }
 }
 
+/// Whether a request of this method is answered with instructions: see [`Gateway::introduced`].
+pub(crate) fn introduces(method: &str) -> bool {
+    matches!(method, "initialize" | "server/discover")
+}
+
 impl Gateway {
     /// Answers a request; what takes a while is answered to `to`, which takes its notifications too.
     pub(crate) fn reply(self: &Arc<Self>, caller: &Caller, era: Era, request: Request, to: To) -> Reply {

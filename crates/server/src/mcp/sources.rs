@@ -168,9 +168,12 @@ impl Gateway {
         })
     }
 
-    /// Waits, but not for long, until the one source of an address has said what it can do.
+    /// Waits, but not for long, until the one source of an address has said what it can do. Those of many are waited for as
+    /// their first lists are: instructions quote each of them, and are sent only once.
     pub(crate) async fn introduced(&self, scope: &Scope) {
-        let Scope::Provider(name) = scope else { return };
+        let Scope::Provider(name) = scope else {
+            return self.listed(scope).await;
+        };
         let sources = self.options.catalogue.sources();
         let Some(provider) = sources.iter().find(|provider| provider.name() == &**name) else { return };
         if provider.methods().is_none() || provider.capabilities().is_some() {

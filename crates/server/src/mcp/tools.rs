@@ -97,8 +97,7 @@ impl ToolList {
                     let make = || Arc::new(Portable::new(&entry.wire_name, &entry.definition().shown_schema()));
                     Arc::clone(schemas.entry(entry.tool.hash()).or_insert_with(make))
                 });
-                let always_loaded =
-                    is_finder(entry) || is_output_tool(entry.id()) || entry.is_named_by(&options.pinned);
+                let always_loaded = is_finder(entry) || goes_on(entry) || entry.is_named_by(&options.pinned);
                 let promises = output_schema(entry).filter(|_| !gateway.unkept.has(entry.tool.hash()));
                 let max_chars = announced_chars(executor.max_output(entry, ResultsFor::Client));
                 tools.push(Offered { name, entry, max_chars, portable, promises, always_loaded, era: Era::Modern });

@@ -29,7 +29,7 @@ use crate::http::body::{Bodies, BodyError, BodyRoom};
 use crate::http::{Connection, Identity};
 use crate::mcp::call::{Asker, Caller};
 use crate::mcp::changes::Changes;
-use crate::mcp::dispatch::{Reply, acknowledged};
+use crate::mcp::dispatch::{Reply, acknowledged, introduces};
 use crate::mcp::line::{Said, To};
 use crate::mcp::message::{self, Filter, Id, Message, Params, Request, RpcError};
 use crate::mcp::protocol::{Era, check_modern, era_of};
@@ -339,7 +339,7 @@ impl Endpoint {
         held: Held,
     ) -> Result<Response, Refusal> {
         let id = request.id.clone();
-        if matches!(request.method.as_str(), "initialize" | "server/discover") {
+        if introduces(&request.method) {
             self.gateway.introduced(&caller.view.scope).await;
         }
         let (say, said) = mpsc::channel(NOTES);

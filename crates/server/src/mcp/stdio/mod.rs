@@ -23,7 +23,7 @@ use crate::gateway::STOP_LIMIT;
 use crate::mcp::batch::{self, Answers, Heard};
 use crate::mcp::call::Caller;
 use crate::mcp::changes::Changes;
-use crate::mcp::dispatch::{Reply, acknowledged};
+use crate::mcp::dispatch::{Reply, acknowledged, introduces};
 use crate::mcp::line::To;
 use crate::mcp::message::{self, Filter, Id, Message, Refused, Request, RpcError};
 use crate::mcp::protocol::{Era, check_modern, era_of};
@@ -88,6 +88,13 @@ where
         tokio::select! {
             line = lines.next() => match line {
                 Ok(Some(line)) => {
+                    // A client says nothing more before it is answered (basic/lifecycle).
+                    if connection.awaits_introductions(&line) {
+                        tokio::select! {
+                            () = connection.gateway.introduced(&connection.caller.view.scope) => {}
+                            _ = shutdown.cancelled() => {}
+                        }
+                    }
                     if let Some(answer) = connection.handle(line, &mut client) {
                         connection.send(answer).await;
                     }
@@ -148,6 +155,13 @@ struct Connection {
 }
 
 impl Connection {
+    /// Whether this message is answered with instructions, for which a server that has only just been started is waited for.
+    fn awaits_introductions(&self, line: &Line) -> bool {
+        let Line::Whole(text) = line else { return false };
+        self.gateway.awaits_lists(&self.caller.view.scope)
+            && matches!(message::parse(text), Ok(Message::Request(request)) if introduces(&request.method))
+    }
+
     /// Takes a message; what is to be answered at once is returned. Not a future: it would be as large as all that it
     /// can come to.
     fn handle(&self, line: Line, client: &mut Client) -> Option<Bytes> {

@@ -1,0 +1,102 @@
+//! What a client of `serve` is told when it starts, and what it reads of calls that go on.
+
+use serde_json::{Value, json};
+
+use crate::asking::posted_to;
+use crate::cli::ok;
+use crate::serve::Gateway;
+use crate::support::{Place, until};
+
+/// A server whose process begins to listen late.
+fn slow(milliseconds: u32) -> Place {
+    let program = toolwright_testkit::bin("misbehaving-mcp");
+    let args = format!("['--slow-start', '{milliseconds}']");
+    Place::with(&format!("mcpServers:\n  odd: {{command: {}, args: {args}}}\n", program.display()))
+}
+
+#[test]
+fn the_first_instructions_name_a_server_that_starts_late() {
+    let client =
+        json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
+    let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28",
+                      "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
+                      "io.modelcontextprotocol/clientCapabilities": {}});
+    for (method, params) in [("initialize", client.clone()), ("server/discover", json!({"_meta": meta}))] {
+        let place = slow(200);
+        let mut gateway = Gateway::start(&place, &["--stdio"]);
+        let told = gateway.ask(method, params);
+        let told = told["result"]["instructions"].as_str().unwrap_or_default();
+        assert!(told.contains("odd ("), "{method}: {told}");
+    }
+    let gateway = Gateway::start(&slow(200), &["--http", "127.0.0.1:0"]);
+    let initialize = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": client});
+    let told = posted_to(&gateway.address(), "/mcp", "accept: application/json\r\n", &initialize);
+    assert!(told["result"]["instructions"].to_string().contains("odd ("), "{told}");
+}
+
+#[test]
+fn a_server_that_never_starts_holds_no_introduction_up_for_ever() {
+    let place = Place::with("mcpServers:\n  mute: {command: sleep, args: ['600']}\n");
+    let mut gateway = Gateway::start(&place, &["--stdio"]);
+    gateway.handshake();
+    assert!(gateway.tool_names().contains(&"fs__read".to_owned()));
+}
+
+#[test]
+fn a_second_start_serves_the_list_of_the_first() {
+    let program = toolwright_testkit::bin("misbehaving-mcp");
+    let script = |place: &Place| {
+        let once = place.path("once");
+        format!("if [ -e {0} ]; then exec sleep 600; fi; touch {0}; exec {1}", once.display(), program.display())
+    };
+    let place = Place::new();
+    let config = format!("mcpServers:\n  odd: {{command: sh, args: [-c, {:?}]}}\n", script(&place));
+    place.write("project/toolwright.yaml", &config);
+    let first = {
+        let mut gateway = Gateway::start(&place, &["--stdio"]);
+        gateway.handshake();
+        gateway.has_tool("odd__echo", true);
+        gateway.tool_names()
+    };
+    // It never answers again.
+    let mut gateway = Gateway::start(&place, &["--stdio"]);
+    gateway.handshake();
+    assert_eq!(gateway.tool_names(), first);
+    let unknown = gateway.ask("tools/call", json!({"name": "odd__nothing", "arguments": {}}));
+    let told = unknown["error"]["message"].as_str().unwrap_or_default();
+    assert!(!told.contains("still starting"), "its tools are known: {unknown}");
+}
+
+#[test]
+fn what_waits_for_a_person_is_followed_without_its_id() {
+    let place = Place::new();
+    let mut gateway = Gateway::start(&place, &["--stdio", "--policy", "ask"]);
+    gateway.handshake();
+    let mut called = |name: &str, arguments: Value| {
+        let result = gateway.ask("tools/call", json!({"name": name, "arguments": arguments}))["result"].clone();
+        let text = result["content"].as_array().into_iter().flatten().filter_map(|block| block["text"].as_str());
+        (text.collect::<Vec<_>>().join("\n"), result["structuredContent"].clone())
+    };
+    for (decision, ran) in [("approve", true), ("deny", false)] {
+        let (text, structured) = called("shell__bash", json!({"command": "echo one; echo two"}));
+        let id = structured["job"].as_str().unwrap_or_else(|| panic!("{structured}")).to_owned();
+        assert!(!text.contains(&id), "a model could approve by it: {text}");
+        for words in ["needs a person's approval, and has not run", "`toolwright approvals`", "job__wait"] {
+            let told = format!("{} {}", structured["message"], structured["next"]);
+            assert!(text.contains(words) && told.contains(words), "{words}: {text}\n{structured}");
+        }
+        let (text, structured) = called("job__wait", json!({"timeout": 0}));
+        assert!(text.contains("It has not begun.") && structured["next"].to_string().contains("not begun"), "{text}");
+        let asked: Value = serde_json::from_str(&ok(&place, &["approvals", "ls", "--json"])).expect("JSON");
+        ok(&place, &["approvals", decision, asked[0]["id"].as_str().expect("an id")]);
+        let (text, structured) = called("job__wait", json!({}));
+        assert_eq!(structured["job"], id, "{structured}");
+        let result = structured["result"].to_string();
+        if ran {
+            assert!(text.contains("one\ntwo") && result.contains("one\\ntwo"), "{text}\n{structured}");
+        } else {
+            assert!(text.contains("denied") && result.contains("denied"), "{text}\n{structured}");
+        }
+    }
+    until("nothing waits", || ok(&place, &["approvals", "ls", "--json"]).trim() == "[]");
+}
