@@ -12,7 +12,7 @@ use toolwright::core::trace::{Trace, TraceOp};
 use super::args::Global;
 use super::config;
 use super::exit::{Done, Exit, Failure};
-use super::screen::{BAD, BOLD, DIM, GOOD, WARN, one_line, print_drawn, print_json, print_text, size, styled};
+use super::screen::{BAD, BOLD, DIM, GOOD, WARN, one_line, print_json, print_text, size, styled};
 use super::table::{Cell, Table};
 
 /// Operations that are read of one run or session.
@@ -79,7 +79,7 @@ pub(crate) async fn command(global: &Global, args: &TraceArgs) -> Done {
             if global.json {
                 print_json(&json!(traces.first()))?;
             } else {
-                print_drawn(text.trim_end())?;
+                print_text(text.trim_end())?;
             }
             drawn = text;
         }
