@@ -7,7 +7,7 @@ use clap::builder::styling::Styles;
 use clap::{CommandFactory as _, FromArgMatches as _};
 
 use super::args::Cli;
-use super::screen::{BOLD, styled};
+use super::screen::{BOLD, columns, styled};
 
 /// The commands by what they are for. A command that stands nowhere is listed in the last group.
 const GROUPS: [(&str, &[&str]); 4] = [
@@ -73,6 +73,8 @@ const EXAMPLES: [(&str, &[&str]); 18] = [
 const LAYOUT: &str = "{about-with-newline}\n{usage-heading} {usage}\n\n{before-help}\
     \u{1b}[1mOptions:\u{1b}[0m\n{options}{after-help}";
 
+/// Columns of help at most.
+const WIDEST: usize = 100;
 /// Where all of it stands.
 const MORE: &str = "`toolwright COMMAND --help` is short; `toolwright help COMMAND` says everything.";
 
@@ -92,7 +94,7 @@ pub(crate) fn command() -> clap::Command {
 /// # Errors
 /// Help, the version, or a command line that is none.
 pub(crate) fn parse() -> Result<Cli, clap::Error> {
-    let mut command = command();
+    let mut command = command().term_width(columns().map_or(WIDEST, |columns| columns.min(WIDEST)));
     let matches = command.try_get_matches_from_mut(std::env::args_os())?;
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }

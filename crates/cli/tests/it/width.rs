@@ -74,7 +74,6 @@ fn every_command_fits_eighty_columns() {
         vec!["call", "fs__raed"],
         vec!["call", "shell__bash", "command=seq 10000; exit 3", "--max-output", "300"],
         vec!["run", "x"],
-        vec!["--help"],
     ];
     commands.push([&["eval", "select", "--cases", "cases.jsonl"][..], &evaluated].concat());
     commands.push([&["eval", "tokens", "--task", "cases.jsonl"][..], &evaluated].concat());
