@@ -7,7 +7,7 @@ use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
 use toolwright_core::model::{ShownTool, WrittenCall};
 use toolwright_fuzz::{parameters, pieces, same, text};
-use toolwright_models::composed::{Composed, ComposedTool, Transport};
+use toolwright_textcalls::composed::{Composed, ComposedTool, Transport};
 
 static TRANSPORTS: LazyLock<Vec<Transport>> = LazyLock::new(|| {
     let tool = |name: &str, parameters: Value| ShownTool { name: name.into(), parameters, ..ShownTool::default() };

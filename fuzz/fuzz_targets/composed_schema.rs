@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use toolwright_core::model::{ShownTool, WrittenCall};
 use toolwright_core::schema::CompiledSchema;
 use toolwright_fuzz::{same, schema_and_instance};
-use toolwright_models::composed::{Composed, ComposedCall, ComposedTool, Transport};
+use toolwright_textcalls::composed::{Composed, ComposedCall, ComposedTool, Transport};
 
 fuzz_target!(|data: &[u8]| {
     let Some((parameters, arguments)) = schema_and_instance(data) else { return };

@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 use serde_json::json;
 use toolwright_core::model::ShownTool;
 use toolwright_fuzz::{parameters, text};
-use toolwright_models::text::{Choice, Decoded, Options, Reasoning, TextDecoder, by_name, for_model};
+use toolwright_textcalls::{Choice, Decoded, Options, Reasoning, TextDecoder, by_name, for_model};
 
 static TOOLS: LazyLock<Arc<[ShownTool]>> = LazyLock::new(|| {
     let parameters = json!({"type": "object", "properties": {

@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use serde_json::{Map, Value, json};
 use toolwright_core::model::{ShownTool, WrittenCall};
 use toolwright_fuzz::{parameters, same, text};
-use toolwright_models::text::{Choice, Options, Values, decode, formats};
+use toolwright_textcalls::{Choice, Options, Values, decode, formats};
 
 fuzz_target!(|data: &[u8]| {
     let ([format, body], written) = parameters(data);

@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 use toolwright::core::json::repair;
 use toolwright::core::model::{ModelResponse, StopReason, Usage, WrittenCall};
 use toolwright::models::dialect::{Toolset, translate};
-use toolwright::models::text::{self, Choice, Options, Reasoning, TextDecoder};
 use toolwright::models::{Api, Decoder};
+use toolwright::textcalls::{self, Choice, Options, Reasoning, TextDecoder};
 
 use super::args::{ApiName, Decode, ReasoningName};
 use super::exit::{Done, Exit, Failure};
@@ -29,7 +29,7 @@ const AUTO: &str = "auto";
 /// Every value of `--format`.
 pub(crate) fn formats() -> impl Iterator<Item = &'static str> {
     let apis = Api::ALL.into_iter().map(|api| ApiName(api).as_str());
-    [ARGUMENTS, AUTO].into_iter().chain(apis).chain(text::formats().iter().map(|format| format.name()))
+    [ARGUMENTS, AUTO].into_iter().chain(apis).chain(textcalls::formats().iter().map(|format| format.name()))
 }
 
 pub(crate) fn command(decode: &Decode) -> Done {
@@ -82,8 +82,11 @@ impl Reader {
         } else if let Some(api) = Api::ALL.into_iter().find(|api| ApiName(*api).as_str() == format) {
             Format::Api(api, Arc::new(translate(api.dialect(), &file.shown, decode.strict)))
         } else {
-            let named =
-                if format == AUTO { decode.model.as_deref().and_then(text::for_model) } else { text::by_name(format) };
+            let named = if format == AUTO {
+                decode.model.as_deref().and_then(textcalls::for_model)
+            } else {
+                textcalls::by_name(format)
+            };
             let reasoning = match decode.reasoning {
                 ReasoningName::Split => Reasoning::Split,
                 ReasoningName::Keep => Reasoning::Keep,
@@ -123,13 +126,13 @@ impl Reader {
     }
 
     fn text(&self, choice: Choice, options: &Options, bytes: &[u8]) -> Value {
-        let mut decoded = text::Decoded::default();
+        let mut decoded = textcalls::Decoded::default();
         let mut decoder = TextDecoder::new(choice, options.clone());
         for piece in bytes.chunks(self.chunk) {
             decoder.feed(piece, &mut |event| decoded.add(event));
         }
         decoder.finish(&mut |event| decoded.add(event));
-        let text::Decoded { text, reasoning, calls } = decoded;
+        let textcalls::Decoded { text, reasoning, calls } = decoded;
         self.document(ModelResponse { text, reasoning, calls, ..ModelResponse::default() }).into()
     }
 

@@ -1,36 +1,30 @@
-//! How fast answers are decoded: recorded streams, repeated to 64 MB, and calls written into text, in pieces of
-//! 16 KiB.
+//! How fast answers are decoded: streams, repeated to 64 MB, in pieces of 16 KiB.
 //!
-//! The recordings are those of `TOOLWRIGHT_TEST_DATA` where it is set, else the few that are copied here.
+//! The streams are the recordings of `TOOLWRIGHT_TEST_DATA` where it is set, else the fixtures of the tests.
 //! The peer does the least that a client can: it splits the stream into events and parses each into a
 //! [`serde_json::Value`], and makes nothing of it.
 
 #![expect(missing_docs, clippy::unwrap_used, reason = "a benchmark")]
 
 use std::hint::black_box;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use serde_json::{Value, json};
-use toolwright_core::model::{ShownTool, WrittenCall};
-use toolwright_models::text::{self, Choice, Format, Options, TextDecoder};
+use serde_json::Value;
 use toolwright_models::{Api, Decoder};
+use toolwright_testkit::test_data;
 
 const TOTAL: usize = 64_000_000;
 const CHUNK: usize = 16 << 10;
 
 fn folders() -> Vec<PathBuf> {
-    match std::env::var_os("TOOLWRIGHT_TEST_DATA") {
-        Some(data) => {
-            let all = std::fs::read_dir(Path::new(&data).join("tool_calls/api_recordings")).unwrap();
-            all.map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()).collect()
-        }
-        None => vec![PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")],
-    }
+    let fixtures = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let all = test_data("tool_calls/api_recordings").unwrap_or_else(fixtures);
+    std::fs::read_dir(all).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()).collect()
 }
 
-/// The recorded streams of `api` that end well, as server-sent events.
+/// The streams of `api` that end well, as server-sent events.
 fn streams(api: Api) -> Vec<Vec<u8>> {
     let mark = match api {
         Api::OpenAiChat => "{\"id\":",
@@ -117,50 +111,5 @@ fn bench(criterion: &mut Criterion) {
     }
 }
 
-/// An answer in `format`: prose and a call every so often.
-fn written(format: &Format) -> String {
-    let schema = json!({"type": "object", "properties": {"path": {"type": "string"}, "lines": {"type": "integer"}}});
-    let tools = [ShownTool { name: "fs__read".into(), parameters: schema, ..ShownTool::default() }];
-    let call = WrittenCall {
-        id: "call_0".into(),
-        name: "fs__read".into(),
-        arguments: r#"{"path":"src/main.rs","lines":20}"#.into(),
-    };
-    let prose = "The next thing to look at is how the entry point sets up what it needs. ".repeat(20);
-    format!("{prose}\n{}", format.write_call(&call, &tools))
-}
-
-fn decode_text(choice: Choice, text: &[u8]) -> usize {
-    let mut decoder = TextDecoder::new(choice, Options::default());
-    let mut sink = |event| drop(black_box(event));
-    text.chunks(CHUNK).for_each(|piece| decoder.feed(piece, &mut sink));
-    decoder.finish(&mut sink);
-    text.len()
-}
-
-/// Text formats, each answer by itself, beside the least that a reader of plain text does: to check that
-/// it is UTF-8 and keep it.
-fn bench_text(criterion: &mut Criterion) {
-    for name in ["hermes", "qwen3-coder", "mistral", "harmony", "bracket"] {
-        let format = text::by_name(name).unwrap();
-        let answer = written(format).into_bytes();
-        let rounds = (TOTAL / 4).div_ceil(answer.len());
-        let mut group = criterion.benchmark_group(format!("decode_text/{name}"));
-        group.throughput(Throughput::Bytes((answer.len() * rounds) as u64)).sample_size(10);
-        group.warm_up_time(Duration::from_millis(500)).measurement_time(Duration::from_secs(2));
-        for (reader, choice) in [("toolwright", Choice::Format(format)), ("toolwright, auto", Choice::Auto)] {
-            group.bench_function(reader, |bencher| {
-                bencher.iter(|| (0..rounds).map(|_| decode_text(choice, &answer)).sum::<usize>());
-            });
-        }
-        group.bench_function("peer: the text as it is", |bencher| {
-            bencher.iter(|| {
-                (0..rounds).map(|_| black_box(String::from_utf8_lossy(&answer).into_owned()).len()).sum::<usize>()
-            });
-        });
-        group.finish();
-    }
-}
-
-criterion_group!(benches, bench, bench_text);
+criterion_group!(benches, bench);
 criterion_main!(benches);

@@ -6,7 +6,6 @@
 #![expect(missing_docs, reason = "the macros of criterion")]
 
 use std::hint::black_box;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use criterion::{Criterion, criterion_group, criterion_main};
@@ -14,12 +13,12 @@ use serde_json::{Value, json};
 use toolwright_core::model::{Message, ModelRequest, ShownTool};
 use toolwright_models::dialect::{Dialect, translate};
 use toolwright_models::{Api, ShownCache, ShownTools, encode_shown};
+use toolwright_testkit::test_data;
 
 const TOOLS: usize = 1_000;
 
 fn schemas() -> Vec<Value> {
-    let folder = std::env::var_os("TOOLWRIGHT_TEST_DATA").map(PathBuf::from);
-    let lines = folder.and_then(|folder| std::fs::read_to_string(folder.join("mcp_catalogue/tools.jsonl")).ok());
+    let lines = test_data("mcp_catalogue/tools.jsonl").and_then(|file| std::fs::read_to_string(file).ok());
     let tools =
         lines.iter().flat_map(|lines| lines.lines()).filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let mut schemas: Vec<Value> = tools.map(|mut tool| tool["inputSchema"].take()).filter(Value::is_object).collect();

@@ -6,7 +6,7 @@ use toolwright_core::model::{Effort, ModelRequest, ModelSettings, PromptCache, R
 
 use crate::anthropic::DEFAULT_MAX_TOKENS;
 use crate::api::Api;
-use crate::endpoint::{Endpoint, ModelHabits};
+use crate::endpoint::{Endpoint, ModelOverrides};
 use crate::maker::Maker;
 use crate::reasoning::{self, MIN_BUDGET};
 use crate::refusals::{Form, Forms, Roomy};
@@ -19,11 +19,11 @@ pub(crate) fn as_configured<'r>(
     request: &'r ModelRequest,
     endpoint: &Endpoint,
     model: &str,
-    habits: &ModelHabits,
+    overrides: &ModelOverrides,
     forms: &Forms,
 ) -> Cow<'r, ModelRequest> {
-    let request = as_its_server_takes_it(with_settings(request, model, habits), endpoint, model, forms);
-    with_limit(request, endpoint.api, model, habits, forms)
+    let request = as_its_server_takes_it(with_settings(request, model, overrides), endpoint, model, forms);
+    with_limit(request, endpoint.api, model, overrides, forms)
 }
 
 /// The limit that `configured` has of what is `asked`, where it holds room to think that the request could go without:
@@ -33,9 +33,9 @@ pub(crate) fn roomy(
     configured: &ModelRequest,
     api: Api,
     model: &str,
-    habits: &ModelHabits,
+    overrides: &ModelOverrides,
 ) -> Option<Roomy> {
-    let answer = match (asked.max_tokens, habits.max_output) {
+    let answer = match (asked.max_tokens, overrides.max_output) {
         (Some(answer), _) => answer,
         (None, None) if api == Api::Anthropic => DEFAULT_MAX_TOKENS,
         (None, _) => return None,
@@ -47,14 +47,14 @@ pub(crate) fn roomy(
 
 /// The request, and where it does not say how the model is to answer, what is configured. Of a temperature and a `top_p` of
 /// which the model takes one, the request's own counts.
-fn with_settings<'r>(request: &'r ModelRequest, model: &str, habits: &ModelHabits) -> Cow<'r, ModelRequest> {
-    if habits.temperature.is_none() && habits.settings.is_empty() {
+fn with_settings<'r>(request: &'r ModelRequest, model: &str, overrides: &ModelOverrides) -> Cow<'r, ModelRequest> {
+    if overrides.temperature.is_none() && overrides.settings.is_empty() {
         return Cow::Borrowed(request);
     }
     let is_free = request.settings.top_p.is_none() || !takes_one_of_both(model);
     Cow::Owned(ModelRequest {
-        temperature: request.temperature.or(habits.temperature.filter(|_| is_free)),
-        settings: request.settings.clone().or(&habits.settings),
+        temperature: request.temperature.or(overrides.temperature.filter(|_| is_free)),
+        settings: request.settings.clone().or(&overrides.settings),
         ..request.clone()
     })
 }
@@ -107,18 +107,18 @@ fn with_limit<'r>(
     request: Cow<'r, ModelRequest>,
     api: Api,
     model: &str,
-    habits: &ModelHabits,
+    overrides: &ModelOverrides,
     forms: &Forms,
 ) -> Cow<'r, ModelRequest> {
     let budget = reasoning::budget(api, model, &request.settings);
     let room = reasoning::room(api, model, &request.settings);
-    let (answer, whole, unthinking) = match (request.max_tokens, habits.max_output) {
+    let (answer, whole, unthinking) = match (request.max_tokens, overrides.max_output) {
         (None, _) if api != Api::Anthropic => return request,
         (None, Some(most)) => (most / 4, most, most),
         (asked, most) => {
             let most = most.unwrap_or(u32::MAX);
             let answer = asked.unwrap_or(DEFAULT_MAX_TOKENS).min(most);
-            let bound = if room == 0 { u32::MAX } else { bound(&request, model, habits) };
+            let bound = if room == 0 { u32::MAX } else { bound(&request, model, overrides) };
             let whole = answer.saturating_add(room).min(bound.max(answer)).min(most);
             let is_refused = budget.is_none() && whole > answer && forms.refuse_limit(whole, || request.tokens());
             (answer, if is_refused { answer } else { whole }, answer)
@@ -145,8 +145,8 @@ fn with_limit<'r>(
 
 /// Tokens that answer and thoughts may have together, by what is known of the model and what is left of its window,
 /// less a margin for what the question was estimated too low.
-fn bound(request: &ModelRequest, model: &str, habits: &ModelHabits) -> u32 {
-    let left = habits.window.map(|window| usable_window(window).saturating_sub(request.tokens()));
+fn bound(request: &ModelRequest, model: &str, overrides: &ModelOverrides) -> u32 {
+    let left = overrides.window.map(|window| usable_window(window).saturating_sub(request.tokens()));
     let left = left.map(|tokens| u32::try_from(tokens).unwrap_or(u32::MAX));
     [left, Maker::of(model).max_output()].into_iter().flatten().min().unwrap_or(u32::MAX)
 }

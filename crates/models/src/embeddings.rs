@@ -8,7 +8,9 @@ use serde::Deserialize;
 use serde_json::{Map, json};
 use toolwright_core::Secret;
 use toolwright_core::embedding::{Embedder, EmbeddingError, TextRole};
-use toolwright_core::model::{Carrier, Errand, ModelError, ModelErrorKind, ModelEvents, ModelPriority, Usage};
+use toolwright_core::model::{
+    AuxiliaryRequest, AuxiliarySender, ModelError, ModelErrorKind, ModelEvents, ModelPriority, Usage,
+};
 
 use crate::api::{Api, EncodedRequest};
 use crate::endpoint::{Endpoint, Endpoints};
@@ -35,13 +37,13 @@ pub enum EmbeddingsApi {
 /// The provider of models of embeddings that no other provider has, in their ids.
 const PROVIDER: &str = "embeddings";
 
-/// Asks an API for vectors, by requests that a [`Carrier`] lets out: like those to any model they wait in a queue, are
+/// Asks an API for vectors, by requests that go through an [`AuxiliarySender`]: like those to any model they wait in a queue, are
 /// sent again where that is safe and may help, and are entered in the account.
 pub struct HttpEmbedder {
     id: String,
     /// What the model is called there, `provider/model`.
     called: String,
-    carrier: Arc<dyn Carrier>,
+    sender: Arc<dyn AuxiliarySender>,
     api: EmbeddingsApi,
     endpoint: Endpoint,
     model: String,
@@ -63,7 +65,7 @@ impl HttpEmbedder {
         base_url: &str,
         key: Option<Secret>,
         model: &str,
-        carrier: Arc<dyn Carrier>,
+        sender: Arc<dyn AuxiliarySender>,
     ) -> Self {
         let wire = match api {
             EmbeddingsApi::OpenAi => Api::OpenAiChat,
@@ -74,7 +76,7 @@ impl HttpEmbedder {
         Self {
             id: format!("{model} of {}{path}", describe(&endpoint)),
             called: format!("{PROVIDER}/{model}"),
-            carrier,
+            sender,
             api,
             endpoint,
             model: model.to_owned(),
@@ -91,7 +93,7 @@ impl HttpEmbedder {
         let provider = endpoints.iter().find(|endpoint| here.is_some() && place(&endpoint.base_url) == here);
         let provider = provider.map_or(PROVIDER, |endpoint| &endpoint.provider);
         let called = format!("{provider}/{}", self.model);
-        let timeouts = endpoints.habits(&called).timeouts;
+        let timeouts = endpoints.overrides(&called).timeouts;
         let this = Self { called, ..self };
         match timeouts {
             Some(timeouts) => this.with_timeouts(timeouts),
@@ -119,7 +121,7 @@ impl HttpEmbedder {
         let request = EncodedRequest::new(path, body);
         let characters = texts.iter().map(|text| text.chars().count() as u64).sum();
         let batch = Batch { of: self, request, characters, answer: Mutex::default() };
-        self.carrier.carry(&self.called, &batch, priority).await.map_err(|error| self.unanswered(error))?;
+        self.sender.send(&self.called, &batch, priority).await.map_err(|error| self.unanswered(error))?;
         let answer = batch.answer.into_inner().unwrap_or_else(PoisonError::into_inner);
         let mut vectors = answer.ok_or_else(|| self.unfit("its request was not sent"))?;
         if vectors.len() != texts.len() {
@@ -170,7 +172,7 @@ struct Batch<'a> {
 }
 
 #[async_trait]
-impl Errand for Batch<'_> {
+impl AuxiliaryRequest for Batch<'_> {
     async fn send(&self, events: &dyn ModelEvents) -> Result<Usage, ModelError> {
         let HttpEmbedder { api, endpoint, client, .. } = self.of;
         let bytes = client.post(endpoint, &self.request, events).await?;

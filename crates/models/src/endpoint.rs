@@ -7,11 +7,11 @@ use serde_json::json;
 use toolwright_core::Secret;
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::model::{ModelError, ModelErrorKind, ModelSettings};
+use toolwright_textcalls::Format;
 
 use crate::api::Api;
 use crate::discover::key_variable;
 use crate::http::Timeouts;
-use crate::text::Format;
 
 /// One place that answers model requests.
 #[derive(Debug, Clone)]
@@ -70,7 +70,7 @@ pub enum ToolFormat {
 
 /// How requests to a model are made.
 #[derive(Debug, Clone, Default)]
-pub struct ModelHabits {
+pub struct ModelOverrides {
     /// Tools go as text in this format, for a model that has no calls of its own over its API.
     pub tool_format: Option<ToolFormat>,
     /// Strict decoding is asked for where a tool's author left it open.
@@ -95,9 +95,9 @@ pub struct ModelHabits {
 #[derive(Debug, Clone, Default)]
 pub struct Endpoints {
     by_provider: BTreeMap<String, Endpoint>,
-    habits: BTreeMap<String, ModelHabits>,
+    overrides: BTreeMap<String, ModelOverrides>,
     /// Those of models of which nothing is said.
-    usual: ModelHabits,
+    usual: ModelOverrides,
 }
 
 impl Endpoints {
@@ -108,15 +108,15 @@ impl Endpoints {
 
     /// Sets how requests are made: to one model by its id `provider/model`, or to all models of a provider
     /// by its name.
-    pub fn set_habits(&mut self, name: impl Into<String>, habits: ModelHabits) {
-        self.habits.insert(name.into(), habits);
+    pub fn set_overrides(&mut self, name: impl Into<String>, overrides: ModelOverrides) {
+        self.overrides.insert(name.into(), overrides);
     }
 
     /// How requests to `model` are made: by its id, else by its provider's name, else the default.
     #[must_use]
-    pub fn habits(&self, model: &str) -> &ModelHabits {
-        let provider = || model.split_once('/').and_then(|(provider, _)| self.habits.get(provider));
-        self.habits.get(model).or_else(provider).unwrap_or(&self.usual)
+    pub fn overrides(&self, model: &str) -> &ModelOverrides {
+        let provider = || model.split_once('/').and_then(|(provider, _)| self.overrides.get(provider));
+        self.overrides.get(model).or_else(provider).unwrap_or(&self.usual)
     }
 
     /// A hash of where a model is and how requests to it are made, as far as its answers depend on it: equal for models
@@ -124,9 +124,10 @@ impl Endpoints {
     #[must_use]
     pub fn asked_as(&self, model: &str) -> ContentHash {
         let at = self.resolve(model).ok().map(|(at, _)| (at.api.as_str(), at.base_url.trim_end_matches('/')));
-        let habits = self.habits(model);
-        let ModelHabits { tool_format, strict_tools, tool_search, window, max_output, temperature, settings, .. } =
-            habits;
+        let overrides = self.overrides(model);
+        let ModelOverrides {
+            tool_format, strict_tools, tool_search, window, max_output, temperature, settings, ..
+        } = overrides;
         let format = tool_format.map(|format| match format {
             ToolFormat::Auto => "auto",
             ToolFormat::Named(format) => format.name(),

@@ -13,12 +13,13 @@ use toolwright_core::model::{
     Traffic, Usability, Usage,
 };
 use toolwright_core::redact::is_secret_key;
+use toolwright_textcalls::TextTools;
 
 use crate::api::{Api, EncodedRequest};
 use crate::configured::{as_configured, roomy};
 use crate::decoder::Decoder;
 use crate::encoder::encode_shown;
-use crate::endpoint::{Endpoint, Endpoints, ModelHabits, ToolFormat};
+use crate::endpoint::{Endpoint, Endpoints, ModelOverrides, ToolFormat};
 use crate::failure;
 use crate::headers::headers;
 use crate::known::Known;
@@ -28,7 +29,6 @@ use crate::reading::{media_type, read, read_all};
 use crate::refusals::{Forms, Refusals, Sent};
 use crate::shown::ShownCache;
 use crate::tool_search;
-use crate::transport::TextTools;
 
 /// The longest error body that is read, in bytes.
 const MAX_ERROR_BODY: usize = 64 << 10;
@@ -152,7 +152,7 @@ impl HttpModelClient {
         request: &ModelRequest,
         events: &dyn ModelEvents,
     ) -> Result<ModelResponse, ModelError> {
-        let text = match self.endpoints.habits(model).tool_format {
+        let text = match self.endpoints.overrides(model).tool_format {
             None => return self.answer(model, request, events).await,
             Some(ToolFormat::Named(format)) => TextTools::in_format(format),
             Some(ToolFormat::Auto) => TextTools::for_model(model),
@@ -169,17 +169,17 @@ impl HttpModelClient {
         events: &dyn ModelEvents,
     ) -> Result<ModelResponse, ModelError> {
         let (endpoint, name) = self.endpoints.resolve(model)?;
-        let habits = self.endpoints.habits(model);
-        let timeouts = habits.timeouts.unwrap_or(self.timeouts);
-        let shown = self.shown.get(endpoint.api, &request.tools, habits.strict_tools);
+        let overrides = self.endpoints.overrides(model);
+        let timeouts = overrides.timeouts.unwrap_or(self.timeouts);
+        let shown = self.shown.get(endpoint.api, &request.tools, overrides.strict_tools);
         let forms = self.refusals.forms(model, request);
-        let asked = forms.around(endpoint.api, as_configured(request, endpoint, name, habits, &forms));
+        let asked = forms.around(endpoint.api, as_configured(request, endpoint, name, overrides, &forms));
         let mut encoded = encode_shown(&asked, name, &shown);
         if endpoint.api == Api::Ollama {
-            if let Some(window) = habits.window {
+            if let Some(window) = overrides.window {
                 ollama::keep_window(&mut encoded, window);
             }
-            if let Some(span) = habits.keep_alive {
+            if let Some(span) = overrides.keep_alive {
                 ollama::keep_alive(&mut encoded, span);
             }
         }
@@ -188,8 +188,8 @@ impl HttpModelClient {
         let (response, first) = match sent {
             Ok(answered) => answered,
             Err(mut error) => {
-                let configured = as_configured(request, endpoint, name, habits, &forms);
-                let roomy = roomy(request, &configured, endpoint.api, name, habits);
+                let configured = as_configured(request, endpoint, name, overrides, &forms);
+                let roomy = roomy(request, &configured, endpoint.api, name, overrides);
                 let sent = Sent { api: endpoint.api, request: &asked, encoded: &encoded, roomy };
                 self.refusals.failed(model, request, &sent, forms, &mut error);
                 return Err(error);
@@ -276,15 +276,15 @@ impl ModelClient for HttpModelClient {
     }
 
     fn has_tool_search(&self, model: &str) -> bool {
-        let habits = self.endpoints.habits(model);
+        let overrides = self.endpoints.overrides(model);
         let Ok((at, name)) = self.endpoints.resolve(model) else { return false };
-        let able = || habits.tool_search.unwrap_or_else(|| tool_search::is_known(at, name));
+        let able = || overrides.tool_search.unwrap_or_else(|| tool_search::is_known(at, name));
         // Calls that are text know no tools but those of the prompt.
-        habits.tool_format.is_none() && tool_search::is_possible(at.api) && able()
+        overrides.tool_format.is_none() && tool_search::is_possible(at.api) && able()
     }
 
     fn card(&self, model: &str) -> ModelCard {
-        let &ModelHabits { window, max_output, .. } = self.endpoints.habits(model);
+        let &ModelOverrides { window, max_output, .. } = self.endpoints.overrides(model);
         let usability = match self.endpoints.resolve(model) {
             Err(error) => Usability::Unknown(error.message),
             // Who sends headers of his own may have a key among them.
@@ -296,10 +296,10 @@ impl ModelClient for HttpModelClient {
     }
 
     fn answer_tokens(&self, model: &str, max_tokens: Option<u32>, settings: &ModelSettings) -> Option<u32> {
-        let habits = self.endpoints.habits(model);
+        let overrides = self.endpoints.overrides(model);
         let Ok((endpoint, name)) = self.endpoints.resolve(model) else { return max_tokens };
         let request = ModelRequest { max_tokens, settings: settings.clone(), ..ModelRequest::default() };
-        as_configured(&request, endpoint, name, habits, &Forms::default()).max_tokens.or(habits.max_output)
+        as_configured(&request, endpoint, name, overrides, &Forms::default()).max_tokens.or(overrides.max_output)
     }
 }
 

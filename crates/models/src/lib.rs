@@ -8,7 +8,6 @@
 mod answer;
 mod anthropic;
 pub mod api;
-pub mod composed;
 mod configured;
 pub mod decoder;
 pub mod dialect;
@@ -35,9 +34,7 @@ pub mod replay;
 mod responses;
 mod sampling;
 mod shown;
-pub mod text;
 mod tool_search;
-pub mod transport;
 mod turn;
 mod wire;
 
@@ -46,7 +43,7 @@ pub use decoder::{Decoder, decode_whole};
 pub use discover::{default_model, default_variables, endpoints_from_env, list_models, named_model};
 pub use embeddings::{EmbeddingsApi, HttpEmbedder};
 pub use encoder::{encode, encode_shown, encode_with, tools_json};
-pub use endpoint::{Endpoint, Endpoints, ModelHabits, ToolFormat};
+pub use endpoint::{Endpoint, Endpoints, ModelOverrides, ToolFormat};
 pub use http::{HttpModelClient, Timeouts};
 pub use models::Models;
 pub use replay::Replayed;

@@ -88,11 +88,6 @@ fn last_shown(set: &Toolset, json: &str) -> Option<usize> {
     None
 }
 
-/// The tools that are before the model from the beginning, for transports that cannot load others.
-pub(crate) fn before_model(tools: &[ShownTool]) -> impl Iterator<Item = &ShownTool> {
-    tools.iter().filter(|tool| tool.exposed != Exposed::Deferred)
-}
-
 /// `set` without deferred tools, unless a result can put them before the model: over Anthropic one of any tool
 /// (the API refuses tools that are all deferred), over OpenAI Responses one of the tool search alone, over
 /// other APIs none.

@@ -10,8 +10,8 @@ use toolwright_core::model::{
     Traffic, WrittenCall,
 };
 
-use crate::shown::before_model;
-use crate::text::{self, Choice, Decoded, Format, Options, TextDecoder};
+use crate::write::shown_at_once;
+use crate::{Choice, Decoded, Format, Options, TextDecoder, default_format};
 
 /// How one model's tools go as text.
 #[derive(Debug, Clone, Copy)]
@@ -33,9 +33,9 @@ impl TextTools {
     /// and calls are taken in any.
     #[must_use]
     pub fn for_model(model: &str) -> Self {
-        match text::for_model(model) {
+        match crate::for_model(model) {
             Some(format) => Self::in_format(format),
-            None => Self { format: text::default_format(), choice: Choice::Auto },
+            None => Self { format: default_format(), choice: Choice::Auto },
         }
     }
 
@@ -55,7 +55,7 @@ impl TextTools {
     }
 
     fn system(&self, request: &ModelRequest) -> String {
-        if before_model(&request.tools).next().is_none() || request.tool_choice == ToolChoice::None {
+        if shown_at_once(&request.tools).next().is_none() || request.tool_choice == ToolChoice::None {
             return request.system.clone();
         }
         let mut parts = vec![request.system.clone(), self.format.prompt(&request.tools)];

@@ -1,12 +1,12 @@
 //! What a row of the table can say.
 
 /// One text format: how a family of models writes reasoning and tool calls into its text, and how these
-/// are shown to it. Rows live in the table of this module and nowhere else.
+/// are shown to it. Rows live in `table/` and nowhere else.
 #[derive(Debug)]
 pub struct Format {
     /// Its name on the command line.
     pub(super) name: &'static str,
-    /// Patterns of model names, see [`super::for_model`].
+    /// Patterns of model names, see [`crate::for_model`].
     pub(super) models: &'static [&'static str],
     /// How it thinks.
     pub(super) reasoning: Option<&'static Reasoning>,

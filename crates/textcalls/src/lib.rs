@@ -1,43 +1,30 @@
 //! Tool calls in plain text, for models that are spoken to without an API for tools.
 //!
-//! Every family of models has its own form, which is a row of the table in this module: how reasoning is
-//! set apart, how a call begins and ends, how a result reads. The rows are data; a handful of forms of
-//! calls ([`grammar`]) reads and writes them all. [`TextDecoder`] takes text as it comes, cut anywhere,
+//! Every family of models has its own format, which is a row of a table: how reasoning is set apart, how a call
+//! begins and ends, how a result reads. The rows are data; eight syntaxes of calls read and write them all.
+//! [`TextTools`] carries a whole conversation over one format. [`TextDecoder`] takes text as it comes, cut anywhere,
 //! and gives out text, reasoning and calls; the other direction are [`Format::prompt`],
 //! [`Format::write_calls`] and [`Format::write_results`].
 //!
 //! What is no whole call stays text: a marker that no call follows, one in a block of code or in
 //! reasoning, a call that the answer does not close.
 
-mod block;
-mod braces;
+pub mod composed;
+mod conversation;
 mod decoder;
-mod fenced;
-mod grammar;
-mod json;
-mod literal;
-mod markers;
-mod markup;
-mod named;
-mod names;
-mod nested;
-mod output;
-mod pythonic;
-mod raw;
-mod scan;
+mod format;
+mod syntax;
 mod table;
-mod tagged;
-mod typing;
-mod utf8;
 mod write;
 
 use std::sync::Arc;
 
 use toolwright_core::model::{ModelEvent, ShownTool, WrittenCall};
 
+pub use conversation::{TextListener, TextTools};
 pub use decoder::TextDecoder;
-pub use grammar::{Format, Values};
-pub use names::for_model;
+pub use format::{Format, Values};
+pub use table::for_model;
 
 /// All formats, in the order of the table.
 #[must_use]

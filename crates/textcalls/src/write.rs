@@ -1,48 +1,25 @@
 //! The other direction: how tools, past calls and results are shown to a model.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use toolwright_core::content::ContentBlock;
-use toolwright_core::model::{CallResult, ShownTool, WrittenCall};
+use toolwright_core::model::{CallResult, Exposed, ShownTool, WrittenCall};
 
-use super::grammar::{Form, Format};
-use super::{braces, json, markup, named, nested, pythonic, tagged};
-use crate::shown::before_model;
-
-/// A past call, its arguments read.
-pub(super) struct Past<'a> {
-    /// Its id.
-    pub id: &'a str,
-    /// Its name.
-    pub name: &'a str,
-    /// Its arguments; what is no object is replayed as an empty one.
-    pub arguments: Map<String, Value>,
-    /// The same as JSON, as it was written.
-    pub json: &'a str,
-    /// Its place among the calls of its turn.
-    pub index: usize,
-}
-
-impl<'a> Past<'a> {
-    fn of((index, call): (usize, &'a WrittenCall)) -> Self {
-        let read = serde_json::from_str(&call.arguments).ok();
-        let json = if read.is_some() { call.arguments.trim() } else { "{}" };
-        Self { id: &call.id, name: &call.name, arguments: read.unwrap_or_default(), json, index }
-    }
-}
+use crate::format::{Form, Format};
+use crate::syntax::{Past, braces, json, markup, named, nested, pythonic, tagged};
 
 impl Format {
     /// The part of the system prompt that lists `tools` and shows how they are called, in the form that
     /// models of this family were trained on. Empty without tools; deferred ones are not shown.
     #[must_use]
     pub fn prompt(&self, tools: &[ShownTool]) -> String {
-        if before_model(tools).next().is_none() {
+        if shown_at_once(tools).next().is_none() {
             return String::new();
         }
         let mut prompt = String::from(
             "# Tools\n\nYou have the tools that are listed here, one a line, as JSON: the name, what the tool does, \
              and the JSON Schema of its arguments.\n\n",
         );
-        for tool in before_model(tools) {
+        for tool in shown_at_once(tools) {
             let mut shown = json!({
                 "name": tool.name, "description": tool.description, "parameters": tool.parameters,
             });
@@ -153,4 +130,9 @@ fn fill(template: &str, name: &str, id: &str, content: &str) -> String {
         };
     }
     out + rest
+}
+
+/// The tools that the model sees from the beginning: text has no means to load deferred ones later.
+pub(crate) fn shown_at_once(tools: &[ShownTool]) -> impl Iterator<Item = &ShownTool> {
+    tools.iter().filter(|tool| tool.exposed != Exposed::Deferred)
 }

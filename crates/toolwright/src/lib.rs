@@ -55,6 +55,7 @@ pub use toolwright_providers as providers;
 pub use toolwright_runtime as runtime;
 pub use toolwright_server as server;
 pub use toolwright_telemetry as telemetry;
+pub use toolwright_textcalls as textcalls;
 
 pub use agent_run::{Agent, Conversation, Events};
 pub use builder::{Builder, Builtins};

@@ -281,7 +281,7 @@ fn decode_reads_calls_in_text_by_format_model_or_the_text_itself() {
 #[test]
 fn decode_knows_the_same_formats_as_its_help_and_completions() {
     let place = place("[]");
-    for format in toolwright::models::text::formats() {
+    for format in toolwright::textcalls::formats() {
         let expect = json!({"text": "Plain text.", "reasoning": "", "calls": []});
         let arguments = ["decode", "--format", format.name(), "--prefix", ""];
         assert_eq!(answer(&place, &arguments, "Plain text."), (expect, 0), "{}", format.name());

@@ -13,9 +13,9 @@ fn request(settings: Value, max_tokens: Option<u32>) -> ModelRequest {
     ModelRequest { messages, max_tokens, settings: read(settings), ..ModelRequest::default() }
 }
 
-fn sent(api: Api, url: &str, model: &str, request: &ModelRequest, habits: &ModelHabits) -> Value {
+fn sent(api: Api, url: &str, model: &str, request: &ModelRequest, overrides: &ModelOverrides) -> Value {
     let endpoint = Endpoint::new("p", api, url);
-    encode(api, &as_configured(request, &endpoint, model, habits, &Forms::default()), model).body()
+    encode(api, &as_configured(request, &endpoint, model, overrides, &Forms::default()), model).body()
 }
 
 const OPENAI: &str = "https://api.openai.com/v1";
@@ -29,7 +29,7 @@ fn over_chat_completions_no_gpt_since_5_4_thinks_beside_tools() {
     let check = |url, api, model: &str, settings: Value, tools: usize, expect: Value| {
         let tools = (0..tools).map(|at| ShownTool { name: format!("t{at}"), ..ShownTool::default() }).collect();
         let request = ModelRequest { tools, ..request(settings.clone(), Some(300)) };
-        let body = sent(api, url, model, &request, &ModelHabits::default());
+        let body = sent(api, url, model, &request, &ModelOverrides::default());
         let limit = body.get("max_completion_tokens").or(body.get("max_output_tokens"));
         let effort = body.get("reasoning_effort").or_else(|| body.pointer("/reasoning/effort"));
         assert_eq!(json!([effort, limit]), expect, "{url} {api} {model} {settings}");
@@ -59,7 +59,7 @@ fn only_servers_of_openai_get_a_name_for_what_they_keep() {
     for api in [Api::OpenAiChat, Api::OpenAiResponses] {
         let ours = [OPENAI, AZURE, COGNITIVE, FOUNDRY].map(|url| (url, true));
         for (url, expect) in ours.into_iter().chain([(OTHER, false), ("http://127.0.0.1:8080/v1", false)]) {
-            let body = sent(api, url, "gpt-5", &request, &ModelHabits::default());
+            let body = sent(api, url, "gpt-5", &request, &ModelOverrides::default());
             assert_eq!(body.get("prompt_cache_key").is_some(), expect, "{api} {url}");
         }
     }
@@ -68,13 +68,13 @@ fn only_servers_of_openai_get_a_name_for_what_they_keep() {
 #[test]
 fn room_to_think_is_made_as_far_as_there_is_any() {
     let check =
-        |api, model: &str, asked: Option<u32>, settings: Value, habits: (Option<usize>, Option<u32>), expect| {
-            let (window, max_output) = habits;
-            let habits = ModelHabits { window, max_output, ..ModelHabits::default() };
-            let body = sent(api, "http://h", model, &request(settings.clone(), asked), &habits);
+        |api, model: &str, asked: Option<u32>, settings: Value, overrides: (Option<usize>, Option<u32>), expect| {
+            let (window, max_output) = overrides;
+            let overrides = ModelOverrides { window, max_output, ..ModelOverrides::default() };
+            let body = sent(api, "http://h", model, &request(settings.clone(), asked), &overrides);
             let limit = body.get("max_tokens").or(body.get("max_completion_tokens")).cloned();
             let budget = body.pointer("/thinking/budget_tokens").cloned();
-            assert_eq!((limit, budget), expect, "{model} {asked:?} {settings} {habits:?}");
+            assert_eq!((limit, budget), expect, "{model} {asked:?} {settings} {overrides:?}");
         };
     let high = || json!({"effort": "high"});
     let is = |limit: u32, budget: Option<u32>| (Some(json!(limit)), budget.map(|tokens| json!(tokens)));
@@ -130,7 +130,7 @@ fn room_to_think_is_made_as_far_as_there_is_any() {
 #[test]
 fn gemini_has_room_within_its_range() {
     let at = |model: &str, asked| {
-        let body = sent(Api::Gemini, "http://h", model, &request(json!({}), Some(asked)), &ModelHabits::default());
+        let body = sent(Api::Gemini, "http://h", model, &request(json!({}), Some(asked)), &ModelOverrides::default());
         body["generationConfig"]["maxOutputTokens"].clone()
     };
     for model in ["gemini-2.5-pro", "gemini-3-pro", "gemini-flash-latest"] {
@@ -140,16 +140,16 @@ fn gemini_has_room_within_its_range() {
 
 #[test]
 fn of_a_temperature_and_top_p_the_nearer_counts() {
-    let habits =
-        |temperature, settings| ModelHabits { temperature, settings: read(settings), ..ModelHabits::default() };
-    let check = |model: &str, own: (Option<f64>, Value), habits: &ModelHabits, expect: Value| {
+    let overrides =
+        |temperature, settings| ModelOverrides { temperature, settings: read(settings), ..ModelOverrides::default() };
+    let check = |model: &str, own: (Option<f64>, Value), overrides: &ModelOverrides, expect: Value| {
         let request = ModelRequest { temperature: own.0, ..request(own.1, None) };
-        let body = sent(Api::Anthropic, "http://h", model, &request, habits);
+        let body = sent(Api::Anthropic, "http://h", model, &request, overrides);
         assert_eq!(json!([body.get("temperature"), body.get("top_p")]), expect, "{model} {:?}", request.settings);
     };
-    let warm = habits(Some(0.1), json!({}));
+    let warm = overrides(Some(0.1), json!({}));
     check("claude-sonnet-4-5", (None, json!({"top_p": 0.3})), &warm, json!([null, 0.3]));
     check("claude-sonnet-4-5", (None, json!({})), &warm, json!([0.1, null]));
-    check("claude-sonnet-4-5", (Some(0.7), json!({})), &habits(None, json!({"top_p": 0.3})), json!([0.7, null]));
+    check("claude-sonnet-4-5", (Some(0.7), json!({})), &overrides(None, json!({"top_p": 0.3})), json!([0.7, null]));
     check("claude-sonnet-4-0", (None, json!({"top_p": 0.3})), &warm, json!([0.1, 0.3]));
 }

@@ -10,9 +10,8 @@ use toolwright_core::model::{
     CallResult, Exposed, IgnoreModelEvents, Message, ModelClient, ModelRequest, ShownTool, ToolChoice, WrittenCall,
 };
 use toolwright_models::dialect::translate;
-use toolwright_models::text::by_name;
 use toolwright_models::{
-    Api, Decoder, Endpoint, Endpoints, HttpModelClient, ModelHabits, ToolFormat, encode, tools_json,
+    Api, Decoder, Endpoint, Endpoints, HttpModelClient, ModelOverrides, ToolFormat, encode, tools_json,
 };
 use toolwright_testkit::model_server::{Reply, ScriptedModel, Turn, WireApi};
 use toolwright_testkit::rules::{ApiRules, check_tools};
@@ -124,10 +123,10 @@ fn other_transports_are_sent_no_deferred_tools() {
         let set = translate(api.dialect(), &tools(), false);
         assert_eq!(tools_json(api, &set), body(api, &shown)["tools"], "{api}");
     }
-    let prompt = by_name("hermes").unwrap().prompt(&tools());
+    let prompt = toolwright_textcalls::by_name("hermes").unwrap().prompt(&tools());
     assert!(prompt.contains(SEARCH) && prompt.contains("fs__read") && !prompt.contains("hub__"), "{prompt}");
     let only: Vec<ShownTool> = tools().iter().filter(|tool| tool.exposed == Exposed::Deferred).cloned().collect();
-    assert_eq!(by_name("hermes").unwrap().prompt(&only), "");
+    assert_eq!(toolwright_textcalls::by_name("hermes").unwrap().prompt(&only), "");
 }
 
 #[test]
@@ -193,7 +192,7 @@ fn deferred_tools_leave_strict_decoding_to_those_that_are_shown() {
     assert!(set.get("t30").unwrap().strict);
 }
 
-const RECORDED: &str = include_str!("../fixtures/openai-client-tool-search.1.chunks.txt");
+const SEARCHED: &str = include_str!("../fixtures/openai_responses/tool_search_call.chunks.txt");
 
 fn decode(stream: &[u8], tools: &[ShownTool], chunk: usize) -> (Vec<WrittenCall>, usize) {
     let set = Arc::new(translate(Api::OpenAiResponses.dialect(), tools, false));
@@ -208,8 +207,8 @@ fn decode(stream: &[u8], tools: &[ShownTool], chunk: usize) -> (Vec<WrittenCall>
 }
 
 #[test]
-fn a_recorded_search_is_a_call_of_the_tool_that_searches() {
-    let stream = sse(RECORDED, false);
+fn a_search_is_a_call_of_the_search_tool() {
+    let stream = sse(SEARCHED, false);
     for chunk in (1..=64).chain([stream.len()]) {
         let (calls, others) = decode(stream.as_bytes(), &tools(), chunk);
         assert_eq!((calls.len(), others, calls[0].name.as_str()), (1, 0, SEARCH), "chunks of {chunk}");
@@ -277,9 +276,10 @@ fn a_client_knows_which_models_take_deferred_tools() {
     let mut endpoints = Endpoints::default();
     endpoints.insert(Endpoint::new("claude", Api::Anthropic, "https://api.anthropic.com"));
     endpoints.insert(Endpoint::new("relay", Api::Anthropic, "https://relay.example"));
-    endpoints.set_habits("relay/known", ModelHabits { tool_search: Some(true), ..ModelHabits::default() });
-    let text = ModelHabits { tool_format: Some(ToolFormat::Auto), tool_search: Some(true), ..ModelHabits::default() };
-    endpoints.set_habits("relay/text", text);
+    endpoints.set_overrides("relay/known", ModelOverrides { tool_search: Some(true), ..ModelOverrides::default() });
+    let text =
+        ModelOverrides { tool_format: Some(ToolFormat::Auto), tool_search: Some(true), ..ModelOverrides::default() };
+    endpoints.set_overrides("relay/text", text);
     let client = HttpModelClient::new(endpoints);
     for (model, expect) in [
         ("claude/claude-opus-4-5", true),

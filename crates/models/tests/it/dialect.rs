@@ -3,16 +3,14 @@
 
 #![expect(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "tests")]
 
-use std::path::PathBuf;
-
 use serde_json::{Map, Value, json};
 use toolwright_core::model::ShownTool;
 use toolwright_core::schema::CompiledSchema;
 use toolwright_models::dialect::{Dialect, Portable, Toolset, translate};
+use toolwright_testkit::test_data;
 
 fn catalogue(path: &str, schema: &str) -> Option<Vec<ShownTool>> {
-    let folder = std::env::var_os("TOOLWRIGHT_TEST_DATA").map(PathBuf::from)?;
-    let lines = std::fs::read_to_string(folder.join(path)).expect("the catalogue");
+    let lines = std::fs::read_to_string(test_data(path)?).expect("the catalogue");
     let tools = lines.lines().enumerate().map(|(at, line)| {
         let line: Value = serde_json::from_str(line).expect("a tool");
         let text = |key: &str| line[key].as_str().unwrap_or_default().to_owned();

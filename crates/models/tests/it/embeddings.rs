@@ -9,25 +9,32 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use toolwright_core::Secret;
 use toolwright_core::embedding::{Embedder as _, EmbeddingError, TextRole};
-use toolwright_core::model::{Carrier, Errand, IgnoreModelEvents, MAX_TOKENS, ModelError, ModelPriority, Usage};
+use toolwright_core::model::{
+    AuxiliaryRequest, AuxiliarySender, IgnoreModelEvents, MAX_TOKENS, ModelError, ModelPriority, Usage,
+};
 use toolwright_models::{EmbeddingsApi, HttpEmbedder, Timeouts};
 
-/// The model, the priority and the characters of an errand, and what came of it.
+/// The model, the priority and the characters of a request, and what came of it.
 type Told = (String, ModelPriority, u64, Result<Usage, String>);
 
-/// Sends an errand twice at most, and keeps what it was told of it.
+/// Sends a request twice at most, and keeps what it was told of it.
 #[derive(Default)]
 struct Carries(Mutex<Vec<Told>>);
 
 #[async_trait]
-impl Carrier for Carries {
-    async fn carry(&self, model: &str, errand: &dyn Errand, priority: ModelPriority) -> Result<Usage, ModelError> {
-        let mut sent = errand.send(&IgnoreModelEvents).await;
+impl AuxiliarySender for Carries {
+    async fn send(
+        &self,
+        model: &str,
+        request: &dyn AuxiliaryRequest,
+        priority: ModelPriority,
+    ) -> Result<Usage, ModelError> {
+        let mut sent = request.send(&IgnoreModelEvents).await;
         if sent.as_ref().is_err_and(|error| error.kind.is_retryable()) {
-            sent = errand.send(&IgnoreModelEvents).await;
+            sent = request.send(&IgnoreModelEvents).await;
         }
         let told = sent.as_ref().map(|usage| *usage).map_err(ToString::to_string);
-        self.0.lock().unwrap().push((model.to_owned(), priority, errand.characters(), told));
+        self.0.lock().unwrap().push((model.to_owned(), priority, request.characters(), told));
         sent
     }
 }
@@ -36,7 +43,7 @@ impl Carrier for Carries {
 struct Server {
     url: String,
     sent: Arc<Mutex<Vec<(String, Value)>>>,
-    carrier: Arc<Carries>,
+    sender: Arc<Carries>,
 }
 
 impl Server {
@@ -60,13 +67,13 @@ impl Server {
                 stream.write_all(answer.as_bytes()).await.unwrap();
             }
         });
-        Self { url, sent, carrier: Arc::default() }
+        Self { url, sent, sender: Arc::default() }
     }
 
     fn embedder(&self, api: EmbeddingsApi) -> HttpEmbedder {
         let patience = Duration::from_secs(5);
         let timeouts = Timeouts { connect: patience, first_byte: patience, idle: patience, answer: patience };
-        HttpEmbedder::new(api, &self.url, Some(Secret::new("sk-hidden-7")), "m-1", self.carrier.clone())
+        HttpEmbedder::new(api, &self.url, Some(Secret::new("sk-hidden-7")), "m-1", self.sender.clone())
             .with_timeouts(timeouts)
     }
 
@@ -111,7 +118,7 @@ async fn the_bytes_that_go_out_and_the_vectors_that_come_back() {
     assert!(head.contains("\r\nauthorization: bearer sk-hidden-7"), "{head}");
     assert_eq!(*body, json!({"model": "m-1", "input": ["a", "\"ü\""], "encoding_format": "float"}));
     let used = Usage { input_tokens: 3, ..Usage::default() };
-    let carried = server.carrier.0.lock().unwrap().clone();
+    let carried = server.sender.0.lock().unwrap().clone();
     assert_eq!(carried, [("embeddings/m-1".to_owned(), ModelPriority::Background, 4, Ok(used))]);
 
     let answer = json!({"model": "m-1", "embeddings": [[0.5, 0], [0, -0.5]], "total_duration": 1});
@@ -150,7 +157,7 @@ async fn figures_that_no_request_has_are_not_believed() {
     ] {
         let server = Server::start(vec![(200, answer)]).await;
         embed(&server, api, &["a"]).await.unwrap();
-        assert_eq!(server.carrier.0.lock().unwrap()[0].3, Ok(most));
+        assert_eq!(server.sender.0.lock().unwrap()[0].3, Ok(most));
     }
 }
 

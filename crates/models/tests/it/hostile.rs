@@ -2,10 +2,7 @@
 
 use serde_json::json;
 use toolwright_core::model::{MAX_TOKENS, ModelError, ModelErrorKind, ModelEvent, Usage};
-use toolwright_models::text::{Choice, Options, by_name};
 use toolwright_models::{Api, Decoder, decode_whole};
-
-use crate::text::in_pieces;
 
 /// Feeds `events` and expects a `BadResponse`; what was given out is what was kept.
 fn refused(api: Api, events: &[String]) -> ModelError {
@@ -119,17 +116,5 @@ fn figures_that_no_request_has_are_not_believed() {
         let error = refused(Api::OpenAiChat, &[cut.to_string()]);
         assert_eq!(error.usage.input_tokens, MAX_TOKENS);
         assert_eq!(error.partial.map(|partial| partial.usage.input_tokens), Some(MAX_TOKENS));
-    }
-}
-
-#[test]
-fn white_space_before_a_call_without_a_marker_is_bounded() {
-    let llama = by_name("llama").unwrap();
-    for (blanks, calls) in [(1000, 1), (1025, 0)] {
-        let answer = format!("{}{{\"name\": \"a\", \"parameters\": {{}}}}", "\n".repeat(blanks));
-        for size in [1, 7, usize::MAX] {
-            let read = in_pieces(&answer, size, Choice::Format(llama), Options::default());
-            assert_eq!(read.calls.len(), calls, "{blanks} in chunks of {size}");
-        }
     }
 }

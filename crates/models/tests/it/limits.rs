@@ -11,7 +11,7 @@ use toolwright_core::model::{
     Allowance, IgnoreModelEvents, Message, ModelClient, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest,
     ModelSettings, OutputFormat, Traffic, Usability,
 };
-use toolwright_models::{Api, Endpoint, Endpoints, HttpModelClient, ModelHabits, Timeouts, encode};
+use toolwright_models::{Api, Endpoint, Endpoints, HttpModelClient, ModelOverrides, Timeouts, encode};
 use toolwright_testkit::model_server::{Script, ScriptedModel, Turn, WireApi};
 
 /// A server that gives every connection these bytes and closes it.
@@ -35,10 +35,10 @@ fn response(status: &str, headers: &[(&str, &str)], body: &str) -> String {
     format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n{headers}\r\n{body}")
 }
 
-fn client(api: Api, url: &str, habits: ModelHabits) -> HttpModelClient {
+fn client(api: Api, url: &str, overrides: ModelOverrides) -> HttpModelClient {
     let mut endpoints = Endpoints::default();
     endpoints.insert(Endpoint::new("p", api, url).with_key("k"));
-    endpoints.set_habits("p", habits);
+    endpoints.set_overrides("p", overrides);
     HttpModelClient::new(endpoints)
 }
 
@@ -73,7 +73,7 @@ async fn limits_and_the_first_bytes_are_told_before_the_answer() {
     ];
     let url = saying(response("200 OK", &headers, &body)).await;
     let told = Told::default();
-    let client = client(Api::OpenAiChat, &url, ModelHabits::default());
+    let client = client(Api::OpenAiChat, &url, ModelOverrides::default());
     client.complete("p/m", &question(), &told, &Cancel::new()).await.unwrap();
     let requests = Allowance { limit: Some(60), remaining: Some(0), reset_ms: Some(60_000) };
     let expect = [format!("{requests:?}"), "FirstByte".into(), r#"Text("ok")"#.into()];
@@ -89,7 +89,7 @@ async fn what_a_failure_says_of_another_try() {
     // Kind, milliseconds to wait, whether another try is worth it.
     let check = async |answer: String, expect: (ModelErrorKind, Option<u64>, Option<bool>)| {
         let url = saying(answer.clone()).await;
-        let client = client(Api::Gemini, &url, ModelHabits::default());
+        let client = client(Api::Gemini, &url, ModelOverrides::default());
         let told = Told::default();
         let error = client.complete("p/m", &question(), &told, &Cancel::new()).await.unwrap_err();
         assert_eq!((error.kind, error.retry_after_ms, error.should_retry), expect, "{answer}: {error}");
@@ -112,14 +112,14 @@ async fn only_a_request_that_never_left_is_worth_another_try() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         format!("http://{}", listener.local_addr().unwrap())
     };
-    let client = client(Api::OpenAiChat, &gone, ModelHabits::default());
+    let client = client(Api::OpenAiChat, &gone, ModelOverrides::default());
     let error = client.complete("p/m", &question(), &IgnoreModelEvents, &Cancel::new()).await.unwrap_err();
     assert_eq!((error.kind, error.should_retry), (ModelErrorKind::Unavailable, Some(true)), "{error}");
 
     let server = ScriptedModel::start(vec![Turn::text("late").with_delay(Duration::from_secs(30))]).await.unwrap();
     let timeouts = Timeouts { first_byte: Duration::from_millis(100), ..Timeouts::default() };
-    let habits = ModelHabits { timeouts: Some(timeouts), ..ModelHabits::default() };
-    let client = self::client(Api::OpenAiChat, &server.base_url(WireApi::OpenAi), habits);
+    let overrides = ModelOverrides { timeouts: Some(timeouts), ..ModelOverrides::default() };
+    let client = self::client(Api::OpenAiChat, &server.base_url(WireApi::OpenAi), overrides);
     let error = client.complete("p/m", &question(), &IgnoreModelEvents, &Cancel::new()).await.unwrap_err();
     assert_eq!((error.kind, error.should_retry), (ModelErrorKind::Unavailable, Some(false)), "{error}");
     assert!(error.message.contains("no answer within 0.1 s"), "{error}");
@@ -127,7 +127,7 @@ async fn only_a_request_that_never_left_is_worth_another_try() {
 
 #[tokio::test]
 async fn a_model_s_window_and_longest_answer_bound_its_requests() {
-    let habits = ModelHabits { window: Some(8192), max_output: Some(500), ..ModelHabits::default() };
+    let overrides = ModelOverrides { window: Some(8192), max_output: Some(500), ..ModelOverrides::default() };
     for (api, wire, asked, at, expect) in [
         (Api::Ollama, WireApi::Ollama, Some(900), "/options", json!({"num_predict": 500, "num_ctx": 8192})),
         (Api::Ollama, WireApi::Ollama, None, "/options", json!({"num_ctx": 8192})),
@@ -137,7 +137,7 @@ async fn a_model_s_window_and_longest_answer_bound_its_requests() {
         (Api::OpenAiChat, WireApi::OpenAi, Some(900), "/max_completion_tokens", json!(500)),
     ] {
         let server = ScriptedModel::start(Script::echo()).await.unwrap();
-        let client = client(api, &server.base_url(wire), habits.clone());
+        let client = client(api, &server.base_url(wire), overrides.clone());
         let request = ModelRequest { max_tokens: asked, ..question() };
         client.complete("p/m", &request, &IgnoreModelEvents, &Cancel::new()).await.unwrap();
         let sent = server.requests().remove(0);
@@ -162,8 +162,9 @@ async fn the_longest_answer_that_is_told_is_the_limit_that_is_sent() {
             (json!({"effort": "high"}), None, json!({}), None),
         ] {
             let server = ScriptedModel::start(Script::echo()).await.unwrap();
-            let habits = ModelHabits { settings: settings(configured.clone()), max_output, ..ModelHabits::default() };
-            let client = client(api, &server.base_url(wire), habits);
+            let overrides =
+                ModelOverrides { settings: settings(configured.clone()), max_output, ..ModelOverrides::default() };
+            let client = client(api, &server.base_url(wire), overrides);
             let request = ModelRequest { max_tokens: asked, settings: settings(says.clone()), ..question() };
             client.complete("p/m", &request, &IgnoreModelEvents, &Cancel::new()).await.unwrap();
             let told = client.longest_answer("p/m", asked, &request.settings, 4096);
@@ -186,8 +187,8 @@ fn a_card_says_whether_a_model_can_be_asked() {
     endpoints.insert(Endpoint::new("ollama", Api::Ollama, "http://h:11434"));
     let headers = vec![("authorization".to_owned(), "x".to_owned())];
     endpoints.insert(Endpoint { headers, ..Endpoint::new("by_header", Api::OpenAiChat, "https://h") });
-    let known = ModelHabits { window: Some(8), max_output: Some(4), ..ModelHabits::default() };
-    endpoints.set_habits("keyed/m", known);
+    let known = ModelOverrides { window: Some(8), max_output: Some(4), ..ModelOverrides::default() };
+    endpoints.set_overrides("keyed/m", known);
     let client = HttpModelClient::new(endpoints);
     for (model, usable) in
         [("keyed/m", true), ("bare/m", false), ("local/m", true), ("ollama/m", true), ("by_header/m", true)]

@@ -1,6 +1,6 @@
 //! The codecs against goldens, recordings and arbitrary bytes; the client against a real socket.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+#![expect(clippy::unwrap_used, reason = "tests")]
 
 mod arbitrary;
 mod client;
@@ -19,5 +19,3 @@ mod settings;
 mod shape;
 mod stops;
 mod streams;
-mod text;
-mod text_write;

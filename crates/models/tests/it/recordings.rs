@@ -1,4 +1,4 @@
-//! Recorded answers of real APIs. What they hold is found by a walk over their JSON that knows nothing of
+//! Answers written after the APIs' documentation and, where they are, recordings of real ones. What they hold is found by a walk over their JSON that knows nothing of
 //! our decoders; every recorded call must come out with equal arguments, and nothing else as a call.
 
 use std::path::{Path, PathBuf};
@@ -6,22 +6,20 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 use toolwright_core::model::{ModelEvent, ModelResponse};
 use toolwright_models::{Api, Decoder};
+use toolwright_testkit::test_data;
 
 /// One call: name and arguments.
 type Found = (String, Value);
 
-/// The recordings copied here, and the whole set where `TOOLWRIGHT_TEST_DATA` names it.
+/// The fixtures, and the recordings of the test data.
 fn recordings() -> Vec<PathBuf> {
-    let mut folders = vec![PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")];
-    if let Some(data) = std::env::var_os("TOOLWRIGHT_TEST_DATA") {
-        let all = Path::new(&data).join("tool_calls/api_recordings");
-        folders.extend(std::fs::read_dir(all).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()));
-    }
-    let mut files: Vec<PathBuf> = folders
-        .iter()
-        .flat_map(|folder| std::fs::read_dir(folder).unwrap())
-        .map(|entry| entry.unwrap().path())
-        .collect();
+    let entries = |folder: &Path| -> Vec<PathBuf> {
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
+    };
+    let fixtures = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let folders = std::iter::once(fixtures).chain(test_data("tool_calls/api_recordings"));
+    let apis = folders.flat_map(|folder| entries(&folder)).filter(|path| path.is_dir());
+    let mut files: Vec<PathBuf> = apis.flat_map(|folder| entries(&folder)).collect();
     files.retain(|file| file.extension().is_some_and(|end| end == "json" || end == "txt"));
     files.sort();
     files
@@ -223,9 +221,9 @@ fn sse(text: &str) -> String {
 }
 
 #[test]
-fn every_recorded_call_is_found_at_every_chunking() {
+fn every_call_is_found_at_every_chunking() {
     let files = recordings();
-    assert!(files.len() > 8, "{files:?}");
+    assert!(files.len() >= 22, "{files:?}");
     for file in files {
         let text = std::fs::read_to_string(&file).unwrap();
         let values = values(&text);
@@ -255,7 +253,7 @@ fn every_recorded_call_is_found_at_every_chunking() {
 
 /// Cut anywhere, a recording gives a beginning of what it gives whole, and says that it broke off.
 #[test]
-fn a_recording_that_breaks_off_keeps_what_was_complete() {
+fn an_answer_cut_short_keeps_what_was_complete() {
     for file in recordings().into_iter().filter(|file| file.extension().is_some_and(|end| end == "txt")) {
         let text = std::fs::read_to_string(&file).unwrap();
         let api = api_of(&values(&text));

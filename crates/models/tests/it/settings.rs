@@ -10,7 +10,7 @@ use toolwright_core::model::{
     CallResult, Effort, Exposed, IgnoreModelEvents, Message, ModelClient, ModelErrorKind, ModelRequest, ModelSettings,
     OpaqueData, Prices, PromptCache, Reuse, ShownTool, ToolChoice, Usage,
 };
-use toolwright_models::{Api, Endpoint, Endpoints, HttpModelClient, ModelHabits, decode_whole, encode};
+use toolwright_models::{Api, Endpoint, Endpoints, HttpModelClient, ModelOverrides, decode_whole, encode};
 use toolwright_testkit::model_server::{Script, ScriptedModel, Turn, WireApi};
 
 use crate::client::PAIRS;
@@ -248,29 +248,32 @@ fn each_turn_s_prompt_begins_with_the_one_before() {
     }
 }
 
-fn client(api: Api, url: &str, habits: ModelHabits) -> HttpModelClient {
+fn client(api: Api, url: &str, overrides: ModelOverrides) -> HttpModelClient {
     let mut endpoints = Endpoints::default();
     endpoints.insert(Endpoint::new("p", api, url).with_key("k"));
-    endpoints.set_habits("p", habits);
+    endpoints.set_overrides("p", overrides);
     HttpModelClient::new(endpoints)
 }
 
 #[tokio::test]
 async fn what_a_request_does_not_say_is_as_configured() {
-    let habits = ModelHabits {
+    let overrides = ModelOverrides {
         temperature: Some(0.1),
         settings: ModelSettings { stop: vec!["X".into()], ..settings() },
         keep_alive: Some(Duration::from_secs(90)),
-        ..ModelHabits::default()
+        ..ModelOverrides::default()
     };
     let own = ModelSettings { top_p: Some(0.3), effort: Some(Effort::None), ..ModelSettings::default() };
     for (api, wire) in PAIRS {
         let server = ScriptedModel::start(Script::echo()).await.unwrap();
-        let client = client(api, &server.base_url(wire), habits.clone());
+        let client = client(api, &server.base_url(wire), overrides.clone());
         let request = ModelRequest { settings: own.clone(), max_tokens: Some(50), temperature: None, ..conversation() };
         client.complete("p/some-model", &request, &IgnoreModelEvents, &Cancel::new()).await.unwrap();
-        let merged =
-            ModelRequest { settings: own.clone().or(&habits.settings), temperature: habits.temperature, ..request };
+        let merged = ModelRequest {
+            settings: own.clone().or(&overrides.settings),
+            temperature: overrides.temperature,
+            ..request
+        };
         let mut expect = encode(api, &merged, "some-model").body();
         if api == Api::Ollama {
             expect["keep_alive"] = json!(90);
@@ -292,11 +295,11 @@ async fn what_a_model_is_told_to_think_comes_on_top_of_its_answer() {
         (Api::Ollama, WireApi::Ollama, "qwen3", "/options/num_predict", 300 + 8192),
     ] {
         let server = ScriptedModel::start(Script::echo()).await.unwrap();
-        let habits = ModelHabits {
+        let overrides = ModelOverrides {
             settings: ModelSettings { effort: Some(Effort::Medium), ..ModelSettings::default() },
-            ..ModelHabits::default()
+            ..ModelOverrides::default()
         };
-        let client = client(api, &server.base_url(wire), habits);
+        let client = client(api, &server.base_url(wire), overrides);
         let request =
             ModelRequest { messages: vec![Message::user("q")], max_tokens: Some(300), ..ModelRequest::default() };
         client.complete(&format!("p/{model}"), &request, &IgnoreModelEvents, &Cancel::new()).await.unwrap();
@@ -320,7 +323,7 @@ fn the_size_of_an_answer_is_told_as_it_is_asked_for() {
         (Api::Anthropic, "claude-opus-4-8", None, &usual, None, Some(8192)),
         (Api::Anthropic, "claude-opus-4-1", None, &high, None, Some(32_000)),
     ] {
-        let client = client(api, "http://h", ModelHabits { max_output, ..ModelHabits::default() });
+        let client = client(api, "http://h", ModelOverrides { max_output, ..ModelOverrides::default() });
         let got = client.answer_tokens(&format!("p/{model}"), max_tokens, settings);
         assert_eq!(got, expect, "{model} {max_tokens:?} {max_output:?}");
     }
@@ -337,7 +340,7 @@ async fn thinking_that_is_bound_to_another_prefix_is_left_out_from_then_on() {
         .flatten()
         .collect();
     let server = ScriptedModel::start(turns).await.unwrap();
-    let client = client(Api::Anthropic, &server.base_url(WireApi::Anthropic), ModelHabits::default());
+    let client = client(Api::Anthropic, &server.base_url(WireApi::Anthropic), ModelOverrides::default());
     let ask = async |model: &str, effort| {
         let request = ModelRequest { settings: ModelSettings { effort, ..ModelSettings::default() }, ..conversation() };
         client.complete(model, &request, &IgnoreModelEvents, &Cancel::new()).await
@@ -388,7 +391,7 @@ async fn a_configured_beta_stands_beside_the_one_that_a_request_demands() {
 async fn bound_thinking_goes_out_with_no_request_that_may_not_say_how_to_drop_it() {
     let refusal = "The block is bound to a different conversation.";
     let server = ScriptedModel::start(vec![Turn::error(400, refusal), Turn::text("a")]).await.unwrap();
-    let client = client(Api::Anthropic, &server.base_url(WireApi::Anthropic), ModelHabits::default());
+    let client = client(Api::Anthropic, &server.base_url(WireApi::Anthropic), ModelOverrides::default());
     let settings = ModelSettings { effort: Some(Effort::None), ..ModelSettings::default() };
     let request = ModelRequest { settings, ..conversation() };
     for _ in 0..2 {

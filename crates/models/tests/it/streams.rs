@@ -1,4 +1,4 @@
-//! Recorded and hand-made streams, decoded at every chunking.
+//! Streams, decoded at every chunking.
 
 use serde_json::{Value, json};
 use toolwright_core::model::{
@@ -40,7 +40,7 @@ fn refused(api: Api, stream: &str) -> ModelError {
     error
 }
 
-/// Recorded data of events as the stream that carried it.
+/// The data of events as the stream that carried it.
 pub(crate) fn sse(data: &str, done: bool) -> String {
     let mut stream: String =
         data.lines().filter(|line| !line.is_empty()).map(|line| format!("data: {line}\r\n\r\n")).collect();
@@ -59,55 +59,61 @@ pub(crate) fn usage(input_tokens: u64, output_tokens: u64, cached_tokens: u64) -
 }
 
 #[test]
-fn recorded_anthropic_streams() {
-    let answer = decode_all(Api::Anthropic, &sse(include_str!("../fixtures/anthropic-json-tool.2.chunks.txt"), false));
-    assert_eq!(answer.text, "I'll invoke the JSON response tool.");
-    let arguments = r#"{"elements": [{"location": "San Francisco", "temperature": 58, "condition": "sunny"}]}"#;
-    assert_eq!(answer.calls, [call("toolu_01KFbKqPYSuAKujiL6mTfzYA", "json", arguments)]);
-    assert_eq!((answer.stop, answer.usage), (StopReason::ToolCalls, usage(849, 47, 0)));
+fn calls_of_anthropic_streams_are_read() {
+    let answer =
+        decode_all(Api::Anthropic, &sse(include_str!("../fixtures/anthropic/text_then_call.chunks.txt"), false));
+    assert_eq!(answer.text, "Looking up the harbour of Bergen.");
+    let arguments = r#"{"ports": [{"name": "Bergen", "height_cm": 142, "rising": true}]}"#;
+    assert_eq!(answer.calls, [call("toolu_1", "tide_table", arguments)]);
+    assert_eq!((answer.stop, answer.usage), (StopReason::ToolCalls, usage(412, 61, 0)));
 
-    let answer = decode_all(Api::Anthropic, &sse(include_str!("../fixtures/anthropic-tool-no-args.chunks.txt"), false));
-    assert_eq!(answer.calls, [call("toolu_01QE1WLsSVp5hy5Q3GmGTmjP", "updateIssueList", "{}")]);
-    assert_eq!(answer.usage, usage(565, 48, 0));
+    let answer = decode_all(
+        Api::Anthropic,
+        &sse(include_str!("../fixtures/anthropic/call_without_arguments.chunks.txt"), false),
+    );
+    assert_eq!(answer.calls, [call("toolu_2", "list_tickets", "{}")]);
+    assert_eq!(answer.usage, usage(318, 33, 0));
 }
 
 #[test]
 fn a_spliced_stream_keeps_nothing_of_its_first_message() {
-    let answer = decode_all(Api::Anthropic, &sse(include_str!("../fixtures/spliced-message-start.chunks.txt"), false));
-    assert_eq!(answer.calls, [call("toolu_second", "test-tool", r#"{"value":"Sparkle Day"}"#)]);
-    assert_eq!(answer.reasoning, "Let me call the tool.");
-    assert_eq!(answer.opaque.len(), 1);
-    assert_eq!(answer.opaque[0].data["item"]["signature"], "sig-second");
-}
-
-#[test]
-fn recorded_chat_streams_of_compatible_servers() {
     let answer =
-        decode_all(Api::OpenAiChat, &sse(include_str!("../fixtures/mistral-incremental-tool-call.chunks.txt"), true));
-    assert_eq!(
-        answer.calls,
-        [call("chatcmpl-tool-9f149c74c42f265b", "webSearchTool", r#"{"query": "current Berlin weather"}"#)]
-    );
-    assert_eq!((answer.stop, answer.usage), (StopReason::ToolCalls, usage(171, 14, 128)));
-
-    let answer = decode_all(Api::OpenAiChat, &sse(include_str!("../fixtures/mistral-tool-call.chunks.txt"), true));
-    assert_eq!(answer.calls, [call("gSIMJiOkT", "weather", r#"{"location": "San Francisco"}"#)]);
+        decode_all(Api::Anthropic, &sse(include_str!("../fixtures/anthropic/restarted_message.chunks.txt"), false));
+    assert_eq!(answer.calls, [call("toolu_kept", "paint", r#"{"colour": "blue"}"#)]);
+    assert_eq!(answer.reasoning, "Once more, whole.");
+    assert_eq!(answer.opaque.len(), 1);
+    assert_eq!(answer.opaque[0].data["item"]["signature"], "c2lnLWI=");
 }
 
 #[test]
-fn recorded_whole_answers() {
-    let answer = decode_whole(Api::OpenAiChat, include_bytes!("../fixtures/mistral-tool-call.json")).unwrap();
-    assert_eq!(answer.calls, [call("gSIMJiOkT", "weather", r#"{"location": "San Francisco"}"#)]);
+fn calls_of_chat_streams_are_read() {
+    let answer =
+        decode_all(Api::OpenAiChat, &sse(include_str!("../fixtures/openai_chat/call_in_pieces.chunks.txt"), true));
+    assert_eq!(answer.calls, [call("call_a1", "tide_table", r#"{"port": "Stavanger", "days": 3}"#)]);
+    assert_eq!((answer.stop, answer.usage), (StopReason::ToolCalls, usage(210, 22, 192)));
 
-    let answer = decode_whole(Api::OpenAiChat, include_bytes!("../fixtures/xai-tool-call.json")).unwrap();
-    assert_eq!(answer.calls, [call("call_46427107", "weather", r#"{"location":"San Francisco"}"#)]);
-    assert!(answer.reasoning.starts_with("First, the user") && answer.text.is_empty());
+    let answer =
+        decode_all(Api::OpenAiChat, &sse(include_str!("../fixtures/openai_chat/call_at_once.chunks.txt"), true));
+    assert_eq!(answer.calls, [call("D681PevKs", "tide_table", r#"{"port": "Bergen"}"#)]);
+}
+
+#[test]
+fn calls_of_whole_answers_are_read() {
+    let answer = decode_whole(Api::OpenAiChat, include_bytes!("../fixtures/openai_chat/call_at_once.json")).unwrap();
+    assert_eq!(answer.calls, [call("D681PevKs", "tide_table", r#"{"port": "Bergen"}"#)]);
+
+    let answer =
+        decode_whole(Api::OpenAiChat, include_bytes!("../fixtures/openai_chat/reasoning_beside_the_answer.json"))
+            .unwrap();
+    assert_eq!(answer.calls, [call("call_x1", "tide_table", r#"{"port":"Bergen"}"#)]);
+    assert!(answer.reasoning.starts_with("The question is about tides") && answer.text.is_empty());
     // xAI counts the reasoning beside the answer.
-    assert_eq!(answer.usage, usage(307, 26 + 255, 244));
+    assert_eq!(answer.usage, usage(180, 24 + 140, 64));
 
-    let answer = decode_whole(Api::Anthropic, include_bytes!("../fixtures/anthropic-tool-no-args.json")).unwrap();
+    let answer =
+        decode_whole(Api::Anthropic, include_bytes!("../fixtures/anthropic/call_without_arguments.json")).unwrap();
     assert_eq!((answer.calls.len(), answer.stop), (1, StopReason::ToolCalls));
-    assert_eq!((answer.calls[0].name.as_str(), answer.calls[0].arguments.as_str()), ("updateIssueList", "{}"));
+    assert_eq!((answer.calls[0].name.as_str(), answer.calls[0].arguments.as_str()), ("list_tickets", "{}"));
 }
 
 /// What an answer used by these figures, whole and streamed.
@@ -355,8 +361,8 @@ fn a_view_that_wrapped_a_schema_is_undone_in_calls_and_done_again_in_their_repla
 #[test]
 fn a_stream_that_breaks_off_says_what_it_kept() {
     let streams = [
-        (Api::Anthropic, sse(include_str!("../fixtures/anthropic-json-tool.2.chunks.txt"), false)),
-        (Api::OpenAiChat, sse(include_str!("../fixtures/mistral-incremental-tool-call.chunks.txt"), false)),
+        (Api::Anthropic, sse(include_str!("../fixtures/anthropic/text_then_call.chunks.txt"), false)),
+        (Api::OpenAiChat, sse(include_str!("../fixtures/openai_chat/call_in_pieces.chunks.txt"), false)),
         (
             Api::Ollama,
             "{\"message\":{\"content\":\"a\"},\"done\":false}\n{\"message\":{\"content\":\"\"},\"done\":true}\n".into(),

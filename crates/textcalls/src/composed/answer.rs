@@ -5,8 +5,10 @@ use toolwright_core::json::repair;
 use toolwright_core::model::WrittenCall;
 
 use super::scan::{Part, Scan};
-use super::{Transport, member};
-use crate::decoder::MAX_ANSWER;
+use super::{ARGUMENTS_KEY, OUTPUT_KEY, REASONING_KEY, TOOL_KEY, Transport, key_of_parameter, parameter_of_key};
+
+/// The longest answer that is read, in bytes.
+const MAX_ANSWER: usize = 128 << 20;
 
 /// One call of an answer.
 #[derive(Debug, Clone, PartialEq)]
@@ -155,13 +157,13 @@ fn call(transport: &Transport, item: Value, number: usize) -> ComposedCall {
     let mut parameters = Map::new();
     for (member, value) in members {
         match (member.as_str(), value) {
-            (member::TOOL, Value::String(tool)) => name = tool,
-            (member::REASONING, Value::String(why)) => reasoning = Some(why).filter(|why| !why.is_empty()),
-            (member::TOOL | member::REASONING, _) => {}
-            (member::OUTPUT, result) => output = Some(result),
-            (member::ARGUMENTS, arguments) => whole = Some(arguments),
+            (TOOL_KEY, Value::String(tool)) => name = tool,
+            (REASONING_KEY, Value::String(why)) => reasoning = Some(why).filter(|why| !why.is_empty()),
+            (TOOL_KEY | REASONING_KEY, _) => {}
+            (OUTPUT_KEY, result) => output = Some(result),
+            (ARGUMENTS_KEY, arguments) => whole = Some(arguments),
             (parameter, value) => {
-                parameters.insert(member::to_parameter(parameter).into(), value);
+                parameters.insert(parameter_of_key(parameter).into(), value);
             }
         }
     }
@@ -178,17 +180,17 @@ pub(super) fn encode(transport: &Transport, answer: &Composed) -> Value {
     let item = |composed: &ComposedCall| {
         let form = transport.form(&composed.call.name);
         let mut item = Map::new();
-        item.insert(member::TOOL.into(), composed.call.name.as_str().into());
-        item.insert(member::REASONING.into(), composed.reasoning.as_deref().unwrap_or_default().into());
+        item.insert(TOOL_KEY.into(), composed.call.name.as_str().into());
+        item.insert(REASONING_KEY.into(), composed.reasoning.as_deref().unwrap_or_default().into());
         let arguments: Map<String, Value> = serde_json::from_str(&composed.call.arguments).unwrap_or_default();
         if form.wrapped {
-            item.insert(member::ARGUMENTS.into(), arguments.into());
+            item.insert(ARGUMENTS_KEY.into(), arguments.into());
         } else {
-            let written = |(name, value): (String, _)| (member::from_parameter(&name).into_owned(), value);
+            let written = |(name, value): (String, _)| (key_of_parameter(&name).into_owned(), value);
             item.extend(arguments.into_iter().map(written));
         }
         if form.latent {
-            item.insert(member::OUTPUT.into(), composed.output.clone().unwrap_or_default());
+            item.insert(OUTPUT_KEY.into(), composed.output.clone().unwrap_or_default());
         }
         Value::from(item)
     };

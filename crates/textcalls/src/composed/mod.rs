@@ -1,5 +1,5 @@
-//! The composed transport: one JSON Schema in which a model writes its final output, its calls, or both
-//! (SPEC section 5). For models that have structured output and no calls of their own.
+//! The composed transport: one JSON Schema in which a model writes its final output, its calls, or both.
+//! For models that have structured output and no calls of their own.
 //!
 //! An answer is `{"output": … | null, "calls": […]}`. A call is one closed object:
 //! `{"_tool": name, "_reasoningForCall": why, …parameters, "_output"?: result}`. Three rules keep every tool
@@ -12,7 +12,6 @@
 //!   dropped, so that no result can be invented.
 
 mod answer;
-mod member;
 mod reroot;
 mod scan;
 mod schema;
@@ -21,6 +20,7 @@ mod tests;
 
 pub use answer::{Composed, ComposedCall, Decoder, Unusable};
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde_json::Value;
@@ -95,4 +95,29 @@ impl Transport {
     fn form(&self, tool: &str) -> Form {
         self.forms.get(tool).copied().unwrap_or(Form { wrapped: false, latent: false })
     }
+}
+
+/// The tool's name.
+const TOOL_KEY: &str = "_tool";
+/// Why the model calls it.
+const REASONING_KEY: &str = "_reasoningForCall";
+/// The arguments, where they are not members themselves.
+const ARGUMENTS_KEY: &str = "_arguments";
+/// The result that the model writes itself.
+const OUTPUT_KEY: &str = "_output";
+
+/// A parameter's name as a member: one that could be taken for ours has one underscore more.
+fn key_of_parameter(name: &str) -> Cow<'_, str> {
+    if is_like_ours(name) { Cow::Owned(format!("_{name}")) } else { Cow::Borrowed(name) }
+}
+
+/// The parameter's name that stands behind a member which is not one of ours.
+fn parameter_of_key(member: &str) -> &str {
+    if is_like_ours(member) { &member[1..] } else { member }
+}
+
+fn is_like_ours(name: &str) -> bool {
+    let bare = name.trim_start_matches('_');
+    bare.len() < name.len()
+        && [TOOL_KEY, REASONING_KEY, ARGUMENTS_KEY, OUTPUT_KEY].iter().any(|ours| &ours[1..] == bare)
 }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use toolwright_core::model::Exposed;
 
 use super::reroot::{Reroot, rerooted};
-use super::{ComposedTool, Form, member};
+use super::{ARGUMENTS_KEY, ComposedTool, Form, OUTPUT_KEY, REASONING_KEY, TOOL_KEY, key_of_parameter};
 
 /// What an object schema may say beside its properties and still be written as a list of them: nothing that
 /// speaks about the object as a whole.
@@ -67,29 +67,29 @@ fn item(composed: &ComposedTool<'_>, index: usize, defs: &mut Map<String, Value>
     let listed = listed(&tool.parameters);
     let form = Form { wrapped: listed.is_none(), latent: latent.is_some() };
     let mut properties = Map::new();
-    properties.insert(member::TOOL.into(), json!({"type": "string", "const": tool.name}));
+    properties.insert(TOOL_KEY.into(), json!({"type": "string", "const": tool.name}));
     let why = json!({"type": "string", "description": "Why this tool, and why now, in one sentence."});
-    properties.insert(member::REASONING.into(), why);
-    let mut required: Vec<Value> = vec![member::TOOL.into(), member::REASONING.into()];
+    properties.insert(REASONING_KEY.into(), why);
+    let mut required: Vec<Value> = vec![TOOL_KEY.into(), REASONING_KEY.into()];
     match listed {
         Some(parameters) => {
             let Reroot { mut document, kept } = rerooted(&tool.parameters, &key);
             defs.extend(kept.map(|kept| (key.clone(), kept)));
             if let Some(Value::Object(own)) = document.get_mut("properties").map(Value::take) {
-                properties.extend(own.into_iter().map(|(name, schema)| (member::from_parameter(&name).into(), schema)));
+                properties.extend(own.into_iter().map(|(name, schema)| (key_of_parameter(&name).into(), schema)));
             }
-            required.extend(parameters.required.map(|name| Value::from(member::from_parameter(name))));
+            required.extend(parameters.required.map(|name| Value::from(key_of_parameter(name))));
         }
         None => {
             let anything = json!({"type": "object"});
             let schema = if tool.parameters.is_object() { &tool.parameters } else { &anything };
-            properties.insert(member::ARGUMENTS.into(), whole(schema, &key, defs));
-            required.push(member::ARGUMENTS.into());
+            properties.insert(ARGUMENTS_KEY.into(), whole(schema, &key, defs));
+            required.push(ARGUMENTS_KEY.into());
         }
     }
     if let Some(result) = latent {
-        properties.insert(member::OUTPUT.into(), whole(result, &format!("{key}_output"), defs));
-        required.push(member::OUTPUT.into());
+        properties.insert(OUTPUT_KEY.into(), whole(result, &format!("{key}_output"), defs));
+        required.push(OUTPUT_KEY.into());
     }
     let item = json!({
         "type": "object",

@@ -2,13 +2,13 @@
 
 use toolwright_core::model::WrittenCall;
 
-use super::super::block::{Block, Step, View};
-use super::super::grammar::{At, Channels, Prompted, Recipient, Spacing};
-use super::super::markers::blank;
-use super::super::named::Body;
-use super::super::output::Sink;
 use super::code::Code;
+use super::output::Sink;
 use super::{MAX_BLANK, MAX_BLOCK, MAX_HEADER, MAX_WASTE, Mode, Open, TextDecoder};
+use crate::format::{At, Channels, Prompted, Recipient, Spacing};
+use crate::syntax::named::Body;
+use crate::syntax::scan::blank;
+use crate::syntax::{Block, Step, View};
 
 impl TextDecoder {
     /// Tries the forms that have no marker where the text begins. None when there is nothing to try.

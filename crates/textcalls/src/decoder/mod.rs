@@ -2,7 +2,10 @@
 
 mod blocks;
 mod code;
+mod markers;
+mod output;
 mod reasoning;
+mod utf8;
 
 use std::sync::Arc;
 
@@ -10,12 +13,13 @@ use toolwright_core::model::{ModelEvent, ShownTool, WrittenCall};
 
 use code::Code;
 
-use super::block::{Block, Trust};
-use super::grammar::{Answers, Call, Channels, Format, Prompted, Reasoning as Thinking, Spacing, Yields};
-use super::markers::{Begins, Hit, Markers, Roles, begins, blank};
-use super::output::{Output, Sink};
-use super::utf8::Utf8;
-use super::{Choice, Options, Reasoning, formats, table};
+use crate::format::{Answers, Call, Channels, Format, Prompted, Reasoning as Thinking, Spacing, Yields};
+use crate::syntax::scan::{Begins, begins, blank};
+use crate::syntax::{Block, Trust};
+use crate::{Choice, Options, Reasoning, formats, table};
+use markers::{Hit, Markers, Roles};
+use output::{Output, Sink};
+use utf8::Utf8;
 
 /// The longest call, in bytes; what is longer is text.
 const MAX_BLOCK: usize = 4 << 20;

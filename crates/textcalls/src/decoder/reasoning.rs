@@ -1,9 +1,9 @@
 //! Where reasoning begins and ends.
 
-use super::super::grammar::{Format, Place, Prompted, Reasoning as Thinking, Spacing};
-use super::super::output::Sink;
 use super::code::Code;
+use super::output::Sink;
 use super::{Mode, TextDecoder};
+use crate::format::{Format, Place, Prompted, Reasoning as Thinking, Spacing};
 
 impl TextDecoder {
     /// What the prompt has begun of the answer: without the header of the turn, and without reasoning that it

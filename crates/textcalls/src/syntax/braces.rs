@@ -2,17 +2,17 @@
 
 use serde_json::Value;
 
-use super::block::{MAX_NAME, Step, View, call, is_name};
-use super::grammar::Braces;
+use super::Past;
 use super::literal::Reader;
-use super::write::Past;
+use super::{MAX_NAME, Step, View, call, is_name};
+use crate::format::Braces;
 
 /// End markers in texts that are tried as the end.
 const MAX_TRIES: usize = 8;
 
 /// How far it has been read.
 #[derive(Debug, Default)]
-pub(super) struct Block {
+pub(crate) struct Block {
     /// Where the end is looked for.
     search: usize,
     tries: usize,
@@ -20,12 +20,12 @@ pub(super) struct Block {
 
 impl Block {
     /// How far it has been read.
-    pub(super) fn reach(&self) -> usize {
+    pub(crate) fn reach(&self) -> usize {
         self.search
     }
 
     /// Waits for an end that makes sense of it.
-    pub(super) fn step(&mut self, form: &Braces, head: usize, view: View<'_>) -> Step {
+    pub(crate) fn step(&mut self, form: &Braces, head: usize, view: View<'_>) -> Step {
         let rest = &view.text[head..];
         let len = rest.find(|c| !is_name(c)).unwrap_or(rest.len());
         let body = head + len;
@@ -54,7 +54,7 @@ impl Block {
 }
 
 /// A call as it was trained.
-pub(super) fn write(form: &Braces, call: &Past<'_>) -> String {
+pub(crate) fn write(form: &Braces, call: &Past<'_>) -> String {
     let arguments = Value::Object(call.arguments.clone());
     format!("{}{}{}{}", form.open, call.name, value(form, &arguments), form.close)
 }

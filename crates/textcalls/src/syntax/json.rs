@@ -9,12 +9,11 @@ use serde_json::value::RawValue;
 use toolwright_core::json::{Repaired, repair};
 use toolwright_core::model::WrittenCall;
 
-use super::block::{Step, Trust, View};
-use super::grammar::{At, Json, Keys, Shape};
-use super::markers::{Begins, begins, blank};
-use super::scan::{Reach, Scan};
+use super::Past;
+use super::scan::{Begins, Reach, Scan, begins, blank};
 use super::typing::in_an_item;
-use super::write::Past;
+use super::{Step, Trust, View};
+use crate::format::{At, Json, Keys, Shape};
 
 /// Keys that models of all families use, in the order in which they are looked for.
 const NAMES: [&str; 3] = ["name", "tool_name", "function"];
@@ -25,7 +24,7 @@ const FENCE: &str = "```";
 
 /// How far it has been read.
 #[derive(Debug, Default)]
-pub(super) struct Block {
+pub(crate) struct Block {
     at: usize,
     scan: Option<Scan>,
     values: Vec<Range<usize>>,
@@ -33,12 +32,12 @@ pub(super) struct Block {
 
 impl Block {
     /// How far it has been read.
-    pub(super) fn reach(&self) -> usize {
+    pub(crate) fn reach(&self) -> usize {
         self.scan.as_ref().map_or(self.at, Scan::at)
     }
 
     /// Reads value after value up to the marker, or one value where there is none.
-    pub(super) fn step(&mut self, form: &Json, head: usize, view: View<'_>) -> Step {
+    pub(crate) fn step(&mut self, form: &Json, head: usize, view: View<'_>) -> Step {
         self.at = self.at.max(head);
         let text = view.text;
         if form.close.is_none() && !self.values.is_empty() {
@@ -296,7 +295,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
 }
 
 /// Calls as they were trained.
-pub(super) fn write(form: &Json, calls: &[Past<'_>]) -> String {
+pub(crate) fn write(form: &Json, calls: &[Past<'_>]) -> String {
     let objects: Vec<String> = calls.iter().map(|call| object(form, call)).collect();
     let open = form.open.first().copied().unwrap_or_default();
     let close = form.close.unwrap_or_default();

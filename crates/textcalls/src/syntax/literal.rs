@@ -7,7 +7,7 @@ const MAX_DEPTH: usize = 64;
 
 /// Reads literals off a text.
 #[derive(Debug)]
-pub(super) struct Reader<'a> {
+pub(crate) struct Reader<'a> {
     rest: &'a str,
     depth: usize,
     /// What stands around a text besides the usual quotation marks.
@@ -16,44 +16,44 @@ pub(super) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// Reads `text`.
-    pub(super) fn new(text: &'a str) -> Self {
+    pub(crate) fn new(text: &'a str) -> Self {
         Self { rest: text, depth: 0, quote: None }
     }
 
     /// Reads `text`, whose texts stand between `quote`s, and whose keys may stand alone.
-    pub(super) fn quoted(text: &'a str, quote: &'a str) -> Self {
+    pub(crate) fn quoted(text: &'a str, quote: &'a str) -> Self {
         Self { rest: text, depth: 0, quote: Some(quote) }
     }
 
     /// Skips white space.
-    pub(super) fn space(&mut self) {
+    pub(crate) fn space(&mut self) {
         self.rest = self.rest.trim_start();
     }
 
     /// Whether all is read.
-    pub(super) fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.rest.is_empty()
     }
 
     /// Whether `next` comes next.
-    pub(super) fn peeks(&self, next: char) -> bool {
+    pub(crate) fn peeks(&self, next: char) -> bool {
         self.rest.starts_with(next)
     }
 
     /// Takes `next`, if it comes next.
-    pub(super) fn take(&mut self, next: &str) -> bool {
+    pub(crate) fn take(&mut self, next: &str) -> bool {
         self.rest.strip_prefix(next).map(|rest| self.rest = rest).is_some()
     }
 
     /// Takes as long a word as can be.
-    pub(super) fn word(&mut self, of: impl Fn(char) -> bool) -> &'a str {
+    pub(crate) fn word(&mut self, of: impl Fn(char) -> bool) -> &'a str {
         let (word, rest) = self.rest.split_at(self.rest.find(|c| !of(c)).unwrap_or(self.rest.len()));
         self.rest = rest;
         word
     }
 
     /// A name and the `=` after it.
-    pub(super) fn keyword(&mut self) -> Option<&'a str> {
+    pub(crate) fn keyword(&mut self) -> Option<&'a str> {
         let before = self.rest;
         let word = self.word(|c| c.is_alphanumeric() || matches!(c, '_' | '-'));
         self.space();
@@ -66,7 +66,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A value.
-    pub(super) fn value(&mut self) -> Option<Value> {
+    pub(crate) fn value(&mut self) -> Option<Value> {
         self.space();
         if let Some(quote) = self.quote
             && self.take(quote)
@@ -245,7 +245,7 @@ fn number(word: &str) -> Option<Number> {
 }
 
 /// `value` as Python writes it.
-pub(super) fn write(value: &Value) -> String {
+pub(crate) fn write(value: &Value) -> String {
     let join = |items: Vec<String>| items.join(", ");
     match value {
         Value::Null => "None".to_owned(),

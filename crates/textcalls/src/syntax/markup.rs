@@ -4,11 +4,11 @@
 use serde_json::{Map, Value};
 use toolwright_core::model::ShownTool;
 
-use super::block::{MAX_NAME, Step, Trust, View, call};
-use super::grammar::Markup;
-use super::markers::blank;
+use super::Past;
+use super::scan::blank;
 use super::typing::{self, Schema};
-use super::write::Past;
+use super::{MAX_NAME, Step, Trust, View, call};
+use crate::format::Markup;
 
 /// The longest tag with attributes, in bytes.
 const MAX_TAG: usize = 64 << 10;
@@ -17,7 +17,7 @@ const BODY: &str = "content";
 
 /// How far it has been read.
 #[derive(Debug, Default)]
-pub(super) struct Block {
+pub(crate) struct Block {
     tag: Option<Tag>,
     /// Where the end is looked for.
     search: usize,
@@ -35,12 +35,12 @@ struct Tag {
 
 impl Block {
     /// How far it has been read.
-    pub(super) fn reach(&self) -> usize {
+    pub(crate) fn reach(&self) -> usize {
         self.search
     }
 
     /// Reads the tag, then waits for its end.
-    pub(super) fn step(&mut self, form: Markup, head: usize, view: View<'_>) -> Step {
+    pub(crate) fn step(&mut self, form: Markup, head: usize, view: View<'_>) -> Step {
         let tag = match &self.tag {
             Some(tag) => tag,
             None => match tag(form, head, view) {
@@ -293,7 +293,7 @@ fn body_argument(name: &str, view: View<'_>, given: &Map<String, Value>) -> Stri
 }
 
 /// A call, its body being the argument that reading it takes for one.
-pub(super) fn write(form: Markup, call: &Past<'_>, tools: &[ShownTool]) -> String {
+pub(crate) fn write(form: Markup, call: &Past<'_>, tools: &[ShownTool]) -> String {
     let view = View { text: "", ended: true, tools, trust: Trust::Any, alone: true, stops: &[] };
     let named = body_argument(call.name, view, &Map::new());
     let bodied = call.arguments.get(&named).and_then(Value::as_str).filter(|body| !body.trim_ascii().is_empty());

@@ -1,14 +1,26 @@
-//! One call being read, from its marker to its end.
+//! The syntaxes of calls, each a file with a reader and a writer; [`Block`] is one call being read, from its marker to its end.
 
+pub(crate) mod braces;
+pub(crate) mod json;
+mod literal;
+pub(crate) mod markup;
+pub(crate) mod named;
+pub(crate) mod nested;
+pub(crate) mod pythonic;
+mod raw;
+pub(crate) mod scan;
+pub(crate) mod tagged;
+mod typing;
+
+use serde_json::{Map, Value};
 use toolwright_core::model::{ShownTool, WrittenCall};
 
-use super::grammar::{At, Call, Form};
-use super::markers::{Begins, begins, blank};
-use super::{braces, json, markup, named, nested, pythonic, raw, tagged};
+use crate::format::{At, Call, Form};
+use scan::{Begins, begins, blank};
 
 /// What the next bytes of a block brought.
 #[derive(Debug, PartialEq)]
-pub(super) enum Step {
+pub(crate) enum Step {
     /// Its end is not there yet.
     More,
     /// It is no call.
@@ -24,7 +36,7 @@ pub(super) enum Step {
 
 /// Whose calls are believed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Trust {
+pub(crate) enum Trust {
     /// Those of any tool: the format is known.
     Any,
     /// Where nothing but the text's shape says that it is a call, those of tools that were shown.
@@ -33,7 +45,7 @@ pub(super) enum Trust {
 
 /// What a form may look at.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct View<'a> {
+pub(crate) struct View<'a> {
     /// The text from the block's marker on.
     pub text: &'a str,
     /// Whether no more text comes.
@@ -50,24 +62,24 @@ pub(super) struct View<'a> {
 
 impl View<'_> {
     /// What an incomplete block is.
-    pub(super) fn wait(&self) -> Step {
+    pub(crate) fn wait(&self) -> Step {
         if self.ended { Step::Fail } else { Step::More }
     }
 
     /// Whether an answer that is nothing but a call of this name is one: any is, where no tools were shown.
-    pub(super) fn may_call(&self, name: &str) -> bool {
+    pub(crate) fn may_call(&self, name: &str) -> bool {
         self.tools.is_empty() || self.knows(name)
     }
 
     /// Whether a tool of this name was shown.
-    pub(super) fn knows(&self, name: &str) -> bool {
+    pub(crate) fn knows(&self, name: &str) -> bool {
         self.tools.iter().any(|tool| tool.name == name)
     }
 }
 
 /// A block and how far it has been read.
 #[derive(Debug)]
-pub(super) struct Block {
+pub(crate) struct Block {
     /// Its form; none where the header of a message said it all.
     call: Option<&'static Call>,
     /// The length of its markers, once known.
@@ -90,7 +102,7 @@ enum State {
 
 impl Block {
     /// A block that begins with a marker of `call`.
-    pub(super) fn new(call: &'static Call) -> Self {
+    pub(crate) fn new(call: &'static Call) -> Self {
         let state = match &call.form {
             Form::Json(_) => State::Json(json::Block::default()),
             Form::Named(_) => State::Named(named::Block::default()),
@@ -105,12 +117,12 @@ impl Block {
     }
 
     /// The body of a message to a tool.
-    pub(super) fn body(body: named::Body) -> Self {
+    pub(crate) fn body(body: named::Body) -> Self {
         Self { call: None, head: None, state: State::Body(body) }
     }
 
     /// How far into its text it has been read.
-    pub(super) fn reach(&self) -> usize {
+    pub(crate) fn reach(&self) -> usize {
         match &self.state {
             State::Json(block) => block.reach(),
             State::Named(block) => block.reach(),
@@ -125,7 +137,7 @@ impl Block {
     }
 
     /// Reads on. `view.text` begins where it began before, and has grown or is all there is.
-    pub(super) fn step(&mut self, view: View<'_>) -> Step {
+    pub(crate) fn step(&mut self, view: View<'_>) -> Step {
         let Some(call) = self.call else {
             let State::Body(body) = &mut self.state else { return Step::Fail };
             return body.step(view);
@@ -174,14 +186,36 @@ fn head(call: &Call, view: View<'_>) -> Result<usize, Step> {
 }
 
 /// Whether `character` may stand in a tool's name.
-pub(super) fn is_name(character: char) -> bool {
+pub(crate) fn is_name(character: char) -> bool {
     character.is_alphanumeric() || matches!(character, '_' | '-' | '.' | ':' | '/')
 }
 
 /// The longest name, in bytes.
-pub(super) const MAX_NAME: usize = 256;
+pub(crate) const MAX_NAME: usize = 256;
 
 /// A call without an id.
-pub(super) fn call(name: &str, arguments: String) -> WrittenCall {
+pub(crate) fn call(name: &str, arguments: String) -> WrittenCall {
     WrittenCall { id: String::new(), name: name.to_owned(), arguments }
+}
+
+/// A past call, its arguments read.
+pub(crate) struct Past<'a> {
+    /// Its id.
+    pub id: &'a str,
+    /// Its name.
+    pub name: &'a str,
+    /// Its arguments; what is no object is replayed as an empty one.
+    pub arguments: Map<String, Value>,
+    /// The same as JSON, as it was written.
+    pub json: &'a str,
+    /// Its place among the calls of its turn.
+    pub index: usize,
+}
+
+impl<'a> Past<'a> {
+    pub(crate) fn of((index, call): (usize, &'a WrittenCall)) -> Self {
+        let read = serde_json::from_str(&call.arguments).ok();
+        let json = if read.is_some() { call.arguments.trim() } else { "{}" };
+        Self { id: &call.id, name: &call.name, arguments: read.unwrap_or_default(), json, index }
+    }
 }

@@ -4,17 +4,16 @@ use serde::de::IgnoredAny;
 use toolwright_core::json::{Repaired, repair};
 use toolwright_core::model::WrittenCall;
 
-use super::block::{MAX_NAME, Step, Trust, View, is_name};
-use super::grammar::{Id, Named};
-use super::markers::{Begins, begins, blank};
-use super::scan::{Reach, Scan};
-use super::table;
+use super::Past;
+use super::scan::{Begins, Reach, Scan, begins, blank};
 use super::typing::in_an_item;
-use super::write::Past;
+use super::{MAX_NAME, Step, Trust, View, is_name};
+use crate::format::{Id, Named};
+use crate::table;
 
 /// How far it has been read.
 #[derive(Debug, Default)]
-pub(super) struct Block {
+pub(crate) struct Block {
     header: Option<Header>,
     json: Option<(usize, Scan)>,
     end: Option<usize>,
@@ -31,12 +30,12 @@ struct Header {
 
 impl Block {
     /// How far it has been read.
-    pub(super) fn reach(&self) -> usize {
+    pub(crate) fn reach(&self) -> usize {
         self.json.as_ref().map_or(self.search, |(_, scan)| scan.at())
     }
 
     /// Reads the name, the JSON and what closes them.
-    pub(super) fn step(
+    pub(crate) fn step(
         &mut self,
         form: &Named,
         section: Option<(&'static str, &'static str)>,
@@ -155,7 +154,7 @@ fn unread(form: &Named, header: &Header, start: usize, search: &mut usize, view:
 }
 
 /// An object as it is written, mended if need be. One that was cut in an item stays as it is.
-pub(super) fn arguments(json: &str) -> Option<String> {
+pub(crate) fn arguments(json: &str) -> Option<String> {
     if serde_json::from_str::<IgnoredAny>(json).is_ok() {
         return Some(json.to_owned());
     }
@@ -223,9 +222,9 @@ fn bare_name<'a>(prefix: &str, id: &'a str) -> &'a str {
     }
 }
 
-/// A call whose name the header of its message gave, see [`super::grammar::Channels`].
+/// A call whose name the header of its message gave, see [`crate::format::Channels`].
 #[derive(Debug)]
-pub(super) struct Body {
+pub(crate) struct Body {
     name: String,
     /// The length of the header.
     head: usize,
@@ -242,17 +241,17 @@ pub(super) struct Body {
 impl Body {
     /// A message to `name`, whose body begins after `head` bytes. It is a call if `close` ends it, or
     /// JSON where this is `certain`.
-    pub(super) fn new(name: &str, head: usize, close: &'static str, certain: bool) -> Self {
+    pub(crate) fn new(name: &str, head: usize, close: &'static str, certain: bool) -> Self {
         Self { name: name.to_owned(), head, close, certain, scan: None, end: None, search: head }
     }
 
     /// How far it has been read.
-    pub(super) fn reach(&self) -> usize {
+    pub(crate) fn reach(&self) -> usize {
         self.scan.as_ref().map_or(self.search, Scan::at)
     }
 
     /// Reads to the end of the JSON, or of the message.
-    pub(super) fn step(&mut self, view: View<'_>) -> Step {
+    pub(crate) fn step(&mut self, view: View<'_>) -> Step {
         let start = self.head + blank(&view.text[self.head..]);
         let first = view.text[start..].bytes().next();
         if self.scan.is_none() && first == Some(b'{') {
@@ -298,7 +297,7 @@ impl Body {
 }
 
 /// A call as it was trained.
-pub(super) fn write(form: &Named, call: &Past<'_>) -> String {
+pub(crate) fn write(form: &Named, call: &Past<'_>) -> String {
     let legal = !call.id.is_empty() && call.id.chars().all(is_name);
     let header = match form.id {
         Id::AroundName(prefix) if legal && bare_name(prefix, call.id) == call.name => call.id.to_owned(),

@@ -2,17 +2,17 @@
 
 use serde_json::{Map, Value};
 
-use super::block::{MAX_NAME, Step, View, call, is_name};
-use super::grammar::Nested;
+use super::Past;
 use super::typing::{self, Schema};
-use super::write::Past;
+use super::{MAX_NAME, Step, View, call, is_name};
+use crate::format::Nested;
 
 /// Tags inside tags that are followed.
 const MAX_DEPTH: usize = 64;
 
 /// How far it has been read.
 #[derive(Debug, Default)]
-pub(super) struct Block {
+pub(crate) struct Block {
     /// Where the end is looked for.
     search: usize,
 }
@@ -27,12 +27,12 @@ struct Element {
 
 impl Block {
     /// How far it has been read.
-    pub(super) fn reach(&self) -> usize {
+    pub(crate) fn reach(&self) -> usize {
         self.search
     }
 
     /// Waits for the end, then reads it all.
-    pub(super) fn step(&mut self, form: &Nested, head: usize, view: View<'_>) -> Step {
+    pub(crate) fn step(&mut self, form: &Nested, head: usize, view: View<'_>) -> Step {
         let rest = &view.text[head..];
         let len = rest.find(|c| !is_name(c)).unwrap_or(rest.len());
         let body = head + len + form.head_end.len();
@@ -105,7 +105,7 @@ fn value(form: &Nested, schema: Option<Schema<'_>>, element: Element) -> Value {
 }
 
 /// A call as it was trained.
-pub(super) fn write(form: &Nested, call: &Past<'_>) -> String {
+pub(crate) fn write(form: &Nested, call: &Past<'_>) -> String {
     let mut out = format!("{}{}{}", form.open, call.name, form.head_end);
     call.arguments.iter().for_each(|(key, value)| element(form, key, value, &mut out));
     out + form.close

@@ -3,29 +3,28 @@
 use serde_json::{Map, Value};
 use toolwright_core::model::WrittenCall;
 
-use super::block::{MAX_NAME, Step, Trust, View, call, is_name};
-use super::grammar::Pythonic;
+use super::Past;
 use super::literal::{self, Reader};
-use super::markers::{Begins, begins, blank};
-use super::scan::{Reach, Scan};
+use super::scan::{Begins, Reach, Scan, begins, blank};
 use super::typing::Schema;
-use super::write::Past;
+use super::{MAX_NAME, Step, Trust, View, call, is_name};
+use crate::format::Pythonic;
 
 /// How far it has been read.
 #[derive(Debug, Default)]
-pub(super) struct Block {
+pub(crate) struct Block {
     value: Option<(usize, Scan)>,
     end: Option<usize>,
 }
 
 impl Block {
     /// How far it has been read.
-    pub(super) fn reach(&self) -> usize {
+    pub(crate) fn reach(&self) -> usize {
         self.value.as_ref().map_or(0, |(_, scan)| scan.at())
     }
 
     /// Finds where the brackets close, then reads it all.
-    pub(super) fn step(&mut self, form: &Pythonic, head: usize, view: View<'_>) -> Step {
+    pub(crate) fn step(&mut self, form: &Pythonic, head: usize, view: View<'_>) -> Step {
         let text = view.text;
         if self.value.is_none() {
             let start = head + blank(&text[head..]);
@@ -130,7 +129,7 @@ fn arguments(reader: &mut Reader<'_>, schema: Option<Schema<'_>>) -> Option<Map<
 }
 
 /// Calls as they were trained.
-pub(super) fn write(form: &Pythonic, calls: &[Past<'_>]) -> String {
+pub(crate) fn write(form: &Pythonic, calls: &[Past<'_>]) -> String {
     let calls: Vec<String> = calls
         .iter()
         .map(|call| {

@@ -2,27 +2,26 @@
 
 use serde_json::json;
 
-use super::block::{Step, Trust, View, call};
-use super::grammar::Raw;
-use super::markers::{Begins, begins};
-use super::scan::{Reach, Scan};
+use super::scan::{Begins, Reach, Scan, begins};
 use super::typing::Schema;
+use super::{Step, Trust, View, call};
+use crate::format::Raw;
 
 /// How far it has been read.
 #[derive(Debug, Default)]
-pub(super) struct Block {
+pub(crate) struct Block {
     /// Where the end is looked for.
     search: usize,
 }
 
 impl Block {
     /// How far it has been read.
-    pub(super) fn reach(&self) -> usize {
+    pub(crate) fn reach(&self) -> usize {
         self.search
     }
 
     /// The text is over where the next piece begins, or with the answer.
-    pub(super) fn step(&mut self, form: &Raw, head: usize, view: View<'_>) -> Step {
+    pub(crate) fn step(&mut self, form: &Raw, head: usize, view: View<'_>) -> Step {
         let (name, start) = match tool(form, head, view) {
             Ok(found) => found,
             Err(step) => return step,

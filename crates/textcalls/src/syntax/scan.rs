@@ -1,8 +1,8 @@
-//! Finding where JSON and the like ends, byte by byte and never twice.
+//! Scanning text that may be cut anywhere: markers, and where JSON and the like end.
 
 /// What a [`Scan`] came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(crate) enum Reach {
     /// The end of the text; the value goes on.
     More,
     /// The value ends before this place.
@@ -13,7 +13,7 @@ pub(super) enum Reach {
 
 /// Follows the brackets and texts of one value that begins with a bracket.
 #[derive(Debug, Clone)]
-pub(super) struct Scan {
+pub(crate) struct Scan {
     at: usize,
     depth: usize,
     quote: Option<u8>,
@@ -25,38 +25,38 @@ pub(super) struct Scan {
 
 impl Scan {
     /// A scan of JSON from `at`; the first bytes of `watched` markers are reported.
-    pub(super) fn json(at: usize, watched: [Option<&str>; 2]) -> Self {
+    pub(crate) fn json(at: usize, watched: [Option<&str>; 2]) -> Self {
         let first = |marker: Option<&str>| marker.and_then(|marker| marker.bytes().next());
         Self { at, depth: 0, quote: None, quotes: b"\"", watched: watched.map(first) }
     }
 
     /// A scan of Python from `at`.
-    pub(super) fn python(at: usize) -> Self {
+    pub(crate) fn python(at: usize) -> Self {
         Self { at, depth: 0, quote: None, quotes: b"\"'", watched: [None, None] }
     }
 
     /// A scan of code, whose comments are reported.
-    pub(super) fn code() -> Self {
+    pub(crate) fn code() -> Self {
         Self { watched: [Some(b'#'), None], ..Self::python(0) }
     }
 
     /// Whether a bracket or a text is open.
-    pub(super) fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.depth > 0 || self.quote.is_some()
     }
 
     /// How far it came.
-    pub(super) fn at(&self) -> usize {
+    pub(crate) fn at(&self) -> usize {
         self.at
     }
 
     /// Goes on past a watched byte.
-    pub(super) fn skip(&mut self) {
+    pub(crate) fn skip(&mut self) {
         self.at += 1;
     }
 
     /// Goes on to the end of the value.
-    pub(super) fn run(&mut self, text: &str) -> Reach {
+    pub(crate) fn run(&mut self, text: &str) -> Reach {
         let bytes = text.as_bytes();
         while self.at < bytes.len() {
             if let Some(quote) = self.quote {
@@ -95,6 +95,33 @@ impl Scan {
         }
         Reach::More
     }
+}
+
+/// Whether `text` begins with `marker`, as far as can be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Begins {
+    /// It does.
+    Yes,
+    /// It does not.
+    No,
+    /// It is too short to tell.
+    Perhaps,
+}
+
+/// Whether `text` begins with `marker`.
+pub(crate) fn begins(text: &str, marker: &str) -> Begins {
+    if text.starts_with(marker) {
+        Begins::Yes
+    } else if marker.starts_with(text) {
+        Begins::Perhaps
+    } else {
+        Begins::No
+    }
+}
+
+/// The length of the white space that `text` begins with.
+pub(crate) fn blank(text: &str) -> usize {
+    text.len() - text.trim_ascii_start().len()
 }
 
 #[cfg(test)]

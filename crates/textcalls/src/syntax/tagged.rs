@@ -6,11 +6,11 @@ use serde_json::{Map, Value};
 use toolwright_core::json::type_name;
 use toolwright_core::model::WrittenCall;
 
-use super::block::{MAX_NAME, Step, View, call, is_name};
-use super::grammar::{Padding, Quoting, Tagged, Typed};
-use super::markers::{Begins, begins, blank};
+use super::Past;
+use super::scan::{Begins, begins, blank};
 use super::typing::{self, Schema};
-use super::write::Past;
+use super::{MAX_NAME, Step, View, call, is_name};
+use crate::format::{Padding, Quoting, Tagged, Typed};
 
 const CDATA: (&str, &str) = ("<![CDATA[", "]]>");
 /// The end of CDATA in CDATA: its characters are shared out to two blocks.
@@ -18,7 +18,7 @@ const CDATA_SPLIT: &str = "]]]]><![CDATA[>";
 
 /// How far it has been read.
 #[derive(Debug, Default)]
-pub(super) struct Block {
+pub(crate) struct Block {
     at: usize,
     outer: bool,
     stage: Stage,
@@ -63,7 +63,7 @@ struct Param {
 
 impl Block {
     /// How far it has been read.
-    pub(super) fn reach(&self) -> usize {
+    pub(crate) fn reach(&self) -> usize {
         match &self.stage {
             Stage::Value { search, .. } => *search,
             _ => self.at,
@@ -71,7 +71,7 @@ impl Block {
     }
 
     /// Reads tag after tag.
-    pub(super) fn step(&mut self, form: &Tagged, head: usize, view: View<'_>) -> Step {
+    pub(crate) fn step(&mut self, form: &Tagged, head: usize, view: View<'_>) -> Step {
         self.at = self.at.max(head);
         loop {
             let outcome = match std::mem::take(&mut self.stage) {
@@ -312,7 +312,7 @@ fn unquote(name: &str, quoting: Quoting) -> String {
 }
 
 /// A call as it was trained.
-pub(super) fn write(form: &Tagged, call: &Past<'_>) -> String {
+pub(crate) fn write(form: &Tagged, call: &Past<'_>) -> String {
     let line = form.layout;
     let quote = |name: &str| match form.quoting {
         Quoting::Plain => name.to_owned(),

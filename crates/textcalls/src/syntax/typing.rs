@@ -9,14 +9,14 @@ const MAX_DEPTH: usize = 32;
 
 /// A schema and the document that its references point into.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Schema<'a> {
+pub(crate) struct Schema<'a> {
     root: &'a Value,
     node: &'a Value,
 }
 
 /// The JSON types that a schema allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Types(u8);
+pub(crate) struct Types(u8);
 
 const NAMES: [&str; 7] = ["string", "integer", "number", "boolean", "null", "array", "object"];
 
@@ -32,12 +32,12 @@ impl Types {
     }
 
     /// The empty container that fits.
-    pub(super) fn empty(self) -> Option<Value> {
+    pub(crate) fn empty(self) -> Option<Value> {
         [Value::Array(Vec::new()), Value::Object(serde_json::Map::new())].into_iter().find(|empty| self.allow(empty))
     }
 
     /// Whether a value of this type fits.
-    pub(super) fn allow(self, value: &Value) -> bool {
+    pub(crate) fn allow(self, value: &Value) -> bool {
         match value {
             Value::Null => self.has("null"),
             Value::Bool(_) => self.has("boolean"),
@@ -54,23 +54,23 @@ impl Types {
 
 impl<'a> Schema<'a> {
     /// The schema of the arguments of the tool called `name`.
-    pub(super) fn of_tool(tools: &'a [ShownTool], name: &str) -> Option<Self> {
+    pub(crate) fn of_tool(tools: &'a [ShownTool], name: &str) -> Option<Self> {
         let root = &tools.iter().find(|tool| tool.name == name)?.parameters;
         Some(Self { root, node: root })
     }
 
     /// The schema of a member.
-    pub(super) fn member(self, key: &str) -> Option<Self> {
+    pub(crate) fn member(self, key: &str) -> Option<Self> {
         self.find(MAX_DEPTH, &|node| node.get("properties")?.get(key))
     }
 
     /// The schema of an array's items.
-    pub(super) fn items(self) -> Option<Self> {
+    pub(crate) fn items(self) -> Option<Self> {
         self.find(MAX_DEPTH, &|node| node.get("items"))
     }
 
     /// The names of the members, required ones first.
-    pub(super) fn members(self) -> Vec<&'a str> {
+    pub(crate) fn members(self) -> Vec<&'a str> {
         let properties = self.find(MAX_DEPTH, &|node| node.get("properties")).and_then(|found| found.node.as_object());
         let mut names: Vec<&str> =
             properties.into_iter().flat_map(|members| members.keys().map(String::as_str)).collect();
@@ -98,7 +98,7 @@ impl<'a> Schema<'a> {
     }
 
     /// The types that it allows; none where it does not say.
-    pub(super) fn types(self) -> Option<Types> {
+    pub(crate) fn types(self) -> Option<Types> {
         let mut types = Types::default();
         self.gather(MAX_DEPTH, &mut types);
         (types != Types::default()).then_some(types)
@@ -130,7 +130,7 @@ impl<'a> Schema<'a> {
 /// wins if it fits; a text that must not be one and fits nothing stays a text, for the check to report.
 /// Without a schema only what is clearly a JSON container is taken for one: a text is coerced to a number
 /// where one is due, but a number never back to the text that it was.
-pub(super) fn value(schema: Option<Schema<'_>>, text: &str) -> Value {
+pub(crate) fn value(schema: Option<Schema<'_>>, text: &str) -> Value {
     let bare = text.trim();
     let Some(types) = schema.and_then(Schema::types) else {
         let container = bare.starts_with(['{', '[']).then(|| serde_json::from_str(bare).ok()).flatten();
@@ -157,12 +157,12 @@ pub(super) fn value(schema: Option<Schema<'_>>, text: &str) -> Value {
 
 /// Whether the place `cut` in a value is in an item of a list. Half an item may mean something else than all of it:
 /// such a value is given out as it was written, so that the check of the call finds out where it was cut.
-pub(super) fn in_an_item(cut: &str) -> bool {
+pub(crate) fn in_an_item(cut: &str) -> bool {
     cut.split('/').any(|step| step.parse::<usize>().is_ok())
 }
 
 /// JSON, or one of Python's constants.
-pub(super) fn json(text: &str) -> Option<Value> {
+pub(crate) fn json(text: &str) -> Option<Value> {
     match text {
         "True" => Some(Value::Bool(true)),
         "False" => Some(Value::Bool(false)),

@@ -1,10 +1,8 @@
 //! Formats whose calls are JSON that holds the name.
 
-use super::super::grammar::{
-    Call, Form, Format, Id, Json, Keys, Named, Prompted, Pythonic, Raw, Reasoning, Shape, Values,
-};
 use super::tagged::GIGACHAT_MARKUP;
 use super::{CHATML_END, CHATML_TURN, LLAMA_END, LLAMA_TURN, ROW, THINK, TOOL_RESPONSE};
+use crate::format::{Call, Form, Format, Id, Json, Keys, Named, Prompted, Pythonic, Raw, Reasoning, Shape, Values};
 
 const NAME_ARGUMENTS: Keys = Keys::Named { name: "name", arguments: "arguments", id: None };
 

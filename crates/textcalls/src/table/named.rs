@@ -1,10 +1,8 @@
 //! Formats whose calls are a name, and then JSON.
 
-use super::super::grammar::{
-    Answers, Call, Form, Format, Id, Json, Keys, Named, Prompted, Raw, Reasoning, Shape, Yields,
-};
 use super::json::{CODE, FUNCTION_TAG, PYTHON};
 use super::{CHATML_END, DEEPSEEK_TURN, LLAMA_END, LLAMA_TURN, ROW, THINK};
+use crate::format::{Answers, Call, Form, Format, Id, Json, Keys, Named, Prompted, Raw, Reasoning, Shape, Yields};
 
 /// Mistral: a name and JSON (from Small 3.2, Devstral and Magistral on), or an array of calls (before).
 pub(super) const MISTRAL: Format = Format {

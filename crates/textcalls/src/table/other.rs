@@ -1,10 +1,10 @@
 //! Formats of forms that few share.
 
-use super::super::grammar::{
+use super::{CHATML_END, CHATML_TURN, ROW, THINK};
+use crate::format::{
     Answers, Braces, Call, Channels, Form, Format, Json, Keys, Markup, Nested, Place, Prompted, Pythonic, Reasoning,
     Recipient, Shape, Values, Yields,
 };
-use super::{CHATML_END, CHATML_TURN, ROW, THINK};
 
 /// Llama 4 and others that were trained on calls as in Python.
 pub(super) const PYTHONIC: Format = Format {

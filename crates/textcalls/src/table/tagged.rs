@@ -1,10 +1,10 @@
 //! Formats whose calls are tags with plain values.
 
-use super::super::grammar::{
+use super::{CHATML_END, CHATML_TURN, DEEPSEEK_TURN, ROW, THINK, TOOL_RESPONSE};
+use crate::format::{
     Answers, Call, Channels, Form, Format, Padding, Prompted, Quoting, Reasoning, Spacing, Tagged, Typed, Values,
     Yields,
 };
-use super::{CHATML_END, CHATML_TURN, DEEPSEEK_TURN, ROW, THINK, TOOL_RESPONSE};
 
 /// `<function=name>`, `<parameter=key>`.
 const FUNCTION: Tagged = Tagged {

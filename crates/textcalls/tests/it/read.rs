@@ -7,7 +7,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use toolwright_core::json::repair;
 use toolwright_core::model::ShownTool;
-use toolwright_models::text::{
+use toolwright_testkit::test_data;
+use toolwright_textcalls::{
     Choice, Decoded, Format, Options, Reasoning, TextDecoder, by_name, decode, for_model, formats,
 };
 
@@ -44,8 +45,7 @@ const SIZES: [usize; 8] = [1, 2, 3, 5, 7, 16, 64, usize::MAX];
 /// The published cases: the visible half of llama.cpp's chat tests.
 #[test]
 fn published_cases_are_read_at_any_chunking() {
-    let Some(folder) = std::env::var_os("TOOLWRIGHT_TEST_DATA").map(PathBuf::from) else { return };
-    let folder = folder.join("tool_calls/text_formats");
+    let Some(folder) = test_data("tool_calls/text_formats") else { return };
     let known: Value = serde_json::from_str(&std::fs::read_to_string(folder.join("tools.json")).unwrap()).unwrap();
     let (mut total, mut passed) = (0, 0);
     for line in std::fs::read_to_string(folder.join("cases.jsonl")).unwrap().lines() {
@@ -109,9 +109,9 @@ struct Case {
     want: Value,
 }
 
-/// The cases of the files in `fixtures/text`: `=== format [options]: title`, the input, `---`, JSON.
+/// The cases of the files in `fixtures`: `=== format [options]: title`, the input, `---`, JSON.
 fn own_cases() -> Vec<Case> {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/text");
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
     let shown: Value = serde_json::from_str(&std::fs::read_to_string(folder.join("tools.json")).unwrap()).unwrap();
     let shown = tools(&shown);
     let mut cases = Vec::new();
@@ -332,4 +332,16 @@ fn a_batch_that_is_cut_in_an_item_is_given_out_as_cut() {
         }
     }
     assert!(called.iter().all(|called| *called > 10), "{called:?}");
+}
+
+#[test]
+fn white_space_before_a_call_without_a_marker_is_bounded() {
+    let llama = by_name("llama").unwrap();
+    for (blanks, calls) in [(1000, 1), (1025, 0)] {
+        let answer = format!("{}{{\"name\": \"a\", \"parameters\": {{}}}}", "\n".repeat(blanks));
+        for size in [1, 7, usize::MAX] {
+            let read = in_pieces(&answer, size, Choice::Format(llama), Options::default());
+            assert_eq!(read.calls.len(), calls, "{blanks} in chunks of {size}");
+        }
+    }
 }

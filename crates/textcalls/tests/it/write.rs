@@ -7,9 +7,9 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use toolwright_core::content::ContentBlock;
 use toolwright_core::model::{CallResult, ShownTool, WrittenCall};
-use toolwright_models::text::{Choice, Options, Values, decode, formats};
+use toolwright_textcalls::{Choice, Options, Values, decode, formats};
 
-use crate::text::in_pieces;
+use crate::read::in_pieces;
 
 /// Pieces of texts: what JSON, Python and tags care about.
 const PLAIN: [&str; 24] = [
@@ -150,7 +150,7 @@ fn arguments_that_are_no_object_are_replayed_as_none() {
 /// What a model of each family is shown. `TOOLWRIGHT_BLESS=1` rewrites.
 #[test]
 fn prompts_calls_and_results_are_as_they_were() {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/text");
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     let bless = std::env::var_os("TOOLWRIGHT_BLESS").is_some();
     let tools = [
         ShownTool {

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use indexmap::IndexMap;
 use toolwright_core::Secret;
 use toolwright_core::model::RetryTerms;
-use toolwright_models::{Api, Endpoint, ModelHabits, Timeouts, ToolFormat, text};
+use toolwright_models::{Api, Endpoint, ModelOverrides, Timeouts, ToolFormat};
 use toolwright_runtime::{QueueSpec, TrafficTerms, default_model_queue};
+use toolwright_textcalls as textcalls;
 
 use super::node::Member;
 use super::problem::{At, Problem, Severity};
@@ -63,16 +64,16 @@ pub(crate) fn habits(
     all: &IndexMap<String, WrittenHabits>,
     at: &At,
     problems: &mut Vec<Problem>,
-) -> Option<ModelHabits> {
+) -> Option<ModelOverrides> {
     let written = all.get(name)?;
     let provider = name.split_once('/').and_then(|(provider, _)| all.get(provider));
     let tool_format = match written.tool_format.as_deref() {
         None => None,
         Some("auto") => Some(ToolFormat::Auto),
-        Some(format) => match text::by_name(format) {
+        Some(format) => match textcalls::by_name(format) {
             Some(format) => Some(ToolFormat::Named(format)),
             None => {
-                let known: Vec<_> = text::formats().iter().map(text::Format::name).collect();
+                let known: Vec<_> = textcalls::formats().iter().map(textcalls::Format::name).collect();
                 problems.push(Problem::new(
                     Severity::Error,
                     at,
@@ -106,7 +107,7 @@ pub(crate) fn habits(
         problems.push(Problem::new(Severity::Error, at, place, why, "mend it, or take it out".to_owned()));
         return None;
     }
-    Some(ModelHabits {
+    Some(ModelOverrides {
         tool_format,
         strict_tools: written.strict_tools.unwrap_or(false),
         tool_search,

@@ -2,7 +2,7 @@
 
 use std::ops::BitOr;
 
-use super::table;
+use crate::table;
 
 /// A set of meanings that a marker may have; which one it has depends on where it stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -151,33 +151,6 @@ impl Markers {
         }
         best.map_or(Hit::None, |index| Hit::Marker { at: 0, index })
     }
-}
-
-/// Whether `text` begins with `marker`, as far as can be told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Begins {
-    /// It does.
-    Yes,
-    /// It does not.
-    No,
-    /// It is too short to tell.
-    Perhaps,
-}
-
-/// Whether `text` begins with `marker`.
-pub(super) fn begins(text: &str, marker: &str) -> Begins {
-    if text.starts_with(marker) {
-        Begins::Yes
-    } else if marker.starts_with(text) {
-        Begins::Perhaps
-    } else {
-        Begins::No
-    }
-}
-
-/// The length of the white space that `text` begins with.
-pub(super) fn blank(text: &str) -> usize {
-    text.len() - text.trim_ascii_start().len()
 }
 
 #[cfg(test)]
