@@ -21,7 +21,7 @@ use toolwright_core::{
     CallId, Cancel, Event, Outcome, Policy, Principal, Profile, Provider as _, RawArguments, Services, Session,
     SessionId, ToolCall,
 };
-use toolwright_models::{Api, Endpoint, Endpoints, HttpModelClient, ModelHabits};
+use toolwright_models::{Api, Endpoint, Endpoints, HttpModelClient, ModelOverrides};
 use toolwright_providers::builtin::{self, BuiltinOptions};
 use toolwright_runtime::{Executor, ExecutorOptions, ModelTraffic, OutputFiles, RunContext, SqliteStore, SystemClock};
 use toolwright_testkit::model_server::{Script, ScriptedModel, Turn, WireApi, count_tokens};
@@ -356,7 +356,7 @@ async fn what_a_model_is_configured_to_think_is_reserved() {
         let mut endpoints = Endpoints::default();
         endpoints.insert(Endpoint::new("default", Api::OpenAiChat, server.base_url(WireApi::OpenAi)).with_key("k"));
         let settings = ModelSettings { effort, ..ModelSettings::default() };
-        endpoints.set_habits("default/m", ModelHabits { settings, ..ModelHabits::default() });
+        endpoints.set_overrides("default/m", ModelOverrides { settings, ..ModelOverrides::default() });
         let client = Arc::new(HttpModelClient::new(endpoints));
         let traffic = ModelTraffic::new(client, std::collections::BTreeMap::default());
         let extractor = ModelExtractor { bounds: bounds(99, 20_000, None), ..by(None, 4000) };

@@ -12,7 +12,7 @@ use toolwright_core::llm::{LlmDefinition, LlmHooks, define_llm_tool, shipped};
 use toolwright_core::model::{CallResult, Message, WrittenCall};
 use toolwright_core::store::{LineRange, OpenOutput, OutputSlice, OutputStore, OutputWriter, StoreError, StoredOutput};
 use toolwright_core::{ContentBlock, SessionId, Tool, ToolId};
-use toolwright_models::ModelHabits;
+use toolwright_models::ModelOverrides;
 use toolwright_testkit::model_server::{LongTalk, Reply, STEP_TOOL, Script, ScriptedModel, Turn};
 
 use crate::house::{options, provider};
@@ -296,8 +296,8 @@ async fn the_room_leaves_what_the_api_lets_an_answer_have_where_the_run_sets_no_
     for (window, max_output, answer) in [(100_000, None, 8192), (100_000, Some(700), 700), (8192, None, 4096)] {
         let dir = tempfile::tempdir().unwrap();
         let server = Arc::new(ScriptedModel::start(Script::echo()).await.unwrap());
-        let habits = ModelHabits { max_output, ..ModelHabits::default() };
-        let house = Long::on(dir.path(), server, APIS[1], Parts { habits, ..Parts::default() }, |store| store).await;
+        let overrides = ModelOverrides { max_output, ..ModelOverrides::default() };
+        let house = Long::on(dir.path(), server, APIS[1], Parts { overrides, ..Parts::default() }, |store| store).await;
         let spec = begin(&LongTalk::new(window as u64, 1), window, terms()).spec().clone();
         let mut state = RunState::new(RunSpec { max_tokens: None, ..spec }, vec![Message::user("Go on.")]);
         let report = house.driver.run(&mut state, &options()).await.unwrap();

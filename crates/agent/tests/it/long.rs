@@ -14,7 +14,7 @@ use toolwright_core::store::{OutputStore, RunStore};
 use toolwright_core::{
     ContentBlock, Effects, Services, Tool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
 };
-use toolwright_models::{Api, Endpoint, Endpoints, HttpModelClient, ModelHabits};
+use toolwright_models::{Api, Endpoint, Endpoints, HttpModelClient, ModelOverrides};
 use toolwright_providers::builtin::{self, BuiltinOptions};
 use toolwright_runtime::{Catalogue, Executor, ExecutorOptions, ModelTraffic, OutputFiles, SqliteStore, SystemClock};
 use toolwright_testkit::model_server::{LongTalk, MEMORY_MODEL, Script, ScriptedModel, WireApi};
@@ -57,13 +57,13 @@ pub(crate) struct Parts {
     pub(crate) outputs: WrapOutputs,
     pub(crate) step: Step,
     /// Of the model that talks.
-    pub(crate) habits: ModelHabits,
+    pub(crate) overrides: ModelOverrides,
 }
 
 impl Default for Parts {
     fn default() -> Self {
-        let (tokens, habits) = (Arc::new(EstimatedTokens), ModelHabits::default());
-        Self { tokens, outputs: Box::new(|outputs| outputs), step: Step::default(), habits }
+        let (tokens, overrides) = (Arc::new(EstimatedTokens), ModelOverrides::default());
+        Self { tokens, outputs: Box::new(|outputs| outputs), step: Step::default(), overrides }
     }
 }
 
@@ -95,12 +95,12 @@ impl Long {
         dir: &Path,
         server: Arc<ScriptedModel>,
         (api, wire): (Api, WireApi),
-        Parts { tokens, outputs, step, habits }: Parts,
+        Parts { tokens, outputs, step, overrides }: Parts,
         wrap: impl FnOnce(Arc<SqliteStore>) -> Arc<S>,
     ) -> Self {
         let mut endpoints = Endpoints::default();
         endpoints.insert(Endpoint::new("long", api, server.base_url(wire)).with_key("k"));
-        endpoints.set_habits("long/talker", habits);
+        endpoints.set_overrides("long/talker", overrides);
         let model = ModelTraffic::new(Arc::new(HttpModelClient::new(endpoints)), std::collections::BTreeMap::default());
         let store = SqliteStore::open(dir).unwrap();
         let log = Arc::new(Log::default());

@@ -1,9 +1,9 @@
 //! The conversation as Toolwright holds it, and the client that answers it. Wire formats live in
 //! `toolwright-models`; nothing here knows an API.
 
+mod auxiliary;
 mod budget;
 mod card;
-mod errand;
 mod price;
 mod recording;
 mod room;
@@ -21,9 +21,9 @@ use serde_json::Value;
 use crate::cancel::Cancel;
 use crate::content::ContentBlock;
 
+pub use auxiliary::{AuxiliaryRequest, AuxiliarySender};
 pub use budget::{Bound, ModelBounds, ModelBudget, Reserved};
 pub use card::{ModelCard, Usability};
-pub use errand::{Carrier, Errand};
 pub(crate) use price::is_zero;
 pub use price::{MAX_TOKENS, PriceTable, Prices, Usage};
 pub use recording::{
@@ -432,10 +432,10 @@ pub trait ModelClient: Send + Sync {
     ///
     /// # Errors
     /// [`ModelError`].
-    async fn run_errand(
+    async fn send_auxiliary(
         &self,
         _model: &str,
-        errand: &dyn Errand,
+        request: &dyn AuxiliaryRequest,
         _priority: ModelPriority,
         events: &dyn ModelEvents,
         cancel: &Cancel,
@@ -444,7 +444,7 @@ pub trait ModelClient: Send + Sync {
             let message = format!("the model request was cancelled {}", cause.describe());
             return Err(ModelError::new(ModelErrorKind::Canceled, message));
         }
-        errand.send(events).await
+        request.send(events).await
     }
 
     /// Whether the API of this model takes deferred tools ([`Exposed::Deferred`]) and loads them by the results

@@ -7,7 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use toolwright_core::cancel::Cancel;
 use toolwright_core::model::{
-    Carrier, Errand, IgnoreModelEvents, ModelError, ModelErrorKind, ModelPriority, ModelRequest, ModelResponse, Usage,
+    AuxiliaryRequest, AuxiliarySender, IgnoreModelEvents, ModelError, ModelErrorKind, ModelPriority, ModelRequest,
+    ModelResponse, Usage,
 };
 use toolwright_core::operation::Lineage;
 use toolwright_core::session::Session;
@@ -109,20 +110,20 @@ impl Executor {
     }
 }
 
-/// Lets errands out on behalf of a session, as operations of this lineage.
-pub struct Errands {
+/// Sends auxiliary requests on behalf of a session, as operations of this lineage.
+pub struct AuxiliaryRequests {
     executor: Arc<Executor>,
     lineage: Lineage,
     session: Arc<Session>,
 }
 
-impl std::fmt::Debug for Errands {
+impl std::fmt::Debug for AuxiliaryRequests {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Errands").field("session", &self.session.id).finish_non_exhaustive()
+        f.debug_struct("AuxiliaryRequests").field("session", &self.session.id).finish_non_exhaustive()
     }
 }
 
-impl Errands {
+impl AuxiliaryRequests {
     /// By this executor's client of models, in a trace of the session.
     #[must_use]
     pub fn new(executor: Arc<Executor>, session: Arc<Session>) -> Self {
@@ -131,14 +132,19 @@ impl Errands {
 }
 
 #[async_trait]
-impl Carrier for Errands {
-    async fn carry(&self, model: &str, errand: &dyn Errand, priority: ModelPriority) -> Result<Usage, ModelError> {
+impl AuxiliarySender for AuxiliaryRequests {
+    async fn send(
+        &self,
+        model: &str,
+        request: &dyn AuxiliaryRequest,
+        priority: ModelPriority,
+    ) -> Result<Usage, ModelError> {
         let (executor, session, cancel) = (&self.executor, &*self.session, Cancel::new());
-        let asked = Asked::Other { characters: errand.characters() };
+        let asked = Asked::Other { characters: request.characters() };
         let op = executor.begin_model(&self.lineage, session, model, asked);
         let account = executor.open_model_account(ModelAsk { op, session, model, asked, tools: None });
         let events = account.watch(&IgnoreModelEvents);
-        let used = executor.options.services.model.run_errand(model, errand, priority, &events, &cancel).await;
+        let used = executor.options.services.model.send_auxiliary(model, request, priority, &events, &cancel).await;
         let answer = used.map(|usage| ModelResponse { usage, ..ModelResponse::default() });
         account.end(&answer);
         answer.map(|answer| answer.usage)

@@ -64,7 +64,7 @@ use crate::jobs::JobManager;
 use crate::queue::{Priority, Queues};
 use crate::recorder::Recorder;
 
-pub use self::asking::Errands;
+pub use self::asking::AuxiliaryRequests;
 pub use self::background::Became;
 pub use self::background::Promotion;
 pub use self::budget::{BUDGET_EXCEEDED, ContextBudget};

@@ -12,8 +12,9 @@ use tokio::time::Instant;
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::model::{
-    Errand, MAX_REFUSED_FORMS, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelPriority,
-    ModelRequest, ModelResponse, ModelSettings, RequestRoom, RetryTerms, Traffic, Usability, Usage, retry,
+    AuxiliaryRequest, MAX_REFUSED_FORMS, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvents,
+    ModelPriority, ModelRequest, ModelResponse, ModelSettings, RequestRoom, RetryTerms, Traffic, Usability, Usage,
+    retry,
 };
 
 use crate::queue::{Line, QueueSpec, Slot};
@@ -155,10 +156,10 @@ impl ModelClient for ModelTraffic {
         }
     }
 
-    async fn run_errand(
+    async fn send_auxiliary(
         &self,
         model: &str,
-        errand: &dyn Errand,
+        request: &dyn AuxiliaryRequest,
         priority: ModelPriority,
         events: &dyn ModelEvents,
         cancel: &Cancel,
@@ -170,7 +171,7 @@ impl ModelClient for ModelTraffic {
             let answer = tokio::select! {
                 biased;
                 cause = cancel.cancelled() => Err(canceled(cause)),
-                answer = self.client.run_errand(model, errand, priority, &turn.feedback, cancel) => answer,
+                answer = self.client.send_auxiliary(model, request, priority, &turn.feedback, cancel) => answer,
             };
             if let Some(ended) = passage.ended(turn, answer).await {
                 return ended;

@@ -11,7 +11,7 @@ use toolwright_core::Secret;
 use toolwright_core::catalogue::ToolOverride;
 use toolwright_core::model::PriceTable;
 use toolwright_core::policy::{Effect, EffectSelector, Policy, Profile, Rule, Selector, ToolNote};
-use toolwright_models::{EmbeddingsApi, Endpoint, ModelHabits};
+use toolwright_models::{EmbeddingsApi, Endpoint, ModelOverrides};
 use toolwright_providers::catalogue::CatalogueSpec;
 use toolwright_providers::oauth::OAuthSettings;
 use toolwright_providers::openapi::OpenApiSpec;
@@ -70,7 +70,7 @@ pub struct Config {
     /// Places that answer model requests, besides those that the environment names.
     pub model_endpoints: Vec<Endpoint>,
     /// How requests to models are made, by model id or provider.
-    pub model_habits: Vec<(String, ModelHabits)>,
+    pub model_habits: Vec<(String, ModelOverrides)>,
     /// How requests to models wait and are made again, by model id or provider.
     pub model_traffic: BTreeMap<String, TrafficTerms>,
     /// Files of tokenizers, by model id or provider.

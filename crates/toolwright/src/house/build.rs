@@ -276,7 +276,7 @@ pub(super) fn endpoints(config: &Config, variables: &dyn Fn(&str) -> Option<Stri
         endpoints.insert(endpoint.clone());
     }
     for (name, habits) in &config.model_habits {
-        endpoints.set_habits(name, habits.clone());
+        endpoints.set_overrides(name, habits.clone());
     }
     endpoints
 }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use tokio::sync::Mutex;
 use toolwright_core::embedding::{Embedder, EmbeddingError};
-use toolwright_core::model::Carrier;
+use toolwright_core::model::AuxiliarySender;
 use toolwright_models::HttpEmbedder;
 use toolwright_runtime::ToolVectors;
-use toolwright_runtime::executor::Errands;
+use toolwright_runtime::executor::AuxiliaryRequests;
 
 use super::House;
 use crate::config::{Config, EmbeddingSource};
@@ -33,8 +33,9 @@ impl Embeddings {
             EmbeddingSource::Directory(path) => embedder(path).await?,
             EmbeddingSource::Api { api, base_url, key, model } => {
                 let session = house.session(format!("{SESSION}-{}", uuid::Uuid::new_v4().simple()));
-                let carrier: Arc<dyn Carrier> = Arc::new(Errands::new(Arc::clone(&house.executor), session));
-                let made = HttpEmbedder::new(*api, base_url, key.clone(), model, carrier);
+                let sender: Arc<dyn AuxiliarySender> =
+                    Arc::new(AuxiliaryRequests::new(Arc::clone(&house.executor), session));
+                let made = HttpEmbedder::new(*api, base_url, key.clone(), model, sender);
                 Arc::new(made.of_provider(house.models.endpoints())) as _
             }
         };
