@@ -1,7 +1,5 @@
 //! `eval` as programs use it: JSON on standard output, and no configuration.
 
-use std::path::{Path, PathBuf};
-
 use serde_json::{Value, json};
 
 use crate::arguments::answers;
@@ -166,7 +164,7 @@ fn a_tool_among_many_namesakes_turns_up() {
 
 #[test]
 fn searched_and_picked_tools_cost_a_tenth_of_all_tools() {
-    let Some(tools) = data("retrieval/bfcl/tools.jsonl") else { return };
+    let Some(tools) = toolwright_testkit::test_data("retrieval/bfcl/tools.jsonl") else { return };
     let queries = std::fs::read_to_string(tools.with_file_name("queries.jsonl")).expect("queries");
     let tools = std::fs::read_to_string(tools).expect("tools");
     let tools: Vec<&str> = tools.lines().take(500).collect();
@@ -185,15 +183,11 @@ fn searched_and_picked_tools_cost_a_tenth_of_all_tools() {
     }
 }
 
-fn data(folder: &str) -> Option<PathBuf> {
-    std::env::var_os("TOOLWRIGHT_TEST_DATA").map(|data| Path::new(&data).join(folder))
-}
-
 /// The floors are what BM25 over stemmed fields reaches.
 #[test]
 fn the_right_tools_are_found_without_a_model() {
     for (set, recall, ndcg) in [("bfcl", 0.826, 0.748), ("sealtools", 0.888, 0.916), ("metatool", 0.647, 0.571)] {
-        let Some(folder) = data("retrieval").map(|folder| folder.join(set)) else { return };
+        let Some(folder) = toolwright_testkit::test_data("retrieval").map(|folder| folder.join(set)) else { return };
         let file = |name: &str| folder.join(name).to_str().expect("a path").to_owned();
         let place = place("", "");
         let (figures, code) = select(&place, &file("tools.jsonl"), &file("queries.jsonl"), "bm25");

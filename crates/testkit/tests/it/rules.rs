@@ -4,7 +4,6 @@
 #![expect(clippy::print_stdout, reason = "how many tools go strict is worth a look")]
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -14,6 +13,7 @@ use toolwright_core::names::{NameTable, NamedTool};
 use toolwright_models::dialect::{Dialect, translate};
 use toolwright_models::{Api, encode_with};
 use toolwright_testkit::rules::{ApiRules, Breach, check_tools};
+use toolwright_testkit::test_data;
 
 /// How many tools a request shows: no more than every API takes, and enough to meet the limits that are
 /// counted over a request.
@@ -49,10 +49,10 @@ fn subjects(lines: &str) -> Vec<Subject> {
     lines.iter().enumerate().map(subject).collect()
 }
 
-/// A catalogue, where it is: `TOOLWRIGHT_TEST_DATA` names the folder of all.
+/// A catalogue of the test data, where it is.
 fn catalogue(name: &str) -> Vec<Subject> {
-    let Some(folder) = std::env::var_os("TOOLWRIGHT_TEST_DATA").map(PathBuf::from) else { return Vec::new() };
-    subjects(&std::fs::read_to_string(folder.join(name).join("tools.jsonl")).unwrap())
+    let Some(folder) = test_data(name) else { return Vec::new() };
+    subjects(&std::fs::read_to_string(folder.join("tools.jsonl")).unwrap())
 }
 
 fn nasty() -> Vec<Subject> {
