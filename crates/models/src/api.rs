@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_schemas_of_tools_that_a_search_has_loaded_are_reached() {
+    fn schemas_of_loaded_tools_are_reached() {
         let whole = |schema: Value| {
             let tool = json!({"type": "function", "name": "t", "parameters": schema});
             let space = json!({"type": "namespace", "name": "n", "tools": [tool]});

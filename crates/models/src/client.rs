@@ -11,19 +11,19 @@ use toolwright_core::model::{
     is_replay,
 };
 
-use crate::endpoint::Endpoints;
 use crate::http::HttpModelClient;
+use crate::http::endpoint::Endpoints;
 use crate::replay::{Replayed, Replays};
 
 /// Hears of a recording when it gives its first answer.
-type Hears = Arc<dyn Fn(&Replayed) + Send + Sync>;
+type ReplayListener = Arc<dyn Fn(&Replayed) + Send + Sync>;
 
-/// Answers for every configured endpoint, for clients of the program's own, and for recordings: a model whose id begins with `replay:` is one, before
-/// anything else of the id is looked at. Nothing is a recording unless its id says so.
+/// Answers for every configured endpoint, for clients of the program's own, and for recordings: a model whose id begins
+/// with `replay:` is one, before anything else of the id is looked at. Nothing is a recording unless its id says so.
 pub struct Models {
     http: HttpModelClient,
     replays: Arc<Replays>,
-    hears: Mutex<Vec<Hears>>,
+    hears: Mutex<Vec<ReplayListener>>,
     /// Clients of the program's own, by provider.
     own: RwLock<HashMap<String, Arc<dyn ModelClient>>>,
 }

@@ -4,15 +4,12 @@ use std::sync::Arc;
 
 use toolwright_core::model::{ModelError, ModelErrorKind, ModelEvent, ModelResponse, Usage};
 
-use crate::answer::Assemble;
 use crate::api::Api;
 use crate::dialect::Toolset;
 use crate::failure;
-use crate::framing::{DONE, Framing, is_cut};
+use crate::response::answer::Assemble;
+use crate::response::framing::{DONE, Framing, MAX_ANSWER, is_cut};
 use crate::{anthropic, gemini, ollama, openai_chat, responses};
-
-/// The longest answer that is read, in bytes on the wire; it also bounds what a decoder holds.
-pub const MAX_ANSWER: usize = 128 << 20;
 
 /// An incremental decoder of one answer. Any bytes at any chunking are safe to feed.
 pub struct Decoder {

@@ -1,16 +1,14 @@
-//! One request in the form of each API.
+//! Requests in the form of each API, and tools translated once for many requests.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Serialize, Serializer};
-use serde_json::{Map, Value, json};
-use toolwright_core::canonical::ContentHash;
-use toolwright_core::model::{ModelRequest, OutputFormat, PromptCache, Reuse, ShownTool};
+use serde_json::Value;
+use toolwright_core::model::{Exposed, ModelRequest, ShownTool};
 
 use crate::api::{Api, EncodedRequest};
-use crate::dialect::{self, Dialect, Toolset, translate};
-use crate::maker::Maker;
-use crate::shown::{ShownTools, loadable};
+use crate::dialect::{Toolset, translate};
+use crate::request::ShownTools;
 use crate::{anthropic, gemini, ollama, openai_chat, responses};
 
 /// Encodes `request` for `model` (the name without its provider), asking for a stream.
@@ -77,80 +75,119 @@ impl Serialize for Tools<'_> {
     }
 }
 
-/// The schema of structured output as a dialect has it.
-pub(crate) struct OutputSchema {
-    /// The schema to send.
-    pub schema: Value,
-    /// Whether the API can hold the model to it, and it is of the shapes that were asked for.
-    pub strict: bool,
+impl ShownTools {
+    /// The view that `api` gets of `tools`. Strict decoding is asked for where the tool's author did.
+    #[must_use]
+    pub fn new(api: Api, tools: &[ShownTool]) -> Self {
+        Self::of(api, Arc::new(translate(api.dialect(), tools, false)))
+    }
+
+    /// A view made by other means, as with strict decoding or another of the API's dialects. Deferred tools
+    /// stay in it only where the API can load them.
+    #[must_use]
+    pub fn of(api: Api, set: Arc<Toolset>) -> Self {
+        let set = loadable(api, set);
+        // Writing to memory does not fail.
+        let write = || serde_json::to_string(&Tools { api, set: &set }).unwrap_or_default().into();
+        let json: Option<Arc<str>> = (!set.tools.is_empty()).then(write);
+        let last = json.as_deref().filter(|_| api == Api::Anthropic).and_then(|json| last_shown(&set, json));
+        Self::from_parts(api, set, json, last)
+    }
 }
 
-/// The view that the API can hold a model to, where there is one with the shapes of the schema; bounds of values that it
-/// lacks are checked when the answer is there. Else the schema itself without the patterns that the API refuses, or for
-/// Gemini, which refuses what it does not know, its view.
-pub(crate) fn output_schema(dialect: Dialect, schema: &Value) -> OutputSchema {
-    if let Some(schema) = dialect::answer(dialect, schema) {
-        return OutputSchema { schema, strict: true };
+/// Where the object of the last tool that is not deferred ends, before its brace: what follows it is left out of the text
+/// from behind, each tool as it is written there.
+fn last_shown(set: &Toolset, json: &str) -> Option<usize> {
+    let mut end = json.len().checked_sub("}]".len())?;
+    for view in set.tools.iter().rev() {
+        if view.exposed != Exposed::Deferred {
+            return Some(end);
+        }
+        // Writing to memory does not fail.
+        let written = serde_json::to_string(&crate::anthropic::tool(view)).unwrap_or_default();
+        end = end.checked_sub(written.len() + ",".len())?;
     }
-    let view = || {
-        let tool = ShownTool { name: "output".into(), parameters: schema.clone(), ..ShownTool::default() };
-        let view = translate(dialect, &[tool], false).tools.pop()?;
-        view.wrapped.is_none().then_some(view.parameters)
+    None
+}
+
+/// `set` without deferred tools, unless a result can put them before the model: over Anthropic one of any tool
+/// (the API refuses tools that are all deferred), over OpenAI Responses one of the tool search alone, over
+/// other APIs none.
+fn loadable(api: Api, set: Arc<Toolset>) -> Arc<Toolset> {
+    let loads = match api {
+        Api::Anthropic => set.tools.iter().any(|tool| tool.exposed != Exposed::Deferred),
+        Api::OpenAiResponses => set.tool_search().is_some(),
+        Api::OpenAiChat | Api::Gemini | Api::Ollama => false,
     };
-    let view = if dialect == Dialect::GeminiJsonSchema { view() } else { None };
-    let plain = || {
-        let takes = if dialect == Dialect::OpenAi { dialect::of_openai } else { dialect::of_nobody };
-        dialect::in_words(schema, takes).into_owned()
-    };
-    OutputSchema { schema: view.unwrap_or_else(plain), strict: false }
+    if loads || set.tools.iter().all(|tool| tool.exposed != Exposed::Deferred) {
+        return set;
+    }
+    let mut shown = Arc::unwrap_or_clone(set);
+    shown.tools.retain(|tool| tool.exposed != Exposed::Deferred);
+    Arc::new(shown)
 }
 
-/// What a model is told of the shape of its answer where the API has no means of its own to demand it.
-pub(crate) fn output_instruction(output: &OutputFormat) -> String {
-    match &output.schema {
-        None => "Your final answer is one JSON object and nothing else.".to_owned(),
-        Some(schema) => format!(
-            "Your final answer is one JSON text and nothing else. It is valid under this JSON Schema:\n{schema}"
-        ),
+/// How many lists of tools are remembered: one for each agent at work, more or less.
+const MAX_LISTS: usize = 16;
+
+/// Remembers the views of the lists of tools that requests share.
+#[derive(Debug, Default)]
+pub struct ShownCache {
+    /// The latest first.
+    lists: Mutex<Vec<Held>>,
+}
+
+#[derive(Debug)]
+struct Held {
+    /// Known by its address, which is its own for as long as it is held here.
+    list: Arc<[ShownTool]>,
+    strict: bool,
+    shown: ShownTools,
+}
+
+impl ShownCache {
+    /// The view that `api` gets of `tools`; `strict` as in [`translate`].
+    #[must_use]
+    pub fn get(&self, api: Api, tools: &Arc<[ShownTool]>, strict: bool) -> ShownTools {
+        let held = |lists: &[Held]| {
+            lists
+                .iter()
+                .position(|held| Arc::ptr_eq(&held.list, tools) && held.shown.api() == api && held.strict == strict)
+        };
+        {
+            let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(at) = held(&lists) {
+                lists[..=at].rotate_right(1);
+                return lists[0].shown.clone();
+            }
+        }
+        let shown = ShownTools::of(api, Arc::new(translate(api.dialect(), tools, strict)));
+        let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
+        if held(&lists).is_none() {
+            lists.truncate(MAX_LISTS - 1);
+            lists.insert(0, Held { list: Arc::clone(tools), strict, shown: shown.clone() });
+        }
+        shown
     }
 }
 
-/// The system prompt with that at its end, unless it says it already.
-pub(crate) fn with_instruction(system: &str, output: &OutputFormat) -> String {
-    let system = system.trim();
-    let is_said = match &output.schema {
-        None => speaks_of_json(system),
-        Some(schema) => system.contains(&schema.to_string()),
-    };
-    if is_said { system.to_owned() } else { format!("{system}\n\n{}", output_instruction(output)).trim().to_owned() }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Whether a text has the word that OpenAI wants to find before it takes `json_object`.
-pub(crate) fn speaks_of_json(text: &str) -> bool {
-    text.as_bytes().windows(4).any(|word| word.eq_ignore_ascii_case(b"json"))
-}
-
-/// What OpenAI's servers find the caches of a conversation by (developers.openai.com/api/docs/guides/prompt-caching): how it
-/// begins, so that it is the same from turn to turn. Only for requests that will be sent again, and only to OpenAI's own
-/// models: servers of others may refuse what they do not know.
-pub(crate) fn cache_key(request: &ModelRequest, model: &str) -> Option<String> {
-    if request.reuse == Reuse::Once || request.settings.cache == Some(PromptCache::Off) || !Maker::of(model).is_openai()
-    {
-        return None;
+    #[test]
+    fn tool_lists_are_translated_once_per_api() {
+        let cache = ShownCache::default();
+        let list = || Arc::from(vec![ShownTool { name: "a".into(), ..ShownTool::default() }]);
+        let tools: Arc<[ShownTool]> = list();
+        let first = cache.get(Api::Anthropic, &tools, false);
+        assert!(Arc::ptr_eq(first.set(), cache.get(Api::Anthropic, &tools, false).set()));
+        assert!(!Arc::ptr_eq(first.set(), cache.get(Api::Gemini, &tools, false).set()));
+        assert!(!Arc::ptr_eq(first.set(), cache.get(Api::Anthropic, &tools, true).set()));
+        for _ in 0..MAX_LISTS {
+            drop(cache.get(Api::Ollama, &list(), false));
+        }
+        assert_eq!(cache.lists.lock().expect("lock").len(), MAX_LISTS);
+        assert!(!Arc::ptr_eq(first.set(), cache.get(Api::Anthropic, &tools, false).set()));
     }
-    let first = request.messages.first().filter(|_| request.reuse == Reuse::Conversation);
-    let hash = ContentHash::of_value(&json!([request.system, first])).to_hex();
-    Some(format!("tw-{}", &hash[..32]))
-}
-
-/// Adds `key` where there is a value for it.
-pub(crate) fn set(body: &mut Map<String, Value>, key: &str, value: Option<impl Into<Value>>) {
-    if let Some(value) = value {
-        body.insert(key.into(), value.into());
-    }
-}
-
-/// The place that [`EncodedRequest`] fills with the serialised tools.
-pub(crate) fn tools_place() -> Value {
-    json!([])
 }

@@ -12,20 +12,18 @@ use toolwright_core::model::{
     Message, ModelError, ModelRequest, OutputFormat, StopReason, ToolChoice, Usage, WrittenCall,
 };
 
-use crate::answer::{Answer, Assemble, Sink};
 use crate::api::{Api, EncodedRequest};
 use crate::dialect::{Dialect, Toolset};
-use crate::encoder::{output_schema, set, tools_place, with_instruction};
 use crate::failure;
-use crate::history::{Image, Part, Turn, legal_turns, parts};
-use crate::reasoning;
-use crate::sampling::{self, Names};
-use crate::shown::ShownTools;
-use crate::wire::{Text, arguments, lenient, parse, value};
+use crate::request::history::{Image, Part, Turn, legal_turns, parts};
+use crate::request::model_name::{SamplingNames, write_sampling};
+use crate::request::{ShownTools, output_schema, reasoning, set, tools_place, with_instruction};
+use crate::response::answer::{Answer, Assemble, Sink};
+use crate::response::wire::{Text, arguments, lenient, parse, value};
 
 const API: Api = Api::Ollama;
 
-const NAMES: Names = Names {
+const NAMES: SamplingNames = SamplingNames {
     temperature: Some("temperature"),
     top_p: Some("top_p"),
     top_k: Some("top_k"),
@@ -51,7 +49,7 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) ->
     set(&mut body, "format", request.output.as_ref().filter(|_| tools.is_none()).map(format));
     let mut options = Map::new();
     set(&mut options, "num_predict", request.max_tokens);
-    sampling::write(&mut options, request, model, &NAMES);
+    write_sampling(&mut options, request, model, &NAMES);
     set(&mut body, "options", Some(options).filter(|options| !options.is_empty()));
     set(&mut body, "think", reasoning::ollama(model, &request.settings));
     // A conversation that does not fit is an error and not silently shortened.

@@ -5,7 +5,7 @@ use toolwright_core::content::ContentBlock;
 use toolwright_core::model::{CallResult, Exposed, ShownTool, WrittenCall};
 
 use crate::format::{Form, Format};
-use crate::syntax::{Past, braces, json, markup, named, nested, pythonic, tagged};
+use crate::syntax::{PastCall, braces, json, markup, named, nested, pythonic, tagged};
 
 impl Format {
     /// The part of the system prompt that lists `tools` and shows how they are called, in the form that
@@ -64,12 +64,12 @@ impl Format {
     /// How the calls of one turn read.
     #[must_use]
     pub fn write_calls(&self, calls: &[WrittenCall], tools: &[ShownTool]) -> String {
-        let past: Vec<Past<'_>> = calls.iter().enumerate().map(Past::of).collect();
+        let past: Vec<PastCall<'_>> = calls.iter().enumerate().map(PastCall::of).collect();
         let template = self.channels.map_or("{call}", |channels| channels.call);
         let Some(call) = self.calls.first() else {
             return past.iter().map(|past| fill(template, past.name, past.id, past.json)).collect();
         };
-        let each = |past: &Past<'_>| match &call.form {
+        let each = |past: &PastCall<'_>| match &call.form {
             Form::Json(form) => json::write(form, std::slice::from_ref(past)),
             Form::Named(form) => named::write(form, past),
             Form::Tagged(form) => tagged::write(form, past),

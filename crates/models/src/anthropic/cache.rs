@@ -9,7 +9,7 @@
 use serde_json::{Value, json};
 use toolwright_core::model::{ModelRequest, PromptCache, Reuse};
 
-use crate::shown::ShownTools;
+use crate::request::ShownTools;
 
 /// Messages that are marked; with the tools and the system prompt that makes four, which the API allows.
 const MESSAGES: usize = 2;

@@ -6,9 +6,9 @@ use serde_json::{Map, Value};
 use toolwright_core::model::{ModelError, ModelErrorKind, StopReason, Usage, WrittenCall};
 
 use super::API;
-use crate::answer::{Answer, Assemble, Sink, may_open};
 use crate::failure;
-use crate::wire::{Text, arguments, count, lenient, parse, parse_part, value};
+use crate::response::answer::{Answer, Assemble, Sink, may_open};
+use crate::response::wire::{Text, arguments, count, lenient, parse, parse_part, value};
 
 /// An event, a whole message, or an error: every key that any of them has.
 #[derive(Deserialize)]

@@ -8,19 +8,18 @@ use super::cache::Marks;
 use super::{API, VERSION};
 use crate::api::EncodedRequest;
 use crate::dialect::{Dialect, ToolView, Toolset};
-use crate::encoder::{output_schema, set, tools_place, with_instruction};
-use crate::history::{Alternating, Image, LegalCall, LegalResult, NOTHING, Part, Turn, legal_turns, parts};
-use crate::maker::Maker;
-use crate::reasoning::{self, Choice, refuses_forced_calls};
-use crate::sampling::{self, Names};
-use crate::shown::ShownTools;
-use crate::turn::{Piece, pieces};
+use crate::request::history::{
+    Alternating, Image, LegalCall, LegalResult, NOTHING, Part, Piece, Turn, legal_turns, parts, pieces,
+};
+use crate::request::model_name::{ModelFamily, SamplingNames, write_sampling};
+use crate::request::reasoning::{self, Choice, refuses_forced_calls};
+use crate::request::{ShownTools, output_schema, set, tools_place, with_instruction};
 
 /// The API demands a limit.
 pub(crate) const DEFAULT_MAX_TOKENS: u32 = 8192;
 
 /// The API has no seed.
-const NAMES: Names = Names {
+const NAMES: SamplingNames = SamplingNames {
     temperature: Some("temperature"),
     top_p: Some("top_p"),
     top_k: Some("top_k"),
@@ -28,12 +27,13 @@ const NAMES: Names = Names {
     stop: Some("stop_sequences"),
 };
 /// Those that it takes of a model that is told to think.
-const THINKING: Names = Names { temperature: None, top_p: None, top_k: None, seed: None, stop: Some("stop_sequences") };
+const THINKING: SamplingNames =
+    SamplingNames { temperature: None, top_p: None, top_k: None, seed: None, stop: Some("stop_sequences") };
 
 /// The limit of an answer whose request says none: what the model is told to think comes on top.
 fn usual_max_tokens(model: &str, settings: &ModelSettings) -> u32 {
     let both = DEFAULT_MAX_TOKENS.saturating_add(reasoning::room(API, model, settings));
-    both.min(Maker::of(model).max_output().unwrap_or(u32::MAX))
+    both.min(ModelFamily::of(model).max_output().unwrap_or(u32::MAX))
 }
 
 pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) -> EncodedRequest {
@@ -85,7 +85,7 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) ->
     body.insert("messages".into(), Value::Array(messages));
     let thinks = thinking.thinking.as_ref().is_some_and(|thinking| thinking["type"] != "disabled");
     // A model that is told to think samples as it will.
-    sampling::write(&mut body, request, model, if thinks { &THINKING } else { &NAMES });
+    write_sampling(&mut body, request, model, if thinks { &THINKING } else { &NAMES });
     set(&mut body, "thinking", thinking.thinking);
     body.insert("stream".into(), json!(true));
     let mark = marks.and_then(|marks| marks.tools(shown));

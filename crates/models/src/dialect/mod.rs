@@ -1,21 +1,15 @@
-//! The view of tools that an API takes, and what the view loses (SPEC section 5).
+//! The view of tools that an API takes, and what the view loses.
 //!
 //! A definition's own schema is never touched: what a model answers is checked against that.
 
-mod circles;
 mod flatten;
 mod gemini;
 mod keywords;
-mod limits;
-mod merge;
 mod object;
-mod patterns;
-mod portable;
 mod refs;
 mod restore;
 mod root;
 mod rules;
-mod sound;
 #[cfg(test)]
 mod tests;
 mod types;
@@ -28,10 +22,10 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use toolwright_core::model::{Exposed, ShownTool};
 
-use limits::Budget;
-pub(crate) use patterns::{in_words, of_nobody, of_openai};
-pub use portable::Portable;
+pub use restore::Portable;
 use root::Failed;
+use rules::Budget;
+pub(crate) use words::{in_words, of_nobody, of_openai};
 use write::Unlike;
 
 /// Rules about tool schemas that one or more APIs share.
@@ -248,7 +242,7 @@ fn view(
         _ => {}
     }
     if matches!(dialect, Dialect::GeminiJsonSchema | Dialect::GeminiDeclaration) && view.description.trim().is_empty() {
-        view.description = stand_in(&tool.parameters, &tool.name);
+        view.description = placeholder_description(&tool.parameters, &tool.name);
     }
     describe(rules.max_description, &mut view, losses);
     Ok(view)
@@ -256,7 +250,7 @@ fn view(
 
 /// A description for a tool without one, where the API wants one: what its schema says of itself, else the
 /// name.
-fn stand_in(parameters: &Value, name: &str) -> String {
+fn placeholder_description(parameters: &Value, name: &str) -> String {
     let said = ["description", "title"].into_iter().filter_map(|key| parameters.get(key)?.as_str());
     said.map(str::trim).find(|text| !text.is_empty()).unwrap_or(name).to_owned()
 }
@@ -280,10 +274,10 @@ fn budgeted(dialect: Dialect, parameters: &Value, budget: &Budget) -> Result<(),
 
 /// Whether a strict view is within the API's limits.
 fn admit(dialect: Dialect, parameters: &Value, budget: &mut Budget) -> Result<(), String> {
-    let size = limits::size(parameters);
+    let size = rules::size(parameters);
     match dialect {
         Dialect::Anthropic => budget.take(&size),
-        _ => limits::over_openai(&size).map_or(Ok(()), Err),
+        _ => rules::over_openai(&size).map_or(Ok(()), Err),
     }
 }
 

@@ -6,8 +6,8 @@ use serde_json::{Map, Value};
 use toolwright_core::pointer::push;
 
 use super::Loss;
+use super::flatten::merge;
 use super::keywords::say;
-use super::merge::merge;
 use super::refs::Refs;
 use super::restore::{Plan, Undo};
 use super::rules::{References, Rules};

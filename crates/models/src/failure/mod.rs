@@ -3,7 +3,7 @@
 //! The rules look at codes first, then at the HTTP status, and at words last. They are the same for all APIs:
 //! gateways and compatible servers speak in each other's codes, and no code means two things.
 
-mod remedy;
+pub(crate) mod limits;
 mod reported;
 
 use std::time::{Duration, SystemTime};
@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 use toolwright_core::model::{ModelError, ModelErrorKind};
 
 use crate::api::Api;
-pub(crate) use remedy::remedy;
 use reported::{Quota, Reported};
 
 /// Wordings of a conversation that does not fit. Most APIs have no code for it.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::api::Api;
-use crate::limits::{leading_span, span};
+use crate::failure::limits::{leading_span, span};
 
 /// Bound on quoted text of a failure, in characters.
 const MAX_QUOTE: usize = 500;

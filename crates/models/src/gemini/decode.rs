@@ -8,9 +8,9 @@ use toolwright_core::model::{ModelError, StopReason, Usage, WrittenCall};
 use super::API;
 use super::interactions::Interaction;
 use super::partial::{Arguments, PartialArg};
-use crate::answer::{Answer, Assemble, Sink};
 use crate::failure;
-use crate::wire::{Text, lenient, parse, value};
+use crate::response::answer::{Answer, Assemble, Sink};
+use crate::response::wire::{Text, lenient, parse, value};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -8,13 +8,11 @@ use toolwright_core::model::{ModelRequest, ToolChoice};
 use super::API;
 use crate::api::EncodedRequest;
 use crate::dialect::{Dialect, ToolView, Toolset};
-use crate::encoder::{output_schema, set, tools_place, with_instruction};
-use crate::history::{Alternating, Image, LegalCall, LegalResult, NOTHING, Part, Turn, legal_turns, parts};
-use crate::maker::Maker;
-use crate::reasoning;
-use crate::sampling::{self, Names};
-use crate::shown::ShownTools;
-use crate::turn::{Piece, pieces};
+use crate::request::history::{
+    Alternating, Image, LegalCall, LegalResult, NOTHING, Part, Piece, Turn, legal_turns, parts, pieces,
+};
+use crate::request::model_name::{ModelFamily, SamplingNames, write_sampling};
+use crate::request::{ShownTools, output_schema, reasoning, set, tools_place, with_instruction};
 
 /// What a model's name may hold in a path as it is.
 const NAME: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
@@ -22,7 +20,7 @@ const NAME: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_')
 /// refuse it (ai.google.dev/gemini-api/docs/thought-signatures).
 const FOREIGN_SIGNATURE: &str = "skip_thought_signature_validator";
 
-const NAMES: Names = Names {
+const NAMES: SamplingNames = SamplingNames {
     temperature: Some("temperature"),
     top_p: Some("topP"),
     top_k: Some("topK"),
@@ -58,7 +56,7 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) ->
     }
     let mut config = Map::new();
     set(&mut config, "maxOutputTokens", request.max_tokens);
-    sampling::write(&mut config, request, model, &NAMES);
+    write_sampling(&mut config, request, model, &NAMES);
     set(&mut config, "thinkingConfig", reasoning::gemini(model, &request.settings));
     if let Some(output) = output {
         config.insert("responseMimeType".into(), json!("application/json"));
@@ -78,11 +76,11 @@ fn takes_shape_with_tools(model: &str) -> bool {
 /// Whether the model takes images inside a function's response, as Gemini does since its third generation
 /// (ai.google.dev/gemini-api/docs/function-calling, multimodal function responses). Others answer 400.
 fn takes_images_in_results(model: &str) -> bool {
-    matches!(Maker::of(model), Maker::Gemini(..)) && !is_old(model)
+    matches!(ModelFamily::of(model), ModelFamily::Gemini(..)) && !is_old(model)
 }
 
 fn is_old(model: &str) -> bool {
-    matches!(Maker::of(model), Maker::Gemini(Some((..3, _)), _))
+    matches!(ModelFamily::of(model), ModelFamily::Gemini(Some((..3, _)), _))
 }
 
 /// A bare name is one of `models/`; a tuned model comes with its own folder.

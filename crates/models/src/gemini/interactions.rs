@@ -7,9 +7,9 @@ use serde_json::value::RawValue;
 use toolwright_core::model::{ModelError, ModelErrorKind, StopReason, Usage, WrittenCall};
 
 use super::API;
-use crate::answer::{Answer, Sink, may_open};
 use crate::failure;
-use crate::wire::{Text, arguments, count, lenient, parse, parse_part, value};
+use crate::response::answer::{Answer, Sink, may_open};
+use crate::response::wire::{Text, arguments, count, lenient, parse, parse_part, value};
 
 /// An event, or a whole interaction: every key that any of them has.
 #[derive(Deserialize)]

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::wire::{Text, lenient};
+use crate::response::wire::{Text, lenient};
 
 /// The deepest path that is followed.
 const MAX_DEPTH: usize = 64;

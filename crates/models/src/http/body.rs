@@ -8,9 +8,10 @@ use reqwest::header::CONTENT_TYPE;
 use tokio::time::Instant;
 use toolwright_core::model::{ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelResponse};
 
-use crate::decoder::{Decoder, MAX_ANSWER};
-use crate::endpoint::Endpoint;
-use crate::http::{Timeouts, broken, describe};
+use super::endpoint::Endpoint;
+use super::{Timeouts, broken, describe};
+use crate::decode::Decoder;
+use crate::response::framing::MAX_ANSWER;
 
 /// Characters of a content type that an error quotes.
 const MAX_MEDIA_TYPE: usize = 80;

@@ -6,10 +6,9 @@ use std::time::Duration;
 use serde_json::Value;
 use toolwright_core::model::{ModelError, ModelErrorKind};
 
+use super::endpoint::{Endpoint, Endpoints, remedy};
+use super::{HttpModelClient, describe};
 use crate::api::Api;
-use crate::endpoint::{Endpoint, Endpoints};
-use crate::failure;
-use crate::http::{HttpModelClient, describe};
 
 const OPENAI_URL: &str = "https://api.openai.com/v1";
 const ANTHROPIC_URL: &str = "https://api.anthropic.com";
@@ -150,7 +149,7 @@ pub async fn list_models(
         Err(ModelError::new(ModelErrorKind::Unavailable, message))
     };
     let body = answered.unwrap_or_else(|_| late()).map_err(|mut error| {
-        if let Some(remedy) = failure::remedy(endpoint, "", &error) {
+        if let Some(remedy) = remedy(endpoint, "", &error) {
             error.message = format!("{}; {remedy}", error.message);
         }
         error

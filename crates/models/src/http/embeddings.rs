@@ -12,9 +12,9 @@ use toolwright_core::model::{
     AuxiliaryRequest, AuxiliarySender, ModelError, ModelErrorKind, ModelEvents, ModelPriority, Usage,
 };
 
+use super::endpoint::{Endpoint, Endpoints};
+use super::{HttpModelClient, Timeouts, describe};
 use crate::api::{Api, EncodedRequest};
-use crate::endpoint::{Endpoint, Endpoints};
-use crate::http::{HttpModelClient, Timeouts, describe};
 
 /// The most texts of one request, and their bytes together. OpenAI takes 2048 texts and 300,000 tokens, which
 /// are never more than the bytes; what runs on one machine answers sooner when asked for little.

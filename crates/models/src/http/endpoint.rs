@@ -1,17 +1,18 @@
-//! Where models are, and with which key they answer.
+//! Where models are, with which key and headers they are asked, and what helps when they fail.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use serde_json::json;
 use toolwright_core::Secret;
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::model::{ModelError, ModelErrorKind, ModelSettings};
 use toolwright_textcalls::Format;
 
+use super::Timeouts;
+use super::discover::{host_variable, key_variable};
 use crate::api::Api;
-use crate::discover::key_variable;
-use crate::http::Timeouts;
 
 /// One place that answers model requests.
 #[derive(Debug, Clone)]
@@ -186,6 +187,86 @@ impl Endpoints {
     }
 }
 
+/// A header whose values add up: what is configured stands beside what a request demands.
+const LISTED: &str = "anthropic-beta";
+
+/// Those that `endpoint` is asked with: its key's, what the request demands, and what is configured, which counts where
+/// both say the same header.
+///
+/// # Errors
+/// `Invalid` for a header that is not a legal one.
+pub(crate) fn headers(endpoint: &Endpoint, demanded: &[(&'static str, &'static str)]) -> Result<HeaderMap, ModelError> {
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream, application/x-ndjson"));
+    for (name, value) in demanded {
+        headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+    }
+    let mut set = |name: &str, value: &str| {
+        let illegal = || {
+            ModelError::new(
+                ModelErrorKind::Invalid,
+                format!("header `{name}` of provider `{}` is not a legal HTTP header", endpoint.provider),
+            )
+        };
+        let header = HeaderName::from_bytes(name.as_bytes()).map_err(|_| illegal())?;
+        let mut value = HeaderValue::from_str(value).map_err(|_| illegal())?;
+        value.set_sensitive(true);
+        headers.insert(header, value);
+        Ok::<_, ModelError>(())
+    };
+    if let Some(key) = &endpoint.key {
+        match endpoint.api {
+            Api::Anthropic => set("x-api-key", key.expose())?,
+            Api::Gemini => set("x-goog-api-key", key.expose())?,
+            Api::OpenAiChat | Api::OpenAiResponses | Api::Ollama => {
+                set("authorization", &format!("Bearer {}", key.expose()))?
+            }
+        }
+    }
+    for (name, value) in &endpoint.headers {
+        let beside = demanded.iter().find(|(other, _)| *other == LISTED && name.eq_ignore_ascii_case(LISTED));
+        match beside.filter(|(_, other)| !value.split(',').any(|one| one.trim() == *other)) {
+            Some((_, other)) => set(name, &format!("{value},{other}"))?,
+            None => set(name, value)?,
+        }
+    }
+    Ok(headers)
+}
+
+/// Wordings of a model that the provider does not have.
+const NO_MODEL: [&str; 5] = ["not found", "not_found", "does not exist", "unknown model", "not a valid model"];
+
+/// What helps against `error` of a request to the model `name`; `None` where nothing is known to.
+pub(crate) fn remedy(endpoint: &Endpoint, name: &str, error: &ModelError) -> Option<String> {
+    let provider = &endpoint.provider;
+    let is_unknown = || {
+        let words = error.message.to_lowercase();
+        words.contains("model") && NO_MODEL.iter().any(|wording| words.contains(wording))
+    };
+    match error.kind {
+        ModelErrorKind::Auth => Some(match key_variable(provider) {
+            Some(variable) => format!("set {variable} to a valid key of provider `{provider}`"),
+            None => format!("set models.endpoints.{provider}.api_key to a valid key"),
+        }),
+        ModelErrorKind::Quota => {
+            Some(format!("add credit to the account at provider `{provider}`, or name another model with --model"))
+        }
+        ModelErrorKind::Unavailable if error.unsent && endpoint.api == Api::Ollama => {
+            Some("start it with `ollama serve`, or set OLLAMA_HOST to where it runs".to_owned())
+        }
+        ModelErrorKind::Unavailable if error.unsent => Some(match host_variable(provider) {
+            Some(variable) => format!("check the network, and {variable} if it is set"),
+            None => format!("check that the server of models.endpoints.{provider} runs"),
+        }),
+        ModelErrorKind::Invalid if is_unknown() => Some(match endpoint.api {
+            Api::Ollama => format!("`ollama pull {name}` fetches the model, `ollama list` names those that are there"),
+            _ => "name a model that the provider has: `toolwright doctor` lists some".to_owned(),
+        }),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -214,5 +295,25 @@ mod tests {
             let error = endpoints.resolve(id).expect_err("refused");
             assert!(error.message.contains(part), "{error}");
         }
+    }
+
+    #[test]
+    fn every_usual_failure_has_its_remedy() {
+        let at = |provider: &str, api| Endpoint::new(provider, api, "http://h");
+        let error = |kind, message: &str, unsent| ModelError { unsent, ..ModelError::new(kind, message) };
+        for (at, error, expect) in [
+            (at("openai", Api::OpenAiChat), error(ModelErrorKind::Auth, "no", false), "OPENAI_API_KEY"),
+            (at("own", Api::OpenAiChat), error(ModelErrorKind::Auth, "no", false), "models.endpoints.own.api_key"),
+            (at("openai", Api::OpenAiChat), error(ModelErrorKind::Quota, "no", false), "add credit"),
+            (at("ollama", Api::Ollama), error(ModelErrorKind::Unavailable, "no", true), "ollama serve"),
+            (at("openai", Api::OpenAiChat), error(ModelErrorKind::Unavailable, "no", true), "OPENAI_BASE_URL"),
+            (at("ollama", Api::Ollama), error(ModelErrorKind::Invalid, "model \"m\" not found", false), "pull m"),
+            (at("x", Api::Anthropic), error(ModelErrorKind::Invalid, "model: m (not_found_error)", false), "doctor"),
+        ] {
+            let said = remedy(&at, "m", &error).unwrap_or_default();
+            assert!(said.contains(expect), "{expect}: {said}");
+        }
+        let broken = error(ModelErrorKind::Unavailable, "overloaded", false);
+        assert_eq!(remedy(&at("openai", Api::OpenAiChat), "m", &broken), None);
     }
 }

@@ -1,7 +1,14 @@
 //! The one HTTP client of all models.
 
+mod body;
+pub mod discover;
+pub mod embeddings;
+pub mod endpoint;
+mod overrides;
+
+use std::collections::HashSet;
 use std::net::IpAddr;
-use std::sync::{Arc, Once, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
@@ -16,19 +23,14 @@ use toolwright_core::redact::is_secret_key;
 use toolwright_textcalls::TextTools;
 
 use crate::api::{Api, EncodedRequest};
-use crate::configured::{as_configured, roomy};
-use crate::decoder::Decoder;
-use crate::encoder::encode_shown;
-use crate::endpoint::{Endpoint, Endpoints, ModelOverrides, ToolFormat};
-use crate::failure;
-use crate::headers::headers;
-use crate::known::Known;
-use crate::limits::limits;
-use crate::ollama;
-use crate::reading::{media_type, read, read_all};
+use crate::decode::Decoder;
+use crate::encode::{ShownCache, encode_shown};
+use crate::failure::limits::limits;
 use crate::refusals::{Forms, Refusals, Sent};
-use crate::shown::ShownCache;
-use crate::tool_search;
+use crate::{failure, ollama};
+use body::{media_type, read, read_all};
+use endpoint::{Endpoint, Endpoints, ModelOverrides, ToolFormat, headers, remedy};
+use overrides::{answer_room, as_configured, has_deferred_tools, takes_deferred_tools};
 
 /// The longest error body that is read, in bytes.
 const MAX_ERROR_BODY: usize = 64 << 10;
@@ -70,7 +72,7 @@ pub struct HttpModelClient {
     shown: ShownCache,
     refusals: Refusals,
     /// Models whose server was told of as one that shortens conversations.
-    shortening: Known,
+    shortening: BoundedSet,
     proxied: OnceLock<Client>,
     direct: OnceLock<Client>,
 }
@@ -99,7 +101,7 @@ impl HttpModelClient {
             timeouts,
             shown: ShownCache::default(),
             refusals: Refusals::default(),
-            shortening: Known::default(),
+            shortening: BoundedSet::default(),
             proxied: OnceLock::new(),
             direct: OnceLock::new(),
         }
@@ -111,7 +113,7 @@ impl HttpModelClient {
         &self.endpoints
     }
 
-    /// The body of a GET, at most [`crate::decoder::MAX_ANSWER`] bytes, within `limit`.
+    /// The body of a GET, at most `MAX_ANSWER` bytes, within `limit`.
     pub(crate) async fn get(&self, endpoint: &Endpoint, path: &str, limit: Duration) -> Result<Vec<u8>, ModelError> {
         let request = self.client(endpoint)?.get(endpoint.url(path)).headers(headers(endpoint, &[])?).timeout(limit);
         let response = request.send().await.map_err(|error| unsent(endpoint, error))?;
@@ -138,7 +140,7 @@ impl HttpModelClient {
     /// The error, with what helps against it.
     fn with_remedy(&self, model: &str, mut error: ModelError) -> ModelError {
         let resolved = self.endpoints.resolve(model).ok();
-        if let Some(remedy) = resolved.and_then(|(endpoint, name)| failure::remedy(endpoint, name, &error)) {
+        if let Some(remedy) = resolved.and_then(|(endpoint, name)| remedy(endpoint, name, &error)) {
             error.message.push_str("; ");
             error.message.push_str(&remedy);
         }
@@ -189,8 +191,8 @@ impl HttpModelClient {
             Ok(answered) => answered,
             Err(mut error) => {
                 let configured = as_configured(request, endpoint, name, overrides, &forms);
-                let roomy = roomy(request, &configured, endpoint.api, name, overrides);
-                let sent = Sent { api: endpoint.api, request: &asked, encoded: &encoded, roomy };
+                let answer_room = answer_room(request, &configured, endpoint.api, name, overrides);
+                let sent = Sent { api: endpoint.api, request: &asked, encoded: &encoded, answer_room };
                 self.refusals.failed(model, request, &sent, forms, &mut error);
                 return Err(error);
             }
@@ -227,7 +229,7 @@ impl HttpModelClient {
         }
     }
 
-    /// The body of a POST that changes nothing, at most [`crate::decoder::MAX_ANSWER`] bytes. Sent once.
+    /// The body of a POST that changes nothing, at most `MAX_ANSWER` bytes. Sent once.
     pub(crate) async fn post(
         &self,
         endpoint: &Endpoint,
@@ -278,9 +280,9 @@ impl ModelClient for HttpModelClient {
     fn has_tool_search(&self, model: &str) -> bool {
         let overrides = self.endpoints.overrides(model);
         let Ok((at, name)) = self.endpoints.resolve(model) else { return false };
-        let able = || overrides.tool_search.unwrap_or_else(|| tool_search::is_known(at, name));
+        let able = || overrides.tool_search.unwrap_or_else(|| takes_deferred_tools(at, name));
         // Calls that are text know no tools but those of the prompt.
-        overrides.tool_format.is_none() && tool_search::is_possible(at.api) && able()
+        overrides.tool_format.is_none() && has_deferred_tools(at.api) && able()
     }
 
     fn card(&self, model: &str) -> ModelCard {
@@ -441,6 +443,31 @@ fn redacted(endpoint: &Endpoint, mut error: ModelError) -> ModelError {
     error
 }
 
+/// Entries that are kept; past that all are forgotten and found out again.
+const MAX_KNOWN: usize = 256;
+
+/// A set of names.
+#[derive(Debug, Default)]
+pub(crate) struct BoundedSet(Mutex<HashSet<String>>);
+
+impl BoundedSet {
+    /// Adds a name; false if it is there already.
+    pub(crate) fn note(&self, name: &str) -> bool {
+        let mut names = self.names();
+        if names.contains(name) {
+            return false;
+        }
+        if names.len() >= MAX_KNOWN {
+            names.clear();
+        }
+        names.insert(name.to_owned())
+    }
+
+    fn names(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -455,5 +482,13 @@ mod tests {
         ] {
             assert_eq!(is_loopback(url), local, "{url}");
         }
+    }
+
+    #[test]
+    fn names_are_kept_up_to_a_bound() {
+        let known = BoundedSet::default();
+        assert!(known.note("a") && !known.note("a"));
+        (0..MAX_KNOWN).for_each(|number| assert!(known.note(&number.to_string())));
+        assert!(known.note("a") && known.names().len() <= MAX_KNOWN);
     }
 }

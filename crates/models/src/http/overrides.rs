@@ -1,16 +1,15 @@
-//! What is configured of a model, in the requests to it.
+//! What is configured or known of a model, in the requests to it.
 
 use std::borrow::Cow;
 
 use toolwright_core::model::{Effort, ModelRequest, ModelSettings, PromptCache, Reuse, usable_window};
 
+use super::endpoint::{Endpoint, ModelOverrides};
 use crate::anthropic::DEFAULT_MAX_TOKENS;
 use crate::api::Api;
-use crate::endpoint::{Endpoint, ModelOverrides};
-use crate::maker::Maker;
-use crate::reasoning::{self, MIN_BUDGET};
-use crate::refusals::{Form, Forms, Roomy};
-use crate::sampling::takes_one_of_both;
+use crate::refusals::{AnswerRoom, Form, Forms};
+use crate::request::model_name::{ModelFamily, takes_one_of_both};
+use crate::request::reasoning::{self, MIN_BUDGET};
 
 /// The request as it is configured for `model`, the name without its provider, at `endpoint`: it answers as is said of it
 /// where the request says nothing, is told what its server takes, has room for what it is told to think, and is asked for no
@@ -28,13 +27,13 @@ pub(crate) fn as_configured<'r>(
 
 /// The limit that `configured` has of what is `asked`, where it holds room to think that the request could go without:
 /// that of a budget is told to the model too.
-pub(crate) fn roomy(
+pub(crate) fn answer_room(
     asked: &ModelRequest,
     configured: &ModelRequest,
     api: Api,
     model: &str,
     overrides: &ModelOverrides,
-) -> Option<Roomy> {
+) -> Option<AnswerRoom> {
     let answer = match (asked.max_tokens, overrides.max_output) {
         (Some(answer), _) => answer,
         (None, None) if api == Api::Anthropic => DEFAULT_MAX_TOKENS,
@@ -42,7 +41,7 @@ pub(crate) fn roomy(
     };
     let limit = configured.max_tokens.filter(|&limit| limit > answer)?;
     let has_budget = reasoning::budget(api, model, &configured.settings).is_some();
-    (!has_budget).then(|| Roomy { limit, whole: configured.tokens().saturating_add(limit as usize) })
+    (!has_budget).then(|| AnswerRoom { limit, whole: configured.tokens().saturating_add(limit as usize) })
 }
 
 /// The request, and where it does not say how the model is to answer, what is configured. Of a temperature and a `top_p` of
@@ -74,10 +73,10 @@ fn as_its_server_takes_it<'r>(
     if !matches!(endpoint.api, Api::OpenAiChat | Api::OpenAiResponses) {
         return request;
     }
-    let (maker, is_of_openai) = (Maker::of(model), endpoint.is_of_openai());
+    let (maker, is_of_openai) = (ModelFamily::of(model), endpoint.is_of_openai());
     let is_of_tools = endpoint.api == Api::OpenAiChat && !request.tools.is_empty();
     let is_told_not_to =
-        forms.has(Form::NoEffort) || is_of_openai && matches!(maker, Maker::Gpt((5, 4..) | (6.., _), _));
+        forms.has(Form::NoEffort) || is_of_openai && matches!(maker, ModelFamily::Gpt((5, 4..) | (6.., _), _));
     let settings = if is_of_tools && (is_told_not_to || forms.has(Form::SilentEffort)) {
         let silent = ModelSettings { effort: Some(Effort::None), ..ModelSettings::default() };
         // Some kinds of it do not know the word.
@@ -148,8 +147,246 @@ fn with_limit<'r>(
 fn bound(request: &ModelRequest, model: &str, overrides: &ModelOverrides) -> u32 {
     let left = overrides.window.map(|window| usable_window(window).saturating_sub(request.tokens()));
     let left = left.map(|tokens| u32::try_from(tokens).unwrap_or(u32::MAX));
-    [left, Maker::of(model).max_output()].into_iter().flatten().min().unwrap_or(u32::MAX)
+    [left, ModelFamily::of(model).max_output()].into_iter().flatten().min().unwrap_or(u32::MAX)
+}
+
+/// Whether an API has a form for deferred tools.
+pub(crate) fn has_deferred_tools(api: Api) -> bool {
+    match api {
+        Api::Anthropic | Api::OpenAiResponses => true,
+        Api::OpenAiChat | Api::Gemini | Api::Ollama => false,
+    }
+}
+
+/// Whether `model`, the name without its provider, takes deferred tools at `endpoint`. Only the makers' own
+/// endpoints are known to: servers that speak the same API often ignore `defer_loading` and show every tool.
+pub(crate) fn takes_deferred_tools(endpoint: &Endpoint, model: &str) -> bool {
+    let Some(host) = url::Url::parse(&endpoint.base_url).ok().and_then(|url| url.host_str().map(str::to_owned)) else {
+        return false;
+    };
+    match endpoint.api {
+        Api::Anthropic => host == "api.anthropic.com" && is_able_claude(model),
+        Api::OpenAiResponses => {
+            let regional = host.strip_suffix("api.openai.com").is_some_and(|region| region.ends_with('.'));
+            (host == "api.openai.com" || regional) && is_able_gpt(model)
+        }
+        Api::OpenAiChat | Api::Gemini | Api::Ollama => false,
+    }
+}
+
+/// platform.claude.com/docs/en/agents-and-tools/tool-use/tool-search-tool, "Limits": Fable 5, Mythos 5 and its
+/// preview, Sonnet and Opus from 4.0 on, Haiku from 4.5 on.
+fn is_able_claude(model: &str) -> bool {
+    let Some(name) = model.strip_prefix("claude-") else { return false };
+    let (family, version) = name.split_once('-').unwrap_or((name, ""));
+    // A long number is the date of a snapshot.
+    let mut numbers = version.split('-').map_while(|part| part.parse::<u32>().ok().filter(|_| part.len() < 3));
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    match family {
+        "sonnet" | "opus" => version >= (4, 0),
+        "haiku" => version >= (4, 5),
+        "fable" | "mythos" => true,
+        _ => false,
+    }
+}
+
+/// developers.openai.com/api/docs/guides/tools-tool-search: GPT-5.4 and later. The nano models refuse it («Tool
+/// 'tool_search' is not supported with gpt-5.4-nano»), and chat models have no tools of this kind.
+fn is_able_gpt(model: &str) -> bool {
+    let Some(name) = model.strip_prefix("gpt-") else { return false };
+    let (version, kind) = name.split_once('-').unwrap_or((name, ""));
+    let (major, minor) = version.split_once('.').unwrap_or((version, "0"));
+    let (Ok(major), Ok(minor)) = (major.parse::<u32>(), minor.parse::<u32>()) else { return false };
+    (major, minor) >= (5, 4) && !kind.split('-').any(|word| matches!(word, "nano" | "chat"))
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+    use toolwright_core::model::{Message, ShownTool};
+
+    use crate::encode::encode;
+
+    fn read(settings: Value) -> ModelSettings {
+        serde_json::from_value(settings).expect("settings")
+    }
+
+    fn request(settings: Value, max_tokens: Option<u32>) -> ModelRequest {
+        let messages = vec![Message::user("q")];
+        ModelRequest { messages, max_tokens, settings: read(settings), ..ModelRequest::default() }
+    }
+
+    fn sent(api: Api, url: &str, model: &str, request: &ModelRequest, overrides: &ModelOverrides) -> Value {
+        let endpoint = Endpoint::new("p", api, url);
+        encode(api, &as_configured(request, &endpoint, model, overrides, &Forms::default()), model).body()
+    }
+
+    const OPENAI: &str = "https://api.openai.com/v1";
+    const AZURE: &str = "https://acme.openai.azure.com/openai/v1";
+    const COGNITIVE: &str = "https://acme.cognitiveservices.azure.com/openai/v1";
+    const FOUNDRY: &str = "https://acme.services.ai.azure.com/openai/v1";
+    const OTHER: &str = "https://api.groq.com/openai/v1";
+
+    #[test]
+    fn chat_gpt_5_4_never_thinks_beside_tools() {
+        let check = |url, api, model: &str, settings: Value, tools: usize, expect: Value| {
+            let tools = (0..tools).map(|at| ShownTool { name: format!("t{at}"), ..ShownTool::default() }).collect();
+            let request = ModelRequest { tools, ..request(settings.clone(), Some(300)) };
+            let body = sent(api, url, model, &request, &ModelOverrides::default());
+            let limit = body.get("max_completion_tokens").or(body.get("max_output_tokens"));
+            let effort = body.get("reasoning_effort").or_else(|| body.pointer("/reasoning/effort"));
+            assert_eq!(json!([effort, limit]), expect, "{url} {api} {model} {settings}");
+        };
+        let high = json!({"effort": "high"});
+        let asked = json!(["high", 300 + 24_576]);
+        for model in ["gpt-5.4", "gpt-5.6-sol", "gpt-6-astra", "ft:gpt-5.4-mini:acme"] {
+            for url in [OPENAI, AZURE, COGNITIVE, FOUNDRY, "https://eu.api.openai.com/v1"] {
+                check(url, Api::OpenAiChat, model, high.clone(), 1, json!(["none", 300]));
+            }
+            check(OPENAI, Api::OpenAiChat, model, json!({}), 1, json!(["none", 300]));
+            check(OPENAI, Api::OpenAiChat, model, high.clone(), 0, asked.clone());
+            check(OPENAI, Api::OpenAiResponses, model, high.clone(), 1, asked.clone());
+            check(OTHER, Api::OpenAiChat, model, high.clone(), 1, asked.clone());
+            check("https://api.openai.com.example/v1", Api::OpenAiChat, model, high.clone(), 1, asked.clone());
+        }
+        for model in ["gpt-5", "gpt-5.2", "o3"] {
+            check(OPENAI, Api::OpenAiChat, model, high.clone(), 1, asked.clone());
+        }
+        // It does not know the word, so it is told nothing, and thinks as much as it does by itself.
+        check(OPENAI, Api::OpenAiChat, "gpt-5.4-chat-latest", high, 1, json!([null, 300 + 8192]));
+    }
+
+    #[test]
+    fn only_openai_gets_a_cache_key() {
+        let request = ModelRequest { reuse: Reuse::Conversation, ..request(json!({}), None) };
+        for api in [Api::OpenAiChat, Api::OpenAiResponses] {
+            let ours = [OPENAI, AZURE, COGNITIVE, FOUNDRY].map(|url| (url, true));
+            for (url, expect) in ours.into_iter().chain([(OTHER, false), ("http://127.0.0.1:8080/v1", false)]) {
+                let body = sent(api, url, "gpt-5", &request, &ModelOverrides::default());
+                assert_eq!(body.get("prompt_cache_key").is_some(), expect, "{api} {url}");
+            }
+        }
+    }
+
+    #[test]
+    fn room_to_think_stays_within_the_window() {
+        let check =
+            |api, model: &str, asked: Option<u32>, settings: Value, overrides: (Option<usize>, Option<u32>), expect| {
+                let (window, max_output) = overrides;
+                let overrides = ModelOverrides { window, max_output, ..ModelOverrides::default() };
+                let body = sent(api, "http://h", model, &request(settings.clone(), asked), &overrides);
+                let limit = body.get("max_tokens").or(body.get("max_completion_tokens")).cloned();
+                let budget = body.pointer("/thinking/budget_tokens").cloned();
+                assert_eq!((limit, budget), expect, "{model} {asked:?} {settings} {overrides:?}");
+            };
+        let high = || json!({"effort": "high"});
+        let is = |limit: u32, budget: Option<u32>| (Some(json!(limit)), budget.map(|tokens| json!(tokens)));
+        let none = (None, None);
+        let claude = Api::Anthropic;
+        // What the name tells: 32,000 of Opus 4 and 4.1, 64,000 of those that followed.
+        check(claude, "claude-opus-4-1", None, high(), none, is(32_000, Some(32_000 - 8192)));
+        check(claude, "claude-opus-4-20250514", Some(20_000), high(), none, is(32_000, Some(12_000)));
+        check(claude, "claude-opus-4-1", Some(31_500), high(), none, is(31_500, None));
+        check(claude, "claude-sonnet-4-5", None, high(), none, is(32_768, Some(24_576)));
+        check(claude, "claude-sonnet-4-5", Some(50_000), high(), none, is(64_000, Some(14_000)));
+        check(claude, "claude-opus-4-8", Some(50_000), high(), none, is(74_576, None));
+        // What is configured: a quarter is the answer's, and all that was asked for it.
+        check(claude, "claude-haiku-4-5", Some(300), high(), none, is(24_876, Some(24_576)));
+        check(claude, "claude-haiku-4-5", Some(300), high(), (None, Some(20_000)), is(20_000, Some(15_000)));
+        check(claude, "claude-haiku-4-5", Some(12_000), high(), (None, Some(20_000)), is(20_000, Some(8000)));
+        check(claude, "claude-haiku-4-5", Some(19_500), high(), (None, Some(20_000)), is(19_500, None));
+        check(claude, "claude-haiku-4-5", Some(90_000), high(), (None, Some(20_000)), is(20_000, None));
+        check(claude, "claude-haiku-4-5", None, high(), (None, Some(20_000)), is(20_000, Some(15_000)));
+        check(claude, "claude-haiku-4-5", None, high(), (None, Some(1200)), is(1200, None));
+        check(claude, "claude-haiku-4-5", Some(300), json!({"thinking_tokens": 100}), none, is(1324, Some(1024)));
+        // What is left of the window, of which the question takes a few tokens and errors of the estimate a twentieth.
+        let rest = 4096 - 4096 / 20 - u32::try_from(request(json!({}), None).tokens()).expect("few");
+        check(Api::OpenAiChat, "some-model", Some(1000), high(), (Some(4096), None), is(rest, None));
+        check(Api::OpenAiChat, "some-model", Some(1000), json!({}), (Some(4096), None), is(1000, None));
+        check(Api::OpenAiChat, "gpt-5-mini", Some(528), json!({}), none, is(528 + 8192, None));
+        check(Api::OpenAiChat, "gpt-5-mini", Some(528), json!({}), (Some(4096), None), is(rest, None));
+        check(Api::OpenAiChat, "gpt-5-mini", None, json!({}), none, (None, None));
+        // No more than the model gives, and no less than was asked for.
+        for (model, most) in [("gpt-5", 128_000), ("gpt-5.2-chat-latest", 16_384), ("o3", 100_000)] {
+            check(Api::OpenAiChat, model, Some(most), json!({}), none, is(most, None));
+            check(Api::OpenAiChat, model, Some(most - 9), json!({}), none, is(most, None));
+            check(Api::OpenAiChat, model, Some(most + 9), json!({}), none, is(most + 9, None));
+        }
+        for model in ["claude-opus-5", "claude-haiku-5-5", "claude-fable-5-1", "claude-mythos-preview"] {
+            check(claude, model, Some(127_000), json!({}), none, is(128_000, None));
+        }
+        check(Api::OpenAiChat, "gpt-35-turbo", Some(4000), json!({}), none, is(4000, None));
+        check(claude, "claude-opus-5", Some(528), json!({}), none, is(528 + 24_576, None));
+        check(claude, "claude-opus-5", Some(528), json!({"effort": "none"}), none, is(528, None));
+        check(Api::OpenAiChat, "some-model", Some(5000), high(), (Some(4096), None), is(5000, None));
+        check(Api::OpenAiChat, "some-model", None, high(), (Some(4096), None), (None, None));
+        check(
+            claude,
+            "claude-haiku-4-5",
+            Some(1000),
+            high(),
+            (Some(4096), None),
+            is(rest, Some(rest - (rest / 4).max(1000))),
+        );
+    }
+
+    #[test]
+    fn gemini_has_room_within_its_range() {
+        let at = |model: &str, asked| {
+            let body =
+                sent(Api::Gemini, "http://h", model, &request(json!({}), Some(asked)), &ModelOverrides::default());
+            body["generationConfig"]["maxOutputTokens"].clone()
+        };
+        for model in ["gemini-2.5-pro", "gemini-3-pro", "gemini-flash-latest"] {
+            assert_eq!((at(model, 60_000), at(model, 65_536)), (json!(65_535), json!(65_536)), "{model}");
+        }
+    }
+
+    #[test]
+    fn nearer_of_temperature_and_top_p_counts() {
+        let overrides = |temperature, settings| ModelOverrides {
+            temperature,
+            settings: read(settings),
+            ..ModelOverrides::default()
+        };
+        let check = |model: &str, own: (Option<f64>, Value), overrides: &ModelOverrides, expect: Value| {
+            let request = ModelRequest { temperature: own.0, ..request(own.1, None) };
+            let body = sent(Api::Anthropic, "http://h", model, &request, overrides);
+            assert_eq!(json!([body.get("temperature"), body.get("top_p")]), expect, "{model} {:?}", request.settings);
+        };
+        let warm = overrides(Some(0.1), json!({}));
+        check("claude-sonnet-4-5", (None, json!({"top_p": 0.3})), &warm, json!([null, 0.3]));
+        check("claude-sonnet-4-5", (None, json!({})), &warm, json!([0.1, null]));
+        check("claude-sonnet-4-5", (Some(0.7), json!({})), &overrides(None, json!({"top_p": 0.3})), json!([0.7, null]));
+        check("claude-sonnet-4-0", (None, json!({"top_p": 0.3})), &warm, json!([0.1, 0.3]));
+    }
+
+    #[test]
+    fn models_are_known_by_maker_family_and_version() {
+        const CLAUDE: &str = "https://api.anthropic.com";
+        const OPENAI: &str = "https://api.openai.com/v1";
+        let check = |api, base: &str, models: &[&str], expect| {
+            for model in models {
+                assert_eq!(takes_deferred_tools(&Endpoint::new("p", api, base), model), expect, "{api} {base} {model}");
+            }
+        };
+        let able = ["claude-opus-4-20250514", "claude-sonnet-4-5", "claude-haiku-4-5-20251001", "claude-opus-5"];
+        check(Api::Anthropic, CLAUDE, &able, true);
+        check(Api::Anthropic, CLAUDE, &["claude-fable-5", "claude-mythos-preview", "claude-haiku-5"], true);
+        let old = ["claude-3-5-sonnet-20241022", "claude-haiku-4", "claude-sonnet-3-7", "claude-new-9", "claude-", "m"];
+        check(Api::Anthropic, CLAUDE, &old, false);
+        check(Api::Anthropic, "https://api.anthropic.com.example.org", &able, false);
+        check(Api::Anthropic, "https://api.deepseek.com/anthropic", &able, false);
+        check(Api::Anthropic, "http://127.0.0.1:9", &able, false);
+        check(Api::Anthropic, "no URL", &able, false);
+
+        let able = ["gpt-5.4", "gpt-5.4-mini", "gpt-5.4-2026-03-05", "gpt-5.10", "gpt-6", "gpt-6-astra"];
+        check(Api::OpenAiResponses, OPENAI, &able, true);
+        check(Api::OpenAiResponses, "https://eu.api.openai.com/v1", &able, true);
+        check(Api::OpenAiResponses, "https://notapi.openai.com/v1", &able, false);
+        check(Api::OpenAiChat, OPENAI, &able, false);
+        let unable = ["gpt-5", "gpt-5.1-codex", "gpt-4.1", "gpt-5.4-nano", "gpt-5.5-chat-latest", "gpt-oss-120b", "o3"];
+        check(Api::OpenAiResponses, OPENAI, &unable, false);
+    }
+}

@@ -10,9 +10,9 @@ use toolwright_core::model::{ModelError, OtherCall, StopReason, WrittenCall};
 
 use super::API;
 use super::echo::{Echo, of_call};
-use crate::answer::{Answer, Assemble, Sink, is_whole, may_open};
 use crate::failure;
-use crate::wire::{Figures, Text, arguments, lenient, parse, value};
+use crate::response::answer::{Answer, Assemble, Sink, is_whole, may_open};
+use crate::response::wire::{Figures, Text, arguments, lenient, parse, value};
 
 const FIGURES: Figures = Figures {
     prompt: "/prompt_tokens",

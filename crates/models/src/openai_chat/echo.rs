@@ -5,7 +5,7 @@
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use crate::wire::value;
+use crate::response::wire::value;
 
 /// Under which key the data of a message is kept.
 const MESSAGE: &str = "message";

@@ -9,15 +9,12 @@ use toolwright_core::model::{ModelRequest, OutputFormat, ToolChoice};
 use super::{API, echo};
 use crate::api::EncodedRequest;
 use crate::dialect::{Dialect, ToolView, Toolset};
-use crate::encoder::{cache_key, output_schema, set, tools_place, with_instruction};
-use crate::history::{Image, LegalCall, Part, Turn, legal_name, legal_turns, parts};
-use crate::reasoning;
-use crate::sampling::{self, Names};
-use crate::shown::ShownTools;
-use crate::turn::{Piece, pieces};
+use crate::request::history::{Image, LegalCall, Part, Piece, Turn, legal_name, legal_turns, parts, pieces};
+use crate::request::model_name::{SamplingNames, write_sampling};
+use crate::request::{ShownTools, cache_key, output_schema, reasoning, set, tools_place, with_instruction};
 
 /// The API has no `top_k`.
-const NAMES: Names = Names {
+const NAMES: SamplingNames = SamplingNames {
     temperature: Some("temperature"),
     top_p: Some("top_p"),
     top_k: None,
@@ -43,7 +40,7 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) ->
     }
     set(&mut body, "response_format", request.output.as_ref().map(response_format));
     set(&mut body, "max_completion_tokens", request.max_tokens);
-    sampling::write(&mut body, request, model, &NAMES);
+    write_sampling(&mut body, request, model, &NAMES);
     set(&mut body, "reasoning_effort", reasoning::openai_effort(model, &request.settings));
     set(&mut body, "prompt_cache_key", cache_key(request, model));
     body.insert("stream".into(), json!(true));

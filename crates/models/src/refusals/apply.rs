@@ -8,7 +8,7 @@ use super::table::{PARAMETERS, patterns_in_words, this_shape};
 use super::{Form, Forms};
 use crate::anthropic;
 use crate::api::{Api, EncodedRequest};
-use crate::encoder::with_instruction;
+use crate::request::with_instruction;
 
 impl Forms {
     /// The request, its answer's shape in words where `api` or its model is known to refuse to hold it to that. An object is

@@ -18,7 +18,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::model::{ModelError, ModelErrorKind, ModelRequest};
 
-pub(crate) use table::{How, Roomy, Sent};
+pub(crate) use table::{AnswerRoom, How, Sent};
 
 /// Models of which something is kept; past that all are forgotten and found out again.
 const MAX_KEPT: usize = 256;

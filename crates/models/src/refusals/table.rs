@@ -16,12 +16,12 @@ pub(crate) struct Sent<'a> {
     pub request: &'a ModelRequest,
     pub encoded: &'a EncodedRequest,
     /// Its limit, where that has room to think.
-    pub roomy: Option<Roomy>,
+    pub answer_room: Option<AnswerRoom>,
 }
 
 /// A limit of an answer that has room to think, in tokens.
 #[derive(Clone, Copy)]
-pub(crate) struct Roomy {
+pub(crate) struct AnswerRoom {
     pub limit: u32,
     /// With the question, as it is estimated.
     pub whole: usize,
@@ -137,7 +137,11 @@ const TABLE: &[Row] = &[
     // OpenAI and Azure: "Function tools with reasoning_effort are not supported for gpt-5.6 in /v1/chat/completions. Please
     // use /v1/responses instead." Some take no other word than `none` there, some take none.
     Row { says: &[&["reasoning_effort"], &["function tools"], REFUSED], but: &[], form: other_effort },
-    Row { says: &[LIMIT, TOO_MUCH], but: &[], form: |sent| sent.roomy.map(|roomy| Form::LimitUnder(roomy.limit)) },
+    Row {
+        says: &[LIMIT, TOO_MUCH],
+        but: &[],
+        form: |sent| sent.answer_room.map(|answer_room| Form::LimitUnder(answer_room.limit)),
+    },
     // Mistral: 422 "extra_forbidden … max_completion_tokens".
     Row {
         says: &[&["max_completion_tokens"], REFUSED],
@@ -250,8 +254,8 @@ pub(super) fn next(words: &str, sent: &Sent<'_>) -> Option<Form> {
 /// The form that may help a request that was `sent` and of which its server says, in lower case, that it and its answer
 /// are too long together: one with no room to think beside the answer.
 pub(super) fn next_of_overflow(words: &str, sent: &Sent<'_>) -> Option<Form> {
-    let roomy = sent.roomy.filter(|_| WITH_ANSWER.iter().any(|part| words.contains(part)))?;
-    Some(Form::WindowUnder(roomy.whole))
+    let answer_room = sent.answer_room.filter(|_| WITH_ANSWER.iter().any(|part| words.contains(part)))?;
+    Some(Form::WindowUnder(answer_room.whole))
 }
 
 /// Whether `words` has `word` by itself: it may be part of another name.

@@ -8,7 +8,7 @@ use toolwright_core::model::{Effort, Message, ModelSettings, OutputFormat, Shown
 use super::table::{PARAMETERS, next, next_of_overflow};
 use super::*;
 use crate::api::Api;
-use crate::encoder::encode;
+use crate::encode::encode;
 
 fn place(name: &str) -> usize {
     PARAMETERS.iter().position(|names| names.contains(&name)).expect("a parameter")
@@ -19,7 +19,7 @@ fn without(name: &str) -> Form {
 }
 
 /// A limit with room.
-const ROOMY: Option<Roomy> = Some(Roomy { limit: 9000, whole: 9500 });
+const ANSWER_ROOM: Option<AnswerRoom> = Some(AnswerRoom { limit: 9000, whole: 9500 });
 
 /// A request that says everything that may be refused.
 fn request(schema: Option<Value>) -> ModelRequest {
@@ -53,18 +53,18 @@ fn closed() -> Option<Value> {
 }
 
 #[test]
-fn what_a_server_says_tells_which_form_may_help() {
+fn server_message_selects_the_next_form() {
     let check = |api: Api, model: &str, schema: Option<Value>, words: &str, expect: Option<Form>| {
         let request = request(schema);
         let encoded = encode(api, &request, model);
-        let got = next(&words.to_lowercase(), &Sent { api, request: &request, encoded: &encoded, roomy: None });
+        let got = next(&words.to_lowercase(), &Sent { api, request: &request, encoded: &encoded, answer_room: None });
         assert_eq!(got, expect, "{api} {model}: {words}");
     };
     let chat = |words: &str, expect| check(Api::OpenAiChat, "some-model", closed(), words, expect);
     let as_it_is = |name: &str, words: &str| {
         let request = request(closed());
         let encoded = encode(Api::OpenAiChat, &request, "some-model");
-        let sent = Sent { api: Api::OpenAiChat, request: &request, encoded: &encoded, roomy: None };
+        let sent = Sent { api: Api::OpenAiChat, request: &request, encoded: &encoded, answer_room: None };
         Form::WithoutAs(place(name), How::refused(place(name), words, &sent).expect("it is there"))
     };
     let this = closed().map(|schema| Form::Schema(ContentHash::of_value(&schema)));
@@ -125,10 +125,10 @@ fn what_a_server_says_tells_which_form_may_help() {
 }
 
 #[test]
-fn room_that_a_server_refuses_is_what_may_be_left_out() {
+fn refused_room_may_be_left_out() {
     let request = request(None);
     let encoded = encode(Api::OpenAiChat, &request, "some-model");
-    let sent = |roomy| Sent { api: Api::OpenAiChat, request: &request, encoded: &encoded, roomy };
+    let sent = |answer_room| Sent { api: Api::OpenAiChat, request: &request, encoded: &encoded, answer_room };
     for words in [
         "max_completion_tokens is too large: 9000. This model supports at most 8192 completion tokens",
         "max_tokens: 9000 > 8192, which is the maximum allowed number of output tokens for claude-x",
@@ -139,7 +139,7 @@ fn room_that_a_server_refuses_is_what_may_be_left_out() {
         "Invalid 'max_output_tokens': integer above maximum value. Expected a value <= 8192, but got 9000 instead.",
     ] {
         let words = words.to_lowercase();
-        assert_eq!(next(&words, &sent(ROOMY)), Some(Form::LimitUnder(9000)), "{words}");
+        assert_eq!(next(&words, &sent(ANSWER_ROOM)), Some(Form::LimitUnder(9000)), "{words}");
         assert_eq!(next(&words, &sent(None)), None, "{words}");
     }
     for (words, is_of_answer) in [
@@ -156,13 +156,13 @@ fn room_that_a_server_refuses_is_what_may_be_left_out() {
         ("prompt is too long: 200001 tokens > 200000 maximum", false),
     ] {
         let expect = is_of_answer.then_some(Form::WindowUnder(9500));
-        assert_eq!(next_of_overflow(&words.to_lowercase(), &sent(ROOMY)), expect, "{words}");
+        assert_eq!(next_of_overflow(&words.to_lowercase(), &sent(ANSWER_ROOM)), expect, "{words}");
         assert_eq!(next_of_overflow(&words.to_lowercase(), &sent(None)), None, "{words}");
     }
 }
 
 #[test]
-fn a_shape_that_is_refused_beside_tools_is_not_refused_for_good() {
+fn shape_refused_with_tools_is_tried_again() {
     let bare = ModelRequest { tools: [].into(), ..request(closed()) };
     for (api, words) in [
         (Api::OpenAiChat, "json mode cannot be combined with tool/function calling"),
@@ -174,7 +174,7 @@ fn a_shape_that_is_refused_beside_tools_is_not_refused_for_good() {
     ] {
         let said = |request: &ModelRequest| {
             let encoded = encode(api, request, "gemini-3-pro");
-            next(&words.to_lowercase(), &Sent { api, request, encoded: &encoded, roomy: None })
+            next(&words.to_lowercase(), &Sent { api, request, encoded: &encoded, answer_room: None })
         };
         assert_eq!(said(&request(closed())), Some(Form::NoShapeBesideTools), "{words}");
         assert_ne!(said(&bare), Some(Form::NoShapeBesideTools), "{words}");
@@ -186,12 +186,12 @@ fn refusal(words: &str) -> ModelError {
 }
 
 #[test]
-fn a_form_is_a_model_s_once_it_was_taken_and_not_before() {
+fn form_is_kept_only_once_it_worked() {
     let refusals = Refusals::default();
     let (one, mut other) = (request(closed()), request(closed()));
     other.system = "Another.".into();
     let encoded = encode(Api::OpenAiChat, &one, "m");
-    let sent = Sent { api: Api::OpenAiChat, request: &one, encoded: &encoded, roomy: None };
+    let sent = Sent { api: Api::OpenAiChat, request: &one, encoded: &encoded, answer_room: None };
     let fail = |request: &ModelRequest, words: &str| {
         let mut error = refusal(words);
         refusals.failed("p/m", request, &sent, refusals.forms("p/m", request), &mut error);
@@ -215,7 +215,7 @@ fn a_form_is_a_model_s_once_it_was_taken_and_not_before() {
 }
 
 #[test]
-fn of_several_forms_the_one_that_brought_the_answer_is_the_model_s() {
+fn form_that_brought_the_answer_is_kept() {
     let check = |said: &[&str], expect: &[Form]| {
         let refusals = Refusals::default();
         let one = request(closed());
@@ -224,7 +224,7 @@ fn of_several_forms_the_one_that_brought_the_answer_is_the_model_s() {
             let asked = forms.around(Api::OpenAiChat, Cow::Borrowed(&one));
             let mut encoded = encode(Api::OpenAiChat, &asked, "m");
             forms.apply(&asked.settings, &mut encoded);
-            let sent = Sent { api: Api::OpenAiChat, request: &asked, encoded: &encoded, roomy: ROOMY };
+            let sent = Sent { api: Api::OpenAiChat, request: &asked, encoded: &encoded, answer_room: ANSWER_ROOM };
             let mut error = refusal(words);
             refusals.failed("p/m", &one, &sent, forms, &mut error);
             assert!(error.wants_another_form(), "{words}");
@@ -249,7 +249,7 @@ fn of_several_forms_the_one_that_brought_the_answer_is_the_model_s() {
 }
 
 #[test]
-fn a_smaller_limit_takes_the_place_of_a_larger_one() {
+fn smaller_limit_replaces_larger_one() {
     let mut kept = Kept::default();
     for form in [Form::LimitUnder(9000), Form::WindowUnder(7), Form::LimitUnder(5000)] {
         kept.take("p/m", form);
@@ -262,7 +262,7 @@ fn what_is_kept_is_bounded() {
     let refusals = Refusals::default();
     let fail = |model: &str, request: &ModelRequest, words: &str| {
         let encoded = encode(Api::OpenAiChat, request, "m");
-        let sent = Sent { api: Api::OpenAiChat, request, encoded: &encoded, roomy: None };
+        let sent = Sent { api: Api::OpenAiChat, request, encoded: &encoded, answer_room: None };
         let mut error = refusal(words);
         refusals.failed(model, request, &sent, Forms::default(), &mut error);
         assert!(error.wants_another_form(), "{words}");
@@ -302,7 +302,7 @@ fn requests_until_answered(
             refusals.answered("p/m", &forms);
             return requests;
         };
-        let sent = Sent { api: Api::OpenAiChat, request: one, encoded: &encoded, roomy: None };
+        let sent = Sent { api: Api::OpenAiChat, request: one, encoded: &encoded, answer_room: None };
         let mut error = refusal(&words);
         refusals.failed("p/m", one, &sent, forms, &mut error);
         assert!(error.wants_another_form(), "{words}");
@@ -311,7 +311,7 @@ fn requests_until_answered(
 }
 
 #[test]
-fn a_value_that_was_refused_stays_out_whatever_else_is_left_out() {
+fn refused_value_stays_out() {
     let has = |names: &[&str], name: &str| names.contains(&name);
     let refusals = Refusals::default();
     // The value is refused first, and then three others as a whole.
@@ -340,14 +340,14 @@ fn a_value_that_was_refused_stays_out_whatever_else_is_left_out() {
 }
 
 #[test]
-fn values_that_differ_each_time_take_nothing_from_other_forms() {
+fn varying_values_cost_other_forms_nothing() {
     let mut kept = Kept::default();
     kept.take("p/m", Form::Schemas);
     let of_value = |number: u32| {
         let mut one = request(None);
         one.settings.seed = Some(number);
         let encoded = encode(Api::OpenAiChat, &one, "m");
-        let sent = Sent { api: Api::OpenAiChat, request: &one, encoded: &encoded, roomy: None };
+        let sent = Sent { api: Api::OpenAiChat, request: &one, encoded: &encoded, answer_room: None };
         next("seed must be between 0 and 1", &sent).expect("a form")
     };
     let last = 3 * u32::try_from(MAX_FORMS).expect("a number");
@@ -366,11 +366,11 @@ fn values_that_differ_each_time_take_nothing_from_other_forms() {
 }
 
 #[test]
-fn what_is_tried_at_one_model_costs_requests_to_others_nothing() {
+fn trials_at_one_model_leave_others_alone() {
     let refusals = Refusals::default();
     let one = request(None);
     let encoded = encode(Api::OpenAiChat, &one, "m");
-    let sent = Sent { api: Api::OpenAiChat, request: &one, encoded: &encoded, roomy: None };
+    let sent = Sent { api: Api::OpenAiChat, request: &one, encoded: &encoded, answer_room: None };
     refusals.failed("p/m", &one, &sent, Forms::default(), &mut refusal("'seed' is not supported"));
     assert_eq!(refusals.kept().keys().collect::<Vec<_>>(), ["p/m"]);
     assert!(refusals.forms("p/m", &one).trial.is_some());

@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_that_was_taken_out_stands_for_any_text() {
+    fn redacted_secret_matches_any_text() {
         for (recorded, asked, expect) in [
             ("pin [secret].", "pin 4711.", true),
             ("pin [secret].", "pin [secret].", true),
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_asks_for_the_same_and_begins_alike() {
+    fn nearest_recording_begins_alike() {
         let key = |text: &str, output: &str| json!({"messages": [{"content": [{"text": text}]}], "tools": [], "output": {"name": output}});
         let asked = key("Ada wrote the first program.", "facts");
         let near = |text: &str, output: &str, system: bool| nearness(&key(text, output), &asked, system);

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn transcripts_and_recordings_are_read_and_what_is_half_is_left_out() {
+    fn half_entries_of_recordings_are_left_out() {
         let answer = |text: &str| {
             json!({"text": text, "reasoning": "", "calls": [], "stop": "end", "opaque": [],
             "usage": {"input_tokens": 1, "output_tokens": 2, "cached_tokens": 0}})
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn members_that_are_not_known_are_passed_over_and_a_later_version_is_named() {
+    fn unknown_members_pass_later_versions_are_named() {
         let line = |change: Value| {
             let mut line = json!({"type": "exchange", "model": "p/m", "request": {"later": 1}, "response": {
                 "text": "a", "reasoning": "", "calls": [], "stop": "end", "opaque": [], "later": {"x": []},
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_too_large_is_not_read() {
+    fn too_large_file_is_not_read() {
         let dir = tempfile::tempdir().expect("folder");
         let path = dir.path().join("r.jsonl");
         let file = File::create(&path).expect("file");

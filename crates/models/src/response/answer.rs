@@ -11,7 +11,7 @@ use toolwright_core::model::{
 
 use crate::api::Api;
 use crate::dialect::Toolset;
-use crate::turn::placed;
+use crate::request::history::placed;
 
 /// Calls and items of one answer that may be open at the same time. More is no answer: each event is looked
 /// up among them.

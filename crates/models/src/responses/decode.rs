@@ -7,9 +7,9 @@ use toolwright_core::model::{ModelError, ModelErrorKind, StopReason, WrittenCall
 
 use super::API;
 use super::items::{ContentPart, Item, Meaning};
-use crate::answer::{Answer, Assemble, Sink, may_open};
 use crate::failure;
-use crate::wire::{Figures, Text, lenient, parse, parse_part, value};
+use crate::response::answer::{Answer, Assemble, Sink, may_open};
+use crate::response::wire::{Figures, Text, lenient, parse, parse_part, value};
 
 const FIGURES: Figures = Figures {
     prompt: "/input_tokens",

@@ -9,17 +9,17 @@ use super::API;
 use super::search::Search;
 use crate::api::EncodedRequest;
 use crate::dialect::{Dialect, ToolView, Toolset};
-use crate::encoder::{cache_key, output_instruction, output_schema, set, speaks_of_json, tools_place};
-use crate::history::{Image, LegalCall, LegalResult, Part, Turn, legal_name, legal_turns, parts};
-use crate::maker::{Kind, Maker};
-use crate::reasoning;
-use crate::sampling::{self, Names};
-use crate::shown::ShownTools;
-use crate::turn::{Piece, pieces};
+use crate::request::history::{
+    Image, LegalCall, LegalResult, Part, Piece, Turn, legal_name, legal_turns, parts, pieces,
+};
+use crate::request::model_name::{ModelFamily, ModelKind, SamplingNames, write_sampling};
+use crate::request::{
+    ShownTools, cache_key, output_instruction, output_schema, reasoning, set, speaks_of_json, tools_place,
+};
 
 /// The API has no `top_k`, no seed, and nothing that ends an answer.
-const NAMES: Names =
-    Names { temperature: Some("temperature"), top_p: Some("top_p"), top_k: None, seed: None, stop: None };
+const NAMES: SamplingNames =
+    SamplingNames { temperature: Some("temperature"), top_p: Some("top_p"), top_k: None, seed: None, stop: None };
 
 pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) -> EncodedRequest {
     let mut body = Map::new();
@@ -47,7 +47,7 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) ->
     }
     set(&mut body, "text", request.output.as_ref().map(|output| json!({"format": format(output)})));
     set(&mut body, "max_output_tokens", request.max_tokens);
-    sampling::write(&mut body, request, model, &NAMES);
+    write_sampling(&mut body, request, model, &NAMES);
     let effort = reasoning::openai_effort(model, &request.settings);
     set(&mut body, "reasoning", effort.map(|effort| json!({"effort": effort})));
     set(&mut body, "prompt_cache_key", cache_key(request, model));
@@ -61,7 +61,7 @@ pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) ->
 
 /// Whether `model` may reason. The API refuses to be asked for the reasoning of one that does not.
 fn reasons(model: &str) -> bool {
-    !matches!(Maker::of(model), Maker::Gpt((..5, _), _) | Maker::Gpt((5, 0), Kind::Chat))
+    !matches!(ModelFamily::of(model), ModelFamily::Gpt((..5, _), _) | ModelFamily::Gpt((5, 0), ModelKind::Chat))
 }
 
 /// Whether the input has the word without which the API refuses `json_object`. It does not look for it in the

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use toolwright_core::model::{ModelError, OtherCall, WrittenCall};
 
 use super::API;
-use crate::wire::{Text, parse_part, value};
+use crate::response::wire::{Text, parse_part, value};
 
 /// Items that the client is to run beside function calls, with the key of what they ask for. An item of
 /// any other type was run by the server, or is no call.
@@ -94,7 +94,7 @@ impl<'a> Item<'a> {
             _ => None,
         };
         if let Some(name) = called {
-            let written = self.arguments.map(crate::wire::arguments).unwrap_or_default();
+            let written = self.arguments.map(crate::response::wire::arguments).unwrap_or_default();
             let arguments = if written.is_empty() { streamed } else { written.into_owned() };
             return if cut {
                 Meaning::Nothing

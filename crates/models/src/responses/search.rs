@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::encode::{content_of, tool};
 use crate::dialect::{ToolView, Toolset};
-use crate::history::{LegalCall, LegalResult, legal_name};
+use crate::request::history::{LegalCall, LegalResult, legal_name};
 
 /// The namespace of loaded tools that have none of their own. The API gives each of those one that nobody
 /// declared and demands it back with past calls, so all get one that is declared.

@@ -164,7 +164,7 @@ async fn a_stream_in_tiny_pieces() {
 }
 
 #[tokio::test]
-async fn a_request_is_sent_once_and_its_error_says_what_may_be_done() {
+async fn failed_request_is_sent_once_with_remedy() {
     in_every_api(async |api| {
         for (status, kind) in [
             (401, ModelErrorKind::Auth),
@@ -233,7 +233,7 @@ async fn drawling(events: Vec<(Duration, &'static str)>) -> String {
 }
 
 #[tokio::test]
-async fn usage_that_is_reckoned_after_the_answer_is_waited_for() {
+async fn late_usage_is_waited_for() {
     const END: &str = r#"{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}"#;
     const USED: &str = r#"{"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":3}}"#;
     const BOTH: &str = r#"{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}],"usage":{"prompt_tokens":7,"completion_tokens":3}}"#;
@@ -298,7 +298,7 @@ async fn a_server_that_is_not_there_is_named() {
 }
 
 #[tokio::test]
-async fn a_request_that_the_script_does_not_expect_fails_loudly() {
+async fn unexpected_request_fails_loudly() {
     let unexpected = Turn::text("a").expecting("a mention of cats", |asked| asked.last_user_text().contains("cat"));
     for (turns, part) in [(vec![unexpected, Turn::text("b")], "a mention of cats"), (vec![], "has only 0 turns")] {
         let bench = Bench::new(Api::Anthropic, turns).await;

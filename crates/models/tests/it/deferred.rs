@@ -99,7 +99,7 @@ fn the_requests_of_a_conversation_that_loads_tools() {
 }
 
 #[test]
-fn what_is_sent_keeps_the_rules_of_its_api() {
+fn sent_requests_keep_api_rules() {
     let sent = body(Api::Anthropic, &conversation(2));
     assert_eq!(check_tools(ApiRules::Anthropic, &sent["tools"]), []);
     assert_eq!(WireApi::Anthropic.check(&sent), Ok(()));
@@ -130,7 +130,7 @@ fn other_transports_are_sent_no_deferred_tools() {
 }
 
 #[test]
-fn deferred_tools_that_nothing_can_load_are_not_sent() {
+fn unloadable_deferred_tools_are_not_sent() {
     let keep = |names: &[&str]| ModelRequest {
         tools: tools().iter().filter(|tool| names.contains(&tool.name.as_str())).cloned().collect(),
         ..conversation(2)
@@ -179,7 +179,7 @@ fn what_is_no_function_cannot_be_demanded() {
 }
 
 #[test]
-fn deferred_tools_leave_strict_decoding_to_those_that_are_shown() {
+fn deferred_tools_use_no_strict_budget() {
     let strict = |exposed, at: usize| ShownTool {
         strict: Some(true),
         exposed,
@@ -207,7 +207,7 @@ fn decode(stream: &[u8], tools: &[ShownTool], chunk: usize) -> (Vec<WrittenCall>
 }
 
 #[test]
-fn a_search_is_a_call_of_the_search_tool() {
+fn search_item_calls_the_search_tool() {
     let stream = sse(SEARCHED, false);
     for chunk in (1..=64).chain([stream.len()]) {
         let (calls, others) = decode(stream.as_bytes(), &tools(), chunk);

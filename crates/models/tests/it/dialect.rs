@@ -184,7 +184,7 @@ fn refused_by_clients(schema: &Value, at: &str, found: &mut Vec<String>) {
 }
 
 #[test]
-fn every_tool_of_real_servers_is_portable_and_can_still_be_called() {
+fn real_tools_stay_callable_in_portable_form() {
     let Some(tools) = catalogue("mcp_catalogue/tools.jsonl", "inputSchema") else { return };
     let (mut changed, mut calls) = (0, 0);
     for tool in tools {

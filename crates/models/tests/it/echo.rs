@@ -94,7 +94,7 @@ fn gemini_signatures_stay_on_their_parts() {
 }
 
 #[test]
-fn what_compatible_servers_of_chat_completions_want_back_stays_on_its_message_and_call() {
+fn compatible_server_extras_stay_on_their_message() {
     let extra = |signature: &str| json!({"google": {"thought_signature": signature}});
     let function = |name: &str| json!({"name": name, "arguments": "{}"});
     let details = json!([
@@ -122,7 +122,7 @@ fn what_compatible_servers_of_chat_completions_want_back_stays_on_its_message_an
 
 /// The second request after a stream of Chat Completions, to the byte.
 #[test]
-fn streamed_reasoning_and_extra_content_go_back_in_the_second_turn() {
+fn reasoning_and_extras_go_back_next_turn() {
     let deltas = [
         json!({"role": "assistant", "content": null, "reasoning_content": ""}),
         json!({"reasoning_content": "Look ", "content": null}),
@@ -163,7 +163,7 @@ fn streamed_reasoning_and_extra_content_go_back_in_the_second_turn() {
 }
 
 #[test]
-fn a_gemini_turn_whose_first_call_has_no_signature_goes_out_with_the_stand_in() {
+fn unsigned_gemini_call_gets_the_placeholder_signature() {
     let stand_in = json!("skip_thought_signature_validator");
     let call = |name: &str| json!({"functionCall": {"name": name, "args": {}, "id": name}});
     let signed = |mut part: Value| {

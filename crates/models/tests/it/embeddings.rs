@@ -108,7 +108,7 @@ fn listed(vectors: &[(usize, Value)]) -> Value {
 }
 
 #[tokio::test]
-async fn the_bytes_that_go_out_and_the_vectors_that_come_back() {
+async fn embedding_requests_and_vectors_match_each_api() {
     let answer = listed(&[(1, json!([0, 2])), (0, json!([3, -4]))]);
     let server = Server::start(vec![(200, answer)]).await;
     let vectors = embed(&server, EmbeddingsApi::OpenAi, &["a", "\"ü\""]).await.unwrap();
@@ -162,7 +162,7 @@ async fn figures_that_no_request_has_are_not_believed() {
 }
 
 #[tokio::test]
-async fn a_request_is_sent_as_often_as_its_carrier_says() {
+async fn request_is_sent_as_often_as_asked() {
     let busy = (503, json!({"error": {"message": "loading"}}));
     let server = Server::start(vec![busy, (200, listed(&[(0, json!([1]))]))]).await;
     assert_eq!(embed(&server, EmbeddingsApi::OpenAi, &["a"]).await.unwrap(), [[1.0]]);
@@ -197,7 +197,7 @@ async fn answers_that_cannot_be_used_say_why() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_named_without_secrets() {
+async fn missing_server_is_named_without_secrets() {
     let embedder = HttpEmbedder::new(
         EmbeddingsApi::Ollama,
         "http://me:pw-hidden@127.0.0.1:1",
@@ -213,7 +213,7 @@ async fn a_server_that_is_not_there_is_named_without_secrets() {
 }
 
 #[test]
-fn models_are_told_apart_by_the_path_of_their_api() {
+fn recordings_tell_models_by_their_path() {
     let id = |url: &str| {
         HttpEmbedder::new(EmbeddingsApi::OpenAi, url, None, "m-1", Arc::new(Carries::default())).id().to_owned()
     };

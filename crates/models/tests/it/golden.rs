@@ -140,7 +140,7 @@ fn shape(api: Api, schema: &Value) -> (Option<Value>, bool, String) {
 }
 
 #[test]
-fn a_shape_with_bounds_is_demanded_of_every_api() {
+fn bounded_shape_is_demanded_of_every_api() {
     let schema = json!({
         "type": "object", "additionalProperties": false, "required": ["score", "code", "tags"], "properties": {
             "score": {"type": "number", "description": "How good.", "minimum": 0, "maximum": 1},
@@ -183,7 +183,7 @@ fn a_shape_with_bounds_is_demanded_of_every_api() {
 }
 
 #[test]
-fn a_shape_that_is_not_held_has_no_pattern_that_fails_the_request() {
+fn loose_shape_has_no_failing_pattern() {
     let open = |pattern: &str| json!({"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}});
     for (api, keeps) in [(Api::OpenAiChat, true), (Api::OpenAiResponses, true), (Api::Ollama, false)] {
         for (pattern, is_regular) in [("^(?!undefined$|null$)", false), ("^[0-9]+$", true)] {
@@ -196,7 +196,7 @@ fn a_shape_that_is_not_held_has_no_pattern_that_fails_the_request() {
 }
 
 #[test]
-fn a_model_of_ollama_is_asked_for_a_shape_in_words_beside_tools() {
+fn ollama_shape_is_in_words_beside_tools() {
     let schema = json!({"type": "object", "properties": {"a": {"type": "string"}}});
     let asked = |request: &ModelRequest| {
         let body = encode(Api::Ollama, request, "m").body();
@@ -217,7 +217,7 @@ fn a_model_of_ollama_is_asked_for_a_shape_in_words_beside_tools() {
 }
 
 #[test]
-fn a_gemini_is_known_by_its_name_however_it_is_written() {
+fn gemini_models_are_known_by_name() {
     for (model, takes) in [("gemini-2.5-flash", false), ("Gemini-2.5-Flash", false), ("gemini-3-pro", true)] {
         let body = encode(Api::Gemini, &demanding(), model).body();
         assert_eq!(body.pointer("/generationConfig/responseMimeType").is_some(), takes, "{model}");
@@ -225,7 +225,7 @@ fn a_gemini_is_known_by_its_name_however_it_is_written() {
 }
 
 #[test]
-fn models_of_openai_are_asked_for_thoughts_where_they_may_reason() {
+fn openai_reasoning_models_are_asked_for_thoughts() {
     for (model, asks) in [
         ("ft:gpt-4o-mini-2024-07-18:acme::a1", false),
         ("GPT-4o", false),
@@ -245,7 +245,7 @@ fn models_of_openai_are_asked_for_thoughts_where_they_may_reason() {
 }
 
 #[test]
-fn a_shape_is_held_only_where_the_view_admits_what_the_schema_does() {
+fn shape_is_strict_only_if_the_view_agrees() {
     let closed = |properties: Value, required: Value| json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false});
     let text = || json!({"type": "string"});
     let check = |schema: Value, openai: bool, anthropic: bool| {
@@ -365,7 +365,7 @@ fn failing_with_an_image() -> ModelRequest {
 }
 
 #[test]
-fn a_failed_result_holds_only_text_and_its_image_follows_the_results() {
+fn image_of_failed_result_follows_results() {
     check_golden("anthropic.failed_image.json", Api::Anthropic, &failing_with_an_image());
     let body = encode(Api::Anthropic, &failing_with_an_image(), "m").body();
     let content = body["messages"][2]["content"].as_array().unwrap();
@@ -376,7 +376,7 @@ fn a_failed_result_holds_only_text_and_its_image_follows_the_results() {
 }
 
 #[test]
-fn gemini_takes_images_in_results_since_its_third_generation() {
+fn gemini_3_takes_images_in_results() {
     let inside = |model: &str| {
         let body = encode(Api::Gemini, &failing_with_an_image(), model).body();
         let parts = body["contents"][2]["parts"].as_array().unwrap().clone();
@@ -411,7 +411,7 @@ fn a_temperature_goes_to_models_that_take_one() {
 }
 
 #[test]
-fn a_message_of_several_texts_keeps_them_apart_where_the_api_can() {
+fn several_texts_stay_apart_where_possible() {
     let content = vec![ContentBlock::text("First."), ContentBlock::text("Then.")];
     let request = ModelRequest { messages: vec![Message::User { content }], ..ModelRequest::default() };
     let body = |api| encode(api, &request, "m").body();
@@ -424,7 +424,7 @@ fn a_message_of_several_texts_keeps_them_apart_where_the_api_can() {
 }
 
 #[test]
-fn the_tools_of_a_request_are_those_of_the_view() {
+fn request_tools_are_those_of_the_view() {
     let request = ModelRequest { messages: vec![Message::user("go")], ..conversation() };
     for api in Api::ALL {
         let mut set = translate(api.dialect(), &request.tools, true);
@@ -439,7 +439,7 @@ fn the_tools_of_a_request_are_those_of_the_view() {
 }
 
 #[test]
-fn a_choice_of_tools_has_its_form_in_each_api() {
+fn tool_choice_is_written_for_each_api() {
     let check = |choice: ToolChoice, parallel: Option<bool>, expect: [Value; 4], ollama_tools: usize| {
         let request = ModelRequest { tool_choice: choice, parallel_calls: parallel, ..conversation() };
         let body = |api| encode(api, &request, "m").body();
@@ -479,7 +479,7 @@ fn the_model_of_gemini_is_in_its_path() {
 }
 
 #[test]
-fn past_calls_stay_legal_for_anthropic_when_no_tool_is_shown() {
+fn past_calls_stay_legal_without_tools() {
     let body = encode(Api::Anthropic, &ModelRequest { tools: [].into(), ..conversation() }, "m").body();
     let names: Vec<&str> =
         body["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();

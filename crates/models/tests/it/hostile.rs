@@ -37,7 +37,7 @@ fn a_block_that_is_no_object_is_refused() {
 }
 
 #[test]
-fn what_is_open_at_the_same_time_is_bounded() {
+fn open_blocks_are_bounded() {
     let check = |api: Api, begin: &dyn Fn(usize) -> String| {
         let events: Vec<_> = (0..2000).map(begin).collect();
         let error = refused(api, &events);
@@ -54,7 +54,7 @@ fn what_is_open_at_the_same_time_is_bounded() {
 }
 
 #[test]
-fn the_calls_and_items_of_an_answer_are_bounded() {
+fn calls_and_items_are_bounded() {
     let parts = vec!["{}"; 70_000].join(",");
     let event = format!(r#"{{"candidates":[{{"content":{{"parts":[{parts}]}},"finishReason":"STOP"}}]}}"#);
     let error = refused(Api::Gemini, &[event]);

@@ -6,7 +6,7 @@ use toolwright_models::{Api, Decoder, decode_whole};
 use crate::streams::{call, decode_all, sse, usage};
 
 #[test]
-fn a_malformed_end_is_told_from_one_that_was_cut() {
+fn malformed_and_cut_ends_are_told_apart() {
     let check = |api: Api, bytes: &str, part: &str| {
         for chunk in [1, 7, bytes.len()] {
             let mut decoder = Decoder::detecting(api);
@@ -41,7 +41,7 @@ fn a_malformed_end_is_told_from_one_that_was_cut() {
 }
 
 #[test]
-fn a_byte_order_mark_before_an_answer_is_skipped() {
+fn leading_byte_order_mark_is_skipped() {
     let whole = r#"{"choices": [{"message": {"content": "a"}, "finish_reason": "stop"}]}"#;
     let lines = "{\"message\":{\"content\":\"a\"}}\n{\"done\":true}\n";
     let events = format!("data: {whole}\n\n");
@@ -57,7 +57,7 @@ fn a_byte_order_mark_before_an_answer_is_skipped() {
 }
 
 #[test]
-fn a_number_that_is_none_or_a_text_loses_nothing() {
+fn odd_usage_figures_lose_nothing() {
     let check = |api: Api, events: &[&str], text: &str, calls: &[WrittenCall]| {
         let answer = decode_all(api, &sse(&events.join("\n"), false));
         assert_eq!((answer.text.as_str(), answer.calls.as_slice()), (text, calls), "{events:?}");

@@ -64,7 +64,7 @@ impl ModelEvents for Told {
 }
 
 #[tokio::test]
-async fn limits_and_the_first_bytes_are_told_before_the_answer() {
+async fn limits_and_first_bytes_precede_the_answer() {
     let body = json!({"choices": [{"message": {"content": "ok"}, "finish_reason": "stop"}]}).to_string();
     let headers = [
         ("x-ratelimit-limit-requests", "60"),
@@ -107,7 +107,7 @@ async fn what_a_failure_says_of_another_try() {
 }
 
 #[tokio::test]
-async fn only_a_request_that_never_left_is_worth_another_try() {
+async fn only_unsent_requests_are_worth_another_try() {
     let gone = {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         format!("http://{}", listener.local_addr().unwrap())
@@ -126,7 +126,7 @@ async fn only_a_request_that_never_left_is_worth_another_try() {
 }
 
 #[tokio::test]
-async fn a_model_s_window_and_longest_answer_bound_its_requests() {
+async fn window_and_longest_answer_bound_requests() {
     let overrides = ModelOverrides { window: Some(8192), max_output: Some(500), ..ModelOverrides::default() };
     for (api, wire, asked, at, expect) in [
         (Api::Ollama, WireApi::Ollama, Some(900), "/options", json!({"num_predict": 500, "num_ctx": 8192})),
@@ -146,7 +146,7 @@ async fn a_model_s_window_and_longest_answer_bound_its_requests() {
 }
 
 #[tokio::test]
-async fn the_longest_answer_that_is_told_is_the_limit_that_is_sent() {
+async fn reported_longest_answer_is_the_sent_limit() {
     let settings = |value| serde_json::from_value::<ModelSettings>(value).unwrap();
     for (api, wire, at) in [
         (Api::Anthropic, WireApi::Anthropic, "/max_tokens"),
@@ -179,7 +179,7 @@ async fn the_longest_answer_that_is_told_is_the_limit_that_is_sent() {
 }
 
 #[test]
-fn a_card_says_whether_a_model_can_be_asked() {
+fn card_says_whether_a_model_answers() {
     let mut endpoints = Endpoints::default();
     endpoints.insert(Endpoint::new("keyed", Api::Anthropic, "https://h").with_key("k"));
     endpoints.insert(Endpoint::new("bare", Api::Anthropic, "https://h"));
@@ -203,7 +203,7 @@ fn a_card_says_whether_a_model_can_be_asked() {
 }
 
 #[test]
-fn gemini_before_3_is_asked_for_a_shape_in_words_where_tools_are_shown() {
+fn old_gemini_shape_is_in_words_beside_tools() {
     let output = OutputFormat { name: "o".into(), schema: Some(json!({"type": "object"})) };
     let with_tools = ModelRequest { output: Some(output), ..crate::golden::conversation() };
     let without = ModelRequest { tools: Arc::default(), ..with_tools.clone() };

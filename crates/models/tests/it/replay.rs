@@ -61,7 +61,7 @@ async fn ask(models: &Models, id: &str, request: &ModelRequest) -> Result<String
 }
 
 #[tokio::test]
-async fn a_request_gets_the_answers_that_were_recorded_for_it_in_order() {
+async fn recorded_answers_come_in_order() {
     let lines = [
         line(&question("one"), Ok("1")),
         line(&question("two"), Ok("2")),
@@ -102,7 +102,7 @@ async fn a_request_gets_the_answers_that_were_recorded_for_it_in_order() {
 }
 
 #[tokio::test]
-async fn loosely_what_was_not_recorded_gets_the_next_answer() {
+async fn loose_replay_answers_unrecorded_requests() {
     let (_dir, id) = recording(&[
         line(&question("one"), Ok("1")),
         line(&question("two"), Ok("2")),
@@ -117,7 +117,7 @@ async fn loosely_what_was_not_recorded_gets_the_next_answer() {
 }
 
 #[tokio::test]
-async fn what_was_secret_only_then_and_the_system_prompt_tell_requests_apart() {
+async fn past_secrets_and_system_prompt_distinguish_requests() {
     let marked = line(&question("my password is hunter2"), Ok("marked"));
     let with = |system: &str| ModelRequest { system: system.into(), ..question("q") };
     let lines = [line(&with("brief"), Ok("brief")), line(&with("long"), Ok("long")), marked];
@@ -144,7 +144,7 @@ impl ModelEvents for Pieces {
 }
 
 #[tokio::test]
-async fn an_answer_comes_in_pieces_and_is_told_to_be_replayed_once() {
+async fn replay_streams_and_announces_itself_once() {
     let call = WrittenCall { id: "c".into(), name: "a".into(), arguments: "{}".into() };
     let text = "É".repeat(100);
     let answer = ModelResponse {
@@ -190,7 +190,7 @@ async fn an_answer_comes_in_pieces_and_is_told_to_be_replayed_once() {
 }
 
 #[tokio::test]
-async fn what_is_no_recording_is_refused_by_its_name() {
+async fn non_recordings_are_refused_by_name() {
     let deferred = json!({"name": "a", "description": "", "parameters": {}, "exposed": "deferred"});
     let (dir, id) =
         recording(&[line(&question("q"), Ok("1")).replace(r#""tools":["#, &format!(r#""tools":[{deferred},"#))]);
@@ -244,7 +244,7 @@ fn line_of(model: &str, request: &ModelRequest, answer: Result<&str, RecordedErr
 }
 
 #[tokio::test]
-async fn a_failure_is_played_with_what_it_used_and_what_was_whole_of_its_answer() {
+async fn replayed_failure_keeps_usage_and_partial_answer() {
     let call = WrittenCall { id: "c".into(), name: "a".into(), arguments: "{}".into() };
     let usage = Usage { input_tokens: 12, output_tokens: 3, ..Usage::default() };
     let partial =
@@ -275,7 +275,7 @@ async fn a_failure_is_played_with_what_it_used_and_what_was_whole_of_its_answer(
 }
 
 #[tokio::test]
-async fn one_request_of_several_models_is_played_of_each_and_in_order_of_all() {
+async fn shared_requests_replay_per_model_in_order() {
     let failed = |message: &str| {
         Err(RecordedError {
             kind: ModelErrorKind::RateLimit,

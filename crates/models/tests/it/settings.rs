@@ -34,7 +34,7 @@ fn told() -> ModelRequest {
 }
 
 #[test]
-fn one_request_with_all_settings_in_the_form_of_each_api() {
+fn all_settings_are_written_for_each_api() {
     for api in Api::ALL {
         check_golden(&format!("{api}.settings.json"), api, &told());
     }
@@ -46,7 +46,7 @@ fn found(body: &Value, pointers: &[&str]) -> Vec<Value> {
 }
 
 #[test]
-fn what_a_model_does_not_take_is_not_sent() {
+fn unsupported_parameters_are_not_sent() {
     let check = |api, model: &str, pointers: &[&str], expect: &[Value]| {
         let mut request = told();
         request.settings.stop.truncate(1);
@@ -101,7 +101,7 @@ fn what_a_model_does_not_take_is_not_sent() {
 }
 
 #[test]
-fn a_claude_takes_a_temperature_or_top_p_and_a_call_is_forced_where_it_can_be() {
+fn claude_takes_temperature_or_top_p() {
     let mut request = ModelRequest { settings: ModelSettings { effort: None, ..settings() }, ..told() };
     let sent = |model: &str, request: &ModelRequest| {
         found(&encode(Api::Anthropic, request, model).body(), &["/temperature", "/top_p"])
@@ -148,7 +148,7 @@ fn marks(body: &Value) -> Vec<String> {
 }
 
 #[test]
-fn anthropic_is_asked_to_keep_what_is_sent_again_at_four_marks_at_most() {
+fn anthropic_cache_marks_are_at_most_four() {
     let deferred = |name: &str| ShownTool { exposed: Exposed::Deferred, ..crate::golden::tool(name, "d", json!({})) };
     let shown = |name: &str| crate::golden::tool(name, "quoted \" and all }]", json!({"type": "object"}));
     let three: Arc<[ShownTool]> = [shown("a"), shown("b"), deferred("c"), deferred("d")].into();
@@ -178,7 +178,7 @@ fn anthropic_is_asked_to_keep_what_is_sent_again_at_four_marks_at_most() {
 }
 
 #[test]
-fn openai_is_told_what_a_conversation_s_caches_are_found_by() {
+fn openai_gets_the_conversation_cache_key() {
     let key = |request: &ModelRequest, api, model: &str| {
         encode(api, request, model).body()["prompt_cache_key"].as_str().map(str::to_owned)
     };
@@ -226,7 +226,7 @@ pub(crate) fn prompt(api: Api, body: &Value) -> (String, Vec<String>) {
 }
 
 #[test]
-fn each_turn_s_prompt_begins_with_the_one_before() {
+fn each_prompt_extends_the_one_before() {
     // The conversation of the goldens has thoughts, images, a failure and a broken call in it.
     let whole = ModelRequest { reuse: Reuse::Conversation, ..conversation() };
     for api in Api::ALL {
@@ -256,7 +256,7 @@ fn client(api: Api, url: &str, overrides: ModelOverrides) -> HttpModelClient {
 }
 
 #[tokio::test]
-async fn what_a_request_does_not_say_is_as_configured() {
+async fn configured_settings_fill_gaps() {
     let overrides = ModelOverrides {
         temperature: Some(0.1),
         settings: ModelSettings { stop: vec!["X".into()], ..settings() },
@@ -283,7 +283,7 @@ async fn what_a_request_does_not_say_is_as_configured() {
 }
 
 #[tokio::test]
-async fn what_a_model_is_told_to_think_comes_on_top_of_its_answer() {
+async fn thinking_budget_adds_to_the_answer_limit() {
     for (api, wire, model, at, max) in [
         (Api::OpenAiChat, WireApi::OpenAi, "gpt-5", "/max_completion_tokens", 300 + 8192),
         (Api::OpenAiChat, WireApi::OpenAi, "gpt-4.1", "/max_completion_tokens", 300),
@@ -308,7 +308,7 @@ async fn what_a_model_is_told_to_think_comes_on_top_of_its_answer() {
 }
 
 #[test]
-fn the_size_of_an_answer_is_told_as_it_is_asked_for() {
+fn answer_size_is_reported_as_asked() {
     let high = ModelSettings { effort: Some(Effort::High), ..ModelSettings::default() };
     let usual = ModelSettings::default();
     for (api, model, max_tokens, settings, max_output, expect) in [
@@ -330,7 +330,7 @@ fn the_size_of_an_answer_is_told_as_it_is_asked_for() {
 }
 
 #[tokio::test]
-async fn thinking_that_is_bound_to_another_prefix_is_left_out_from_then_on() {
+async fn thinking_of_another_prefix_is_left_out() {
     let refusal = "messages.1.content.0: Invalid `signature` in `thinking` block. The block is bound to a different \
                    conversation. Remove the block, or set `thinking.block_binding.prefix_mismatch_behavior` to \
                    \"drop_block\".";
@@ -363,7 +363,7 @@ async fn thinking_that_is_bound_to_another_prefix_is_left_out_from_then_on() {
 }
 
 #[tokio::test]
-async fn a_configured_beta_stands_beside_the_one_that_a_request_demands() {
+async fn configured_beta_header_joins_the_demanded_one() {
     let refusal = "The block is bound to a different conversation.";
     let ours = "thinking-binding-controls-2026-08-01";
     for (name, configured, expect) in [
@@ -388,7 +388,7 @@ async fn a_configured_beta_stands_beside_the_one_that_a_request_demands() {
 }
 
 #[tokio::test]
-async fn bound_thinking_goes_out_with_no_request_that_may_not_say_how_to_drop_it() {
+async fn bound_thinking_needs_the_drop_setting() {
     let refusal = "The block is bound to a different conversation.";
     let server = ScriptedModel::start(vec![Turn::error(400, refusal), Turn::text("a")]).await.unwrap();
     let client = client(Api::Anthropic, &server.base_url(WireApi::Anthropic), ModelOverrides::default());
@@ -407,7 +407,7 @@ async fn bound_thinking_goes_out_with_no_request_that_may_not_say_how_to_drop_it
 }
 
 #[test]
-fn a_turn_that_began_without_a_thought_goes_on_without_a_budget() {
+fn unthinking_turn_continues_without_budget() {
     let thought = |text: &str| OpaqueData { api: "anthropic".into(), data: json!({"type": text, "signature": "s"}) };
     let asks = |id: &str, opaque: Vec<OpaqueData>| Message::Assistant {
         text: String::new(),
@@ -448,7 +448,7 @@ fn a_turn_that_began_without_a_thought_goes_on_without_a_budget() {
 }
 
 #[test]
-fn cached_tokens_are_counted_and_paid_once_in_every_api() {
+fn cached_tokens_count_once_in_every_api() {
     // 1000 tokens of prompt, of which 600 are read from a cache, and 300 written where the API tells; 50 of answer.
     let text = |reason: &str| json!({"message": {"role": "assistant", "content": "a"}, "finish_reason": reason});
     let cases = [
@@ -498,7 +498,7 @@ fn cached_tokens_are_counted_and_paid_once_in_every_api() {
 }
 
 #[test]
-fn a_later_figure_without_caches_does_not_take_them_away() {
+fn later_usage_without_caches_keeps_them() {
     let stream = [
         json!({"type": "message_start", "message": {"content": [], "usage": {"input_tokens": 100,
             "cache_read_input_tokens": 600, "cache_creation_input_tokens": 300, "output_tokens": 1}}}),

@@ -30,7 +30,7 @@ fn shaped(property: &str) -> ModelRequest {
 }
 
 #[tokio::test]
-async fn a_model_that_refuses_a_shape_is_asked_in_words_from_then_on() {
+async fn refused_shape_is_asked_for_in_words() {
     // What the server says -> whether another try may help, and whether this and another schema are demanded after it.
     let check = async |refusal: &str, helps: Option<bool>, same: bool, other: bool| {
         let turns = vec![Turn::error(400, refusal), Turn::text("a"), Turn::text("b"), Turn::text("c")];
@@ -61,7 +61,7 @@ async fn a_model_that_refuses_a_shape_is_asked_in_words_from_then_on() {
 }
 
 #[tokio::test]
-async fn a_schema_that_the_prompt_tells_is_not_told_again() {
+async fn schema_in_the_prompt_is_not_repeated() {
     let refusals = vec![Turn::error(400, TOO_LARGE), Turn::text("a")];
     let server = ScriptedModel::start(refusals).await.unwrap();
     let client = client(Api::Anthropic, &server, WireApi::Anthropic);
@@ -84,7 +84,7 @@ async fn a_refusal_in_words_is_the_last_word() {
 }
 
 #[tokio::test]
-async fn a_model_that_refuses_a_temperature_is_sent_one_once() {
+async fn refused_temperature_is_sent_only_once() {
     let refusal = "Unsupported value: 'temperature' does not support 0.5 with this model.";
     let turns = vec![Turn::error(400, refusal), Turn::text("a"), Turn::text("b"), Turn::text("c")];
     let server = ScriptedModel::start(turns).await.unwrap();
@@ -148,7 +148,7 @@ async fn sent(
 const CHAT: (Api, WireApi) = (Api::OpenAiChat, WireApi::OpenAi);
 
 #[tokio::test]
-async fn what_a_compatible_server_refuses_is_left_out_from_then_on() {
+async fn refused_parameters_are_left_out_later() {
     let shape = ["/response_format/type", "/messages/0/content"];
     let told = format!(
         "Be brief.\n\nYour final answer is one JSON text and nothing else. It is valid under this JSON Schema:\n{}",
@@ -186,7 +186,7 @@ async fn what_a_compatible_server_refuses_is_left_out_from_then_on() {
 }
 
 #[tokio::test]
-async fn an_effort_beside_tools_is_the_other_way_round_once_it_was_refused() {
+async fn refused_effort_beside_tools_is_reversed() {
     let refusal = (400, "Function tools with reasoning_effort are not supported for gpt-5.6 in /v1/chat/completions.");
     let place = ["/reasoning_effort", "/max_completion_tokens"];
     let asked = |effort| ModelRequest { settings: ModelSettings { effort, ..ModelSettings::default() }, ..much(None) };
@@ -204,7 +204,7 @@ async fn an_effort_beside_tools_is_the_other_way_round_once_it_was_refused() {
 }
 
 #[tokio::test]
-async fn what_is_said_of_something_else_switches_nothing_off() {
+async fn unrelated_messages_switch_nothing_off() {
     let place = ["/temperature"];
     // The first is about a tool; the second names the parameter, and leaving it out does not help.
     let tool = (400, "Invalid schema for function 'set_temperature': no");
@@ -216,7 +216,7 @@ async fn what_is_said_of_something_else_switches_nothing_off() {
 }
 
 #[tokio::test]
-async fn room_that_a_server_refuses_is_made_no_more_and_nothing_is_taken_out_of_the_conversation() {
+async fn refused_room_is_not_made_again() {
     let place = ["/max_completion_tokens"];
     let plain =
         |limit| ModelRequest { messages: vec![Message::user("q")], max_tokens: Some(limit), ..ModelRequest::default() };
@@ -254,7 +254,7 @@ async fn room_that_a_server_refuses_is_made_no_more_and_nothing_is_taken_out_of_
 }
 
 #[tokio::test]
-async fn a_shape_that_is_refused_beside_tools_is_demanded_without_them() {
+async fn shape_refused_with_tools_is_demanded_without_them() {
     let refusal = "json mode cannot be combined with tool/function calling";
     let server =
         ScriptedModel::start(vec![Turn::error(400, refusal), Turn::text("{}"), Turn::text("{}")]).await.unwrap();
@@ -269,7 +269,7 @@ async fn a_shape_that_is_refused_beside_tools_is_demanded_without_them() {
 }
 
 #[tokio::test]
-async fn a_value_that_is_refused_is_not_sent_again_and_takes_the_parameter_from_nobody_else() {
+async fn refused_value_is_dropped_for_itself_only() {
     let turns = vec![Turn::error(400, "temperature: range: 0..1"), Turn::text("a"), Turn::text("b"), Turn::text("c")];
     let server = ScriptedModel::start(turns).await.unwrap();
     let client = client(Api::Anthropic, &server, WireApi::Anthropic);
@@ -286,7 +286,7 @@ async fn a_value_that_is_refused_is_not_sent_again_and_takes_the_parameter_from_
 }
 
 #[tokio::test]
-async fn what_is_refused_beside_something_else_is_sent_without_it() {
+async fn refused_combination_is_sent_without_one_part() {
     let both = "`temperature` and `top_p` cannot both be specified for this model";
     let turns = vec![Turn::error(400, both), Turn::text("a"), Turn::text("b"), Turn::text("c"), Turn::text("d")];
     let server = ScriptedModel::start(turns).await.unwrap();
@@ -325,7 +325,7 @@ impl ModelEvents for Told {
 }
 
 #[tokio::test]
-async fn a_server_that_reads_less_than_it_was_sent_is_told_of_once() {
+async fn shortened_conversation_is_reported_once() {
     // The scripted server says that it read ten tokens.
     let server = ScriptedModel::start(Script::echo()).await.unwrap();
     let client = client(Api::Ollama, &server, WireApi::Ollama);

@@ -59,7 +59,7 @@ fn the_words_for_the_end_of_an_answer() {
 }
 
 #[test]
-fn a_call_that_the_limit_or_a_filter_cut_never_comes_out() {
+fn cut_or_filtered_calls_never_come_out() {
     let names = |api: Api, events: &[Value]| -> Vec<String> {
         let lines: Vec<String> = events.iter().map(Value::to_string).collect();
         decode_all(api, &sse(&lines.join("\n"), false)).calls.into_iter().map(|call| call.name).collect()

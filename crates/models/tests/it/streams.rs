@@ -76,7 +76,7 @@ fn calls_of_anthropic_streams_are_read() {
 }
 
 #[test]
-fn a_spliced_stream_keeps_nothing_of_its_first_message() {
+fn restarted_message_replaces_the_first() {
     let answer =
         decode_all(Api::Anthropic, &sse(include_str!("../fixtures/anthropic/restarted_message.chunks.txt"), false));
     assert_eq!(answer.calls, [call("toolu_kept", "paint", r#"{"colour": "blue"}"#)]);
@@ -136,7 +136,7 @@ fn check_usage(api: Api, figures: &Value, expect: Usage) {
 }
 
 #[test]
-fn reasoning_is_of_the_answer_wherever_it_is_counted() {
+fn reasoning_tokens_count_as_output_tokens() {
     // (prompt, cached, answer, reasoning, all) -> tokens of the answer
     for (prompt, cached, answer, reasoning, all, expect) in [
         // OpenAI: among those of the answer.
@@ -189,7 +189,7 @@ fn ollama_lines() {
 }
 
 #[test]
-fn calls_of_a_turn_are_told_apart_by_index_or_id() {
+fn calls_differ_by_index_or_id() {
     let chunk = |calls: &str| format!(r#"{{"choices":[{{"index":0,"delta":{{"tool_calls":[{calls}]}}}}]}}"#);
     let end = r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#;
     let interleaved = [
@@ -214,7 +214,7 @@ fn calls_of_a_turn_are_told_apart_by_index_or_id() {
 }
 
 #[test]
-fn a_chat_call_goes_out_when_the_next_one_begins_and_its_arguments_are_whole() {
+fn whole_chat_call_leaves_when_next_begins() {
     let piece = |index: u32, name: &str, arguments: &str| {
         let function = json!({"name": name, "arguments": arguments});
         let delta = json!({"tool_calls": [{"index": index, "id": format!("{name}{index}"), "function": function}]});
@@ -240,7 +240,7 @@ fn a_chat_call_goes_out_when_the_next_one_begins_and_its_arguments_are_whole() {
 }
 
 #[test]
-fn a_call_cut_by_the_token_limit_is_dropped_and_a_malformed_one_is_kept() {
+fn cut_call_is_dropped_malformed_one_kept() {
     let chat = |reason: &str| {
         sse(
             &format!(
@@ -258,7 +258,7 @@ fn a_call_cut_by_the_token_limit_is_dropped_and_a_malformed_one_is_kept() {
 }
 
 #[test]
-fn a_call_without_arguments_is_told_from_one_that_was_cut_before_its_first() {
+fn empty_arguments_and_cut_arguments_differ() {
     let stream = |reason: &str| {
         let start = |index: u64, input: &str| {
             format!(
@@ -283,7 +283,7 @@ fn a_call_without_arguments_is_told_from_one_that_was_cut_before_its_first() {
 }
 
 #[test]
-fn an_item_of_responses_that_was_cut_is_no_call() {
+fn cut_responses_item_is_no_call() {
     let body = r#"{"object":"response","status":"incomplete","incomplete_details":{"reason":"max_output_tokens"},"output":[
         {"type":"function_call","call_id":"c1","name":"a","arguments":"{}","status":"completed"},
         {"type":"function_call","call_id":"c2","name":"a","arguments":"{}","status":"incomplete"},
@@ -307,7 +307,7 @@ fn calls_of_custom_tools_are_other_calls() {
 }
 
 #[test]
-fn an_error_body_is_that_error_in_every_api() {
+fn error_body_is_an_error_everywhere() {
     for api in Api::ALL {
         for (body, kind) in [
             (
@@ -338,7 +338,7 @@ fn an_error_body_is_that_error_in_every_api() {
 }
 
 #[test]
-fn a_view_that_wrapped_a_schema_is_undone_in_calls_and_done_again_in_their_replay() {
+fn wrapped_schema_is_undone_and_redone() {
     use std::sync::Arc;
     use toolwright_core::model::ShownTool;
     use toolwright_models::dialect::{Dialect, translate};
@@ -359,7 +359,7 @@ fn a_view_that_wrapped_a_schema_is_undone_in_calls_and_done_again_in_their_repla
 }
 
 #[test]
-fn a_stream_that_breaks_off_says_what_it_kept() {
+fn broken_stream_says_what_it_kept() {
     let streams = [
         (Api::Anthropic, sse(include_str!("../fixtures/anthropic/text_then_call.chunks.txt"), false)),
         (Api::OpenAiChat, sse(include_str!("../fixtures/openai_chat/call_in_pieces.chunks.txt"), false)),

@@ -12,7 +12,7 @@
 //!   dropped, so that no result can be invented.
 
 mod answer;
-mod reroot;
+mod relocate;
 mod scan;
 mod schema;
 #[cfg(test)]

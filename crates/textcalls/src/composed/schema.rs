@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 use toolwright_core::model::Exposed;
 
-use super::reroot::{Reroot, rerooted};
+use super::relocate::{Relocation, relocated};
 use super::{ARGUMENTS_KEY, ComposedTool, Form, OUTPUT_KEY, REASONING_KEY, TOOL_KEY, key_of_parameter};
 
 /// What an object schema may say beside its properties and still be written as a list of them: nothing that
@@ -73,7 +73,7 @@ fn item(composed: &ComposedTool<'_>, index: usize, defs: &mut Map<String, Value>
     let mut required: Vec<Value> = vec![TOOL_KEY.into(), REASONING_KEY.into()];
     match listed {
         Some(parameters) => {
-            let Reroot { mut document, kept } = rerooted(&tool.parameters, &key);
+            let Relocation { mut document, kept } = relocated(&tool.parameters, &key);
             defs.extend(kept.map(|kept| (key.clone(), kept)));
             if let Some(Value::Object(own)) = document.get_mut("properties").map(Value::take) {
                 properties.extend(own.into_iter().map(|(name, schema)| (key_of_parameter(&name).into(), schema)));
@@ -102,7 +102,7 @@ fn item(composed: &ComposedTool<'_>, index: usize, defs: &mut Map<String, Value>
 
 /// `schema` where it is to stand; one with references inside it moves to `$defs`.
 fn whole(schema: &Value, key: &str, defs: &mut Map<String, Value>) -> Value {
-    let Reroot { document, kept } = rerooted(schema, key);
+    let Relocation { document, kept } = relocated(schema, key);
     if kept.is_none() {
         return document;
     }

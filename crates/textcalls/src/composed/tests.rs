@@ -68,7 +68,7 @@ fn the_composed_schema_as_it_is_written() {
 }
 
 #[test]
-fn calls_an_output_or_both_are_legal_and_the_rest_is_not() {
+fn only_calls_or_outputs_are_legal() {
     let composed = transport(None, &pair());
     let call = json!({"_tool": "files__read", "_reasoningForCall": "to see", "path": "a"});
     for (answer, legal) in [
@@ -96,7 +96,7 @@ fn calls_an_output_or_both_are_legal_and_the_rest_is_not() {
 }
 
 #[test]
-fn references_of_every_kind_still_lead_where_they_led() {
+fn references_keep_their_targets() {
     let output = json!({
         "$id": "https://example.com/tree",
         "$defs": {"leaf": {"$anchor": "leaf", "type": "integer"}},
@@ -176,7 +176,7 @@ fn what_is_wrong_with_an_answer_is_said() {
 }
 
 #[test]
-fn a_sloppy_answer_is_read_and_a_cut_one_gives_what_was_closed() {
+fn sloppy_and_cut_answers_are_read() {
     let composed = transport(None, &pair());
     for (text, complete) in [
         ("{\"output\": null, \"calls\": [{\"_tool\": \"files__read\", \"path\": \"a]}\"}]}", true),

@@ -4,7 +4,7 @@ use toolwright_core::model::WrittenCall;
 
 use super::code::Code;
 use super::output::Sink;
-use super::{MAX_BLANK, MAX_BLOCK, MAX_HEADER, MAX_WASTE, Mode, Open, TextDecoder};
+use super::{MAX_BLANK, MAX_BLOCK, MAX_HEADER, MAX_REREAD, Mode, Open, TextDecoder};
 use crate::format::{At, Channels, Prompted, Recipient, Spacing};
 use crate::syntax::named::Body;
 use crate::syntax::scan::blank;
@@ -90,7 +90,7 @@ impl TextDecoder {
                 true
             }
             Step::More | Step::Fail => {
-                self.state.waste += open.block.reach();
+                self.state.reread += open.block.reach();
                 open.form += 1;
                 if let Some(&next) = open.forms.get(open.form) {
                     open.block = Block::new(self.forms[next].1);
@@ -98,7 +98,7 @@ impl TextDecoder {
                 }
                 let marker = open.marker;
                 self.state.block = None;
-                self.state.calls_off |= ended || self.state.waste > MAX_WASTE;
+                self.state.calls_off |= ended || self.state.reread > MAX_REREAD;
                 self.plain(marker, sink);
                 true
             }
@@ -112,10 +112,10 @@ impl TextDecoder {
         let spacing = form.map_or(Spacing::Trim, |(row, _)| row.spacing);
         let bare = form.is_some_and(|(row, _)| row.calls.iter().any(|call| call.at() == At::Start));
         self.state.section = bare || form.is_some_and(|(_, call)| !call.trailers().is_empty());
-        if self.state.mode == Mode::Lead {
+        if self.state.mode == Mode::Undecided {
             let always = self.thinking.iter().all(|thinking| thinking.prompted == Prompted::Always);
-            let thought = always && !self.state.lead.trim_ascii().is_empty();
-            self.settle_lead(if thought { Mode::Thinking(None) } else { Mode::Text }, sink);
+            let thought = always && !self.state.undecided.trim_ascii().is_empty();
+            self.settle_undecided(if thought { Mode::Thinking(None) } else { Mode::Text }, sink);
         }
         if let Mode::Thinking(_) = self.state.mode {
             let doubt = self.state.doubt.get_or_insert_default();

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_marker_is_quoted_after_what_opens_a_span() {
+    fn marker_inside_a_code_span_is_quoted() {
         for (text, expect) in [
             ("", false),
             ("a `", true),

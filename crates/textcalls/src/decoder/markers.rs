@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_marker_at_the_first_place_is_found_at_any_cut() {
+    fn longest_first_marker_is_found_when_cut() {
         let mut markers = Markers::default();
         for text in ["<a>", "<a>\n", "[x]", "`b", "|c"] {
             markers.add(text, Roles::NOISE, None);

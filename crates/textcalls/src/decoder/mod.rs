@@ -5,7 +5,6 @@ mod code;
 mod markers;
 mod output;
 mod reasoning;
-mod utf8;
 
 use std::sync::Arc;
 
@@ -14,17 +13,16 @@ use toolwright_core::model::{ModelEvent, ShownTool, WrittenCall};
 use code::Code;
 
 use crate::format::{Answers, Call, Channels, Format, Prompted, Reasoning as Thinking, Spacing, Yields};
-use crate::syntax::scan::{Begins, begins, blank};
+use crate::syntax::scan::{Begins, Utf8, begins, blank};
 use crate::syntax::{Block, Trust};
 use crate::{Choice, Options, Reasoning, formats, table};
 use markers::{Hit, Markers, Roles};
 use output::{Output, Sink};
-use utf8::Utf8;
 
 /// The longest call, in bytes; what is longer is text.
 const MAX_BLOCK: usize = 4 << 20;
 /// The most text that is held back until it is clear whether it was reasoning.
-const MAX_LEAD: usize = 64 << 20;
+const MAX_UNDECIDED: usize = 64 << 20;
 /// The longest header of a message.
 const MAX_HEADER: usize = 1 << 10;
 /// The longest fence of a block of code.
@@ -32,7 +30,7 @@ const MAX_FENCE: usize = 64;
 /// The most white space before a call without a marker.
 const MAX_BLANK: usize = 1 << 10;
 /// How much text may be read again because what began like a call was none.
-const MAX_WASTE: usize = 32 << 20;
+const MAX_REREAD: usize = 32 << 20;
 
 /// Reads an answer as it comes.
 ///
@@ -65,9 +63,9 @@ pub struct TextDecoder {
 struct State {
     mode: Mode,
     /// Whether text may have been reasoning that is kept in it.
-    kept_lead: bool,
+    keeps_undecided: bool,
     /// Text that was reasoning if a marker says so.
-    lead: String,
+    undecided: String,
     /// How much of it goes out with its white space.
     verbatim: usize,
     /// Whether nothing has been read.
@@ -83,16 +81,16 @@ struct State {
     /// Whether calls have been read and the end of their section has not.
     section: bool,
     /// Calls at the end of reasoning that are thoughts if it goes on.
-    doubt: Option<Doubt>,
+    doubt: Option<TentativeCalls>,
     /// Whether markers of calls are text.
     calls_off: bool,
-    waste: usize,
+    reread: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     /// Text or reasoning, which is not known.
-    Lead,
+    Undecided,
     Text,
     /// In reasoning, by its place in the list; none where a header opened it.
     Thinking(Option<usize>),
@@ -112,7 +110,7 @@ struct Open {
 }
 
 #[derive(Debug, Default)]
-struct Doubt {
+struct TentativeCalls {
     raw: String,
     calls: Vec<(WrittenCall, Spacing)>,
 }
@@ -149,8 +147,8 @@ impl TextDecoder {
         rows.iter().for_each(|row| decoder.add(row));
         let hidden = decoder.thinking.iter().any(|thinking| thinking.prompted != Prompted::Never);
         if options.prefix.is_none() && hidden {
-            decoder.state.kept_lead = keep;
-            decoder.state.mode = if keep { Mode::Text } else { Mode::Lead };
+            decoder.state.keeps_undecided = keep;
+            decoder.state.mode = if keep { Mode::Text } else { Mode::Undecided };
         }
         decoder.text = options.prefix.map(|prefix| decoder.begun(rows, &prefix).to_owned()).unwrap_or_default();
         decoder
@@ -219,7 +217,7 @@ impl TextDecoder {
         self.utf8.finish(&mut self.text);
         self.run(true, sink);
         match self.state.mode {
-            Mode::Lead => self.settle_lead(Mode::Text, sink),
+            Mode::Undecided => self.settle_undecided(Mode::Text, sink),
             Mode::Thinking(_) => {
                 let doubt = self.state.doubt.take();
                 self.end_thinking(sink);
@@ -317,14 +315,14 @@ impl TextDecoder {
             state.bare = false;
         }
         match state.mode {
-            Mode::Lead => {
-                if state.verbatim == state.lead.len() && state.verbatim > 0 {
+            Mode::Undecided => {
+                if state.verbatim == state.undecided.len() && state.verbatim > 0 {
                     state.verbatim += blank(piece);
                 }
-                state.lead.push_str(piece);
+                state.undecided.push_str(piece);
                 self.at += len;
-                if self.state.lead.len() > MAX_LEAD {
-                    self.settle_lead(Mode::Text, sink);
+                if self.state.undecided.len() > MAX_UNDECIDED {
+                    self.settle_undecided(Mode::Text, sink);
                 }
                 return;
             }
@@ -377,7 +375,7 @@ impl TextDecoder {
         }
         if roles.has(Roles::BEFORE) && !quoted && mode != Mode::Text {
             match mode {
-                Mode::Lead => self.settle_lead(Mode::Thinking(None), sink),
+                Mode::Undecided => self.settle_undecided(Mode::Thinking(None), sink),
                 _ => self.end_thinking(sink),
             }
             return true;
@@ -437,8 +435,8 @@ impl State {
     fn new() -> Self {
         Self {
             mode: Mode::Text,
-            kept_lead: false,
-            lead: String::new(),
+            keeps_undecided: false,
+            undecided: String::new(),
             verbatim: 0,
             begins: true,
             fresh: true,
@@ -448,7 +446,7 @@ impl State {
             section: false,
             doubt: None,
             calls_off: false,
-            waste: 0,
+            reread: 0,
         }
     }
 }

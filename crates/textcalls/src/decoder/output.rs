@@ -22,7 +22,7 @@ pub(super) struct Output {
     /// White space and end tokens after the text so far.
     pending: String,
     /// White space after the reasoning so far.
-    pondering: String,
+    pending_reasoning: String,
     /// Whether text has gone out.
     has_text: bool,
     /// Whether the open block of reasoning has said something.
@@ -43,7 +43,7 @@ impl Output {
         Self {
             fenced: if answers == Answers::FencedJson { Fenced::default() } else { Fenced::off() },
             pending: String::new(),
-            pondering: String::new(),
+            pending_reasoning: String::new(),
             has_text: false,
             has_thought: false,
             has_other: false,
@@ -101,21 +101,21 @@ impl Output {
     pub(super) fn reasoning(&mut self, piece: &str, spacing: Spacing, sink: Sink<'_>) {
         let body = piece.trim_ascii_end();
         if body.is_empty() {
-            self.pondering.push_str(piece);
+            self.pending_reasoning.push_str(piece);
             return;
         }
-        let mut out = std::mem::take(&mut self.pondering);
+        let mut out = std::mem::take(&mut self.pending_reasoning);
         out.push_str(body);
         if !self.has_thought && spacing == Spacing::Trim {
             out = out.trim_ascii_start().to_owned();
         }
-        self.pondering.push_str(&piece[body.len()..]);
+        self.pending_reasoning.push_str(&piece[body.len()..]);
         self.thought(out, sink);
     }
 
     /// A piece of reasoning with its white space.
     pub(super) fn verbatim(&mut self, piece: &str, sink: Sink<'_>) {
-        let mut out = std::mem::take(&mut self.pondering);
+        let mut out = std::mem::take(&mut self.pending_reasoning);
         out.push_str(piece);
         if !out.is_empty() {
             self.thought(out, sink);
@@ -130,7 +130,7 @@ impl Output {
 
     /// The reasoning is over.
     pub(super) fn end_reasoning(&mut self, spacing: Spacing, sink: Sink<'_>) {
-        let rest = std::mem::take(&mut self.pondering);
+        let rest = std::mem::take(&mut self.pending_reasoning);
         if spacing == Spacing::Keep && self.has_thought && !rest.is_empty() {
             self.thought(rest, sink);
         }
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_answer_that_is_one_block_of_json_is_unwrapped() {
+    fn only_a_lone_json_block_is_unwrapped() {
         let check = |text: &str, expect: &str| {
             for size in 1..=text.len() {
                 let (mut fenced, mut out) = (Fenced::default(), String::new());

@@ -26,9 +26,9 @@ impl TextDecoder {
         let hidden = |thinking: &&&Thinking| thinking.prompted != Prompted::Never;
         let lead = || self.thinking.iter().filter(hidden).any(|thinking| thinking.close.contains(&marker));
         match self.state.mode {
-            Mode::Lead => lead(),
+            Mode::Undecided => lead(),
             // What it closes has gone out as text.
-            Mode::Text if self.state.kept_lead => lead(),
+            Mode::Text if self.state.keeps_undecided => lead(),
             Mode::Thinking(Some(index)) => self.thinking[index].close.contains(&marker),
             _ => false,
         }
@@ -37,13 +37,13 @@ impl TextDecoder {
     pub(super) fn close(&mut self, len: usize, sink: Sink<'_>) -> bool {
         if self.keep {
             self.plain(len, sink);
-            self.state.kept_lead = false;
+            self.state.keeps_undecided = false;
             self.after_thinking();
             return true;
         }
         self.at += len;
         match self.state.mode {
-            Mode::Lead => self.settle_lead(Mode::Thinking(None), sink),
+            Mode::Undecided => self.settle_undecided(Mode::Thinking(None), sink),
             _ => {
                 if let (Some(doubt), Mode::Thinking(thinking)) = (self.state.doubt.take(), self.state.mode) {
                     let spacing = thinking.map_or(Spacing::Trim, |index| self.thinking[index].spacing);
@@ -62,14 +62,14 @@ impl TextDecoder {
         };
         let thinking = self.thinking[index];
         let state = &mut self.state;
-        let here = thinking.place == Place::Anywhere || (state.fresh && state.lead.trim_ascii().is_empty());
+        let here = thinking.place == Place::Anywhere || (state.fresh && state.undecided.trim_ascii().is_empty());
         if matches!(state.mode, Mode::Thinking(_)) || !here {
             return false;
         }
-        if state.mode == Mode::Lead && thinking.prompted == Prompted::Always {
+        if state.mode == Mode::Undecided && thinking.prompted == Prompted::Always {
             // The prompt has opened it: the model said it again.
-            state.lead.push_str(marker);
-            state.verbatim = state.lead.len();
+            state.undecided.push_str(marker);
+            state.verbatim = state.undecided.len();
             state.fresh = false;
             self.at += len;
             return true;
@@ -78,8 +78,8 @@ impl TextDecoder {
             self.plain(len, sink);
         } else {
             self.at += len;
-            if self.state.mode == Mode::Lead {
-                self.settle_lead(Mode::Text, sink);
+            if self.state.mode == Mode::Undecided {
+                self.settle_undecided(Mode::Text, sink);
             }
         }
         self.state.mode = Mode::Thinking(Some(index));
@@ -87,8 +87,8 @@ impl TextDecoder {
     }
 
     /// What was held back is text, or was reasoning.
-    pub(super) fn settle_lead(&mut self, was: Mode, sink: Sink<'_>) {
-        let lead = std::mem::take(&mut self.state.lead);
+    pub(super) fn settle_undecided(&mut self, was: Mode, sink: Sink<'_>) {
+        let lead = std::mem::take(&mut self.state.undecided);
         self.state.mode = Mode::Text;
         if was == Mode::Text {
             let (text, stops) = self.split_stops(&lead);

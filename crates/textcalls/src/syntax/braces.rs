@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::Past;
+use super::PastCall;
 use super::literal::Reader;
 use super::{MAX_NAME, Step, View, call, is_name};
 use crate::format::Braces;
@@ -54,7 +54,7 @@ impl Block {
 }
 
 /// A call as it was trained.
-pub(crate) fn write(form: &Braces, call: &Past<'_>) -> String {
+pub(crate) fn write(form: &Braces, call: &PastCall<'_>) -> String {
     let arguments = Value::Object(call.arguments.clone());
     format!("{}{}{}{}", form.open, call.name, value(form, &arguments), form.close)
 }

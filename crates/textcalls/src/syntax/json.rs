@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use toolwright_core::json::{Repaired, repair};
 use toolwright_core::model::WrittenCall;
 
-use super::Past;
+use super::PastCall;
 use super::scan::{Begins, Reach, Scan, begins, blank};
 use super::typing::in_an_item;
 use super::{Step, Trust, View};
@@ -295,7 +295,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
 }
 
 /// Calls as they were trained.
-pub(crate) fn write(form: &Json, calls: &[Past<'_>]) -> String {
+pub(crate) fn write(form: &Json, calls: &[PastCall<'_>]) -> String {
     let objects: Vec<String> = calls.iter().map(|call| object(form, call)).collect();
     let open = form.open.first().copied().unwrap_or_default();
     let close = form.close.unwrap_or_default();
@@ -310,7 +310,7 @@ pub(crate) fn write(form: &Json, calls: &[Past<'_>]) -> String {
     }
 }
 
-fn object(form: &Json, call: &Past<'_>) -> String {
+fn object(form: &Json, call: &PastCall<'_>) -> String {
     let text = |text: &str| Value::from(text).to_string();
     match &form.keys {
         Keys::NameIsKey => format!("{{{}: {}}}", text(call.name), call.json),

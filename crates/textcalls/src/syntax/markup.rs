@@ -4,7 +4,7 @@
 use serde_json::{Map, Value};
 use toolwright_core::model::ShownTool;
 
-use super::Past;
+use super::PastCall;
 use super::scan::blank;
 use super::typing::{self, Schema};
 use super::{MAX_NAME, Step, Trust, View, call};
@@ -293,7 +293,7 @@ fn body_argument(name: &str, view: View<'_>, given: &Map<String, Value>) -> Stri
 }
 
 /// A call, its body being the argument that reading it takes for one.
-pub(crate) fn write(form: Markup, call: &Past<'_>, tools: &[ShownTool]) -> String {
+pub(crate) fn write(form: Markup, call: &PastCall<'_>, tools: &[ShownTool]) -> String {
     let view = View { text: "", ended: true, tools, trust: Trust::Any, alone: true, stops: &[] };
     let named = body_argument(call.name, view, &Map::new());
     let bodied = call.arguments.get(&named).and_then(Value::as_str).filter(|body| !body.trim_ascii().is_empty());

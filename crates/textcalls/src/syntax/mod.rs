@@ -199,7 +199,7 @@ pub(crate) fn call(name: &str, arguments: String) -> WrittenCall {
 }
 
 /// A past call, its arguments read.
-pub(crate) struct Past<'a> {
+pub(crate) struct PastCall<'a> {
     /// Its id.
     pub id: &'a str,
     /// Its name.
@@ -212,7 +212,7 @@ pub(crate) struct Past<'a> {
     pub index: usize,
 }
 
-impl<'a> Past<'a> {
+impl<'a> PastCall<'a> {
     pub(crate) fn of((index, call): (usize, &'a WrittenCall)) -> Self {
         let read = serde_json::from_str(&call.arguments).ok();
         let json = if read.is_some() { call.arguments.trim() } else { "{}" };

@@ -4,7 +4,7 @@ use serde::de::IgnoredAny;
 use toolwright_core::json::{Repaired, repair};
 use toolwright_core::model::WrittenCall;
 
-use super::Past;
+use super::PastCall;
 use super::scan::{Begins, Reach, Scan, begins, blank};
 use super::typing::in_an_item;
 use super::{MAX_NAME, Step, Trust, View, is_name};
@@ -297,7 +297,7 @@ impl Body {
 }
 
 /// A call as it was trained.
-pub(crate) fn write(form: &Named, call: &Past<'_>) -> String {
+pub(crate) fn write(form: &Named, call: &PastCall<'_>) -> String {
     let legal = !call.id.is_empty() && call.id.chars().all(is_name);
     let header = match form.id {
         Id::AroundName(prefix) if legal && bare_name(prefix, call.id) == call.name => call.id.to_owned(),

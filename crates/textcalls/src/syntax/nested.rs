@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::Past;
+use super::PastCall;
 use super::typing::{self, Schema};
 use super::{MAX_NAME, Step, View, call, is_name};
 use crate::format::Nested;
@@ -105,7 +105,7 @@ fn value(form: &Nested, schema: Option<Schema<'_>>, element: Element) -> Value {
 }
 
 /// A call as it was trained.
-pub(crate) fn write(form: &Nested, call: &Past<'_>) -> String {
+pub(crate) fn write(form: &Nested, call: &PastCall<'_>) -> String {
     let mut out = format!("{}{}{}", form.open, call.name, form.head_end);
     call.arguments.iter().for_each(|(key, value)| element(form, key, value, &mut out));
     out + form.close

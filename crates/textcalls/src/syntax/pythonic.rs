@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 use toolwright_core::model::WrittenCall;
 
-use super::Past;
+use super::PastCall;
 use super::literal::{self, Reader};
 use super::scan::{Begins, Reach, Scan, begins, blank};
 use super::typing::Schema;
@@ -129,7 +129,7 @@ fn arguments(reader: &mut Reader<'_>, schema: Option<Schema<'_>>) -> Option<Map<
 }
 
 /// Calls as they were trained.
-pub(crate) fn write(form: &Pythonic, calls: &[Past<'_>]) -> String {
+pub(crate) fn write(form: &Pythonic, calls: &[PastCall<'_>]) -> String {
     let calls: Vec<String> = calls
         .iter()
         .map(|call| {

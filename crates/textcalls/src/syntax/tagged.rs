@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use toolwright_core::json::type_name;
 use toolwright_core::model::WrittenCall;
 
-use super::Past;
+use super::PastCall;
 use super::scan::{Begins, begins, blank};
 use super::typing::{self, Schema};
 use super::{MAX_NAME, Step, View, call, is_name};
@@ -312,7 +312,7 @@ fn unquote(name: &str, quoting: Quoting) -> String {
 }
 
 /// A call as it was trained.
-pub(crate) fn write(form: &Tagged, call: &Past<'_>) -> String {
+pub(crate) fn write(form: &Tagged, call: &PastCall<'_>) -> String {
     let line = form.layout;
     let quote = |name: &str| match form.quoting {
         Quoting::Plain => name.to_owned(),

@@ -152,7 +152,7 @@ fn own_cases() -> Vec<Case> {
 }
 
 #[test]
-fn our_cases_are_read_at_any_chunking_and_by_the_text_alone() {
+fn own_cases_are_read_at_any_chunking() {
     let mut wrong = Vec::new();
     for case in own_cases() {
         for choice in [Choice::Format(case.format), Choice::Auto] {
@@ -178,7 +178,7 @@ fn our_cases_are_read_at_any_chunking_and_by_the_text_alone() {
 }
 
 #[test]
-fn a_cut_answer_has_no_call_that_the_whole_has_not() {
+fn cut_answer_adds_no_calls() {
     for case in own_cases().into_iter().filter(|case| !case.doubt) {
         let choice = Choice::Format(case.format);
         let whole = decode(&case.input, choice, case.options.clone()).calls;
@@ -195,7 +195,7 @@ fn a_cut_answer_has_no_call_that_the_whole_has_not() {
 /// Pieces of all cases, put together at random: whatever comes out, it does not depend on the chunking,
 /// and nothing panics.
 #[test]
-fn any_text_is_read_the_same_at_any_chunking() {
+fn chunking_never_changes_what_is_read() {
     let cases = own_cases();
     let tools = cases[0].options.tools.clone();
     let pieces_of = |name: Option<&str>| {
@@ -290,7 +290,7 @@ fn models_are_known_by_their_names() {
 
 /// What a batch in a text is called with when its text breaks off in an item: the check is to find that out.
 #[test]
-fn a_batch_that_is_cut_in_an_item_is_given_out_as_cut() {
+fn batch_cut_in_an_item_stays_cut() {
     let whole = r#"{"items": [{"tool": "a", "parameters": {"n": 1}}, {"tool": "b", "parameters": {"n": 2}}]}"#;
     let shown = json!([{"name": "agent__batch", "description": "", "parameters": {
         "type": "object", "properties": {"items": {"type": "array", "items": {"type": "object"}}},
@@ -335,7 +335,7 @@ fn a_batch_that_is_cut_in_an_item_is_given_out_as_cut() {
 }
 
 #[test]
-fn white_space_before_a_call_without_a_marker_is_bounded() {
+fn white_space_before_unmarked_calls_is_bounded() {
     let llama = by_name("llama").unwrap();
     for (blanks, calls) in [(1000, 1), (1025, 0)] {
         let answer = format!("{}{{\"name\": \"a\", \"parameters\": {{}}}}", "\n".repeat(blanks));

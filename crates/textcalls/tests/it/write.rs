@@ -131,12 +131,12 @@ fn written_calls_with_any_values_are_read_back() {
 }
 
 #[test]
-fn written_calls_without_markers_in_their_values_are_read_back() {
+fn calls_without_markers_in_values_are_read_back() {
     written_calls_are_read_back(Values::NoMarkers);
 }
 
 #[test]
-fn arguments_that_are_no_object_are_replayed_as_none() {
+fn non_object_arguments_are_replayed_as_none() {
     for format in formats() {
         let call = WrittenCall { id: String::new(), name: "now".into(), arguments: "{\"a\":".into() };
         let tools: Arc<[ShownTool]> = [ShownTool { name: "now".into(), ..ShownTool::default() }].into();

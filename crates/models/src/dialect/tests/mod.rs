@@ -179,7 +179,7 @@ fn patterns_that_openai_refuses_are_said() {
 }
 
 #[test]
-fn strict_for_openai_says_the_same_or_is_not_sent() {
+fn strict_openai_view_is_equal_or_absent() {
     let closed = |property: Value| json!({"type": "object", "properties": {"p": property}, "required": ["p"], "additionalProperties": false});
     let ok = |property: Value, expect: Value| strict(Dialect::OpenAi, with(property), Ok(closed(expect)));
     ok(json!({"type": "string", "enum": ["a"]}), json!({"type": ["string", "null"], "enum": ["a", null]}));
@@ -262,7 +262,7 @@ fn strict_for_anthropic_is_budgeted_over_the_request() {
 }
 
 #[test]
-fn gemini_gets_its_keywords_and_the_rest_in_words() {
+fn gemini_gets_unknown_keywords_in_words() {
     let json_schema = |property: Value, expect: Value| check(Dialect::GeminiJsonSchema, with(property), with(expect));
     json_schema(
         json!({"type": "string", "description": "D.", "pattern": "^a$", "default": "a", "const": "a"}),
@@ -318,7 +318,7 @@ fn gemini_declarations_have_descriptions_and_names_of_parameters() {
 }
 
 #[test]
-fn what_leads_back_for_the_same_value_is_left_out() {
+fn cycles_for_the_same_value_are_cut() {
     let check = |schema: Value, expect: Value| {
         check(Dialect::OpenAi, schema.clone(), expect);
         for dialect in [Dialect::OpenAi, Dialect::Anthropic] {
@@ -361,7 +361,7 @@ fn references_that_multiply_for_one_value_are_quarantined() {
 }
 
 #[test]
-fn alternatives_inside_alternatives_do_not_multiply_the_work_on_a_call() {
+fn nested_alternatives_do_not_multiply_work() {
     let either = json!({"properties": {"a": {"$ref": "#/$defs/e"}, "b c": {}}, "required": ["a"]});
     let schema = json!({"type": "object", "properties": {"a": {"$ref": "#/$defs/e"}},
         "$defs": {"e": {"anyOf": [either, either]}}});
@@ -456,7 +456,7 @@ fn calls_are_changed_back_and_forth() {
 }
 
 #[test]
-fn long_descriptions_are_cut_where_the_api_limits_them() {
+fn long_descriptions_are_cut_at_api_limits() {
     let long = ShownTool { description: "ä".repeat(2_000), ..tool("t", json!({})) };
     let length =
         |dialect: Dialect| translate(dialect, std::slice::from_ref(&long), false).tools[0].description.chars().count();

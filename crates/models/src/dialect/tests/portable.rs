@@ -17,7 +17,7 @@ fn property(schema: Value, expect: Value, lost: &[&str]) {
 }
 
 #[test]
-fn a_sound_schema_is_listed_as_it_is_without_its_dialect() {
+fn sound_schema_is_listed_unchanged() {
     let schema = json!({
         "$schema": "http://json-schema.org/draft-07/schema#", "type": "object",
         "properties": {"a": {"type": "string", "x-mcp-header": "A", "optional": true}}, "required": ["a"],
@@ -31,7 +31,7 @@ fn a_sound_schema_is_listed_as_it_is_without_its_dialect() {
 }
 
 #[test]
-fn alternatives_of_required_names_at_the_root_are_said() {
+fn root_alternatives_of_required_are_described() {
     root(
         json!({
             "type": "object", "properties": {"route": {"type": "string"}, "file": {"type": "string"}},
@@ -46,7 +46,7 @@ fn alternatives_of_required_names_at_the_root_are_said() {
 }
 
 #[test]
-fn a_tagged_union_at_the_root_becomes_one_object() {
+fn root_tagged_union_becomes_one_object() {
     let form = |kind: &str, name: &str, types: &str| {
         json!({
             "type": "object", "properties": {"kind": {"type": "string", "const": kind}, "id": {"type": types}, name: {"type": "number"}},
@@ -69,7 +69,7 @@ fn a_tagged_union_at_the_root_becomes_one_object() {
 }
 
 #[test]
-fn parts_that_must_all_hold_at_the_root_are_merged_with_what_they_combine() {
+fn root_all_of_parts_are_merged() {
     root(
         json!({
             "allOf": [
@@ -99,7 +99,7 @@ fn alternatives_that_lead_back_to_the_root_end() {
 }
 
 #[test]
-fn items_by_their_place_are_items_of_any_place() {
+fn tuple_items_become_items_of_any_place() {
     let number = || json!({"type": "number"});
     property(
         json!({"type": "array", "items": [number(), number()], "minItems": 2, "maxItems": 2}),
@@ -122,7 +122,7 @@ fn items_by_their_place_are_items_of_any_place() {
 }
 
 #[test]
-fn properties_of_items_by_their_place_are_changed_back() {
+fn tuple_item_properties_are_changed_back() {
     let schema = with(
         json!({"type": "array", "prefixItems": [{"type": "string"}, {"type": "object", "properties": {"a b": {}}}]}),
     );
@@ -136,7 +136,7 @@ fn properties_of_items_by_their_place_are_changed_back() {
 }
 
 #[test]
-fn what_combines_schemas_deeper_down_is_any_of_them() {
+fn deeper_combinations_become_any_of() {
     property(
         json!({"oneOf": [{"type": "string"}, {"type": "integer"}]}),
         json!({"anyOf": [{"type": "string"}, {"type": "integer"}]}),

@@ -14,7 +14,7 @@ const VALUES: [&str; 5] = ["const", "default", "enum", "example", "examples"];
 const PLACES: [&str; 4] = ["$anchor", "$dynamicAnchor", "$recursiveAnchor", "$schema"];
 
 /// A moved schema.
-pub(super) struct Reroot {
+pub(super) struct Relocation {
     /// The whole, its own references leading to `#/$defs/{key}`.
     pub(super) document: Value,
     /// What has to stand there for them to resolve; None where there are none.
@@ -23,7 +23,7 @@ pub(super) struct Reroot {
 
 /// `schema` with every reference inside itself led to `#/$defs/{key}`. Anchors become paths, and a dynamic
 /// reference the plain one that it starts from. A part with an `$id` of its own keeps its references.
-pub(super) fn rerooted(schema: &Value, key: &str) -> Reroot {
+pub(super) fn relocated(schema: &Value, key: &str) -> Relocation {
     let mut anchors = BTreeMap::new();
     find_anchors(schema, &mut String::new(), &mut anchors, 0);
     let mut walk = Walk { base: format!("#/$defs/{key}"), anchors, wanted: Vec::new(), whole: false };
@@ -36,7 +36,7 @@ pub(super) fn rerooted(schema: &Value, key: &str) -> Reroot {
         }
         _ => None,
     };
-    Reroot { document, kept }
+    Relocation { document, kept }
 }
 
 struct Walk {
