@@ -193,7 +193,7 @@ mod tests {
         let drawn = plain(&table.draw(Some(30)));
         assert_eq!(
             drawn,
-            "ID  TOOL\nq1  fs:write\n  {\"path\": \"a.txt\",\n    \"content\": \"one two\"}\n  it writes"
+            "ID  TOOL\nq1  fs:write\n  {\"path\": \"a.txt\", \"content\":\n    \"one two\"}\n  it writes"
         );
     }
 
