@@ -1,10 +1,14 @@
 //! For tests only: a scripted model server, a misbehaving MCP server, rules of model APIs, fixtures.
 
 pub mod conformance;
+mod data;
+mod fake_model;
 mod locate;
 pub mod misbehaving;
 pub mod model_server;
 pub mod rules;
 mod wire;
 
+pub use data::test_data;
+pub use fake_model::{FakeAnswer, FakeCall, FakeModel};
 pub use locate::bin;

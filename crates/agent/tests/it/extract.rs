@@ -1,56 +1,45 @@
 //! Extraction from stored outputs by a model, through the executor and the tool that offers it.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use serde_json::{Value, json};
 use toolwright_agent::ModelExtractor;
 use toolwright_core::approval::NoApprover;
 use toolwright_core::catalogue::{Listing, Snapshot};
 use toolwright_core::context::Extensions;
 use toolwright_core::model::{
-    Bound, Effort, Message, ModelBounds, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest,
-    ModelResponse, ModelSettings, PriceTable, Prices, StopReason, Usage, WrittenCall,
+    Bound, Effort, Message, ModelBounds, ModelClient, ModelError, ModelErrorKind, ModelRequest, ModelResponse,
+    ModelSettings, PriceTable, Prices, StopReason, Usage, WrittenCall,
 };
 use toolwright_core::output::{Extractor, is_output_tool};
 use toolwright_core::store::{LedgerStore as _, StoredOutput};
 use toolwright_core::{
-    CallId, Cancel, Event, Outcome, Policy, Principal, Profile, Provider as _, RawArguments, Services, Session,
-    SessionId, ToolCall,
+    CallId, Event, Outcome, Policy, Principal, Profile, Provider as _, RawArguments, Services, Session, SessionId,
+    ToolCall,
 };
 use toolwright_models::{Api, Endpoint, Endpoints, HttpModelClient, ModelOverrides};
 use toolwright_providers::builtin::{self, BuiltinOptions};
 use toolwright_runtime::{Executor, ExecutorOptions, ModelTraffic, OutputFiles, RunContext, SqliteStore, SystemClock};
+use toolwright_testkit::FakeModel;
 use toolwright_testkit::model_server::{Script, ScriptedModel, Turn, WireApi, count_tokens};
 
 use crate::house::{Log, provider};
 
 type Answer = Box<dyn Fn(&ModelRequest) -> Result<ModelResponse, ModelErrorKind> + Send + Sync>;
 
-/// Answers as `answer` says, and keeps what it was asked.
-struct Model {
-    answer: Answer,
-    asked: Mutex<Vec<(String, ModelRequest)>>,
-}
-
-#[async_trait]
-impl ModelClient for Model {
-    async fn complete(
-        &self,
-        model: &str,
-        request: &ModelRequest,
-        _events: &dyn ModelEvents,
-        _cancel: &Cancel,
-    ) -> Result<ModelResponse, ModelError> {
-        self.asked.lock().unwrap().push((model.to_owned(), request.clone()));
-        match (self.answer)(request) {
-            Err(ModelErrorKind::Canceled) => std::future::pending().await,
-            answer => answer.map_err(|kind| ModelError::new(kind, "scripted failure")),
-        }
-    }
+fn model(answer: Answer) -> Arc<FakeModel> {
+    Arc::new(FakeModel::with_future(move |call| {
+        let answer = answer(call.request);
+        Box::pin(async move {
+            match answer {
+                Err(ModelErrorKind::Canceled) => std::future::pending().await,
+                answer => answer.map_err(|kind| ModelError::new(kind, "scripted failure")),
+            }
+        })
+    }))
 }
 
 fn says(text: impl Into<String>) -> Result<ModelResponse, ModelErrorKind> {
@@ -75,19 +64,19 @@ fn last(request: &ModelRequest) -> String {
 struct Rig {
     executor: Arc<Executor>,
     run: RunContext,
-    model: Arc<Model>,
+    model: Arc<FakeModel>,
     log: Arc<Log>,
     store: Arc<SqliteStore>,
     _dir: tempfile::TempDir,
 }
 
 async fn rig(extractor: ModelExtractor, answer: Answer) -> Rig {
-    let model = Arc::new(Model { answer, asked: Mutex::default() });
+    let model = model(answer);
     rig_on(extractor, Arc::clone(&model) as _, model).await
 }
 
 /// A rig whose requests go to `client`.
-async fn rig_on(extractor: ModelExtractor, client: Arc<dyn ModelClient>, model: Arc<Model>) -> Rig {
+async fn rig_on(extractor: ModelExtractor, client: Arc<dyn ModelClient>, model: Arc<FakeModel>) -> Rig {
     let dir = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(dir.path()).unwrap();
     let log = Arc::new(Log::default());
@@ -147,7 +136,7 @@ impl Rig {
     }
 
     fn asked(&self) -> Vec<(String, ModelRequest)> {
-        self.model.asked.lock().unwrap().clone()
+        self.model.asked()
     }
 
     fn warned(&self) -> bool {
@@ -338,8 +327,8 @@ async fn what_a_server_is_asked_stays_within_the_bounds() {
             ModelTraffic::new(Arc::new(HttpModelClient::new(endpoints)), std::collections::BTreeMap::default());
         let prices = [("default".to_owned(), Prices { input: 1.0, ..Prices::default() })].into_iter().collect();
         let extractor = ModelExtractor { bounds, prices, ..by(None, 4000) };
-        let unused = Model { answer: Box::new(|_| panic!("the server is asked")), asked: Mutex::default() };
-        let rig = rig_on(extractor, traffic, Arc::new(unused)).await;
+        let unused = model(Box::new(|_| panic!("the server is asked")));
+        let rig = rig_on(extractor, traffic, unused).await;
         let stored = rig.store(&lines(10_000)).await;
         let text = rig.extract(&stored.handle, "full-chunked").await.text();
         assert!(text.starts_with("[toolwright warning: nothing was extracted") && text.contains(setting), "{text}");
@@ -360,8 +349,8 @@ async fn what_a_model_is_configured_to_think_is_reserved() {
         let client = Arc::new(HttpModelClient::new(endpoints));
         let traffic = ModelTraffic::new(client, std::collections::BTreeMap::default());
         let extractor = ModelExtractor { bounds: bounds(99, 20_000, None), ..by(None, 4000) };
-        let unused = Model { answer: Box::new(|_| panic!("the server is asked")), asked: Mutex::default() };
-        let rig = rig_on(extractor, traffic, Arc::new(unused)).await;
+        let unused = model(Box::new(|_| panic!("the server is asked")));
+        let rig = rig_on(extractor, traffic, unused).await;
         let stored = rig.store(&lines(10_000)).await;
         let text = rig.extract(&stored.handle, "full-chunked").await.text();
         assert_eq!(text.contains("outputs.extract_max_tokens"), !is_asked, "{text}");

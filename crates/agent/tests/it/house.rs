@@ -14,8 +14,8 @@ use toolwright_core::client::NoClient;
 use toolwright_core::context::NoRedaction;
 use toolwright_core::event::{Event, EventSink};
 use toolwright_core::model::{
-    Message, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse, ShownTool,
-    StopReason, Usage, WrittenCall,
+    Message, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelResponse, ShownTool, StopReason, Usage,
+    WrittenCall,
 };
 use toolwright_core::store::RunStore;
 use toolwright_core::{
@@ -24,6 +24,7 @@ use toolwright_core::{
 };
 use toolwright_runtime::executor::{ExecutorOptions, RepairOptions};
 use toolwright_runtime::{Catalogue, Executor, JobManager, OutputFiles, SqliteStore, SystemClock};
+use toolwright_testkit::{FakeCall, FakeModel};
 
 /// Who mends calls in a [`House::mending`].
 const MENDER: &str = "fix/m";
@@ -44,7 +45,7 @@ pub(crate) type Condition = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// Answers by the number of assistant messages in the request, so that a resumed run goes on where it
 /// was. Keeps every request as it was sent.
-pub(crate) struct ScriptedModel {
+pub(crate) struct ModelScript {
     script: Vec<Reply>,
     pub(crate) requests: Mutex<Vec<String>>,
     pub(crate) before_answer: Mutex<Option<Box<dyn FnMut() + Send>>>,
@@ -61,18 +62,20 @@ pub(crate) struct ScriptedModel {
     pub(crate) tool_search: AtomicBool,
 }
 
-#[async_trait]
-impl ModelClient for ScriptedModel {
-    fn has_tool_search(&self, _model: &str) -> bool {
-        self.tool_search.load(Ordering::SeqCst)
+impl ModelScript {
+    /// The client that answers by it.
+    pub(crate) fn client(self: &Arc<Self>) -> Arc<FakeModel> {
+        let (script, tools) = (Arc::clone(self), Arc::clone(self));
+        let fake = FakeModel::with_future(move |call| {
+            let script = Arc::clone(&script);
+            Box::pin(async move { script.answer(call).await })
+        });
+        Arc::new(fake.with_tool_search(move || tools.tool_search.load(Ordering::SeqCst)))
     }
 
-    async fn complete(
+    async fn answer(
         &self,
-        model: &str,
-        request: &ModelRequest,
-        events: &dyn ModelEvents,
-        cancel: &Cancel,
+        FakeCall { model, request, events, cancel, .. }: FakeCall<'_>,
     ) -> Result<ModelResponse, ModelError> {
         if model == MENDER {
             let text = json!({"n": self.mended.fetch_add(1, Ordering::SeqCst) + 1}).to_string();
@@ -230,7 +233,7 @@ impl Approver for Desk {
 pub(crate) struct House {
     pub(crate) driver: Driver,
     pub(crate) catalogue: Arc<Catalogue>,
-    pub(crate) model: Arc<ScriptedModel>,
+    pub(crate) model: Arc<ModelScript>,
     pub(crate) executor: Arc<Executor>,
     pub(crate) log: Arc<Log>,
     pub(crate) store: Arc<SqliteStore>,
@@ -275,7 +278,7 @@ impl House {
         let store = SqliteStore::open(dir).unwrap();
         let log = Arc::new(Log::default());
         let events: Arc<dyn EventSink> = log.clone();
-        let model = Arc::new(ScriptedModel {
+        let model = Arc::new(ModelScript {
             script,
             requests: Mutex::default(),
             before_answer: Mutex::default(),
@@ -286,7 +289,7 @@ impl House {
             overflows: AtomicUsize::new(0),
             tool_search: AtomicBool::new(false),
         });
-        let client: Arc<dyn ModelClient> = model.clone();
+        let client: Arc<dyn ModelClient> = model.client();
         let jobs = JobManager::new(store.clone(), dir);
         let services = Services {
             outputs: OutputFiles::new(dir.join("outputs")),

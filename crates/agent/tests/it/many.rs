@@ -4,23 +4,21 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use serde_json::json;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::Instant;
 use toolwright_agent::{Driver, Limits, RunOptions, RunSpec, Status};
 use toolwright_core::context::NoRedaction;
 use toolwright_core::event::{Event, EventSink};
-use toolwright_core::model::{
-    ModelClient, ModelError, ModelEvents, ModelPriority, ModelRequest, ModelResponse, RetryTerms,
-};
+use toolwright_core::model::{ModelClient, ModelPriority, ModelRequest, RetryTerms};
 use toolwright_core::operation::OpKind;
 use toolwright_core::store::LedgerStore as _;
-use toolwright_core::{Cancel, Effects, Services};
+use toolwright_core::{Effects, Services};
 use toolwright_models::{Api, Endpoint, Endpoints, HttpModelClient};
 use toolwright_runtime::{
     Catalogue, Executor, ExecutorOptions, ModelTraffic, OutputFiles, QueueSpec, SqliteStore, SystemClock, TrafficTerms,
 };
+use toolwright_testkit::FakeModel;
 use toolwright_testkit::model_server::{Asked, Reply, Script, ScriptedModel, Turn, WireApi};
 
 use crate::house::{Counter, Log, begin_with, options, provider, spec};
@@ -30,20 +28,12 @@ const AGENTS: usize = 200;
 const TAKES: Duration = Duration::from_millis(50);
 
 /// The model of agents whose requests have this priority.
-struct Of(Arc<ModelTraffic>, ModelPriority);
-
-#[async_trait]
-impl ModelClient for Of {
-    async fn complete(
-        &self,
-        model: &str,
-        request: &ModelRequest,
-        events: &dyn ModelEvents,
-        cancel: &Cancel,
-    ) -> Result<ModelResponse, ModelError> {
-        let request = ModelRequest { priority: self.1, ..request.clone() };
-        self.0.complete(model, &request, events, cancel).await
-    }
+fn with_priority(traffic: &Arc<ModelTraffic>, priority: ModelPriority) -> Arc<FakeModel> {
+    let traffic = Arc::clone(traffic);
+    Arc::new(FakeModel::with_future(move |call| {
+        let (traffic, request) = (Arc::clone(&traffic), ModelRequest { priority, ..call.request.clone() });
+        Box::pin(async move { traffic.complete(call.model, &request, call.events, call.cancel).await })
+    }))
 }
 
 /// The model, the house in front of it, and what came to the model: when, and by whom.
@@ -103,7 +93,7 @@ impl Many {
                 1 => (ModelPriority::Background, "background"),
                 _ => (ModelPriority::Interactive, "interactive"),
             };
-            let client = Arc::new(Of(Arc::clone(&self.traffic), priority));
+            let client = with_priority(&self.traffic, priority);
             let driver = Driver::new(self.executor.clone(), self.catalogue.clone(), client, Some(self.store.clone()));
             let mut state = begin_with(RunSpec { model: format!("many/{name}"), ..spec(Limits::default()) });
             let options = RunOptions { run_id: format!("run-{agent}").into(), ..options() };

@@ -23,7 +23,8 @@ async fn a_model_is_asked_once_and_its_calls_come_back_as_values() {
     let guest = Principal { id: "g".into(), roles: vec![], owner: false };
     let request = ModelRequest { messages: vec![Message::user("count")], ..ModelRequest::default() };
     let (snapshot, cancel) = (house.catalogue.snapshot(), Cancel::new());
-    let ask = plan_calls(&*house.model, "test/m", request, &snapshot, Caller::of(&guest), &cancel);
+    let client = house.model.client();
+    let ask = plan_calls(&*client, "test/m", request, &snapshot, Caller::of(&guest), &cancel);
     let planned = ask.await.unwrap();
     let mut calls = planned.calls.iter();
     let first = calls.next().unwrap().as_ref().unwrap();
@@ -46,6 +47,7 @@ async fn a_model_that_does_not_answer_is_an_error() {
     let (owner, snapshot) = (Principal::owner(), Arc::clone(&house.catalogue.snapshot()));
     let cancel = Cancel::new();
     let asked =
-        plan_calls(&*house.model, "test/m", ModelRequest::default(), &snapshot, Caller::of(&owner), &cancel).await;
+        plan_calls(&*house.model.client(), "test/m", ModelRequest::default(), &snapshot, Caller::of(&owner), &cancel)
+            .await;
     assert_eq!(asked.unwrap_err().kind, ModelErrorKind::Auth);
 }

@@ -8,34 +8,26 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use toolwright_agent::{Driver, Limits, RunReport, RunSpec, RunState, Status};
-use toolwright_core::cancel::Cancel;
 use toolwright_core::model::{
-    Message, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse, StopReason, WrittenCall,
+    Message, ModelClient, ModelError, ModelErrorKind, ModelResponse, StopReason, WrittenCall,
 };
 use toolwright_core::{Effects, Services, Tool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput};
 use toolwright_models::{Endpoints, HttpModelClient, Models};
 use toolwright_runtime::executor::ExecutorOptions;
 use toolwright_runtime::{Catalogue, Executor, SecretRedactor, SqliteStore, SystemClock};
+use toolwright_testkit::FakeModel;
 
 use crate::house::{Log, options, provider, spec};
 
 const SECRET: &str = "tiger-4711-x";
 
 /// Answers in this order.
-struct Says(Mutex<VecDeque<ModelResponse>>);
-
-#[async_trait]
-impl ModelClient for Says {
-    async fn complete(
-        &self,
-        _model: &str,
-        _request: &ModelRequest,
-        _events: &dyn ModelEvents,
-        _cancel: &Cancel,
-    ) -> Result<ModelResponse, ModelError> {
-        let next = self.0.lock().unwrap().pop_front();
+fn says(answers: impl Into<VecDeque<ModelResponse>>) -> Arc<FakeModel> {
+    let answers = Mutex::new(answers.into());
+    Arc::new(FakeModel::new(move |_| {
+        let next = answers.lock().unwrap().pop_front();
         next.ok_or_else(|| ModelError::new(ModelErrorKind::Invalid, "nothing is left to say"))
-    }
+    }))
 }
 
 struct Login;
@@ -87,8 +79,8 @@ async fn check(arguments: &str, is_readable: bool) {
     let done = ModelResponse { text: format!("Done with {SECRET}."), ..ModelResponse::default() };
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("r.jsonl");
-    let says = Says(Mutex::new([calls, done].into()));
-    let report = run(|_| Arc::new(says), "test/m", &file).await;
+    let says = says([calls, done]);
+    let report = run(|_| says, "test/m", &file).await;
     // A run whose only call could not be read is no success.
     let status = if report.calls[0].ok { Status::Success } else { Status::Partial };
     assert_eq!(report.status, status, "{arguments}: {report:?}");

@@ -11,8 +11,8 @@ use toolwright_core::definition::ModelPreference;
 use toolwright_core::event::{Event, EventSink};
 use toolwright_core::llm::{LlmDefinition, LlmHooks, Variant, define_llm_tool};
 use toolwright_core::model::{
-    IgnoreModelEvents, Message, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest,
-    ModelResponse, ModelSettings, StopReason, Usability, Usage,
+    IgnoreModelEvents, Message, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelRequest, ModelResponse,
+    StopReason, Usability, Usage,
 };
 use toolwright_core::store::LedgerStore as _;
 use toolwright_core::{
@@ -21,53 +21,43 @@ use toolwright_core::{
 };
 use toolwright_runtime::ExecutorOptions;
 use toolwright_runtime::executor::LlmTerms;
+use toolwright_testkit::{FakeCall, FakeModel};
 
 use crate::house::{House, house};
 
-/// What a model says each time; a kind of failure for a text like `!auth`.
-#[derive(Default)]
-struct Models {
-    says: HashMap<&'static str, &'static str>,
-    windows: HashMap<&'static str, usize>,
-    asked: Mutex<Vec<(String, ModelRequest)>>,
-    /// Cancelled when it is asked.
-    cancels: Mutex<Option<Cancel>>,
+/// What each model says; a kind of failure for a text like `!auth`.
+type Says = HashMap<&'static str, &'static str>;
+
+fn answer(says: &Says, model: &str) -> Result<ModelResponse, ModelError> {
+    if model == "a/plain" {
+        let message = "Invalid schema for function 'set_temperature'";
+        return Err(ModelError::new(ModelErrorKind::Invalid, message));
+    }
+    let said = says.get(model).copied().unwrap_or("!unavailable");
+    let kind = match said {
+        "!auth" => Some(ModelErrorKind::Auth),
+        "!unavailable" => Some(ModelErrorKind::Unavailable),
+        _ => None,
+    };
+    if let Some(kind) = kind {
+        return Err(ModelError::new(kind, format!("{model} says no, hunter2")));
+    }
+    let usage = Usage { input_tokens: 100, output_tokens: 10, ..Usage::default() };
+    Ok(ModelResponse { text: said.to_owned(), usage, ..ModelResponse::default() })
 }
 
-#[async_trait]
-impl ModelClient for Models {
-    async fn complete(
-        &self,
-        model: &str,
-        request: &ModelRequest,
-        _events: &dyn ModelEvents,
-        _cancel: &Cancel,
-    ) -> Result<ModelResponse, ModelError> {
-        self.asked.lock().expect("lock").push((model.to_owned(), request.clone()));
-        if let Some(cancel) = self.cancels.lock().expect("lock").take() {
-            cancel.cancel(CancelCause::User);
-        }
-        let kind = |said| match said {
-            "!auth" => Some(ModelErrorKind::Auth),
-            "!unavailable" => Some(ModelErrorKind::Unavailable),
-            _ => None,
-        };
-        let said = self.says.get(model).copied().unwrap_or("!unavailable");
-        if model == "a/plain" {
-            let message = "Invalid schema for function 'set_temperature'";
-            return Err(ModelError::new(ModelErrorKind::Invalid, message));
-        }
-        if let Some(kind) = kind(said) {
-            return Err(ModelError::new(kind, format!("{model} says no, hunter2")));
-        }
-        let usage = Usage { input_tokens: 100, output_tokens: 10, ..Usage::default() };
-        Ok(ModelResponse { text: said.to_owned(), usage, ..ModelResponse::default() })
-    }
+fn card(model: &str, windows: &HashMap<&'static str, usize>) -> ModelCard {
+    let usability = if model.starts_with("keyless/") { Usability::NoKey } else { Usability::Usable };
+    ModelCard { usability, window: windows.get(model).copied(), ..ModelCard::default() }
+}
 
-    fn card(&self, model: &str) -> ModelCard {
-        let usability = if model.starts_with("keyless/") { Usability::NoKey } else { Usability::Usable };
-        ModelCard { usability, window: self.windows.get(model).copied(), ..ModelCard::default() }
-    }
+fn answering(says: Says) -> Arc<FakeModel> {
+    answering_with_windows(says, HashMap::new())
+}
+
+fn answering_with_windows(says: Says, windows: HashMap<&'static str, usize>) -> Arc<FakeModel> {
+    let fake = FakeModel::new(move |call| answer(&says, call.model));
+    Arc::new(fake.with_card(move |model| card(model, &windows)))
 }
 
 fn preference(models: &[&str]) -> ModelPreference {
@@ -120,7 +110,7 @@ impl Tool for ByHand {
     }
 }
 
-async fn standing(models: &Arc<Models>, tool: Arc<dyn Tool>, more: impl FnOnce(&mut ExecutorOptions)) -> House {
+async fn standing(models: &Arc<FakeModel>, tool: Arc<dyn Tool>, more: impl FnOnce(&mut ExecutorOptions)) -> House {
     let client = Arc::clone(models);
     let mut house = house(move |options| {
         let services =
@@ -204,7 +194,7 @@ async fn models_are_tried_in_order_and_all_of_it_is_told() {
         ),
         (&[], &[], None, Err(("not_permitted", "no model is configured")), Some(&["tool ended false"])),
     ] {
-        let models = Arc::new(Models { says: answers.clone(), ..Models::default() });
+        let models = answering(answers.clone());
         let (recommended, default): (Vec<String>, Option<String>) =
             (recommended.iter().map(|model: &&str| (*model).to_owned()).collect(), default.map(str::to_owned));
         let house = standing(&models, declared(preferred), |options| {
@@ -232,7 +222,7 @@ async fn models_are_tried_in_order_and_all_of_it_is_told() {
         // A row for each request, failed ones too, inside the call's operation.
         house.store.flush().await.expect("flush");
         let totals = house.store.totals().await.expect("totals");
-        let asked = models.asked.lock().expect("lock").len() as u64;
+        let asked = models.requests() as u64;
         assert_eq!((totals.tool_calls, totals.model_calls), (1, asked), "{preferred:?}");
     }
 }
@@ -240,7 +230,7 @@ async fn models_are_tried_in_order_and_all_of_it_is_told() {
 #[tokio::test]
 async fn the_usage_of_all_attempts_is_summed_and_the_model_is_named() {
     let says = HashMap::from([("a/words", "three"), ("a/good", r#"{"n": 3}"#)]);
-    let models = Arc::new(Models { says, ..Models::default() });
+    let models = answering(says);
     let house = standing(&models, declared(&["a/words", "a/good"]), |_| ()).await;
     let outcome = one(&house, json!({"text": "x"})).await;
     assert_eq!(outcome.extras["model"], "a/good");
@@ -256,7 +246,7 @@ async fn the_usage_of_all_attempts_is_summed_and_the_model_is_named() {
 
 #[tokio::test]
 async fn the_caller_names_model_and_mode() {
-    let models = Arc::new(Models { says: HashMap::from([("c/x", r#"{"n": 1}"#)]), ..Models::default() });
+    let models = answering(HashMap::from([("c/x", r#"{"n": 1}"#)]));
     let mut house = standing(&models, declared(&["a/good"]), |_| ()).await;
     house.run.llm = LlmTerms { model: Some("c/x".into()), mode: Some("brief".into()), ..LlmTerms::default() };
     let outcome = one(&house, json!({"text": "x"})).await;
@@ -274,7 +264,7 @@ async fn a_tool_cannot_prefer_a_recording() {
         (vec!["replay:r.jsonl", "a/real"], None, "it"),
         (vec!["a/real", "replay:r.jsonl"], Some("replay:r.jsonl"), "played"),
     ] {
-        let models = Arc::new(Models { says: says.clone(), ..Models::default() });
+        let models = answering(says.clone());
         let mut house = standing(&models, Arc::new(ByHand(Effects::READ, preferred)), |_| ()).await;
         house.run.llm.model = forced.map(Into::into);
         assert_eq!(one(&house, json!({"text": "x"})).await.text(), expect);
@@ -285,7 +275,7 @@ async fn a_tool_cannot_prefer_a_recording() {
 async fn an_input_over_a_model_s_window_skips_it() {
     let says = HashMap::from([("a/small", r#"{"n": 1}"#), ("a/large", r#"{"n": 2}"#)]);
     let windows = HashMap::from([("a/small", 600), ("a/large", 100_000)]);
-    let models = Arc::new(Models { says, windows, ..Models::default() });
+    let models = answering_with_windows(says, windows);
     let house = standing(&models, declared(&["a/small", "a/large"]), |_| ()).await;
     let mut events = house.events.subscribe();
     assert_eq!(one(&house, json!({"text": "x"})).await.extras["model"], "a/small");
@@ -294,11 +284,11 @@ async fn an_input_over_a_model_s_window_skips_it() {
     assert_eq!(story(&mut events)[..3], ["tool", "a/large for a/small", "1 a/large"]);
     let error = one(&house, json!({"text": "x".repeat(2_000_000)})).await.error.expect("too long for both");
     assert_eq!(error.kind(), ErrorKind::LimitExceeded);
-    assert_eq!(models.asked.lock().expect("lock").len(), 2);
+    assert_eq!(models.requests(), 2);
     // After a failure the rest are looked at with the same input.
     let house = standing(&models, declared(&["a/down", "a/small", "a/large"]), |_| ()).await;
     assert_eq!(one(&house, json!({"text": "x".repeat(2000)})).await.extras["model"], "a/large");
-    let asked: Vec<String> = models.asked.lock().expect("lock").iter().map(|(model, _)| model.clone()).collect();
+    let asked: Vec<String> = models.asked().iter().map(|(model, _)| model.clone()).collect();
     assert_eq!(asked[2..], ["a/down", "a/large"]);
 }
 
@@ -332,14 +322,14 @@ async fn a_question_is_counted_by_what_it_is_made_of_and_leaves_room_for_its_ans
         definition.model_preference = ModelPreference { max_tokens: Some(4000), ..preference(&models) };
         let says = HashMap::from([("a/small", "1"), ("a/large", "2"), ("a/exact", "3")]);
         let windows = HashMap::from([("a/small", 8192), ("a/large", 32_768), ("a/exact", 8192)]);
-        let models = Arc::new(Models { says, windows, ..Models::default() });
+        let models = answering_with_windows(says, windows);
         let tool = define_llm_tool(definition, LlmHooks::default()).expect("a tool");
         let house = standing(&models, tool, |options| {
             options.services = Arc::new(Services { tokens: Arc::new(Tens), ..(*options.services).clone() });
         })
         .await;
         let outcome = one(&house, json!({"text": text})).await;
-        let asked = models.asked.lock().expect("lock");
+        let asked = models.asked();
         let got = asked.first().map(|(model, request)| (model.as_str(), request.max_tokens.expect("a limit")));
         assert_eq!(got, expect, "{first} {} bytes: {:?}", text.len(), outcome.error);
         assert_eq!(outcome.ok, expect.is_some());
@@ -364,28 +354,35 @@ async fn no_other_model_is_tried_after_cancel_or_bad_input_or_where_that_could_r
     let answers = HashMap::from([("a/bad", "fail"), ("a/good", "fine")]);
     let write = Effects { idempotent: false, ..Effects::WRITE };
     for (effects, expect) in [(Effects::READ, Some("fine")), (Effects::WRITE, Some("fine")), (write, None)] {
-        let models = Arc::new(Models { says: answers.clone(), ..Models::default() });
+        let models = answering(answers.clone());
         let tool = Arc::new(ByHand(effects, vec!["a/bad", "a/good"]));
         let house = standing(&models, tool, |_| ()).await;
         let outcome = one(&house, json!({})).await;
         assert_eq!(outcome.ok.then(|| outcome.text()).as_deref(), expect, "{effects:?}: {:?}", outcome.error);
-        assert_eq!(models.asked.lock().expect("lock").len(), if expect.is_some() { 2 } else { 1 });
+        assert_eq!(models.requests(), if expect.is_some() { 2 } else { 1 });
     }
     let says = HashMap::from([("a/good", r#"{"n": 1}"#)]);
-    let models = Arc::new(Models { says, ..Models::default() });
+    let cancels: Arc<Mutex<Option<Cancel>>> = Arc::default();
+    let slot = Arc::clone(&cancels);
+    let models = Arc::new(FakeModel::new(move |call| {
+        if let Some(cancel) = slot.lock().expect("lock").take() {
+            cancel.cancel(CancelCause::User);
+        }
+        answer(&says, call.model)
+    }));
     let house = standing(&models, declared(&["a/down", "a/good"]), |_| ()).await;
-    *models.cancels.lock().expect("lock") = Some(house.run.cancel.clone());
+    *cancels.lock().expect("lock") = Some(house.run.cancel.clone());
     let error = one(&house, json!({"text": "x"})).await.error.expect("cancelled");
-    assert_eq!((error.kind(), models.asked.lock().expect("lock").len()), (ErrorKind::Canceled, 1));
+    assert_eq!((error.kind(), models.requests()), (ErrorKind::Canceled, 1));
 
     let id = ToolId::parse("llm:t@1.0.0").expect("id");
     let mut lacking = LlmDefinition::new(id, "d", json!({"type": "object", "properties": {}}), "", "{{ missing }}");
     lacking.model_preference = preference(&["a/good", "a/other"]);
     let tool = define_llm_tool(lacking, LlmHooks::default()).expect("a tool");
-    let models = Arc::new(Models::default());
+    let models = answering(Says::default());
     let house = standing(&models, tool, |_| ()).await;
     let error = one(&house, json!({})).await.error.expect("refused");
-    assert_eq!((error.kind(), models.asked.lock().expect("lock").len()), (ErrorKind::InvalidParameters, 0));
+    assert_eq!((error.kind(), models.requests()), (ErrorKind::InvalidParameters, 0));
 }
 
 #[tokio::test]
@@ -393,10 +390,10 @@ async fn a_request_that_is_refused_is_not_made_again_by_its_tool() {
     let id = ToolId::parse("llm:t@1.0.0").expect("id");
     let mut cool = LlmDefinition::new(id, "d", json!({"type": "object", "properties": {}}), "", "Hello");
     cool.model_preference = ModelPreference { temperature: Some(0.0), ..preference(&["a/plain"]) };
-    let models = Arc::new(Models::default());
+    let models = answering(Says::default());
     let house = standing(&models, define_llm_tool(cool, LlmHooks::default()).expect("a tool"), |_| ()).await;
     assert!(one(&house, json!({})).await.error.is_some());
-    let sent: Vec<_> = models.asked.lock().expect("lock").iter().map(|(_, request)| request.temperature).collect();
+    let sent: Vec<_> = models.asked().iter().map(|(_, request)| request.temperature).collect();
     assert_eq!(sent, [Some(0.0)], "what another form may help is the client's to know");
 }
 
@@ -408,7 +405,7 @@ async fn an_observer_that_panics_is_no_failure_of_the_tool() {
             assert!(!matches!(event, Event::LlmAttemptStarted { .. } | Event::LlmAttemptFinished { .. }), "no");
         }
     }
-    let models = Arc::new(Models { says: HashMap::from([("a/good", r#"{"n": 1}"#)]), ..Models::default() });
+    let models = answering(HashMap::from([("a/good", r#"{"n": 1}"#)]));
     let house = standing(&models, declared(&["a/good"]), |options| {
         options.services = Arc::new(Services { events: Arc::new(Panics), ..(*options.services).clone() });
     })
@@ -418,30 +415,18 @@ async fn an_observer_that_panics_is_no_failure_of_the_tool() {
 
 #[tokio::test]
 async fn a_model_may_be_asked_once_more_and_is_told_why() {
-    struct Learns(Mutex<usize>);
-    #[async_trait]
-    impl ModelClient for Learns {
-        async fn complete(
-            &self,
-            _model: &str,
-            request: &ModelRequest,
-            _events: &dyn ModelEvents,
-            _cancel: &Cancel,
-        ) -> Result<ModelResponse, ModelError> {
-            *self.0.lock().expect("lock") += 1;
-            let told = match request.messages.last() {
-                Some(Message::User { content }) => content[0].as_text().unwrap_or_default().to_owned(),
-                _ => String::new(),
-            };
-            let text = if told.contains("/a: ") { r#"{"a": 1}"# } else { r#"{"a": "x"}"# };
-            Ok(ModelResponse { text: text.to_owned(), ..ModelResponse::default() })
-        }
-    }
-    let client = Arc::new(Learns(Mutex::default()));
+    let client = Arc::new(FakeModel::new(|call| {
+        let told = match call.request.messages.last() {
+            Some(Message::User { content }) => content[0].as_text().unwrap_or_default().to_owned(),
+            _ => String::new(),
+        };
+        let text = if told.contains("/a: ") { r#"{"a": 1}"# } else { r#"{"a": "x"}"# };
+        Ok(ModelResponse { text: text.to_owned(), ..ModelResponse::default() })
+    }));
     let schema = json!({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]});
     let outcome = shipped("structure", Arc::clone(&client) as _, json!({"request": "one", "schema": schema})).await;
     assert_eq!(outcome.structured, Some(json!({"a": 1})), "{:?}", outcome.error);
-    assert_eq!(*client.0.lock().expect("lock"), 2);
+    assert_eq!(client.requests(), 2);
 }
 
 /// What a call of one of the shipped tools comes to, answered by `model`.
@@ -462,33 +447,19 @@ async fn shipped(name: &str, model: Arc<dyn ModelClient>, arguments: Value) -> O
 }
 
 /// Answers each time as it is said, and has room for so many tokens.
-struct Cut(&'static str, StopReason, Mutex<usize>);
-
-#[async_trait]
-impl ModelClient for Cut {
-    async fn complete(
-        &self,
-        _model: &str,
-        _request: &ModelRequest,
-        _events: &dyn ModelEvents,
-        _cancel: &Cancel,
-    ) -> Result<ModelResponse, ModelError> {
-        *self.2.lock().expect("lock") += 1;
-        Ok(ModelResponse { text: self.0.to_owned(), stop: self.1.clone(), ..ModelResponse::default() })
-    }
-
-    fn answer_tokens(&self, _model: &str, max_tokens: Option<u32>, _settings: &ModelSettings) -> Option<u32> {
-        max_tokens.map(|tokens| tokens + 8192)
-    }
+fn cut_model(text: &'static str, stop: StopReason) -> FakeModel {
+    let answer = move |_: FakeCall<'_>| {
+        Ok(ModelResponse { text: text.to_owned(), stop: stop.clone(), ..ModelResponse::default() })
+    };
+    FakeModel::new(answer).with_thinking_tokens(8192)
 }
 
 #[tokio::test]
 async fn an_answer_that_is_cut_is_not_asked_for_again_and_the_limit_is_named() {
     let check = async |name: &str, text, stop, arguments: Value| {
-        let client = Arc::new(Cut(text, stop, Mutex::default()));
+        let client = Arc::new(cut_model(text, stop));
         let outcome = shipped(name, Arc::clone(&client) as _, arguments).await;
-        let asked = *client.2.lock().expect("lock");
-        (outcome, asked)
+        (outcome, client.requests())
     };
     let schema = json!({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]});
     let structure = json!({"request": "one", "schema": schema});
@@ -511,7 +482,7 @@ async fn the_whole_facts_of_a_list_that_is_cut_are_kept() {
     let fact = r#"{"key": "birth", "value": "1815", "category": "time", "quote": ""}"#;
     let second = r#"{"key": "death", "value": "1852", "category": "time", "quote": "}"}"#;
     let text: &'static str = format!(r#"{{"facts": [{fact}, {second}, {{"key": "w"#).leak();
-    let client = Arc::new(Cut(text, StopReason::MaxTokens, Mutex::default()));
+    let client = Arc::new(cut_model(text, StopReason::MaxTokens));
     let model = Arc::clone(&client);
     let mut house = house(move |options| {
         options.services = Arc::new(Services { model, ..(*options.services).clone() });
@@ -528,7 +499,7 @@ async fn the_whole_facts_of_a_list_that_is_cut_are_kept() {
     let kept = |key: &str, value: &str| json!({"key": key, "value": value, "category": "time"});
     let expect = json!({"facts": [kept("birth", "1815"), kept("death", "1852")]});
     assert_eq!(outcome.structured, Some(expect), "{:?}", outcome.error);
-    assert_eq!((&outcome.extras["cut"], *client.2.lock().expect("lock")), (&json!(true), 1));
+    assert_eq!((&outcome.extras["cut"], client.requests()), (&json!(true), 1));
     assert!(outcome.extras["warning"].as_str().is_some_and(|said| said.contains("cut")), "{:?}", outcome.extras);
 }
 
@@ -550,7 +521,7 @@ async fn a_variant_with_an_output_schema_of_its_own_gives_its_result() {
     let brief = Variant { id: "brief".into(), provider_match: vec!["b/".into()], ..Variant::default() };
     for (variants, expect) in [(vec![own.clone()], "a/good"), (vec![own, brief], "a/good")] {
         let says = HashMap::from([("a/good", r#"{"label": "cat"}"#), ("b/good", r#"{"tags": "cat"}"#)]);
-        let models = Arc::new(Models { says, ..Models::default() });
+        let models = answering(says);
         let definition = LlmDefinition { variants, ..definition.clone() };
         let tool = define_llm_tool(definition, LlmHooks::default()).expect("a tool");
         let house = standing(&models, tool, |_| ()).await;

@@ -1,22 +1,23 @@
 //! References and repair: what happens between what was written and what runs.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use toolwright_core::catalogue::{Listing, Provider as _, ProviderKind, RegisteredTool, Snapshot};
 use toolwright_core::definition::NoSchemaMode;
-use toolwright_core::model::{ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse};
+use toolwright_core::model::{ModelClient, ModelErrorKind, ModelRequest};
 use toolwright_core::repair::RepairEnd;
 use toolwright_core::store::LedgerStore as _;
 use toolwright_core::variables::{Kind, Values, Variables};
 use toolwright_core::{
-    Cancel, Effects, Event, Outcome, RawArguments, Services, StaticProvider, Tool, ToolContext, ToolDefinition,
-    ToolError, ToolId, ToolOutput, ValidCall,
+    Effects, Event, Outcome, RawArguments, Services, StaticProvider, Tool, ToolContext, ToolDefinition, ToolError,
+    ToolId, ToolOutput, ValidCall,
 };
 use toolwright_runtime::executor::{ExecutorOptions, GuardBinding, RepairOptions, Verdict};
+use toolwright_testkit::FakeModel;
 
 use crate::house::{House, Says, call, house};
 
@@ -59,31 +60,12 @@ async fn calls_that_wait_for_each_other_end() {
     assert_eq!(house.counts.ran.load(Ordering::SeqCst), 0);
 }
 
-/// Mends with the same words each time, and keeps what it was asked.
-struct Mender {
-    says: Result<&'static str, ModelErrorKind>,
-    asked: Mutex<Vec<String>>,
-}
-
-#[async_trait]
-impl ModelClient for Mender {
-    async fn complete(
-        &self,
-        model: &str,
-        request: &ModelRequest,
-        _events: &dyn ModelEvents,
-        _cancel: &Cancel,
-    ) -> Result<ModelResponse, ModelError> {
-        self.asked.lock().expect("asked").push(format!("{model} {}", serde_json::to_string(request).expect("json")));
-        match self.says {
-            Ok(text) => Ok(ModelResponse { text: text.into(), ..ModelResponse::default() }),
-            Err(kind) => Err(ModelError::new(kind, "no answer")),
-        }
-    }
-}
-
-async fn mending(says: Result<&'static str, ModelErrorKind>) -> (House, Arc<Mender>) {
-    let mender = Arc::new(Mender { says, asked: Mutex::default() });
+/// A house whose model mends arguments with the same words each time.
+async fn mending(says: Result<&'static str, ModelErrorKind>) -> (House, Arc<FakeModel>) {
+    let mender = Arc::new(match says {
+        Ok(text) => FakeModel::saying(text),
+        Err(kind) => FakeModel::failing(kind, "no answer"),
+    });
     let client: Arc<dyn ModelClient> = mender.clone();
     let house = house(|options: &mut ExecutorOptions| {
         options.services = Arc::new(Services { model: client, ..Services::clone(&options.services) });
@@ -110,7 +92,9 @@ async fn a_model_mends_arguments_once_and_it_is_on_record() {
     let record = outcomes[1].to_json()["provenance"]["repair"].clone();
     assert_eq!((&record["original"], &record["candidate"]), (&json!("three, please"), &json!({"n": 3})));
     assert_eq!((&record["attempt"], &record["model"]), (&json!(1), &json!("small/m")));
-    let asked = mender.asked.lock().expect("asked").clone();
+    let written =
+        |(model, request)| format!("{model} {}", serde_json::to_string::<ModelRequest>(&request).expect("json"));
+    let asked: Vec<String> = mender.asked().into_iter().map(written).collect();
     assert!(
         asked.len() == 2 && asked[0].contains("expected integer") && asked[1].contains("three, please"),
         "{asked:?}"
@@ -146,7 +130,7 @@ async fn what_cannot_be_mended_is_rejected_and_never_runs() {
         assert!(outcome.text().contains("/n: expected integer, got string \"three\""), "{}", outcome.text());
         let record = outcome.to_json()["provenance"]["repair"]["end"].clone();
         assert!(record.get(expect).is_some(), "{record}");
-        assert_eq!((house.counts.ran.load(Ordering::SeqCst), mender.asked.lock().expect("asked").len()), (0, 1));
+        assert_eq!((house.counts.ran.load(Ordering::SeqCst), mender.requests()), (0, 1));
     }
 }
 
@@ -154,9 +138,9 @@ async fn what_cannot_be_mended_is_rejected_and_never_runs() {
 async fn nobody_is_asked_about_unknown_tools_and_only_as_often_as_calls_may_run() {
     let (house, mender) = mending(Ok("null")).await;
     house.one("nope", json!({})).await;
-    assert_eq!(mender.asked.lock().expect("asked").len(), 0);
+    assert_eq!(mender.requests(), 0);
     house.all((0..30).map(|n| call(&n.to_string(), "echo", json!({"n": "x"}))).collect()).await;
-    assert_eq!(mender.asked.lock().expect("asked").len(), house.executor.calls_per_turn());
+    assert_eq!(mender.requests(), house.executor.calls_per_turn());
 }
 
 #[tokio::test]
@@ -216,12 +200,12 @@ async fn what_was_mended_before_is_checked_and_not_mended_again() {
     let again = house.executor.check_calls(written(), &mended, &house.run).await;
     assert_eq!((again.mended(), again.usage.input_tokens), (mended.clone(), 0));
     assert_eq!(again.calls[0].as_ref().expect("valid").arguments, json!({"n": 3}));
-    assert_eq!(mender.asked.lock().expect("asked").len(), 1);
+    assert_eq!(mender.requests(), 1);
     let mut stale = mended;
     stale[0].1.candidate = Some(json!({"n": "four"}));
     let refused = house.executor.check_calls(written(), &stale, &house.run).await;
     assert!(refused.calls[0].is_err());
-    assert_eq!(mender.asked.lock().expect("asked").len(), 1, "not even where it does not fit any more");
+    assert_eq!(mender.requests(), 1, "not even where it does not fit any more");
 }
 
 /// A tool without a schema that says how it may run; with one, if the last says so.

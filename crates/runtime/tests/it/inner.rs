@@ -7,14 +7,15 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 use toolwright_core::call::ValidCall;
 use toolwright_core::catalogue::{Listing, Provider as _, ProviderKind, Snapshot};
-use toolwright_core::model::{ModelClient, ModelError, ModelEvents, ModelRequest, ModelResponse};
+use toolwright_core::model::ModelResponse;
 use toolwright_core::policy::Selector;
 use toolwright_core::store::LedgerStore as _;
 use toolwright_core::{
-    CallId, Cancel, Effects, ErrorKind, Outcome, RawArguments, Services, StaticProvider, Tool, ToolCall, ToolContext,
+    CallId, Effects, ErrorKind, Outcome, RawArguments, Services, StaticProvider, Tool, ToolCall, ToolContext,
     ToolDefinition, ToolError, ToolId, ToolOutput,
 };
 use toolwright_runtime::executor::{Bench, GuardBinding, InputGuard, ModelGuard, Verdict};
+use toolwright_testkit::FakeModel;
 
 use crate::house::{House, call, house};
 
@@ -79,29 +80,19 @@ async fn inner_calls_have_bounds_of_their_own_in_number_and_depth() {
     }
 }
 
-/// Answers with a text that is set, after a while if that is set too.
-struct Judge(Mutex<(String, Duration)>);
-
-#[async_trait]
-impl ModelClient for Judge {
-    async fn complete(
-        &self,
-        _model: &str,
-        request: &ModelRequest,
-        _events: &dyn ModelEvents,
-        _cancel: &Cancel,
-    ) -> Result<ModelResponse, ModelError> {
-        assert!(request.system.contains("no twos") && request.output.is_some());
-        let (text, pause) = self.0.lock().expect("lock").clone();
-        tokio::time::sleep(pause).await;
-        Ok(ModelResponse { text, ..ModelResponse::default() })
-    }
-}
-
 #[tokio::test]
 async fn a_model_guards_what_it_is_bound_to_and_fails_closed() {
-    let judge = Arc::new(Judge(Mutex::default()));
-    let client = Arc::clone(&judge);
+    // What the model says, and after which time.
+    let said: Arc<Mutex<(String, Duration)>> = Arc::default();
+    let says = Arc::clone(&said);
+    let client = Arc::new(FakeModel::with_future(move |call| {
+        assert!(call.request.system.contains("no twos") && call.request.output.is_some());
+        let (text, pause) = says.lock().expect("lock").clone();
+        Box::pin(async move {
+            tokio::time::sleep(pause).await;
+            Ok(ModelResponse { text, ..ModelResponse::default() })
+        })
+    }));
     let house = house(|options| {
         options.services = Arc::new(Services { model: client, ..(*options.services).clone() });
         let echo = Selector { tool: Some("t:echo".into()), ..Selector::default() };
@@ -117,7 +108,7 @@ async fn a_model_guards_what_it_is_bound_to_and_fails_closed() {
         ("I think it is fine.", none, "guard twos could not judge it"),
         (r#"{"verdict": "allow", "reason": "", "arguments": null}"#, Duration::from_secs(5), "within 50ms"),
     ] {
-        *judge.0.lock().expect("lock") = (answer.to_owned(), pause);
+        *said.lock().expect("lock") = (answer.to_owned(), pause);
         let text = house.one("echo", json!({"n": 2})).await.text();
         assert!(text.contains(expect), "{answer}: {text}");
     }

@@ -1,6 +1,5 @@
 //! Picking with scorers that take time, fail, and are not asked twice.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,18 +9,17 @@ use toolwright_core::OpKind;
 use toolwright_core::catalogue::{Listing, Provider as _, ProviderKind, Snapshot};
 use toolwright_core::embedding::{Embedder, EmbeddingError, TextRole};
 use toolwright_core::event::Event;
-use toolwright_core::model::{
-    ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse, Usage,
-};
+use toolwright_core::model::{ModelClient, ModelError, ModelErrorKind, ModelResponse, Usage};
 use toolwright_core::select::{
     Cascade, Hybrid, Method, PickInput, PickOptions, Picked, Score, Scorer, ScorerError, Scores,
 };
 use toolwright_core::store::{Appended, LedgerEntry, LedgerStore};
 use toolwright_core::{
-    Cancel, Entry, Services, StaticProvider, Tool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
+    Entry, Services, StaticProvider, Tool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
 };
 use toolwright_runtime::select::{ModelJudge, Selector, ToolVectors, VectorSource};
 use toolwright_runtime::{EventHub, ExecutorOptions};
+use toolwright_testkit::FakeModel;
 
 struct Named(&'static str, &'static str);
 
@@ -196,26 +194,16 @@ async fn scores_that_could_change_are_asked_for_once() {
     check(true, &[&["mail"], &["mail"], &all, &all]).await;
 }
 
-/// A model that answers with one text.
-struct Answers(&'static str, AtomicUsize);
-
-#[async_trait]
-impl ModelClient for Answers {
-    async fn complete(
-        &self,
-        model: &str,
-        request: &ModelRequest,
-        _events: &dyn ModelEvents,
-        _cancel: &Cancel,
-    ) -> Result<ModelResponse, ModelError> {
-        self.1.fetch_add(1, Ordering::SeqCst);
-        assert!(model == "p/m" && request.output.is_some());
-        if self.0.is_empty() {
+/// A judge's model that answers with one text, or fails where that is empty.
+fn answers(text: &'static str) -> Arc<FakeModel> {
+    Arc::new(FakeModel::new(move |call| {
+        assert!(call.model == "p/m" && call.request.output.is_some());
+        if text.is_empty() {
             return Err(ModelError::new(ModelErrorKind::Unavailable, "the model is away"));
         }
         let usage = Usage { input_tokens: 10, output_tokens: 5, cached_tokens: 0, ..Usage::default() };
-        Ok(ModelResponse { text: self.0.into(), usage, ..ModelResponse::default() })
-    }
+        Ok(ModelResponse { text: text.into(), usage, ..ModelResponse::default() })
+    }))
 }
 
 /// A judge by `client`, in a house of its own.
@@ -232,7 +220,7 @@ async fn judge(client: Arc<dyn ModelClient>, configure: impl FnOnce(&mut Executo
 async fn a_model_judges_once_and_what_it_garbles_counts_for_nothing() {
     let snapshot = snapshot().await;
     let check = async |answer: &'static str, expect: &[&str], by: &str, why: &str| {
-        let model = Arc::new(Answers(answer, AtomicUsize::new(0)));
+        let model = answers(answer);
         let selector = Selector::new().with_judge(Arc::new(judge(model.clone(), |_| ()).await));
         for _ in 0..2 {
             let picked = selector.pick("weather of a city", &snapshot, &options(Method::Judge)).await;
@@ -240,7 +228,7 @@ async fn a_model_judges_once_and_what_it_garbles_counts_for_nothing() {
             let told = picked.provenance.fell_back.iter().any(|(scorer, told)| scorer == "judge" && told.contains(why));
             assert_eq!(told, !why.is_empty(), "{:?}", picked.provenance);
         }
-        model.1.load(Ordering::SeqCst)
+        model.requests()
     };
     // The judge is asked about the tools in the order of the first pass, the others behind them.
     let judged = r#"{"scores": [{"tool": 3, "score": 0.8}, {"tool": 2, "score": 0.3}]}"#;
@@ -270,9 +258,9 @@ async fn each_request_of_a_judge_is_in_the_account() {
     let events = Arc::new(EventHub::default());
     let mut heard = events.subscribe();
     let clients: [(Arc<dyn ModelClient>, &str, u64); 3] = [
-        (Arc::new(Answers(r#"{"scores": []}"#, AtomicUsize::new(0))), "ok", 10),
-        (Arc::new(Answers("", AtomicUsize::new(0))), "unavailable", 0),
-        (Arc::new(Mute), "canceled", 0),
+        (answers(r#"{"scores": []}"#), "ok", 10),
+        (answers(""), "unavailable", 0),
+        (Arc::new(FakeModel::hanging()), "canceled", 0),
     ];
     for (client, _, _) in &clients {
         let judge = judge(Arc::clone(client), |options| {
@@ -310,7 +298,7 @@ async fn tools_that_a_judge_was_not_asked_about_stay_in_order_behind_the_judged(
     let provider = Arc::new(StaticProvider::new("p", ProviderKind::Native, tools).expect("provider"));
     let tools = provider.list().await.expect("tools");
     let snapshot = Arc::new(Snapshot::build(&[Listing { provider, tools, error: None, withheld: Vec::new() }]));
-    let model = Arc::new(Answers(r#"{"scores": [{"tool": 32, "score": 0.9}]}"#, AtomicUsize::new(0)));
+    let model = answers(r#"{"scores": [{"tool": 32, "score": 0.9}]}"#);
     let selector = Selector::new().with_judge(Arc::new(judge(model.clone(), |_| ()).await));
     let options = PickOptions { max_candidates: 40, ..options(Method::Judge) };
     for _ in 0..2 {
@@ -322,7 +310,7 @@ async fn tools_that_a_judge_was_not_asked_about_stay_in_order_behind_the_judged(
             "{picked:?}"
         );
     }
-    assert_eq!(model.1.load(Ordering::SeqCst), 1);
+    assert_eq!(model.requests(), 1);
 }
 
 /// Knows three topics; a text is as much about each as it has words of it.
@@ -434,26 +422,10 @@ async fn words_count_where_the_embeddings_never_answer() {
     }
 }
 
-/// A model that never answers.
-struct Mute;
-
-#[async_trait]
-impl ModelClient for Mute {
-    async fn complete(
-        &self,
-        _model: &str,
-        _request: &ModelRequest,
-        _events: &dyn ModelEvents,
-        _cancel: &Cancel,
-    ) -> Result<ModelResponse, ModelError> {
-        std::future::pending().await
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn the_first_pass_stands_where_the_judge_never_answers() {
     let snapshot = snapshot().await;
-    let selector = Selector::new().with_judge(Arc::new(judge(Arc::new(Mute), |_| ()).await));
+    let selector = Selector::new().with_judge(Arc::new(judge(Arc::new(FakeModel::hanging()), |_| ()).await));
     let options = PickOptions { timeout: Some(Duration::from_secs(1)), ..options(Method::Judge) };
     let picked = selector.pick("send a letter", &snapshot, &options).await;
     assert_eq!((names(&picked, &snapshot), picked.provenance.scorer.as_str()), (owned(&["mail"]), "auto"));

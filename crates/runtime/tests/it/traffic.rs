@@ -5,18 +5,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::event::Event;
 use toolwright_core::model::{
     Allowance, IgnoreModelEvents, Limits, Message, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvent,
-    ModelEvents, ModelPriority, ModelRequest, ModelResponse, Prices, RetryTerms, Traffic, Usability, Usage,
+    ModelPriority, ModelRequest, ModelResponse, Prices, RetryTerms, Traffic, Usability, Usage,
 };
 use toolwright_core::store::{Appended, LedgerEntry, LedgerStore};
 use toolwright_core::{OpKind, Services};
 use toolwright_runtime::{ModelTraffic, Priority, QueueSpec, RunContext, TrafficTerms, default_model_queue};
+use toolwright_testkit::{FakeCall, FakeModel};
 
 use crate::house::house;
 
@@ -73,15 +73,24 @@ fn said(request: &ModelRequest) -> String {
     }
 }
 
-#[async_trait]
-impl ModelClient for Provider {
-    async fn complete(
-        &self,
-        _model: &str,
-        request: &ModelRequest,
-        events: &dyn ModelEvents,
-        _cancel: &Cancel,
-    ) -> Result<ModelResponse, ModelError> {
+impl Provider {
+    /// The client that leads to it.
+    fn client(self: &Arc<Self>) -> Arc<FakeModel> {
+        let provider = Arc::clone(self);
+        let fake = FakeModel::with_future(move |call| {
+            let provider = Arc::clone(&provider);
+            Box::pin(async move { provider.answer(call).await })
+        });
+        Arc::new(fake.with_card(|model| {
+            let usability = match model.starts_with("p/") {
+                true => Usability::Usable,
+                false => Usability::Unknown("no such provider".into()),
+            };
+            ModelCard { usability, ..ModelCard::default() }
+        }))
+    }
+
+    async fn answer(&self, FakeCall { request, events, .. }: FakeCall<'_>) -> Result<ModelResponse, ModelError> {
         let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
         self.most.fetch_max(running, Ordering::SeqCst);
         self.came.lock().expect("came").push((Instant::now(), said(request), request.priority));
@@ -111,14 +120,6 @@ impl ModelClient for Provider {
         self.running.fetch_sub(1, Ordering::SeqCst);
         answer
     }
-
-    fn card(&self, model: &str) -> ModelCard {
-        let usability = match model.starts_with("p/") {
-            true => Usability::Usable,
-            false => Usability::Unknown("no such provider".into()),
-        };
-        ModelCard { usability, ..ModelCard::default() }
-    }
 }
 
 fn request(text: impl Into<String>, priority: ModelPriority) -> ModelRequest {
@@ -132,7 +133,7 @@ fn plain() -> ModelRequest {
 /// In front of `provider`, with this queue for all of its models.
 fn queued(provider: &Arc<Provider>, queue: QueueSpec) -> Arc<ModelTraffic> {
     let terms = TrafficTerms { queue: Some(queue), retry: None };
-    ModelTraffic::new(Arc::clone(provider) as _, BTreeMap::from([("p".to_owned(), terms)]))
+    ModelTraffic::new(provider.client(), BTreeMap::from([("p".to_owned(), terms)]))
 }
 
 async fn ask(traffic: &ModelTraffic, request: &ModelRequest) -> Result<ModelResponse, ModelError> {
@@ -181,7 +182,7 @@ async fn what_may_pass_is_made_again_and_each_attempt_is_in_the_account() {
         let provider = Provider::new(Duration::from_millis(10), deeds);
         let account = Arc::new(Account::default());
         let house = house(|options| {
-            let model = ModelTraffic::new(Arc::clone(&provider) as _, BTreeMap::new());
+            let model = ModelTraffic::new(provider.client(), BTreeMap::new());
             options.services = Arc::new(Services { model, ..Services::clone(&options.services) });
             options.ledger = Arc::clone(&account) as _;
             let prices = Prices { input: 1.0, output: 10.0, ..Prices::default() };
@@ -241,7 +242,7 @@ async fn another_form_of_a_request_is_none_of_its_attempts() {
         let provider = Provider::new(Duration::from_millis(1), deeds);
         let terms =
             TrafficTerms { retry: Some(RetryTerms { attempts, ..RetryTerms::default() }), ..TrafficTerms::default() };
-        let client: Arc<dyn ModelClient> = Arc::clone(&provider) as _;
+        let client: Arc<dyn ModelClient> = provider.client();
         let traffic = ModelTraffic::new(client, BTreeMap::from([("p".to_owned(), terms)]));
         let answer = ask(&traffic, &plain()).await;
         let came = provider.came().len();
@@ -467,7 +468,7 @@ async fn each_model_has_a_queue_unless_one_is_set_for_its_provider() {
     let check = async |names: &[&str], models: [&str; 2], most: usize| {
         let provider = Provider::new(Duration::from_secs(1), []);
         let terms = names.iter().map(|name| ((*name).to_owned(), TrafficTerms { queue: one(), retry: None }));
-        let traffic = ModelTraffic::new(Arc::clone(&provider) as _, terms.collect());
+        let traffic = ModelTraffic::new(provider.client(), terms.collect());
         let (request, cancel) = (plain(), Cancel::new());
         let ask = |model| traffic.complete(model, &request, &IgnoreModelEvents, &cancel);
         let (a, b) = tokio::join!(ask(models[0]), ask(models[1]));
@@ -490,7 +491,7 @@ async fn terms_of_retry_are_the_nearest_ones() {
     };
     let provider = Provider::new(Duration::ZERO, vec![Deed::Fail(ModelErrorKind::Unavailable, None); 99]);
     let names = BTreeMap::from([("p".to_owned(), terms(2)), ("p/a".to_owned(), terms(1))]);
-    let traffic = ModelTraffic::new(Arc::clone(&provider) as _, names);
+    let traffic = ModelTraffic::new(provider.client(), names);
     for (model, attempts) in [("p/a", 1), ("p/b", 2)] {
         let before = provider.came().len();
         let asked = traffic.complete(model, &plain(), &IgnoreModelEvents, &Cancel::new()).await;
@@ -506,7 +507,7 @@ async fn a_wait_that_is_too_long_is_said_to_be_the_reason() {
         (ModelErrorKind::Quota, 90_000, None),
     ] {
         let provider = Provider::new(Duration::from_millis(10), [Deed::Fail(kind, Some(asked))]);
-        let traffic = ModelTraffic::new(Arc::clone(&provider) as _, BTreeMap::new());
+        let traffic = ModelTraffic::new(provider.client(), BTreeMap::new());
         let answer = traffic.complete("p/m", &plain(), &IgnoreModelEvents, &Cancel::new()).await;
         let message = answer.expect_err("it failed").message;
         assert_eq!(provider.came().len(), 1, "{message}");
@@ -519,7 +520,7 @@ async fn a_wait_that_is_too_long_is_said_to_be_the_reason() {
 async fn what_a_background_call_asks_goes_behind() {
     let provider = Provider::new(Duration::ZERO, []);
     let house = house(|options| {
-        let model = ModelTraffic::new(Arc::clone(&provider) as _, BTreeMap::new());
+        let model = ModelTraffic::new(provider.client(), BTreeMap::new());
         options.services = Arc::new(Services { model, ..Services::clone(&options.services) });
     })
     .await;

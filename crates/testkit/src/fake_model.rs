@@ -1,0 +1,147 @@
+//! A model client without a server, for tests below HTTP.
+
+use std::pin::Pin;
+use std::sync::{Mutex, PoisonError};
+
+use async_trait::async_trait;
+use toolwright_core::cancel::Cancel;
+use toolwright_core::model::{
+    ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse, ModelSettings,
+};
+
+/// One request to a [`FakeModel`].
+#[derive(Clone, Copy)]
+pub struct FakeCall<'a> {
+    /// The model that is asked, `provider/model`.
+    pub model: &'a str,
+    /// What it is asked.
+    pub request: &'a ModelRequest,
+    /// Who listens to the answer.
+    pub events: &'a dyn ModelEvents,
+    /// What ends the request early.
+    pub cancel: &'a Cancel,
+    /// How many requests came before this one.
+    pub number: usize,
+}
+
+/// The answer to a [`FakeCall`], when it is there.
+pub type FakeAnswer<'a> = Pin<Box<dyn Future<Output = Result<ModelResponse, ModelError>> + Send + 'a>>;
+
+type Answer = Box<dyn for<'a> Fn(FakeCall<'a>) -> FakeAnswer<'a> + Send + Sync>;
+type Card = Box<dyn Fn(&str) -> ModelCard + Send + Sync>;
+
+/// A model client that answers as it is told, and keeps what it is asked.
+pub struct FakeModel {
+    answer: Answer,
+    card: Card,
+    has_tool_search: Box<dyn Fn() -> bool + Send + Sync>,
+    thinking_tokens: Option<u32>,
+    asked: Mutex<Vec<(String, ModelRequest)>>,
+}
+
+impl std::fmt::Debug for FakeModel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FakeModel").field("asked", &self.asked().len()).finish_non_exhaustive()
+    }
+}
+
+impl FakeModel {
+    /// Answers at once with what `answer` returns.
+    pub fn new(answer: impl Fn(FakeCall<'_>) -> Result<ModelResponse, ModelError> + Send + Sync + 'static) -> Self {
+        Self::with_future(move |call| {
+            let answer = answer(call);
+            Box::pin(async move { answer })
+        })
+    }
+
+    /// Answers when the future that `answer` makes is done.
+    pub fn with_future(answer: impl for<'a> Fn(FakeCall<'a>) -> FakeAnswer<'a> + Send + Sync + 'static) -> Self {
+        Self {
+            answer: Box::new(answer),
+            card: Box::new(|_| ModelCard::default()),
+            has_tool_search: Box::new(|| false),
+            thinking_tokens: None,
+            asked: Mutex::default(),
+        }
+    }
+
+    /// Answers every request with this text.
+    pub fn saying(text: impl Into<String>) -> Self {
+        let text = text.into();
+        Self::new(move |_| Ok(ModelResponse { text: text.clone(), ..ModelResponse::default() }))
+    }
+
+    /// Fails every request in this way.
+    pub fn failing(kind: ModelErrorKind, message: &'static str) -> Self {
+        Self::new(move |_| Err(ModelError::new(kind, message)))
+    }
+
+    /// Never answers.
+    pub fn hanging() -> Self {
+        Self::with_future(|_| Box::pin(std::future::pending()))
+    }
+
+    /// What is known of a model.
+    #[must_use]
+    pub fn with_card(mut self, card: impl Fn(&str) -> ModelCard + Send + Sync + 'static) -> Self {
+        self.card = Box::new(card);
+        self
+    }
+
+    /// Whether the API of the models loads deferred tools.
+    #[must_use]
+    pub fn with_tool_search(mut self, has: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        self.has_tool_search = Box::new(has);
+        self
+    }
+
+    /// The tokens that a request asks for beside those of its answer.
+    #[must_use]
+    pub fn with_thinking_tokens(mut self, tokens: u32) -> Self {
+        self.thinking_tokens = Some(tokens);
+        self
+    }
+
+    /// What was asked so far: the model and the request, in order.
+    pub fn asked(&self) -> Vec<(String, ModelRequest)> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How many requests came so far.
+    pub fn requests(&self) -> usize {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}
+
+#[async_trait]
+impl ModelClient for FakeModel {
+    async fn complete(
+        &self,
+        model: &str,
+        request: &ModelRequest,
+        events: &dyn ModelEvents,
+        cancel: &Cancel,
+    ) -> Result<ModelResponse, ModelError> {
+        let number = {
+            let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+            asked.push((model.to_owned(), request.clone()));
+            asked.len() - 1
+        };
+        (self.answer)(FakeCall { model, request, events, cancel, number }).await
+    }
+
+    fn has_tool_search(&self, _model: &str) -> bool {
+        (self.has_tool_search)()
+    }
+
+    fn card(&self, model: &str) -> ModelCard {
+        (self.card)(model)
+    }
+
+    fn answer_tokens(&self, _model: &str, max_tokens: Option<u32>, _settings: &ModelSettings) -> Option<u32> {
+        match self.thinking_tokens {
+            Some(more) => max_tokens.map(|tokens| tokens + more),
+            None => max_tokens,
+        }
+    }
+}
