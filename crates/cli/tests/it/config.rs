@@ -405,11 +405,11 @@ fn models_have_terms_of_their_own_and_those_of_their_provider() {
     let queue = m.queue.expect("a queue");
     assert_eq!((queue.concurrent, queue.per_minute, queue.wait_timeout.as_secs()), (2, None, 60));
     assert_eq!((m.retry, terms("q")), (None, None));
-    let habits = |name: &str| config.model_habits.iter().find(|(of, _)| of == name).expect("habits").1.clone();
-    let m = habits("p/m");
+    let overrides = |name: &str| config.model_overrides.iter().find(|(of, _)| of == name).expect("overrides").1.clone();
+    let m = overrides("p/m");
     assert_eq!((m.window, m.max_output), (Some(8000), Some(500)), "the window is the provider's");
     assert_eq!(m.timeouts.map(|times| (times.idle, times.first_byte.as_secs())), Some((Duration::from_secs(30), 20)));
-    assert_eq!(habits("q").timeouts, None);
+    assert_eq!(overrides("q").timeouts, None);
     for (text, line, field) in [
         ("models:\n  p:\n    retry: { attempts: 0 }\n", 3, "models.p.retry.attempts"),
         ("models:\n  p:\n    queue: { requests_per_minute: 0 }\n", 3, "models.p.queue.requests_per_minute"),
@@ -428,8 +428,8 @@ fn models_answer_as_they_and_their_provider_are_set() {
     );
     let config = place.load();
     assert!(config.problems.is_empty(), "{:#?}", config.problems);
-    let habits = |name: &str| config.model_habits.iter().find(|(of, _)| of == name).expect("habits").1.clone();
-    let (p, m) = (habits("p"), habits("p/m"));
+    let overrides = |name: &str| config.model_overrides.iter().find(|(of, _)| of == name).expect("overrides").1.clone();
+    let (p, m) = (overrides("p"), overrides("p/m"));
     let said = |settings| serde_json::to_value(settings).expect("settings");
     assert_eq!(said(p.settings), json!({"effort": "low", "top_p": 0.5, "stop": ["END"], "cache": "1h"}));
     let expect = json!({"thinking_tokens": 0, "top_p": 0.5, "seed": 7, "stop": ["END"], "cache": "off"});

@@ -84,8 +84,8 @@ pub fn read(file: &Path) -> Result<CompatFile, String> {
 /// Model, tool and score of each `tool_compat`.
 fn operator(written: &ConfigFile, merged: &Node, problems: &mut Vec<Problem>) -> Vec<(String, String, f64)> {
     let mut said = Vec::new();
-    for (model, habits) in &written.models.by_name {
-        for (tool, score) in &habits.tool_compat {
+    for (model, overrides) in &written.models.by_name {
+        for (tool, score) in &overrides.tool_compat {
             let (message, remedy) = if !model.contains('/') {
                 (format!("`{model}` is no model but a provider"), "write it under provider/model")
             } else if ToolId::parse(tool).is_err() {

@@ -118,7 +118,7 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
         llm_stamps: Vec::new(),
         compat: CompatSource::default(),
         model_endpoints: Vec::new(),
-        model_habits: Vec::new(),
+        model_overrides: Vec::new(),
         model_traffic: BTreeMap::new(),
         tokenizers: Vec::new(),
         embeddings: None,
@@ -288,12 +288,13 @@ fn resolve(
         config.llm_tools.extend(llm_tools::resolve(&member, &entry, approved, &mut scope));
         written.llm_tools.insert(member.key, entry);
     }
-    for (name, habits) in &written.models.by_name {
+    for (name, overrides) in &written.models.by_name {
         let at = place(&merged, "models", name);
-        config.tokenizers.extend(models::tokenizer(name, habits, at, &mut scope).map(|path| (name.clone(), path)));
-        config.model_traffic.extend(models::traffic(habits).map(|terms| (name.clone(), terms)));
-        config.model_habits.extend(
-            models::habits(name, &written.models.by_name, at, scope.problems).map(|habits| (name.clone(), habits)),
+        config.tokenizers.extend(models::tokenizer(name, overrides, at, &mut scope).map(|path| (name.clone(), path)));
+        config.model_traffic.extend(models::traffic(overrides).map(|terms| (name.clone(), terms)));
+        config.model_overrides.extend(
+            models::overrides(name, &written.models.by_name, at, scope.problems)
+                .map(|overrides| (name.clone(), overrides)),
         );
     }
     config.compat = compat::resolve(

@@ -12,7 +12,7 @@ use toolwright_textcalls as textcalls;
 use super::node::Member;
 use super::problem::{At, Problem, Severity};
 use super::servers::{Holds, Scope};
-use super::typed::{ExposureSetting, ModelApi, ModelEndpoint, ModelHabits as WrittenHabits, Written};
+use super::typed::{ExposureSetting, ModelApi, ModelEndpoint, ModelOverrides as WrittenOverrides, Written};
 
 /// Resolves one entry; `None`, with the reason among the problems, when it cannot be used.
 pub(crate) fn resolve(member: &Member, written: &ModelEndpoint, scope: &mut Scope<'_>) -> Option<Endpoint> {
@@ -59,9 +59,9 @@ pub(crate) fn resolve(member: &Member, written: &ModelEndpoint, scope: &mut Scop
 
 /// Resolves how requests to a model are made, sizes and bounds that it leaves open by what stands under its provider's
 /// name in `all`; `None`, with the reason among the problems, when its format is unknown.
-pub(crate) fn habits(
+pub(crate) fn overrides(
     name: &str,
-    all: &IndexMap<String, WrittenHabits>,
+    all: &IndexMap<String, WrittenOverrides>,
     at: &At,
     problems: &mut Vec<Problem>,
 ) -> Option<ModelOverrides> {
@@ -121,7 +121,7 @@ pub(crate) fn habits(
 }
 
 /// The file of a model's tokenizer. One that is not there is told of: tokens are estimated without it.
-pub(crate) fn tokenizer(name: &str, written: &WrittenHabits, at: &At, scope: &mut Scope<'_>) -> Option<PathBuf> {
+pub(crate) fn tokenizer(name: &str, written: &WrittenOverrides, at: &At, scope: &mut Scope<'_>) -> Option<PathBuf> {
     let (mut path, field) = (written.tokenizer.clone()?, format!("models.{name}.tokenizer"));
     let before = scope.problems.len();
     scope.fill(at, &field, &mut path, Holds::Setting);
@@ -144,7 +144,7 @@ pub(crate) fn tokenizer(name: &str, written: &WrittenHabits, at: &At, scope: &mu
 }
 
 /// How requests wait and are made again; `None` where nothing is said of it.
-pub(crate) fn traffic(written: &WrittenHabits) -> Option<TrafficTerms> {
+pub(crate) fn traffic(written: &WrittenOverrides) -> Option<TrafficTerms> {
     let queue = written.queue.as_ref().map(|queue| {
         let default = default_model_queue();
         QueueSpec {

@@ -70,7 +70,7 @@ pub struct Config {
     /// Places that answer model requests, besides those that the environment names.
     pub model_endpoints: Vec<Endpoint>,
     /// How requests to models are made, by model id or provider.
-    pub model_habits: Vec<(String, ModelOverrides)>,
+    pub model_overrides: Vec<(String, ModelOverrides)>,
     /// How requests to models wait and are made again, by model id or provider.
     pub model_traffic: BTreeMap<String, TrafficTerms>,
     /// Files of tokenizers, by model id or provider.
@@ -249,7 +249,7 @@ impl Config {
     #[must_use]
     pub fn prices(&self) -> PriceTable {
         let models = self.written.models.by_name.iter();
-        models.filter_map(|(name, habits)| Some((name.clone(), habits.prices?.into()))).collect()
+        models.filter_map(|(name, overrides)| Some((name.clone(), overrides.prices?.into()))).collect()
     }
 
     /// Every file that decides what the configuration is, there or not.

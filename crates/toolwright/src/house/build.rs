@@ -275,8 +275,8 @@ pub(super) fn endpoints(config: &Config, variables: &dyn Fn(&str) -> Option<Stri
     for endpoint in &config.model_endpoints {
         endpoints.insert(endpoint.clone());
     }
-    for (name, habits) in &config.model_habits {
-        endpoints.set_overrides(name, habits.clone());
+    for (name, overrides) in &config.model_overrides {
+        endpoints.set_overrides(name, overrides.clone());
     }
     endpoints
 }

@@ -15,7 +15,7 @@ use toolwright_runtime::Executor;
 use super::build::{ProviderSettings, absent, server_spec};
 use super::llm::{LlmSettings, Offered};
 use super::{BUILTIN, House, HouseError, LLM, REST, Running};
-use crate::config::typed::{ModelHabits, Models};
+use crate::config::typed::{ModelOverrides, Models};
 use crate::config::{Config, LoadOptions, Problem, ServerLink};
 
 /// How often a retired provider is looked at.
@@ -216,8 +216,8 @@ fn retire(provider: Arc<dyn Provider>, executor: Arc<Executor>) {
 fn without_compat(models: &Models) -> Models {
     let mut models = models.clone();
     models.judge = None;
-    models.by_name.values_mut().for_each(|habits| habits.tool_compat.clear());
-    models.by_name.retain(|_, habits| *habits != ModelHabits::default());
+    models.by_name.values_mut().for_each(|overrides| overrides.tool_compat.clear());
+    models.by_name.retain(|_, overrides| *overrides != ModelOverrides::default());
     models
 }
 

@@ -26,7 +26,7 @@ use serde_json::Value;
 pub use catalogue::CatalogueEntry;
 pub use context::ContextSection;
 pub use llm::{LlmOutput, LlmPreference, LlmSection, LlmTokens, LlmToolEntry, LlmVariant};
-pub use models::{ModelHabits, ModelPrices, ModelQueue, ModelRetry, ModelTimeouts, Models};
+pub use models::{ModelOverrides, ModelPrices, ModelQueue, ModelRetry, ModelTimeouts, Models};
 pub use oauth::{OAuthGrant, OAuthIdentityProvider, OAuthSection};
 pub use openapi::{OpenApiAuth, OpenApiEntry, OpenApiGrouping, OpenApiOperation};
 pub use pins::{DriftSetting, FirstUseSetting, PinsSection, ServerTools, ShownTool};

@@ -28,13 +28,13 @@ pub struct Models {
     /// How requests to a model are made: by model id (`provider/model`), or by the name of its provider for
     /// all of its models. The nearer name counts.
     #[serde(flatten)]
-    pub by_name: IndexMap<String, ModelHabits>,
+    pub by_name: IndexMap<String, ModelOverrides>,
 }
 
 /// How requests to a model are made.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct ModelHabits {
+pub struct ModelOverrides {
     /// The text format of its tool calls, for a model that has none of its own over its API: the tools then
     /// stand in the system prompt and calls are read from its text. `auto` goes by the model's name.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -3,7 +3,7 @@
 use toolwright_core::model::ModelSettings;
 
 use super::llm::LlmPreference;
-use super::models::ModelHabits;
+use super::models::ModelOverrides;
 
 /// The settings that both hold, field by field: a part that serde flattens would take unknown keys.
 macro_rules! settings_of {
@@ -25,4 +25,4 @@ macro_rules! settings_of {
     )*};
 }
 
-settings_of!(ModelHabits, LlmPreference);
+settings_of!(ModelOverrides, LlmPreference);
