@@ -1,4 +1,4 @@
-//! The model APIs, and what a request to one of them is.
+//! The model APIs, and an encoded request to one of them.
 
 use std::borrow::Cow;
 use std::fmt;

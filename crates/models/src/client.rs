@@ -1,4 +1,4 @@
-//! The door to all models: those that are asked over HTTP, and recordings.
+//! The client for all models: it asks HTTP servers, recordings, or clients of the program's own, by the model's id.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};

@@ -1,4 +1,4 @@
-//! Answers out of bytes, streamed or whole.
+//! Decodes answers, streamed or whole: picks the decoder of the API and reports how the answer ended.
 
 use std::sync::Arc;
 

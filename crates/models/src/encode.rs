@@ -1,4 +1,4 @@
-//! Requests in the form of each API, and tools translated once for many requests.
+//! Encodes requests for each API. Tools are translated once for many requests.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

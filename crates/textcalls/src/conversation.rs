@@ -1,6 +1,5 @@
-//! Tools over text, for models that have no calls of their own over their API: tools, calls and results
-//! go as text in a [`Format`], and calls are read from the answer's text. Pure but for the lock that a
-//! listener needs.
+//! Tools for models without an API for them: tools, calls and results are written as text in a [`Format`], and calls are
+//! read from the text of the answer. Pure but for the lock of a listener.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -1,4 +1,4 @@
-//! What a row of the table can say.
+//! The fields of a format: a row of the table.
 
 /// One text format: how a family of models writes reasoning and tool calls into its text, and how these
 /// are shown to it. Rows live in `table/` and nowhere else.

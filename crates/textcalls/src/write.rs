@@ -1,4 +1,4 @@
-//! The other direction: how tools, past calls and results are shown to a model.
+//! Writes tools, past calls and results as a model is shown them.
 
 use serde_json::{Value, json};
 use toolwright_core::content::ContentBlock;

@@ -1,4 +1,4 @@
-//! Requests.
+//! Encodes requests to Anthropic Messages.
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};

@@ -1,4 +1,4 @@
-//! What the headers of an answer say of a provider's limits.
+//! Reads a provider's rate limits from the headers of an answer.
 
 use std::time::{Duration, SystemTime};
 

@@ -1,4 +1,4 @@
-//! What an API says when it fails, by its own codes and words, as one of our kinds.
+//! Maps the codes and words of a failed request to a kind of error.
 //!
 //! The rules look at codes first, then at the HTTP status, and at words last. They are the same for all APIs:
 //! gateways and compatible servers speak in each other's codes, and no code means two things.

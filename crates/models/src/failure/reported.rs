@@ -1,4 +1,4 @@
-//! What an API wrote about its failure.
+//! Reads the body of an error.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Answers.
+//! Decodes answers of Gemini.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;

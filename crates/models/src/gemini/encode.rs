@@ -1,4 +1,4 @@
-//! Requests.
+//! Encodes requests to Gemini.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! The body of an answer, waited for within bounds.
+//! Reads the body of an answer within bounds of time and size.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The one HTTP client of all models.
+//! The HTTP client for all models. It sends each request once.
 
 mod body;
 pub mod discover;

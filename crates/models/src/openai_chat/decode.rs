@@ -1,4 +1,4 @@
-//! Answers.
+//! Decodes answers of Chat Completions.
 
 use std::fmt;
 

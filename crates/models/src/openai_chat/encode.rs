@@ -1,4 +1,4 @@
-//! Requests.
+//! Encodes requests to Chat Completions.
 
 use std::borrow::Cow;
 

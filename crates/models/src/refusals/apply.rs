@@ -1,4 +1,4 @@
-//! Requests in other forms.
+//! Rewrites a request into the form that its server takes.
 
 use std::borrow::Cow;
 

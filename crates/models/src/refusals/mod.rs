@@ -1,4 +1,4 @@
-//! What servers turn out to refuse, and the other forms in which requests go to them from then on.
+//! What a server refused, and the form in which later requests go to it.
 //!
 //! A name tells much of what a model takes, but neither what its server does nor what a new model does. Where a server
 //! answers 400 and says what it does not take, the error says that another form of the request may help; whoever asked

@@ -1,4 +1,4 @@
-//! What a server says, and what is left out then.
+//! The table of refusals: what a server says, and what is left out of later requests.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! By what a request is known again, and where two differ.
+//! Matches a request with a recorded one, and says where two differ.
 
 use serde_json::{Value, json};
 use toolwright_core::canonical::ContentHash;

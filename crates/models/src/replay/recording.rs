@@ -1,4 +1,4 @@
-//! A recording as it is read from its file.
+//! Reads a recording from its file.
 
 use std::fs::File;
 use std::io::{self, Read as _};

@@ -1,4 +1,4 @@
-//! The answer under assembly, the same for every API: what is streamed out is what is kept.
+//! Assembles an answer, the same way for every API: the pieces that are streamed add up to the answer that is kept.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Answers.
+//! Decodes answers of OpenAI Responses.
 
 use serde::Deserialize;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! Requests.
+//! Encodes requests to OpenAI Responses.
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};

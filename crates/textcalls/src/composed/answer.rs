@@ -1,4 +1,4 @@
-//! Answers in the composed form: out of text, and into it.
+//! Reads and writes answers in the composed form.
 
 use serde_json::{Map, Value, json};
 use toolwright_core::json::repair;

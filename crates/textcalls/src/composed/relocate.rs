@@ -1,4 +1,4 @@
-//! A schema moved into another document, its references with it.
+//! Moves a schema into another document and rewrites its references.
 
 use std::collections::BTreeMap;
 

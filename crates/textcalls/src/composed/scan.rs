@@ -1,4 +1,4 @@
-//! Where the parts of an answer end, found while it comes.
+//! Finds where the parts of an answer end while it streams.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! The composed schema.
+//! Builds the composed schema.
 
 use std::collections::BTreeMap;
 

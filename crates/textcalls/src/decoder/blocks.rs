@@ -1,4 +1,4 @@
-//! Calls as they open and close, and the headers of messages.
+//! Opens and closes calls, and reads the headers of messages.
 
 use toolwright_core::model::WrittenCall;
 

@@ -1,4 +1,4 @@
-//! Finding the next marker, at any cut of the text.
+//! Finds the next marker, wherever the text is cut.
 
 use std::ops::BitOr;
 

@@ -1,4 +1,4 @@
-//! The one machine that reads all formats.
+//! Reads answers in every format: one state machine, driven by the rows of the table.
 
 mod blocks;
 mod code;

@@ -1,5 +1,4 @@
-//! What goes out: pieces of text and reasoning as early as they are certain, without the white space
-//! that belongs to markers.
+//! Passes text and reasoning on as soon as they are certain, without the white space that belongs to markers.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! Values that a format writes as plain text, typed by the tool's schema.
+//! Gives values that a format writes as plain text the type that the tool's schema says.
 
 use serde_json::Value;
 use toolwright_core::json::{Repaired, repair, type_name};
