@@ -242,9 +242,10 @@ async fn a_running_call_goes_on_as_a_job_without_a_restart() {
 #[tokio::test]
 async fn a_call_that_takes_long_becomes_a_job_by_itself_and_a_short_one_does_not() {
     let dir = tempfile::tempdir().expect("dir");
-    let house = house_with(dir.path(), |options| options.auto_background_after = Some(Duration::from_millis(50))).await;
+    let house =
+        house_with(dir.path(), |options| options.auto_background_after = Some(Duration::from_millis(500))).await;
     assert_eq!(house.call("a", "direct", json!({"n": 1, "ms": 0})).await.text(), "result 1");
-    let long = house.call("b", "direct", json!({"n": 2, "ms": 300})).await;
+    let long = house.call("b", "direct", json!({"n": 2, "ms": 1500})).await;
     assert_eq!(text(&house.wait(&id(&long)).await), "result 2");
     assert_eq!(house.runs(), HashMap::from([(1, 1), (2, 1)]));
 }
