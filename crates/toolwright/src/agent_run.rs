@@ -252,7 +252,9 @@ impl Agent {
         if !self.is_resumed {
             house.models().ready(&self.model).await?;
         }
+        // The model of the agent answers them, where nothing else says one.
         house.offer_llm_tools().await;
+        house.catalogue().offer_extraction(true).await;
         house.list_unknown(self.list_wait).await;
         let config = house.config();
         let driver = Driver::new(

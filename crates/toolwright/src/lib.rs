@@ -61,7 +61,7 @@ pub use agent_run::{Agent, Conversation, Events};
 pub use builder::{Builder, Builtins};
 pub use config::typed::ModelApi;
 pub use house::{House, HouseError};
-pub use serve::{Ask, Serve, Serving, ViewsChanged};
+pub use serve::{Ask, Serve, Serving, Transport, ViewsChanged};
 pub use tools::PickedTool;
 pub use toolwright_agent::{Limits, PlannedCall, PlannedCalls, RunReport, Status, plan_calls};
 pub use toolwright_core::policy::Rule;

@@ -59,6 +59,7 @@ impl House {
             on_question: None,
             on_form: None,
             on_reload: None,
+            shutdown: Cancel::new(),
         }
     }
 }
@@ -74,6 +75,7 @@ pub struct Serve {
     on_question: Option<OnQuestion>,
     on_form: Option<OnForm>,
     on_reload: Option<OnReload>,
+    shutdown: Cancel,
 }
 
 impl std::fmt::Debug for Serve {
@@ -84,8 +86,10 @@ impl std::fmt::Debug for Serve {
 
 /// Over which transport clients come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Transport {
+pub enum Transport {
+    /// Standard input and output: one client, which started this program.
     Stdio,
+    /// HTTP: anybody who reaches the address.
     Http,
 }
 
@@ -105,6 +109,18 @@ impl Serve {
     /// this machine may be the client, and [`Profile::Client`] over standard streams.
     pub fn policy(mut self, profile: Profile) -> Self {
         self.profile = Some(profile);
+        self
+    }
+
+    /// The profile of clients' calls over this transport, but for views with one of their own.
+    #[must_use]
+    pub fn profile(&self, transport: Transport) -> Profile {
+        Self::policy_of(self.profile, transport, &self.house.config()).profile
+    }
+
+    /// Serves no longer than until `shutdown` fires.
+    pub fn until(mut self, shutdown: Cancel) -> Self {
+        self.shutdown = shutdown;
         self
     }
 
@@ -158,14 +174,6 @@ impl Serve {
         let address: SocketAddr = address.parse().map_err(|error| {
             HouseError::Usage(format!("`{address}` is not an address and port: {error}; write it like 127.0.0.1:7117"))
         })?;
-        self.http_at(address, Cancel::new()).await
-    }
-
-    /// As [`http`](Self::http), until `shutdown` fires, too.
-    ///
-    /// # Errors
-    /// As [`http`](Self::http).
-    pub async fn http_at(self, address: SocketAddr, shutdown: Cancel) -> Result<Serving, HouseError> {
         let (house, config) = (Arc::clone(&self.house), self.house.config());
         let gateway = self.prepare(Transport::Http).await?;
         let mut options = self.http_options(address, &config);
@@ -180,6 +188,8 @@ impl Serve {
         options.look_up_peer = peer_process;
         options.metrics = Some(house.metrics_source());
         options.stores = ApiStores { inbox: house.inbox(), approvals: house.approvals() };
+        // Who drops this server ends nothing else.
+        let shutdown = self.shutdown.child();
         let server = serve_http(Arc::clone(&gateway), options, shutdown.clone()).await?;
         let task = Some(tokio::spawn(server.serving));
         Ok(Serving {
@@ -192,18 +202,18 @@ impl Serve {
         })
     }
 
-    /// Serves the client at standard input and output, until it closes them or `shutdown` fires. The program must write
-    /// nothing else to standard output. `ready` is called when clients are served from now on.
+    /// Serves the client at standard input and output, until it closes them. The program must write nothing else to standard
+    /// output. `ready` is called once, just before the first message is read.
     ///
     /// # Errors
     /// [`HouseError::Usage`] for views that have the name of a source; [`HouseError::Io`] when the streams fail.
-    pub async fn stdio(self, shutdown: Cancel, ready: impl FnOnce()) -> Result<(), HouseError> {
+    pub async fn stdio(self, ready: impl FnOnce()) -> Result<(), HouseError> {
         self.house.roots().expect_client();
         let gateway = self.prepare(Transport::Stdio).await?;
         let _following = self.follow(&gateway, Transport::Stdio);
         ready();
         // On a worker of the runtime: what runs on the main thread has to be woken across threads for each message.
-        let served = tokio::spawn(serve_stdio(gateway, shutdown)).await;
+        let served = tokio::spawn(serve_stdio(gateway, self.shutdown.clone())).await;
         served
             .unwrap_or_else(|error| Err(std::io::Error::other(error)))
             .map_err(HouseError::io("the client's streams failed"))
