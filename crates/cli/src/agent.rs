@@ -1,19 +1,16 @@
 //! What `run` and `chat` share: the model, the policy, the options of a run.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use toolwright::House;
-use toolwright::agent::{
-    AgentTools, BASE_PROMPT, ContextTerms, Dispatch, Driver, Limits, ReportSpec, RunOptions, RunSpec, Transcript,
-};
-use toolwright::config::typed::{AgentToolSetting, DispatchSetting, ExposureSetting};
+use toolwright::agent::{DriverError, ReportSpec};
+use toolwright::config::typed::ExposureSetting;
 use toolwright::core::approval::{Answers, NoApprover};
-use toolwright::core::client::CallClient;
 use toolwright::core::model::{ModelClient as _, ModelSettings, Usability, is_replay};
-use toolwright::core::{Approver, Cancel, Policy, Profile, Session};
-use toolwright::house::{ClientTerms, InboxPerson, Person};
+use toolwright::core::{Approver, Profile, Session};
+use toolwright::house::{InboxPerson, Person};
 use toolwright::models::default_model;
-use toolwright::runtime::ToolFinder;
+use toolwright::{House, HouseError, Limits};
 
 use super::approvals::asked_for;
 use super::approver::TerminalApprover;
@@ -52,28 +49,19 @@ impl Desk {
         }
     }
 
-    /// Whom the source of a tool may ask back, in calls of this session: forms and pages go to whoever `ask` says.
-    pub(crate) fn client(
-        &self,
-        house: &House,
-        session: &Arc<Session>,
-        policy: Arc<Policy>,
-        approver: Arc<dyn Approver>,
-        (ask, model): (AskName, Option<String>),
-    ) -> Arc<dyn CallClient> {
-        let person = match ask {
+    /// Who fills in forms and opens pages for the sources of tools, in calls of this session: whoever `ask` says.
+    pub(crate) fn person(&self, house: &House, session: &Arc<Session>, ask: AskName) -> Option<Arc<dyn Person>> {
+        match ask {
             AskName::Terminal => {
-                let person = TerminalPerson::new(Arc::clone(&self.console), Arc::clone(&self.screen));
-                Some(Arc::new(person) as Arc<dyn Person>)
+                Some(Arc::new(TerminalPerson::new(Arc::clone(&self.console), Arc::clone(&self.screen))))
             }
             AskName::Inbox => {
                 let forms = house.ask_forms(|form| say(asked_for(form)));
                 let redactor = Arc::clone(&house.executor().services().redactor);
-                Some(Arc::new(InboxPerson::new(forms, Arc::clone(session), redactor)) as Arc<dyn Person>)
+                Some(Arc::new(InboxPerson::new(forms, Arc::clone(session), redactor)))
             }
             AskName::Nobody => None,
-        };
-        house.client(ClientTerms { session: Arc::clone(session), policy, approver, person, model })
+        }
     }
 }
 
@@ -150,96 +138,66 @@ pub(crate) async fn can_answer(house: &House, model: &str) -> Result<(), String>
     Err(format!("{model} cannot be asked: {why}"))
 }
 
-pub(crate) fn driver(house: &Arc<House>) -> Driver {
-    Driver::new(
-        Arc::clone(house.executor()),
-        Arc::clone(house.catalogue()),
-        Arc::clone(&house.executor().services().model),
-        Some(house.runs()),
-    )
-    .with_finder(ToolFinder::new(Arc::clone(house.selector()), house.config().written.selection.pick_options()))
-}
-
-/// The options of the run `id`. Its session has the run's name, so that a resumed run finds its
-/// stored outputs.
-pub(crate) fn options(
-    agent: &Agent,
-    house: &House,
+/// The agent that the options describe, as the run `id`. Its session has the run's name, so that a resumed run finds its
+/// stored outputs. Its tools have been waited for.
+pub(crate) fn agent(
+    given: &Agent,
+    house: &Arc<House>,
     desk: &Desk,
-    id: &str,
+    (id, model): (&str, &str),
     profile: Option<Profile>,
-    cancel: Cancel,
-) -> Result<RunOptions, Failure> {
-    let transcript = match &agent.transcript {
-        Some(path) => Some(Arc::new(TranscriptFile::open(path)?) as Arc<dyn Transcript>),
-        None => None,
-    };
-    let policy = Arc::new(house.config().policy(profile, Profile::Ask));
-    let (session, approver) = (house.session(id), desk.approver(asked(agent), house, || remedy(policy.profile)));
-    let terms = (asked(agent), agent.model.clone());
-    let client = desk.client(house, &session, Arc::clone(&policy), Arc::clone(&approver), terms);
-    Ok(RunOptions { run_id: Arc::from(id), session, approver, client, policy, cancel, variables: None, transcript })
-}
-
-/// When calls start: given, else configured.
-pub(crate) fn dispatch(agent: &Agent, house: &House) -> Dispatch {
-    match (agent.dispatch, house.config().written.defaults.dispatch) {
-        (Some(given), _) => given.into(),
-        (None, DispatchSetting::Manual) => Dispatch::Manual,
-        (None, DispatchSetting::TurnEnd) => Dispatch::TurnEnd,
-        (None, DispatchSetting::Streaming) => Dispatch::Streaming,
+    report: Option<ReportSpec>,
+) -> Result<toolwright::Agent, Failure> {
+    let ask = asked(given);
+    let in_force = house.config().policy(profile, Profile::Ask).profile;
+    let standard = Limits::default();
+    let mut agent = house
+        .agent(model)
+        .id(id)
+        .tools(given.tools.clone())
+        .limits(Limits {
+            turns: given.max_turns.unwrap_or(standard.turns),
+            calls: given.max_calls,
+            time: given.max_time,
+            tokens: given.max_tokens,
+        })
+        .settings(ModelSettings { effort: given.effort, ..ModelSettings::default() })
+        .shared_approver(desk.approver(ask, house, || remedy(in_force)))
+        .list_wait(Duration::ZERO);
+    if let Some(person) = desk.person(house, &house.session(id), ask) {
+        agent = agent.person(person);
     }
+    if let Some(profile) = profile {
+        agent = agent.policy(profile);
+    }
+    if let Some(prompt) = &given.system {
+        agent = agent.system(prompt.as_str());
+    }
+    if let Some(exposure) = given.exposure {
+        agent = agent.exposure(ExposureSetting::from(exposure).exposure());
+    }
+    if let Some(dispatch) = given.dispatch {
+        agent = agent.dispatch(dispatch.into());
+    }
+    if let Some(tokens) = given.window {
+        agent = agent.window(tokens);
+    }
+    if let Some(report) = report {
+        agent = agent.report(report);
+    }
+    if let Some(path) = &given.transcript {
+        agent = agent.transcript(Arc::new(TranscriptFile::open(path)?));
+    }
+    Ok(agent)
 }
 
-/// Which tools of the agent itself are shown: those that are configured, and the final report where there is to
-/// be one.
-pub(crate) fn agent_tools(house: &House, report: Option<ReportSpec>) -> AgentTools {
-    let config = house.config();
-    let shows = |tool| config.written.defaults.agent_tools.contains(&tool);
-    AgentTools { report, task_status: shows(AgentToolSetting::TaskStatus), batch: shows(AgentToolSetting::Batch) }
-}
-
-pub(crate) fn spec(
-    agent: &Agent,
-    agent_tools: AgentTools,
-    model: String,
-    dispatch: Dispatch,
-    house: &House,
-    driver: &Driver,
-    options: &RunOptions,
-) -> RunSpec {
-    let (standard, config) = (Limits::default(), house.config());
-    let exposure = agent.exposure.map(|given| ExposureSetting::from(given).exposure());
-    let selection = &config.written.selection;
-    let card = house.models().card(&model);
-    let known_as = card.stands_for.as_deref().unwrap_or(&model);
-    let mut spec = RunSpec {
-        system: String::new(),
-        max_tokens: None,
-        temperature: None,
-        settings: ModelSettings { effort: agent.effort, ..ModelSettings::default() },
-        limits: Limits {
-            turns: agent.max_turns.unwrap_or(standard.turns),
-            calls: agent.max_calls,
-            time: agent.max_time,
-            tokens: agent.max_tokens,
-        },
-        dispatch,
-        tools: agent.tools.clone(),
-        window: agent.window.or_else(|| config.window(known_as)),
-        exposure: exposure.unwrap_or_else(|| config.exposure(known_as)),
-        pinned: selection.pinned.clone(),
-        pick_size: selection.pick_size,
-        agent_tools,
-        context: ContextTerms {
-            summarize: config.written.context.summarize,
-            model: config.written.context.model.clone(),
-            target: config.written.context.target,
-        },
-        model,
-    };
-    spec.system = driver.system_prompt(agent.system.as_deref().unwrap_or(BASE_PROMPT), &spec, options);
-    spec
+/// Why an agent could not begin or go on.
+pub(crate) fn failed(error: HouseError) -> Failure {
+    match error {
+        HouseError::Agent(DriverError::NotFound(_)) => Failure::not_found(error),
+        HouseError::Model(_) | HouseError::Usage(_) => Failure::usage(error),
+        _ => Failure::failed(error),
+    }
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use toolwright::core::names::Resolution;
 use toolwright::core::output::{TOOL_OUTPUT, noted_outputs};
 use toolwright::core::store::StoredOutput;
 use toolwright::core::{CallId, Cancel, Outcome, Profile, ToolCall};
-use toolwright::house::{CallTerms, CallTimes};
+use toolwright::house::{CallTerms, CallTimes, ClientTerms};
 use toolwright::models::default_model;
 use toolwright::runtime::executor::LlmTerms;
 
@@ -127,8 +127,9 @@ fn client(desk: &Desk, house: &House, ask: AskName) -> Arc<dyn CallClient> {
             .to_owned()
     };
     let approver = desk.approver(ask, house, remedy);
-    let policy = Arc::new(house.config().policy(None, Profile::Ask));
-    desk.client(house, &house.call_session(), policy, approver, (ask, None))
+    let (session, policy) = (house.call_session(), Arc::new(house.config().policy(None, Profile::Ask)));
+    let person = desk.person(house, &session, ask);
+    house.client(ClientTerms { session, policy, approver, person, model: None })
 }
 
 /// What is shown of a result that was cut.

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use toolwright::House;
-use toolwright::agent::{Dispatch, RunState};
-use toolwright::core::model::{Message, Usage};
+use toolwright::agent::Dispatch;
+use toolwright::core::model::Usage;
 use toolwright::core::select::{SearchFilter, search_or_similar};
-use toolwright::core::{Cancel, CancelCause, ContentBlock};
+use toolwright::core::{Cancel, CancelCause};
 
 use super::account::{Account, Cost, Text};
-use super::agent::{Desk, agent_tools, dispatch, driver, model, options, profile, spec};
+use super::agent::{Desk, agent, failed, model, profile};
 use super::args::{Chat, Global};
 use super::console::{KeptTerminal, Typed};
 use super::exit::{Done, Exit, Failure};
@@ -90,22 +90,21 @@ pub(crate) async fn command(global: &Global, chat: &Chat) -> Done {
     wait_for(&house, Wanted::Unknown, LIST_WAIT).await;
     let id = format!("chat-{}", uuid::Uuid::new_v4());
     let desk = Desk::new(&house);
-    let driver = driver(&house);
-    let mut run_options = options(&chat.agent, &house, &desk, &id, profile, Cancel::new())?;
+    let agent = agent(&chat.agent, &house, &desk, (&id, &model), profile, None)?;
+    // Of jobs that go on the next message tells.
+    let mut conversation = agent.job_wait(None).conversation().await.map_err(failed)?;
     house.follow_pins();
-    house.recover_jobs_of(run_options.session.id.clone());
-    let dispatch = dispatch(&chat.agent, &house);
-    if dispatch == Dispatch::Manual {
+    house.recover_jobs_of(conversation.session().clone());
+    if conversation.spec().dispatch == Dispatch::Manual {
         return Err(Failure::usage(
             "a chat has no way to let calls run one turn at a time: use --dispatch turn-end or streaming, and --policy ask to be asked",
         ));
     }
-    let spec = spec(&chat.agent, agent_tools(&house, None), model, dispatch, &house, &driver, &run_options);
-    background_on_quit(&house, &run_options.session.id);
+    background_on_quit(&house, conversation.session());
     if is_interactive() {
-        say(styled(DIM, format_args!("{}; /help lists what you can type, Ctrl-D ends", spec.model)));
+        say(styled(DIM, format_args!("{}; /help lists what you can type, Ctrl-D ends", conversation.spec().model)));
     }
-    let (mut state, mut status, mut total): (Option<RunState>, _, _) = (None, Exit::Ok, Total::default());
+    let (mut status, mut total) = (Exit::Ok, Total::default());
     let prompt = if is_interactive() { "> " } else { "" };
     // An editor needs both ends; elsewhere lines are read as they come.
     let history = (is_interactive() && columns().is_some()).then(|| house.config().state_dir.join(HISTORY));
@@ -145,7 +144,7 @@ pub(crate) async fn command(global: &Global, chat: &Chat) -> Done {
                 continue;
             }
             Line::New => {
-                state = None;
+                conversation.reset();
                 say(styled(DIM, "a new conversation"));
                 continue;
             }
@@ -155,19 +154,15 @@ pub(crate) async fn command(global: &Global, chat: &Chat) -> Done {
             }
             Line::Message(message) => message.to_owned(),
         };
-        match &mut state {
-            None => state = Some(RunState::new(spec.clone(), vec![Message::user(message)])),
-            Some(state) => state.continue_with(vec![ContentBlock::text(message)]).map_err(Failure::failed)?,
-        }
-        let Some(state) = &mut state else { break };
-        run_options.cancel = Cancel::new();
+        let cancel = Cancel::new();
+        conversation.set_cancel(cancel.clone());
         let text = Text::for_output(global.json);
         let account = Account::begin(house.events().subscribe(), text, Arc::clone(&desk.screen));
-        let signals = watch(run_options.cancel.clone(), First::Cancels);
-        let report = driver.run(state, &run_options).await;
+        let signals = watch(cancel.clone(), First::Cancels);
+        let report = conversation.send(message).await;
         signals.abort();
         let (shown, cost) = account.end().await;
-        let report = report.map_err(Failure::failed)?;
+        let report = report.map_err(failed)?;
         total.turns += report.turns;
         total.usage.add(report.usage);
         total.cost.add(cost);
@@ -178,7 +173,7 @@ pub(crate) async fn command(global: &Global, chat: &Chat) -> Done {
             summary(&report, cost);
         }
         status = exit(report.status);
-        if run_options.cancel.cause() == Some(CancelCause::Shutdown) {
+        if cancel.cause() == Some(CancelCause::Shutdown) {
             break;
         }
     }

@@ -4,13 +4,12 @@ use std::io::Read as _;
 use std::time::Duration;
 
 use serde_json::Value;
-use toolwright::agent::{DriverError, Format, ReportSpec, RunReport, RunState, Status};
-use toolwright::core::Cancel;
+use toolwright::agent::{Format, ReportSpec, RunReport, RunState, Status};
 use toolwright::core::json::fault;
-use toolwright::core::model::Message;
+use toolwright::core::{Cancel, SessionId};
 
 use super::account::{Account, Cost, Shown, Text};
-use super::agent::{Desk, agent_tools, dispatch, driver, model, options, profile, spec};
+use super::agent::{Desk, agent, failed, model, profile};
 use super::args::{Global, Run};
 use super::exit::{Done, Exit, Failure};
 use super::lists::{Wanted, wait_for};
@@ -22,8 +21,6 @@ use super::{config, input, open, record};
 /// How long the first request waits for providers of which no tools are known; what comes later is shown
 /// from the next turn on.
 pub(crate) const LIST_WAIT: Duration = Duration::from_secs(5);
-/// How long a run that has given its answer waits for its background jobs.
-const JOB_WAIT: Duration = Duration::from_secs(600);
 /// Bytes of a task on standard input.
 const MAX_TASK: u64 = 4 << 20;
 
@@ -40,33 +37,27 @@ pub(crate) async fn command(global: &Global, run: &Run) -> Done {
     watch(cancel.clone(), First::Cancels);
     let id = run.resume.clone().unwrap_or_else(|| format!("run-{}", uuid::Uuid::new_v4()));
     let desk = Desk::new(&house);
-    let options = options(&run.agent, &house, &desk, &id, profile, cancel.clone())?;
-    let driver = driver(&house).with_job_wait(JOB_WAIT);
     house.follow_pins();
-    house.recover_jobs_of(options.session.id.clone());
-    background_on_quit(&house, &options.session.id);
-    let chosen = if task.is_some() { Some(model(&run.agent, &house).await?) } else { None };
+    let session = SessionId::new(&*id);
+    house.recover_jobs_of(session.clone());
+    background_on_quit(&house, &session);
+    let chosen = if task.is_some() { model(&run.agent, &house).await? } else { String::new() };
+    let mut agent = agent(&run.agent, &house, &desk, (&id, &chosen), profile, report)?.cancel(cancel.clone());
+    if task.is_none() {
+        agent = agent.resume(&*id);
+    }
     tokio::select! {
         () = wait_for(&house, Wanted::Unknown, LIST_WAIT) => {}
         _ = cancel.cancelled() => return Err(Failure::cancelled()),
     }
-    let mut state = match (task, chosen) {
-        (Some(task), Some(model)) => {
-            let agent_tools = agent_tools(&house, report);
-            let spec = spec(&run.agent, agent_tools, model, dispatch(&run.agent, &house), &house, &driver, &options);
-            RunState::new(spec, vec![Message::user(task)])
-        }
-        _ => {
-            let mut state = driver.load(&options).await.map_err(not_loaded)?;
-            // To resume is the word that held calls wait for.
-            state.dispatch();
-            state
-        }
-    };
-    if state.is_over() {
+    let mut conversation = agent.conversation().await.map_err(failed)?;
+    if task.is_none() {
+        conversation.load().await.map_err(failed)?;
+    }
+    if conversation.state().is_some_and(RunState::is_over) {
         say(styled(DIM, format_args!("{id} has ended; this is its report")));
     } else {
-        let (model, tools) = (&state.spec().model, house.catalogue().snapshot().list().len());
+        let (model, tools) = (&conversation.spec().model, house.catalogue().snapshot().list().len());
         say(styled(
             DIM,
             format_args!("{id} with {model} and {tools} tools; after an interruption: toolwright run --resume {id}"),
@@ -74,10 +65,13 @@ pub(crate) async fn command(global: &Global, run: &Run) -> Done {
     }
     let text = Text::for_output(global.json);
     let account = Account::begin(house.events().subscribe(), text, desk.screen);
-    let report = driver.run(&mut state, &options).await;
+    let report = match task {
+        Some(task) => conversation.send(task).await,
+        None => conversation.proceed().await,
+    };
     let (shown, cost) = account.end().await;
     house.shut_down().await;
-    let report = report.map_err(Failure::failed)?;
+    let report = report.map_err(failed)?;
     print(global, &id, &report, text, (shown, cost))?;
     Ok(exit(report.status))
 }
@@ -93,13 +87,6 @@ fn report_spec(run: &Run) -> Result<Option<ReportSpec>, Failure> {
     let schema = serde_json::from_str(&input::read(file)?)
         .map_err(|error| Failure::usage(format!("{name} is not JSON: {}", fault(&error))))?;
     ReportSpec::by_schema(schema).map(Some).map_err(|error| Failure::usage(format!("{name}: {error}")))
-}
-
-fn not_loaded(error: DriverError) -> Failure {
-    match error {
-        DriverError::NotFound(_) => Failure::not_found(error),
-        _ => Failure::failed(error),
-    }
 }
 
 fn read_task(task: &str) -> Result<String, Failure> {

@@ -14,26 +14,22 @@ use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::oneshot;
 use toolwright::House;
-use toolwright::agent::{
-    AgentTools, BASE_PROMPT, ContextTerms, DEFAULT_PICK_SIZE, Dispatch, Driver, Limits, RunOptions, RunReport, RunSpec,
-    RunState,
-};
+use toolwright::agent::RunReport;
 use toolwright::config::{LoadOptions, load};
-use toolwright::core::client::NoClient;
-use toolwright::core::model::{Message, ModelSettings, Usage};
+use toolwright::core::model::Usage;
 use toolwright::core::select::Exposure;
 use toolwright::core::{ApprovalDecision, ApprovalRequest, Approver, Cancel, Event, Profile};
-use toolwright::runtime::ToolFinder;
 
+use super::agent::{Desk, failed};
 use super::args::{AskName, Global};
 use super::exit::{Done, Failure};
+use super::open_with;
 use super::run::{exit, with_id};
 use super::screen::{
     BAD, BOLD, DIM, GOOD, Screen, WARN, is_interactive, one_line, print_json, print_text, say, styled,
 };
 use super::signals::{First, watch};
-use super::{agent::Desk, open_with};
-use model::{MODEL, ScriptedModel, TASK};
+use model::{MODEL, PROVIDER, ScriptedModel, TASK};
 pub(crate) use servers::{Sample, serve};
 
 /// How long the three servers may take to start.
@@ -62,29 +58,16 @@ pub(crate) async fn command(global: &Global) -> Done {
     teller.tell(format_args!("\n{}  {}", styled(BOLD, "task"), TASK.replace('\n', "\n      ")));
     let approver: Arc<dyn Approver> =
         if is_interactive() { desk.approver(AskName::Terminal, &house, String::new) } else { Arc::new(Yes) };
+    house.models().answer_by(PROVIDER, Arc::new(ScriptedModel));
     let id = "demo";
-    let options = RunOptions {
-        run_id: Arc::from(id),
-        session: house.session(id),
-        approver,
-        client: NoClient::shared(),
-        policy: Arc::new(house.config().policy(Some(Profile::Ask), Profile::Ask)),
-        cancel,
-        variables: None,
-        transcript: None,
-    };
-    let finder = ToolFinder::new(Arc::clone(house.selector()), house.config().written.selection.pick_options());
-    let driver =
-        Driver::new(Arc::clone(house.executor()), Arc::clone(house.catalogue()), Arc::new(ScriptedModel), None)
-            .with_finder(finder);
-    let mut state = RunState::new(spec(&driver, &options), vec![Message::user(TASK)]);
+    let agent = house.agent(MODEL).id(id).task(TASK).policy(Profile::Ask).exposure(Some(Exposure::Pick));
     let (stop, stopped) = oneshot::channel();
     let story = tokio::spawn(teller.follow(house.events().subscribe(), stopped));
-    let report = driver.run(&mut state, &options).await;
+    let report = agent.shared_approver(approver).cancel(cancel).run().await;
     let _ = stop.send(());
     let teller = story.await;
     house.shut_down().await;
-    let report = report.map_err(Failure::failed)?;
+    let report = report.map_err(failed)?;
     if let Ok(teller) = teller {
         teller.end(&report);
     }
@@ -104,7 +87,7 @@ async fn open_house(folder: &Path) -> Result<Arc<House>, Failure> {
     });
     let config = json!({
         "mcpServers": serde_json::Map::from_iter(servers),
-        "defaults": {"tool_response_max_bytes": 2048},
+        "defaults": {"tool_response_max_bytes": 2048, "builtins_denied": ["llm__*"]},
         "models": {MODEL: {"prices": {"input": 1.25, "output": 10.0}}},
     });
     let file = folder.join("toolwright.yaml");
@@ -120,27 +103,6 @@ async fn open_house(folder: &Path) -> Result<Arc<House>, Failure> {
     let variables = |name: &str| (name == "PATH").then(|| std::env::var(name).ok()).flatten();
     let config = load(&options, &variables);
     open_with(options, config, Box::new(variables)).await
-}
-
-fn spec(driver: &Driver, options: &RunOptions) -> RunSpec {
-    let mut spec = RunSpec {
-        model: MODEL.to_owned(),
-        system: String::new(),
-        max_tokens: None,
-        temperature: None,
-        settings: ModelSettings::default(),
-        limits: Limits::default(),
-        dispatch: Dispatch::default(),
-        tools: Vec::new(),
-        window: None,
-        exposure: Some(Exposure::Pick),
-        pinned: Vec::new(),
-        pick_size: DEFAULT_PICK_SIZE,
-        agent_tools: AgentTools::default(),
-        context: ContextTerms::default(),
-    };
-    spec.system = driver.system_prompt(BASE_PROMPT, &spec, options);
-    spec
 }
 
 /// Answers yes where there is no terminal to ask at: nothing in the demo is real.

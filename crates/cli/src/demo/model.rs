@@ -8,6 +8,8 @@ use toolwright::core::model::{
     Usage, WrittenCall,
 };
 
+/// Whose models the script answers for.
+pub(super) const PROVIDER: &str = "demo";
 /// The id of the model.
 pub(super) const MODEL: &str = "demo/scripted";
 /// The task that the script solves.
