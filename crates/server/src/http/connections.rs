@@ -1,6 +1,6 @@
 //! The connections of the server: how many, how long idle, and which one goes when there are too many.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::io;
 use std::pin::{Pin, pin};
@@ -20,8 +20,9 @@ use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 use tokio::task::{AbortHandle, Id, JoinSet};
 use tokio::time::MissedTickBehavior;
 use toolwright_core::cancel::Cancel;
@@ -44,6 +45,11 @@ const WAIT: Duration = Duration::from_millis(20);
 const READ_AHEAD: usize = 64 << 10;
 /// The answer where there is no room and nobody idle to make it.
 const FULL: &str = "503: too many connections at once; try again\n";
+/// The same for a connection whose request has not come to its end, so that nothing can answer it in turn.
+const FULL_RESPONSE: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\n\
+    retry-after: 1\r\nconnection: close\r\ncontent-length: 45\r\n\r\n503: too many connections at once; try again\n";
+/// Connections that were closed for others, and whose clients are still given time to read why.
+const LEAVING: usize = 256;
 /// How long, and up to how many bytes, what a client still sends is read away after the last answer.
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: u64 = 1 << 20;
@@ -71,7 +77,7 @@ pub(crate) async fn serve(
     closing: Cancel,
 ) {
     let mut tasks = JoinSet::new();
-    let (mut open, mut spare) = (Open::default(), Open::default());
+    let (mut open, mut spare, mut leaving) = (Open::default(), Open::default(), Leaving::default());
     let spare_app = app.clone().layer(from_fn(only_probes));
     let mut look = tokio::time::interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -108,10 +114,10 @@ pub(crate) async fn serve(
                         continue;
                     }
                 };
-                let (place, app) = if open.make_room(bounds.max) {
+                let (place, app) = if open.make_room(bounds.max, &mut leaving) {
                     (&mut open, &app)
                 } else {
-                    spare.make_room(SPARE);
+                    spare.make_room(SPARE, &mut leaving);
                     (&mut spare, &spare_app)
                 };
                 let activity = Activity::new();
@@ -133,16 +139,23 @@ async fn answer(mut stream: TcpStream, app: Router, connection: Connection, acti
         tracing::debug!("TCP_NODELAY could not be set: {error}");
     }
     let (app, closed) = (TowerToHyperService::new(app), activity.clone());
+    let noted = Noted { stream: &mut stream, activity: activity.clone() };
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         let busy = activity.enter();
         request.extensions_mut().insert(connection.clone());
         let answer = app.call(request.map(|body| Question::new(body, activity.clone())));
         async move { Ok::<_, Infallible>(answer.await?.map(|body| Answer { body, _busy: busy })) }
     });
+    let mut gives_way = None;
     let ended = {
         let mut connection =
-            pin!(http1::Builder::new().max_buf_size(READ_AHEAD).serve_connection(TokioIo::new(&mut stream), service));
+            pin!(http1::Builder::new().max_buf_size(READ_AHEAD).serve_connection(TokioIo::new(noted), service));
         tokio::select! {
+            biased;
+            () = closed.0.gives_way.notified() => {
+                gives_way = Some(closed.is_owed_an_answer());
+                Ok(())
+            }
             ended = connection.as_mut() => ended,
             _ = closing.cancelled() => {
                 connection.as_mut().graceful_shutdown();
@@ -154,9 +167,58 @@ async fn answer(mut stream: TcpStream, app: Router, connection: Connection, acti
         tracing::debug!("a connection broke off: {error}");
     }
     closed.lock().is_closing = true;
+    match gives_way {
+        None => {}
+        Some(false) => return,
+        // What the system does not take at once is lost: a client that reads nothing is not waited for.
+        Some(true) => drop(stream.try_write(FULL_RESPONSE)),
+    }
     tokio::select! {
         () = linger(stream) => {}
         _ = closing.cancelled() => {}
+    }
+}
+
+/// The stream of a connection, which notes when a request begins to come.
+struct Noted<'a> {
+    stream: &'a mut TcpStream,
+    activity: Activity,
+}
+
+impl AsyncRead for Noted<'_> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let polled = Pin::new(&mut *self.stream).poll_read(cx, buf);
+        if buf.filled().len() > before {
+            self.activity.lock().has_begun = true;
+        }
+        polled
+    }
+}
+
+impl AsyncWrite for Noted<'_> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.stream).poll_shutdown(cx)
     }
 }
 
@@ -182,6 +244,23 @@ async fn only_probes(request: Request, next: Next) -> Response {
     response
 }
 
+/// Connections that were closed for others, the first to go first: some may still be giving their reason.
+#[derive(Default)]
+struct Leaving(VecDeque<AbortHandle>);
+
+impl Leaving {
+    fn send_away(&mut self, activity: &Activity, task: AbortHandle) {
+        self.0.retain(|task| !task.is_finished());
+        if self.0.len() >= LEAVING
+            && let Some(first) = self.0.pop_front()
+        {
+            first.abort();
+        }
+        activity.give_way();
+        self.0.push_back(task);
+    }
+}
+
 /// The open connections.
 #[derive(Default)]
 struct Open(HashMap<Id, (Activity, AbortHandle)>);
@@ -196,7 +275,7 @@ impl Open {
     async fn not_accepted(&mut self, error: &io::Error) {
         use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
         if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
-            let made_room = self.close_longest_idle(Duration::ZERO);
+            let made_room = self.take_longest_idle(Duration::ZERO).inspect(|(_, task)| task.abort()).is_some();
             tracing::error!(made_room, "a connection could not be accepted: {error}");
             tokio::time::sleep(PAUSE).await;
         }
@@ -224,14 +303,17 @@ impl Open {
     }
 
     /// Makes room for one more under `max`, if there is any to be made.
-    fn make_room(&mut self, max: usize) -> bool {
-        self.0.len() < max || self.close_longest_idle(FRESH)
+    fn make_room(&mut self, max: usize, leaving: &mut Leaving) -> bool {
+        if self.0.len() < max {
+            return true;
+        }
+        let longest = self.take_longest_idle(FRESH);
+        longest.map(|(activity, task)| leaving.send_away(&activity, task)).is_some()
     }
 
-    /// Whether there was one that is not younger than `fresh`.
-    fn close_longest_idle(&mut self, fresh: Duration) -> bool {
-        let longest = self.longest_idle(fresh).and_then(|id| self.0.remove(&id));
-        longest.inspect(|(_, task)| task.abort()).is_some()
+    /// The longest idle, if it is not younger than `fresh`.
+    fn take_longest_idle(&mut self, fresh: Duration) -> Option<(Activity, AbortHandle)> {
+        self.longest_idle(fresh).and_then(|id| self.0.remove(&id))
     }
 
     fn longest_idle(&self, fresh: Duration) -> Option<Id> {
@@ -253,7 +335,12 @@ enum Room {
 
 /// What one connection is doing.
 #[derive(Clone)]
-struct Activity(Arc<Mutex<State>>);
+struct Activity(Arc<Doing>);
+
+struct Doing {
+    state: Mutex<State>,
+    gives_way: Notify,
+}
 
 struct State {
     /// Since when nothing has come from the client that still has to; `None` while it is our turn.
@@ -263,16 +350,31 @@ struct State {
     has_served: bool,
     /// Whether its last answer has been sent, and its client may not have read it yet.
     is_closing: bool,
+    /// Whether something of the next request has come, or of the one that is open.
+    has_begun: bool,
 }
 
 impl Activity {
     fn new() -> Self {
-        Self(Arc::new(Mutex::new(State {
+        let state = State {
             idle_since: Some(Instant::now()),
             is_open: false,
             has_served: false,
             is_closing: false,
-        })))
+            has_begun: false,
+        };
+        Self(Arc::new(Doing { state: Mutex::new(state), gives_way: Notify::new() }))
+    }
+
+    /// Closes the connection for others, unless it is closing already.
+    fn give_way(&self) {
+        self.0.gives_way.notify_one();
+    }
+
+    /// Whether a request has begun to come, and is waited for.
+    fn is_owed_an_answer(&self) -> bool {
+        let state = self.lock();
+        state.has_begun && state.idle_since.is_some()
     }
 
     /// A request is open, until the guard is dropped.
@@ -305,7 +407,7 @@ impl Activity {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -318,6 +420,7 @@ impl Drop for Busy {
         state.idle_since = Some(Instant::now());
         state.is_open = false;
         state.has_served = true;
+        state.has_begun = false;
     }
 }
 

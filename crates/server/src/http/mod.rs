@@ -64,7 +64,8 @@ pub struct HttpOptions {
     /// Connections at once. A further one closes the longest idle; where none is idle it is one of 64 beyond the limit,
     /// of which one request is answered: `/health` and `/ready` as ever, all else 503. Of those too the longest idle goes
     /// when there are more. One that has only just come, or is being closed, is left alone for a quarter of a second;
-    /// whoever comes meanwhile waits to be accepted.
+    /// whoever comes meanwhile waits to be accepted. One that is closed for another while its
+    /// request is still coming is answered 503 first, and has a second to read that; 256 of those at the most.
     pub max_connections: usize,
     /// A connection that has not sent its first request within this time is closed.
     pub first_request: Duration,
