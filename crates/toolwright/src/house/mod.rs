@@ -176,7 +176,7 @@ fn may_fill(source: &dyn Provider, written: &str) -> bool {
 /// Everything that serves one configuration. Shared by `Arc`.
 pub struct House {
     options: LoadOptions,
-    variables: VariableSource,
+    variables: Arc<VariableSource>,
     config: RwLock<Arc<Config>>,
     catalogue: Arc<Catalogue>,
     executor: Arc<Executor>,
@@ -295,7 +295,7 @@ impl House {
         catalogue.offer_extraction(executor.can_extract()).await;
         let house = Arc::new(Self {
             options,
-            variables,
+            variables: Arc::new(variables),
             config: RwLock::new(Arc::new(config)),
             catalogue,
             executor,

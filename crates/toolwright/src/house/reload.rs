@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use tokio::task::JoinError;
 use toolwright_core::catalogue::Provider;
 use toolwright_providers::DocumentDeps;
 use toolwright_providers::catalogue::CatalogueProvider;
@@ -16,7 +17,7 @@ use super::build::{ProviderSettings, absent, server_spec};
 use super::llm::{LlmSettings, Offered};
 use super::{BUILTIN, House, HouseError, LLM, REST, Running};
 use crate::config::typed::{ModelOverrides, Models};
-use crate::config::{Config, LoadOptions, Problem, ServerLink};
+use crate::config::{Config, LoadOptions, Problem, ServerLink, Severity};
 
 /// How often a retired provider is looked at.
 const RETIRE_POLL: Duration = Duration::from_millis(200);
@@ -48,7 +49,15 @@ impl House {
         // State stays where it is: what is approved there counts.
         let state_dir = Some(self.config().state_dir.clone());
         let options = LoadOptions { state_dir, ..self.options.clone() };
-        let fresh = crate::config::load(&options, &*self.variables);
+        let variables = Arc::clone(&self.variables);
+        // It reads files, which may be slow and large.
+        let fresh = tokio::task::spawn_blocking(move || crate::config::load(&options, &**variables));
+        let broke_off = |error: JoinError| {
+            let message = format!("reading the configuration broke off: {error}");
+            let problem = Problem::with_file(Severity::Error, &self.options.cwd, message, "report it, with the log");
+            HouseError::Config(vec![problem])
+        };
+        let fresh = fresh.await.map_err(broke_off)?;
         if fresh.is_unusable() {
             return Err(HouseError::Config(fresh.problems));
         }
