@@ -1,7 +1,10 @@
 //! Files that decide what runs, by name.
 
+use std::collections::VecDeque;
 use std::ffi::OsStr;
+use std::fs::Metadata;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use toolwright_core::pattern::glob_match;
 
@@ -234,6 +237,53 @@ fn name_in(folder: &Path, name: &str, found: &mut Vec<PathBuf>) {
             }
         }
     }
+}
+
+/// Entries that are looked through for what was written.
+const MAX_LOOKED: usize = 10_000;
+/// Folders of packages, which come with hundreds of such names that nobody opens.
+const NOT_LOOKED: [&str; 2] = ["node_modules", "site-packages"];
+/// How far the time of a file system is behind the clock.
+const COARSE: Duration = Duration::from_millis(20);
+
+/// What is protected by name below `root`, at any depth, and was made or changed since then, relative to it. Looks through a
+/// bounded number of entries, the nearest first.
+pub(crate) fn written_since(root: &Path, since: SystemTime) -> Vec<PathBuf> {
+    let since = since.checked_sub(COARSE).unwrap_or(since);
+    let (mut folders, mut written, mut looked) = (VecDeque::from([PathBuf::new()]), Vec::new(), 0);
+    while let Some(folder) = folders.pop_front() {
+        for entry in std::fs::read_dir(root.join(&folder)).into_iter().flatten().flatten() {
+            looked += 1;
+            if looked > MAX_LOOKED {
+                return written;
+            }
+            let path = folder.join(entry.file_name());
+            if is_protected(&path) {
+                if entry.metadata().ok().and_then(|metadata| changed(&metadata)).is_some_and(|at| at >= since) {
+                    written.push(path);
+                }
+            } else if entry.file_type().is_ok_and(|kind| kind.is_dir())
+                && !NOT_LOOKED.iter().any(|name| entry.file_name() == *name)
+            {
+                folders.push_back(path);
+            }
+        }
+    }
+    written
+}
+
+/// When it changed last, by the time that no program can set.
+#[cfg(unix)]
+fn changed(metadata: &Metadata) -> Option<SystemTime> {
+    use std::os::unix::fs::MetadataExt as _;
+    let seconds = Duration::from_secs(u64::try_from(metadata.ctime()).ok()?);
+    let rest = Duration::from_nanos(u64::try_from(metadata.ctime_nsec()).ok()?);
+    SystemTime::UNIX_EPOCH.checked_add(seconds + rest)
+}
+
+#[cfg(not(unix))]
+fn changed(metadata: &Metadata) -> Option<SystemTime> {
+    metadata.modified().ok()
 }
 
 /// The files of Toolwright's own configuration that are read in `root`, and those of `listed` below it, whether they exist

@@ -73,6 +73,30 @@ fn a_call_runs_behind_its_profile_and_says_so() {
 }
 
 #[test]
+fn protected_files_that_a_sandboxed_command_makes_are_told() {
+    let place = Place::with("sandbox:\n  bash: workspace\n");
+    let plan = enforcement(SandboxProfile::Workspace, means());
+    if plan.mechanism == Mechanism::None {
+        return eprintln!("no sandbox here, skipped");
+    }
+    place.write("project/sub/AGENTS.md", "mine\n");
+    place.write("project/sub/CLAUDE.md", "mine\n");
+    let command = "mkdir -p sub/deep .github/workflows node_modules/x; echo x > CLAUDE.md; echo x > notes.md\n\
+                   echo x > .github/workflows/ci.yml; echo x > sub/deep/toolwright.yaml; echo more >> sub/AGENTS.md\n\
+                   echo x > node_modules/x/.npmrc";
+    let output = run(&place, &["call", "shell__bash", &json!({"command": command}).to_string(), "--json"]);
+    let answer: Value = serde_json::from_slice(&output.stdout).expect("json");
+    let mut written: Vec<&str> =
+        answer["extras"]["protected_written"].as_array().expect("list").iter().filter_map(Value::as_str).collect();
+    written.sort_unstable();
+    assert_eq!(written, [".github/workflows", "CLAUDE.md", "sub/AGENTS.md", "sub/deep/toolwright.yaml"]);
+    let said = stderr(&output);
+    assert!(said.contains("sub/deep/toolwright.yaml") && said.contains("decides what runs"), "{said}");
+    let quiet = call(&place, "shell__bash", &json!({"command": "cat CLAUDE.md > copy.md"}));
+    assert!(quiet["extras"].get("protected_written").is_none(), "{quiet}");
+}
+
+#[test]
 fn strict_refuses_what_is_not_wholly_enforced() {
     let place = Place::with("sandbox:\n  bash: workspace\n  strict: true\n");
     let complete = enforcement(SandboxProfile::Workspace, means()).is_complete();

@@ -534,6 +534,24 @@ async fn names_of_configuration_are_held_while_a_command_runs() {
 }
 
 #[tokio::test]
+async fn a_lock_on_a_configuration_holds_no_start_up() {
+    let world = World::new();
+    // The project's own file, and what looks like a placeholder of another command.
+    let placeholder = format!("{{}}{}\n", " ".repeat(61));
+    for text in ["policy: {}\n", &placeholder] {
+        let path = world.path("ws/toolwright.yaml");
+        std::fs::write(&path, text).expect("file");
+        let file = std::fs::File::open(&path).expect("opens");
+        file.lock().expect("locked");
+        let run = world.run(Workspace, "echo ran");
+        let (_, printed, _) = tokio::time::timeout(Duration::from_secs(60), run).await.expect("starts");
+        assert!(printed.contains("ran"), "{printed}");
+        drop(file);
+        std::fs::remove_file(&path).expect("still there");
+    }
+}
+
+#[tokio::test]
 async fn a_users_own_file_is_never_taken_for_a_placeholder() {
     let world = World::new();
     std::fs::write(world.path("ws/.mcp.json"), "{}\n").expect("file");

@@ -3,8 +3,9 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::ChildStdin;
 use tokio::time::Instant;
@@ -13,12 +14,13 @@ use toolwright_core::context::ToolContext;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::Event;
 use toolwright_core::outcome::ToolOutput;
-use toolwright_core::sandbox::{Enforcement, Mechanism, SandboxProfile};
+use toolwright_core::sandbox::{Enforcement, Mechanism, SandboxProfile, Wall};
 
 use super::printed::Printed;
 use crate::builtin::{BuiltinOptions, failed};
 use crate::process::sandbox::{Sandbox, SandboxSettings};
 use crate::process::{Output, Stdin, SupervisedChild, SupervisedCommand};
+use crate::protected::{is_own, written_since};
 
 /// Longest time a caller may ask for.
 pub(super) const MAX_TIMEOUT_MS: u64 = 600_000;
@@ -26,6 +28,8 @@ pub(super) const MAX_TIMEOUT_MS: u64 = 600_000;
 const TERM_GRACE: Duration = Duration::from_millis(500);
 /// Longest argument that Linux passes to a program, in bytes (`MAX_ARG_STRLEN`, without its final zero).
 const MAX_ARGUMENT: usize = 128 * 1024 - 1;
+/// Protected files that are named of those that a command wrote.
+const MAX_WRITTEN: usize = 20;
 
 /// Time that a call may take at most: the longest a caller may ask for, and what an end takes.
 pub(super) fn longest() -> Duration {
@@ -72,11 +76,19 @@ impl Runner {
     /// Runs it to its end, or until its time is up or the call is cancelled.
     pub(super) async fn run(&self, start: Start, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         let limit = Limit::of(start.timeout_ms, context);
+        let began = SystemTime::now();
         let mut child = self.start(start, context).await?;
         let enforcement = child.enforcement.take().unwrap_or_else(|| unrestricted(self.profile));
         self.tell_gaps(&enforcement, context);
+        let held = enforcement.enforced.iter().any(|(wall, _)| *wall == Wall::Protected);
         let mut printed = Printed::new(child.stdout.take(), context);
-        match printed.follow(&mut child, limit.end).await {
+        let ended = printed.follow(&mut child, limit.end).await;
+        if ended.is_err() {
+            // Its result does not matter: dropping the child kills what is left.
+            let _ = child.terminate(TERM_GRACE).await;
+        }
+        let written = self.written(began, held, context).await;
+        match ended {
             Ok(exit) => {
                 printed.drain().await;
                 let mut output = printed.into_result(exit).await.with_extra("sandbox", enforcement.to_json());
@@ -84,11 +96,12 @@ impl Runner {
                     output.is_error = true;
                     output.content.push(ContentBlock::text(format!("[toolwright ended the command: {exceeded}]")));
                 }
+                if !written.is_empty() {
+                    output = output.with_extra("protected_written", json!(written));
+                }
                 Ok(output)
             }
             Err(stop) => {
-                // Its result does not matter: dropping the child kills what is left.
-                let _ = child.terminate(TERM_GRACE).await;
                 printed.drain().await;
                 Err(printed.into_error(stop, limit.set).await)
             }
@@ -122,6 +135,36 @@ impl Runner {
             tokio::spawn(feed(pipe, text));
         }
         Ok(child)
+    }
+
+    /// What a command that may write the workspace only has written of what decides what runs: a sandbox cannot hold names
+    /// that do not exist yet. Says it.
+    async fn written(&self, began: SystemTime, held: bool, context: &ToolContext) -> Vec<String> {
+        if !matches!(self.profile, SandboxProfile::Workspace | SandboxProfile::Network) {
+            return Vec::new();
+        }
+        let root = context.session.root.clone();
+        let written = tokio::task::spawn_blocking(move || written_since(&root, began)).await.unwrap_or_default();
+        // At the root the names of our own configuration were held, by files that may still be going.
+        let was_held = |path: &PathBuf| held && is_own(path) && path.components().count() == 1;
+        let written = written.iter().filter(|path| !was_held(path));
+        let mut written: Vec<String> = written.map(|path| path.to_string_lossy().into_owned()).collect();
+        if written.is_empty() {
+            return written;
+        }
+        let more = written.len().saturating_sub(MAX_WRITTEN);
+        written.truncate(MAX_WRITTEN);
+        if more > 0 {
+            written.push(format!("and {more} more"));
+        }
+        let message = format!(
+            "a command in the sandbox `{}` wrote what decides what runs or what agents are told: {}; look at it before you \
+             use it",
+            self.profile,
+            written.join(", ")
+        );
+        context.services.events.emit(Event::Warning { code: "protected_written".into(), message });
+        written
     }
 
     /// Says once what this machine cannot enforce.
