@@ -17,6 +17,8 @@ use super::screen::{BOLD, WARN, harmless, is_interactive, one_line, print_json, 
 
 /// Characters of a changed value that are shown.
 const MAX_VALUE: usize = 400;
+/// Of them, those before the first difference.
+const MAX_BEFORE: usize = 60;
 
 #[derive(Debug, Args)]
 pub(crate) struct Trust {
@@ -66,7 +68,7 @@ pub(crate) fn command(global: &Global, trust: &Trust) -> Done {
         if let Some(fault) = &judged.fault {
             return Err(Failure::usage(format!("{fault}; mend it, then approve it")));
         }
-        if trust.yes || ask(judged)? {
+        if trust.yes || asked(judged, &store)? {
             approve(judged, &store)?;
         } else {
             declined = true;
@@ -81,20 +83,22 @@ pub(crate) fn command(global: &Global, trust: &Trust) -> Done {
     Ok(if declined { Exit::Denied } else { Exit::Ok })
 }
 
-/// Asks about what waits, where a person is there to answer. Returns whether anything was approved.
+/// Asks about what waits and was not refused before, where a person is there to answer. Returns whether anything was
+/// answered.
 pub(super) fn ask_first(global: &Global, config: &Config) -> Result<bool, Failure> {
     if global.json || is_nested() || !is_interactive() {
         return Ok(false);
     }
     let store = TrustStore::in_state(&config.state_dir);
-    let mut approved = false;
-    for judged in &config.trust {
-        if waits(judged) && judged.now.is_some() && judged.fault.is_none() && ask(judged)? {
+    let due = |judged: &&Judged| waits(judged) && judged.now.is_some() && judged.fault.is_none() && !judged.refused;
+    let mut answered = false;
+    for judged in config.trust.iter().filter(due) {
+        if asked(judged, &store)? {
             approve(judged, &store)?;
-            approved = true;
         }
+        answered = true;
     }
-    Ok(approved)
+    Ok(answered)
 }
 
 /// Writes a configuration file for its owner. A project's file stays approved if it was or is new; else its
@@ -113,7 +117,7 @@ pub(super) fn write(global: &Global, path: &Path, text: &str) -> Result<(), Fail
 }
 
 fn waits(judged: &Judged) -> bool {
-    judged.standing != Standing::Approved
+    !matches!(judged.standing, Standing::Approved | Standing::Faulty)
 }
 
 fn may_approve() -> Result<(), Failure> {
@@ -177,7 +181,19 @@ fn approve(judged: &Judged, store: &TrustStore) -> Result<(), Failure> {
     Ok(())
 }
 
-fn ask(judged: &Judged) -> Result<bool, Failure> {
+/// Asks, and keeps a no: the same content is not asked about again by the next command.
+fn asked(judged: &Judged, store: &TrustStore) -> Result<bool, Failure> {
+    let answer = ask(judged)?;
+    if let (Some(false), Some(content)) = (answer, &judged.now) {
+        store.refuse(&judged.file, content).map_err(|error| {
+            Failure::failed(format!("{}: the refusal cannot be kept: {error}", judged.file.display()))
+        })?;
+    }
+    Ok(answer == Some(true))
+}
+
+/// The answer; none where the input ends without one.
+fn ask(judged: &Judged) -> Result<Option<bool>, Failure> {
     for line in in_words(judged) {
         say(line);
     }
@@ -186,8 +202,8 @@ fn ask(judged: &Judged) -> Result<bool, Failure> {
     let _ = write!(screen, "Use this configuration? [y/N] ");
     let _ = screen.flush();
     let mut answer = String::new();
-    std::io::stdin().lock().read_line(&mut answer)?;
-    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+    let is_there = std::io::stdin().lock().read_line(&mut answer)? > 0;
+    Ok(is_there.then(|| matches!(answer.trim().to_lowercase().as_str(), "y" | "yes")))
 }
 
 fn show(global: &Global, judged: &[Judged]) -> Done {
@@ -206,7 +222,10 @@ fn in_words(judged: &Judged) -> Vec<String> {
     let file = one_line(&judged.file.display().to_string(), MAX_VALUE);
     let state = match judged.standing {
         Standing::Approved => "is approved",
+        Standing::Unapproved if judged.refused => "was refused",
         Standing::Unapproved => "is not approved",
+        Standing::Faulty => "says nothing that counts",
+        Standing::Changed if judged.refused => "has changed since it was approved, and the change was refused",
         Standing::Changed => "has changed since it was approved",
         Standing::Gone => "is gone, and what was approved of it stays in force",
     };
@@ -214,6 +233,7 @@ fn in_words(judged: &Judged) -> Vec<String> {
     if let Some(fault) = &judged.fault {
         lines.push(styled(WARN, harmless(fault)));
     }
+    lines.extend(judged.faults.iter().map(|fault| styled(WARN, harmless(&fault.to_string()))));
     let mut group = |title: &str, items: Vec<String>| {
         if !items.is_empty() {
             lines.push(title.to_owned());
@@ -235,7 +255,14 @@ fn in_words(judged: &Judged) -> Vec<String> {
 
 fn change(change: &Change) -> Vec<String> {
     let (was, is) = change.masked();
-    let shown =
-        |value: Option<Value>| value.map_or("nothing".to_owned(), |value| one_line(&value.to_string(), MAX_VALUE));
+    // Of long texts, from a little before the first difference.
+    let text = |value: &Option<Value>| value.as_ref().map_or("nothing".to_owned(), Value::to_string);
+    let (was, is) = (text(&was), text(&is));
+    let same = was.chars().zip(is.chars()).take_while(|(was, is)| was == is).count();
+    let from = if was.len().max(is.len()) > MAX_VALUE { same.saturating_sub(MAX_BEFORE) } else { 0 };
+    let shown = |text: String| {
+        let start = if from > 0 { "…" } else { "" };
+        one_line(&format!("{start}{}", text.chars().skip(from).collect::<String>()), MAX_VALUE)
+    };
     vec![format!("{}: was {}, is {}", change.path, shown(was), shown(is))]
 }

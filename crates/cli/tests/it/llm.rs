@@ -217,7 +217,7 @@ fn texts_are_filled_in_without_a_model_and_faults_are_said() {
     for part in ["llm_tools.bad.user", "llm_tools.empty.user", "llm_tools.lost.file"] {
         assert!(problems.iter().any(|problem| problem.contains(part)), "{part}: {problems:?}");
     }
-    assert_eq!((problems.len(), config.llm_files.len()), (3, 2), "{problems:?}");
+    assert_eq!((problems.len(), config.named_files.len()), (3, 2), "{problems:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -40,6 +40,34 @@ async fn a_write_to_the_configuration_is_asked_for_under_profile_workspace() {
     house.shut_down().await;
 }
 
+#[test]
+fn the_file_of_secrets_is_withheld_from_file_tools() {
+    let place = Place::new();
+    place.write("home/.config/toolwright/secrets.env", "API_TOKEN=tok-1111\n");
+    place.write("home/.config/toolwright/notes.env", "API_TOKEN=other\n");
+    let home = place.path("home").display().to_string();
+    let call = |tool: &str, arguments: &serde_json::Value| {
+        let arguments = arguments.to_string();
+        let output =
+            program(&place).args(["--root", &home, "call", tool, &arguments, "--json"]).output().expect("runs");
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), stderr(&output))
+    };
+    let folder = ".config/toolwright";
+    let read = call("fs__read", &json!({"path": format!("{folder}/secrets.env")}));
+    assert!(read.contains("\"ok\":false") || read.contains("\"ok\": false"), "{read}");
+    for (tool, arguments) in [
+        ("fs__read", json!({"path": format!("{folder}/notes.env")})),
+        ("fs__grep", json!({"pattern": "API_TOKEN", "path": folder, "hidden": true})),
+        ("fs__glob", json!({"pattern": "**/*.env", "path": folder, "hidden": true})),
+        ("fs__tree", json!({"path": folder, "hidden": true})),
+    ] {
+        let answer = call(tool, &arguments);
+        assert!(answer.contains("notes.env") || answer.contains("other"), "{tool}: {answer}");
+        assert!(!answer.contains("secrets.env") && !answer.contains("tok-1111"), "{tool}: {answer}");
+    }
+    assert!(!read.contains("tok-1111"), "{read}");
+}
+
 /// The program as a user without privileges, whom the kernel does not let read everything.
 #[cfg(target_os = "linux")]
 fn as_plain_user(place: &Place) -> Command {

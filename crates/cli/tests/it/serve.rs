@@ -44,6 +44,13 @@ impl Gateway {
         Self::of(command)
     }
 
+    /// One that is started in another folder of the place.
+    pub(crate) fn start_in(place: &Place, folder: &str, arguments: &[&str]) -> Self {
+        let mut command = program(place);
+        command.current_dir(place.path(folder)).arg("serve").args(arguments);
+        Self::of(command)
+    }
+
     /// What a command that serves says of itself.
     pub(crate) fn of(mut command: Command) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -235,6 +235,36 @@ fn a_written_configuration_is_not_loaded_by_a_running_serve() {
 }
 
 #[test]
+fn a_nested_configuration_that_a_tool_wrote_is_not_loaded() {
+    let place = Place::new();
+    std::fs::create_dir_all(place.path("project/sub")).expect("folder");
+    let server =
+        |name: &str| json!({"mcpServers": {name: {"command": "touch", "args": [place.path(&format!("mark-{name}"))]}}});
+    place.write(FILE, "sandbox: {bash: workspace}\npolicy: {profile: trusted}\n");
+    let mut below = Gateway::start_in(&place, "project/sub", &["--stdio"]);
+    below.handshake();
+    below.has_tool("fs__read", true);
+    let write = format!(
+        "printf '%s' '{}' > sub/toolwright.yaml; printf '%s' '{}' > sub/.mcp.json; echo done",
+        server("yaml"),
+        server("json")
+    );
+    let answer = call(&place, "shell__bash", &json!({"command": write}));
+    assert_eq!(answer["ok"], json!(true), "{answer}");
+    assert!(place.path("project/sub/toolwright.yaml").exists() && place.path("project/sub/.mcp.json").exists());
+    // The gateway that runs there, and one that starts there, leave both out.
+    let left_out =
+        |gateway: &Gateway, file: &str| gateway.says(&format!("{file}: warning: nobody has approved this file"));
+    left_out(&below, "toolwright.yaml");
+    left_out(&below, ".mcp.json");
+    let mut fresh = Gateway::start_in(&place, "project/sub", &["--stdio"]);
+    fresh.handshake();
+    fresh.has_tool("fs__read", true);
+    left_out(&fresh, "toolwright.yaml");
+    assert!(!has_started(&place, "yaml") && !has_started(&place, "json"), "{} {}", below.said(), fresh.said());
+}
+
+#[test]
 fn a_nested_process_cannot_approve() {
     let place = Place::new();
     place.write_as_stranger(FILE, "policy: {profile: trusted}\n");
@@ -292,6 +322,72 @@ fn a_file_that_says_nothing_needs_no_approval() {
         let config = place.load();
         assert!(config.trust.is_empty() && config.files.is_empty() && config.problems.is_empty(), "{text:?}");
     }
+}
+
+#[test]
+fn a_file_of_misspelt_keys_is_told_and_takes_nothing_away() {
+    let place = Place::with("views:\n  top: {}\n");
+    std::fs::create_dir(place.path("project/.git")).expect("repository");
+    place.write_as_stranger("project/sub/toolwright.yaml", "mcpServer:\n  a: {command: sh}\npolcy: {}\n");
+    let config = place.load_with(|options| options.cwd = place.path("project/sub"));
+    assert_eq!(standing(&config), [Standing::Faulty, Standing::Approved]);
+    let told: Vec<String> = config.problems.iter().map(ToString::to_string).collect();
+    assert!(told.len() == 2 && told[0].contains("mcpServer") && told[1].contains("did you mean"), "{told:?}");
+    // Nothing of it holds, and nothing waits for anybody.
+    assert!(!config.is_unusable() && config.servers.is_empty());
+    assert_eq!(config.written.views.keys().collect::<Vec<_>>(), ["top"]);
+    let trust = |arguments: &[&str]| {
+        let mut program = program(&place);
+        program.current_dir(place.path("project/sub")).args(arguments).output().expect("the program runs")
+    };
+    assert!(stderr(&trust(&["trust", "--yes"])).contains("nothing waits"));
+    let shown = trust(&["trust", "--show"]);
+    let shown = String::from_utf8_lossy(&shown.stdout);
+    assert!(shown.contains("says nothing that counts") && shown.contains("mcpServer"), "{shown}");
+    // A value of the wrong kind ends no command in a stranger's folder.
+    place.write_as_stranger("project/sub/toolwright.yaml", "policy: 5\n");
+    let config = place.load_with(|options| options.cwd = place.path("project/sub"));
+    assert!(!config.is_unusable() && config.problems.len() == 1, "{:?}", config.problems);
+}
+
+#[test]
+fn a_changed_document_of_an_entry_waits() {
+    let document = |path: &str| {
+        json!({"openapi": "3.1.0", "info": {"title": "Shop", "version": "1"}, "servers": [{"url": "http://127.0.0.1:1"}],
+               "paths": {path: {"get": {"operationId": "list", "parameters": [{"$ref": "parts.json#/x"}],
+                                         "responses": {"200": {"description": "all"}}}}}})
+        .to_string()
+    };
+    let part = |of: &str| json!({"x": {"name": "x", "in": of, "schema": {"type": "string"}}}).to_string();
+    let place = Place::new();
+    place.write("project/shop.json", &document("/orders"));
+    place.write("project/parts.json", &part("query"));
+    place.write(FILE, "openapi:\n  shop: {document: shop.json}\n");
+    let listed = |expected: bool| {
+        let output = run(&place, &["tools", "ls", "--json"]);
+        let has = String::from_utf8_lossy(&output.stdout).contains("shop__list");
+        assert_eq!(has, expected, "{} {}", String::from_utf8_lossy(&output.stdout), stderr(&output));
+        stderr(&output)
+    };
+    assert_eq!(standing(&place.load()), [Standing::Approved]);
+    listed(true);
+    for (file, changed, back) in [
+        ("project/shop.json", document("/evil"), document("/orders")),
+        ("project/parts.json", part("header"), part("query")),
+    ] {
+        place.write_as_stranger(file, &changed);
+        let config = place.load();
+        assert_eq!(standing(&config), [Standing::Changed], "{file}");
+        assert_eq!(config.trust[0].waits[0].path, "documents.shop.json");
+        let said = listed(false);
+        assert!(said.contains("has changed since it was approved"), "{said}");
+        place.write_as_stranger(file, &back);
+        assert_eq!(standing(&place.load()), [Standing::Approved], "{file}");
+    }
+    listed(true);
+    // Where a variable says which file it is, nobody can tell that it was approved.
+    place.write(FILE, "openapi:\n  shop: {document: \"${workspaceFolder}/shop.json\"}\n");
+    assert!(listed(false).contains("was not approved with the file that names it"));
 }
 
 #[test]
@@ -357,6 +453,14 @@ fn the_first_use_at_a_terminal_asks() {
         "{said}{output}"
     );
     assert_eq!(standing(&place.load()), [Standing::Unapproved]);
+    // The next command does not ask again, and says why.
+    let (code, _, said) = Terminal::start(&place, &["config", "show"]).ended();
+    assert!(code == Some(0) && !said.contains("Use this"), "{said}");
+    assert!(said.contains("you refused this file, so it is left out") && said.contains("`toolwright trust`"), "{said}");
+    // Whoever wants to be asked is.
+    let mut terminal = Terminal::start(&place, &["trust"]);
+    terminal.types("Use this configuration? [y/N]", "n\r");
+    assert_eq!(terminal.ended().0, Some(4));
     place.write_as_stranger(FILE, "views:\n  mine: {}\n");
     let mut terminal = Terminal::start(&place, &["config", "show"]);
     terminal.types("Use this configuration? [y/N]", "y\r");

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
+use toolwright_core::canonical::ContentHash;
 use url::Url;
 
 use super::budget::Budget;
@@ -90,11 +91,16 @@ impl Document {
     pub(super) fn read(text: &str, origin: Origin) -> Result<Self, OpenApiError> {
         let value = parse(text, MAX_VALUES).map_err(OpenApiError::Syntax)?;
         let version = version(&value)?;
-        let mut files = Files::read(value, text.len(), &origin);
+        let mut files = Files::read(value, text, &origin);
         if version.has_json_schema() {
             identifiers::settle(&mut files);
         }
         Ok(Self { origin, version, budget: Budget::new(), xml: XmlSchemas::default(), files })
+    }
+
+    /// What tells its content, and that of its files, from any other.
+    pub(super) fn hash(&self) -> ContentHash {
+        self.files.hash()
     }
 
     /// The whole document.

@@ -34,6 +34,9 @@ pub enum OpenApiError {
     /// A version that is not known.
     #[error("OpenAPI {0} is not known; 3.0 to 3.2 are")]
     Version(String),
+    /// Its content is another than the one that its owner approved.
+    #[error("the document, or a file that it refers to, has changed since it was approved: `toolwright trust` asks")]
+    NotApproved,
     /// A setting that cannot be meant.
     #[error("{field}: {reason}")]
     Setting {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
+use toolwright_core::canonical::ContentHash;
 use url::Url;
 
 use super::document::Origin;
@@ -24,6 +25,8 @@ pub(super) const MAX_DEPTH: usize = 130;
 #[derive(Debug)]
 pub(super) struct Files {
     files: Vec<Value>,
+    /// The hash of each one's text.
+    hashes: Vec<ContentHash>,
     /// Where each was found.
     addresses: Vec<Option<Url>>,
     /// Which file a reference means, by the file that it stands in and what is written before its `#`.
@@ -43,8 +46,8 @@ struct Reader {
 }
 
 impl Files {
-    /// The document of this text length, and the files that it refers to.
-    pub(super) fn read(document: Value, bytes: usize, origin: &Origin) -> Self {
+    /// The document of this text, and the files that it refers to.
+    pub(super) fn read(document: Value, text: &str, origin: &Origin) -> Self {
         let start = match origin {
             Origin::File(path) => std::fs::canonicalize(path).unwrap_or_else(|_| path.clone()),
             Origin::Url(_) => PathBuf::new(),
@@ -62,12 +65,25 @@ impl Files {
             folder,
             known: HashMap::from([(start.clone(), Ok(0))]),
             paths: vec![start],
-            bytes: MAX_BYTES.saturating_sub(bytes),
+            bytes: MAX_BYTES.saturating_sub(text.len()),
             values: MAX_VALUES.saturating_sub(values(&document)),
         };
-        let mut files = Self { files: vec![document], addresses: vec![address], targets: HashMap::new() };
+        let mut files = Self {
+            files: vec![document],
+            hashes: vec![ContentHash::of_bytes(text.as_bytes())],
+            addresses: vec![address],
+            targets: HashMap::new(),
+        };
         files.read_others(&mut reader);
         files
+    }
+
+    /// What tells the texts of all files from any others.
+    pub(super) fn hash(&self) -> ContentHash {
+        match self.hashes[..] {
+            [alone] => alone,
+            _ => ContentHash::of_bytes(&self.hashes.iter().flat_map(|hash| *hash.as_bytes()).collect::<Vec<u8>>()),
+        }
     }
 
     /// A file as a whole.
@@ -143,10 +159,27 @@ impl Files {
         reader.values = reader.values.saturating_sub(values(&value));
         let file = self.files.len();
         self.files.push(value);
+        self.hashes.push(ContentHash::of_bytes(text.as_bytes()));
         self.addresses.push(Url::from_file_path(path).ok());
         reader.paths.push(path.to_owned());
         Ok(file)
     }
+}
+
+/// What tells the content of a document in a file, with the other files that it refers to, from any other.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn content_hash(path: &Path) -> std::io::Result<ContentHash> {
+    let text = read_file(path)?;
+    let alone = ContentHash::of_bytes(text.as_bytes());
+    // Most refer to themselves only, which shows without parsing them. One that hides it has another hash when it is read.
+    let names_others = |rest: &str| !rest.trim_start_matches(['"', '\'', ':', ' ']).starts_with('#');
+    if !text.split("$ref").skip(1).any(names_others) {
+        return Ok(alone);
+    }
+    let origin = Origin::File(path.to_owned());
+    Ok(parse(&text, MAX_VALUES).map_or(alone, |document| Files::read(document, &text, &origin).hash()))
 }
 
 /// The text of a file of at most [`MAX_BYTES`].
@@ -159,7 +192,14 @@ pub(super) fn read_file(path: &Path) -> std::io::Result<String> {
 fn read_up_to(path: &Path, max: usize) -> std::io::Result<Option<String>> {
     use std::io::Read as _;
     let mut text = String::new();
-    let file = std::fs::File::open(path)?;
+    let mut options = std::fs::OpenOptions::new();
+    // A device or a pipe, which may never end or never answer, is no document.
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NONBLOCK | libc::O_NOCTTY);
+    let file = options.read(true).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(std::io::Error::other("it is no ordinary file"));
+    }
     file.take(max as u64 + 1).read_to_string(&mut text)?;
     Ok((text.len() <= max).then_some(text))
 }

@@ -130,6 +130,9 @@ impl Found<'_> {
 /// [`OpenApiError`] when there is no document; what is wrong with an operation is among [`Import::refused`].
 pub fn import(spec: &OpenApiSpec, text: &str, origin: Origin) -> Result<Import, OpenApiError> {
     let document = Document::read(text, origin)?;
+    if spec.approved.is_some_and(|approved| approved != document.hash()) {
+        return Err(OpenApiError::NotApproved);
+    }
     let headers = headers(spec)?;
     let mut import = Import { about: about(&document), ..Import::default() };
     let mut found = Vec::new();

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use toolwright_core::Effects;
+use toolwright_core::canonical::ContentHash;
 
 use super::document::Origin;
 use crate::net::AddressPolicy;
@@ -18,6 +19,8 @@ pub struct OpenApiSpec {
     pub defined_in: String,
     /// Where the document is.
     pub document: Origin,
+    /// What its content must be, as [`content_hash`](super::content_hash) tells it; any if `None`. For a document in a file.
+    pub approved: Option<ContentHash>,
     /// Headers of the request for a document from the network.
     pub document_headers: Vec<(String, String)>,
     /// Replaces the servers of the document.
@@ -52,6 +55,7 @@ impl OpenApiSpec {
             name: name.into(),
             defined_in: String::new(),
             document,
+            approved: None,
             document_headers: Vec::new(),
             base_url: None,
             server_variables: BTreeMap::new(),

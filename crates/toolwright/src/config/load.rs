@@ -9,6 +9,7 @@ use serde_json::Value;
 use toolwright_agent::tools::NAMESPACE;
 use toolwright_core::name::server_namespace;
 use toolwright_core::pattern::nearest;
+use toolwright_providers::openapi::Origin;
 use toolwright_providers::process::sandbox::SandboxSettings;
 use toolwright_runtime::QueueSpec;
 
@@ -68,7 +69,8 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
         }
     }
     let Project { candidates: layers, judged, stamps } = project;
-    let mut problems: Vec<Problem> = judged.iter().filter_map(notice).collect();
+    let mut problems: Vec<Problem> =
+        judged.iter().flat_map(|judged| notice(judged).into_iter().chain(judged.faults.iter().cloned())).collect();
     let approved: BTreeMap<PathBuf, Option<String>> =
         judged.iter().filter_map(|judged| Some(judged.in_force.as_ref()?.texts(&judged.file))).flatten().collect();
     let mut files = Vec::new();
@@ -114,8 +116,8 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
         openapi: Vec::new(),
         catalogues: Vec::new(),
         llm_tools: Vec::new(),
-        llm_files: Vec::new(),
-        llm_stamps: Vec::new(),
+        named_files: Vec::new(),
+        named_stamps: Vec::new(),
         compat: CompatSource::default(),
         model_endpoints: Vec::new(),
         model_overrides: Vec::new(),
@@ -260,7 +262,11 @@ fn resolve(
             let is_server = config.servers.iter().any(|server| server.namespace == name);
             is_server || config.openapi.iter().any(|document| document.name == name)
         };
-        let resolved = openapi::resolve(&member, &entry, &written.web, &taken, &mut scope);
+        let resolved = openapi::resolve(&member, &entry, &written.web, &taken, &config.trust, &mut scope);
+        if let Some(Origin::File(path)) = resolved.as_ref().map(|spec| &spec.document) {
+            config.named_stamps.push(Stamp::of(path));
+            config.named_files.push(path.clone());
+        }
         config.openapi.extend(resolved);
         written.openapi.insert(member.key, entry);
     }
@@ -282,8 +288,8 @@ fn resolve(
         let Some(entry) = typed::<LlmToolEntry>("llm_tools", &member, scope.problems) else { continue };
         if let Some(file) = entry.file.as_ref().filter(|_| entry.enabled != Some(false)) {
             let path = llm_tools::file_of(&member, file);
-            config.llm_stamps.push(Stamp::of(&path));
-            config.llm_files.push(path);
+            config.named_stamps.push(Stamp::of(&path));
+            config.named_files.push(path);
         }
         config.llm_tools.extend(llm_tools::resolve(&member, &entry, approved, &mut scope));
         written.llm_tools.insert(member.key, entry);

@@ -44,7 +44,7 @@ pub use resolved::{
 };
 pub use schema::published as json_schema;
 pub(crate) use secret_file::environment;
-pub use secret_file::{keep_secrets, secret_file, variable};
+pub use secret_file::{forget_secrets, keep_secrets, names_variable, secret_file, variable};
 pub use telemetry::Telemetry;
 
 pub(crate) use check::snake_case;
@@ -53,7 +53,7 @@ pub(crate) use load::place_of_code;
 pub use openapi::origin as document_origin;
 pub(crate) use project::project_kind;
 pub(crate) use resolved::selector_of_guard;
-pub(crate) use secrets::{in_address, in_arguments, looks_secret, without_scheme};
+pub(crate) use secrets::{decides_what_runs, in_address, in_arguments, looks_secret, without_scheme};
 
 /// A document as a plain value, for files that are not ours.
 pub(crate) fn parse_value(text: &str, file: &std::sync::Arc<std::path::Path>) -> Result<serde_json::Value, Problem> {

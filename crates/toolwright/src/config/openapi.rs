@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use toolwright_core::Effects;
+use toolwright_core::canonical::ContentHash;
 use toolwright_core::name::{RESERVED_NAMESPACES, ToolId};
 use toolwright_providers::net::AddressPolicy;
 use toolwright_providers::openapi::{Auth, Filter, GroupBy, OpenApiSpec, Operation, Origin, ResultSchemas};
@@ -16,6 +17,7 @@ use super::servers::{Holds, Scope};
 use super::typed::{
     EffectFlags, OpenApiAuth, OpenApiEntry, OpenApiGrouping, OpenApiOperation, RestResponse, WebSection, Written,
 };
+use crate::trust::Judged;
 
 /// Resolves one entry; `None`, with the reason among the problems, when it is switched off or cannot be used. `taken` says
 /// whether a namespace is another source's.
@@ -24,6 +26,7 @@ pub(crate) fn resolve(
     written: &OpenApiEntry,
     web: &WebSection,
     taken: &dyn Fn(&str) -> bool,
+    trust: &[Judged],
     scope: &mut Scope<'_>,
 ) -> Option<OpenApiSpec> {
     if written.enabled == Some(false) {
@@ -33,9 +36,12 @@ pub(crate) fn resolve(
     let before = resolver.scope.problems.len();
     let name = written.prefix.clone().unwrap_or_else(|| member.key.clone());
     resolver.check_name(&name, taken);
-    let folder = member.at.file.parent().unwrap_or(Path::new(""));
-    let document = resolver.document(written.document.as_deref(), folder);
-    let mut spec = OpenApiSpec::new(name, document?);
+    // Where the document is named, which may be a farther file than the entry's.
+    let file = &member.value.get("document").map_or(&member.at, |named| &named.at).file;
+    let document = resolver.document(written.document.as_deref(), file.parent().unwrap_or(Path::new("")))?;
+    let approved = resolver.approved(&document, file, trust);
+    let mut spec = OpenApiSpec::new(name, document);
+    spec.approved = approved;
     spec.defined_in = resolver.scope.places.of(&member.at);
     spec.document_headers = resolver.pairs("document_headers", &written.document_headers);
     spec.headers = resolver.pairs("headers", &written.headers);
@@ -124,6 +130,18 @@ impl Resolver<'_, '_> {
         };
         let text = self.text("document", written, Holds::Setting);
         Some(origin(&text, folder))
+    }
+
+    /// What the document must hold where a project's file names it.
+    fn approved(&mut self, document: &Origin, file: &Path, trust: &[Judged]) -> Option<ContentHash> {
+        let Origin::File(path) = document else { return None };
+        let content = trust.iter().find(|judged| judged.file == file)?.in_force.as_ref()?;
+        let approved = content.document(file, path);
+        if approved.is_none() {
+            let message = format!("{} was not approved with the file that names it", path.display());
+            self.fail("document", message, "write its path without variables, and run `toolwright trust`");
+        }
+        approved
     }
 
     fn auth(&mut self, name: &str, written: &OpenApiAuth) -> Option<Auth> {

@@ -61,10 +61,10 @@ pub struct Config {
     pub catalogues: Vec<CatalogueSpec>,
     /// Tools that a model answers and texts to fill in, in order.
     pub llm_tools: Vec<LlmEntry>,
-    /// Files that these are written in, there or not; hot reload watches them too.
-    pub llm_files: Vec<PathBuf>,
+    /// Files that LLM tools and OpenAPI documents are written in, there or not; hot reload watches them too.
+    pub named_files: Vec<PathBuf>,
     /// What told these files' contents when they were read.
-    pub(super) llm_stamps: Vec<Stamp>,
+    pub(super) named_stamps: Vec<Stamp>,
     /// Which models do well with which tools.
     pub compat: CompatSource,
     /// Places that answer model requests, besides those that the environment names.
@@ -255,14 +255,14 @@ impl Config {
     /// Every file that decides what the configuration is, there or not.
     pub(crate) fn watched(&self) -> impl Iterator<Item = &PathBuf> {
         let places = self.stamps.iter().map(|(path, _)| path);
-        places.chain(&self.llm_files).chain(&self.compat.files)
+        places.chain(&self.named_files).chain(&self.compat.files)
     }
 
     /// Whether the files say what they said when they were read, as far as their stamps tell.
     pub(crate) fn is_current(&self) -> bool {
         let places = self.stamps.iter().map(|(path, stamp)| (path, stamp));
-        let llm = self.llm_files.iter().zip(&self.llm_stamps);
-        let all = places.chain(llm).chain(self.compat.files.iter().zip(&self.compat.stamps));
+        let named = self.named_files.iter().zip(&self.named_stamps);
+        let all = places.chain(named).chain(self.compat.files.iter().zip(&self.compat.stamps));
         all.into_iter().all(|(path, stamp)| Stamp::of(path) == *stamp)
     }
 

@@ -48,9 +48,7 @@ pub fn keep_secrets(path: &Path, secrets: &[(String, String)]) -> std::io::Resul
         }
         Err(error) => return Err(error),
     };
-    let is_replaced =
-        |line: &&str| line.split_once('=').is_some_and(|(key, _)| secrets.iter().any(|(name, _)| name == key.trim()));
-    let mut text: String = before.lines().filter(|line| !is_replaced(line)).flat_map(|line| [line, "\n"]).collect();
+    let mut text = without(&before, &|name| secrets.iter().any(|(replaced, _)| replaced == name));
     for (name, value) in secrets {
         if !is_name(name) {
             return Err(std::io::Error::other(format!("`{name}` is no name of a variable")));
@@ -58,7 +56,50 @@ pub fn keep_secrets(path: &Path, secrets: &[(String, String)]) -> std::io::Resul
         // Writing to a string does not fail.
         let _ = writeln!(text, "{name}={}", written_value(value));
     }
-    write_atomically(path, &text)?;
+    write_private(path, &text)
+}
+
+/// Removes the variables that an edit has taken out of a configuration: those that `before` names, and of which
+/// `is_named` says that nothing else does. Returns their names.
+///
+/// # Errors
+/// Those of the file system.
+pub fn forget_secrets(path: &Path, before: &str, is_named: &dyn Fn(&str) -> bool) -> std::io::Result<Vec<String>> {
+    let text = match read_text(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut gone: Vec<String> = text.lines().filter_map(name_of).map(str::to_owned).collect();
+    gone.sort_unstable();
+    gone.dedup();
+    gone.retain(|name| names_variable(before, name) && !is_named(name));
+    if !gone.is_empty() {
+        write_private(path, &without(&text, &|name| gone.iter().any(|gone| gone == name)))?;
+    }
+    Ok(gone)
+}
+
+/// Whether a text has the name of a variable in it, as a word: it may stand in `${NAME}`, or by itself.
+#[must_use]
+pub fn names_variable(text: &str, name: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    text.match_indices(name)
+        .any(|(at, _)| !text[..at].ends_with(is_part) && !text[at + name.len()..].starts_with(is_part))
+}
+
+/// The name of the variable that a line sets.
+fn name_of(line: &str) -> Option<&str> {
+    line.split_once('=').map(|(key, _)| key.trim()).filter(|name| is_name(name))
+}
+
+fn without(text: &str, is_left_out: &dyn Fn(&str) -> bool) -> String {
+    let stays = |line: &&str| !name_of(line).is_some_and(is_left_out);
+    text.lines().filter(stays).flat_map(|line| [line, "\n"]).collect()
+}
+
+fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
+    write_atomically(path, text)?;
     #[cfg(unix)]
     std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
     Ok(())
@@ -94,6 +135,11 @@ mod tests {
         };
         assert_eq!((value("A"), value("B")), (Some("\"new\"".into()), Some(" a\nb\"".into())), "{text}");
         assert!(keep_secrets(&path, &secrets(&[("A B", "x")])).is_err());
+        let forget = |before: &str, named: &str| forget_secrets(&path, before, &|name| names_variable(named, name));
+        assert_eq!(forget("${A} ${B:-x} ${C}", "x: ${B}").expect("written"), ["A"]);
+        assert_eq!(forget("${BB} ${_B}", "").expect("written"), Vec::<String>::new());
+        let text = std::fs::read_to_string(&path).expect("file");
+        assert!(text.starts_with('#') && !text.contains("A=") && text.contains("B="), "{text}");
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt as _;

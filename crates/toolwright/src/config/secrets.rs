@@ -27,6 +27,30 @@ pub(crate) fn looks_secret(key: &str) -> bool {
         || ["cookie", "auth", "key", "pat", "pass"].iter().any(|word| key.split('_').any(|part| part == *word))
 }
 
+/// Whether a variable decides which program, library, module or package runs, so that its value is for its reader to judge.
+pub(crate) fn decides_what_runs(variable: &str) -> bool {
+    const STARTS: [&str; 13] = [
+        "LD_",
+        "DYLD_",
+        "PYTHON",
+        "BASH_",
+        "NODE_",
+        "GIT_",
+        "PERL5",
+        "RUBY",
+        "JAVA_",
+        "UV_",
+        "PIP_",
+        "NPM_CONFIG_",
+        "CARGO_",
+    ];
+    let name = variable.to_ascii_uppercase();
+    let is_named = STARTS.iter().any(|start| name.starts_with(start))
+        || ["PATH", "_OPTIONS", "OPT", "OPTS"].iter().any(|end| name.ends_with(end))
+        || ["ENV", "SHELL", "EDITOR", "VISUAL", "PAGER", "BROWSER", "HOME", "IFS"].contains(&name.as_str());
+    is_named && !looks_secret(variable)
+}
+
 /// Variables that describe the surroundings; their values are in every log and are no secrets.
 pub(crate) fn is_surroundings(variable: &str) -> bool {
     matches!(
@@ -129,7 +153,10 @@ pub(crate) fn mask(value: &mut Value) {
                 match (key.as_str(), item) {
                     // JSON Schemas: a property called `query` or `token` describes, and holds nothing.
                     ("parameters" | "output_schema", _) => {}
-                    ("headers" | "env" | "query", Value::Object(pairs)) => pairs.values_mut().for_each(mask_all),
+                    ("env", Value::Object(pairs)) => pairs
+                        .iter_mut()
+                        .for_each(|(name, value)| if decides_what_runs(name) { mask(value) } else { mask_all(value) }),
+                    ("headers" | "query", Value::Object(pairs)) => pairs.values_mut().for_each(mask_all),
                     ("args", Value::Array(items)) => mask_arguments(items),
                     (key, item @ Value::String(_)) if looks_secret(key) => mask_all(item),
                     (_, other) => mask(other),
@@ -225,8 +252,8 @@ mod tests {
             &json!({"args": ["-y", "--api-key=[secret]", "--token", "[secret]", "-e", "GH_TOKEN=[secret]", "--header", "X-Thing: [secret]", "Authorization: [secret]", "--port", "80", "--key=${K}", "https://h/?k=[secret]", "--header=[secret]", "--secret", "--next", 7]}),
         );
         check(
-            json!({"headers": {"X-A": "a", "X-B": "Bearer ${B}"}, "env": {"A": "1", "B": "${B}x", "C": "${C:-}"}, "description": "d", "api_key": "k"}),
-            &json!({"headers": {"X-A": "[secret]", "X-B": "Bearer ${B}"}, "env": {"A": "[secret]", "B": "[secret]", "C": "${C:-}"}, "description": "d", "api_key": "[secret]"}),
+            json!({"headers": {"X-A": "a", "X-B": "Bearer ${B}"}, "env": {"A": "1", "B": "${B}x", "C": "${C:-}", "PATH": "/x", "PIP_INDEX_URL": "https://u:p@h/", "NODE_AUTH_TOKEN": "t"}, "description": "d", "api_key": "k"}),
+            &json!({"headers": {"X-A": "[secret]", "X-B": "Bearer ${B}"}, "env": {"A": "[secret]", "B": "[secret]", "C": "${C:-}", "PATH": "/x", "PIP_INDEX_URL": "https://u:[secret]@h/", "NODE_AUTH_TOKEN": "[secret]"}, "description": "d", "api_key": "[secret]"}),
         );
         let schema = json!({"parameters": {"properties": {"query": {"type": "string"}, "token": {"default": "x"}}}});
         check(schema.clone(), &schema);

@@ -128,9 +128,9 @@ impl ProviderSettings {
 /// and the state, which holds approvals.
 fn protected(config: &Config) -> Vec<PathBuf> {
     let files = config.candidates.iter().map(|layer| layer.path.clone());
-    // What a tool asks a model is configuration too.
-    let llm = config.llm_files.iter().chain(&config.compat.files).cloned();
-    files.chain(llm).chain([config.state_dir.clone()]).collect()
+    // What a tool asks a model, or calls, is configuration too.
+    let named = config.named_files.iter().chain(&config.compat.files).cloned();
+    files.chain(named).chain([config.state_dir.clone()]).collect()
 }
 
 fn withheld_env(config: &Config) -> Vec<String> {

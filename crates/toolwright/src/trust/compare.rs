@@ -92,6 +92,8 @@ fn is_harmless(path: &[&str], was: Option<&Value>, is: Option<&Value>, new: &Val
             let keys = was.and_then(Value::as_object).into_iter().flat_map(Map::keys);
             keys.into_iter().all(|key| SAYS_WHERE.contains(&key.as_str())) && is_nobody_elses(name, section, new)
         }
+        // No entry names it any more.
+        (["documents", _], None) => true,
         (["mcp_servers", _, "description"], _) => true,
         ([section, _, "enabled"], Some(Value::Bool(false))) => SOURCES.contains(section),
         (["mcp_servers", _, "disabled"], Some(Value::Bool(true))) => true,
@@ -200,6 +202,8 @@ mod tests {
         check(json!({}), json!({"web": {"allow_private": true}}), &["web.allow_private"]);
         check(json!({}), json!({"models": {"endpoints": {"o": {"base_url": "http://e"}}}}), &["models.endpoints"]);
         check(json!({"files": {"a.md": "x"}}), json!({"files": {"a.md": "y"}}), &["files.a.md"]);
+        check(json!({"documents": {"a": "x"}}), json!({"documents": {"a": "y"}}), &["documents.a"]);
+        check(json!({"documents": {"a": "x"}}), json!({"documents": {"a": null}}), &["documents.a"]);
     }
 
     #[test]
@@ -229,5 +233,23 @@ mod tests {
     fn what_is_secret_is_not_told() {
         let changes = waiting(&json!({}), &json!({"server": {"token": "t0ken"}}));
         assert_eq!(changes[0].to_json(), json!({"path": "server.token", "was": null, "is": "[secret]"}));
+    }
+
+    #[test]
+    fn a_changed_variable_that_decides_what_runs_is_shown() {
+        let env = |pairs: Value| json!({"mcp_servers": {"a": {"command": "x", "env": pairs}}});
+        let (was, is) =
+            (json!({"PATH": "/bin", "KEY": "k", "T": "${A}"}), json!({"PATH": "./evil:/bin", "KEY": "l", "T": "${B}"}));
+        let told: Vec<Value> = waiting(&env(was), &env(is)).iter().map(Change::to_json).collect();
+        assert_eq!(
+            told,
+            [
+                json!({"path": "mcp_servers.a.env.PATH", "was": "/bin", "is": "./evil:/bin"}),
+                json!({"path": "mcp_servers.a.env.KEY", "was": "[secret]", "is": "[secret]"}),
+                json!({"path": "mcp_servers.a.env.T", "was": "${A}", "is": "${B}"}),
+            ]
+        );
+        let whole = waiting(&env(json!({"LD_PRELOAD": "a.so"})), &json!({"mcp_servers": {"a": {"command": "x"}}}));
+        assert_eq!(whole[0].to_json()["was"], json!({"LD_PRELOAD": "a.so"}));
     }
 }

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use toolwright_providers::process::is_nested;
 
-use crate::config::Problem;
+use crate::config::{Problem, Severity};
 
 pub use compare::{Change, waiting};
 pub use content::{Content, is_project_file};
@@ -35,6 +35,8 @@ pub enum Standing {
     Gone,
     /// Nobody has approved it: it is left out.
     Unapproved,
+    /// Nobody has approved it, and nothing in it counts, since all that it says is faulty. It needs no approval.
+    Faulty,
 }
 
 impl Standing {
@@ -46,6 +48,7 @@ impl Standing {
             Self::Changed => "changed",
             Self::Gone => "gone",
             Self::Unapproved => "unapproved",
+            Self::Faulty => "faulty",
         }
     }
 }
@@ -65,6 +68,10 @@ pub struct Judged {
     pub waits: Vec<Change>,
     /// Why the file cannot be read or parsed as it is now.
     pub fault: Option<String>,
+    /// What is wrong with a file in which nothing counts.
+    pub faults: Vec<Problem>,
+    /// Whether its owner was asked about this content, and said no.
+    pub refused: bool,
 }
 
 impl Judged {
@@ -77,15 +84,20 @@ impl Judged {
             false => own.to_owned(),
         };
         let fault = self.fault.as_ref().map(|fault| format!(" ({fault})")).unwrap_or_default();
+        let refused = if self.refused { "; you refused the change" } else { "" };
         Some(match self.standing {
-            Standing::Approved => return None,
+            Standing::Approved | Standing::Faulty => return None,
+            Standing::Unapproved if self.refused => (
+                "you refused this file, so it is left out".to_owned(),
+                remedy("`toolwright trust` asks again, as does any change of the file"),
+            ),
             Standing::Unapproved => (
                 format!("nobody has approved this file, so it is left out{fault}"),
                 remedy("`toolwright trust` shows what it would start and change, and asks"),
             ),
             Standing::Changed => (
                 format!(
-                    "it has changed since it was approved, and the approved version stays in force{fault}{}",
+                    "it has changed since it was approved, and the approved version stays in force{refused}{fault}{}",
                     named(&self.waits)
                 ),
                 remedy("`toolwright trust` shows the change and asks"),
@@ -123,6 +135,12 @@ impl Judged {
         if let Some(fault) = &self.fault {
             value["error"] = json!(fault);
         }
+        if !self.faults.is_empty() {
+            value["problems"] = json!(self.faults);
+        }
+        if self.refused {
+            value["refused"] = json!(true);
+        }
         value
     }
 }
@@ -152,6 +170,8 @@ pub fn judge(file: &Path, store: &TrustStore) -> Option<Judged> {
         now: None,
         waits: Vec::new(),
         fault: None,
+        faults: Vec::new(),
+        refused: false,
     };
     let now = match Content::read(file) {
         Ok(now) => now,
@@ -169,12 +189,22 @@ pub fn judge(file: &Path, store: &TrustStore) -> Option<Judged> {
         return (!judged.waits.is_empty()).then_some(judged);
     };
     judged.now = Some(now.clone());
-    let parsed = now.value(file);
+    judged.refused = store.is_refused(file, &now);
+    let parsed = now.checked(file);
     judged.fault = parsed.as_ref().err().map(Problem::to_string);
     let Some(approved) = approved else {
-        // What says nothing needs no approval, and counts as no file: sandboxes hold names by such files.
-        let says_nothing = parsed.is_ok_and(|value| value == json!({}));
-        return (!says_nothing).then_some(judged);
+        if let Ok((value, faults)) = parsed
+            && value == json!({})
+        {
+            // What says nothing needs no approval, and counts as no file: sandboxes hold names by such files.
+            if faults.is_empty() {
+                return None;
+            }
+            // Nor does what was meant to say something; its owner would miss it.
+            let harmless = |fault| Problem { severity: Severity::Warning, ..fault };
+            (judged.standing, judged.faults) = (Standing::Faulty, faults.into_iter().map(harmless).collect());
+        }
+        return Some(judged);
     };
     judged.standing = if approved.content == now {
         Standing::Approved
@@ -183,7 +213,7 @@ pub fn judge(file: &Path, store: &TrustStore) -> Option<Judged> {
         Standing::Approved
     } else {
         match (approved.content.value(file), parsed) {
-            (Ok(was), Ok(is)) => {
+            (Ok(was), Ok((is, _))) => {
                 judged.waits = waiting(&was, &is);
                 if judged.waits.is_empty() {
                     keep(store, file, &now, Approval::Harmless);
@@ -226,8 +256,7 @@ pub fn write_approved(file: &Path, text: &str, store: &TrustStore) -> io::Result
     if !was_approved || is_nested() {
         return Ok(false);
     }
-    if let Some(content) = Content::read(file)? {
-        store.approve(file, &content, Approval::Harmless)?;
-    }
+    // What was written, not what is there by now: others may write there too.
+    store.approve(file, &Content::of(file, text.to_owned())?, Approval::Harmless)?;
     Ok(true)
 }

@@ -13,6 +13,8 @@ use crate::config::edit::write_atomically;
 
 /// Folder of the state directory.
 const FOLDER: &str = "trust";
+/// What the name of the record of a refusal ends with.
+const REFUSED: &str = "refused";
 /// Contents of one file that stay approved beside the newest: branches of a repository have their own.
 const MAX_OLDER: usize = 16;
 /// Files that are kept; those that were approved longest ago go first.
@@ -68,14 +70,26 @@ impl TrustStore {
 
     /// What is kept of a file. What cannot be read, or what another user may have written, counts as not approved.
     pub(super) fn approved(&self, file: &Path) -> Option<Approved> {
-        let path = self.record_of(file);
-        let metadata = std::fs::metadata(&path).ok()?;
-        let text = match is_ours(&metadata) && metadata.len() <= MAX_RECORD {
-            true => std::fs::read_to_string(&path),
-            false => Err(io::Error::other("another user may have written it, or it is too large")),
-        };
-        let read = text.and_then(|text| serde_json::from_str(&text).map_err(io::Error::from));
-        read.inspect_err(|error| tracing::warn!("{}: this approval is not used: {error}", path.display())).ok()
+        read(&self.record_of(file))
+    }
+
+    /// Whether its owner refused this content of a file, the last that they were asked about.
+    pub(super) fn is_refused(&self, file: &Path, content: &Content) -> bool {
+        read(&self.refusal_of(file)).is_some_and(|refused: ContentHash| refused == content.hash())
+    }
+
+    /// Keeps a content of a file as refused, so that nobody is asked about it again until they want to be.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn refuse(&self, file: &Path, content: &Content) -> io::Result<()> {
+        private_folder(&self.folder)?;
+        write_atomically(&self.refusal_of(file), &serde_json::to_string(&content.hash())?)?;
+        self.keep_bounded()
+    }
+
+    fn refusal_of(&self, file: &Path) -> PathBuf {
+        self.record_of(file).with_extension(REFUSED)
     }
 
     /// Keeps a content of a file as approved.
@@ -95,19 +109,25 @@ impl TrustStore {
         let approved =
             Approved { file: place_of(file).to_string_lossy().into_owned(), content: content.clone(), older };
         write_atomically(&self.record_of(file), &serde_json::to_string(&approved)?)?;
+        remove(&self.refusal_of(file))?;
         self.keep_bounded()
     }
 
-    /// Forgets all that was approved of a file. Returns whether anything was.
+    /// Forgets all that was approved or refused of a file. Returns whether anything was.
     ///
     /// # Errors
     /// Those of the file system.
     pub fn revoke(&self, file: &Path) -> io::Result<bool> {
-        match std::fs::remove_file(self.record_of(file)) {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(error),
-        }
+        let refused = remove(&self.refusal_of(file))?;
+        Ok(remove(&self.record_of(file))? || refused)
+    }
+
+    /// The texts that are approved, of all files.
+    #[must_use]
+    pub fn texts(&self) -> Vec<String> {
+        let records = std::fs::read_dir(&self.folder).into_iter().flatten().flatten().map(|entry| entry.path());
+        let records = records.filter(|path| path.extension().is_some_and(|extension| extension == "json"));
+        records.filter_map(|path| read::<Approved>(&path)).map(|approved| approved.content.text).collect()
     }
 
     fn keep_bounded(&self) -> io::Result<()> {
@@ -118,6 +138,26 @@ impl TrustStore {
         let surplus = all.len().saturating_sub(MAX_RECORDS);
         all.sort_unstable();
         all.iter().take(surplus).try_for_each(|(_, path)| std::fs::remove_file(path))
+    }
+}
+
+/// A record; nothing where there is none. What cannot be read, or what another user may have written, is none.
+fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Option<T> {
+    let metadata = std::fs::metadata(path).ok()?;
+    let text = match is_ours(&metadata) && metadata.len() <= MAX_RECORD {
+        true => std::fs::read_to_string(path),
+        false => Err(io::Error::other("another user may have written it, or it is too large")),
+    };
+    let read = text.and_then(|text| serde_json::from_str(&text).map_err(io::Error::from));
+    read.inspect_err(|error| tracing::warn!("{}: this record is not used: {error}", path.display())).ok()
+}
+
+/// Returns whether there was one.
+fn remove(record: &Path) -> io::Result<bool> {
+    match std::fs::remove_file(record) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

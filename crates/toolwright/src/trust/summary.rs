@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value};
 
+use crate::config::decides_what_runs;
+
 /// Characters of one value that are shown.
 const MAX_VALUE: usize = 400;
 /// Lines of one list.
@@ -110,11 +112,6 @@ fn take_text(entry: &mut Map<String, Value>, key: &str) -> Option<String> {
 /// Names of variables or headers, each with the user's own variables that its value takes, since these leave with it. Where
 /// a variable decides which code runs, its value is shown.
 fn named(members: &Map<String, Value>) -> String {
-    let decides = |name: &str| {
-        let name = name.to_ascii_uppercase();
-        ["LD_", "DYLD_", "PYTHON", "BASH_"].iter().any(|start| name.starts_with(start))
-            || ["PATH", "_OPTIONS", "OPT"].iter().any(|end| name.ends_with(end))
-    };
     let shown = members.iter().map(|(name, value)| {
         let text = value.as_str().unwrap_or_default();
         let used: Vec<&str> = text
@@ -123,7 +120,7 @@ fn named(members: &Map<String, Value>) -> String {
             .filter_map(|rest| rest.strip_prefix("env:").unwrap_or(rest).split(['}', ':']).next())
             .collect();
         match used.is_empty() {
-            _ if decides(name) => format!("{name}={}", word(&short(text))),
+            _ if decides_what_runs(name) => format!("{name}={}", word(&short(text))),
             true => name.clone(),
             false => format!("{name} (from your {})", used.join(" and ")),
         }
