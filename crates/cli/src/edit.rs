@@ -1,14 +1,19 @@
 //! `init`, `add`, `remove`, `import`: edits of the configuration file.
 
+use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 use toolwright::config::edit::{EditError, Entries, add_servers, entries_of, remove_entry};
 use toolwright::config::typed::ServerSection;
-use toolwright::config::{Layer, LayerKind, keep_secrets, masked, secret_file, user_file};
+use toolwright::config::{
+    Config, Layer, LayerKind, forget_secrets, keep_secrets, masked, names_variable, secret_file, user_file,
+};
 use toolwright::core::pattern::nearest;
 use toolwright::import::{Source, is_toolwright, take_secrets};
+use toolwright::models::endpoints_from_env;
+use toolwright::trust::TrustStore;
 
 use super::args::{Add, Global, Import, Target};
 use super::config::{cwd, read, variable};
@@ -192,6 +197,22 @@ pub(crate) fn remove(global: &Global, name: &str) -> Done {
             [] => known.extend(entries.into_iter().map(|(_, entry)| entry)),
             [(section, entry)] => {
                 write(global, path, &remove_entry(&text, *section, entry).map_err(at(path))?)?;
+                let forgotten = forget(&config, &text, &candidates)?;
+                if global.json {
+                    let mut answer = json!({"file": path, "removed": [entry]});
+                    if let Some((file, names)) = forgotten {
+                        answer["secrets"] = json!({"file": file, "variables": names});
+                    }
+                    print_json(&answer)?;
+                    return Ok(Exit::Ok);
+                }
+                if let Some((file, names)) = forgotten {
+                    say(format_args!(
+                        "the values of {} are removed from {}: no configuration names them any more",
+                        names.join(", "),
+                        file.display()
+                    ));
+                }
                 return done(global, path, "removed", &[entry]);
             }
             _ => {
@@ -207,6 +228,27 @@ pub(crate) fn remove(global: &Global, name: &str) -> Done {
     let near = nearest(name, known.iter().map(String::as_str)).map(|near| format!("did you mean `{near}`? "));
     let near = near.unwrap_or_default();
     Err(Failure::not_found(format!("no server, document, catalogue or tool is called `{name}`; {near}{places}")))
+}
+
+/// Removes the secrets that the text of a file named before an edit, and that nothing names now: no file that is looked at, none
+/// that is approved in any folder, and no kind of model that finds its key by itself. Returns where they were, and their
+/// names.
+fn forget(config: &Config, before: &str, files: &[PathBuf]) -> Result<Option<(PathBuf, Vec<String>)>, Failure> {
+    let Some(file) = secret_file(&variable) else { return Ok(None) };
+    let mut texts = TrustStore::in_state(&config.state_dir).texts();
+    for path in files.iter().cloned().chain(user_file(&variable)) {
+        texts.push(text_of(&path)?);
+    }
+    let asked = RefCell::new(Vec::new());
+    endpoints_from_env(&|name| {
+        asked.borrow_mut().push(name.to_owned());
+        None
+    });
+    texts.append(&mut asked.into_inner());
+    let is_named = |name: &str| texts.iter().any(|text| names_variable(text, name));
+    let failed = |error| Failure::usage(format!("{}: cannot be written: {error}", file.display()));
+    let gone = forget_secrets(&file, before, &is_named).map_err(failed)?;
+    Ok((!gone.is_empty()).then_some((file, gone)))
 }
 
 /// Where a Toolwright of this configuration listens, and where one without any does.

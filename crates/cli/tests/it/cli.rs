@@ -484,6 +484,33 @@ fn a_server_gets_the_secret_that_was_kept() {
 }
 
 #[test]
+fn a_removed_server_takes_its_secret_along() {
+    let place = Place::new();
+    let add = |name: &str, more: &[&str]| {
+        ok(
+            &place,
+            &[&["add", name, "--env", "API_TOKEN=tok-1", "--env", "OPENAI_API_KEY=tok-2"], more, &["--", "x"]].concat(),
+        );
+    };
+    let kept = || place.read("home/.config/toolwright/secrets.env");
+    add("a", &["--env", "OWN_TOKEN=tok-3"]);
+    add("b", &[]);
+    let said = stderr(&run(&place, &["remove", "a"]));
+    assert!(said.contains("OWN_TOKEN are removed from") && !said.contains("API_TOKEN"), "{said}");
+    assert!(kept().contains("API_TOKEN=tok-1\n") && !kept().contains("tok-3"), "{}", kept());
+    // Another project names it too.
+    place.write("other/toolwright.yaml", "mcpServers:\n  c: {command: x, env: {API_TOKEN: '${API_TOKEN}'}}\n");
+    assert!(json_of(&run(&place, &["remove", "b", "--json"]))["secrets"].is_null());
+    assert!(kept().contains("API_TOKEN=tok-1\n"));
+    add("b", &[]);
+    place.write("other/toolwright.yaml", "mcpServers: {}\n");
+    let removed = json_of(&run(&place, &["remove", "b", "--json"]));
+    // The key of a model counts without being named.
+    assert_eq!(removed["secrets"]["variables"], json!(["API_TOKEN"]));
+    assert!(kept().contains("OPENAI_API_KEY=tok-2\n") && !kept().contains("tok-1"), "{}", kept());
+}
+
+#[test]
 fn secrets_in_a_repository_are_warned_of() {
     let place = Place::new();
     std::fs::create_dir_all(place.path("project/.git")).expect("folder");
