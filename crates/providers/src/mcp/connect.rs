@@ -135,7 +135,7 @@ impl Connector {
                 Ok(server) => return Ok(self.connected(peer, server, &tried).await),
                 Err(failure) => failure,
             };
-            if inbox.junk.is_flood() {
+            if inbox.stdout_noise.is_flood() {
                 // Whatever it is asked, it would print as much again.
                 process.close().await;
                 return Err(inbox.last_word.get().cloned().unwrap_or_default());
@@ -171,7 +171,7 @@ impl Connector {
                 Failure::Final(message) => return Err(message),
             };
             if best.is_none() || attempt.era == Era::Legacy {
-                best = Some(inbox.junk.explain(message));
+                best = Some(inbox.stdout_noise.explain(message));
             }
             if std::mem::take(&mut tried.speaks_newest) {
                 attempts = attempts_of(Some(Era::Modern));

@@ -7,8 +7,6 @@ use tokio::task::coop::consume_budget;
 
 /// What is kept of the beginning of a line that is too long.
 const HEAD: usize = 1024;
-/// What is kept of its end.
-const TAIL: usize = 64;
 const BUFFER: usize = 64 * 1024;
 
 /// One thing read.
@@ -18,10 +16,8 @@ pub(super) enum Frame {
     Line(Vec<u8>),
     /// What came after the last line feed before the end: a whole message, or half of one.
     Rest(Vec<u8>),
-    /// A line has gone over the bound. This is its beginning; [`Frame::LongLineEnd`] follows.
+    /// A line has gone over the bound. This is its beginning; the rest of it is skipped.
     TooLong(Vec<u8>),
-    /// The end of the line that went over the bound.
-    LongLineEnd(Vec<u8>),
     /// The pipe is closed.
     End,
 }
@@ -31,24 +27,15 @@ pub(super) enum Frame {
 pub(super) struct FrameReader<R> {
     source: BufReader<R>,
     line: Vec<u8>,
-    state: State,
+    /// The line has gone over the bound and has not ended.
+    is_skipping: bool,
     max: usize,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    /// `line` is the line so far.
-    Reading,
-    /// `line` is the end so far of a line that is too long.
-    Skipping,
-    /// That line has ended.
-    Skipped,
 }
 
 impl<R: AsyncRead + Unpin> FrameReader<R> {
     /// Reads lines of at most `max` bytes.
     pub(super) fn new(source: R, max: usize) -> Self {
-        Self { source: BufReader::with_capacity(BUFFER, source), line: Vec::new(), state: State::Reading, max }
+        Self { source: BufReader::with_capacity(BUFFER, source), line: Vec::new(), is_skipping: false, max }
     }
 
     /// The next frame. Cancel-safe: what has been read stays for the next time. Of much that is there already others
@@ -60,37 +47,27 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         loop {
             // Of itself only what is read from the pipe counts against a turn, at 64 KiB a read: 30,000 lines in one.
             consume_budget().await;
-            if self.state == State::Skipped {
-                self.state = State::Reading;
-                return Ok(Frame::LongLineEnd(std::mem::take(&mut self.line)));
-            }
             let chunk = self.source.fill_buf().await?;
             let at_end = chunk.is_empty();
             let newline = memchr::memchr(b'\n', chunk);
             let part = &chunk[..newline.unwrap_or(chunk.len())];
             let length = newline.map_or(part.len(), |at| at + 1);
             let line_ends = newline.is_some() || at_end;
-            if self.state == State::Skipping {
-                keep_tail(&mut self.line, part);
-            } else {
+            if !self.is_skipping {
                 self.line.extend_from_slice(part);
             }
             self.source.consume(length);
-            if self.state == State::Reading && self.line.len() > self.max {
-                let long = std::mem::take(&mut self.line);
-                keep_tail(&mut self.line, &long);
+            if self.line.len() > self.max {
                 // A copy: what it is cut from has the room of a whole message.
-                let head = long[..long.len().min(HEAD)].to_vec();
-                self.state = if line_ends { State::Skipped } else { State::Skipping };
+                let head = self.line[..HEAD.min(self.line.len())].to_vec();
+                self.line = Vec::new();
+                self.is_skipping = !line_ends;
                 return Ok(Frame::TooLong(head));
             }
             if !line_ends {
                 continue;
             }
-            if self.state == State::Skipping {
-                self.state = State::Skipped;
-                continue;
-            }
+            self.is_skipping = false;
             let line = std::mem::take(&mut self.line);
             if !line.iter().all(u8::is_ascii_whitespace) {
                 return Ok(if at_end { Frame::Rest(line) } else { Frame::Line(line) });
@@ -100,11 +77,6 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
             }
         }
     }
-}
-
-fn keep_tail(tail: &mut Vec<u8>, part: &[u8]) {
-    tail.extend_from_slice(&part[part.len().saturating_sub(TAIL)..]);
-    tail.drain(..tail.len().saturating_sub(TAIL));
 }
 
 #[cfg(test)]
@@ -130,12 +102,10 @@ mod tests {
     async fn lines_are_bounded_and_half_lines_survive() {
         let line = |text: &str| Frame::Line(text.into());
         let rest = |text: &str| Frame::Rest(text.into());
-        let end = |text: &str| Frame::LongLineEnd(text.into());
         check("", &[]).await;
         check("a\n\n \r\nb", &[line("a"), rest("b")]).await;
         check("12345678\nx\n", &[line("12345678"), line("x")]).await;
         let long = format!("{}end", "x".repeat(100));
-        let tail = &long[long.len() - TAIL..];
         for (text, last) in [(format!("{long}\nb\n"), line("b")), (format!("{long}\nb"), rest("b"))] {
             let (reader, mut writer) = tokio::io::duplex(4096);
             writer.write_all(text.as_bytes()).await.expect("write");
@@ -144,7 +114,6 @@ mod tests {
             assert!(
                 matches!(frames.next().await.expect("frame"), Frame::TooLong(head) if long.starts_with(&*String::from_utf8_lossy(&head)))
             );
-            assert_eq!(frames.next().await.expect("frame"), end(tail));
             assert_eq!(frames.next().await.expect("frame"), last);
             assert_eq!(frames.next().await.expect("frame"), Frame::End);
         }

@@ -19,16 +19,14 @@ use toolwright_core::client::CallClient;
 use toolwright_core::context::{PartialSink, ToolContext};
 use toolwright_core::json::read;
 use toolwright_core::session::Session;
-use toolwright_mcp::batch::is_batch;
 use toolwright_mcp::message::{RpcError, read as read_part};
 
 use super::folders::Folders;
-use super::junk::Junk;
 use super::listener::Listener;
 use super::pages::Pages;
 use super::questions::Questions;
-use super::sniff::{answered, ids_of_batch, own_id, seems_answer};
-use super::transport::{Incoming, RequestId, SendError, Transport, UNREADABLE};
+use super::stdout_noise::{StdoutNoise, seems_message};
+use super::transport::{Incoming, RequestId, SendError, Transport, UNREADABLE, own_id};
 
 mod belonging;
 mod past;
@@ -128,7 +126,7 @@ pub(super) struct Inbox {
     /// What its users have to do elsewhere. Another connection may give other things the same names.
     pub(super) pages: Pages,
     /// What is no message.
-    pub(super) junk: Junk,
+    pub(super) stdout_noise: StdoutNoise,
     /// Told when something that the server said unasked may have been missed.
     pub(super) has_missed: Notify,
     /// Changes with every message; no more than that is asked of it.
@@ -177,7 +175,7 @@ impl Inbox {
             over: CancellationToken::new(),
             last_word: OnceLock::new(),
             pages: Pages::default(),
-            junk: Junk::default(),
+            stdout_noise: StdoutNoise::default(),
             has_missed: Notify::new(),
             heard: AtomicU64::new(0),
             state: Mutex::default(),
@@ -328,12 +326,15 @@ impl Inbox {
         }
     }
 
-    /// Fails every request that waits.
-    pub(super) fn fail_all(&self, reason: &str) {
-        for sender in self.senders() {
+    /// Fails every request that waits; how many did.
+    pub(super) fn fail_all(&self, reason: &str) -> usize {
+        let senders = self.senders();
+        let count = senders.len();
+        for sender in senders {
             // Whoever waited may have left.
             let _ = sender.send(Answer::Lost(SendError::Broken(reason.to_owned())));
         }
+        count
     }
 
     fn senders(&self) -> Vec<oneshot::Sender<Answer>> {
@@ -362,29 +363,27 @@ impl Inbox {
         state.waiting.get(&id).is_some_and(|waiting| waiting.answer.is_some()) || state.past.has(id)
     }
 
-    /// Takes a line of a pipe that is no message, or cannot be read.
+    /// Takes what is no message, or cannot be read: in the answer's stream of `during`, where that is known.
     pub(super) fn garbled(&self, json: &[u8], during: Option<RequestId>, problem: &str) {
-        if self.fail_meant(json, during, problem).is_empty() {
-            self.junk.add(json);
+        if !self.fail_for(json, during, problem) {
+            self.stdout_noise.add(json);
             self.listener.garbage(json);
         }
     }
 
-    /// Fails the requests that something unreadable was meant to answer, which would wait for their time-outs otherwise.
-    fn fail_meant(&self, json: &[u8], during: Option<RequestId>, problem: &str) -> Vec<RequestId> {
-        let awaited = || during.or_else(|| self.only()).filter(|_| seems_answer(json));
-        let (ids, what) = if is_batch(json) {
-            // Of its answers some may have been taken; those of the rest will not come again.
-            (ids_of_batch(json), "the server's answer is in a batch that is not valid")
-        } else {
-            let is_json = serde_json::from_slice::<IgnoredAny>(json).is_ok();
-            let what = if is_json { UNREADABLE } else { "the server's answer is not a valid message" };
-            (answered(json).or_else(awaited).into_iter().collect(), what)
-        };
-        for id in &ids {
-            self.settle(*id, Answer::Lost(SendError::Broken(format!("{what}: {problem}"))));
+    /// Fails what is in flight for something unreadable that was meant as a message: it may have been the answer, for
+    /// which its request would wait until its time-out. Whether anything was.
+    fn fail_for(&self, json: &[u8], during: Option<RequestId>, problem: &str) -> bool {
+        if !seems_message(json) {
+            return false;
         }
-        ids
+        let is_json = serde_json::from_slice::<IgnoredAny>(json).is_ok();
+        let what = if is_json { UNREADABLE } else { "the server's answer is not a valid message" };
+        if let Some(id) = during.or_else(|| self.only()) {
+            self.settle(id, Answer::Lost(SendError::Broken(format!("{what}: {problem}"))));
+            return true;
+        }
+        self.fail_all(&format!("{what}, or that to another request in flight: {problem}")) > 0
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
@@ -411,7 +410,7 @@ impl Incoming for Inbox {
             Err(error) => return self.garbled(json, during, &error.to_string()),
         };
         if envelope.method.is_some() || envelope.result.is_some() || envelope.error.is_some() {
-            self.junk.interrupted();
+            self.stdout_noise.interrupted();
         }
         match envelope {
             Envelope { method: Some(method), id: None, params, .. } if method == "notifications/progress" => {
@@ -442,14 +441,14 @@ impl Incoming for Inbox {
                     self.settle(id, Answer::Result(result.to_owned()));
                 }
             }
-            _ => self.garbled(json, during, NO_MESSAGE),
+            Envelope { id, .. } => self.garbled(json, id.and_then(|id| own_id(id.get())).or(during), NO_MESSAGE),
         }
     }
 
-    fn unreadable(&self, json: &[u8], during: Option<RequestId>) -> Vec<RequestId> {
-        match serde_json::from_slice::<IgnoredAny>(json) {
-            Ok(IgnoredAny) => self.fail_meant(json, during, NO_MESSAGE),
-            Err(error) => self.fail_meant(json, during, &error.to_string()),
+    fn unreadable(&self, json: &[u8]) -> bool {
+        match serde_json::from_slice::<Envelope<'_>>(json) {
+            Ok(envelope) => self.fail_for(json, envelope.id.and_then(|id| own_id(id.get())), NO_MESSAGE),
+            Err(error) => self.fail_for(json, None, &error.to_string()),
         }
     }
 

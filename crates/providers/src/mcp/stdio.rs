@@ -16,7 +16,7 @@ use super::inbox::Inbox;
 use super::link::LAST_CALLS;
 use super::outbox::Outbox;
 use super::process::Process;
-use super::sniff::{is_answer, sniff_id};
+use super::stdout_noise::may_be_message;
 use super::transport::{Incoming as _, Outgoing, RequestId, SendError, TOO_LARGE, Told, Transport};
 
 /// How long the end of a process may lag behind that of its output.
@@ -45,7 +45,6 @@ impl StdioTransport {
         let outbox = Arc::new(Outbox::default());
         let reader = Reader {
             frames: FrameReader::new(stdout, max),
-            long_head: None,
             max,
             inbox: Arc::clone(&inbox),
             outbox: Arc::clone(&outbox),
@@ -103,7 +102,7 @@ impl Transport for StdioTransport {
 
     async fn epitaph(&self) -> Option<String> {
         let reason = self.inbox.last_word.get().map_or("the connection is closed", String::as_str);
-        if self.inbox.junk.is_flood() {
+        if self.inbox.stdout_noise.is_flood() {
             // How its process takes that says nothing.
             return Some(reason.to_owned());
         }
@@ -133,8 +132,6 @@ async fn last_answers(inbox: &Inbox) {
 /// Reads the child's output.
 struct Reader {
     frames: FrameReader<ChildStdout>,
-    /// The beginning of a line over the bound, while its request is not known.
-    long_head: Option<Vec<u8>>,
     max: usize,
     inbox: Arc<Inbox>,
     /// What is sent, which nobody takes any more after the end.
@@ -151,26 +148,22 @@ impl Reader {
                 Frame::Rest(rest) if serde_json::from_slice::<IgnoredAny>(&rest).is_err() => {}
                 Frame::Rest(rest) => self.line(&rest),
                 Frame::TooLong(head) => {
-                    self.inbox.listener.warn("mcp_message_too_long", &self.too_long());
-                    // Where only one request waits, an answer is its answer: its end may be a gigabyte away.
-                    let only = || self.inbox.only().filter(|_| is_answer(&head));
-                    match sniff_id(&head, &[]).or_else(only) {
-                        Some(id) => self.fail(id),
-                        None => self.long_head = Some(head),
-                    }
-                }
-                Frame::LongLineEnd(tail) => {
-                    let Some(head) = self.long_head.take() else { continue };
-                    match sniff_id(&head, &tail) {
-                        Some(id) => self.fail(id),
-                        None if is_answer(&head) => self.inbox.fail_all(&self.too_long()),
-                        None => {}
+                    let too_long = format!("{TOO_LARGE} ({})", self.max);
+                    self.inbox.listener.warn("mcp_message_too_long", &too_long);
+                    // Nobody knows whose answer it is: the id may be at its end, a gigabyte away.
+                    if may_be_message(&head) {
+                        let reason = match self.inbox.only() {
+                            Some(_) => too_long,
+                            None => format!("{too_long}, in the answer to this or another request"),
+                        };
+                        self.inbox.fail_all(&reason);
                     }
                 }
                 Frame::End => return self.end("the server closed its standard output".to_owned()),
             }
-            if self.inbox.junk.is_flood() {
-                return self.end(self.inbox.junk.explain("the server was stopped for what it prints".to_owned()));
+            if self.inbox.stdout_noise.is_flood() {
+                return self
+                    .end(self.inbox.stdout_noise.explain("the server was stopped for what it prints".to_owned()));
             }
         }
     }
@@ -195,13 +188,5 @@ impl Reader {
         if let Err(error) = each_of_batch(line, one) {
             self.inbox.garbled(line, None, &error.to_string());
         }
-    }
-
-    fn fail(&self, id: RequestId) {
-        self.inbox.lost(id, SendError::Broken(self.too_long()));
-    }
-
-    fn too_long(&self) -> String {
-        format!("{TOO_LARGE} ({})", self.max)
     }
 }

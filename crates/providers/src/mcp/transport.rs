@@ -18,6 +18,12 @@ pub(super) fn has_come(reason: &str) -> bool {
 /// Id of a request of ours.
 pub(super) type RequestId = u64;
 
+/// An id of ours as a server gives it back. Every id of ours is a number, and a text of the same digits is another id.
+pub(super) fn own_id(json: &str) -> Option<RequestId> {
+    let json = json.trim();
+    json.bytes().all(|byte| byte.is_ascii_digit()).then(|| json.parse().ok())?
+}
+
 /// One message on its way out.
 #[derive(Debug)]
 pub(super) struct Outgoing<'a> {
@@ -86,8 +92,9 @@ impl OutgoingKind<'_> {
 pub(super) trait Incoming: Send + Sync {
     /// One message. `during` is our request in whose answer's stream it came, where the transport knows.
     fn message(&self, json: &[u8], during: Option<RequestId>);
-    /// What cannot be read. Requests that it was meant to answer fail with that, and are told here.
-    fn unreadable(&self, json: &[u8], during: Option<RequestId>) -> Vec<RequestId>;
+    /// What cannot be read, on a connection over which all answers come. If it was meant as a message, every request in
+    /// flight fails with that: nobody knows whose answer it was. Whether any did.
+    fn unreadable(&self, json: &[u8]) -> bool;
     /// The answer to this request will not arrive.
     fn lost(&self, id: RequestId, error: SendError);
     /// Something that is no message, or that is too large; told to the operator.
@@ -143,4 +150,18 @@ pub(super) enum Told {
     Yes,
     /// It has not.
     No,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_of_digits_is_no_id_of_ours() {
+        for (json, expect) in
+            [("7", Some(7)), (" 7 ", Some(7)), ("\"7\"", None), ("7.0", None), ("+7", None), ("-7", None), ("", None)]
+        {
+            assert_eq!(own_id(json), expect, "{json}");
+        }
+    }
 }

@@ -12,8 +12,7 @@ use toolwright_mcp::message::read as read_part;
 
 use super::super::pages::MAX_ID;
 use super::super::progress::Progress;
-use super::super::sniff::own_id;
-use super::super::transport::RequestId;
+use super::super::transport::{RequestId, own_id};
 use super::{Answer, Belonging, Inbox, Purpose, Waiting};
 
 impl Inbox {

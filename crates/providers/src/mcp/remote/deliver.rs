@@ -12,8 +12,7 @@ use toolwright_core::json::read;
 use toolwright_mcp::batch::{each_of_batch, is_batch};
 use toolwright_mcp::message::RpcError;
 
-use super::super::sniff::own_id;
-use super::super::transport::{Incoming, RequestId};
+use super::super::transport::{Incoming, RequestId, own_id};
 use super::target::excerpt;
 
 /// Requests whose answer may come over another way than the one that is watched.
@@ -44,6 +43,11 @@ impl Waiting {
         }
     }
 
+    /// Notes that no answer will come to any of them.
+    pub(super) fn end_all(&self) {
+        self.lock().clear();
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<RequestId, oneshot::Sender<()>>> {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -63,7 +67,7 @@ impl Drop for Waits<'_> {
 /// What some bytes were.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Delivered {
-    /// Ids of requests that they answered, or were meant to answer.
+    /// Ids of requests that they answered.
     pub(super) answered: Vec<RequestId>,
     /// Whether they were no JSON-RPC message, or had something that is none.
     pub(super) garbage: bool,
@@ -97,11 +101,7 @@ pub(super) fn deliver(incoming: &dyn Incoming, json: &[u8], during: Option<Reque
         Ok(Envelope { method: Some(_), .. }) => incoming.message(json, during),
         Ok(_) | Err(_) => {
             delivered.garbage = true;
-            let meant = incoming.unreadable(json, during);
-            if meant.is_empty() {
-                incoming.noise(&format!("not a JSON-RPC message: {}", excerpt(json)));
-            }
-            delivered.answered.extend(meant);
+            incoming.noise(&format!("not a JSON-RPC message: {}", excerpt(json)));
         }
     };
     let is_taken = is_batch(json)
@@ -163,8 +163,8 @@ mod tests {
         fn message(&self, json: &[u8], _during: Option<RequestId>) {
             self.0.lock().expect("log").push(String::from_utf8_lossy(json).into_owned());
         }
-        fn unreadable(&self, _json: &[u8], _during: Option<RequestId>) -> Vec<RequestId> {
-            Vec::new()
+        fn unreadable(&self, _json: &[u8]) -> bool {
+            false
         }
         fn lost(&self, _id: RequestId, _error: SendError) {}
         fn noise(&self, _what: &str) {}

@@ -124,8 +124,12 @@ impl Reader {
                     if let Err(TooLarge) = events.feed(&chunk, &mut |event| match event.kind {
                         b"endpoint" => self.endpoint(event.data),
                         _ if event.is_message() => {
-                            for id in deliver(&*self.incoming, event.data, None).answered {
+                            let delivered = deliver(&*self.incoming, event.data, None);
+                            for id in delivered.answered {
                                 self.waiting.answered(id);
+                            }
+                            if delivered.garbage && self.incoming.unreadable(event.data) {
+                                self.waiting.end_all();
                             }
                         }
                         _ => {}

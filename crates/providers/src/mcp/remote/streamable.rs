@@ -16,6 +16,7 @@ use tokio_util::task::AbortOnDropHandle;
 use toolwright_mcp::headers;
 use toolwright_mcp::revision::{Era, MODERN_VERSIONS};
 
+use super::super::stdout_noise::may_be_message;
 use super::super::transport::{Incoming, Outgoing, OutgoingKind, RequestId, SendError, Told, Transport};
 use super::deliver::{Waiting, deliver, error_for};
 use super::events::{Events, TooLarge};
@@ -309,7 +310,7 @@ impl Inner {
                     return;
                 }
                 let delivered = deliver(&*self.incoming, event.data, during);
-                if delivered.garbage && event.data.starts_with(b"{") {
+                if delivered.garbage && may_be_message(event.data) {
                     broken = Some(excerpt(event.data));
                 }
                 for id in delivered.answered {

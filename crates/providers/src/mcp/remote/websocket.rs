@@ -120,8 +120,12 @@ fn header<'r>(response: &'r Response, name: &http::HeaderName) -> Option<&'r str
 async fn read(mut stream: SplitStream<Socket>, incoming: Arc<dyn Incoming>, max: usize) {
     let reason = loop {
         match stream.next().await {
-            Some(Ok(Message::Text(text))) => _ = deliver(&*incoming, text.as_bytes(), None),
-            Some(Ok(Message::Binary(bytes))) => _ = deliver(&*incoming, &bytes, None),
+            Some(Ok(message @ (Message::Text(_) | Message::Binary(_)))) => {
+                let bytes = message.into_data();
+                if deliver(&*incoming, &bytes, None).garbage {
+                    incoming.unreadable(&bytes);
+                }
+            }
             // The library answers pings; a frame of its own is never handed over.
             Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
             Some(Ok(Message::Close(None))) | None => break "it closed the WebSocket".to_owned(),

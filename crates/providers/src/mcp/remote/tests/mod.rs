@@ -38,8 +38,8 @@ impl Incoming for Log {
     fn message(&self, json: &[u8], during: Option<RequestId>) {
         self.messages.lock().expect("log").push((serde_json::from_slice(json).expect("JSON"), during));
     }
-    fn unreadable(&self, _json: &[u8], _during: Option<RequestId>) -> Vec<RequestId> {
-        Vec::new()
+    fn unreadable(&self, _json: &[u8]) -> bool {
+        false
     }
     fn lost(&self, id: RequestId, error: SendError) {
         panic!("request {id} is lost: {error:?}");

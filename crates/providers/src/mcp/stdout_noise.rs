@@ -1,4 +1,4 @@
-//! What a server sends that is no message, on one connection: where nothing else comes, that is why.
+//! What a server prints that is no message, on one connection: where nothing else comes, that is why.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,9 +10,22 @@ const MAX_BYTES: u64 = 16 << 20;
 /// What is shown of the first, in characters.
 const EXCERPT: usize = 80;
 
+/// Whether bytes that cannot be read were meant as a message: JSON-RPC, alone or in a batch, as far as it shows. Anything
+/// else, log lines in JSON among it, is noise.
+pub(super) fn seems_message(line: &[u8]) -> bool {
+    may_be_message(line) && memchr::memmem::find(line, b"\"jsonrpc\"").is_some()
+}
+
+/// The same of a line of which only the beginning is known.
+pub(super) fn may_be_message(head: &[u8]) -> bool {
+    let head = head.trim_ascii_start();
+    let head = head.strip_prefix(b"[").map_or(head, <[u8]>::trim_ascii_start);
+    head.starts_with(b"{")
+}
+
 /// Counts what is no message.
 #[derive(Debug, Default)]
-pub(super) struct Junk {
+pub(super) struct StdoutNoise {
     count: AtomicU64,
     /// Lines and bytes since the last message.
     lines: AtomicU64,
@@ -20,7 +33,7 @@ pub(super) struct Junk {
     first: OnceLock<String>,
 }
 
-impl Junk {
+impl StdoutNoise {
     /// Takes a line that is none.
     pub(super) fn add(&self, line: &[u8]) {
         self.count.fetch_add(1, Ordering::Relaxed);
@@ -65,27 +78,43 @@ mod tests {
     use super::*;
 
     #[test]
+    fn noise_is_told_from_broken_messages() {
+        for (line, expect) in [
+            (r#"{"jsonrpc":"2.0","id":7,"result":{"content":[{"te"#, true),
+            (r#" [ {"jsonrpc":"2.0","id":7,"resu"#, true),
+            (r#"{"result":{"x":nonsense},"jsonrpc":"2.0","id":7}"#, true),
+            (r#"{"level":"info","id":7}"#, false),
+            (r#"{"level":"info","message":"{\"jsonrpc\":\"2.0\"}"}"#, false),
+            ("{'jsonrpc': '2.0'}", false),
+            (r#"[INFO] {"jsonrpc":"2.0"}"#, false),
+            (r#"sent {"jsonrpc":"2.0"}"#, false),
+        ] {
+            assert_eq!(seems_message(line.as_bytes()), expect, "{line}");
+        }
+    }
+
+    #[test]
     fn what_is_no_message_is_told_on_the_first_line() {
-        let junk = Junk::default();
-        assert_eq!(junk.explain("silent\nmore".into()), "silent\nmore");
-        junk.add(b"Listening on stdio\n");
-        let one = junk.explain("silent\nmore".into());
+        let noise = StdoutNoise::default();
+        assert_eq!(noise.explain("silent\nmore".into()), "silent\nmore");
+        noise.add(b"Listening on stdio\n");
+        let one = noise.explain("silent\nmore".into());
         assert!(one.starts_with("silent; it sent a line that is no message, `Listening on stdio`: "), "{one}");
         assert!(one.ends_with("standard error\nmore"), "{one}");
-        junk.add(b"y");
-        assert!(junk.explain("silent".into()).contains("2 lines"));
+        noise.add(b"y");
+        assert!(noise.explain("silent".into()).contains("2 lines"));
     }
 
     #[test]
     fn a_flood_is_what_no_message_interrupts() {
-        let junk = Junk::default();
+        let noise = StdoutNoise::default();
         for lines in [MAX_LINES, MAX_LINES + 1] {
-            junk.interrupted();
-            (0..lines).for_each(|_| junk.add(b"y"));
-            assert_eq!(junk.is_flood(), lines > MAX_LINES);
+            noise.interrupted();
+            (0..lines).for_each(|_| noise.add(b"y"));
+            assert_eq!(noise.is_flood(), lines > MAX_LINES);
         }
-        junk.interrupted();
-        (0..17).for_each(|_| junk.add(&[b'y'; 1 << 20]));
-        assert!(junk.is_flood());
+        noise.interrupted();
+        (0..17).for_each(|_| noise.add(&[b'y'; 1 << 20]));
+        assert!(noise.is_flood());
     }
 }
