@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::{Map, Value};
-use toolwright::core::names::Resolution;
+use toolwright::core::name_table::Resolution;
 use toolwright::core::{RawArguments, Snapshot};
 
 use super::exit::Failure;

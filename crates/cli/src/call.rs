@@ -9,7 +9,7 @@ use toolwright::core::catalogue::Snapshot;
 use toolwright::core::client::CallClient;
 use toolwright::core::error::labelled;
 use toolwright::core::llm::llm_definition;
-use toolwright::core::names::Resolution;
+use toolwright::core::name_table::Resolution;
 use toolwright::core::output::{TOOL_OUTPUT, noted_outputs};
 use toolwright::core::store::StoredOutput;
 use toolwright::core::{CallId, Cancel, Outcome, Profile, ToolCall};

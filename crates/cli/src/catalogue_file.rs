@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use indexmap::IndexMap;
 use serde_json::{Map, Value};
 use toolwright::core::catalogue::foreign_ids;
-use toolwright::core::name::server_namespace;
 use toolwright::core::select::{Document, DocumentKey, Searchable};
+use toolwright::core::tool_id::server_namespace;
 use toolwright::core::{
     ErrorKind, Health, Listing, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool, Snapshot,
     ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,

@@ -5,8 +5,8 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 use toolwright::config::document_origin;
 use toolwright::config::edit::{EditError, Entries, add_entries};
-use toolwright::core::name::{MAX_WIRE_NAME, RESERVED_NAMESPACES};
-use toolwright::core::names::{NameTable, NamedTool};
+use toolwright::core::name_table::{NameTable, NamedTool};
+use toolwright::core::tool_id::{MAX_WIRE_NAME, RESERVED_NAMESPACES};
 use toolwright::providers::net::{AddressPolicy, HttpClient, HttpOptions};
 use toolwright::providers::openapi::{self, Filter, GroupBy, Imported, OpenApiError, OpenApiSpec, Origin};
 

@@ -9,10 +9,10 @@ use toolwright::House;
 use toolwright::config::Config;
 use toolwright::core::canonical::ContentHash;
 use toolwright::core::duration;
-use toolwright::core::name::wire_candidate;
 use toolwright::core::pattern::nearest;
 use toolwright::core::pins::{Change, Pin, PinMark, PinSource, Weight, diff, renamed};
 use toolwright::core::store::{PinContracts, PinDecision, PinStore, StoreError};
+use toolwright::core::tool_id::wire_candidate;
 
 use super::args::Global;
 use super::exit::{Done, Exit, Failure};

@@ -10,7 +10,7 @@ use toolwright::House;
 use toolwright::config::{Config, policy_file, policy_of, profile_of};
 use toolwright::core::catalogue::{CallScope, Entry};
 use toolwright::core::json::fault;
-use toolwright::core::names::Resolution;
+use toolwright::core::name_table::Resolution;
 use toolwright::core::policy::{Decision, EffectSelector, HintTrust, PolicyQuery, ToolNote, UserRequest};
 use toolwright::core::{
     CallId, Caller, Effects, Policy, Principal, Profile, RawArguments, Session, Snapshot, ToolCall, ToolDefinition,

@@ -9,7 +9,7 @@ use anstyle::{AnsiColor, Style};
 use serde_json::Value;
 use tokio::sync::{Mutex, MutexGuard};
 use toolwright::core::Redactor as _;
-use toolwright::core::name::{ToolId, wire_candidate};
+use toolwright::core::tool_id::{ToolId, wire_candidate};
 use toolwright::runtime::{Catalogue, SecretRedactor};
 
 use super::wrap::wrapped;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 use toolwright::core::model::ShownTool;
-use toolwright::core::name::{MAX_WIRE_NAME, wire_names};
+use toolwright::core::tool_id::{MAX_WIRE_NAME, wire_names};
 
 use super::exit::Failure;
 use super::input;

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use toolwright::House;
 use toolwright::core::job::JOB_IDS;
-use toolwright::core::names::Resolution;
+use toolwright::core::name_table::Resolution;
 use toolwright::core::select::{FIT, Find, SearchFilter, SearchHit, find, search_or_similar};
 use toolwright::core::{Entry, Snapshot};
 use toolwright::models::dialect::{Loss, Portable};

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use toolwright::core::RawArguments;
 use toolwright::core::arguments::{Fitted, Provenance, fit, read_object};
 use toolwright::core::json::{fault, repair};
-use toolwright::core::names::Resolution;
+use toolwright::core::name_table::Resolution;
 use toolwright::core::schema::{CompiledSchema, suggest};
 
 use super::args::{DraftName, Global, Validate};

@@ -7,7 +7,7 @@ use crate::catalogue::{Entry, Origin};
 use crate::context::Redactor;
 use crate::definition::NoSchemaMode;
 use crate::json::{MAX_DEPTH, Unreadable, fault, nests_deeper, repair, type_name};
-use crate::names::NameMatch;
+use crate::name_table::NameMatch;
 use crate::pointer::is_within;
 use crate::repair::RepairRecord;
 use crate::schema::{Attempt, CompiledSchema, Violation, fill_defaults, suggest};

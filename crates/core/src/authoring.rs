@@ -145,7 +145,7 @@ pub mod macro_support {
     pub use crate::session::Session;
     pub use crate::tool::Tool;
 
-    use crate::name::ToolId;
+    use crate::tool_id::ToolId;
 
     /// An id whose form the macro has checked.
     #[must_use]

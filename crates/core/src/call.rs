@@ -11,7 +11,7 @@ use crate::carried::{check_carried, is_carrier};
 use crate::catalogue::{Entry, Snapshot};
 use crate::definition::NoSchemaMode;
 use crate::error::{ErrorKind, ToolError};
-use crate::names::Resolution;
+use crate::name_table::Resolution;
 use crate::schema::{Violation, shape, shape_at, shorten};
 use crate::session::{CallId, Principal};
 use crate::variables::{Hole, Outlook, Resolved, Variables, resolve_at};
@@ -276,9 +276,9 @@ mod tests {
     use super::*;
     use crate::catalogue::{Listing, RegisteredTool, Unapproved};
     use crate::definition::ToolDefinition;
-    use crate::name::ToolId;
-    use crate::names::NameMatch;
+    use crate::name_table::NameMatch;
     use crate::testing::listing;
+    use crate::tool_id::ToolId;
     use crate::variables::Values;
     use serde_json::json;
 

@@ -10,7 +10,7 @@ use crate::arguments::{NoObject, Provenance, RawArguments, read_arguments};
 use crate::call::{Caller, Rejection, ToolCall, ValidCall, check, unknown};
 use crate::catalogue::{Entry, Origin, ProviderKind, Snapshot};
 use crate::error::{ErrorKind, ToolError};
-use crate::names::{NameMatch, Resolution};
+use crate::name_table::{NameMatch, Resolution};
 use crate::schema::{Violation, shorten};
 use crate::select::CALL_ID;
 use crate::session::CallId;

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use crate::cancel::Cancel;
 use crate::context::UsageRecorder;
 use crate::error::{ErrorKind, ProtocolError, ToolError};
-use crate::name::ToolId;
+use crate::tool_id::ToolId;
 
 /// Something that the source of a running call wants of the call's client: `elicitation/create`,
 /// `sampling/createMessage` or `roots/list`, in the words of MCP.

@@ -9,9 +9,9 @@ use serde_json::{Map, Value, json};
 use crate::canonical::ContentHash;
 use crate::duration;
 use crate::model::ModelSettings;
-use crate::name::ToolId;
 use crate::passthrough::LISTED_FIELDS;
 use crate::sandbox::SandboxProfile;
+use crate::tool_id::ToolId;
 
 /// What a tool may do to the world. The names and their meaning are MCP's tool annotations; a hint
 /// that is missing on a foreign tool means the dangerous answer.

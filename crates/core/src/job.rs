@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 use crate::cancel::CancelCause;
 use crate::error::{ErrorKind, ToolError, Unsupported};
 use crate::moment::iso;
-use crate::name::ToolId;
 use crate::outcome::{Outcome, ToolOutput};
 use crate::session::{CallId, Session, SessionId};
 use crate::store::StoreError;
+use crate::tool_id::ToolId;
 
 /// The tools that follow jobs.
 pub const JOB_IDS: [&str; 6] =

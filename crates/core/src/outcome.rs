@@ -10,9 +10,9 @@ use crate::arguments::Provenance;
 use crate::catalogue::ProviderKind;
 use crate::content::{ContentBlock, joined_text, text_for_model};
 use crate::error::ToolError;
-use crate::name::ToolId;
 use crate::output::{CUT_BYTES, TOOL_OUTPUT};
 use crate::session::CallId;
+use crate::tool_id::ToolId;
 
 /// Key in the `meta` of a result: the job that the call has become.
 pub const JOB_META: &str = "toolwright/job";

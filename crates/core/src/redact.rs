@@ -10,7 +10,7 @@ use crate::call::{RawArguments, ToolCall};
 use crate::carried::is_carrier;
 use crate::catalogue::{Entry, Snapshot};
 use crate::context::Redactor;
-use crate::names::Resolution;
+use crate::name_table::Resolution;
 
 /// What stands in a secret's place.
 pub const MARK: &str = "[secret]";

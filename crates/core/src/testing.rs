@@ -9,8 +9,8 @@ use crate::catalogue::{Health, Listing, Provider, ProviderCall, ProviderError, P
 use crate::context::ToolContext;
 use crate::definition::ToolDefinition;
 use crate::error::ToolError;
-use crate::name::ToolId;
 use crate::outcome::ToolOutput;
+use crate::tool_id::ToolId;
 
 /// A provider that is nothing but its name and kind.
 pub(crate) struct Named(pub(crate) &'static str, ProviderKind);

@@ -14,9 +14,9 @@ use crate::context::{TokenCounter, ToolContext};
 use crate::definition::ToolDefinition;
 use crate::error::{ErrorKind, ToolError};
 use crate::llm::LlmDefinition;
-use crate::name::ToolId;
 use crate::outcome::ToolOutput;
 use crate::session::Session;
+use crate::tool_id::ToolId;
 
 /// A tool implemented in Rust.
 #[async_trait]

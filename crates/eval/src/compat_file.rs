@@ -9,8 +9,8 @@ use serde_json::{Map, Value};
 
 use crate::summary::{Row, steady};
 use toolwright_core::model::is_replay;
-use toolwright_core::name::ToolId;
 use toolwright_core::select::{Compat, FIT};
+use toolwright_core::tool_id::ToolId;
 
 /// Bytes that such a file may have.
 pub const MAX_COMPAT_BYTES: usize = 4 << 20;

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::case::Case;
 use toolwright_core::canonical::ContentHash;
-use toolwright_core::name::ToolId;
+use toolwright_core::tool_id::ToolId;
 
 /// Calls that a run may have.
 pub const MAX_CELLS: usize = 100_000;

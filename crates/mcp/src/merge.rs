@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use serde_json::{Map, Value};
-use toolwright_core::name::{short_hash, wire_candidate};
+use toolwright_core::tool_id::{short_hash, wire_candidate};
 
 use crate::address::qualify;
 

@@ -18,9 +18,9 @@ use toolwright_core::definition::{Mode, ToolDefinition};
 use toolwright_core::event::{Event, EventSink, NoEvents};
 use toolwright_core::job::JOB_IDS;
 use toolwright_core::manual::INFO_ID;
-use toolwright_core::name::wire_candidate;
 use toolwright_core::output::EXTRACT_ID;
 use toolwright_core::pins::Change;
+use toolwright_core::tool_id::wire_candidate;
 
 use self::slot::{Slot, held_back, reuse, still_starting};
 use crate::pins::{Held, Pins};

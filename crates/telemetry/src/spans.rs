@@ -8,9 +8,9 @@ use serde_json::Value as Json;
 use toolwright_core::event::{Event, McpPeer};
 use toolwright_core::job::JobState;
 use toolwright_core::model::Usage;
-use toolwright_core::name::{ToolId, wire_candidate};
 use toolwright_core::operation::{Op, OpId, Origin, TraceId};
 use toolwright_core::session::{CallId, SessionId};
+use toolwright_core::tool_id::{ToolId, wire_candidate};
 
 use crate::semconv::{self, provider_and_model};
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use toolwright_core::approval::{Approver, NoApprover};
-use toolwright_core::names::Resolution;
+use toolwright_core::name_table::Resolution;
 use toolwright_core::select::{Pick, SearchFilter, SearchHit, search_or_similar};
 use toolwright_core::session::CallId;
 use toolwright_core::{Entry, Outcome, Profile, RawArguments, ToolCall};

@@ -25,7 +25,7 @@ use toolwright_core::catalogue::{Entry, Snapshot};
 use toolwright_core::client::CallClient;
 use toolwright_core::event::Event;
 use toolwright_core::model::{ModelClient, Usage};
-use toolwright_core::names::Resolution;
+use toolwright_core::name_table::Resolution;
 use toolwright_core::operation::{Lineage, Op, OpId, Origin};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::policy::Policy;

@@ -7,7 +7,7 @@ use toolwright_core::call::{RawArguments, ToolCall};
 use toolwright_core::carried::carried;
 use toolwright_core::catalogue::{Entry, Provider, Snapshot};
 use toolwright_core::model::{ShownTool, WrittenCall};
-use toolwright_core::names::Resolution;
+use toolwright_core::name_table::Resolution;
 use toolwright_core::select::{Cost, Exposure};
 use toolwright_core::session::{CallId, Principal};
 use toolwright_runtime::{Catalogue, ToolFinder, searchable};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use toolwright::House;
 use toolwright::core::llm::llm_definition;
-use toolwright::core::names::Resolution;
+use toolwright::core::name_table::Resolution;
 use toolwright::core::schema::Violation;
 use toolwright::core::{Entry, Snapshot};
 use toolwright::models::default_model;

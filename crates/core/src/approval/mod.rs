@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use crate::canonical::ContentHash;
 use crate::catalogue::CallScope;
 use crate::definition::Effects;
-use crate::name::ToolId;
 use crate::session::{CallId, SessionId};
+use crate::tool_id::ToolId;
 
 pub use self::inbox::{
     Answered, FormQuestion, FormReply, FormRequest, InboxStore, Kept, Question, QuestionState, Wants,

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use super::{Provider, RegisteredTool};
 use crate::definition::ToolDefinition;
-use crate::name::ToolId;
 use crate::pattern::glob_match;
 use crate::policy::HintTrust;
 use crate::select::Source;
+use crate::tool_id::ToolId;
 
 /// A tool in a snapshot.
 pub struct Entry {

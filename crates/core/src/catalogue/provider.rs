@@ -14,10 +14,10 @@ use crate::error::ToolError;
 use crate::event::McpPeer;
 use crate::llm::LlmDefinition;
 use crate::model::ModelSettings;
-use crate::name::ToolId;
 use crate::outcome::ToolOutput;
 use crate::policy::HintTrust;
 use crate::session::{CallId, Principal, Session, SessionId};
+use crate::tool_id::ToolId;
 
 /// What kind of source a tool comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

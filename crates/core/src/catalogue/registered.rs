@@ -9,10 +9,10 @@ use serde_json::Value;
 
 use crate::canonical::ContentHash;
 use crate::definition::{Effects, ToolDefinition};
-use crate::name::{IdError, ToolId, short_hash};
 use crate::redact::marks_secrets;
 use crate::schema::{CompiledSchema, SchemaError, shorten};
 use crate::select::nameless_bytes;
+use crate::tool_id::{IdError, ToolId, short_hash};
 
 /// Why a tool cannot be registered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -395,7 +395,7 @@ mod tests {
 
     #[test]
     fn no_two_foreign_names_have_one_id_however_they_are_made_up() {
-        let hashed = |raw: &str, digits| format!("a_b_{}", crate::name::short_hash(raw, digits));
+        let hashed = |raw: &str, digits| format!("a_b_{}", crate::tool_id::short_hash(raw, digits));
         let (short, long) = (hashed("A.b", 8), hashed("A.b", 64));
         let names = ["A.b", "a_b", &short, &short.to_uppercase(), &long, &long.to_uppercase(), "a_b_2", "x", "x", "x"];
         let ids = foreign_ids("s", &names).expect("ids");

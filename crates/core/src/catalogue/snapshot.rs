@@ -7,9 +7,9 @@ use hashbrown::hash_map::Entry as MapEntry;
 use serde::Serialize;
 
 use super::{Entry, Origin, Provider, ProviderKind, RegisteredTool};
-use crate::name::{MAX_WIRE_NAME, RESERVED_NAMESPACES, ToolId};
-use crate::names::{NameTable, NamedTool, Resolution};
+use crate::name_table::{NameTable, NamedTool, Resolution};
 use crate::select::{Directory, LexicalIndex, Source};
+use crate::tool_id::{MAX_WIRE_NAME, RESERVED_NAMESPACES, ToolId};
 
 /// One provider with what it listed.
 pub struct Listing {
@@ -518,7 +518,7 @@ mod tests {
         let ids: Vec<_> = snapshot.list().iter().map(|e| format!("{} {}", e.id(), e.provider.name())).collect();
         assert_eq!(ids, ["x:t@1.0.0 a", "x:u@1.0.0 a", "x:v@1.0.0 b", "z:t@1.0.0 b"]);
         for (n, entry) in snapshot.list().iter().enumerate() {
-            assert_eq!(snapshot.resolve(&entry.wire_name), Resolution::Found(n, crate::names::NameMatch::Wire));
+            assert_eq!(snapshot.resolve(&entry.wire_name), Resolution::Found(n, crate::name_table::NameMatch::Wire));
             assert_eq!(snapshot.get(entry.id().as_str()).map(|entry| entry.id()), Some(entry.id()));
         }
         assert!(Arc::ptr_eq(&snapshot.list()[1], &first.list()[1]));

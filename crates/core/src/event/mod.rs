@@ -13,12 +13,12 @@ use crate::arguments::Provenance;
 use crate::error::ErrorKind;
 use crate::job::JobState;
 use crate::model::{ModelErrorKind, StopReason, Usage};
-use crate::name::ToolId;
 use crate::operation::{Op, Origin};
 use crate::pins::Change;
 use crate::repair::RepairRecord;
 use crate::select::Exposure;
 use crate::session::{CallId, SessionId};
+use crate::tool_id::ToolId;
 
 pub use self::parts::{CompactionLayer, McpPeer, Partial, Refused};
 pub use self::sink::{Attention, CATALOGUE_KEPT, EventSink, NoEvents};

@@ -210,7 +210,7 @@ mod tests {
     use super::*;
     use crate::context::EstimatedTokens;
     use crate::llm::definition::{MaxTokens, Variant};
-    use crate::name::ToolId;
+    use crate::tool_id::ToolId;
     use serde_json::json;
 
     fn definition() -> LlmDefinition {

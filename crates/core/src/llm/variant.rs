@@ -52,7 +52,7 @@ impl LlmDefinition {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::name::ToolId;
+    use crate::tool_id::ToolId;
     use serde_json::json;
 
     fn definition(variants: Vec<Variant>) -> LlmDefinition {

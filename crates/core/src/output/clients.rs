@@ -37,7 +37,7 @@ pub fn announced_chars(max_bytes: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::name::ToolId;
+    use crate::tool_id::ToolId;
     use serde_json::json;
 
     #[test]

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use crate::context::ToolContext;
-use crate::name::ToolId;
+use crate::tool_id::ToolId;
 
 /// Id of the tool that reads ranges of stored outputs.
 pub const READ_ID: &str = "output:read@1.0.0";

@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::collections::HashMap;
 
 use super::Pin;
-use crate::name::ToolId;
+use crate::tool_id::ToolId;
 
 /// The pins of one source.
 ///

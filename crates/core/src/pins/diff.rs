@@ -214,7 +214,7 @@ pub(super) fn shown(value: &Value) -> String {
 mod tests {
     use super::*;
     use crate::definition::{Effects, ToolDefinition};
-    use crate::name::ToolId;
+    use crate::tool_id::ToolId;
     use serde_json::json;
 
     fn base() -> ToolDefinition {

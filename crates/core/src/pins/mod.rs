@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::canonical::ContentHash;
 use crate::catalogue::Provider;
-use crate::name::ToolId;
+use crate::tool_id::ToolId;
 
 pub use book::PinBook;
 pub use diff::{Change, Weight, diff, renamed};

@@ -139,8 +139,8 @@ mod tests {
     use super::*;
     use crate::catalogue::{RegisteredTool, Snapshot};
     use crate::definition::ToolDefinition;
-    use crate::name::ToolId;
     use crate::testing::{definition, listing, own};
+    use crate::tool_id::ToolId;
 
     fn snapshot() -> Snapshot {
         let mut read = definition("fs:read@1.0.0");

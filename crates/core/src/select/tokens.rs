@@ -63,8 +63,8 @@ mod tests {
 
     use super::*;
     use crate::catalogue::{RegisteredTool, Snapshot};
-    use crate::name::ToolId;
     use crate::testing::listing;
+    use crate::tool_id::ToolId;
 
     fn check(description: &str, parameters: Option<Value>) {
         let id = ToolId::parse("a:b@1.0.0").expect("id");

@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::approval::{InboxStore, Standing};
 use crate::canonical::ContentHash;
 use crate::error::{ErrorKind, ToolError, Unsupported};
-use crate::name::ToolId;
+use crate::tool_id::ToolId;
 
 pub use self::ledger::{
     Appended, LedgerCondition, LedgerEntry, LedgerMode, LedgerStore, LedgerTotals, RUNNING, TraceSummary, TraceSums,

@@ -6,8 +6,8 @@ use serde_json::Value;
 use super::StoreError;
 use crate::canonical::ContentHash;
 use crate::error::Unsupported;
-use crate::name::ToolId;
 use crate::pins::{Note, Pin, PinSource};
+use crate::tool_id::ToolId;
 
 /// What is to be noted of one foreign definition.
 #[derive(Debug, Clone, PartialEq)]

@@ -2,7 +2,7 @@ use super::*;
 use crate::plan::{Planned, Terms};
 use serde_json::json;
 use toolwright_core::canonical::ContentHash;
-use toolwright_core::name::ToolId;
+use toolwright_core::tool_id::ToolId;
 
 fn planned(tool: &str, cases: &[(&str, f64)], repeat: u32) -> Planned {
     let case = |(id, weight): &(&str, f64)| Case {

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 use toolwright_core::content::ContentBlock;
 use toolwright_core::model::{CallResult, Exposed, Message, OpaqueData, WrittenCall};
-use toolwright_core::name::{MAX_WIRE_NAME, short_hash};
+use toolwright_core::tool_id::{MAX_WIRE_NAME, short_hash};
 
 use crate::api::Api;
 use crate::dialect::{ToolView, Toolset};

@@ -13,7 +13,7 @@ use toolwright_core::definition::{Effects, ToolDefinition};
 use toolwright_core::error::ToolError;
 use toolwright_core::job::{JobRecord, JobScope, JobState, Listed};
 use toolwright_core::manual::INFO_ID;
-use toolwright_core::names::Resolution;
+use toolwright_core::name_table::Resolution;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::session::Session;
 use toolwright_core::store::StoreError;

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value, json};
-use toolwright_core::name::short_hash;
+use toolwright_core::tool_id::short_hash;
 
 use super::body;
 use super::budget::{of_text, of_value};

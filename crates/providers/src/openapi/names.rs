@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use http::Method;
 use toolwright_core::ToolId;
 use toolwright_core::catalogue::foreign_ids;
-use toolwright_core::name::short_hash;
+use toolwright_core::tool_id::short_hash;
 
 use super::error::OpenApiError;
 use super::import::{Found, tags};

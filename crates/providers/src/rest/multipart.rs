@@ -1,7 +1,7 @@
 //! Parts as one body: what stands between them, and how the whole is named (RFC 2046, section 5.1).
 
 use bytes::Bytes;
-use toolwright_core::name::short_hash;
+use toolwright_core::tool_id::short_hash;
 
 /// One part as it is sent, with its head.
 pub(super) struct Written {

@@ -20,11 +20,11 @@ use toolwright_core::model::{
     Effort, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse,
     ModelSettings, NotRecorded, RequestRoom, Usage, is_replay,
 };
-use toolwright_core::name::ToolId;
 use toolwright_core::operation::Op;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::redact::shown_arguments;
 use toolwright_core::session::CallId;
+use toolwright_core::tool_id::ToolId;
 
 use super::account::micros;
 use super::attempts::Attempts;

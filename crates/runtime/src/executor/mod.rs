@@ -49,7 +49,6 @@ use toolwright_core::client::{CallClient, NoClient};
 use toolwright_core::context::{PartialSink, Services, UsageRecorder};
 use toolwright_core::job::{Follows, Turns};
 use toolwright_core::model::PriceTable;
-use toolwright_core::name::ToolId;
 use toolwright_core::operation::{Lineage, Op, OpId, Origin};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::output::ResultsFor;
@@ -57,6 +56,7 @@ use toolwright_core::plan::{DEFAULT_CALLS_PER_TURN, Plan, Planned, plan};
 use toolwright_core::policy::{Policy, UserRequest};
 use toolwright_core::session::{CallId, Session};
 use toolwright_core::store::{ApprovalStore, LedgerMode, LedgerStore, RunStore};
+use toolwright_core::tool_id::ToolId;
 use toolwright_core::variables::Variables;
 
 use self::contained::ContainedEvents;

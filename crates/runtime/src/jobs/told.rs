@@ -6,8 +6,8 @@ use toolwright_core::context::{Clock, Redactor, Services};
 use toolwright_core::error::ToolError;
 use toolwright_core::event::{Attention, Event, EventSink};
 use toolwright_core::job::{JobRecord, JobState};
-use toolwright_core::name::ToolId;
 use toolwright_core::operation::Op;
+use toolwright_core::tool_id::ToolId;
 
 use toolwright_core::session::{CallId, SessionId};
 

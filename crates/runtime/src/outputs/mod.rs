@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use toolwright_core::name::short_hash;
 use toolwright_core::session::SessionId;
 use toolwright_core::store::{LineRange, OpenOutput, OutputSlice, OutputStore, OutputWriter, StoreError, StoredOutput};
+use toolwright_core::tool_id::short_hash;
 
 use read::Opened;
 use room::Room;

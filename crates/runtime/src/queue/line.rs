@@ -11,7 +11,7 @@ use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::duration;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::model::ModelPriority;
-use toolwright_core::name::ToolId;
+use toolwright_core::tool_id::ToolId;
 
 use super::QueueSpec;
 use super::rate::Rate;

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use toolwright_core::catalogue::{CallScope, ProviderError};
-use toolwright_core::names::Resolution;
+use toolwright_core::name_table::Resolution;
 use toolwright_core::output::head_and_tail;
 use toolwright_core::select::{CALL_ID, DESCRIBE_ID, Method, PickInput, PickOptions, SEARCH_ID, namespaces, summary};
 use toolwright_core::{

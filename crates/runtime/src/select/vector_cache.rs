@@ -10,8 +10,8 @@ use std::io::{self, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use toolwright_core::name::short_hash;
 use toolwright_core::select::{MAX_DIMENSIONS, Quantized};
+use toolwright_core::tool_id::short_hash;
 
 /// The SHA-256 of a text.
 pub(super) type TextKey = [u8; 32];

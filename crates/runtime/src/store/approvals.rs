@@ -4,8 +4,8 @@ use async_trait::async_trait;
 use rusqlite::{OptionalExtension as _, Row, params};
 use toolwright_core::approval::Standing;
 use toolwright_core::canonical::ContentHash;
-use toolwright_core::name::ToolId;
 use toolwright_core::store::{ApprovalStore, StoreError};
+use toolwright_core::tool_id::ToolId;
 
 use super::SqliteStore;
 use super::tables::{from_json, now_ms, to_json};

@@ -87,7 +87,6 @@ mod tests {
     use toolwright_core::canonical::ContentHash;
     use toolwright_core::error::{ErrorKind, ToolError};
     use toolwright_core::model::Usage;
-    use toolwright_core::name::ToolId;
     use toolwright_core::operation::{Lineage, Op, OpId, OpKind};
     use toolwright_core::outcome::Outcome;
     use toolwright_core::pins::{Note, PinSource};
@@ -97,6 +96,7 @@ mod tests {
         ApprovalStore as _, Claim, LedgerEntry, LedgerStore as _, ManifestCache as _, PinDecision, PinNote,
         PinStore as _, RunStore as _,
     };
+    use toolwright_core::tool_id::ToolId;
 
     fn tool() -> ToolId {
         ToolId::parse("x:t@1.0.0").expect("id")

@@ -3,9 +3,9 @@
 use async_trait::async_trait;
 use rusqlite::{OptionalExtension as _, Row, Transaction, params};
 use toolwright_core::canonical::ContentHash;
-use toolwright_core::name::ToolId;
 use toolwright_core::pins::{Note, Pin, PinMark, PinSource};
 use toolwright_core::store::{PinContracts, PinDecision, PinNote, PinStore, StoreError};
+use toolwright_core::tool_id::ToolId;
 
 use super::SqliteStore;
 use super::tables::{from_json, now_ms, to_json, unreadable};

@@ -6,7 +6,7 @@ use axum::extract::State;
 use serde::Deserialize;
 use serde_json::Value;
 use toolwright_core::catalogue::Snapshot;
-use toolwright_core::names::Resolution;
+use toolwright_core::name_table::Resolution;
 use toolwright_core::select::{SearchFilter, SearchHit, search_or_similar};
 
 use super::error::ApiError;

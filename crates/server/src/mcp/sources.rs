@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use toolwright_core::catalogue::{Health, Listing, Provider, RegisteredTool, Snapshot};
-use toolwright_core::name::wire_candidate;
 use toolwright_core::session::SessionId;
+use toolwright_core::tool_id::wire_candidate;
 use toolwright_mcp::convert::{has_method, server_capabilities};
 
 use super::call::Caller;

@@ -12,7 +12,7 @@ use toolwright_core::carried::is_carrier;
 use toolwright_core::catalogue::{Entry, Provider, ProviderKind, Snapshot};
 use toolwright_core::error::ToolError;
 use toolwright_core::job::{Follows, JOB_NEXT_IDS};
-use toolwright_core::names::Resolution;
+use toolwright_core::name_table::Resolution;
 use toolwright_core::output::{MAX_RESULT_CHARS, ResultsFor, announced_chars, is_output_tool};
 use toolwright_core::passthrough::LISTED_FIELDS;
 use toolwright_core::schema::wrapped;

@@ -13,9 +13,9 @@ use toolwright_core::context::ToolContext;
 use toolwright_core::definition::ToolDefinition;
 use toolwright_core::error::ToolError;
 use toolwright_core::job::{JobScope, JobState, Jobs as _};
-use toolwright_core::name::ToolId;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::tool::{StaticProvider, Tool};
+use toolwright_core::tool_id::ToolId;
 use toolwright_runtime::JobManager;
 
 use crate::support::{Events, House, LONG, body, call, rpc, soon};

@@ -22,13 +22,13 @@ use toolwright_core::context::{NoRedaction, Services, ToolContext};
 use toolwright_core::definition::{Effects, ToolDefinition};
 use toolwright_core::error::ToolError;
 use toolwright_core::event::{NoEvents, Partial};
-use toolwright_core::name::ToolId;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::output::is_output_tool;
 use toolwright_core::policy::{Policy, Profile};
 use toolwright_core::session::PeerProcess;
 use toolwright_core::store::NoStore;
 use toolwright_core::tool::{StaticProvider, Tool};
+use toolwright_core::tool_id::ToolId;
 use toolwright_providers::builtin::{self, BuiltinOptions};
 use toolwright_runtime::queue::DEFAULT_QUEUE;
 use toolwright_runtime::{

@@ -11,9 +11,9 @@ use std::time::SystemTime;
 use hashbrown::{HashMap, HashSet};
 use toolwright_core::event::Event;
 use toolwright_core::job::JobState;
-use toolwright_core::name::wire_candidate;
 use toolwright_core::operation::OpId;
 use toolwright_core::store::{LedgerCondition, LedgerStore};
+use toolwright_core::tool_id::wire_candidate;
 
 pub use family::{Family, Histogram, Instrument, Kind, Point};
 

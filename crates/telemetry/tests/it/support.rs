@@ -7,9 +7,9 @@ use toolwright_core::error::ErrorKind;
 use toolwright_core::event::{Event, McpPeer};
 use toolwright_core::job::JobState;
 use toolwright_core::model::{ModelErrorKind, StopReason, Usage};
-use toolwright_core::name::{ToolId, wire_candidate};
 use toolwright_core::operation::{Lineage, Op, OpId, Origin, TraceId};
 use toolwright_core::session::{CallId, SessionId};
+use toolwright_core::tool_id::{ToolId, wire_candidate};
 
 /// What stands where nobody may see it: in arguments and in messages.
 pub(crate) const SAID: &str = "what-was-said";

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use toolwright_core::model::{ModelRequest, ShownTool};
-use toolwright_core::name::{MAX_WIRE_NAME, ToolId};
-use toolwright_core::names::{NameTable, NamedTool};
+use toolwright_core::name_table::{NameTable, NamedTool};
+use toolwright_core::tool_id::{MAX_WIRE_NAME, ToolId};
 use toolwright_models::dialect::{Dialect, translate};
 use toolwright_models::{Api, encode_with};
 use toolwright_testkit::rules::{ApiRules, Breach, check_tools};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use toolwright_core::name::{RESERVED_NAMESPACES, ToolId};
+use toolwright_core::tool_id::{RESERVED_NAMESPACES, ToolId};
 use toolwright_providers::catalogue::{CatalogueSpec, PublicKey};
 use toolwright_providers::net::AddressPolicy;
 use url::Url;

@@ -4,8 +4,8 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use toolwright_core::name::ToolId;
 use toolwright_core::select::Compat;
+use toolwright_core::tool_id::ToolId;
 use toolwright_eval::{CompatFile, MAX_COMPAT_BYTES};
 
 use super::load::place;

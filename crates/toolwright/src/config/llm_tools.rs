@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use toolwright_core::catalogue::RegisteredTool;
 use toolwright_core::definition::ModelPreference;
 use toolwright_core::llm::{DefineError, LlmDefinition, MaxTokens, TemplateDefinition, shipped};
-use toolwright_core::name::ToolId;
+use toolwright_core::tool_id::ToolId;
 
 use super::check::snake_case;
 use super::layers::read_text;

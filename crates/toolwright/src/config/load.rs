@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use toolwright_agent::tools::NAMESPACE;
-use toolwright_core::name::server_namespace;
 use toolwright_core::pattern::nearest;
+use toolwright_core::tool_id::server_namespace;
 use toolwright_providers::openapi::Origin;
 use toolwright_providers::process::sandbox::SandboxSettings;
 use toolwright_runtime::QueueSpec;

@@ -1,7 +1,7 @@
 //! From a written REST tool to the specification its provider takes.
 
 use serde_json::{Value, json};
-use toolwright_core::name::ToolId;
+use toolwright_core::tool_id::ToolId;
 use toolwright_providers::rest::{RestError, RestOptions, RestProvider, RestToolSpec};
 
 use super::check::snake_case;

@@ -8,7 +8,7 @@ use indexmap::IndexMap;
 use serde_json::Value;
 use toolwright_core::SandboxProfile;
 use toolwright_core::catalogue::ToolOverride;
-use toolwright_core::name::{RESERVED_NAMESPACES, server_namespace};
+use toolwright_core::tool_id::{RESERVED_NAMESPACES, server_namespace};
 use toolwright_runtime::queue::DEFAULT_QUEUE;
 
 use super::expand::{ExpandError, Variables, expand};

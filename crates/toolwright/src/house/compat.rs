@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use toolwright_core::name::ToolId;
 use toolwright_core::select::Compat;
+use toolwright_core::tool_id::ToolId;
 use toolwright_runtime::executor::Recommends;
 
 use super::House;

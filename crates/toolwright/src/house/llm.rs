@@ -5,9 +5,9 @@ use std::sync::Arc;
 use toolwright_core::catalogue::{Provider, ProviderKind};
 use toolwright_core::llm::{LlmDefinition, LlmHooks, LlmTool, TemplateTool, shipped};
 use toolwright_core::model::Usability;
-use toolwright_core::name::wire_candidate;
 use toolwright_core::pattern::allowed_by;
 use toolwright_core::tool::StaticProvider;
+use toolwright_core::tool_id::wire_candidate;
 use toolwright_core::{Entry, Tool};
 use toolwright_models::{Endpoints, named_model};
 

@@ -29,7 +29,7 @@ use toolwright_core::catalogue::Provider;
 use toolwright_core::embedding::EmbeddingError;
 use toolwright_core::error::labelled;
 use toolwright_core::model::ModelClient;
-use toolwright_core::names::Resolution;
+use toolwright_core::name_table::Resolution;
 use toolwright_core::roots::Roots;
 use toolwright_core::session::{Session, SessionId};
 use toolwright_core::store::{ApprovalStore, RunStore, StoreError};

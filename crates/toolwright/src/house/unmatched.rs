@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use toolwright_core::catalogue::ProviderStatus;
-use toolwright_core::name::{ToolId, wire_candidate};
 use toolwright_core::pattern::{glob_match, nearest};
 use toolwright_core::policy::Selector;
+use toolwright_core::tool_id::{ToolId, wire_candidate};
 use toolwright_core::{Profile, Snapshot, ToolDefinition};
 use toolwright_providers::builtin::{self, BuiltinOptions, web};
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use toolwright_core::duration;
-use toolwright_core::name::server_namespace;
+use toolwright_core::tool_id::server_namespace;
 
 use super::Source;
 use crate::config::{foreign, snake_case};

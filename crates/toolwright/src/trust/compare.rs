@@ -1,7 +1,7 @@
 //! Which changes of an approved configuration wait for approval. Pure.
 
 use serde_json::{Map, Value, json};
-use toolwright_core::name::server_namespace;
+use toolwright_core::tool_id::server_namespace;
 
 /// Sections whose entries may go without being missed: each only brings tools.
 const SOURCES: [&str; 4] = ["mcp_servers", "rest_tools", "openapi", "catalogues"];

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use toolwright::core::names::Resolution;
+use toolwright::core::name_table::Resolution;
 use toolwright::{ApprovalDecision, ApprovalRequest, ErrorKind, HouseError, Profile, Rule, Tool};
 
 use crate::support::{Add, Send, builder, sum, until, with_server};

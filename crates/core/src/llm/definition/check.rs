@@ -6,8 +6,8 @@ use serde_json::json;
 use super::{LlmDefinition, OutputKind, TemplateDefinition};
 use crate::llm::template::{check_entry, check_template};
 use crate::model::is_replay;
-use crate::name::ToolId;
 use crate::schema::CompiledSchema;
+use crate::tool_id::ToolId;
 
 /// Why a definition makes no tool.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::definition::{Effects, ModelPreference, OnOutputMismatch, ToolDefinition};
-use crate::name::ToolId;
+use crate::tool_id::ToolId;
 
 pub use self::check::DefineError;
 

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::definition::{LlmDefinition, Variant};
 use super::tool::LlmTool;
-use crate::name::ToolId;
+use crate::tool_id::ToolId;
 
 /// What every prompt of ours says of what stands between the marks.
 macro_rules! material {

@@ -10,11 +10,11 @@ use serde_json::Value;
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::definition::NoSchemaMode;
 use toolwright_core::job::{JobOwner, JobRecord, JobState, Listed};
-use toolwright_core::name::ToolId;
 use toolwright_core::outcome::Outcome;
 use toolwright_core::output::ResultsFor;
 use toolwright_core::session::{CallId, Principal, SessionId};
 use toolwright_core::store::StoreError;
+use toolwright_core::tool_id::ToolId;
 
 use super::SqliteStore;
 pub(crate) use super::owner::LEASE_MS;
