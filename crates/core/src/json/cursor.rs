@@ -62,7 +62,7 @@ impl<'a> Cursor<'a> {
 
     /// Refuses to go on when the text costs more than its length allows.
     pub(super) fn within_bounds(&self) -> Result<(), Unreadable> {
-        if self.steps > self.text.len() * STEPS_PER_BYTE + BASE_STEPS { Err(Unreadable::TooTangled) } else { Ok(()) }
+        if self.steps > self.text.len() * STEPS_PER_BYTE + BASE_STEPS { Err(Unreadable::TooBroken) } else { Ok(()) }
     }
 
     /// Steps so far.

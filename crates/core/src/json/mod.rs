@@ -46,8 +46,8 @@ pub enum Unreadable {
     #[error("a number in it is out of range")]
     OutOfRange,
     /// The reading took more steps than a text of this length deserves.
-    #[error("too tangled to mend")]
-    TooTangled,
+    #[error("too broken to mend")]
+    TooBroken,
 }
 
 /// Reads `text`: without loss if it is JSON, else by mending it in one pass.

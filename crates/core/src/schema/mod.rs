@@ -6,11 +6,11 @@ mod coerce;
 mod defaults;
 mod holes;
 mod message;
+mod ref_graph;
 mod shape;
 mod suggest;
 #[cfg(test)]
 mod suite;
-mod tangle;
 mod validate;
 pub mod wrapped;
 

@@ -12,7 +12,7 @@ use super::message::shorten;
 use super::suggest::nearest;
 use crate::json::nests_deeper;
 
-use super::tangle::{Tangle, TooMuch};
+use super::ref_graph::{RefGraph, TooMuch};
 
 /// At most this many violations are reported for one call: a model mends a few at a time.
 pub(super) const MAX_VIOLATIONS: usize = 12;
@@ -100,7 +100,7 @@ impl From<Draft> for jsonschema::Draft {
 #[derive(Debug)]
 pub struct CompiledSchema {
     validator: Validator,
-    tangle: Tangle,
+    ref_graph: RefGraph,
 }
 
 /// Resolves nothing that is not there already.
@@ -146,14 +146,14 @@ impl CompiledSchema {
         }
         let draft = jsonschema::Draft::from(unnamed).detect(schema);
         let build = || options.build(schema).map_err(|error| schema_error(schema, &error));
-        let tangle = match Tangle::of(schema, draft) {
-            Ok(tangle) => tangle,
+        let ref_graph = match RefGraph::of(schema, draft) {
+            Ok(ref_graph) => ref_graph,
             // The validator's words for a lost reference name the place.
             Err(lost @ TooMuch::Lost(_)) => return Err(build().err().unwrap_or_else(|| refused(lost.describe()))),
             Err(much) => return Err(refused(much.describe())),
         };
         let validator = build()?;
-        Ok(Self { validator, tangle })
+        Ok(Self { validator, ref_graph })
     }
 
     /// Whether `value` is valid. The fast path: no message is built.
@@ -172,7 +172,7 @@ impl CompiledSchema {
     /// The validator's own errors; `None` for a value that is nested too deep, or where finding them would take
     /// too long, which says nothing about whether the value is valid.
     pub(super) fn errors<'a>(&'a self, value: &'a Value) -> Option<impl Iterator<Item = ValidationError<'a>>> {
-        let clear = !nests_deeper(value, MAX_DEPTH) && self.tangle.is_clear_for(value);
+        let clear = !nests_deeper(value, MAX_DEPTH) && self.ref_graph.is_clear_for(value);
         clear.then(|| self.validator.iter_errors(value))
     }
 
@@ -192,7 +192,7 @@ impl CompiledSchema {
 
     /// Whether the stack can bear to judge `value`.
     fn is_bearable(&self, value: &Value) -> bool {
-        !nests_deeper(value, MAX_DEPTH) && self.tangle.is_short_for(value)
+        !nests_deeper(value, MAX_DEPTH) && self.ref_graph.is_short_for(value)
     }
 }
 

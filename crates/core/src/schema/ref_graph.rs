@@ -48,7 +48,7 @@ impl TooMuch {
 
 /// The schemas of a document and how they lead to one another.
 #[derive(Debug, Default)]
-pub(super) struct Tangle {
+pub(super) struct RefGraph {
     /// The document's own first; none where no reference can make it any trouble.
     nodes: Vec<Node>,
     /// Steps of the longest way for one value.
@@ -65,13 +65,13 @@ struct Node {
     items: Vec<usize>,
 }
 
-impl Tangle {
+impl RefGraph {
     /// Looks through `schema`, written in `draft`.
     pub(super) fn of(schema: &Value, draft: Draft) -> Result<Self, TooMuch> {
         let nodes = build::nodes(schema, draft)?;
-        let mut tangle = Self { nodes, longest: 0 };
-        tangle.measure()?;
-        Ok(tangle)
+        let mut ref_graph = Self { nodes, longest: 0 };
+        ref_graph.measure()?;
+        Ok(ref_graph)
     }
 
     /// Counts the ways through each schema for one value, and their steps; iteratively, as a document may
@@ -120,7 +120,7 @@ impl Tangle {
     }
 
     fn count(&self, value: &Value) -> Option<Passed> {
-        Count { tangle: self, known: HashMap::new(), steps: 0 }.pass(0, value)
+        Count { ref_graph: self, known: HashMap::new(), steps: 0 }.pass(0, value)
     }
 }
 
@@ -140,7 +140,7 @@ impl Passed {
 }
 
 struct Count<'a> {
-    tangle: &'a Tangle,
+    ref_graph: &'a RefGraph,
     known: HashMap<(usize, usize), Passed>,
     /// Of the way so far.
     steps: usize,
@@ -157,8 +157,8 @@ impl Count<'_> {
         if self.steps > MAX_STEPS {
             return None;
         }
-        let tangle = self.tangle;
-        let node = &tangle.nodes[index];
+        let ref_graph = self.ref_graph;
+        let node = &ref_graph.nodes[index];
         let mut all = Passed { ways: 1, steps: 0 };
         for &next in &node.here {
             all.add(self.pass(next, value)?);
@@ -202,8 +202,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn of(schema: &Value) -> Result<Tangle, TooMuch> {
-        Tangle::of(schema, Draft::default())
+    fn of(schema: &Value) -> Result<RefGraph, TooMuch> {
+        RefGraph::of(schema, Draft::default())
     }
 
     #[test]
@@ -229,16 +229,18 @@ mod tests {
     #[test]
     fn a_value_is_borne_as_far_as_its_ways_are_few() {
         let either = json!({"anyOf": [{"properties": {"a": {"$ref": "#"}}}, {"properties": {"a": {"$ref": "#"}}}]});
-        let tangle = of(&either).expect("bearable");
+        let ref_graph = of(&either).expect("bearable");
         let nested = |depth: usize| (0..depth).fold(json!(1), |inner, _| json!({"a": inner}));
         assert!(
-            tangle.is_clear_for(&nested(10)) && !tangle.is_clear_for(&nested(40)) && tangle.is_short_for(&nested(127))
+            ref_graph.is_clear_for(&nested(10))
+                && !ref_graph.is_clear_for(&nested(40))
+                && ref_graph.is_short_for(&nested(127))
         );
         let tree = of(&json!({"properties": {"a": {"$ref": "#"}}})).expect("bearable");
         assert!(tree.is_clear_for(&nested(127)));
         let long = (0..30).fold(json!({"properties": {"a": {"$ref": "#"}}}), |inner, _| json!({"allOf": [inner]}));
-        let tangle = of(&long).expect("bearable");
-        assert!(tangle.is_short_for(&nested(20)) && !tangle.is_short_for(&nested(127)));
+        let ref_graph = of(&long).expect("bearable");
+        assert!(ref_graph.is_short_for(&nested(20)) && !ref_graph.is_short_for(&nested(127)));
     }
 
     #[test]
@@ -278,8 +280,8 @@ mod tests {
         for line in lines.lines() {
             let tool: Value = serde_json::from_str(line).expect("a tool");
             // Some refer to what was left out when they were published.
-            let tangled = of(&tool["inputSchema"]).err();
-            assert!(matches!(tangled, None | Some(TooMuch::Lost(_))), "{tangled:?} {line}");
+            let refused = of(&tool["inputSchema"]).err();
+            assert!(matches!(refused, None | Some(TooMuch::Lost(_))), "{refused:?} {line}");
         }
     }
 }
