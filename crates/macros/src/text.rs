@@ -109,21 +109,7 @@ fn starts_own_line(text: &str) -> bool {
 
 /// The known word that `word` was probably meant to be.
 pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
-    let best = known.iter().map(|known| (edits(word, known), *known)).min_by_key(|(distance, _)| *distance)?;
+    let best =
+        known.iter().map(|known| (strsim::levenshtein(word, known), *known)).min_by_key(|(distance, _)| *distance)?;
     (best.0 <= word.chars().count().div_ceil(3).max(1)).then_some(best.1)
-}
-
-/// Levenshtein's distance.
-fn edits(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, to) in b.iter().enumerate() {
-            let substituted = diagonal + usize::from(from != *to);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row.last().copied().unwrap_or_default()
 }
