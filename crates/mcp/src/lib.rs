@@ -5,7 +5,7 @@ pub mod address;
 pub mod asking;
 pub mod batch;
 pub mod convert;
-pub mod dated;
+pub mod downgrade;
 pub mod form;
 pub mod headers;
 pub mod level;

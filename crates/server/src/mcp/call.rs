@@ -261,7 +261,11 @@ impl Gateway {
                     let hash = entry.as_ref().map(|entry| entry.tool.hash());
                     let schema = schema.filter(|_| !work.gateway.unkept.is_known_to(hash, &work.caller.peer));
                     let result = CallResult::of(outcome, schema, era, &work.gateway.options.info);
-                    Ok(to_json(&if era == Era::Legacy { result.dated(work.caller.peer.version()) } else { result }))
+                    Ok(to_json(&if era == Era::Legacy {
+                        result.downgraded(work.caller.peer.version())
+                    } else {
+                        result
+                    }))
                 }
             }
         })

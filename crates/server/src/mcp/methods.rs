@@ -13,7 +13,7 @@ use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::outcome::{Outcome, STANDS_IN};
 use toolwright_core::passthrough::METHOD_RESULT;
 use toolwright_mcp::merge::Kind;
-use toolwright_mcp::{convert, dated};
+use toolwright_mcp::{convert, downgrade};
 
 use super::call::{Ask, Caller, Work, passed_on};
 use super::line::Waiting;
@@ -88,7 +88,7 @@ impl Work {
             Ok(mut result) => {
                 convert::result(era, method, &mut result, &self.gateway.server_info);
                 if era == Era::Legacy && method == "prompts/get" {
-                    dated::prompt(self.caller.peer.version(), &mut result);
+                    downgrade::prompt(self.caller.peer.version(), &mut result);
                 }
                 Ok(to_json(&result))
             }

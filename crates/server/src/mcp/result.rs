@@ -8,7 +8,7 @@ use toolwright_core::outcome::{Outcome, SCHEMA_MISMATCH, STANDS_IN};
 use toolwright_core::output::TOOL_OUTPUT;
 use toolwright_core::passthrough::RESULT_FIELDS;
 use toolwright_core::select::SEARCH_ID;
-use toolwright_mcp::{dated, offered};
+use toolwright_mcp::{downgrade, offered};
 
 use super::protocol::{Era, SERVER_INFO};
 
@@ -107,9 +107,9 @@ impl CallResult {
     }
 
     /// The same for clients of this legacy revision.
-    pub(super) fn dated(mut self, version: &str) -> Self {
-        dated::content(version, &mut self.content);
-        if let Some(value) = self.structured_content.as_ref().filter(|_| !dated::has_structured(version))
+    pub(super) fn downgraded(mut self, version: &str) -> Self {
+        downgrade::content(version, &mut self.content);
+        if let Some(value) = self.structured_content.as_ref().filter(|_| !downgrade::has_structured(version))
             && self.content.is_empty()
         {
             self.content.push(ContentBlock::text(value.to_string()));
@@ -193,7 +193,7 @@ mod tests {
         {
             let mut done = outcome(ToolError::new(ErrorKind::Timeout, "x"));
             (done.ok, done.error, done.content, done.structured) = (true, None, Vec::new(), Some(json!({"a": 1})));
-            let result = CallResult::of(done, None, Era::Legacy, &info()).dated(version);
+            let result = CallResult::of(done, None, Era::Legacy, &info()).downgraded(version);
             assert_eq!(serde_json::to_value(result).expect("json")["content"], expect, "{version}");
         }
     }
