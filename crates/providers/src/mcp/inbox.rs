@@ -28,12 +28,12 @@ use super::questions::Questions;
 use super::stdout_noise::{StdoutNoise, seems_message};
 use super::transport::{Incoming, RequestId, SendError, Transport, UNREADABLE, own_id};
 
-mod belonging;
-mod past;
-mod told;
+mod attribution;
+mod notifications;
+mod recent_calls;
 
-pub(super) use self::belonging::Belonging;
-use self::past::Past;
+pub(super) use self::attribution::Attribution;
+use self::recent_calls::RecentCalls;
 
 /// Bound on requests in flight to one server; the queues of the executor are far below it.
 pub(super) const MAX_IN_FLIGHT: usize = 1024;
@@ -91,7 +91,7 @@ impl Caller {
 /// What a request is for.
 pub(super) enum Purpose {
     /// For ourselves.
-    House,
+    Internal,
     /// For a call.
     Call(Caller),
     /// A subscription; this takes what the server accepted of it.
@@ -144,7 +144,7 @@ struct State {
     has_expired: bool,
     /// Whether a request was answered after the handshake.
     is_at_work: bool,
-    past: Past,
+    recent_calls: RecentCalls,
 }
 
 #[derive(Deserialize)]
@@ -238,22 +238,22 @@ impl Inbox {
 
     /// The server never heard of a request that was given up, or asks nothing for it any more.
     pub(super) fn asks_no_more_for(&self, id: RequestId) {
-        self.lock().past.forget(id);
+        self.lock().recent_calls.forget(id);
     }
 
     fn leave(&self, id: RequestId, is_given_up: bool) {
         let waiting = {
             let mut state = self.lock();
-            let State { waiting, open, past, .. } = &mut *state;
+            let State { waiting, open, recent_calls, .. } = &mut *state;
             let mut waiting = waiting.remove(&id);
             let is_open = waiting.as_mut().and_then(|waiting| waiting.take_answer(open)).is_some();
             // Under the same lock: at no time is it neither in flight nor past.
             if let Some(Waiting { purpose: Purpose::Call(caller), .. }) = &waiting {
                 // The answer may have come just before.
                 if is_open && is_given_up {
-                    past.give_up(id, caller, Instant::now());
+                    recent_calls.give_up(id, caller, Instant::now());
                 } else {
-                    past.end(&caller.session, Instant::now());
+                    recent_calls.end(&caller.session, Instant::now());
                 }
             }
             waiting
@@ -347,8 +347,8 @@ impl Inbox {
         let sender = {
             let mut state = self.lock();
             state.is_at_work |= self.version.get().is_some();
-            let State { waiting, open, past, .. } = &mut *state;
-            past.answered(id, Instant::now());
+            let State { waiting, open, recent_calls, .. } = &mut *state;
+            recent_calls.answered(id, Instant::now());
             waiting.get_mut(&id).and_then(|waiting| waiting.take_answer(open))
         };
         if let Some(sender) = sender {
@@ -360,7 +360,7 @@ impl Inbox {
     /// Whether this request has no answer yet, wanted or not.
     fn is_unanswered(&self, id: RequestId) -> bool {
         let state = self.lock();
-        state.waiting.get(&id).is_some_and(|waiting| waiting.answer.is_some()) || state.past.has(id)
+        state.waiting.get(&id).is_some_and(|waiting| waiting.answer.is_some()) || state.recent_calls.has(id)
     }
 
     /// Takes what is no message, or cannot be read: in the answer's stream of `during`, where that is known.
@@ -416,7 +416,7 @@ impl Incoming for Inbox {
             Envelope { method: Some(method), id: None, params, .. } if method == "notifications/progress" => {
                 self.progress(params);
             }
-            Envelope { method: Some(method), id: None, params, .. } => self.told(&method, params, during),
+            Envelope { method: Some(method), id: None, params, .. } => self.notified(&method, params, during),
             Envelope { method: Some(method), id: Some(_), .. } if HANDSHAKES.contains(&&*method) => {
                 self.fail_all("it sends back what it is sent; is it an MCP server?");
             }

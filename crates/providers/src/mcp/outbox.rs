@@ -312,7 +312,7 @@ mod tests {
     async fn who_has_nothing_to_do_gets_the_first_request_alone_and_who_is_busy_several_together() {
         for (busy_with, expect) in [(0, vec![1, 1, 2]), (1, vec![1, 2, 1]), (9, vec![4])] {
             let (outbox, inbox, writes) = (Arc::new(Outbox::default()), inbox(), Arc::<Mutex<Vec<String>>>::default());
-            let register = |id| inbox.register(id, Purpose::House).map_err(drop).expect("room");
+            let register = |id| inbox.register(id, Purpose::Internal).map_err(drop).expect("room");
             let _busy: Vec<_> = (100..100 + busy_with).map(register).collect();
             let writer = {
                 let (outbox, inbox, writes) = (Arc::clone(&outbox), Arc::clone(&inbox), Arc::clone(&writes));
@@ -326,7 +326,7 @@ mod tests {
                     for id in 1..=4 {
                         let (outbox, inbox) = (Arc::clone(&outbox), Arc::clone(&inbox));
                         tokio::spawn(async move {
-                            let answer = inbox.register(id, Purpose::House).map_err(drop).expect("room");
+                            let answer = inbox.register(id, Purpose::Internal).map_err(drop).expect("room");
                             outbox.send(message(Some(id), id.to_string())).await.expect("taken");
                             outbox.hurry(&inbox);
                             // A call goes on waiting.
@@ -357,7 +357,7 @@ mod tests {
         }
         outbox.send(message(None, "n")).await.expect("taken");
         assert!(outbox.take_back(2) && outbox.take_back(3) && !outbox.take_back(3) && !outbox.take_back(9));
-        let fourth = inbox.register(4, Purpose::House).map_err(drop).expect("room");
+        let fourth = inbox.register(4, Purpose::Internal).map_err(drop).expect("room");
         outbox.write(Input { writes: Arc::clone(&writes), left: 2 }, &inbox).await.expect_err("broken");
         assert_eq!(*writes.lock().expect("writes"), ["1\n"], "and then `4444`, which breaks");
         assert!(matches!(fourth.await, Ok(Answer::Lost(SendError::NotSent(_)))));
@@ -367,7 +367,7 @@ mod tests {
     #[tokio::test]
     async fn a_connection_that_closes_sends_no_request_any_more_and_says_so() {
         let (outbox, inbox, writes) = (Outbox::default(), inbox(), Arc::default());
-        let answer = inbox.register(1, Purpose::House).map_err(drop).expect("room");
+        let answer = inbox.register(1, Purpose::Internal).map_err(drop).expect("room");
         outbox.send(message(None, "a")).await.expect("taken");
         outbox.send(message(Some(1), "call")).await.expect("taken");
         outbox.send(message(None, "b")).await.expect("taken");
@@ -394,9 +394,9 @@ mod tests {
     #[tokio::test]
     async fn requests_in_flight_wait_for_those_that_are_about_to_be_sent() {
         let (outbox, inbox, writes) = (Arc::new(Outbox::default()), inbox(), Arc::default());
-        let _first = inbox.register(1, Purpose::House).map_err(drop).expect("room");
-        let _second = inbox.register(2, Purpose::House).map_err(drop).expect("room");
-        let _at_the_server = inbox.register(3, Purpose::House).map_err(drop).expect("room");
+        let _first = inbox.register(1, Purpose::Internal).map_err(drop).expect("room");
+        let _second = inbox.register(2, Purpose::Internal).map_err(drop).expect("room");
+        let _at_the_server = inbox.register(3, Purpose::Internal).map_err(drop).expect("room");
         outbox.send(message(Some(1), "1")).await.expect("taken");
         let later = {
             let outbox = Arc::clone(&outbox);
@@ -419,7 +419,7 @@ mod tests {
             let (outbox, inbox) = (Outbox::default(), inbox());
             let mut answers = Vec::new();
             for id in [1, 2, 3] {
-                answers.push(inbox.register(id, Purpose::House).map_err(drop).expect("room"));
+                answers.push(inbox.register(id, Purpose::Internal).map_err(drop).expect("room"));
                 outbox.send(message(Some(id), id.to_string().repeat(2))).await.expect("taken");
             }
             outbox.write(Input { writes: Arc::default(), left }, &inbox).await.expect_err("broken");

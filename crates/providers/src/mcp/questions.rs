@@ -16,7 +16,7 @@ use toolwright_mcp::asking;
 use toolwright_mcp::message::{RpcError, SaidBy, read as read_part, to_json};
 
 use super::folders::Folders;
-use super::inbox::{Belonging, Caller};
+use super::inbox::{Attribution, Caller};
 use super::transport::{Outgoing, OutgoingKind, RequestId, Transport};
 
 /// Bound on questions of one server that wait for their answers.
@@ -85,14 +85,14 @@ impl Questions {
         self.has_asked_for_folders.load(Ordering::Relaxed)
     }
 
-    /// The server asks, before or after it was first at work for us. `belonging` says whom, given the calls that have a
+    /// The server asks, before or after it was first at work for us. `attribution` says whom, given the calls that have a
     /// question open and so hardly ask another; it is looked up only where it matters.
     pub(super) fn asked(
         self: &Arc<Self>,
         (id, method, params): (&RawValue, &str, Option<&RawValue>),
         version: Option<&'static str>,
         is_at_work: bool,
-        belonging: impl FnOnce(&[RequestId]) -> Belonging,
+        attribution: impl FnOnce(&[RequestId]) -> Attribution,
     ) {
         let reply = Reply { id: id.get().to_owned(), version };
         match method {
@@ -109,16 +109,18 @@ impl Questions {
                 };
                 let request = ClientRequest { key: None, method: method.to_owned(), params };
                 let busy: Vec<RequestId> = self.lock().values().filter_map(|open| open.call).collect();
-                match belonging(&busy) {
-                    Belonging::Call(call, caller) => self.pass_on(reply, (call, caller), request, Certainty::Known),
-                    Belonging::Likely(call, caller) => self.pass_on(reply, (call, caller), request, Certainty::Likely),
-                    Belonging::Nobody
+                match attribution(&busy) {
+                    Attribution::Call(call, caller) => self.pass_on(reply, (call, caller), request, Certainty::Known),
+                    Attribution::Likely(call, caller) => {
+                        self.pass_on(reply, (call, caller), request, Certainty::Likely)
+                    }
+                    Attribution::Nobody
                         if method == asking::ROOTS && self.folders.get().is_some_and(|folders| folders.are_told()) =>
                     {
                         self.answer_folders(reply, is_at_work);
                     }
-                    Belonging::Nobody | Belonging::Past => self.answer(&reply, Err(no_call(method))),
-                    Belonging::Several => {
+                    Attribution::Nobody | Attribution::Ended => self.answer(&reply, Err(no_call(method))),
+                    Attribution::Several => {
                         self.take_back_overdue();
                         let text = format!(
                             "`{method}` is for the client of a call, and calls of several clients are in flight, or were \
@@ -418,11 +420,11 @@ mod tests {
         async fn close(&self) {}
     }
 
-    fn call(id: RequestId, is_away: bool) -> Belonging {
+    fn call(id: RequestId, is_away: bool) -> Attribution {
         let principal = Principal { id: "p".to_owned(), owner: false, roles: Vec::new() };
         let session = Session { id: SessionId::new("s"), principal, root: ".".into(), agent: None };
         let client = Arc::new(Mute { is_away });
-        Belonging::Call(id, Caller { partials: Arc::new(NoPartials), client, session: Arc::new(session) })
+        Attribution::Call(id, Caller { partials: Arc::new(NoPartials), client, session: Arc::new(session) })
     }
 
     #[tokio::test(start_paused = true)]
@@ -431,18 +433,18 @@ mod tests {
         let transport: Arc<dyn Transport> = Arc::<Answered>::clone(&answered);
         let questions = Arc::new(Questions::default());
         questions.attach(Arc::downgrade(&transport));
-        let asked = async |id: &str, belonging: Belonging| {
+        let asked = async |id: &str, attribution: Attribution| {
             let id = RawValue::from_string(id.to_owned()).expect("JSON");
-            questions.asked((&*id, asking::ROOTS, None), None, true, |_| belonging);
+            questions.asked((&*id, asking::ROOTS, None), None, true, |_| attribution);
             tokio::time::sleep(Duration::from_secs(1)).await;
             std::mem::take(&mut *answered.0.lock().expect("answers"))
         };
         assert_eq!(asked("1", call(1, true)).await, [0; 0]);
         assert_eq!(asked("2", call(2, false)).await, [0; 0]);
-        assert_eq!(asked("3", Belonging::Several).await, [3], "it may come back yet");
+        assert_eq!(asked("3", Attribution::Several).await, [3], "it may come back yet");
         tokio::time::sleep(AWAY).await;
         assert_eq!(asked("4", call(4, true)).await, [0; 0], "as long as nobody else is to be asked");
-        let mut over = asked("5", Belonging::Several).await;
+        let mut over = asked("5", Attribution::Several).await;
         over.sort_unstable();
         assert_eq!(over, [1, 5], "who is there has all the time, and who was just asked has some");
     }

@@ -6,15 +6,15 @@ use super::super::transport::RequestId;
 use super::{Caller, Inbox, Purpose, State};
 
 /// What a message that names no call belongs to.
-pub(in super::super) enum Belonging {
+pub(in super::super) enum Attribution {
     /// To this call.
     Call(RequestId, Caller),
     /// To this call, or to another of its caller's.
     Likely(RequestId, Caller),
     /// No call is in flight.
     Nobody,
-    /// To a request that is over.
-    Past,
+    /// To a request that has ended.
+    Ended,
     /// Calls of several askers are in flight, or were until just now.
     Several,
 }
@@ -22,21 +22,21 @@ pub(in super::super) enum Belonging {
 impl Inbox {
     /// Whose a message is that the server sent in the answer's stream of `during`, where the transport knows. Else it is taken
     /// to be the newest's of the calls in flight, if all are one client's, and rather of one that is not `busy`.
-    pub(super) fn belonging(&self, during: Option<RequestId>, busy: &[RequestId]) -> Belonging {
+    pub(super) fn attribution(&self, during: Option<RequestId>, busy: &[RequestId]) -> Attribution {
         let state = self.lock();
         if let Some(id) = during {
             return match state.waiting.get(&id).map(|waiting| &waiting.purpose) {
-                Some(Purpose::Call(caller)) => Belonging::Call(id, caller.clone()),
-                Some(Purpose::House | Purpose::Subscription(_)) => Belonging::Nobody,
-                None => Belonging::Past,
+                Some(Purpose::Call(caller)) => Attribution::Call(id, caller.clone()),
+                Some(Purpose::Internal | Purpose::Subscription(_)) => Attribution::Nobody,
+                None => Attribution::Ended,
             };
         }
         let mut calls = state.calls();
-        let Some(mut likely) = calls.next() else { return Belonging::Nobody };
+        let Some(mut likely) = calls.next() else { return Attribution::Nobody };
         let mut is_only = true;
         for call in calls {
             if !likely.1.is_one_with(call.1) {
-                return Belonging::Several;
+                return Attribution::Several;
             }
             is_only = false;
             if rank(call.0, busy) > rank(likely.0, busy) {
@@ -44,20 +44,20 @@ impl Inbox {
             }
         }
         let (id, caller) = (likely.0, likely.1.clone());
-        if is_only { Belonging::Call(id, caller) } else { Belonging::Likely(id, caller) }
+        if is_only { Attribution::Call(id, caller) } else { Attribution::Likely(id, caller) }
     }
 
     /// The same of a question or a log message, which must not be another's: it may be of a call that is in flight no more,
     /// too.
-    pub(super) fn asked_of(&self, during: Option<RequestId>, busy: &[RequestId]) -> Belonging {
-        let belonging = self.belonging(during, busy);
-        let may_be_anothers = match &belonging {
-            Belonging::Call(_, caller) | Belonging::Likely(_, caller) => {
-                during.is_none() && self.lock().past.may_be_of_another(caller, Instant::now())
+    pub(super) fn asked_of(&self, during: Option<RequestId>, busy: &[RequestId]) -> Attribution {
+        let attribution = self.attribution(during, busy);
+        let may_be_anothers = match &attribution {
+            Attribution::Call(_, caller) | Attribution::Likely(_, caller) => {
+                during.is_none() && self.lock().recent_calls.may_be_of_another(caller, Instant::now())
             }
-            Belonging::Nobody | Belonging::Past | Belonging::Several => false,
+            Attribution::Nobody | Attribution::Ended | Attribution::Several => false,
         };
-        if may_be_anothers { Belonging::Several } else { belonging }
+        if may_be_anothers { Attribution::Several } else { attribution }
     }
 
     /// A call of this caller's that is in flight, the likeliest to have asked.
@@ -73,7 +73,7 @@ impl State {
     fn calls(&self) -> impl Iterator<Item = (RequestId, &Caller)> {
         self.waiting.iter().filter_map(|(id, waiting)| match &waiting.purpose {
             Purpose::Call(caller) => Some((*id, caller)),
-            Purpose::House | Purpose::Subscription(_) => None,
+            Purpose::Internal | Purpose::Subscription(_) => None,
         })
     }
 }

@@ -13,11 +13,11 @@ use toolwright_mcp::message::read as read_part;
 use super::super::pages::MAX_ID;
 use super::super::progress::Progress;
 use super::super::transport::{RequestId, own_id};
-use super::{Answer, Belonging, Inbox, Purpose, Waiting};
+use super::{Answer, Attribution, Inbox, Purpose, Waiting};
 
 impl Inbox {
     /// Takes a notification other than of progress.
-    pub(super) fn told(&self, method: &str, params: Option<&RawValue>, during: Option<RequestId>) {
+    pub(super) fn notified(&self, method: &str, params: Option<&RawValue>, during: Option<RequestId>) {
         // Null where there are none that can be read.
         let raw = params;
         let params = || match raw.map(read_part::<Value>) {
@@ -36,10 +36,10 @@ impl Inbox {
                 }
                 tracing::debug!(server = &*self.listener.server, "{message}");
                 match self.asked_of(during, &[]) {
-                    Belonging::Call(_, caller) | Belonging::Likely(_, caller) => caller.client.log(message),
-                    Belonging::Nobody => self.listener.log(message),
+                    Attribution::Call(_, caller) | Attribution::Likely(_, caller) => caller.client.log(message),
+                    Attribution::Nobody => self.listener.log(message),
                     // It must not reach those that it is not of.
-                    Belonging::Past | Belonging::Several => {
+                    Attribution::Ended | Attribution::Several => {
                         tracing::trace!(server = &*self.listener.server, "a log message of a call that is not known");
                     }
                 }

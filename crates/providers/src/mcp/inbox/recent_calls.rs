@@ -19,7 +19,7 @@ const MAX: usize = 256;
 
 /// The calls that count although they are over for us.
 #[derive(Default)]
-pub(super) struct Past {
+pub(super) struct RecentCalls {
     /// Those that were given up, the oldest first.
     given_up: VecDeque<GivenUp>,
     /// The principals whose calls have ended, and when they last did.
@@ -40,7 +40,7 @@ impl GivenUp {
     }
 }
 
-impl Past {
+impl RecentCalls {
     /// Nobody waits for this call any more, and the server has not answered it.
     pub(super) fn give_up(&mut self, id: RequestId, caller: &Caller, now: Instant) {
         self.given_up.retain(|one| now.duration_since(one.since) < GIVEN_UP);
@@ -112,38 +112,38 @@ mod tests {
     fn a_call_counts_until_it_is_answered_and_its_principal_for_seconds_more() {
         let (al, also_al, bo) = (of("al", "1"), of("al", "2"), of("bo", "3"));
         let now = Instant::now();
-        let mut past = Past::default();
-        past.give_up(7, &al, now);
+        let mut recent_calls = RecentCalls::default();
+        recent_calls.give_up(7, &al, now);
         for (caller, expect) in [(&al, false), (&also_al, true), (&bo, true)] {
-            assert_eq!(past.may_be_of_another(caller, now), expect, "another session is another client");
+            assert_eq!(recent_calls.may_be_of_another(caller, now), expect, "another session is another client");
         }
-        assert!(!past.may_be_of_another(&bo, now + GIVEN_UP), "not for ever");
-        past.answered(8, now);
-        assert!(past.has(7));
-        past.answered(7, now);
+        assert!(!recent_calls.may_be_of_another(&bo, now + GIVEN_UP), "not for ever");
+        recent_calls.answered(8, now);
+        assert!(recent_calls.has(7));
+        recent_calls.answered(7, now);
         for (caller, later, expect) in
             [(&bo, Duration::ZERO, true), (&also_al, Duration::ZERO, false), (&bo, ENDED, false)]
         {
-            assert_eq!(past.may_be_of_another(caller, now + later), expect, "{later:?}");
+            assert_eq!(recent_calls.may_be_of_another(caller, now + later), expect, "{later:?}");
         }
-        past.give_up(9, &al, now + ENDED);
-        past.forget(9);
-        assert!(!past.may_be_of_another(&bo, now + ENDED), "it was never sent");
+        recent_calls.give_up(9, &al, now + ENDED);
+        recent_calls.forget(9);
+        assert!(!recent_calls.may_be_of_another(&bo, now + ENDED), "it was never sent");
     }
 
     #[test]
     fn who_gives_up_many_calls_makes_room_among_their_own() {
         let (al, bo) = (of("al", "1"), of("bo", "2"));
         let now = Instant::now();
-        let mut past = Past::default();
-        past.give_up(0, &al, now);
+        let mut recent_calls = RecentCalls::default();
+        recent_calls.give_up(0, &al, now);
         for id in 1..1000 {
-            past.give_up(id, &bo, now);
+            recent_calls.give_up(id, &bo, now);
         }
-        assert!(past.has(0) && past.has(999) && past.given_up.len() == MAX);
+        assert!(recent_calls.has(0) && recent_calls.has(999) && recent_calls.given_up.len() == MAX);
         for principal in 0..1000 {
-            past.end(&of(&principal.to_string(), "s").session, now);
+            recent_calls.end(&of(&principal.to_string(), "s").session, now);
         }
-        assert_eq!(past.ended.len(), MAX);
+        assert_eq!(recent_calls.ended.len(), MAX);
     }
 }
