@@ -11,7 +11,6 @@ use url::Url;
 use super::connection::Connection;
 use super::explain::Failure;
 use super::folders::Folders;
-use super::generation::{Certainty, Generation};
 use super::handshake::{Late, ServerInfo, shake, shake_unknown};
 use super::inbox::Inbox;
 use super::listener::Listener;
@@ -24,6 +23,7 @@ use super::spec::{McpServerSpec, McpTransport};
 use super::stdio::StdioTransport;
 use super::subscription::Followed;
 use super::transport::{Incoming, SendError, Transport};
+use super::version_probe::{Certainty, VersionProbe};
 use crate::process::{Stdin, SupervisedCommand};
 
 /// What a server of unknown generation has for its answer to a `server/discover` that comes first, a third of its time at
@@ -52,7 +52,7 @@ pub(super) struct Connector {
     /// The folders that the server may work in, as far as it asks outside of calls.
     pub(super) folders: Arc<Folders>,
     /// What its server speaks, as far as that is known.
-    pub(super) generation: Arc<Generation>,
+    pub(super) version_probe: Arc<VersionProbe>,
     /// The generation that is wanted, where that is not the newest; what is found then says nothing of the server.
     pub(super) wanted: Option<Wish>,
 }
@@ -90,7 +90,7 @@ impl Connector {
     pub(super) async fn connect(&self) -> Result<Arc<Connection>, String> {
         let known = match self.wanted {
             Some(Wish::Rather(era) | Wish::Only(era)) => Some(era),
-            None => self.generation.known().await,
+            None => self.version_probe.known().await,
         };
         match &self.spec.transport {
             McpTransport::Stdio { command, args, env, cwd } => {
@@ -190,7 +190,7 @@ impl Connector {
     /// refused by it.
     async fn connected(&self, peer: Arc<Peer>, server: ServerInfo, tried: &Tried) -> Arc<Connection> {
         if self.wanted.is_none() {
-            self.generation.note(&server, tried.certainty);
+            self.version_probe.note(&server, tried.certainty);
         }
         if server.era == Era::Legacy {
             self.folders.told_to(&peer).await;

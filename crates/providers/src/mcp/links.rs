@@ -13,10 +13,10 @@ use toolwright_mcp::revision::Era;
 
 use super::connect::{Connector, Wish};
 use super::connection::Connection;
-use super::generation::Found;
 use super::link::{Link, Patience};
 use super::sessions::{InUse, Sessions};
 use super::spec::McpTransport;
+use super::version_probe::Found;
 
 /// Longest pause before a connection of the older generation that came to nothing is tried again; one that the server does
 /// not speak is tried again after as long, since another may take its place unnoticed.
@@ -231,7 +231,7 @@ fn pause(failures: u32) -> Duration {
 impl Older {
     /// The connection of the older generation, where the server speaks both.
     async fn connection(&self, closed: &AtomicBool) -> Option<Arc<Connection>> {
-        if self.connector.generation.known().await != Some(Era::Modern) {
+        if self.connector.version_probe.known().await != Some(Era::Modern) {
             return None;
         }
         let link = self.link()?;
@@ -255,7 +255,7 @@ impl Older {
 
     /// The link there is, or a new one; `None` in the pause after one that failed.
     fn link(&self) -> Option<Arc<Link>> {
-        let program = self.connector.generation.found();
+        let program = self.connector.version_probe.found();
         let mut tried = self.tried();
         let is_paused = tried.pause.as_ref().is_some_and(|pause| pause.holds(Instant::now(), program.as_ref()));
         if tried.link.is_none() && is_paused {
@@ -275,7 +275,7 @@ impl Older {
     fn drop_failed(&self, link: &Arc<Link>, word: Word) {
         link.give_up();
         let is_process = matches!(self.connector.spec.transport, McpTransport::Stdio { .. });
-        let with = self.connector.generation.found();
+        let with = self.connector.version_probe.found();
         let mut tried = self.tried();
         if tried.link.as_ref().is_some_and(|current| Arc::ptr_eq(current, link)) {
             tried.link = None;

@@ -7,11 +7,11 @@ use serde_json::{Map, Value};
 use toolwright_core::catalogue::ProviderError;
 use toolwright_mcp::revision::MODERN_VERSIONS;
 
-use super::generation::Found;
 use super::handshake::ServerInfo;
 use super::listing::{Listed, Marks, Raw, build};
 use super::shown;
 use super::spec::{AsTools, McpServerSpec, McpTransport};
+use super::version_probe::Found;
 
 /// What a server listed.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -31,7 +31,7 @@ pub(super) struct Manifest {
     /// Whether it asked for folders before it was called.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) asks_folders: bool,
-    /// The generation that was found, under the key `KEPT` of [`super::generation`].
+    /// The generation that was found, under the key `KEPT` of [`super::version_probe`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) generation: Option<Found>,
 }

@@ -17,7 +17,7 @@
 //! over a pipe are asked to `initialize` in the same process. One that is silent, which may be starting still, is asked so
 //! too, and what it says late of the first question is remembered. Where it stays silent or ends on a message that it does
 //! not know, it is started again and gets `initialize` first. Where no process is at stake (HTTP, WebSocket) a failed
-//! attempt costs one request. What was found is kept with the server's cached manifest (`generation`), so that all this
+//! attempt costs one request. What was found is kept with the server's cached manifest (`version_probe`), so that all this
 //! is paid once a server and not once a start; an older server is looked at anew when it says that it is another
 //! version of itself. The legacy HTTP+SSE transport knows `initialize` alone.
 //!
@@ -38,7 +38,6 @@ mod explain;
 mod facts;
 mod folders;
 mod frames;
-mod generation;
 mod handshake;
 mod inbox;
 mod link;
@@ -69,6 +68,7 @@ mod stdout_noise;
 mod subscription;
 mod tasks;
 mod transport;
+mod version_probe;
 
 pub use crate::process::DEPTH_VARIABLE;
 pub use provider::McpProvider;

@@ -24,7 +24,6 @@ use super::call;
 use super::connect::Connector;
 use super::exchange::Exchange;
 use super::folders::Folders;
-use super::generation::Generation;
 use super::link::{Link, Patience};
 use super::links::Links;
 use super::listener::Listener;
@@ -36,6 +35,7 @@ use super::relist::{Attempt, Changes, Relist};
 use super::shown;
 use super::source::{Source, Way};
 use super::spec::{AsTools, McpDeps, McpServerSpec};
+use super::version_probe::VersionProbe;
 
 /// Bound on one whole list, unless calls have less. It stays below what a catalogue waits for a list, so that
 /// a server that does not answer is found out here, where it can be probed.
@@ -51,7 +51,7 @@ pub struct McpProvider {
     deps: McpDeps,
     manifest_key: String,
     credential_scope: ContentHash,
-    generation: Arc<Generation>,
+    version_probe: Arc<VersionProbe>,
     folders: Arc<Folders>,
     changes: Arc<Changes>,
     relist: Relist,
@@ -91,7 +91,7 @@ impl McpProvider {
         let followed = Arc::default();
         let folders = Folders::new(Arc::clone(&deps.roots));
         let (manifest_key, credential_scope) = (spec.manifest_key(), spec.credential_scope());
-        let generation = Generation::new(Arc::clone(&deps.manifests), manifest_key.clone());
+        let version_probe = VersionProbe::new(Arc::clone(&deps.manifests), manifest_key.clone());
         let connector = Connector {
             spec: Arc::clone(&spec),
             events: Arc::clone(&deps.events),
@@ -99,7 +99,7 @@ impl McpProvider {
             followed: Arc::clone(&followed),
             log_level: Arc::default(),
             folders: Arc::clone(&folders),
-            generation: Arc::clone(&generation),
+            version_probe: Arc::clone(&version_probe),
             wanted: None,
         };
         let links = Links::new(connector, announce());
@@ -110,7 +110,7 @@ impl McpProvider {
             deps,
             manifest_key,
             credential_scope,
-            generation,
+            version_probe,
             folders,
             relist: Relist::new(Arc::clone(&changes)),
             changes,
@@ -277,7 +277,8 @@ impl Provider for McpProvider {
         };
         let (attempt, list) = self.fetch().await.map_err(|reason| failed(self.named(&reason)))?;
         let prompts = self.prompts(&attempt).await;
-        let mut manifest = Manifest::new(attempt.connection.server(), self.generation.found(), list.entries, prompts);
+        let mut manifest =
+            Manifest::new(attempt.connection.server(), self.version_probe.found(), list.entries, prompts);
         manifest.asks_folders = self.folders.are_asked_for();
         let built = self.take(&manifest, Some(Ok(()))).map_err(failed)?;
         attempt.succeeded();

@@ -175,10 +175,10 @@ mod tests {
 
     use super::super::connect::Connector;
     use super::super::folders::Folders;
-    use super::super::generation::Generation;
     use super::super::link::Patience;
     use super::super::listener::Listener;
     use super::super::spec::{AsTools, McpServerSpec, McpTransport};
+    use super::super::version_probe::VersionProbe;
     use super::*;
 
     /// A link that nobody has connected yet.
@@ -191,7 +191,7 @@ mod tests {
             followed: Arc::default(),
             log_level: Arc::default(),
             folders: Folders::new(Arc::default()),
-            generation: Generation::new(Arc::new(NoStore), "k".into()),
+            version_probe: VersionProbe::new(Arc::new(NoStore), "k".into()),
             wanted: None,
         };
         Link::new(connector, Arc::new(|| {}))

@@ -14,7 +14,7 @@ use super::handshake::ServerInfo;
 pub(super) const KEPT: &str = "generation";
 
 /// What is known of one server.
-pub(super) struct Generation {
+pub(super) struct VersionProbe {
     manifests: Arc<dyn ManifestCache>,
     key: String,
     state: Mutex<State>,
@@ -48,7 +48,7 @@ pub(super) enum Certainty {
     Untried,
 }
 
-impl Generation {
+impl VersionProbe {
     /// Nothing is known yet but what `manifests` has under `key`.
     pub(super) fn new(manifests: Arc<dyn ManifestCache>, key: String) -> Arc<Self> {
         Arc::new(Self { manifests, key, state: Mutex::default() })
@@ -142,7 +142,7 @@ mod tests {
             ),
             (json!({KEPT: "?"}), None, said(Era::Legacy, "1"), Certainty::Tried, Some(old.clone())),
         ] {
-            let generation = Generation::new(Arc::new(Kept(kept.clone())), "k".to_owned());
+            let generation = VersionProbe::new(Arc::new(Kept(kept.clone())), "k".to_owned());
             assert_eq!(generation.known().await, known, "{kept}");
             generation.note(&said, certainty);
             let found = generation.found().map(|found| serde_json::to_value(found).expect("JSON"));
