@@ -13,10 +13,10 @@ use toolwright_core::event::Event;
 use super::account::{Account, micros};
 use super::unhurried::Place;
 use super::{Executor, RunContext};
-use crate::queue::{Line, QueueSpec, Slot};
+use crate::queue::{PriorityQueue, QueueSpec, Slot};
 
-/// One lock per workspace root, so that file and shell changes never race: a line in front of
-/// one place.
+/// One lock per workspace root, so that file and shell changes never race: a queue with one
+/// place.
 #[derive(Debug, Default)]
 pub(super) struct RootLocks {
     state: Mutex<Locks>,
@@ -24,31 +24,31 @@ pub(super) struct RootLocks {
 
 #[derive(Debug, Default)]
 struct Locks {
-    by_root: HashMap<PathBuf, Arc<Line>>,
+    by_root: HashMap<PathBuf, Arc<PriorityQueue>>,
     closed: Option<CancelCause>,
 }
 
 impl RootLocks {
-    fn of(&self, root: &Path) -> Arc<Line> {
+    fn of(&self, root: &Path) -> Arc<PriorityQueue> {
         let mut locks = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(line) = locks.by_root.get(root) {
-            return Arc::clone(line);
+        if let Some(queue) = locks.by_root.get(root) {
+            return Arc::clone(queue);
         }
-        locks.by_root.retain(|_, line| Arc::strong_count(line) > 1);
+        locks.by_root.retain(|_, queue| Arc::strong_count(queue) > 1);
         let spec = QueueSpec { concurrent: 1, per_minute: None, ..QueueSpec::default() };
-        let line = Line::new("exclusive", format!("the exclusive lock of {}", root.display()), spec);
+        let queue = PriorityQueue::new("exclusive", format!("the exclusive lock of {}", root.display()), spec);
         if let Some(cause) = locks.closed {
-            line.close(cause);
+            queue.close(cause);
         }
-        locks.by_root.insert(root.to_owned(), Arc::clone(&line));
-        line
+        locks.by_root.insert(root.to_owned(), Arc::clone(&queue));
+        queue
     }
 
     /// Ends all waits and lets nobody in any more.
     pub(super) fn close(&self, cause: CancelCause) {
         let mut locks = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         locks.closed.get_or_insert(cause);
-        locks.by_root.values().for_each(|line| line.close(cause));
+        locks.by_root.values().for_each(|queue| queue.close(cause));
     }
 }
 
@@ -83,7 +83,7 @@ impl Executor {
         if provider.awaits_others(call.entry.id()) {
             return Ok(Held::default());
         }
-        let queue = self.options.queues.line(definition.queue.as_deref(), provider.name())?;
+        let queue = self.options.queues.queue_of(definition.queue.as_deref(), provider.name())?;
         let slot = self.wait(&queue, call, run, account).await?;
         let lock = match definition.concurrency {
             Concurrency::Safe => None,
@@ -97,7 +97,7 @@ impl Executor {
 
     async fn wait(
         &self,
-        line: &Arc<Line>,
+        queue: &Arc<PriorityQueue>,
         call: &ValidCall,
         run: &RunContext,
         account: &mut Account,
@@ -113,7 +113,7 @@ impl Executor {
             });
         };
         let began = tokio::time::Instant::now();
-        let taken = line.take(tool, run.priority, &run.cancel, tell).await;
+        let taken = queue.take(tool, run.priority, &run.cancel, tell).await;
         let waited = taken.as_ref().map_or_else(|_| began.elapsed(), |(_, waited)| *waited);
         if let Some(queue) = waits_for {
             events.tell_end(taken.is_ok(), || {

@@ -14,7 +14,7 @@ use toolwright_core::duration;
 use toolwright_core::error::{ErrorKind, ProtocolError, ToolError};
 
 use super::partials::Partials;
-use crate::queue::{Line, Priority, Slot};
+use crate::queue::{Priority, PriorityQueue, Slot};
 
 /// Bound on one question: the limits of the call itself do not hold meanwhile.
 const LONGEST: Duration = Duration::from_secs(900);
@@ -22,7 +22,7 @@ const LONGEST: Duration = Duration::from_secs(900);
 /// A place in a queue that can be given back for a while.
 #[derive(Debug)]
 pub(super) struct Place {
-    line: Arc<Line>,
+    queue: Arc<PriorityQueue>,
     held: Mutex<Holding>,
 }
 
@@ -35,8 +35,8 @@ struct Holding {
 
 impl Place {
     /// The place that this slot is.
-    pub(super) fn new(line: Arc<Line>, slot: Slot) -> Arc<Self> {
-        Arc::new(Self { line, held: Mutex::new(Holding { slot: Some(slot), asking: 0 }) })
+    pub(super) fn new(queue: Arc<PriorityQueue>, slot: Slot) -> Arc<Self> {
+        Arc::new(Self { queue, held: Mutex::new(Holding { slot: Some(slot), asking: 0 }) })
     }
 
     fn held(&self) -> MutexGuard<'_, Holding> {
@@ -104,7 +104,7 @@ impl Unhurried {
         });
         drop(away);
         let Some(place) = self.place.as_ref().filter(|place| place.held().asking == 0) else { return ended };
-        match place.line.take(&self.tool, self.priority, &self.cancel, |_| ()).await {
+        match place.queue.take(&self.tool, self.priority, &self.cancel, |_| ()).await {
             Ok((slot, _)) => {
                 let second = place.held().slot.replace(slot);
                 drop(second);

@@ -7,21 +7,21 @@ use std::time::Duration;
 use tokio::time::Instant;
 use toolwright_core::model::{ModelError, ModelErrorKind, ModelEvent, ModelEvents, Traffic, pause};
 
-use super::ModelLine;
+use super::ModelQueue;
 
 /// Passes on the events of one attempt, notes whether an answer has begun, and holds up its line where the provider
 /// says that no more is to come.
 pub(super) struct Feedback<'a> {
     events: &'a dyn ModelEvents,
-    line: Arc<ModelLine>,
+    queue: Arc<ModelQueue>,
     longest: Duration,
     begun: AtomicBool,
 }
 
 impl<'a> Feedback<'a> {
     /// No word of a provider holds up the line for more than `longest`.
-    pub(super) fn of(events: &'a dyn ModelEvents, line: Arc<ModelLine>, longest: Duration) -> Self {
-        Self { events, line, longest, begun: AtomicBool::new(false) }
+    pub(super) fn of(events: &'a dyn ModelEvents, queue: Arc<ModelQueue>, longest: Duration) -> Self {
+        Self { events, queue, longest, begun: AtomicBool::new(false) }
     }
 
     /// Whether anything of an answer has come.
@@ -42,7 +42,7 @@ impl<'a> Feedback<'a> {
 
     fn pause(&self, wait: Option<Duration>) {
         if let Some(wait) = wait {
-            self.line.pause(Instant::now() + wait.min(self.longest));
+            self.queue.pause(Instant::now() + wait.min(self.longest));
         }
     }
 }

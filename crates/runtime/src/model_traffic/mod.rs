@@ -1,4 +1,4 @@
-//! All requests to models: in line before each model, again where that may help, slower where a provider says so.
+//! All requests to models: queued for each model, again where that may help, slower where a provider says so.
 
 mod feedback;
 
@@ -17,11 +17,11 @@ use toolwright_core::model::{
     retry,
 };
 
-use crate::queue::{Line, QueueSpec, Slot};
+use crate::queue::{PriorityQueue, QueueSpec, Slot};
 use feedback::Feedback;
 
 /// Lines of models without a queue of their own that are kept; idle ones beyond go.
-const MAX_LINES: usize = 256;
+const MAX_QUEUES: usize = 256;
 
 /// How requests to a model, or to all models of a provider, wait and are made again.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -59,19 +59,19 @@ pub fn default_model_queue() -> QueueSpec {
     QueueSpec { concurrent: 32, per_minute: None, max_waiting: 1024, wait_timeout: Duration::from_secs(600) }
 }
 
-/// A model client in front of another that sends each request once: requests wait in a line for each model
+/// A model client in front of another that sends each request once: requests wait in a queue for each model
 /// (`provider/model`), or in that of their provider where one is set for it, by their priority. One that fails in a
 /// way that may pass is made again, with the priority of a retry, while nothing of an answer has come; it waits
-/// outside of the line. A provider that names a wait, or that has nothing left of its limits, holds up the whole line
+/// outside of the queue. A provider that names a wait, or that has nothing left of its limits, holds up the whole queue
 /// for that time.
 pub struct ModelTraffic {
     client: Arc<dyn ModelClient>,
     terms: BTreeMap<String, TrafficTerms>,
-    lines: Mutex<HashMap<Arc<str>, Arc<ModelLine>>>,
+    queues: Mutex<HashMap<Arc<str>, Arc<ModelQueue>>>,
 }
 
 /// Holders go by the model that they ask.
-type ModelLine = Line<Arc<str>>;
+type ModelQueue = PriorityQueue<Arc<str>>;
 
 impl std::fmt::Debug for ModelTraffic {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -83,26 +83,26 @@ impl ModelTraffic {
     /// In front of `client`, with terms by model id (`provider/model`) or provider; of each, the nearer name counts.
     #[must_use]
     pub fn new(client: Arc<dyn ModelClient>, terms: BTreeMap<String, TrafficTerms>) -> Arc<Self> {
-        Arc::new(Self { client, terms, lines: Mutex::default() })
+        Arc::new(Self { client, terms, queues: Mutex::default() })
     }
 
-    /// The line of a model, and its name.
-    fn line(&self, model: &str) -> (Arc<str>, Arc<ModelLine>) {
+    /// The queue of a model, and its name.
+    fn queue(&self, model: &str) -> (Arc<str>, Arc<ModelQueue>) {
         let set = nearest(&self.terms, model, |terms| terms.queue.clone());
         let name = set.as_ref().map_or(model, |(name, _)| *name);
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((name, line)) = lines.get_key_value(name) {
-            return (Arc::clone(name), Arc::clone(line));
+        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((name, queue)) = queues.get_key_value(name) {
+            return (Arc::clone(name), Arc::clone(queue));
         }
-        if lines.len() >= MAX_LINES {
-            // Whoever is at a line or waits in it holds it.
-            lines.retain(|name, line| Arc::strong_count(line) > 1 || self.terms.contains_key(&**name));
+        if queues.len() >= MAX_QUEUES {
+            // Whoever is in a queue or waits in it holds it.
+            queues.retain(|name, queue| Arc::strong_count(queue) > 1 || self.terms.contains_key(&**name));
         }
         let name: Arc<str> = name.into();
         let spec = set.map_or_else(default_model_queue, |(_, spec)| spec);
-        let line = Line::new(&*name, format!("the queue of {name}"), spec);
-        lines.insert(Arc::clone(&name), Arc::clone(&line));
-        (name, line)
+        let queue = PriorityQueue::new(&*name, format!("the queue of {name}"), spec);
+        queues.insert(Arc::clone(&name), Arc::clone(&queue));
+        (name, queue)
     }
 
     /// The way of a request to `model`.
@@ -114,12 +114,12 @@ impl ModelTraffic {
         events: &'a dyn ModelEvents,
         cancel: &'a Cancel,
     ) -> Passage<'a> {
-        let (name, line) = self.line(model);
+        let (name, queue) = self.queue(model);
         let terms = TrafficTerms::retry_of(&self.terms, model);
         let (attempt, refused_forms, before) = (1, 0, None);
         Passage {
             name,
-            line,
+            queue,
             terms,
             holder: model.into(),
             priority,
@@ -143,7 +143,7 @@ impl ModelClient for ModelTraffic {
         cancel: &Cancel,
     ) -> Result<ModelResponse, ModelError> {
         if let Usability::Unknown(_) = self.client.card(model).usability {
-            // It says so itself, and no line is made for a name that means nothing.
+            // It says so itself, and no queue is made for a name that means nothing.
             return self.client.complete(model, request, events, cancel).await;
         }
         let mut passage = self.passage(model, request.priority, &request.room, events, cancel);
@@ -199,7 +199,7 @@ impl ModelClient for ModelTraffic {
 /// One request on its way, attempt by attempt.
 struct Passage<'a> {
     name: Arc<str>,
-    line: Arc<ModelLine>,
+    queue: Arc<ModelQueue>,
     terms: RetryTerms,
     holder: Arc<str>,
     priority: ModelPriority,
@@ -224,13 +224,13 @@ impl<'a> Passage<'a> {
     /// Waits for the next attempt's turn.
     async fn turn(&mut self) -> Result<Turn<'a>, ModelError> {
         let waits = |_: &str| self.events.on_traffic(Traffic::Waits { queue: Arc::clone(&self.name) });
-        let taken = self.line.take(&self.holder, self.priority, self.cancel, waits).await;
+        let taken = self.queue.take(&self.holder, self.priority, self.cancel, waits).await;
         let (slot, waited) = taken.map_err(|error| refused(error, self.before.as_ref()))?;
         if !self.room.take() {
             return Err(no_room(self.before.as_ref()));
         }
         self.events.on_traffic(Traffic::Began { attempt: self.attempt, waited_us: micros(waited) });
-        let feedback = Feedback::of(self.events, Arc::clone(&self.line), self.terms.longest_wait);
+        let feedback = Feedback::of(self.events, Arc::clone(&self.queue), self.terms.longest_wait);
         Ok(Turn { slot, feedback, began: Instant::now() })
     }
 

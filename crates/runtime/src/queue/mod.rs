@@ -1,6 +1,6 @@
 //! Named queues, and which of them a call waits in.
 
-mod line;
+mod priority_queue;
 mod rate;
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use toolwright_core::cancel::CancelCause;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::model::ModelPriority;
 
-pub(crate) use line::{Line, Slot};
+pub(crate) use priority_queue::{PriorityQueue, Slot};
 
 /// Name of the queue of calls without one of their own.
 pub const DEFAULT_QUEUE: &str = "default";
@@ -91,14 +91,14 @@ impl From<UnknownQueue> for ToolError {
 /// hangs holds up nobody else.
 #[derive(Debug)]
 pub struct Queues {
-    named: BTreeMap<String, Arc<Line>>,
+    named: BTreeMap<String, Arc<PriorityQueue>>,
     default: QueueSpec,
     of_providers: Mutex<OfProviders>,
 }
 
 #[derive(Debug, Default)]
 struct OfProviders {
-    lines: HashMap<String, Arc<Line>>,
+    queues: HashMap<String, Arc<PriorityQueue>>,
     closed: Option<CancelCause>,
 }
 
@@ -113,11 +113,11 @@ impl Queues {
     #[must_use]
     pub fn new(mut specs: BTreeMap<String, QueueSpec>) -> Self {
         let default = specs.entry(DEFAULT_QUEUE.to_owned()).or_default().clone();
-        let line = |(name, spec): (String, QueueSpec)| {
-            let line = Line::new(&*name, format!("queue `{name}`"), spec);
-            (name, line)
+        let queue = |(name, spec): (String, QueueSpec)| {
+            let queue = PriorityQueue::new(&*name, format!("queue `{name}`"), spec);
+            (name, queue)
         };
-        Self { named: specs.into_iter().map(line).collect(), default, of_providers: Mutex::default() }
+        Self { named: specs.into_iter().map(queue).collect(), default, of_providers: Mutex::default() }
     }
 
     /// Checks a binding at start-up.
@@ -128,28 +128,28 @@ impl Queues {
         self.named(name).map(drop)
     }
 
-    fn named(&self, name: &str) -> Result<&Arc<Line>, UnknownQueue> {
+    fn named(&self, name: &str) -> Result<&Arc<PriorityQueue>, UnknownQueue> {
         self.named
             .get(name)
             .ok_or_else(|| UnknownQueue { name: name.to_owned(), defined: self.named.keys().cloned().collect() })
     }
 
-    /// The line of a call: its queue's, else its provider's own.
-    pub(crate) fn line(&self, queue: Option<&str>, provider: &str) -> Result<Arc<Line>, UnknownQueue> {
+    /// The queue of a call: its queue's, else its provider's own.
+    pub(crate) fn queue_of(&self, queue: Option<&str>, provider: &str) -> Result<Arc<PriorityQueue>, UnknownQueue> {
         if let Some(queue) = queue {
             return self.named(queue).map(Arc::clone);
         }
         let mut of_providers = self.of_providers.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(line) = of_providers.lines.get(provider) {
-            return Ok(Arc::clone(line));
+        if let Some(queue) = of_providers.queues.get(provider) {
+            return Ok(Arc::clone(queue));
         }
         let what = format!("queue `{DEFAULT_QUEUE}` of {provider}");
-        let line = Line::new(format!("{DEFAULT_QUEUE}:{provider}"), what, self.default.clone());
+        let queue = PriorityQueue::new(format!("{DEFAULT_QUEUE}:{provider}"), what, self.default.clone());
         if let Some(cause) = of_providers.closed {
-            line.close(cause);
+            queue.close(cause);
         }
-        of_providers.lines.insert(provider.to_owned(), Arc::clone(&line));
-        Ok(line)
+        of_providers.queues.insert(provider.to_owned(), Arc::clone(&queue));
+        Ok(queue)
     }
 
     /// Of a named queue, the calls that were let in after one of their priority that had come later, as counted where
@@ -158,15 +158,15 @@ impl Queues {
     /// # Errors
     /// [`UnknownQueue`] with the names that exist.
     pub fn overtaken(&self, name: &str) -> Result<u64, UnknownQueue> {
-        self.named(name).map(|line| line.overtaken())
+        self.named(name).map(|queue| queue.overtaken())
     }
 
     /// Ends all waits and lets nobody in any more.
     pub(crate) fn close(&self, cause: CancelCause) {
-        self.named.values().for_each(|line| line.close(cause));
+        self.named.values().for_each(|queue| queue.close(cause));
         let mut of_providers = self.of_providers.lock().unwrap_or_else(PoisonError::into_inner);
         of_providers.closed.get_or_insert(cause);
-        of_providers.lines.values().for_each(|line| line.close(cause));
+        of_providers.queues.values().for_each(|queue| queue.close(cause));
     }
 }
 
@@ -177,10 +177,10 @@ mod tests {
     #[test]
     fn a_call_waits_in_its_own_queue_or_its_providers() {
         let queues = Queues::new(BTreeMap::from([("db".to_owned(), QueueSpec::default())]));
-        let line = |queue, provider| queues.line(queue, provider).expect("defined");
-        assert!(Arc::ptr_eq(&line(Some("db"), "a"), &line(Some("db"), "b")));
-        assert!(Arc::ptr_eq(&line(None, "a"), &line(None, "a")));
-        assert!(!Arc::ptr_eq(&line(None, "a"), &line(None, "b")), "a provider that hangs holds up nobody else");
+        let queue = |queue, provider| queues.queue_of(queue, provider).expect("defined");
+        assert!(Arc::ptr_eq(&queue(Some("db"), "a"), &queue(Some("db"), "b")));
+        assert!(Arc::ptr_eq(&queue(None, "a"), &queue(None, "a")));
+        assert!(!Arc::ptr_eq(&queue(None, "a"), &queue(None, "b")), "a provider that hangs holds up nobody else");
         assert!(queues.check("default").is_ok(), "it is there though nobody wrote it");
         let unknown = queues.check("nope").expect_err("unknown").to_string();
         assert!(unknown.contains("`nope`") && unknown.contains("db, default"), "{unknown}");

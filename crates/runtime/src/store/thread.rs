@@ -18,7 +18,7 @@ use super::retention::{self, Retention};
 use super::schema;
 
 /// Requests that may wait; more wait outside.
-const LINE: usize = 1024;
+const MAX_WAITING: usize = 1024;
 /// How old a batched ledger entry may get.
 const MAX_AGE: Duration = Duration::from_millis(40);
 /// After how long entries that could not be written are tried again.
@@ -42,7 +42,7 @@ type Work = Box<dyn FnOnce(&mut Opened<'_>) + Send>;
 
 /// What waits for the thread.
 #[derive(Default)]
-struct Line {
+struct Backlog {
     entries: Vec<LedgerEntry>,
     /// Operations that begin once they are written, and who waits for that. What comes while the thread writes is written
     /// at once: many share a commit.
@@ -61,7 +61,7 @@ struct Line {
 
 struct Shared {
     path: Arc<Path>,
-    line: Mutex<Line>,
+    backlog: Mutex<Backlog>,
     /// Tells the thread that there is something to do.
     filled: Condvar,
     /// Tells others that there is room again.
@@ -76,7 +76,7 @@ impl Shared {
     fn new(path: Arc<Path>) -> Self {
         Self {
             path,
-            line: Mutex::default(),
+            backlog: Mutex::default(),
             filled: Condvar::new(),
             emptied: Notify::new(),
             lost: AtomicU64::new(0),
@@ -84,12 +84,12 @@ impl Shared {
         }
     }
 
-    fn line(&self) -> MutexGuard<'_, Line> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    fn backlog(&self) -> MutexGuard<'_, Backlog> {
+        self.backlog.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lose(&self, count: usize, why: impl std::fmt::Display) {
-        self.line().kept = false;
+        self.backlog().kept = false;
         self.lost.fetch_add(count as u64, Ordering::Relaxed);
         self.failed(&why.to_string());
     }
@@ -99,10 +99,11 @@ impl Shared {
         self.failures.fetch_add(1, Ordering::Relaxed);
         let now = Instant::now();
         let (told, waiting) = {
-            let mut line = self.line();
-            let told = line.failing.take().map(|(_, told)| told).filter(|told| now.duration_since(*told) < TELL_AGAIN);
-            line.failing = Some((why.to_owned(), told.unwrap_or(now)));
-            (told, line.entries.len())
+            let mut backlog = self.backlog();
+            let told =
+                backlog.failing.take().map(|(_, told)| told).filter(|told| now.duration_since(*told) < TELL_AGAIN);
+            backlog.failing = Some((why.to_owned(), told.unwrap_or(now)));
+            (told, backlog.entries.len())
         };
         if told.is_none() {
             let lost = self.lost.load(Ordering::Relaxed);
@@ -117,9 +118,9 @@ impl Shared {
     /// The ledger was written.
     fn succeeded(&self) {
         let failing = {
-            let mut line = self.line();
-            line.kept = false;
-            line.failing.take()
+            let mut backlog = self.backlog();
+            backlog.kept = false;
+            backlog.failing.take()
         };
         if failing.is_some() {
             tracing::error!("the ledger is written again ({})", self.path.display());
@@ -129,16 +130,16 @@ impl Shared {
     /// Puts entries back at the front of the line, for another try. Past the high-water mark, where callers wait
     /// already, and at the end they are lost: neither memory nor a wait may grow without bound.
     fn keep(&self, mut entries: Vec<LedgerEntry>, why: &rusqlite::Error) {
-        let mut line = self.line();
-        if line.closed || entries.len() + line.entries.len() >= HIGH_WATER {
-            drop(line);
+        let mut backlog = self.backlog();
+        if backlog.closed || entries.len() + backlog.entries.len() >= HIGH_WATER {
+            drop(backlog);
             return self.lose(entries.len(), why);
         }
-        entries.append(&mut line.entries);
-        line.entries = entries;
-        line.since = Some(Instant::now());
-        line.kept = true;
-        drop(line);
+        entries.append(&mut backlog.entries);
+        backlog.entries = entries;
+        backlog.since = Some(Instant::now());
+        backlog.kept = true;
+        drop(backlog);
         self.failed(&why.to_string());
     }
 }
@@ -189,12 +190,12 @@ impl StoreThread {
         loop {
             let room = self.shared.emptied.notified();
             {
-                let mut line = self.shared.line();
-                if line.ended {
+                let mut backlog = self.shared.backlog();
+                if backlog.ended {
                     return Err(self.ended(doing));
                 }
-                if line.work.len() < LINE {
-                    line.work.extend(request.take());
+                if backlog.work.len() < MAX_WAITING {
+                    backlog.work.extend(request.take());
                     break;
                 }
             }
@@ -218,8 +219,8 @@ impl StoreThread {
 
     /// Whether what was appended could be written.
     fn nothing_is_kept(&self, doing: &str) -> Result<(), StoreError> {
-        let line = self.shared.line();
-        let Some((why, _)) = line.failing.as_ref().filter(|_| line.kept) else { return Ok(()) };
+        let backlog = self.shared.backlog();
+        let Some((why, _)) = backlog.failing.as_ref().filter(|_| backlog.kept) else { return Ok(()) };
         let waiting = std::io::Error::other(format!("{why}; entries wait until they can be written"));
         Err(StoreError::failed(self.what(doing), waiting))
     }
@@ -245,14 +246,14 @@ impl StoreThread {
 
     pub(super) fn append(&self, entry: LedgerEntry) -> Appended {
         let in_line = {
-            let mut line = self.shared.line();
-            if line.ended {
+            let mut backlog = self.shared.backlog();
+            if backlog.ended {
                 self.shared.lost.fetch_add(1, Ordering::Relaxed);
                 return Appended::Room;
             }
-            line.since.get_or_insert_with(Instant::now);
-            line.entries.push(entry);
-            line.entries.len()
+            backlog.since.get_or_insert_with(Instant::now);
+            backlog.entries.push(entry);
+            backlog.entries.len()
         };
         // The first lets the thread see to the time, and enough of them to the rest.
         if in_line == 1 || in_line == MAX_BATCH {
@@ -266,11 +267,11 @@ impl StoreThread {
         const DOING: &str = "enter a call in the ledger";
         let (reply, answer) = oneshot::channel();
         {
-            let mut line = self.shared.line();
-            if line.ended {
+            let mut backlog = self.shared.backlog();
+            if backlog.ended {
                 return Err(self.ended(DOING));
             }
-            line.begun.push((entry, reply));
+            backlog.begun.push((entry, reply));
         }
         self.shared.filled.notify_one();
         match answer.await {
@@ -284,7 +285,7 @@ impl StoreThread {
     pub(super) async fn room(&self) {
         loop {
             let room = self.shared.emptied.notified();
-            if self.shared.line().entries.len() < HIGH_WATER {
+            if self.shared.backlog().entries.len() < HIGH_WATER {
                 return;
             }
             room.await;
@@ -292,19 +293,19 @@ impl StoreThread {
     }
 
     pub(super) fn condition(&self) -> LedgerCondition {
-        let line = self.shared.line();
+        let backlog = self.shared.backlog();
         LedgerCondition {
             failures: self.shared.failures.load(Ordering::Relaxed),
             lost: self.shared.lost.load(Ordering::Relaxed),
-            waiting: if line.kept { line.entries.len() as u64 } else { 0 },
-            failing: line.failing.as_ref().map(|(why, _)| why.clone()),
+            waiting: if backlog.kept { backlog.entries.len() as u64 } else { 0 },
+            failing: backlog.failing.as_ref().map(|(why, _)| why.clone()),
         }
     }
 
     /// Whether the ledger can be written: where it could not be when it was to, it is tried now.
     pub(super) async fn check(&self) -> Result<(), StoreError> {
         const DOING: &str = "write the ledger";
-        if self.shared.line().failing.is_none() {
+        if self.shared.backlog().failing.is_none() {
             return Ok(());
         }
         self.run(DOING, ledger::try_to_write).await?;
@@ -317,7 +318,7 @@ impl StoreThread {
 impl Drop for StoreThread {
     /// The thread writes what is in line, and ends.
     fn drop(&mut self) {
-        self.shared.line().closed = true;
+        self.shared.backlog().closed = true;
         self.shared.filled.notify_one();
     }
 }
@@ -430,9 +431,13 @@ struct Ending<'a>(&'a Shared);
 impl Drop for Ending<'_> {
     fn drop(&mut self) {
         let (entries, begun, work) = {
-            let mut line = self.0.line();
-            line.ended = true;
-            (std::mem::take(&mut line.entries), std::mem::take(&mut line.begun), std::mem::take(&mut line.work))
+            let mut backlog = self.0.backlog();
+            backlog.ended = true;
+            (
+                std::mem::take(&mut backlog.entries),
+                std::mem::take(&mut backlog.begun),
+                std::mem::take(&mut backlog.work),
+            )
         };
         // Whoever waits for an answer finds its sender gone.
         drop((begun, work));
@@ -557,37 +562,38 @@ fn look_after(opened: &mut Opened<'_>, retention: &mut Retention) {
 /// Waits for entries that are old or many enough, a request, or until upkeep is due. Entries go before the
 /// requests that came after them.
 fn next(shared: &Shared, due: Duration, wrote: bool) -> Next {
-    let mut line = shared.line();
+    let mut backlog = shared.backlog();
     let start = Instant::now();
     loop {
-        let age = line.since.map(|since| since.elapsed());
-        let old = if line.kept { AGAIN } else { MAX_AGE };
-        let ripe = (line.entries.len() >= MAX_BATCH && !line.kept) || age.is_some_and(|age| age >= old);
-        let writes = !line.entries.is_empty() && (ripe || line.closed || !(line.work.is_empty() || line.kept));
+        let age = backlog.since.map(|since| since.elapsed());
+        let old = if backlog.kept { AGAIN } else { MAX_AGE };
+        let ripe = (backlog.entries.len() >= MAX_BATCH && !backlog.kept) || age.is_some_and(|age| age >= old);
+        let writes =
+            !backlog.entries.is_empty() && (ripe || backlog.closed || !(backlog.work.is_empty() || backlog.kept));
         // What begins is waited for, and so are requests: they take turns.
-        let begins = !line.begun.is_empty() && (line.work.is_empty() || !wrote);
+        let begins = !backlog.begun.is_empty() && (backlog.work.is_empty() || !wrote);
         if writes || begins {
-            let begun = std::mem::take(&mut line.begun);
+            let begun = std::mem::take(&mut backlog.begun);
             // What could not be written is not tried again with each that begins.
-            let entries = if writes || !line.kept {
-                line.since = None;
-                std::mem::take(&mut line.entries)
+            let entries = if writes || !backlog.kept {
+                backlog.since = None;
+                std::mem::take(&mut backlog.entries)
             } else {
                 Vec::new()
             };
             return Next::Write(Batch { begun, entries });
         }
-        if let Some(work) = line.work.pop_front() {
+        if let Some(work) = backlog.work.pop_front() {
             return Next::Run(work);
         }
-        if line.closed {
+        if backlog.closed {
             return Next::End;
         }
         let idle = due.saturating_sub(start.elapsed());
-        if line.entries.is_empty() && idle.is_zero() {
+        if backlog.entries.is_empty() && idle.is_zero() {
             return Next::Idle;
         }
         let wait = age.map_or(idle, |age| old.saturating_sub(age));
-        line = shared.filled.wait_timeout(line, wait).unwrap_or_else(PoisonError::into_inner).0;
+        backlog = shared.filled.wait_timeout(backlog, wait).unwrap_or_else(PoisonError::into_inner).0;
     }
 }

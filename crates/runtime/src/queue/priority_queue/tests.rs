@@ -9,8 +9,8 @@ fn spec(concurrent: usize) -> QueueSpec {
     QueueSpec { concurrent, per_minute: None, max_waiting: 10_000, wait_timeout: LONG }
 }
 
-fn line(spec: QueueSpec) -> Arc<Line> {
-    Line::<ToolId>::new("q", "queue `q`".into(), spec)
+fn queue(spec: QueueSpec) -> Arc<PriorityQueue> {
+    PriorityQueue::<ToolId>::new("q", "queue `q`".into(), spec)
 }
 
 fn tool() -> ToolId {
@@ -19,22 +19,22 @@ fn tool() -> ToolId {
 
 /// Waits in line on a task of its own, and says its name when it is its turn.
 struct Crowd {
-    line: Arc<Line>,
+    queue: Arc<PriorityQueue>,
     cancel: Cancel,
     order: Arc<Mutex<Vec<usize>>>,
     ended: tokio::task::JoinSet<Result<(), ToolError>>,
 }
 
 impl Crowd {
-    fn at(line: &Arc<Line>) -> Self {
-        Self { line: Arc::clone(line), cancel: Cancel::new(), order: Arc::default(), ended: Default::default() }
+    fn at(queue: &Arc<PriorityQueue>) -> Self {
+        Self { queue: Arc::clone(queue), cancel: Cancel::new(), order: Arc::default(), ended: Default::default() }
     }
 
     async fn come(&mut self, name: usize, priority: impl Into<ModelPriority>, stays: Duration) {
         let priority = priority.into();
-        let (line, cancel, order) = (Arc::clone(&self.line), self.cancel.clone(), Arc::clone(&self.order));
+        let (queue, cancel, order) = (Arc::clone(&self.queue), self.cancel.clone(), Arc::clone(&self.order));
         self.ended.spawn(async move {
-            let (_slot, _) = line.take(&tool(), priority, &cancel, |_| ()).await?;
+            let (_slot, _) = queue.take(&tool(), priority, &cancel, |_| ()).await?;
             order.lock().expect("lock").push(name);
             tokio::time::sleep(stays).await;
             Ok(())
@@ -50,8 +50,8 @@ impl Crowd {
 
 #[tokio::test(start_paused = true)]
 async fn first_come_first_served_and_interactive_before_background() {
-    let line = line(spec(1));
-    let mut crowd = Crowd::at(&line);
+    let queue = queue(spec(1));
+    let mut crowd = Crowd::at(&queue);
     for (name, priority) in [
         (0, Priority::Background),
         (1, Priority::Background),
@@ -62,13 +62,13 @@ async fn first_come_first_served_and_interactive_before_background() {
         crowd.come(name, priority, Duration::from_secs(1)).await;
     }
     assert_eq!(crowd.order().await, [0, 2, 4, 1, 3]);
-    assert!(line.is_idle());
+    assert!(queue.is_idle());
 }
 
 #[tokio::test(start_paused = true)]
 async fn background_calls_do_not_starve() {
-    let line = line(spec(1));
-    let mut crowd = Crowd::at(&line);
+    let queue = queue(spec(1));
+    let mut crowd = Crowd::at(&queue);
     crowd.come(0, Priority::Interactive, Duration::from_secs(5)).await;
     crowd.come(100, Priority::Background, Duration::from_secs(5)).await;
     for name in 1..20 {
@@ -82,8 +82,8 @@ async fn background_calls_do_not_starve() {
 
 #[tokio::test(start_paused = true)]
 async fn a_minute_has_only_so_many_starts_whatever_their_priority() {
-    let line = line(QueueSpec { per_minute: Some(2), ..spec(10) });
-    let mut crowd = Crowd::at(&line);
+    let queue = queue(QueueSpec { per_minute: Some(2), ..spec(10) });
+    let mut crowd = Crowd::at(&queue);
     let begun = Instant::now();
     for name in 0..5 {
         crowd.come(name, Priority::Background, Duration::ZERO).await;
@@ -94,10 +94,10 @@ async fn a_minute_has_only_so_many_starts_whatever_their_priority() {
 
 #[tokio::test(start_paused = true)]
 async fn refusals_name_the_queue_and_its_holders() {
-    let line = line(QueueSpec { max_waiting: 1, wait_timeout: Duration::from_millis(30), ..spec(1) });
+    let queue = queue(QueueSpec { max_waiting: 1, wait_timeout: Duration::from_millis(30), ..spec(1) });
     let cancel = Cancel::new();
     let tool = tool();
-    let take = || line.take(&tool, Priority::Interactive, &cancel, |name| assert_eq!(name, "q"));
+    let take = || queue.take(&tool, Priority::Interactive, &cancel, |name| assert_eq!(name, "q"));
     let (held, waited) = take().await.expect("free");
     assert_eq!(waited, Duration::ZERO);
     let (late, full) = tokio::join!(take(), take());
@@ -109,18 +109,18 @@ async fn refusals_name_the_queue_and_its_holders() {
         }
     }
     drop(held);
-    assert!(line.is_idle());
+    assert!(queue.is_idle());
 }
 
 #[tokio::test(start_paused = true)]
 async fn both_priorities_together_fill_the_line() {
-    let line = line(QueueSpec { max_waiting: 2, ..spec(1) });
-    let mut crowd = Crowd::at(&line);
+    let queue = queue(QueueSpec { max_waiting: 2, ..spec(1) });
+    let mut crowd = Crowd::at(&queue);
     for (name, priority) in [Priority::Interactive, Priority::Background, Priority::Interactive].into_iter().enumerate()
     {
         crowd.come(name, priority, Duration::from_secs(1)).await;
     }
-    let refused = line.take(&tool(), Priority::Background, &Cancel::new(), |_| ()).await.expect_err("full");
+    let refused = queue.take(&tool(), Priority::Background, &Cancel::new(), |_| ()).await.expect_err("full");
     assert!(refused.message().contains("2 calls wait already"), "{refused}");
     assert_eq!(crowd.order().await, [0, 2, 1]);
 }
@@ -140,9 +140,9 @@ async fn in_a_full_line_a_higher_priority_takes_the_place_of_the_newest_of_the_l
         ([Interactive, Background, Background], Low, None),
         ([Retry, Retry, Retry], Retry, None),
     ] {
-        let line = line(QueueSpec { max_waiting: 3, ..spec(1) });
+        let queue = queue(QueueSpec { max_waiting: 3, ..spec(1) });
         let (tool, cancel) = (tool(), Cancel::new());
-        let take = |priority| Box::pin(line.take(&tool, priority, &cancel, |_| ()));
+        let take = |priority| Box::pin(queue.take(&tool, priority, &cancel, |_| ()));
         let held = take(Interactive).await.expect("free");
         let mut waits = Vec::from(waiting.map(take));
         for wait in &mut waits {
@@ -166,35 +166,35 @@ async fn in_a_full_line_a_higher_priority_takes_the_place_of_the_newest_of_the_l
         let all =
             futures_util::future::join_all(waits.into_iter().map(async |wait| drop(wait.await.expect("its turn"))));
         assert_eq!(all.await.len(), 3);
-        assert!(line.is_idle());
+        assert!(queue.is_idle());
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_call_gets_no_slot_though_one_is_free() {
-    let line = line(spec(1));
+    let queue = queue(spec(1));
     let (tool, cancel) = (tool(), Cancel::new());
-    let held = line.take(&tool, Priority::Interactive, &cancel, |_| ()).await.expect("free");
-    let mut waits = Box::pin(line.take(&tool, Priority::Interactive, &cancel, |_| ()));
+    let held = queue.take(&tool, Priority::Interactive, &cancel, |_| ()).await.expect("free");
+    let mut waits = Box::pin(queue.take(&tool, Priority::Interactive, &cancel, |_| ()));
     assert!(futures_util::poll!(waits.as_mut()).is_pending());
     // Its turn and the cancel come before it looks.
     drop(held);
     cancel.cancel(CancelCause::User);
     assert_eq!(waits.await.expect_err("cancelled").cancel_cause(), Some(CancelCause::User));
-    let late = line.take(&tool, Priority::Interactive, &cancel, |_| ()).await;
+    let late = queue.take(&tool, Priority::Interactive, &cancel, |_| ()).await;
     assert_eq!(late.expect_err("cancelled").cancel_cause(), Some(CancelCause::User));
-    assert!(line.is_idle());
+    assert!(queue.is_idle());
 }
 
 #[tokio::test(start_paused = true)]
 async fn waits_end_by_cancel_by_closing_and_by_being_dropped() {
     for (cause, ends) in [
         (CancelCause::User, (|crowd, cause| crowd.cancel.cancel(cause)) as fn(&Crowd, CancelCause)),
-        (CancelCause::Shutdown, |crowd, cause| crowd.line.close(cause)),
+        (CancelCause::Shutdown, |crowd, cause| crowd.queue.close(cause)),
     ] {
-        let line = line(spec(1));
-        let held = line.take(&tool(), Priority::Interactive, &Cancel::new(), |_| ()).await.expect("free");
-        let mut crowd = Crowd::at(&line);
+        let queue = queue(spec(1));
+        let held = queue.take(&tool(), Priority::Interactive, &Cancel::new(), |_| ()).await.expect("free");
+        let mut crowd = Crowd::at(&queue);
         for name in 0..3 {
             crowd.come(name, Priority::Interactive, LONG).await;
         }
@@ -204,30 +204,30 @@ async fn waits_end_by_cancel_by_closing_and_by_being_dropped() {
             assert_eq!((error.cancel_cause(), error.is_retryable()), (Some(cause), true), "nothing was dispatched");
         }
         drop(held);
-        assert!(line.is_idle());
+        assert!(queue.is_idle());
     }
-    let line = line(spec(1));
-    let held = line.take(&tool(), Priority::Interactive, &Cancel::new(), |_| ()).await.expect("free");
-    let mut crowd = Crowd::at(&line);
+    let queue = queue(spec(1));
+    let held = queue.take(&tool(), Priority::Interactive, &Cancel::new(), |_| ()).await.expect("free");
+    let mut crowd = Crowd::at(&queue);
     crowd.come(0, Priority::Interactive, LONG).await;
     // It is given the slot, and never looks.
     drop(held);
     crowd.ended.abort_all();
     while crowd.ended.join_next().await.is_some() {}
-    assert!(line.is_idle(), "a slot that nobody took is free again");
+    assert!(queue.is_idle(), "a slot that nobody took is free again");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_in_line_never_run_more_than_three_at_once_and_leave_nothing_behind() {
     static NOW: AtomicUsize = AtomicUsize::new(0);
     static MOST: AtomicUsize = AtomicUsize::new(0);
-    let line = line(spec(3));
+    let queue = queue(spec(3));
     let cancel = Cancel::new();
     let mut calls = tokio::task::JoinSet::new();
     for n in 0..10_000 {
-        let (line, cancel) = (Arc::clone(&line), cancel.clone());
+        let (queue, cancel) = (Arc::clone(&queue), cancel.clone());
         calls.spawn(async move {
-            let Ok(_slot) = line.take(&tool(), Priority::Interactive, &cancel, |_| ()).await else { return };
+            let Ok(_slot) = queue.take(&tool(), Priority::Interactive, &cancel, |_| ()).await else { return };
             MOST.fetch_max(NOW.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
             tokio::task::yield_now().await;
             NOW.fetch_sub(1, Ordering::SeqCst);
@@ -239,14 +239,14 @@ async fn ten_thousand_in_line_never_run_more_than_three_at_once_and_leave_nothin
     }
     calls.join_all().await;
     assert!(MOST.load(Ordering::SeqCst) <= 3);
-    assert_eq!(line.overtaken(), 0, "slots are given in the order of coming");
-    assert!(line.is_idle());
+    assert_eq!(queue.overtaken(), 0, "slots are given in the order of coming");
+    assert!(queue.is_idle());
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_priorities_go_in_their_order_and_none_starves() {
-    let line = line(spec(1));
-    let mut crowd = Crowd::at(&line);
+    let queue = queue(spec(1));
+    let mut crowd = Crowd::at(&queue);
     use ModelPriority::{Background, Interactive, Low, Retry};
     crowd.come(0, Interactive, Duration::from_secs(1)).await;
     for (name, priority) in [(4, Low), (3, Background), (2, Interactive), (1, Retry)] {
@@ -254,7 +254,7 @@ async fn the_priorities_go_in_their_order_and_none_starves() {
     }
     assert_eq!(crowd.order().await, [0, 1, 2, 3, 4]);
 
-    let mut crowd = Crowd::at(&line);
+    let mut crowd = Crowd::at(&queue);
     crowd.come(0, Retry, Duration::from_secs(2)).await;
     crowd.come(100, Low, Duration::from_secs(2)).await;
     for name in 1..60 {
@@ -270,16 +270,16 @@ async fn the_priorities_go_in_their_order_and_none_starves() {
 async fn every_priority_has_its_turn_within_the_longest_wait() {
     use ModelPriority::{Background, Interactive, Low, Retry};
     for wait in [12, 20, 60, 69, 140, 300].map(Duration::from_secs) {
-        let line = self::line(QueueSpec { wait_timeout: wait, ..spec(1) });
-        let mut crowd = Crowd::at(&line);
+        let queue = self::queue(QueueSpec { wait_timeout: wait, ..spec(1) });
+        let mut crowd = Crowd::at(&queue);
         for (name, priority) in [(0, Low), (4, Low), (3, Background), (2, Interactive), (1, Retry)] {
             crowd.come(name, priority, Duration::from_secs(1)).await;
         }
         assert_eq!(crowd.order().await, [0, 1, 2, 3, 4], "within {wait:?} the higher goes first");
         for (low, high) in [(Low, Retry), (Low, Background), (Background, Retry), (Interactive, Retry)] {
             // One takes a second, and all that time somebody of the higher priority waits.
-            let line = self::line(QueueSpec { wait_timeout: wait, ..spec(1) });
-            let mut crowd = Crowd::at(&line);
+            let queue = self::queue(QueueSpec { wait_timeout: wait, ..spec(1) });
+            let mut crowd = Crowd::at(&queue);
             crowd.come(0, high, Duration::from_secs(1)).await;
             crowd.come(1, high, Duration::from_secs(1)).await;
             crowd.come(100, low, Duration::from_secs(1)).await;
@@ -296,15 +296,15 @@ async fn every_priority_has_its_turn_within_the_longest_wait() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pause_holds_up_who_comes_and_who_waits() {
-    let line = line(spec(1));
+    let queue = queue(spec(1));
     let begun = Instant::now();
-    line.pause(begun + Duration::from_secs(5));
-    line.pause(begun + Duration::from_secs(3));
-    let mut crowd = Crowd::at(&line);
+    queue.pause(begun + Duration::from_secs(5));
+    queue.pause(begun + Duration::from_secs(3));
+    let mut crowd = Crowd::at(&queue);
     crowd.come(0, Priority::Interactive, Duration::from_secs(1)).await;
     crowd.come(1, Priority::Interactive, Duration::from_secs(1)).await;
     tokio::time::sleep(Duration::from_millis(5500)).await;
-    line.pause(begun + Duration::from_secs(10));
+    queue.pause(begun + Duration::from_secs(10));
     assert_eq!(crowd.order().await, [0, 1]);
     assert_eq!(begun.elapsed().as_secs(), 11);
 }

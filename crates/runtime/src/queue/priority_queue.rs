@@ -1,4 +1,4 @@
-//! One waiting line: so many run at once, the others wait in order, a bounded crowd for a bounded time.
+//! One queue with priorities: so many run at once, the others wait in order, a bounded crowd for a bounded time.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,7 +23,7 @@ const HANDICAPS: [Duration; 4] =
 /// Holders that a refusal names.
 const NAMED: usize = 5;
 
-/// Who is at a line.
+/// Who is in a queue.
 pub(crate) trait Holder: Clone + std::fmt::Debug + Send + 'static {
     /// In words, for who has to wait.
     fn name(&self) -> &str;
@@ -41,10 +41,10 @@ impl Holder for Arc<str> {
     }
 }
 
-/// A line in front of something of which there are only so many, for holders of type `H`, by which a refusal names
+/// The queue for something of which there are only so many, for holders of type `H`, by which a refusal names
 /// them.
 #[derive(Debug)]
-pub(crate) struct Line<H: Holder = ToolId> {
+pub(crate) struct PriorityQueue<H: Holder = ToolId> {
     /// Its name for events and counters, like `db`.
     name: String,
     /// What is waited for in words, like "queue `db`".
@@ -91,30 +91,30 @@ struct Waiter<H: Holder> {
     turn: oneshot::Sender<Slot<H>>,
 }
 
-/// A place at what the line is for, given back when dropped.
+/// A place at what the queue is for, given back when dropped.
 #[derive(Debug)]
 pub(crate) struct Slot<H: Holder = ToolId> {
-    line: Arc<Line<H>>,
+    queue: Arc<PriorityQueue<H>>,
     number: u64,
 }
 
 impl<H: Holder> Drop for Slot<H> {
     fn drop(&mut self) {
-        self.line.state().holders.remove(&self.number);
-        self.line.hand_out();
+        self.queue.state().holders.remove(&self.number);
+        self.queue.hand_out();
     }
 }
 
-/// A waiter's place in the line, given up when dropped.
+/// A waiter's place in the queue, given up when dropped.
 struct Place<'a, H: Holder> {
-    line: &'a Line<H>,
+    queue: &'a PriorityQueue<H>,
     priority: ModelPriority,
     number: u64,
 }
 
 impl<H: Holder> Drop for Place<'_, H> {
     fn drop(&mut self) {
-        self.line.state().waiting[self.priority as usize].remove(&self.number);
+        self.queue.state().waiting[self.priority as usize].remove(&self.number);
     }
 }
 
@@ -123,7 +123,7 @@ enum Entered<H: Holder> {
     Waits(u64, oneshot::Receiver<Slot<H>>),
 }
 
-impl<H: Holder> Line<H> {
+impl<H: Holder> PriorityQueue<H> {
     pub(crate) fn new(name: impl Into<String>, what: String, spec: QueueSpec) -> Arc<Self> {
         let rate = spec.per_minute.map(Rate::new);
         let state = State {
@@ -152,12 +152,12 @@ impl<H: Holder> Line<H> {
         state.holders.is_empty() && state.waiting.iter().all(BTreeMap::is_empty)
     }
 
-    /// Calls that were let in after one of their priority that had come later: none, if the line is one.
+    /// Calls that were let in after one of their priority that had come later: none, if the queue is one.
     pub(crate) fn overtaken(&self) -> u64 {
         self.state().overtaken
     }
 
-    /// Lets nobody start before `until`, which the one in front of whom the line is has asked for.
+    /// Lets nobody start before `until`, which the one whom the queue is for has asked for.
     pub(crate) fn pause(&self, until: Instant) {
         let mut state = self.state();
         state.paused = state.paused.max(Some(until));
@@ -170,17 +170,17 @@ impl<H: Holder> Line<H> {
             state.closed.get_or_insert(cause);
             std::mem::take(&mut state.waiting)
         };
-        // Their senders go: each waiter finds its line closed.
+        // Their senders go: each waiter finds its queue closed.
         drop(waiting);
     }
 
-    /// Takes a slot, waiting in line if need be; returns how long that took. `on_wait` is told the line's name before
+    /// Takes a slot, waiting if need be; returns how long that took. `on_wait` is told the queue's name before
     /// a wait. Cancel-safe: a caller that goes gives up its place or slot.
     ///
     /// # Errors
-    /// `limit_exceeded`, naming the line and its holders, when too many wait, none of them of a lower priority, when one
-    /// of a higher priority took the place of this one in a full line, or when the wait is over its limit;
-    /// `canceled` when the token fires or the line is closed. All are retryable: nothing was dispatched.
+    /// `limit_exceeded`, naming the queue and its holders, when too many wait, none of them of a lower priority, when one
+    /// of a higher priority took the place of this one in a full queue, or when the wait is over its limit;
+    /// `canceled` when the token fires or the queue is closed. All are retryable: nothing was dispatched.
     pub(crate) async fn take(
         self: &Arc<Self>,
         holder: &H,
@@ -196,8 +196,8 @@ impl<H: Holder> Line<H> {
             Entered::At(slot) => return Ok((slot, Duration::ZERO)),
             Entered::Waits(number, turn) => (number, turn),
         };
-        // Dropped before `turn`: who is out of the line cannot be given a slot any more.
-        let _place = Place { line: self, priority, number };
+        // Dropped before `turn`: who is out of the queue cannot be given a slot any more.
+        let _place = Place { queue: self, priority, number };
         let since = Instant::now();
         on_wait(&self.name);
         // A call of low priority may be alone with a rate that lets nobody start yet.
@@ -228,7 +228,7 @@ impl<H: Holder> Line<H> {
         let now = Instant::now();
         if state.waiting.iter().all(BTreeMap::is_empty) && self.room(&mut state, now).is_ok() {
             state.let_in(number, priority as usize, holder.clone(), now);
-            return Ok(Entered::At(Slot { line: Arc::clone(self), number }));
+            return Ok(Entered::At(Slot { queue: Arc::clone(self), number }));
         }
         if state.waiting.iter().map(BTreeMap::len).sum::<usize>() >= self.spec.max_waiting {
             _ousted = match state.oust_below(priority as usize) {
@@ -264,7 +264,7 @@ impl<H: Holder> Line<H> {
         let mut unclaimed = Vec::new();
         let mut state = self.state();
         let now = Instant::now();
-        while let Some(priority) = state.next_in_line() {
+        while let Some(priority) = state.next_waiter() {
             if let Err(until) = self.room(&mut state, now) {
                 if let Some(until) = until {
                     self.set_alarm(&mut state, until);
@@ -273,7 +273,7 @@ impl<H: Holder> Line<H> {
             }
             let Some((number, waiter)) = state.waiting[priority].pop_first() else { break };
             state.let_in(number, priority, waiter.holder, now);
-            unclaimed.extend(waiter.turn.send(Slot { line: Arc::clone(self), number }).err());
+            unclaimed.extend(waiter.turn.send(Slot { queue: Arc::clone(self), number }).err());
         }
         drop(state);
     }
@@ -282,12 +282,12 @@ impl<H: Holder> Line<H> {
         // Without a runtime nobody waits any more.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         if !std::mem::replace(&mut state.alarm, true) {
-            let line = Arc::downgrade(self);
+            let queue = Arc::downgrade(self);
             runtime.spawn(async move {
                 tokio::time::sleep_until(until).await;
-                if let Some(line) = line.upgrade() {
-                    line.state().alarm = false;
-                    line.hand_out();
+                if let Some(queue) = queue.upgrade() {
+                    queue.state().alarm = false;
+                    queue.hand_out();
                 }
             });
         }
@@ -330,14 +330,14 @@ impl<H: Holder> State<H> {
         }
     }
 
-    /// Takes the newest waiter of the lowest priority out of the line, if that is lower than `priority`.
+    /// Takes the newest waiter of the lowest priority out of the queue, if that is lower than `priority`.
     fn oust_below(&mut self, priority: usize) -> Option<Waiter<H>> {
         let lower = self.waiting.iter_mut().skip(priority + 1).rev();
         lower.filter_map(BTreeMap::pop_last).map(|(_, waiter)| waiter).next()
     }
 
     /// The priority whose first waiter is next.
-    fn next_in_line(&self) -> Option<usize> {
+    fn next_waiter(&self) -> Option<usize> {
         let first =
             self.waiting.iter().zip(self.handicaps).enumerate().filter_map(|(priority, (waiting, handicap))| {
                 let (_, waiter) = waiting.first_key_value()?;
