@@ -1,7 +1,7 @@
 //! The live catalogue: providers come and go, lists arrive when they arrive, and readers always hold
 //! one immutable snapshot.
 
-mod slot;
+mod provider_slot;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -22,7 +22,7 @@ use toolwright_core::output::EXTRACT_ID;
 use toolwright_core::pins::Change;
 use toolwright_core::tool_id::wire_candidate;
 
-use self::slot::{Slot, held_back, reuse, still_starting};
+use self::provider_slot::{ProviderSlot, held_back, reuse, still_starting};
 use crate::pins::{Held, Pins};
 
 /// How long one provider may take to list before it counts as failed.
@@ -56,7 +56,7 @@ pub struct Catalogue {
     redactor: Arc<dyn Redactor>,
     list_timeout: Duration,
     current: Arc<Current>,
-    slots: Mutex<Vec<Slot>>,
+    slots: Mutex<Vec<ProviderSlot>>,
     absent: RwLock<Vec<(String, String)>>,
     /// Whether calls become jobs whose tools do not ask for it.
     jobs: AtomicBool,
@@ -93,8 +93,8 @@ struct Sources {
 }
 
 impl Sources {
-    fn of(slots: &[Slot]) -> Self {
-        let provider = |slot: &Slot| Arc::clone(&slot.provider);
+    fn of(slots: &[ProviderSlot]) -> Self {
+        let provider = |slot: &ProviderSlot| Arc::clone(&slot.provider);
         let unlisted = slots.iter().filter(|slot| !slot.is_listed);
         Self { all: slots.iter().map(provider).collect(), unlisted: unlisted.map(provider).collect() }
     }
@@ -147,7 +147,7 @@ impl Catalogue {
     /// A catalogue that is `snapshot` until a provider is added, and from then on what its own providers have. For
     /// what is known at once and does not change, as a file.
     #[must_use]
-    pub fn standing(snapshot: Arc<Snapshot>) -> Arc<Self> {
+    pub fn from_snapshot(snapshot: Arc<Snapshot>) -> Arc<Self> {
         let catalogue = Self::new(Arc::new(NoEvents), Arc::new(NoRedaction), DEFAULT_LIST_TIMEOUT);
         catalogue.current.put(snapshot, Sources::default(), 0);
         catalogue
@@ -160,14 +160,14 @@ impl Catalogue {
     }
 
     /// Judges all that was listed again, after a decision about pins or under other terms.
-    pub async fn judge_again(&self) {
+    pub async fn recheck_pins(&self) {
         let mut slots = self.slots.lock().await;
         let mut told = Vec::new();
         let mut changed = false;
         for slot in &mut *slots {
-            let before = slot.standing();
+            let before = slot.judgement();
             told.extend(slot.judge(self.pins.get().map(|pins| &**pins)).await);
-            changed |= before != slot.standing();
+            changed |= before != slot.judgement();
         }
         if changed {
             self.publish(&slots).await;
@@ -219,7 +219,7 @@ impl Catalogue {
     }
 
     /// Wakes those who wait for changes though no tool has changed: what some of them show may be another.
-    pub fn nudge(&self) {
+    pub fn notify_watchers(&self) {
         self.current.generation.send_modify(|generation| *generation += 1);
     }
 
@@ -229,7 +229,7 @@ impl Catalogue {
     /// # Errors
     /// [`DuplicateProvider`]; nothing is changed then.
     pub async fn add_provider(self: &Arc<Self>, provider: Arc<dyn Provider>) -> Result<(), DuplicateProvider> {
-        let mut slot = Slot::new(Arc::clone(&provider)).await;
+        let mut slot = ProviderSlot::new(Arc::clone(&provider)).await;
         let told = {
             let mut slots = self.slots.lock().await;
             if slots.iter().any(|slot| slot.provider.name() == provider.name()) {
@@ -258,12 +258,12 @@ impl Catalogue {
         if providers.is_empty() {
             return Vec::new();
         }
-        let fresh = stream::iter(providers.clone()).map(Slot::new).buffered(READ_AT_ONCE);
+        let fresh = stream::iter(providers.clone()).map(ProviderSlot::new).buffered(READ_AT_ONCE);
         // Boxed, here and below, since the compiler cannot see otherwise that what waits for it may go to another thread.
-        let mut fresh: Vec<Slot> = fresh.collect().boxed().await;
+        let mut fresh: Vec<ProviderSlot> = fresh.collect().boxed().await;
         let mut slots = self.slots.lock().await;
         for slot in &mut fresh {
-            let same = |old: &&Slot| {
+            let same = |old: &&ProviderSlot| {
                 old.provider.name() == slot.provider.name() && old.provider.defined_in() == slot.provider.defined_in()
             };
             // What another source of the name had would be judged as if this one had said it.
@@ -279,7 +279,7 @@ impl Catalogue {
         let pins = self.pins.get().map(|pins| &**pins);
         let judged = stream::iter(&mut fresh).map(|slot| slot.judge(pins)).buffered(READ_AT_ONCE);
         let told: Vec<_> = judged.collect().boxed().await;
-        let put = |slot: Slot| match slots.iter_mut().find(|old| old.provider.name() == slot.provider.name()) {
+        let put = |slot: ProviderSlot| match slots.iter_mut().find(|old| old.provider.name() == slot.provider.name()) {
             Some(place) => Some(std::mem::replace(place, slot).provider),
             None => {
                 slots.push(slot);
@@ -445,7 +445,7 @@ impl Catalogue {
     }
 
     /// What a provider says of itself, and what pins have against its definitions: each by itself, or many together.
-    fn issues_of(&self, slot: &Slot) -> Vec<CatalogueIssue> {
+    fn issues_of(&self, slot: &ProviderSlot) -> Vec<CatalogueIssue> {
         let provider = slot.provider.name();
         // What a source wrote is in it, and begins no line of its own.
         let issue = |message: String| CatalogueIssue {
@@ -476,10 +476,10 @@ impl Catalogue {
     /// since a source may have others than of tools. Where the one before it is searched, the new one is
     /// indexed first, off the async workers: searchers keep to the old one meanwhile and wait for nothing. A
     /// caller that gives up waiting does not keep the snapshot from being swapped in.
-    async fn publish(&self, slots: &[Slot]) {
+    async fn publish(&self, slots: &[ProviderSlot]) {
         let idle = withheld(slots, self.jobs.load(Ordering::Acquire), self.extraction.load(Ordering::Acquire));
         let is_idle = |tool: &RegisteredTool| idle.iter().find(|(id, _)| tool.definition().id.as_str() == *id);
-        let listing = |slot: &Slot| Listing {
+        let listing = |slot: &ProviderSlot| Listing {
             provider: Arc::clone(&slot.provider),
             tools: slot.tools.iter().filter(|tool| is_idle(tool).is_none()).cloned().collect(),
             error: slot.error.clone(),
@@ -529,7 +529,7 @@ impl Catalogue {
 /// The tools that would have nothing to do, and why: those that follow jobs where no tool runs as one, the one that shows
 /// manuals where no tool has any, and the one that needs a model where there is none. Every definition costs its place in a
 /// request.
-fn withheld(slots: &[Slot], jobs: bool, extraction: bool) -> Vec<(&'static str, &'static str)> {
+fn withheld(slots: &[ProviderSlot], jobs: bool, extraction: bool) -> Vec<(&'static str, &'static str)> {
     let definitions = || slots.iter().flat_map(|slot| &slot.tools).map(|tool| tool.definition());
     let runs_as_job = |tool: &ToolDefinition| tool.mode != Mode::Direct || tool.auto_background_after.is_some();
     let mut withheld = Vec::new();

@@ -267,7 +267,7 @@ impl Gateway {
         }
         self.lists.forget();
         self.views_changed.send_modify(|count| *count += 1);
-        self.options.catalogue.nudge();
+        self.options.catalogue.notify_watchers();
         true
     }
 

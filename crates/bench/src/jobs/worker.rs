@@ -82,7 +82,7 @@ async fn work(worker: &Worker) -> Result<(), Failure> {
     let dir = &worker.dir;
     let tool = |name, effects| Arc::new(Counted { name, effects, runs: runs_file(dir) }) as Arc<dyn Tool>;
     let tools = vec![tool("again", Effects::WRITE), tool("once", Effects::UNKNOWN)];
-    let catalogue = Catalogue::standing(Arc::default());
+    let catalogue = Catalogue::from_snapshot(Arc::default());
     catalogue.add_provider(Arc::new(StaticProvider::new("bench", ProviderKind::Native, tools)?)).await?;
     catalogue.refresh("bench").await;
     let store = SqliteStore::open(dir)?;

@@ -65,7 +65,7 @@ impl Play {
         let services = Arc::new(Services::none(Arc::new(SystemClock)));
         let store = Arc::new(NoStore);
         let executor = Executor::new(ExecutorOptions::new(services, store.clone(), store));
-        let catalogue = Catalogue::standing(Arc::clone(&self.snapshot));
+        let catalogue = Catalogue::from_snapshot(Arc::clone(&self.snapshot));
         let driver = Driver::new(executor, catalogue, Arc::clone(&player) as _, None);
         let mut state = RunState::new(self.spec(exposure), vec![Message::user(self.request())]);
         driver.run(&mut state, &options()).await.map_err(|error| error.to_string())?;

@@ -102,7 +102,7 @@ pub(crate) async fn house_with(dir: &Path, configure: impl FnOnce(&mut ExecutorO
         tool("strict", Mode::Direct, Effects::UNKNOWN),
         tool("strict_talk", Mode::Stateful, Effects::UNKNOWN),
     ];
-    let catalogue = Catalogue::standing(Arc::default());
+    let catalogue = Catalogue::from_snapshot(Arc::default());
     let provider = StaticProvider::new("jobs", ProviderKind::Native, tools).expect("provider");
     catalogue.add_provider(Arc::new(provider)).await.expect("added");
     catalogue.refresh("jobs").await;

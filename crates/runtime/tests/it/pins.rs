@@ -117,7 +117,7 @@ impl Process {
 
     async fn decide(&self, tool: &str, decision: PinDecision) {
         assert!(self.store.decide_pin(&PinSource::of(&*self.source), tool, decision, "me").await.expect("decided"));
-        self.catalogue.judge_again().await;
+        self.catalogue.recheck_pins().await;
     }
 }
 
@@ -151,7 +151,7 @@ async fn a_changed_definition_is_withheld_until_it_is_approved_again() {
     there.decide("B.c", PinDecision::Approve(None)).await;
     assert_eq!(there.offered(), ["a", "B.c", "d"], "in the order of its source");
     assert_ne!(here.pins.decisions().await, before, "others can tell");
-    here.catalogue.judge_again().await;
+    here.catalogue.recheck_pins().await;
     assert_eq!(here.offered(), ["a", "B.c", "d"]);
     assert!(here.catalogue.snapshot().issues().is_empty());
 
@@ -287,7 +287,7 @@ async fn the_terms_say_what_first_use_and_drift_mean() {
     assert_eq!((here.offered(), here.heard.notices()), (vec!["a".to_owned()], vec![("a".to_owned(), false)]));
     assert!(here.catalogue.snapshot().issues()[0].message.contains("`a` is changed"));
     assert!(here.pins.set_terms(PinTerms::default()));
-    here.catalogue.judge_again().await;
+    here.catalogue.recheck_pins().await;
     assert!(here.offered().is_empty(), "other terms count at once");
 }
 
@@ -338,10 +338,10 @@ async fn sources_of_one_name_that_different_files_define_have_pins_of_their_own(
     one.list(writes()).await;
     assert!(one.offered().is_empty(), "what the other pins lets nothing in here");
     one.decide("a", PinDecision::Approve(None)).await;
-    other.catalogue.judge_again().await;
+    other.catalogue.recheck_pins().await;
     assert_eq!((one.offered().len(), other.offered().len()), (1, 1));
     other.decide("a", PinDecision::Revoke).await;
-    one.catalogue.judge_again().await;
+    one.catalogue.recheck_pins().await;
     assert_eq!((one.offered().len(), other.offered().len()), (1, 0));
     // The same file, in another process.
     let again = Process::of(dir.path(), PinTerms::default(), writes(), "/other/toolwright.yaml").await;

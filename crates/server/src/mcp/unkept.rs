@@ -59,7 +59,7 @@ impl Gateway {
         let Some(entry) = outcome.tool.as_ref().and_then(|id| snapshot.get(id.as_str())) else { return };
         if self.unkept.note(entry.tool.hash()) {
             self.lists.forget();
-            self.options.catalogue.nudge();
+            self.options.catalogue.notify_watchers();
         }
     }
 }

@@ -53,7 +53,7 @@ impl House {
                 let Some(catalogue) = catalogue.upgrade() else { return };
                 let decisions = pins.decisions().await;
                 if decisions.is_some() && decisions != known {
-                    catalogue.judge_again().await;
+                    catalogue.recheck_pins().await;
                     known = decisions;
                 }
             }

@@ -128,7 +128,7 @@ impl House {
         self.put(fresh, &mut done).await;
         (running.catalogues, running.servers, running.openapi) = (catalogues, servers, documents);
         if self.pins.set_terms(config.written.pins.into()) {
-            self.catalogue.judge_again().await;
+            self.catalogue.recheck_pins().await;
         }
         self.catalogue.set_absent(absent(&config)).await;
         Ok(done)

@@ -9,7 +9,7 @@ use toolwright_core::pins::PinSource;
 use crate::pins::{Held, Pins};
 
 /// One provider, and what it listed.
-pub(super) struct Slot {
+pub(super) struct ProviderSlot {
     /// The provider.
     pub(super) provider: Arc<dyn Provider>,
     /// What it listed.
@@ -28,7 +28,7 @@ pub(super) struct Slot {
     pub(super) is_listed: bool,
 }
 
-impl Slot {
+impl ProviderSlot {
     /// With what it had listed in an earlier run.
     pub(super) async fn new(provider: Arc<dyn Provider>) -> Self {
         let cached = provider.cached().await;
@@ -45,7 +45,7 @@ impl Slot {
     }
 
     /// What tells whether another judgement came to the same.
-    pub(super) fn standing(&self) -> (Vec<u64>, Vec<String>) {
+    pub(super) fn judgement(&self) -> (Vec<u64>, Vec<String>) {
         let offered = self.tools.iter().map(|tool| tool.serial()).collect();
         (offered, self.held.iter().map(|held| held.why.clone()).collect())
     }
@@ -71,7 +71,7 @@ impl Slot {
 }
 
 /// What pins keep back.
-pub(super) fn held_back(slot: &Slot) -> impl Iterator<Item = Unapproved> {
+pub(super) fn held_back(slot: &ProviderSlot) -> impl Iterator<Item = Unapproved> {
     let held = slot.held.iter().filter(|held| held.withheld && slot.error.is_none());
     held.map(|held| Unapproved {
         provider: slot.provider.name().to_owned(),
@@ -82,7 +82,7 @@ pub(super) fn held_back(slot: &Slot) -> impl Iterator<Item = Unapproved> {
 }
 
 /// Why a tool of a provider that has not listed yet may be missing.
-pub(super) fn still_starting(slot: &Slot) -> Option<(String, String)> {
+pub(super) fn still_starting(slot: &ProviderSlot) -> Option<(String, String)> {
     let name = slot.provider.name();
     let why = || format!("provider {name} is still starting, and nobody knows its tools yet");
     (!slot.is_listed).then(|| (name.to_owned(), why()))
