@@ -15,7 +15,7 @@ use toolwright_core::redact::learn_written;
 use toolwright_core::select::Showing;
 use toolwright_core::session::CallId;
 
-use toolwright_runtime::executor::{Asked, ModelAccount, ModelAsk};
+use toolwright_runtime::executor::{Asked, ModelAsk, ModelCallRecord};
 
 use super::streaming::{Flights, StreamEvents};
 use super::text::TextEvents;
@@ -43,10 +43,10 @@ impl Driver {
         self.asked(&op, state, &request, sees.showing, options);
         let (session, tools) = (&*options.session, Some(sees.showing));
         let ask = ModelAsk { op, session, model: &model, asked: Asked::Answer(&request), tools };
-        let account = self.executor.open_model_account(ask);
+        let record = self.executor.open_model_record(ask);
         let answer = if state.spec().dispatch == Dispatch::Streaming {
             let (events, mut calls) = StreamEvents::new(&text, self.executor.calls_per_turn());
-            let mut answering = std::pin::pin!(self.complete(&model, &request, &account, &events, cancel));
+            let mut answering = std::pin::pin!(self.complete(&model, &request, &record, &events, cancel));
             let answer = loop {
                 tokio::select! {
                     biased;
@@ -56,11 +56,11 @@ impl Driver {
             };
             answer.map_err(|error| with_partial(error, &events))
         } else {
-            self.complete(&model, &request, &account, &text, cancel).await
+            self.complete(&model, &request, &record, &text, cancel).await
         };
         text.finish();
         self.answered(turn, sees.snapshot, &answer, options);
-        account.end(&answer);
+        record.end(&answer);
         match answer {
             Ok(response) => state.on_model(response, &|call| resolve(sees.snapshot, call))?,
             // What was started is kept, whatever happened; a cancel is seen before the next step.
@@ -83,11 +83,11 @@ impl Driver {
         &self,
         model: &str,
         request: &ModelRequest,
-        account: &ModelAccount<'_>,
+        record: &ModelCallRecord<'_>,
         events: &dyn ModelEvents,
         cancel: &Cancel,
     ) -> Result<ModelResponse, ModelError> {
-        let events = account.watch(events);
+        let events = record.watch(events);
         tokio::select! {
             biased;
             cause = cancel.cancelled() => Err(ModelError::new(ModelErrorKind::Canceled, format!("cancelled {}", cause.describe()))),

@@ -14,8 +14,8 @@ use toolwright_core::outcome::Outcome;
 use toolwright_core::policy::{Decision, Effect, PolicyQuery};
 use toolwright_core::redact::shown_arguments;
 
-use super::account::{Account, Said};
 use super::background::{How, Leave};
+use super::call_record::{CallRecord, Said};
 use super::pipeline::{Stop, Underway};
 use super::{Executor, RunContext};
 use crate::approvals::new_id;
@@ -72,7 +72,7 @@ impl Executor {
         call: &ValidCall,
         guard_asks: Option<String>,
         run: &RunContext,
-        account: &mut Account,
+        record: &mut CallRecord,
     ) -> Result<Judged, Stop> {
         let scope = call.entry.provider.scope(call.entry.id(), &call.arguments, &run.session);
         let query = query(call, scope, run);
@@ -84,11 +84,11 @@ impl Executor {
                 decision = Decision { effect: Effect::Ask, rule: "guard".into(), reason };
             }
         }
-        account.decided_by = decision.rule.clone();
+        record.decided_by = decision.rule.clone();
         match decision.effect {
             Effect::Allow => return Ok(Judged::Admitted(Admitted::Allowed(scope))),
             Effect::Deny => {
-                account.refused = Some(self.refused(call));
+                record.refused = Some(self.refused(call));
                 return Err(denied(&call.entry, &decision.reason).into());
             }
             Effect::Ask => {}
@@ -112,7 +112,7 @@ impl Executor {
         let approvals = &self.options.approvals;
         let (session, key) = (run.session.id.as_str(), request.standing_key());
         if standing == Standing::Counts && approvals.is_approved(session, &request.tool, key).await.unwrap_or(false) {
-            account.approval.word = Some("always");
+            record.approval.word = Some("always");
             return Ok(Judged::Admitted(Admitted::Approved(scope)));
         }
         Ok(Judged::Asks(Box::new(request)))
@@ -124,12 +124,12 @@ impl Executor {
         call: &ValidCall,
         request: ApprovalRequest,
         run: &RunContext,
-        account: &mut Account,
+        record: &mut CallRecord,
     ) -> Result<Admitted, Stop> {
         let scope = request.scope;
-        let answer = self.answer(call, request, run, &account.op, &mut account.approval).await;
+        let answer = self.answer(call, request, run, &record.op, &mut record.approval).await;
         if answer.is_err() {
-            account.refused = Some(self.refused(call));
+            record.refused = Some(self.refused(call));
         }
         answer.map(|()| Admitted::Approved(scope))
     }
@@ -142,18 +142,18 @@ impl Executor {
 
     /// Makes the call a job that asks, and runs if it may. Its caller gets the job's id.
     pub(super) async fn ask_later(self: &Arc<Self>, it: Box<Underway>, request: Box<ApprovalRequest>) -> Outcome {
-        let Underway { call, run, account } = &*it;
+        let Underway { call, run, record } = &*it;
         let (executor, asked) = (Arc::clone(self), Arc::clone(call));
         // The job's own token ends the wait; the caller's ends with the caller.
         let terms = RunContext { cancel: Cancel::new(), ..(**run).clone() };
-        let (op, reason, scope) = (account.op.clone(), request.reason.clone(), request.scope);
+        let (op, reason, scope) = (record.op.clone(), request.reason.clone(), request.scope);
         let asking = async move {
             let mut said = Said::default();
             let answer = executor.answer(&asked, *request, &terms, &op, &mut said).await;
             Leave { admitted: answer.map(|()| Admitted::Approved(scope)), said }
         };
         let how = How::AwaitsApproval(Box::pin(asking), reason);
-        let started = self.start_job(Arc::clone(call), how, run, &account.op).await;
+        let started = self.start_job(Arc::clone(call), how, run, &record.op).await;
         self.conclude(it, started).await
     }
 

@@ -13,7 +13,7 @@ use toolwright_core::model::{
 use toolwright_core::operation::Lineage;
 use toolwright_core::session::Session;
 
-use super::model_account::{Asked, ModelAsk};
+use super::model_call_record::{Asked, ModelAsk};
 use super::{Executor, RunContext};
 
 /// Hears of an answer.
@@ -90,8 +90,8 @@ impl Executor {
     ) -> Result<ModelResponse, ModelError> {
         let asked = Asked::Answer(request);
         let op = self.begin_model(lineage, session, model, asked);
-        let account = self.open_model_account(ModelAsk { op, session, model, asked, tools: None });
-        let events = account.watch(&IgnoreModelEvents);
+        let record = self.open_model_record(ModelAsk { op, session, model, asked, tools: None });
+        let events = record.watch(&IgnoreModelEvents);
         let answer = tokio::select! {
             biased;
             cause = cancel.cancelled() => {
@@ -105,7 +105,7 @@ impl Executor {
             Ok(answer) => hears(answer),
             Err(error) => error.partial.iter().for_each(|partial| hears(partial)),
         }
-        account.end(&answer);
+        record.end(&answer);
         answer
     }
 }
@@ -142,11 +142,11 @@ impl AuxiliarySender for AuxiliaryRequests {
         let (executor, session, cancel) = (&self.executor, &*self.session, Cancel::new());
         let asked = Asked::Other { characters: request.characters() };
         let op = executor.begin_model(&self.lineage, session, model, asked);
-        let account = executor.open_model_account(ModelAsk { op, session, model, asked, tools: None });
-        let events = account.watch(&IgnoreModelEvents);
+        let record = executor.open_model_record(ModelAsk { op, session, model, asked, tools: None });
+        let events = record.watch(&IgnoreModelEvents);
         let used = executor.options.services.model.send_auxiliary(model, request, priority, &events, &cancel).await;
         let answer = used.map(|usage| ModelResponse { usage, ..ModelResponse::default() });
-        account.end(&answer);
+        record.end(&answer);
         answer.map(|answer| answer.usage)
     }
 }

@@ -8,7 +8,7 @@ use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::outcome::Outcome;
 
 /// A call that somebody waits for. Dropped before its end, it is cancelled and goes on by itself until it has
-/// ended and is in the account.
+/// ended and is in the ledger.
 pub(super) struct Attended {
     call: Option<BoxFuture<'static, Outcome>>,
     cancel: Cancel,

@@ -20,8 +20,8 @@ use toolwright_core::outcome::{Outcome, STANDS_IN, ToolOutput};
 use toolwright_core::redact::shown_arguments;
 use toolwright_core::session::CallId;
 
-use super::account::{Account, Said, journal, name_tool};
 use super::admission::Admitted;
+use super::call_record::{CallRecord, Said, journal, name_tool};
 use super::contained::{Panicked, contained};
 use super::job_words::{awaited, known, left, started, step_output};
 use super::limits::Limits;
@@ -89,7 +89,7 @@ impl Executor {
             (Some(jobs), Mode::Direct) => self.await_or_promote(jobs, it, admitted).boxed(),
             (Some(_), _) => async move {
                 let how = How::Admitted(admitted);
-                let started = self.start_job(Arc::clone(&it.call), how, &it.run, &it.account.op).await;
+                let started = self.start_job(Arc::clone(&it.call), how, &it.run, &it.record.op).await;
                 self.conclude(it, started).await
             }
             .boxed(),
@@ -162,12 +162,12 @@ impl Executor {
         let turns =
             JobTurns { executor: Arc::clone(self), job: Arc::clone(job), call: Arc::clone(&call), run: run.clone() };
         run.job = Some(Arc::new(turns));
-        let mut account = self.open_account(&call, &run);
-        account.kind = OpKind::Job;
-        account.decided_by = "job".into();
+        let mut call_record = self.open_record(&call, &run);
+        call_record.kind = OpKind::Job;
+        call_record.decided_by = "job".into();
         let executor = Arc::clone(self);
         let id = call.id.clone();
-        let mut it = Box::new(Underway { call, run: Arc::new(run), account });
+        let mut it = Box::new(Underway { call, run: Arc::new(run), record: call_record });
         let work = async move {
             let mut asking = leave;
             let clock = Arc::clone(&executor.options.services.clock);
@@ -175,7 +175,7 @@ impl Executor {
             let leave = tokio::select! {
                 biased;
                 leave = contained(asking.as_mut()) => {
-                    leave.unwrap_or_else(|panicked| Err(it.account.blame(&panicked, &it.call.entry)).into())
+                    leave.unwrap_or_else(|panicked| Err(it.record.blame(&panicked, &it.call.entry)).into())
                 }
                 cause = it.run.cancel.cancelled() => Leave {
                     admitted: Err(ToolError::canceled(cause).into()),
@@ -184,7 +184,7 @@ impl Executor {
             };
             // A question that was not answered is withdrawn before anything else.
             drop(asking);
-            it.account.approval = leave.said;
+            it.record.approval = leave.said;
             match leave.admitted {
                 Ok(admitted) => executor.carry_out(it, admitted).await,
                 Err(stop) => executor.conclude(it, Err(stop)).await,
@@ -201,10 +201,10 @@ impl Executor {
         &self,
         call: &ValidCall,
         run: &RunContext,
-        account: &mut Account,
+        call_record: &mut CallRecord,
     ) -> Result<Held, ToolError> {
         loop {
-            match self.turn(call, run, account).await {
+            match self.turn(call, run, call_record).await {
                 Err(error) if run.job.is_some() && error.kind() == ErrorKind::LimitExceeded && error.is_retryable() => {
                 }
                 turn => return turn,
@@ -224,7 +224,7 @@ impl Executor {
         it: Box<Underway>,
         admitted: Admitted,
     ) -> Outcome {
-        let kept = Kept { call: Arc::clone(&it.call), run: Arc::clone(&it.run), op: it.account.op.clone() };
+        let kept = Kept { call: Arc::clone(&it.call), run: Arc::clone(&it.run), op: it.record.op.clone() };
         let Kept { call, run, .. } = &kept;
         let after = run.background_after.or_else(|| self.background_after(call));
         let mut work: Work = Arc::clone(&self).carry_out(it, admitted).boxed();
@@ -278,7 +278,7 @@ impl Executor {
         self.promised(call, &job, run).await
     }
 
-    /// The end, for its caller, of a call that goes on as a job. Event and account have it once: when it is over.
+    /// The end, for its caller, of a call that goes on as a job. Event and ledger have it once: when it is over.
     async fn promised(&self, call: &ValidCall, job: &Live, run: &RunContext) -> Outcome {
         let entry = &call.entry;
         let output = started(&job.id, entry.definition(), JobState::Running, run.follows);

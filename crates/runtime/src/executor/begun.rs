@@ -7,8 +7,8 @@ use toolwright_core::catalogue::CallScope;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::store::{LedgerEntry, LedgerMode, RUNNING};
 
-use super::account::{Account, micros};
 use super::admission::query;
+use super::call_record::{CallRecord, micros};
 use super::{Executor, RunContext};
 
 const REFUSED: &str = "the call was not made: it cannot be recorded, because the ledger of Toolwright cannot be written. \
@@ -21,7 +21,7 @@ impl Executor {
         &self,
         call: &ValidCall,
         run: &RunContext,
-        account: &Account,
+        record: &CallRecord,
     ) -> Result<(), ToolError> {
         let required = self.options.ledger_mode == LedgerMode::Required;
         if !required && run.policy.vouched_effects(&query(call, CallScope::Anywhere, run)).read_only {
@@ -30,19 +30,19 @@ impl Executor {
         let entry = LedgerEntry {
             call: Some(call.id.clone()),
             status: Cow::Borrowed(RUNNING),
-            wait_us: micros(account.waited),
-            characters_in: account.characters_in as u64,
+            wait_us: micros(record.waited),
+            characters_in: record.characters_in as u64,
             validated: call.unvalidated.is_none(),
-            decided_by: account.decided_by.clone(),
-            approval: account.approval.word.map(Cow::Borrowed),
-            person_us: micros(account.approval.took),
-            provenance: account.provenance.clone(),
+            decided_by: record.decided_by.clone(),
+            approval: record.approval.word.map(Cow::Borrowed),
+            person_us: micros(record.approval.took),
+            provenance: record.provenance.clone(),
             ..LedgerEntry::new(
-                account.op.clone(),
+                record.op.clone(),
                 self.options.services.clock.wall_ms(),
                 run.session.id.clone(),
                 run.session.principal.id.as_str().into(),
-                account.kind,
+                record.kind,
                 call.entry.id().into(),
             )
         };

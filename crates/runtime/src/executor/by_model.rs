@@ -26,8 +26,8 @@ use toolwright_core::redact::shown_arguments;
 use toolwright_core::session::CallId;
 use toolwright_core::tool_id::ToolId;
 
-use super::account::micros;
 use super::attempts::Attempts;
+use super::call_record::micros;
 use super::{Executor, RunContext};
 
 /// Tokens of an answer, or its limit where that is less, without which a model is not asked.

@@ -89,14 +89,14 @@ impl InFlight {
                 told.await;
             }
         };
-        // Calls are abandoned at the end of the grace and then still have to enter the account.
-        let _ = tokio::time::timeout(grace + ACCOUNT, ended).await;
+        // Calls are abandoned at the end of the grace and then still have to enter the ledger.
+        let _ = tokio::time::timeout(grace + LEDGER_TIME, ended).await;
         self.state().calls.len()
     }
 }
 
-/// What a call that was abandoned takes, at most, to enter the account.
-const ACCOUNT: Duration = Duration::from_secs(1);
+/// What a call that was abandoned takes, at most, to enter the ledger.
+const LEDGER_TIME: Duration = Duration::from_secs(1);
 
 /// A call under way.
 #[derive(Debug)]

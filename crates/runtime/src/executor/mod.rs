@@ -1,7 +1,6 @@
 //! The one executor. Each call passes its stages in a fixed order; a stage with no
 //! configuration passes through.
 
-mod account;
 mod admission;
 mod asking;
 mod attempts;
@@ -11,6 +10,7 @@ mod begun;
 mod budget;
 mod by_model;
 mod cache;
+mod call_record;
 mod cap;
 mod checking;
 mod conform;
@@ -22,7 +22,7 @@ mod interceptors;
 mod job_words;
 mod limits;
 mod manual;
-mod model_account;
+mod model_call_record;
 mod partials;
 mod pipeline;
 mod reasked;
@@ -75,7 +75,7 @@ pub use self::checking::{CheckedCalls, RepairOptions};
 pub use self::guards::{Bench, GuardBinding, Guarded, InputGuard, ModelGuard, Verdict};
 pub use self::inner::InnerBound;
 pub use self::interceptors::{Before, Interceptor};
-pub use self::model_account::{Asked, ModelAccount, ModelAsk};
+pub use self::model_call_record::{Asked, ModelAsk, ModelCallRecord};
 pub use self::recovery::RecoveryTerms;
 
 /// Settings and stores of the executor.
@@ -100,7 +100,7 @@ pub struct ExecutorOptions {
     pub queues: Queues,
     /// What running tools get.
     pub services: Arc<Services>,
-    /// The account.
+    /// The ledger.
     pub ledger: Arc<dyn LedgerStore>,
     /// What happens to calls while it cannot be written.
     pub ledger_mode: LedgerMode,
@@ -376,7 +376,7 @@ impl Executor {
         self.options.jobs.as_ref()
     }
 
-    /// The account.
+    /// The ledger.
     #[must_use]
     pub fn ledger(&self) -> &Arc<dyn LedgerStore> {
         &self.options.ledger
@@ -417,7 +417,7 @@ impl Executor {
     }
 
     /// Ends in good order: refuses calls, fails those that wait, cancels those that run, gives them `grace` to
-    /// stop by themselves, abandons the rest, and writes the account. May be called again.
+    /// stop by themselves, abandons the rest, and writes the ledger. May be called again.
     pub async fn shut_down(&self, grace: Duration) {
         self.close();
         let left = self.in_flight.stop(grace).await;
@@ -425,7 +425,7 @@ impl Executor {
             tracing::warn!("{left} calls did not end when they were cancelled");
         }
         if let Err(error) = self.options.ledger.flush().await {
-            tracing::warn!("the account was not written to its end: {error}");
+            tracing::warn!("the ledger was not written to its end: {error}");
         }
     }
 

@@ -16,9 +16,9 @@ use toolwright_core::outcome::{Outcome, STANDS_IN, ToolOutput, Validated};
 use toolwright_core::redact::shown_arguments;
 use toolwright_core::session::CallId;
 
-use super::account::{Account, Said};
 use super::admission::{Admitted, Judged};
 use super::attended::Attended;
+use super::call_record::{CallRecord, Said};
 use super::contained::contained;
 use super::stage::Stage;
 use super::{Executor, RunContext};
@@ -50,13 +50,13 @@ impl From<ToolError> for Stop {
     }
 }
 
-/// A call on its way, under its terms, with its account. It passes through many futures, none of which should be as
+/// A call on its way, under its terms, with its record. It passes through many futures, none of which should be as
 /// large as it is: they hold it by its box.
 pub(super) struct Underway {
     /// Nobody else has it until it is admitted; then nothing changes it.
     pub(super) call: Arc<ValidCall>,
     pub(super) run: Arc<RunContext>,
-    pub(super) account: Account,
+    pub(super) record: CallRecord,
 }
 
 impl Executor {
@@ -64,8 +64,8 @@ impl Executor {
     /// caller does not wait for it.
     pub(super) fn run_one(self: &Arc<Self>, call: ValidCall, run: &RunContext) -> Attended {
         let (executor, run) = (Arc::clone(self), Arc::new(run.of_one_call()));
-        let (account, cancel) = (self.open_account(&call, &run), run.cancel.clone());
-        let it = Box::new(Underway { call: Arc::new(call), run, account });
+        let (record, cancel) = (self.open_record(&call, &run), run.cancel.clone());
+        let it = Box::new(Underway { call: Arc::new(call), run, record });
         Attended::new(cancel, executor.whole(it).boxed())
     }
 
@@ -77,7 +77,7 @@ impl Executor {
 
     async fn whole(self: Arc<Self>, mut it: Box<Underway>) -> Outcome {
         let admission = contained(pin!(self.admission(&mut it))).await;
-        match admission.unwrap_or_else(|panicked| Err(it.account.blame(&panicked, &it.call.entry))) {
+        match admission.unwrap_or_else(|panicked| Err(it.record.blame(&panicked, &it.call.entry))) {
             Ok(Judged::Admitted(admitted)) => self.deliver(it, admitted).await,
             Ok(Judged::Asks(request)) => self.ask_later(it, request).boxed().await,
             Err(stop) => self.conclude(it, Err(stop)).await,
@@ -87,31 +87,31 @@ impl Executor {
     /// Whether the call may run, and with which arguments. A person is asked here unless the call is to wait for
     /// the answer as a job.
     async fn admission(self: &Arc<Self>, it: &mut Underway) -> Result<Judged, Stop> {
-        let Underway { call, run, account } = it;
+        let Underway { call, run, record } = it;
         self.in_flight.is_open()?;
         refuse(call, run)?;
         self.manual(call, run)?;
         self.ready_recordings(run).await;
         // Nobody is asked about a call that cannot run.
         self.models_of(&call.entry, run)?;
-        account.stage = Stage::Interceptors;
+        record.stage = Stage::Interceptors;
         pin!(self.intercept(Arc::make_mut(call), run)).await?;
-        account.stage = Stage::Guards;
-        let guard_asks = pin!(self.guards(Arc::make_mut(call), run, account)).await?;
+        record.stage = Stage::Guards;
+        let guard_asks = pin!(self.guards(Arc::make_mut(call), run, record)).await?;
         if call.provenance.rewritten {
-            account.provenance = call.provenance.redacted(&*self.options.services.redactor);
+            record.provenance = call.provenance.redacted(&*self.options.services.redactor);
         }
-        account.stage = Stage::Policy;
-        let judged = match self.judge(call, guard_asks, run, account).await? {
+        record.stage = Stage::Policy;
+        let judged = match self.judge(call, guard_asks, run, record).await? {
             Judged::Asks(request) if !self.asks_later(run) => {
-                match self.ask_person(call, *request, run, account).boxed().await {
+                match self.ask_person(call, *request, run, record).boxed().await {
                     Err(Stop::Pending(request)) if let Some(otherwise) = run.approver.otherwise() => {
-                        (account.refused, account.approval) = (None, Said::default());
+                        (record.refused, record.approval) = (None, Said::default());
                         Arc::make_mut(run).approver = otherwise;
                         if self.asks_later(run) {
                             Judged::Asks(request)
                         } else {
-                            Judged::Admitted(self.ask_person(call, *request, run, account).boxed().await?)
+                            Judged::Admitted(self.ask_person(call, *request, run, record).boxed().await?)
                         }
                     }
                     asked => Judged::Admitted(asked?),
@@ -120,7 +120,7 @@ impl Executor {
             judged => judged,
         };
         if !call.provenance.is_plain() {
-            account.ran_with = Some(shown_arguments(&call.entry, &call.arguments, &*self.options.services.redactor));
+            record.ran_with = Some(shown_arguments(&call.entry, &call.arguments, &*self.options.services.redactor));
         }
         Ok(judged)
     }
@@ -128,19 +128,19 @@ impl Executor {
     /// Runs an admitted call to its end. Owns all it needs, so that it can go on without the turn that made it.
     pub(super) async fn carry_out(self: Arc<Self>, mut it: Box<Underway>, admitted: Admitted) -> Outcome {
         let performed = contained(pin!(self.perform(&mut it, admitted))).await;
-        let performed = performed.unwrap_or_else(|panicked| Err(it.account.blame(&panicked, &it.call.entry)));
+        let performed = performed.unwrap_or_else(|panicked| Err(it.record.blame(&panicked, &it.call.entry)));
         self.conclude(it, performed).await
     }
 
     /// What an admitted call says: from the cache, or in its turn from its tool.
     async fn perform(self: &Arc<Self>, it: &mut Underway, admitted: Admitted) -> Result<ToolOutput, Stop> {
-        let Underway { call, run, account } = it;
-        account.scope = admitted.scope();
-        account.stage = Stage::Cache;
+        let Underway { call, run, record } = it;
+        record.scope = admitted.scope();
+        record.stage = Stage::Cache;
         let cached = pin!(self.cached(call, admitted, run)).await;
         if let Some(output) = cached.hit {
-            account.cached = true;
-            let (op, id, tool) = (&account.op, &call.id, call.entry.id());
+            record.cached = true;
+            let (op, id, tool) = (&record.op, &call.id, call.entry.id());
             self.options.services.events.tell_routine(|| Event::CacheHit {
                 op: op.clone(),
                 call: id.clone(),
@@ -148,26 +148,26 @@ impl Executor {
             });
             return Ok(output);
         }
-        account.stage = Stage::Turn;
-        let held = pin!(self.turn_in_time(call, run, account)).await?;
-        account.stage = Stage::Run;
+        record.stage = Stage::Turn;
+        let held = pin!(self.turn_in_time(call, run, record)).await?;
+        record.stage = Stage::Run;
         // Boxed: thousands of calls may wait in line, and what comes later need not.
-        let output = self.run_tool(call, held, run, account).boxed().await?;
-        account.stage = Stage::Interceptors;
+        let output = self.run_tool(call, held, run, record).boxed().await?;
+        record.stage = Stage::Interceptors;
         let output = pin!(self.intercept_output(&call.entry, output, run)).await?;
-        account.stage = Stage::Cache;
+        record.stage = Stage::Cache;
         pin!(self.keep(cached.place, call, run, &output)).await;
         Ok(output)
     }
 
-    /// Makes the outcome: capped, within the budget, told and in the account.
+    /// Makes the outcome: capped, within the budget, told and in the ledger.
     pub(super) async fn conclude(&self, mut it: Box<Underway>, performed: Result<ToolOutput, Stop>) -> Outcome {
-        it.account.stage = Stage::Shaping;
+        it.record.stage = Stage::Shaping;
         let shaped = contained(pin!(self.shaped(&it.call, performed, &it.run, Goes::WithCall))).await;
         let mut outcome = shaped
-            .unwrap_or_else(|panicked| Outcome::failed(it.call.id.clone(), panicked.error(it.account.stage.whose())));
+            .unwrap_or_else(|panicked| Outcome::failed(it.call.id.clone(), panicked.error(it.record.stage.whose())));
         outcome.validated = validated(&it.call);
-        pin!(self.finish(&mut outcome, Some(&it.call.entry), &mut it.account, &it.run)).await;
+        pin!(self.finish(&mut outcome, Some(&it.call.entry), &mut it.record, &it.run)).await;
         outcome
     }
 

@@ -15,9 +15,9 @@ use toolwright_core::outcome::Outcome;
 use toolwright_core::session::{CallId, Session, SessionId};
 use toolwright_core::store::StoreError;
 
-use super::account::Said;
 use super::admission::{Admitted, Judged};
 use super::background::{Asking, Leave};
+use super::call_record::Said;
 use super::contained::contained_now;
 use super::reasked::Reasked;
 use super::{Executor, RunContext};
@@ -190,9 +190,9 @@ impl Executor {
         call: &ValidCall,
         run: &RunContext,
     ) -> Leave {
-        let mut account = self.open_account(call, run);
+        let mut call_record = self.open_record(call, run);
         let why = (admission == Admission::Awaited).then(|| reason.unwrap_or_else(|| UNKNOWN_REASON.to_owned()));
-        let judged = self.judge(call, why, run, &mut account).await;
+        let judged = self.judge(call, why, run, &mut call_record).await;
         let admitted = match (admission, judged) {
             (_, Err(stop)) => {
                 // Nobody is to approve what is denied.
@@ -204,12 +204,12 @@ impl Executor {
             (Admission::Awaited, Ok(Judged::Asks(request))) => {
                 let approver = Reasked { store: Arc::clone(jobs.store()), job, now: Arc::clone(&run.approver) };
                 let run = RunContext { approver: Arc::new(approver), ..run.clone() };
-                self.ask_person(call, *request, &run, &mut account).await
+                self.ask_person(call, *request, &run, &mut call_record).await
             }
             (Admission::Awaited | Admission::Approved, Ok(judged)) => Ok(Admitted::Approved(judged.scope())),
             (Admission::Allowed, Ok(judged)) => Ok(Admitted::Allowed(judged.scope())),
         };
-        let said = if admission == Admission::Awaited { account.approval } else { Said::default() };
+        let said = if admission == Admission::Awaited { call_record.approval } else { Said::default() };
         Leave { admitted, said }
     }
 }

@@ -16,9 +16,9 @@ use toolwright_core::operation::Op;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::redact::shown_arguments;
 
-use super::account::{Account, micros};
 use super::attempts::Attempts;
 use super::background::Progress;
+use super::call_record::{CallRecord, micros};
 use super::limits::Limits;
 use super::partials::Partials;
 use super::running::Running;
@@ -39,41 +39,41 @@ impl Executor {
         call: &Arc<ValidCall>,
         held: Held,
         run: &RunContext,
-        account: &mut Account,
+        record: &mut CallRecord,
     ) -> Result<ToolOutput, ToolError> {
         if let Some(cause) = run.cancel.cause() {
             return Err(ToolError::canceled(cause));
         }
         let metered = CallUsage::of(call, run);
         let run = metered.as_ref().map_or(run, |(_, run)| run);
-        account.used = metered.as_ref().map(|(used, _)| Arc::clone(used));
-        let models = self.by_model(call, run, &account.op)?;
+        record.used = metered.as_ref().map(|(used, _)| Arc::clone(used));
+        let models = self.by_model(call, run, &record.op)?;
         // A call that waited for its turn may have become a job: its end is in the journal already.
         if let Some((journal, id)) = run.journal.as_ref().filter(|_| !run.is_job()) {
             // Without the note a crash could repeat an effect: no note, no dispatch.
             journal.call_dispatched(id, &call.id).await?;
         }
-        self.enter_begun(call, run, account).await?;
+        self.enter_begun(call, run, record).await?;
         let limits = Limits::of(&call.entry, run, &self.options);
         let also = Progress::of(&call.id, run);
-        let progress = Partials::new(&self.options.services, &account.op, &call.id, &call.entry, also);
-        self.note_start(account);
+        let progress = Partials::new(&self.options.services, &record.op, &call.id, &call.entry, also);
+        self.note_start(record);
         // What a tool does besides waiting is told of as a part of the call, and not before it.
         let mut untold = self.options.services.events.attention() == Attention::Brief
             && call.entry.provider.only_waits()
             && limits.allow(TOLD_AFTER);
         if !untold {
-            self.tell_start(call, run, &account.op, Duration::ZERO);
+            self.tell_start(call, run, &record.op, Duration::ZERO);
         }
         let entry = &call.entry;
         let mut attempts = Box::new(Attempts {
-            context: self.context(call, &held, run, &limits, &progress, account),
+            context: self.context(call, &held, run, &limits, &progress, record),
             idempotency_key: idempotency_key(call, run),
             call: Arc::clone(call),
             progress: Arc::clone(&progress),
             models,
             retries: limits.retries,
-            seed: account.op.id.get(),
+            seed: record.op.id.get(),
         });
         let unawaited = run.unawaited.clone();
         let work = Box::pin(async move {
@@ -92,14 +92,14 @@ impl Executor {
         let stopped = tokio::select! {
             biased;
             ended = &mut running => {
-                account.ran(&progress);
+                record.ran(&progress);
                 return ended;
             }
             cause = run.cancel.cancelled() => ToolError::canceled(cause),
             timeout = async {
                 if untold {
                     tokio::time::sleep(TOLD_AFTER).await;
-                    self.tell_start(call, run, &account.op, progress.running_for());
+                    self.tell_start(call, run, &record.op, progress.running_for());
                     untold = false;
                 }
                 limits.reached(entry, &progress).await
@@ -110,12 +110,12 @@ impl Executor {
         };
         let grace = self.in_flight.grace(stopped.cancel_cause().unwrap_or(CancelCause::Deadline), self.options.grace);
         if untold {
-            self.tell_start(call, run, &account.op, progress.running_for());
+            self.tell_start(call, run, &record.op, progress.running_for());
         }
         // A tool may have to go on for its source to take the cancel.
         let told_and_ended = async { tokio::join!(entry.provider.cancel(&call.id), &mut running).1 };
         let ended = Box::pin(tokio::time::timeout(grace, told_and_ended)).await;
-        account.ran(&progress);
+        record.ran(&progress);
         match ended {
             Ok(Ok(output)) => Ok(output.with_extra("stopped", stopped.kind().as_str())),
             Ok(Err(own)) => Err(last_word(stopped, own)),
@@ -157,9 +157,9 @@ impl Executor {
         run: &RunContext,
         limits: &Limits,
         progress: &Arc<Partials>,
-        account: &Account,
+        record: &CallRecord,
     ) -> ToolContext {
-        let op = &account.op;
+        let op = &record.op;
         let traceparent = op.traceparent();
         let asking = AskingCall {
             tool: call.entry.id().clone(),
@@ -179,7 +179,7 @@ impl Executor {
         ToolContext {
             call_id: call.id.clone(),
             session: Arc::clone(&run.session),
-            scope: account.scope,
+            scope: record.scope,
             cancel: run.cancel.clone(),
             deadline: limits.absolute.and_then(|limit| Instant::now().checked_add(limit)),
             limit: limits.absolute,

@@ -2,7 +2,7 @@
 
 use toolwright_core::catalogue::Entry;
 
-use super::account::Account;
+use super::call_record::CallRecord;
 use super::contained::Panicked;
 use super::pipeline::Stop;
 
@@ -35,7 +35,7 @@ impl Stage {
     }
 }
 
-impl Account {
+impl CallRecord {
     /// The end of a call in whose present stage something panicked.
     pub(super) fn blame(&self, panicked: &Panicked, entry: &Entry) -> Stop {
         let error = panicked.error(self.stage.whose());

@@ -10,7 +10,7 @@ use toolwright_core::definition::Concurrency;
 use toolwright_core::error::ToolError;
 use toolwright_core::event::Event;
 
-use super::account::{Account, micros};
+use super::call_record::{CallRecord, micros};
 use super::unhurried::Place;
 use super::{Executor, RunContext};
 use crate::queue::{PriorityQueue, QueueSpec, Slot};
@@ -77,19 +77,19 @@ impl Executor {
         &self,
         call: &ValidCall,
         run: &RunContext,
-        account: &mut Account,
+        record: &mut CallRecord,
     ) -> Result<Held, ToolError> {
         let (definition, provider) = (call.entry.definition(), &call.entry.provider);
         if provider.awaits_others(call.entry.id()) {
             return Ok(Held::default());
         }
         let queue = self.options.queues.queue_of(definition.queue.as_deref(), provider.name())?;
-        let slot = self.wait(&queue, call, run, account).await?;
+        let slot = self.wait(&queue, call, run, record).await?;
         let lock = match definition.concurrency {
             Concurrency::Safe => None,
             Concurrency::Exclusive => {
                 let lock = self.locks.of(&run.session.root);
-                Some(self.wait(&lock, call, run, account).await?)
+                Some(self.wait(&lock, call, run, record).await?)
             }
         };
         Ok(Held { _lock: lock, place: Some(Place::new(queue, slot)) })
@@ -100,10 +100,10 @@ impl Executor {
         queue: &Arc<PriorityQueue>,
         call: &ValidCall,
         run: &RunContext,
-        account: &mut Account,
+        record: &mut CallRecord,
     ) -> Result<Slot, ToolError> {
         let (tool, events) = (call.entry.id(), &self.options.services.events);
-        let about = || (account.op.clone(), call.id.clone(), tool.clone());
+        let about = || (record.op.clone(), call.id.clone(), tool.clone());
         let mut waits_for = None;
         let tell = |queue: &str| {
             waits_for = Some(queue.to_owned());
@@ -121,7 +121,7 @@ impl Executor {
                 Event::ToolWaited { op, call, tool, queue, ok: taken.is_ok(), wait_us: micros(waited) }
             });
         }
-        account.waited += waited;
+        record.waited += waited;
         taken.map(|(slot, _)| slot)
     }
 }

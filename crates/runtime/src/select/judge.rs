@@ -19,7 +19,7 @@ pub struct ModelJudge {
 }
 
 impl ModelJudge {
-    /// Asks `model`, `provider/model`, by the client of `executor`, and enters each request in its account as one of
+    /// Asks `model`, `provider/model`, by the client of `executor`, and enters each request in its ledger as one of
     /// `session`, those that nobody waited for too.
     pub fn new(executor: Arc<Executor>, session: Arc<Session>, model: impl Into<String>) -> Self {
         let model = model.into();

@@ -1,4 +1,4 @@
-//! The account.
+//! The ledger.
 
 mod begun;
 mod entries;

@@ -13,8 +13,8 @@ use toolwright_core::error::ToolError;
 use toolwright_core::operation::Op;
 use toolwright_core::policy::Selector;
 
-use super::account::Account;
 use super::admission::{denied, query};
+use super::call_record::CallRecord;
 use super::rewrite::rewrite;
 use super::{Executor, RunContext};
 
@@ -136,7 +136,7 @@ impl Executor {
         self: &Arc<Self>,
         call: &mut ValidCall,
         run: &RunContext,
-        account: &Account,
+        record: &CallRecord,
     ) -> Result<Option<String>, ToolError> {
         let mut ask = None;
         if run.guarded == Guarded::No {
@@ -146,7 +146,7 @@ impl Executor {
             if !binding.is_asked(call, run) {
                 continue;
             }
-            match self.judgement(binding, call, run, &account.op).await? {
+            match self.judgement(binding, call, run, &record.op).await? {
                 Verdict::Allow => {}
                 Verdict::Deny(reason) => return Err(denied(&call.entry, &reason)),
                 Verdict::Ask(reason) => ask = ask.or(Some(reason)),
@@ -156,7 +156,7 @@ impl Executor {
         Ok(ask)
     }
 
-    /// One guard's word, which enters the account as an operation inside the call.
+    /// One guard's word, which enters the ledger as an operation inside the call.
     async fn judgement(
         self: &Arc<Self>,
         binding: &GuardBinding,
@@ -185,7 +185,7 @@ impl Executor {
             }
         };
         let status = judged.as_ref().map_or("error", Verdict::as_str);
-        self.account_guard(op, &binding.name, status, started, run);
+        self.record_guard(op, &binding.name, status, started, run);
         judged.map_err(|why| denied(&call.entry, &format!("guard {} could not judge it: {why}", binding.name)))
     }
 }

@@ -1,4 +1,4 @@
-//! Writes the account.
+//! Writes the ledger.
 
 use std::sync::LazyLock;
 

@@ -1,4 +1,4 @@
-//! The account of a request to a model: each attempt at it is entered, failures too, and observers hear of what
+//! The record of a request to a model: each attempt at it is entered, failures too, and observers hear of what
 //! becomes of it.
 
 use std::borrow::Cow;
@@ -18,7 +18,7 @@ use toolwright_core::session::Session;
 use toolwright_core::store::LedgerEntry;
 
 use super::Executor;
-use super::account::micros;
+use super::call_record::micros;
 
 /// A request to a model whose beginning observers were told of.
 #[derive(Debug)]
@@ -56,17 +56,17 @@ impl Asked<'_> {
     }
 }
 
-/// A request to a model under way. Its end is told and entered by [`ModelAccount::end`], or as cancelled when it is
+/// A request to a model under way. Its end is told and entered by [`ModelCallRecord::end`], or as cancelled when it is
 /// dropped before.
-pub struct ModelAccount<'a> {
+pub struct ModelCallRecord<'a> {
     executor: &'a Executor,
     ask: ModelAsk<'a>,
     state: Mutex<State>,
 }
 
-impl std::fmt::Debug for ModelAccount<'_> {
+impl std::fmt::Debug for ModelCallRecord<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ModelAccount").field("ask", &self.ask).finish_non_exhaustive()
+        f.debug_struct("ModelCallRecord").field("ask", &self.ask).finish_non_exhaustive()
     }
 }
 
@@ -103,7 +103,7 @@ struct Row {
 }
 
 impl Executor {
-    /// Begins a request to a model that no agent's turn makes, and tells observers. [`Executor::open_model_account`]
+    /// Begins a request to a model that no agent's turn makes, and tells observers. [`Executor::open_model_record`]
     /// is to follow.
     pub(crate) fn begin_model(&self, lineage: &Lineage, session: &Session, model: &str, asked: Asked<'_>) -> Op {
         let op = self.begin(lineage);
@@ -122,9 +122,9 @@ impl Executor {
         op
     }
 
-    /// Opens the account of a request that begins now.
+    /// Opens the record of a request that begins now.
     #[must_use]
-    pub fn open_model_account<'a>(&'a self, ask: ModelAsk<'a>) -> ModelAccount<'a> {
+    pub fn open_model_record<'a>(&'a self, ask: ModelAsk<'a>) -> ModelCallRecord<'a> {
         let now = self.options.services.clock.now();
         let recorded = match ask.asked {
             Asked::Answer(request) => self.options.recorder.asked(request, &*self.options.services.redactor),
@@ -141,15 +141,15 @@ impl Executor {
             recorded,
             ended: false,
         };
-        ModelAccount { executor: self, ask, state: Mutex::new(state) }
+        ModelCallRecord { executor: self, ask, state: Mutex::new(state) }
     }
 }
 
-impl ModelAccount<'_> {
+impl ModelCallRecord<'_> {
     /// What the request's client is to tell its events: they are passed on to `events`, and what they say of attempts
     /// and waits is entered here.
     pub fn watch<'e>(&'e self, events: &'e dyn ModelEvents) -> impl ModelEvents + 'e {
-        Watch { account: self, events }
+        Watch { record: self, events }
     }
 
     /// The request has ended. Later ends are ignored.
@@ -297,7 +297,7 @@ impl ModelAccount<'_> {
 
     fn enter(&self, row: Row) {
         let session = self.ask.session;
-        // Who asks waits for a model far longer than the account does: its entries are few.
+        // Who asks waits for a model far longer than the ledger does: its entries are few.
         let _ = self.executor.options.ledger.append(LedgerEntry {
             status: Cow::Borrowed(row.failed.map_or("ok", ModelErrorKind::as_str)),
             latency_us: row.latency_us,
@@ -320,14 +320,14 @@ impl ModelAccount<'_> {
     }
 }
 
-impl Drop for ModelAccount<'_> {
+impl Drop for ModelCallRecord<'_> {
     fn drop(&mut self) {
         self.end(&Err(ModelError::new(ModelErrorKind::Canceled, "cancelled because nobody waited for the answer")));
     }
 }
 
 struct Watch<'e> {
-    account: &'e ModelAccount<'e>,
+    record: &'e ModelCallRecord<'e>,
     events: &'e dyn ModelEvents,
 }
 
@@ -337,7 +337,7 @@ impl ModelEvents for Watch<'_> {
     }
 
     fn on_traffic(&self, traffic: Traffic) {
-        self.account.traffic(&traffic);
+        self.record.traffic(&traffic);
         self.events.on_traffic(traffic);
     }
 }

@@ -1,4 +1,4 @@
-//! The end of every call: its outcome is noted, told and entered in the account, whatever it is.
+//! The end of every call: its outcome is noted, told and entered in the ledger, whatever it is.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -24,14 +24,14 @@ use super::stage::Stage;
 use super::used::CallUsage;
 use super::{Executor, RunContext};
 
-/// What the account says of a call besides its outcome.
+/// What the ledger says of a call besides its outcome.
 #[derive(Debug)]
-pub(super) struct Account {
+pub(super) struct CallRecord {
     /// `tool`, or `job` for what goes on of a call that was answered.
     pub(super) kind: OpKind,
     /// The operation.
     pub(super) op: Op,
-    /// The call is under way for as long as its account is open.
+    /// The call is under way for as long as its record is open.
     _entered: Option<Entered>,
     /// Where the call is.
     pub(super) stage: Stage,
@@ -72,7 +72,7 @@ pub(super) struct Said {
     pub(super) took: Duration,
 }
 
-impl Account {
+impl CallRecord {
     /// Enters what a tool that has ended says of how it ran.
     pub(super) fn ran(&mut self, progress: &Partials) {
         (self.attempts, self.person) = (progress.attempts(), progress.person_took());
@@ -109,20 +109,20 @@ impl Account {
 
 impl Executor {
     /// Enters that the tool begins now.
-    pub(super) fn note_start(&self, account: &mut Account) {
-        account.ran_after = Some(self.options.services.clock.now().saturating_duration_since(account.started));
+    pub(super) fn note_start(&self, record: &mut CallRecord) {
+        record.ran_after = Some(self.options.services.clock.now().saturating_duration_since(record.started));
     }
 
-    /// Begins the account of a call.
-    pub(super) fn open_account(&self, call: &ValidCall, run: &RunContext) -> Account {
+    /// Begins the record of a call.
+    pub(super) fn open_record(&self, call: &ValidCall, run: &RunContext) -> CallRecord {
         let services = &self.options.services;
         learn_secrets(&call.entry, &call.arguments, &*services.redactor);
         let op = self.begin(&run.lineage);
-        Account {
+        CallRecord {
             _entered: Some(self.in_flight.enter(op.id, &call.entry.provider, &run.cancel)),
             characters_in: json_length(&call.arguments),
             provenance: call.provenance.redacted(&*services.redactor),
-            ..Account::begin(op, services.clock.now())
+            ..CallRecord::begin(op, services.clock.now())
         }
     }
 
@@ -139,14 +139,14 @@ impl Executor {
             Some(entry) => shown_arguments(entry, &rejection.arguments, redactor),
             None => redactor.redact_value(&rejection.arguments),
         };
-        let mut account = Account {
+        let mut record = CallRecord {
             characters_in: json_length(&rejection.arguments),
             decided_by: Cow::Borrowed("check"),
             refused: Some(Refused { name: redactor.redact(&rejection.name).into_owned(), arguments }),
             provenance: rejection.provenance.redacted(redactor),
-            ..Account::begin(self.begin(&run.lineage), services.clock.now())
+            ..CallRecord::begin(self.begin(&run.lineage), services.clock.now())
         };
-        self.finish(&mut outcome, entry, &mut account, run).await;
+        self.finish(&mut outcome, entry, &mut record, run).await;
         outcome
     }
 
@@ -156,30 +156,30 @@ impl Executor {
         &self,
         outcome: &mut Outcome,
         entry: Option<&Entry>,
-        account: &mut Account,
+        record: &mut CallRecord,
         run: &RunContext,
     ) {
         let services = &self.options.services;
-        let whole = services.clock.now().saturating_duration_since(account.started);
-        outcome.latency = whole.saturating_sub(account.person_took());
+        let whole = services.clock.now().saturating_duration_since(record.started);
+        outcome.latency = whole.saturating_sub(record.person_took());
         if let Some(entry) = entry {
             name_tool(outcome, entry);
         }
-        outcome.provenance = std::mem::take(&mut account.provenance);
-        outcome.ran_with = account.ran_with.take();
-        if account.attempts > 1 {
-            outcome.extras.insert("attempts".into(), account.attempts.into());
+        outcome.provenance = std::mem::take(&mut record.provenance);
+        outcome.ran_with = record.ran_with.take();
+        if record.attempts > 1 {
+            outcome.extras.insert("attempts".into(), record.attempts.into());
         }
-        if !account.waited.is_zero() {
-            let waited_ms = u64::try_from(account.waited.as_millis()).unwrap_or(u64::MAX);
+        if !record.waited.is_zero() {
+            let waited_ms = u64::try_from(record.waited.as_millis()).unwrap_or(u64::MAX);
             outcome.extras.insert("wait_ms".into(), waited_ms.into());
         }
-        if !account.person_took().is_zero() {
-            let person_ms = u64::try_from(account.person_took().as_millis()).unwrap_or(u64::MAX);
+        if !record.person_took().is_zero() {
+            let person_ms = u64::try_from(record.person_took().as_millis()).unwrap_or(u64::MAX);
             outcome.extras.insert("person_ms".into(), person_ms.into());
         }
         // Of a failed call nobody else says it, and who resumes its run has only what the journal says.
-        let used = account.used.as_ref().map(|used| used.total()).filter(|used| *used != Usage::default());
+        let used = record.used.as_ref().map(|used| used.total()).filter(|used| *used != Usage::default());
         if let Some(Ok(used)) = used.map(serde_json::to_value) {
             outcome.extras.entry("usage").or_insert(used);
         }
@@ -194,29 +194,28 @@ impl Executor {
             journal(outcome, run).await;
         }
         let characters_out = length_of(outcome);
-        services.events.tell_end(outcome.ok, || self.finished(outcome, entry, account, run, characters_out));
-        let name =
-            entry.map(|entry| entry.id().into()).or_else(|| Some(account.refused.as_ref()?.name.as_str().into()));
+        services.events.tell_end(outcome.ok, || self.finished(outcome, entry, record, run, characters_out));
+        let name = entry.map(|entry| entry.id().into()).or_else(|| Some(record.refused.as_ref()?.name.as_str().into()));
         let appended = self.options.ledger.append(LedgerEntry {
             call: Some(outcome.call_id.clone()),
             status: Cow::Borrowed(status(outcome)),
             latency_us: micros(outcome.latency),
-            wait_us: micros(account.waited),
-            person_us: micros(account.person_took()),
-            attempts: account.attempts,
-            cached: account.cached,
-            characters_in: account.characters_in as u64,
+            wait_us: micros(record.waited),
+            person_us: micros(record.person_took()),
+            attempts: record.attempts,
+            cached: record.cached,
+            characters_in: record.characters_in as u64,
             characters_out: characters_out as u64,
             validated: outcome.validated == Validated(true),
-            decided_by: std::mem::take(&mut account.decided_by),
-            approval: account.approval.word.map(Cow::Borrowed),
+            decided_by: std::mem::take(&mut record.decided_by),
+            approval: record.approval.word.map(Cow::Borrowed),
             provenance: outcome.provenance.clone(),
             ..LedgerEntry::new(
-                account.op.clone(),
+                record.op.clone(),
                 services.clock.wall_ms(),
                 run.session.id.clone(),
                 run.session.principal.id.as_str().into(),
-                account.kind,
+                record.kind,
                 name.unwrap_or_else(|| Arc::from("")),
             )
         });
@@ -229,49 +228,49 @@ impl Executor {
         &self,
         outcome: &Outcome,
         entry: Option<&Entry>,
-        account: &Account,
+        record: &CallRecord,
         run: &RunContext,
         characters_out: usize,
     ) -> Event {
         let redactor = &self.options.services.redactor;
-        let refused = account.refused.as_ref();
+        let refused = record.refused.as_ref();
         let wire_name =
             entry.map(|entry| Arc::clone(entry.told_name())).or_else(|| Some(refused?.name.as_str().into()));
         Event::ToolFinished {
-            op: account.op.clone(),
+            op: record.op.clone(),
             session: run.session.id.clone(),
             call: outcome.call_id.clone(),
             tool: outcome.tool.clone(),
             wire_name: wire_name.unwrap_or_else(|| Arc::from("")),
-            refused: account.refused.clone(),
+            refused: record.refused.clone(),
             namespace: outcome.namespace.clone(),
             provider: entry.map_or_else(|| Arc::from(""), |entry| Arc::clone(entry.provider_name())),
             mcp: entry.and_then(|entry| entry.provider.mcp_peer()),
             method: entry.and_then(Entry::method).map(Arc::from),
             origin: run.origin,
             model: run.model.as_deref().unwrap_or_default().to_owned(),
-            attempts: account.attempts,
+            attempts: record.attempts,
             ok: outcome.ok,
             error: outcome.error.as_ref().map(ToolError::kind),
             code: outcome.error.as_ref().and_then(ToolError::protocol).map(|error| error.code),
             message: outcome.error.as_ref().map(|error| redactor.redact(error.message()).into_owned()),
             latency_us: micros(outcome.latency),
-            wait_us: micros(account.waited),
-            person_us: micros(account.person_took()),
+            wait_us: micros(record.waited),
+            person_us: micros(record.person_took()),
             // What came before the tool began has the wait for an approval in it.
-            run_us: account
+            run_us: record
                 .ran_after
-                .map_or(0, |after| micros((outcome.latency + account.approval.took).saturating_sub(after))),
-            queue: entry.filter(|_| account.attempts > 0 || !account.waited.is_zero()).map(queue),
-            cached: account.cached,
-            decided_by: account.decided_by.clone(),
-            characters_in: account.characters_in,
+                .map_or(0, |after| micros((outcome.latency + record.approval.took).saturating_sub(after))),
+            queue: entry.filter(|_| record.attempts > 0 || !record.waited.is_zero()).map(queue),
+            cached: record.cached,
+            decided_by: record.decided_by.clone(),
+            characters_in: record.characters_in,
             characters_out,
         }
     }
 
-    /// Enters a guard's judgement in the account, by the guard's name.
-    pub(super) fn account_guard(&self, op: Op, name: &str, status: &'static str, started: Instant, run: &RunContext) {
+    /// Enters a guard's judgement in the ledger, by the guard's name.
+    pub(super) fn record_guard(&self, op: Op, name: &str, status: &'static str, started: Instant, run: &RunContext) {
         let (clock, session) = (&self.options.services.clock, &run.session);
         let principal = session.principal.id.as_str().into();
         // A call follows that waits for room, if there is none.
