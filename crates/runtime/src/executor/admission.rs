@@ -16,7 +16,7 @@ use toolwright_core::redact::shown_arguments;
 
 use super::background::{How, Leave};
 use super::call_record::{CallRecord, Said};
-use super::pipeline::{Stop, Underway};
+use super::pipeline::{CallState, EarlyExit};
 use super::{Executor, RunContext};
 use crate::approvals::new_id;
 
@@ -73,7 +73,7 @@ impl Executor {
         guard_asks: Option<String>,
         run: &RunContext,
         record: &mut CallRecord,
-    ) -> Result<Judged, Stop> {
+    ) -> Result<Judged, EarlyExit> {
         let scope = call.entry.provider.scope(call.entry.id(), &call.arguments, &run.session);
         let query = query(call, scope, run);
         let mut decision = run.policy.decide(&query);
@@ -125,7 +125,7 @@ impl Executor {
         request: ApprovalRequest,
         run: &RunContext,
         record: &mut CallRecord,
-    ) -> Result<Admitted, Stop> {
+    ) -> Result<Admitted, EarlyExit> {
         let scope = request.scope;
         let answer = self.answer(call, request, run, &record.op, &mut record.approval).await;
         if answer.is_err() {
@@ -141,8 +141,8 @@ impl Executor {
     }
 
     /// Makes the call a job that asks, and runs if it may. Its caller gets the job's id.
-    pub(super) async fn ask_later(self: &Arc<Self>, it: Box<Underway>, request: Box<ApprovalRequest>) -> Outcome {
-        let Underway { call, run, record } = &*it;
+    pub(super) async fn ask_later(self: &Arc<Self>, it: Box<CallState>, request: Box<ApprovalRequest>) -> Outcome {
+        let CallState { call, run, record } = &*it;
         let (executor, asked) = (Arc::clone(self), Arc::clone(call));
         // The job's own token ends the wait; the caller's ends with the caller.
         let terms = RunContext { cancel: Cancel::new(), ..(**run).clone() };
@@ -169,7 +169,7 @@ impl Executor {
         run: &RunContext,
         op: &Op,
         said: &mut Said,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), EarlyExit> {
         let events = &self.options.services.events;
         events.emit(Event::ApprovalRequested {
             op: op.clone(),
@@ -211,8 +211,8 @@ impl Executor {
                 Err(denied(&call.entry, &reason).with_model_message(UNASKED).into())
             }
             ApprovalDecision::Deny { reason } => Err(denied(&call.entry, &reason).into()),
-            ApprovalDecision::Skip => Err(Stop::Skipped),
-            ApprovalDecision::Later => Err(Stop::Pending(Box::new(request))),
+            ApprovalDecision::Skip => Err(EarlyExit::Skipped),
+            ApprovalDecision::Later => Err(EarlyExit::Pending(Box::new(request))),
         }
     }
 

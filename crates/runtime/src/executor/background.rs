@@ -25,7 +25,7 @@ use super::call_record::{CallRecord, Said, journal, name_tool};
 use super::contained::{Panicked, contained};
 use super::job_words::{awaited, known, left, started, step_output};
 use super::limits::Limits;
-use super::pipeline::{Goes, Stop, Underway, validated};
+use super::pipeline::{CallState, Destination, EarlyExit, validated};
 use super::stage::Stage;
 use super::turn::Held;
 use super::{Executor, RunContext};
@@ -41,13 +41,13 @@ pub(super) type Asking = BoxFuture<'static, Leave>;
 
 /// Whether a job may run.
 pub(super) struct Leave {
-    pub(super) admitted: Result<Admitted, Stop>,
+    pub(super) admitted: Result<Admitted, EarlyExit>,
     /// What a person said, where one was asked.
     pub(super) said: Said,
 }
 
-impl From<Result<Admitted, Stop>> for Leave {
-    fn from(admitted: Result<Admitted, Stop>) -> Self {
+impl From<Result<Admitted, EarlyExit>> for Leave {
+    fn from(admitted: Result<Admitted, EarlyExit>) -> Self {
         Self { admitted, said: Said::default() }
     }
 }
@@ -78,7 +78,7 @@ pub enum Promotion {
 impl Executor {
     /// Carries an admitted call out the way its tool's results come back. Without jobs in the house, every result
     /// is awaited.
-    pub(super) fn deliver(self: Arc<Self>, it: Box<Underway>, admitted: Admitted) -> Work {
+    pub(super) fn deliver(self: Arc<Self>, it: Box<CallState>, admitted: Admitted) -> Work {
         let mode = match it.call.entry.definition().mode {
             Mode::Direct if it.run.background_after == Some(Duration::ZERO) => Mode::Background,
             mode => mode,
@@ -103,7 +103,7 @@ impl Executor {
         how: How,
         run: &RunContext,
         op: &Op,
-    ) -> Result<ToolOutput, Stop> {
+    ) -> Result<ToolOutput, EarlyExit> {
         let Some(jobs) = &self.options.jobs else {
             return Err(ToolError::new(ErrorKind::InternalError, "there are no jobs here").into());
         };
@@ -167,7 +167,7 @@ impl Executor {
         call_record.decided_by = "job".into();
         let executor = Arc::clone(self);
         let id = call.id.clone();
-        let mut it = Box::new(Underway { call, run: Arc::new(run), record: call_record });
+        let mut it = Box::new(CallState { call, run: Arc::new(run), record: call_record });
         let work = async move {
             let mut asking = leave;
             let clock = Arc::clone(&executor.options.services.clock);
@@ -221,7 +221,7 @@ impl Executor {
     async fn await_or_promote(
         self: Arc<Self>,
         jobs: Arc<JobManager>,
-        it: Box<Underway>,
+        it: Box<CallState>,
         admitted: Admitted,
     ) -> Outcome {
         let kept = Kept { call: Arc::clone(&it.call), run: Arc::clone(&it.run), op: it.record.op.clone() };
@@ -282,7 +282,7 @@ impl Executor {
     async fn promised(&self, call: &ValidCall, job: &Live, run: &RunContext) -> Outcome {
         let entry = &call.entry;
         let output = started(&job.id, entry.definition(), JobState::Running, run.follows);
-        let mut outcome = self.shaped(call, Ok(output), run, Goes::ToTurn).await;
+        let mut outcome = self.shaped(call, Ok(output), run, Destination::ToTurn).await;
         name_tool(&mut outcome, entry);
         outcome.validated = validated(call);
         journal(&outcome, run).await;
@@ -303,7 +303,7 @@ impl Executor {
         job: &Arc<Live>,
         definition: &ToolDefinition,
         run: &RunContext,
-    ) -> Result<ToolOutput, Stop> {
+    ) -> Result<ToolOutput, EarlyExit> {
         // Until there is an id to tell, the job is its caller's: the call goes on, cancelled, if nobody waits for it.
         let settled = tokio::select! {
             state = job.settled() => state,
@@ -405,7 +405,7 @@ impl Turns for JobTurns {
             // Words on the way to a result, which is what the tool's schema is for.
             output.extras.insert(STANDS_IN.into(), "step".into());
         }
-        let partial = self.executor.shaped(&self.call, Ok(output), &self.run, Goes::WithCall).await;
+        let partial = self.executor.shaped(&self.call, Ok(output), &self.run, Destination::WithCall).await;
         self.job.pause(partial).await
     }
 }

@@ -9,7 +9,7 @@ use toolwright_core::catalogue::Entry;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::outcome::{STANDS_IN, ToolOutput};
 
-use super::pipeline::Stop;
+use super::pipeline::EarlyExit;
 use super::{Executor, RunContext};
 
 /// How long an interceptor may take.
@@ -45,7 +45,7 @@ pub trait Interceptor: Send + Sync {
 
 impl Executor {
     /// Hears every interceptor in order, until one skips the call.
-    pub(super) async fn intercept(&self, call: &mut ValidCall, run: &RunContext) -> Result<(), Stop> {
+    pub(super) async fn intercept(&self, call: &mut ValidCall, run: &RunContext) -> Result<(), EarlyExit> {
         for interceptor in &self.options.interceptors {
             match answer(interceptor.name(), run, interceptor.before(call, run)).await? {
                 Before::Continue => {}
@@ -54,7 +54,7 @@ impl Executor {
                     if output.structured.is_none() {
                         output.extras.entry(STANDS_IN).or_insert_with(|| "skipped".into());
                     }
-                    return Err(Stop::Answered(Box::new(output.with_extra("skipped_by", interceptor.name()))));
+                    return Err(EarlyExit::Answered(Box::new(output.with_extra("skipped_by", interceptor.name()))));
                 }
                 Before::Override(arguments) => {
                     super::rewrite::rewrite(call, arguments, &format!("interceptor {}", interceptor.name()))?;

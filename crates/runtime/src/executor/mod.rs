@@ -4,7 +4,6 @@
 mod admission;
 mod asking;
 mod attempts;
-mod attended;
 mod background;
 mod begun;
 mod budget;
@@ -15,6 +14,7 @@ mod cap;
 mod checking;
 mod conform;
 mod contained;
+mod detached;
 mod guards;
 mod in_flight;
 mod inner;
@@ -471,7 +471,7 @@ impl Executor {
         }
     }
 
-    fn one(self: &Arc<Self>, planned: Planned, run: &RunContext) -> attended::Attended {
+    fn one(self: &Arc<Self>, planned: Planned, run: &RunContext) -> detached::Detached {
         match planned {
             Planned::Run(call) => self.run_one(*call, run),
             Planned::Reject(rejection) => self.reject_one(*rejection, run),

@@ -17,14 +17,14 @@ use toolwright_core::redact::shown_arguments;
 use toolwright_core::session::CallId;
 
 use super::admission::{Admitted, Judged};
-use super::attended::Attended;
 use super::call_record::{CallRecord, Said};
 use super::contained::contained;
+use super::detached::Detached;
 use super::stage::Stage;
 use super::{Executor, RunContext};
 
 /// How a call ended before its tool had an output.
-pub(super) enum Stop {
+pub(super) enum EarlyExit {
     /// An error is its result.
     Failed(ToolError),
     /// An interceptor gave a result in the tool's place.
@@ -37,14 +37,14 @@ pub(super) enum Stop {
 
 /// Where an outcome goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Goes {
+pub(super) enum Destination {
     /// Into the turn of the call's caller.
     ToTurn,
     /// There too, unless the call has become a job: that one's goes into no turn.
     WithCall,
 }
 
-impl From<ToolError> for Stop {
+impl From<ToolError> for EarlyExit {
     fn from(error: ToolError) -> Self {
         Self::Failed(error)
     }
@@ -52,7 +52,7 @@ impl From<ToolError> for Stop {
 
 /// A call on its way, under its terms, with its record. It passes through many futures, none of which should be as
 /// large as it is: they hold it by its box.
-pub(super) struct Underway {
+pub(super) struct CallState {
     /// Nobody else has it until it is admitted; then nothing changes it.
     pub(super) call: Arc<ValidCall>,
     pub(super) run: Arc<RunContext>,
@@ -62,20 +62,20 @@ pub(super) struct Underway {
 impl Executor {
     /// Runs a checked call. It has a token of its own under the run's, and goes on to its end, cancelled, if its
     /// caller does not wait for it.
-    pub(super) fn run_one(self: &Arc<Self>, call: ValidCall, run: &RunContext) -> Attended {
+    pub(super) fn run_one(self: &Arc<Self>, call: ValidCall, run: &RunContext) -> Detached {
         let (executor, run) = (Arc::clone(self), Arc::new(run.of_one_call()));
         let (record, cancel) = (self.open_record(&call, &run), run.cancel.clone());
-        let it = Box::new(Underway { call: Arc::new(call), run, record });
-        Attended::new(cancel, executor.whole(it).boxed())
+        let it = Box::new(CallState { call: Arc::new(call), run, record });
+        Detached::new(cancel, executor.whole(it).boxed())
     }
 
     /// The end of a call that never came to run.
-    pub(super) fn reject_one(self: &Arc<Self>, rejection: Rejection, run: &RunContext) -> Attended {
+    pub(super) fn reject_one(self: &Arc<Self>, rejection: Rejection, run: &RunContext) -> Detached {
         let (executor, run) = (Arc::clone(self), run.of_one_call());
-        Attended::new(run.cancel.clone(), async move { executor.reject(rejection, &run).await }.boxed())
+        Detached::new(run.cancel.clone(), async move { executor.reject(rejection, &run).await }.boxed())
     }
 
-    async fn whole(self: Arc<Self>, mut it: Box<Underway>) -> Outcome {
+    async fn whole(self: Arc<Self>, mut it: Box<CallState>) -> Outcome {
         let admission = contained(pin!(self.admission(&mut it))).await;
         match admission.unwrap_or_else(|panicked| Err(it.record.blame(&panicked, &it.call.entry))) {
             Ok(Judged::Admitted(admitted)) => self.deliver(it, admitted).await,
@@ -86,8 +86,8 @@ impl Executor {
 
     /// Whether the call may run, and with which arguments. A person is asked here unless the call is to wait for
     /// the answer as a job.
-    async fn admission(self: &Arc<Self>, it: &mut Underway) -> Result<Judged, Stop> {
-        let Underway { call, run, record } = it;
+    async fn admission(self: &Arc<Self>, it: &mut CallState) -> Result<Judged, EarlyExit> {
+        let CallState { call, run, record } = it;
         self.in_flight.is_open()?;
         refuse(call, run)?;
         self.manual(call, run)?;
@@ -105,7 +105,7 @@ impl Executor {
         let judged = match self.judge(call, guard_asks, run, record).await? {
             Judged::Asks(request) if !self.asks_later(run) => {
                 match self.ask_person(call, *request, run, record).boxed().await {
-                    Err(Stop::Pending(request)) if let Some(otherwise) = run.approver.otherwise() => {
+                    Err(EarlyExit::Pending(request)) if let Some(otherwise) = run.approver.otherwise() => {
                         (record.refused, record.approval) = (None, Said::default());
                         Arc::make_mut(run).approver = otherwise;
                         if self.asks_later(run) {
@@ -126,15 +126,15 @@ impl Executor {
     }
 
     /// Runs an admitted call to its end. Owns all it needs, so that it can go on without the turn that made it.
-    pub(super) async fn carry_out(self: Arc<Self>, mut it: Box<Underway>, admitted: Admitted) -> Outcome {
+    pub(super) async fn carry_out(self: Arc<Self>, mut it: Box<CallState>, admitted: Admitted) -> Outcome {
         let performed = contained(pin!(self.perform(&mut it, admitted))).await;
         let performed = performed.unwrap_or_else(|panicked| Err(it.record.blame(&panicked, &it.call.entry)));
         self.conclude(it, performed).await
     }
 
     /// What an admitted call says: from the cache, or in its turn from its tool.
-    async fn perform(self: &Arc<Self>, it: &mut Underway, admitted: Admitted) -> Result<ToolOutput, Stop> {
-        let Underway { call, run, record } = it;
+    async fn perform(self: &Arc<Self>, it: &mut CallState, admitted: Admitted) -> Result<ToolOutput, EarlyExit> {
+        let CallState { call, run, record } = it;
         record.scope = admitted.scope();
         record.stage = Stage::Cache;
         let cached = pin!(self.cached(call, admitted, run)).await;
@@ -148,7 +148,7 @@ impl Executor {
             });
             return Ok(output);
         }
-        record.stage = Stage::Turn;
+        record.stage = Stage::Slot;
         let held = pin!(self.turn_in_time(call, run, record)).await?;
         record.stage = Stage::Run;
         // Boxed: thousands of calls may wait in line, and what comes later need not.
@@ -161,9 +161,9 @@ impl Executor {
     }
 
     /// Makes the outcome: capped, within the budget, told and in the ledger.
-    pub(super) async fn conclude(&self, mut it: Box<Underway>, performed: Result<ToolOutput, Stop>) -> Outcome {
+    pub(super) async fn conclude(&self, mut it: Box<CallState>, performed: Result<ToolOutput, EarlyExit>) -> Outcome {
         it.record.stage = Stage::Shaping;
-        let shaped = contained(pin!(self.shaped(&it.call, performed, &it.run, Goes::WithCall))).await;
+        let shaped = contained(pin!(self.shaped(&it.call, performed, &it.run, Destination::WithCall))).await;
         let mut outcome = shaped
             .unwrap_or_else(|panicked| Outcome::failed(it.call.id.clone(), panicked.error(it.record.stage.whose())));
         outcome.validated = validated(&it.call);
@@ -174,22 +174,22 @@ impl Executor {
     pub(super) async fn shaped(
         &self,
         call: &ValidCall,
-        performed: Result<ToolOutput, Stop>,
+        performed: Result<ToolOutput, EarlyExit>,
         run: &RunContext,
-        goes: Goes,
+        destination: Destination,
     ) -> Outcome {
         let (id, entry) = (call.id.clone(), &call.entry);
         let outcome = match performed {
             Ok(output) => pin!(self.cap(id, output, entry, run)).await,
-            Err(Stop::Answered(output)) => self.cap(id, *output, entry, run).boxed().await,
-            Err(Stop::Failed(error)) => self.cap_failure(Outcome::failed(id, error), entry, run).boxed().await,
-            Err(Stop::Skipped) => neutral(id),
-            Err(Stop::Pending(request)) => Outcome {
+            Err(EarlyExit::Answered(output)) => self.cap(id, *output, entry, run).boxed().await,
+            Err(EarlyExit::Failed(error)) => self.cap_failure(Outcome::failed(id, error), entry, run).boxed().await,
+            Err(EarlyExit::Skipped) => neutral(id),
+            Err(EarlyExit::Pending(request)) => Outcome {
                 pending: Some(request),
                 ..Outcome::failed(id, ToolError::new(ErrorKind::Denied, "a person has not decided yet"))
             },
         };
-        if run.budget.is_none() || (goes == Goes::WithCall && run.is_job()) {
+        if run.budget.is_none() || (destination == Destination::WithCall && run.is_job()) {
             outcome
         } else {
             self.fit(outcome, entry, run).boxed().await

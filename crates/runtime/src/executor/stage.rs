@@ -4,7 +4,7 @@ use toolwright_core::catalogue::Entry;
 
 use super::call_record::CallRecord;
 use super::contained::Panicked;
-use super::pipeline::Stop;
+use super::pipeline::EarlyExit;
 
 /// A stage of a call in which code runs that is not the executor's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -15,7 +15,7 @@ pub(super) enum Stage {
     Guards,
     Policy,
     Cache,
-    Turn,
+    Slot,
     Run,
     Shaping,
 }
@@ -24,7 +24,7 @@ impl Stage {
     /// Whose code runs there.
     pub(super) fn whose(self) -> &'static str {
         match self {
-            Self::Begin | Self::Turn => "the executor",
+            Self::Begin | Self::Slot => "the executor",
             Self::Interceptors => "an interceptor",
             Self::Guards => "a guard",
             Self::Policy => "the policy, the approver or the scope of the tool",
@@ -37,9 +37,9 @@ impl Stage {
 
 impl CallRecord {
     /// The end of a call in whose present stage something panicked.
-    pub(super) fn blame(&self, panicked: &Panicked, entry: &Entry) -> Stop {
+    pub(super) fn blame(&self, panicked: &Panicked, entry: &Entry) -> EarlyExit {
         let error = panicked.error(self.stage.whose());
         tracing::error!(tool = %entry.id(), "{error}");
-        Stop::Failed(error)
+        EarlyExit::Failed(error)
     }
 }

@@ -9,20 +9,20 @@ use toolwright_core::outcome::Outcome;
 
 /// A call that somebody waits for. Dropped before its end, it is cancelled and goes on by itself until it has
 /// ended and is in the ledger.
-pub(super) struct Attended {
+pub(super) struct Detached {
     call: Option<BoxFuture<'static, Outcome>>,
     cancel: Cancel,
     has_begun: bool,
 }
 
-impl Attended {
+impl Detached {
     /// A call that ends in good order once `cancel` fires.
     pub(super) fn new(cancel: Cancel, call: BoxFuture<'static, Outcome>) -> Self {
         Self { call: Some(call), cancel, has_begun: false }
     }
 }
 
-impl Future for Attended {
+impl Future for Detached {
     type Output = Outcome;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
@@ -36,7 +36,7 @@ impl Future for Attended {
     }
 }
 
-impl Drop for Attended {
+impl Drop for Detached {
     fn drop(&mut self) {
         let Some(call) = self.call.take().filter(|_| self.has_begun) else { return };
         // What is about to be a job, or has become one, goes on.
