@@ -26,8 +26,8 @@ use super::contained::{Panicked, contained};
 use super::job_words::{awaited, known, left, started, step_output};
 use super::limits::Limits;
 use super::pipeline::{CallState, Destination, EarlyExit, validated};
+use super::slot::Held;
 use super::stage::Stage;
-use super::turn::Held;
 use super::{Executor, RunContext};
 use crate::jobs::{Begun, JobManager, Live, Told};
 use crate::queue::Priority;
@@ -197,14 +197,14 @@ impl Executor {
     }
 
     /// A call's turn. A job waits for it as long as need be: nothing was dispatched, and nobody waits for it.
-    pub(super) async fn turn_in_time(
+    pub(super) async fn slot_in_time(
         &self,
         call: &ValidCall,
         run: &RunContext,
         call_record: &mut CallRecord,
     ) -> Result<Held, ToolError> {
         loop {
-            match self.turn(call, run, call_record).await {
+            match self.take_slot(call, run, call_record).await {
                 Err(error) if run.job.is_some() && error.kind() == ErrorKind::LimitExceeded && error.is_retryable() => {
                 }
                 turn => return turn,

@@ -15,6 +15,7 @@ mod checking;
 mod conform;
 mod contained;
 mod detached;
+mod elicitation_pause;
 mod guards;
 mod in_flight;
 mod inner;
@@ -30,9 +31,8 @@ mod recovery;
 mod rewrite;
 mod run;
 mod running;
+mod slot;
 mod stage;
-mod turn;
-mod unhurried;
 mod used;
 
 use std::pin::pin;
@@ -314,7 +314,7 @@ impl RunContext {
 /// The one executor. Shared by `Arc`.
 pub struct Executor {
     options: ExecutorOptions,
-    locks: turn::RootLocks,
+    locks: slot::RootLocks,
     in_flight: Arc<in_flight::InFlight>,
     /// The next operation's id; ids of two processes hardly ever meet.
     next_op: AtomicU64,
@@ -334,7 +334,7 @@ impl Executor {
         options.services = Arc::new(Services { events, ..(*options.services).clone() });
         Arc::new(Self {
             options,
-            locks: turn::RootLocks::default(),
+            locks: slot::RootLocks::default(),
             in_flight: Arc::default(),
             next_op: AtomicU64::new(uuid::Uuid::new_v4().as_u64_pair().0),
         })

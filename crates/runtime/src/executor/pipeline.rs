@@ -149,7 +149,7 @@ impl Executor {
             return Ok(output);
         }
         record.stage = Stage::Slot;
-        let held = pin!(self.turn_in_time(call, run, record)).await?;
+        let held = pin!(self.slot_in_time(call, run, record)).await?;
         record.stage = Stage::Run;
         // Boxed: thousands of calls may wait in line, and what comes later need not.
         let output = self.run_tool(call, held, run, record).boxed().await?;

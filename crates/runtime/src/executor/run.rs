@@ -19,11 +19,11 @@ use toolwright_core::redact::shown_arguments;
 use super::attempts::Attempts;
 use super::background::Progress;
 use super::call_record::{CallRecord, micros};
+use super::elicitation_pause::PausingClient;
 use super::limits::Limits;
 use super::partials::Partials;
 use super::running::Running;
-use super::turn::Held;
-use super::unhurried::Unhurried;
+use super::slot::Held;
 use super::used::CallUsage;
 use super::{Executor, RunContext};
 
@@ -168,7 +168,7 @@ impl Executor {
             usage: run.usage.clone(),
         };
         let client = run.client.for_call(&asking).unwrap_or_else(|| Arc::clone(&run.client));
-        let client = Arc::new(Unhurried {
+        let client = Arc::new(PausingClient {
             client,
             place: held.place.clone(),
             progress: Arc::clone(progress),

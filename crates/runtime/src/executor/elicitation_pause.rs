@@ -21,7 +21,7 @@ const LONGEST: Duration = Duration::from_secs(900);
 
 /// A place in a queue that can be given back for a while.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct PausableSlot {
     queue: Arc<PriorityQueue>,
     held: Mutex<Holding>,
 }
@@ -33,7 +33,7 @@ struct Holding {
     asking: usize,
 }
 
-impl Place {
+impl PausableSlot {
     /// The place that this slot is.
     pub(super) fn new(queue: Arc<PriorityQueue>, slot: Slot) -> Arc<Self> {
         Arc::new(Self { queue, held: Mutex::new(Holding { slot: Some(slot), asking: 0 }) })
@@ -56,7 +56,7 @@ impl Place {
 
 /// A question under way.
 struct Away {
-    place: Option<Arc<Place>>,
+    place: Option<Arc<PausableSlot>>,
     progress: Arc<Partials>,
     person: bool,
 }
@@ -71,11 +71,11 @@ impl Drop for Away {
 }
 
 /// The client of one call.
-pub(super) struct Unhurried {
+pub(super) struct PausingClient {
     /// Who is asked.
     pub(super) client: Arc<dyn CallClient>,
     /// What is given back meanwhile, if there is anything.
-    pub(super) place: Option<Arc<Place>>,
+    pub(super) place: Option<Arc<PausableSlot>>,
     /// Whose time does not run meanwhile.
     pub(super) progress: Arc<Partials>,
     /// The call's tool.
@@ -86,7 +86,7 @@ pub(super) struct Unhurried {
     pub(super) cancel: Cancel,
 }
 
-impl Unhurried {
+impl PausingClient {
     /// Waits for a question's end, of a person or not, without a slot and takes one again.
     async fn without_slot<T: Send>(
         &self,
@@ -119,7 +119,7 @@ impl Unhurried {
 }
 
 #[async_trait]
-impl CallClient for Unhurried {
+impl CallClient for PausingClient {
     fn inner(&self) -> Option<&dyn CallClient> {
         Some(&*self.client)
     }

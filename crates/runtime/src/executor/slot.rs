@@ -1,4 +1,4 @@
-//! A call's turn: its slot in a queue, then the lock of its workspace root.
+//! What a call holds while it runs: its slot in a queue, then the lock of its workspace root.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +11,7 @@ use toolwright_core::error::ToolError;
 use toolwright_core::event::Event;
 
 use super::call_record::{CallRecord, micros};
-use super::unhurried::Place;
+use super::elicitation_pause::PausableSlot;
 use super::{Executor, RunContext};
 use crate::queue::{PriorityQueue, QueueSpec, Slot};
 
@@ -57,7 +57,7 @@ impl RootLocks {
 pub(super) struct Held {
     _lock: Option<Slot>,
     /// Given back while the call only waits for its client.
-    pub(super) place: Option<Arc<Place>>,
+    pub(super) place: Option<Arc<PausableSlot>>,
 }
 
 impl Held {
@@ -73,7 +73,7 @@ impl Executor {
     /// Waits for the call's slot and lock. Both go with the running tool and are given back when it has
     /// ended, even if its caller is gone before. A tool that awaits other calls gets neither: they may need
     /// what it would hold.
-    pub(super) async fn turn(
+    pub(super) async fn take_slot(
         &self,
         call: &ValidCall,
         run: &RunContext,
@@ -92,7 +92,7 @@ impl Executor {
                 Some(self.wait(&lock, call, run, record).await?)
             }
         };
-        Ok(Held { _lock: lock, place: Some(Place::new(queue, slot)) })
+        Ok(Held { _lock: lock, place: Some(PausableSlot::new(queue, slot)) })
     }
 
     async fn wait(
