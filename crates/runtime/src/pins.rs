@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use serde_json::Value;
 use toolwright_core::catalogue::{Origin, RegisteredTool};
 use toolwright_core::pins::{
-    Change, Decision, Note, Pin, PinBook, PinSource, PinTerms, Said, Verdict, Weight, decide, diff, judge, renamed,
+    Change, Decision, Note, Pin, PinIndex, PinSource, PinTerms, Said, Verdict, Weight, decide, diff, judge, renamed,
 };
 use toolwright_core::store::{PinNote, PinStore};
 
@@ -94,7 +94,7 @@ impl Pins {
             Ok(pins) => pins,
             Err(error) => return unreadable(provider, tools, &error.to_string()),
         };
-        let book = PinBook::new(&pins);
+        let book = PinIndex::new(&pins);
         let terms = self.terms();
         let mut room = MAX_PINS.saturating_sub(pins.len());
         let mut judged = Judged::default();

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use toolwright::core::TraceId;
-use toolwright::core::model::RequestRoom;
+use toolwright::core::model::RequestAllowance;
 use toolwright_eval::{Check, Kind, Verdict, judged};
 
 use super::measure::{Bencher, Blame};
@@ -21,7 +21,7 @@ impl Bencher<'_> {
         &self,
         check: &Check,
         output: &Value,
-        requests: &RequestRoom,
+        requests: &RequestAllowance,
         trace: &str,
     ) -> (Judged, Option<TraceId>) {
         let nothing = |note: &str| Judged::Verdict(Verdict { value: 0.0, note: Some(note.to_owned()) });

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::Value;
 use toolwright::House;
 use toolwright::core::approval::NoApprover;
-use toolwright::core::model::{ModelError, ModelErrorKind, RequestRoom};
+use toolwright::core::model::{ModelError, ModelErrorKind, RequestAllowance};
 use toolwright::core::{
     CallId, Entry, ErrorKind, Lineage, Outcome, Policy, Profile, RawArguments, Session, ToolCall, ToolError, TraceId,
 };
@@ -123,7 +123,7 @@ impl<'a> Bencher<'a> {
         input: Value,
         model: &str,
         mode: Option<&str>,
-        requests: &RequestRoom,
+        requests: &RequestAllowance,
         trace: &str,
     ) -> (Outcome, TraceId) {
         let lineage = Lineage::named(&format!("{}-{trace}", self.name));
@@ -157,7 +157,7 @@ impl<'a> Bencher<'a> {
     }
 
     /// Makes a call of the plan, with these requests at most, and looks at what came of it.
-    pub(super) async fn measure(&self, cell: &Cell, requests: &RequestRoom) -> Took {
+    pub(super) async fn measure(&self, cell: &Cell, requests: &RequestAllowance) -> Took {
         let plan = &self.prepared.plan;
         let (planned, model) = (&plan.tools[cell.tool], &plan.models[cell.model]);
         let case = &planned.cases[cell.case];

@@ -7,7 +7,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use toolwright::House;
 use toolwright::core::Cancel;
-use toolwright::core::model::RequestRoom;
+use toolwright::core::model::RequestAllowance;
 use toolwright_eval::{Cap, Cell, Measured, Refusal, Reservation, Row, summarize};
 
 use super::lines::Lines;
@@ -116,7 +116,7 @@ struct Underway<'c> {
     room: Reservation,
     estimate: Estimate,
     /// What its requests are taken of, where they are bounded.
-    requests: RequestRoom,
+    requests: RequestAllowance,
     /// How often events were lost before it.
     lags: u64,
 }
@@ -139,8 +139,11 @@ impl State<'_> {
                 match self.cap.reserve(estimate.cost, estimate.requests, estimate.least) {
                     Ok(room) => {
                         let is_bounded = self.cap.bounds_requests();
-                        let requests =
-                            if is_bounded { RequestRoom::of(room.requests()) } else { RequestRoom::default() };
+                        let requests = if is_bounded {
+                            RequestAllowance::of(room.requests())
+                        } else {
+                            RequestAllowance::default()
+                        };
                         let lags = self.meter.lags();
                         running.push(measure(bencher, Underway { cell, room, estimate, requests, lags }));
                     }

@@ -2,8 +2,8 @@
 
 mod cursor;
 mod fault;
-mod legible;
 mod literal;
+mod lossy;
 mod quoted;
 mod reader;
 
@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use serde_json::Value;
 
 pub use fault::fault;
-pub use legible::{legible, read};
+pub use lossy::{legible, read};
 
 /// Containers inside containers that are followed. Lossless parsing takes one more; but objects one after
 /// another are put into an array, and what was mended must be JSON that anyone can read back.

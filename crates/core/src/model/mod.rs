@@ -6,7 +6,7 @@ mod budget;
 mod card;
 mod price;
 mod recording;
-mod room;
+mod request_allowance;
 mod settings;
 mod size;
 mod traffic;
@@ -30,7 +30,7 @@ pub use recording::{
     MAX_RECORDED_LINE, MAX_RECORDING, NotRecorded, RECORDED_OF, RECORDING_VERSION, REPLAY, RecordedError, RecordedLine,
     is_replay, recorded_of,
 };
-pub use room::RequestRoom;
+pub use request_allowance::RequestAllowance;
 pub use settings::{Effort, MAX_SEED, MAX_STOP, MAX_THINKING_TOKENS, ModelSettings, PromptCache, Reuse, UnknownEffort};
 pub use size::{FRAME_TOKENS, usable_window};
 pub use traffic::{Allowance, Limits, MAX_REFUSED_FORMS, ModelPriority, RetryTerms, Traffic, pause, retry};
@@ -224,7 +224,7 @@ pub struct ModelRequest {
     pub priority: ModelPriority,
     /// What attempts at it are taken of. No part of what is sent.
     #[serde(skip)]
-    pub room: RequestRoom,
+    pub room: RequestAllowance,
 }
 
 /// Why a model stopped.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::schema;
-use super::words::{self, step};
+use super::text_diff::{self, step};
 use crate::definition::drop_carriage;
 use crate::schema::wrapped;
 
@@ -64,7 +64,8 @@ pub fn diff(old: &Value, new: &Value) -> Vec<Change> {
         }
     }
     changes.sort_by_key(|change| change.weight);
-    let more = words::keep_largest(&mut changes, MAX_CHANGES, |change| (Reverse(change.weight), change.message.len()));
+    let more =
+        text_diff::keep_largest(&mut changes, MAX_CHANGES, |change| (Reverse(change.weight), change.message.len()));
     if more > 0 {
         changes.push(Change::new(Weight::Notable, "definition", format!("differs in {more} more places")));
     }
@@ -159,12 +160,12 @@ pub(super) fn text(weight: Weight, field: &str, was: &Value, is: &Value, changes
         return;
     };
     changes.extend(hidden(field, old, new));
-    changes.push(Change::new(weight, field, format!("reads differently: {}", words::changed(old, new))));
+    changes.push(Change::new(weight, field, format!("reads differently: {}", text_diff::changed(old, new))));
 }
 
 /// That a text has hidden characters which the one before it had not.
 pub(super) fn hidden(field: &str, old: &str, new: &str) -> Option<Change> {
-    let count = |text: &str| text.chars().filter(|&c| words::is_invisible(c)).count();
+    let count = |text: &str| text.chars().filter(|&c| text_diff::is_invisible(c)).count();
     let more = count(new).checked_sub(count(old)).filter(|&more| more > 0)?;
     Some(Change::new(Weight::Danger, field, format!("has {more} invisible characters that were not there")))
 }
@@ -207,7 +208,7 @@ pub(super) fn leaf(weight: Weight, field: &str, was: &Value, is: &Value) -> Chan
 }
 
 pub(super) fn shown(value: &Value) -> String {
-    words::short(&value.to_string())
+    text_diff::short(&value.to_string())
 }
 
 #[cfg(test)]

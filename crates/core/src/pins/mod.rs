@@ -5,10 +5,10 @@
 //! calls it here nor the id it gets beside others enters the question whose it is. A source is a provider as one place
 //! defines it ([`PinSource`]). All here is pure; the store keeps the rows, the catalogue asks.
 
-mod book;
 mod diff;
+mod index;
 mod schema;
-mod words;
+mod text_diff;
 
 use serde::{Deserialize, Serialize};
 
@@ -16,9 +16,9 @@ use crate::canonical::ContentHash;
 use crate::catalogue::Provider;
 use crate::tool_id::ToolId;
 
-pub use book::PinBook;
 pub use diff::{Change, Weight, diff, renamed};
-pub use words::is_invisible;
+pub use index::PinIndex;
+pub use text_diff::is_invisible;
 
 /// What happens to a definition that was never seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -157,7 +157,7 @@ pub enum Verdict {
     Drifted,
 }
 
-/// Judges a definition by its pin, or by the one whose place it takes, see [`PinBook`]: under another name it is not the same,
+/// Judges a definition by its pin, or by the one whose place it takes, see [`PinIndex`]: under another name it is not the same,
 /// whatever else it says.
 #[must_use]
 pub fn judge(pin: Option<&Pin>, now: Said<'_>) -> Verdict {

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::diff::{Change, Weight, hidden, keys, leaf, shown, text};
-use super::words::{short, step};
+use super::text_diff::{short, step};
 
 /// Schemas inside schemas that are looked into; below, a difference is told as one.
 const MAX_DEPTH: usize = 24;

@@ -10,9 +10,9 @@ use cel::objects::{Key, Map};
 use cel::{Context, Env, ExecutionError, Value};
 
 use super::addresses::{self, Kind, MAX_ADDRESSES};
-use super::codes;
+use super::argument_names;
 use super::condition::{Condition, pattern};
-use super::members;
+use super::opaque_data;
 use super::request::UserRequest;
 use super::rule::{EffectSelector, ToolNote};
 use super::{HintTrust, PolicyQuery, Tightening};
@@ -216,8 +216,8 @@ fn functions(
     context.add_function("emails", |value: Value| found(&[Kind::Email], "emails", &value))?;
     context.add_function("accounts", |value: Value| found(&[Kind::Account], "accounts", &value))?;
     context.add_function("codes", |value: Value| codes_of(&value))?;
-    context.add_function("names", |value: Value| members::names(&value))?;
-    context.add_function("switches", |value: Value| members::switches(&value))?;
+    context.add_function("names", |value: Value| argument_names::names(&value))?;
+    context.add_function("switches", |value: Value| argument_names::switches(&value))?;
     context
         .add_function("addresses", |value: Value| found(&[Kind::Link, Kind::Email, Kind::Account], "addresses", &value))
 }
@@ -256,7 +256,7 @@ fn request_value(request: Option<&UserRequest>) -> Value {
 fn codes_of(value: &Value) -> Result<Value, ExecutionError> {
     let mut all = Vec::new();
     if texts(value, &mut |text| {
-        codes::find(text, &mut all);
+        opaque_data::find(text, &mut all);
         all.len() <= MAX_ADDRESSES
     }) {
         return Ok(Value::List(Arc::new(all.into_iter().map(Value::from).collect())));

@@ -10,10 +10,10 @@
 //! general is no word about the file that the rules themselves are in.
 
 mod addresses;
-mod codes;
+mod argument_names;
 mod condition;
 mod facts;
-mod members;
+mod opaque_data;
 mod request;
 mod rule;
 #[cfg(test)]

@@ -5,7 +5,7 @@ use jsonschema::{JsonType, JsonTypeSet, ValidationError};
 use serde_json::{Number, Value};
 
 use super::CompiledSchema;
-use super::holes::counts;
+use super::placeholders::counts;
 use crate::json::{Repaired, repair_container};
 use crate::pointer::{is_within, remove_member};
 

@@ -4,8 +4,8 @@
 mod bounds;
 mod coerce;
 mod defaults;
-mod holes;
 mod message;
+mod placeholders;
 mod ref_graph;
 mod shape;
 mod suggest;

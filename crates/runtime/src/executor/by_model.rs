@@ -18,7 +18,7 @@ use toolwright_core::event::Event;
 use toolwright_core::llm::{Resolve, SHOWN_CHARACTERS, models};
 use toolwright_core::model::{
     Effort, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse,
-    ModelSettings, NotRecorded, RequestRoom, Usage, is_replay,
+    ModelSettings, NotRecorded, RequestAllowance, Usage, is_replay,
 };
 use toolwright_core::operation::Op;
 use toolwright_core::outcome::ToolOutput;
@@ -43,7 +43,7 @@ pub struct LlmTerms {
     /// The mode of asking, for tools whose variants have modes.
     pub mode: Option<Arc<str>>,
     /// What all attempts at their requests are taken of.
-    pub requests: RequestRoom,
+    pub requests: RequestAllowance,
     /// How much the model is to think, in place of the tool's word.
     pub effort: Option<Effort>,
     /// The model of tools for which nothing else says one: neither benchmarks nor the tool nor the executor's options.

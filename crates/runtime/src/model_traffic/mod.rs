@@ -13,7 +13,7 @@ use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::model::{
     AuxiliaryRequest, MAX_REFUSED_FORMS, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvents,
-    ModelPriority, ModelRequest, ModelResponse, ModelSettings, RequestRoom, RetryTerms, Traffic, Usability, Usage,
+    ModelPriority, ModelRequest, ModelResponse, ModelSettings, RequestAllowance, RetryTerms, Traffic, Usability, Usage,
     retry,
 };
 
@@ -110,7 +110,7 @@ impl ModelTraffic {
         &self,
         model: &str,
         priority: ModelPriority,
-        room: &'a RequestRoom,
+        room: &'a RequestAllowance,
         events: &'a dyn ModelEvents,
         cancel: &'a Cancel,
     ) -> Passage<'a> {
@@ -164,7 +164,7 @@ impl ModelClient for ModelTraffic {
         events: &dyn ModelEvents,
         cancel: &Cancel,
     ) -> Result<Usage, ModelError> {
-        let room = RequestRoom::default();
+        let room = RequestAllowance::default();
         let mut passage = self.passage(model, priority, &room, events, cancel);
         loop {
             let turn = passage.turn().await?;
@@ -203,7 +203,7 @@ struct Passage<'a> {
     terms: RetryTerms,
     holder: Arc<str>,
     priority: ModelPriority,
-    room: &'a RequestRoom,
+    room: &'a RequestAllowance,
     attempt: u32,
     /// Attempts so far whose form was refused: they are none of those that the terms count.
     refused_forms: u32,

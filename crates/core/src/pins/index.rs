@@ -11,13 +11,13 @@ use crate::tool_id::ToolId;
 /// Pins go by the name at the source. Policy, scripts and people go by the id, which several such names may come to
 /// (`get`, `Get`): a name without a pin whose id is that of a pinned tool takes that tool's place, and is judged by its pin.
 #[derive(Debug)]
-pub struct PinBook<'a> {
+pub struct PinIndex<'a> {
     pins: &'a [Pin],
     by_tool: HashMap<&'a str, &'a Pin>,
     by_id: OnceCell<HashMap<String, &'a Pin>>,
 }
 
-impl<'a> PinBook<'a> {
+impl<'a> PinIndex<'a> {
     /// Of these.
     #[must_use]
     pub fn new(pins: &'a [Pin]) -> Self {
@@ -71,7 +71,7 @@ mod tests {
             pin("a.b", "s:a_b@0.0.0"),
             pin("greet", "s:greet@1.0.0"),
         ];
-        let book = PinBook::new(&pins);
+        let book = PinIndex::new(&pins);
         for (tool, id, expect) in [
             ("get", "s:get@0.0.0", Some("get")),
             ("Get", "s:get@0.0.0", Some("get")),

@@ -5,20 +5,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Room for attempts at requests to models, shared by all that take of it. By default there is no end to it.
 #[derive(Debug, Clone, Default)]
-pub struct RequestRoom(Option<Arc<Room>>);
+pub struct RequestAllowance(Option<Arc<Allowance>>);
 
 #[derive(Debug)]
-struct Room {
+struct Allowance {
     whole: u64,
     /// What was wanted, more than there is too.
     wanted: AtomicU64,
 }
 
-impl RequestRoom {
+impl RequestAllowance {
     /// Room for so many.
     #[must_use]
     pub fn of(attempts: u64) -> Self {
-        Self(Some(Arc::new(Room { whole: attempts, wanted: AtomicU64::new(0) })))
+        Self(Some(Arc::new(Allowance { whole: attempts, wanted: AtomicU64::new(0) })))
     }
 
     /// Takes room for one attempt; `false` where there is none.
@@ -47,7 +47,7 @@ impl RequestRoom {
 }
 
 /// The same room, and not as much.
-impl PartialEq for RequestRoom {
+impl PartialEq for RequestAllowance {
     fn eq(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
             (None, None) => true,
@@ -57,7 +57,7 @@ impl PartialEq for RequestRoom {
     }
 }
 
-impl Eq for RequestRoom {}
+impl Eq for RequestAllowance {}
 
 #[cfg(test)]
 mod tests {
@@ -65,13 +65,13 @@ mod tests {
 
     #[test]
     fn there_is_room_for_so_many_and_no_more() {
-        let room = RequestRoom::of(2);
+        let room = RequestAllowance::of(2);
         let same = room.clone();
         assert_eq!((room.take(), same.used(), same.is_overdrawn()), (true, Some(1), false));
         assert_eq!((same.take(), room.take(), room.take()), (true, false, false));
         assert_eq!((room.used(), room.is_overdrawn(), room == same), (Some(2), true, true));
-        let endless = RequestRoom::default();
+        let endless = RequestAllowance::default();
         assert_eq!((endless.take(), endless.used(), endless.is_overdrawn()), (true, None, false));
-        assert!(endless.is_endless() && !room.is_endless() && room != RequestRoom::of(2));
+        assert!(endless.is_endless() && !room.is_endless() && room != RequestAllowance::of(2));
     }
 }
