@@ -15,7 +15,7 @@ use toolwright_core::policy::{Decision, Effect, PolicyQuery};
 use toolwright_core::redact::shown_arguments;
 
 use super::background::{How, Leave};
-use super::call_record::{CallRecord, Said};
+use super::call_record::{ApprovalAnswer, CallRecord};
 use super::pipeline::{CallState, EarlyExit};
 use super::{Executor, RunContext};
 use crate::approvals::new_id;
@@ -148,7 +148,7 @@ impl Executor {
         let terms = RunContext { cancel: Cancel::new(), ..(**run).clone() };
         let (op, reason, scope) = (record.op.clone(), request.reason.clone(), request.scope);
         let asking = async move {
-            let mut said = Said::default();
+            let mut said = ApprovalAnswer::default();
             let answer = executor.answer(&asked, *request, &terms, &op, &mut said).await;
             Leave { admitted: answer.map(|()| Admitted::Approved(scope)), said }
         };
@@ -168,7 +168,7 @@ impl Executor {
         request: ApprovalRequest,
         run: &RunContext,
         op: &Op,
-        said: &mut Said,
+        said: &mut ApprovalAnswer,
     ) -> Result<(), EarlyExit> {
         let events = &self.options.services.events;
         events.emit(Event::ApprovalRequested {

@@ -10,7 +10,7 @@ use toolwright_core::context::ToolContext;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::outcome::ToolOutput;
 
-use super::by_model::ByModel;
+use super::llm_call::LlmCall;
 use super::partials::Partials;
 
 /// The pause before the second attempt; each further one is twice as long, up to [`MAX_PAUSE`].
@@ -23,7 +23,7 @@ pub(super) struct Attempts {
     pub(super) context: ToolContext,
     pub(super) progress: Arc<Partials>,
     /// The models of a tool that asks one.
-    pub(super) models: Option<Box<ByModel>>,
+    pub(super) models: Option<Box<LlmCall>>,
     /// How often it may be tried again.
     pub(super) retries: u32,
     /// Goes along with each attempt.

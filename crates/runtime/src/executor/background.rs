@@ -21,10 +21,10 @@ use toolwright_core::redact::shown_arguments;
 use toolwright_core::session::CallId;
 
 use super::admission::Admitted;
-use super::call_record::{CallRecord, Said, journal, name_tool};
-use super::contained::{Panicked, contained};
-use super::job_words::{awaited, known, left, started, step_output};
+use super::call_record::{ApprovalAnswer, CallRecord, journal, name_tool};
+use super::job_messages::{awaited, known, left, started, step_output};
 use super::limits::Limits;
+use super::panics::{Panic, catch_panic};
 use super::pipeline::{CallState, Destination, EarlyExit, validated};
 use super::slot::Held;
 use super::stage::Stage;
@@ -43,12 +43,12 @@ pub(super) type Asking = BoxFuture<'static, Leave>;
 pub(super) struct Leave {
     pub(super) admitted: Result<Admitted, EarlyExit>,
     /// What a person said, where one was asked.
-    pub(super) said: Said,
+    pub(super) said: ApprovalAnswer,
 }
 
 impl From<Result<Admitted, EarlyExit>> for Leave {
     fn from(admitted: Result<Admitted, EarlyExit>) -> Self {
-        Self { admitted, said: Said::default() }
+        Self { admitted, said: ApprovalAnswer::default() }
     }
 }
 
@@ -174,12 +174,12 @@ impl Executor {
             let began = clock.now();
             let leave = tokio::select! {
                 biased;
-                leave = contained(asking.as_mut()) => {
+                leave = catch_panic(asking.as_mut()) => {
                     leave.unwrap_or_else(|panicked| Err(it.record.blame(&panicked, &it.call.entry)).into())
                 }
                 cause = it.run.cancel.cancelled() => Leave {
                     admitted: Err(ToolError::canceled(cause).into()),
-                    said: Said { word: None, took: clock.now().saturating_duration_since(began) },
+                    said: ApprovalAnswer { word: None, took: clock.now().saturating_duration_since(began) },
                 },
             };
             // A question that was not answered is withdrawn before anything else.
@@ -375,7 +375,7 @@ fn follow(jobs: &Arc<JobManager>, job: &Arc<Live>, call: CallId, mut work: Work)
     let (jobs, job) = (Arc::clone(jobs), Arc::clone(job));
     tokio::spawn(async move {
         let outcome =
-            contained(work.as_mut()).await.unwrap_or_else(|panicked| Outcome::failed(call, panicked.error("a job")));
+            catch_panic(work.as_mut()).await.unwrap_or_else(|panicked| Outcome::failed(call, panicked.error("a job")));
         let cause = outcome.error.as_ref().and_then(ToolError::cancel_cause);
         let again = !job.was_dispatched() || job.resumable;
         let step = if cause == Some(CancelCause::Shutdown) && again {
@@ -398,8 +398,8 @@ struct JobTurns {
 #[async_trait]
 impl Turns for JobTurns {
     async fn pause(&self, output: ToolOutput) -> Result<Value, ToolError> {
-        let intercepted = contained(pin!(self.executor.intercept_output(&self.call.entry, output, &self.run))).await;
-        let blame = |panicked: Panicked| Err(panicked.error(Stage::Interceptors.whose()));
+        let intercepted = catch_panic(pin!(self.executor.intercept_output(&self.call.entry, output, &self.run))).await;
+        let blame = |panicked: Panic| Err(panicked.error(Stage::Interceptors.whose()));
         let mut output = intercepted.unwrap_or_else(blame)?;
         if output.structured.is_none() {
             // Words on the way to a result, which is what the tool's schema is for.

@@ -21,7 +21,7 @@ use toolwright_core::store::{Appended, LedgerEntry};
 use super::in_flight::Entered;
 use super::partials::Partials;
 use super::stage::Stage;
-use super::used::CallUsage;
+use super::usage::CallUsage;
 use super::{Executor, RunContext};
 
 /// What the ledger says of a call besides its outcome.
@@ -50,7 +50,7 @@ pub(super) struct CallRecord {
     /// What decided that it may, or may not, run.
     pub(super) decided_by: Cow<'static, str>,
     /// What a person said of it, where one was asked.
-    pub(super) approval: Said,
+    pub(super) approval: ApprovalAnswer,
     /// How long its tool waited for people's answers while it ran.
     person: Duration,
     /// What its requests to models used, where the run hears of that.
@@ -67,7 +67,7 @@ pub(super) struct CallRecord {
 
 /// A person's word on a call, and how long it took.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Said {
+pub(super) struct ApprovalAnswer {
     pub(super) word: Option<&'static str>,
     pub(super) took: Duration,
 }
@@ -91,7 +91,7 @@ impl CallRecord {
             characters_in: 0,
             scope: CallScope::Workspace,
             decided_by: Cow::Borrowed(""),
-            approval: Said::default(),
+            approval: ApprovalAnswer::default(),
             person: Duration::ZERO,
             waited: Duration::ZERO,
             ran_after: None,

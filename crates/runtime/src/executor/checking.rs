@@ -18,7 +18,7 @@ use toolwright_core::session::CallId;
 use toolwright_core::variables::Outlook;
 
 use super::admission::policy;
-use super::contained::contained_now;
+use super::panics::catch_panic_now;
 use super::{Executor, RunContext};
 
 /// Who mends the arguments of calls that are not valid. Each attempt is a request to a model.
@@ -74,7 +74,7 @@ impl Executor {
         if refers || awaits || call.unvalidated.is_some() {
             return None;
         }
-        let is_allowed = contained_now(|| {
+        let is_allowed = catch_panic_now(|| {
             let scope = call.entry.provider.scope(call.entry.id(), &call.arguments, &run.session);
             policy(&call, scope, run).effect == Effect::Allow
         });

@@ -2,38 +2,38 @@
 //! configuration passes through.
 
 mod admission;
-mod asking;
 mod attempts;
 mod background;
-mod begun;
 mod budget;
-mod by_model;
 mod cache;
 mod call_record;
 mod cap;
 mod checking;
 mod conform;
-mod contained;
 mod detached;
 mod elicitation_pause;
 mod guards;
 mod in_flight;
-mod inner;
 mod interceptors;
-mod job_words;
+mod job_messages;
+mod ledger_start;
 mod limits;
+mod llm_call;
 mod manual;
 mod model_call_record;
+mod model_requests;
+mod nested_calls;
+mod panics;
 mod partials;
 mod pipeline;
-mod reasked;
 mod recovery;
+mod resumed_question;
 mod rewrite;
 mod run;
-mod running;
 mod slot;
 mod stage;
-mod used;
+mod tool_task;
+mod usage;
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -59,23 +59,23 @@ use toolwright_core::store::{ApprovalStore, LedgerMode, LedgerStore, RunStore};
 use toolwright_core::tool_id::ToolId;
 use toolwright_core::variables::Variables;
 
-use self::contained::ContainedEvents;
+use self::panics::PanicSafeEvents;
 use crate::jobs::JobManager;
 use crate::queue::{Priority, Queues};
 use crate::recorder::Recorder;
 
-pub use self::asking::AuxiliaryRequests;
 pub use self::background::Became;
 pub use self::background::Promotion;
 pub use self::budget::{BUDGET_EXCEEDED, ContextBudget};
-pub use self::by_model::LlmTerms;
 pub use self::cache::ResponseCache;
 pub use self::cap::readers;
 pub use self::checking::{CheckedCalls, RepairOptions};
 pub use self::guards::{Bench, GuardBinding, Guarded, InputGuard, ModelGuard, Verdict};
-pub use self::inner::InnerBound;
 pub use self::interceptors::{Before, Interceptor};
+pub use self::llm_call::LlmTerms;
 pub use self::model_call_record::{Asked, ModelAsk, ModelCallRecord};
+pub use self::model_requests::AuxiliaryRequests;
+pub use self::nested_calls::InnerBound;
 pub use self::recovery::RecoveryTerms;
 
 /// Settings and stores of the executor.
@@ -330,7 +330,7 @@ impl Executor {
     /// An executor. Observers of its services' events cannot break a call: one that panics is logged.
     #[must_use]
     pub fn new(mut options: ExecutorOptions) -> Arc<Self> {
-        let events = Arc::new(ContainedEvents(Arc::clone(&options.services.events)));
+        let events = Arc::new(PanicSafeEvents(Arc::clone(&options.services.events)));
         options.services = Arc::new(Services { events, ..(*options.services).clone() });
         Arc::new(Self {
             options,

@@ -17,9 +17,9 @@ use toolwright_core::redact::shown_arguments;
 use toolwright_core::session::CallId;
 
 use super::admission::{Admitted, Judged};
-use super::call_record::{CallRecord, Said};
-use super::contained::contained;
+use super::call_record::{ApprovalAnswer, CallRecord};
 use super::detached::Detached;
+use super::panics::catch_panic;
 use super::stage::Stage;
 use super::{Executor, RunContext};
 
@@ -76,7 +76,7 @@ impl Executor {
     }
 
     async fn whole(self: Arc<Self>, mut it: Box<CallState>) -> Outcome {
-        let admission = contained(pin!(self.admission(&mut it))).await;
+        let admission = catch_panic(pin!(self.admission(&mut it))).await;
         match admission.unwrap_or_else(|panicked| Err(it.record.blame(&panicked, &it.call.entry))) {
             Ok(Judged::Admitted(admitted)) => self.deliver(it, admitted).await,
             Ok(Judged::Asks(request)) => self.ask_later(it, request).boxed().await,
@@ -106,7 +106,7 @@ impl Executor {
             Judged::Asks(request) if !self.asks_later(run) => {
                 match self.ask_person(call, *request, run, record).boxed().await {
                     Err(EarlyExit::Pending(request)) if let Some(otherwise) = run.approver.otherwise() => {
-                        (record.refused, record.approval) = (None, Said::default());
+                        (record.refused, record.approval) = (None, ApprovalAnswer::default());
                         Arc::make_mut(run).approver = otherwise;
                         if self.asks_later(run) {
                             Judged::Asks(request)
@@ -127,7 +127,7 @@ impl Executor {
 
     /// Runs an admitted call to its end. Owns all it needs, so that it can go on without the turn that made it.
     pub(super) async fn carry_out(self: Arc<Self>, mut it: Box<CallState>, admitted: Admitted) -> Outcome {
-        let performed = contained(pin!(self.perform(&mut it, admitted))).await;
+        let performed = catch_panic(pin!(self.perform(&mut it, admitted))).await;
         let performed = performed.unwrap_or_else(|panicked| Err(it.record.blame(&panicked, &it.call.entry)));
         self.conclude(it, performed).await
     }
@@ -163,7 +163,7 @@ impl Executor {
     /// Makes the outcome: capped, within the budget, told and in the ledger.
     pub(super) async fn conclude(&self, mut it: Box<CallState>, performed: Result<ToolOutput, EarlyExit>) -> Outcome {
         it.record.stage = Stage::Shaping;
-        let shaped = contained(pin!(self.shaped(&it.call, performed, &it.run, Destination::WithCall))).await;
+        let shaped = catch_panic(pin!(self.shaped(&it.call, performed, &it.run, Destination::WithCall))).await;
         let mut outcome = shaped
             .unwrap_or_else(|panicked| Outcome::failed(it.call.id.clone(), panicked.error(it.record.stage.whose())));
         outcome.validated = validated(&it.call);

@@ -17,9 +17,9 @@ use toolwright_core::store::StoreError;
 
 use super::admission::{Admitted, Judged};
 use super::background::{Asking, Leave};
-use super::call_record::Said;
-use super::contained::contained_now;
-use super::reasked::Reasked;
+use super::call_record::ApprovalAnswer;
+use super::panics::catch_panic_now;
+use super::resumed_question::ResumedQuestion;
 use super::{Executor, RunContext};
 use crate::catalogue::Catalogue;
 use crate::jobs::{JobManager, Live};
@@ -151,7 +151,7 @@ impl Executor {
         let TakenJob { record, plan, .. } = job;
         let session =
             Session { id: record.session.clone(), principal: plan.principal, root: plan.root, agent: plan.agent };
-        let run = match contained_now(|| (terms.context)(session, Arc::clone(snapshot))) {
+        let run = match catch_panic_now(|| (terms.context)(session, Arc::clone(snapshot))) {
             // What is kept of its result fits whoever called, as if no process had died.
             Ok(run) => RunContext { results_for: plan.results_for, ..run },
             Err(panicked) => {
@@ -202,14 +202,14 @@ impl Executor {
                 Err(stop)
             }
             (Admission::Awaited, Ok(Judged::Asks(request))) => {
-                let approver = Reasked { store: Arc::clone(jobs.store()), job, now: Arc::clone(&run.approver) };
+                let approver = ResumedQuestion { store: Arc::clone(jobs.store()), job, now: Arc::clone(&run.approver) };
                 let run = RunContext { approver: Arc::new(approver), ..run.clone() };
                 self.ask_person(call, *request, &run, &mut call_record).await
             }
             (Admission::Awaited | Admission::Approved, Ok(judged)) => Ok(Admitted::Approved(judged.scope())),
             (Admission::Allowed, Ok(judged)) => Ok(Admitted::Allowed(judged.scope())),
         };
-        let said = if admission == Admission::Awaited { call_record.approval } else { Said::default() };
+        let said = if admission == Admission::Awaited { call_record.approval } else { ApprovalAnswer::default() };
         Leave { admitted, said }
     }
 }

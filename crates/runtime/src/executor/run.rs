@@ -22,9 +22,9 @@ use super::call_record::{CallRecord, micros};
 use super::elicitation_pause::PausingClient;
 use super::limits::Limits;
 use super::partials::Partials;
-use super::running::Running;
 use super::slot::Held;
-use super::used::CallUsage;
+use super::tool_task::Running;
+use super::usage::CallUsage;
 use super::{Executor, RunContext};
 
 /// How long a call that only waits for its source runs before those hear that it began who need not know it of each

@@ -3,7 +3,7 @@
 use toolwright_core::catalogue::Entry;
 
 use super::call_record::CallRecord;
-use super::contained::Panicked;
+use super::panics::Panic;
 use super::pipeline::EarlyExit;
 
 /// A stage of a call in which code runs that is not the executor's.
@@ -37,7 +37,7 @@ impl Stage {
 
 impl CallRecord {
     /// The end of a call in whose present stage something panicked.
-    pub(super) fn blame(&self, panicked: &Panicked, entry: &Entry) -> EarlyExit {
+    pub(super) fn blame(&self, panicked: &Panic, entry: &Entry) -> EarlyExit {
         let error = panicked.error(self.stage.whose());
         tracing::error!(tool = %entry.id(), "{error}");
         EarlyExit::Failed(error)

@@ -1,6 +1,6 @@
 //! Input guards: functions and models that look at a call before policy does.
 
-mod by_model;
+mod model_guard;
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::call_record::CallRecord;
 use super::rewrite::rewrite;
 use super::{Executor, RunContext};
 
-pub use by_model::ModelGuard;
+pub use model_guard::ModelGuard;
 
 /// How long a guard may take unless configured otherwise.
 const TIMEOUT: Duration = Duration::from_secs(30);

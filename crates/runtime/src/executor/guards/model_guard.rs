@@ -76,7 +76,7 @@ impl InputGuard for ModelGuard {
 /// The answer as it must be.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Said {
+struct ApprovalAnswer {
     verdict: Word,
     reason: String,
     #[serde(default)]
@@ -98,7 +98,7 @@ fn read(answer: &ModelResponse) -> Result<Verdict, String> {
     }
     let unreadable = |error: &dyn fmt::Display| format!("the model's answer is no verdict: {error}");
     let value = toolwright_core::json::repair(&answer.text).map_err(|error| unreadable(&error))?.value;
-    let said: Said = serde_json::from_value(value).map_err(|error| unreadable(&error))?;
+    let said: ApprovalAnswer = serde_json::from_value(value).map_err(|error| unreadable(&error))?;
     match (said.verdict, said.arguments) {
         (Word::Allow, _) => Ok(Verdict::Allow),
         (Word::Deny, _) => Ok(Verdict::Deny(said.reason)),

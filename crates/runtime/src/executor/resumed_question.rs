@@ -17,14 +17,14 @@ const LOOK: Duration = Duration::from_millis(250);
 
 /// Asks about a job that another process had: the question that process left open stays open, and an answer that
 /// came meanwhile counts. Where there is none, or it was withdrawn, it is asked anew.
-pub(super) struct Reasked {
+pub(super) struct ResumedQuestion {
     pub(super) store: Arc<SqliteStore>,
     pub(super) job: JobRecord,
     /// Who is asked anew.
     pub(super) now: Arc<dyn Approver>,
 }
 
-impl Reasked {
+impl ResumedQuestion {
     async fn earlier(&self, request: &ApprovalRequest) -> Result<Option<ApprovalDecision>, StoreError> {
         for id in self.store.questions_of_job(&self.job.id).await? {
             let Some(question) = self.store.take_question(&id).await? else { continue };
@@ -61,7 +61,7 @@ impl Reasked {
 }
 
 #[async_trait]
-impl Approver for Reasked {
+impl Approver for ResumedQuestion {
     async fn ask(&self, request: &ApprovalRequest) -> ApprovalDecision {
         match self.earlier(request).await {
             Ok(Some(decision)) => decision,

@@ -51,7 +51,7 @@ pub struct LlmTerms {
 }
 
 /// The models of one call.
-pub(super) struct ByModel {
+pub(super) struct LlmCall {
     executor: Arc<Executor>,
     /// The terms of the call's own requests.
     run: RunContext,
@@ -129,9 +129,9 @@ impl Executor {
         call: &ValidCall,
         run: &RunContext,
         op: &Op,
-    ) -> Result<Option<Box<ByModel>>, ToolError> {
+    ) -> Result<Option<Box<LlmCall>>, ToolError> {
         let Some(models) = self.models_of(&call.entry, run)? else { return Ok(None) };
-        Ok(Some(Box::new(ByModel {
+        Ok(Some(Box::new(LlmCall {
             executor: Arc::clone(self),
             run: RunContext { lineage: op.inside(), ..run.clone() },
             op: op.clone(),
@@ -160,7 +160,7 @@ struct Failure {
     error: ToolError,
 }
 
-impl ByModel {
+impl LlmCall {
     /// Tries the models in order. The result is the first that its tool's output schema lets pass; it says which
     /// model gave it, and what all attempts used.
     pub(super) async fn run(self: Box<Self>, attempts: &mut Attempts) -> Result<ToolOutput, ToolError> {
@@ -372,7 +372,7 @@ struct Attempt<'a> {
     tool: &'a ToolId,
     model: &'a str,
     number: u32,
-    of: &'a ByModel,
+    of: &'a LlmCall,
     started: Instant,
 }
 

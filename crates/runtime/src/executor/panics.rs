@@ -11,16 +11,16 @@ use toolwright_core::event::{Attention, Event, EventSink};
 
 /// A panic, in words.
 #[derive(Debug)]
-pub(super) struct Panicked(String);
+pub(super) struct Panic(String);
 
-impl From<Box<dyn Any + Send>> for Panicked {
+impl From<Box<dyn Any + Send>> for Panic {
     fn from(payload: Box<dyn Any + Send>) -> Self {
         let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
         Self(text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "it said nothing".into()))
     }
 }
 
-impl Panicked {
+impl Panic {
     /// What it said.
     pub(super) fn text(&self) -> &str {
         &self.0
@@ -34,33 +34,33 @@ impl Panicked {
 }
 
 /// Does what may panic.
-pub(super) fn contained_now<T>(work: impl FnOnce() -> T) -> Result<T, Panicked> {
-    catch_unwind(AssertUnwindSafe(work)).map_err(Panicked::from)
+pub(super) fn catch_panic_now<T>(work: impl FnOnce() -> T) -> Result<T, Panic> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(Panic::from)
 }
 
 /// Awaits what may panic, by reference: a future that is passed on by value is copied each time.
-pub(super) fn contained<T>(
+pub(super) fn catch_panic<T>(
     work: Pin<&mut (impl Future<Output = T> + ?Sized)>,
-) -> impl Future<Output = Result<T, Panicked>> {
-    AssertUnwindSafe(work).catch_unwind().map_err(Panicked::from)
+) -> impl Future<Output = Result<T, Panic>> {
+    AssertUnwindSafe(work).catch_unwind().map_err(Panic::from)
 }
 
 /// A sink that cannot break who emits.
-pub(super) struct ContainedEvents(pub(super) Arc<dyn EventSink>);
+pub(super) struct PanicSafeEvents(pub(super) Arc<dyn EventSink>);
 
-impl EventSink for ContainedEvents {
+impl EventSink for PanicSafeEvents {
     fn emit(&self, event: Event) {
         self.emit_shared(Arc::new(event));
     }
 
     fn emit_shared(&self, event: Arc<Event>) {
-        if let Err(panicked) = contained_now(|| self.0.emit_shared(event)) {
+        if let Err(panicked) = catch_panic_now(|| self.0.emit_shared(event)) {
             tracing::error!("an observer of events panicked: {}", panicked.0);
         }
     }
 
     fn attention(&self) -> Attention {
-        contained_now(|| self.0.attention()).unwrap_or(Attention::Nothing)
+        catch_panic_now(|| self.0.attention()).unwrap_or(Attention::Nothing)
     }
 
     fn dropped(&self) -> u64 {

@@ -9,7 +9,7 @@ use toolwright_core::catalogue::Entry;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::outcome::ToolOutput;
 
-use super::contained::{Panicked, contained_now};
+use super::panics::{Panic, catch_panic_now};
 
 /// What a tool comes to.
 type Ended = Result<ToolOutput, ToolError>;
@@ -43,14 +43,14 @@ impl<'e> Running<'e> {
         }
     }
 
-    fn panicked(&self, panicked: &Panicked) -> ToolError {
+    fn panicked(&self, panicked: &Panic) -> ToolError {
         panicked.error(self.entry.id().as_str()).with_model_message("internal error of the tool")
     }
 }
 
 /// A panic of what is dropped is not the call's end.
 fn drop_contained(work: BoxFuture<'static, Ended>) {
-    if let Err(panicked) = contained_now(|| drop(work)) {
+    if let Err(panicked) = catch_panic_now(|| drop(work)) {
         tracing::error!("a tool panicked when it was dropped: {}", panicked.text());
     }
 }
@@ -62,9 +62,9 @@ impl Future for Running<'_> {
         let died = match &mut self.place {
             Place::Task(task) => match ready!(Pin::new(task).poll(context)) {
                 Ok(ended) => return Poll::Ready(ended),
-                Err(error) => error.try_into_panic().map(Panicked::from),
+                Err(error) => error.try_into_panic().map(Panic::from),
             },
-            Place::Call(work) => match contained_now(|| work.as_mut().poll(context)) {
+            Place::Call(work) => match catch_panic_now(|| work.as_mut().poll(context)) {
                 Ok(ended) => return ended,
                 Err(panicked) => {
                     drop_contained(std::mem::replace(work, Box::pin(std::future::pending())));

@@ -7,7 +7,7 @@ use toolwright_core::context::UsageRecorder;
 use toolwright_core::model::Usage;
 
 use super::RunContext;
-use super::by_model::asks_by_model;
+use super::llm_call::asks_by_model;
 
 /// Sums what one call used, and passes it on to the recorder of the run.
 pub(super) struct CallUsage {
