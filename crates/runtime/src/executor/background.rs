@@ -29,7 +29,7 @@ use super::pipeline::{CallState, Destination, EarlyExit, validated};
 use super::slot::Held;
 use super::stage::Stage;
 use super::{Executor, RunContext};
-use crate::jobs::{Begun, JobManager, Live, Told};
+use crate::jobs::{Begun, JobEvents, JobManager, Live};
 use crate::queue::Priority;
 use crate::store::jobs::{Admission, JobPlan, JobStep, NewJob};
 
@@ -325,8 +325,8 @@ impl Executor {
     }
 
     /// How observers hear of a job, an operation of its own in `lineage`.
-    pub(super) fn told(&self, job: &JobRecord, lineage: &Lineage) -> Told {
-        Told::new(self.begin(lineage), job, &self.options.services)
+    pub(super) fn told(&self, job: &JobRecord, lineage: &Lineage) -> JobEvents {
+        JobEvents::new(self.begin(lineage), job, &self.options.services)
     }
 
     fn new_job(&self, call: &ValidCall, admission: Admission, state: JobState, run: &RunContext) -> NewJob {

@@ -15,8 +15,8 @@ use toolwright_core::outcome::Outcome;
 use toolwright_core::session::CallId;
 use toolwright_core::store::{RunStore, StoreError};
 
+use super::job_events::JobEvents;
 use super::log::JobLog;
-use super::told::Told;
 use crate::store::SqliteStore;
 use crate::store::jobs::JobStep;
 
@@ -33,7 +33,7 @@ pub(crate) struct Live {
     /// Whether it may be dispatched again.
     pub(crate) resumable: bool,
     /// Tells observers of it.
-    pub(crate) told: Told,
+    pub(crate) told: JobEvents,
     dispatched: AtomicBool,
     /// Whether it is with this process no more, whatever its state.
     left: AtomicBool,
@@ -49,7 +49,7 @@ impl Live {
         cancel: Cancel,
         resumable: bool,
         log: JobLog,
-        told: Told,
+        told: JobEvents,
         store: &Arc<SqliteStore>,
     ) -> Self {
         Self {

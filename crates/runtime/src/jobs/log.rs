@@ -13,7 +13,7 @@ use toolwright_core::event::Partial;
 use toolwright_core::job::JobText;
 use toolwright_core::output::head_and_tail;
 
-use super::beyond::Beyond;
+use super::unreported::Unreported;
 
 /// Bytes that are kept of the beginning.
 const HEAD: u64 = 8 << 20;
@@ -46,7 +46,7 @@ impl LogFiles {
     pub(super) fn read(&self, result: &str, offset: i64, lines: usize) -> io::Result<JobText> {
         let cut = self.before.exists();
         let note = "[toolwright: what stood here was not kept]";
-        let mut beyond = Beyond::new(result);
+        let mut beyond = Unreported::new(result);
         let written = self.each_line(&mut |line, _| beyond.line(line))?;
         let more = beyond.rest();
         let total = written + usize::from(cut) + more.lines().count();

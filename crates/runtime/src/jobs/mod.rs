@@ -4,13 +4,13 @@
 //! before anybody is told. It is with one process, which renews a lease for all that it has. What others ask of
 //! it they write into the store, where that process looks twice a second while it has jobs.
 
-mod beyond;
 mod calls;
-mod keeper;
+mod job_events;
+mod lease;
 mod live;
 mod log;
-mod repeated;
-mod told;
+mod repeated_output;
+mod unreported;
 mod view;
 
 use std::collections::HashMap;
@@ -28,9 +28,9 @@ use toolwright_core::store::StoreError;
 use crate::store::SqliteStore;
 use crate::store::jobs::{JobStep, NewJob, TakenJob};
 
+pub(crate) use job_events::JobEvents;
 pub(crate) use live::Live;
 use log::{JobLog, LogFiles};
-pub(crate) use told::Told;
 
 /// Jobs that one process has at once.
 pub(crate) const MAX_LIVE: usize = 10_000;
@@ -136,7 +136,12 @@ impl JobManager {
     }
 
     /// Commits a new job of this process, which `cancel` ends and observers are `told` of.
-    pub(crate) async fn begin(self: &Arc<Self>, job: NewJob, cancel: Cancel, told: Told) -> Result<Begun, StoreError> {
+    pub(crate) async fn begin(
+        self: &Arc<Self>,
+        job: NewJob,
+        cancel: Cancel,
+        told: JobEvents,
+    ) -> Result<Begun, StoreError> {
         if self.is_closed() {
             return Err(StoreError::Refused("no job begins any more: the program is shutting down".into()));
         }
@@ -172,7 +177,7 @@ impl JobManager {
     pub(crate) async fn take(
         self: &Arc<Self>,
         ids: Vec<String>,
-        told: impl Fn(&JobRecord) -> Told,
+        told: impl Fn(&JobRecord) -> JobEvents,
     ) -> Result<Vec<(TakenJob, Arc<Live>)>, StoreError> {
         let taken = self.store.take_jobs(ids).await?;
         self.keep();
@@ -242,7 +247,7 @@ impl JobManager {
         self.store.end_abandoned(id, state, outcome).await.map(drop)
     }
 
-    fn enter(&self, id: String, state: JobState, cancel: Cancel, resumable: bool, told: Told) -> Arc<Live> {
+    fn enter(&self, id: String, state: JobState, cancel: Cancel, resumable: bool, told: JobEvents) -> Arc<Live> {
         let log = JobLog::new(LogFiles::of(&self.logs, &id));
         let live = Arc::new(Live::new(id.clone(), state, cancel, resumable, log, told, &self.store));
         self.live().insert(id, Arc::clone(&live));

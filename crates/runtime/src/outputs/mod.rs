@@ -1,9 +1,9 @@
 //! Large outputs as files: one folder a session, private to the user, bounded in size and age.
 
 mod handle;
-mod looked;
+mod presence;
+mod quota;
 mod read;
-mod room;
 mod writer;
 
 use std::io::ErrorKind;
@@ -16,8 +16,8 @@ use toolwright_core::session::SessionId;
 use toolwright_core::store::{LineRange, OpenOutput, OutputSlice, OutputStore, OutputWriter, StoreError, StoredOutput};
 use toolwright_core::tool_id::short_hash;
 
+use quota::Quota;
 use read::Opened;
-use room::Room;
 use writer::Writer;
 
 /// All outputs together, in bytes; the oldest go first.
@@ -34,7 +34,7 @@ const SWEEP_EVERY: Duration = Duration::from_secs(3600);
 /// from time to time, so together they may be over the quota by an eighth of it for each process.
 #[derive(Debug)]
 pub struct OutputFiles {
-    room: Arc<Room>,
+    room: Arc<Quota>,
 }
 
 impl OutputFiles {
@@ -47,7 +47,7 @@ impl OutputFiles {
     /// As [`OutputFiles::new`] with other limits.
     #[must_use]
     pub fn with_limits(dir: PathBuf, quota: u64, max_age: Duration) -> Arc<Self> {
-        Arc::new(Self { room: Arc::new(Room::new(dir, quota, max_age)) })
+        Arc::new(Self { room: Arc::new(Quota::new(dir, quota, max_age)) })
     }
 
     /// Deletes what has expired and what is over the quota, and does so again every hour for as long as the
@@ -178,7 +178,7 @@ impl OutputStore for OutputFiles {
     fn has_outputs(&self, session: &SessionId) -> bool {
         self.room.looked.has(session, || {
             let Ok(files) = std::fs::read_dir(self.room.dir().join(session_folder(session))) else { return false };
-            files.flatten().any(|file| !room::is_part(&file.path()))
+            files.flatten().any(|file| !quota::is_part(&file.path()))
         })
     }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use async_trait::async_trait;
 use toolwright_core::store::{OutputWriter, StoreError, StoredOutput};
 
-use super::room::{Room, part};
+use super::quota::{Quota, part};
 use super::{blocking, failed, handle, private_file};
 
 /// Bytes that are gathered before they go to the disk.
@@ -20,7 +20,7 @@ const DOING: &str = "store an output";
 
 /// One output on its way. It has a file once there is more of it than fits the buffer.
 pub(super) struct Writer {
-    room: Arc<Room>,
+    room: Arc<Quota>,
     /// `session-<uuid>`.
     folder: String,
     /// The handle, once it has a file.
@@ -34,7 +34,7 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(room: Arc<Room>, folder: &str, media_type: Option<&str>) -> Self {
+    pub(super) fn new(room: Arc<Quota>, folder: &str, media_type: Option<&str>) -> Self {
         Self {
             room,
             folder: folder.to_owned(),
@@ -131,7 +131,7 @@ impl Tally {
 
 /// A file that is being written. It goes with its last holder, unless it was kept.
 struct Part {
-    room: Arc<Room>,
+    room: Arc<Quota>,
     path: PathBuf,
     file: File,
     taken: AtomicU64,
@@ -140,7 +140,7 @@ struct Part {
 
 impl Part {
     /// A new one under a handle that no other output of its session has.
-    fn create(room: &Arc<Room>, folder: &Path) -> Result<(Arc<Self>, String), StoreError> {
+    fn create(room: &Arc<Quota>, folder: &Path) -> Result<(Arc<Self>, String), StoreError> {
         let mut attempts = 0..MAX_ATTEMPTS;
         loop {
             let handle = handle::random();

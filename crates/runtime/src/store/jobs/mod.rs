@@ -1,6 +1,6 @@
 //! Jobs, their owners, and what processes ask of each other about them.
 
-mod left_behind;
+mod orphans;
 
 use std::path::PathBuf;
 

@@ -14,7 +14,7 @@ use toolwright_core::session::{CallId, SessionId};
 use crate::store::jobs::JobStep;
 
 /// A job as observers hear of it: each of its states once it is committed, and before anybody who waits for it.
-pub(crate) struct Told {
+pub(crate) struct JobEvents {
     events: Arc<dyn EventSink>,
     redactor: Arc<dyn Redactor>,
     clock: Arc<dyn Clock>,
@@ -25,7 +25,7 @@ pub(crate) struct Told {
     created_ms: u64,
 }
 
-impl Told {
+impl JobEvents {
     /// Of a job that is the operation `op`.
     pub(crate) fn new(op: Op, job: &JobRecord, services: &Services) -> Self {
         Self {

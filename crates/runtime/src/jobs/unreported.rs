@@ -4,11 +4,11 @@ use std::borrow::Cow;
 
 use toolwright_core::output::{Ends, shown_ends};
 
-use super::repeated::Repeated;
+use super::repeated_output::Repeated;
 
 /// Compares the lines of a log with a result.
 #[derive(Debug)]
-pub(super) struct Beyond<'a> {
+pub(super) struct Unreported<'a> {
     result: Repeated<'a>,
     /// Of an output that did not fit, whose ends the result shows.
     ends: Option<Shown<'a>>,
@@ -21,7 +21,7 @@ struct Shown<'a> {
     tail: Repeated<'a>,
 }
 
-impl<'a> Beyond<'a> {
+impl<'a> Unreported<'a> {
     pub(super) fn new(result: &'a str) -> Self {
         let ends = shown_ends(result);
         let ends = ends.map(|ends| Shown { ends, head: Repeated::new(ends.head), tail: Repeated::new(ends.tail) });
@@ -69,7 +69,7 @@ mod tests {
     }
 
     fn beyond(log: &[String], result: &str) -> String {
-        let mut beyond = Beyond::new(result);
+        let mut beyond = Unreported::new(result);
         log.iter().for_each(|line| beyond.line(line));
         beyond.rest().into_owned()
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use toolwright_core::store::StoreError;
 
-use super::looked::Looked;
+use super::presence::Presence;
 use super::{failed, private_dir};
 
 /// An output that is being written ends so.
@@ -21,13 +21,13 @@ const SPARE: u64 = 16;
 
 /// The outputs' directory and its limits.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct Quota {
     dir: PathBuf,
     quota: u64,
     max_age: Duration,
     state: Mutex<State>,
     /// Which sessions have any.
-    pub(super) looked: Looked,
+    pub(super) looked: Presence,
 }
 
 #[derive(Debug, Default)]
@@ -38,9 +38,9 @@ struct State {
     since: u64,
 }
 
-impl Room {
+impl Quota {
     pub(super) fn new(dir: PathBuf, quota: u64, max_age: Duration) -> Self {
-        Self { dir, quota, max_age, state: Mutex::default(), looked: Looked::default() }
+        Self { dir, quota, max_age, state: Mutex::default(), looked: Presence::default() }
     }
 
     pub(super) fn dir(&self) -> &Path {

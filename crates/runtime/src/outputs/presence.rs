@@ -13,7 +13,7 @@ const MAX: usize = 256;
 
 /// Answers of a moment ago.
 #[derive(Debug, Default)]
-pub(super) struct Looked(Mutex<Known>);
+pub(super) struct Presence(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
@@ -22,7 +22,7 @@ struct Known {
     forgotten: u64,
 }
 
-impl Looked {
+impl Presence {
     /// Whether this session has outputs, by `look` if it was not asked just now.
     pub(super) fn has(&self, session: &SessionId, look: impl FnOnce() -> bool) -> bool {
         let now = Instant::now();
