@@ -107,7 +107,7 @@ pub struct Merged {
 
 /// Merges lists of servers, whose order decides who keeps the usual name of two that would have the same. An item
 /// that has nothing to be found by is left out, and so is a second one of the same name by the same server. The lists are as
-/// [`offered::page`](crate::offered::page) leaves them.
+/// [`list_validation::page`](crate::list_validation::page) leaves them.
 #[must_use]
 pub fn merge(kind: Kind, lists: Vec<(&str, Vec<Value>)>) -> Merged {
     let mut merged = Merged::default();

@@ -8,10 +8,10 @@ use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
 
 use super::exchange::{Exchange, Sent, What, transport};
-use super::facts::Fact;
 use super::params::Params;
 use super::reply::CallReply;
 use super::tasks;
+use super::tool_facts::Fact;
 
 /// Runs one call. Dropping the future cancels it at the server.
 ///

@@ -8,16 +8,16 @@ use toolwright_core::event::{Event, EventSink};
 use toolwright_mcp::revision::Era;
 use url::Url;
 
+use super::connect_failure::Failure;
 use super::connection::Connection;
-use super::explain::Failure;
 use super::folders::Folders;
 use super::handshake::{Late, ServerInfo, shake, shake_unknown};
 use super::inbox::Inbox;
 use super::listener::Listener;
 use super::log_level::LogLevel;
-use super::nesting;
 use super::peer::Peer;
 use super::process::{Process, with_last_words};
+use super::recursion_guard;
 use super::remote::{self, Target, Way, header_map};
 use super::spec::{McpServerSpec, McpTransport};
 use super::stdio::StdioTransport;
@@ -94,7 +94,7 @@ impl Connector {
         };
         match &self.spec.transport {
             McpTransport::Stdio { command, args, env, cwd } => {
-                nesting::check(command, args, env, cwd.as_deref())?;
+                recursion_guard::check(command, args, env, cwd.as_deref())?;
                 let supervised = || {
                     let supervised = SupervisedCommand::new(command)
                         .args(args)

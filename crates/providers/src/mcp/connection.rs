@@ -14,11 +14,11 @@ use toolwright_mcp::revision::Era;
 use super::handshake::{ServerInfo, modern_meta};
 use super::inbox::{Caller, Inbox};
 use super::log_level::LogLevel;
-use super::pages::Pages;
 use super::params::Params;
 use super::peer::{AskError, Peer, Reached, Request};
 use super::subscription::{Followed, follow};
 use super::transport::{Incoming as _, RequestId, has_come};
+use super::url_elicitation::Pages;
 
 /// Bound on learning why a connection has ended.
 const CAUSE_BOUND: Duration = Duration::from_secs(2);

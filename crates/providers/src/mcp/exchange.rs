@@ -17,16 +17,16 @@ use toolwright_mcp::message::RpcError;
 use toolwright_mcp::revision::{CLIENT_CAPABILITIES, Era, LOG_LEVEL};
 
 use super::connection::Connection;
-use super::facts::Fact;
 use super::handshake::modern_meta;
 use super::inbox::{Caller, Purpose};
 use super::listing;
-use super::pages;
 use super::params::{Meta, Params};
 use super::peer::{AskError, EXPIRED, Request};
 use super::reply::Reply;
 use super::tasks;
+use super::tool_facts::Fact;
 use super::transport::UNREADABLE;
+use super::url_elicitation;
 
 /// Bound on how often one request is made again with more input.
 const MAX_ROUNDS: u32 = 32;
@@ -103,8 +103,8 @@ impl<'a> Exchange<'a> {
             first = Box::pin(self.ask(sent.method, sent.what, sent.name, headers, &mut sent.params)).await;
         }
         let first = match first {
-            Err(error) if pages::are_required(&error) => {
-                Box::pin(pages::follow(self, &mut sent, error)).await.map_err(ToolError::not_retryable)?
+            Err(error) if url_elicitation::are_required(&error) => {
+                Box::pin(url_elicitation::follow(self, &mut sent, error)).await.map_err(ToolError::not_retryable)?
             }
             first => first?,
         };

@@ -11,7 +11,7 @@ use toolwright_mcp::revision::{
     CLIENT_CAPABILITIES, CLIENT_INFO, Era, LEGACY_VERSIONS, MODERN_VERSIONS, PROTOCOL_VERSION, SERVER_INFO,
 };
 
-use super::explain::Failure;
+use super::connect_failure::Failure;
 use super::params::Params;
 use super::peer::{AskError, EXPIRED, Peer, Request};
 use super::transport::SendError;

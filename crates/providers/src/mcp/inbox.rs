@@ -23,10 +23,10 @@ use toolwright_mcp::message::{RpcError, read as read_part};
 
 use super::folders::Folders;
 use super::listener::Listener;
-use super::pages::Pages;
 use super::questions::Questions;
 use super::stdout_noise::{StdoutNoise, seems_message};
 use super::transport::{Incoming, RequestId, SendError, Transport, UNREADABLE, own_id};
+use super::url_elicitation::Pages;
 
 mod attribution;
 mod notifications;

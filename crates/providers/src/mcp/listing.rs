@@ -10,13 +10,13 @@ use toolwright_core::definition::{Effects, Mode, ToolDefinition};
 use toolwright_core::passthrough::LISTED_FIELDS;
 use toolwright_core::pattern::allowed_by;
 use toolwright_mcp::message::RpcError;
-use toolwright_mcp::{headers, offered};
+use toolwright_mcp::{headers, list_validation};
 
 use super::connection::Connection;
-use super::facts::{Fact, Facts};
+use super::listed_as_tools::Shown;
 use super::peer::AskError;
-use super::shown::Shown;
 use super::spec::McpServerSpec;
+use super::tool_facts::{Fact, Facts};
 
 /// Bounds on one list.
 const MAX_PAGES: usize = 500;
@@ -139,10 +139,10 @@ pub(super) fn build(spec: &McpServerSpec, raw: Raw<'_>) -> Result<Listed, Provid
             listed.withheld.push((name.clone(), "the server has a tool of this name itself".to_owned()));
         }
     }
-    let wrong = sound.iter().map(|(name, fields, _)| (name, offered::mistakes(fields)));
+    let wrong = sound.iter().map(|(name, fields, _)| (name, list_validation::mistakes(fields)));
     let wrong: Vec<_> = wrong.filter(|(_, fields)| !fields.is_empty()).collect();
-    let wrong: Vec<String> = wrong.iter().map(|(name, fields)| offered::mistake(name, fields)).collect();
-    listed.mistakes = offered::told(&spec.name, "tools", &wrong);
+    let wrong: Vec<String> = wrong.iter().map(|(name, fields)| list_validation::mistake(name, fields)).collect();
+    listed.mistakes = list_validation::told(&spec.name, "tools", &wrong);
     // All names, filtered ones too, so that a filter never renames a tool.
     let raw_names: Vec<&str> = sound.iter().map(|(name, ..)| *name).collect();
     let ids = foreign_ids(&spec.namespace, &raw_names)
@@ -184,7 +184,7 @@ fn checked(tool: &Value) -> Result<(&str, &Map<String, Value>), &'static str> {
         return Err("its name is empty");
     }
     match fields.get("inputSchema") {
-        Some(Value::Object(schema)) if !offered::takes_objects(schema) => {
+        Some(Value::Object(schema)) if !list_validation::takes_objects(schema) => {
             Err("its inputSchema is not of an object, which arguments are")
         }
         None | Some(Value::Null | Value::Object(_)) => Ok((name, fields)),

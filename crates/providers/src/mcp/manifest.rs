@@ -8,8 +8,8 @@ use toolwright_core::catalogue::ProviderError;
 use toolwright_mcp::revision::MODERN_VERSIONS;
 
 use super::handshake::ServerInfo;
+use super::listed_as_tools;
 use super::listing::{Listed, Marks, Raw, build};
-use super::shown;
 use super::spec::{AsTools, McpServerSpec, McpTransport};
 use super::version_probe::Found;
 
@@ -57,10 +57,10 @@ impl Manifest {
     pub(super) fn build(&self, spec: &McpServerSpec) -> Result<Listed, ProviderError> {
         let mut shown = Vec::new();
         if spec.resources == AsTools::Yes && self.capabilities.contains_key("resources") {
-            shown.extend(shown::resources());
+            shown.extend(listed_as_tools::resources());
         }
         if spec.prompts == AsTools::Yes {
-            shown.extend(shown::prompts(&self.prompts));
+            shown.extend(listed_as_tools::prompts(&self.prompts));
         }
         let is_modern = self.version.as_deref().is_some_and(|version| MODERN_VERSIONS.contains(&version));
         let has_headers = matches!(spec.transport, McpTransport::Http { .. });

@@ -29,45 +29,45 @@
 //! question is refused, and `shared: false` gives each session a connection. A task that a server makes of a call is
 //! followed to its end inside the call (`tasks`).
 
-mod announced;
 mod call;
 mod connect;
+mod connect_failure;
 mod connection;
 mod exchange;
-mod explain;
-mod facts;
 mod folders;
 mod frames;
 mod handshake;
 mod inbox;
 mod link;
 mod links;
+mod list_change_notice;
+mod list_refresh;
+mod listed_as_tools;
 mod listener;
 mod listing;
 mod log_level;
 mod manifest;
 mod methods;
-mod nesting;
 mod outbox;
-mod pages;
 mod params;
 mod peer;
 mod process;
 mod progress;
 mod provider;
 mod questions;
-mod relist;
+mod recursion_guard;
 mod remote;
 mod reply;
 mod sessions;
-mod shown;
 mod source;
 mod spec;
 mod stdio;
 mod stdout_noise;
 mod subscription;
 mod tasks;
+mod tool_facts;
 mod transport;
+mod url_elicitation;
 mod version_probe;
 
 pub use crate::process::DEPTH_VARIABLE;

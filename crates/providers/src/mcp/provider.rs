@@ -19,20 +19,20 @@ use toolwright_core::outcome::ToolOutput;
 use toolwright_core::policy::HintTrust;
 use toolwright_core::session::{Principal, SessionId};
 
-use super::announced::Announced;
 use super::call;
 use super::connect::Connector;
 use super::exchange::Exchange;
 use super::folders::Folders;
 use super::link::{Link, Patience};
 use super::links::Links;
+use super::list_change_notice::Announced;
+use super::list_refresh::{Attempt, Changes, Relist};
+use super::listed_as_tools;
 use super::listener::Listener;
 use super::listing::{self, Listed as Built, RawList};
 use super::manifest::Manifest;
 use super::methods::McpMethods;
 use super::peer::{AskError, EXPIRED};
-use super::relist::{Attempt, Changes, Relist};
-use super::shown;
 use super::source::{Source, Way};
 use super::spec::{AsTools, McpDeps, McpServerSpec};
 use super::version_probe::VersionProbe;
@@ -297,7 +297,7 @@ impl Provider for McpProvider {
         let work = |connection| async move {
             let exchange = Exchange { server, connection: &connection, context };
             match fact.and_then(|fact| fact.stands_for.as_ref()) {
-                Some(stands_for) => Box::pin(shown::run(exchange, stands_for, call)).await,
+                Some(stands_for) => Box::pin(listed_as_tools::run(exchange, stands_for, call)).await,
                 // Pinned, here and below: a future that is awaited by value is copied first.
                 None => pin!(call::run(exchange, call, fact)).await,
             }

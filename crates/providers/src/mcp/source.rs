@@ -11,12 +11,12 @@ use toolwright_core::event::McpPeer;
 
 use super::connection::Connection;
 use super::exchange::transport;
-use super::facts::Facts;
 use super::link::Patience;
 use super::links::{Lent, Links};
 use super::listener::Listener;
 use super::spec::McpServerSpec;
 use super::subscription::Followed;
+use super::tool_facts::Facts;
 
 /// One server.
 pub(super) struct Source {

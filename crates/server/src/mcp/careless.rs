@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use toolwright_core::catalogue::Provider;
+use toolwright_mcp::list_validation;
 use toolwright_mcp::merge::Kind;
-use toolwright_mcp::offered;
 
 /// Mistakes of one source's list that are remembered; of more nothing is told.
 const MAX_TOLD: usize = 256;
@@ -37,7 +37,7 @@ impl Careless {
         }
         let known = &mut told.mistakes;
         mistakes.retain(|mistake| known.len() < MAX_TOLD && known.insert(mistake.clone()));
-        offered::told(provider.name(), kind.words(), &mistakes)
+        list_validation::told(provider.name(), kind.words(), &mistakes)
     }
 }
 

@@ -11,8 +11,8 @@ use tokio::sync::OnceCell;
 use toolwright_core::catalogue::Provider;
 use toolwright_mcp::address::{fits, qualified, qualify};
 use toolwright_mcp::convert::no_resource;
+use toolwright_mcp::list_validation;
 use toolwright_mcp::merge::{Kind, Merged, Owned, merge, readdress};
-use toolwright_mcp::offered;
 
 use super::call::Work;
 use super::mentions::{beside, in_prompt};
@@ -136,7 +136,7 @@ impl Work {
         arguments: Map<String, Value>,
     ) -> Result<Map<String, Value>, RpcError> {
         let mut page = self.ask_source(provider, kind.method(), arguments).await?;
-        let mistakes = offered::page(kind, &mut page);
+        let mistakes = list_validation::page(kind, &mut page);
         if let Some(line) = self.gateway.careless.news(provider, kind, mistakes) {
             tracing::warn!("{line}");
         }

@@ -8,7 +8,7 @@ use toolwright_core::outcome::{Outcome, SCHEMA_MISMATCH, STANDS_IN};
 use toolwright_core::output::TOOL_OUTPUT;
 use toolwright_core::passthrough::RESULT_FIELDS;
 use toolwright_core::select::SEARCH_ID;
-use toolwright_mcp::{downgrade, offered};
+use toolwright_mcp::{downgrade, list_validation};
 
 use super::protocol::{Era, SERVER_INFO};
 
@@ -100,7 +100,7 @@ impl CallResult {
             result_type: (era == Era::Modern).then_some("complete"),
             content,
             is_error: !outcome.ok || hidden || stands_in.is_some(),
-            structured_content: structured.map(|value| offered::structured(value, schema, era)),
+            structured_content: structured.map(|value| list_validation::structured(value, schema, era)),
             meta,
             more,
         }

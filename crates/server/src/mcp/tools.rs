@@ -18,7 +18,7 @@ use toolwright_core::passthrough::LISTED_FIELDS;
 use toolwright_core::schema::wrapped;
 use toolwright_core::select::{CALL_ID, DESCRIBE_ID, SEARCH_ID, namespaces};
 use toolwright_core::session::{Principal, Session};
-use toolwright_mcp::{offered, tasks};
+use toolwright_mcp::{list_validation, tasks};
 use toolwright_models::dialect::Portable;
 use toolwright_runtime::{ToolFinder, searchable};
 
@@ -413,17 +413,17 @@ impl Serialize for Offered<'_> {
             Some(portable) => map.serialize_entry("inputSchema", portable.schema())?,
             None => {
                 let schema = definition.provider_schema.as_ref().or(definition.parameters.as_ref());
-                map.serialize_entry("inputSchema", &offered::input_schema(schema))?;
+                map.serialize_entry("inputSchema", &list_validation::input_schema(schema))?;
             }
         }
         if let Some(schema) = self.promises {
-            map.serialize_entry("outputSchema", &offered::output_schema(schema, self.era))?;
+            map.serialize_entry("outputSchema", &list_validation::output_schema(schema, self.era))?;
         }
         if self.entry.provider.kind() == ProviderKind::Mcp {
             let listed = definition.meta.get(LISTED_FIELDS).and_then(Value::as_object);
             for (key, value) in listed.into_iter().flatten().filter(|(key, _)| *key != "_meta") {
                 // One careless field would take the whole list from clients.
-                let Some(value) = offered::field(key, value) else { continue };
+                let Some(value) = list_validation::field(key, value) else { continue };
                 match key.as_str() {
                     "execution" => map.serialize_entry(key, &tasks::execution(&value))?,
                     _ => map.serialize_entry(key, &value)?,

@@ -10,9 +10,9 @@ use toolwright_core::catalogue::SourceNotice;
 use toolwright_core::json::read;
 use toolwright_mcp::message::read as read_part;
 
-use super::super::pages::MAX_ID;
 use super::super::progress::Progress;
 use super::super::transport::{RequestId, own_id};
+use super::super::url_elicitation::MAX_ID;
 use super::{Answer, Attribution, Inbox, Purpose, Waiting};
 
 impl Inbox {
