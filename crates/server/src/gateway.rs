@@ -17,13 +17,13 @@ use toolwright_core::session::{Principal, Session, SessionId};
 use toolwright_runtime::{Catalogue, Executor, ToolFinder};
 
 use crate::mcp::careless::Careless;
+use crate::mcp::fallback_client::FallbackClient;
+use crate::mcp::input_required::Parked;
 use crate::mcp::late::Late;
-use crate::mcp::mentions::Mentions;
 use crate::mcp::owners::Owners;
-use crate::mcp::parked::Parked;
 use crate::mcp::patience::Silent;
+use crate::mcp::resource_links::Mentions;
 use crate::mcp::sources::Sources;
-use crate::mcp::stand_in::StandIn;
 use crate::mcp::subscriptions::Subscribers;
 use crate::mcp::tasks::Tasks;
 use crate::mcp::tools::ToolLists;
@@ -88,7 +88,7 @@ pub struct GatewayOptions {
     /// Whether clients are asked.
     pub elicitation: Elicitation,
     /// Who answers what sources ask where a call's client cannot; `None`: nobody.
-    pub stand_in: Option<Arc<dyn StandIn>>,
+    pub stand_in: Option<Arc<dyn FallbackClient>>,
     /// What sources are told of folders outside of calls: the client at standard input and output is asked for its own,
     /// and they are told those. Give each such connection a gateway of its own where there are several.
     pub roots: Option<Arc<Roots>>,

@@ -9,9 +9,9 @@ mod answer;
 mod context;
 mod dispatch;
 mod ending;
+mod exposure;
 mod jobs;
 mod limits;
-mod lineup;
 mod repeats;
 mod step;
 #[cfg(test)]
@@ -40,8 +40,8 @@ pub(crate) use context::{
     Again, Files, GivenUp, MAX_FILES, Original, Originals, Place, Plan, Whole, With, besides, content_text, has_text,
 };
 pub use context::{Compacted, CompactionCall, Compactions, ContextTerms};
+use exposure::Lineup;
 pub use limits::Limits;
-use lineup::Lineup;
 use repeats::Repeats;
 pub use step::{DEFAULT_PICK_SIZE, Dispatch, Grant, LoadError, RunSpec, Step, ToolBatch, TransitionError};
 use turn::CallStatus;

@@ -20,7 +20,7 @@ use toolwright::core::{
 use toolwright::house::{CallTimes, ClientTerms, Filled, GatewayHouse, Person, Visited};
 use toolwright::mcp::form::Form;
 use toolwright::mcp::page::Page;
-use toolwright::server::{StandIn as _, StandInTerms};
+use toolwright::server::{FallbackClient as _, StandInTerms};
 use toolwright_testkit::model_server::{Script, Turn, WireApi};
 
 use crate::agent::{ended, start, with_model};

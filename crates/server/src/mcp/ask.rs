@@ -11,9 +11,9 @@ use toolwright_core::client::{CallClient, ClientRequest, Manner};
 use toolwright_core::error::{ErrorKind, ProtocolError, ToolError};
 use toolwright_mcp::{asking, convert};
 
+use super::input_required::{Asking, Bound, Parked};
 use super::line::{Gone, Line};
 use super::message::{Response, RpcError, notification, request};
-use super::parked::{Asking, Bound, Parked};
 use super::peer::{Peer, Question};
 use super::protocol::{Level, client_info, own_meta};
 use super::slot::Slot;

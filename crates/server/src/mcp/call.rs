@@ -26,11 +26,11 @@ use toolwright_runtime::executor::{CallerNames, PartialsFor};
 use super::approve::ClientApprover;
 use super::ask::{RequestClient, SessionClient, Unasked};
 use super::dispatch::Reply;
+use super::input_required::{Bound, Ending, Resumed, given_answers};
 use super::line::{Attached, Line, To, Waiting};
 use super::merged::Listed;
 use super::message::{Id, Params, RpcError, SaidBy, to_json};
 use super::named::NamedSource;
-use super::parked::{Bound, Ending, Resumed, given_answers};
 use super::peer::Peer;
 use super::progress::Progress;
 use super::protocol::{Era, Level};
@@ -409,7 +409,7 @@ impl Gateway {
     /// Takes a request that brings answers to a call that waits for them.
     ///
     /// # Errors
-    /// As [`Parked::resume`](super::parked::Parked::resume).
+    /// As [`Parked::resume`](super::input_required::Parked::resume).
     pub(crate) fn resume(&self, caller: &Caller, ask: Ask, state: &str) -> Result<Reply, RpcError> {
         let Ask { id, method, mut params, raw, to, .. } = ask;
         let progress = params.meta.progress_token.take();

@@ -15,11 +15,11 @@ use toolwright_mcp::list_validation;
 use toolwright_mcp::merge::{Kind, Merged, Owned, merge, readdress};
 
 use super::call::Work;
-use super::mentions::{beside, in_prompt};
 use super::message::{RpcError, to_json};
 use super::owners::{Owns, Said, Standing};
 use super::patience::{ABREAST, is_unsaid};
 use super::protocol::Era;
+use super::resource_links::{beside, in_prompt};
 
 /// Pages of one source's list.
 const MAX_PAGES: usize = 100;

@@ -9,7 +9,7 @@ use toolwright_core::context::EstimatedTokens;
 use toolwright_core::model::Message;
 use toolwright_core::output::truncate;
 
-use super::super::lineup::NOTICE;
+use super::super::exposure::NOTICE;
 use super::render::{Voices, defused};
 use super::words::{Task, Words};
 

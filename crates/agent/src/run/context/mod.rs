@@ -2,8 +2,8 @@
 //! stores what gives way and asks the models.
 
 mod compaction;
+mod evicted;
 mod gauge;
-mod given_up;
 mod memory;
 mod plan;
 mod render;
@@ -23,12 +23,12 @@ use self::gauge::Gauge;
 use self::memory::Memory;
 use self::plan::{Crowded, Reach};
 use self::render::Voice;
-use super::lineup::NOTICE;
+use super::exposure::NOTICE;
 use super::{Phase, RunState};
 
 pub use self::compaction::{Compacted, CompactionCall};
 pub(crate) use self::compaction::{Whole, With};
-pub(crate) use self::given_up::{Again, GivenUp, MAX_FILES, has_text};
+pub(crate) use self::evicted::{Again, GivenUp, MAX_FILES, has_text};
 pub(crate) use self::memory::Original;
 pub(crate) use self::plan::{Place, Plan};
 pub(crate) use self::render::{Files, Originals, besides, content_text};

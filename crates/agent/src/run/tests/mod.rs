@@ -4,9 +4,9 @@ mod answers;
 mod context;
 mod dispatch;
 mod ending;
+mod exposure;
 mod flow;
 mod legality;
-mod lineup;
 
 use serde_json::json;
 use toolwright_core::canonical::ContentHash;

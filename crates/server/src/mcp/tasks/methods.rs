@@ -10,8 +10,8 @@ use super::task::{Outcome, Task};
 use crate::Gateway;
 use crate::mcp::call::{Ask, Caller};
 use crate::mcp::dispatch::Reply;
+use crate::mcp::input_required::given_answers;
 use crate::mcp::message::{RpcError, to_json};
-use crate::mcp::parked::given_answers;
 use crate::mcp::protocol::{Era, SERVER_INFO};
 use crate::mcp::tools::ToolList;
 

@@ -22,9 +22,9 @@ use toolwright_mcp::tasks::{Described, Status};
 
 use super::store::Tasks;
 use crate::mcp::call::Caller;
+use crate::mcp::input_required::Asked;
 use crate::mcp::line::Line;
 use crate::mcp::message::RpcError;
-use crate::mcp::parked::Asked;
 use crate::mcp::protocol::Era;
 use crate::mcp::result::STANDS_IN_META;
 

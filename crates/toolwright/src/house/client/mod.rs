@@ -1,9 +1,9 @@
 //! The house itself as the client of its calls: what a tool's source asks back is answered here. Its questions to a
 //! model pass the executor as calls of `client:sample`, under the policy of whoever made the call.
 
+mod fallback_client;
 mod inbox;
 mod sample;
-mod stand_in;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -27,9 +27,9 @@ use toolwright_mcp::page::Page;
 use toolwright_runtime::{Executor, RunContext};
 use url::Url;
 
+pub use self::fallback_client::GatewayHouse;
 pub use self::inbox::InboxPerson;
 use self::sample::Sample;
-pub use self::stand_in::GatewayHouse;
 use super::House;
 
 /// JSON-RPC's codes for what is answered with an error.

@@ -8,7 +8,7 @@ use toolwright_core::approval::Approver;
 use toolwright_core::client::CallClient;
 use toolwright_core::policy::Profile;
 use toolwright_runtime::FormInbox;
-use toolwright_server::{StandIn, StandInTerms};
+use toolwright_server::{FallbackClient, StandInTerms};
 
 use super::inbox::InboxPerson;
 use super::{ClientTerms, Person, sample};
@@ -57,7 +57,7 @@ impl GatewayHouse {
     }
 }
 
-impl StandIn for GatewayHouse {
+impl FallbackClient for GatewayHouse {
     fn offers(&self, terms: &StandInTerms) -> Map<String, Value> {
         let mut offered = Map::new();
         let has_model = self.house.sampling_model(None).is_some();

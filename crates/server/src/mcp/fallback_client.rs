@@ -17,7 +17,7 @@ use crate::Gateway;
 
 /// Who answers what a tool's source asks (`sampling/createMessage`, `elicitation/create`) where the call's client cannot
 /// be asked that.
-pub trait StandIn: Send + Sync {
+pub trait FallbackClient: Send + Sync {
     /// What can be asked, as MCP's `ClientCapabilities` names it, and nothing that nobody could ever answer or allow.
     /// Looked up with each call.
     fn offers(&self, terms: &StandInTerms) -> Map<String, Value>;
@@ -66,7 +66,7 @@ impl Gateway {
 
 /// What stands in, made a client once there is a question.
 struct House {
-    host: Arc<dyn StandIn>,
+    host: Arc<dyn FallbackClient>,
     terms: StandInTerms,
     /// What the call's own client lacks.
     offered: Map<String, Value>,
@@ -178,7 +178,7 @@ mod tests {
 
     struct Host;
 
-    impl StandIn for Host {
+    impl FallbackClient for Host {
         fn offers(&self, _: &StandInTerms) -> Map<String, Value> {
             Map::new()
         }
