@@ -63,7 +63,7 @@ pub enum PeerProcess {
 /// A configured identity: the owner of the machine, or a token's subject.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Principal {
-    /// Stable name, for the account.
+    /// Stable name, for the ledger.
     pub id: String,
     /// Roles it has; a tool with `allowed_roles` needs one of them.
     pub roles: Vec<String>,

@@ -87,7 +87,7 @@ pub struct TraceOp {
 
 impl Trace {
     /// The tree of these operations. One whose parent is not among them stands at the top of its turn; those that
-    /// are their own ancestors, as no honest account has them, too.
+    /// are their own ancestors, as no honest ledger has them, too.
     #[must_use]
     pub fn of(summary: &TraceSummary, entries: &[LedgerEntry]) -> Self {
         let known: HashMap<OpId, usize> = entries.iter().enumerate().map(|(at, entry)| (entry.op.id, at)).collect();

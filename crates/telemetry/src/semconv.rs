@@ -90,7 +90,7 @@ pub(crate) fn model_error(kind: Option<ModelErrorKind>) -> &'static str {
     kind.map_or(OTHER, ModelErrorKind::as_str)
 }
 
-/// Who makes a call, in the word that the account has for it.
+/// Who makes a call, in the word that the ledger has for it.
 pub(crate) fn origin(origin: Origin) -> &'static str {
     match origin {
         Origin::Owner => "owner",

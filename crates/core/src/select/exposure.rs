@@ -66,7 +66,7 @@ pub struct Cost {
     pub tokens: usize,
 }
 
-/// What one request shows of a catalogue, for the account.
+/// What one request shows of a catalogue, for the ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Showing {
     /// How; absent where nobody chose.

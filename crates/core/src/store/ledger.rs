@@ -1,4 +1,4 @@
-//! The account.
+//! The ledger.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ pub enum LedgerMode {
     Required,
 }
 
-/// One line of the account: an operation (a tool call, a model attempt, a job), failures too.
+/// One line of the ledger: an operation (a tool call, a model attempt, a job), failures too.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LedgerEntry {
     /// The operation.
@@ -246,7 +246,7 @@ pub struct LedgerCondition {
     pub failing: Option<String>,
 }
 
-/// The account. Entries are batched and may be lost for at most 50 ms of a crash; none is lost because there
+/// The ledger. Entries are batched and may be lost for at most 50 ms of a crash; none is lost because there
 /// are many: callers are held back instead. An operation that may have an effect has a row before it has one
 /// ([`LedgerStore::begin`]), whatever becomes of the process.
 #[async_trait]

@@ -115,7 +115,7 @@ async fn a_model_guards_what_it_is_bound_to_and_fails_closed() {
     assert!(house.one("slow", json!({"n": 1})).await.ok, "nobody judges it");
     house.store.flush().await.expect("flush");
     let totals = house.store.totals().await.expect("totals");
-    assert_eq!((totals.tool_calls, totals.model_calls), (6, 5), "each of its requests is in the account");
+    assert_eq!((totals.tool_calls, totals.model_calls), (6, 5), "each of its requests is in the ledger");
 }
 
 /// Runs the very call that it judges.

@@ -240,9 +240,9 @@ async fn a_model_judges_once_and_what_it_garbles_counts_for_nothing() {
 
 /// Keeps what is entered: name, status, tokens of input.
 #[derive(Default)]
-struct Account(Mutex<Vec<(String, String, u64)>>);
+struct RecordedLedger(Mutex<Vec<(String, String, u64)>>);
 
-impl LedgerStore for Account {
+impl LedgerStore for RecordedLedger {
     fn append(&self, entry: LedgerEntry) -> Appended {
         assert_eq!(entry.kind, OpKind::Model);
         let (name, status) = (entry.name.to_string(), entry.status.into_owned());
@@ -254,7 +254,7 @@ impl LedgerStore for Account {
 #[tokio::test(start_paused = true)]
 async fn each_request_of_a_judge_is_in_the_account() {
     let snapshot = snapshot().await;
-    let account = Arc::new(Account::default());
+    let ledger = Arc::new(RecordedLedger::default());
     let events = Arc::new(EventHub::default());
     let mut heard = events.subscribe();
     let clients: [(Arc<dyn ModelClient>, &str, u64); 3] = [
@@ -264,7 +264,7 @@ async fn each_request_of_a_judge_is_in_the_account() {
     ];
     for (client, _, _) in &clients {
         let judge = judge(Arc::clone(client), |options| {
-            options.ledger = Arc::clone(&account) as _;
+            options.ledger = Arc::clone(&ledger) as _;
             let events = Arc::clone(&events) as _;
             options.services = Arc::new(Services { events, ..Services::clone(&options.services) });
         });
@@ -281,7 +281,7 @@ async fn each_request_of_a_judge_is_in_the_account() {
     }
     assert_eq!((began.len(), &began), (3, &ended), "observers hear of both ends of each");
     let expect = clients.map(|(_, status, tokens)| ("p/m".to_owned(), status.to_owned(), tokens));
-    assert_eq!(*account.0.lock().expect("not poisoned"), expect);
+    assert_eq!(*ledger.0.lock().expect("not poisoned"), expect);
 }
 
 #[tokio::test]

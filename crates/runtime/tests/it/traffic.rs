@@ -180,11 +180,11 @@ async fn what_may_pass_is_made_again_and_each_attempt_is_in_the_account() {
     let check = async |deeds: Vec<Deed>, expect: Result<(), ModelErrorKind>, rows: &[(&str, u32, u64)]| {
         let named = rows.iter().map(|row| row.0).collect::<Vec<_>>().join(",");
         let provider = Provider::new(Duration::from_millis(10), deeds);
-        let account = Arc::new(Account::default());
+        let ledger = Arc::new(RecordedLedger::default());
         let house = house(|options| {
             let model = ModelTraffic::new(provider.client(), BTreeMap::new());
             options.services = Arc::new(Services { model, ..Services::clone(&options.services) });
-            options.ledger = Arc::clone(&account) as _;
+            options.ledger = Arc::clone(&ledger) as _;
             let prices = Prices { input: 1.0, output: 10.0, ..Prices::default() };
             options.prices = [("p".to_owned(), prices)].into_iter().collect();
         })
@@ -192,7 +192,7 @@ async fn what_may_pass_is_made_again_and_each_attempt_is_in_the_account() {
         let mut events = house.events.subscribe();
         let answer = house.executor.ask_model("p/m", &plain(), None, &house.run).await;
         assert_eq!(answer.map(drop).map_err(|error| error.kind), expect, "{named}");
-        let entries = account.0.lock().expect("entries");
+        let entries = ledger.0.lock().expect("entries");
         let entered = entries.iter().map(|entry| (&*entry.status, entry.attempts, entry.usage.input_tokens));
         assert_eq!(entered.collect::<Vec<_>>(), rows, "{named}");
         assert_eq!(provider.came().len(), rows.len(), "{named}");
@@ -379,11 +379,11 @@ async fn what_is_given_up_before_it_is_sent_costs_nothing() {
     ] {
         let provider = Provider::new(Duration::from_millis(10), deeds);
         let traffic = queued(&provider, QueueSpec { concurrent: 1, ..default_model_queue() });
-        let account = Arc::new(Account::default());
+        let ledger = Arc::new(RecordedLedger::default());
         let house = house(|options| {
             let model = Arc::clone(&traffic) as _;
             options.services = Arc::new(Services { model, ..Services::clone(&options.services) });
-            options.ledger = Arc::clone(&account) as _;
+            options.ledger = Arc::clone(&ledger) as _;
         })
         .await;
         let (request, nobody) = (plain(), Cancel::new());
@@ -408,7 +408,7 @@ async fn what_is_given_up_before_it_is_sent_costs_nothing() {
                 drop(tokio::join!(asked, cancels).0.expect_err("cancelled"));
             }
         }
-        let entries = account.0.lock().expect("entries");
+        let entries = ledger.0.lock().expect("entries");
         let last = entries.last().expect("an entry");
         let is_open = expect.is_none();
         assert_eq!((&*last.status, last.attempts, last.cost_usd, last.cost_is_open()), (row.0, row.1, expect, is_open));
@@ -537,9 +537,9 @@ async fn what_a_background_call_asks_goes_behind() {
 
 /// Keeps what is entered.
 #[derive(Default)]
-struct Account(Mutex<Vec<LedgerEntry>>);
+struct RecordedLedger(Mutex<Vec<LedgerEntry>>);
 
-impl LedgerStore for Account {
+impl LedgerStore for RecordedLedger {
     fn append(&self, entry: LedgerEntry) -> Appended {
         assert_eq!(entry.kind, OpKind::Model);
         self.0.lock().expect("entries").push(entry);
