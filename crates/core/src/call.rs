@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use crate::arguments::{Fitted, NoObject};
 pub use crate::arguments::{Provenance, RawArguments};
-use crate::carried::{check_carried, is_carrier};
 use crate::catalogue::{Entry, Snapshot};
 use crate::definition::NoSchemaMode;
 use crate::error::{ErrorKind, ToolError};
+use crate::indirect_call::{check_carried, is_carrier};
 use crate::name_table::Resolution;
 use crate::schema::{Violation, shape, shape_at, shorten};
 use crate::session::{CallId, Principal};
@@ -96,7 +96,7 @@ impl<'a> Caller<'a> {
 }
 
 /// Checks one call against the snapshot that its author saw. A call of `tools__call` is
-/// that of the tool which it names; see [`crate::carried`].
+/// that of the tool which it names; see [`crate::indirect_call`].
 ///
 /// # Errors
 /// A [`Rejection`] with both messages: unknown tool (with near names, or why it is missing), not

@@ -1,4 +1,4 @@
-//! What a running tool gets: who calls, how long it has, how to report, and the services of the house
+//! What a running tool gets: who calls, how long it has, how to report, and the services of the application
 //! as traits.
 
 use std::any::{Any, TypeId};
@@ -55,7 +55,7 @@ pub struct ToolContext {
     pub calls: Arc<dyn InnerCalls>,
     /// Hands out partial results of a stateful call and waits to be continued.
     pub turns: Arc<dyn Turns>,
-    /// The services of the house.
+    /// The services of the application.
     pub services: Arc<Services>,
 }
 
@@ -96,7 +96,7 @@ impl ToolContext {
     }
 }
 
-/// The services of the house. The default has none, and says so when asked.
+/// The services of the application. The default has none, and says so when asked.
 #[derive(Clone)]
 pub struct Services {
     /// Model client; `Unsupported` where there is none. In a tool for which a model was chosen its requests are
@@ -291,7 +291,7 @@ pub trait Redactor: Send + Sync {
     }
 
     /// A tool's own result as JSON, on its way to whoever made the call. What only looks like a secret may be what
-    /// was asked for; a redactor that knows the secrets of the house takes out those, and the others in `error` alone.
+    /// was asked for; a redactor that knows the secrets of the application takes out those, and the others in `error` alone.
     fn redact_result(&self, result: &Value) -> Value {
         self.redact_value(result)
     }

@@ -197,7 +197,7 @@ impl JobRecord {
         }
     }
 
-    /// What a conversation is told once the job has ended, or waits for input. The message is the house's own
+    /// What a conversation is told once the job has ended, or waits for input. The message is the application's own
     /// and says so; what the tool said stands in it as data.
     #[must_use]
     pub fn message(&self) -> String {
@@ -359,7 +359,7 @@ pub enum Listed {
     Open,
 }
 
-/// The jobs of the house, those of its other processes too.
+/// The jobs of the application, those of its other processes too.
 #[async_trait]
 pub trait Jobs: Send + Sync {
     /// The newest of those that are `listed` first, at most `limit`, without outcomes.

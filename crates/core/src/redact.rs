@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use crate::arguments::read_object;
 use crate::call::{RawArguments, ToolCall};
-use crate::carried::is_carrier;
 use crate::catalogue::{Entry, Snapshot};
 use crate::context::Redactor;
+use crate::indirect_call::is_carrier;
 use crate::name_table::Resolution;
 
 /// What stands in a secret's place.

@@ -1,4 +1,4 @@
-//! What the sources that are read from documents get of their house.
+//! What the sources that are read from documents get of the application.
 
 use std::fmt;
 use std::sync::Arc;

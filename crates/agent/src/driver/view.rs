@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use toolwright_core::StaticProvider;
 use toolwright_core::call::{RawArguments, ToolCall};
-use toolwright_core::carried::carried;
 use toolwright_core::catalogue::{Entry, Provider, Snapshot};
+use toolwright_core::indirect_call::carried;
 use toolwright_core::model::{ShownTool, WrittenCall};
 use toolwright_core::name_table::Resolution;
 use toolwright_core::select::{Cost, Exposure};

@@ -10,7 +10,7 @@ pub const SEARCH_ID: &str = "tools:search@1.0.0";
 /// Id of the tool that describes tools, wire name `tools__describe`.
 pub const DESCRIBE_ID: &str = "tools:describe@1.0.0";
 /// Id of the tool that calls the tool which its arguments name, wire name `tools__call`; see
-/// [`crate::carried`].
+/// [`crate::indirect_call`].
 pub const CALL_ID: &str = "tools:call@1.0.0";
 
 /// Tokens that a model is taken to take in where nobody says.

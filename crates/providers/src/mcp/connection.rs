@@ -238,7 +238,7 @@ impl Connection {
         if self.server.era == Era::Modern {
             params.meta.others = modern_meta(Map::new());
         }
-        self.ask(Request::house(method), &mut params).await
+        self.ask(Request::internal(method), &mut params).await
     }
 
     /// Sends a request whose `_meta` is complete and waits for its result. Dropping the future tells the server

@@ -155,7 +155,7 @@ async fn initialize(peer: &Peer) -> Result<ServerInfo, Failure> {
     let params = json!({
         "protocolVersion": LEGACY_VERSIONS[0], "capabilities": legacy_capabilities(), "clientInfo": &*OUR_INFO,
     });
-    let mut result = answered(peer, Request::house("initialize"), params).await?;
+    let mut result = answered(peer, Request::internal("initialize"), params).await?;
     let said = result.get("protocolVersion").and_then(Value::as_str).ok_or_else(senseless)?;
     let version =
         LEGACY_VERSIONS.into_iter().find(|version| *version == said).ok_or_else(|| unspoken(&[said.to_owned()]))?;
@@ -169,7 +169,7 @@ async fn initialize(peer: &Peer) -> Result<ServerInfo, Failure> {
 async fn ask_to_discover(peer: &Peer) -> Result<Value, AskError> {
     let version = MODERN_VERSIONS[0];
     let ask = || async {
-        let request = Request { version: Some(version), ..Request::house("server/discover") };
+        let request = Request { version: Some(version), ..Request::internal("server/discover") };
         let mut params = Params::default().with(modern_meta(Map::new()).into());
         peer.ask::<Value>(request, &mut params).await
     };

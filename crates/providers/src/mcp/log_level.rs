@@ -82,7 +82,7 @@ impl LogLevel {
             let newest = self.lock().newest().cloned();
             let Some((number, params)) = newest.filter(|(number, _)| *told != Some(*number)) else { return };
             *told = Some(number);
-            if let Err(error) = peer.ask::<IgnoredAny>(Request::house(SET_LEVEL), &mut params.into()).await {
+            if let Err(error) = peer.ask::<IgnoredAny>(Request::internal(SET_LEVEL), &mut params.into()).await {
                 tracing::debug!(server = &*peer.inbox.listener.server, "the log level was not taken: {error:?}");
             }
         }

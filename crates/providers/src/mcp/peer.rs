@@ -76,7 +76,7 @@ pub(super) struct Request<'a> {
 
 impl<'a> Request<'a> {
     /// A request for ourselves.
-    pub(super) fn house(method: &'a str) -> Self {
+    pub(super) fn internal(method: &'a str) -> Self {
         Self { method, name: None, headers: Vec::new(), purpose: Purpose::Internal, version: None }
     }
 }

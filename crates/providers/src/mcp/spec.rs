@@ -234,7 +234,7 @@ fn at_url(f: &mut fmt::Formatter<'_>, name: &str, url: &str, headers: &BTreeMap<
     f.debug_struct(name).field("url", &url).field("headers", &headers.keys()).finish()
 }
 
-/// What a provider of the house gets.
+/// What a provider of the application gets.
 #[derive(Clone)]
 pub struct McpDeps {
     /// Keeps tool lists between runs.

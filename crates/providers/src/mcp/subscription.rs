@@ -112,7 +112,7 @@ async fn resume(peer: &Peer, followed: &Followed) {
     let uris: Vec<String> = followed.uris.borrow().iter().cloned().collect();
     for uri in uris {
         let params = Map::from_iter([("uri".to_owned(), uri.into())]);
-        if let Err(error) = peer.ask::<IgnoredAny>(Request::house("resources/subscribe"), &mut params.into()).await {
+        if let Err(error) = peer.ask::<IgnoredAny>(Request::internal("resources/subscribe"), &mut params.into()).await {
             tracing::debug!(server = &*peer.inbox.listener.server, "a resource is not followed any more: {error:?}");
         }
     }
@@ -265,7 +265,7 @@ fn start(peer: &Peer, filter: Map<String, Value>) -> (watch::Receiver<Option<Val
     let answer = async move {
         let params = Params::from(Map::from_iter([("notifications".to_owned(), filter.into())]));
         let mut params = params.with(modern_meta(Map::new()).into());
-        let request = Request { purpose: Purpose::Subscription(sender), ..Request::house("subscriptions/listen") };
+        let request = Request { purpose: Purpose::Subscription(sender), ..Request::internal("subscriptions/listen") };
         match peer.ask::<IgnoredAny>(request, &mut params).await {
             Err(AskError::Rpc(error)) => Some(error.message.into_owned()),
             _ => None,

@@ -286,7 +286,7 @@ impl Drop for Unfinished<'_> {
                 announce(&mut capabilities);
                 params.meta.others = modern_meta(capabilities);
             }
-            let request = Request { name: Some(&id), ..Request::house("tasks/cancel") };
+            let request = Request { name: Some(&id), ..Request::internal("tasks/cancel") };
             // A server that does not care lets the task run to its end.
             let _ = tokio::time::timeout(CANCEL_BOUND, connection.ask::<IgnoredAny>(request, &mut params)).await;
         });

@@ -76,7 +76,7 @@ pub enum Promotion {
 }
 
 impl Executor {
-    /// Carries an admitted call out the way its tool's results come back. Without jobs in the house, every result
+    /// Carries an admitted call out the way its tool's results come back. Without jobs in the application, every result
     /// is awaited.
     pub(super) fn deliver(self: Arc<Self>, it: Box<CallState>, admitted: Admitted) -> Work {
         let mode = match it.call.entry.definition().mode {

@@ -1,4 +1,4 @@
-//! The calls under way: who they run on, and how they are told to stop when the house is closed.
+//! The calls under way: who they run on, and how they are told to stop when the application is closed.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub(super) struct InFlight {
 struct State {
     calls: HashMap<OpId, Call>,
     is_closed: bool,
-    /// How long running calls get to end once the house is closed.
+    /// How long running calls get to end once the application is closed.
     grace: Duration,
 }
 
@@ -59,7 +59,7 @@ impl InFlight {
     /// Whether calls may begin.
     ///
     /// # Errors
-    /// `canceled`, retryable, once the house is closed.
+    /// `canceled`, retryable, once the application is closed.
     pub(super) fn is_open(&self) -> Result<(), ToolError> {
         if self.state().is_closed { Err(ToolError::canceled(CancelCause::Shutdown).retryable()) } else { Ok(()) }
     }

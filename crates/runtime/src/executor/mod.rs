@@ -70,7 +70,7 @@ pub use self::budget::{BUDGET_EXCEEDED, ContextBudget};
 pub use self::cache::ResponseCache;
 pub use self::cap::readers;
 pub use self::checking::{CheckedCalls, RepairOptions};
-pub use self::guards::{Bench, GuardBinding, Guarded, InputGuard, ModelGuard, Verdict};
+pub use self::guards::{GuardBinding, GuardContext, Guarded, InputGuard, ModelGuard, Verdict};
 pub use self::interceptors::{Before, Interceptor};
 pub use self::llm_call::LlmTerms;
 pub use self::model_call_record::{Asked, ModelAsk, ModelCallRecord};

@@ -23,7 +23,7 @@ use toolwright_runtime::ExecutorOptions;
 use toolwright_runtime::executor::LlmTerms;
 use toolwright_testkit::{FakeCall, FakeModel};
 
-use crate::house::{House, house};
+use crate::fixture::{Fixture, fixture};
 
 /// What each model says; a kind of failure for a text like `!auth`.
 type Says = HashMap<&'static str, &'static str>;
@@ -110,24 +110,24 @@ impl Tool for ByHand {
     }
 }
 
-async fn standing(models: &Arc<FakeModel>, tool: Arc<dyn Tool>, more: impl FnOnce(&mut ExecutorOptions)) -> House {
+async fn standing(models: &Arc<FakeModel>, tool: Arc<dyn Tool>, more: impl FnOnce(&mut ExecutorOptions)) -> Fixture {
     let client = Arc::clone(models);
-    let mut house = house(move |options| {
+    let mut fixture = fixture(move |options| {
         let services =
-            Services { model: client, redactor: Arc::new(crate::house::Stars), ..(*options.services).clone() };
+            Services { model: client, redactor: Arc::new(crate::fixture::Stars), ..(*options.services).clone() };
         options.services = Arc::new(services);
         more(options);
     })
     .await;
     let provider = Arc::new(StaticProvider::new("llm", ProviderKind::Llm, vec![tool]).expect("provider"));
     let tools = provider.list().await.expect("tools");
-    house.run = house.on(Snapshot::build(&[Listing { provider, tools, error: None, withheld: Vec::new() }]));
-    house
+    fixture.run = fixture.on(Snapshot::build(&[Listing { provider, tools, error: None, withheld: Vec::new() }]));
+    fixture
 }
 
-async fn one(house: &House, arguments: Value) -> Outcome {
+async fn one(fixture: &Fixture, arguments: Value) -> Outcome {
     let call = ToolCall { id: CallId::new("c"), name: "llm__t".to_owned(), arguments: RawArguments::Value(arguments) };
-    house.all(vec![call]).await.remove(0)
+    fixture.all(vec![call]).await.remove(0)
 }
 
 fn story(events: &mut tokio::sync::broadcast::Receiver<Arc<Event>>) -> Vec<String> {
@@ -197,13 +197,13 @@ async fn models_are_tried_in_order_and_all_of_it_is_told() {
         let models = answering(answers.clone());
         let (recommended, default): (Vec<String>, Option<String>) =
             (recommended.iter().map(|model: &&str| (*model).to_owned()).collect(), default.map(str::to_owned));
-        let house = standing(&models, declared(preferred), |options| {
+        let fixture = standing(&models, declared(preferred), |options| {
             options.compat = Arc::new(move |_| recommended.clone());
             options.default_model = default;
         })
         .await;
-        let mut events = house.events.subscribe();
-        let outcome = one(&house, json!({"text": "x"})).await;
+        let mut events = fixture.events.subscribe();
+        let outcome = one(&fixture, json!({"text": "x"})).await;
         let told = story(&mut events);
         match expect {
             Ok(n) => {
@@ -220,8 +220,8 @@ async fn models_are_tried_in_order_and_all_of_it_is_told() {
             assert_eq!(told, story_of, "{preferred:?}");
         }
         // A row for each request, failed ones too, inside the call's operation.
-        house.store.flush().await.expect("flush");
-        let totals = house.store.totals().await.expect("totals");
+        fixture.store.flush().await.expect("flush");
+        let totals = fixture.store.totals().await.expect("totals");
         let asked = models.requests() as u64;
         assert_eq!((totals.tool_calls, totals.model_calls), (1, asked), "{preferred:?}");
     }
@@ -231,13 +231,13 @@ async fn models_are_tried_in_order_and_all_of_it_is_told() {
 async fn the_usage_of_all_attempts_is_summed_and_the_model_is_named() {
     let says = HashMap::from([("a/words", "three"), ("a/good", r#"{"n": 3}"#)]);
     let models = answering(says);
-    let house = standing(&models, declared(&["a/words", "a/good"]), |_| ()).await;
-    let outcome = one(&house, json!({"text": "x"})).await;
+    let fixture = standing(&models, declared(&["a/words", "a/good"]), |_| ()).await;
+    let outcome = one(&fixture, json!({"text": "x"})).await;
     assert_eq!(outcome.extras["model"], "a/good");
     assert_eq!(outcome.extras["usage"]["input_tokens"], 200);
-    house.store.flush().await.expect("flush");
-    let traces = house.store.traces(9).await.expect("traces");
-    let rows = house.store.operations(&traces[0], 9).await.expect("rows");
+    fixture.store.flush().await.expect("flush");
+    let traces = fixture.store.traces(9).await.expect("traces");
+    let rows = fixture.store.operations(&traces[0], 9).await.expect("rows");
     let call = rows.iter().find(|row| row.kind == OpKind::Tool).expect("the call");
     let requests: Vec<_> = rows.iter().filter(|row| row.kind == OpKind::Model).collect();
     assert_eq!(requests.len(), 2);
@@ -247,12 +247,12 @@ async fn the_usage_of_all_attempts_is_summed_and_the_model_is_named() {
 #[tokio::test]
 async fn the_caller_names_model_and_mode() {
     let models = answering(HashMap::from([("c/x", r#"{"n": 1}"#)]));
-    let mut house = standing(&models, declared(&["a/good"]), |_| ()).await;
-    house.run.llm = LlmTerms { model: Some("c/x".into()), mode: Some("brief".into()), ..LlmTerms::default() };
-    let outcome = one(&house, json!({"text": "x"})).await;
+    let mut fixture = standing(&models, declared(&["a/good"]), |_| ()).await;
+    fixture.run.llm = LlmTerms { model: Some("c/x".into()), mode: Some("brief".into()), ..LlmTerms::default() };
+    let outcome = one(&fixture, json!({"text": "x"})).await;
     assert_eq!((&outcome.extras["model"], &outcome.extras["variant"]), (&json!("c/x"), &json!("brief")));
-    house.run.llm.model = Some("c/down".into());
-    let error = one(&house, json!({"text": "x"})).await.error.expect("nothing takes its place");
+    fixture.run.llm.model = Some("c/down".into());
+    let error = one(&fixture, json!({"text": "x"})).await.error.expect("nothing takes its place");
     assert!(error.message().contains("c/down") && !error.message().contains("a/good"), "{error}");
     assert_eq!(error.for_model(), "(tool failed: c/down: the model behind this tool could not be asked)");
 }
@@ -265,9 +265,9 @@ async fn a_tool_cannot_prefer_a_recording() {
         (vec!["a/real", "replay:r.jsonl"], Some("replay:r.jsonl"), "played"),
     ] {
         let models = answering(says.clone());
-        let mut house = standing(&models, Arc::new(ByHand(Effects::READ, preferred)), |_| ()).await;
-        house.run.llm.model = forced.map(Into::into);
-        assert_eq!(one(&house, json!({"text": "x"})).await.text(), expect);
+        let mut fixture = standing(&models, Arc::new(ByHand(Effects::READ, preferred)), |_| ()).await;
+        fixture.run.llm.model = forced.map(Into::into);
+        assert_eq!(one(&fixture, json!({"text": "x"})).await.text(), expect);
     }
 }
 
@@ -276,18 +276,18 @@ async fn an_input_over_a_model_s_window_skips_it() {
     let says = HashMap::from([("a/small", r#"{"n": 1}"#), ("a/large", r#"{"n": 2}"#)]);
     let windows = HashMap::from([("a/small", 600), ("a/large", 100_000)]);
     let models = answering_with_windows(says, windows);
-    let house = standing(&models, declared(&["a/small", "a/large"]), |_| ()).await;
-    let mut events = house.events.subscribe();
-    assert_eq!(one(&house, json!({"text": "x"})).await.extras["model"], "a/small");
+    let fixture = standing(&models, declared(&["a/small", "a/large"]), |_| ()).await;
+    let mut events = fixture.events.subscribe();
+    assert_eq!(one(&fixture, json!({"text": "x"})).await.extras["model"], "a/small");
     let _ = story(&mut events);
-    assert_eq!(one(&house, json!({"text": "x".repeat(2000)})).await.extras["model"], "a/large");
+    assert_eq!(one(&fixture, json!({"text": "x".repeat(2000)})).await.extras["model"], "a/large");
     assert_eq!(story(&mut events)[..3], ["tool", "a/large for a/small", "1 a/large"]);
-    let error = one(&house, json!({"text": "x".repeat(2_000_000)})).await.error.expect("too long for both");
+    let error = one(&fixture, json!({"text": "x".repeat(2_000_000)})).await.error.expect("too long for both");
     assert_eq!(error.kind(), ErrorKind::LimitExceeded);
     assert_eq!(models.requests(), 2);
     // After a failure the rest are looked at with the same input.
-    let house = standing(&models, declared(&["a/down", "a/small", "a/large"]), |_| ()).await;
-    assert_eq!(one(&house, json!({"text": "x".repeat(2000)})).await.extras["model"], "a/large");
+    let fixture = standing(&models, declared(&["a/down", "a/small", "a/large"]), |_| ()).await;
+    assert_eq!(one(&fixture, json!({"text": "x".repeat(2000)})).await.extras["model"], "a/large");
     let asked: Vec<String> = models.asked().iter().map(|(model, _)| model.clone()).collect();
     assert_eq!(asked[2..], ["a/down", "a/large"]);
 }
@@ -324,11 +324,11 @@ async fn a_question_is_counted_by_what_it_is_made_of_and_leaves_room_for_its_ans
         let windows = HashMap::from([("a/small", 8192), ("a/large", 32_768), ("a/exact", 8192)]);
         let models = answering_with_windows(says, windows);
         let tool = define_llm_tool(definition, LlmHooks::default()).expect("a tool");
-        let house = standing(&models, tool, |options| {
+        let fixture = standing(&models, tool, |options| {
             options.services = Arc::new(Services { tokens: Arc::new(Tens), ..(*options.services).clone() });
         })
         .await;
-        let outcome = one(&house, json!({"text": text})).await;
+        let outcome = one(&fixture, json!({"text": text})).await;
         let asked = models.asked();
         let got = asked.first().map(|(model, request)| (model.as_str(), request.max_tokens.expect("a limit")));
         assert_eq!(got, expect, "{first} {} bytes: {:?}", text.len(), outcome.error);
@@ -356,8 +356,8 @@ async fn no_other_model_is_tried_after_cancel_or_bad_input_or_where_that_could_r
     for (effects, expect) in [(Effects::READ, Some("fine")), (Effects::WRITE, Some("fine")), (write, None)] {
         let models = answering(answers.clone());
         let tool = Arc::new(ByHand(effects, vec!["a/bad", "a/good"]));
-        let house = standing(&models, tool, |_| ()).await;
-        let outcome = one(&house, json!({})).await;
+        let fixture = standing(&models, tool, |_| ()).await;
+        let outcome = one(&fixture, json!({})).await;
         assert_eq!(outcome.ok.then(|| outcome.text()).as_deref(), expect, "{effects:?}: {:?}", outcome.error);
         assert_eq!(models.requests(), if expect.is_some() { 2 } else { 1 });
     }
@@ -370,9 +370,9 @@ async fn no_other_model_is_tried_after_cancel_or_bad_input_or_where_that_could_r
         }
         answer(&says, call.model)
     }));
-    let house = standing(&models, declared(&["a/down", "a/good"]), |_| ()).await;
-    *cancels.lock().expect("lock") = Some(house.run.cancel.clone());
-    let error = one(&house, json!({"text": "x"})).await.error.expect("cancelled");
+    let fixture = standing(&models, declared(&["a/down", "a/good"]), |_| ()).await;
+    *cancels.lock().expect("lock") = Some(fixture.run.cancel.clone());
+    let error = one(&fixture, json!({"text": "x"})).await.error.expect("cancelled");
     assert_eq!((error.kind(), models.requests()), (ErrorKind::Canceled, 1));
 
     let id = ToolId::parse("llm:t@1.0.0").expect("id");
@@ -380,8 +380,8 @@ async fn no_other_model_is_tried_after_cancel_or_bad_input_or_where_that_could_r
     lacking.model_preference = preference(&["a/good", "a/other"]);
     let tool = define_llm_tool(lacking, LlmHooks::default()).expect("a tool");
     let models = answering(Says::default());
-    let house = standing(&models, tool, |_| ()).await;
-    let error = one(&house, json!({})).await.error.expect("refused");
+    let fixture = standing(&models, tool, |_| ()).await;
+    let error = one(&fixture, json!({})).await.error.expect("refused");
     assert_eq!((error.kind(), models.requests()), (ErrorKind::InvalidParameters, 0));
 }
 
@@ -391,8 +391,8 @@ async fn a_request_that_is_refused_is_not_made_again_by_its_tool() {
     let mut cool = LlmDefinition::new(id, "d", json!({"type": "object", "properties": {}}), "", "Hello");
     cool.model_preference = ModelPreference { temperature: Some(0.0), ..preference(&["a/plain"]) };
     let models = answering(Says::default());
-    let house = standing(&models, define_llm_tool(cool, LlmHooks::default()).expect("a tool"), |_| ()).await;
-    assert!(one(&house, json!({})).await.error.is_some());
+    let fixture = standing(&models, define_llm_tool(cool, LlmHooks::default()).expect("a tool"), |_| ()).await;
+    assert!(one(&fixture, json!({})).await.error.is_some());
     let sent: Vec<_> = models.asked().iter().map(|(_, request)| request.temperature).collect();
     assert_eq!(sent, [Some(0.0)], "what another form may help is the client's to know");
 }
@@ -406,11 +406,11 @@ async fn an_observer_that_panics_is_no_failure_of_the_tool() {
         }
     }
     let models = answering(HashMap::from([("a/good", r#"{"n": 1}"#)]));
-    let house = standing(&models, declared(&["a/good"]), |options| {
+    let fixture = standing(&models, declared(&["a/good"]), |options| {
         options.services = Arc::new(Services { events: Arc::new(Panics), ..(*options.services).clone() });
     })
     .await;
-    assert!(one(&house, json!({"text": "x"})).await.ok);
+    assert!(one(&fixture, json!({"text": "x"})).await.ok);
 }
 
 #[tokio::test]
@@ -432,7 +432,7 @@ async fn a_model_may_be_asked_once_more_and_is_told_why() {
 /// What a call of one of the shipped tools comes to, answered by `model`.
 async fn shipped(name: &str, model: Arc<dyn ModelClient>, arguments: Value) -> Outcome {
     let tool = toolwright_core::llm::shipped().into_iter().find(|tool| tool.source().id.name() == name);
-    let mut house = house(move |options| {
+    let mut fixture = fixture(move |options| {
         options.services = Arc::new(Services { model, ..(*options.services).clone() });
         options.default_model = Some("a/b".to_owned());
     })
@@ -440,10 +440,10 @@ async fn shipped(name: &str, model: Arc<dyn ModelClient>, arguments: Value) -> O
     let tool: Arc<dyn Tool> = Arc::new(tool.expect("shipped"));
     let provider = Arc::new(StaticProvider::new("llm", ProviderKind::Llm, vec![tool]).expect("provider"));
     let tools = provider.list().await.expect("tools");
-    house.run = house.on(Snapshot::build(&[Listing { provider, tools, error: None, withheld: Vec::new() }]));
+    fixture.run = fixture.on(Snapshot::build(&[Listing { provider, tools, error: None, withheld: Vec::new() }]));
     let arguments = RawArguments::Value(arguments);
     let call = ToolCall { id: CallId::new("c"), name: format!("llm__{name}"), arguments };
-    house.all(vec![call]).await.remove(0)
+    fixture.all(vec![call]).await.remove(0)
 }
 
 /// Answers each time as it is said, and has room for so many tokens.
@@ -484,7 +484,7 @@ async fn the_whole_facts_of_a_list_that_is_cut_are_kept() {
     let text: &'static str = format!(r#"{{"facts": [{fact}, {second}, {{"key": "w"#).leak();
     let client = Arc::new(cut_model(text, StopReason::MaxTokens));
     let model = Arc::clone(&client);
-    let mut house = house(move |options| {
+    let mut fixture = fixture(move |options| {
         options.services = Arc::new(Services { model, ..(*options.services).clone() });
         options.default_model = Some("a/b".to_owned());
     })
@@ -492,10 +492,10 @@ async fn the_whole_facts_of_a_list_that_is_cut_are_kept() {
     let tool: Arc<dyn Tool> = Arc::new(tool.expect("shipped"));
     let provider = Arc::new(StaticProvider::new("llm", ProviderKind::Llm, vec![tool]).expect("provider"));
     let tools = provider.list().await.expect("tools");
-    house.run = house.on(Snapshot::build(&[Listing { provider, tools, error: None, withheld: Vec::new() }]));
+    fixture.run = fixture.on(Snapshot::build(&[Listing { provider, tools, error: None, withheld: Vec::new() }]));
     let arguments = RawArguments::Value(json!({"text": "Ada, 1815 to 1852.", "max_facts": 150}));
     let call = ToolCall { id: CallId::new("c"), name: "llm__fact-extract".to_owned(), arguments };
-    let outcome = house.all(vec![call]).await.remove(0);
+    let outcome = fixture.all(vec![call]).await.remove(0);
     let kept = |key: &str, value: &str| json!({"key": key, "value": value, "category": "time"});
     let expect = json!({"facts": [kept("birth", "1815"), kept("death", "1852")]});
     assert_eq!(outcome.structured, Some(expect), "{:?}", outcome.error);
@@ -524,8 +524,8 @@ async fn a_variant_with_an_output_schema_of_its_own_gives_its_result() {
         let models = answering(says);
         let definition = LlmDefinition { variants, ..definition.clone() };
         let tool = define_llm_tool(definition, LlmHooks::default()).expect("a tool");
-        let house = standing(&models, tool, |_| ()).await;
-        let outcome = one(&house, json!({"text": "a cat"})).await;
+        let fixture = standing(&models, tool, |_| ()).await;
+        let outcome = one(&fixture, json!({"text": "a cat"})).await;
         assert_eq!(outcome.structured, Some(json!({"label": "cat"})), "{:?}", outcome.error);
         assert_eq!(outcome.extras["model"], expect);
     }

@@ -16,7 +16,7 @@ use toolwright_core::{
 };
 use toolwright_runtime::{Responses, RunContext, SqliteStore, SystemClock};
 
-use crate::house::{House, Says, house};
+use crate::fixture::{Fixture, Says, fixture};
 
 /// A provider of one tool that counts its runs.
 struct Source {
@@ -69,7 +69,7 @@ fn source(id: &str, change: impl FnOnce(&mut ToolDefinition)) -> Source {
 type Change = fn(&mut ToolDefinition);
 
 struct Desk {
-    house: House,
+    fixture: Fixture,
 }
 
 impl Desk {
@@ -77,7 +77,7 @@ impl Desk {
         let dir = tempfile::tempdir().expect("dir");
         let store = SqliteStore::open(dir.path()).expect("store");
         let cache = Responses::new(store, Arc::new(SystemClock));
-        Self { house: house(|options| options.cache = Some(cache)).await }
+        Self { fixture: fixture(|options| options.cache = Some(cache)).await }
     }
 
     /// Calls the one tool of `source`; what it said, and whether that came from the cache.
@@ -93,7 +93,7 @@ impl Desk {
             error: None,
             withheld: vec![],
         };
-        let mut run = self.house.on(Snapshot::build(&[listing]));
+        let mut run = self.fixture.on(Snapshot::build(&[listing]));
         terms(&mut run);
         let name = source.tool.definition().id.to_string();
         let call = toolwright_core::ToolCall {
@@ -101,7 +101,7 @@ impl Desk {
             name,
             arguments: toolwright_core::RawArguments::Value(arguments),
         };
-        let outcome = self.house.executor.run_calls(vec![call], &run).await.pop().expect("one");
+        let outcome = self.fixture.executor.run_calls(vec![call], &run).await.pop().expect("one");
         (outcome.text(), outcome.extras.get("cached") == Some(&json!(true)))
     }
 }
@@ -111,7 +111,7 @@ fn as_is(_: &mut RunContext) {}
 #[tokio::test]
 async fn an_equal_call_is_served_without_being_run() {
     let desk = Desk::new().await;
-    let mut events = desk.house.events.subscribe();
+    let mut events = desk.fixture.events.subscribe();
     let tool = Arc::new(source("t:x@1.0.0", |_| {}));
     assert_eq!(desk.call(&tool, json!({"n": 1, "fail": false}), as_is).await, ("run 1".into(), false));
     assert_eq!(desk.call(&tool, json!({"fail": false, "n": 1}), as_is).await, ("run 1".into(), true));

@@ -19,10 +19,10 @@ use toolwright_core::{
 use toolwright_runtime::executor::{ExecutorOptions, GuardBinding, RepairOptions, Verdict};
 use toolwright_testkit::FakeModel;
 
-use crate::house::{House, Says, call, house};
+use crate::fixture::{Fixture, Says, call, fixture};
 
 /// A state that `echo` seems to write: there from the moment the tool has run.
-struct Written(Arc<crate::house::Counts>);
+struct Written(Arc<crate::fixture::Counts>);
 
 impl Variables for Written {
     fn get(&self, _kind: Kind, path: &[&str]) -> Option<Value> {
@@ -32,9 +32,9 @@ impl Variables for Written {
 
 #[tokio::test]
 async fn a_call_runs_when_the_value_that_it_waits_for_is_there() {
-    let mut house = house(|_| {}).await;
-    house.run.variables = Some(Arc::new(Written(Arc::clone(&house.counts))));
-    let outcomes = house
+    let mut fixture = fixture(|_| {}).await;
+    fixture.run.variables = Some(Arc::new(Written(Arc::clone(&fixture.counts))));
+    let outcomes = fixture
         .all(vec![
             call("late", "echo", json!({"n": "†state.n"})),
             call("never", "echo", json!({"n": "†state.other"})),
@@ -51,28 +51,28 @@ async fn a_call_runs_when_the_value_that_it_waits_for_is_there() {
 
 #[tokio::test]
 async fn calls_that_wait_for_each_other_end() {
-    let mut house = house(|_| {}).await;
-    house.run.variables = Some(Arc::new(Values::default()));
+    let mut fixture = fixture(|_| {}).await;
+    fixture.run.variables = Some(Arc::new(Values::default()));
     let outcomes =
-        house.all(vec![call("a", "echo", json!({"n": "†state.b"})), call("b", "echo", json!({"n": "†state.a"}))]);
+        fixture.all(vec![call("a", "echo", json!({"n": "†state.b"})), call("b", "echo", json!({"n": "†state.a"}))]);
     let outcomes = tokio::time::timeout(Duration::from_secs(5), outcomes).await.expect("no deadlock");
     assert!(outcomes.iter().all(|outcome| !outcome.ok));
-    assert_eq!(house.counts.ran.load(Ordering::SeqCst), 0);
+    assert_eq!(fixture.counts.ran.load(Ordering::SeqCst), 0);
 }
 
-/// A house whose model mends arguments with the same words each time.
-async fn mending(says: Result<&'static str, ModelErrorKind>) -> (House, Arc<FakeModel>) {
+/// A fixture whose model mends arguments with the same words each time.
+async fn mending(says: Result<&'static str, ModelErrorKind>) -> (Fixture, Arc<FakeModel>) {
     let mender = Arc::new(match says {
         Ok(text) => FakeModel::saying(text),
         Err(kind) => FakeModel::failing(kind, "no answer"),
     });
     let client: Arc<dyn ModelClient> = mender.clone();
-    let house = house(|options: &mut ExecutorOptions| {
+    let fixture = fixture(|options: &mut ExecutorOptions| {
         options.services = Arc::new(Services { model: client, ..Services::clone(&options.services) });
         options.repair = Some(RepairOptions::by("small/m"));
     })
     .await;
-    (house, mender)
+    (fixture, mender)
 }
 
 fn end(outcome: &Outcome) -> &RepairEnd {
@@ -81,12 +81,12 @@ fn end(outcome: &Outcome) -> &RepairEnd {
 
 #[tokio::test]
 async fn a_model_mends_arguments_once_and_it_is_on_record() {
-    let (house, mender) = mending(Ok("```json\n{\"n\": 3}\n```")).await;
-    let mut events = house.events.subscribe();
+    let (fixture, mender) = mending(Ok("```json\n{\"n\": 3}\n```")).await;
+    let mut events = fixture.events.subscribe();
     let mut broken = call("b", "echo", json!({}));
     broken.arguments = RawArguments::Text("three, please".into());
     let outcomes =
-        house.all(vec![call("a", "echo", json!({"n": "three"})), broken, call("c", "echo", json!({"n": 1}))]).await;
+        fixture.all(vec![call("a", "echo", json!({"n": "three"})), broken, call("c", "echo", json!({"n": 1}))]).await;
     assert_eq!(outcomes.iter().map(Outcome::text).collect::<Vec<_>>(), ["echo 3", "echo 3", "echo 1"]);
     assert_eq!((end(&outcomes[0]), outcomes[2].provenance.repair.is_none()), (&RepairEnd::Accepted, true));
     let record = outcomes[1].to_json()["provenance"]["repair"].clone();
@@ -113,8 +113,8 @@ async fn a_model_mends_arguments_once_and_it_is_on_record() {
         }
     }
     assert_eq!((told, asked.len()), (22, 0));
-    house.store.flush().await.expect("flush");
-    assert_eq!(house.store.totals().await.expect("totals").model_calls, 2);
+    fixture.store.flush().await.expect("flush");
+    assert_eq!(fixture.store.totals().await.expect("totals").model_calls, 2);
 }
 
 #[tokio::test]
@@ -125,30 +125,30 @@ async fn what_cannot_be_mended_is_rejected_and_never_runs() {
         (Ok("I would rather not"), "failed"),
         (Err(ModelErrorKind::Unavailable), "failed"),
     ] {
-        let (house, mender) = mending(says).await;
-        let outcome = house.one("echo", json!({"n": "three"})).await;
+        let (fixture, mender) = mending(says).await;
+        let outcome = fixture.one("echo", json!({"n": "three"})).await;
         assert!(outcome.text().contains("/n: expected integer, got string \"three\""), "{}", outcome.text());
         let record = outcome.to_json()["provenance"]["repair"]["end"].clone();
         assert!(record.get(expect).is_some(), "{record}");
-        assert_eq!((house.counts.ran.load(Ordering::SeqCst), mender.requests()), (0, 1));
+        assert_eq!((fixture.counts.ran.load(Ordering::SeqCst), mender.requests()), (0, 1));
     }
 }
 
 #[tokio::test]
 async fn nobody_is_asked_about_unknown_tools_and_only_as_often_as_calls_may_run() {
-    let (house, mender) = mending(Ok("null")).await;
-    house.one("nope", json!({})).await;
+    let (fixture, mender) = mending(Ok("null")).await;
+    fixture.one("nope", json!({})).await;
     assert_eq!(mender.requests(), 0);
-    house.all((0..30).map(|n| call(&n.to_string(), "echo", json!({"n": "x"}))).collect()).await;
-    assert_eq!(mender.requests(), house.executor.calls_per_turn());
+    fixture.all((0..30).map(|n| call(&n.to_string(), "echo", json!({"n": "x"}))).collect()).await;
+    assert_eq!(mender.requests(), fixture.executor.calls_per_turn());
 }
 
 #[tokio::test]
 async fn only_a_call_that_nothing_speaks_against_may_start_by_itself() {
-    let mut house = house(|_| {}).await;
-    house.run.policy = Arc::new(toolwright_core::Policy::of(toolwright_core::Profile::Ask));
-    house.run.variables = Some(Arc::new(Values(json!({"input": {"n": 1}}))));
-    house.run.approver = Arc::new(Says(toolwright_core::ApprovalDecision::Approve, 0.into()));
+    let mut fixture = fixture(|_| {}).await;
+    fixture.run.policy = Arc::new(toolwright_core::Policy::of(toolwright_core::Profile::Ask));
+    fixture.run.variables = Some(Arc::new(Values(json!({"input": {"n": 1}}))));
+    fixture.run.approver = Arc::new(Says(toolwright_core::ApprovalDecision::Approve, 0.into()));
     for (name, arguments, expect) in [
         ("echo", json!({"n": 1}), true),
         ("echo", json!({"n": "1"}), true),
@@ -157,7 +157,7 @@ async fn only_a_call_that_nothing_speaks_against_may_start_by_itself() {
         ("write", json!({"n": 1}), false),
         ("nope", json!({}), false),
     ] {
-        let startable = house.executor.startable(call("c", name, arguments.clone()), &house.run);
+        let startable = fixture.executor.startable(call("c", name, arguments.clone()), &fixture.run);
         assert_eq!(startable.is_some(), expect, "{name} {arguments}");
     }
 }
@@ -175,11 +175,11 @@ async fn what_a_guard_wrote_is_an_object_with_defaults_and_on_record_without_a_s
     ] {
         let rewritten = written.clone();
         let rewrites = move |_: &ValidCall| Verdict::Rewrite(rewritten.clone());
-        let house = house(|options| options.guards.push(GuardBinding::new("rewrites", Arc::new(rewrites)))).await;
+        let fixture = fixture(|options| options.guards.push(GuardBinding::new("rewrites", Arc::new(rewrites)))).await;
         let snapshot = snapshot_of(vec![Unschemed("full", NoSchemaMode::Full, Effects::READ, schema.cloned())]).await;
         let mut call = call("c", "full", json!({"n": 1}));
         call.name = "u__full".into();
-        let outcome = house.executor.run_calls(vec![call], &house.on(snapshot)).await.remove(0);
+        let outcome = fixture.executor.run_calls(vec![call], &fixture.on(snapshot)).await.remove(0);
         match expect {
             Ok(ran) => {
                 assert_eq!(serde_json::from_str::<Value>(&outcome.text()).expect("json"), ran, "{written}");
@@ -192,18 +192,18 @@ async fn what_a_guard_wrote_is_an_object_with_defaults_and_on_record_without_a_s
 
 #[tokio::test]
 async fn what_was_mended_before_is_checked_and_not_mended_again() {
-    let (house, mender) = mending(Ok("{\"n\": 3}")).await;
+    let (fixture, mender) = mending(Ok("{\"n\": 3}")).await;
     let written = || vec![call("a", "echo", json!({"n": "three"})), call("b", "echo", json!({"n": 1}))];
-    let first = house.executor.check_calls(written(), &[], &house.run).await;
+    let first = fixture.executor.check_calls(written(), &[], &fixture.run).await;
     let mended = first.mended();
     assert_eq!((mended.len(), mended[0].0.as_str()), (1, "a"));
-    let again = house.executor.check_calls(written(), &mended, &house.run).await;
+    let again = fixture.executor.check_calls(written(), &mended, &fixture.run).await;
     assert_eq!((again.mended(), again.usage.input_tokens), (mended.clone(), 0));
     assert_eq!(again.calls[0].as_ref().expect("valid").arguments, json!({"n": 3}));
     assert_eq!(mender.requests(), 1);
     let mut stale = mended;
     stale[0].1.candidate = Some(json!({"n": "four"}));
-    let refused = house.executor.check_calls(written(), &stale, &house.run).await;
+    let refused = fixture.executor.check_calls(written(), &stale, &fixture.run).await;
     assert!(refused.calls[0].is_err());
     assert_eq!(mender.requests(), 1, "not even where it does not fit any more");
 }
@@ -233,14 +233,14 @@ impl Tool for Unschemed {
 
 #[tokio::test]
 async fn a_tool_without_a_schema_runs_as_its_mode_says_and_the_audit_says_so() {
-    let house = house(|_| {}).await;
+    let fixture = fixture(|_| {}).await;
     let tools = [
         Unschemed("reads", NoSchemaMode::ReadOnly, Effects::READ, None),
         Unschemed("writes", NoSchemaMode::ReadOnly, Effects::WRITE, None),
         Unschemed("person", NoSchemaMode::HumanApproval, Effects::READ, None),
         Unschemed("full", NoSchemaMode::Full, Effects::UNKNOWN, None),
     ];
-    let run = house.on(snapshot_of(tools.into()).await);
+    let run = fixture.on(snapshot_of(tools.into()).await);
     for (name, mode, runs) in [
         ("reads", "read-only", true),
         ("writes", "read-only", false),
@@ -249,8 +249,8 @@ async fn a_tool_without_a_schema_runs_as_its_mode_says_and_the_audit_says_so() {
     ] {
         let mut written = call("c", name, json!({"any": [1]}));
         written.name = format!("u__{name}");
-        assert!(house.executor.startable(written.clone(), &run).is_none(), "none starts by itself");
-        let outcome = house.executor.run_calls(vec![written], &run).await.remove(0);
+        assert!(fixture.executor.startable(written.clone(), &run).is_none(), "none starts by itself");
+        let outcome = fixture.executor.run_calls(vec![written], &run).await.remove(0);
         assert_eq!((outcome.ok, outcome.validated.0), (runs, false), "{name}: {}", outcome.text());
         assert_eq!(outcome.to_json()["provenance"]["unvalidated"], mode, "{name}");
     }
@@ -258,17 +258,17 @@ async fn a_tool_without_a_schema_runs_as_its_mode_says_and_the_audit_says_so() {
 
 #[tokio::test]
 async fn a_foreign_schema_that_cannot_be_used_leaves_the_tool_and_a_warning() {
-    let house = house(|_| {}).await;
+    let fixture = fixture(|_| {}).await;
     let definition =
         ToolDefinition::new(ToolId::parse("x:echo@0.0.0").expect("id"), "", Some(json!({"type": "nonsense"})));
-    let provider = crate::house::provider(&house.counts);
+    let provider = crate::fixture::provider(&fixture.counts);
     let tools = vec![RegisteredTool::foreign(definition, "echo")];
     let snapshot = Snapshot::build(&[Listing { provider, tools, error: None, withheld: vec![] }]);
-    let mut events = house.events.subscribe();
-    let run = house.on(snapshot);
+    let mut events = fixture.events.subscribe();
+    let run = fixture.on(snapshot);
     let mut written = call("c", "echo", json!({}));
     written.name = "x__echo".into();
-    let outcome = house.executor.run_calls(vec![written], &run).await.remove(0);
+    let outcome = fixture.executor.run_calls(vec![written], &run).await.remove(0);
     assert_eq!(outcome.to_json()["provenance"]["unvalidated"], "full");
     let warned = std::iter::from_fn(|| events.try_recv().ok().map(Arc::unwrap_or_clone))
         .any(|event| matches!(event, Event::Warning { code, message } if code == "schema_unusable" && message.contains("x:echo")));

@@ -23,7 +23,7 @@ use toolwright_core::{
 use toolwright_runtime::executor::{Before, GuardBinding, Interceptor, ResponseCache, Verdict};
 use toolwright_runtime::{ExecutorOptions, QueueSpec, Queues, RunContext};
 
-use crate::house::{House, call, house};
+use crate::fixture::{Fixture, call, fixture};
 
 const TOOLS: [&str; 12] = [
     "fine",
@@ -193,13 +193,13 @@ enum Meanwhile {
     Nothing,
     /// Once the tool runs, the run's token fires.
     Cancel(CancelCause),
-    /// Once the tool runs, the house is shut down.
+    /// Once the tool runs, the fixture is shut down.
     ShutDown,
     /// Once the tool runs, nobody waits any more.
     CallerGoes,
     /// The only slot is taken by another call, and the caller goes while this one waits for it.
     CallerGoesWaiting,
-    /// The only slot is taken, and the house is shut down.
+    /// The only slot is taken, and the fixture is shut down.
     ShutDownWaiting,
     /// The only slot is taken, and nobody may wait for it.
     QueueIsFull,
@@ -213,7 +213,7 @@ impl Meanwhile {
 }
 
 struct Scene {
-    house: House,
+    fixture: Fixture,
     run: RunContext,
     started: Arc<tokio::sync::Notify>,
     events: Receiver<Arc<Event>>,
@@ -227,7 +227,7 @@ impl Scene {
         };
         let tools = StaticProvider::new("ends", ProviderKind::Native, TOOLS.map(tool).to_vec()).expect("provider");
         let provider = Ending { tools, only_waits };
-        let house = house(|options| {
+        let fixture = fixture(|options| {
             options.timeout = Duration::from_millis(500);
             options.grace = Duration::from_millis(60);
             let one = QueueSpec { concurrent: 1, ..QueueSpec::default() };
@@ -238,14 +238,14 @@ impl Scene {
         let tools = provider.list().await.expect("list");
         let snapshot =
             Snapshot::build(&[Listing { provider: Arc::new(provider), tools, error: None, withheld: vec![] }]);
-        let mut run = house.on(snapshot);
+        let mut run = fixture.on(snapshot);
         terms(&mut run);
-        let events = house.events.subscribe();
-        Self { house, run, started, events }
+        let events = fixture.events.subscribe();
+        Self { fixture, run, started, events }
     }
 
     async fn one(&self, tool: &str, arguments: Value, run: &RunContext) -> Outcome {
-        let outcomes = self.house.executor.run_calls(vec![call("c", tool, arguments)], run).await;
+        let outcomes = self.fixture.executor.run_calls(vec![call("c", tool, arguments)], run).await;
         let [outcome] = outcomes.try_into().expect("exactly one outcome");
         outcome
     }
@@ -268,7 +268,7 @@ impl Scene {
             CallerGoes | CallerGoesWaiting => return None,
             Meanwhile::Cancel(cause) => self.run.cancel.cancel(cause),
             _ => {
-                let executor = Arc::clone(&self.house.executor);
+                let executor = Arc::clone(&self.fixture.executor);
                 tokio::spawn(async move { executor.shut_down(Duration::from_millis(300)).await });
             }
         }
@@ -321,7 +321,7 @@ impl Case {
         let waits = self.meanwhile.another_holds_the_slot();
         let other = RunContext { cancel: Cancel::new(), ..scene.run.clone() };
         let holder = waits.then(|| {
-            let (executor, run) = (Arc::clone(&scene.house.executor), other.clone());
+            let (executor, run) = (Arc::clone(&scene.fixture.executor), other.clone());
             tokio::spawn(async move { executor.run_calls(vec![call("holder", "waits", json!({}))], &run).await })
         });
         if holder.is_some() {
@@ -348,8 +348,8 @@ impl Case {
             other.cancel.cancel(CancelCause::User);
             holder.await.expect("holder");
         }
-        scene.house.store.flush().await.expect("flush");
-        let rows = scene.house.store.totals().await.expect("totals").tool_calls;
+        scene.fixture.store.flush().await.expect("flush");
+        let rows = scene.fixture.store.totals().await.expect("totals").tool_calls;
         assert_eq!(rows, if waits { 2 } else { 1 }, "{name}: rows");
         let plain =
             RunContext { cancel: Cancel::new(), policy: Arc::new(Policy::of(Profile::Trusted)), ..scene.run.clone() };
@@ -496,7 +496,7 @@ async fn attempts_and_waits_are_in_the_outcome_and_the_key_stays_the_same() {
     let outcome = scene.one("flaky", json!({}), &scene.run).await;
     assert_eq!(outcome.extras.get("attempts"), Some(&json!(3)));
     let two = vec![call("a", "working", json!({})), call("b", "fine", json!({}))];
-    let outcomes = scene.house.executor.run_calls(two, &scene.run).await;
+    let outcomes = scene.fixture.executor.run_calls(two, &scene.run).await;
     let waited = outcomes[1].extras.get("wait_ms").and_then(Value::as_u64).expect("it waited");
     assert!(waited >= 60, "{waited}");
     assert!(!outcomes[0].extras.contains_key("wait_ms"));
@@ -507,7 +507,7 @@ async fn attempts_and_waits_are_in_the_outcome_and_the_key_stays_the_same() {
 async fn who_reads_no_arguments_is_told_of_what_is_soon_over_by_its_end_alone() {
     for (only_waits, expect) in [(true, "short | late | long"), (false, "started | short | started | long")] {
         let mut scene = Scene::set(|_| (), |_| (), only_waits).await;
-        scene.events = scene.house.events.subscribe_brief();
+        scene.events = scene.fixture.events.subscribe_brief();
         // Until one event has found nobody, whoever reads all may be there.
         scene.one("fine", json!({}), &scene.run).await;
         while scene.events.try_recv().is_ok() {}
@@ -528,7 +528,7 @@ async fn who_reads_no_arguments_is_told_of_what_is_soon_over_by_its_end_alone() 
             }
         }
         assert_eq!(told.join(" | "), expect);
-        let mut whole = scene.house.events.subscribe();
+        let mut whole = scene.fixture.events.subscribe();
         scene.one("fine", json!({}), &scene.run).await;
         let first = whole.try_recv().expect("told");
         assert!(matches!(&*first, Event::ToolStarted { after_us: 0, .. }), "{first:?}");

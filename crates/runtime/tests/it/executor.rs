@@ -12,10 +12,10 @@ use toolwright_core::error::ProtocolError;
 use toolwright_core::event::{Event, Partial};
 use toolwright_core::store::{LedgerStore as _, RunStore as _};
 use toolwright_core::{CallId, CancelCause, ErrorKind, Policy, Profile, ToolError};
-use toolwright_runtime::executor::{Bench, GuardBinding, InputGuard, Verdict};
+use toolwright_runtime::executor::{GuardBinding, GuardContext, InputGuard, Verdict};
 use toolwright_runtime::{QueueSpec, Queues};
 
-use crate::house::{Says, Stars, call, house};
+use crate::fixture::{Says, Stars, call, fixture};
 
 fn kinds(outcomes: &[toolwright_core::Outcome]) -> Vec<(String, String)> {
     outcomes
@@ -29,8 +29,8 @@ fn kinds(outcomes: &[toolwright_core::Outcome]) -> Vec<(String, String)> {
 
 #[tokio::test]
 async fn every_call_gets_one_outcome_in_call_order_whatever_happens() {
-    let house = house(|options| options.timeout = Duration::from_secs(1)).await;
-    let outcomes = house
+    let fixture = fixture(|options| options.timeout = Duration::from_secs(1)).await;
+    let outcomes = fixture
         .all(vec![
             call("a", "slow", json!({"n": 50})),
             call("b", "nope", json!({})),
@@ -54,19 +54,19 @@ async fn every_call_gets_one_outcome_in_call_order_whatever_happens() {
     assert_eq!(outcomes[6].text(), "echo 7");
     assert!(outcomes[4].text().contains("(tool failed: timeout after 1s)"), "{}", outcomes[4].text());
     assert_eq!(outcomes[5].text(), "it did not work", "a tool's own words are its content");
-    house.store.flush().await.expect("flush");
-    let totals = house.store.totals().await.expect("totals");
+    fixture.store.flush().await.expect("flush");
+    let totals = fixture.store.totals().await.expect("totals");
     assert_eq!((totals.tool_calls, totals.tool_failures, totals.model_calls), (7, 5, 0));
 }
 
 #[tokio::test]
 async fn calls_run_in_parallel_within_their_queue() {
     let spec = QueueSpec { concurrent: 3, ..QueueSpec::default() };
-    let house = house(|options| options.queues = Queues::new(BTreeMap::from([("default".to_owned(), spec)]))).await;
+    let fixture = fixture(|options| options.queues = Queues::new(BTreeMap::from([("default".to_owned(), spec)]))).await;
     let calls = (0..9).map(|n| call(&n.to_string(), "slow", json!({"n": 20}))).collect();
-    let outcomes = house.all(calls).await;
+    let outcomes = fixture.all(calls).await;
     assert!(outcomes.iter().all(|outcome| outcome.ok));
-    assert_eq!(house.counts.most.load(Ordering::SeqCst), 3);
+    assert_eq!(fixture.counts.most.load(Ordering::SeqCst), 3);
 }
 
 /// A client that answers once it is let.
@@ -83,110 +83,112 @@ impl CallClient for Slow {
 
 #[tokio::test]
 async fn waiting_for_the_client_is_no_time_of_the_tool() {
-    let mut house = house(|options| {
+    let mut fixture = fixture(|options| {
         options.timeout = Duration::from_millis(100);
         options.idle_timeout = Some(Duration::from_millis(60));
     })
     .await;
     let client = Arc::new(Slow::default());
-    house.run.client = Arc::clone(&client) as Arc<dyn CallClient>;
+    fixture.run.client = Arc::clone(&client) as Arc<dyn CallClient>;
     tokio::spawn(async move {
         tokio::time::sleep(Duration::from_millis(400)).await;
         client.0.notify_one();
     });
-    let outcomes = house.all(vec![call("a", "asks", json!({}))]).await;
+    let outcomes = fixture.all(vec![call("a", "asks", json!({}))]).await;
     assert_eq!(outcomes[0].text(), "answered 1");
-    let outcomes = house.all(vec![call("b", "deaf", json!({}))]).await;
+    let outcomes = fixture.all(vec![call("b", "deaf", json!({}))]).await;
     assert_eq!(kinds(&outcomes)[0].1, "timeout", "all else is");
 }
 
 #[tokio::test]
 async fn a_call_that_waits_for_its_client_holds_no_place() {
     let spec = QueueSpec { concurrent: 1, ..QueueSpec::default() };
-    let mut house = house(|options| options.queues = Queues::new(BTreeMap::from([("default".to_owned(), spec)]))).await;
+    let mut fixture =
+        fixture(|options| options.queues = Queues::new(BTreeMap::from([("default".to_owned(), spec)]))).await;
     let client = Arc::new(Slow::default());
-    house.run.client = Arc::clone(&client) as Arc<dyn CallClient>;
+    fixture.run.client = Arc::clone(&client) as Arc<dyn CallClient>;
     let asking = tokio::spawn({
-        let (executor, run) = (Arc::clone(&house.executor), house.run.clone());
+        let (executor, run) = (Arc::clone(&fixture.executor), fixture.run.clone());
         async move { executor.run_calls(vec![call("a", "asks", json!({}))], &run).await }
     });
-    while house.counts.ran.load(Ordering::SeqCst) == 0 {
+    while fixture.counts.ran.load(Ordering::SeqCst) == 0 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    let between = tokio::time::timeout(Duration::from_secs(5), house.all(vec![call("b", "echo", json!({}))])).await;
+    let between = tokio::time::timeout(Duration::from_secs(5), fixture.all(vec![call("b", "echo", json!({}))])).await;
     assert!(between.expect("the place is free")[0].ok);
     // Answered while another call has the place, it waits for its turn again.
     let slow = tokio::spawn({
-        let (executor, run) = (Arc::clone(&house.executor), house.run.clone());
+        let (executor, run) = (Arc::clone(&fixture.executor), fixture.run.clone());
         async move { executor.run_calls(vec![call("c", "slow", json!({"n": 200}))], &run).await }
     });
-    while house.counts.now.load(Ordering::SeqCst) == 0 {
+    while fixture.counts.now.load(Ordering::SeqCst) == 0 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     client.0.notify_one();
     let answered = asking.await.expect("ended");
     assert_eq!(answered[0].text(), "answered 1");
-    assert_eq!(house.counts.now.load(Ordering::SeqCst), 0, "the slow call had ended");
+    assert_eq!(fixture.counts.now.load(Ordering::SeqCst), 0, "the slow call had ended");
     assert!(slow.await.expect("ended")[0].ok);
 }
 
 #[tokio::test]
 async fn a_call_whose_question_is_withdrawn_takes_its_place_again() {
     let spec = QueueSpec { concurrent: 1, ..QueueSpec::default() };
-    let mut house = house(|options| options.queues = Queues::new(BTreeMap::from([("default".to_owned(), spec)]))).await;
-    house.run.client = Arc::new(Slow::default());
-    let both = house.all(vec![call("a", "withdraws", json!({"n": 50})), call("b", "slow", json!({"n": 300}))]);
+    let mut fixture =
+        fixture(|options| options.queues = Queues::new(BTreeMap::from([("default".to_owned(), spec)]))).await;
+    fixture.run.client = Arc::new(Slow::default());
+    let both = fixture.all(vec![call("a", "withdraws", json!({"n": 50})), call("b", "slow", json!({"n": 300}))]);
     let outcomes = tokio::time::timeout(Duration::from_secs(5), both).await.expect("in time");
     assert_eq!((outcomes[0].text(), outcomes[1].ok), ("withdrawn".into(), true));
-    assert_eq!(house.counts.most.load(Ordering::SeqCst), 1, "the queue has one place");
+    assert_eq!(fixture.counts.most.load(Ordering::SeqCst), 1, "the queue has one place");
 }
 
 #[tokio::test]
 async fn exclusive_tools_never_overlap() {
-    let house = house(|_| ()).await;
+    let fixture = fixture(|_| ()).await;
     let calls = (0..4).map(|n| call(&n.to_string(), "exclusive", json!({"n": 5}))).collect();
-    assert!(house.all(calls).await.iter().all(|outcome| outcome.ok));
-    assert_eq!(house.counts.most.load(Ordering::SeqCst), 1);
+    assert!(fixture.all(calls).await.iter().all(|outcome| outcome.ok));
+    assert_eq!(fixture.counts.most.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]
 async fn more_calls_than_a_turn_allows_are_refused_by_name() {
-    let house = house(|options| options.calls_per_turn = 2).await;
+    let fixture = fixture(|options| options.calls_per_turn = 2).await;
     let calls = (0..3).map(|n| call(&n.to_string(), "echo", json!({"n": n}))).collect();
-    let outcomes = house.all(calls).await;
+    let outcomes = fixture.all(calls).await;
     assert_eq!(outcomes[2].error.as_ref().map(|e| e.kind()), Some(ErrorKind::LimitExceeded));
-    assert_eq!(house.counts.ran.load(Ordering::SeqCst), 2);
+    assert_eq!(fixture.counts.ran.load(Ordering::SeqCst), 2);
 }
 
 #[tokio::test]
 async fn a_cancel_reaches_the_tool_and_keeps_its_cause() {
     for cause in [CancelCause::User, CancelCause::Sibling, CancelCause::Shutdown] {
-        let house = house(|_| ()).await;
-        let cancel = house.run.cancel.clone();
+        let fixture = fixture(|_| ()).await;
+        let cancel = fixture.run.cancel.clone();
         tokio::spawn(async move {
             tokio::time::sleep(Duration::from_millis(20)).await;
             cancel.cancel(cause);
         });
         let started = Instant::now();
-        let outcomes = house.all(vec![call("p", "polite", json!({})), call("d", "deaf", json!({}))]).await;
+        let outcomes = fixture.all(vec![call("p", "polite", json!({})), call("d", "deaf", json!({}))]).await;
         assert!(started.elapsed() < Duration::from_secs(5), "a tool that ignores its cancel is abandoned");
         for outcome in &outcomes {
             assert_eq!(outcome.error.as_ref().and_then(|e| e.cancel_cause()), Some(cause));
         }
-        assert_eq!(house.counts.saw_cancel.load(Ordering::SeqCst), 1);
+        assert_eq!(fixture.counts.saw_cancel.load(Ordering::SeqCst), 1);
         assert!(outcomes[0].text().contains("politely"), "the tool's own last words are kept");
-        let after = house.one("echo", json!({})).await;
+        let after = fixture.one("echo", json!({})).await;
         assert_eq!(after.error.map(|e| e.kind()), Some(ErrorKind::Canceled), "nothing starts after a cancel");
     }
 }
 
 #[tokio::test]
 async fn a_dropped_caller_cancels_its_tool() {
-    let house = house(|_| ()).await;
-    let call = house.one("polite", json!({}));
+    let fixture = fixture(|_| ()).await;
+    let call = fixture.one("polite", json!({}));
     assert!(tokio::time::timeout(Duration::from_millis(30), call).await.is_err());
     for _ in 0..100 {
-        if house.counts.saw_cancel.load(Ordering::SeqCst) == 1 {
+        if fixture.counts.saw_cancel.load(Ordering::SeqCst) == 1 {
             return;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -196,8 +198,8 @@ async fn a_dropped_caller_cancels_its_tool() {
 
 #[tokio::test]
 async fn a_large_output_is_stored_and_its_handle_reads_back() {
-    let house = house(|options| options.max_output = Some(1000)).await;
-    let outcome = house.one("big", json!({"n": 1000})).await;
+    let fixture = fixture(|options| options.max_output = Some(1000)).await;
+    let outcome = fixture.one("big", json!({"n": 1000})).await;
     assert!(outcome.ok);
     let text = outcome.text();
     assert!(text.len() < 1200 && text.contains("output__read"), "{text}");
@@ -206,9 +208,9 @@ async fn a_large_output_is_stored_and_its_handle_reads_back() {
     let handle = note["handle"].as_str().expect("handle");
     assert!(text.contains(handle));
     let slice =
-        house.executor.services().outputs.read(&house.run.session.id, handle, 10_989, 100).await.expect("slice");
+        fixture.executor.services().outputs.read(&fixture.run.session.id, handle, 10_989, 100).await.expect("slice");
     assert_eq!((slice.text.as_str(), slice.next_offset), ("0123456789\n", 11_000));
-    let small = house.one("big", json!({"n": 10})).await;
+    let small = fixture.one("big", json!({"n": 10})).await;
     assert_eq!(small.text().len(), 110);
 }
 
@@ -223,26 +225,26 @@ async fn policy_and_approval_decide_before_anything_runs() {
         (ApprovalDecision::Skip, true, None, 0, 2),
         (ApprovalDecision::Later, false, Some(ErrorKind::Denied), 0, 2),
     ] {
-        let mut house = house(|_| ()).await;
+        let mut fixture = fixture(|_| ()).await;
         let approver = Arc::new(Says(decision.clone(), AtomicUsize::new(0)));
-        house.run.policy = Arc::new(Policy::of(Profile::Ask));
-        house.run.approver = Arc::clone(&approver) as _;
-        assert!(house.one("echo", json!({})).await.ok, "a tool that only reads is not asked for");
+        fixture.run.policy = Arc::new(Policy::of(Profile::Ask));
+        fixture.run.approver = Arc::clone(&approver) as _;
+        assert!(fixture.one("echo", json!({})).await.ok, "a tool that only reads is not asked for");
         for _ in 0..2 {
-            let outcome = house.one("write", json!({})).await;
+            let outcome = fixture.one("write", json!({})).await;
             assert_eq!((outcome.ok, outcome.error.as_ref().map(|e| e.kind())), (ok, kind), "{decision:?}");
             assert_eq!(outcome.pending.is_some(), decision == ApprovalDecision::Later);
         }
-        assert_eq!(house.counts.ran.load(Ordering::SeqCst), ran + 1, "{decision:?}");
+        assert_eq!(fixture.counts.ran.load(Ordering::SeqCst), ran + 1, "{decision:?}");
         assert_eq!(approver.1.load(Ordering::SeqCst), asked, "{decision:?}");
     }
 }
 
 #[tokio::test]
 async fn without_an_approver_the_denial_tells_the_operator_the_remedy() {
-    let mut house = house(|_| ()).await;
-    house.run.policy = Arc::new(Policy::of(Profile::Ask));
-    let outcome = house.one("write", json!({})).await;
+    let mut fixture = fixture(|_| ()).await;
+    fixture.run.policy = Arc::new(Policy::of(Profile::Ask));
+    let outcome = fixture.one("write", json!({})).await;
     let told = outcome.error.as_ref().map(ToolError::message).unwrap_or_default();
     assert!(told.contains("--policy trusted"), "{told}");
     let short = "(tool failed: denied: the call needs a person's approval, and nobody can be asked)";
@@ -251,8 +253,8 @@ async fn without_an_approver_the_denial_tells_the_operator_the_remedy() {
 
 #[tokio::test]
 async fn events_tell_the_story_and_progress_goes_where_it_was_asked_for() {
-    let mut house = house(|_| ()).await;
-    let mut events = house.events.subscribe();
+    let mut fixture = fixture(|_| ()).await;
+    let mut events = fixture.events.subscribe();
     let got: Arc<Mutex<Vec<Partial>>> = Arc::default();
     struct Into(Arc<Mutex<Vec<Partial>>>);
     impl toolwright_core::context::PartialSink for Into {
@@ -261,8 +263,8 @@ async fn events_tell_the_story_and_progress_goes_where_it_was_asked_for() {
         }
     }
     let sink = Arc::clone(&got);
-    house.run.partials = Some(Arc::new(move |_: &CallId| Arc::new(Into(Arc::clone(&sink))) as _));
-    house.one("progress", json!({})).await;
+    fixture.run.partials = Some(Arc::new(move |_: &CallId| Arc::new(Into(Arc::clone(&sink))) as _));
+    fixture.one("progress", json!({})).await;
     let mut names = Vec::new();
     while let Ok(event) = events.try_recv().map(Arc::unwrap_or_clone) {
         names.push(match event {
@@ -278,11 +280,11 @@ async fn events_tell_the_story_and_progress_goes_where_it_was_asked_for() {
 
 #[tokio::test]
 async fn the_journal_knows_every_dispatch_and_outcome() {
-    let mut house = house(|_| ()).await;
-    house.store.save_run("r", &json!({})).await.expect("save");
-    house.run.journal = Some((Arc::clone(&house.store) as _, "r".into()));
-    house.all(vec![call("a", "echo", json!({})), call("b", "nope", json!({}))]).await;
-    let run = house.store.run("r").await.expect("run").expect("saved");
+    let mut fixture = fixture(|_| ()).await;
+    fixture.store.save_run("r", &json!({})).await.expect("save");
+    fixture.run.journal = Some((Arc::clone(&fixture.store) as _, "r".into()));
+    fixture.all(vec![call("a", "echo", json!({})), call("b", "nope", json!({}))]).await;
+    let run = fixture.store.run("r").await.expect("run").expect("saved");
     let mut calls: Vec<_> = run.calls.iter().map(|(id, o)| (id.as_str(), o.as_ref().map(|o| o.ok))).collect();
     calls.sort_unstable();
     assert_eq!(calls, [("a", Some(true)), ("b", Some(false))]);
@@ -290,12 +292,12 @@ async fn the_journal_knows_every_dispatch_and_outcome() {
 
 #[tokio::test]
 async fn always_on_a_shell_does_not_cover_the_next_command() {
-    let mut house = house(|_| ()).await;
+    let mut fixture = fixture(|_| ()).await;
     let approver = Arc::new(Says(ApprovalDecision::Always, AtomicUsize::new(0)));
-    house.run.policy = Arc::new(Policy::of(Profile::Ask));
-    house.run.approver = Arc::clone(&approver) as _;
+    fixture.run.policy = Arc::new(Policy::of(Profile::Ask));
+    fixture.run.approver = Arc::clone(&approver) as _;
     for (n, asked) in [(1, 1), (1, 1), (2, 2)] {
-        assert!(house.one("shell", json!({"n": n})).await.ok);
+        assert!(fixture.one("shell", json!({"n": n})).await.ok);
         assert_eq!(approver.1.load(Ordering::SeqCst), asked, "{n}");
     }
 }
@@ -303,12 +305,12 @@ async fn always_on_a_shell_does_not_cover_the_next_command() {
 #[tokio::test]
 async fn always_inside_the_workspace_does_not_cover_a_protected_file_nor_the_reverse() {
     for order in [[1, 9], [9, 1]] {
-        let mut house = house(|_| ()).await;
+        let mut fixture = fixture(|_| ()).await;
         let approver = Arc::new(Says(ApprovalDecision::Always, AtomicUsize::new(0)));
-        house.run.policy = Arc::new(Policy::of(Profile::Ask));
-        house.run.approver = Arc::clone(&approver) as _;
+        fixture.run.policy = Arc::new(Policy::of(Profile::Ask));
+        fixture.run.approver = Arc::clone(&approver) as _;
         for (n, asked) in [(order[0], 1), (order[1], 2), (order[0], 2), (order[1], 2)] {
-            assert!(house.one("write", json!({"n": n})).await.ok);
+            assert!(fixture.one("write", json!({"n": n})).await.ok);
             assert_eq!(approver.1.load(Ordering::SeqCst), asked, "{n} of {order:?}");
         }
     }
@@ -316,25 +318,25 @@ async fn always_inside_the_workspace_does_not_cover_a_protected_file_nor_the_rev
 
 #[tokio::test]
 async fn the_lock_of_a_dropped_call_is_held_until_its_tool_has_ended() {
-    let house = house(|_| ()).await;
-    let dropped = house.one("exclusive", json!({"n": 100}));
+    let fixture = fixture(|_| ()).await;
+    let dropped = fixture.one("exclusive", json!({"n": 100}));
     assert!(tokio::time::timeout(Duration::from_millis(30), dropped).await.is_err());
-    assert!(house.one("exclusive", json!({"n": 1})).await.ok);
-    assert_eq!(house.counts.most.load(Ordering::SeqCst), 1, "they never ran at once");
+    assert!(fixture.one("exclusive", json!({"n": 1})).await.ok);
+    assert_eq!(fixture.counts.most.load(Ordering::SeqCst), 1, "they never ran at once");
 }
 
 #[tokio::test]
 async fn a_call_that_never_started_says_what_was_asked_for() {
-    let mut house = house(|_| ()).await;
-    house.run.policy = Arc::new(Policy::of(Profile::Ask));
-    let mut events = house.events.subscribe();
+    let mut fixture = fixture(|_| ()).await;
+    fixture.run.policy = Arc::new(Policy::of(Profile::Ask));
+    let mut events = fixture.events.subscribe();
     for (name, arguments, shown) in [
         ("nope", json!({"a": 1}), Some(("t__nope", json!({"a": 1})))),
         ("echo", json!({"n": "x"}), Some(("t__echo", json!({"n": "x"})))),
         ("write", json!({"n": 1}), Some(("t__write", json!({"n": 1})))),
         ("echo", json!({"n": 1}), None),
     ] {
-        house.one(name, arguments).await;
+        fixture.one(name, arguments).await;
         let refused =
             std::iter::from_fn(|| events.try_recv().ok().map(Arc::unwrap_or_clone)).find_map(|event| match event {
                 Event::ToolFinished { refused, .. } => Some(refused),
@@ -347,36 +349,36 @@ async fn a_call_that_never_started_says_what_was_asked_for() {
 
 #[tokio::test]
 async fn a_provider_knows_its_calls_under_way() {
-    let house = house(|_| ()).await;
-    let provider = Arc::clone(&house.run.snapshot.list()[0].provider);
-    assert_eq!(house.executor.calls_on(&provider), 0);
-    let call = house.one("slow", json!({"n": 50}));
+    let fixture = fixture(|_| ()).await;
+    let provider = Arc::clone(&fixture.run.snapshot.list()[0].provider);
+    assert_eq!(fixture.executor.calls_on(&provider), 0);
+    let call = fixture.one("slow", json!({"n": 50}));
     let look = async {
         tokio::time::sleep(Duration::from_millis(10)).await;
-        house.executor.calls_on(&provider)
+        fixture.executor.calls_on(&provider)
     };
     let (outcome, under_way) = tokio::join!(call, look);
     assert!(outcome.ok);
-    assert_eq!((under_way, house.executor.calls_on(&provider)), (1, 0));
+    assert_eq!((under_way, fixture.executor.calls_on(&provider)), (1, 0));
 }
 
 struct Refuses;
 
 #[async_trait]
 impl InputGuard for Refuses {
-    async fn judge(&self, _call: &ValidCall, _bench: &Bench<'_>) -> Result<Verdict, String> {
+    async fn judge(&self, _call: &ValidCall, _context: &GuardContext<'_>) -> Result<Verdict, String> {
         Ok(Verdict::Deny("never".into()))
     }
 }
 
 #[tokio::test]
 async fn a_later_guard_that_denies_is_heard_after_one_that_asks() {
-    let house = house(|options| {
+    let fixture = fixture(|options| {
         options.guards.push(GuardBinding::new("numbers", Arc::new(Guard)));
         options.guards.push(GuardBinding::new("never", Arc::new(Refuses)));
     })
     .await;
-    let text = house.one("echo", json!({"n": 4})).await.text();
+    let text = fixture.one("echo", json!({"n": 4})).await.text();
     assert!(text.contains("never"), "{text}");
 }
 
@@ -384,7 +386,7 @@ struct Guard;
 
 #[async_trait]
 impl InputGuard for Guard {
-    async fn judge(&self, call: &ValidCall, _bench: &Bench<'_>) -> Result<Verdict, String> {
+    async fn judge(&self, call: &ValidCall, _context: &GuardContext<'_>) -> Result<Verdict, String> {
         Ok(match call.arguments.get("n").and_then(Value::as_u64) {
             Some(1) => Verdict::Deny("ones are bad".into()),
             Some(2) => Verdict::Rewrite(json!({"n": 22})),
@@ -397,7 +399,7 @@ impl InputGuard for Guard {
 
 #[tokio::test]
 async fn guards_deny_ask_and_rewrite_before_policy() {
-    let house = house(|options| options.guards.push(GuardBinding::new("numbers", Arc::new(Guard)))).await;
+    let fixture = fixture(|options| options.guards.push(GuardBinding::new("numbers", Arc::new(Guard)))).await;
     for (n, expect) in [
         (0, "echo 0"),
         (1, "(tool failed: denied: ones are bad)"),
@@ -405,17 +407,17 @@ async fn guards_deny_ask_and_rewrite_before_policy() {
         (3, "something invalid"),
         (4, "(tool failed: denied: the call needs a person's approval, and nobody can be asked)"),
     ] {
-        let text = house.one("echo", json!({"n": n})).await.text();
+        let text = fixture.one("echo", json!({"n": n})).await.text();
         assert!(text.contains(expect), "{n}: {text}");
     }
 }
 
 #[tokio::test]
 async fn a_secret_is_taken_out_of_a_failure_before_its_text_is_cut() {
-    let house = house(|options| Arc::make_mut(&mut options.services).redactor = Arc::new(Stars)).await;
+    let fixture = fixture(|options| Arc::make_mut(&mut options.services).redactor = Arc::new(Stars)).await;
     for before in 380..420 {
         let says = format!("{}hunter2{}", "x".repeat(before), "y".repeat(600));
-        let failed = house.one("fails", json!({"says": says})).await;
+        let failed = fixture.one("fails", json!({"says": says})).await;
         assert_eq!(failed.text(), says, "the model gets what the tool says");
         let error = failed.error.expect("an error");
         assert!(error.message().len() < 700 && !error.message().contains("hu"), "{}", error.message());

@@ -14,7 +14,7 @@ use toolwright_core::{
 };
 use toolwright_runtime::{RunContext, SecretRedactor};
 
-use crate::house::{House, Says, call, house};
+use crate::fixture::{Fixture, Says, call, fixture};
 
 /// A provider whose one tool claims to destroy nothing.
 struct Mild {
@@ -45,7 +45,7 @@ impl Provider for Mild {
 }
 
 /// The terms of calls of that tool, where `always` is said to every question.
-fn terms(house: &House, trust: HintTrust, policy: Value) -> (RunContext, Arc<Says>) {
+fn terms(fixture: &Fixture, trust: HintTrust, policy: Value) -> (RunContext, Arc<Says>) {
     let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}});
     let id = ToolId::parse("t:shell@1.0.0").expect("id");
     let mut definition = ToolDefinition::new(id, "Claims to be mild.", Some(schema));
@@ -57,7 +57,7 @@ fn terms(house: &House, trust: HintTrust, policy: Value) -> (RunContext, Arc<Say
     let run = RunContext {
         policy: Arc::new(serde_json::from_value(policy).expect("policy")),
         approver: Arc::clone(&approver) as _,
-        ..house.on(Snapshot::build(&[Listing { provider, tools, error: None, withheld: vec![] }]))
+        ..fixture.on(Snapshot::build(&[Listing { provider, tools, error: None, withheld: vec![] }]))
     };
     (run, approver)
 }
@@ -69,10 +69,10 @@ async fn always_goes_by_what_somebody_vouches_for() {
     for (trust, policy, asked) in
         [(HintTrust::Foreign, &plain, 2), (HintTrust::Trusted, &plain, 1), (HintTrust::Foreign, &noted, 1)]
     {
-        let house = house(|_| ()).await;
-        let (run, approver) = terms(&house, trust, policy.clone());
+        let fixture = fixture(|_| ()).await;
+        let (run, approver) = terms(&fixture, trust, policy.clone());
         for n in [1, 1, 2] {
-            let outcomes = house.executor.run_calls(vec![call("c", "shell", json!({"n": n}))], &run).await;
+            let outcomes = fixture.executor.run_calls(vec![call("c", "shell", json!({"n": n}))], &run).await;
             assert!(outcomes[0].ok, "{}", outcomes[0].text());
         }
         assert_eq!(approver.1.load(Ordering::SeqCst), asked, "{trust:?} {policy}");
@@ -81,15 +81,15 @@ async fn always_goes_by_what_somebody_vouches_for() {
 
 #[tokio::test]
 async fn the_reason_that_is_told_has_no_secrets() {
-    let house = house(|options| {
+    let fixture = fixture(|options| {
         let redactor = Arc::new(SecretRedactor::default());
         options.services = Arc::new(Services { redactor, ..(*options.services).clone() });
     })
     .await;
-    let mut events = house.events.subscribe();
+    let mut events = fixture.events.subscribe();
     let rule = json!({"effect": "ask", "reason": "it holds AKIAQ3EGRJ7XK2V5PWNL"});
-    let (run, _) = terms(&house, HintTrust::Foreign, json!({"rules": [rule]}));
-    house.executor.run_calls(vec![call("c", "shell", json!({}))], &run).await;
+    let (run, _) = terms(&fixture, HintTrust::Foreign, json!({"rules": [rule]}));
+    fixture.executor.run_calls(vec![call("c", "shell", json!({}))], &run).await;
     let told = std::iter::from_fn(|| events.try_recv().ok().map(Arc::unwrap_or_clone)).find_map(|event| match event {
         Event::ApprovalRequested { reason, .. } => Some(reason),
         _ => None,
@@ -124,16 +124,16 @@ impl Provider for Methods {
 
 #[tokio::test]
 async fn a_method_of_the_protocol_is_told_by_its_own_name_and_with_the_length_of_its_result() {
-    let house = house(|_| ()).await;
-    let mut events = house.events.subscribe();
+    let fixture = fixture(|_| ()).await;
+    let mut events = fixture.events.subscribe();
     let id = ToolId::foreign("t", "resources-read").expect("id");
     let definition = ToolDefinition::new(id, "Reads a resource.", Some(json!({"type": "object"})));
     let tool = RegisteredTool::foreign(definition, "resources/read");
     let listing =
         Listing { provider: Arc::new(Methods(Arc::clone(&tool))), tools: vec![tool], error: None, withheld: vec![] };
-    let run = house.on(Snapshot::build(&[listing]));
+    let run = fixture.on(Snapshot::build(&[listing]));
     let read = call("c", "resources_read", json!({"uri": "a://1"}));
-    let outcomes = house.executor.run_calls(vec![read], &run).await;
+    let outcomes = fixture.executor.run_calls(vec![read], &run).await;
     assert!(outcomes[0].ok, "{}", outcomes[0].text());
     let told = std::iter::from_fn(|| events.try_recv().ok().map(Arc::unwrap_or_clone)).find_map(|event| match event {
         Event::ToolFinished { method, characters_out, .. } => Some((method?, characters_out)),

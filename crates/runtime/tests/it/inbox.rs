@@ -20,19 +20,19 @@ use toolwright_core::{ApprovalDecision, Outcome, Policy, Profile};
 use toolwright_runtime::executor::{GuardBinding, Verdict};
 use toolwright_runtime::{FormInbox, FormInboxParts, Inbox, InboxParts, JobManager, SqliteStore, SystemClock};
 
-use crate::house::{House, Stars, call, house};
+use crate::fixture::{Fixture, Stars, call, fixture};
 
 /// No answer in a test takes longer.
 const SOON: Duration = Duration::from_secs(10);
 
-/// A house whose policy asks, and asks there; and the store of somebody else.
-async fn asking(expiry: Duration) -> (House, Arc<SqliteStore>) {
-    let mut house = house(|options| Arc::make_mut(&mut options.services).redactor = Arc::new(Stars)).await;
-    let parts = InboxParts::new(Arc::clone(&house.store) as _, Arc::new(SystemClock));
-    house.run.policy = Arc::new(Policy::of(Profile::Ask));
-    house.run.approver = Arc::new(Inbox::new(InboxParts { expiry, ..parts }));
-    let other = SqliteStore::open(house.store.path().parent().expect("a folder")).expect("store");
-    (house, other)
+/// A fixture whose policy asks, and asks there; and the store of somebody else.
+async fn asking(expiry: Duration) -> (Fixture, Arc<SqliteStore>) {
+    let mut fixture = fixture(|options| Arc::make_mut(&mut options.services).redactor = Arc::new(Stars)).await;
+    let parts = InboxParts::new(Arc::clone(&fixture.store) as _, Arc::new(SystemClock));
+    fixture.run.policy = Arc::new(Policy::of(Profile::Ask));
+    fixture.run.approver = Arc::new(Inbox::new(InboxParts { expiry, ..parts }));
+    let other = SqliteStore::open(fixture.store.path().parent().expect("a folder")).expect("store");
+    (fixture, other)
 }
 
 async fn asked(store: &SqliteStore, count: usize) -> Vec<Question> {
@@ -64,14 +64,14 @@ async fn an_answer_of_another_process_reaches_the_call_that_waits() {
     for (decision, ok, state) in
         [(ApprovalDecision::Approve, true, QuestionState::Approved), (deny, false, QuestionState::Denied)]
     {
-        let (house, other) = asking(SOON).await;
-        assert_eq!(house.run.approver.answers(), Answers::Elsewhere);
-        let asking = house.one("write", json!({"n": 1}));
+        let (fixture, other) = asking(SOON).await;
+        assert_eq!(fixture.run.approver.answers(), Answers::Elsewhere);
+        let asking = fixture.one("write", json!({"n": 1}));
         let answering = answer(&other, decision.clone());
         let both = async { tokio::join!(asking, answering) };
         let (outcome, question) = tokio::time::timeout(SOON, both).await.expect("in time");
         assert_eq!(outcome.ok, ok, "{decision:?}");
-        assert_eq!(house.counts.ran.load(Ordering::SeqCst), usize::from(ok));
+        assert_eq!(fixture.counts.ran.load(Ordering::SeqCst), usize::from(ok));
         if !ok {
             assert!(error(&outcome).contains("not on a Friday"), "{}", error(&outcome));
         }
@@ -84,14 +84,14 @@ async fn an_answer_of_another_process_reaches_the_call_that_waits() {
 
 #[tokio::test]
 async fn of_two_answers_the_first_counts_and_the_second_is_told() {
-    let (house, other) = asking(SOON).await;
-    let third = SqliteStore::open(house.store.path().parent().expect("a folder")).expect("store");
+    let (fixture, other) = asking(SOON).await;
+    let third = SqliteStore::open(fixture.store.path().parent().expect("a folder")).expect("store");
     let deciding = async {
         let id = asked(&other, 1).await.remove(0).id;
         let deny = ApprovalDecision::Deny { reason: "no".into() };
         tokio::join!(other.answer(&id, &ApprovalDecision::Approve, "ann"), third.answer(&id, &deny, "bob"))
     };
-    let (outcome, (yes, no)) = tokio::join!(house.one("write", json!({})), deciding);
+    let (outcome, (yes, no)) = tokio::join!(fixture.one("write", json!({})), deciding);
     let (yes, no) = (yes.expect("answer"), no.expect("answer"));
     let counted = [&yes, &no].iter().filter(|answered| ***answered == Answered::Counts).count();
     assert_eq!(counted, 1, "{yes:?} {no:?}");
@@ -104,25 +104,25 @@ async fn of_two_answers_the_first_counts_and_the_second_is_told() {
 
 #[tokio::test]
 async fn what_nobody_answers_is_denied_as_expired_and_no_answer_counts_after() {
-    let (house, other) = asking(Duration::from_millis(50)).await;
-    let outcome = tokio::time::timeout(SOON, house.one("write", json!({}))).await.expect("in time");
+    let (fixture, other) = asking(Duration::from_millis(50)).await;
+    let outcome = tokio::time::timeout(SOON, fixture.one("write", json!({}))).await.expect("in time");
     assert!(outcome.text().contains("denied: expired"), "{}", outcome.text());
     let question = other.questions(None, 10).await.expect("questions").remove(0);
     assert_eq!(question.state, QuestionState::Expired);
     let late = other.answer(&question.id, &ApprovalDecision::Approve, "ann").await.expect("answer");
     assert!(matches!(late, Answered::TooLate(_)), "{late:?}");
-    assert_eq!(house.counts.ran.load(Ordering::SeqCst), 0);
+    assert_eq!(fixture.counts.ran.load(Ordering::SeqCst), 0);
 }
 
 #[tokio::test]
 async fn a_question_blocks_no_sibling_and_is_withdrawn_with_its_call() {
-    let (house, other) = asking(SOON).await;
+    let (fixture, other) = asking(SOON).await;
     let calls = vec![call("a", "write", json!({})), call("b", "echo", json!({})), call("c", "write", json!({"n": 1}))];
     let both = tokio::time::timeout(SOON, async {
-        let waiting = house.all(calls);
+        let waiting = fixture.all(calls);
         let looking = async {
             let questions = asked(&other, 2).await;
-            while house.counts.ran.load(Ordering::SeqCst) == 0 {
+            while fixture.counts.ran.load(Ordering::SeqCst) == 0 {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
             questions
@@ -147,42 +147,46 @@ async fn a_question_blocks_no_sibling_and_is_withdrawn_with_its_call() {
 
 #[tokio::test]
 async fn an_answer_is_for_one_call_and_always_is_a_row_that_can_be_taken_back() {
-    let (house, other) = asking(SOON).await;
+    let (fixture, other) = asking(SOON).await;
     let arguments = |n: i64| json!({"n": n, "key": "hunter2"});
-    let (first, question) = tokio::join!(house.one("shell", arguments(1)), answer(&other, ApprovalDecision::Approve));
+    let (first, question) = tokio::join!(fixture.one("shell", arguments(1)), answer(&other, ApprovalDecision::Approve));
     assert!(first.ok);
     assert_eq!(question.request.arguments, json!({"n": 1, "key": "[secret]"}), "secrets are not shown");
     assert_eq!(question.request.binds_to, None, "nor what they could be guessed from");
-    let (again, _) = tokio::join!(house.one("shell", arguments(1)), answer(&other, ApprovalDecision::Always));
+    let (again, _) = tokio::join!(fixture.one("shell", arguments(1)), answer(&other, ApprovalDecision::Always));
     assert!(again.ok, "the same call is asked about again");
     let standing = other.standing(10).await.expect("standing");
     assert_eq!((standing.len(), standing[0].tool.name(), standing[0].scope.as_str()), (1, "shell", "test"));
-    assert!(house.one("shell", arguments(1)).await.ok, "nobody is asked");
-    let (other_arguments, _) =
-        tokio::join!(house.one("shell", arguments(2)), answer(&other, ApprovalDecision::Deny { reason: "no".into() }),);
+    assert!(fixture.one("shell", arguments(1)).await.ok, "nobody is asked");
+    let (other_arguments, _) = tokio::join!(
+        fixture.one("shell", arguments(2)),
+        answer(&other, ApprovalDecision::Deny { reason: "no".into() }),
+    );
     assert!(!other_arguments.ok, "a shell's other arguments inherit nothing");
     assert!(other.revoke(&standing[0].id).await.expect("revoke"));
-    let (revoked, _) =
-        tokio::join!(house.one("shell", arguments(1)), answer(&other, ApprovalDecision::Deny { reason: "no".into() }),);
+    let (revoked, _) = tokio::join!(
+        fixture.one("shell", arguments(1)),
+        answer(&other, ApprovalDecision::Deny { reason: "no".into() }),
+    );
     assert!(!revoked.ok, "it is asked about again");
 }
 
 #[tokio::test]
 async fn conditions_see_the_real_call_and_the_users_own_words() {
-    let mut house = house(|_| ()).await;
+    let mut fixture = fixture(|_| ()).await;
     let rules =
         json!([{"effect": "allow", "tool": "t:write", "when": "request.mentions(args.n) && !workspace.inside"}]);
-    house.run.policy = Arc::new(serde_json::from_value(json!({"rules": rules})).expect("a policy"));
+    fixture.run.policy = Arc::new(serde_json::from_value(json!({"rules": rules})).expect("a policy"));
     for (request, n, ok) in [(None, 9, false), (Some("write 9"), 9, true), (Some("write 8"), 9, false)] {
-        house.run.request = request.map(|text| Arc::new(UserRequest::new([text])));
-        assert_eq!(house.one("write", json!({"n": n})).await.ok, ok, "{request:?}");
+        fixture.run.request = request.map(|text| Arc::new(UserRequest::new([text])));
+        assert_eq!(fixture.one("write", json!({"n": n})).await.ok, ok, "{request:?}");
     }
 }
 
 #[tokio::test]
 async fn a_guard_is_bound_by_a_selector_as_a_rule_is() {
     let selector = json!({"tool": "t:*", "effects": {"read_only": false}, "when": "args.n > 5"});
-    let house = house(|options| {
+    let fixture = fixture(|options| {
         let no = |_: &ValidCall| Verdict::Deny("guarded".into());
         let selector: Selector = serde_json::from_value(selector).expect("a selector");
         options.guards.push(GuardBinding::new("big", Arc::new(no)).on(selector));
@@ -195,7 +199,7 @@ async fn a_guard_is_bound_by_a_selector_as_a_rule_is() {
         ("write", json!({}), false),
         ("echo", json!({"n": 9}), true),
     ] {
-        assert_eq!(house.one(name, arguments.clone()).await.ok, ok, "{name} {arguments}");
+        assert_eq!(fixture.one(name, arguments.clone()).await.ok, ok, "{name} {arguments}");
     }
 }
 
@@ -209,22 +213,22 @@ async fn where_jobs_are_a_call_does_not_wait_for_its_answer() {
         let dir = tempfile::tempdir().expect("dir");
         let store = SqliteStore::open(dir.path()).expect("store");
         let (kept, path) = (Arc::clone(&store), dir.path().to_owned());
-        let mut house = house(move |options| {
+        let mut fixture = fixture(move |options| {
             let manager = JobManager::new(kept, &path);
             options.jobs = Some(Arc::clone(&manager));
             let _ = made.set(manager);
         })
         .await;
-        house.run.policy = Arc::new(Policy::of(Profile::Ask));
+        fixture.run.policy = Arc::new(Policy::of(Profile::Ask));
         let parts = InboxParts::new(Arc::clone(&store) as _, Arc::new(SystemClock));
-        house.run.approver = Arc::new(Inbox::new(parts));
-        let outcome = tokio::time::timeout(SOON, house.one("write", json!({"n": 1}))).await.expect("at once");
+        fixture.run.approver = Arc::new(Inbox::new(parts));
+        let outcome = tokio::time::timeout(SOON, fixture.one("write", json!({"n": 1}))).await.expect("at once");
         assert!(outcome.ok && outcome.text().contains("needs a person's approval"), "{}", outcome.text());
         answer(&store, decision).await;
         let jobs = jobs.get().expect("jobs");
         let id = jobs.list(JobScope::All, Listed::All, 1).await.expect("jobs").remove(0).id;
         assert_eq!(jobs.wait(JobScope::All, &id, SOON).await.expect("the job").state, state);
-        assert_eq!(house.counts.ran.load(Ordering::SeqCst), usize::from(state == JobState::Done));
+        assert_eq!(fixture.counts.ran.load(Ordering::SeqCst), usize::from(state == JobState::Done));
     }
 }
 
@@ -335,10 +339,10 @@ async fn what_is_asked_by_one_who_goes_while_it_is_being_kept_is_withdrawn() {
     let silent: Arc<dyn InboxStore> = Arc::new(Silent(ours));
     let inbox = FormInbox::new(FormInboxParts::new(Arc::clone(&silent), Arc::new(SystemClock)));
     let form = tokio::spawn(async move { inbox.ask(wanted("it")).await });
-    let mut house = house(|_| ()).await;
-    house.run.policy = Arc::new(Policy::of(Profile::Ask));
-    house.run.approver = Arc::new(Inbox::new(InboxParts::new(silent, Arc::new(SystemClock))));
-    let call = tokio::spawn(async move { house.one("write", json!({})).await });
+    let mut fixture = fixture(|_| ()).await;
+    fixture.run.policy = Arc::new(Policy::of(Profile::Ask));
+    fixture.run.approver = Arc::new(Inbox::new(InboxParts::new(silent, Arc::new(SystemClock))));
+    let call = tokio::spawn(async move { fixture.one("write", json!({})).await });
     let ids = [asked_forms(&other, 1).await.remove(0).id, asked(&other, 1).await.remove(0).id];
     form.abort();
     call.abort();

@@ -14,10 +14,10 @@ use toolwright_core::{
     CallId, Effects, ErrorKind, Outcome, RawArguments, Services, StaticProvider, Tool, ToolCall, ToolContext,
     ToolDefinition, ToolError, ToolId, ToolOutput,
 };
-use toolwright_runtime::executor::{Bench, GuardBinding, InputGuard, ModelGuard, Verdict};
+use toolwright_runtime::executor::{GuardBinding, GuardContext, InputGuard, ModelGuard, Verdict};
 use toolwright_testkit::FakeModel;
 
-use crate::house::{House, call, house};
+use crate::fixture::{Fixture, call, fixture};
 
 /// `many` calls `leaf` so often at once; `deep` calls itself until it has gone so deep.
 struct Carries(&'static str);
@@ -57,17 +57,17 @@ impl Tool for Carries {
     }
 }
 
-async fn carriers(house: &House) -> toolwright_runtime::RunContext {
+async fn carriers(fixture: &Fixture) -> toolwright_runtime::RunContext {
     let tools = ["many", "deep", "leaf"].map(|name| Arc::new(Carries(name)) as Arc<dyn Tool>).to_vec();
     let provider = Arc::new(StaticProvider::new("carriers", ProviderKind::Native, tools).expect("provider"));
     let tools = provider.list().await.expect("list");
-    house.on(Snapshot::build(&[Listing { provider, tools, error: None, withheld: vec![] }]))
+    fixture.on(Snapshot::build(&[Listing { provider, tools, error: None, withheld: vec![] }]))
 }
 
 #[tokio::test]
 async fn inner_calls_have_bounds_of_their_own_in_number_and_depth() {
-    let house = house(|options| (options.calls_per_turn, options.inner_calls) = (1, 20)).await;
-    let run = carriers(&house).await;
+    let fixture = fixture(|options| (options.calls_per_turn, options.inner_calls) = (1, 20)).await;
+    let run = carriers(&fixture).await;
     for (tool, n, expect) in [
         ("many", 20, "bottom ".repeat(20)),
         ("many", 22, format!("{}limit_exceeded limit_exceeded", "bottom ".repeat(20))),
@@ -75,7 +75,7 @@ async fn inner_calls_have_bounds_of_their_own_in_number_and_depth() {
         ("deep", 6, "limit_exceeded".to_owned()),
         ("deep", 9, "limit_exceeded".to_owned()),
     ] {
-        let outcomes = house.executor.run_calls(vec![call("c", tool, json!({"n": n}))], &run).await;
+        let outcomes = fixture.executor.run_calls(vec![call("c", tool, json!({"n": n}))], &run).await;
         assert_eq!(outcomes[0].text().trim(), expect.trim(), "{tool} {n}");
     }
 }
@@ -93,7 +93,7 @@ async fn a_model_guards_what_it_is_bound_to_and_fails_closed() {
             Ok(ModelResponse { text, ..ModelResponse::default() })
         })
     }));
-    let house = house(|options| {
+    let fixture = fixture(|options| {
         options.services = Arc::new(Services { model: client, ..(*options.services).clone() });
         let echo = Selector { tool: Some("t:echo".into()), ..Selector::default() };
         let guard = Arc::new(ModelGuard::new("m/judge", "no twos"));
@@ -109,12 +109,12 @@ async fn a_model_guards_what_it_is_bound_to_and_fails_closed() {
         (r#"{"verdict": "allow", "reason": "", "arguments": null}"#, Duration::from_secs(5), "within 50ms"),
     ] {
         *said.lock().expect("lock") = (answer.to_owned(), pause);
-        let text = house.one("echo", json!({"n": 2})).await.text();
+        let text = fixture.one("echo", json!({"n": 2})).await.text();
         assert!(text.contains(expect), "{answer}: {text}");
     }
-    assert!(house.one("slow", json!({"n": 1})).await.ok, "nobody judges it");
-    house.store.flush().await.expect("flush");
-    let totals = house.store.totals().await.expect("totals");
+    assert!(fixture.one("slow", json!({"n": 1})).await.ok, "nobody judges it");
+    fixture.store.flush().await.expect("flush");
+    let totals = fixture.store.totals().await.expect("totals");
     assert_eq!((totals.tool_calls, totals.model_calls), (6, 5), "each of its requests is in the ledger");
 }
 
@@ -123,22 +123,22 @@ struct Tries;
 
 #[async_trait]
 impl InputGuard for Tries {
-    async fn judge(&self, call: &ValidCall, bench: &Bench<'_>) -> Result<Verdict, String> {
+    async fn judge(&self, call: &ValidCall, context: &GuardContext<'_>) -> Result<Verdict, String> {
         let tried = ToolCall {
             id: CallId::new("tried"),
             name: call.entry.wire_name.clone(),
             arguments: RawArguments::Value(call.arguments.clone()),
         };
-        let outcomes = bench.executor.run_calls(vec![tried], &bench.run).await;
+        let outcomes = context.executor.run_calls(vec![tried], &context.run).await;
         if outcomes[0].ok { Ok(Verdict::Allow) } else { Err(outcomes[0].text()) }
     }
 }
 
 #[tokio::test]
 async fn what_a_guard_calls_is_not_guarded() {
-    let house = house(|options| options.guards.push(GuardBinding::new("tries", Arc::new(Tries)))).await;
-    assert!(house.one("echo", json!({"n": 1})).await.ok);
-    let failed = house.one("fails", json!({})).await;
+    let fixture = fixture(|options| options.guards.push(GuardBinding::new("tries", Arc::new(Tries)))).await;
+    assert!(fixture.one("echo", json!({"n": 1})).await.ok);
+    let failed = fixture.one("fails", json!({})).await;
     assert_eq!(failed.error.map(|error| error.kind()), Some(ErrorKind::Denied));
-    assert_eq!(house.counts.ran.load(std::sync::atomic::Ordering::SeqCst), 3);
+    assert_eq!(fixture.counts.ran.load(std::sync::atomic::Ordering::SeqCst), 3);
 }

@@ -79,7 +79,7 @@ impl Tool for Work {
     }
 }
 
-pub(crate) struct House {
+pub(crate) struct Fixture {
     pub(crate) executor: Arc<Executor>,
     pub(crate) jobs: Arc<JobManager>,
     pub(crate) catalogue: Arc<Catalogue>,
@@ -87,11 +87,11 @@ pub(crate) struct House {
     runs: PathBuf,
 }
 
-pub(crate) async fn house(dir: &Path) -> House {
-    house_with(dir, |_| ()).await
+pub(crate) async fn fixture(dir: &Path) -> Fixture {
+    fixture_with(dir, |_| ()).await
 }
 
-pub(crate) async fn house_with(dir: &Path, configure: impl FnOnce(&mut ExecutorOptions)) -> House {
+pub(crate) async fn fixture_with(dir: &Path, configure: impl FnOnce(&mut ExecutorOptions)) -> Fixture {
     let runs = dir.join("runs");
     let tool = |name, mode, effects| Arc::new(Work { name, mode, effects, runs: runs.clone() }) as Arc<dyn Tool>;
     let tools = vec![
@@ -116,7 +116,7 @@ pub(crate) async fn house_with(dir: &Path, configure: impl FnOnce(&mut ExecutorO
     options.grace = Duration::from_millis(300);
     configure(&mut options);
     let run = terms(session("s", dir), catalogue.snapshot());
-    House { executor: Executor::new(options), jobs, catalogue, run, runs }
+    Fixture { executor: Executor::new(options), jobs, catalogue, run, runs }
 }
 
 pub(crate) fn session(id: &str, root: &Path) -> Session {
@@ -128,7 +128,7 @@ pub(crate) fn terms(session: Session, snapshot: Arc<toolwright_core::Snapshot>) 
     RunContext::new(Arc::new(session), snapshot, Arc::new(Policy::of(Profile::Trusted)), approver)
 }
 
-impl House {
+impl Fixture {
     pub(crate) async fn call(&self, id: &str, name: &str, arguments: Value) -> Outcome {
         self.call_under(&self.run, id, name, arguments).await
     }
@@ -178,41 +178,41 @@ pub(crate) fn text(job: &JobRecord) -> String {
 #[tokio::test]
 async fn a_background_call_is_answered_with_its_job_and_the_result_comes_later() {
     let dir = tempfile::tempdir().expect("dir");
-    let house = house(dir.path()).await;
-    let started = house.call("c", "once", json!({"n": 7, "ms": 100})).await;
+    let fixture = fixture(dir.path()).await;
+    let started = fixture.call("c", "once", json!({"n": 7, "ms": 100})).await;
     let id = id(&started);
     assert!(id.starts_with("once_") && id.len() == 13 && started.text().contains(&id), "{}", started.text());
-    let now = house.jobs.get(house.scope(), &id).await.expect("committed before its id was told");
+    let now = fixture.jobs.get(fixture.scope(), &id).await.expect("committed before its id was told");
     assert!(!now.state.is_over() && now.owner.is_some_and(|owner| owner.alive), "{now:?}");
-    let done = house.wait(&id).await;
+    let done = fixture.wait(&id).await;
     assert_eq!((done.state, text(&done).as_str(), done.attempts), (JobState::Done, "result 7", 1));
     assert_eq!((done.owner, done.ended_ms.is_some()), (None, true));
-    let read = house.jobs.read(house.scope(), &id, 0, 10).await.expect("read");
+    let read = fixture.jobs.read(fixture.scope(), &id, 0, 10).await.expect("read");
     assert_eq!((read.text.as_str(), read.total), ("working on 7\nresult 7\n", 2));
     let stranger = session("t", dir.path());
-    assert!(house.jobs.get(JobScope::Of(&stranger), &id).await.is_err(), "jobs belong to their session");
-    assert!(house.jobs.list(JobScope::Of(&stranger), Listed::All, 9).await.expect("list").is_empty());
-    let news = house.jobs.untold(&house.run.session.id).await.expect("news");
+    assert!(fixture.jobs.get(JobScope::Of(&stranger), &id).await.is_err(), "jobs belong to their session");
+    assert!(fixture.jobs.list(JobScope::Of(&stranger), Listed::All, 9).await.expect("list").is_empty());
+    let news = fixture.jobs.untold(&fixture.run.session.id).await.expect("news");
     assert_eq!(news.iter().map(|job| &job.id).collect::<Vec<_>>(), [&id]);
-    assert!(house.jobs.awaited(&house.run.session.id, LONG).await);
-    house.jobs.told(&[id]).await.expect("told");
-    assert!(house.jobs.untold(&house.run.session.id).await.expect("news").is_empty());
-    assert!(!house.jobs.awaited(&house.run.session.id, LONG).await, "nothing goes on");
+    assert!(fixture.jobs.awaited(&fixture.run.session.id, LONG).await);
+    fixture.jobs.told(&[id]).await.expect("told");
+    assert!(fixture.jobs.untold(&fixture.run.session.id).await.expect("news").is_empty());
+    assert!(!fixture.jobs.awaited(&fixture.run.session.id, LONG).await, "nothing goes on");
 }
 
 #[tokio::test]
 async fn a_call_that_may_not_become_a_job_is_awaited_whatever_comes() {
     let dir = tempfile::tempdir().expect("dir");
-    let house = house(dir.path()).await;
+    let fixture = fixture(dir.path()).await;
     for (background_after, id) in [(None, "a"), (Some(Duration::from_millis(50)), "b"), (Some(Duration::ZERO), "c")] {
-        let run = RunContext { promotion: Promotion::Never, background_after, ..house.run.clone() };
-        let call = house.call_under(&run, id, "direct", json!({"n": 1, "ms": 300}));
-        let before = house.runs().get(&1).copied().unwrap_or_default();
+        let run = RunContext { promotion: Promotion::Never, background_after, ..fixture.run.clone() };
+        let call = fixture.call_under(&run, id, "direct", json!({"n": 1, "ms": 300}));
+        let before = fixture.runs().get(&1).copied().unwrap_or_default();
         let promote = async {
-            while house.runs().get(&1).copied().unwrap_or_default() == before {
+            while fixture.runs().get(&1).copied().unwrap_or_default() == before {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
-            assert_eq!(house.jobs.promote_all(&run.session.id), 0, "there is none that could");
+            assert_eq!(fixture.jobs.promote_all(&run.session.id), 0, "there is none that could");
         };
         let (outcome, ()) = tokio::join!(call, promote);
         assert_eq!(outcome.text(), "result 1", "{id}");
@@ -222,32 +222,32 @@ async fn a_call_that_may_not_become_a_job_is_awaited_whatever_comes() {
 #[tokio::test]
 async fn a_running_call_goes_on_as_a_job_without_a_restart() {
     let dir = tempfile::tempdir().expect("dir");
-    let house = house(dir.path()).await;
-    let run = RunContext { cancel: toolwright_core::Cancel::new(), ..house.run.clone() };
-    let call = house.call_under(&run, "c", "direct", json!({"n": 1, "ms": 400}));
+    let fixture = fixture(dir.path()).await;
+    let run = RunContext { cancel: toolwright_core::Cancel::new(), ..fixture.run.clone() };
+    let call = fixture.call_under(&run, "c", "direct", json!({"n": 1, "ms": 400}));
     let promote = async {
-        while house.runs().is_empty() {
+        while fixture.runs().is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        assert!(house.jobs.promote(&run.session.id, &CallId::new("c")));
+        assert!(fixture.jobs.promote(&run.session.id, &CallId::new("c")));
     };
     let (outcome, ()) = tokio::join!(call, promote);
-    assert!(!house.jobs.promote(&run.session.id, &CallId::new("c")), "it is no running call any more");
+    assert!(!fixture.jobs.promote(&run.session.id, &CallId::new("c")), "it is no running call any more");
     run.cancel.cancel(CancelCause::User);
-    let done = house.wait(&id(&outcome)).await;
+    let done = fixture.wait(&id(&outcome)).await;
     assert_eq!((done.state, text(&done).as_str()), (JobState::Done, "result 1"), "it outlives its caller's cancel");
-    assert_eq!(house.runs(), HashMap::from([(1, 1)]));
+    assert_eq!(fixture.runs(), HashMap::from([(1, 1)]));
 }
 
 #[tokio::test]
 async fn a_call_that_takes_long_becomes_a_job_by_itself_and_a_short_one_does_not() {
     let dir = tempfile::tempdir().expect("dir");
-    let house =
-        house_with(dir.path(), |options| options.auto_background_after = Some(Duration::from_millis(500))).await;
-    assert_eq!(house.call("a", "direct", json!({"n": 1, "ms": 0})).await.text(), "result 1");
-    let long = house.call("b", "direct", json!({"n": 2, "ms": 1500})).await;
-    assert_eq!(text(&house.wait(&id(&long)).await), "result 2");
-    assert_eq!(house.runs(), HashMap::from([(1, 1), (2, 1)]));
+    let fixture =
+        fixture_with(dir.path(), |options| options.auto_background_after = Some(Duration::from_millis(500))).await;
+    assert_eq!(fixture.call("a", "direct", json!({"n": 1, "ms": 0})).await.text(), "result 1");
+    let long = fixture.call("b", "direct", json!({"n": 2, "ms": 1500})).await;
+    assert_eq!(text(&fixture.wait(&id(&long)).await), "result 2");
+    assert_eq!(fixture.runs(), HashMap::from([(1, 1), (2, 1)]));
 }
 
 /// Notes an outcome when it is told to.
@@ -273,41 +273,41 @@ impl RunStore for SlowJournal {
 #[tokio::test]
 async fn a_caller_that_goes_while_its_call_becomes_a_job_leaves_the_job() {
     let dir = tempfile::tempdir().expect("dir");
-    let house = house(dir.path()).await;
+    let fixture = fixture(dir.path()).await;
     let journal = Arc::new(SlowJournal::default());
     let run = RunContext {
         background_after: Some(Duration::from_millis(20)),
         journal: Some((Arc::clone(&journal) as _, "r".into())),
-        ..house.run.clone()
+        ..fixture.run.clone()
     };
     {
-        let mut calling = std::pin::pin!(house.call_under(&run, "a", "direct", json!({"n": 1, "ms": 300})));
+        let mut calling = std::pin::pin!(fixture.call_under(&run, "a", "direct", json!({"n": 1, "ms": 300})));
         tokio::select! {
             _ = &mut calling => panic!("its end is not noted yet"),
             () = journal.asked.notified() => {}
         }
     }
     journal.goes_on.notify_one();
-    let jobs = house.jobs.list(house.scope(), Listed::All, 9).await.expect("list");
-    let done = house.wait(&jobs[0].id).await;
+    let jobs = fixture.jobs.list(fixture.scope(), Listed::All, 9).await.expect("list");
+    let done = fixture.wait(&jobs[0].id).await;
     assert_eq!((done.state, text(&done).as_str()), (JobState::Done, "result 1"));
 }
 
 #[tokio::test]
 async fn what_tells_of_a_job_takes_its_room_in_the_conversation_and_the_jobs_own_outcome_takes_none() {
     let dir = tempfile::tempdir().expect("dir");
-    let house = house(dir.path()).await;
+    let fixture = fixture(dir.path()).await;
     for (room, fits) in [(1000, true), (1, false)] {
         let run = RunContext {
             background_after: Some(Duration::from_millis(20)),
             budget: Some(Arc::new(ContextBudget::new(room))),
-            ..house.run.clone()
+            ..fixture.run.clone()
         };
-        let told = house.call_under(&run, &room.to_string(), "direct", json!({"n": 1, "ms": 200})).await;
+        let told = fixture.call_under(&run, &room.to_string(), "direct", json!({"n": 1, "ms": 200})).await;
         assert_eq!(told.extras.contains_key(BUDGET_EXCEEDED) || !told.ok, !fits, "{room}: {told:?}");
-        let jobs = house.jobs.list(house.scope(), Listed::All, 9).await.expect("list");
+        let jobs = fixture.jobs.list(fixture.scope(), Listed::All, 9).await.expect("list");
         let job = jobs.iter().find(|job| job.call.as_str() == room.to_string()).expect("its job");
-        assert_eq!(text(&house.wait(&job.id).await), "result 1", "{room}");
+        assert_eq!(text(&fixture.wait(&job.id).await), "result 1", "{room}");
     }
 }
 
@@ -326,23 +326,23 @@ async fn the_output_schema_of_a_tool_is_for_its_results_and_not_for_what_says_th
     let hub = Arc::new(EventHub::default());
     let mut warnings = hub.subscribe();
     let events = Arc::clone(&hub);
-    let house = house_with(dir.path(), |options| {
+    let fixture = fixture_with(dir.path(), |options| {
         options.services = Arc::new(Services { events, ..Services::clone(&options.services) });
     })
     .await;
     for after in [Duration::ZERO, Duration::from_millis(20)] {
-        let run = RunContext { background_after: Some(after), ..house.run.clone() };
-        let outcome = house.call_under(&run, "a", "strict", json!({"n": 4, "ms": 200})).await;
-        let done = house.wait(&noted(&outcome)).await;
+        let run = RunContext { background_after: Some(after), ..fixture.run.clone() };
+        let outcome = fixture.call_under(&run, "a", "strict", json!({"n": 4, "ms": 200})).await;
+        let done = fixture.wait(&noted(&outcome)).await;
         assert_eq!(
             (done.state, done.outcome.and_then(|outcome| outcome.structured)),
             (JobState::Done, Some(json!({"n": 4})))
         );
     }
-    let step = house.call("b", "strict_talk", json!({"n": 5})).await;
+    let step = fixture.call("b", "strict_talk", json!({"n": 5})).await;
     let id = noted(&step);
-    house.jobs.send(house.scope(), &id, json!("end")).await.expect("sent");
-    while house.wait(&id).await.state != JobState::Done {}
+    fixture.jobs.send(fixture.scope(), &id, json!("end")).await.expect("sent");
+    while fixture.wait(&id).await.state != JobState::Done {}
     while let Ok(event) = warnings.try_recv() {
         assert!(!matches!(&*event, Event::Warning { .. }), "{event:?}");
     }
@@ -377,24 +377,24 @@ async fn observers_hear_of_each_state_of_a_job() {
     let dir = tempfile::tempdir().expect("dir");
     let hub = Arc::new(EventHub::default());
     let events = Arc::clone(&hub);
-    let house = house_with(dir.path(), |options| {
+    let fixture = fixture_with(dir.path(), |options| {
         options.services = Arc::new(Services { events, ..Services::clone(&options.services) });
         options.auto_background_after = Some(Duration::from_millis(20));
     })
     .await;
     let mut events = hub.subscribe();
-    house.wait(&id(&house.call("a", "once", json!({"n": 1, "ms": 0})).await)).await;
+    fixture.wait(&id(&fixture.call("a", "once", json!({"n": 1, "ms": 0})).await)).await;
     assert_eq!(heard(&mut events), ["started", "running", "ended done well"]);
 
-    house.wait(&id(&house.call("b", "direct", json!({"n": 2, "ms": 200})).await)).await;
+    fixture.wait(&id(&fixture.call("b", "direct", json!({"n": 2, "ms": 200})).await)).await;
     let promoted = ["started", "running", "promoted by auto_background_after", "ended done well"];
     assert_eq!(heard(&mut events), promoted);
 
-    let talk = id(&house.call("c", "talk", json!({})).await);
-    house.jobs.send(house.scope(), &talk, json!("one")).await.expect("it waits");
-    house.wait(&talk).await;
-    house.jobs.stop(house.scope(), &talk).await.expect("stopped");
-    while !house.wait(&talk).await.state.is_over() {
+    let talk = id(&fixture.call("c", "talk", json!({})).await);
+    fixture.jobs.send(fixture.scope(), &talk, json!("one")).await.expect("it waits");
+    fixture.wait(&talk).await;
+    fixture.jobs.stop(fixture.scope(), &talk).await.expect("stopped");
+    while !fixture.wait(&talk).await.state.is_over() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let steps = ["started", "running", "waiting_input", "running", "waiting_input", "ended cancelled canceled"];
@@ -404,28 +404,28 @@ async fn observers_hear_of_each_state_of_a_job() {
 #[tokio::test]
 async fn a_stateful_tool_goes_on_step_by_step() {
     let dir = tempfile::tempdir().expect("dir");
-    let house = house(dir.path()).await;
-    let first = house.call("c", "talk", json!({})).await;
+    let fixture = fixture(dir.path()).await;
+    let first = fixture.call("c", "talk", json!({})).await;
     let id = id(&first);
     assert!(first.text().starts_with("so far: []") && first.text().contains(&id), "{}", first.text());
-    house.jobs.send(house.scope(), &id, json!("one")).await.expect("it waits");
-    let second = house.wait(&id).await;
+    fixture.jobs.send(fixture.scope(), &id, json!("one")).await.expect("it waits");
+    let second = fixture.wait(&id).await;
     assert_eq!((second.state, text(&second).as_str()), (JobState::WaitingInput, "so far: [\"one\"]"));
-    house.jobs.send(house.scope(), &id, json!("end")).await.expect("it waits");
-    let end = house.wait(&id).await;
+    fixture.jobs.send(fixture.scope(), &id, json!("end")).await.expect("it waits");
+    let end = fixture.wait(&id).await;
     assert_eq!((end.state, text(&end).as_str()), (JobState::Done, "in all: [\"one\"]"));
-    let late = house.jobs.send(house.scope(), &id, json!("more")).await.expect_err("it is over");
+    let late = fixture.jobs.send(fixture.scope(), &id, json!("more")).await.expect_err("it is over");
     assert!(late.to_string().contains("is done"), "{late}");
 }
 
 #[tokio::test]
 async fn other_processes_see_continue_and_stop_a_job() {
     let dir = tempfile::tempdir().expect("dir");
-    let house = house(dir.path()).await;
+    let fixture = fixture(dir.path()).await;
     // It has none of the jobs, so it goes through the store, as another process does.
     let other = JobManager::new(SqliteStore::open(dir.path()).expect("store"), dir.path());
-    let talk = id(&house.call("a", "talk", json!({})).await);
-    let slow = id(&house.call("b", "once", json!({"n": 3, "ms": 60_000})).await);
+    let talk = id(&fixture.call("a", "talk", json!({})).await);
+    let slow = id(&fixture.call("b", "once", json!({"n": 3, "ms": 60_000})).await);
     other.send(JobScope::All, &talk, json!("end")).await.expect("sent");
     let end = other.wait(JobScope::All, &talk, LONG).await.expect("known");
     assert_eq!((end.state, text(&end).as_str()), (JobState::Done, "in all: []"));
@@ -441,7 +441,7 @@ async fn other_processes_see_continue_and_stop_a_job() {
 #[tokio::test]
 async fn a_shutdown_leaves_what_may_run_again_to_others() {
     let dir = tempfile::tempdir().expect("dir");
-    let first = house(dir.path()).await;
+    let first = fixture(dir.path()).await;
     let again = id(&first.call("a", "again", json!({"n": 1, "ms": 300})).await);
     let once = id(&first.call("b", "once", json!({"n": 2, "ms": 60_000})).await);
     while first.runs().len() < 2 {
@@ -454,7 +454,7 @@ async fn a_shutdown_leaves_what_may_run_again_to_others() {
     assert_eq!(states, [JobState::Pending, JobState::Cancelled]);
     let refused = first.call("c", "once", json!({"n": 3})).await;
     assert!(refused.error.is_some_and(|error| error.message().contains("shutting down")));
-    let second = house(dir.path()).await;
+    let second = fixture(dir.path()).await;
     second.recover();
     let done = second.wait(&again).await;
     assert_eq!((done.state, text(&done).as_str(), done.attempts), (JobState::Done, "result 1", 2));
@@ -464,13 +464,13 @@ async fn a_shutdown_leaves_what_may_run_again_to_others() {
 #[tokio::test]
 async fn a_resumed_job_keeps_the_cap_of_its_caller() {
     let dir = tempfile::tempdir().expect("dir");
-    let first = house(dir.path()).await;
+    let first = fixture(dir.path()).await;
     let client = RunContext { results_for: ResultsFor::Client, ..first.run.clone() };
     let arguments = json!({"n": 1, "ms": 300, "bytes": 40_000});
     let of_client = id(&first.call_under(&client, "a", "again", arguments.clone()).await);
     let of_run = id(&first.call("b", "again", arguments).await);
     first.jobs.shut_down(LONG).await;
-    let second = house(dir.path()).await;
+    let second = fixture(dir.path()).await;
     second.recover();
     assert_eq!(text(&second.wait(&of_client).await).len(), 40_000);
     assert!(text(&second.wait(&of_run).await).len() < 20_000);
@@ -486,11 +486,11 @@ const FROM: &str = "TOOLWRIGHT_TEST_JOBS_FROM";
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn child() {
     let (Ok(dir), Ok(from)) = (std::env::var(DIR), std::env::var(FROM)) else { return };
-    let house = house(Path::new(&dir)).await;
-    house.recover();
+    let fixture = fixture(Path::new(&dir)).await;
+    fixture.recover();
     for n in from.parse().expect("a number")..JOBS {
         let name = if n % 2 == 0 { "again" } else { "once" };
-        let outcome = house.call(&format!("c{n}"), name, json!({"n": n, "ms": 20 + n * 37 % 150})).await;
+        let outcome = fixture.call(&format!("c{n}"), name, json!({"n": n, "ms": 20 + n * 37 % 150})).await;
         let line = format!("ack {n} {}\n", id(&outcome));
         std::io::stdout().write_all(line.as_bytes()).expect("told");
         std::io::stdout().flush().expect("told");

@@ -17,7 +17,7 @@ use toolwright_core::{
 use toolwright_runtime::RunContext;
 use toolwright_runtime::executor::{BUDGET_EXCEEDED, Before, ContextBudget, Interceptor};
 
-use crate::house::{House, call, house, readers};
+use crate::fixture::{Fixture, call, fixture, readers};
 use crate::jobs;
 
 /// A tool with one result.
@@ -53,42 +53,42 @@ impl Tool for Gives {
     }
 }
 
-async fn terms(house: &House, tool: Gives) -> RunContext {
+async fn terms(fixture: &Fixture, tool: Gives) -> RunContext {
     let provider = Arc::new(StaticProvider::new("gives", ProviderKind::Native, vec![Arc::new(tool)]).expect("tool"));
     let tools = provider.list().await.expect("list");
     let listing = Listing { provider, tools, error: None, withheld: vec![] };
-    house.on(Snapshot::build(&[listing, readers().await]))
+    fixture.on(Snapshot::build(&[listing, readers().await]))
 }
 
-async fn run(house: &House, run: &RunContext) -> Outcome {
-    house.executor.run_calls(vec![call("c", "gives", json!({}))], run).await.remove(0)
+async fn run(fixture: &Fixture, run: &RunContext) -> Outcome {
+    fixture.executor.run_calls(vec![call("c", "gives", json!({}))], run).await.remove(0)
 }
 
-async fn one(house: &House, tool: Gives) -> Outcome {
-    run(house, &terms(house, tool).await).await
+async fn one(fixture: &Fixture, tool: Gives) -> Outcome {
+    run(fixture, &terms(fixture, tool).await).await
 }
 
-async fn stored(house: &House, outcome: &Outcome) -> String {
+async fn stored(fixture: &Fixture, outcome: &Outcome) -> String {
     let handle = outcome.extras["tool_output"]["handle"].as_str().expect("handle");
     assert!(outcome.text().contains(handle), "{}", outcome.text());
-    let outputs = &house.executor.services().outputs;
-    outputs.read(&house.run.session.id, handle, 0, 1 << 20).await.expect("stored").text
+    let outputs = &fixture.executor.services().outputs;
+    outputs.read(&fixture.run.session.id, handle, 0, 1 << 20).await.expect("stored").text
 }
 
 #[tokio::test]
 async fn text_of_all_kinds_is_stored_and_the_rest_passes() {
-    let house = house(|options| options.max_output = Some(1000)).await;
+    let fixture = fixture(|options| options.max_output = Some(1000)).await;
     let resource =
         ContentBlock::Resource { resource: json!({"uri": "a:b", "text": "r".repeat(900)}), extra: Map::new() };
     let image = ContentBlock::image("AAAA", "image/png");
     let content = vec![ContentBlock::text("t".repeat(200)), image.clone(), resource];
-    let outcome = one(&house, Gives::output(ToolOutput { content, ..ToolOutput::default() })).await;
-    assert_eq!(stored(&house, &outcome).await, format!("{}\n{}", "t".repeat(200), "r".repeat(900)));
+    let outcome = one(&fixture, Gives::output(ToolOutput { content, ..ToolOutput::default() })).await;
+    assert_eq!(stored(&fixture, &outcome).await, format!("{}\n{}", "t".repeat(200), "r".repeat(900)));
     assert_eq!((outcome.content.len(), &outcome.content[1]), (2, &image));
 
     let note = json!({"handle": "session-a/b", "bytes": 9000, "lines": 3, "tokens": 2250});
     let own = ToolOutput::text("a preview").with_extra("tool_output", note.clone());
-    let outcome = one(&house, Gives::output(own)).await;
+    let outcome = one(&fixture, Gives::output(own)).await;
     let text = outcome.text();
     assert!(text.contains("session-a/b") && text.contains("9000 bytes") && text.ends_with("a preview"), "{text}");
     assert_eq!(outcome.extras["tool_output"], note, "what the tool has stored itself is not stored again");
@@ -116,10 +116,10 @@ async fn a_word_in_the_place_of_a_skipped_call_is_not_held_against_the_schema_an
         (rows(json!({"rows": []})), Ok(None)),
         (rows(json!({"rows": 1})), Err(ErrorKind::ExecutionError)),
     ] {
-        let house = house(|options| options.interceptors.push(Arc::new(Skips(output)))).await;
+        let fixture = fixture(|options| options.interceptors.push(Arc::new(Skips(output)))).await;
         let schema = json!({"type": "object", "properties": {"rows": {"type": "array"}}, "required": ["rows"]});
         let tool = Gives::structured(json!({"rows": []}), Some(schema));
-        let outcome = one(&house, Gives { on_mismatch: OnOutputMismatch::Error, ..tool }).await;
+        let outcome = one(&fixture, Gives { on_mismatch: OnOutputMismatch::Error, ..tool }).await;
         let stands_in = outcome.extras.get("stands_in").and_then(Value::as_str);
         assert_eq!(outcome.error.map_or(Ok(stands_in), |error| Err(error.kind())), expect);
     }
@@ -150,10 +150,10 @@ async fn other_words_for_what_stands_in_the_place_of_a_result_stand_there_too() 
         (stands_in, rows(json!({"rows": 1})), Err(ErrorKind::ExecutionError)),
         (rows(json!({"rows": []})), ToolOutput::text("none"), Err(ErrorKind::ExecutionError)),
     ] {
-        let house = house(|options| options.interceptors.push(Arc::new(Replaces(replaced)))).await;
+        let fixture = fixture(|options| options.interceptors.push(Arc::new(Replaces(replaced)))).await;
         let schema = json!({"type": "object", "properties": {"rows": {"type": "array"}}, "required": ["rows"]});
         let tool = Gives { output: said, schema: Some(schema), on_mismatch: OnOutputMismatch::Error };
-        let outcome = one(&house, tool).await;
+        let outcome = one(&fixture, tool).await;
         let stands_in = outcome.extras.get("stands_in").and_then(Value::as_str);
         assert_eq!(outcome.error.map_or(Ok(stands_in), |error| Err(error.kind())), expect);
     }
@@ -163,21 +163,21 @@ async fn other_words_for_what_stands_in_the_place_of_a_result_stand_there_too() 
 async fn other_words_for_a_jobs_step_are_words_on_the_way_too() {
     let dir = tempfile::tempdir().expect("dir");
     let rewords = Replaces(ToolOutput::text("in other words"));
-    let house = jobs::house_with(dir.path(), |options| options.interceptors.push(Arc::new(rewords))).await;
-    let step = house.call("a", "strict_talk", json!({"n": 5})).await;
+    let fixture = jobs::fixture_with(dir.path(), |options| options.interceptors.push(Arc::new(rewords))).await;
+    let step = fixture.call("a", "strict_talk", json!({"n": 5})).await;
     assert!(step.ok && step.text().starts_with("in other words"), "{step:?}");
     let extra = |name: &str| step.extras.get(name).and_then(Value::as_str);
     assert_eq!((extra("overridden_by"), extra("stands_in")), (Some("replaces"), Some("step")));
     // A result of the tool's own is replaced by something that its schema is for.
-    let outcome = house.call("b", "strict", json!({"n": 4})).await;
+    let outcome = fixture.call("b", "strict", json!({"n": 4})).await;
     assert_eq!(outcome.error.map(|error| error.kind()), Some(ErrorKind::ExecutionError));
 }
 
 #[tokio::test]
 async fn json_is_previewed_as_json() {
-    let house = house(|options| options.max_output = Some(2000)).await;
+    let fixture = fixture(|options| options.max_output = Some(2000)).await;
     let rows: Vec<Value> = (0..500).map(|n| json!({"row": n})).collect();
-    let outcome = one(&house, Gives::output(ToolOutput::text(json!(rows).to_string()))).await;
+    let outcome = one(&fixture, Gives::output(ToolOutput::text(json!(rows).to_string()))).await;
     let text = outcome.text();
     let preview = text.split("\n\n").nth(1).expect("preview");
     let preview: Vec<Value> = serde_json::from_str(preview).expect("JSON");
@@ -186,18 +186,18 @@ async fn json_is_previewed_as_json() {
 
 #[tokio::test]
 async fn who_cannot_read_handles_gets_none() {
-    let house = house(|options| options.max_output = Some(1000)).await;
+    let fixture = fixture(|options| options.max_output = Some(1000)).await;
     let tool = Gives::output(ToolOutput::text("x".repeat(5000)));
-    let mut denied = terms(&house, tool.clone()).await;
+    let mut denied = terms(&fixture, tool.clone()).await;
     let rules = json!([{"effect": "deny", "namespace": "output", "reason": "no"}]);
     denied.policy =
         Arc::new(Policy { rules: serde_json::from_value(rules).expect("rules"), ..Policy::of(Profile::Trusted) });
-    let mut unnamed = terms(&house, tool.clone()).await;
+    let mut unnamed = terms(&fixture, tool.clone()).await;
     unnamed.names = Some(Arc::new(|entry| (entry.id().namespace() == "t").then(|| "gives".into())));
-    let mut absent = terms(&house, tool).await;
+    let mut absent = terms(&fixture, tool).await;
     absent.snapshot = Arc::new(absent.snapshot.only(|entry| entry.id().namespace() == "t", "filtered"));
     for terms in [denied, unnamed, absent] {
-        let outcome = run(&house, &terms).await;
+        let outcome = run(&fixture, &terms).await;
         let text = outcome.text();
         assert!(
             outcome.ok && text.len() <= 1000 && text.contains("toolwright cut this result of 5000 bytes"),
@@ -210,29 +210,29 @@ async fn who_cannot_read_handles_gets_none() {
 
 #[tokio::test]
 async fn structured_results_stay_whole_where_they_were_promised() {
-    let house = house(|options| (options.max_output, options.max_whole) = (Some(1000), 5000)).await;
+    let fixture = fixture(|options| (options.max_output, options.max_whole) = (Some(1000), 5000)).await;
     let value = |bytes: usize| json!({"a": "x".repeat(bytes)});
     let promised = Some(json!({"type": "object"}));
 
-    let outcome = one(&house, Gives::structured(value(3000), promised.clone())).await;
+    let outcome = one(&fixture, Gives::structured(value(3000), promised.clone())).await;
     assert!(outcome.ok && outcome.structured == Some(value(3000)));
-    assert_eq!(stored(&house, &outcome).await, value(3000).to_string(), "a model has a handle to go by");
+    assert_eq!(stored(&fixture, &outcome).await, value(3000).to_string(), "a model has a handle to go by");
 
-    let outcome = one(&house, Gives::structured(value(6000), promised)).await;
+    let outcome = one(&fixture, Gives::structured(value(6000), promised)).await;
     assert_eq!(outcome.error.as_ref().map(ToolError::kind), Some(ErrorKind::ExecutionError));
     assert!(outcome.structured.is_none() && outcome.text().starts_with("(tool failed:"), "{}", outcome.text());
-    assert_eq!(stored(&house, &outcome).await, value(6000).to_string());
+    assert_eq!(stored(&fixture, &outcome).await, value(6000).to_string());
 
-    let outcome = one(&house, Gives::structured(value(3000), None)).await;
+    let outcome = one(&fixture, Gives::structured(value(3000), None)).await;
     assert!(outcome.ok && outcome.structured.is_none());
-    assert_eq!(stored(&house, &outcome).await, value(3000).to_string());
+    assert_eq!(stored(&fixture, &outcome).await, value(3000).to_string());
 
     let mut twice = Gives::structured(value(3000), None);
     twice.output.content = ToolOutput::text(value(3000).to_string()).content;
-    let outcome = one(&house, twice).await;
+    let outcome = one(&fixture, twice).await;
     assert!(outcome.structured.is_none() && outcome.content.len() == 1, "what is said twice is stored once");
 
-    let outcome = one(&house, Gives::structured(value(10), None)).await;
+    let outcome = one(&fixture, Gives::structured(value(10), None)).await;
     assert_eq!((outcome.structured, outcome.extras.len()), (Some(value(10)), 0));
 }
 
@@ -246,11 +246,11 @@ async fn a_broken_promise_is_told_or_an_error() {
         (None, Some("(root)")),
     ] {
         for on_mismatch in [OnOutputMismatch::Warn, OnOutputMismatch::Error] {
-            let house = house(|_| ()).await;
-            let mut events = house.events.subscribe();
+            let fixture = fixture(|_| ()).await;
+            let mut events = fixture.events.subscribe();
             let output = ToolOutput { structured: structured.clone(), ..ToolOutput::text("text") };
             let tool = Gives { output, schema: Some(schema.clone()), on_mismatch };
-            let outcome = one(&house, tool).await;
+            let outcome = one(&fixture, tool).await;
             let told =
                 std::iter::from_fn(|| events.try_recv().ok().map(Arc::unwrap_or_clone)).find_map(|event| match event {
                     Event::Warning { code, message } => Some((code, message)),
@@ -272,23 +272,23 @@ async fn a_broken_promise_is_told_or_an_error() {
             }
         }
     }
-    let house = house(|_| ()).await;
+    let fixture = fixture(|_| ()).await;
     let failed = Gives { schema: Some(schema), ..Gives::output(ToolOutput::failure("no")) };
-    assert_eq!(one(&house, failed).await.text(), "no", "a failure need not fit");
+    assert_eq!(one(&fixture, failed).await.text(), "no", "a failure need not fit");
 }
 
 #[tokio::test]
 async fn what_does_not_fit_the_conversation_is_stored_and_at_last_refused() {
-    let house = house(|_| ()).await;
+    let fixture = fixture(|_| ()).await;
     let tool = Gives::output(ToolOutput::text("x".repeat(4000)));
-    let mut terms = terms(&house, tool).await;
+    let mut terms = terms(&fixture, tool).await;
     for (limit, removable, expect) in [(2000, 0, "whole"), (900, 0, "handle"), (60, 400, "handle"), (60, 0, "refused")]
     {
         let budget = Arc::new(ContextBudget::new(limit + 500));
         budget.holds(500, removable);
         terms.budget = Some(budget);
-        let mut events = house.events.subscribe();
-        let outcome = run(&house, &terms).await;
+        let mut events = fixture.events.subscribe();
+        let outcome = run(&fixture, &terms).await;
         let text = outcome.text();
         let told =
             std::iter::from_fn(|| events.try_recv().ok().map(Arc::unwrap_or_clone)).find_map(|event| match event {
@@ -300,11 +300,11 @@ async fn what_does_not_fit_the_conversation_is_stored_and_at_last_refused() {
             "whole" => assert_eq!(text.len(), 4000),
             "handle" => {
                 assert!(outcome.ok && text.len() < 600 && text.contains("output__read"), "{text}");
-                assert_eq!(stored(&house, &outcome).await.len(), 4000);
+                assert_eq!(stored(&fixture, &outcome).await.len(), 4000);
             }
             _ => {
                 assert!(!outcome.ok && text.starts_with("(tool failed: context window budget exceeded)\n"), "{text}");
-                assert_eq!(stored(&house, &outcome).await.len(), 4000);
+                assert_eq!(stored(&fixture, &outcome).await.len(), 4000);
             }
         }
         assert_eq!(outcome.extras.contains_key(BUDGET_EXCEEDED), expect == "refused");
@@ -313,67 +313,67 @@ async fn what_does_not_fit_the_conversation_is_stored_and_at_last_refused() {
 
 #[tokio::test]
 async fn results_of_a_turn_share_one_budget() {
-    let house = house(|_| ()).await;
-    let mut terms = terms(&house, Gives::output(ToolOutput::text("x".repeat(4000)))).await;
+    let fixture = fixture(|_| ()).await;
+    let mut terms = terms(&fixture, Gives::output(ToolOutput::text("x".repeat(4000)))).await;
     terms.budget = Some(Arc::new(ContextBudget::new(2400)));
     let calls = (0..4).map(|n| call(&format!("c{n}"), "gives", json!({}))).collect();
-    let outcomes = house.executor.run_calls(calls, &terms).await;
+    let outcomes = fixture.executor.run_calls(calls, &terms).await;
     let whole = outcomes.iter().filter(|outcome| outcome.text().len() == 4000).count();
     let handles = outcomes.iter().filter(|outcome| outcome.ok && outcome.text().len() < 600).count();
     assert_eq!((whole, handles), (2, 2));
 }
 
 /// What is stored under all handles of an outcome, in order; the model is told of each.
-async fn all_stored(house: &House, outcome: &Outcome) -> Vec<String> {
+async fn all_stored(fixture: &Fixture, outcome: &Outcome) -> Vec<String> {
     let mut texts = Vec::new();
     for StoredOutput { handle, .. } in noted_outputs(&outcome.extras["tool_output"]) {
         assert!(outcome.text().contains(&handle), "{handle} in {}", outcome.text());
-        let outputs = &house.executor.services().outputs;
-        texts.push(outputs.read(&house.run.session.id, &handle, 0, 1 << 20).await.expect("stored").text);
+        let outputs = &fixture.executor.services().outputs;
+        texts.push(outputs.read(&fixture.run.session.id, &handle, 0, 1 << 20).await.expect("stored").text);
     }
     texts
 }
 
 #[tokio::test]
 async fn a_result_that_is_stored_in_parts_has_the_handles_of_all_of_them() {
-    let house = house(|options| (options.max_output, options.max_whole) = (Some(1000), 5000)).await;
+    let fixture = fixture(|options| (options.max_output, options.max_whole) = (Some(1000), 5000)).await;
     let (text, value) = ("t".repeat(3000), json!({"a": "x".repeat(3000)}));
     let both = ToolOutput { structured: Some(value.clone()), ..ToolOutput::text(text.clone()) };
-    let outcome = one(&house, Gives::output(both.clone())).await;
-    assert_eq!(all_stored(&house, &outcome).await, [text.clone(), value.to_string()]);
+    let outcome = one(&fixture, Gives::output(both.clone())).await;
+    assert_eq!(all_stored(&fixture, &outcome).await, [text.clone(), value.to_string()]);
 
     // A promise that is too large is an error, and what the tool said in words is told of still.
     let (large, promised) = (json!({"a": "x".repeat(6000)}), Some(json!({"type": "object"})));
     let output = ToolOutput { structured: Some(large.clone()), ..both.clone() };
-    let outcome = one(&house, Gives { schema: promised, ..Gives::output(output) }).await;
+    let outcome = one(&fixture, Gives { schema: promised, ..Gives::output(output) }).await;
     assert!(!outcome.ok && outcome.text().starts_with("(tool failed:"), "{}", outcome.text());
-    assert_eq!(all_stored(&house, &outcome).await, [text.clone(), large.to_string()]);
+    assert_eq!(all_stored(&fixture, &outcome).await, [text.clone(), large.to_string()]);
 
     // Where the conversation has no room, neither is stored again, and a short text beside them is not lost.
-    let mut full = terms(&house, Gives::output(both)).await;
+    let mut full = terms(&fixture, Gives::output(both)).await;
     let budget = Arc::new(ContextBudget::new(600));
     budget.holds(500, 400);
     full.budget = Some(budget);
-    assert_eq!(all_stored(&house, &run(&house, &full).await).await, [text, value.to_string()]);
+    assert_eq!(all_stored(&fixture, &run(&fixture, &full).await).await, [text, value.to_string()]);
     let short = ToolOutput { structured: Some(value.clone()), ..ToolOutput::text("in short") };
-    let mut full = terms(&house, Gives::output(short)).await;
+    let mut full = terms(&fixture, Gives::output(short)).await;
     let budget = Arc::new(ContextBudget::new(600));
     budget.holds(500, 400);
     full.budget = Some(budget);
-    assert_eq!(all_stored(&house, &run(&house, &full).await).await, [value.to_string(), "in short".to_owned()]);
+    assert_eq!(all_stored(&fixture, &run(&fixture, &full).await).await, [value.to_string(), "in short".to_owned()]);
 }
 
 #[tokio::test]
 async fn images_of_a_result_for_which_there_is_no_room_are_kept() {
-    let house = house(|_| ()).await;
+    let fixture = fixture(|_| ()).await;
     let content = vec![ContentBlock::text("two views"), ContentBlock::image("AAAA", "image/png")];
-    let mut terms = terms(&house, Gives::output(ToolOutput { content, ..ToolOutput::default() })).await;
+    let mut terms = terms(&fixture, Gives::output(ToolOutput { content, ..ToolOutput::default() })).await;
     terms.budget = Some(Arc::new(ContextBudget::new(400)));
-    let outcome = run(&house, &terms).await;
+    let outcome = run(&fixture, &terms).await;
     let text = outcome.text();
     let handle = text.split("stored its images and other files under ").nth(1).expect("a handle").trim_end_matches('.');
-    let open = house.executor.services().outputs.open(&house.run.session.id, handle).await.expect("stored");
+    let open = fixture.executor.services().outputs.open(&fixture.run.session.id, handle).await.expect("stored");
     assert_eq!((open.bytes, open.binary.as_deref()), (3, Some("image/png")));
-    let whole = all_stored(&house, &outcome).await;
+    let whole = all_stored(&fixture, &outcome).await;
     assert!(whole.len() == 1 && whole[0].starts_with("two views\n") && whole[0].contains(handle), "{whole:?}");
 }

@@ -206,14 +206,14 @@ fn answers(text: &'static str) -> Arc<FakeModel> {
     }))
 }
 
-/// A judge by `client`, in a house of its own.
+/// A judge by `client`, in a fixture of its own.
 async fn judge(client: Arc<dyn ModelClient>, configure: impl FnOnce(&mut ExecutorOptions)) -> ModelJudge {
-    let house = crate::house::house(|options| {
+    let fixture = crate::fixture::fixture(|options| {
         options.services = Arc::new(Services { model: client, ..Services::clone(&options.services) });
         configure(options);
     });
-    let house = house.await;
-    ModelJudge::new(house.executor, house.run.session, "p/m")
+    let fixture = fixture.await;
+    ModelJudge::new(fixture.executor, fixture.run.session, "p/m")
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use toolwright_core::event::Event;
 use toolwright_core::store::{Appended, LedgerEntry, LedgerMode, LedgerStore, RUNNING, StoreError};
 use toolwright_core::{ErrorKind, Policy, Profile, ToolError};
 
-use crate::house::{House, house};
+use crate::fixture::{Fixture, fixture};
 
 /// Keeps what is entered, and cannot be written where that is wanted.
 #[derive(Default)]
@@ -39,11 +39,11 @@ impl LedgerStore for Ledger {
     }
 }
 
-async fn with(mode: LedgerMode, full: bool) -> (House, Arc<Ledger>) {
+async fn with(mode: LedgerMode, full: bool) -> (Fixture, Arc<Ledger>) {
     let ledger = Arc::new(Ledger { full, ..Ledger::default() });
     let kept = Arc::clone(&ledger);
-    let house = house(|options| (options.ledger, options.ledger_mode) = (kept as _, mode)).await;
-    (house, ledger)
+    let fixture = fixture(|options| (options.ledger, options.ledger_mode) = (kept as _, mode)).await;
+    (fixture, ledger)
 }
 
 #[tokio::test]
@@ -54,8 +54,8 @@ async fn a_call_that_may_have_an_effect_is_entered_before_it_runs() {
         (LedgerMode::BestEffort, "echo", 0),
         (LedgerMode::Required, "echo", 1),
     ] {
-        let (house, ledger) = with(mode, false).await;
-        assert!(house.one(tool, json!({"n": 1})).await.ok);
+        let (fixture, ledger) = with(mode, false).await;
+        assert!(fixture.one(tool, json!({"n": 1})).await.ok);
         let (begun, ended) = (ledger.begun.lock().expect("entries"), ledger.ended.lock().expect("entries"));
         assert_eq!((begun.len(), ended.len()), (expect, 1), "{tool}");
         for entry in &*begun {
@@ -67,9 +67,9 @@ async fn a_call_that_may_have_an_effect_is_entered_before_it_runs() {
 #[tokio::test]
 async fn a_call_that_cannot_be_recorded_is_refused_where_it_must_be() {
     for (mode, ran) in [(LedgerMode::BestEffort, 1), (LedgerMode::Required, 0)] {
-        let (house, ledger) = with(mode, true).await;
-        let outcome = house.one("write", json!({"n": 1})).await;
-        assert_eq!((house.counts.ran.load(Ordering::SeqCst), outcome.ok), (ran, ran == 1));
+        let (fixture, ledger) = with(mode, true).await;
+        let outcome = fixture.one("write", json!({"n": 1})).await;
+        assert_eq!((fixture.counts.ran.load(Ordering::SeqCst), outcome.ok), (ran, ran == 1));
         assert_eq!(ledger.ended.lock().expect("entries").len(), 1);
         let Some(error) = &outcome.error else { continue };
         assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::LimitExceeded, true));
@@ -78,7 +78,7 @@ async fn a_call_that_cannot_be_recorded_is_refused_where_it_must_be() {
         }
         let said = outcome.text();
         assert!(said.contains("cannot be recorded") && !said.contains("/state/x"), "{said}");
-        let read = house.one("echo", json!({})).await;
+        let read = fixture.one("echo", json!({})).await;
         assert_eq!(read.error.map(|error| error.kind()), Some(ErrorKind::LimitExceeded), "reads are calls too");
     }
 }
@@ -105,14 +105,14 @@ impl CallClient for Slow {
 #[tokio::test]
 async fn the_time_that_people_take_is_no_latency_of_tools() {
     let took = Duration::from_millis(1500);
-    let (mut house, ledger) = with(LedgerMode::BestEffort, false).await;
-    house.run.policy = Arc::new(Policy::of(Profile::Ask));
-    house.run.approver = Arc::new(Slow(took));
-    house.run.client = Arc::new(Slow(took));
-    let mut events = house.events.subscribe();
+    let (mut fixture, ledger) = with(LedgerMode::BestEffort, false).await;
+    fixture.run.policy = Arc::new(Policy::of(Profile::Ask));
+    fixture.run.approver = Arc::new(Slow(took));
+    fixture.run.client = Arc::new(Slow(took));
+    let mut events = fixture.events.subscribe();
     // One is asked about before it runs, the other asks while it does.
     for tool in ["write", "asks"] {
-        let outcome = house.one(tool, json!({"n": 9})).await;
+        let outcome = fixture.one(tool, json!({"n": 9})).await;
         assert!(outcome.ok && outcome.latency < took, "{tool}: {:?}", outcome.latency);
         assert!(outcome.extras["person_ms"].as_u64().is_some_and(|ms| ms >= 1400), "{:?}", outcome.extras);
         let entry = ledger.ended.lock().expect("entries").pop().expect("entered");
@@ -127,6 +127,6 @@ async fn the_time_that_people_take_is_no_latency_of_tools() {
         assert_eq!((told.0, told.1), (entry.latency_us, entry.person_us), "{tool}");
         assert!(told.2 <= told.0, "{tool}: {told:?}");
     }
-    let plain = house.one("echo", json!({})).await;
+    let plain = fixture.one("echo", json!({})).await;
     assert!(!plain.extras.contains_key("person_ms"));
 }

@@ -18,7 +18,7 @@ use toolwright_core::{ApprovalDecision, ApprovalRequest, Policy, Profile, Sessio
 use toolwright_runtime::executor::{GuardBinding, Verdict};
 use toolwright_runtime::{QueueSpec, Queues, RecoveryTerms, RunContext, SqliteStore};
 
-use crate::jobs::{House, LONG, house, house_with, id, session, terms, text};
+use crate::jobs::{Fixture, LONG, fixture, fixture_with, id, session, terms, text};
 
 const DIR: &str = "TOOLWRIGHT_TEST_RECOVERY_DIR";
 /// The session in which everything is denied after the kill.
@@ -66,7 +66,7 @@ async fn child() {
         Some(2) => Verdict::Ask("two is odd".into()),
         _ => Verdict::Allow,
     };
-    let house = house_with(dir, |options| options.guards.push(GuardBinding::new("g", Arc::new(guarded)))).await;
+    let fixture = fixture_with(dir, |options| options.guards.push(GuardBinding::new("g", Arc::new(guarded)))).await;
     let approver = Arc::new(Killed(SqliteStore::open(dir).expect("store")));
     for (n, of, profile) in [
         (1, "s", Profile::Ask),
@@ -80,13 +80,14 @@ async fn child() {
             session: Arc::new(session(of, dir)),
             policy: Arc::new(Policy::of(profile)),
             approver: Arc::clone(&approver) as _,
-            ..house.run.clone()
+            ..fixture.run.clone()
         };
-        let outcome =
-            house.call_under(&run, &format!("c{n}"), "again", json!({"n": n, "ms": u64::from(n == 6) * 60_000})).await;
+        let outcome = fixture
+            .call_under(&run, &format!("c{n}"), "again", json!({"n": n, "ms": u64::from(n == 6) * 60_000}))
+            .await;
         tell(&format!("ack {n} {}", id(&outcome)));
     }
-    while house.runs().is_empty() {
+    while fixture.runs().is_empty() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     tell("ready");
@@ -136,14 +137,14 @@ fn laxer(session: Session, snapshot: Arc<Snapshot>) -> RunContext {
     RunContext { policy: Arc::new(serde_json::from_value(denies).expect("a policy")), ..terms(session, snapshot) }
 }
 
-fn recover(house: &House, session: Option<SessionId>) {
-    let catalogue = Arc::clone(&house.catalogue);
-    let root = house.run.session.root.clone();
-    house.executor.recover_jobs(RecoveryTerms { catalogue, root, session, context: Arc::new(laxer) });
+fn recover(fixture: &Fixture, session: Option<SessionId>) {
+    let catalogue = Arc::clone(&fixture.catalogue);
+    let root = fixture.run.session.root.clone();
+    fixture.executor.recover_jobs(RecoveryTerms { catalogue, root, session, context: Arc::new(laxer) });
 }
 
-async fn over(house: &House, id: &str) -> JobRecord {
-    let job = house.jobs.wait(JobScope::All, id, LONG).await.expect("known");
+async fn over(fixture: &Fixture, id: &str) -> JobRecord {
+    let job = fixture.jobs.wait(JobScope::All, id, LONG).await.expect("known");
     assert!(job.state.is_over(), "{job:?}");
     job
 }
@@ -161,38 +162,38 @@ async fn a_call_that_waits_for_a_person_waits_for_one_after_its_process_is_kille
     // What a person says while nobody runs counts.
     answer(3, ApprovalDecision::Deny { reason: "not this one".into() }).await;
     answer(4, ApprovalDecision::Approve).await;
-    let house = house(dir.path()).await;
-    recover(&house, None);
-    assert_eq!(text(&over(&house, &ids[&4]).await), "result 4");
+    let fixture = fixture(dir.path()).await;
+    recover(&fixture, None);
+    assert_eq!(text(&over(&fixture, &ids[&4]).await), "result 4");
     for (n, why) in [(3, "not this one"), (5, "no more"), (6, "no more")] {
-        let job = over(&house, &ids[&n]).await;
+        let job = over(&fixture, &ids[&n]).await;
         assert!(job.state == JobState::Error && format!("{job:?}").contains(why), "{n}: {job:?}");
     }
     // The killed process began 6, which had leave; the others waited.
-    assert_eq!(house.runs(), HashMap::from([(4, 1), (6, 1)]));
+    assert_eq!(fixture.runs(), HashMap::from([(4, 1), (6, 1)]));
     let withdrawn = store.question("ask_c5").await.expect("read").expect("known").state;
     assert_eq!(withdrawn, QuestionState::Withdrawn, "nobody is asked for what is denied");
     for n in [1, 2] {
-        let job = house.jobs.get(JobScope::All, &ids[&n]).await.expect("known");
+        let job = fixture.jobs.get(JobScope::All, &ids[&n]).await.expect("known");
         assert_eq!((job.state, job.attempts), (JobState::Pending, 0), "it waits for a person: {job:?}");
         answer(n, ApprovalDecision::Approve).await;
-        assert_eq!(text(&over(&house, &ids[&n]).await), format!("result {n}"));
+        assert_eq!(text(&over(&fixture, &ids[&n]).await), format!("result {n}"));
     }
     assert_eq!(store.questions(None, 10).await.expect("questions").len(), 5, "nothing was asked twice");
 }
 
 /// One call at a time.
-async fn narrow(dir: &Path) -> House {
+async fn narrow(dir: &Path) -> Fixture {
     let spec = QueueSpec { concurrent: 1, ..QueueSpec::default() };
-    house_with(dir, |options| options.queues = Queues::new([("default".to_owned(), spec)].into())).await
+    fixture_with(dir, |options| options.queues = Queues::new([("default".to_owned(), spec)].into())).await
 }
 
 #[tokio::test]
 async fn a_call_that_becomes_a_job_while_it_waits_keeps_its_end_in_the_journal() {
     let dir = tempfile::tempdir().expect("dir");
-    let house = narrow(dir.path()).await;
-    let first = id(&house.call("a", "once", json!({"n": 1, "ms": 60_000})).await);
-    while house.runs().is_empty() {
+    let fixture = narrow(dir.path()).await;
+    let first = id(&fixture.call("a", "once", json!({"n": 1, "ms": 60_000})).await);
+    while fixture.runs().is_empty() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let store = SqliteStore::open(dir.path()).expect("store");
@@ -200,11 +201,11 @@ async fn a_call_that_becomes_a_job_while_it_waits_keeps_its_end_in_the_journal()
     let run = RunContext {
         journal: Some((Arc::clone(&store) as _, "r".into())),
         background_after: Some(Duration::from_millis(50)),
-        ..house.run.clone()
+        ..fixture.run.clone()
     };
-    let second = id(&house.call_under(&run, "b", "direct", json!({"n": 2})).await);
-    house.jobs.stop(JobScope::All, &first).await.expect("stopped");
-    assert_eq!(text(&over(&house, &second).await), "result 2");
+    let second = id(&fixture.call_under(&run, "b", "direct", json!({"n": 2})).await);
+    fixture.jobs.stop(JobScope::All, &first).await.expect("stopped");
+    assert_eq!(text(&over(&fixture, &second).await), "result 2");
     let saved = store.run("r").await.expect("read").expect("saved");
     let [(call, Some(outcome))] = &*saved.calls else { panic!("{:?}", saved.calls) };
     assert_eq!((call.as_str(), id(outcome)), ("b", second));
@@ -213,49 +214,49 @@ async fn a_call_that_becomes_a_job_while_it_waits_keeps_its_end_in_the_journal()
 #[tokio::test]
 async fn the_first_step_of_a_job_that_is_left_to_others_is_not_waited_for() {
     let dir = tempfile::tempdir().expect("dir");
-    let house = narrow(dir.path()).await;
+    let fixture = narrow(dir.path()).await;
     // It is no job, and has the one slot.
-    let busy = house.call("a", "direct", json!({"n": 1, "ms": 60_000}));
+    let busy = fixture.call("a", "direct", json!({"n": 1, "ms": 60_000}));
     let step = async {
-        while house.runs().is_empty() {
+        while fixture.runs().is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        house.call("b", "talk", json!({})).await
+        fixture.call("b", "talk", json!({})).await
     };
     let end = async {
-        while house.jobs.count() < 1 {
+        while fixture.jobs.count() < 1 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        house.jobs.shut_down(LONG).await;
+        fixture.jobs.shut_down(LONG).await;
     };
     let told = tokio::select! {
         (told, ()) = async { tokio::join!(step, end) } => told,
         _ = busy => panic!("it takes a minute"),
     };
-    let job = house.jobs.get(JobScope::All, &id(&told)).await.expect("known");
+    let job = fixture.jobs.get(JobScope::All, &id(&told)).await.expect("known");
     assert_eq!((job.state, job.owner), (JobState::Pending, None));
 }
 
 #[tokio::test]
 async fn an_end_that_the_store_does_not_take_is_kept_until_it_does() {
     let dir = tempfile::tempdir().expect("dir");
-    let house = house(dir.path()).await;
+    let fixture = fixture(dir.path()).await;
     // It makes its tables when it is first used.
-    house.jobs.settle().await.expect("settled");
+    fixture.jobs.settle().await.expect("settled");
     sql(
         dir.path(),
         "CREATE TRIGGER full BEFORE UPDATE ON jobs WHEN NEW.ended_ms IS NOT NULL BEGIN SELECT RAISE(FAIL, 'full'); END",
     );
-    let job = id(&house.call("a", "again", json!({"n": 1})).await);
-    while house.runs().is_empty() {
+    let job = id(&fixture.call("a", "again", json!({"n": 1})).await);
+    while fixture.runs().is_empty() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     tokio::time::sleep(Duration::from_millis(100)).await;
-    let still = house.jobs.get(JobScope::All, &job).await.expect("known");
-    assert_eq!((still.state, house.jobs.count()), (JobState::Running, 1));
+    let still = fixture.jobs.get(JobScope::All, &job).await.expect("known");
+    assert_eq!((still.state, fixture.jobs.count()), (JobState::Running, 1));
     sql(dir.path(), "DROP TRIGGER full");
-    assert_eq!(text(&over(&house, &job).await), "result 1");
-    house.jobs.all_ended().await;
+    assert_eq!(text(&over(&fixture, &job).await), "result 1");
+    fixture.jobs.all_ended().await;
 }
 
 #[tokio::test]
@@ -291,7 +292,7 @@ async fn neither_unreadable_jobs_nor_those_of_absent_tools_other_sources_or_sess
             another.as_str().expect("text")
         ),
     );
-    let second = house(dir.path()).await;
+    let second = fixture(dir.path()).await;
     recover(&second, Some(SessionId::new("s")));
     assert_eq!(text(&over(&second, &mine).await), "result 2");
     for bad in ["bad_1", "bad_2"] {

@@ -13,7 +13,7 @@ use toolwright_core::{
 };
 use toolwright_runtime::{RunContext, ToolFinder, searchable};
 
-use crate::house::{House, house};
+use crate::fixture::{Fixture, fixture};
 
 /// `id`, what it does, for whom.
 struct Says(&'static str, &'static str, &'static [&'static str]);
@@ -35,7 +35,7 @@ impl Tool for Says {
 }
 
 struct Desk {
-    house: House,
+    fixture: Fixture,
     run: RunContext,
 }
 
@@ -52,17 +52,17 @@ impl Desk {
         let provider = Arc::new(StaticProvider::new("p", ProviderKind::Native, tools).expect("tools"));
         let listed = provider.list().await.expect("lists");
         let listing = Listing { provider, tools: listed, error: None, withheld: Vec::new() };
-        let house = house(|_| {}).await;
-        let mut run = house.run.clone();
+        let fixture = fixture(|_| {}).await;
+        let mut run = fixture.run.clone();
         run.policy = Arc::new(Policy::of(profile));
         run.session = Arc::new(Session { principal, ..(*run.session).clone() });
         run.snapshot = searchable(&Arc::new(Snapshot::build(&[listing])), ToolFinder::default());
-        Self { house, run }
+        Self { fixture, run }
     }
 
     async fn call(&self, name: &str, arguments: Value) -> Outcome {
         let call = ToolCall { id: CallId::new("c"), name: name.into(), arguments: RawArguments::Value(arguments) };
-        let mut outcomes = self.house.executor.run_calls(vec![call], &self.run).await;
+        let mut outcomes = self.fixture.executor.run_calls(vec![call], &self.run).await;
         outcomes.pop().expect("one outcome a call")
     }
 

@@ -18,7 +18,7 @@ use toolwright_core::{OpKind, Services};
 use toolwright_runtime::{ModelTraffic, Priority, QueueSpec, RunContext, TrafficTerms, default_model_queue};
 use toolwright_testkit::{FakeCall, FakeModel};
 
-use crate::house::house;
+use crate::fixture::fixture;
 
 /// What a provider does with one request.
 #[derive(Clone)]
@@ -181,7 +181,7 @@ async fn what_may_pass_is_made_again_and_each_attempt_is_in_the_account() {
         let named = rows.iter().map(|row| row.0).collect::<Vec<_>>().join(",");
         let provider = Provider::new(Duration::from_millis(10), deeds);
         let ledger = Arc::new(RecordedLedger::default());
-        let house = house(|options| {
+        let fixture = fixture(|options| {
             let model = ModelTraffic::new(provider.client(), BTreeMap::new());
             options.services = Arc::new(Services { model, ..Services::clone(&options.services) });
             options.ledger = Arc::clone(&ledger) as _;
@@ -189,8 +189,8 @@ async fn what_may_pass_is_made_again_and_each_attempt_is_in_the_account() {
             options.prices = [("p".to_owned(), prices)].into_iter().collect();
         })
         .await;
-        let mut events = house.events.subscribe();
-        let answer = house.executor.ask_model("p/m", &plain(), None, &house.run).await;
+        let mut events = fixture.events.subscribe();
+        let answer = fixture.executor.ask_model("p/m", &plain(), None, &fixture.run).await;
         assert_eq!(answer.map(drop).map_err(|error| error.kind), expect, "{named}");
         let entries = ledger.0.lock().expect("entries");
         let entered = entries.iter().map(|entry| (&*entry.status, entry.attempts, entry.usage.input_tokens));
@@ -315,19 +315,19 @@ async fn waits_are_bounded_and_end_by_a_cancel() {
     let wait_timeout = Duration::from_secs(3);
     let queue = QueueSpec { concurrent: 1, max_waiting: 1, wait_timeout, ..default_model_queue() };
     let traffic = queued(&provider, queue);
-    let house = house(|options| {
+    let fixture = fixture(|options| {
         let model = Arc::clone(&traffic) as _;
         options.services = Arc::new(Services { model, ..Services::clone(&options.services) });
     })
     .await;
-    let mut events = house.events.subscribe();
+    let mut events = fixture.events.subscribe();
     let (request, cancel) = (plain(), Cancel::new());
     let mut held = Box::pin(traffic.complete("p/m", &request, &IgnoreModelEvents, &cancel));
     assert!(futures_util::poll!(held.as_mut()).is_pending());
-    let run = RunContext { cancel: Cancel::new(), ..house.run.clone() };
+    let run = RunContext { cancel: Cancel::new(), ..fixture.run.clone() };
     let (late, full) = tokio::join!(
-        house.executor.ask_model("p/other", &request, None, &run),
-        house.executor.ask_model("p/m", &request, None, &run),
+        fixture.executor.ask_model("p/other", &request, None, &run),
+        fixture.executor.ask_model("p/m", &request, None, &run),
     );
     for (error, why) in [(late, "was not free within 3s"), (full, "1 calls wait already")] {
         let error = error.expect_err("refused");
@@ -340,7 +340,7 @@ async fn waits_are_bounded_and_end_by_a_cancel() {
         tokio::time::sleep(Duration::from_secs(1)).await;
         run.cancel.cancel(CancelCause::User);
     };
-    let (ended, ()) = tokio::join!(house.executor.ask_model("p/m", &request, None, &run), waits);
+    let (ended, ()) = tokio::join!(fixture.executor.ask_model("p/m", &request, None, &run), waits);
     assert_eq!(ended.expect_err("cancelled").kind, ModelErrorKind::Canceled);
     assert_eq!(provider.came().len(), 1, "nobody else got through");
     let mut told = Vec::new();
@@ -380,7 +380,7 @@ async fn what_is_given_up_before_it_is_sent_costs_nothing() {
         let provider = Provider::new(Duration::from_millis(10), deeds);
         let traffic = queued(&provider, QueueSpec { concurrent: 1, ..default_model_queue() });
         let ledger = Arc::new(RecordedLedger::default());
-        let house = house(|options| {
+        let fixture = fixture(|options| {
             let model = Arc::clone(&traffic) as _;
             options.services = Arc::new(Services { model, ..Services::clone(&options.services) });
             options.ledger = Arc::clone(&ledger) as _;
@@ -391,12 +391,12 @@ async fn what_is_given_up_before_it_is_sent_costs_nothing() {
         if is_held {
             assert!(futures_util::poll!(held.as_mut()).is_pending());
         }
-        let mut events = house.events.subscribe();
+        let mut events = fixture.events.subscribe();
         // Amid the pause, or long after it.
         let given_up = Duration::from_secs(if row.1 == 2 { 20 } else { 1 });
-        let run = RunContext { cancel: Cancel::new(), ..house.run.clone() };
+        let run = RunContext { cancel: Cancel::new(), ..fixture.run.clone() };
         let limit = matches!(gives, Gives::Limit).then_some(given_up);
-        let asked = house.executor.ask_model("p/m", &request, limit, &run);
+        let asked = fixture.executor.ask_model("p/m", &request, limit, &run);
         match gives {
             Gives::Limit => drop(asked.await.expect_err("too late")),
             Gives::Drop => drop(tokio::time::timeout(given_up, asked).await.expect_err("dropped")),
@@ -519,7 +519,7 @@ async fn a_wait_that_is_too_long_is_said_to_be_the_reason() {
 #[tokio::test(start_paused = true)]
 async fn what_a_background_call_asks_goes_behind() {
     let provider = Provider::new(Duration::ZERO, []);
-    let house = house(|options| {
+    let fixture = fixture(|options| {
         let model = ModelTraffic::new(provider.client(), BTreeMap::new());
         options.services = Arc::new(Services { model, ..Services::clone(&options.services) });
     })
@@ -529,8 +529,8 @@ async fn what_a_background_call_asks_goes_behind() {
         (Priority::Background, ModelPriority::Interactive, ModelPriority::Background),
         (Priority::Background, ModelPriority::Low, ModelPriority::Low),
     ] {
-        let run = RunContext { priority, ..house.run.clone() };
-        house.executor.ask_model("p/m", &request("q", of), None, &run).await.expect("answered");
+        let run = RunContext { priority, ..fixture.run.clone() };
+        fixture.executor.ask_model("p/m", &request("q", of), None, &run).await.expect("answered");
         assert_eq!(provider.came().last().map(|(.., priority)| *priority), Some(expect));
     }
 }

@@ -1,6 +1,6 @@
 //! Transports to servers at a URL: streamable HTTP, HTTP with SSE, WebSocket.
 //!
-//! All of them make their requests through one [`Target`]: the pooled client of one origin, under the house's address
+//! All of them make their requests through one [`Target`]: the pooled client of one origin, under the application's address
 //! policy and proxies, with the configured headers and, where there is one, what an [`Authorizer`] adds. A request
 //! that may have reached its server is never repeated.
 //!

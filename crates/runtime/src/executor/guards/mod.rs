@@ -51,22 +51,22 @@ impl Verdict {
 /// A function or agent that looks at a call before policy does.
 #[async_trait]
 pub trait InputGuard: Send + Sync {
-    /// Judges one call. What it does itself, it does within `bench`, where nothing guards it.
+    /// Judges one call. What it does itself, it does within `context`, where nothing guards it.
     ///
     /// # Errors
     /// Why it cannot judge: the call is denied.
-    async fn judge(&self, call: &ValidCall, bench: &Bench<'_>) -> Result<Verdict, String>;
+    async fn judge(&self, call: &ValidCall, context: &GuardContext<'_>) -> Result<Verdict, String>;
 }
 
 #[async_trait]
 impl<F: Fn(&ValidCall) -> Verdict + Send + Sync> InputGuard for F {
-    async fn judge(&self, call: &ValidCall, _bench: &Bench<'_>) -> Result<Verdict, String> {
+    async fn judge(&self, call: &ValidCall, _context: &GuardContext<'_>) -> Result<Verdict, String> {
         Ok(self(call))
     }
 }
 
 /// Where a guard judges.
-pub struct Bench<'a> {
+pub struct GuardContext<'a> {
     /// The executor of the call, for what the guard itself does.
     pub executor: &'a Arc<Executor>,
     /// The call's terms, as operations inside the judgement, without guards.
@@ -175,10 +175,10 @@ impl Executor {
             budget: None,
             ..run.clone()
         };
-        let bench = Bench { executor: self, run: terms };
+        let context = GuardContext { executor: self, run: terms };
         let judged = tokio::select! {
             biased;
-            judged = binding.guard.judge(call, &bench) => judged,
+            judged = binding.guard.judge(call, &context) => judged,
             cause = run.cancel.cancelled() => return Err(ToolError::canceled(cause)),
             () = tokio::time::sleep(binding.timeout) => {
                 Err(format!("no answer within {}", toolwright_core::duration::format(binding.timeout)))

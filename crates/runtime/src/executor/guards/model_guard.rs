@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use toolwright_core::call::ValidCall;
 use toolwright_core::model::{Message, ModelRequest, ModelResponse, OutputFormat, StopReason};
 
-use super::{Bench, InputGuard, Verdict};
+use super::{GuardContext, InputGuard, Verdict};
 
 /// Bytes of arguments that are shown: a call with more is not judged, and so denied.
 const MAX_ARGUMENTS: usize = 64 << 10;
@@ -66,9 +66,9 @@ impl ModelGuard {
 
 #[async_trait]
 impl InputGuard for ModelGuard {
-    async fn judge(&self, call: &ValidCall, bench: &Bench<'_>) -> Result<Verdict, String> {
+    async fn judge(&self, call: &ValidCall, context: &GuardContext<'_>) -> Result<Verdict, String> {
         let request = self.request(call)?;
-        let answer = bench.executor.ask_model(&self.model, &request, None, &bench.run).await;
+        let answer = context.executor.ask_model(&self.model, &request, None, &context.run).await;
         read(&answer.map_err(|error| error.message)?)
     }
 }

@@ -1,4 +1,4 @@
-//! A small house for the tests: tools that misbehave in one way each, and an executor over a real store.
+//! A small fixture for the tests: tools that misbehave in one way each, and an executor over a real store.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -129,7 +129,7 @@ const NAMES: [&str; 14] = [
 ];
 
 /// Everything a test needs.
-pub(crate) struct House {
+pub(crate) struct Fixture {
     pub(crate) executor: Arc<Executor>,
     pub(crate) events: Arc<EventHub>,
     pub(crate) store: Arc<SqliteStore>,
@@ -153,7 +153,7 @@ pub(crate) async fn readers() -> Listing {
     Listing { provider, tools, error: None, withheld: vec![] }
 }
 
-pub(crate) async fn house(configure: impl FnOnce(&mut ExecutorOptions)) -> House {
+pub(crate) async fn fixture(configure: impl FnOnce(&mut ExecutorOptions)) -> Fixture {
     use toolwright_core::Provider as _;
     let dir = tempfile::tempdir().expect("dir");
     let counts = Arc::new(Counts::default());
@@ -175,7 +175,7 @@ pub(crate) async fn house(configure: impl FnOnce(&mut ExecutorOptions)) -> House
         Arc::new(Policy::of(Profile::Trusted)),
         Arc::new(NoApprover { remedy: "use --policy trusted".into() }),
     );
-    House { executor: Executor::new(options), events, store, counts, run, _dir: dir }
+    Fixture { executor: Executor::new(options), events, store, counts, run, _dir: dir }
 }
 
 fn session(root: &Path) -> Arc<Session> {
@@ -186,13 +186,13 @@ pub(crate) fn call(id: &str, name: &str, arguments: Value) -> ToolCall {
     ToolCall { id: CallId::new(id), name: format!("t__{name}"), arguments: RawArguments::Value(arguments) }
 }
 
-impl House {
+impl Fixture {
     pub(crate) async fn one(&self, name: &str, arguments: Value) -> Outcome {
         let outcomes = self.all(vec![call("c", name, arguments)]).await;
         outcomes.into_iter().next().expect("one outcome")
     }
 
-    /// The terms of the house's run, on another catalogue.
+    /// The terms of the fixture's run, on another catalogue.
     pub(crate) fn on(&self, snapshot: Snapshot) -> RunContext {
         RunContext { snapshot: Arc::new(snapshot), ..self.run.clone() }
     }
