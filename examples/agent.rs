@@ -4,7 +4,7 @@
 
 #![expect(clippy::print_stdout, reason = "an example prints its result")]
 
-use toolwright::{House, tool};
+use toolwright::{Toolwright, tool};
 
 /// Adds two numbers.
 #[tool(namespace = "math", effects(read_only, open_world = false))]
@@ -15,7 +15,7 @@ async fn add(a: i64, b: i64) -> String {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let task = std::env::args().nth(1).unwrap_or_else(|| "What is 2 + 40?".to_owned());
-    let tw = House::builder().tool(Add).build().await?;
+    let tw = Toolwright::builder().tool(Add).build().await?;
     let report = tw.agent("openai/gpt-5-mini").task(task).run().await?;
     println!("{}", report.answer);
     tw.shut_down().await;

@@ -5,7 +5,7 @@
 #![expect(clippy::print_stdout, reason = "an example prints its result")]
 
 use toolwright::serde_json::json;
-use toolwright::{ApprovalDecision, ApprovalRequest, House, Profile, Rule, tool};
+use toolwright::{ApprovalDecision, ApprovalRequest, Profile, Rule, Toolwright, tool};
 
 /// Reads the inbox.
 #[tool(namespace = "mail", effects(read_only))]
@@ -36,7 +36,7 @@ fn decide(request: &ApprovalRequest) -> ApprovalDecision {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let tw = House::builder()
+    let tw = Toolwright::builder()
         .tool(Read)
         .tool(Send)
         .tool(Delete)

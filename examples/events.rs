@@ -6,12 +6,12 @@
 
 use std::io::Write as _;
 
-use toolwright::{Event, House, Limits};
+use toolwright::{Event, Limits, Toolwright};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let task = std::env::args().nth(1).unwrap_or_else(|| "Which files are here?".to_owned());
-    let tw = House::builder().builtins(["fs__tree", "fs__read", "fs__grep"]).build().await?;
+    let tw = Toolwright::builder().builtins(["fs__tree", "fs__read", "fs__grep"]).build().await?;
     let agent = tw.agent("openai/gpt-5-mini").limits(Limits { turns: 10, ..Limits::default() }).task(task);
     let mut events = agent.events();
     let show = async {

@@ -4,7 +4,7 @@
 
 #![expect(clippy::print_stdout, reason = "an example prints where it listens")]
 
-use toolwright::{House, tool};
+use toolwright::{Toolwright, tool};
 
 /// Greets somebody.
 #[tool(namespace = "greet", effects(read_only, open_world = false))]
@@ -15,7 +15,7 @@ async fn hello(name: String) -> String {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:0".to_owned());
-    let tw = House::builder().tool(Hello).build().await?;
+    let tw = Toolwright::builder().tool(Hello).build().await?;
     let gateway = tw.serve().http(&address).await?;
     println!("{}", gateway.url());
     tokio::signal::ctrl_c().await?;

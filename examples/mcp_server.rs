@@ -5,7 +5,7 @@
 
 #![expect(clippy::print_stdout, reason = "an example prints its result")]
 
-use toolwright::House;
+use toolwright::Toolwright;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -16,7 +16,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let rest: Vec<String> = arguments.collect();
     let rest = if rest.is_empty() && command == "uvx" { vec!["mcp-server-time".to_owned()] } else { rest };
 
-    let tw = House::builder().mcp_stdio("server", command, rest).build().await?;
+    let tw = Toolwright::builder().mcp_stdio("server", command, rest).build().await?;
     for tool in tw.tools().await {
         println!("{}: {}", tool.wire_name, tool.definition().description);
     }

@@ -4,7 +4,7 @@
 
 #![expect(clippy::print_stdout, reason = "an example prints its result")]
 
-use toolwright::House;
+use toolwright::Toolwright;
 use toolwright::serde_json::json;
 
 #[tokio::main]
@@ -13,7 +13,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let document = arguments.next().unwrap_or_else(|| "examples/openapi/pets.yaml".to_owned());
     let server = arguments.next().unwrap_or_else(|| "http://127.0.0.1:8080".to_owned());
 
-    let tw = House::builder()
+    let tw = Toolwright::builder()
         .openapi("pets", document)
         // Addresses of this machine are out of reach for tools unless they are allowed.
         .settings(json!({"openapi": {"pets": {"base_url": server, "allow_private": true}}}))

@@ -7,7 +7,7 @@
 use toolwright::schemars::JsonSchema;
 use toolwright::serde::Serialize;
 use toolwright::serde_json::json;
-use toolwright::{House, tool};
+use toolwright::{Toolwright, tool};
 
 #[derive(Serialize, JsonSchema)]
 #[serde(crate = "toolwright::serde")]
@@ -29,7 +29,7 @@ async fn count(
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let text = std::env::args().nth(1).unwrap_or_else(|| "the quick brown fox".to_owned());
-    let tw = House::builder().tool(Count).build().await?;
+    let tw = Toolwright::builder().tool(Count).build().await?;
     println!("{}", tw.call("text__count", json!({ "text": text })).await?.text());
     tw.shut_down().await;
     Ok(())

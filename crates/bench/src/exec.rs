@@ -11,7 +11,7 @@ use toolwright_core::store::LedgerStore as _;
 use toolwright_core::{Effects, Tool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput};
 
 use crate::Failure;
-use crate::house::{EmptyCache, House, arguments, call};
+use crate::app::{EmptyCache, Toolwright, arguments, call};
 use crate::stats::{per_second, percentile_us};
 
 #[derive(Serialize)]
@@ -55,22 +55,22 @@ pub(crate) fn run(calls: usize) -> Result<Vec<Row>, Failure> {
 }
 
 async fn measure(calls: usize) -> Result<Vec<Row>, Failure> {
-    let house = Arc::new(House::of(Arc::new(Noop), |options| options.cache = Some(Arc::new(EmptyCache))).await?);
-    lane(&house, "warm-up", 1_000).await?;
+    let app = Arc::new(Toolwright::of(Arc::new(Noop), |options| options.cache = Some(Arc::new(EmptyCache))).await?);
+    lane(&app, "warm-up", 1_000).await?;
     let mut rows = Vec::new();
     for (what, lanes) in [("one after another", 1), ("2 at once", 2), ("4 at once", 4)] {
         let started = Instant::now();
         let mut tasks = tokio::task::JoinSet::new();
         for n in 0..lanes {
-            let house = Arc::clone(&house);
-            tasks.spawn(async move { lane(&house, &format!("{lanes}-{n}"), calls / lanes).await });
+            let app = Arc::clone(&app);
+            tasks.spawn(async move { lane(&app, &format!("{lanes}-{n}"), calls / lanes).await });
         }
         let mut times = Vec::with_capacity(calls);
         while let Some(lane) = tasks.join_next().await {
             times.extend(lane??);
         }
         // The account is a part of the work.
-        house.store.flush().await?;
+        app.store.flush().await?;
         let elapsed = started.elapsed();
         rows.push(Row {
             what,
@@ -78,19 +78,19 @@ async fn measure(calls: usize) -> Result<Vec<Row>, Failure> {
             p50_us: percentile_us(&mut times, 0.5),
             p99_us: percentile_us(&mut times, 0.99),
             calls_per_s: per_second(times.len(), elapsed),
-            ledger_rows: house.store.totals().await?.tool_calls,
+            ledger_rows: app.store.totals().await?.tool_calls,
         });
     }
     Ok(rows)
 }
 
 /// Calls one after another.
-async fn lane(house: &House, name: &str, calls: usize) -> Result<Vec<Duration>, Failure> {
+async fn lane(app: &Toolwright, name: &str, calls: usize) -> Result<Vec<Duration>, Failure> {
     let mut times = Vec::with_capacity(calls);
     for n in 0..calls {
         let call = call(format!("{name}-{n}"), "noop", arguments());
         let started = Instant::now();
-        let outcomes = house.executor.run_calls(vec![call], &house.run).await;
+        let outcomes = app.executor.run_calls(vec![call], &app.run).await;
         times.push(started.elapsed());
         if !outcomes.iter().all(|outcome| outcome.ok) {
             return Err("a call failed".into());

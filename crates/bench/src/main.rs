@@ -7,10 +7,10 @@
     reason = "a command-line program prints its results and progress"
 )]
 
+mod app;
 mod context;
 mod exec;
 mod gateway;
-mod house;
 mod jobs;
 mod memory;
 mod queue;

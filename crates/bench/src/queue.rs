@@ -16,7 +16,7 @@ use toolwright_core::{
 use toolwright_runtime::{QueueSpec, Queues, RunContext};
 
 use crate::Failure;
-use crate::house::{House, call};
+use crate::app::{Toolwright, call};
 use crate::memory::rss_mb;
 
 const QUEUE: &str = "three";
@@ -99,19 +99,19 @@ async fn measure(calls: usize) -> Result<Vec<Row>, Failure> {
     let notes = Arc::new(Notes::default());
     let spec =
         QueueSpec { concurrent: PLACES, per_minute: None, max_waiting: calls, wait_timeout: Duration::from_secs(600) };
-    let house = House::of(Arc::new(Work(Arc::clone(&notes))), |options| {
+    let app = Toolwright::of(Arc::new(Work(Arc::clone(&notes))), |options| {
         options.services = Arc::new(Services { events: Arc::clone(&notes) as _, ..(*options.services).clone() });
         options.queues = Queues::new(BTreeMap::from([(QUEUE.to_owned(), spec)]));
         options.calls_per_turn = calls;
     })
     .await?;
     // What the first round leaves behind, like pages of the allocator and of SQLite, is not of the line.
-    drain(&house, &notes, calls, 0).await?;
+    drain(&app, &notes, calls, 0).await?;
     let mut rows = Vec::new();
     for round in 1..=ROUNDS {
-        rows.push(drain(&house, &notes, calls, round).await?);
+        rows.push(drain(&app, &notes, calls, round).await?);
     }
-    rows.push(cancel_all(&house, &notes, calls).await?);
+    rows.push(cancel_all(&app, &notes, calls).await?);
     Ok(rows)
 }
 
@@ -120,24 +120,24 @@ fn work(calls: usize, stays: usize) -> Vec<ToolCall> {
 }
 
 /// All of them, until the last has ended.
-async fn drain(house: &House, notes: &Notes, calls: usize, round: usize) -> Result<Row, Failure> {
-    let before = Before::of(house)?;
+async fn drain(app: &Toolwright, notes: &Notes, calls: usize, round: usize) -> Result<Row, Failure> {
+    let before = Before::of(app)?;
     let started = Instant::now();
-    let outcomes = house.executor.run_calls(work(calls, 0), &house.run).await;
+    let outcomes = app.executor.run_calls(work(calls, 0), &app.run).await;
     let elapsed = started.elapsed();
     if let Some(failed) = outcomes.iter().find(|outcome| !outcome.ok) {
         return Err(format!("a call failed: {}", failed.text()).into());
     }
     drop(outcomes);
-    before.row(house, format!("round {round}"), notes, calls, elapsed)
+    before.row(app, format!("round {round}"), notes, calls, elapsed)
 }
 
 /// Three that stay, all others in line, and one cancel for all of them.
-async fn cancel_all(house: &House, notes: &Notes, calls: usize) -> Result<Row, Failure> {
-    let before = Before::of(house)?;
+async fn cancel_all(app: &Toolwright, notes: &Notes, calls: usize) -> Result<Row, Failure> {
+    let before = Before::of(app)?;
     let cancel = Cancel::new();
-    let run = RunContext { cancel: cancel.clone(), ..house.run.clone() };
-    let (executor, calling) = (Arc::clone(&house.executor), work(calls, PLACES));
+    let run = RunContext { cancel: cancel.clone(), ..app.run.clone() };
+    let (executor, calling) = (Arc::clone(&app.executor), work(calls, PLACES));
     let task = tokio::spawn(async move { executor.run_calls(calling, &run).await });
     while notes.now.load(Ordering::SeqCst) < PLACES {
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -152,7 +152,7 @@ async fn cancel_all(house: &House, notes: &Notes, calls: usize) -> Result<Row, F
         return Err(format!("{} outcomes for {calls} calls", outcomes.len()).into());
     }
     drop(outcomes);
-    Ok(Row { rss_full_mb: Some(full), ..before.row(house, "cancel of all".to_owned(), notes, calls, elapsed)? })
+    Ok(Row { rss_full_mb: Some(full), ..before.row(app, "cancel of all".to_owned(), notes, calls, elapsed)? })
 }
 
 /// What is compared with afterwards.
@@ -162,17 +162,24 @@ struct Before {
 }
 
 impl Before {
-    fn of(house: &House) -> Result<Self, Failure> {
-        Ok(Self { overtaken: house.executor.queues().overtaken(QUEUE)?, rss_mb: rss_mb(std::process::id()) })
+    fn of(app: &Toolwright) -> Result<Self, Failure> {
+        Ok(Self { overtaken: app.executor.queues().overtaken(QUEUE)?, rss_mb: rss_mb(std::process::id()) })
     }
 
-    fn row(self, house: &House, what: String, notes: &Notes, calls: usize, elapsed: Duration) -> Result<Row, Failure> {
+    fn row(
+        self,
+        app: &Toolwright,
+        what: String,
+        notes: &Notes,
+        calls: usize,
+        elapsed: Duration,
+    ) -> Result<Row, Failure> {
         let order = std::mem::take(&mut *notes.order.lock().unwrap_or_else(PoisonError::into_inner));
         Ok(Row {
             what,
             calls,
             most_at_once: notes.most.swap(0, Ordering::SeqCst),
-            overtaken: house.executor.queues().overtaken(QUEUE)? - self.overtaken,
+            overtaken: app.executor.queues().overtaken(QUEUE)? - self.overtaken,
             starts_seen_out_of_order: order.windows(2).filter(|pair| pair[0] > pair[1]).count(),
             ms: (elapsed.as_secs_f64() * 1e4).round() / 10.0,
             rss_before_mb: self.rss_mb,

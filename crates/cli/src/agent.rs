@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use toolwright::agent::{DriverError, ReportSpec};
+use toolwright::app::{InboxPerson, Person};
 use toolwright::config::typed::ExposureSetting;
 use toolwright::core::approval::{Answers, NoApprover};
 use toolwright::core::model::{ModelClient as _, ModelSettings, Usability, is_replay};
 use toolwright::core::{Approver, Profile, Session};
-use toolwright::house::{InboxPerson, Person};
 use toolwright::models::default_model;
-use toolwright::{House, HouseError, Limits};
+use toolwright::{Error, Limits, Toolwright};
 
 use super::approvals::asked_for;
 use super::approver::TerminalApprover;
@@ -29,17 +29,22 @@ pub(crate) struct Desk {
 }
 
 impl Desk {
-    pub(crate) fn new(house: &House) -> Self {
-        Self { console: Arc::default(), screen: Arc::new(Screen::new(Arc::clone(house.catalogue()))) }
+    pub(crate) fn new(app: &Toolwright) -> Self {
+        Self { console: Arc::default(), screen: Arc::new(Screen::new(Arc::clone(app.catalogue()))) }
     }
 
     /// Who answers where policy asks. `remedy` says what helps where nobody does.
-    pub(crate) fn approver(&self, ask: AskName, house: &House, remedy: impl FnOnce() -> String) -> Arc<dyn Approver> {
+    pub(crate) fn approver(
+        &self,
+        ask: AskName,
+        app: &Toolwright,
+        remedy: impl FnOnce() -> String,
+    ) -> Arc<dyn Approver> {
         match ask {
             AskName::Terminal => Arc::new(TerminalApprover::new(Arc::clone(&self.console), Arc::clone(&self.screen))),
             AskName::Inbox => {
                 let screen = Arc::clone(&self.screen);
-                Arc::new(house.ask_inbox(Answers::Here, move |question| {
+                Arc::new(app.ask_inbox(Answers::Here, move |question| {
                     let tool = screen.name(&question.request.tool);
                     let id = &question.id;
                     say(format_args!("{tool} waits for your word: toolwright approvals approve {id}, or deny {id}"));
@@ -50,14 +55,14 @@ impl Desk {
     }
 
     /// Who fills in forms and opens pages for the sources of tools, in calls of this session: whoever `ask` says.
-    pub(crate) fn person(&self, house: &House, session: &Arc<Session>, ask: AskName) -> Option<Arc<dyn Person>> {
+    pub(crate) fn person(&self, app: &Toolwright, session: &Arc<Session>, ask: AskName) -> Option<Arc<dyn Person>> {
         match ask {
             AskName::Terminal => {
                 Some(Arc::new(TerminalPerson::new(Arc::clone(&self.console), Arc::clone(&self.screen))))
             }
             AskName::Inbox => {
-                let forms = house.ask_forms(|form| say(asked_for(form)));
-                let redactor = Arc::clone(&house.executor().services().redactor);
+                let forms = app.ask_forms(|form| say(asked_for(form)));
+                let redactor = Arc::clone(&app.executor().services().redactor);
                 Some(Arc::new(InboxPerson::new(forms, Arc::clone(session), redactor)))
             }
             AskName::Nobody => None,
@@ -97,9 +102,9 @@ fn remedy(profile: Profile) -> String {
 }
 
 /// The profile of an agent's policy: without a terminal it must be chosen.
-pub(crate) fn profile(agent: &Agent, house: &House) -> Result<Option<Profile>, Failure> {
+pub(crate) fn profile(agent: &Agent, app: &Toolwright) -> Result<Option<Profile>, Failure> {
     let given = agent.policy.map(Profile::from);
-    if given.is_none() && house.config().policy.profile.is_none() && asked(agent) == AskName::Nobody {
+    if given.is_none() && app.config().policy.profile.is_none() && asked(agent) == AskName::Nobody {
         return Err(Failure::usage(
             "there is no terminal to ask at: choose what may run with --policy ask (read-only tools only), workspace (writes inside the workspace root too) or trusted (everything), or set policy.profile, or let --ask inbox ask",
         ));
@@ -109,9 +114,9 @@ pub(crate) fn profile(agent: &Agent, house: &House) -> Result<Option<Profile>, F
 }
 
 /// The model: given, configured, or found.
-pub(crate) async fn model(agent: &Agent, house: &House) -> Result<String, Failure> {
-    let models = house.models();
-    let chosen = agent.model.clone().or_else(|| house.config().written.models.default.clone());
+pub(crate) async fn model(agent: &Agent, app: &Toolwright) -> Result<String, Failure> {
+    let models = app.models();
+    let chosen = agent.model.clone().or_else(|| app.config().written.models.default.clone());
     match chosen {
         Some(model) => {
             models.ready(&model).await.map_err(Failure::usage)?;
@@ -125,11 +130,11 @@ pub(crate) async fn model(agent: &Agent, house: &House) -> Result<String, Failur
 ///
 /// # Errors
 /// Why it cannot.
-pub(crate) async fn can_answer(house: &House, model: &str) -> Result<(), String> {
+pub(crate) async fn can_answer(app: &Toolwright, model: &str) -> Result<(), String> {
     // What is wrong the card says.
-    let _ = house.models().ready(model).await;
+    let _ = app.models().ready(model).await;
     let is_id = || model.split_once('/').is_some_and(|(provider, name)| !provider.is_empty() && !name.is_empty());
-    let why = match house.executor().services().model.card(model).usability {
+    let why = match app.executor().services().model.card(model).usability {
         Usability::Usable if is_replay(model) || is_id() => return Ok(()),
         Usability::Usable => "it is not provider/model".to_owned(),
         Usability::NoKey => "there is no key for it".to_owned(),
@@ -142,16 +147,16 @@ pub(crate) async fn can_answer(house: &House, model: &str) -> Result<(), String>
 /// stored outputs. Its tools have been waited for.
 pub(crate) fn agent(
     given: &Agent,
-    house: &Arc<House>,
+    app: &Arc<Toolwright>,
     desk: &Desk,
     (id, model): (&str, &str),
     profile: Option<Profile>,
     report: Option<ReportSpec>,
 ) -> Result<toolwright::Agent, Failure> {
     let ask = asked(given);
-    let in_force = house.config().policy(profile, Profile::Ask).profile;
+    let in_force = app.config().policy(profile, Profile::Ask).profile;
     let standard = Limits::default();
-    let mut agent = house
+    let mut agent = app
         .agent(model)
         .id(id)
         .tools(given.tools.clone())
@@ -162,9 +167,9 @@ pub(crate) fn agent(
             tokens: given.max_tokens,
         })
         .settings(ModelSettings { effort: given.effort, ..ModelSettings::default() })
-        .shared_approver(desk.approver(ask, house, || remedy(in_force)))
+        .shared_approver(desk.approver(ask, app, || remedy(in_force)))
         .list_wait(Duration::ZERO);
-    if let Some(person) = desk.person(house, &house.session(id), ask) {
+    if let Some(person) = desk.person(app, &app.session(id), ask) {
         agent = agent.person(person);
     }
     if let Some(profile) = profile {
@@ -192,10 +197,10 @@ pub(crate) fn agent(
 }
 
 /// Why an agent could not begin or go on.
-pub(crate) fn failed(error: HouseError) -> Failure {
+pub(crate) fn failed(error: Error) -> Failure {
     match error {
-        HouseError::Agent(DriverError::NotFound(_)) => Failure::not_found(error),
-        HouseError::Model(_) | HouseError::Usage(_) => Failure::usage(error),
+        Error::Agent(DriverError::NotFound(_)) => Failure::not_found(error),
+        Error::Model(_) | Error::Usage(_) => Failure::usage(error),
         _ => Failure::failed(error),
     }
 }

@@ -74,8 +74,8 @@ pub(crate) async fn command(global: &Global, command: &ApprovalsCommand) -> Done
     if !matches!(command, ApprovalsCommand::Ls { .. }) {
         owner::not_nested("approve")?;
     }
-    let house = open(global, config::usable(global)?).await?;
-    let (inbox, approvals) = (house.inbox(), house.approvals());
+    let app = open(global, config::usable(global)?).await?;
+    let (inbox, approvals) = (app.inbox(), app.approvals());
     let done = match command {
         ApprovalsCommand::Ls { standing: true, .. } => {
             approvals.standing(LISTED).await.map_err(unreadable).and_then(|standing| {
@@ -86,7 +86,7 @@ pub(crate) async fn command(global: &Global, command: &ApprovalsCommand) -> Done
             })
         }
         ApprovalsCommand::Ls { all, .. } => {
-            if let Some(waiting) = super::pins::waiting(&house).await {
+            if let Some(waiting) = super::pins::waiting(&app).await {
                 say(styled(WARN, waiting));
             }
             let state = (!all).then_some(QuestionState::Pending);
@@ -135,7 +135,7 @@ pub(crate) async fn command(global: &Global, command: &ApprovalsCommand) -> Done
             Err(error) => Err(unreadable(error)),
         },
     };
-    house.shut_down().await;
+    app.shut_down().await;
     done
 }
 

@@ -4,7 +4,8 @@ use std::io::Read as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use toolwright::House;
+use toolwright::Toolwright;
+use toolwright::app::{CallTerms, CallTimes, ClientTerms};
 use toolwright::core::catalogue::Snapshot;
 use toolwright::core::client::CallClient;
 use toolwright::core::error::labelled;
@@ -13,7 +14,6 @@ use toolwright::core::name_table::Resolution;
 use toolwright::core::output::{TOOL_OUTPUT, noted_outputs};
 use toolwright::core::store::StoredOutput;
 use toolwright::core::{CallId, Cancel, Outcome, Profile, ToolCall};
-use toolwright::house::{CallTerms, CallTimes, ClientTerms};
 use toolwright::models::default_model;
 use toolwright::runtime::executor::LlmTerms;
 
@@ -39,53 +39,53 @@ const TELLING: usize = 80;
 
 pub(crate) async fn command(global: &Global, call: &Call) -> Done {
     can_be_asked(who(call.ask))?;
-    let house = open(global, config::usable(global)?).await?;
-    record(&house, &call.record)?;
-    house.offer_llm_tools().await;
+    let app = open(global, config::usable(global)?).await?;
+    record(&app, &call.record)?;
+    app.offer_llm_tools().await;
     let cancel = Cancel::new();
     watch(cancel.clone(), First::Cancels);
-    let waits_for = || starting_for(&house, Wanted::Fresh, &call.tool);
+    let waits_for = || starting_for(&app, Wanted::Fresh, &call.tool);
     tokio::select! {
-        () = patiently(waits_for, house.list_for(&call.tool, LIST_WAIT)) => {}
+        () = patiently(waits_for, app.list_for(&call.tool, LIST_WAIT)) => {}
         _ = cancel.cancelled() => return Err(Failure::cancelled()),
     }
-    let snapshot = house.catalogue().snapshot();
+    let snapshot = app.catalogue().snapshot();
     if matches!(snapshot.resolve(&call.tool), Resolution::Unknown(_)) {
-        say_starting(&house, &call.tool);
+        say_starting(&app, &call.tool);
     }
     let arguments = arguments::parse(&call.arguments, &call.tool, &snapshot)?;
     let written = ToolCall { id: CallId::new("call"), name: call.tool.clone(), arguments };
     let background_after = call.background.then_some(Duration::ZERO);
     let times = CallTimes { limit: call.timeout, background_after };
-    let llm = llm_terms(call, &house, &snapshot).await?;
-    let desk = Desk::new(&house);
-    let client = client(&desk, &house, who(call.ask));
-    let account = Account::of_call(house.events().subscribe(), desk.screen);
+    let llm = llm_terms(call, &app, &snapshot).await?;
+    let desk = Desk::new(&app);
+    let client = client(&desk, &app, who(call.ask));
+    let account = Account::of_call(app.events().subscribe(), desk.screen);
     // A person and a program get all of it: nobody's window is filled. The result of a job is kept, and read by others.
-    let whole = house.config().written.defaults.whole_result_max_bytes;
+    let whole = app.config().written.defaults.whole_result_max_bytes;
     let max_output = call.max_output.or((!call.background).then_some(whole));
     let terms = CallTerms { profile: Profile::Owner, cancel: cancel.clone(), times, max_output, client, llm };
-    let outcome = house.call_on(written, terms).await;
+    let outcome = app.call_on(written, terms).await;
     account.end().await;
     let printed = if global.json {
         print_result_json(&outcome.to_json())
     } else {
-        let cut = cut(&house, &outcome, max_output.unwrap_or(whole)).await;
+        let cut = cut(&app, &outcome, max_output.unwrap_or(whole)).await;
         print_outcome(&outcome, cut)
     };
     // What went on as a job goes on here: there is no other process to do it.
     tokio::select! {
-        () = house.jobs().all_ended() => {}
+        () = app.jobs().all_ended() => {}
         _ = cancel.cancelled() => {}
     }
-    house.shut_down().await;
+    app.shut_down().await;
     printed?;
     Ok(outcome.error.as_ref().map_or(Exit::Ok, |error| error.kind().into()))
 }
 
 /// The model and the mode that were asked for. A tool for which nothing says a model, neither benchmarks nor its author
 /// nor the configuration, has one that the environment offers.
-async fn llm_terms(call: &Call, house: &House, snapshot: &Snapshot) -> Result<LlmTerms, Failure> {
+async fn llm_terms(call: &Call, app: &Toolwright, snapshot: &Snapshot) -> Result<LlmTerms, Failure> {
     let given = LlmTerms {
         model: call.model.as_deref().map(Arc::from),
         mode: call.mode.as_deref().map(Arc::from),
@@ -109,27 +109,27 @@ async fn llm_terms(call: &Call, house: &House, snapshot: &Snapshot) -> Result<Ll
         }
     }
     if let Some(model) = &given.model {
-        can_answer(house, model).await.map_err(Failure::usage)?;
+        can_answer(app, model).await.map_err(Failure::usage)?;
         return Ok(given);
     }
-    if definition.is_none() || house.names_model_for(entry) {
+    if definition.is_none() || app.names_model_for(entry) {
         return Ok(given);
     }
-    let found = default_model(&variable, house.models().http()).await.map_err(Failure::usage)?;
+    let found = default_model(&variable, app.models().http()).await.map_err(Failure::usage)?;
     Ok(LlmTerms { default: Some(found.into()), ..given })
 }
 
 /// Whom the tool's source may ask back. That the owner calls the tool is no word for what its source asks of a model.
-fn client(desk: &Desk, house: &House, ask: AskName) -> Arc<dyn CallClient> {
+fn client(desk: &Desk, app: &Toolwright, ask: AskName) -> Arc<dyn CallClient> {
     let remedy = || {
         "there is no terminal to ask at: run it in one or with --ask inbox, or allow client:sample by a rule under \
          policy.rules"
             .to_owned()
     };
-    let approver = desk.approver(ask, house, remedy);
-    let (session, policy) = (house.call_session(), Arc::new(house.config().policy(None, Profile::Ask)));
-    let person = desk.person(house, &session, ask);
-    house.client(ClientTerms { session, policy, approver, person, model: None })
+    let approver = desk.approver(ask, app, remedy);
+    let (session, policy) = (app.call_session(), Arc::new(app.config().policy(None, Profile::Ask)));
+    let person = desk.person(app, &session, ask);
+    app.client(ClientTerms { session, policy, approver, person, model: None })
 }
 
 /// What is shown of a result that was cut.
@@ -141,7 +141,7 @@ struct Cut {
 }
 
 /// The first bytes of a result that did not fit, at most `max`, and how to get the rest.
-async fn cut(house: &House, outcome: &Outcome, max: usize) -> Option<Cut> {
+async fn cut(app: &Toolwright, outcome: &Outcome, max: usize) -> Option<Cut> {
     const REMEDY: &str = "--max-output BYTES, or defaults.whole_result_max_bytes, lets more through";
     if !outcome.is_truncated() {
         return None;
@@ -149,8 +149,8 @@ async fn cut(house: &House, outcome: &Outcome, max: usize) -> Option<Cut> {
     let unkept = || Cut { beginning: None, notice: format!("the result was cut: {REMEDY}") };
     let stored = outcome.extras.get(TOOL_OUTPUT).map(noted_outputs).unwrap_or_default();
     let [StoredOutput { handle, bytes, .. }] = &*stored else { return Some(unkept()) };
-    let outputs = &house.executor().services().outputs;
-    let Ok(open) = outputs.open(&house.call_session().id, handle).await else { return Some(unkept()) };
+    let outputs = &app.executor().services().outputs;
+    let Ok(open) = outputs.open(&app.call_session().id, handle).await else { return Some(unkept()) };
     let read = tokio::task::spawn_blocking(move || {
         let mut beginning = Vec::new();
         open.reader.take(max as u64).read_to_end(&mut beginning).map(|_| beginning)

@@ -79,9 +79,9 @@ pub(crate) async fn command(global: &Global, command: &CatalogueCommand) -> Done
 
 async fn forget(global: &Global, name: &str) -> Done {
     owner::not_nested("have an older catalogue accepted")?;
-    let house = open(global, config::usable(global)?).await?;
-    let forgotten = house.forget_catalogue(name).await.map_err(Failure::failed);
-    house.shut_down().await;
+    let app = open(global, config::usable(global)?).await?;
+    let forgotten = app.forget_catalogue(name).await.map_err(Failure::failed);
+    app.shut_down().await;
     let forgotten = forgotten?;
     if global.json {
         print_json(&json!({"catalogue": name, "forgotten": forgotten}))?;

@@ -121,7 +121,7 @@ impl CatalogueFile {
             .collect()
     }
 
-    /// The catalogue as the house would have it. Positions are those of [`CatalogueFile::tools`].
+    /// The catalogue as Toolwright would have it. Positions are those of [`CatalogueFile::tools`].
     pub(crate) fn snapshot(&self) -> Snapshot {
         let listings: Vec<Listing> = self
             .providers()

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use toolwright::House;
+use toolwright::Toolwright;
 use toolwright::agent::Dispatch;
 use toolwright::core::model::Usage;
 use toolwright::core::select::{SearchFilter, search_or_similar};
@@ -81,33 +81,33 @@ impl Total {
 }
 
 pub(crate) async fn command(global: &Global, chat: &Chat) -> Done {
-    let house = open(global, config::usable(global)?).await?;
-    record(&house, &chat.agent.record)?;
-    house.offer_llm_tools().await;
-    house.catalogue().offer_extraction(true).await;
-    let profile = profile(&chat.agent, &house)?;
-    let model = model(&chat.agent, &house).await?;
-    wait_for(&house, Wanted::Unknown, LIST_WAIT).await;
+    let app = open(global, config::usable(global)?).await?;
+    record(&app, &chat.agent.record)?;
+    app.offer_llm_tools().await;
+    app.catalogue().offer_extraction(true).await;
+    let profile = profile(&chat.agent, &app)?;
+    let model = model(&chat.agent, &app).await?;
+    wait_for(&app, Wanted::Unknown, LIST_WAIT).await;
     let id = format!("chat-{}", uuid::Uuid::new_v4());
-    let desk = Desk::new(&house);
-    let agent = agent(&chat.agent, &house, &desk, (&id, &model), profile, None)?;
+    let desk = Desk::new(&app);
+    let agent = agent(&chat.agent, &app, &desk, (&id, &model), profile, None)?;
     // Of jobs that go on the next message tells.
     let mut conversation = agent.job_wait(None).conversation().await.map_err(failed)?;
-    house.follow_pins();
-    house.recover_jobs_of(conversation.session().clone());
+    app.follow_pins();
+    app.recover_jobs_of(conversation.session().clone());
     if conversation.spec().dispatch == Dispatch::Manual {
         return Err(Failure::usage(
             "a chat has no way to let calls run one turn at a time: use --dispatch turn-end or streaming, and --policy ask to be asked",
         ));
     }
-    background_on_quit(&house, conversation.session());
+    background_on_quit(&app, conversation.session());
     if is_interactive() {
         say(styled(DIM, format_args!("{}; /help lists what you can type, Ctrl-D ends", conversation.spec().model)));
     }
     let (mut status, mut total) = (Exit::Ok, Total::default());
     let prompt = if is_interactive() { "> " } else { "" };
     // An editor needs both ends; elsewhere lines are read as they come.
-    let history = (is_interactive() && columns().is_some()).then(|| house.config().state_dir.join(HISTORY));
+    let history = (is_interactive() && columns().is_some()).then(|| app.config().state_dir.join(HISTORY));
     let _terminal = KeptTerminal::new();
     loop {
         let asked = async {
@@ -140,7 +140,7 @@ pub(crate) async fn command(global: &Global, chat: &Chat) -> Done {
                 continue;
             }
             Line::Tools(words) => {
-                tools(&house, words)?;
+                tools(&app, words)?;
                 continue;
             }
             Line::New => {
@@ -157,7 +157,7 @@ pub(crate) async fn command(global: &Global, chat: &Chat) -> Done {
         let cancel = Cancel::new();
         conversation.set_cancel(cancel.clone());
         let text = Text::for_output(global.json);
-        let account = Account::begin(house.events().subscribe(), text, Arc::clone(&desk.screen));
+        let account = Account::begin(app.events().subscribe(), text, Arc::clone(&desk.screen));
         let signals = watch(cancel.clone(), First::Cancels);
         let report = conversation.send(message).await;
         signals.abort();
@@ -180,13 +180,13 @@ pub(crate) async fn command(global: &Global, chat: &Chat) -> Done {
     if is_interactive() && total.turns > 0 {
         total.say();
     }
-    house.shut_down().await;
+    app.shut_down().await;
     Ok(status)
 }
 
 /// Lists the tools, or those that the words find.
-fn tools(house: &House, words: &str) -> std::io::Result<()> {
-    let snapshot = house.catalogue().snapshot();
+fn tools(app: &Toolwright, words: &str) -> std::io::Result<()> {
+    let snapshot = app.catalogue().snapshot();
     let mut table = Table::new(["tool", "description"]);
     let mut row = |entry: &toolwright::core::Entry| {
         table.row([name(&entry.wire_name), (&entry.definition().description).into()]);

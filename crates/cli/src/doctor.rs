@@ -9,7 +9,7 @@ use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use toolwright::House;
+use toolwright::Toolwright;
 use toolwright::config::typed::SchemaForm;
 use toolwright::config::{Config, Problem, ServerLink, Severity};
 use toolwright::core::Snapshot;
@@ -79,21 +79,21 @@ pub(crate) async fn command(global: &Global) -> Done {
     if settings.is_unusable() {
         return report(global, &settings, &problems, &[], &Told::default());
     }
-    let house = open(global, settings).await?;
-    as_served(&house).await;
-    if !house.config().compat.written.tools.is_empty() {
+    let app = open(global, settings).await?;
+    as_served(&app).await;
+    if !app.config().compat.written.tools.is_empty() {
         // Of tools that were measured it is told whether they have changed.
-        house.offer_llm_tools().await;
+        app.offer_llm_tools().await;
     }
-    let probes = patiently(|| starting(&house, Wanted::Fresh), probe(&house)).await;
-    let snapshot = house.catalogue().snapshot();
-    let models = doctor_models::probe(&house).await;
-    let (default_model, unusable) = doctor_models::default_of(&house, &models).await;
-    let unmatched = house.unmatched().await;
+    let probes = patiently(|| starting(&app, Wanted::Fresh), probe(&app)).await;
+    let snapshot = app.catalogue().snapshot();
+    let models = doctor_models::probe(&app).await;
+    let (default_model, unusable) = doctor_models::default_of(&app, &models).await;
+    let unmatched = app.unmatched().await;
     // Before the end: that servers are shut down is no news.
     let logged = logging::warnings();
-    house.shut_down().await;
-    let settings = house.config();
+    app.shut_down().await;
+    let settings = app.config();
     let mut findings = unmatched;
     findings.extend(findings_of(&settings, &snapshot));
     findings.extend(probes.iter().filter_map(|probe| Some(format!("{}: {}", probe.name, probe.empty.as_ref()?))));
@@ -129,20 +129,20 @@ fn in_words((tool, losses): &(String, Vec<Loss>)) -> String {
 }
 
 /// Lists each provider, some at once.
-async fn probe(house: &House) -> Vec<Probe> {
-    let providers = house.catalogue().providers().await;
-    let concurrency = house.config().written.defaults.mcp_init_concurrency;
+async fn probe(app: &Toolwright) -> Vec<Probe> {
+    let providers = app.catalogue().providers().await;
+    let concurrency = app.config().written.defaults.mcp_init_concurrency;
     let timed: Vec<(String, Duration)> =
         futures_util::stream::iter(providers.iter().map(|provider| provider.name().to_owned()))
             .map(|name| async move {
                 let started = Instant::now();
-                house.catalogue().refresh(&name).await;
+                app.catalogue().refresh(&name).await;
                 (name, started.elapsed())
             })
             .buffered(concurrency)
             .collect()
             .await;
-    let snapshot = house.catalogue().snapshot();
+    let snapshot = app.catalogue().snapshot();
     let status = |name: &str| snapshot.providers().iter().find(|provider| provider.name == name).cloned();
     timed
         .into_iter()

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use toolwright::House;
+use toolwright::Toolwright;
 use toolwright::core::model::ModelErrorKind;
 use toolwright::models::{Endpoint, default_variables, list_models};
 
@@ -76,11 +76,11 @@ impl ModelProbe {
 }
 
 /// Asks each provider for its list.
-pub(super) async fn probe(house: &House) -> Vec<ModelProbe> {
-    let declared = &house.config().written.models.endpoints;
-    let asked = house.models().endpoints().iter().map(async |endpoint: &Endpoint| {
+pub(super) async fn probe(app: &Toolwright) -> Vec<ModelProbe> {
+    let declared = &app.config().written.models.endpoints;
+    let asked = app.models().endpoints().iter().map(async |endpoint: &Endpoint| {
         let started = Instant::now();
-        let listed = list_models(house.models().http(), endpoint, WAIT).await;
+        let listed = list_models(app.models().http(), endpoint, WAIT).await;
         let is_set = |name: &&str| variable(name).is_some_and(|value| !value.trim().is_empty());
         ModelProbe {
             provider: endpoint.provider.clone(),
@@ -112,10 +112,10 @@ fn without_userinfo(url: &str) -> String {
 }
 
 /// Whether the default model can be asked, in a line; and what is to be mended of it.
-pub(super) async fn default_of(house: &House, probes: &[ModelProbe]) -> (String, Option<String>) {
-    let Some(model) = house.config().written.models.default.clone() else {
+pub(super) async fn default_of(app: &Toolwright, probes: &[ModelProbe]) -> (String, Option<String>) {
+    let Some(model) = app.config().written.models.default.clone() else {
         let found = probes.iter().any(|probe| probe.models.as_ref().is_ok_and(|models| !models.is_empty()));
-        let line = match (house.default_model(), found) {
+        let line = match (app.default_model(), found) {
             (Some(model), _) => format!("default model: {model}, by the environment"),
             (None, true) => "default model: the first that answers".to_owned(),
             (None, false) if probes.iter().any(|probe| probe.is_configured) => {
@@ -129,7 +129,7 @@ pub(super) async fn default_of(house: &House, probes: &[ModelProbe]) -> (String,
         return (styled(DIM, harmless(&line)), None);
     };
     let line = format!("default model: {}", harmless(&model));
-    match can_answer(house, &model).await {
+    match can_answer(app, &model).await {
         Err(why) => (line, Some(format!("models.default: {why}"))),
         Ok(()) => {
             let listed = model.split_once('/').and_then(|(provider, name)| {

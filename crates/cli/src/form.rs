@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde_json::{Map, Value};
-use toolwright::house::{Filled, Person, Visited};
+use toolwright::app::{Filled, Person, Visited};
 use toolwright::mcp::form::{Choice, Field, Form, Kind};
 use toolwright::mcp::page::Page;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use serde_json::{Value, json};
-use toolwright::House;
+use toolwright::Toolwright;
 use toolwright::core::JobState;
 use toolwright::core::job::{JobRecord, JobScope, Jobs, Listed};
 use toolwright::core::moment::iso;
@@ -71,15 +71,15 @@ pub(crate) async fn command(global: &Global, command: &JobsCommand) -> Done {
     if matches!(command, JobsCommand::Send { .. }) {
         owner::not_nested("answer for a job")?;
     }
-    let house = open(global, config::usable(global)?).await?;
-    house.jobs().settle().await.map_err(Failure::failed)?;
-    let done = answer(global, command, &house).await;
-    house.shut_down().await;
+    let app = open(global, config::usable(global)?).await?;
+    app.jobs().settle().await.map_err(Failure::failed)?;
+    let done = answer(global, command, &app).await;
+    app.shut_down().await;
     done
 }
 
-async fn answer(global: &Global, command: &JobsCommand, house: &House) -> Done {
-    let jobs: &dyn Jobs = &**house.jobs();
+async fn answer(global: &Global, command: &JobsCommand, app: &Toolwright) -> Done {
+    let jobs: &dyn Jobs = &**app.jobs();
     match command {
         JobsCommand::Ls { limit, open } => {
             let listed = if *open { Listed::Open } else { Listed::All };

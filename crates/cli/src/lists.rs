@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::broadcast::error::RecvError;
-use toolwright::House;
+use toolwright::Toolwright;
 use toolwright::core::{Event, Health};
 
 use super::screen::{StatusLine, harmless, is_interactive, say_warning};
@@ -24,10 +24,10 @@ pub(crate) enum Wanted {
 
 /// Lists every provider, waits at most `bound` for those that are wanted, and says which of them are
 /// still starting then, which are down, and why.
-pub(crate) async fn wait_for(house: &Arc<House>, wanted: Wanted, bound: Duration) {
-    let mut events = house.events().subscribe();
-    let mut pending = starting(house, wanted);
-    let mut listing = std::pin::pin!(house.list_all(bound));
+pub(crate) async fn wait_for(app: &Arc<Toolwright>, wanted: Wanted, bound: Duration) {
+    let mut events = app.events().subscribe();
+    let mut pending = starting(app, wanted);
+    let mut listing = std::pin::pin!(app.list_all(bound));
     let mut patience = std::pin::pin!(tokio::time::sleep(PATIENCE));
     let (mut told, mut status) = (!is_interactive(), StatusLine::default());
     loop {
@@ -56,8 +56,8 @@ pub(crate) async fn wait_for(house: &Arc<House>, wanted: Wanted, bound: Duration
         }
     }
     status.clear();
-    say_failures(house);
-    let (late, unknown) = (starting(house, wanted), starting(house, Wanted::Unknown));
+    say_failures(app);
+    let (late, unknown) = (starting(app, wanted), starting(app, Wanted::Unknown));
     let bound = toolwright::core::duration::format(bound);
     for name in late.intersection(&pending) {
         let tools = if unknown.contains(name) { "missing until it is there" } else { "those of its last list" };
@@ -85,10 +85,10 @@ fn say_waiting(status: &mut StatusLine, providers: &BTreeSet<String>) {
 }
 
 /// The providers that have not listed yet.
-pub(crate) fn starting(house: &House, wanted: Wanted) -> BTreeSet<String> {
+pub(crate) fn starting(app: &Toolwright, wanted: Wanted) -> BTreeSet<String> {
     let providers = match wanted {
-        Wanted::Unknown => house.catalogue().unlisted(),
-        Wanted::Fresh => house.catalogue().sources(),
+        Wanted::Unknown => app.catalogue().unlisted(),
+        Wanted::Fresh => app.catalogue().sources(),
     };
     let starting = providers.iter().filter(|provider| provider.health() == Health::Starting);
     starting.map(|provider| provider.name().to_owned()).collect()
@@ -96,27 +96,27 @@ pub(crate) fn starting(house: &House, wanted: Wanted) -> BTreeSet<String> {
 
 /// The providers that may have the tool of that name and have not listed yet: the one that it names, and all where it
 /// names none.
-pub(crate) fn starting_for(house: &House, wanted: Wanted, tool: &str) -> BTreeSet<String> {
+pub(crate) fn starting_for(app: &Toolwright, wanted: Wanted, tool: &str) -> BTreeSet<String> {
     let separator = if tool.contains("__") { "__" } else { ":" };
     let namespace = tool.split_once(separator).map(|(namespace, _)| namespace);
-    let providers = house.catalogue().sources();
+    let providers = app.catalogue().sources();
     let may_have = |name: &String| {
         let provider = providers.iter().find(|provider| provider.name() == name);
         namespace.is_none_or(|namespace| provider.is_some_and(|provider| provider.may_fill(namespace)))
     };
-    starting(house, wanted).into_iter().filter(may_have).collect()
+    starting(app, wanted).into_iter().filter(may_have).collect()
 }
 
 /// Says which providers may have the tool of that name and have not listed yet.
-pub(crate) fn say_starting(house: &House, tool: &str) {
-    for name in starting_for(house, Wanted::Unknown, tool) {
+pub(crate) fn say_starting(app: &Toolwright, tool: &str) {
+    for name in starting_for(app, Wanted::Unknown, tool) {
         say_warning(&format!("{}: still starting; its tools are missing until it is there", harmless(&name)));
     }
 }
 
 /// Says which providers are down, and why.
-pub(crate) fn say_failures(house: &House) {
-    let snapshot = house.catalogue().snapshot();
+pub(crate) fn say_failures(app: &Toolwright) {
+    let snapshot = app.catalogue().snapshot();
     for provider in snapshot.providers() {
         if let Some(error) = &provider.error {
             say_warning(&harmless(&format!("{}: {error}", provider.name)));

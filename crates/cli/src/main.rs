@@ -57,9 +57,9 @@ use std::sync::Arc;
 
 use clap::error::ErrorKind;
 use serde_json::json;
-use toolwright::House;
+use toolwright::Toolwright;
+use toolwright::app::{Error, VariableSource};
 use toolwright::config::{Config, LoadOptions};
-use toolwright::house::{HouseError, VariableSource};
 
 use args::{Cli, Command, Global, Import, Record, SourceName, Validate};
 use exit::{Done, Exit, Failure};
@@ -152,7 +152,7 @@ fn not_a_command(error: &clap::Error) -> ExitCode {
     ExitCode::from(if error.exit_code() == 0 { Exit::Ok } else { Exit::Usage }.code())
 }
 
-/// The commands that need the house.
+/// The commands that need Toolwright.
 fn in_runtime(cli: &Cli) -> Done {
     toolwright::providers::process::harden_self();
     // Where there are none, process trees are counted; `doctor` says which holds.
@@ -218,33 +218,37 @@ fn threads(command: &Command, cores: usize) -> usize {
 }
 
 /// Records requests to models, if that is wanted.
-fn record(house: &House, record: &Record) -> Result<(), Failure> {
+fn record(app: &Toolwright, record: &Record) -> Result<(), Failure> {
     let Some(file) = &record.to else { return Ok(()) };
     let refused = |error| Failure::usage(format!("--record {}: {error}", file.display()));
-    house.record_models(file).map_err(refused)
+    app.record_models(file).map_err(refused)
 }
 
-/// Opens the house on a configuration that [`config::usable`] gave.
-async fn open(global: &Global, config: Config) -> Result<Arc<House>, Failure> {
+/// Opens Toolwright on a configuration that [`config::usable`] gave.
+async fn open(global: &Global, config: Config) -> Result<Arc<Toolwright>, Failure> {
     open_with(config::options(global)?, config, Box::new(config::variable)).await
 }
 
-/// Opens the house on a configuration that was loaded with these options and variables.
-async fn open_with(options: LoadOptions, config: Config, variables: VariableSource) -> Result<Arc<House>, Failure> {
-    let house = House::open(options, config, variables).await.map_err(|error| match error {
-        HouseError::Config(_) | HouseError::Store(_) => Failure::usage(error),
+/// Opens Toolwright on a configuration that was loaded with these options and variables.
+async fn open_with(
+    options: LoadOptions,
+    config: Config,
+    variables: VariableSource,
+) -> Result<Arc<Toolwright>, Failure> {
+    let app = Toolwright::open(options, config, variables).await.map_err(|error| match error {
+        Error::Config(_) | Error::Store(_) => Failure::usage(error),
         _ => Failure::failed(error),
     })?;
-    screen::redact_with(house.redactor());
-    house.models().on_replay(|replayed| {
+    screen::redact_with(app.redactor());
+    app.models().on_replay(|replayed| {
         let file = screen::harmless(&replayed.file);
         say(styled(WARN, format_args!("[replayed from {file}]")));
         if replayed.is_torn {
             say_warning(&format!("{file}: its last line is not whole and left out"));
         }
     });
-    if let Some(observation) = logging::observe(house.events()) {
-        house.observed_by(observation).await;
+    if let Some(observation) = logging::observe(app.events()) {
+        app.observed_by(observation).await;
     }
-    Ok(house)
+    Ok(app)
 }

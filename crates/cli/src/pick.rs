@@ -106,7 +106,7 @@ pub(crate) async fn command(global: &Global, args: &PickArgs) -> Done {
     if let Some(dir) = &args.embeddings {
         settings.embeddings = Some(EmbeddingSource::Directory(config::cwd()?.join(dir)));
     }
-    let house = open(global, settings).await?;
+    let app = open(global, settings).await?;
     let (file, snapshot) = match &args.catalogue {
         Some(path) => {
             let file = CatalogueFile::read(path)?;
@@ -114,13 +114,13 @@ pub(crate) async fn command(global: &Global, args: &PickArgs) -> Done {
             (Some(file), snapshot)
         }
         None => {
-            wait_for(&house, Wanted::Fresh, LIST_WAIT).await;
-            (None, house.catalogue().snapshot())
+            wait_for(&app, Wanted::Fresh, LIST_WAIT).await;
+            (None, app.catalogue().snapshot())
         }
     };
-    let options = args.options(house.config().written.selection.pick_options());
-    let picked = house.selector().pick(query.trim(), &snapshot, &options).await;
-    house.shut_down().await;
+    let options = args.options(app.config().written.selection.pick_options());
+    let picked = app.selector().pick(query.trim(), &snapshot, &options).await;
+    app.shut_down().await;
     for (scorer, why) in &picked.provenance.fell_back {
         let instead = &picked.provenance.scorer;
         say_warning(&format!("{scorer} did not score: {}; the order is by {instead}", harmless(why)));

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::Subcommand;
 use serde_json::{Value, json};
-use toolwright::House;
+use toolwright::Toolwright;
 use toolwright::config::Config;
 use toolwright::core::canonical::ContentHash;
 use toolwright::core::duration;
@@ -84,16 +84,16 @@ pub(crate) async fn command(global: &Global, command: &PinsCommand) -> Done {
         owner::not_nested("approve definitions")?;
     }
     let mut config = config::usable(global)?;
-    // Without the sources themselves: with them the house would note, of what they offered last, whatever it does not
+    // Without the sources themselves: with them Toolwright would note, of what they offered last, whatever it does not
     // find.
     let mut in_force =
         InForce { files: std::mem::take(&mut config.pin_scopes), sources: taken_out(&mut config), pins: Vec::new() };
-    let house = open(global, config).await?;
-    let done = match in_force.read(&house).await {
-        Ok(()) => run(global, command, &house, &in_force).await,
+    let app = open(global, config).await?;
+    let done = match in_force.read(&app).await {
+        Ok(()) => run(global, command, &app, &in_force).await,
         Err(error) => Err(unreadable(error)),
     };
-    house.shut_down().await;
+    app.shut_down().await;
     done
 }
 
@@ -110,9 +110,9 @@ struct InForce {
 impl InForce {
     /// Reads the pins of its sources, and of the entries of its files that are none at present: one may be disabled, or
     /// lack a variable that is set where the gateway runs.
-    async fn read(&mut self, house: &House) -> Result<(), StoreError> {
-        self.pins = house.pins_of(self.sources.clone()).await?;
-        let mut others = house.pins().pins(None).await?;
+    async fn read(&mut self, app: &Toolwright) -> Result<(), StoreError> {
+        self.pins = app.pins_of(self.sources.clone()).await?;
+        let mut others = app.pins().pins(None).await?;
         others.retain(|pin| self.files.contains(&pin.source.scope) && !self.has(&pin.source.provider));
         self.pins.append(&mut others);
         self.pins.sort_by(|a, b| (&a.source, &a.tool).cmp(&(&b.source, &b.tool)));
@@ -133,16 +133,16 @@ fn taken_out(config: &mut Config) -> Vec<PinSource> {
     sources.map(|(provider, scope)| PinSource { provider, scope }).collect()
 }
 
-async fn run(global: &Global, command: &PinsCommand, house: &House, in_force: &InForce) -> Done {
-    let store = &*house.pins();
+async fn run(global: &Global, command: &PinsCommand, app: &Toolwright, in_force: &InForce) -> Done {
+    let store = &*app.pins();
     match command {
         PinsCommand::Ls { of, waiting, all_projects } => {
-            let mut pins = named(house, in_force, of.as_deref(), *all_projects).await?;
+            let mut pins = named(app, in_force, of.as_deref(), *all_projects).await?;
             pins.retain(|pin| !waiting || pin.state() != "pinned");
             list(global, &pins, *all_projects)
         }
         PinsCommand::Show { tool } => {
-            let pins = named(house, in_force, Some(tool), false).await?;
+            let pins = named(app, in_force, Some(tool), false).await?;
             let [pin] = &pins[..] else {
                 return Err(Failure::usage(format!("{tool} names {} tools; `pins ls {tool}` lists them", pins.len())));
             };
@@ -150,8 +150,7 @@ async fn run(global: &Global, command: &PinsCommand, house: &House, in_force: &I
         }
         PinsCommand::Diff { of } => {
             let mut differing = Vec::new();
-            for pin in
-                named(house, in_force, of.as_deref(), false).await?.into_iter().filter(|pin| pin.waiting.is_some())
+            for pin in named(app, in_force, of.as_deref(), false).await?.into_iter().filter(|pin| pin.waiting.is_some())
             {
                 let contracts = contracts(store, &pin).await?;
                 let changes = changes(&pin, &contracts);
@@ -160,7 +159,7 @@ async fn run(global: &Global, command: &PinsCommand, house: &House, in_force: &I
             differences(global, &differing)
         }
         PinsCommand::Approve { of, hash } => {
-            let pins = named(house, in_force, Some(of), false).await?;
+            let pins = named(app, in_force, Some(of), false).await?;
             let waiting: Vec<&Pin> = pins.iter().filter(|pin| pin.waiting.is_some()).collect();
             if waiting.is_empty() {
                 return Err(Failure::failed(format!("nothing of {of} waits for approval")));
@@ -176,11 +175,11 @@ async fn run(global: &Global, command: &PinsCommand, house: &House, in_force: &I
             told(global, &decided, "approved")
         }
         PinsCommand::Revoke { of, all_projects } => {
-            let pins = named(house, in_force, Some(of), *all_projects).await?;
+            let pins = named(app, in_force, Some(of), *all_projects).await?;
             decide_all(global, store, &pins, PinDecision::Revoke, "revoked").await
         }
         PinsCommand::Forget { of, all_projects } => {
-            let pins = named(house, in_force, Some(of), *all_projects).await?;
+            let pins = named(app, in_force, Some(of), *all_projects).await?;
             decide_all(global, store, &pins, PinDecision::Forget, "forgotten").await
         }
     }
@@ -200,8 +199,13 @@ async fn decide(store: &dyn PinStore, pin: &Pin, decision: PinDecision) -> Resul
 
 /// The pins that a name means: those of a provider, or one tool's; all without a name. Of the configuration in force, or of
 /// all that there were.
-async fn named(house: &House, in_force: &InForce, name: Option<&str>, all_projects: bool) -> Result<Vec<Pin>, Failure> {
-    let every = || async move { house.pins().pins(None).await.map_err(unreadable) };
+async fn named(
+    app: &Toolwright,
+    in_force: &InForce,
+    name: Option<&str>,
+    all_projects: bool,
+) -> Result<Vec<Pin>, Failure> {
+    let every = || async move { app.pins().pins(None).await.map_err(unreadable) };
     let pins = match all_projects {
         true => every().await?,
         false => in_force.pins.clone(),
@@ -412,8 +416,8 @@ fn told(global: &Global, decided: &[(&Pin, bool)], state: &str) -> Done {
 }
 
 /// What waits for `pins approve`, in one line; `None` when nothing does.
-pub(crate) async fn waiting(house: &House) -> Option<String> {
-    let pins = house.pins_in_force().await.ok()?;
+pub(crate) async fn waiting(app: &Toolwright) -> Option<String> {
+    let pins = app.pins_in_force().await.ok()?;
     let waiting: Vec<&Pin> = pins.iter().filter(|pin| pin.waiting.is_some()).collect();
     let named: Vec<String> = waiting.iter().take(3).map(|pin| one_line(&pin.name(), 60)).collect();
     let more = match waiting.len() - named.len() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
-use toolwright::House;
+use toolwright::Toolwright;
 use toolwright::config::{Config, policy_file, policy_of, profile_of};
 use toolwright::core::catalogue::{CallScope, Entry};
 use toolwright::core::json::fault;
@@ -61,10 +61,10 @@ pub(crate) async fn command(global: &Global, command: &PolicyCommand) -> Done {
     let PolicyCommand::Test(test) = command;
     let settings = config::usable(global)?;
     let policy = policy(test.policy.as_deref(), &settings)?;
-    let house = open(global, settings).await?;
-    let desk = Tester { house: &house, policy, test };
+    let app = open(global, settings).await?;
+    let desk = Tester { app: &app, policy, test };
     let done = if test.jsonl { desk.lines().await } else { desk.one().await };
-    house.shut_down().await;
+    app.shut_down().await;
     done
 }
 
@@ -88,7 +88,7 @@ struct Asked {
 
 /// What decides, and where tools are looked up.
 struct Tester<'a> {
-    house: &'a Arc<House>,
+    app: &'a Arc<Toolwright>,
     policy: Policy,
     test: &'a PolicyTest,
 }
@@ -162,7 +162,7 @@ impl Tester<'_> {
 
     async fn decide(&self, asked: &Asked) -> Result<Decision, Failure> {
         let principal = Principal { roles: asked.roles.clone(), ..Principal::owner() };
-        let session = Session { principal, ..Session::clone(&self.house.session("policy-test")) };
+        let session = Session { principal, ..Session::clone(&self.app.session("policy-test")) };
         let found = self.find(asked).await?;
         let mut policy = std::borrow::Cow::Borrowed(&self.policy);
         if asked.effects.is_some() || !asked.tags.is_empty() {
@@ -179,7 +179,7 @@ impl Tester<'_> {
     /// Looks a tool up: in the catalogue as it is known, then in what the policy or the line says, then in the
     /// catalogue with its servers connected.
     async fn find(&self, asked: &Asked) -> Result<Found, Failure> {
-        let snapshot = self.house.catalogue().snapshot();
+        let snapshot = self.app.catalogue().snapshot();
         if let Some(entry) = known(&snapshot, &asked.tool) {
             return Ok(Found::Listed(entry, snapshot));
         }
@@ -189,8 +189,8 @@ impl Tester<'_> {
             let definition = ToolDefinition { effects: Effects::UNKNOWN, ..ToolDefinition::new(id, "", None) };
             return Ok(Found::Unlisted(Box::new(definition)));
         }
-        self.house.list_for(&asked.tool, LIST_WAIT).await;
-        let snapshot = self.house.catalogue().snapshot();
+        self.app.list_for(&asked.tool, LIST_WAIT).await;
+        let snapshot = self.app.catalogue().snapshot();
         match snapshot.resolve(&asked.tool) {
             Resolution::Found(index, _) => {
                 Ok(Found::Listed(Arc::clone(&snapshot.list()[index]), Arc::clone(&snapshot)))

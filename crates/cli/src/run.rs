@@ -27,27 +27,27 @@ const MAX_TASK: u64 = 4 << 20;
 pub(crate) async fn command(global: &Global, run: &Run) -> Done {
     let task = run.task.as_deref().map(read_task).transpose()?;
     let report = report_spec(run)?;
-    let house = open(global, config::usable(global)?).await?;
-    record(&house, &run.agent.record)?;
+    let app = open(global, config::usable(global)?).await?;
+    record(&app, &run.agent.record)?;
     // The model of the run answers them, where nothing else says one.
-    house.offer_llm_tools().await;
-    house.catalogue().offer_extraction(true).await;
-    let profile = profile(&run.agent, &house)?;
+    app.offer_llm_tools().await;
+    app.catalogue().offer_extraction(true).await;
+    let profile = profile(&run.agent, &app)?;
     let cancel = Cancel::new();
     watch(cancel.clone(), First::Cancels);
     let id = run.resume.clone().unwrap_or_else(|| format!("run-{}", uuid::Uuid::new_v4()));
-    let desk = Desk::new(&house);
-    house.follow_pins();
+    let desk = Desk::new(&app);
+    app.follow_pins();
     let session = SessionId::new(&*id);
-    house.recover_jobs_of(session.clone());
-    background_on_quit(&house, &session);
-    let chosen = if task.is_some() { model(&run.agent, &house).await? } else { String::new() };
-    let mut agent = agent(&run.agent, &house, &desk, (&id, &chosen), profile, report)?.cancel(cancel.clone());
+    app.recover_jobs_of(session.clone());
+    background_on_quit(&app, &session);
+    let chosen = if task.is_some() { model(&run.agent, &app).await? } else { String::new() };
+    let mut agent = agent(&run.agent, &app, &desk, (&id, &chosen), profile, report)?.cancel(cancel.clone());
     if task.is_none() {
         agent = agent.resume(&*id);
     }
     tokio::select! {
-        () = wait_for(&house, Wanted::Unknown, LIST_WAIT) => {}
+        () = wait_for(&app, Wanted::Unknown, LIST_WAIT) => {}
         _ = cancel.cancelled() => return Err(Failure::cancelled()),
     }
     let mut conversation = agent.conversation().await.map_err(failed)?;
@@ -57,20 +57,20 @@ pub(crate) async fn command(global: &Global, run: &Run) -> Done {
     if conversation.state().is_some_and(RunState::is_over) {
         say(styled(DIM, format_args!("{id} has ended; this is its report")));
     } else {
-        let (model, tools) = (&conversation.spec().model, house.catalogue().snapshot().list().len());
+        let (model, tools) = (&conversation.spec().model, app.catalogue().snapshot().list().len());
         say(styled(
             DIM,
             format_args!("{id} with {model} and {tools} tools; after an interruption: toolwright run --resume {id}"),
         ));
     }
     let text = Text::for_output(global.json);
-    let account = Account::begin(house.events().subscribe(), text, desk.screen);
+    let account = Account::begin(app.events().subscribe(), text, desk.screen);
     let report = match task {
         Some(task) => conversation.send(task).await,
         None => conversation.proceed().await,
     };
     let (shown, cost) = account.end().await;
-    house.shut_down().await;
+    app.shut_down().await;
     let report = report.map_err(failed)?;
     print(global, &id, &report, text, (shown, cost))?;
     Ok(exit(report.status))

@@ -14,7 +14,7 @@ use toolwright::runtime::{Catalogue, SecretRedactor};
 
 use super::wrap::wrapped;
 
-/// The redactor of the house, once there is one: the boundary that all output of the program passes.
+/// The redactor of Toolwright, once there is one: the boundary that all output of the program passes.
 static REDACTOR: OnceLock<Arc<SecretRedactor>> = OnceLock::new();
 
 pub(crate) const BOLD: Style = Style::new().bold();
@@ -55,7 +55,7 @@ impl Screen {
 
 /// From now on, what this redactor knows is not printed.
 pub(crate) fn redact_with(redactor: &Arc<SecretRedactor>) {
-    // A process opens one house.
+    // A process opens one instance.
     let _ = REDACTOR.set(Arc::clone(redactor));
 }
 
@@ -126,7 +126,7 @@ pub(crate) fn print_drawn(text: &str) -> std::io::Result<()> {
     writeln!(stdout(), "{}", redacted(text))
 }
 
-/// As [`print_text`], of a tool's own result: only secrets of this house are taken out.
+/// As [`print_text`], of a tool's own result: only secrets of this instance are taken out.
 pub(crate) fn print_result_text(text: &str) -> std::io::Result<()> {
     let known = REDACTOR.get().map(|redactor| redactor.of_known_values());
     print_foreign(&known.as_ref().map_or(Cow::Borrowed(text), |known| known.redact(text)))
@@ -142,7 +142,7 @@ fn print_foreign(text: &str) -> std::io::Result<()> {
     if out.is_terminal() { writeln!(out, "{}", harmless(text)) } else { writeln!(out, "{text}") }
 }
 
-/// As [`print_json`], of a tool's own result: of all but `error` only secrets of this house are taken out.
+/// As [`print_json`], of a tool's own result: of all but `error` only secrets of this instance are taken out.
 pub(crate) fn print_result_json(result: &Value) -> std::io::Result<()> {
     print_safe_json(&REDACTOR.get().map_or_else(|| result.clone(), |redactor| redactor.redact_result(result)))
 }

@@ -7,11 +7,11 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
+use toolwright::app::Reloaded;
 use toolwright::config::{Config, profile_of};
 use toolwright::core::{Cancel, Event, Profile};
-use toolwright::house::Reloaded;
 use toolwright::server::HttpError;
-use toolwright::{Ask, House, HouseError, Transport};
+use toolwright::{Ask, Error, Toolwright, Transport};
 
 use super::approvals::asked_for;
 use super::args::{Global, Serve, ServeAskName};
@@ -26,17 +26,17 @@ const LIST_WAIT: Duration = Duration::from_secs(120);
 const MAX_WARNING: usize = 1000;
 
 pub(crate) async fn command(global: &Global, args: &Serve) -> Done {
-    let house = open(global, config::usable(global)?).await?;
-    record(&house, &args.record)?;
-    let config = house.config();
+    let app = open(global, config::usable(global)?).await?;
+    record(&app, &args.record)?;
+    let config = app.config();
     let shutdown = Cancel::new();
-    let serve = serve(&house, args);
+    let serve = serve(&app, args);
     let transport = if args.stdio { Transport::Stdio } else { Transport::Http };
     say_profiles(&config, serve.profile(transport));
     say(format_args!("toolwright: configuration: {}", config::files_in_force(&config)));
     watch(shutdown.clone(), First::ShutsDown);
     if args.stdio {
-        let started = || background(&house, ready(&house, "stdio"));
+        let started = || background(&app, ready(&app, "stdio"));
         serve.until(shutdown).stdio(started).await.map_err(refused)?;
     } else {
         let address = match args.http {
@@ -48,23 +48,23 @@ pub(crate) async fn command(global: &Global, args: &Serve) -> Done {
             say(format_args!("toolwright: the HTTP API (/api) needs the token in {}", file.display()));
         }
         let url = server.url();
-        let announced = ready(&house, &url);
+        let announced = ready(&app, &url);
         if global.json {
             print_json(&json!({"ready": url, "tools": announced}))?;
         }
         for (client, line) in paste::lines(&url, server.needs_token()) {
             say(format_args!("{} {line}", styled(DIM, format_args!("{client:>12}:"))));
         }
-        background(&house, announced);
+        background(&app, announced);
         server.wait().await.map_err(refused)?;
     }
-    house.shut_down().await;
+    app.shut_down().await;
     Ok(Exit::Ok)
 }
 
 /// The gateway as the command line and the configuration say it.
-fn serve(house: &Arc<House>, args: &Serve) -> toolwright::Serve {
-    let mut serve = house
+fn serve(app: &Arc<Toolwright>, args: &Serve) -> toolwright::Serve {
+    let mut serve = app
         .serve()
         .ask(match args.ask {
             ServeAskName::Client => Ask::Client,
@@ -118,41 +118,41 @@ fn unasked(profile: Profile) -> &'static str {
 
 /// Offers what `serve` lists beyond what a run has: a question may have to wait for its answer as a job, under any profile,
 /// and many clients list tools once.
-pub(crate) async fn as_served(house: &House) {
-    house.catalogue().offer_jobs().await;
+pub(crate) async fn as_served(app: &Toolwright) {
+    app.catalogue().offer_jobs().await;
 }
 
 /// The one line that programs wait for. Returns the number of tools it gives.
-fn ready(house: &House, address: &str) -> usize {
-    let tools = tool_count(house);
+fn ready(app: &Toolwright, address: &str) -> usize {
+    let tools = tool_count(app);
     say(format_args!("toolwright: ready {address} {tools} tools"));
     tools
 }
 
-fn tool_count(house: &House) -> usize {
-    house.catalogue().snapshot().list().len()
+fn tool_count(app: &Toolwright) -> usize {
+    app.catalogue().snapshot().list().len()
 }
 
-fn refused(error: HouseError) -> Failure {
+fn refused(error: Error) -> Failure {
     match &error {
-        HouseError::Http(HttpError::Exposed(_)) => {
+        Error::Http(HttpError::Exposed(_)) => {
             Failure::usage(format!("{error} (--token, TOOLWRIGHT_TOKEN or server.token)"))
         }
-        HouseError::Http(HttpError::Bind { source, .. }) if source.kind() == std::io::ErrorKind::AddrInUse => {
+        Error::Http(HttpError::Bind { source, .. }) if source.kind() == std::io::ErrorKind::AddrInUse => {
             Failure::usage(format!(
                 "{error}; another program, perhaps another toolwright, listens there: choose another with --http \
                  127.0.0.1:PORT"
             ))
         }
-        HouseError::Http(_) | HouseError::Usage(_) => Failure::usage(error),
+        Error::Http(_) | Error::Usage(_) => Failure::usage(error),
         _ => Failure::failed(error),
     }
 }
 
 /// Lists fill while clients are served already, who were told of `announced` tools.
-fn background(house: &Arc<House>, announced: usize) {
-    tokio::spawn(tell_providers(house.events().subscribe_providers()));
-    let listing = Arc::clone(house);
+fn background(app: &Arc<Toolwright>, announced: usize) {
+    tokio::spawn(tell_providers(app.events().subscribe_providers()));
+    let listing = Arc::clone(app);
     tokio::spawn(async move {
         listing.list_all(LIST_WAIT).await;
         let tools = tool_count(&listing);
@@ -203,7 +203,7 @@ fn changes(reloaded: &Reloaded) -> String {
     if changes.is_empty() { "the providers stay as they are".to_owned() } else { changes.join("; ") }
 }
 
-fn say_reload(reloaded: &Result<Reloaded, HouseError>) {
+fn say_reload(reloaded: &Result<Reloaded, Error>) {
     match reloaded {
         Ok(reloaded) => {
             for problem in &reloaded.problems {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::AbortHandle;
-use toolwright::House;
+use toolwright::Toolwright;
 use toolwright::core::{Cancel, CancelCause, SessionId};
 
 use super::exit::Exit;
@@ -53,7 +53,7 @@ pub(crate) fn watch(cancel: Cancel, first: First) -> AbortHandle {
 
 /// At a terminal, Ctrl-\ (SIGQUIT) lets the running calls of a session go on as background jobs: the person's word,
 /// never the model's.
-pub(crate) fn background_on_quit(house: &Arc<House>, session: &SessionId) {
+pub(crate) fn background_on_quit(app: &Arc<Toolwright>, session: &SessionId) {
     if !is_interactive() {
         return;
     }
@@ -61,10 +61,10 @@ pub(crate) fn background_on_quit(house: &Arc<House>, session: &SessionId) {
     {
         use tokio::signal::unix::{SignalKind, signal};
         let Ok(mut quit) = signal(SignalKind::quit()) else { return };
-        let (house, session) = (Arc::clone(house), session.clone());
+        let (app, session) = (Arc::clone(app), session.clone());
         tokio::spawn(async move {
             while quit.recv().await.is_some() {
-                match house.jobs().promote_all(&session) {
+                match app.jobs().promote_all(&session) {
                     0 => say("no call is running"),
                     count => say(format_args!(
                         "{count} running calls go on in the background; `toolwright jobs ls` lists them"

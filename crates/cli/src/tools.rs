@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use toolwright::House;
+use toolwright::Toolwright;
 use toolwright::core::job::JOB_IDS;
 use toolwright::core::name_table::Resolution;
 use toolwright::core::select::{FIT, Find, SearchFilter, SearchHit, find, search_or_similar};
@@ -89,36 +89,36 @@ pub(crate) async fn command(global: &Global, command: &Tools) -> Done {
     if matches!(command, Tools::Ls(_)) && !global.json {
         say(styled(DIM, format_args!("configuration: {}", config::files_in_force(&settings))));
     }
-    let house = open(global, settings).await?;
-    let is_job_free = house.catalogue().snapshot().get(JOB_IDS[0]).is_none();
-    as_served(&house).await;
+    let app = open(global, settings).await?;
+    let is_job_free = app.catalogue().snapshot().get(JOB_IDS[0]).is_none();
+    as_served(&app).await;
     if matches!(command, Tools::Ls(Ls { model: Some(_), .. })) {
         // Whoever names a model wants to know of the tools that it answers, too.
-        house.offer_llm_tools().await;
+        app.offer_llm_tools().await;
     }
     match command {
         Tools::Show { tool } => {
-            house.list_for(tool, LIST_WAIT).await;
-            say_failures(&house);
-            if matches!(house.catalogue().snapshot().resolve(tool), Resolution::Unknown(_)) {
-                say_starting(&house, tool);
+            app.list_for(tool, LIST_WAIT).await;
+            say_failures(&app);
+            if matches!(app.catalogue().snapshot().resolve(tool), Resolution::Unknown(_)) {
+                say_starting(&app, tool);
             }
         }
-        Tools::Ls(_) | Tools::Search { .. } => wait_for(&house, Wanted::Fresh, LIST_WAIT).await,
+        Tools::Ls(_) | Tools::Search { .. } => wait_for(&app, Wanted::Fresh, LIST_WAIT).await,
     }
-    let snapshot = house.catalogue().snapshot();
-    house.shut_down().await;
+    let snapshot = app.catalogue().snapshot();
+    app.shut_down().await;
     match command {
         Tools::Ls(ls) => {
             let wanted = Find { listed: filter_of(&ls.filter), model: ls.model.clone(), min_score: ls.min_score };
-            let compat = house.compat();
+            let compat = app.compat();
             let entries: Vec<&Arc<Entry>> = find(&snapshot, &wanted, &compat).collect();
             if let Some(model) = ls.model.as_deref().filter(|_| entries.is_empty()) {
-                say(none_for(&house, model, ls.min_score).await);
+                say(none_for(&app, model, ls.min_score).await);
             }
             let score = |entry: &Entry| compat.score(ls.model.as_deref()?, entry.id().as_str());
             if ls.tokens {
-                let costs = Costs::of(&snapshot, &entries, &Reader::of(&house, ls.window));
+                let costs = Costs::of(&snapshot, &entries, &Reader::of(&app, ls.window));
                 if global.json {
                     costs.print_json()?
                 } else {
@@ -162,10 +162,10 @@ pub(crate) async fn command(global: &Global, command: &Tools) -> Done {
             for line in left_out(&snapshot) {
                 say(styled(DIM, line));
             }
-            if !house.executor().can_extract() {
+            if !app.executor().can_extract() {
                 say(styled(DIM, "not listed: output__extract, as no model is set; `run` and `chat` have it"));
             }
-            if ls.model.is_none() && house.lacks_llm_tools() {
+            if ls.model.is_none() && app.lacks_llm_tools() {
                 say(styled(DIM, "not listed: the llm__ tools, as no model is set; `run`, `chat` and `call` have them"));
             }
             if is_job_free {
@@ -213,11 +213,11 @@ pub(crate) async fn command(global: &Global, command: &Tools) -> Done {
 }
 
 /// Why no tool is listed for a model: it cannot be asked at all, or nothing says that it does well enough.
-async fn none_for(house: &House, model: &str, min_score: f64) -> String {
+async fn none_for(app: &Toolwright, model: &str, min_score: f64) -> String {
     let measured = format!(
         "no tool is known that {model} does well with ({min_score} or more): `toolwright bench --models {model}` measures it"
     );
-    match can_answer(house, model).await {
+    match can_answer(app, model).await {
         Ok(()) => measured,
         Err(why) => format!("{measured}; {why}"),
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use indexmap::IndexMap;
 use serde_json::{Value, json};
-use toolwright::House;
+use toolwright::Toolwright;
 use toolwright::core::context::EstimatedTokens;
 use toolwright::core::model::ModelClient as _;
 use toolwright::core::select::{CALL_ID, Choice, Cost, DESCRIBE_ID, SEARCH_ID, choose, namespaces};
@@ -25,14 +25,14 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// The house's default model, with a `window` that was given, else its configured one.
-    pub(super) fn of(house: &House, window: Option<usize>) -> Self {
-        let config = house.config();
+    /// Toolwright's default model, with a `window` that was given, else its configured one.
+    pub(super) fn of(app: &Toolwright, window: Option<usize>) -> Self {
+        let config = app.config();
         let (models, pick_size) = (&config.written.models, config.written.selection.pick_size);
         let Some(model) = &models.default else { return Self { window, has_tool_search: false, pick_size } };
         let named = [model.as_str(), model.split('/').next().unwrap_or_default()];
         let configured = named.iter().find_map(|name| models.by_name.get(*name)?.window);
-        Self { window: window.or(configured), has_tool_search: house.models().has_tool_search(model), pick_size }
+        Self { window: window.or(configured), has_tool_search: app.models().has_tool_search(model), pick_size }
     }
 }
 

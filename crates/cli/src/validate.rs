@@ -41,10 +41,10 @@ pub(crate) fn against_schema(file: &Path, validate: &Validate) -> Done {
 /// Against a tool of the catalogue, as a call of it would be.
 pub(crate) async fn against_tool(global: &Global, tool: &str, validate: &Validate) -> Done {
     let text = written(validate)?;
-    let house = open(global, config::usable(global)?).await?;
-    house.list_for(tool, LIST_WAIT).await;
-    let snapshot = house.catalogue().snapshot();
-    house.shut_down().await;
+    let app = open(global, config::usable(global)?).await?;
+    app.list_for(tool, LIST_WAIT).await;
+    let snapshot = app.catalogue().snapshot();
+    app.shut_down().await;
     match snapshot.resolve(tool) {
         Resolution::Found(index, matched) => {
             let entry = &snapshot.list()[index];

@@ -17,8 +17,8 @@ use toolwright_core::session::SessionId;
 use toolwright_core::{Approver, Cancel, ContentBlock, Profile};
 use toolwright_runtime::ToolFinder;
 
+use crate::app::{ClientTerms, Error, Person, Toolwright};
 use crate::config::typed::{AgentToolSetting, DispatchSetting};
-use crate::house::{ClientTerms, House, HouseError, Person};
 use crate::tools::LIST_WAIT;
 
 /// How long a run that has given its answer waits for its background jobs.
@@ -26,11 +26,11 @@ const JOB_WAIT: Duration = Duration::from_secs(600);
 
 type OnEvent = Arc<dyn Fn(&Event) + Send + Sync>;
 
-impl House {
+impl Toolwright {
     /// An agent that works with this model, `provider/model`, and with all tools unless [`Agent::tools`] says otherwise.
     pub fn agent(self: &Arc<Self>, model: impl Into<String>) -> Agent {
         Agent {
-            house: Arc::clone(self),
+            app: Arc::clone(self),
             model: model.into(),
             id: format!("run-{}", uuid::Uuid::new_v4()),
             is_resumed: false,
@@ -59,7 +59,7 @@ impl House {
 /// another.
 #[must_use = "nothing happens before `run` or `conversation`"]
 pub struct Agent {
-    house: Arc<House>,
+    app: Arc<Toolwright>,
     model: String,
     id: String,
     is_resumed: bool,
@@ -191,7 +191,7 @@ impl Agent {
     #[must_use]
     pub fn events(&self) -> Events {
         let session = SessionId::new(&*self.id);
-        Events { events: Some(self.house.events().subscribe()), run: self.id.clone(), session }
+        Events { events: Some(self.app.events().subscribe()), run: self.id.clone(), session }
     }
 
     /// Names the run. By its name a saved run is found again; default is a new name each time.
@@ -224,9 +224,9 @@ impl Agent {
     /// Works until the task is done, a limit is reached, or a person is needed who cannot answer now.
     ///
     /// # Errors
-    /// [`HouseError::Usage`] without a task; [`HouseError::Model`] for a model that there is not; [`HouseError::Agent`]
+    /// [`Error::Usage`] without a task; [`Error::Model`] for a model that there is not; [`Error::Agent`]
     /// when the state cannot be kept, or there is no such run. What else fails is in the report.
-    pub async fn run(mut self) -> Result<RunReport, HouseError> {
+    pub async fn run(mut self) -> Result<RunReport, Error> {
         let task = match (self.task.take(), self.is_resumed) {
             (Some(task), false) => Some(task),
             (None, true) => None,
@@ -246,24 +246,24 @@ impl Agent {
     /// Begins a conversation: each message is a task, and the agent remembers those before it.
     ///
     /// # Errors
-    /// [`HouseError::Model`] for a model that there is not.
-    pub async fn conversation(self) -> Result<Conversation, HouseError> {
-        let house = &self.house;
+    /// [`Error::Model`] for a model that there is not.
+    pub async fn conversation(self) -> Result<Conversation, Error> {
+        let app = &self.app;
         if !self.is_resumed {
-            house.models().ready(&self.model).await?;
+            app.models().ready(&self.model).await?;
         }
         // The model of the agent answers them, where nothing else says one.
-        house.offer_llm_tools().await;
-        house.catalogue().offer_extraction(true).await;
-        house.list_unknown(self.list_wait).await;
-        let config = house.config();
+        app.offer_llm_tools().await;
+        app.catalogue().offer_extraction(true).await;
+        app.list_unknown(self.list_wait).await;
+        let config = app.config();
         let driver = Driver::new(
-            Arc::clone(house.executor()),
-            Arc::clone(house.catalogue()),
-            Arc::clone(&house.executor().services().model),
-            Some(house.runs()),
+            Arc::clone(app.executor()),
+            Arc::clone(app.catalogue()),
+            Arc::clone(&app.executor().services().model),
+            Some(app.runs()),
         );
-        let finder = ToolFinder::new(Arc::clone(house.selector()), config.written.selection.pick_options());
+        let finder = ToolFinder::new(Arc::clone(app.selector()), config.written.selection.pick_options());
         let driver = driver.with_finder(finder);
         let driver = match self.job_wait {
             Some(wait) => driver.with_job_wait(wait),
@@ -271,15 +271,15 @@ impl Agent {
         };
         let options = self.options();
         let spec = self.spec(&driver, &options);
-        Ok(Conversation { house: self.house, driver, options, spec, state: None, on_event: self.on_event })
+        Ok(Conversation { app: self.app, driver, options, spec, state: None, on_event: self.on_event })
     }
 
     fn options(&self) -> RunOptions {
-        let house = &self.house;
-        let policy = Arc::new(house.config().policy(self.profile, Profile::Ask));
-        let session = house.session(&*self.id);
-        let approver = self.approver.clone().unwrap_or_else(|| house.approver());
-        let client = house.client(ClientTerms {
+        let app = &self.app;
+        let policy = Arc::new(app.config().policy(self.profile, Profile::Ask));
+        let session = app.session(&*self.id);
+        let approver = self.approver.clone().unwrap_or_else(|| app.approver());
+        let client = app.client(ClientTerms {
             session: Arc::clone(&session),
             policy: Arc::clone(&policy),
             approver: Arc::clone(&approver),
@@ -299,9 +299,9 @@ impl Agent {
     }
 
     fn spec(&self, driver: &Driver, options: &RunOptions) -> RunSpec {
-        let config = self.house.config();
+        let config = self.app.config();
         let (defaults, selection) = (&config.written.defaults, &config.written.selection);
-        let card = self.house.models().card(&self.model);
+        let card = self.app.models().card(&self.model);
         let known_as = card.stands_for.as_deref().unwrap_or(&self.model);
         let shows = |tool| defaults.agent_tools.contains(&tool);
         let mut spec = RunSpec {
@@ -337,13 +337,13 @@ impl Agent {
     }
 }
 
-fn usage(message: &str) -> HouseError {
-    HouseError::Usage(message.to_owned())
+fn usage(message: &str) -> Error {
+    Error::Usage(message.to_owned())
 }
 
 /// A conversation with an agent.
 pub struct Conversation {
-    house: Arc<House>,
+    app: Arc<Toolwright>,
     driver: Driver,
     options: RunOptions,
     spec: RunSpec,
@@ -361,15 +361,15 @@ impl Conversation {
     /// Sends a message, and works until it is answered.
     ///
     /// # Errors
-    /// [`HouseError::Agent`] when the state cannot be kept, or the message before is not answered yet: see
+    /// [`Error::Agent`] when the state cannot be kept, or the message before is not answered yet: see
     /// [`proceed`](Self::proceed).
-    pub async fn send(&mut self, message: impl Into<String>) -> Result<RunReport, HouseError> {
+    pub async fn send(&mut self, message: impl Into<String>) -> Result<RunReport, Error> {
         let message = message.into();
         match &mut self.state {
             None => self.state = Some(RunState::new(self.spec.clone(), vec![Message::user(message)])),
-            Some(state) => state
-                .continue_with(vec![ContentBlock::text(message)])
-                .map_err(|error| HouseError::Agent(error.into()))?,
+            Some(state) => {
+                state.continue_with(vec![ContentBlock::text(message)]).map_err(|error| Error::Agent(error.into()))?
+            }
         }
         self.proceed().await
     }
@@ -377,12 +377,12 @@ impl Conversation {
     /// Goes on with a message that is not answered yet: after a person has decided, or after an interruption.
     ///
     /// # Errors
-    /// As [`send`](Self::send); [`HouseError::Usage`] before the first message.
-    pub async fn proceed(&mut self) -> Result<RunReport, HouseError> {
+    /// As [`send`](Self::send); [`Error::Usage`] before the first message.
+    pub async fn proceed(&mut self) -> Result<RunReport, Error> {
         let state = self.state.as_mut().ok_or_else(|| usage("nothing was sent yet: begin with `send`"))?;
         let observation = self.on_event.clone().map(|see| {
             let (run, session) = (Arc::clone(&self.options.run_id), self.options.session.id.clone());
-            self.house.events().observe(move |event| {
+            self.app.events().observe(move |event| {
                 if event.concerns(&run, &session) {
                     see(event);
                 }
@@ -400,8 +400,8 @@ impl Conversation {
     /// Takes up the saved run of this conversation's name: what waits for leave to run may run then.
     ///
     /// # Errors
-    /// [`HouseError::Agent`] when there is no such run, it cannot be read, or another process drives it.
-    pub async fn load(&mut self) -> Result<(), HouseError> {
+    /// [`Error::Agent`] when there is no such run, it cannot be read, or another process drives it.
+    pub async fn load(&mut self) -> Result<(), Error> {
         let mut state = self.driver.load(&self.options).await?;
         state.dispatch();
         self.spec = state.spec().clone();

@@ -12,9 +12,9 @@ use toolwright_core::policy::Rule;
 use toolwright_core::tool::StaticProvider;
 use toolwright_core::{Approver, Profile, Tool};
 
+use crate::app::{Embedding, Error, Toolwright, VariableSource};
 use crate::config::typed::ModelApi;
 use crate::config::{LoadOptions, Severity, load, place_of_code, variable};
-use crate::house::{Embedding, House, HouseError, VariableSource};
 
 /// Variables that decide about the command `toolwright` and about the telemetry of this process. An embedded Toolwright
 /// does not read them.
@@ -49,7 +49,7 @@ impl From<Vec<String>> for Builtins {
     }
 }
 
-/// Says what a [`House`] is made of. Without [`state_dir`](Self::state_dir) and [`config`](Self::config) it keeps
+/// Says what a [`Toolwright`] is made of. Without [`state_dir`](Self::state_dir) and [`config`](Self::config) it keeps
 /// everything in memory and touches neither the user's configuration nor the user's state.
 ///
 /// In texts that become settings, like arguments of a server, headers and addresses, `${NAME}` stands for a variable of
@@ -72,7 +72,7 @@ impl std::fmt::Debug for Builder {
     }
 }
 
-impl House {
+impl Toolwright {
     /// Begins one in code.
     pub fn builder() -> Builder {
         Builder::default()
@@ -124,9 +124,9 @@ impl Builder {
     /// views and limits. Mappings are laid into each other; what is said last counts.
     ///
     /// ```
-    /// # use toolwright::House;
+    /// # use toolwright::Toolwright;
     /// # use serde_json::json;
-    /// let builder = House::builder()
+    /// let builder = Toolwright::builder()
     ///     .mcp_url("github", "https://api.githubcopilot.com/mcp/")
     ///     .settings(json!({"mcp_servers": {"github": {"headers": {"Authorization": "Bearer ${GITHUB_TOKEN}"}}}}));
     /// ```
@@ -220,18 +220,18 @@ impl Builder {
     }
 
     /// Builds it. Servers are not connected yet: that happens when their tools are first needed, or by
-    /// [`House::connect`].
+    /// [`Toolwright::connect`].
     ///
     /// # Errors
-    /// [`HouseError::Config`] for settings that cannot be used; those of the file may lose an entry, which
-    /// [`Config::problems`](crate::config::Config::problems) tells. [`HouseError::Tool`] and [`HouseError::Duplicate`] for
-    /// tools; [`HouseError::Store`] and [`HouseError::Io`] for the state directory and the current folder.
-    pub async fn build(mut self) -> Result<Arc<House>, HouseError> {
+    /// [`Error::Config`] for settings that cannot be used; those of the file may lose an entry, which
+    /// [`Config::problems`](crate::config::Config::problems) tells. [`Error::Tool`] and [`Error::Duplicate`] for
+    /// tools; [`Error::Store`] and [`Error::Io`] for the state directory and the current folder.
+    pub async fn build(mut self) -> Result<Arc<Toolwright>, Error> {
         let mut options = std::mem::take(&mut self.options);
-        options.cwd = std::env::current_dir().map_err(HouseError::io("the current folder cannot be used"))?;
+        options.cwd = std::env::current_dir().map_err(Error::io("the current folder cannot be used"))?;
         if options.config.is_none() && options.state_dir.is_none() {
             let temporary = tempfile::Builder::new().prefix("toolwright-").tempdir();
-            let temporary = temporary.map_err(HouseError::io("a folder for stored outputs cannot be made"))?;
+            let temporary = temporary.map_err(Error::io("a folder for stored outputs cannot be made"))?;
             options.state_dir = Some(temporary.path().to_owned());
             self.embedding.temporary = Some(temporary);
         }
@@ -248,12 +248,12 @@ impl Builder {
         // What stands in code is the program's own mistake, also where a file would go on without the entry.
         if config.problems.iter().any(|problem| ours(problem) && problem.severity != Severity::Warning) {
             config.problems.retain(|problem| problem.severity != Severity::Warning);
-            return Err(HouseError::Config(config.problems));
+            return Err(Error::Config(config.problems));
         }
-        let house = House::embed(options, config, variables, self.embedding).await?;
-        add(&house, self.tools).await?;
-        house.offer_jobs_once_there_is_one();
-        Ok(house)
+        let app = Toolwright::embed(options, config, variables, self.embedding).await?;
+        add(&app, self.tools).await?;
+        app.offer_jobs_once_there_is_one();
+        Ok(app)
     }
 
     /// The settings as one document. `alone`: there is no file under it.
@@ -299,15 +299,15 @@ fn lay(settings: &mut Map<String, Value>, key: String, value: Value) {
 }
 
 /// Adds the program's own tools, one provider a namespace.
-async fn add(house: &House, tools: Vec<Arc<dyn Tool>>) -> Result<(), HouseError> {
+async fn add(app: &Toolwright, tools: Vec<Arc<dyn Tool>>) -> Result<(), Error> {
     let mut by_namespace: BTreeMap<String, Vec<Arc<dyn Tool>>> = BTreeMap::new();
     for tool in tools {
         by_namespace.entry(tool.definition().id.namespace().to_owned()).or_default().push(tool);
     }
     for (namespace, tools) in by_namespace {
-        let provider = StaticProvider::new(&*namespace, ProviderKind::Native, tools).map_err(HouseError::Tool)?;
-        house.catalogue().add_provider(Arc::new(provider)).await?;
-        house.catalogue().refresh(&namespace).await;
+        let provider = StaticProvider::new(&*namespace, ProviderKind::Native, tools).map_err(Error::Tool)?;
+        app.catalogue().add_provider(Arc::new(provider)).await?;
+        app.catalogue().refresh(&namespace).await;
     }
     Ok(())
 }
@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     fn settings_lie_over_what_was_said_before() {
-        let mut builder = House::builder()
+        let mut builder = Toolwright::builder()
             .mcp_url("a", "http://a/")
             .settings(json!({"mcp_servers": {"a": {"headers": {"X": "1"}}}, "web": {"max_bytes": 1}}))
             .settings(json!({"web": {"max_bytes": 2}}))

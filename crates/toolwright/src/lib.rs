@@ -1,7 +1,7 @@
 //! Toolwright: the tool system of an LLM agent, everything between a model and the world.
 //!
 //! ```no_run
-//! use toolwright::{House, serde_json::json, tool};
+//! use toolwright::{Toolwright, serde_json::json, tool};
 //!
 //! /// Adds two numbers.
 //! #[tool(namespace = "math", effects(read_only, open_world = false))]
@@ -11,7 +11,7 @@
 //!
 //! #[tokio::main]
 //! async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//!     let tw = House::builder().tool(Add).mcp_stdio("time", "uvx", ["mcp-server-time"]).build().await?;
+//!     let tw = Toolwright::builder().tool(Add).mcp_stdio("time", "uvx", ["mcp-server-time"]).build().await?;
 //!     println!("{}", tw.call("math__add", json!({"a": 2, "b": 40})).await?.text());
 //!     let report = tw.agent("openai/gpt-5-mini").task("What is 2 + 40, and what time is it in Oslo?").run().await?;
 //!     println!("{}", report.answer);
@@ -20,28 +20,28 @@
 //! }
 //! ```
 //!
-//! [`House::builder`] puts one together: tools of your own, MCP servers, REST endpoints, OpenAPI documents, a policy,
+//! [`Toolwright::builder`] puts one together: tools of your own, MCP servers, REST endpoints, OpenAPI documents, a policy,
 //! models. It keeps everything in memory and reads no configuration of the user, unless it is asked to. Then
 //!
-//! - [`call`](House::call) calls a tool; [`tools`](House::tools), [`search`](House::search) and [`pick`](House::pick) find one,
-//! - [`agent`](House::agent) lets a model work with them,
-//! - [`serve`](House::serve) offers them to MCP clients,
-//! - [`shut_down`](House::shut_down) ends what runs in good order. Dropping the last handle ends servers as well, without
+//! - [`call`](Toolwright::call) calls a tool; [`tools`](Toolwright::tools), [`search`](Toolwright::search) and [`pick`](Toolwright::pick) find one,
+//! - [`agent`](Toolwright::agent) lets a model work with them,
+//! - [`serve`](Toolwright::serve) offers them to MCP clients,
+//! - [`shut_down`](Toolwright::shut_down) ends what runs in good order. Dropping the last handle ends servers as well, without
 //!   waiting for calls.
 //!
 //! The manual is in [`guide`]: [tools](guide::tools), [servers](guide::servers), [policy](guide::policy) and
-//! [agents](guide::agents). Errors are one type, [`HouseError`].
+//! [agents](guide::agents). Errors are one type, [`Error`].
 //!
 //! Most programs need nothing but the root of this crate. The parts of which it is made are there as well: [`core`]
 //! (definitions, checks, policy; pure), [`runtime`] (executor, stores), [`providers`] (built-in tools, MCP servers, REST),
-//! [`models`] (model APIs), [`agent`] (the loop), [`server`] (the gateway), and [`config`], [`house`], [`import`] and [`trust`],
+//! [`models`] (model APIs), [`agent`] (the loop), [`server`] (the gateway), and [`config`], [`app`], [`import`] and [`trust`],
 //! on which the command `toolwright` is built.
 
 mod agent_run;
+pub mod app;
 mod builder;
 pub mod config;
 pub mod guide;
-pub mod house;
 pub mod import;
 mod serve;
 mod tools;
@@ -58,9 +58,9 @@ pub use toolwright_telemetry as telemetry;
 pub use toolwright_textcalls as textcalls;
 
 pub use agent_run::{Agent, Conversation, Events};
+pub use app::{Error, Toolwright};
 pub use builder::{Builder, Builtins};
 pub use config::typed::ModelApi;
-pub use house::{House, HouseError};
 pub use serve::{Ask, Serve, Serving, Transport, ViewsChanged};
 pub use tools::PickedTool;
 pub use toolwright_agent::{Limits, PlannedCall, PlannedCalls, RunReport, Status, plan_calls};

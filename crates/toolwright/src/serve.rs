@@ -17,9 +17,9 @@ use toolwright_server::{
     serve_http, serve_stdio,
 };
 
+use crate::app::{Error, GatewayFallback, Reloaded, Toolwright, api_token, api_token_file, watch};
 use crate::config::typed::{ClientToken, SchemaForm, View, ViewExposure};
 use crate::config::{Config, profile_of};
-use crate::house::{GatewayHouse, House, HouseError, Reloaded, api_token, api_token_file, watch};
 
 /// What is said where policy asks and nobody answers.
 const REMEDY: &str =
@@ -32,7 +32,7 @@ pub enum Ask {
     #[default]
     Client,
     /// The approver of the builder; without one the inbox: whoever answers by `toolwright approvals`, the HTTP API or
-    /// [`House::inbox`]. The call waits as a job.
+    /// [`Toolwright::inbox`]. The call waits as a job.
     Inbox,
     /// Nobody: such calls are denied.
     Nobody,
@@ -40,18 +40,18 @@ pub enum Ask {
 
 type OnQuestion = Arc<dyn Fn(&Question) + Send + Sync>;
 type OnForm = Arc<dyn Fn(&FormQuestion) + Send + Sync>;
-type OnReload = Arc<dyn Fn(&Result<Reloaded, HouseError>, ViewsChanged) + Send + Sync>;
+type OnReload = Arc<dyn Fn(&Result<Reloaded, Error>, ViewsChanged) + Send + Sync>;
 
 /// Whether a reload changed what some views show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ViewsChanged(pub bool);
 
-impl House {
+impl Toolwright {
     /// Serves the tools to MCP clients: says how, then begin by [`Serve::http`] or [`Serve::stdio`]. Addresses, tokens, views
     /// and limits come from the sections `server` and `views` of the settings.
     pub fn serve(self: &Arc<Self>) -> Serve {
         Serve {
-            house: Arc::clone(self),
+            app: Arc::clone(self),
             profile: None,
             ask: Ask::default(),
             expose: Expose::Direct,
@@ -67,7 +67,7 @@ impl House {
 /// How tools are served.
 #[must_use = "nothing is served before `http` or `stdio`"]
 pub struct Serve {
-    house: Arc<House>,
+    app: Arc<Toolwright>,
     profile: Option<Profile>,
     ask: Ask,
     expose: Expose,
@@ -115,7 +115,7 @@ impl Serve {
     /// The profile of clients' calls over this transport, but for views with one of their own.
     #[must_use]
     pub fn profile(&self, transport: Transport) -> Profile {
-        Self::policy_of(self.profile, transport, &self.house.config()).profile
+        Self::policy_of(self.profile, transport, &self.app.config()).profile
     }
 
     /// Serves no longer than until `shutdown` fires.
@@ -156,10 +156,7 @@ impl Serve {
     }
 
     /// Follows changes of the configuration's files while it serves, and hears of each.
-    pub fn on_reload(
-        mut self,
-        see: impl Fn(&Result<Reloaded, HouseError>, ViewsChanged) + Send + Sync + 'static,
-    ) -> Self {
+    pub fn on_reload(mut self, see: impl Fn(&Result<Reloaded, Error>, ViewsChanged) + Send + Sync + 'static) -> Self {
         self.on_reload = Some(Arc::new(see));
         self
     }
@@ -168,26 +165,26 @@ impl Serve {
     /// HTTP API at `/api`. It serves until [`Serving::shut_down`], or until the [`Serving`] is dropped.
     ///
     /// # Errors
-    /// [`HouseError::Usage`] for what is no address, and for views that have the name of a source; [`HouseError::Http`] for
-    /// an address that is taken, or that others reach without a token; [`HouseError::Io`] for the token of the API.
-    pub async fn http(self, address: &str) -> Result<Serving, HouseError> {
+    /// [`Error::Usage`] for what is no address, and for views that have the name of a source; [`Error::Http`] for
+    /// an address that is taken, or that others reach without a token; [`Error::Io`] for the token of the API.
+    pub async fn http(self, address: &str) -> Result<Serving, Error> {
         let address: SocketAddr = address.parse().map_err(|error| {
-            HouseError::Usage(format!("`{address}` is not an address and port: {error}; write it like 127.0.0.1:7117"))
+            Error::Usage(format!("`{address}` is not an address and port: {error}; write it like 127.0.0.1:7117"))
         })?;
-        let (house, config) = (Arc::clone(&self.house), self.house.config());
+        let (app, config) = (Arc::clone(&self.app), self.app.config());
         let gateway = self.prepare(Transport::Http).await?;
         let mut options = self.http_options(address, &config);
         let needs_token = options.token.is_some() || !options.clients.is_empty();
         let mut token_file = None;
         if options.token.is_none() {
-            let token = api_token(&config.state_dir).map_err(HouseError::io("the token of the HTTP API"))?;
-            house.redactor().add([token.clone()]);
+            let token = api_token(&config.state_dir).map_err(Error::io("the token of the HTTP API"))?;
+            app.redactor().add([token.clone()]);
             options.api_token = Token::new(token);
             token_file = Some(api_token_file(&config.state_dir));
         }
         options.look_up_peer = peer_process;
-        options.metrics = Some(house.metrics_source());
-        options.stores = ApiStores { inbox: house.inbox(), approvals: house.approvals() };
+        options.metrics = Some(app.metrics_source());
+        options.stores = ApiStores { inbox: app.inbox(), approvals: app.approvals() };
         // Who drops this server ends nothing else.
         let shutdown = self.shutdown.child();
         let server = serve_http(Arc::clone(&gateway), options, shutdown.clone()).await?;
@@ -206,9 +203,9 @@ impl Serve {
     /// output. `ready` is called once, just before the first message is read.
     ///
     /// # Errors
-    /// [`HouseError::Usage`] for views that have the name of a source; [`HouseError::Io`] when the streams fail.
-    pub async fn stdio(self, ready: impl FnOnce()) -> Result<(), HouseError> {
-        self.house.roots().expect_client();
+    /// [`Error::Usage`] for views that have the name of a source; [`Error::Io`] when the streams fail.
+    pub async fn stdio(self, ready: impl FnOnce()) -> Result<(), Error> {
+        self.app.roots().expect_client();
         let gateway = self.prepare(Transport::Stdio).await?;
         let _following = self.follow(&gateway, Transport::Stdio);
         ready();
@@ -216,7 +213,7 @@ impl Serve {
         let served = tokio::spawn(serve_stdio(gateway, self.shutdown.clone())).await;
         served
             .unwrap_or_else(|error| Err(std::io::Error::other(error)))
-            .map_err(HouseError::io("the client's streams failed"))
+            .map_err(Error::io("the client's streams failed"))
     }
 
     /// The policy of clients' calls by these settings.
@@ -224,34 +221,34 @@ impl Serve {
         config.policy(profile, transport.usual())
     }
 
-    async fn prepare(&self, transport: Transport) -> Result<Arc<Gateway>, HouseError> {
-        let house = &self.house;
-        let config = house.config();
-        if config.written.server.batch && !house.catalogue().sources().iter().any(|source| source.name() == NAMESPACE) {
-            house.catalogue().add_provider(batch_provider()?).await?;
-            house.catalogue().refresh(NAMESPACE).await;
+    async fn prepare(&self, transport: Transport) -> Result<Arc<Gateway>, Error> {
+        let app = &self.app;
+        let config = app.config();
+        if config.written.server.batch && !app.catalogue().sources().iter().any(|source| source.name() == NAMESPACE) {
+            app.catalogue().add_provider(batch_provider()?).await?;
+            app.catalogue().refresh(NAMESPACE).await;
         }
         let gateway = self.gateway(transport, &config);
         if let Some(name) = gateway.clash() {
             let message =
                 format!("views.{name}: a provider has this name, and both are at /mcp/{name}; rename the view");
-            return Err(HouseError::Usage(message));
+            return Err(Error::Usage(message));
         }
         if self.ask != Ask::Nobody {
             // A question may have to wait for its answer as a job, under any profile; many clients list tools once.
-            house.catalogue().offer_jobs().await;
+            app.catalogue().offer_jobs().await;
         }
-        house.recover_jobs();
-        house.follow_pins();
+        app.recover_jobs();
+        app.follow_pins();
         Ok(gateway)
     }
 
     /// Who answers where policy asks and the client is not asked.
     fn approver(&self, answers: Answers) -> Arc<dyn Approver> {
         match self.ask {
-            Ask::Client | Ask::Inbox => self.house.own_approver().unwrap_or_else(|| {
+            Ask::Client | Ask::Inbox => self.app.own_approver().unwrap_or_else(|| {
                 let told = self.on_question.clone();
-                Arc::new(self.house.ask_inbox(answers, move |question| {
+                Arc::new(self.app.ask_inbox(answers, move |question| {
                     if let Some(told) = &told {
                         told(question);
                     }
@@ -262,12 +259,12 @@ impl Serve {
     }
 
     fn gateway(&self, transport: Transport, config: &Config) -> Arc<Gateway> {
-        let house = &self.house;
+        let app = &self.app;
         // A source waits for the answer of a model within its call: there is nothing that a job could go on with.
-        let mut stand_in = GatewayHouse::new(Arc::clone(house), self.profile, self.approver(Answers::Here));
+        let mut stand_in = GatewayFallback::new(Arc::clone(app), self.profile, self.approver(Answers::Here));
         if self.ask == Ask::Inbox {
             let told = self.on_form.clone();
-            stand_in = stand_in.with_forms(house.ask_forms(move |form| {
+            stand_in = stand_in.with_forms(app.ask_forms(move |form| {
                 if let Some(told) = &told {
                     told(form);
                 }
@@ -275,8 +272,8 @@ impl Serve {
         }
         let selection = &config.written.selection;
         let parts = GatewayOptions::new(
-            Arc::clone(house.catalogue()),
-            Arc::clone(house.executor()),
+            Arc::clone(app.catalogue()),
+            Arc::clone(app.executor()),
             Arc::new(Self::policy_of(self.profile, transport, config)),
             self.approver(Answers::Elsewhere),
             config.root.clone(),
@@ -287,14 +284,14 @@ impl Serve {
                 Ask::Inbox | Ask::Nobody => Elicitation::Never,
             },
             stand_in: Some(Arc::new(stand_in)),
-            roots: (transport == Transport::Stdio).then(|| Arc::clone(house.roots())),
+            roots: (transport == Transport::Stdio).then(|| Arc::clone(app.roots())),
             max_tool_name: config.written.server.max_tool_name,
             expose: self.expose,
             schemas: listed(config.written.server.schemas),
             views: views(config),
             pinned: selection.pinned.clone(),
             grace: config.written.server.shutdown_grace.0,
-            finder: ToolFinder::new(Arc::clone(house.selector()), selection.pick_options()),
+            finder: ToolFinder::new(Arc::clone(app.selector()), selection.pick_options()),
             ..parts
         })
     }
@@ -313,13 +310,13 @@ impl Serve {
     /// Follows changes of the configuration, if that is wanted.
     fn follow(&self, gateway: &Arc<Gateway>, transport: Transport) -> Following {
         let Some(told) = self.on_reload.clone() else { return Following(None) };
-        let (house, gateway, profile) = (Arc::clone(&self.house), Arc::clone(gateway), self.profile);
+        let (app, gateway, profile) = (Arc::clone(&self.app), Arc::clone(gateway), self.profile);
         Following(Some(tokio::spawn(async move {
-            let watched = Arc::clone(&house);
+            let watched = Arc::clone(&app);
             let watching = watch(watched, move |reloaded| {
                 let mut changed = ViewsChanged(false);
                 if reloaded.is_ok() {
-                    let config = house.config();
+                    let config = app.config();
                     gateway.set_policy(Arc::new(Self::policy_of(profile, transport, &config)));
                     changed = ViewsChanged(gateway.set_views(&views(&config)));
                 }
@@ -383,19 +380,19 @@ impl Serving {
     /// Serves until somebody shuts it down.
     ///
     /// # Errors
-    /// [`HouseError::Io`] when the server stops by itself.
-    pub async fn wait(mut self) -> Result<(), HouseError> {
+    /// [`Error::Io`] when the server stops by itself.
+    pub async fn wait(mut self) -> Result<(), Error> {
         let Some(task) = &mut self.task else { return Ok(()) };
         let served = task.await;
         self.task = None;
-        served.unwrap_or_else(|error| Err(std::io::Error::other(error))).map_err(HouseError::io("the server stopped"))
+        served.unwrap_or_else(|error| Err(std::io::Error::other(error))).map_err(Error::io("the server stopped"))
     }
 
     /// Takes no more calls, lets those that run end, and stops.
     ///
     /// # Errors
     /// As [`wait`](Self::wait).
-    pub async fn shut_down(self) -> Result<(), HouseError> {
+    pub async fn shut_down(self) -> Result<(), Error> {
         self.shutdown.cancel(CancelCause::Shutdown);
         self.wait().await
     }

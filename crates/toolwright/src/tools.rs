@@ -11,7 +11,7 @@ use toolwright_core::session::CallId;
 use toolwright_core::{Entry, Outcome, Profile, RawArguments, ToolCall};
 use toolwright_runtime::RunContext;
 
-use crate::house::{ClientTerms, House, HouseError};
+use crate::app::{ClientTerms, Error, Toolwright};
 
 /// How long sources that have not listed their tools yet are waited for. What takes longer goes on by itself.
 pub(crate) const LIST_WAIT: Duration = Duration::from_secs(30);
@@ -31,7 +31,7 @@ pub struct PickedTool {
     pub reason: String,
 }
 
-impl House {
+impl Toolwright {
     /// Calls a tool by the name that models use (`math__add`) or its id, as the program that owns this. Where its source
     /// has not listed its tools yet, it is connected first.
     ///
@@ -40,9 +40,9 @@ impl House {
     /// denies holds it back, and nobody is asked.
     ///
     /// # Errors
-    /// [`HouseError::Call`] when the tool is unknown, refused or fails; its outcome is there, too. For outcomes as values
-    /// and more control, see [`House::call_on`].
-    pub async fn call(self: &Arc<Self>, tool: &str, arguments: Value) -> Result<Outcome, HouseError> {
+    /// [`Error::Call`] when the tool is unknown, refused or fails; its outcome is there, too. For outcomes as values
+    /// and more control, see [`Toolwright::call_on`].
+    pub async fn call(self: &Arc<Self>, tool: &str, arguments: Value) -> Result<Outcome, Error> {
         if !matches!(self.catalogue().snapshot().resolve(tool), Resolution::Found(..)) {
             self.list_for(tool, LIST_WAIT).await;
         }
@@ -60,15 +60,15 @@ impl House {
         let call =
             ToolCall { id: CallId::new("call"), name: tool.to_owned(), arguments: RawArguments::Value(arguments) };
         let outcome = self.run_call(call, run).await;
-        if outcome.ok { Ok(outcome) } else { Err(HouseError::Call(Box::new(outcome))) }
+        if outcome.ok { Ok(outcome) } else { Err(Error::Call(Box::new(outcome))) }
     }
 
     /// Connects every source and lists its tools. Nobody needs to call this: it is for programs that want to know at the
     /// start whether all is there.
     ///
     /// # Errors
-    /// [`HouseError::Sources`] with those that cannot be listed. The others are there all the same.
-    pub async fn connect(self: &Arc<Self>) -> Result<(), HouseError> {
+    /// [`Error::Sources`] with those that cannot be listed. The others are there all the same.
+    pub async fn connect(self: &Arc<Self>) -> Result<(), Error> {
         self.list_all(LIST_WAIT).await;
         let snapshot = self.catalogue().snapshot();
         let failed =
@@ -76,7 +76,7 @@ impl House {
         let late = self.catalogue().unlisted();
         let late = late.iter().map(|provider| (provider.name().to_owned(), "it has not answered yet".to_owned()));
         let missing: Vec<_> = failed.chain(late).collect();
-        if missing.is_empty() { Ok(()) } else { Err(HouseError::Sources(missing)) }
+        if missing.is_empty() { Ok(()) } else { Err(Error::Sources(missing)) }
     }
 
     /// All tools, in a fixed order. Sources that have not listed theirs are waited for, up to half a minute.

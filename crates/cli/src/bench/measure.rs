@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
-use toolwright::House;
+use toolwright::Toolwright;
 use toolwright::core::approval::NoApprover;
 use toolwright::core::model::{ModelError, ModelErrorKind, RequestAllowance};
 use toolwright::core::{
@@ -26,7 +26,7 @@ const MAX_ERROR: usize = 500;
 
 /// What measures.
 pub(super) struct Bencher<'a> {
-    house: &'a Arc<House>,
+    app: &'a Arc<Toolwright>,
     pub(super) prepared: &'a Prepared,
     session: Arc<Session>,
     policy: Arc<Policy>,
@@ -106,12 +106,12 @@ fn asked(error: &ToolError) -> Option<ModelErrorKind> {
 }
 
 impl<'a> Bencher<'a> {
-    pub(super) fn new(house: &'a Arc<House>, prepared: &'a Prepared, name: &str) -> Self {
+    pub(super) fn new(app: &'a Arc<Toolwright>, prepared: &'a Prepared, name: &str) -> Self {
         Self {
-            house,
+            app,
             prepared,
-            session: house.session(name),
-            policy: Arc::new(house.config().policy(Some(Profile::Owner), Profile::Owner)),
+            session: app.session(name),
+            policy: Arc::new(app.config().policy(Some(Profile::Owner), Profile::Owner)),
             name: name.to_owned(),
         }
     }
@@ -150,7 +150,7 @@ impl<'a> Bencher<'a> {
             name: tool.id().as_str().to_owned(),
             arguments: RawArguments::Value(input),
         };
-        let outcome = self.house.executor().run_calls(vec![call], &run).await.pop();
+        let outcome = self.app.executor().run_calls(vec![call], &run).await.pop();
         let none =
             || Outcome::failed(call_id, ToolError::new(ErrorKind::InternalError, "the executor gave no outcome"));
         (outcome.unwrap_or_else(none), id)

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
-use toolwright::House;
+use toolwright::Toolwright;
 use toolwright::config::{Config, read_compat};
 use toolwright_eval::report::{self, Detail, Report, json};
 use toolwright_eval::summarize;
@@ -108,9 +108,9 @@ pub(crate) async fn command(global: &Global, args: &Bench) -> Done {
         print(global, args, &report)?;
         return page.unwrap_or(Ok(())).map(|()| Exit::Ok);
     }
-    let house = open(global, config::usable(global)?).await?;
-    let done = measured(global, args, &house).await;
-    house.shut_down().await;
+    let app = open(global, config::usable(global)?).await?;
+    let done = measured(global, args, &app).await;
+    app.shut_down().await;
     done
 }
 
@@ -173,22 +173,22 @@ fn compat(args: &Bench, config: &Config) -> Option<PathBuf> {
     args.compat.clone().or_else(|| is_named.then(|| config.compat.file.clone()))
 }
 
-async fn measured(global: &Global, args: &Bench, house: &Arc<House>) -> Done {
-    let config = house.config();
+async fn measured(global: &Global, args: &Bench, app: &Arc<Toolwright>) -> Done {
+    let config = app.config();
     let compat = compat(args, &config);
     if let Some(file) = compat.as_ref().filter(|file| file.exists()) {
         // Better now than when all is paid for.
         read_compat(file).map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?;
     }
-    let prepared = prepare::prepare(house, args).await?;
-    let pricing = Pricing::new(house, args, &prepared)?;
+    let prepared = prepare::prepare(app, args).await?;
+    let pricing = Pricing::new(app, args, &prepared)?;
     let keys = prepared.plan.cells.iter().map(|cell| cell.key.clone()).collect();
     let at = match &args.out {
         Some(file) => file.clone(),
         None => keep::folder(&config.state_dir)?.join(FILE),
     };
     let mut lines = Lines::open(&at, Wanted { keys: &keys, fresh: args.fresh })?;
-    let Ended { measured, partial, cancelled } = run::run(house, args, &prepared, &pricing, &mut lines).await;
+    let Ended { measured, partial, cancelled } = run::run(app, args, &prepared, &pricing, &mut lines).await;
     let rows = summarize(&prepared.plan, &measured);
     let judge = prepared.plan.judge.clone();
     let report = keep::without_secrets(Report { rows, partial, judge, at: keep::now() });

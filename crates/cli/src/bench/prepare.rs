@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use toolwright::House;
+use toolwright::Toolwright;
 use toolwright::core::llm::llm_definition;
 use toolwright::core::name_table::Resolution;
 use toolwright::core::schema::Violation;
@@ -38,14 +38,14 @@ pub(super) struct Prepared {
     pub(super) judge: Option<Arc<Entry>>,
 }
 
-pub(super) async fn prepare(house: &Arc<House>, args: &Bench) -> Result<Prepared, Failure> {
+pub(super) async fn prepare(app: &Arc<Toolwright>, args: &Bench) -> Result<Prepared, Failure> {
     let suites = suites(args)?;
-    let models = models(house, args).await?;
-    house.offer_llm_tools().await;
+    let models = models(app, args).await?;
+    app.offer_llm_tools().await;
     for suite in &suites {
-        house.list_for(&suite.tool, LIST_WAIT).await;
+        app.list_for(&suite.tool, LIST_WAIT).await;
     }
-    let snapshot = house.catalogue().snapshot();
+    let snapshot = app.catalogue().snapshot();
     let mut tools: Vec<(Planned, Arc<Entry>)> = Vec::new();
     for suite in suites {
         let Some(entry) = entry(&snapshot, &suite, args)? else { continue };
@@ -63,7 +63,7 @@ pub(super) async fn prepare(house: &Arc<House>, args: &Bench) -> Result<Prepared
         };
         tools.push((planned, entry));
     }
-    let judge = judge(house, args, &models, &mut tools).await?;
+    let judge = judge(app, args, &models, &mut tools).await?;
     tools.retain(|(planned, _)| !planned.cases.is_empty());
     if tools.is_empty() {
         return Err(Failure::usage("there is nothing to measure: no case is left; see --cases and --tools"));
@@ -75,7 +75,7 @@ pub(super) async fn prepare(house: &Arc<House>, args: &Bench) -> Result<Prepared
         })?),
         None => None,
     };
-    let asked = |model: &String| (model.clone(), house.models().endpoints().asked_as(model));
+    let asked = |model: &String| (model.clone(), app.models().endpoints().asked_as(model));
     let terms = Terms {
         of_models: models.iter().chain(&judge).map(asked).collect(),
         judge_contract: judge_entry.as_ref().map(|entry| entry.tool.hash()),
@@ -106,7 +106,7 @@ fn name(file: &Path) -> String {
 }
 
 /// The models, each once, all of which can be asked.
-async fn models(house: &Arc<House>, args: &Bench) -> Result<Vec<String>, Failure> {
+async fn models(app: &Arc<Toolwright>, args: &Bench) -> Result<Vec<String>, Failure> {
     let mut models: Vec<String> = Vec::new();
     for model in args.models.iter().map(|model| model.trim()).filter(|model| !model.is_empty()) {
         if !models.iter().any(|known| known == model) {
@@ -114,20 +114,20 @@ async fn models(house: &Arc<House>, args: &Bench) -> Result<Vec<String>, Failure
         }
     }
     if models.is_empty() {
-        models.push(match house.default_model() {
+        models.push(match app.default_model() {
             Some(model) => model.to_owned(),
-            None => default_model(&variable, house.models().http()).await.map_err(Failure::usage)?,
+            None => default_model(&variable, app.models().http()).await.map_err(Failure::usage)?,
         });
     }
-    usable(house, &models).await?;
+    usable(app, &models).await?;
     Ok(models)
 }
 
 /// Whether all of these can be asked; names those that cannot.
-async fn usable(house: &House, models: &[String]) -> Result<(), Failure> {
+async fn usable(app: &Toolwright, models: &[String]) -> Result<(), Failure> {
     let mut faults = Vec::new();
     for model in models {
-        if let Err(why) = can_answer(house, model).await {
+        if let Err(why) = can_answer(app, model).await {
             faults.push(why);
         }
     }
@@ -202,7 +202,7 @@ fn check(suite: &Suite, entry: &Entry) -> Result<(), Failure> {
 
 /// Who judges. Where nobody may, rubrics are left out, for all models alike.
 async fn judge(
-    house: &House,
+    app: &Toolwright,
     args: &Bench,
     models: &[String],
     tools: &mut [(Planned, Arc<Entry>)],
@@ -210,7 +210,7 @@ async fn judge(
     if !tools.iter().flat_map(|(planned, _)| &planned.cases).any(Case::is_judged) {
         return Ok(None);
     }
-    let config = house.config();
+    let config = app.config();
     let configured = config.written.models.judge.clone();
     let is_measured = |model: &String| models.contains(model);
     let named = args.judge.clone().or(configured);
@@ -219,11 +219,11 @@ async fn judge(
             "{judge} would judge itself: name another with --judge, or let it with --self-judge"
         )));
     }
-    let default = || house.default_model().map(str::to_owned).filter(|model| args.self_judge || !is_measured(model));
+    let default = || app.default_model().map(str::to_owned).filter(|model| args.self_judge || !is_measured(model));
     let own = || models.first().filter(|_| args.self_judge).cloned();
     let judge = named.or_else(default).or_else(own);
     if let Some(judge) = &judge {
-        usable(house, std::slice::from_ref(judge)).await?;
+        usable(app, std::slice::from_ref(judge)).await?;
         return Ok(Some(judge.clone()));
     }
     let (mut rubrics, mut cases) = (0, 0);

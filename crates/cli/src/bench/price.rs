@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::json;
-use toolwright::House;
+use toolwright::Toolwright;
 use toolwright::core::Entry;
 use toolwright::core::catalogue::{PromptQuestion, PromptSize};
 use toolwright::core::model::{PriceTable, Prices};
@@ -35,7 +35,7 @@ enum Price {
 
 /// The prices of all models that are asked, judge included.
 pub(super) struct Pricing<'a> {
-    house: &'a Arc<House>,
+    app: &'a Arc<Toolwright>,
     prepared: &'a Prepared,
     prices: HashMap<String, Price>,
 }
@@ -59,14 +59,14 @@ impl<'a> Pricing<'a> {
     ///
     /// # Errors
     /// Where a bound is wanted that cannot be held.
-    pub(super) fn new(house: &'a Arc<House>, args: &Bench, prepared: &'a Prepared) -> Result<Self, Failure> {
-        let table: PriceTable = house.config().prices();
+    pub(super) fn new(app: &'a Arc<Toolwright>, args: &Bench, prepared: &'a Prepared) -> Result<Self, Failure> {
+        let table: PriceTable = app.config().prices();
         let models = prepared.plan.models.iter().chain(&prepared.plan.judge);
         let prices: HashMap<String, Price> = models
             .map(|model| {
                 let price = match table.of(model) {
                     Some(prices) => Price::Known(prices),
-                    None if is_free(house, model) => Price::Free,
+                    None if is_free(app, model) => Price::Free,
                     None => Price::Unknown,
                 };
                 (model.clone(), price)
@@ -91,7 +91,7 @@ impl<'a> Pricing<'a> {
                 ));
             }
         }
-        Ok(Self { house, prepared, prices })
+        Ok(Self { app, prepared, prices })
     }
 
     /// Whether a price is known of any of them.
@@ -120,7 +120,7 @@ impl<'a> Pricing<'a> {
         let plan = &self.prepared.plan;
         let (planned, model) = (&plan.tools[cell.tool], &plan.models[cell.model]);
         let (case, entry) = (&planned.cases[cell.case], &self.prepared.entries[cell.tool]);
-        let tokens = &*self.house.executor().services().tokens;
+        let tokens = &*self.app.executor().services().tokens;
         let asked = PromptQuestion { arguments: &case.input, model, mode: planned.mode.as_deref(), tokens };
         let size = entry.provider.prompt_size(entry.id(), asked);
         let mut estimate = self.asked(model, &size);
@@ -140,7 +140,7 @@ impl<'a> Pricing<'a> {
 
     /// What a judge may come to, for itself, that is shown an answer of so many tokens.
     fn judged(&self, tool: &Entry, judge: &str, arguments: &serde_json::Value, answer: u32) -> Estimate {
-        let tokens = &*self.house.executor().services().tokens;
+        let tokens = &*self.app.executor().services().tokens;
         let asked = PromptQuestion { arguments, model: judge, mode: None, tokens };
         let size = tool.provider.prompt_size(tool.id(), asked);
         self.asked(judge, &PromptSize { input: size.input.saturating_add(answer as usize), ..size })
@@ -161,24 +161,24 @@ impl<'a> Pricing<'a> {
             _ => 0.0,
         };
         // What is refused for its form costs nothing, and is a request.
-        let most = TrafficTerms::retry_of(&self.house.config().model_traffic, model).most_requests();
+        let most = TrafficTerms::retry_of(&self.app.config().model_traffic, model).most_requests();
         let asked = 1 + u64::from(size.asks_again);
         let requests = asked.saturating_mul(u64::from(most));
         Estimate { cost: asks * each, each, each_of_judge: 0.0, requests, least: 1 }
     }
 
     fn longest_answer(&self, model: &str, size: &PromptSize) -> u32 {
-        let client = &self.house.executor().services().model;
+        let client = &self.app.executor().services().model;
         client.longest_answer(model, size.max_answer, &size.settings, ANSWER_TOKENS)
     }
 }
 
 /// Whether a model's server is on this machine and wants no key.
-fn is_free(house: &House, model: &str) -> bool {
+fn is_free(app: &Toolwright, model: &str) -> bool {
     let provider = model.split_once('/').map(|(provider, _)| provider).unwrap_or_default();
     // Headers may hold a key.
     let keyless = |endpoint: &&Endpoint| endpoint.key.is_none() && endpoint.headers.is_empty();
-    let Some(endpoint) = house.models().endpoints().get(provider).filter(keyless) else { return false };
+    let Some(endpoint) = app.models().endpoints().get(provider).filter(keyless) else { return false };
     match Url::parse(&endpoint.base_url).ok().as_ref().and_then(Url::host) {
         Some(Host::Domain(name)) => name == "localhost",
         Some(Host::Ipv4(address)) => address.is_loopback(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use toolwright::House;
+use toolwright::Toolwright;
 use toolwright::core::Cancel;
 use toolwright::core::model::RequestAllowance;
 use toolwright_eval::{Cap, Cell, Measured, Refusal, Reservation, Row, summarize};
@@ -36,7 +36,7 @@ pub(super) struct Ended {
 }
 
 pub(super) async fn run(
-    house: &Arc<House>,
+    app: &Arc<Toolwright>,
     args: &Bench,
     prepared: &Prepared,
     pricing: &Pricing<'_>,
@@ -56,12 +56,12 @@ pub(super) async fn run(
     let asked = measured.iter().map(|line| line.requests).fold(0, u64::saturating_add);
     let stop = Cancel::new();
     let signals = watch(stop.clone(), First::Finishes);
-    let bencher = Bencher::new(house, prepared, &format!("bench-{}", uuid::Uuid::new_v4().simple()));
+    let bencher = Bencher::new(app, prepared, &format!("bench-{}", uuid::Uuid::new_v4().simple()));
     let mut state = State {
         prepared,
         pricing,
         cap: Cap::new(max_cost, args.max_requests, spent, asked),
-        meter: Meter::new(house.events().subscribe()),
+        meter: Meter::new(app.events().subscribe()),
         progress: Progress::new(plan.cells.len(), known.len()),
         measured,
         lines,
@@ -297,11 +297,11 @@ mod tests {
         let cwd = place.path().to_owned();
         let options = LoadOptions { cwd, config: Some(written.into()), ..LoadOptions::default() };
         let config = load(&options, &variable);
-        let house = House::open(options, config, Box::new(variable)).await.expect("opens");
+        let app = Toolwright::open(options, config, Box::new(variable)).await.expect("opens");
         let line = ["bench", "--cases", &cases, "--models", "openai/good", "--max-cost", "1000"];
         let args = Line::parse_from(line).bench;
-        let prepared = prepare(&house, &args).await.map_err(|failure| failure.message).expect("prepared");
-        let pricing = Pricing::new(&house, &args, &prepared).map_err(|failure| failure.message).expect("priced");
+        let prepared = prepare(&app, &args).await.map_err(|failure| failure.message).expect("prepared");
+        let pricing = Pricing::new(&app, &args, &prepared).map_err(|failure| failure.message).expect("priced");
         let keys: BTreeSet<String> = prepared.plan.cells.iter().map(|cell| cell.key.clone()).collect();
         let wanted = Wanted { keys: &keys, fresh: false };
         let opened = Lines::open(&place.path().join("m.jsonl"), wanted).map_err(|failure| failure.message);
@@ -311,12 +311,12 @@ mod tests {
             }
             // Within the task of the run, which sees none of them before the last.
             for number in 0..others {
-                house.events().emit(Event::Warning { code: "other".to_owned(), message: number.to_string() });
+                app.events().emit(Event::Warning { code: "other".to_owned(), message: number.to_string() });
             }
         };
         let mut lines = opened.expect("opens");
-        let (ended, ()) = tokio::join!(run(&house, &args, &prepared, &pricing, &mut lines), flood);
-        house.shut_down().await;
+        let (ended, ()) = tokio::join!(run(&app, &args, &prepared, &pricing, &mut lines), flood);
+        app.shut_down().await;
         ended.measured.into_iter().next().expect("measured")
     }
 

@@ -60,7 +60,7 @@ impl Spent {
     }
 }
 
-/// Watches the events of the house.
+/// Watches the events of Toolwright.
 pub(super) struct Meter {
     events: Receiver<Arc<Event>>,
     by_trace: HashMap<TraceId, Spent>,

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::oneshot;
-use toolwright::House;
+use toolwright::Toolwright;
 use toolwright::agent::RunReport;
 use toolwright::config::{LoadOptions, load};
 use toolwright::core::model::Usage;
@@ -39,12 +39,12 @@ const COLUMNS: usize = 80;
 
 pub(crate) async fn command(global: &Global) -> Done {
     let folder = tempfile::tempdir().map_err(|error| Failure::failed(format!("no temporary folder: {error}")))?;
-    let house = open_house(folder.path()).await?;
-    house.catalogue().offer_extraction(true).await;
+    let app = open_app(folder.path()).await?;
+    app.catalogue().offer_extraction(true).await;
     let cancel = Cancel::new();
     watch(cancel.clone(), First::Cancels);
-    house.list_all(START).await;
-    let desk = Desk::new(&house);
+    app.list_all(START).await;
+    let desk = Desk::new(&app);
     let teller = Teller {
         to_stderr: global.json,
         screen: Arc::clone(&desk.screen),
@@ -57,16 +57,16 @@ pub(crate) async fn command(global: &Global) -> Done {
     teller.tell("shop) are real MCP servers with made-up data; every call takes the real path.");
     teller.tell(format_args!("\n{}  {}", styled(BOLD, "task"), TASK.replace('\n', "\n      ")));
     let approver: Arc<dyn Approver> =
-        if is_interactive() { desk.approver(AskName::Terminal, &house, String::new) } else { Arc::new(Yes) };
-    house.models().answer_by(PROVIDER, Arc::new(ScriptedModel));
+        if is_interactive() { desk.approver(AskName::Terminal, &app, String::new) } else { Arc::new(Yes) };
+    app.models().answer_by(PROVIDER, Arc::new(ScriptedModel));
     let id = "demo";
-    let agent = house.agent(MODEL).id(id).task(TASK).policy(Profile::Ask).exposure(Some(Exposure::Pick));
+    let agent = app.agent(MODEL).id(id).task(TASK).policy(Profile::Ask).exposure(Some(Exposure::Pick));
     let (stop, stopped) = oneshot::channel();
-    let story = tokio::spawn(teller.follow(house.events().subscribe(), stopped));
+    let story = tokio::spawn(teller.follow(app.events().subscribe(), stopped));
     let report = agent.shared_approver(approver).cancel(cancel).run().await;
     let _ = stop.send(());
     let teller = story.await;
-    house.shut_down().await;
+    app.shut_down().await;
     let report = report.map_err(failed)?;
     if let Ok(teller) = teller {
         teller.end(&report);
@@ -77,8 +77,8 @@ pub(crate) async fn command(global: &Global) -> Done {
     Ok(exit(report.status))
 }
 
-/// A house over the three servers in a folder of its own, whatever else is configured on this machine.
-async fn open_house(folder: &Path) -> Result<Arc<House>, Failure> {
+/// An instance over the three servers in a folder of its own, whatever else is configured on this machine.
+async fn open_app(folder: &Path) -> Result<Arc<Toolwright>, Failure> {
     let unusable = |error: std::io::Error| Failure::failed(format!("the demo cannot be prepared: {error}"));
     let program = std::env::current_exe().map_err(unusable)?;
     let servers = Sample::ALL.map(|sample| {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
+use toolwright::app::embedder;
 use toolwright::core::Snapshot;
 use toolwright::core::select::{self, HYBRID_DEPTH, Hybrid, PickInput, PickOptions, Picking, Vectors};
-use toolwright::house::embedder;
 use toolwright::runtime::ToolVectors;
 
 use crate::exit::Failure;

@@ -1,4 +1,4 @@
-//! What the source of a tool asks back of `call` and of the house: a model, a person, the workspace. Against a real
+//! What the source of a tool asks back of `call` and of Toolwright: a model, a person, the workspace. Against a real
 //! server on pipes and a real model API.
 
 use std::collections::HashMap;
@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
-use toolwright::House;
+use toolwright::Toolwright;
+use toolwright::app::{CallTimes, ClientTerms, Filled, GatewayFallback, Person, Visited};
 use toolwright::async_trait;
 use toolwright::config::LoadOptions;
 use toolwright::core::approval::{Answers, NoApprover};
@@ -17,7 +18,6 @@ use toolwright::core::session::{Principal, Session};
 use toolwright::core::{
     ApprovalDecision, ApprovalRequest, Approver, CallId, Cancel, Profile, RawArguments, ToolCall, ToolId,
 };
-use toolwright::house::{CallTimes, ClientTerms, Filled, GatewayHouse, Person, Visited};
 use toolwright::mcp::form::Form;
 use toolwright::mcp::page::Page;
 use toolwright::server::{FallbackClient as _, StandInTerms};
@@ -128,11 +128,11 @@ async fn sampling_is_declared_only_where_policy_or_somebody_who_is_asked_can_all
         let config = place.load();
         let options = LoadOptions { cwd: place.project(), ..LoadOptions::default() };
         let key = |name: &str| (name == "OPENAI_API_KEY").then(|| "k".to_owned());
-        let house = House::open(options, config, Box::new(key)).await.expect("opens");
+        let app = Toolwright::open(options, config, Box::new(key)).await.expect("opens");
         let nobody: Arc<dyn Approver> = Arc::new(NoApprover { remedy: "nobody is there".into() });
-        let approver = if asks_somebody { Arc::new(house.ask_inbox(Answers::Here, |_| ())) } else { nobody };
-        let policy = Arc::new(house.config().policy(None, Profile::Ask));
-        let session = house.call_session();
+        let approver = if asks_somebody { Arc::new(app.ask_inbox(Answers::Here, |_| ())) } else { nobody };
+        let policy = Arc::new(app.config().policy(None, Profile::Ask));
+        let session = app.call_session();
         let terms = ClientTerms {
             session: Arc::clone(&session),
             policy,
@@ -140,33 +140,33 @@ async fn sampling_is_declared_only_where_policy_or_somebody_who_is_asked_can_all
             person: None,
             model: None,
         };
-        let capabilities = house.client(terms).capabilities();
+        let capabilities = app.client(terms).capabilities();
         assert_eq!(capabilities.contains_key("sampling"), declared, "{rules} {asks_somebody}");
-        let gateway = GatewayHouse::new(Arc::clone(&house), None, Arc::clone(&approver));
+        let gateway = GatewayFallback::new(Arc::clone(&app), None, Arc::clone(&approver));
         let offered = gateway.offers(&StandInTerms { session, profile: None, approver });
         assert_eq!(offered.contains_key("sampling"), declared, "{rules} {asks_somebody}");
-        house.shut_down().await;
+        app.shut_down().await;
     }
 }
 
 #[tokio::test]
 async fn forms_go_to_the_inbox_for_the_owners_calls_alone() {
     let place = Place::new();
-    let house = house(&place).await;
+    let app = app(&place).await;
     let nobody: Arc<dyn Approver> = Arc::new(NoApprover { remedy: "nobody is there".into() });
-    let plain = || GatewayHouse::new(Arc::clone(&house), None, Arc::clone(&nobody));
-    let forms = || plain().with_forms(house.ask_forms(|_| ()));
+    let plain = || GatewayFallback::new(Arc::clone(&app), None, Arc::clone(&nobody));
+    let forms = || plain().with_forms(app.ask_forms(|_| ()));
     let guest = Principal { id: "guest".into(), roles: Vec::new(), owner: false };
     for (gateway, principal, offered) in
         [(forms(), Principal::owner(), true), (forms(), guest, false), (plain(), Principal::owner(), false)]
     {
-        let session = house.call_session();
+        let session = app.call_session();
         let session = Session { id: session.id.clone(), principal, root: session.root.clone(), agent: None };
         let terms = StandInTerms { session: Arc::new(session), profile: None, approver: Arc::clone(&nobody) };
         assert_eq!(gateway.offers(&terms).contains_key("elicitation"), offered);
         assert_eq!(gateway.client(&terms).capabilities().contains_key("elicitation"), offered);
     }
-    house.shut_down().await;
+    app.shut_down().await;
 }
 
 /// Says `always`, and remembers what was asked.
@@ -189,13 +189,12 @@ async fn always_said_to_one_server_that_asks_a_model_is_no_word_for_another() {
     let variables: HashMap<String, String> =
         variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     let options = LoadOptions { cwd: place.project(), ..LoadOptions::default() };
-    let house = House::open(options, place.load(), Box::new(move |name| variables.get(name).cloned())).await;
-    let house = house.expect("opens");
+    let app = Toolwright::open(options, place.load(), Box::new(move |name| variables.get(name).cloned())).await;
+    let app = app.expect("opens");
     let always = Arc::new(Always::default());
-    let policy = Arc::new(house.config().policy(None, Profile::Ask));
+    let policy = Arc::new(app.config().policy(None, Profile::Ask));
     let approver: Arc<dyn Approver> = Arc::clone(&always) as _;
-    let client =
-        house.client(ClientTerms { session: house.call_session(), policy, approver, person: None, model: None });
+    let client = app.client(ClientTerms { session: app.call_session(), policy, approver, person: None, model: None });
     let params = json!({"messages": [{"role": "user", "content": {"type": "text", "text": "?"}}], "maxTokens": 9});
     for (tool, askers) in
         [("one:a", &["one"][..]), ("one:b", &["one"]), ("two:a", &["one", "two"]), ("two:a", &["one", "two"])]
@@ -213,11 +212,11 @@ async fn always_said_to_one_server_that_asks_a_model_is_no_word_for_another() {
         let asked: Vec<_> = always.0.lock().expect("asked").iter().filter_map(|one| one.asker.clone()).collect();
         assert_eq!(asked, askers, "{tool}");
     }
-    let standing = house.approvals().standing(10).await.expect("standing");
+    let standing = app.approvals().standing(10).await.expect("standing");
     let mut askers: Vec<_> = standing.into_iter().filter_map(|row| row.asker).collect();
     askers.sort();
     assert_eq!(askers, ["one", "two"]);
-    house.shut_down().await;
+    app.shut_down().await;
 }
 
 #[tokio::test]
@@ -269,23 +268,23 @@ impl Person for Ann {
     }
 }
 
-async fn house(place: &Place) -> Arc<House> {
+async fn app(place: &Place) -> Arc<Toolwright> {
     let config = place.load();
     let options = LoadOptions { cwd: place.project(), ..LoadOptions::default() };
-    House::open(options, config, Box::new(|_| None)).await.expect("opens")
+    Toolwright::open(options, config, Box::new(|_| None)).await.expect("opens")
 }
 
-fn client(house: &House, person: Option<Arc<dyn Person>>) -> Arc<dyn CallClient> {
-    let policy = Arc::new(house.config().policy(None, Profile::Ask));
+fn client(app: &Toolwright, person: Option<Arc<dyn Person>>) -> Arc<dyn CallClient> {
+    let policy = Arc::new(app.config().policy(None, Profile::Ask));
     let approver = Arc::new(NoApprover { remedy: "nobody is there".into() });
-    house.client(ClientTerms { session: house.call_session(), policy, approver, person, model: None })
+    app.client(ClientTerms { session: app.call_session(), policy, approver, person, model: None })
 }
 
 #[tokio::test]
 async fn a_form_is_filled_in_declined_or_left() {
     let place = place("");
-    let house = house(&place).await;
-    house.list_for("fx__test_elicitation", Duration::from_secs(30)).await;
+    let app = app(&place).await;
+    app.list_for("fx__test_elicitation", Duration::from_secs(30)).await;
     let content = json!({"username": "ann", "email": "ann@example.org"});
     let accepted = Filled::Accepted(content.as_object().expect("object").clone());
     for (filled, says) in [
@@ -297,23 +296,23 @@ async fn a_form_is_filled_in_declined_or_left() {
         let person = filled.clone().map(|filled| Arc::new(Ann(filled)) as Arc<dyn Person>);
         let arguments = RawArguments::Value(json!({"message": "Who are you?"}));
         let call = ToolCall { id: CallId::new("c"), name: "fx__test_elicitation".into(), arguments };
-        let (times, client) = (CallTimes::default(), client(&house, person));
-        let outcome = house.call_within(call, Profile::Owner, Cancel::new(), times, client).await;
+        let (times, client) = (CallTimes::default(), client(&app, person));
+        let outcome = app.call_within(call, Profile::Owner, Cancel::new(), times, client).await;
         assert!(outcome.text().contains(says), "{filled:?}: {}", outcome.text());
         assert_eq!(outcome.text().contains("action="), filled.is_some(), "{}", outcome.text());
     }
-    house.shut_down().await;
+    app.shut_down().await;
 }
 
 #[tokio::test]
 async fn a_page_is_shown_to_a_person_and_opened_by_nobody_else() {
     let place = Place::new();
-    let house = house(&place).await;
+    let app = app(&place).await;
     let ask = async |person: Option<Filled>, url: &str| {
         let person = person.map(|filled| Arc::new(Ann(filled)) as Arc<dyn Person>);
         let params = json!({"mode": "url", "message": "Log in.", "url": url, "elicitationId": "e1"});
         let asked = ClientRequest { key: None, method: "elicitation/create".into(), params };
-        client(&house, person).ask(vec![asked]).await.expect("answered").remove(0)
+        client(&app, person).ask(vec![asked]).await.expect("answered").remove(0)
     };
     let page = "https://bank.example/login?for=1";
     for (filled, action) in
@@ -325,22 +324,22 @@ async fn a_page_is_shown_to_a_person_and_opened_by_nobody_else() {
     let hidden = ask(Some(Filled::Declined), "https://bank.example@evil.example/").await.expect_err("refused");
     assert_eq!(hidden.code, -32602, "{hidden:?}");
     let ann: Arc<dyn Person> = Arc::new(Ann(Filled::Declined));
-    assert_eq!(client(&house, Some(ann)).capabilities()["elicitation"], json!({"form": {}, "url": {}}));
-    house.shut_down().await;
+    assert_eq!(client(&app, Some(ann)).capabilities()["elicitation"], json!({"form": {}, "url": {}}));
+    app.shut_down().await;
 }
 
 #[tokio::test]
 async fn the_workspace_is_the_one_root() {
     let place = Place::new();
-    let house = house(&place).await;
-    let client = client(&house, None);
+    let app = app(&place).await;
+    let client = client(&app, None);
     let asked = ClientRequest { key: None, method: "roots/list".into(), params: json!({}) };
     let answers = client.ask(vec![asked]).await.expect("answered");
     let root = answers[0].clone().expect("roots")["roots"][0].clone();
-    let path = house.config().root.to_string_lossy().into_owned();
+    let path = app.config().root.to_string_lossy().into_owned();
     assert_eq!((root["uri"].clone(), root["name"].clone()), (json!(format!("file://{path}")), json!("project")));
     assert_eq!(client.capabilities().keys().collect::<Vec<_>>(), ["roots"]);
-    house.shut_down().await;
+    app.shut_down().await;
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::process::Output;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use toolwright::House;
+use toolwright::Toolwright;
 use toolwright::config::LoadOptions;
 use toolwright_eval::shipped_cases;
 use toolwright_testkit::model_server::{Asked, Reply, Script, ScriptedModel, Turn, WireApi};
@@ -343,26 +343,26 @@ async fn what_was_found_decides_which_models_are_asked() {
     // A later run of another model adds to what is there, and what it says counts without a restart.
     let options =
         LoadOptions { cwd: lab.place.project(), state_dir: Some(lab.place.path("state")), ..LoadOptions::default() };
-    let house = House::open(options, lab.place.load(), Box::new(|_| None)).await.expect("opens");
-    let fit = |house: &House| house.models_for("llm:classify@1.0.0", 0.8);
-    assert_eq!(fit(&house), ["openai/good", "openai/dear"]);
+    let app = Toolwright::open(options, lab.place.load(), Box::new(|_| None)).await.expect("opens");
+    let fit = |app: &Toolwright| app.models_for("llm:classify@1.0.0", 0.8);
+    assert_eq!(fit(&app), ["openai/good", "openai/dear"]);
     let output =
         lab.run(&["--models", "openai/judge", "--max-cost", "10000", "--compat", "toolwright-compat.json"]).await;
     assert!(output.status.success(), "{}", stderr(&output));
-    house.reload().await.expect("reloads");
-    assert_eq!(fit(&house), ["openai/judge", "openai/good", "openai/dear"]);
+    app.reload().await.expect("reloads");
+    assert_eq!(fit(&app), ["openai/judge", "openai/good", "openai/dear"]);
     lab.place.write(
         "project/toolwright.yaml",
         &format!("{PRICED}  openai/mine: {{tool_compat: {{'llm:classify@1.0.0': 0.85}}}}\n"),
     );
-    let reloaded = house.reload().await.expect("reloads");
+    let reloaded = app.reload().await.expect("reloads");
     assert!(reloaded.needs_restart.is_empty() && reloaded.problems.is_empty(), "{reloaded:?}");
-    assert_eq!(fit(&house).last().map(String::as_str), Some("openai/mine"));
+    assert_eq!(fit(&app).last().map(String::as_str), Some("openai/mine"));
     lab.place.write("project/toolwright-compat.json", "{");
-    let reloaded = house.reload().await.expect("reloads");
+    let reloaded = app.reload().await.expect("reloads");
     assert!(reloaded.problems.iter().any(|problem| problem.message.contains("no compat file")), "{reloaded:?}");
-    assert_eq!(fit(&house), ["openai/mine"]);
-    house.shut_down().await;
+    assert_eq!(fit(&app), ["openai/mine"]);
+    app.shut_down().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

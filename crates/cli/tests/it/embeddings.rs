@@ -7,10 +7,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use toolwright::House;
+use toolwright::Toolwright;
+use toolwright::app::embedder;
 use toolwright::config::{EmbeddingSource, LoadOptions, Severity};
 use toolwright::core::{Event, Secret};
-use toolwright::house::embedder;
 use toolwright::models::EmbeddingsApi;
 
 use crate::cli::ok;
@@ -119,16 +119,16 @@ async fn texts(stream: &mut TcpStream) -> usize {
 }
 
 /// The events of requests to models while `work` goes on, and the operations of the account.
-async fn told(place: &Place, work: impl AsyncFn(&House)) -> (Vec<Arc<Event>>, Vec<Value>) {
+async fn told(place: &Place, work: impl AsyncFn(&Toolwright)) -> (Vec<Arc<Event>>, Vec<Value>) {
     let options = LoadOptions { cwd: place.project(), ..LoadOptions::default() };
-    let house = House::open(options, place.load(), Box::new(|_| None)).await.expect("opens");
-    let mut events = house.events().subscribe();
-    work(&house).await;
+    let app = Toolwright::open(options, place.load(), Box::new(|_| None)).await.expect("opens");
+    let mut events = app.events().subscribe();
+    work(&app).await;
     let mut told = Vec::new();
     while let Ok(event) = events.try_recv() {
         told.push(event);
     }
-    house.shut_down().await;
+    app.shut_down().await;
     let trace: Value = serde_json::from_str(&ok(place, &["trace", "last", "--json"])).expect("json");
     let turns = trace["turns"].as_array().cloned().unwrap_or_default();
     (told, turns.iter().flat_map(|turn| turn["ops"].as_array().cloned().unwrap_or_default()).collect())
@@ -139,8 +139,8 @@ fn place(server: &Server, models: &str) -> Place {
     Place::with(&format!("selection: {{embeddings: {{url: '{url}', model: small}}}}\nmodels:\n{models}"))
 }
 
-async fn query(house: &House, text: &str) -> Result<(), String> {
-    let vectors = house.tool_vectors().await.expect("configured").expect("configured");
+async fn query(app: &Toolwright, text: &str) -> Result<(), String> {
+    let vectors = app.tool_vectors().await.expect("configured").expect("configured");
     vectors.query(text).await.map(drop).map_err(|error| error.to_string())
 }
 
@@ -148,8 +148,8 @@ async fn query(house: &House, text: &str) -> Result<(), String> {
 async fn requests_for_vectors_wait_in_the_queue_of_their_model() {
     let server = Server::start(vec![200]).await;
     let place = place(&server, "  embeddings: {queue: {concurrent: 2}}\n");
-    let (events, _) = told(&place, async |house| {
-        let queries = (0..6).map(|number| async move { query(house, &format!("q{number}")).await });
+    let (events, _) = told(&place, async |app| {
+        let queries = (0..6).map(|number| async move { query(app, &format!("q{number}")).await });
         for done in futures_util::future::join_all(queries).await {
             done.expect("vectors");
         }
@@ -166,7 +166,7 @@ async fn a_request_for_vectors_is_made_again_and_each_attempt_is_accounted_for()
     // The prices of the one model, the terms of all.
     let models = "  embeddings: {retry: {attempts: 2}}\n  embeddings/small: {prices: {input: 100, output: 0}}\n";
     let place = place(&server, models);
-    let (events, ops) = told(&place, async |house| query(house, "q").await.expect("vectors")).await;
+    let (events, ops) = told(&place, async |app| query(app, "q").await.expect("vectors")).await;
     assert_eq!(server.asked.load(Ordering::SeqCst), 2);
     let finished = events.iter().find_map(|event| match &**event {
         Event::ModelFinished { model, attempt, ok, usage, cost_usd, characters_in, .. } => {
@@ -190,8 +190,8 @@ async fn requests_for_vectors_end_with_the_terms_of_their_provider() {
         "  endpoints: {{mine: {{api: openai_chat, base_url: '{url}/'}}}}\n  mine: {{retry: {{attempts: 1}}}}\n"
     );
     let place = place(&server, &models);
-    let (events, ops) = told(&place, async |house| {
-        let error = query(house, "q").await.expect_err("it is down");
+    let (events, ops) = told(&place, async |app| {
+        let error = query(app, "q").await.expect_err("it is down");
         assert!(error.contains("later") && error.contains("selection.embeddings"), "{error}");
     })
     .await;

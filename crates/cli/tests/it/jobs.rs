@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use toolwright::House;
+use toolwright::Toolwright;
+use toolwright::app::CallTimes;
 use toolwright::async_trait;
 use toolwright::config::LoadOptions;
 use toolwright::core::catalogue::ProviderKind;
@@ -16,7 +17,6 @@ use toolwright::core::{
     CallId, Cancel, Effects, Outcome, Profile, RawArguments, StaticProvider, Tool, ToolCall, ToolContext,
     ToolDefinition, ToolError, ToolId, ToolOutput,
 };
-use toolwright::house::CallTimes;
 use toolwright::telemetry::TextFormat;
 
 use crate::cli::{ok, program, run, stderr};
@@ -138,68 +138,68 @@ impl Tool for Told {
     }
 }
 
-async fn house(place: &Place, tools: &[&'static str]) -> Arc<House> {
-    let house = House::open(LoadOptions::default(), place.load(), Box::new(|_| None)).await.expect("opens");
+async fn app(place: &Place, tools: &[&'static str]) -> Arc<Toolwright> {
+    let app = Toolwright::open(LoadOptions::default(), place.load(), Box::new(|_| None)).await.expect("opens");
     let tools = tools.iter().map(|name| Arc::new(Told(name)) as Arc<dyn Tool>).collect();
     let provider = StaticProvider::new("t", ProviderKind::Native, tools).expect("provider");
-    house.catalogue().add_provider(Arc::new(provider)).await.expect("added");
-    house.catalogue().refresh("t").await;
-    house
+    app.catalogue().add_provider(Arc::new(provider)).await.expect("added");
+    app.catalogue().refresh("t").await;
+    app
 }
 
-async fn call(house: &House, name: &str, arguments: Value) -> Outcome {
+async fn call(app: &Toolwright, name: &str, arguments: Value) -> Outcome {
     let arguments = RawArguments::Value(arguments);
     let call = ToolCall { id: CallId::new("c"), name: name.into(), arguments };
-    house.call_as(call, Profile::Owner).await
+    app.call_as(call, Profile::Owner).await
 }
 
-fn offered(house: &House, name: &str) -> bool {
-    house.catalogue().snapshot().list().iter().any(|entry| entry.wire_name == name)
+fn offered(app: &Toolwright, name: &str) -> bool {
+    app.catalogue().snapshot().list().iter().any(|entry| entry.wire_name == name)
 }
 
 #[tokio::test]
 async fn jobs_are_followed_with_tools_that_are_offered_where_there_are_jobs() {
     let place = Place::new();
-    let plain = house(&place, &[]).await;
+    let plain = app(&place, &[]).await;
     assert!(!offered(&plain, "job__wait") && !offered(&plain, "job__info"));
     let missing = call(&plain, "job__wait", json!({"id": "x"})).await;
     assert!(missing.error.is_some_and(|error| error.message().contains("background jobs")));
-    let house = house(&place, &["later", "talk"]).await;
-    assert!(offered(&house, "job__wait") && !offered(&house, "job__info"));
-    let started = call(&house, "t__later", json!({})).await;
+    let app = app(&place, &["later", "talk"]).await;
+    assert!(offered(&app, "job__wait") && !offered(&app, "job__info"));
+    let started = call(&app, "t__later", json!({})).await;
     let id = started.structured.as_ref().and_then(|job| job["job"].as_str()).expect("a job").to_owned();
-    let done = call(&house, "job__wait", json!({"id": id})).await;
+    let done = call(&app, "job__wait", json!({"id": id})).await;
     assert!(
         done.text().contains(&format!("{id} (t:later@1.0.0) is done")) && done.text().contains("later is done"),
         "{}",
         done.text()
     );
-    let read = call(&house, "job__read", json!({"id": id})).await;
+    let read = call(&app, "job__read", json!({"id": id})).await;
     assert_eq!(read.text(), "later is done\n[lines 0 to 1 of 1; the job is done]");
-    let asks = call(&house, "t__talk", json!({})).await;
+    let asks = call(&app, "t__talk", json!({})).await;
     assert!(asks.text().starts_with("who are you?"), "{}", asks.text());
     let talk = asks.structured.as_ref().and_then(|job| job["job"].as_str()).expect("a job").to_owned();
-    let list = call(&house, "job__list", json!({})).await;
+    let list = call(&app, "job__list", json!({})).await;
     assert!(list.text().contains(&talk) && list.text().contains("waiting_input"), "{}", list.text());
-    let answer = call(&house, "job__send", json!({"id": talk, "input": "me"})).await;
+    let answer = call(&app, "job__send", json!({"id": talk, "input": "me"})).await;
     assert!(answer.text().contains("hello \"me\""), "{}", answer.text());
-    let stopped = call(&house, "job__stop", json!({"id": talk})).await;
+    let stopped = call(&app, "job__stop", json!({"id": talk})).await;
     assert!(stopped.ok && stopped.text().contains("is done"), "{}", stopped.text());
-    let unknown = call(&house, "job__status", json!({"id": "nope_00000000"})).await;
+    let unknown = call(&app, "job__status", json!({"id": "nope_00000000"})).await;
     assert!(!unknown.ok && unknown.text().contains("job__list"), "{}", unknown.text());
-    house.shut_down().await;
+    app.shut_down().await;
 }
 
 #[tokio::test]
 async fn metrics_show_how_jobs_stand_and_how_they_ended() {
     let place = Place::new();
-    let house = house(&place, &["later", "talk"]).await;
-    let _counts_from_here = house.metrics();
-    let started = call(&house, "t__later", json!({})).await;
+    let app = app(&place, &["later", "talk"]).await;
+    let _counts_from_here = app.metrics();
+    let started = call(&app, "t__later", json!({})).await;
     let id = started.structured.as_ref().and_then(|job| job["job"].as_str()).expect("a job").to_owned();
-    call(&house, "job__wait", json!({"id": id})).await;
-    call(&house, "t__talk", json!({})).await;
-    let shown = || house.metrics().text(TextFormat::Prometheus, &[]);
+    call(&app, "job__wait", json!({"id": id})).await;
+    call(&app, "t__talk", json!({})).await;
+    let shown = || app.metrics().text(TextFormat::Prometheus, &[]);
     let expect = ["toolwright_jobs_finished_total{state=\"done\"} 1", "toolwright_jobs{state=\"waiting_input\"} 1"];
     // The counter is an observer on a task of its own.
     for _ in 0..200 {
@@ -210,36 +210,36 @@ async fn metrics_show_how_jobs_stand_and_how_they_ended() {
     }
     assert!(expect.iter().all(|line| shown().contains(line)), "{}", shown());
     assert!(!shown().contains("toolwright_jobs{state=\"running\"} 1"), "{}", shown());
-    house.shut_down().await;
+    app.shut_down().await;
 }
 
 #[tokio::test]
 async fn a_manual_that_must_be_read_is_read_first() {
     let place = Place::new();
-    let house = house(&place, &["studied"]).await;
-    let blocked = call(&house, "t__studied", json!({})).await;
+    let app = app(&place, &["studied"]).await;
+    let blocked = call(&app, "t__studied", json!({})).await;
     assert!(blocked.text().contains("job__info") && !blocked.ok, "{}", blocked.text());
-    let manual = call(&house, "job__info", json!({"name": "t__studied"})).await;
+    let manual = call(&app, "job__info", json!({"name": "t__studied"})).await;
     assert!(manual.text().contains("All there is to know."), "{}", manual.text());
-    assert_eq!(call(&house, "t__studied", json!({})).await.text(), "studied is done");
-    house.shut_down().await;
+    assert_eq!(call(&app, "t__studied", json!({})).await.text(), "studied is done");
+    app.shut_down().await;
 }
 
 #[tokio::test]
-async fn the_first_job_of_a_house_that_stays_brings_the_tools_that_follow_it() {
+async fn the_first_job_of_a_app_that_stays_brings_the_tools_that_follow_it() {
     let place = Place::new();
-    let house = house(&place, &[]).await;
-    house.recover_jobs();
-    assert!(!offered(&house, "job__wait"));
+    let app = app(&place, &[]).await;
+    app.recover_jobs();
+    assert!(!offered(&app, "job__wait"));
     let arguments = RawArguments::Value(json!({"command": "true"}));
     let call = ToolCall { id: CallId::new("c"), name: "shell__bash".into(), arguments };
     let times = CallTimes { background_after: Some(Duration::ZERO), ..CallTimes::default() };
-    assert!(house.call_within(call, Profile::Owner, Cancel::new(), times, Arc::new(NoClient)).await.ok);
+    assert!(app.call_within(call, Profile::Owner, Cancel::new(), times, Arc::new(NoClient)).await.ok);
     let shown = async {
-        while !offered(&house, "job__wait") {
+        while !offered(&app, "job__wait") {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
     tokio::time::timeout(Duration::from_secs(20), shown).await.expect("offered");
-    house.shut_down().await;
+    app.shut_down().await;
 }

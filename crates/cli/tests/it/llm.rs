@@ -1,7 +1,7 @@
 //! Tools that a model answers, through the program, over each model API.
 
 use serde_json::{Value, json};
-use toolwright::House;
+use toolwright::Toolwright;
 use toolwright::config::LoadOptions;
 use toolwright::core::llm::JSON_RULE;
 use toolwright_testkit::model_server::{Answer, Asked, Reply, Script, Stop, Turn, WireApi};
@@ -247,20 +247,20 @@ async fn a_tool_in_a_file_asks_as_it_says_and_follows_its_file() {
     assert_eq!(server.failures(), Vec::<String>::new());
 
     let options = LoadOptions { cwd: place.project(), state_dir: Some(place.path("state")), ..LoadOptions::default() };
-    let house = House::open(options, place.load(), Box::new(|_| None)).await.expect("opens");
-    let description = |house: &House| {
-        let snapshot = house.catalogue().snapshot();
+    let app = Toolwright::open(options, place.load(), Box::new(|_| None)).await.expect("opens");
+    let description = |app: &Toolwright| {
+        let snapshot = app.catalogue().snapshot();
         let entry = snapshot.get("llm:count@1.0.0").cloned();
         entry.map(|entry| toolwright::core::llm_definition(&entry).expect("LLM-backed").system)
     };
-    assert_eq!(description(&house).as_deref(), Some("You count."));
+    assert_eq!(description(&app).as_deref(), Some("You count."));
     place.write("project/tools/count.md", &file("You count anew."));
-    let reloaded = house.reload().await.expect("reloads");
+    let reloaded = app.reload().await.expect("reloads");
     assert!(reloaded.changed.contains(&"llm".to_owned()) && reloaded.problems.is_empty(), "{reloaded:?}");
-    assert_eq!(description(&house).as_deref(), Some("You count anew."));
+    assert_eq!(description(&app).as_deref(), Some("You count anew."));
     place.write("project/toolwright.yaml", "");
-    assert_eq!(house.reload().await.expect("reloads").removed, ["llm"]);
-    house.shut_down().await;
+    assert_eq!(app.reload().await.expect("reloads").removed, ["llm"]);
+    app.shut_down().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use serde_json::json;
-use toolwright::House;
+use toolwright::Toolwright;
 use toolwright::config::LoadOptions;
 use toolwright::core::{CallId, Profile, RawArguments, ToolCall};
 
@@ -21,11 +21,11 @@ async fn a_write_to_the_configuration_is_asked_for_under_profile_workspace() {
         state_dir: Some(place.path("project/state")),
         ..LoadOptions::default()
     };
-    let house = House::load(options).await.expect("opens");
+    let app = Toolwright::load(options).await.expect("opens");
     let write = async |path: &str| {
         let arguments = RawArguments::Value(json!({"path": path, "content": "x"}));
         let call = ToolCall { id: CallId::new("c"), name: "fs__write".into(), arguments };
-        house.call_as(call, Profile::Workspace).await
+        app.call_as(call, Profile::Workspace).await
     };
     let all = ["toolwright.yaml", ".mcp.json", "conf/mine.yaml", "conf/../.git/hooks/pre-commit", "state/x"];
     for path in all {
@@ -37,7 +37,7 @@ async fn a_write_to_the_configuration_is_asked_for_under_profile_workspace() {
     assert_eq!(place.read("project/conf/mine.yaml"), "defaults: {}\n");
     let outcome = write("conf/notes.md").await;
     assert!(outcome.ok, "{}", outcome.text());
-    house.shut_down().await;
+    app.shut_down().await;
 }
 
 #[test]

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use toolwright::House;
+use toolwright::Toolwright;
+use toolwright::app::watch;
 use toolwright::config::LoadOptions;
-use toolwright::house::watch;
 use toolwright::providers::catalogue::SigningKey;
 
 use crate::asking::{api_token, posted, posted_to};
@@ -458,15 +458,15 @@ async fn what_changed_before_the_watch_began_is_read_and_nothing_else() {
     let place = Place::with("defaults: {calls_per_turn: 7}\n");
     for written in [None, Some("defaults: {calls_per_turn: 8}\n"), Some("defaults: [\n")] {
         let options = LoadOptions { cwd: place.project(), ..LoadOptions::default() };
-        let house = House::open(options, place.load(), Box::new(|_| None)).await.expect("opens");
-        let before = house.config();
+        let app = Toolwright::open(options, place.load(), Box::new(|_| None)).await.expect("opens");
+        let before = app.config();
         if let Some(text) = written {
             place.write("project/fresh.yaml", text);
             std::fs::rename(place.path("project/fresh.yaml"), place.path("project/toolwright.yaml")).expect("renamed");
             place.approve();
         }
         let reports = Arc::new(Mutex::new(Vec::new()));
-        let (watched, sink) = (Arc::clone(&house), Arc::clone(&reports));
+        let (watched, sink) = (Arc::clone(&app), Arc::clone(&reports));
         let watching =
             tokio::spawn(watch(watched, move |reloaded| sink.lock().expect("reports").push(reloaded.is_ok())));
         if let Some(text) = written {
@@ -475,13 +475,13 @@ async fn what_changed_before_the_watch_began_is_read_and_nothing_else() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             assert_eq!(*reports.lock().expect("reports"), [is_sound], "{text}");
-            assert_eq!(Arc::ptr_eq(&before, &house.config()), !is_sound, "{text}");
+            assert_eq!(Arc::ptr_eq(&before, &app.config()), !is_sound, "{text}");
         } else {
             tokio::time::sleep(Duration::from_millis(300)).await;
-            assert!(Arc::ptr_eq(&before, &house.config()) && reports.lock().expect("reports").is_empty());
+            assert!(Arc::ptr_eq(&before, &app.config()) && reports.lock().expect("reports").is_empty());
         }
         watching.abort();
-        house.shut_down().await;
+        app.shut_down().await;
     }
 }
 

@@ -1,4 +1,4 @@
-//! What leaves the house for OpenTelemetry and Prometheus.
+//! What leaves Toolwright for OpenTelemetry and Prometheus.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

@@ -1,4 +1,4 @@
-//! Servers at addresses, over each transport, called through the whole house.
+//! Servers at addresses, over each transport, called through the whole instance.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};

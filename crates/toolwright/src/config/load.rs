@@ -27,7 +27,7 @@ use super::stamp::Stamp;
 use super::telemetry::{self, Telemetry};
 use super::typed::{CatalogueEntry, ConfigFile, LlmToolEntry, ModelEndpoint, OpenApiEntry, Queue, RestTool};
 use super::{catalogues as catalogue_entries, compat, llm_tools, models, openapi, rest, sandbox, schema, selection};
-use crate::house::{BUILTIN, LLM, REST};
+use crate::app::{BUILTIN, LLM, REST};
 use crate::trust::{Judged, TrustStore};
 
 /// What to load.

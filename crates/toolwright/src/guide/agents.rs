@@ -1,7 +1,7 @@
 //! Agents: models that work with tools.
 //!
 //! ```no_run
-//! use toolwright::{House, tool};
+//! use toolwright::{Toolwright, tool};
 //!
 //! /// Adds two numbers.
 //! #[tool(namespace = "math", effects(read_only, open_world = false))]
@@ -10,7 +10,7 @@
 //! }
 //!
 //! # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let tw = House::builder().tool(Add).mcp_stdio("time", "uvx", ["mcp-server-time"]).build().await?;
+//! let tw = Toolwright::builder().tool(Add).mcp_stdio("time", "uvx", ["mcp-server-time"]).build().await?;
 //! let report = tw.agent("openai/gpt-5-mini").task("What is 2 + 40, and what time is it in Oslo?").run().await?;
 //! println!("{}", report.answer);
 //! # tw.shut_down().await;
@@ -29,7 +29,7 @@
 //! ```
 //! use toolwright::core::model::{ModelError, ModelEvents, ModelRequest, ModelResponse};
 //! use toolwright::core::{Cancel, ModelClient};
-//! use toolwright::{House, async_trait};
+//! use toolwright::{Toolwright, async_trait};
 //!
 //! struct Polite;
 //!
@@ -47,7 +47,7 @@
 //! }
 //!
 //! # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let tw = House::builder().model_client("test", Polite).build().await?;
+//! let tw = Toolwright::builder().model_client("test", Polite).build().await?;
 //! let report = tw.agent("test/polite").task("Say something.").run().await?;
 //! assert_eq!(report.answer, "Good morning.");
 //! # tw.shut_down().await;
@@ -61,9 +61,9 @@
 //! [`Agent::limits`](crate::Agent::limits) to turns, calls, time and tokens:
 //!
 //! ```no_run
-//! # use toolwright::{ApprovalDecision, ApprovalRequest, House, Limits};
+//! # use toolwright::{ApprovalDecision, ApprovalRequest, Toolwright, Limits};
 //! # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let tw = House::builder().builtins(true).build().await?;
+//! # let tw = Toolwright::builder().builtins(true).build().await?;
 //! let report = tw
 //!     .agent("anthropic/claude-sonnet-4-5")
 //!     .system("You mend tests.")

@@ -12,7 +12,7 @@
 //! clients have the profile `Ask`.
 //!
 //! ```
-//! use toolwright::{ApprovalDecision, ApprovalRequest, House, Profile, Rule, serde_json::json, tool};
+//! use toolwright::{ApprovalDecision, ApprovalRequest, Toolwright, Profile, Rule, serde_json::json, tool};
 //!
 //! /// Sends a letter.
 //! #[tool(namespace = "mail", effects(destructive = false))]
@@ -28,7 +28,7 @@
 //! }
 //!
 //! # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let tw = House::builder()
+//! let tw = Toolwright::builder()
 //!     .tool(Send)
 //!     .policy(Profile::Ask)
 //!     .rule(Rule::deny("shell__*").because("no shell here"))
@@ -50,9 +50,9 @@
 //! the server, or give its effects under `policy.tools`. Rules can be as exact as an expression:
 //!
 //! ```
-//! use toolwright::{House, serde_json::json};
+//! use toolwright::{Toolwright, serde_json::json};
 //!
-//! let builder = House::builder().settings(json!({"policy": {"rules": [
+//! let builder = Toolwright::builder().settings(json!({"policy": {"rules": [
 //!     {"effect": "deny", "tool": "bank__pay", "when": "has(args.amount) && args.amount > 100", "reason": "too much"},
 //! ]}}));
 //! ```

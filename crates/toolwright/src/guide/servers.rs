@@ -6,10 +6,10 @@
 //! needed, started again after a crash, and ended with the program:
 //!
 //! ```no_run
-//! use toolwright::{House, serde_json::json};
+//! use toolwright::{Toolwright, serde_json::json};
 //!
 //! # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let tw = House::builder()
+//! let tw = Toolwright::builder()
 //!     .mcp_stdio("time", "uvx", ["mcp-server-time"])
 //!     .mcp_url("docs", "https://mcp.example.com/mcp")
 //!     .build()
@@ -20,13 +20,13 @@
 //! # Ok(()) }
 //! ```
 //!
-//! [`House::connect`](crate::House::connect) connects all at once and says which are missing:
+//! [`Toolwright::connect`](crate::Toolwright::connect) connects all at once and says which are missing:
 //!
 //! ```
-//! use toolwright::House;
+//! use toolwright::Toolwright;
 //!
 //! # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let tw = House::builder().mcp_stdio("gone", "/no/such/program", [""; 0]).build().await?;
+//! let tw = Toolwright::builder().mcp_stdio("gone", "/no/such/program", [""; 0]).build().await?;
 //! let error = tw.connect().await.expect_err("it cannot start");
 //! assert!(error.to_string().starts_with("gone has no tools: "));
 //! # tw.shut_down().await;
@@ -39,9 +39,9 @@
 //! said before; `${NAME}` is a variable of the environment:
 //!
 //! ```
-//! use toolwright::{House, serde_json::json};
+//! use toolwright::{Toolwright, serde_json::json};
 //!
-//! let builder = House::builder()
+//! let builder = Toolwright::builder()
 //!     .mcp_url("github", "https://api.githubcopilot.com/mcp/")
 //!     .settings(json!({
 //!         "mcp_servers": {"github": {
@@ -60,10 +60,10 @@
 //! An endpoint without MCP is a tool of a few lines:
 //!
 //! ```
-//! use toolwright::{House, serde_json::json};
+//! use toolwright::{Toolwright, serde_json::json};
 //!
 //! # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let tw = House::builder()
+//! let tw = Toolwright::builder()
 //!     .rest("weather", json!({
 //!         "description": "The weather of a city",
 //!         "url": "https://api.example.com/weather/${parameters.city}",
@@ -81,13 +81,13 @@
 //!
 //! # Serving
 //!
-//! [`House::serve`](crate::House::serve) is the other direction: all these tools behind one MCP address, for any client.
+//! [`Toolwright::serve`](crate::Toolwright::serve) is the other direction: all these tools behind one MCP address, for any client.
 //!
 //! ```
-//! use toolwright::House;
+//! use toolwright::Toolwright;
 //!
 //! # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let tw = House::builder().builtins(["fs__read"]).build().await?;
+//! let tw = Toolwright::builder().builtins(["fs__read"]).build().await?;
 //! let gateway = tw.serve().http("127.0.0.1:0").await?;
 //! println!("claude mcp add --transport http mine {}", gateway.url());
 //! gateway.shut_down().await?;

@@ -6,7 +6,7 @@
 //! an argument, and the namespace is the prefix of the name that models use:
 //!
 //! ```
-//! use toolwright::{House, serde_json::json, tool};
+//! use toolwright::{Toolwright, serde_json::json, tool};
 //!
 //! /// Adds two numbers.
 //! #[tool(namespace = "math", effects(read_only, open_world = false))]
@@ -20,7 +20,7 @@
 //! }
 //!
 //! # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let tw = House::builder().tool(Add).build().await?;
+//! let tw = Toolwright::builder().tool(Add).build().await?;
 //! assert_eq!(tw.call("math__add", json!({"a": 2, "b": 40})).await?.text(), "42");
 //! # tw.shut_down().await;
 //! # Ok(()) }
@@ -36,7 +36,7 @@
 //! number in quotes, a missing default. A struct as the result is structured, and its schema is the tool's output schema:
 //!
 //! ```
-//! use toolwright::{House, schemars::JsonSchema, serde::Serialize, serde_json::json, tool};
+//! use toolwright::{Toolwright, schemars::JsonSchema, serde::Serialize, serde_json::json, tool};
 //!
 //! #[derive(Serialize, JsonSchema)]
 //! #[serde(crate = "toolwright::serde")]
@@ -52,7 +52,7 @@
 //! }
 //!
 //! # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let tw = House::builder().tool(Count).build().await?;
+//! let tw = Toolwright::builder().tool(Count).build().await?;
 //! let outcome = tw.call("text__count", json!({"text": "one two"})).await?;
 //! assert_eq!(outcome.structured, Some(json!({"words": 2})));
 //! # tw.shut_down().await;
@@ -64,10 +64,10 @@
 //! A call that fails is an error with the whole outcome in it. Its kind is one of a few, the same over every transport:
 //!
 //! ```
-//! use toolwright::{ErrorKind, House, serde_json::json};
+//! use toolwright::{ErrorKind, Toolwright, serde_json::json};
 //!
 //! # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let tw = House::builder().build().await?;
+//! let tw = Toolwright::builder().build().await?;
 //! let error = tw.call("math__add", json!({})).await.expect_err("there is no such tool");
 //! let kind = error.outcome().and_then(|outcome| outcome.error.as_ref()).map(|error| error.kind());
 //! assert_eq!(kind, Some(ErrorKind::UnknownTool));
@@ -79,11 +79,11 @@
 //!
 //! # Finding tools
 //!
-//! [`House::tools`](crate::House::tools) lists all, [`House::search`](crate::House::search) finds by words, and
-//! [`House::pick`](crate::House::pick) picks the few that fit a task:
+//! [`Toolwright::tools`](crate::Toolwright::tools) lists all, [`Toolwright::search`](crate::Toolwright::search) finds by words, and
+//! [`Toolwright::pick`](crate::Toolwright::pick) picks the few that fit a task:
 //!
 //! ```
-//! # use toolwright::{House, tool};
+//! # use toolwright::{Toolwright, tool};
 //! # /// Adds two numbers.
 //! # #[tool(namespace = "math")]
 //! # async fn add(a: i64, b: i64) -> String { (a + b).to_string() }
@@ -91,7 +91,7 @@
 //! # #[tool(namespace = "mail")]
 //! # async fn send(to: String) -> String { to }
 //! # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let tw = House::builder().tool(Add).tool(Send).build().await?;
+//! let tw = Toolwright::builder().tool(Add).tool(Send).build().await?;
 //! let picked = tw.pick("post a letter", 1).await;
 //! assert_eq!(picked[0].tool.wire_name, "mail__send");
 //! # tw.shut_down().await;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::json;
 use toolwright::core::model::{ModelError, ModelEvents, ModelRequest, ModelResponse};
 use toolwright::core::{Cancel, ModelClient};
-use toolwright::{ApprovalDecision, ApprovalRequest, Event, HouseError, Limits, Profile, Status, async_trait};
+use toolwright::{ApprovalDecision, ApprovalRequest, Error, Event, Limits, Profile, Status, async_trait};
 use toolwright_testkit::model_server::{Reply, Turn};
 
 use crate::support::{Add, Send, builder, calls, scripted, sum, with_model};
@@ -123,7 +123,7 @@ async fn a_saved_run_goes_on_in_another_process() {
     let report = tw.agent(MODEL).resume("letter").approver(yes).run().await.expect("runs");
     assert_eq!((report.status, report.answer.as_str()), (Status::Success, "Sent."));
     let error = tw.agent(MODEL).resume("none").run().await.expect_err("there is none");
-    assert!(matches!(error, HouseError::Agent(_)) && error.to_string().contains("none"), "{error}");
+    assert!(matches!(error, Error::Agent(_)) && error.to_string().contains("none"), "{error}");
     tw.shut_down().await;
 }
 
@@ -133,7 +133,7 @@ async fn an_agent_needs_a_task_and_a_model() {
     let error = tw.agent("ollama/x").run().await.expect_err("no task");
     assert!(error.to_string().contains(".task(..)"), "{error}");
     let error = tw.agent("nobody/x").task("Do it.").run().await.expect_err("no such model");
-    assert!(matches!(error, HouseError::Model(_)), "{error}");
+    assert!(matches!(error, Error::Model(_)), "{error}");
     tw.shut_down().await;
 }
 

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use serde_json::json;
 use toolwright::core::name_table::Resolution;
-use toolwright::{ApprovalDecision, ApprovalRequest, ErrorKind, HouseError, Profile, Rule, Tool};
+use toolwright::{ApprovalDecision, ApprovalRequest, Error, ErrorKind, Profile, Rule, Tool};
 
 use crate::support::{Add, Send, builder, sum, until, with_server};
 
-fn kind(error: &HouseError) -> Option<ErrorKind> {
+fn kind(error: &Error) -> Option<ErrorKind> {
     error.outcome()?.error.as_ref().map(|error| error.kind())
 }
 
@@ -48,7 +48,7 @@ async fn settings_that_cannot_be_used_fail_the_build() {
         (json!(7), "settings"),
     ] {
         let error = builder().settings(&settings).build().await.expect_err("refused");
-        assert!(matches!(error, HouseError::Config(_)) && error.to_string().contains(expect), "{settings}: {error}");
+        assert!(matches!(error, Error::Config(_)) && error.to_string().contains(expect), "{settings}: {error}");
     }
     let profile = builder().policy(Profile::Owner).build().await.expect_err("no profile of a policy");
     assert!(profile.to_string().contains("policy.profile"), "{profile}");
@@ -61,7 +61,7 @@ async fn a_namespace_has_one_source() {
         .build()
         .await
         .expect_err("two are called math");
-    assert!(matches!(error, HouseError::Duplicate(_)), "{error}");
+    assert!(matches!(error, Error::Duplicate(_)), "{error}");
 }
 
 #[tokio::test]

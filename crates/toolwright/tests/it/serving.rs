@@ -1,7 +1,7 @@
 //! The gateway within a program.
 
 use serde_json::json;
-use toolwright::{Ask, Expose, HouseError, Profile};
+use toolwright::{Ask, Error, Expose, Profile};
 
 use crate::support::{Add, Send, builder, sum};
 
@@ -45,10 +45,10 @@ async fn what_cannot_be_served_is_refused() {
     let error = tw.serve().http("here").await.expect_err("no address");
     assert!(error.to_string().contains("127.0.0.1:7117"), "{error}");
     let error = tw.serve().http("127.0.0.1:0").await.expect_err("a view has a source's name");
-    assert!(matches!(&error, HouseError::Usage(why) if why.contains("views.math")), "{error}");
+    assert!(matches!(&error, Error::Usage(why) if why.contains("views.math")), "{error}");
     tw.shut_down().await;
     let open = builder().tool(Add).build().await.expect("builds");
     let error = open.serve().http("0.0.0.0:0").await.expect_err("everybody could come");
-    assert!(matches!(error, HouseError::Http(_)), "{error}");
+    assert!(matches!(error, Error::Http(_)), "{error}");
     open.shut_down().await;
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use toolwright::{Builder, House, ModelApi, tool};
+use toolwright::{Builder, ModelApi, Toolwright, tool};
 use toolwright_testkit::bin;
 use toolwright_testkit::model_server::{ScriptedModel, Turn, WireApi};
 
@@ -29,7 +29,7 @@ pub(crate) async fn send(
 
 /// A builder that looks at no variable of this machine but where programs are.
 pub(crate) fn builder() -> Builder {
-    House::builder().variables(|name| (name == "PATH").then(|| std::env::var(name).ok()).flatten())
+    Toolwright::builder().variables(|name| (name == "PATH").then(|| std::env::var(name).ok()).flatten())
 }
 
 /// The model `scripted/model`, and its server.

@@ -15,7 +15,7 @@ use toolwright_runtime::Executor;
 
 use super::build::{ProviderSettings, absent, server_spec};
 use super::llm::{LlmSettings, Offered};
-use super::{BUILTIN, House, HouseError, LLM, REST, Running};
+use super::{BUILTIN, Error, LLM, REST, Running, Toolwright};
 use crate::config::typed::{ModelOverrides, Models};
 use crate::config::{Config, LoadOptions, Problem, ServerLink, Severity};
 
@@ -39,13 +39,13 @@ pub struct Reloaded {
     pub problems: Vec<Problem>,
 }
 
-impl House {
+impl Toolwright {
     /// Reads the configuration again and puts it into force. Unchanged servers keep their process,
     /// running calls finish on what they began with.
     ///
     /// # Errors
-    /// [`HouseError::Config`] for a configuration that cannot be used; the running one stays in force.
-    pub async fn reload(self: &Arc<Self>) -> Result<Reloaded, HouseError> {
+    /// [`Error::Config`] for a configuration that cannot be used; the running one stays in force.
+    pub async fn reload(self: &Arc<Self>) -> Result<Reloaded, Error> {
         // State stays where it is: what is approved there counts.
         let state_dir = Some(self.config().state_dir.clone());
         let options = LoadOptions { state_dir, ..self.options.clone() };
@@ -55,11 +55,11 @@ impl House {
         let broke_off = |error: JoinError| {
             let message = format!("reading the configuration broke off: {error}");
             let problem = Problem::with_file(Severity::Error, &self.options.cwd, message, "report it, with the log");
-            HouseError::Config(vec![problem])
+            Error::Config(vec![problem])
         };
         let fresh = fresh.await.map_err(broke_off)?;
         if fresh.is_unusable() {
-            return Err(HouseError::Config(fresh.problems));
+            return Err(Error::Config(fresh.problems));
         }
         self.redactor.add(fresh.secrets.iter().cloned());
         let old = self.config();
@@ -82,7 +82,7 @@ impl House {
 
     /// Makes the catalogue's providers those of the configuration in force. Built-in and REST tools are
     /// listed at once; servers are not connected.
-    pub(super) async fn settle_providers(self: &Arc<Self>) -> Result<Reloaded, HouseError> {
+    pub(super) async fn settle_providers(self: &Arc<Self>) -> Result<Reloaded, Error> {
         let config = self.config();
         let mut running = self.running.lock().await;
         let mut done = Reloaded::default();

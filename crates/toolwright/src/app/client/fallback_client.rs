@@ -1,4 +1,4 @@
-//! The house for the clients of its gateway, in the place of what they lack: its models, and people by the inbox.
+//! Toolwright for the clients of its gateway, in the place of what they lack: its models, and people by the inbox.
 
 use std::sync::Arc;
 
@@ -12,24 +12,24 @@ use toolwright_server::{FallbackClient, StandInTerms};
 
 use super::inbox::InboxPerson;
 use super::{ClientTerms, Person, sample};
-use crate::house::House;
+use crate::app::Toolwright;
 
 /// Answers sources with the model that `sampling` names, else with `models.default`, within what `sampling` allows each
 /// call of a client.
-pub struct GatewayHouse {
-    house: Arc<House>,
+pub struct GatewayFallback {
+    app: Arc<Toolwright>,
     given: Option<Profile>,
     approver: Arc<dyn Approver>,
     forms: Option<FormInbox>,
 }
 
-impl GatewayHouse {
-    /// The models of this house. `given` is the profile that was given for the gateway's calls, else the
+impl GatewayFallback {
+    /// The models of this instance. `given` is the profile that was given for the gateway's calls, else the
     /// configuration's counts. Where the client decides, and without a profile, questions to a model are asked about:
     /// what the client's own user sees of a call does not show them. `approver` answers then.
     #[must_use]
-    pub fn new(house: Arc<House>, given: Option<Profile>, approver: Arc<dyn Approver>) -> Self {
-        Self { house, given, approver, forms: None }
+    pub fn new(app: Arc<Toolwright>, given: Option<Profile>, approver: Arc<dyn Approver>) -> Self {
+        Self { app, given, approver, forms: None }
     }
 
     /// The same, which puts forms and pages for the owner's clients that cannot show them into this inbox. The calls
@@ -40,7 +40,7 @@ impl GatewayHouse {
     }
 
     fn policy(&self, profile: Option<Profile>) -> Policy {
-        let mut policy = self.house.config().policy(profile.or(self.given), Profile::Ask);
+        let mut policy = self.app.config().policy(profile.or(self.given), Profile::Ask);
         if policy.profile == Profile::Client {
             // Nobody decides there.
             policy.profile = Profile::Ask;
@@ -52,15 +52,15 @@ impl GatewayHouse {
     /// theirs to tell is not.
     fn person(&self, terms: &StandInTerms) -> Option<Arc<dyn Person>> {
         let forms = self.forms.clone().filter(|_| terms.session.principal.owner)?;
-        let redactor = Arc::clone(&self.house.executor().services().redactor);
+        let redactor = Arc::clone(&self.app.executor().services().redactor);
         Some(Arc::new(InboxPerson::new(forms, Arc::clone(&terms.session), redactor)))
     }
 }
 
-impl FallbackClient for GatewayHouse {
+impl FallbackClient for GatewayFallback {
     fn offers(&self, terms: &StandInTerms) -> Map<String, Value> {
         let mut offered = Map::new();
-        let has_model = self.house.sampling_model(None).is_some();
+        let has_model = self.app.sampling_model(None).is_some();
         if has_model && sample::may_be_allowed(&self.policy(terms.profile), &terms.session, &*terms.approver) {
             offered.insert("sampling".into(), json!({}));
         }
@@ -75,7 +75,7 @@ impl FallbackClient for GatewayHouse {
     }
 
     fn client(&self, terms: &StandInTerms) -> Arc<dyn CallClient> {
-        self.house.client(ClientTerms {
+        self.app.client(ClientTerms {
             session: Arc::clone(&terms.session),
             policy: Arc::new(self.policy(terms.profile)),
             approver: Arc::clone(&terms.approver),

@@ -1,4 +1,4 @@
-//! The house: a configuration brought to life. Catalogue, executor and stores, put together once and
+//! Toolwright: a configuration brought to life. Catalogue, executor and stores, put together once and
 //! used by every command alike.
 
 mod api_token;
@@ -50,7 +50,7 @@ use crate::config::{Config, LoadOptions, NamedRestTool, Problem, ServerSettings}
 pub use api_token::{api_token, api_token_file};
 pub use build::authorization;
 pub use call::{CallTerms, CallTimes};
-pub use client::{ClientTerms, Filled, GatewayHouse, InboxPerson, Person, Visited};
+pub use client::{ClientTerms, Filled, GatewayFallback, InboxPerson, Person, Visited};
 pub use embeddings::embedder;
 pub use reload::Reloaded;
 pub use watch::watch;
@@ -80,7 +80,7 @@ pub type VariableSource = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
 /// What can go wrong. Its sources are kept: see [`std::error::Error::source`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum HouseError {
+pub enum Error {
     /// The configuration cannot be used.
     #[error("the configuration cannot be used: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Config(Vec<Problem>),
@@ -124,7 +124,7 @@ pub enum HouseError {
     Usage(String),
 }
 
-impl HouseError {
+impl Error {
     pub(crate) fn io(doing: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
         let doing = doing.into();
         move |source| Self::Io { doing, source }
@@ -153,7 +153,7 @@ fn failed(outcome: &Outcome) -> String {
     }
 }
 
-/// What a house has of the program in which it is embedded.
+/// What an instance has of the program in which it is embedded.
 #[derive(Default)]
 pub(crate) struct Embedding {
     /// The state directory of one that keeps nothing: its store is in memory, and this folder goes with it.
@@ -174,7 +174,7 @@ fn may_fill(source: &dyn Provider, written: &str) -> bool {
 }
 
 /// Everything that serves one configuration. Shared by `Arc`.
-pub struct House {
+pub struct Toolwright {
     options: LoadOptions,
     variables: Arc<VariableSource>,
     config: RwLock<Arc<Config>>,
@@ -215,19 +215,19 @@ struct Running {
     llm: Option<llm::LlmSettings>,
 }
 
-impl std::fmt::Debug for House {
+impl std::fmt::Debug for Toolwright {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("House").field("catalogue", &self.catalogue).finish_non_exhaustive()
+        f.debug_struct("Toolwright").field("catalogue", &self.catalogue).finish_non_exhaustive()
     }
 }
 
-impl House {
+impl Toolwright {
     /// Loads the configuration that `options` name, with the environment's variables and the user's file of secrets, and
     /// opens it.
     ///
     /// # Errors
-    /// [`HouseError`].
-    pub async fn load(options: LoadOptions) -> Result<Arc<Self>, HouseError> {
+    /// [`Error`].
+    pub async fn load(options: LoadOptions) -> Result<Arc<Self>, Error> {
         let variables = crate::config::variable;
         let config = crate::config::load(&options, &variables);
         Self::open(options, config, Box::new(variables)).await
@@ -235,27 +235,23 @@ impl House {
 
     /// Opens a loaded configuration: every provider is in the catalogue, with the built-in tools and
     /// what is known of the others from their last lists; nothing is connected yet
-    /// (see [`House::list_all`]). `options` and `variables` serve [`House::reload`].
+    /// (see [`Toolwright::list_all`]). `options` and `variables` serve [`Toolwright::reload`].
     ///
     /// # Errors
-    /// [`HouseError`].
-    pub async fn open(
-        options: LoadOptions,
-        config: Config,
-        variables: VariableSource,
-    ) -> Result<Arc<Self>, HouseError> {
+    /// [`Error`].
+    pub async fn open(options: LoadOptions, config: Config, variables: VariableSource) -> Result<Arc<Self>, Error> {
         Self::embed(options, config, variables, Embedding::default()).await
     }
 
-    /// As [`House::open`], within a program.
+    /// As [`Toolwright::open`], within a program.
     pub(crate) async fn embed(
         options: LoadOptions,
         config: Config,
         variables: VariableSource,
         embedding: Embedding,
-    ) -> Result<Arc<Self>, HouseError> {
+    ) -> Result<Arc<Self>, Error> {
         if config.is_unusable() {
-            return Err(HouseError::Config(config.problems));
+            return Err(Error::Config(config.problems));
         }
         let events = Arc::new(EventHub::default());
         let redactor = Arc::new(SecretRedactor::default());
@@ -293,7 +289,7 @@ impl House {
         }
         // A run has a model for it, and offers it.
         catalogue.offer_extraction(executor.can_extract()).await;
-        let house = Arc::new(Self {
+        let app = Arc::new(Self {
             options,
             variables: Arc::new(variables),
             config: RwLock::new(Arc::new(config)),
@@ -316,8 +312,8 @@ impl House {
             approver: embedding.approver,
             temporary: std::sync::Mutex::new(embedding.temporary),
         });
-        house.settle_providers().await?;
-        Ok(house)
+        app.settle_providers().await?;
+        Ok(app)
     }
 
     /// The configuration in force.
@@ -350,7 +346,7 @@ impl House {
         &self.events
     }
 
-    /// The redactor: whatever leaves the house goes through it.
+    /// The redactor: whatever leaves Toolwright goes through it.
     #[must_use]
     pub fn redactor(&self) -> &Arc<SecretRedactor> {
         &self.redactor
@@ -363,7 +359,7 @@ impl House {
         self.telemetry.metrics()
     }
 
-    /// [`House::metrics`] as `/metrics` shows them.
+    /// [`Toolwright::metrics`] as `/metrics` shows them.
     #[must_use]
     pub fn metrics_source(&self) -> Arc<dyn MetricsSource> {
         self.telemetry.source()
@@ -386,7 +382,7 @@ impl House {
     }
 
     /// Who picks tools: with the embeddings that are configured when a pick needs them, and the judge that was when
-    /// the house was opened.
+    /// Toolwright was opened.
     #[must_use]
     pub fn selector(self: &Arc<Self>) -> &Arc<Selector> {
         self.selector.get_or_init(|| Arc::new(select::selector(self)))
@@ -457,7 +453,7 @@ impl House {
         self.follow_jobs(None);
     }
 
-    /// As [`House::recover_jobs`], for processes that end with one session: they take up the jobs of that session only,
+    /// As [`Toolwright::recover_jobs`], for processes that end with one session: they take up the jobs of that session only,
     /// and leave others' alone.
     pub fn recover_jobs_of(self: &Arc<Self>, session: SessionId) {
         self.follow_jobs(Some(session));
@@ -482,12 +478,10 @@ impl House {
 
     fn follow_jobs(self: &Arc<Self>, session: Option<SessionId>) {
         self.offer_jobs_once_there_is_one();
-        let house = Arc::downgrade(self);
+        let app = Arc::downgrade(self);
         let context = move |session: Session, snapshot| {
-            let (policy, approver): (_, Arc<dyn Approver>) = match house.upgrade() {
-                Some(house) => {
-                    (house.config().policy(None, Profile::Ask), Arc::new(house.ask_inbox(Answers::Here, |_| ())))
-                }
+            let (policy, approver): (_, Arc<dyn Approver>) = match app.upgrade() {
+                Some(app) => (app.config().policy(None, Profile::Ask), Arc::new(app.ask_inbox(Answers::Here, |_| ()))),
                 None => (Policy::of(Profile::Ask), Arc::new(NoApprover { remedy: "the program is ending".into() })),
             };
             RunContext::new(Arc::new(session), snapshot, Arc::new(policy), approver)
@@ -521,7 +515,7 @@ impl House {
                 let lists = join_all(names.iter().map(|name| self.catalogue.refresh(name)));
                 let _ = tokio::time::timeout(wait, lists).await;
             }
-            // Built-in and REST tools are listed when the house opens.
+            // Built-in and REST tools are listed when Toolwright opens.
             None if is_found() => {}
             None => {
                 let mut changes = self.catalogue.changes();
@@ -551,7 +545,7 @@ impl House {
         drop(self.temporary.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
-    /// Keeps an observer of the events until the house is shut down, which lets it see the last of them.
+    /// Keeps an observer of the events until Toolwright is shut down, which lets it see the last of them.
     pub async fn observed_by(&self, observation: Observation) {
         self.observations.lock().await.push(observation);
     }

@@ -10,7 +10,7 @@ use notify::event::ModifyKind;
 use notify::{ErrorKind, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::mpsc;
 
-use super::{House, HouseError, Reloaded};
+use super::{Error, Reloaded, Toolwright};
 use crate::trust::private_folder;
 
 /// Editors write in several steps: a change counts when the files have been quiet for so long.
@@ -20,16 +20,13 @@ const MAX_LINKS: usize = 40;
 /// How often what is watched is looked for again when it changes under the search.
 const MAX_SEARCHES: usize = 8;
 
-/// Reloads the house's configuration whenever one of its files changes, and tells `report` what came of
+/// Reloads Toolwright's configuration whenever one of its files changes, and tells `report` what came of
 /// it. Symbolic links are followed, and files whose folder does not exist yet are waited for. Ends when
-/// the house is the only thing left to hold it, never by itself: spawn it, and drop the task to stop.
+/// Toolwright is the only thing left to hold it, never by itself: spawn it, and drop the task to stop.
 ///
 /// # Errors
 /// When the system cannot watch files.
-pub async fn watch(
-    house: Arc<House>,
-    report: impl Fn(Result<Reloaded, HouseError>) + Send,
-) -> Result<(), notify::Error> {
+pub async fn watch(app: Arc<Toolwright>, report: impl Fn(Result<Reloaded, Error>) + Send) -> Result<(), notify::Error> {
     let (changed, mut changes) = mpsc::channel::<()>(1);
     let points: Arc<Mutex<BTreeSet<PathBuf>>> = Arc::default();
     let watched = Arc::clone(&points);
@@ -51,24 +48,24 @@ pub async fn watch(
         }
     })?;
     let mut folders = BTreeSet::new();
-    make_folders(&house);
-    follow(&files(&house), &points, &mut folders, &mut watcher)?;
+    make_folders(&app);
+    follow(&files(&app), &points, &mut folders, &mut watcher)?;
     // What changed between the first reading and now was seen by nobody.
-    if !house.config().is_current() {
-        report(house.reload().await);
+    if !app.config().is_current() {
+        report(app.reload().await);
     }
     while changes.recv().await.is_some() {
         while tokio::time::timeout(QUIET, changes.recv()).await.is_ok_and(|change| change.is_some()) {}
-        let before = files(&house);
+        let before = files(&app);
         let mut look = |files: &BTreeSet<PathBuf>| {
             if let Err(error) = follow(files, &points, &mut folders, &mut watcher) {
                 tracing::warn!("not all files of the configuration are watched for changes: {error}");
             }
         };
         look(&before);
-        report(house.reload().await);
-        make_folders(&house);
-        let after = files(&house);
+        report(app.reload().await);
+        make_folders(&app);
+        let after = files(&app);
         if after != before {
             look(&after);
         }
@@ -77,14 +74,14 @@ pub async fn watch(
 }
 
 /// Every file that the configuration is, or may be, read from.
-fn files(house: &House) -> BTreeSet<PathBuf> {
-    house.config().watched().cloned().collect()
+fn files(app: &Toolwright) -> BTreeSet<PathBuf> {
+    app.config().watched().cloned().collect()
 }
 
 /// Makes the folders of files that may come to be in the state directory. It would be watched in their place, and changes
 /// with every call.
-fn make_folders(house: &House) {
-    let config = house.config();
+fn make_folders(app: &Toolwright) {
+    let config = app.config();
     let ours = config.watched().filter(|file| file.starts_with(&config.state_dir));
     for folder in ours.filter_map(|file| file.parent()) {
         if let Err(error) = private_folder(folder) {

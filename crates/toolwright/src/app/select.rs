@@ -7,7 +7,7 @@ use toolwright_core::embedding::EmbeddingError;
 use toolwright_core::select::{Hybrid, Method, PickOptions};
 use toolwright_runtime::select::{ModelJudge, Selector, ToolVectors, VectorSource};
 
-use super::House;
+use super::Toolwright;
 use crate::config::typed::{ScorerSetting, SelectionSection};
 
 impl From<ScorerSetting> for Method {
@@ -37,25 +37,25 @@ impl SelectionSection {
     }
 }
 
-/// The embeddings of a house, as long as it stands.
-struct EmbeddingsOf(Weak<House>);
+/// The embeddings of an instance, as long as it stands.
+struct EmbeddingsOf(Weak<Toolwright>);
 
 #[async_trait]
 impl VectorSource for EmbeddingsOf {
     async fn tool_vectors(&self) -> Result<Option<Arc<ToolVectors>>, EmbeddingError> {
         match self.0.upgrade() {
-            Some(house) => house.tool_vectors().await,
+            Some(app) => app.tool_vectors().await,
             None => Ok(None),
         }
     }
 }
 
-/// The selector that the configuration of `house` describes.
-pub(super) fn selector(house: &Arc<House>) -> Selector {
-    let selector = Selector::new().with_vectors(Arc::new(EmbeddingsOf(Arc::downgrade(house))));
-    match &house.config().written.selection.judge_model {
+/// The selector that the configuration of `app` describes.
+pub(super) fn selector(app: &Arc<Toolwright>) -> Selector {
+    let selector = Selector::new().with_vectors(Arc::new(EmbeddingsOf(Arc::downgrade(app))));
+    match &app.config().written.selection.judge_model {
         Some(model) => {
-            let judge = ModelJudge::new(Arc::clone(&house.executor), house.session("selection"), model.as_str());
+            let judge = ModelJudge::new(Arc::clone(&app.executor), app.session("selection"), model.as_str());
             selector.with_judge(Arc::new(judge))
         }
         None => selector,

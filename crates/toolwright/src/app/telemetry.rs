@@ -1,4 +1,4 @@
-//! Telemetry of a house: who observes its events for receivers outside, as long as somebody wants to know.
+//! Telemetry of an instance: who observes its events for receivers outside, as long as somebody wants to know.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use toolwright_telemetry::{Content, Metrics, Observer, TextFormat};
 
 use crate::config;
 
-/// How long the last spans and metrics may take to be sent when the house shuts down.
+/// How long the last spans and metrics may take to be sent when Toolwright shuts down.
 const FLUSH: Duration = Duration::from_secs(2);
 
 /// Observes from the start where something is sent, else from when metrics are first asked for: events that nobody
@@ -119,7 +119,7 @@ impl Telemetry {
                 self.observe(observer, settings.spans.content);
                 self.spawn(exporter.run(spans));
             }
-            // What cannot be told does not keep the house from being opened.
+            // What cannot be told does not keep Toolwright from being opened.
             Err(error) => tracing::error!("no telemetry is sent: {error}"),
         }
     }

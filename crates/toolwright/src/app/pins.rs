@@ -1,4 +1,4 @@
-//! What is pinned of the sources of a house.
+//! What is pinned of the sources of an instance.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,19 +6,19 @@ use std::time::Duration;
 use toolwright_core::pins::{Pin, PinSource};
 use toolwright_core::store::{PinStore, StoreError};
 
-use super::House;
+use super::Toolwright;
 
 /// How often decisions of other processes about pins are looked for.
 const POLL: Duration = Duration::from_secs(1);
 
-impl House {
+impl Toolwright {
     /// What is pinned of others' definitions, of all sources that the state directory knows.
     #[must_use]
     pub fn pins(&self) -> Arc<dyn PinStore> {
         Arc::clone(&self.store) as _
     }
 
-    /// What is pinned of the sources that there are, see [`House::pins_of`].
+    /// What is pinned of the sources that there are, see [`Toolwright::pins_of`].
     ///
     /// # Errors
     /// What the store says.

@@ -18,7 +18,7 @@ use toolwright_runtime::{EventHub, Executor, ExecutorOptions, RunContext, Sqlite
 use crate::Failure;
 
 /// An executor with everything on, and the terms of its calls.
-pub(crate) struct House {
+pub(crate) struct Toolwright {
     pub(crate) executor: Arc<Executor>,
     pub(crate) run: RunContext,
     pub(crate) store: Arc<SqliteStore>,
@@ -27,7 +27,7 @@ pub(crate) struct House {
     _dir: tempfile::TempDir,
 }
 
-impl House {
+impl Toolwright {
     pub(crate) async fn of(tool: Arc<dyn Tool>, configure: impl FnOnce(&mut ExecutorOptions)) -> Result<Self, Failure> {
         let dir = tempfile::tempdir()?;
         let provider = Arc::new(StaticProvider::new("bench", ProviderKind::Native, vec![tool])?);

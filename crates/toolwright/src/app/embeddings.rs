@@ -9,10 +9,10 @@ use toolwright_models::HttpEmbedder;
 use toolwright_runtime::ToolVectors;
 use toolwright_runtime::executor::AuxiliaryRequests;
 
-use super::House;
+use super::Toolwright;
 use crate::config::{Config, EmbeddingSource};
 
-/// What the session of requests for vectors is called, one a house: what one of them makes serves all others.
+/// What the session of requests for vectors is called, one an instance: what one of them makes serves all others.
 const SESSION: &str = "embeddings";
 
 /// What was loaded last, and from where.
@@ -21,7 +21,11 @@ pub(super) struct Embeddings(Mutex<Option<(EmbeddingSource, Arc<ToolVectors>)>>)
 
 impl Embeddings {
     /// The vectors of tools by the configured model; `None` where none is configured.
-    pub(super) async fn of(&self, house: &House, config: &Config) -> Result<Option<Arc<ToolVectors>>, EmbeddingError> {
+    pub(super) async fn of(
+        &self,
+        app: &Toolwright,
+        config: &Config,
+    ) -> Result<Option<Arc<ToolVectors>>, EmbeddingError> {
         let Some(source) = &config.embeddings else { return Ok(None) };
         let mut loaded = self.0.lock().await;
         if let Some((from, vectors)) = &*loaded
@@ -32,11 +36,11 @@ impl Embeddings {
         let embedder = match source {
             EmbeddingSource::Directory(path) => embedder(path).await?,
             EmbeddingSource::Api { api, base_url, key, model } => {
-                let session = house.session(format!("{SESSION}-{}", uuid::Uuid::new_v4().simple()));
+                let session = app.session(format!("{SESSION}-{}", uuid::Uuid::new_v4().simple()));
                 let sender: Arc<dyn AuxiliarySender> =
-                    Arc::new(AuxiliaryRequests::new(Arc::clone(&house.executor), session));
+                    Arc::new(AuxiliaryRequests::new(Arc::clone(&app.executor), session));
                 let made = HttpEmbedder::new(*api, base_url, key.clone(), model, sender);
-                Arc::new(made.of_provider(house.models.endpoints())) as _
+                Arc::new(made.of_provider(app.models.endpoints())) as _
             }
         };
         let vectors = Arc::new(ToolVectors::new(embedder, Some(&config.state_dir.join("vectors"))));

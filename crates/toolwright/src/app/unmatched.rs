@@ -9,7 +9,7 @@ use toolwright_core::tool_id::{ToolId, wire_candidate};
 use toolwright_core::{Profile, Snapshot, ToolDefinition};
 use toolwright_providers::builtin::{self, BuiltinOptions, web};
 
-use super::House;
+use super::Toolwright;
 use super::build::absent;
 use crate::config::{Config, policy_of, selector_of_guard};
 
@@ -19,7 +19,7 @@ const SAID: usize = 8;
 const UNLISTED: [&str; 11] =
     ["agent", "channel", "client", "code", "group", "llm", "media", "memory", "router", "tools", "trigger"];
 
-impl House {
+impl Toolwright {
     /// Names and patterns of the configuration that no tool is meant by, each in a sentence: where it is, and what it may
     /// have meant. What may be meant for a source that is down, left out or switched off is not judged; so the
     /// catalogue is to be listed before.

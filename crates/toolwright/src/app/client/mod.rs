@@ -1,4 +1,4 @@
-//! The house itself as the client of its calls: what a tool's source asks back is answered here. Its questions to a
+//! Toolwright itself as the client of its calls: what a tool's source asks back is answered here. Its questions to a
 //! model pass the executor as calls of `client:sample`, under the policy of whoever made the call.
 
 mod fallback_client;
@@ -27,10 +27,10 @@ use toolwright_mcp::page::Page;
 use toolwright_runtime::{Executor, RunContext};
 use url::Url;
 
-pub use self::fallback_client::GatewayHouse;
+pub use self::fallback_client::GatewayFallback;
 pub use self::inbox::InboxPerson;
 use self::sample::Sample;
-use super::House;
+use super::Toolwright;
 
 /// JSON-RPC's codes for what is answered with an error.
 const METHOD_NOT_FOUND: i64 = -32601;
@@ -72,7 +72,7 @@ pub enum Filled {
     Cancelled,
 }
 
-/// On whose behalf, and with whose help, the house answers.
+/// On whose behalf, and with whose help, Toolwright answers.
 pub struct ClientTerms {
     /// Whose calls they are.
     pub session: Arc<Session>,
@@ -86,8 +86,8 @@ pub struct ClientTerms {
     pub model: Option<String>,
 }
 
-impl House {
-    /// The house as the client of calls under these terms. Models are offered to sources where there is one and policy,
+impl Toolwright {
+    /// Toolwright as the client of calls under these terms. Models are offered to sources where there is one and policy,
     /// or somebody who is asked, could let them be asked, within what `sampling` allows for the life of this client; the
     /// workspace is its one root.
     #[must_use]
@@ -110,7 +110,7 @@ impl House {
         let ClientTerms { session, policy, approver, person, .. } = terms;
         let executor = Arc::clone(&self.executor);
         let shared = Shared { executor, sampling, session, policy, approver, person };
-        Arc::new(HouseClient { shared: Arc::new(shared), asking: None })
+        Arc::new(AppClient { shared: Arc::new(shared), asking: None })
     }
 
     /// The model that answers sources, if one does: that of `sampling`, else that of the run, else the default.
@@ -139,14 +139,14 @@ struct Shared {
     person: Option<Arc<dyn Person>>,
 }
 
-struct HouseClient {
+struct AppClient {
     shared: Arc<Shared>,
     /// The call that asks, where it is known.
     asking: Option<AskingCall>,
 }
 
 #[async_trait]
-impl CallClient for HouseClient {
+impl CallClient for AppClient {
     fn capabilities(&self) -> Map<String, Value> {
         let mut capabilities = Map::new();
         capabilities.insert("roots".into(), json!({}));
@@ -179,7 +179,7 @@ fn roots_of(root: &Path) -> Value {
     json!({"roots": root.into_iter().collect::<Value>()})
 }
 
-impl HouseClient {
+impl AppClient {
     async fn answer(&self, request: ClientRequest) -> Result<Value, ProtocolError> {
         match (&*request.method, &self.shared.sampling, &self.shared.person) {
             (ROOTS, _, _) => Ok(roots_of(&self.shared.session.root)),

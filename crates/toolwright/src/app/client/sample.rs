@@ -1,5 +1,5 @@
 //! `client:sample`: a source's question to a model, as a tool, so that rules, guards, people and the account see it
-//! like any call. It is in no catalogue: only [`super::HouseClient`] calls it.
+//! like any call. It is in no catalogue: only [`super::AppClient`] calls it.
 
 use std::sync::{Arc, LazyLock};
 

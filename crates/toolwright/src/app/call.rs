@@ -12,7 +12,7 @@ use toolwright_core::{Cancel, ErrorKind, Lineage, Outcome, Profile, ToolCall, To
 use toolwright_runtime::RunContext;
 use toolwright_runtime::executor::LlmTerms;
 
-use super::House;
+use super::Toolwright;
 
 /// The times of one call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl std::fmt::Debug for CallTerms {
     }
 }
 
-impl House {
+impl Toolwright {
     /// A session of the owner on the workspace root.
     #[must_use]
     pub fn session(&self, id: impl Into<Arc<str>>) -> Arc<Session> {
@@ -66,13 +66,13 @@ impl House {
         self.call_within(call, profile, Cancel::new(), CallTimes::default(), Arc::new(NoClient)).await
     }
 
-    /// The session of [`House::call_as`].
+    /// The session of [`Toolwright::call_as`].
     #[must_use]
     pub fn call_session(&self) -> Arc<Session> {
         self.session(format!("call-{}", short_hash(&self.config().root.to_string_lossy(), 32)))
     }
 
-    /// As [`House::call_as`], until `cancel` and within these times. The tool's source may ask `client` back.
+    /// As [`Toolwright::call_as`], until `cancel` and within these times. The tool's source may ask `client` back.
     pub async fn call_within(
         &self,
         call: ToolCall,
@@ -85,7 +85,7 @@ impl House {
             .await
     }
 
-    /// As [`House::call_within`], with a model and a mode of the caller's choice for an LLM-backed tool.
+    /// As [`Toolwright::call_within`], with a model and a mode of the caller's choice for an LLM-backed tool.
     pub async fn call_on(&self, call: ToolCall, terms: CallTerms) -> Outcome {
         let CallTerms { profile, cancel, times, max_output, client, llm } = terms;
         let policy = Arc::new(self.config().policy(Some(profile), profile));

@@ -11,7 +11,7 @@ use toolwright_core::tool_id::wire_candidate;
 use toolwright_core::{Entry, Tool};
 use toolwright_models::{Endpoints, named_model};
 
-use super::{House, LLM};
+use super::{LLM, Toolwright};
 use crate::config::{Config, LlmEntry};
 
 /// What the provider of these tools is built from.
@@ -102,7 +102,7 @@ pub(super) fn default_model(
     config.written.models.default.clone().or_else(|| named_model(variables, endpoints))
 }
 
-impl House {
+impl Toolwright {
     /// The model that answers LLM-backed tools for which nothing else says one, if it can be asked.
     #[must_use]
     pub fn default_model(&self) -> Option<&str> {
@@ -122,7 +122,7 @@ impl House {
     }
 
     /// Whether shipped LLM-backed tools stay away because no model is known that would answer them: callers that name one
-    /// have them ([`House::offer_llm_tools`]).
+    /// have them ([`Toolwright::offer_llm_tools`]).
     #[must_use]
     pub fn lacks_llm_tools(&self) -> bool {
         let config = self.config();

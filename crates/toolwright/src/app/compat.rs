@@ -6,7 +6,7 @@ use toolwright_core::select::Compat;
 use toolwright_core::tool_id::ToolId;
 use toolwright_runtime::executor::Recommends;
 
-use super::House;
+use super::Toolwright;
 use crate::config::Config;
 
 /// What is in force.
@@ -26,7 +26,7 @@ fn current(cell: &CompatCell) -> Arc<Compat> {
     Arc::clone(&cell.read().unwrap_or_else(PoisonError::into_inner))
 }
 
-impl House {
+impl Toolwright {
     /// Which models do well with which tools, by the compat file and the configuration in force.
     #[must_use]
     pub fn compat(&self) -> Arc<Compat> {
