@@ -32,6 +32,7 @@ mod pick;
 mod pins;
 mod policy;
 mod policy_cases;
+mod reference;
 mod replay;
 mod safety;
 mod sandbox;
