@@ -15,7 +15,7 @@ use crate::http::HttpModelClient;
 use crate::http::endpoint::Endpoints;
 use crate::replay::{Replayed, Replays};
 
-/// Hears of a recording when it gives its first answer.
+/// Called with a recording when it gives its first answer.
 type ReplayListener = Arc<dyn Fn(&Replayed) + Send + Sync>;
 
 /// Answers for every configured endpoint, for clients of the program's own, and for recordings: a model whose id begins
@@ -23,7 +23,7 @@ type ReplayListener = Arc<dyn Fn(&Replayed) + Send + Sync>;
 pub struct Models {
     http: HttpModelClient,
     replays: Arc<Replays>,
-    hears: Mutex<Vec<ReplayListener>>,
+    listeners: Mutex<Vec<ReplayListener>>,
     /// Clients of the program's own, by provider.
     own: RwLock<HashMap<String, Arc<dyn ModelClient>>>,
 }
@@ -38,7 +38,7 @@ impl Models {
     /// With requests of recordings as `redactor` leaves them.
     #[must_use]
     pub fn new(http: HttpModelClient, redactor: Arc<dyn Redactor>) -> Self {
-        Self { http, replays: Arc::new(Replays::new(redactor)), hears: Mutex::default(), own: RwLock::default() }
+        Self { http, replays: Arc::new(Replays::new(redactor)), listeners: Mutex::default(), own: RwLock::default() }
     }
 
     /// Lets `client` answer for all models of `provider`, in place of an endpoint of that name.
@@ -51,9 +51,9 @@ impl Models {
         own.get(model.split_once('/')?.0).cloned()
     }
 
-    /// `hears` is told of each recording once, before its first answer. Must not block.
-    pub fn on_replay(&self, hears: impl Fn(&Replayed) + Send + Sync + 'static) {
-        self.hears.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(hears));
+    /// `listener` hears of each recording once, before its first answer. Must not block.
+    pub fn on_replay(&self, listener: impl Fn(&Replayed) + Send + Sync + 'static) {
+        self.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(listener));
     }
 
     /// The client of models that are asked over HTTP.
@@ -81,9 +81,9 @@ impl Models {
         }
     }
 
-    fn tell(&self, replayed: &Replayed) {
-        let hears = self.hears.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        hears.iter().for_each(|hears| hears(replayed));
+    fn announce(&self, replayed: &Replayed) {
+        let listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        listeners.iter().for_each(|listener| listener(replayed));
     }
 }
 
@@ -106,7 +106,7 @@ impl ModelClient for Models {
             let message = format!("the model request was cancelled {}", cause.describe());
             return Err(ModelError::new(ModelErrorKind::Canceled, message));
         }
-        self.replays.answer(model, request, events, &|replayed| self.tell(replayed)).await
+        self.replays.answer(model, request, events, &|replayed| self.announce(replayed)).await
     }
 
     async fn ready(&self, model: &str) -> Result<(), ModelError> {

@@ -151,7 +151,7 @@ fn user(parts: Vec<Part<'_>>) -> Value {
 #[derive(Deserialize)]
 struct Line<'a> {
     #[serde(borrow)]
-    message: Option<Said<'a>>,
+    message: Option<AnswerMessage<'a>>,
     #[serde(default, deserialize_with = "lenient")]
     done: Option<bool>,
     #[serde(borrow, default)]
@@ -168,7 +168,7 @@ struct Line<'a> {
 }
 
 #[derive(Deserialize)]
-struct Said<'a> {
+struct AnswerMessage<'a> {
     #[serde(borrow, default)]
     content: Text<'a>,
     #[serde(borrow, default)]

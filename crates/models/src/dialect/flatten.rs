@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::keywords::{limited, say};
+use super::keywords::{append_description, limited};
 use super::object::names;
 use super::types::Types;
 use super::words;
@@ -20,17 +20,17 @@ const COMBINING: [&str; 6] = ["allOf", "anyOf", "oneOf", "not", "enum", "const"]
 /// `root` without what combines schemas. Every object that fits `root` fits it, as long as it has none of an alternative's
 /// properties in the place of another's.
 pub(super) fn root(writer: &mut Writer<'_, '_>, root: &Map<String, Value>) -> Map<String, Value> {
-    let mut flattening = Flattening { writer, schemas: 0, said: Vec::new() };
+    let mut flattening = Flattening { writer, schemas: 0, sentences: Vec::new() };
     let mut flat = flattening.object(root, 0);
-    let said = flattening.said;
-    say(&mut flat, &said);
+    let sentences = flattening.sentences;
+    append_description(&mut flat, &sentences);
     flat
 }
 
 struct Flattening<'w, 'a, 'l> {
     writer: &'w mut Writer<'a, 'l>,
     schemas: usize,
-    said: Vec<String>,
+    sentences: Vec<String>,
 }
 
 impl Flattening<'_, '_, '_> {
@@ -64,13 +64,13 @@ impl Flattening<'_, '_, '_> {
                 one => one.as_object().filter(|one| takes_objects(one)),
             });
             let alternatives: Vec<Map<String, Value>> = alternatives.map(|one| self.object(one, depth + 1)).collect();
-            let told = told_apart(keyword, &alternatives);
-            let note = match &told {
+            let described = describe_alternatives(keyword, &alternatives);
+            let note = match &described {
                 Some(_) => "not taken at the root: merged into one object, and told apart in the description",
                 None => "not taken at the root: merged into one object",
             };
             self.writer.lose(keyword, note);
-            self.said.extend(told);
+            self.sentences.extend(described);
             let united = united(&whole, &alternatives);
             whole = merge(whole, &united).0;
         }
@@ -79,7 +79,7 @@ impl Flattening<'_, '_, '_> {
             let sentence = words::sentence(keyword, value);
             let fate = if sentence.is_some() { "said in the description" } else { "left out" };
             self.writer.lose(keyword, format!("not taken at the root: {fate}"));
-            self.said.extend(sentence);
+            self.sentences.extend(sentence);
         }
         whole
     }
@@ -170,7 +170,7 @@ fn one_of(forms: &[&Value]) -> Value {
 }
 
 /// What each alternative needs beyond what all do: its constants, and the names that it requires.
-fn told_apart(keyword: &str, alternatives: &[Map<String, Value>]) -> Option<String> {
+fn describe_alternatives(keyword: &str, alternatives: &[Map<String, Value>]) -> Option<String> {
     let common = common(alternatives);
     let needs = |one: &Map<String, Value>| {
         let constant = |name: &str| {

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use toolwright_core::pointer::push;
 
 use super::Loss;
-use super::keywords::say;
+use super::keywords::append_description;
 use super::types::Types;
 use super::words;
 
@@ -44,8 +44,8 @@ impl Declarer<'_, '_> {
     }
 
     fn schema(&mut self, map: &mut Map<String, Value>) {
-        let said = map.get("type").map_or(Types::NONE, |types| Types::read(types).0);
-        let types = if said == Types::NONE { Types::implied(map) } else { said };
+        let declared = map.get("type").map_or(Types::NONE, |types| Types::read(types).0);
+        let types = if declared == Types::NONE { Types::implied(map) } else { declared };
         if map.contains_key("anyOf") {
             return self.union(map, types);
         }
@@ -114,7 +114,7 @@ impl Declarer<'_, '_> {
         if map.get("required").and_then(Value::as_array).is_some_and(Vec::is_empty) {
             map.shift_remove("required");
         }
-        say(map, &sentences);
+        append_description(map, &sentences);
     }
 
     /// Several types, or any, as a union of one each.
@@ -162,7 +162,7 @@ impl Declarer<'_, '_> {
             if !branches.is_empty() {
                 let mut sentences = Vec::new();
                 sentences.extend(words::sentence("anyOf", &Value::Array(branches)));
-                say(map, &sentences);
+                append_description(map, &sentences);
                 self.lose("anyOf", "stands beside properties or items: said in the description");
             }
             let types = if branches_are_null(types, nullable) { Types::NULL } else { types };
@@ -185,7 +185,7 @@ impl Declarer<'_, '_> {
                     ("description", true) => {
                         let own = branch.get("description").and_then(Value::as_str).map(str::to_owned);
                         branch.insert("description".to_owned(), value.clone());
-                        say(branch, &own.into_iter().collect::<Vec<_>>());
+                        append_description(branch, &own.into_iter().collect::<Vec<_>>());
                     }
                     ("description", false) => {}
                     (_, true) => {

@@ -6,7 +6,7 @@ use super::object::{names, nullable};
 use super::restore::Undo;
 use super::types::Types;
 use super::words;
-use super::write::{Node, Unlike, Writer, Written, brief, listed};
+use super::write::{Inexact, Node, Writer, Written, brief, listed};
 
 impl Writer<'_, '_> {
     /// Writes `map`, whose `$ref` is shown as `reference`.
@@ -18,7 +18,7 @@ impl Writer<'_, '_> {
     ) -> Written {
         // Room for a type that is not said, and for what closes an object.
         let mut node = Node { view: Map::with_capacity(map.len() + 2), undo: Undo::default() };
-        let mut said = Vec::new();
+        let mut sentences = Vec::new();
         let (types, _) = map.get("type").map_or((Types::NONE, true), Types::read);
         let mut replaced = "";
         if let Some((keyword, at)) = reference {
@@ -31,18 +31,20 @@ impl Writer<'_, '_> {
                 keyword if keyword == replaced => {}
                 "type" => self.types(value, &mut node),
                 "description" => self.description(value, &mut node),
-                "properties" => self.object(map, value, is_root, &mut node, &mut said)?,
-                "required" => self.required(map, value, &mut node, &mut said)?,
-                "items" => self.items(map, value, &mut node, &mut said)?,
-                "prefixItems" => self.prefix_items(map, value, &mut node, &mut said)?,
-                "enum" => self.enumeration(value, &mut node, &mut said)?,
-                "const" => self.constant(map, value, &mut node, &mut said)?,
-                "anyOf" | "oneOf" | "allOf" => self.union(key, map, value, &mut node, &mut said)?,
-                "additionalProperties" => self.further(map, value, &mut node, &mut said)?,
+                "properties" => self.object(map, value, is_root, &mut node, &mut sentences)?,
+                "required" => self.required(map, value, &mut node, &mut sentences)?,
+                "items" => self.items(map, value, &mut node, &mut sentences)?,
+                "prefixItems" => self.prefix_items(map, value, &mut node, &mut sentences)?,
+                "enum" => self.enumeration(value, &mut node, &mut sentences)?,
+                "const" => self.constant(map, value, &mut node, &mut sentences)?,
+                "anyOf" | "oneOf" | "allOf" => self.union(key, map, value, &mut node, &mut sentences)?,
+                "additionalProperties" => self.further(map, value, &mut node, &mut sentences)?,
                 "minimum" if map.get("exclusiveMinimum") == Some(&Value::Bool(true)) => {}
                 "maximum" if map.get("exclusiveMaximum") == Some(&Value::Bool(true)) => {}
-                "exclusiveMinimum" | "exclusiveMaximum" => self.exclusive(key, map, value, &mut node, &mut said)?,
-                "dependencies" => self.dependencies(value, &mut node, &mut said)?,
+                "exclusiveMinimum" | "exclusiveMaximum" => {
+                    self.exclusive(key, map, value, &mut node, &mut sentences)?
+                }
+                "dependencies" => self.dependencies(value, &mut node, &mut sentences)?,
                 "nullable" if value == &Value::Bool(true) && !types.has(Types::NULL) => {
                     self.lose("nullable", "no keyword of JSON Schema, by which null is not valid: left out");
                 }
@@ -50,11 +52,11 @@ impl Writer<'_, '_> {
                 "nullable" | "$defs" | "definitions" | "$schema" | "$id" | "id" | "$anchor" | "$dynamicAnchor"
                 | "$recursiveAnchor" | "$vocabulary" | "$ref" | "$dynamicRef" | "$recursiveRef" | "additionalItems" => {
                 }
-                _ => self.plain(key, value, &mut node, &mut said)?,
+                _ => self.plain(key, value, &mut node, &mut sentences)?,
             }
         }
         self.complete(map, is_root, &mut node)?;
-        say(&mut node.view, &said);
+        append_description(&mut node.view, &sentences);
         Ok(node)
     }
 
@@ -87,19 +89,19 @@ impl Writer<'_, '_> {
         map: &Map<String, Value>,
         value: &Value,
         node: &mut Node,
-        said: &mut Vec<String>,
-    ) -> Result<(), Unlike> {
+        sentences: &mut Vec<String>,
+    ) -> Result<(), Inexact> {
         match value {
             // The items behind those that have a place, which are shown together.
             _ if self.rules.for_clients && is_list(map.get("prefixItems")) => Ok(()),
             Value::Array(list) if self.rules.for_clients && !list.is_empty() => {
-                self.tuple("items", list, map.get("additionalItems"), map, node, said)
+                self.tuple("items", list, map.get("additionalItems"), map, node, sentences)
             }
             // Until draft 2019-09 a list was what `prefixItems` is now.
             Value::Array(_) => {
-                self.prefix_items(map, value, node, said)?;
+                self.prefix_items(map, value, node, sentences)?;
                 if let Some(rest) = map.get("additionalItems") {
-                    self.items(&Map::new(), rest, node, said)?;
+                    self.items(&Map::new(), rest, node, sentences)?;
                 }
                 Ok(())
             }
@@ -127,8 +129,8 @@ impl Writer<'_, '_> {
         rest: Option<&Value>,
         map: &Map<String, Value>,
         node: &mut Node,
-        said: &mut Vec<String>,
-    ) -> Result<(), Unlike> {
+        sentences: &mut Vec<String>,
+    ) -> Result<(), Inexact> {
         let rest = match rest {
             Some(Value::Bool(false)) => {
                 if !map.contains_key("maxItems") {
@@ -154,7 +156,7 @@ impl Writer<'_, '_> {
             node.undo.items = Some(Box::new(undo));
         }
         if forms.len() > 1 {
-            said.extend(words::in_order(list));
+            sentences.extend(words::in_order(list));
         }
         let items = if forms.len() == 1 { forms.pop().unwrap_or_default() } else { json!({"anyOf": forms}) };
         node.view.insert("items".to_owned(), items);
@@ -167,17 +169,17 @@ impl Writer<'_, '_> {
         map: &Map<String, Value>,
         value: &Value,
         node: &mut Node,
-        said: &mut Vec<String>,
-    ) -> Result<(), Unlike> {
+        sentences: &mut Vec<String>,
+    ) -> Result<(), Inexact> {
         let Some(list) = value.as_array().filter(|list| !list.is_empty()) else {
             self.lose("prefixItems", format!("{} is no list of schemas: left out", brief(value)));
             return Ok(());
         };
         if self.rules.for_clients {
-            return self.tuple("prefixItems", list, map.get("items"), map, node, said);
+            return self.tuple("prefixItems", list, map.get("items"), map, node, sentences);
         }
         if !self.rules.keeps("prefixItems") {
-            return self.leave_out("prefixItems", value, said);
+            return self.leave_out("prefixItems", value, sentences);
         }
         let was = std::mem::replace(&mut self.blind, true);
         let mut shown = Vec::with_capacity(list.len());
@@ -190,15 +192,15 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    fn enumeration(&mut self, value: &Value, node: &mut Node, said: &mut Vec<String>) -> Result<(), Unlike> {
+    fn enumeration(&mut self, value: &Value, node: &mut Node, sentences: &mut Vec<String>) -> Result<(), Inexact> {
         let Some(values) = value.as_array().filter(|values| !values.is_empty()) else {
             return self.differ("enum", &format!("{} allows nothing: left out", brief(value)));
         };
         if self.rules.strict.is_some() && values.iter().any(|value| value.is_object() || value.is_array()) {
-            return Err(self.unlike("an enumeration of objects or arrays"));
+            return Err(self.inexact("an enumeration of objects or arrays"));
         }
         if !self.rules.takes_values(values) {
-            return self.leave_out("enum", value, said);
+            return self.leave_out("enum", value, sentences);
         }
         node.view.insert("enum".to_owned(), value.clone());
         Ok(())
@@ -209,17 +211,17 @@ impl Writer<'_, '_> {
         map: &Map<String, Value>,
         value: &Value,
         node: &mut Node,
-        said: &mut Vec<String>,
-    ) -> Result<(), Unlike> {
+        sentences: &mut Vec<String>,
+    ) -> Result<(), Inexact> {
         if self.rules.strict.is_some() && (value.is_object() || value.is_array()) {
-            return Err(self.unlike("a constant that is an object or an array"));
+            return Err(self.inexact("a constant that is an object or an array"));
         }
         if self.rules.keeps("const") {
             node.view.insert("const".to_owned(), value.clone());
             return Ok(());
         }
         if map.contains_key("enum") || !(value.is_string() || value.is_number()) {
-            return self.leave_out("const", value, said);
+            return self.leave_out("const", value, sentences);
         }
         self.lose("const", "written as an `enum` of one");
         node.view.insert("enum".to_owned(), json!([value]));
@@ -232,14 +234,14 @@ impl Writer<'_, '_> {
         map: &Map<String, Value>,
         value: &Value,
         node: &mut Node,
-        said: &mut Vec<String>,
-    ) -> Result<(), Unlike> {
+        sentences: &mut Vec<String>,
+    ) -> Result<(), Inexact> {
         let Some(list) = value.as_array().filter(|list| !list.is_empty()) else {
             return self.differ(keyword, &format!("{} is no list of schemas: left out", brief(value)));
         };
         let kept = keyword == "anyOf" || self.rules.keeps(keyword);
         if !kept && map.contains_key("anyOf") {
-            return self.leave_out(keyword, value, said);
+            return self.leave_out(keyword, value, sentences);
         }
         if !kept {
             if !self.are_disjoint(list) {
@@ -277,13 +279,13 @@ impl Writer<'_, '_> {
         map: &Map<String, Value>,
         value: &Value,
         node: &mut Node,
-        said: &mut Vec<String>,
-    ) -> Result<(), Unlike> {
+        sentences: &mut Vec<String>,
+    ) -> Result<(), Inexact> {
         if self.rules.strict.is_some() {
             return if map.contains_key("properties") { Ok(()) } else { self.close(map, true) };
         }
         if !self.rules.keeps("additionalProperties") {
-            return self.leave_out("additionalProperties", value, said);
+            return self.leave_out("additionalProperties", value, sentences);
         }
         let shown = match value {
             Value::Bool(_) => value.clone(),
@@ -305,8 +307,8 @@ impl Writer<'_, '_> {
         map: &Map<String, Value>,
         value: &Value,
         node: &mut Node,
-        said: &mut Vec<String>,
-    ) -> Result<(), Unlike> {
+        sentences: &mut Vec<String>,
+    ) -> Result<(), Inexact> {
         let bound = if keyword == "exclusiveMinimum" { "minimum" } else { "maximum" };
         let number = match value {
             Value::Bool(true) => map.get(bound),
@@ -318,13 +320,13 @@ impl Writer<'_, '_> {
             Some(number) if self.rules.keeps(keyword) => {
                 node.view.insert(keyword.to_owned(), number.clone());
             }
-            Some(number) => self.leave_out(keyword, &number.clone(), said)?,
+            Some(number) => self.leave_out(keyword, &number.clone(), sentences)?,
         }
         Ok(())
     }
 
     /// Until draft 7 one keyword for what is two now.
-    fn dependencies(&mut self, value: &Value, node: &mut Node, said: &mut Vec<String>) -> Result<(), Unlike> {
+    fn dependencies(&mut self, value: &Value, node: &mut Node, sentences: &mut Vec<String>) -> Result<(), Inexact> {
         let Some(map) = value.as_object() else {
             self.lose("dependencies", format!("{} names none: left out", brief(value)));
             return Ok(());
@@ -336,14 +338,14 @@ impl Writer<'_, '_> {
                 .map(|(name, value)| (name.clone(), value.clone()))
                 .collect();
             if !some.is_empty() {
-                self.plain(keyword, &Value::Object(some), node, said)?;
+                self.plain(keyword, &Value::Object(some), node, sentences)?;
             }
         }
         Ok(())
     }
 
     /// What a schema must say beside what its author wrote.
-    fn complete(&mut self, map: &Map<String, Value>, is_root: bool, node: &mut Node) -> Result<(), Unlike> {
+    fn complete(&mut self, map: &Map<String, Value>, is_root: bool, node: &mut Node) -> Result<(), Inexact> {
         let types = node.view.get("type").map_or(Types::NONE, |types| Types::read(types).0);
         if self.rules.strict.is_none() {
             if types.has(Types::ARRAY) && !node.view.contains_key("items") {
@@ -359,28 +361,28 @@ impl Writer<'_, '_> {
         if node.view.contains_key("anyOf") {
             let beside =
                 ["type", "properties", "items", "enum", "const"].iter().find(|key| node.view.contains_key(**key));
-            return beside.map_or(Ok(()), |key| Err(self.unlike(format!("a union beside `{key}`"))));
+            return beside.map_or(Ok(()), |key| Err(self.inexact(format!("a union beside `{key}`"))));
         }
         let types = if types == Types::NONE { Types::implied(map) } else { types };
         if types == Types::NONE {
-            return Err(self.unlike("a value of any type"));
+            return Err(self.inexact("a value of any type"));
         }
         // Whatever values are listed, their types are exactly those; anything else implies a type of its author's mind.
         let listed_values = node.view.contains_key("enum") || node.view.contains_key("const");
         if self.rules.are_of_answers() && !node.view.contains_key("type") && !listed_values {
-            return Err(self.unlike("a value whose type is not said"));
+            return Err(self.inexact("a value whose type is not said"));
         }
         self.typed_values(types, node)?;
         let composite = types.has(Types::OBJECT.with(Types::ARRAY));
         let or_null = types.has(Types::NULL) && types.len() == 2;
         if composite && types.len() > 1 && !or_null {
-            return Err(self.unlike(format!("{}, whose other keywords belong to one of them", listed(types))));
+            return Err(self.inexact(format!("{}, whose other keywords belong to one of them", listed(types))));
         }
         if types.has(Types::OBJECT) && !node.view.contains_key("properties") {
             self.close(&Map::new(), !is_root || !map.contains_key("properties"))?;
         }
         if types.has(Types::ARRAY) && !node.view.contains_key("items") {
-            return Err(self.unlike("an array of any items"));
+            return Err(self.inexact("an array of any items"));
         }
         if composite && or_null {
             node.view.insert("type".to_owned(), types.without(Types::NULL).to_value());
@@ -392,7 +394,7 @@ impl Writer<'_, '_> {
     }
 
     /// Takes out of a strict `enum` what `type` does not allow: the API refuses it, and it is never valid.
-    fn typed_values(&mut self, types: Types, node: &mut Node) -> Result<(), Unlike> {
+    fn typed_values(&mut self, types: Types, node: &mut Node) -> Result<(), Inexact> {
         let mut left_out = node.view.get("const").is_some_and(|value| !types.allow(value));
         let mut possible = !left_out;
         if let Some(values) = node.view.get_mut("enum").and_then(Value::as_array_mut) {
@@ -402,7 +404,7 @@ impl Writer<'_, '_> {
             possible &= !values.is_empty();
         }
         if !possible {
-            return Err(self.unlike(format!("no value is both {} and one of those listed", listed(types))));
+            return Err(self.inexact(format!("no value is both {} and one of those listed", listed(types))));
         }
         if left_out {
             self.lose("enum", format!("what is not {} is left out: it is never valid", listed(types)));
@@ -462,12 +464,12 @@ fn tags_apart(a: &Value, b: &Value) -> bool {
 }
 
 /// Adds sentences to the description.
-pub(super) fn say(view: &mut Map<String, Value>, said: &[String]) {
-    if said.is_empty() {
+pub(super) fn append_description(view: &mut Map<String, Value>, sentences: &[String]) {
+    if sentences.is_empty() {
         return;
     }
     let mut text = view.get("description").and_then(Value::as_str).unwrap_or_default().trim_end().to_owned();
-    for sentence in said {
+    for sentence in sentences {
         if !text.is_empty() {
             text.push(' ');
         }

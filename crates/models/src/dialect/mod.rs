@@ -26,7 +26,7 @@ pub use restore::Portable;
 use root::Failed;
 use rules::Budget;
 pub(crate) use words::{in_words, of_nobody, of_openai};
-use write::Unlike;
+use write::Inexact;
 
 /// Rules about tool schemas that one or more APIs share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -197,9 +197,9 @@ fn view(
     let mut refused = None;
     if strict && strict_rules.strict.is_none() {
         let why = format!("{} has no strict tools", strict_rules.api);
-        refused = Some(Unlike { path: String::new(), why });
+        refused = Some(Inexact { path: String::new(), why });
     } else if strict && let Err(why) = budgeted(dialect, &tool.parameters, budget) {
-        refused = Some(Unlike { path: String::new(), why });
+        refused = Some(Inexact { path: String::new(), why });
     } else if strict {
         match root::write(strict_rules, tool, losses) {
             Ok(mut view) => match admit(dialect, &view.parameters, budget) {
@@ -208,21 +208,21 @@ fn view(
                     describe(strict_rules.max_description, &mut view, losses);
                     return Ok(view);
                 }
-                Err(why) => refused = Some(Unlike { path: String::new(), why }),
+                Err(why) => refused = Some(Inexact { path: String::new(), why }),
             },
-            Err(Failed::Unlike(unlike)) => refused = Some(unlike),
+            Err(Failed::Inexact(inexact)) => refused = Some(inexact),
             Err(Failed::Impossible(reason)) => return Err(reason),
         }
         losses.truncate(before);
     }
-    if let Some(Unlike { path, why }) = refused {
+    if let Some(Inexact { path, why }) = refused {
         let note = format!("sent without strict decoding: {why}");
         losses.push(Loss { tool: tool.name.clone(), path, keyword: "strict".to_owned(), note });
     }
     let rules = rules::rules(dialect, false);
     let mut view = match root::write(rules, tool, losses) {
         Ok(view) => view,
-        Err(Failed::Unlike(Unlike { why: reason, .. }) | Failed::Impossible(reason)) => {
+        Err(Failed::Inexact(Inexact { why: reason, .. }) | Failed::Impossible(reason)) => {
             losses.truncate(before);
             return Err(reason);
         }
@@ -251,8 +251,8 @@ fn view(
 /// A description for a tool without one, where the API wants one: what its schema says of itself, else the
 /// name.
 fn placeholder_description(parameters: &Value, name: &str) -> String {
-    let said = ["description", "title"].into_iter().filter_map(|key| parameters.get(key)?.as_str());
-    said.map(str::trim).find(|text| !text.is_empty()).unwrap_or(name).to_owned()
+    let texts = ["description", "title"].into_iter().filter_map(|key| parameters.get(key)?.as_str());
+    texts.map(str::trim).find(|text| !text.is_empty()).unwrap_or(name).to_owned()
 }
 
 /// Whether a strict view could be within the limits of the request, as far as that can be told without it.

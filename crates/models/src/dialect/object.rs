@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::restore::{Member, Undo};
 use super::types::Types;
-use super::write::{Node, Unlike, Writer, brief};
+use super::write::{Inexact, Node, Writer, brief};
 
 impl Writer<'_, '_> {
     pub(super) fn object(
@@ -13,8 +13,8 @@ impl Writer<'_, '_> {
         value: &Value,
         is_root: bool,
         node: &mut Node,
-        said: &mut Vec<String>,
-    ) -> Result<(), Unlike> {
+        sentences: &mut Vec<String>,
+    ) -> Result<(), Inexact> {
         let declared = self.declared(value);
         let (mut required, mut optional) = (Vec::new(), false);
         let listed = required_names(map);
@@ -40,7 +40,7 @@ impl Writer<'_, '_> {
                 } else if schema.get("default") != Some(&Value::Null) {
                     // To be null and to be left out are two things here, and only one can be shown.
                     let why = "an optional property that may also be null: strict tools cannot leave it out";
-                    return Err(self.at(&["properties", name], |writer| writer.unlike(why)));
+                    return Err(self.at(&["properties", name], |writer| writer.inexact(why)));
                 }
                 optional = true;
             }
@@ -60,7 +60,7 @@ impl Writer<'_, '_> {
             if self.rules.keeps("dependentRequired") {
                 required.extend(undeclared);
             } else {
-                self.leave_out("required", &Value::Array(undeclared), said)?;
+                self.leave_out("required", &Value::Array(undeclared), sentences)?;
             }
         }
         if optional {
@@ -148,12 +148,12 @@ impl Writer<'_, '_> {
 
     /// Whether an object may be closed, as strict tools want it. Silence is read as closed where properties
     /// are declared: that is what authors of tools mean by it; everything else is taken at its word.
-    pub(super) fn close(&mut self, map: &Map<String, Value>, is_bare: bool) -> Result<(), Unlike> {
+    pub(super) fn close(&mut self, map: &Map<String, Value>, is_bare: bool) -> Result<(), Inexact> {
         match map.get("additionalProperties") {
             Some(Value::Bool(false)) => Ok(()),
-            Some(_) => Err(self.unlike("an object with further properties, which strict tools cannot have")),
-            None if is_bare => Err(self.unlike("an object of any properties, which strict tools cannot have")),
-            None if self.rules.are_of_answers() => Err(self.unlike("an object that does not say that it is closed")),
+            Some(_) => Err(self.inexact("an object with further properties, which strict tools cannot have")),
+            None if is_bare => Err(self.inexact("an object of any properties, which strict tools cannot have")),
+            None if self.rules.are_of_answers() => Err(self.inexact("an object that does not say that it is closed")),
             None => {
                 self.lose("additionalProperties", "not given: the properties that are declared are taken for all");
                 Ok(())
@@ -167,8 +167,8 @@ impl Writer<'_, '_> {
         map: &Map<String, Value>,
         value: &Value,
         node: &mut Node,
-        said: &mut Vec<String>,
-    ) -> Result<(), Unlike> {
+        sentences: &mut Vec<String>,
+    ) -> Result<(), Inexact> {
         // At a property, a boolean is the business of the object around it.
         if value.is_boolean() {
             return Ok(());
@@ -189,7 +189,7 @@ impl Writer<'_, '_> {
             node.view.insert("required".to_owned(), Value::Array(required));
             return Ok(());
         }
-        self.leave_out("required", &Value::Array(required), said)
+        self.leave_out("required", &Value::Array(required), sentences)
     }
 }
 

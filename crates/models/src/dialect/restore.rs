@@ -8,7 +8,7 @@ use toolwright_core::model::ShownTool;
 
 use super::root::{self, Failed};
 use super::types::Types;
-use super::write::Unlike;
+use super::write::Inexact;
 use super::{Dialect, Loss, ToolView, rules};
 
 /// The property that holds the arguments where a schema's root is wrapped.
@@ -259,7 +259,7 @@ impl Portable {
         let mut losses = Vec::new();
         match root::write(rules::rules(Dialect::Portable, false), &tool, &mut losses) {
             Ok(mut view) => Self { schema: view.parameters.take(), view: Some(view), losses },
-            Err(Failed::Unlike(Unlike { why, .. }) | Failed::Impossible(why)) => {
+            Err(Failed::Inexact(Inexact { why, .. }) | Failed::Impossible(why)) => {
                 let note = format!("shown as an object of anything: {why}");
                 let loss = Loss { tool: tool.name, path: String::new(), keyword: "schema".to_owned(), note };
                 Self { view: None, schema: json!({"type": "object", "properties": {}}), losses: vec![loss] }

@@ -9,7 +9,7 @@ use super::restore::{Plan, Undo, WRAPPER};
 use super::rules::Rules;
 use super::types::Types;
 use super::words::{self, Form};
-use super::write::{MAX_DEPTH, MAX_NODES, Node, Unlike, Writer, brief, listed};
+use super::write::{Inexact, MAX_DEPTH, MAX_NODES, Node, Writer, brief, listed};
 use super::{Loss, ToolView, flatten};
 
 /// References that are followed at the root.
@@ -19,14 +19,14 @@ const MAX_HOPS: usize = 8;
 #[derive(Debug)]
 pub(super) enum Failed {
     /// Not a strict one.
-    Unlike(Unlike),
+    Inexact(Inexact),
     /// None at all.
     Impossible(String),
 }
 
-impl From<Unlike> for Failed {
-    fn from(unlike: Unlike) -> Self {
-        Self::Unlike(unlike)
+impl From<Inexact> for Failed {
+    fn from(unlike: Inexact) -> Self {
+        Self::Inexact(unlike)
     }
 }
 
@@ -48,7 +48,7 @@ pub(super) fn write(rules: &'static Rules, tool: &ShownTool, losses: &mut Vec<Lo
     let schema = match &tool.parameters {
         open if is_open(open) => {
             let strict = rules.strict.is_some();
-            let unlike = Unlike { path: String::new(), why: "a tool without a schema".to_owned() };
+            let unlike = Inexact { path: String::new(), why: "a tool without a schema".to_owned() };
             return if strict { Err(unlike.into()) } else { Ok(shown(tool, object(), None, None)) };
         }
         Value::Object(map) if are_properties(map) => {
@@ -104,7 +104,7 @@ pub(super) fn attempt(
         map = &flat;
     }
     if writer.rules.are_of_answers() && types != Types::OBJECT {
-        return Err(writer.unlike(format!("{} where an object is wanted", listed(types))).into());
+        return Err(writer.inexact(format!("{} where an object is wanted", listed(types))).into());
     }
     if types != Types::NONE && types != Types::OBJECT {
         writer.lose("type", format!("{} is written as object: arguments are one", listed(types)));
@@ -119,7 +119,7 @@ pub(super) fn attempt(
     let node = writer.map(map, true)?;
     let Node { mut view, undo } = node;
     if rules.strict.is_some() && !view.contains_key("properties") {
-        return Err(writer.unlike("an object of any properties, which strict tools cannot have").into());
+        return Err(writer.inexact("an object of any properties, which strict tools cannot have").into());
     }
     view.shift_remove("$ref");
     if view.contains_key("type") {
@@ -214,7 +214,7 @@ const MAX_REQUIRED: usize = 64;
 /// The view of `root` by `rules`, which are not strict, if that is `root` as it stands. None says nothing.
 pub(super) fn unchanged(rules: &Rules, root: &Map<String, Value>) -> Option<Value> {
     let is_object = root.get("type").is_some_and(|types| types == "object");
-    let sound = is_object && root.contains_key("properties") && Look { rules, nodes: 0 }.schema(root, 0);
+    let sound = is_object && root.contains_key("properties") && UnchangedCheck { rules, nodes: 0 }.schema(root, 0);
     sound.then(|| {
         let mut view = root.clone();
         view.shift_remove("$schema");
@@ -222,12 +222,12 @@ pub(super) fn unchanged(rules: &Rules, root: &Map<String, Value>) -> Option<Valu
     })
 }
 
-struct Look<'r> {
+struct UnchangedCheck<'r> {
     rules: &'r Rules,
     nodes: usize,
 }
 
-impl Look<'_> {
+impl UnchangedCheck<'_> {
     fn schema(&mut self, map: &Map<String, Value>, depth: usize) -> bool {
         self.nodes += 1;
         if depth >= MAX_DEPTH || self.nodes > MAX_NODES {

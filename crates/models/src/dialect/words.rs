@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde_json::{Map, Value};
 use toolwright_core::schema::CompiledSchema;
 
-use super::keywords::say;
+use super::keywords::append_description;
 use super::types::Types;
 use super::write::MAX_DEPTH;
 
@@ -312,17 +312,17 @@ pub(super) fn in_order(items: &[Value]) -> Option<String> {
 /// `keyword: value` as a sentence for a description, None where it would not help.
 pub(super) fn sentence(keyword: &str, value: &Value) -> Option<String> {
     let json = |value: &Value| quoted(value, MAX_QUOTED).ok();
-    let say = |lead: &str| json(value).map(|text| format!("{lead} {text}."));
+    let phrase = |lead: &str| json(value).map(|text| format!("{lead} {text}."));
     match keyword {
         "default" if value.is_null() => None,
-        "default" => say("Default:"),
+        "default" => phrase("Default:"),
         "format" => Some(format!("Format: {}.", value.as_str()?)),
         "pattern" => Some(format!("Must match {}.", value.as_str()?)),
-        "minimum" => say("At least"),
-        "maximum" => say("At most"),
-        "exclusiveMinimum" => say("More than"),
-        "exclusiveMaximum" => say("Less than"),
-        "multipleOf" => say("A multiple of"),
+        "minimum" => phrase("At least"),
+        "maximum" => phrase("At most"),
+        "exclusiveMinimum" => phrase("More than"),
+        "exclusiveMaximum" => phrase("Less than"),
+        "multipleOf" => phrase("A multiple of"),
         "minLength" => json(value).map(|n| format!("At least {n} characters.")),
         "maxLength" => json(value).map(|n| format!("At most {n} characters.")),
         "minItems" => json(value).map(|n| format!("At least {n} items.")),
@@ -334,9 +334,9 @@ pub(super) fn sentence(keyword: &str, value: &Value) -> Option<String> {
             let values: Option<Vec<String>> = value.as_array()?.iter().map(json).collect();
             Some(format!("One of: {}.", values?.join(", "))).filter(|text| text.len() <= 4 * MAX_QUOTED)
         }
-        "const" => say("Always"),
-        "example" => say("Example:"),
-        "examples" => say("Examples:"),
+        "const" => phrase("Always"),
+        "example" => phrase("Example:"),
+        "examples" => phrase("Examples:"),
         "contentEncoding" => Some(format!("Encoding: {}.", value.as_str()?)),
         "contentMediaType" => Some(format!("Media type: {}.", value.as_str()?)),
         "deprecated" => (value == &Value::Bool(true)).then(|| "Deprecated.".to_owned()),
@@ -449,10 +449,10 @@ fn written(schema: &Value, takes: fn(&str) -> bool, depth: usize) -> Value {
         return Value::Object(Map::new());
     }
     let below = |inner: &Value| written(inner, takes, depth + 1);
-    let (mut view, mut said) = (Map::with_capacity(map.len()), Vec::new());
+    let (mut view, mut sentences) = (Map::with_capacity(map.len()), Vec::new());
     for (keyword, value) in map {
         if is_other(keyword, value, takes) {
-            said.extend(sentence(keyword, value));
+            sentences.extend(sentence(keyword, value));
             continue;
         }
         let shown = match inside(keyword, value) {
@@ -463,7 +463,7 @@ fn written(schema: &Value, takes: fn(&str) -> bool, depth: usize) -> Value {
         };
         view.insert(keyword.clone(), shown);
     }
-    say(&mut view, &said);
+    append_description(&mut view, &sentences);
     Value::Object(view)
 }
 

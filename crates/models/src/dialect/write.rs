@@ -7,7 +7,7 @@ use toolwright_core::pointer::push;
 
 use super::Loss;
 use super::flatten::merge;
-use super::keywords::say;
+use super::keywords::append_description;
 use super::refs::Refs;
 use super::restore::{Plan, Undo};
 use super::rules::{References, Rules};
@@ -31,7 +31,7 @@ const MAX_INLINED: usize = 24;
 
 /// Where the strict form of a schema would not say what the schema says.
 #[derive(Debug)]
-pub(super) struct Unlike {
+pub(super) struct Inexact {
     pub(super) path: String,
     pub(super) why: String,
 }
@@ -44,7 +44,7 @@ pub(super) struct Node {
 }
 
 /// `Err` from strict rules only.
-pub(super) type Written = Result<Node, Unlike>;
+pub(super) type Written = Result<Node, Inexact>;
 
 pub(super) struct Writer<'a, 'l> {
     pub(super) rules: &'static Rules,
@@ -91,16 +91,16 @@ impl<'a, 'l> Writer<'a, 'l> {
     }
 
     /// In a strict view the end, otherwise a loss.
-    pub(super) fn differ(&mut self, keyword: &str, why: &str) -> Result<(), Unlike> {
+    pub(super) fn differ(&mut self, keyword: &str, why: &str) -> Result<(), Inexact> {
         if self.rules.strict.is_some() {
-            return Err(self.unlike(format!("`{keyword}`: {why}")));
+            return Err(self.inexact(format!("`{keyword}`: {why}")));
         }
         self.lose(keyword, why);
         Ok(())
     }
 
-    pub(super) fn unlike(&self, why: impl Into<String>) -> Unlike {
-        Unlike { path: self.path.clone(), why: why.into() }
+    pub(super) fn inexact(&self, why: impl Into<String>) -> Inexact {
+        Inexact { path: self.path.clone(), why: why.into() }
     }
 
     /// Writes with `segment` on the path.
@@ -115,7 +115,7 @@ impl<'a, 'l> Writer<'a, 'l> {
     }
 
     /// Writes a schema out of reach of [`Undo`].
-    fn blindly(&mut self, segment: &[&str], schema: &Value) -> Result<Value, Unlike> {
+    fn blindly(&mut self, segment: &[&str], schema: &Value) -> Result<Value, Inexact> {
         let was = std::mem::replace(&mut self.blind, true);
         let written = self.at(segment, |writer| writer.schema(schema));
         self.blind = was;
@@ -146,7 +146,7 @@ impl<'a, 'l> Writer<'a, 'l> {
 
     fn anything(&mut self, keyword: &str, why: &str) -> Written {
         if self.rules.strict.is_some() {
-            return Err(self.unlike(why));
+            return Err(self.inexact(why));
         }
         if keyword != "true" {
             self.lose(keyword, why);
@@ -222,7 +222,7 @@ impl<'a, 'l> Writer<'a, 'l> {
         let beside = || map.iter().filter(|(key, _)| *key != keyword && !is_aside(key));
         let alone = beside().next().is_none();
         if self.rules.strict.is_some_and(|strict| !strict.recursion) && self.refs.is_recursive(target) {
-            return Err(self.unlike("a recursive schema"));
+            return Err(self.inexact("a recursive schema"));
         }
         // A root has to be an object itself.
         let shared = !is_root
@@ -251,8 +251,8 @@ impl<'a, 'l> Writer<'a, 'l> {
         let written = if merges {
             self.merged += 1;
             let (both, exact) = merge(without(map, &[keyword]), target_map);
-            let said = if exact { Ok(()) } else { self.differ(keyword, "contradicts what stands beside it") };
-            said.and_then(|()| self.map(&both, is_root))
+            let allowed = if exact { Ok(()) } else { self.differ(keyword, "contradicts what stands beside it") };
+            allowed.and_then(|()| self.map(&both, is_root))
         } else {
             self.map(target_map, is_root)
         };
@@ -263,15 +263,15 @@ impl<'a, 'l> Writer<'a, 'l> {
         let mut node = written?;
         if !merges && !alone {
             let own = node.view.shift_remove("description");
-            let mut said: Vec<String> = Vec::new();
+            let mut sentences: Vec<String> = Vec::new();
             for (key, value) in beside() {
                 match key.as_str() {
                     "description" => self.description(value, &mut node),
-                    _ => self.plain(key, value, &mut node, &mut said)?,
+                    _ => self.plain(key, value, &mut node, &mut sentences)?,
                 }
             }
-            said.extend(own.as_ref().and_then(Value::as_str).map(str::to_owned));
-            say(&mut node.view, &said);
+            sentences.extend(own.as_ref().and_then(Value::as_str).map(str::to_owned));
+            append_description(&mut node.view, &sentences);
         }
         Ok(node)
     }
@@ -302,7 +302,7 @@ impl<'a, 'l> Writer<'a, 'l> {
         written
     }
 
-    fn merged(&mut self, map: Map<String, Value>, part: &Value) -> Result<Map<String, Value>, Unlike> {
+    fn merged(&mut self, map: Map<String, Value>, part: &Value) -> Result<Map<String, Value>, Inexact> {
         match part {
             Value::Object(part) if self.merged < MAX_MERGED => {
                 self.merged += 1;
@@ -321,14 +321,19 @@ impl<'a, 'l> Writer<'a, 'l> {
     }
 
     /// What an API does not take: into words, or away.
-    pub(super) fn leave_out(&mut self, keyword: &str, value: &Value, said: &mut Vec<String>) -> Result<(), Unlike> {
+    pub(super) fn leave_out(
+        &mut self,
+        keyword: &str,
+        value: &Value,
+        sentences: &mut Vec<String>,
+    ) -> Result<(), Inexact> {
         let may_go = words::is_annotation(keyword, value) || self.rules.are_of_answers() && words::is_bound(keyword);
         if self.rules.strict.is_some() && !may_go {
-            return Err(self.unlike(format!("strict tools have no `{keyword}`{}", self.with(keyword, value))));
+            return Err(self.inexact(format!("strict tools have no `{keyword}`{}", self.with(keyword, value))));
         }
         match words::sentence(keyword, value) {
             Some(sentence) => {
-                said.push(sentence);
+                sentences.push(sentence);
                 self.lose(keyword, format!("{} has none: said in the description", self.rules.api));
             }
             None => self.lose(keyword, format!("{} has none: left out", self.rules.api)),
@@ -346,8 +351,8 @@ impl<'a, 'l> Writer<'a, 'l> {
         keyword: &str,
         value: &Value,
         node: &mut Node,
-        said: &mut Vec<String>,
-    ) -> Result<(), Unlike> {
+        sentences: &mut Vec<String>,
+    ) -> Result<(), Inexact> {
         let form = words::form(keyword);
         if form == Form::Unknown {
             if self.rules.for_clients {
@@ -386,7 +391,7 @@ impl<'a, 'l> Writer<'a, 'l> {
             node.view.insert(keyword.to_owned(), shown);
             return Ok(());
         }
-        self.leave_out(keyword, &shown, said)
+        self.leave_out(keyword, &shown, sentences)
     }
 
     /// Adds to the view of the root what its `$ref`s point at. How calls are changed back, and whether there
@@ -395,7 +400,7 @@ impl<'a, 'l> Writer<'a, 'l> {
         mut self,
         view: &mut Map<String, Value>,
         root: Undo,
-    ) -> Result<(Option<Box<Plan>>, bool), Unlike> {
+    ) -> Result<(Option<Box<Plan>>, bool), Inexact> {
         let mut definitions = Map::new();
         let mut shared = BTreeMap::new();
         let mut at = 0;

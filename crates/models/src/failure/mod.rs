@@ -114,12 +114,12 @@ impl Reported {
 
     fn kind(&self, status: Option<u16>) -> ModelErrorKind {
         let words = self.words();
-        let coded = |parts: &[&str]| mentions(&self.codes, parts);
-        let said = |parts: &[&str]| mentions(&words, parts);
+        let coded = |parts: &[&str]| contains_any(&self.codes, parts);
+        let in_words = |parts: &[&str]| contains_any(&words, parts);
         if coded(&QUOTA_CODES) {
             ModelErrorKind::Quota
         } else if coded(&AUTH_CODES) || matches!(status, Some(401 | 403)) {
-            if said(&NO_CREDIT) { ModelErrorKind::Quota } else { ModelErrorKind::Auth }
+            if in_words(&NO_CREDIT) { ModelErrorKind::Quota } else { ModelErrorKind::Auth }
         } else if coded(&OVERFLOW_CODES) || status == Some(413) {
             ModelErrorKind::ContextOverflow
         } else if coded(&FILTER_CODES) {
@@ -129,11 +129,11 @@ impl Reported {
         } else {
             match status {
                 Some(402) => ModelErrorKind::Quota,
-                Some(500..) | None if said(&OVERFLOW_OF_SERVER) => ModelErrorKind::ContextOverflow,
-                Some(500..) | None if said(&INVALID_OF_SERVER) => ModelErrorKind::Invalid,
+                Some(500..) | None if in_words(&OVERFLOW_OF_SERVER) => ModelErrorKind::ContextOverflow,
+                Some(500..) | None if in_words(&INVALID_OF_SERVER) => ModelErrorKind::Invalid,
                 Some(408 | 409 | 500..) => ModelErrorKind::Unavailable,
-                None if !coded(&INVALID_CODES) && !said(&OVERFLOW) => {
-                    if said(&NO_CREDIT) {
+                None if !coded(&INVALID_CODES) && !in_words(&OVERFLOW) => {
+                    if in_words(&NO_CREDIT) {
                         ModelErrorKind::Quota
                     } else {
                         ModelErrorKind::Unavailable
@@ -147,7 +147,7 @@ impl Reported {
     /// Which of the things that a provider calls a limit: one of a minute, one that no wait helps against, or one
     /// that this request alone is over.
     fn limited(&self, words: &str) -> ModelErrorKind {
-        let known = mentions(&self.codes, &RATE_CODES);
+        let known = contains_any(&self.codes, &RATE_CODES);
         if words.contains("request too large") {
             // More than the limit of a minute in one request: OpenAI says it with 429. A shorter one may do.
             return ModelErrorKind::ContextOverflow;
@@ -155,25 +155,25 @@ impl Reported {
         match self.quota {
             Some(Quota::Day | Quota::None) => ModelErrorKind::Quota,
             Some(Quota::Minute) => ModelErrorKind::RateLimit,
-            None if !known && self.wait_ms.is_none() && mentions(words, &NO_CREDIT) => ModelErrorKind::Quota,
+            None if !known && self.wait_ms.is_none() && contains_any(words, &NO_CREDIT) => ModelErrorKind::Quota,
             None => ModelErrorKind::RateLimit,
         }
     }
 }
 
 fn refused(words: &str) -> ModelErrorKind {
-    if mentions(words, &OVERFLOW) {
+    if contains_any(words, &OVERFLOW) {
         ModelErrorKind::ContextOverflow
-    } else if mentions(words, &FILTERED) {
+    } else if contains_any(words, &FILTERED) {
         ModelErrorKind::ContentFilter
-    } else if mentions(words, &NO_CREDIT) {
+    } else if contains_any(words, &NO_CREDIT) {
         ModelErrorKind::Quota
     } else {
         ModelErrorKind::Invalid
     }
 }
 
-fn mentions(words: &str, any: &[&str]) -> bool {
+fn contains_any(words: &str, any: &[&str]) -> bool {
     any.iter().any(|needle| words.contains(needle))
 }
 

@@ -33,14 +33,14 @@ pub(crate) async fn read(
 ) -> Result<ModelResponse, ModelError> {
     let mut sink = |event| events.on_event(event);
     let mut next = first;
-    let patience = Patience::new(timeouts);
+    let deadline = AnswerDeadline::new(timeouts);
     while let Some(bytes) = next {
         decoder.feed(&bytes, &mut sink);
         if decoder.is_settled() {
-            patience.read_rest(&mut decoder, &mut response, &mut sink).await;
+            deadline.read_rest(&mut decoder, &mut response, &mut sink).await;
             break;
         }
-        next = match patience.wait(endpoint, &mut response).await {
+        next = match deadline.wait(endpoint, &mut response).await {
             Ok(next) => next,
             Err(error) => return Err(decoder.fail(error)),
         };
@@ -50,13 +50,13 @@ pub(crate) async fn read(
 }
 
 /// How long an answer that has begun is waited for.
-struct Patience {
+struct AnswerDeadline {
     idle: Duration,
     answer: Duration,
     end: Instant,
 }
 
-impl Patience {
+impl AnswerDeadline {
     /// From now on.
     fn new(timeouts: Timeouts) -> Self {
         let Timeouts { idle, answer, .. } = timeouts;
@@ -68,10 +68,10 @@ impl Patience {
         let by = after(self.idle).min(self.end);
         match tokio::time::timeout_at(by, response.chunk()).await {
             // A stream that always has something ready never waits.
-            Ok(Ok(Some(_))) if Instant::now() >= self.end => Err(self.late(endpoint)),
+            Ok(Ok(Some(_))) if Instant::now() >= self.end => Err(self.timed_out(endpoint)),
             Ok(Ok(next)) => Ok(next),
             Ok(Err(error)) => Err(broken(endpoint, error)),
-            Err(_) if by == self.end => Err(self.late(endpoint)),
+            Err(_) if by == self.end => Err(self.timed_out(endpoint)),
             Err(_) => {
                 let idle = self.idle.as_secs_f64();
                 let message = format!("{} sent nothing for {idle} s amid an answer", describe(endpoint));
@@ -98,7 +98,7 @@ impl Patience {
         }
     }
 
-    fn late(&self, endpoint: &Endpoint) -> ModelError {
+    fn timed_out(&self, endpoint: &Endpoint) -> ModelError {
         let answer = self.answer.as_secs_f64();
         let message = format!("the answer of {} had no end after {answer} s", describe(endpoint));
         ModelError::new(ModelErrorKind::BadResponse, message)
@@ -125,8 +125,8 @@ pub(crate) async fn read_all(
     mut body: Vec<u8>,
     timeouts: Timeouts,
 ) -> Result<Vec<u8>, ModelError> {
-    let patience = Patience::new(timeouts);
-    while let Some(chunk) = patience.wait(endpoint, &mut response).await? {
+    let deadline = AnswerDeadline::new(timeouts);
+    while let Some(chunk) = deadline.wait(endpoint, &mut response).await? {
         if body.len() + chunk.len() > MAX_ANSWER {
             let message = format!("the answer of {} is longer than {MAX_ANSWER} bytes", describe(endpoint));
             return Err(ModelError::new(ModelErrorKind::BadResponse, message));

@@ -144,11 +144,11 @@ pub async fn list_models(
         Api::Anthropic => ("/v1/models", "data", "id"),
     };
     let answered = tokio::time::timeout(wait, client.get(endpoint, path, wait)).await;
-    let late = || {
+    let timed_out = || {
         let message = format!("{} did not list its models within {wait:?}", describe(endpoint));
         Err(ModelError::new(ModelErrorKind::Unavailable, message))
     };
-    let body = answered.unwrap_or_else(|_| late()).map_err(|mut error| {
+    let body = answered.unwrap_or_else(|_| timed_out()).map_err(|mut error| {
         if let Some(remedy) = remedy(endpoint, "", &error) {
             error.message = format!("{}; {remedy}", error.message);
         }

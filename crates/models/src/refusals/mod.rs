@@ -18,7 +18,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::model::{ModelError, ModelErrorKind, ModelRequest};
 
-pub(crate) use table::{AnswerRoom, How, Sent};
+pub(crate) use table::{AnswerRoom, ParameterState, Sent};
 
 /// Models of which something is kept; past that all are forgotten and found out again.
 const MAX_KEPT: usize = 256;
@@ -53,7 +53,7 @@ pub(crate) enum Form {
     /// A parameter is left out, the one at this place of the table.
     Without(usize),
     /// Likewise, where it is like this: what is refused is its value, or that it stands beside others.
-    WithoutAs(usize, How),
+    WithoutAs(usize, ParameterState),
     /// No room to think makes the limit of an answer this many tokens or more.
     LimitUnder(u32),
     /// Nor the limit and the question together, as that is estimated.
@@ -92,23 +92,23 @@ impl Forms {
 
 /// What is known of all models, and what is being tried.
 #[derive(Debug, Default)]
-pub(crate) struct Refusals(Mutex<HashMap<String, Kept>>);
+pub(crate) struct Refusals(Mutex<HashMap<String, ModelForms>>);
 
 /// What is kept of one model.
 #[derive(Debug, Default)]
-struct Kept {
+struct ModelForms {
     taken: Vec<Form>,
     /// By request, so that only a request that was refused says what its other form was good for.
     tried: HashMap<u64, Vec<Form>>,
 }
 
-impl Kept {
+impl ModelForms {
     /// `form` is the model's from now on.
     fn take(&mut self, model: &str, form: Form) {
         if self.taken.contains(&form) {
             return;
         }
-        let is_told = self.is_told(form);
+        let is_news = self.is_news(form);
         self.taken.retain(|known| !form.replaces(*known));
         let is_value = |form: &Form| matches!(form, Form::WithoutAs(..));
         let values = self.taken.iter().filter(|known| is_value(known)).count();
@@ -120,20 +120,20 @@ impl Kept {
             }
         }
         self.taken.push(form);
-        if is_told {
-            tell(model, form);
+        if is_news {
+            log_form(model, form);
         }
     }
 
     /// Whether an operator is told of a new form: of the values of one parameter, once while any is known.
-    fn is_told(&self, form: Form) -> bool {
+    fn is_news(&self, form: Form) -> bool {
         let Form::WithoutAs(at, _) = form else { return true };
         !self.taken.iter().any(|known| matches!(known, Form::WithoutAs(other, _) if *other == at))
     }
 }
 
 /// Tells what a model is not sent any more.
-fn tell(model: &str, form: Form) {
+fn log_form(model: &str, form: Form) {
     match form {
         Form::Without(at) => {
             let parameter = table::name(at);
@@ -226,7 +226,7 @@ impl Refusals {
         error.should_retry = Some(true);
     }
 
-    fn kept(&self) -> MutexGuard<'_, HashMap<String, Kept>> {
+    fn kept(&self) -> MutexGuard<'_, HashMap<String, ModelForms>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

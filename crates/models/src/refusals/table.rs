@@ -174,7 +174,7 @@ const TABLE: &[Row] = &[
 
 /// Parameters that may be left out, by all their names: a model takes them by the one or the other, or not at all
 /// ("'temperature' does not support 0.5 with this model", "`top_k` is deprecated for this model", "temperature and top_p
-/// cannot both be specified"). At most 16, see [`How`].
+/// cannot both be specified"). At most 16, see [`ParameterState`].
 pub(super) const PARAMETERS: &[&[&str]] = &[
     &["temperature"],
     &["top_p", "topP"],
@@ -188,14 +188,14 @@ pub(super) const PARAMETERS: &[&[&str]] = &[
 
 /// How a parameter was when it was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct How {
+pub(crate) struct ParameterState {
     /// Its value, and whether the model was told to think, which some APIs take no other temperature beside than one.
     value: ContentHash,
     /// The others that its server named, a bit for the place of each: what stood beside it and was not named may go.
     beside: u16,
 }
 
-impl How {
+impl ParameterState {
     /// How the parameter at this place was in what was `sent` and is refused in these `words`, in lower case; `None` where
     /// it was not.
     pub(super) fn refused(at: usize, words: &str, sent: &Sent<'_>) -> Option<Self> {
@@ -244,7 +244,7 @@ pub(super) fn next(words: &str, sent: &Sent<'_>) -> Option<Form> {
         };
         let (at, _) = PARAMETERS.iter().enumerate().find(names)?;
         if said(OF_VALUE) {
-            How::refused(at, words, sent).map(|how| Form::WithoutAs(at, how))
+            ParameterState::refused(at, words, sent).map(|how| Form::WithoutAs(at, how))
         } else {
             said(REFUSED).then_some(Form::Without(at))
         }

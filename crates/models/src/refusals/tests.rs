@@ -65,7 +65,7 @@ fn server_message_selects_the_next_form() {
         let request = request(closed());
         let encoded = encode(Api::OpenAiChat, &request, "some-model");
         let sent = Sent { api: Api::OpenAiChat, request: &request, encoded: &encoded, answer_room: None };
-        Form::WithoutAs(place(name), How::refused(place(name), words, &sent).expect("it is there"))
+        Form::WithoutAs(place(name), ParameterState::refused(place(name), words, &sent).expect("it is there"))
     };
     let this = closed().map(|schema| Form::Schema(ContentHash::of_value(&schema)));
     chat("This response_format type is unavailable now (invalid_request_error)", Some(Form::Schemas));
@@ -250,7 +250,7 @@ fn form_that_brought_the_answer_is_kept() {
 
 #[test]
 fn smaller_limit_replaces_larger_one() {
-    let mut kept = Kept::default();
+    let mut kept = ModelForms::default();
     for form in [Form::LimitUnder(9000), Form::WindowUnder(7), Form::LimitUnder(5000)] {
         kept.take("p/m", form);
     }
@@ -341,7 +341,7 @@ fn refused_value_stays_out() {
 
 #[test]
 fn varying_values_cost_other_forms_nothing() {
-    let mut kept = Kept::default();
+    let mut kept = ModelForms::default();
     kept.take("p/m", Form::Schemas);
     let of_value = |number: u32| {
         let mut one = request(None);
@@ -353,7 +353,7 @@ fn varying_values_cost_other_forms_nothing() {
     let last = 3 * u32::try_from(MAX_FORMS).expect("a number");
     let mut told = 0;
     for number in 0..=last {
-        told += usize::from(kept.is_told(of_value(number)));
+        told += usize::from(kept.is_news(of_value(number)));
         kept.take("p/m", of_value(number));
     }
     assert_eq!((kept.taken.len(), told), (1 + MAX_VALUES, 1));

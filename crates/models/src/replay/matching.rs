@@ -81,7 +81,7 @@ fn tools(request: &Value) -> impl Iterator<Item = &Value> {
 
 /// How near two requests are, the first that counts first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Nearness {
+pub(super) struct Similarity {
     /// Messages that they have in common from the beginning.
     messages: usize,
     /// Of system prompt, form of the output and tools: how many are the same.
@@ -91,13 +91,13 @@ pub(super) struct Nearness {
 }
 
 /// How near a recorded request is to the one that is asked; `same_system`: their system prompts are the same.
-pub(super) fn nearness(recorded: &Value, asked: &Value, same_system: bool) -> Nearness {
+pub(super) fn similarity(recorded: &Value, asked: &Value, same_system: bool) -> Similarity {
     let both = || messages(recorded).iter().zip(messages(asked));
     let common = both().take_while(|(recorded, asked)| fits(recorded, asked)).count();
     let is_same = |name: &str| fits(&recorded[name], &asked[name]);
     let terms = [same_system, is_same("output"), is_same("tools")].into_iter().map(u8::from).sum();
     let characters = both().nth(common).map_or(0, |(recorded, asked)| alike(recorded, asked));
-    Nearness { messages: common, terms, characters }
+    Similarity { messages: common, terms, characters }
 }
 
 /// Characters that the texts of two values begin with in both, in all.
@@ -210,7 +210,7 @@ mod tests {
     fn nearest_recording_begins_alike() {
         let key = |text: &str, output: &str| json!({"messages": [{"content": [{"text": text}]}], "tools": [], "output": {"name": output}});
         let asked = key("Ada wrote the first program.", "facts");
-        let near = |text: &str, output: &str, system: bool| nearness(&key(text, output), &asked, system);
+        let near = |text: &str, output: &str, system: bool| similarity(&key(text, output), &asked, system);
         // Each is nearer than the one before it.
         let order = [
             near("Ada wrote the first one.", "score", false),

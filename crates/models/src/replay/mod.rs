@@ -67,7 +67,7 @@ impl Replays {
         model: &str,
         request: &ModelRequest,
         events: &dyn ModelEvents,
-        told: &(dyn Fn(&Replayed) + Sync),
+        announce: &(dyn Fn(&Replayed) + Sync),
     ) -> Result<ModelResponse, ModelError> {
         let player = self.ready(model).await?;
         let named = Named::of(model)?;
@@ -76,7 +76,7 @@ impl Replays {
         let (number, first) = player.take(&asked, system, named)?;
         if first {
             let recording = &player.recording;
-            told(&Replayed {
+            announce(&Replayed {
                 file: named.file.to_owned(),
                 requests: recording.exchanges.len(),
                 is_torn: recording.is_torn,
@@ -194,7 +194,7 @@ fn described(error: &ModelError) -> String {
 
 /// What becomes of a request that is not recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Otherwise {
+enum Unrecorded {
     Fail,
     TakeNext,
 }
@@ -205,22 +205,22 @@ enum Otherwise {
 struct Named<'a> {
     file: &'a str,
     model: Option<&'a str>,
-    otherwise: Otherwise,
+    unrecorded: Unrecorded,
 }
 
 impl<'a> Named<'a> {
     fn of(id: &'a str) -> Result<Self, ModelError> {
         let rest = id.strip_prefix(REPLAY).unwrap_or(id);
         let (rest, model) = rest.split_once(RECORDED_OF).map_or((rest, None), |(rest, model)| (rest, Some(model)));
-        let (file, otherwise) = match rest.strip_suffix(LOOSE) {
-            Some(file) => (file, Otherwise::TakeNext),
-            None => (rest, Otherwise::Fail),
+        let (file, unrecorded) = match rest.strip_suffix(LOOSE) {
+            Some(file) => (file, Unrecorded::TakeNext),
+            None => (rest, Unrecorded::Fail),
         };
         if file.is_empty() {
             let message = format!("`{id}` names no recording: write {REPLAY}FILE, or {REPLAY}FILE{LOOSE}");
             return Err(ModelError::new(ModelErrorKind::Unsupported, message));
         }
-        Ok(Self { file, model, otherwise })
+        Ok(Self { file, model, unrecorded })
     }
 }
 
@@ -274,9 +274,9 @@ impl Player {
         let next = unplayed.iter().find(|number| same(number)).or_else(|| unplayed.first());
         let number =
             next.or_else(|| fitting.iter().max_by_key(|number| (same(number), state.played[**number]))).copied();
-        let number = match (number, named.otherwise) {
+        let number = match (number, named.unrecorded) {
             (Some(number), _) => number,
-            (None, Otherwise::TakeNext) => {
+            (None, Unrecorded::TakeNext) => {
                 let next = (0..exchanges.len()).find(|number| is_of(number) && !is_played(number));
                 next.ok_or_else(|| {
                     let all = (0..exchanges.len()).filter(is_of).count();
@@ -284,7 +284,7 @@ impl Player {
                     missing(format!("the recording {file} is at its end: all of its {all} answers are played"))
                 })?
             }
-            (None, Otherwise::Fail) => {
+            (None, Unrecorded::Fail) => {
                 let played: Vec<bool> = state.played.iter().map(|played| *played > 0).collect();
                 drop(state);
                 return Err(match known.first() {
@@ -335,8 +335,8 @@ impl Player {
         let keys: Vec<Value> = keys.collect();
         // Of those that are equally near the first that has not been played, which is the one that was to come.
         let near = (0..keys.len()).rev().max_by_key(|&number| {
-            let nearness = matching::nearness(&keys[number], asked, exchanges[number].system == system);
-            (nearness, !played[number])
+            let similarity = matching::similarity(&keys[number], asked, exchanges[number].system == system);
+            (similarity, !played[number])
         });
         let differs = near.and_then(|number| {
             let difference = matching::difference(&keys[number], asked)?;

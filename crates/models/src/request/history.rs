@@ -332,13 +332,13 @@ pub(crate) enum Piece<'a> {
 /// one that it has; data without a place comes first.
 pub(crate) fn pieces<'a>(text: &'a str, calls: &'a [LegalCall<'a>], opaque: &[&'a Value]) -> Vec<Piece<'a>> {
     let mut out = Vec::with_capacity(calls.len() + opaque.len() + 1);
-    let (mut said, mut called) = (0, 0);
+    let (mut written, mut called) = (0, 0);
     for data in opaque {
         let count =
             |key| data.pointer(key).and_then(Value::as_u64).and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
         let until = text.floor_char_boundary(count("/after/text").min(text.len()));
         let calls_before = count("/after/calls").min(calls.len());
-        advance(&mut out, text, &mut said, until);
+        advance(&mut out, text, &mut written, until);
         let next = calls.iter().enumerate().take(calls_before).skip(called);
         out.extend(next.map(|(number, call)| Piece::Call(number, call)));
         called = called.max(calls_before);
@@ -346,17 +346,17 @@ pub(crate) fn pieces<'a>(text: &'a str, calls: &'a [LegalCall<'a>], opaque: &[&'
             Some(item) if data.get("after").is_some() => out.push(Piece::Item(item)),
             _ => out.push(Piece::Item(data)),
         }
-        said = text.floor_char_boundary(said.saturating_add(count("/own")).min(text.len()));
+        written = text.floor_char_boundary(written.saturating_add(count("/own")).min(text.len()));
     }
-    advance(&mut out, text, &mut said, text.len());
+    advance(&mut out, text, &mut written, text.len());
     out.extend(calls.iter().enumerate().skip(called).map(|(number, call)| Piece::Call(number, call)));
     out
 }
 
-fn advance<'a>(out: &mut Vec<Piece<'a>>, text: &'a str, said: &mut usize, until: usize) {
-    if *said < until {
-        out.push(Piece::Text(&text[*said..until]));
-        *said = until;
+fn advance<'a>(out: &mut Vec<Piece<'a>>, text: &'a str, written: &mut usize, until: usize) {
+    if *written < until {
+        out.push(Piece::Text(&text[*written..until]));
+        *written = until;
     }
 }
 
