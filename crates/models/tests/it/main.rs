@@ -2,16 +2,13 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-mod arbitrary;
 mod client;
 mod deferred;
 mod dialect;
-mod discovery;
 mod echo;
 mod embeddings;
 mod golden;
 mod hostile;
-mod lenient;
 mod limits;
 mod recordings;
 mod replay;
