@@ -14,6 +14,7 @@ use toolwright_core::event::Event;
 use toolwright_core::model::{Message, ModelClient as _, ModelSettings};
 use toolwright_core::select::Exposure;
 use toolwright_core::session::SessionId;
+use toolwright_core::variables::Variables;
 use toolwright_core::{Approver, Cancel, ContentBlock, Profile};
 use toolwright_runtime::ToolFinder;
 
@@ -47,6 +48,7 @@ impl Toolwright {
             approver: None,
             person: None,
             cancel: Cancel::new(),
+            variables: None,
             transcript: None,
             on_event: None,
             list_wait: LIST_WAIT,
@@ -76,6 +78,7 @@ pub struct Agent {
     approver: Option<Arc<dyn Approver>>,
     person: Option<Arc<dyn Person>>,
     cancel: Cancel,
+    variables: Option<Arc<dyn Variables>>,
     transcript: Option<Arc<dyn Transcript>>,
     on_event: Option<OnEvent>,
     list_wait: Duration,
@@ -172,6 +175,13 @@ impl Agent {
     /// Ends the run when it fires. A run whose future is dropped is cancelled, too.
     pub fn cancel(mut self, cancel: Cancel) -> Self {
         self.cancel = cancel;
+        self
+    }
+
+    /// Gives references in arguments their values, like `†state.user.name`. They are not saved with a run: one that is
+    /// resumed needs them again.
+    pub fn variables(mut self, variables: Arc<dyn Variables>) -> Self {
+        self.variables = Some(variables);
         self
     }
 
@@ -293,7 +303,7 @@ impl Agent {
             approver,
             client,
             cancel: self.cancel.clone(),
-            variables: None,
+            variables: self.variables.clone(),
             transcript: self.transcript.clone(),
         }
     }
