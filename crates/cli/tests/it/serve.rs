@@ -208,7 +208,8 @@ fn the_first_list_of_a_cold_start_waits_for_servers_but_not_for_ever() {
     gateway.handshake();
     let early = gateway.ask("tools/call", json!({"name": "mute__echo", "arguments": {"text": "hi"}}));
     let why = "no tool is called `mute__echo` (provider mute is still starting, and nobody knows its tools yet)";
-    assert_eq!(early["error"]["message"], why, "{early}");
+    // By then the other one may have listed a tool of nearly this name.
+    assert!(early["error"]["message"].as_str().is_some_and(|said| said.starts_with(why)), "{early}");
     assert!(gateway.tool_names().contains(&"odd__echo".to_owned()), "{}", gateway.said());
     drop(gateway);
     let place = Place::with(&servers(""));
