@@ -43,6 +43,7 @@ mod builder;
 pub mod config;
 pub mod guide;
 pub mod import;
+mod own_file;
 mod serve;
 mod tools;
 pub mod trust;

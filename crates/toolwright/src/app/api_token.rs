@@ -1,8 +1,9 @@
 //! The token of the HTTP API, where none is configured.
 
-use std::fs::File;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+
+use crate::own_file::{self, Others};
 
 /// Bytes of the file that are read.
 const MAX_FILE: u64 = 4096;
@@ -30,21 +31,14 @@ pub fn api_token(state_dir: &Path) -> io::Result<String> {
 }
 
 fn read(path: &Path) -> io::Result<String> {
-    let file = File::open(path)?;
+    let text = own_file::read(path, Others::Nothing, MAX_FILE);
     let refuse =
-        |why: &str| io::Error::new(io::ErrorKind::InvalidData, format!("{why}; delete it, and a new one is made"));
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt as _;
-        if file.metadata()?.permissions().mode() & 0o077 != 0 {
-            return Err(refuse("others may read this token"));
-        }
-    }
-    let mut text = String::new();
-    file.take(MAX_FILE).read_to_string(&mut text)?;
-    match text.trim() {
-        "" => Err(refuse("there is no token in it")),
-        token => Ok(token.to_owned()),
+        |why: String| io::Error::new(io::ErrorKind::InvalidData, format!("{why}; delete it, and a new one is made"));
+    match text {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(error),
+        Err(error) => Err(refuse(error.to_string())),
+        Ok(text) if text.trim().is_empty() => Err(refuse("there is no token in it".to_owned())),
+        Ok(text) => Ok(text.trim().to_owned()),
     }
 }
 

@@ -109,22 +109,7 @@ pub(crate) fn checked(
 /// Reads a configuration file, within its bound. A device or a pipe is none: a stranger's repository may have a link to
 /// one, which never ends or never answers.
 pub(crate) fn read_text(path: &Path) -> std::io::Result<String> {
-    let mut options = std::fs::OpenOptions::new();
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::custom_flags(
-        &mut options,
-        i32::try_from((rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY).bits()).unwrap_or(0),
-    );
-    let file = options.read(true).open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(std::io::Error::other("it is no ordinary file"));
-    }
-    let mut text = String::new();
-    std::io::Read::read_to_string(&mut std::io::Read::take(file, MAX_FILE + 1), &mut text)?;
-    if text.len() as u64 > MAX_FILE {
-        return Err(std::io::Error::other(format!("it is over the limit of {MAX_FILE} bytes")));
-    }
-    Ok(text)
+    crate::own_file::read(path, crate::own_file::Others::Anything, MAX_FILE)
 }
 
 fn keep_servers(node: &mut Node, problems: &mut Vec<Problem>) {

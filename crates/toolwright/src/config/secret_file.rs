@@ -1,14 +1,21 @@
 //! The user's file of secrets, beside the user's configuration: `NAME=VALUE`, a line each, which `${NAME}` stands for in
 //! configurations where the environment has no such variable. It is the user's alone (mode 0600).
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
 
 use serde_json::Value;
 
 use super::edit::write_atomically;
 use super::expand::{Variables, is_name};
-use super::layers::{config_home, read_text};
+use super::layers::config_home;
+use crate::own_file::{self, Others};
+
+/// Bytes of the file that are read at most.
+const MAX_FILE: u64 = 1 << 20;
 
 /// A variable of the environment, or else of the user's file of secrets. One that is not Unicode counts as unset.
 #[must_use]
@@ -21,13 +28,61 @@ pub(crate) fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
+/// Reads the file again only when it is another one than at the last look.
 fn stored(name: &str) -> Option<String> {
-    let text = read_text(&secret_file(&environment)?).ok()?;
+    static READ: Mutex<Option<(Version, BTreeMap<String, String>)>> = Mutex::new(None);
+    let version = Version::of(secret_file(&environment)?)?;
+    let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
+    let secrets = match read.take() {
+        Some((known, secrets)) if known == version => secrets,
+        _ => secrets_in(&version.path),
+    };
+    let value = secrets.get(name).cloned();
+    *read = Some((version, secrets));
+    value
+}
+
+/// Tells contents and permissions of the file apart.
+#[derive(Debug, PartialEq, Eq)]
+struct Version {
+    path: PathBuf,
+    length: u64,
+    changed: Option<SystemTime>,
+    #[cfg(unix)]
+    inode: (u64, i64, i64),
+}
+
+impl Version {
+    fn of(path: PathBuf) -> Option<Self> {
+        let metadata = std::fs::metadata(&path).ok()?;
+        #[cfg(unix)]
+        use std::os::unix::fs::MetadataExt as _;
+        Some(Self {
+            path,
+            length: metadata.len(),
+            changed: metadata.modified().ok(),
+            #[cfg(unix)]
+            inode: (metadata.ino(), metadata.ctime(), metadata.ctime_nsec()),
+        })
+    }
+}
+
+/// All of a file; nothing, with a warning, where it is not the user's alone.
+fn secrets_in(path: &Path) -> BTreeMap<String, String> {
+    let text = read_secrets(path).unwrap_or_else(|error| {
+        tracing::warn!("{}: these secrets are not used: {error}", path.display());
+        String::new()
+    });
+    // Of two lines for one name the last counts.
     let of = |line: &str| {
         let (key, value) = line.trim().split_once('=')?;
-        (key.trim_end() == name).then(|| read_value(value.trim()))
+        Some((key.trim_end().to_owned(), read_value(value.trim())))
     };
-    text.lines().rev().find_map(of)
+    text.lines().filter_map(of).collect()
+}
+
+fn read_secrets(path: &Path) -> std::io::Result<String> {
+    own_file::read(path, Others::Nothing, MAX_FILE)
 }
 
 /// Where the file is; nowhere without a home.
@@ -41,7 +96,7 @@ pub fn secret_file(variables: Variables<'_>) -> Option<PathBuf> {
 /// # Errors
 /// Those of the file system; a name that is no name of a variable.
 pub fn keep_secrets(path: &Path, secrets: &[(String, String)]) -> std::io::Result<()> {
-    let before = match read_text(path) {
+    let before = match read_secrets(path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             "# Secrets that configurations of Toolwright name as ${NAME}. Yours alone.\n".to_owned()
@@ -65,7 +120,7 @@ pub fn keep_secrets(path: &Path, secrets: &[(String, String)]) -> std::io::Resul
 /// # Errors
 /// Those of the file system.
 pub fn forget_secrets(path: &Path, before: &str, is_named: &dyn Fn(&str) -> bool) -> std::io::Result<Vec<String>> {
-    let text = match read_text(path) {
+    let text = match read_secrets(path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error),
@@ -144,6 +199,9 @@ mod tests {
         {
             use std::os::unix::fs::PermissionsExt as _;
             assert_eq!(std::fs::metadata(&path).expect("file").permissions().mode() & 0o777, 0o600);
+            assert_eq!(secrets_in(&path).len(), 1);
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).expect("mode");
+            assert!(secrets_in(&path).is_empty(), "others may read it");
         }
     }
 }

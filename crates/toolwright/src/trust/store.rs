@@ -10,6 +10,7 @@ use toolwright_core::canonical::ContentHash;
 
 use super::content::Content;
 use crate::config::edit::write_atomically;
+use crate::own_file::{self, Others};
 
 /// Folder of the state directory.
 const FOLDER: &str = "trust";
@@ -143,11 +144,10 @@ impl TrustStore {
 
 /// A record; nothing where there is none. What cannot be read, or what another user may have written, is none.
 fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Option<T> {
-    let metadata = std::fs::metadata(path).ok()?;
-    let text = match is_ours(&metadata) && metadata.len() <= MAX_RECORD {
-        true => std::fs::read_to_string(path),
-        false => Err(io::Error::other("another user may have written it, or it is too large")),
-    };
+    let text = own_file::read(path, Others::Read, MAX_RECORD);
+    if text.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+        return None;
+    }
     let read = text.and_then(|text| serde_json::from_str(&text).map_err(io::Error::from));
     read.inspect_err(|error| tracing::warn!("{}: this record is not used: {error}", path.display())).ok()
 }
@@ -181,17 +181,4 @@ pub(crate) fn private_folder(folder: &Path) -> io::Result<()> {
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder.create(folder)
-}
-
-/// Whether nobody but this user, or root, has written it.
-#[cfg(unix)]
-fn is_ours(metadata: &std::fs::Metadata) -> bool {
-    use std::os::unix::fs::MetadataExt as _;
-    let owner = metadata.uid();
-    (owner == rustix::process::geteuid().as_raw() || owner == 0) && metadata.mode() & 0o022 == 0
-}
-
-#[cfg(not(unix))]
-fn is_ours(_: &std::fs::Metadata) -> bool {
-    true
 }
