@@ -15,8 +15,24 @@ from docs_fixtures import FIXTURES
 from harness import NODE, NODE_MODULES, ROOT, TOOLWRIGHT, VENV_BIN, Process, cases, environment, workspace
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-# Lines that this test leaves to others, each with who runs it.
-NOT_RUN = {"cargo test --workspace --locked": "the section `tests` of .ci/run reads it from the README"}
+# The lines that this test leaves out, each with the reason. Those of `console` blocks are all among them.
+BUILDS, PACKAGES, LOGS_IN = "builds for minutes", "test_packages.py runs packaging/release", "crates/cli/tests/it/oauth.rs logs in"
+NOT_RUN = {
+    "cargo test --workspace --locked": "the section `tests` of .ci/run reads it from the README",
+    "cargo run --release --locked -- demo": BUILDS,
+    "cargo run --release --locked -- serve": BUILDS,
+    "cargo install --locked --path crates/cli": BUILDS,
+    "cargo build --release -p toolwright-cli -p toolwright-bench -p toolwright-testkit": BUILDS,
+    "target/release/toolwright-bench gateway": BUILDS,
+    "target/release/toolwright-bench gateway --path stdio --only toolwright,naive-proxy --json": BUILDS,
+    "python3 -m venv target/tools && target/tools/bin/pip install 'maturin>=1.9,<2'": PACKAGES,
+    "packaging/release --maturin target/tools/bin/maturin": PACKAGES,
+    "docker build --file packaging/docker/Dockerfile --tag toolwright .": "needs a container engine",
+    "export TOOLWRIGHT_TOKEN=$(openssl rand -hex 32)": "is for the container",
+    'docker run --init --rm -p 127.0.0.1:7117:7117 -e TOOLWRIGHT_TOKEN -v "$PWD:/workspace" toolwright': "as above",
+    "toolwright mcp login docs": LOGS_IN,
+    "toolwright mcp logout docs": LOGS_IN,
+}
 # Lines whose exit code says something else than that they worked.
 EXIT_CODES = {"toolwright pins diff": 1, "toolwright pins diff github": 1}
 # An id in the text stands for the last one of its kind that was printed.
@@ -114,6 +130,17 @@ async def test_every_command_runs_as_it_stands(page):
     assert not failed, "\n".join(failed)
 
 
+def test_only_named_lines_are_left_out():
+    left_out = {
+        line.removeprefix("$ ")
+        for page in PAGES
+        for block in re.findall(r"```console\n(.*?)```", page.read_text(), re.S)
+        for line in block.splitlines()
+    }
+    run = {line for page in PAGES for _, _, commands in blocks(page) for line in commands}
+    assert left_out | (run & NOT_RUN.keys()) == NOT_RUN.keys(), left_out ^ NOT_RUN.keys()
+
+
 def test_every_configuration_of_the_guide_is_valid():
     wrong = []
     with workspace() as folder:
@@ -139,7 +166,8 @@ def test_rust_of_the_readme_is_compiled():
 
 
 def test_every_link_leads_somewhere():
-    lost = []
+    lost = [page.name for page in PAGES[1:] if f"({page.name})" not in (ROOT / "docs/SUMMARY.md").read_text()]
+    lost.remove("SUMMARY.md")
     for page in [*PAGES, *(ROOT / f"{name}.md" for name in ("SECURITY", "CONTRIBUTING", "ARCHITECTURE", "CHANGELOG"))]:
         for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
             path, _, anchor = target.partition("#")
