@@ -12,7 +12,7 @@ use toolwright_core::policy::Rule;
 use toolwright_core::tool::StaticProvider;
 use toolwright_core::{Approver, Profile, Tool};
 
-use crate::app::{Embedding, Error, Toolwright, VariableSource};
+use crate::app::{Error, HostParts, Toolwright, VariableSource};
 use crate::config::typed::ModelApi;
 use crate::config::{LoadOptions, Severity, load, place_of_code, variable};
 
@@ -63,7 +63,7 @@ pub struct Builder {
     options: LoadOptions,
     builtins: Option<Builtins>,
     variables: Option<VariableSource>,
-    embedding: Embedding,
+    host: HostParts,
 }
 
 impl std::fmt::Debug for Builder {
@@ -157,7 +157,7 @@ impl Builder {
 
     /// Answers where policy asks: a function of the request, or any [`Approver`]. Default: nobody, and such calls are denied.
     pub fn approver(mut self, approver: impl Approver + 'static) -> Self {
-        self.embedding.approver = Some(Arc::new(approver));
+        self.host.approver = Some(Arc::new(approver));
         self
     }
 
@@ -198,7 +198,7 @@ impl Builder {
     /// Lets `client` answer for the models of `provider`: a model of the program's own, or a scripted one for tests. For
     /// tests there are recordings as well: the model `replay:FILE` answers from a file that `toolwright run --record` wrote.
     pub fn model_client(mut self, provider: impl Into<String>, client: impl ModelClient + 'static) -> Self {
-        self.embedding.models.push((provider.into(), Arc::new(client)));
+        self.host.models.push((provider.into(), Arc::new(client)));
         self
     }
 
@@ -233,10 +233,10 @@ impl Builder {
             let temporary = tempfile::Builder::new().prefix("toolwright-").tempdir();
             let temporary = temporary.map_err(Error::io("a folder for stored outputs cannot be made"))?;
             options.state_dir = Some(temporary.path().to_owned());
-            self.embedding.temporary = Some(temporary);
+            self.host.temporary = Some(temporary);
         }
         let named = options.config.is_none();
-        self.embedding.names_its_models = named;
+        self.host.names_its_models = named;
         let variables = self.variables.take().unwrap_or_else(|| match named {
             true => Box::new(embedded_variable),
             false => Box::new(variable),
@@ -250,7 +250,7 @@ impl Builder {
             config.problems.retain(|problem| problem.severity != Severity::Warning);
             return Err(Error::Config(config.problems));
         }
-        let app = Toolwright::embed(options, config, variables, self.embedding).await?;
+        let app = Toolwright::open_within(options, config, variables, self.host).await?;
         add(&app, self.tools).await?;
         app.offer_jobs_once_there_is_one();
         Ok(app)

@@ -155,7 +155,7 @@ fn failed(outcome: &Outcome) -> String {
 
 /// What an instance has of the program in which it is embedded.
 #[derive(Default)]
-pub(crate) struct Embedding {
+pub(crate) struct HostParts {
     /// The state directory of one that keeps nothing: its store is in memory, and this folder goes with it.
     pub(crate) temporary: Option<tempfile::TempDir>,
     /// Answers where policy asks.
@@ -240,15 +240,15 @@ impl Toolwright {
     /// # Errors
     /// [`Error`].
     pub async fn open(options: LoadOptions, config: Config, variables: VariableSource) -> Result<Arc<Self>, Error> {
-        Self::embed(options, config, variables, Embedding::default()).await
+        Self::open_within(options, config, variables, HostParts::default()).await
     }
 
     /// As [`Toolwright::open`], within a program.
-    pub(crate) async fn embed(
+    pub(crate) async fn open_within(
         options: LoadOptions,
         config: Config,
         variables: VariableSource,
-        embedding: Embedding,
+        host: HostParts,
     ) -> Result<Arc<Self>, Error> {
         if config.is_unusable() {
             return Err(Error::Config(config.problems));
@@ -256,14 +256,14 @@ impl Toolwright {
         let events = Arc::new(EventHub::default());
         let redactor = Arc::new(SecretRedactor::default());
         redactor.add(config.secrets.iter().cloned());
-        let store = match &embedding.temporary {
+        let store = match &host.temporary {
             Some(_) => SqliteStore::in_memory()?,
             None => SqliteStore::open(&config.state_dir)?,
         };
         let http = HttpModelClient::new(build::endpoints(&config, &*variables));
         let models = Arc::new(Models::new(http, Arc::clone(&redactor) as _));
         models.on_replay(replay::warning(&events));
-        for (provider, client) in embedding.models {
+        for (provider, client) in host.models {
             models.answer_by(&provider, client);
         }
         replay::read(&models, &config).await;
@@ -272,7 +272,7 @@ impl Toolwright {
         );
         let telemetry = telemetry::Telemetry::start(&config.telemetry, &events, Arc::clone(&store) as _);
         let jobs = JobManager::new(Arc::clone(&store), &config.state_dir);
-        let default_model = match embedding.names_its_models {
+        let default_model = match host.names_its_models {
             true => config.written.models.default.clone(),
             false => llm::default_model(&config, &*variables, models.endpoints()),
         };
@@ -309,8 +309,8 @@ impl Toolwright {
             telemetry,
             running: Mutex::default(),
             observations: Mutex::default(),
-            approver: embedding.approver,
-            temporary: std::sync::Mutex::new(embedding.temporary),
+            approver: host.approver,
+            temporary: std::sync::Mutex::new(host.temporary),
         });
         app.settle_providers().await?;
         Ok(app)
