@@ -1,13 +1,13 @@
-//! What servers list of their tools, prompts and resources, as every client takes it. A client reads a list as a whole: one field of one item
-//! that is not as the specification has it, and the list is refused with all that is in it. Here each field is what the
+//! Checks what servers list (tools, prompts, resources) and mends it. A client reads a list as a whole: one wrong field
+//! of one item, and the client refuses the list with all that is in it. Here each field is what the
 //! strictest of the official SDKs takes (`ToolSchema` of TypeScript, `Tool` of Python, and so on), or is left out.
 
 use std::borrow::Cow;
 
 use serde_json::{Map, Value, json};
+use toolwright_core::catalogue::ListKind;
 use toolwright_core::schema::wrapped;
 
-use crate::merge::Kind;
 use crate::revision::Era;
 
 /// Mistakes that are named in one line of the log.
@@ -87,7 +87,7 @@ pub fn field<'a>(key: &str, value: &'a Value) -> Option<Cow<'a, Value>> {
 /// A page of such a list as every client takes it: its items, each under its own name or address, and what leads to the
 /// next page. What has nothing to be found by is left out. Returns what was mended: whose fields, as [`told`] names it.
 #[must_use]
-pub fn page(kind: Kind, page: &mut Map<String, Value>) -> Vec<String> {
+pub fn page(kind: ListKind, page: &mut Map<String, Value>) -> Vec<String> {
     let mut mended = Vec::new();
     let mut of_page = Vec::new();
     match page.get_mut(kind.list_key()) {
@@ -122,7 +122,7 @@ pub fn page(kind: Kind, page: &mut Map<String, Value>) -> Vec<String> {
 
 /// A prompt, resource or template as every client takes it. One without a `name` beside its address is called by that.
 /// Returns the fields that were mended.
-fn item(kind: Kind, item: &mut Map<String, Value>) -> Vec<String> {
+fn item(kind: ListKind, item: &mut Map<String, Value>) -> Vec<String> {
     let mut wrong = Vec::new();
     item.retain(|key, value| {
         let is_kept = |is_sound: bool| if is_sound { Fate::Sound } else { Fate::LeftOut };
@@ -130,7 +130,7 @@ fn item(kind: Kind, item: &mut Map<String, Value>) -> Vec<String> {
             "name" | "title" | "description" | "mimeType" => is_kept(value.is_string()),
             "size" => is_kept(value.is_i64() || value.is_u64()),
             "annotations" => mend(value, shown_to),
-            "arguments" if kind == Kind::Prompts => mend(value, arguments),
+            "arguments" if kind == ListKind::Prompts => mend(value, arguments),
             "icons" => mend(value, icons),
             "_meta" => is_kept(value.is_object()),
             _ => Fate::Sound,
@@ -394,7 +394,7 @@ mod tests {
 
     #[test]
     fn prompts_and_resources_are_as_the_strictest_client_takes_them() {
-        let check = |kind: Kind, given: Value, expect: Value| {
+        let check = |kind: ListKind, given: Value, expect: Value| {
             let mut found = given.as_object().cloned().expect("object");
             let wrong = item(kind, &mut found);
             assert_eq!(Value::Object(found), expect, "{given}");
@@ -404,37 +404,37 @@ mod tests {
             "uri": "a:b", "name": null, "title": 1, "description": null, "mimeType": null, "size": "9", "later": null,
             "annotations": null, "icons": null, "_meta": null,
         });
-        check(Kind::Resources, careless, json!({"uri": "a:b", "later": null, "name": "a:b"}));
-        check(Kind::Templates, json!({"uriTemplate": "a:{b}"}), json!({"uriTemplate": "a:{b}", "name": "a:{b}"}));
+        check(ListKind::Resources, careless, json!({"uri": "a:b", "later": null, "name": "a:b"}));
+        check(ListKind::Templates, json!({"uriTemplate": "a:{b}"}), json!({"uriTemplate": "a:{b}", "name": "a:{b}"}));
         let annotations = json!({"audience": ["user", "all"], "priority": 2, "lastModified": "today", "later": 1});
         check(
-            Kind::Resources,
+            ListKind::Resources,
             json!({"uri": "a:b", "name": "b", "size": 1.5, "annotations": annotations}),
             json!({"uri": "a:b", "name": "b", "annotations": {"later": 1}}),
         );
         let arguments = json!([{"name": "a", "required": null}, {"required": true}, "b", {"name": "c", "later": 1}]);
         check(
-            Kind::Prompts,
+            ListKind::Prompts,
             json!({"name": "p", "arguments": arguments, "icons": [{"src": "i", "sizes": "any"}]}),
             json!({"name": "p", "arguments": [{"name": "a"}, {"name": "c", "later": 1}], "icons": [{"src": "i"}]}),
         );
-        check(Kind::Prompts, json!({"name": "p", "arguments": null}), json!({"name": "p"}));
+        check(ListKind::Prompts, json!({"name": "p", "arguments": null}), json!({"name": "p"}));
         let annotations = json!({"audience": ["user"], "priority": 0.5, "lastModified": "2025-01-12T15:00:58.1Z"});
         let sound = json!({"uri": "a:b", "name": "b", "size": 5, "arguments": null, "annotations": annotations});
-        check(Kind::Resources, sound.clone(), sound);
+        check(ListKind::Resources, sound.clone(), sound);
     }
 
     #[test]
     fn a_page_is_mended_as_a_whole_and_what_was_wrong_is_named() {
-        let check = |kind: Kind, given: Value, expect: Value, mistakes: &[&str]| {
+        let check = |kind: ListKind, given: Value, expect: Value, mistakes: &[&str]| {
             let mut found = given.as_object().cloned().expect("object");
             assert_eq!(page(kind, &mut found), mistakes, "{given}");
             assert_eq!(Value::Object(found), expect, "{given}");
         };
         let sound = json!({"later": null, "prompts": [{"name": "p"}], "nextCursor": "", "_meta": {}});
-        check(Kind::Prompts, sound.clone(), sound, &[]);
+        check(ListKind::Prompts, sound.clone(), sound, &[]);
         check(
-            Kind::Resources,
+            ListKind::Resources,
             json!({"resources": [{"uri": "a:b", "title": null}, {"name": "n"}, null], "nextCursor": null, "_meta": null}),
             json!({"resources": [{"uri": "a:b", "name": "a:b"}]}),
             &[
@@ -445,7 +445,12 @@ mod tests {
             ],
         );
         let nothing = json!({"resourceTemplates": []});
-        check(Kind::Templates, json!({"resourceTemplates": null}), nothing, &["the list itself (resourceTemplates)"]);
+        check(
+            ListKind::Templates,
+            json!({"resourceTemplates": null}),
+            nothing,
+            &["the list itself (resourceTemplates)"],
+        );
     }
 
     #[test]

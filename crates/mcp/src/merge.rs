@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use serde_json::{Map, Value};
+use toolwright_core::catalogue::ListKind;
 use toolwright_core::tool_id::{short_hash, wire_candidate};
 
 use crate::address::qualify;
@@ -10,80 +11,21 @@ use crate::address::qualify;
 /// Digits of a hash that tells two names apart.
 const DIGITS: usize = 6;
 
-/// What a list is of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// `prompts/list`: named for their server, as tools are.
-    Prompts,
-    /// `resources/list`: each has its own address.
-    Resources,
-    /// `resources/templates/list`: the same.
-    Templates,
+fn shown(kind: ListKind, server: &str, own: &str) -> String {
+    match kind {
+        ListKind::Prompts => wire_candidate(server, own),
+        ListKind::Resources | ListKind::Templates => own.to_owned(),
+    }
 }
 
-impl Kind {
-    /// The method that lists it.
-    #[must_use]
-    pub fn method(self) -> &'static str {
-        match self {
-            Self::Prompts => "prompts/list",
-            Self::Resources => "resources/list",
-            Self::Templates => "resources/templates/list",
+/// For an item whose usual name another has.
+fn apart(kind: ListKind, server: &str, own: &str) -> String {
+    match kind {
+        ListKind::Prompts => {
+            let hash = short_hash(&format!("{server}\n{own}"), DIGITS);
+            format!("{}_{hash}", wire_candidate(server, own))
         }
-    }
-
-    /// What this method lists, if it is one of these.
-    #[must_use]
-    pub fn of_method(method: &str) -> Option<Self> {
-        [Self::Prompts, Self::Resources, Self::Templates].into_iter().find(|kind| kind.method() == method)
-    }
-
-    /// What is listed, in words.
-    #[must_use]
-    pub fn words(self) -> &'static str {
-        match self {
-            Self::Prompts => "prompts",
-            Self::Resources => "resources",
-            Self::Templates => "resource templates",
-        }
-    }
-
-    /// The key of the list in the result.
-    #[must_use]
-    pub fn list_key(self) -> &'static str {
-        match self {
-            Self::Prompts => "prompts",
-            Self::Resources => "resources",
-            Self::Templates => "resourceTemplates",
-        }
-    }
-
-    /// The key of an item's own name or address.
-    #[must_use]
-    pub fn item_key(self) -> &'static str {
-        match self {
-            Self::Prompts => "name",
-            Self::Resources => "uri",
-            Self::Templates => "uriTemplate",
-        }
-    }
-
-    fn shown(self, server: &str, own: &str) -> String {
-        match self {
-            Self::Prompts => wire_candidate(server, own),
-            Self::Resources | Self::Templates => own.to_owned(),
-        }
-    }
-
-    /// For an item whose usual name another has.
-    fn apart(self, server: &str, own: &str) -> String {
-        match self {
-            Self::Prompts => {
-                let hash = short_hash(&format!("{server}\n{own}"), DIGITS);
-                format!("{}_{hash}", wire_candidate(server, own))
-            }
-            Self::Resources | Self::Templates => qualify(server, own),
-        }
+        ListKind::Resources | ListKind::Templates => qualify(server, own),
     }
 }
 
@@ -109,12 +51,13 @@ pub struct Merged {
 /// that has nothing to be found by is left out, and so is a second one of the same name by the same server. The lists are as
 /// [`list_validation::page`](crate::list_validation::page) leaves them.
 #[must_use]
-pub fn merge(kind: Kind, lists: Vec<(&str, Vec<Value>)>) -> Merged {
+pub fn merge(kind: ListKind, lists: Vec<(&str, &[Value])>) -> Merged {
     let mut merged = Merged::default();
     for (server, list) in lists {
-        for mut item in list {
+        for item in list {
             let Some(own) = item.get(kind.item_key()).and_then(Value::as_str).map(str::to_owned) else { continue };
             let Some(shown) = free_name(kind, server, &own, &merged.owners) else { continue };
+            let mut item = item.clone();
             if shown != own {
                 item[kind.item_key()] = shown.clone().into();
             }
@@ -125,9 +68,9 @@ pub fn merge(kind: Kind, lists: Vec<(&str, Vec<Value>)>) -> Merged {
     merged
 }
 
-fn free_name(kind: Kind, server: &str, own: &str, taken: &HashMap<String, Owned>) -> Option<String> {
+fn free_name(kind: ListKind, server: &str, own: &str, taken: &HashMap<String, Owned>) -> Option<String> {
     let is_same = |name: &str| taken.get(name).is_some_and(|other| other.server == server && other.own == own);
-    let names = [kind.shown(server, own), kind.apart(server, own)];
+    let names = [shown(kind, server, own), apart(kind, server, own)];
     if names.iter().any(|name| is_same(name)) {
         return None;
     }
@@ -148,10 +91,11 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn check(kind: Kind, lists: &[(&'static str, &[&str])], expect: &[(&str, &str, &str)]) {
+    fn check(kind: ListKind, lists: &[(&'static str, &[&str])], expect: &[(&str, &str, &str)]) {
         let item = |own: &&str| json!({kind.item_key(): own, "later": [1]});
-        let lists = lists.iter().map(|(server, own)| (*server, own.iter().map(item).collect())).collect();
-        let merged = merge(kind, lists);
+        let lists: Vec<(&str, Vec<Value>)> =
+            lists.iter().map(|(server, own)| (*server, own.iter().map(item).collect())).collect();
+        let merged = merge(kind, lists.iter().map(|(server, list)| (*server, &list[..])).collect());
         let found: Vec<_> = merged
             .items
             .iter()
@@ -169,24 +113,24 @@ mod tests {
     #[test]
     fn prompts_are_named_for_their_server_and_no_two_alike() {
         check(
-            Kind::Prompts,
+            ListKind::Prompts,
             &[("a", &["x", "y"]), ("b", &["x"])],
             &[("a__x", "a", "x"), ("a__y", "a", "y"), ("b__x", "b", "x")],
         );
         let hash = short_hash("a\nx!y", DIGITS);
         let apart = format!("a__x_y_{hash}");
-        check(Kind::Prompts, &[("a", &["x.y", "x!y", "x.y"])], &[("a__x_y", "a", "x.y"), (&apart, "a", "x!y")]);
+        check(ListKind::Prompts, &[("a", &["x.y", "x!y", "x.y"])], &[("a__x_y", "a", "x.y"), (&apart, "a", "x!y")]);
     }
 
     #[test]
     fn resources_keep_their_address_unless_another_has_it() {
         check(
-            Kind::Resources,
+            ListKind::Resources,
             &[("a", &["t://x"]), ("b", &["t://x", "t://y", "t://x"])],
             &[("t://x", "a", "t://x"), ("toolwright-resource://b/t://x", "b", "t://x"), ("t://y", "b", "t://y")],
         );
-        check(Kind::Templates, &[("a", &["t://{x}"])], &[("t://{x}", "a", "t://{x}")]);
-        assert!(merge(Kind::Resources, vec![("a", vec![json!({"name": "n"}), json!(5)])]).items.is_empty());
+        check(ListKind::Templates, &[("a", &["t://{x}"])], &[("t://{x}", "a", "t://{x}")]);
+        assert!(merge(ListKind::Resources, vec![("a", &[json!({"name": "n"}), json!(5)])]).items.is_empty());
     }
 
     #[test]

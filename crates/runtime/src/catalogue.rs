@@ -1,6 +1,7 @@
 //! The live catalogue: providers come and go, lists arrive when they arrive, and readers always hold
 //! one immutable snapshot.
 
+mod lists;
 mod provider_slot;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,7 +12,7 @@ use futures_util::{FutureExt as _, StreamExt as _, stream};
 use tokio::sync::{Mutex, broadcast, watch};
 use toolwright_core::Redactor;
 use toolwright_core::catalogue::{
-    CatalogueIssue, Listing, Provider, RegisteredTool, Snapshot, SourceNotice, Unapproved,
+    CatalogueIssue, ListKind, Listing, Provider, RegisteredTool, Snapshot, SourceNotice, Unapproved,
 };
 use toolwright_core::context::NoRedaction;
 use toolwright_core::definition::{Mode, ToolDefinition};
@@ -22,6 +23,8 @@ use toolwright_core::output::EXTRACT_ID;
 use toolwright_core::pins::Change;
 use toolwright_core::tool_id::wire_candidate;
 
+use self::lists::Due;
+pub use self::lists::SourceLists;
 use self::provider_slot::{ProviderSlot, held_back, reuse, still_starting};
 use crate::pins::{Held, Pins};
 
@@ -62,6 +65,8 @@ pub struct Catalogue {
     jobs: AtomicBool,
     /// Whether somebody has a model that extracts from stored outputs.
     extraction: AtomicBool,
+    /// Whether somebody reads what providers list besides their tools.
+    keeps_lists: AtomicBool,
     /// Whether the providers are being shut down, which change for that.
     is_closing: AtomicBool,
     notices: broadcast::Sender<Notice>,
@@ -90,17 +95,30 @@ struct Sources {
     all: Arc<[Arc<dyn Provider>]>,
     /// Those of which it is not known what they have.
     unlisted: Arc<[Arc<dyn Provider>]>,
+    lists: Arc<[SourceLists]>,
 }
 
 impl Sources {
-    fn of(slots: &[ProviderSlot]) -> Self {
+    fn of(slots: &[ProviderSlot], before: &Self) -> Self {
         let provider = |slot: &ProviderSlot| Arc::clone(&slot.provider);
         let unlisted = slots.iter().filter(|slot| !slot.is_listed);
-        Self { all: slots.iter().map(provider).collect(), unlisted: unlisted.map(provider).collect() }
+        let with_lists = slots.iter().filter(|slot| slot.provider.methods().is_some());
+        let lists: Arc<[_]> = with_lists.map(SourceLists::of).collect();
+        let is_same = lists.len() == before.lists.len()
+            && lists.iter().zip(&*before.lists).all(|(now, before)| now.is_same(before));
+        Self {
+            all: slots.iter().map(provider).collect(),
+            unlisted: unlisted.map(provider).collect(),
+            lists: if is_same { Arc::clone(&before.lists) } else { lists },
+        }
     }
 }
 
 impl Current {
+    fn sources(&self) -> Sources {
+        self.snapshot.read().unwrap_or_else(PoisonError::into_inner).sources.clone()
+    }
+
     /// Swaps, unless a later snapshot is there already.
     fn put(&self, snapshot: Arc<Snapshot>, sources: Sources, number: u64) {
         {
@@ -138,6 +156,7 @@ impl Catalogue {
             absent: RwLock::default(),
             jobs: AtomicBool::new(false),
             extraction: AtomicBool::new(true),
+            keeps_lists: AtomicBool::new(false),
             is_closing: AtomicBool::new(false),
             notices: broadcast::channel(NOTICES).0,
             pins: OnceLock::new(),
@@ -195,6 +214,28 @@ impl Catalogue {
         Arc::clone(&self.current.snapshot.read().unwrap_or_else(PoisonError::into_inner).sources.unlisted)
     }
 
+    /// What the providers list besides their tools, in registration order: the same object until one of the lists is
+    /// another. Empty lists unless [`Catalogue::keep_lists`] was called.
+    #[must_use]
+    pub fn lists(&self) -> Arc<[SourceLists]> {
+        Arc::clone(&self.current.snapshot.read().unwrap_or_else(PoisonError::into_inner).sources.lists)
+    }
+
+    /// Has prompts, resources and resource templates listed too from now on, each provider's after its tools. Within a
+    /// runtime.
+    pub fn keep_lists(self: &Arc<Self>) {
+        if self.keeps_lists.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let catalogue = Arc::clone(self);
+        tokio::spawn(async move {
+            for slot in catalogue.slots.lock().await.iter_mut().filter(|slot| slot.finished > 0 && slot.error.is_none())
+            {
+                slot.lists.refresh(&catalogue, &slot.provider);
+            }
+        });
+    }
+
     /// Waits until no wanted provider is among [`Catalogue::unlisted`]. Has none of them listed: see
     /// [`Catalogue::refresh`].
     pub async fn listed(&self, is_wanted: impl Fn(&dyn Provider) -> bool) {
@@ -230,18 +271,20 @@ impl Catalogue {
     /// [`DuplicateProvider`]; nothing is changed then.
     pub async fn add_provider(self: &Arc<Self>, provider: Arc<dyn Provider>) -> Result<(), DuplicateProvider> {
         let mut slot = ProviderSlot::new(Arc::clone(&provider)).await;
+        let due;
         let told = {
             let mut slots = self.slots.lock().await;
             if slots.iter().any(|slot| slot.provider.name() == provider.name()) {
                 return Err(DuplicateProvider(provider.name().to_owned()));
             }
             let told = slot.judge(self.pins.get().map(|pins| &**pins)).await;
+            due = Arc::clone(&slot.lists.due);
             slots.push(slot);
             self.publish(&slots).await;
             told
         };
         self.tell_held(told);
-        self.listen_to(&*provider);
+        self.listen_to(&*provider, due);
         Ok(())
     }
 
@@ -274,6 +317,7 @@ impl Catalogue {
                     slot.is_listed |= !old.listed.is_empty();
                 }
                 slot.held.clone_from(&old.held);
+                slot.lists.inherit(&old.lists);
             }
         }
         let pins = self.pins.get().map(|pins| &**pins);
@@ -286,9 +330,10 @@ impl Catalogue {
                 None
             }
         };
+        let due: Vec<_> = fresh.iter().map(|slot| Arc::clone(&slot.lists.due)).collect();
         let old = fresh.into_iter().map(put).collect();
-        for provider in &providers {
-            self.listen_to(&**provider);
+        for (provider, due) in providers.iter().zip(due) {
+            self.listen_to(&**provider, due);
         }
         self.publish(&slots).await;
         drop(slots);
@@ -328,7 +373,7 @@ impl Catalogue {
     }
 
     /// Lists a provider again whenever it says that it changed.
-    fn listen_to(self: &Arc<Self>, provider: &dyn Provider) {
+    fn listen_to(self: &Arc<Self>, provider: &dyn Provider, due: Arc<Due>) {
         let (catalogue, runtime) = (Arc::downgrade(self), tokio::runtime::Handle::current());
         let name = provider.name().to_owned();
         provider.on_change(Arc::new(move || {
@@ -341,8 +386,10 @@ impl Catalogue {
         }));
         let (notices, name) = (self.notices.clone(), Arc::<str>::from(provider.name()));
         provider.on_notice(Arc::new(move |notice| {
-            // Nobody may be listening.
-            let _ = notices.send(Notice { provider: Arc::clone(&name), notice });
+            if !due.noticed(&notice) {
+                // Nobody may be listening.
+                let _ = notices.send(Notice { provider: Arc::clone(&name), notice });
+            }
         }));
     }
 
@@ -358,7 +405,7 @@ impl Catalogue {
 
     /// Lists one provider again and swaps the snapshot. Other providers' tools are not touched; a
     /// failed list takes this provider's tools out and keeps the reason.
-    pub async fn refresh(&self, name: &str) {
+    pub async fn refresh(self: &Arc<Self>, name: &str) {
         let (provider, ticket) = {
             let mut slots = self.slots.lock().await;
             let Some(slot) = slots.iter_mut().find(|slot| slot.provider.name() == name) else { return };
@@ -392,10 +439,41 @@ impl Catalogue {
         };
         let event =
             Event::ProviderChanged { provider: name.to_owned(), tools: slot.tools.len(), error: slot.error.clone() };
+        let keeps_lists = self.keeps_lists.load(Ordering::Acquire);
+        if let Some(slot) = slots.iter_mut().find(|slot| Arc::ptr_eq(&slot.provider, &provider)).filter(|_| keeps_lists)
+            && slot.error.is_none()
+        {
+            slot.lists.refresh(self, &provider);
+        }
         self.publish(&slots).await;
         drop(slots);
         self.events.emit(event);
         self.tell_held(told);
+    }
+
+    /// Lists what one provider has besides its tools again; a failed list leaves the last one.
+    async fn refresh_list(&self, provider: &Arc<dyn Provider>, kind: ListKind) -> Result<(), ()> {
+        let listed = match tokio::time::timeout(self.list_timeout, provider.list_of(kind)).await {
+            Ok(Ok(items)) => Ok(items),
+            Ok(Err(error)) => Err(self.redactor.redact(&error.to_string()).into_owned()),
+            Err(_) => Err(format!(
+                "no list of its {} within {}",
+                kind.words(),
+                toolwright_core::duration::format(self.list_timeout)
+            )),
+        };
+        let outcome = listed.as_ref().map(drop).map_err(drop);
+        let mut slots = self.slots.lock().await;
+        if let Some(slot) = slots.iter_mut().find(|slot| Arc::ptr_eq(&slot.provider, provider)) {
+            let last = &mut slot.lists.last[kind as usize];
+            if last.take(listed) {
+                if let Some(error) = &last.error {
+                    tracing::warn!("{}: {} failed: {error}", provider.name(), kind.method());
+                }
+                self.publish(&slots).await;
+            }
+        }
+        outcome
     }
 
     /// Tells of definitions that are not the pinned ones.
@@ -422,7 +500,7 @@ impl Catalogue {
     }
 
     /// Lists every provider again, at most `concurrency` at a time.
-    pub async fn refresh_all(&self, concurrency: usize) {
+    pub async fn refresh_all(self: &Arc<Self>, concurrency: usize) {
         let names: Vec<String> = self.slots.lock().await.iter().map(|slot| slot.provider.name().to_owned()).collect();
         stream::iter(names)
             .for_each_concurrent(concurrency.max(1), |name| async move { self.refresh(&name).await })
@@ -456,6 +534,11 @@ impl Catalogue {
             return Vec::new();
         }
         let mut issues: Vec<CatalogueIssue> = slot.provider.issues().into_iter().map(issue).collect();
+        for (kind, last) in ListKind::ALL.into_iter().zip(&slot.lists.last) {
+            if let Some(error) = &last.error {
+                issues.push(issue(format!("its {} could not be listed: {error}", kind.words())));
+            }
+        }
         match &slot.held[..] {
             few @ ([] | [_] | [_, _] | [_, _, _]) => {
                 issues.extend(few.iter().map(|held| issue(format!("`{}` is {}", held.tool.raw_name(), held.why))));
@@ -500,7 +583,7 @@ impl Catalogue {
         }
         absent.extend(slots.iter().filter_map(still_starting));
         let before = self.snapshot();
-        let sources = Sources::of(slots);
+        let sources = Sources::of(slots, &self.current.sources());
         let number = self.current.made.fetch_add(1, Ordering::Relaxed) + 1;
         if before.is_of(&listings, &absent, &unapproved, &issues) {
             return self.current.put(before, sources, number);

@@ -16,13 +16,10 @@ use toolwright_core::roots::Roots;
 use toolwright_core::session::{Principal, Session, SessionId};
 use toolwright_runtime::{Catalogue, Executor, ToolFinder};
 
-use crate::mcp::careless::Careless;
 use crate::mcp::fallback_client::FallbackClient;
 use crate::mcp::input_required::Parked;
-use crate::mcp::late::Late;
-use crate::mcp::owners::Owners;
-use crate::mcp::patience::Silent;
-use crate::mcp::resource_links::Mentions;
+use crate::mcp::lists::MergedLists;
+use crate::mcp::resource_links::ResourceLinks;
 use crate::mcp::sources::Sources;
 use crate::mcp::subscriptions::Subscribers;
 use crate::mcp::tasks::Tasks;
@@ -170,11 +167,8 @@ pub struct Gateway {
     pub(crate) options: GatewayOptions,
     pub(crate) lists: ToolLists,
     pub(crate) sources: Sources,
-    pub(crate) owners: Owners,
-    pub(crate) mentions: Mentions,
-    pub(crate) late: Late,
-    pub(crate) silent: Silent,
-    pub(crate) careless: Careless,
+    pub(crate) merged: MergedLists,
+    pub(crate) resource_links: ResourceLinks,
     pub(crate) unkept: Unkept,
     pub(crate) subscribers: Subscribers,
     pub(crate) parked: Arc<Parked>,
@@ -184,7 +178,7 @@ pub struct Gateway {
     pub(crate) running: TaskTracker,
     pub(crate) slots: Arc<Semaphore>,
     /// Until when first lists are waited for.
-    first_lists: Instant,
+    pub(crate) first_lists: Instant,
     terms: RwLock<Terms>,
     /// Counts changes of `terms` that may shut somebody out.
     views_changed: watch::Sender<u64>,
@@ -216,18 +210,16 @@ impl std::fmt::Debug for Gateway {
 }
 
 impl Gateway {
-    /// A gateway.
+    /// A gateway. Its catalogue lists prompts and resources too from now on, so that it is made within a runtime.
     #[must_use]
     pub fn new(options: GatewayOptions) -> Arc<Self> {
+        options.catalogue.keep_lists();
         let server_info = serde_json::to_value(&options.info).unwrap_or_default();
         Arc::new(Self {
             lists: ToolLists::default(),
             sources: Sources::default(),
-            owners: Owners::default(),
-            mentions: Mentions::default(),
-            late: Late::default(),
-            silent: Silent::default(),
-            careless: Careless::default(),
+            merged: MergedLists::default(),
+            resource_links: ResourceLinks::default(),
             unkept: Unkept::default(),
             subscribers: Subscribers::default(),
             parked: Parked::new(server_info.clone()),
@@ -366,7 +358,6 @@ impl Gateway {
     /// more than once.
     pub async fn drain(&self) {
         self.running.close();
-        self.late.stop();
         let executor = &self.options.executor;
         executor.close();
         let jobs = executor.jobs();

@@ -1,11 +1,13 @@
 //! Providers, registration, and the immutable snapshot that everything reads.
 
 mod entry;
+mod list_kind;
 mod provider;
 mod registered;
 mod snapshot;
 
 pub use entry::Entry;
+pub use list_kind::ListKind;
 pub use provider::{
     CallLimits, CallScope, ChangeNotifier, Health, NoticeSink, PromptQuestion, PromptSize, Provider, ProviderCall,
     ProviderError, ProviderKind, SourceNotice,

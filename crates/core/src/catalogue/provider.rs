@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::RegisteredTool;
+use super::{ListKind, RegisteredTool};
 use crate::canonical::ContentHash;
 use crate::context::{TokenCounter, ToolContext};
 use crate::error::ToolError;
@@ -125,7 +125,7 @@ pub struct CallLimits {
 /// What a source tells outside of calls, besides changes of its tools ([`ChangeNotifier`]).
 #[derive(Debug, Clone, PartialEq)]
 pub enum SourceNotice {
-    /// Its list of resources has changed.
+    /// Its lists of resources and resource templates have changed.
     ResourcesChanged,
     /// Its list of prompts has changed.
     PromptsChanged,
@@ -201,6 +201,14 @@ pub trait Provider: Send + Sync {
     /// # Errors
     /// [`ProviderError`] with cause and remedy; the provider's tools then leave the catalogue.
     async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError>;
+    /// Its whole list of prompts, resources or resource templates, now: each item as MCP has it, checked. May connect; the
+    /// caller bounds the wait. The default lists nothing; only a provider with [`Provider::methods`] is asked.
+    ///
+    /// # Errors
+    /// [`ProviderError`] with cause and remedy; the list that was there before stays.
+    async fn list_of(&self, _kind: ListKind) -> Result<Arc<[Value]>, ProviderError> {
+        Ok(Arc::default())
+    }
     /// Runs one call.
     ///
     /// # Errors
@@ -264,7 +272,7 @@ pub trait Provider: Send + Sync {
     }
     /// What else its source can be asked, besides calling tools: a provider whose tools are the methods of the
     /// protocol (raw name `resources/read`, id `{namespace}__resources-read`, …). They are not in the catalogue, but
-    /// run through the executor like all calls. A result is the source's own, untouched, in
+    /// run through the executor like all calls. Its list is ready at once. A result is the source's own, untouched, in
     /// [`METHOD_RESULT`](crate::passthrough::METHOD_RESULT) of the output's extras.
     fn methods(&self) -> Option<Arc<dyn Provider>> {
         None

@@ -1,7 +1,7 @@
 //! What a server says outside of calls, on its way to the catalogue, the gateway and the operator.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
 use toolwright_core::catalogue::{NoticeSink, SourceNotice};
@@ -12,9 +12,6 @@ use super::spec::AsTools;
 
 /// What is shown of a line that is not a message, in characters.
 const EXCERPT: usize = 120;
-
-/// Hears notices before they are passed on.
-pub(super) type FirstSink = Arc<dyn Fn(&SourceNotice) + Send + Sync>;
 
 /// Takes what a server says by itself.
 pub(super) struct Listener {
@@ -35,7 +32,6 @@ pub(super) struct Listener {
 #[derive(Default)]
 struct Common {
     notices: Mutex<Option<NoticeSink>>,
-    first: OnceLock<FirstSink>,
     garbage: AtomicU64,
     broken: AtomicU64,
 }
@@ -68,12 +64,6 @@ impl Listener {
         *self.common.notices.lock().unwrap_or_else(PoisonError::into_inner) = Some(sink);
     }
 
-    /// Has `first` hear every notice before anybody else, once.
-    pub(super) fn listen_first(&self, first: FirstSink) {
-        // There is one.
-        let _ = self.common.first.set(first);
-    }
-
     /// Its tools may have changed.
     pub(super) fn tools_changed(&self) {
         (self.tools_changed)();
@@ -81,9 +71,6 @@ impl Listener {
 
     /// Passes a notice on.
     pub(super) fn notice(&self, notice: SourceNotice) {
-        if let Some(first) = self.common.first.get() {
-            first(&notice);
-        }
         if notice == SourceNotice::PromptsChanged && self.prompts == AsTools::Yes {
             self.tools_changed();
         }

@@ -19,8 +19,17 @@ use super::spec::McpServerSpec;
 use super::tool_facts::{Fact, Facts};
 
 /// Bounds on one list.
-const MAX_PAGES: usize = 500;
-const MAX_ENTRIES: usize = 20_000;
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds {
+    pub(super) pages: usize,
+    pub(super) entries: usize,
+}
+
+impl Bounds {
+    /// Those of the list of tools.
+    const TOOLS: Self = Self { pages: 500, entries: 20_000 };
+}
+
 /// Fields of a tool that have a place of their own in a definition.
 const PLACED: [&str; 5] = ["name", "title", "description", "inputSchema", "outputSchema"];
 
@@ -35,12 +44,23 @@ pub(super) struct RawList {
     pub(super) cut: Option<String>,
 }
 
-/// Reads all pages of `method`, a list of what is called `key` in its results.
+/// Reads all pages of `method`, a list of what is called `key` in its results, within the bounds of tools.
 pub(super) async fn fetch(connection: &Connection, method: &str, key: &str) -> Result<RawList, AskError> {
+    fetch_checked(connection, method, key, Bounds::TOOLS, &mut |_| {}).await
+}
+
+/// As [`fetch`], within these bounds. `check` sees each page first and may mend it.
+pub(super) async fn fetch_checked(
+    connection: &Connection,
+    method: &str,
+    key: &str,
+    bounds: Bounds,
+    check: &mut (dyn FnMut(&mut Value) + Send),
+) -> Result<RawList, AskError> {
     let mut list = RawList::default();
     let mut seen = HashSet::new();
     let mut cursor: Option<String> = None;
-    for _ in 0..MAX_PAGES {
+    for _ in 0..bounds.pages {
         let params = cursor.iter().map(|cursor| ("cursor".to_owned(), cursor.as_str().into())).collect();
         let mut page = match connection.ask_plainly::<Value>(method, params).await {
             Ok(page) => page,
@@ -50,6 +70,7 @@ pub(super) async fn fetch(connection: &Connection, method: &str, key: &str) -> R
             }
             Err(error) => return Err(error),
         };
+        check(&mut page);
         match page.get_mut(key).map(Value::take) {
             Some(Value::Array(more)) => list.entries.extend(more),
             _ => return Err(AskError::Broken(format!("its answer to {method} has no list of {key}"))),
@@ -57,9 +78,9 @@ pub(super) async fn fetch(connection: &Connection, method: &str, key: &str) -> R
         if let Some(ttl) = page.get("ttlMs").and_then(Value::as_u64).map(Duration::from_millis) {
             list.ttl = Some(list.ttl.map_or(ttl, |least| least.min(ttl)));
         }
-        if list.entries.len() > MAX_ENTRIES {
-            list.entries.truncate(MAX_ENTRIES);
-            list.cut = Some(format!("it lists more than {MAX_ENTRIES} {key}; the rest is left out"));
+        if list.entries.len() > bounds.entries {
+            list.entries.truncate(bounds.entries);
+            list.cut = Some(format!("it lists more than {} {key}; the rest is left out", bounds.entries));
             return Ok(list);
         }
         cursor = match page.get("nextCursor").and_then(Value::as_str) {
@@ -73,7 +94,7 @@ pub(super) async fn fetch(connection: &Connection, method: &str, key: &str) -> R
             return Ok(list);
         }
     }
-    list.cut = Some(format!("its list of {key} has more than {MAX_PAGES} pages; the rest is left out"));
+    list.cut = Some(format!("its list of {key} has more than {} pages; the rest is left out", bounds.pages));
     Ok(list)
 }
 

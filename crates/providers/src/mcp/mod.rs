@@ -45,6 +45,7 @@ mod list_refresh;
 mod listed_as_tools;
 mod listener;
 mod listing;
+mod lists;
 mod log_level;
 mod manifest;
 mod methods;

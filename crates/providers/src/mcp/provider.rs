@@ -9,7 +9,8 @@ use serde::Deserialize as _;
 use serde_json::{Map, Value};
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::catalogue::{
-    CallLimits, ChangeNotifier, Health, NoticeSink, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool,
+    CallLimits, ChangeNotifier, Health, ListKind, NoticeSink, Provider, ProviderCall, ProviderError, ProviderKind,
+    RegisteredTool,
 };
 use toolwright_core::client::Manner;
 use toolwright_core::context::ToolContext;
@@ -30,6 +31,7 @@ use super::list_refresh::{Attempt, Changes, Relist};
 use super::listed_as_tools;
 use super::listener::Listener;
 use super::listing::{self, Listed as Built, RawList};
+use super::lists::OtherLists;
 use super::manifest::Manifest;
 use super::methods::McpMethods;
 use super::peer::{AskError, EXPIRED};
@@ -48,6 +50,7 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(50);
 pub struct McpProvider {
     source: Arc<Source>,
     methods: Arc<McpMethods>,
+    other_lists: OtherLists,
     deps: McpDeps,
     manifest_key: String,
     credential_scope: ContentHash,
@@ -105,7 +108,8 @@ impl McpProvider {
         let links = Links::new(connector, announce());
         let source = Source::new(spec, links, listener, followed);
         Arc::new(Self {
-            methods: McpMethods::new(Arc::clone(&source), Arc::clone(&deps.manifests)),
+            methods: McpMethods::new(Arc::clone(&source)),
+            other_lists: OtherLists::new(Arc::clone(&source), Arc::clone(&deps.manifests)),
             source,
             deps,
             manifest_key,
@@ -288,6 +292,10 @@ impl Provider for McpProvider {
         Ok(built.tools)
     }
 
+    async fn list_of(&self, kind: ListKind) -> Result<Arc<[Value]>, ProviderError> {
+        self.other_lists.list(kind).await.map_err(|reason| self.named(&reason))
+    }
+
     async fn call(&self, call: ProviderCall<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         let facts = self.source.facts();
         let fact = facts.of(call.raw_name);
@@ -394,7 +402,7 @@ impl Drop for McpProvider {
 }
 
 /// Why there is no list of `what`.
-fn reason(error: AskError, what: &str) -> String {
+pub(super) fn reason(error: AskError, what: &str) -> String {
     match error {
         AskError::Rpc(error) => format!("it refused to list its {what}: {} (code {})", error.message, error.code),
         AskError::Broken(reason) | AskError::Fault(reason) | AskError::NotSent(reason) | AskError::Final(reason) => {
@@ -407,7 +415,7 @@ fn reason(error: AskError, what: &str) -> String {
 }
 
 /// How long one whole list may take.
-fn list_bound(request_timeout: Option<Duration>) -> Duration {
+pub(super) fn list_bound(request_timeout: Option<Duration>) -> Duration {
     request_timeout.map_or(LIST_TIMEOUT, |limit| limit.min(LIST_TIMEOUT))
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use toolwright_core::catalogue::{Provider, RegisteredTool, Unapproved};
 use toolwright_core::pins::PinSource;
 
+use super::lists::Lists;
 use crate::pins::{Held, Pins};
 
 /// One provider, and what it listed.
@@ -26,6 +27,8 @@ pub(super) struct ProviderSlot {
     pub(super) finished: u64,
     /// Whether it is known what it has: its last list is there, or has failed, or that of an earlier run.
     pub(super) is_listed: bool,
+    /// What it lists besides its tools.
+    pub(super) lists: Lists,
 }
 
 impl ProviderSlot {
@@ -40,6 +43,7 @@ impl ProviderSlot {
             held: Vec::new(),
             error: None,
             begun: 0,
+            lists: Lists::default(),
             finished: 0,
         }
     }

@@ -17,8 +17,8 @@ use toolwright_core::output::{
     text_bytes,
 };
 use toolwright_core::passthrough::METHOD_RESULT;
-use toolwright_core::policy::{Effect, PolicyQuery};
-use toolwright_core::session::CallId;
+use toolwright_core::policy::{Effect, Policy, PolicyQuery, UserRequest};
+use toolwright_core::session::{CallId, Session};
 use toolwright_core::store::StoredOutput;
 
 use super::{Executor, RunContext};
@@ -221,18 +221,33 @@ pub fn readers(run: &RunContext) -> Readers {
 }
 
 fn denies(entry: &Entry, run: &RunContext) -> bool {
-    let arguments = Value::Object(serde_json::Map::new());
+    denies_in(entry, &run.policy, &run.session, CallScope::Workspace, run.request.as_ref())
+}
+
+/// Whether policy denies a session's call of this entry without arguments: it is not shown then.
+#[must_use]
+pub fn is_denied(entry: &Entry, policy: &Policy, session: &Session) -> bool {
+    denies_in(entry, policy, session, CallScope::Anywhere, None)
+}
+
+fn denies_in(
+    entry: &Entry,
+    policy: &Policy,
+    session: &Session,
+    scope: CallScope,
+    request: Option<&Arc<UserRequest>>,
+) -> bool {
     let query = PolicyQuery {
         definition: entry.definition(),
         trust: entry.provider.trust(),
-        principal: &run.session.principal,
-        root: &run.session.root,
-        scope: CallScope::Workspace,
+        principal: &session.principal,
+        root: &session.root,
+        scope,
         unvalidated: None,
-        arguments: &arguments,
-        request: run.request.as_ref(),
+        arguments: &Value::Object(serde_json::Map::new()),
+        request,
     };
-    run.policy.decide(&query).effect == Effect::Deny
+    policy.decide(&query).effect == Effect::Deny
 }
 
 /// What the operator is told of a failure. Redacted before it is cut: of a secret that is cut through, nothing could

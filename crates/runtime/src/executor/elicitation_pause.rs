@@ -43,8 +43,8 @@ impl PausableSlot {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives the slot back until there is no question any more, or for good where nothing says that it has ended.
-    pub(super) fn leave(&self) {
+    /// Gives the slot back until there is no question any more.
+    fn leave(&self) {
         let mut held = self.held();
         held.asking += 1;
         // What is dropped may hand the slot on at once.

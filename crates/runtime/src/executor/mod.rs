@@ -68,7 +68,7 @@ pub use self::background::Became;
 pub use self::background::Promotion;
 pub use self::budget::{BUDGET_EXCEEDED, ContextBudget};
 pub use self::cache::ResponseCache;
-pub use self::cap::readers;
+pub use self::cap::{is_denied, readers};
 pub use self::checking::{CheckedCalls, RepairOptions};
 pub use self::guards::{GuardBinding, GuardContext, Guarded, InputGuard, ModelGuard, Verdict};
 pub use self::interceptors::{Before, Interceptor};
@@ -186,9 +186,6 @@ pub struct RunContext {
     pub origin: Origin,
     /// Cancels every call of the batch.
     pub cancel: Cancel,
-    /// Fires when nobody waits for them any more, though they go on: what runs gives its place in its queue back, so
-    /// that it holds up nobody who is waited for. `None`: somebody does to the end.
-    pub unawaited: Option<Cancel>,
     /// Decides for every call.
     pub policy: Arc<Policy>,
     /// Answers where policy asks.
@@ -271,7 +268,6 @@ impl RunContext {
             session,
             snapshot,
             cancel: Cancel::new(),
-            unawaited: None,
             policy,
             approver,
             request: None,

@@ -75,18 +75,9 @@ impl Executor {
             retries: limits.retries,
             seed: record.op.id.get(),
         });
-        let unawaited = run.unawaited.clone();
         let work = Box::pin(async move {
-            let held = held;
-            let mut running = pin!(attempts.run());
-            if let Some(unawaited) = unawaited {
-                tokio::select! {
-                    biased;
-                    ended = &mut running => return ended,
-                    _ = unawaited.cancelled() => held.leave(),
-                }
-            }
-            running.await
+            let _held = held;
+            pin!(attempts.run()).await
         });
         let mut running = Running::start(entry, work);
         let stopped = tokio::select! {

@@ -60,15 +60,6 @@ pub(super) struct Held {
     pub(super) place: Option<Arc<PausableSlot>>,
 }
 
-impl Held {
-    /// Gives the place back for good; the lock stays.
-    pub(super) fn leave(&self) {
-        if let Some(place) = &self.place {
-            place.leave();
-        }
-    }
-}
-
 impl Executor {
     /// Waits for the call's slot and lock. Both go with the running tool and are given back when it has
     /// ended, even if its caller is gone before. A tool that awaits other calls gets neither: they may need

@@ -28,7 +28,6 @@ use super::ask::{RequestClient, SessionClient, Unasked};
 use super::dispatch::Reply;
 use super::input_required::{Bound, Ending, Resumed, given_answers};
 use super::line::{Attached, Line, To, Waiting};
-use super::merged::Listed;
 use super::message::{Id, Params, RpcError, SaidBy, to_json};
 use super::named::NamedSource;
 use super::peer::Peer;
@@ -124,14 +123,10 @@ pub(crate) struct Work {
     client: Arc<dyn CallClient>,
     lineage: Option<Lineage>,
     pub(crate) cancel: Cancel,
-    /// Fires when nobody waits for it any more, though it goes on.
-    unawaited: Option<Cancel>,
     /// To the request that waits for it.
     pub(crate) line: Option<Arc<Line>>,
     progress: Option<Arc<dyn PartialSink>>,
     approver: Arc<dyn Approver>,
-    /// Whose what is, by the lists that were made for this request.
-    pub(crate) listed: Arc<Listed>,
 }
 
 impl Work {
@@ -144,22 +139,15 @@ impl Work {
             caller,
             lineage: None,
             cancel: Cancel::new(),
-            unawaited: None,
             line: None,
             progress: None,
             approver: Arc::new(NoApprover { remedy: NOBODY.into() }),
-            listed: Arc::default(),
         }
     }
 
     /// The same work, of which this approver is asked.
     pub(crate) fn asking(self, approver: &Arc<dyn Approver>) -> Self {
         Self { approver: Arc::clone(approver), ..self }
-    }
-
-    /// The same work, for which nobody waits any more once this fires.
-    pub(crate) fn awaited_until(self, unawaited: Cancel) -> Self {
-        Self { unawaited: Some(unawaited), ..self }
     }
 
     /// The same work, as far as this token lets it.
@@ -170,11 +158,9 @@ impl Work {
             client: Arc::clone(&self.client),
             lineage: self.lineage.clone(),
             cancel,
-            unawaited: self.unawaited.clone(),
             line: self.line.clone(),
             progress: self.progress.clone(),
             approver: Arc::clone(&self.approver),
-            listed: Arc::clone(&self.listed),
         }
     }
 
@@ -209,7 +195,6 @@ impl Work {
             origin: Origin::Gateway,
             results_for: ResultsFor::Client,
             cancel: self.cancel.clone(),
-            unawaited: self.unawaited.clone(),
             client: Arc::clone(&self.client),
             partials,
             ..RunContext::under(lineage, session, Arc::clone(snapshot), policy, Arc::clone(&self.approver))
@@ -246,7 +231,7 @@ impl Gateway {
                 Ok((name, arguments)) => pin!(work.call(&list.snapshot, name, arguments, Some(names))).await?,
                 Err(error) => Outcome::failed(CallId::new(&*written), error),
             };
-            work.named_by_call(&list.snapshot, &outcome);
+            work.note_links_of_call(&list.snapshot, &outcome);
             work.gateway.note_unkept(&list.snapshot, &outcome);
             match protocol_error(&outcome) {
                 Some(error) => {
@@ -361,11 +346,9 @@ impl Gateway {
             client,
             lineage: params.meta.traceparent.as_deref().and_then(Lineage::of_traceparent),
             cancel,
-            unawaited: None,
             line: Some(Arc::clone(&line)),
             progress,
             approver,
-            listed: Arc::default(),
         });
         // The task's future holds it once only.
         let work = match beating {

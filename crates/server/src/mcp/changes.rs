@@ -11,16 +11,13 @@ use serde_json::{Map, Value, json};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, watch};
 use toolwright_core::canonical::ContentHash;
-use toolwright_core::catalogue::SourceNotice;
-use toolwright_mcp::merge::Kind;
+use toolwright_core::catalogue::{ListKind, SourceNotice};
 use toolwright_runtime::catalogue::Notice;
 
 use super::call::{Caller, Work};
-use super::late::{Came, kinds_at};
 use super::message::{Filter, Id, notification};
-use super::patience::ABREAST;
+use super::methods::AT_ONCE;
 use super::protocol::{Level, SERVER_INFO, SUBSCRIPTION_ID};
-use super::sources::Brought;
 use super::subscriptions::{Declined, Subscription, nearest};
 use super::view::Scope;
 use crate::{Gateway, ServerInfo};
@@ -55,6 +52,20 @@ impl Listener {
     }
 }
 
+/// What tells the lists of a caller from others, by the notification that is due where they differ.
+struct SeenLists {
+    prompts: Option<ContentHash>,
+    /// Of resources and of templates.
+    resources: [Option<ContentHash>; 2],
+}
+
+impl SeenLists {
+    fn of(gateway: &Gateway, caller: &Caller) -> Self {
+        let seen = |kind| gateway.list_fingerprint(caller, kind);
+        Self { prompts: seen(ListKind::Prompts), resources: [ListKind::Resources, ListKind::Templates].map(seen) }
+    }
+}
+
 /// Waits for what one caller is to be told: only of what it would see.
 pub(crate) struct Changes {
     gateway: Arc<Gateway>,
@@ -62,11 +73,8 @@ pub(crate) struct Changes {
     listener: Listener,
     changes: watch::Receiver<u64>,
     notices: broadcast::Receiver<Notice>,
-    /// Lists that sources were late with.
-    late: broadcast::Receiver<Came>,
-    place: String,
     seen: ContentHash,
-    brought: Brought,
+    seen_lists: SeenLists,
     declined: Arc<Declined>,
 }
 
@@ -85,10 +93,8 @@ impl Changes {
         let changes = Self {
             changes: gateway.options.catalogue.changes(),
             notices: gateway.options.catalogue.notices(),
-            late: gateway.late.coming(),
-            place: caller.place(),
             seen: gateway.tools(&caller.view, &caller.session).fingerprint,
-            brought: gateway.brought(caller),
+            seen_lists: SeenLists::of(gateway, caller),
             gateway: Arc::clone(gateway),
             caller: caller.clone(),
             listener,
@@ -134,10 +140,6 @@ impl Changes {
                 Err(RecvError::Lagged(_)) => Some(self.missed()),
                 Err(RecvError::Closed) => None,
             },
-            came = self.late.recv() => {
-                let told = |kind| if kind == Kind::Prompts { self.prompts() } else { self.resources() };
-                Some(kinds_at(&self.place, came)?.into_iter().filter_map(told).collect())
-            }
         }
     }
 
@@ -154,14 +156,15 @@ impl Changes {
             let wanted = self.listener.wants(|filter| filter.tools_list_changed);
             due.extend(wanted.then(|| self.tell("notifications/tools/list_changed", json!({}))));
         }
-        // A source that comes or goes brings its resources and prompts along, whether or not others have some.
-        let brought = self.gateway.brought(&self.caller);
-        let before = std::mem::replace(&mut self.brought, brought);
-        if before.resources != self.brought.resources {
-            due.extend(self.resources());
+        let lists = SeenLists::of(&self.gateway, &self.caller);
+        let before = std::mem::replace(&mut self.seen_lists, lists);
+        if before.resources != self.seen_lists.resources {
+            let wanted = self.listener.wants(|filter| filter.resources_list_changed);
+            due.extend(wanted.then(|| self.tell("notifications/resources/list_changed", json!({}))));
         }
-        if before.prompts != self.brought.prompts {
-            due.extend(self.prompts());
+        if before.prompts != self.seen_lists.prompts {
+            let wanted = self.listener.wants(|filter| filter.prompts_list_changed);
+            due.extend(wanted.then(|| self.tell("notifications/prompts/list_changed", json!({}))));
         }
         self.follow_again();
         due
@@ -180,14 +183,13 @@ impl Changes {
         self.gateway.follow_again(&self.caller, followed, &self.declined);
     }
 
-    /// After notices were missed: of all that they may have told of but log messages and pages.
+    /// After notices were missed: that all resources may have changed which are subscribed to.
     fn missed(&self) -> Vec<Bytes> {
         let subscribed = match &self.listener {
             Listener::Session => self.caller.peer.subscribed(),
             Listener::Subscription(granted) => granted.resources.iter().map(|(shown, _)| shown.clone()).collect(),
         };
-        let lists = [self.resources(), self.prompts()].into_iter().flatten();
-        lists.chain(subscribed.iter().map(|shown| self.updated(shown))).collect()
+        subscribed.iter().map(|shown| self.updated(shown)).collect()
     }
 
     fn updated(&self, shown: &str) -> Bytes {
@@ -196,8 +198,9 @@ impl Changes {
 
     fn noticed(&self, provider: &str, notice: SourceNotice) -> Option<Bytes> {
         let method = match &notice {
-            SourceNotice::ResourcesChanged | SourceNotice::ResourceUpdated { .. } => "resources/read",
-            SourceNotice::PromptsChanged => "prompts/get",
+            // The catalogue lists again, and its change is told.
+            SourceNotice::ResourcesChanged | SourceNotice::PromptsChanged => return None,
+            SourceNotice::ResourceUpdated { .. } => "resources/read",
             SourceNotice::SessionLog { session, .. } if *session != self.caller.session.id => return None,
             SourceNotice::Log(_) | SourceNotice::SessionLog { .. } => "logging/setLevel",
             SourceNotice::ElicitationComplete { id } => return self.elicited(provider, id),
@@ -211,12 +214,9 @@ impl Changes {
             return None;
         }
         match notice {
-            SourceNotice::ResourcesChanged => self.resources(),
-            SourceNotice::PromptsChanged => self.prompts(),
             SourceNotice::ResourceUpdated { uri } => {
                 self.subscribed_to(provider, &uri).map(|shown| self.updated(&shown))
             }
-            SourceNotice::ElicitationComplete { .. } => None,
             SourceNotice::Log(message) | SourceNotice::SessionLog { message, .. } => match self.listener {
                 Listener::Session if self.caller.peer.wants(Level::of_message(&message)) => {
                     Some(notification("notifications/message", Some(&message)))
@@ -224,6 +224,7 @@ impl Changes {
                 // 2026-07-28 has log messages of requests only.
                 _ => None,
             },
+            _ => None,
         }
     }
 
@@ -250,16 +251,6 @@ impl Changes {
                 nearest(granted.resources.iter().map(|(shown, at)| (shown, at)), provider, uri)
             }
         }
-    }
-
-    fn resources(&self) -> Option<Bytes> {
-        let wanted = self.listener.wants(|filter| filter.resources_list_changed);
-        wanted.then(|| self.tell("notifications/resources/list_changed", json!({})))
-    }
-
-    fn prompts(&self) -> Option<Bytes> {
-        let wanted = self.listener.wants(|filter| filter.prompts_list_changed);
-        wanted.then(|| self.tell("notifications/prompts/list_changed", json!({})))
     }
 
     fn tell(&self, method: &str, params: Value) -> Bytes {
@@ -327,7 +318,7 @@ impl Gateway {
         let work = Work::of_nobody(self, caller.clone()).asking(&self.options.approver);
         let asked = asked.resource_subscriptions.into_iter().take(MAX_GRANTED);
         let asking: Vec<_> = asked.map(|uri| async { (work.interest_in_time(&uri).await, uri) }).collect();
-        let mut asking = stream::iter(asking).buffered(ABREAST);
+        let mut asking = stream::iter(asking).buffered(AT_ONCE);
         let mut resources = Vec::new();
         while let Some((interest, uri)) = asking.next().await {
             match interest {

@@ -138,9 +138,13 @@ impl Gateway {
         let known = self.unkept.count();
         let list = self.tools(&caller.view, &caller.session);
         caller.peer.has_listed(known);
-        let json = list.json(era);
+        Ok(self.list_result("tools", list.json(era), era))
+    }
+
+    /// The result of a list method, of this JSON array under this key.
+    pub(crate) fn list_result(&self, key: &str, json: &[u8], era: Era) -> Vec<u8> {
         let mut out = Vec::with_capacity(json.len() + 256);
-        out.extend_from_slice(br#"{"tools":"#);
+        out.extend_from_slice(format!(r#"{{"{key}":"#).as_bytes());
         out.extend_from_slice(json);
         if era == Era::Modern {
             out.extend_from_slice(
@@ -150,7 +154,7 @@ impl Gateway {
             out.extend_from_slice(&to_json(&json!({SERVER_INFO: self.options.info})));
         }
         out.push(b'}');
-        Ok(out)
+        out
     }
 
     /// The result that ends a subscription in good order.

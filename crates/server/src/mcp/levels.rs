@@ -8,8 +8,7 @@ use toolwright_core::catalogue::{Health, Provider};
 use toolwright_core::session::Session;
 
 use super::call::{Caller, Work};
-use super::methods::SET_LEVEL;
-use super::patience::ABREAST;
+use super::methods::{AT_ONCE, SET_LEVEL};
 use super::protocol::Level;
 use super::sources::Heard;
 use crate::Gateway;
@@ -42,7 +41,7 @@ impl Work {
     /// it, is left alone, and where policy asks it is not told.
     pub(crate) async fn tell_level_once(&self, provider: &Arc<dyn Provider>, level: Level) {
         let was_told = self.gateway.sources.was_told(provider.name(), heard(&self.caller.session, provider), level);
-        if !was_told && self.has_method(provider, SET_LEVEL).await {
+        if !was_told && self.gateway.has_method(&self.caller.view.scope, provider, SET_LEVEL) {
             let work = Self::of_nobody(&self.gateway, self.caller.clone()).under(self.cancel.clone());
             work.tell_level(provider, level).await;
         }
@@ -65,7 +64,7 @@ impl Gateway {
         let work = Work::of_nobody(self, caller.clone());
         tokio::spawn(async move {
             let telling: Vec<_> = due.iter().map(|provider| work.tell_level_once(provider, level)).collect();
-            stream::iter(telling).buffer_unordered(ABREAST).collect::<()>().await;
+            stream::iter(telling).buffer_unordered(AT_ONCE).collect::<()>().await;
         });
     }
 }

@@ -1,24 +1,24 @@
-//! The protocol's methods beside `tools/*`: they run through the executor as calls of their source, and their results
-//! go on as they came; lists that clients would refuse are mended.
+//! The protocol's methods beside `tools/*`: lists are read from the catalogue, all else runs through the executor as a
+//! call of its source, whose result goes on as it came.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use toolwright_core::call::RawArguments;
-use toolwright_core::catalogue::Provider;
+use toolwright_core::cancel::CancelCause;
+use toolwright_core::catalogue::{ListKind, Provider};
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::outcome::{Outcome, STANDS_IN};
 use toolwright_core::passthrough::METHOD_RESULT;
-use toolwright_mcp::merge::Kind;
 use toolwright_mcp::{convert, downgrade};
 
 use super::call::{Ask, Caller, Work, passed_on};
 use super::line::Waiting;
 use super::message::{self, RpcError, to_json};
-use super::patience::ABREAST;
 use super::protocol::{Era, Level};
 use super::view::Scope;
 use crate::Gateway;
@@ -35,6 +35,10 @@ const METHODS: [&str; 6] = [
 /// Methods that 2026-07-28 has no more.
 const LEGACY_METHODS: [&str; 3] = ["resources/subscribe", "resources/unsubscribe", SET_LEVEL];
 pub(crate) const SET_LEVEL: &str = "logging/setLevel";
+/// Sources that are asked at once.
+pub(crate) const AT_ONCE: usize = 32;
+/// How long one source of many is waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// Fields of parameters that are for us.
 const OWN_FIELDS: [&str; 3] = ["_meta", "inputResponses", "requestState"];
 
@@ -68,6 +72,9 @@ impl Gateway {
 
 impl Work {
     async fn answer(&self, era: Era, method: &str, arguments: Map<String, Value>) -> Result<Vec<u8>, RpcError> {
+        if let Some(kind) = ListKind::of_method(method) {
+            return self.list(kind, era, &arguments).await;
+        }
         let uri = arguments.get("uri").and_then(Value::as_str).map(str::to_owned);
         let answered = match method {
             SET_LEVEL => self.set_level(&arguments).await,
@@ -76,12 +83,9 @@ impl Work {
             _ => match &self.caller.view.scope {
                 Scope::Provider(name) => {
                     let provider = self.provider(name)?;
-                    match Kind::of_method(method) {
-                        Some(kind) => self.page(&provider, kind, arguments).await,
-                        None => self.ask_source(&provider, method, arguments).await,
-                    }
+                    self.ask_source(&provider, method, arguments).await
                 }
-                Scope::Whole | Scope::View(_) => self.merged(era, method, arguments).await,
+                Scope::Whole | Scope::View(_) => self.routed(era, method, arguments).await,
             },
         };
         match answered {
@@ -124,44 +128,63 @@ impl Work {
         arguments: Map<String, Value>,
     ) -> Result<Map<String, Value>, RpcError> {
         let lacks = || RpcError::method_not_found(method);
-        let methods = self.gateway.methods_of(provider).await.ok_or_else(lacks)?;
+        let methods = self.gateway.methods_of(provider).ok_or_else(lacks)?;
         let id = methods.id(method).ok_or_else(lacks)?;
         let arguments = RawArguments::Value(Value::Object(arguments));
         let outcome = self.call(&methods.snapshot, id, arguments, None).await?;
         own_result(outcome).inspect_err(|error| self.caller.peer.refused(Some(provider.name()), error))
     }
 
-    /// Whether this address has a method of a source.
-    pub(crate) async fn has_method(&self, provider: &Arc<dyn Provider>, method: &str) -> bool {
-        self.gateway.shows_method(&self.caller.view.scope, provider.name(), method)
-            && self.gateway.methods_of(provider).await.is_some_and(|methods| methods.id(method).is_some())
-    }
-
     /// The sources of this address that have a method.
     ///
     /// # Errors
     /// That there is no such method, if none has.
-    pub(crate) async fn sources_with(&self, method: &str) -> Result<Vec<Arc<dyn Provider>>, RpcError> {
-        let mut having = Vec::new();
-        for provider in self.gateway.providers_of(&self.caller.view.scope) {
-            if self.has_method(&provider, method).await {
-                having.push(provider);
-            }
-        }
+    pub(crate) fn sources_with(&self, method: &str) -> Result<Vec<Arc<dyn Provider>>, RpcError> {
+        let scope = &self.caller.view.scope;
+        let mut having = self.gateway.providers_of(scope);
+        having.retain(|provider| self.gateway.has_method(scope, provider, method));
         if having.is_empty() { Err(RpcError::method_not_found(method)) } else { Ok(having) }
+    }
+
+    /// Has a source do what `ask` asks of it, for two seconds: where others are asked too, one that says nothing holds up
+    /// nobody else. Then it is given up, as by a client that has gone.
+    ///
+    /// # Errors
+    /// Those of `ask`; that the source was late.
+    pub(crate) async fn in_time<T, F>(
+        &self,
+        provider: &Arc<dyn Provider>,
+        method: &str,
+        ask: impl FnOnce(Self) -> F,
+    ) -> Result<T, RpcError>
+    where
+        F: Future<Output = Result<T, RpcError>>,
+    {
+        let cancel = self.cancel.child();
+        let mut asking = Box::pin(ask(self.under(cancel.clone())));
+        if let Ok(answer) = tokio::time::timeout(PATIENCE, asking.as_mut()).await {
+            return answer;
+        }
+        cancel.cancel(CancelCause::CallerGone);
+        // It ends in good order, within the executor's grace.
+        asking.await.map_err(|_| {
+            let text = format!("{} did not answer {method} within {PATIENCE:?}", provider.name());
+            let data = serde_json::json!({"kind": ErrorKind::Timeout});
+            RpcError { data: Some(Box::new(data)), ..RpcError::new(RpcError::INTERNAL, text) }
+        })
     }
 
     /// The session's own level is kept here. Sources may be shared, so that each is told the least severe level that
     /// anybody wants; one that has heard it for this session on its present connection is not told again.
     async fn set_level(&self, arguments: &Map<String, Value>) -> Result<Map<String, Value>, RpcError> {
-        let sources = self.sources_with(SET_LEVEL).await?;
+        let sources = self.sources_with(SET_LEVEL)?;
         let level = arguments.get("level").and_then(Value::as_str).and_then(Level::parse).ok_or_else(|| {
             let words = Level::ALL.map(Level::as_str).join(", ");
             RpcError::invalid_params(format!("`level` is one of {words}"))
         })?;
         self.caller.peer.set_level(level);
         let telling: Vec<_> = sources.iter().map(|provider| self.tell_level(provider, level)).collect();
-        stream::iter(telling).buffer_unordered(ABREAST).collect::<()>().await;
+        stream::iter(telling).buffer_unordered(AT_ONCE).collect::<()>().await;
         Ok(Map::new())
     }
 }

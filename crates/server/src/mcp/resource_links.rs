@@ -1,5 +1,5 @@
-//! Which source's result named which resource last: a link leads to the source that gave it, though no list has it, or
-//! another source has something at the same address.
+//! Which source's result linked to which resource last: a link leads to the source that gave it, even where no list has
+//! the address or another source has something at it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use toolwright_core::catalogue::{Provider, Snapshot};
 use toolwright_core::content::ContentBlock;
 use toolwright_core::outcome::Outcome;
 
-use super::call::Work;
+use super::call::{Caller, Work};
 use super::view::Scope;
 
 /// Places for which it is remembered.
@@ -19,9 +19,9 @@ const MAX_BYTES: usize = 128 << 10;
 /// What an entry takes beside its texts.
 const ENTRY: usize = 64;
 
-/// What was named to callers, by [place](super::call::Caller::place).
+/// What was named to callers, by the caller's place.
 #[derive(Default)]
-pub(crate) struct Mentions(Mutex<Memory>);
+pub(crate) struct ResourceLinks(Mutex<Memory>);
 
 #[derive(Default)]
 struct Memory {
@@ -41,7 +41,7 @@ struct Named {
     last: u64,
 }
 
-impl Mentions {
+impl ResourceLinks {
     /// Notes that a result of this source named these resources to this place: of two sources, the last one counts.
     fn note<'a>(&self, place: &str, server: &str, uris: impl Iterator<Item = &'a str>) {
         let mut memory = self.lock();
@@ -87,31 +87,38 @@ impl Named {
     }
 }
 
+impl Caller {
+    /// For whom links are remembered: the principal, at this address.
+    fn place(&self) -> String {
+        format!("{} at {}", self.session.principal.id, self.view.scope.path())
+    }
+}
+
 impl Work {
-    /// Notes which resources a result of this source names to the caller.
-    pub(crate) fn named_by<'a>(&self, server: &str, uris: impl Iterator<Item = &'a str>) {
+    /// Notes which resources a result of this source links to.
+    pub(crate) fn note_links<'a>(&self, server: &str, uris: impl Iterator<Item = &'a str>) {
         let mut uris = uris.peekable();
         // Where there is one source, everything is its own.
         if uris.peek().is_some() && !matches!(self.caller.view.scope, Scope::Provider(_)) {
-            self.gateway.mentions.note(&self.caller.place(), server, uris);
+            self.gateway.resource_links.note(&self.caller.place(), server, uris);
         }
     }
 
     /// The same of a call of a tool in this snapshot.
-    pub(crate) fn named_by_call(&self, snapshot: &Snapshot, outcome: &Outcome) {
+    pub(crate) fn note_links_of_call(&self, snapshot: &Snapshot, outcome: &Outcome) {
         let mut named = in_content(&outcome.content).peekable();
         if named.peek().is_none() {
             return;
         }
         let mut entries = snapshot.list().iter();
         if let Some(entry) = entries.find(|entry| Some(entry.id()) == outcome.tool.as_ref()) {
-            self.named_by(entry.provider.name(), named);
+            self.note_links(entry.provider.name(), named);
         }
     }
 
-    /// Which of these sources named this resource to the caller last.
-    pub(crate) fn named(&self, uri: &str, sources: &[Arc<dyn Provider>]) -> Option<String> {
-        let server = self.gateway.mentions.of(&self.caller.place(), uri)?;
+    /// Which of these sources gave the caller a link to this resource last.
+    pub(crate) fn linked_by(&self, uri: &str, sources: &[Arc<dyn Provider>]) -> Option<String> {
+        let server = self.gateway.resource_links.of(&self.caller.place(), uri)?;
         sources.iter().any(|provider| provider.name() == server).then_some(server)
     }
 }
@@ -154,41 +161,41 @@ mod tests {
 
     use super::*;
 
-    fn note(mentions: &Mentions, place: &str, server: &str, uri: &str) {
-        mentions.note(place, server, std::iter::once(uri));
+    fn note(links: &ResourceLinks, place: &str, server: &str, uri: &str) {
+        links.note(place, server, std::iter::once(uri));
     }
 
     #[test]
     fn who_named_a_resource_last_counts_at_the_place_that_it_was_named_to() {
-        let mentions = Mentions::default();
-        note(&mentions, "p", "a", "x://1");
-        note(&mentions, "p", "b", "x://1");
-        note(&mentions, "q", "c", "x://1");
-        let of = |place, uri| mentions.of(place, uri);
+        let links = ResourceLinks::default();
+        note(&links, "p", "a", "x://1");
+        note(&links, "p", "b", "x://1");
+        note(&links, "q", "c", "x://1");
+        let of = |place, uri| links.of(place, uri);
         assert_eq!((of("p", "x://1").as_deref(), of("q", "x://1").as_deref()), (Some("b"), Some("c")));
         assert_eq!((of("p", "x://2"), of("r", "x://1")), (None, None));
     }
 
     #[test]
     fn what_was_named_is_remembered_within_bounds_and_the_newest_longest() {
-        let mentions = Mentions::default();
+        let links = ResourceLinks::default();
         let large = "x".repeat(MAX_BYTES);
-        note(&mentions, "p", "a", &large);
-        assert_eq!(mentions.of("p", &large), None);
+        note(&links, "p", "a", &large);
+        assert_eq!(links.of("p", &large), None);
         let uri = |at: usize| format!("x://{at:01000}");
         for at in 0..1000 {
-            note(&mentions, "p", "a", &uri(at));
-            assert_eq!(mentions.of("p", &uri(at)).as_deref(), Some("a"));
+            note(&links, "p", "a", &uri(at));
+            assert_eq!(links.of("p", &uri(at)).as_deref(), Some("a"));
         }
-        let kept = (0..1000).filter(|at| mentions.of("p", &uri(*at)).is_some()).count();
+        let kept = (0..1000).filter(|at| links.of("p", &uri(*at)).is_some()).count();
         assert!((100..=2 * MAX_BYTES / 1000).contains(&kept), "{kept}");
-        assert_eq!(mentions.of("p", &uri(0)), None);
+        assert_eq!(links.of("p", &uri(0)), None);
         for at in 0..MAX_PLACES {
-            note(&mentions, &at.to_string(), "a", "x://1");
-            assert!(mentions.lock().places.len() <= MAX_PLACES);
+            note(&links, &at.to_string(), "a", "x://1");
+            assert!(links.lock().places.len() <= MAX_PLACES);
         }
-        assert_eq!(mentions.of("p", &uri(999)), None, "the place that was named something the longest time ago");
-        assert!(mentions.of("0", "x://1").is_some());
+        assert_eq!(links.of("p", &uri(999)), None, "the place that was named something the longest time ago");
+        assert!(links.of("0", "x://1").is_some());
     }
 
     #[test]

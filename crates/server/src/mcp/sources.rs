@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use serde_json::{Map, Value, json};
-use toolwright_core::catalogue::{Health, Listing, Provider, RegisteredTool, Snapshot};
+use toolwright_core::catalogue::{Entry, Health, Listing, Provider, RegisteredTool, Snapshot};
 use toolwright_core::session::SessionId;
 use toolwright_core::tool_id::wire_candidate;
 use toolwright_mcp::convert::{has_method, server_capabilities};
@@ -37,11 +38,15 @@ pub(crate) struct Methods {
 impl Methods {
     /// The id of a method, if the source has it. One that has not said yet what it can do is asked.
     pub(crate) fn id(&self, method: &str) -> Option<String> {
+        self.entry(method).map(|entry| entry.id().as_str().to_owned())
+    }
+
+    /// The same, as policy sees it.
+    pub(crate) fn entry(&self, method: &str) -> Option<&Arc<Entry>> {
         if self.capabilities.as_ref().is_some_and(|announced| !has_method(announced, method)) {
             return None;
         }
-        let entry = self.snapshot.list().iter().find(|entry| entry.tool.raw_name() == method)?;
-        Some(entry.id().as_str().to_owned())
+        self.snapshot.list().iter().find(|entry| entry.tool.raw_name() == method)
     }
 }
 
@@ -121,12 +126,12 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Gateway {
     /// The methods of a source as of now; none for a source without any, or that cannot say.
-    pub(crate) async fn methods_of(&self, owner: &Arc<dyn Provider>) -> Option<Arc<Methods>> {
+    pub(crate) fn methods_of(&self, owner: &Arc<dyn Provider>) -> Option<Arc<Methods>> {
         let provider = owner.methods()?;
-        let tools = match provider.list().await {
-            Ok(tools) => tools,
-            Err(error) => {
-                tracing::debug!("{}: its methods are not known: {error}", owner.name());
+        let tools = match provider.list().now_or_never() {
+            Some(Ok(tools)) => tools,
+            other => {
+                tracing::debug!("{}: its methods are not known: {:?}", owner.name(), other.and_then(Result::err));
                 return None;
             }
         };
@@ -168,6 +173,13 @@ impl Gateway {
         })
     }
 
+    /// Whether a scope has a method of a source.
+    pub(crate) fn has_method(&self, scope: &Scope, provider: &Arc<dyn Provider>, method: &str) -> bool {
+        scope.may_have(&**provider)
+            && self.shows_method(scope, provider.name(), method)
+            && self.methods_of(provider).is_some_and(|methods| methods.entry(method).is_some())
+    }
+
     /// Waits, but not for long, until the one source of an address has said what it can do. Those of many are waited for as
     /// their first lists are: instructions quote each of them, and are sent only once.
     pub(crate) async fn introduced(&self, scope: &Scope) {
@@ -188,11 +200,10 @@ impl Gateway {
 
     /// What a source announced that it can do, as far as a scope shows it; as long as it has not said, everything. `None`
     /// for one without methods, or that failed before it said anything.
-    fn announced(&self, scope: &Scope, provider: &Arc<dyn Provider>) -> Option<Announced> {
+    fn announced(&self, scope: &Scope, provider: &Arc<dyn Provider>) -> Option<Map<String, Value>> {
         provider.methods()?;
-        let said = provider.capabilities();
-        let mut parts = match &said {
-            Some(said) => Map::clone(said),
+        let mut parts = match provider.capabilities() {
+            Some(said) => Map::clone(&said),
             // A client asks only once, and an empty list does no harm.
             None if provider.health() == Health::Starting => {
                 PARTS.into_iter().map(|(part, _)| (part.to_owned(), json!({}))).collect()
@@ -209,7 +220,7 @@ impl Gateway {
         {
             resources.remove("subscribe");
         }
-        Some(Announced { parts, is_said: said.is_some() })
+        Some(parts)
     }
 
     /// What a caller's sources announced that they can do.
@@ -217,7 +228,7 @@ impl Gateway {
         let scope = &caller.view.scope;
         let providers = self.providers_of(scope);
         let known: Vec<_> = providers.iter().filter_map(|provider| self.announced(scope, provider)).collect();
-        let mut all = server_capabilities(known.iter().map(|announced| &announced.parts));
+        let mut all = server_capabilities(known.iter());
         if !matches!(scope, Scope::Provider(_)) {
             // Sources come and go, and are late, whatever they announce.
             for part in ["resources", "prompts"] {
@@ -227,21 +238,6 @@ impl Gateway {
             }
         }
         all
-    }
-
-    /// Who brings something to a caller's lists.
-    pub(crate) fn brought(&self, caller: &Caller) -> Brought {
-        let scope = &caller.view.scope;
-        let mut brought = Brought::default();
-        for provider in self.providers_of(scope) {
-            let Some(mut announced) = self.announced(scope, &provider) else { continue };
-            for (part, all) in [("resources", &mut brought.resources), ("prompts", &mut brought.prompts)] {
-                let Some(said) = announced.parts.remove(part) else { continue };
-                let said = announced.is_said.then_some(said);
-                all.push(Brings { by: Arc::downgrade(&provider), said });
-            }
-        }
-        brought
     }
 }
 
@@ -253,32 +249,5 @@ fn comes_with(method: &str) -> &str {
         }
         "prompts/list" => "prompts/get",
         other => other,
-    }
-}
-
-/// Who brings something to which list, in the order in which they are listed.
-#[derive(Default)]
-pub(crate) struct Brought {
-    pub(crate) resources: Vec<Brings>,
-    pub(crate) prompts: Vec<Brings>,
-}
-
-/// What a source can do.
-struct Announced {
-    parts: Map<String, Value>,
-    /// Whether it has said so.
-    is_said: bool,
-}
-
-/// That a source brings something to a list. Another one, of the same name or of other announcements, may bring something
-/// else.
-pub(crate) struct Brings {
-    by: Weak<dyn Provider>,
-    said: Option<Value>,
-}
-
-impl PartialEq for Brings {
-    fn eq(&self, other: &Self) -> bool {
-        Weak::ptr_eq(&self.by, &other.by) && self.said == other.said
     }
 }

@@ -7,14 +7,14 @@ use futures_util::{StreamExt as _, stream};
 use serde_json::{Map, Value};
 use tokio::sync::MutexGuard;
 use toolwright_core::catalogue::Provider;
-use toolwright_core::error::ToolError;
+use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::policy::Policy;
 use toolwright_mcp::address::{is_within, qualify};
 use toolwright_mcp::merge::Owned;
 
 use super::call::{Caller, Work};
 use super::message::RpcError;
-use super::patience::{ABREAST, is_denied};
+use super::methods::AT_ONCE;
 use super::view::Scope;
 use crate::Gateway;
 
@@ -208,14 +208,14 @@ impl Work {
 
     /// `resources/unsubscribe` of a session; what was not subscribed to is no error.
     pub(crate) async fn unsubscribe(&self, arguments: &Map<String, Value>) -> Result<Map<String, Value>, RpcError> {
-        self.sources_with(UNSUBSCRIBE).await?;
+        self.sources_with(UNSUBSCRIBE)?;
         self.caller.peer.unsubscribe(wanted(arguments)?);
         Ok(Map::new())
     }
 
     /// Whose resource this is, if it can be subscribed to.
     async fn subscribable(&self, uri: &str) -> Result<Owned, RpcError> {
-        self.sources_with(SUBSCRIBE).await?;
+        self.sources_with(SUBSCRIBE)?;
         match &self.caller.view.scope {
             Scope::Provider(name) => Ok(Owned { server: name.to_string(), own: uri.to_owned() }),
             Scope::Whole | Scope::View(_) => self
@@ -235,7 +235,7 @@ impl Work {
     /// Subscribes to a resource at its source, unless somebody has.
     async fn interest(&self, owned: Owned) -> Result<Subscription, RpcError> {
         let provider = self.provider(&owned.server)?;
-        if !self.has_method(&provider, SUBSCRIBE).await {
+        if !self.gateway.has_method(&self.caller.view.scope, &provider, SUBSCRIBE) {
             return Err(RpcError::method_not_found(SUBSCRIBE));
         }
         let followed = self.follow(&owned, &provider, Follower::New).await;
@@ -302,7 +302,7 @@ impl Gateway {
         tokio::spawn(async move {
             let again = astray.iter().map(|(owned, provider)| work.again_in_time(owned, provider, &declined));
             let asking: Vec<_> = again.collect();
-            stream::iter(asking).buffer_unordered(ABREAST).collect::<()>().await;
+            stream::iter(asking).buffer_unordered(AT_ONCE).collect::<()>().await;
         });
     }
 }
@@ -328,6 +328,12 @@ impl Work {
             self.gateway.follow_again(&self.caller, vec![owned.clone()], declined);
         }
     }
+}
+
+/// Whether policy, or a person, did not let a source be asked.
+fn is_denied(error: &RpcError) -> bool {
+    let kind = error.data.as_ref().and_then(|data| data.get("kind")?.as_str());
+    error.code == RpcError::INTERNAL && kind == Some(ErrorKind::Denied.as_str())
 }
 
 fn wanted(arguments: &Map<String, Value>) -> Result<&str, RpcError> {

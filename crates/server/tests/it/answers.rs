@@ -16,7 +16,7 @@ use crate::support::{Events, House, LEGACY, LONG, body, call, rpc};
 async fn an_error_of_a_server_is_none_of_the_transport_whatever_its_code() {
     let house = House::new().await;
     let source = Source::new("alpha");
-    house.add(source.clone()).await;
+    house.add_listed(source.clone()).await;
     let http = house.http().await;
     let said = |code| json!({"code": code, "message": "not for you", "data": {"limit": 3}});
     for (code, modern) in [(-32000, 200), (-32601, 404), (-32002, 200), (7, 200), (-32602, 400), (-32021, 400)] {
@@ -39,7 +39,7 @@ async fn an_error_of_a_server_is_none_of_the_transport_whatever_its_code() {
 async fn a_refused_call_keeps_the_code_and_the_data_of_its_server() {
     let house = House::new().await;
     let source = Source::new("alpha");
-    house.add(source.clone()).await;
+    house.add_listed(source.clone()).await;
     source.own_error.store(-32099, Ordering::Relaxed);
     let http = house.http().await;
     for (path, name) in [("/mcp/alpha", "log"), ("/mcp", "alpha__log")] {
@@ -60,8 +60,8 @@ async fn a_refused_call_keeps_the_code_and_the_data_of_its_server() {
 async fn what_a_client_fills_in_for_a_template_reaches_its_server_as_it_wrote_it() {
     let house = House::new().await;
     let beta = Source::new("beta");
-    house.add(Source::new("alpha")).await;
-    house.add(beta.clone()).await;
+    house.add_listed(Source::new("alpha")).await;
+    house.add_listed(beta.clone()).await;
     let http = house.http().await;
     let uri = "toolwright-resource://beta/beta://a%2Fb/data";
     let read = body(http.modern("/mcp", json!(1), "resources/read", json!({"uri": uri})), 200).await;
@@ -74,7 +74,7 @@ async fn who_follows_a_resource_hears_of_what_is_below_it() {
     let house = House::new().await;
     let sources = [Source::new("alpha"), Source::new("beta")];
     for source in &sources {
-        house.add(source.clone()).await;
+        house.add_listed(source.clone()).await;
     }
     let http = house.http().await;
     let shown = "toolwright-resource://beta/both://same";
@@ -131,7 +131,7 @@ async fn a_notification_is_never_answered() {
 async fn a_client_of_an_older_revision_gets_content_that_it_knows() {
     let house = House::new().await;
     let source = Source::new("alpha");
-    house.add(source.clone()).await;
+    house.add_listed(source.clone()).await;
     let link = json!({"type": "resource_link", "uri": "a:b", "name": "n", "later": [1]});
     let instead = json!({"type": "text", "text": "[link to n: a:b]"});
     *source.prompt.lock().expect("lock") = json!([{"role": "user", "content": link}]);

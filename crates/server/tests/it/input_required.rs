@@ -13,7 +13,7 @@ const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 async fn house() -> (House, std::sync::Arc<Source>) {
     let house = House::new().await;
     let source = Source::new("alpha");
-    house.add(source.clone()).await;
+    house.add_listed(source.clone()).await;
     (house, source)
 }
 
@@ -110,7 +110,7 @@ async fn only_requests_that_may_be_answered_with_a_question_are() {
         options.policy = std::sync::Arc::new(serde_json::from_value(rules).expect("a policy"));
     })
     .await;
-    house.add(Source::new("alpha")).await;
+    house.add_listed(Source::new("alpha")).await;
     let http = house.http().await;
     for path in ["/mcp", "/mcp/alpha"] {
         for (method, params) in [
@@ -286,7 +286,7 @@ async fn prompts_and_resources_ask_in_the_same_way_as_our_own_approvals_do() {
     })
     .await;
     let source = Source::new("alpha");
-    house.add(source.clone()).await;
+    house.add_listed(source.clone()).await;
     let http = house.http().await;
     for (method, given) in [
         ("tools/call", json!({"name": "meta", "arguments": {}})),
@@ -322,7 +322,7 @@ async fn approving_itself(owner: bool) -> Value {
         options.policy = std::sync::Arc::new(serde_json::from_value(rules).expect("a policy"));
     })
     .await;
-    house.add(Source::new("alpha")).await;
+    house.add_listed(Source::new("alpha")).await;
     let http = house.http_with(|options| {
         options.principal = Principal { id: "ci".into(), roles: Vec::new(), owner };
     });

@@ -20,7 +20,7 @@ fn told(level: &str) -> (String, Value) {
 async fn an_older_server_is_told_what_a_newer_request_wants_logged_before_it_is_called() {
     let house = House::new().await;
     let alpha = Source::new("alpha");
-    house.add(alpha.clone()).await;
+    house.add_listed(alpha.clone()).await;
     let http = house.http().await;
     for (level, expect) in
         [(None, None), (Some("warning"), Some("warning")), (Some("alert"), None), (Some("debug"), Some("debug"))]
@@ -41,7 +41,7 @@ async fn comes(house: &House, name: &'static str) -> Arc<Source> {
     // There may be none of the name.
     let _ = house.catalogue.remove_provider(name).await;
     let source = Source::new(name);
-    house.add(source.clone()).await;
+    house.add_listed(source.clone()).await;
     source
 }
 

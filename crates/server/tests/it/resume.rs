@@ -52,7 +52,7 @@ async fn a_call_whose_connection_broke_is_answered_all_the_same() {
 #[tokio::test]
 async fn what_a_call_asks_and_tells_while_its_client_is_away_is_heard_later() {
     let house = House::new().await;
-    house.add(Source::new("alpha")).await;
+    house.add_listed(Source::new("alpha")).await;
     let http = house.http_with(|options| options.keep_alive = Duration::from_millis(100)).await;
     let (session, _) = http.initialize_with("/mcp", json!({"roots": {}})).await;
     let rounds = json!([[{"method": "roots/list", "params": {}}]]);
@@ -73,7 +73,7 @@ async fn what_a_call_asks_and_tells_while_its_client_is_away_is_heard_later() {
 async fn notices_between_two_connections_of_a_session_are_not_lost_nor_told_twice() {
     let house = House::new().await;
     let alpha = Source::new("alpha");
-    house.add(alpha.clone()).await;
+    house.add_listed(alpha.clone()).await;
     let http = house.http().await;
     let (session, _) = http.initialize("/mcp").await;
     let mut first = Events::of(stream(&http, &session)).await;

@@ -8,7 +8,8 @@ use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 use toolwright_core::catalogue::{
-    Health, NoticeSink, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool, SourceNotice, foreign_ids,
+    Health, ListKind, NoticeSink, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool, SourceNotice,
+    foreign_ids,
 };
 use toolwright_core::client::{CallClient, ClientRequest};
 use toolwright_core::content::ContentBlock;
@@ -41,7 +42,7 @@ pub(crate) struct Source {
     capabilities: Arc<Map<String, Value>>,
     /// What it was asked by methods, and by calls of tools.
     pub(crate) asked: Mutex<Vec<(String, Value)>>,
-    /// Whether its methods are not answered until it is not; its tools are.
+    /// Whether its lists and methods are not answered until it is not; its tools are.
     pub(crate) is_silent: watch::Sender<bool>,
     /// Whether they fail at once.
     pub(crate) is_failing: AtomicBool,
@@ -60,6 +61,8 @@ pub(crate) struct Source {
     /// Whose call of a tool was the last.
     pub(crate) session: Mutex<Option<SessionId>>,
     notify: Mutex<Option<NoticeSink>>,
+    /// How often it has told that its prompts and its resources are others.
+    renewed: [AtomicUsize; 2],
     this: Weak<Source>,
 }
 
@@ -88,12 +91,44 @@ impl Source {
             given_up: Mutex::default(),
             session: Mutex::default(),
             notify: Mutex::default(),
+            renewed: Default::default(),
             this: this.clone(),
         })
     }
 
+    /// Tells a notice; a list that it tells of is another one from then on.
     pub(crate) fn tell(&self, notice: SourceNotice) {
+        match &notice {
+            SourceNotice::PromptsChanged => self.renewed[0].fetch_add(1, Ordering::Relaxed),
+            SourceNotice::ResourcesChanged => self.renewed[1].fetch_add(1, Ordering::Relaxed),
+            _ => 0,
+        };
         self.notify.lock().expect("lock").as_ref().expect("somebody listens")(notice);
+    }
+
+    /// Its list of this kind; one more item where it has told that it is another.
+    fn items(&self, kind: ListKind) -> Vec<Value> {
+        let name = self.name;
+        let (mut items, renewed) = match kind {
+            ListKind::Prompts => (vec![json!({"name": "hello", "description": name})], &self.renewed[0]),
+            ListKind::Resources => (
+                vec![
+                    json!({"uri": "both://same", "name": name}),
+                    json!({"uri": format!("{name}://one"), "name": "1", "later": [1]}),
+                    json!({"uri": format!("{name}://two"), "name": "2"}),
+                ],
+                &self.renewed[1],
+            ),
+            ListKind::Templates if SHARING.contains(&name) => {
+                return vec![json!({"uriTemplate": "both://{id}/data", "name": "t"})];
+            }
+            ListKind::Templates => return vec![json!({"uriTemplate": format!("{name}://{{id}}/data"), "name": "t"})],
+        };
+        let count = renewed.load(Ordering::Relaxed);
+        if count > 0 {
+            items.push(json!({kind.item_key(): format!("{name}://new{count}"), "name": format!("new{count}")}));
+        }
+        items
     }
 
     /// How often it was asked this.
@@ -165,35 +200,6 @@ impl Source {
         self.noted(method, arguments);
         let name = self.name;
         Ok(match method {
-            "resources/list" => match arguments["cursor"].as_str() {
-                // As servers up to 2025-11-25 write the end, and pages in a circle.
-                _ if name == "ends" => json!({"resources": [{"uri": "ends://one", "name": "1"}], "nextCursor": ""}),
-                // As servers of 2026-07-28 may write a page that others follow.
-                None if name == "leads" => {
-                    json!({"resources": [{"uri": "leads://one", "name": "1"}], "nextCursor": "", "resultType": "complete"})
-                }
-                Some("") => json!({"resources": [{"uri": "leads://two", "name": "2"}], "resultType": "complete"}),
-                _ if name == "careless" => json!({"resources": [
-                    {"uri": "careless://one", "annotations": null, "icons": null, "_meta": null},
-                    {"name": "nowhere"}, null,
-                ]}),
-                _ if name == "circles" => {
-                    json!({"resources": [{"uri": "circles://one", "name": "1"}], "nextCursor": "x"})
-                }
-                None => json!({
-                    "resources": [{"uri": "both://same", "name": name}, {"uri": format!("{name}://one"), "name": "1", "later": [1]}],
-                    "nextCursor": "2",
-                }),
-                _ => {
-                    json!({"resources": [{"uri": format!("{name}://two"), "name": "2"}], "ttlMs": 7, "cacheScope": "public"})
-                }
-            },
-            "resources/templates/list" if SHARING.contains(&name) => {
-                json!({"resourceTemplates": [{"uriTemplate": "both://{id}/data", "name": "t"}]})
-            }
-            "resources/templates/list" => {
-                json!({"resourceTemplates": [{"uriTemplate": format!("{name}://{{id}}/data"), "name": "t"}]})
-            }
             "resources/read" if arguments["uri"].as_str().is_some_and(|uri| uri.contains("missing")) => {
                 let error = ProtocolError { code: -32002, message: "no such resource".into(), data: None };
                 return Err(ToolError::new(ErrorKind::ExecutionError, "no").with_protocol(error));
@@ -207,11 +213,6 @@ impl Source {
                 return Err(ToolError::new(ErrorKind::ExecutionError, "no").with_protocol(error));
             }
             "resources/read" => json!({"contents": [{"uri": arguments["uri"], "text": name}]}),
-            "prompts/list" if name == "careless" => json!({"prompts": [
-                {"name": "hello", "title": null, "arguments": [{"name": "a", "required": null}, {}], "_meta": null},
-                {"description": "without a name"},
-            ]}),
-            "prompts/list" => json!({"prompts": [{"name": "hello", "description": name}]}),
             "prompts/get" => {
                 let messages = self.prompt.lock().expect("lock").clone();
                 json!({"messages": messages, "description": format!("{} of {name}", arguments["name"]), "later": 1})
@@ -261,6 +262,20 @@ impl Provider for Source {
 
     async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
         Ok(tools(self.name, &TOOLS, Effects::READ))
+    }
+
+    async fn list_of(&self, kind: ListKind) -> Result<Arc<[Value]>, ProviderError> {
+        if !self.capabilities.contains_key(kind.capability()) {
+            return Ok(Arc::default());
+        }
+        self.noted(kind.method(), &json!({}));
+        let (delay, mut is_silent) = (*self.delay.lock().expect("lock"), self.is_silent.subscribe());
+        tokio::time::sleep(delay).await;
+        let _ = is_silent.wait_for(|is_silent| !is_silent).await;
+        if self.is_failing.load(Ordering::Relaxed) {
+            return Err(ProviderError::new("it is broken"));
+        }
+        Ok(self.items(kind).into())
     }
 
     async fn call(&self, call: ProviderCall<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError> {

@@ -1,6 +1,5 @@
 //! A gateway with small real tools, and clients that write the wire by hand.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -15,7 +14,7 @@ use tokio::task::JoinHandle;
 use toolwright_core::approval::NoApprover;
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::catalogue::{
-    ChangeNotifier, Health, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool,
+    ChangeNotifier, Health, ListKind, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool,
 };
 use toolwright_core::content::ContentBlock;
 use toolwright_core::context::{NoRedaction, Services, ToolContext};
@@ -30,10 +29,7 @@ use toolwright_core::store::NoStore;
 use toolwright_core::tool::{StaticProvider, Tool};
 use toolwright_core::tool_id::ToolId;
 use toolwright_providers::builtin::{self, BuiltinOptions};
-use toolwright_runtime::queue::DEFAULT_QUEUE;
-use toolwright_runtime::{
-    Catalogue, Executor, ExecutorOptions, JobManager, OutputFiles, QueueSpec, Queues, SqliteStore, SystemClock,
-};
+use toolwright_runtime::{Catalogue, Executor, ExecutorOptions, JobManager, OutputFiles, SqliteStore, SystemClock};
 use toolwright_server::{Gateway, GatewayOptions, HttpOptions, Token, serve_http};
 
 /// Longer than anything here takes; a test that waits so long has failed.
@@ -211,13 +207,6 @@ impl House {
         Self::build(|options, _| options.max_whole = max_whole, |_, ()| {}).await.0
     }
 
-    /// Where each source is asked one thing at a time.
-    pub(crate) async fn one_by_one(change: impl FnOnce(&mut GatewayOptions)) -> Self {
-        let one = QueueSpec { concurrent: 1, ..QueueSpec::default() };
-        let queues = Queues::new(BTreeMap::from([(DEFAULT_QUEUE.to_owned(), one)]));
-        Self::build(|options, _| options.queues = queues, |options, ()| change(options)).await.0
-    }
-
     /// With jobs, in a store of their own.
     pub(crate) async fn with_jobs(
         change: impl FnOnce(&mut GatewayOptions, &Arc<SqliteStore>),
@@ -274,6 +263,23 @@ impl House {
         let name = source.name().to_owned();
         self.catalogue.add_provider(source).await.expect("added");
         self.catalogue.refresh(&name).await;
+    }
+
+    /// The same, once its prompts and resources are known too.
+    pub(crate) async fn add_listed(&self, source: Arc<dyn Provider>) {
+        self.add(source).await;
+        let mut changes = self.catalogue.changes();
+        let listed = async {
+            while self
+                .catalogue
+                .lists()
+                .iter()
+                .any(|lists| ListKind::ALL.into_iter().any(|kind| lists.is_awaited(kind)))
+            {
+                changes.changed().await.expect("the catalogue is there");
+            }
+        };
+        tokio::time::timeout(LONG, listed).await.expect("lists in time");
     }
 
     pub(crate) async fn http(&self) -> Http {
@@ -462,51 +468,4 @@ pub(crate) async fn messages(request: RequestBuilder) -> Vec<Value> {
         true => text.lines().filter_map(|line| line.strip_prefix("data: ")).map(parse).collect(),
         false => vec![parse(&text)],
     }
-}
-
-/// Warnings in the log of this thread.
-#[derive(Clone, Default)]
-pub(crate) struct Warnings(Arc<Mutex<Vec<String>>>);
-
-impl Warnings {
-    /// Records them until the guard goes.
-    pub(crate) fn record() -> (Self, tracing::subscriber::DefaultGuard) {
-        let warnings = Self::default();
-        let guard = tracing::subscriber::set_default(warnings.clone());
-        (warnings, guard)
-    }
-
-    pub(crate) fn all(&self) -> Vec<String> {
-        self.0.lock().expect("lock").clone()
-    }
-}
-
-impl tracing::Subscriber for Warnings {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        *metadata.level() <= tracing::Level::WARN
-    }
-
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-
-    fn event(&self, event: &tracing::Event<'_>) {
-        struct Text<'a>(&'a mut Vec<String>);
-        impl tracing::field::Visit for Text<'_> {
-            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
-                if field.name() == "message" {
-                    self.0.push(format!("{value:?}"));
-                }
-            }
-        }
-        event.record(&mut Text(&mut self.0.lock().expect("lock")));
-    }
-
-    fn enter(&self, _: &tracing::span::Id) {}
-
-    fn exit(&self, _: &tracing::span::Id) {}
 }

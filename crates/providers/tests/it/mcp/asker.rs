@@ -1,6 +1,6 @@
 //! A scripted MCP server on stdio that asks back, makes tasks, and has resources and prompts, in either generation: this
 //! test binary again, started with `MCP_ASKER` set to `legacy`, `modern`, `both`,
-//! `both-mute`, or `rooted`: an older one that asks for folders as soon as it may, and whenever they change.
+//! `both-mute`, `careless`, or `rooted`: an older one that asks for folders as soon as it may, and whenever they change.
 
 use std::io::{BufRead as _, Write as _};
 
@@ -13,10 +13,11 @@ const TASKS: &str = "io.modelcontextprotocol/tasks";
 fn serve_when_asked() {
     let Ok(mode) = std::env::var("MCP_ASKER") else { return };
     let log = std::env::var("MCP_PEER_LOG").expect("log");
-    let (is_modern, speaks_both) = (!["legacy", "rooted"].contains(&&*mode), mode.starts_with("both"));
+    let (is_modern, speaks_both) = (!["legacy", "rooted", "careless"].contains(&&*mode), mode.starts_with("both"));
     let mut asker = Asker {
         is_modern,
         speaks_both,
+        is_careless: mode == "careless",
         is_mute: mode == "both-mute",
         asks_folders: mode == "rooted",
         folders: Value::Null,
@@ -42,6 +43,8 @@ struct Asker {
     is_modern: bool,
     /// It is older once it is asked to `initialize`.
     speaks_both: bool,
+    /// It lists prompts in two pages and not as MCP has it, and has no resources.
+    is_careless: bool,
     /// It answers no `logging/setLevel`.
     is_mute: bool,
     /// It asks for folders outside of calls, and tells in calls what it has.
@@ -94,6 +97,13 @@ impl Asker {
             self.is_modern = false;
         }
         match method {
+            "initialize" if self.is_careless => result(
+                id,
+                json!({
+                    "protocolVersion": "2025-11-25", "serverInfo": {"name": "asker", "version": "1"},
+                    "capabilities": {"tools": {}, "prompts": {}},
+                }),
+            ),
             "initialize" if !self.is_modern => result(
                 id,
                 json!({
@@ -149,6 +159,14 @@ impl Asker {
                 for uri in params["notifications"]["resourceSubscriptions"].as_array().into_iter().flatten() {
                     notify("notifications/resources/updated", json!({"_meta": meta, "uri": uri}));
                 }
+            }
+            "prompts/list" if self.is_careless && params["cursor"].is_null() => {
+                let arguments = json!([{"name": "who", "required": null}, {}]);
+                let prompts = json!([{"name": "greet", "title": null, "arguments": arguments}, {"title": "nameless"}]);
+                result(id, json!({"prompts": prompts, "nextCursor": "2"}));
+            }
+            "prompts/list" if self.is_careless => {
+                result(id, json!({"prompts": [{"name": "more", "description": "d"}], "nextCursor": ""}));
             }
             "prompts/list" => {
                 let arguments = json!([{"name": "who", "required": true}]);

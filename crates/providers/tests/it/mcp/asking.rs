@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use toolwright_core::cancel::CancelCause;
-use toolwright_core::catalogue::{Provider as _, SourceNotice};
+use toolwright_core::catalogue::{ListKind, Provider as _, SourceNotice};
 use toolwright_core::client::{CallClient, ClientRequest, Manner};
 use toolwright_core::context::ToolContext;
 use toolwright_core::error::{ErrorKind, ProtocolError, ToolError};
@@ -517,13 +517,15 @@ async fn a_lazy_server_is_not_started_for_lists_that_are_known_or_for_how_much_i
         let lazy = |spec: &mut McpServerSpec| (spec.lazy, spec.shared) = (true, shared);
         let first = script.rig(lazy);
         first.names().await;
-        let listed = async |rig: &Rig, method: &str| {
-            let (methods, context) = (rig.provider.methods().expect("methods"), rig.context("s"));
-            run(&*methods, method, json!({}), &context).await.expect("listed").extras[METHOD_RESULT].clone()
+        let all = async |rig: &Rig| {
+            let mut all = Vec::new();
+            for kind in ListKind::ALL {
+                all.push(rig.provider.list_of(kind).await.expect("listed"));
+            }
+            all
         };
-        let known = ["prompts/list", "resources/templates/list"];
-        let before = [listed(&first, known[0]).await, listed(&first, known[1]).await];
-        listed(&first, "resources/list").await;
+        let before = all(&first).await;
+        assert!(before.iter().all(|list| !list.is_empty()), "{before:?}");
         first.provider.shut_down().await;
         let starts = || script.methods().iter().filter(|method| *method == "initialize").count();
         let started = starts();
@@ -531,12 +533,11 @@ async fn a_lazy_server_is_not_started_for_lists_that_are_known_or_for_how_much_i
         rig.names().await;
         let (methods, context) = (rig.provider.methods().expect("methods"), rig.context("s"));
         run(&*methods, "logging/setLevel", json!({"level": "error"}), &context).await.expect("kept");
-        assert_eq!([listed(&rig, known[0]).await, listed(&rig, known[1]).await], before);
+        assert_eq!(all(&rig).await, before);
         tokio::time::sleep(Duration::from_millis(50)).await;
         assert_eq!(starts(), started, "nothing was started");
-        // What is not known as a whole is asked for, and how much to log is told before that.
-        listed(&rig, "resources/list").await;
-        assert_eq!(starts(), started + 1);
+        // How much to log is told when it starts.
+        rig.call("tell", json!({})).await.expect("started");
         let told = || script.read().iter().any(|sent| sent["params"]["level"] == "error");
         eventually("it is told", told).await;
         rig.provider.shut_down().await;
@@ -544,22 +545,12 @@ async fn a_lazy_server_is_not_started_for_lists_that_are_known_or_for_how_much_i
 }
 
 #[tokio::test]
-async fn what_a_lazy_server_listed_is_served_to_nobody_else_and_not_after_it_announced_another() {
+async fn lists_of_a_lazy_server_are_kept_for_its_credentials_alone() {
     let script = asker("legacy");
-    let listed = async |rig: &Rig, method: &str| {
-        let (methods, context) = (rig.provider.methods().expect("methods"), rig.context("s"));
-        run(&*methods, method, json!({}), &context).await.expect("listed");
-    };
     let asked = |method: &str| script.methods().iter().filter(|asked| *asked == method).count();
-    let (prompts, templates) = ("prompts/list", "resources/templates/list");
     let first = script.rig(|spec| spec.lazy = true);
-    listed(&first, prompts).await;
-    listed(&first, templates).await;
-    let has = |method: &str| first.world.manifests.lock().expect("manifests").keys().any(|key| key.ends_with(method));
-    assert!(has(prompts) && has(templates));
-    first.call("announce", json!({})).await.expect("announced");
-    eventually("what has changed is forgotten", || !has(prompts)).await;
-    assert!(has(templates), "the other is as it was");
+    let (templates, method) = (ListKind::Templates, ListKind::Templates.method());
+    first.provider.list_of(templates).await.expect("listed");
     first.provider.shut_down().await;
     // The same server with another secret is another's.
     let McpTransport::Stdio { command, args, mut env, cwd } = script.transport.clone() else { panic!("a process") };
@@ -573,12 +564,27 @@ async fn what_a_lazy_server_listed_is_served_to_nobody_else_and_not_after_it_ann
     };
     for (key, expect) in [("one", 2), ("two", 3), ("one", 3)] {
         let rig = with(key);
-        listed(&rig, templates).await;
-        assert_eq!(asked(templates), expect, "{key}");
+        rig.provider.list_of(templates).await.expect("listed");
+        assert_eq!(asked(method), expect, "{key}");
         rig.provider.shut_down().await;
     }
     let keys: Vec<_> = first.world.manifests.lock().expect("manifests").keys().cloned().collect();
     assert!(keys.iter().all(|key| !key.contains("API_KEY") && !key.contains("two")), "{keys:?}");
+}
+
+#[tokio::test]
+async fn lists_are_whole_mended_and_empty_where_not_announced() {
+    for shared in [true, false] {
+        let script = asker("careless");
+        let rig = script.rig(|spec| spec.shared = shared);
+        let list = async |kind| json!(&*rig.provider.list_of(kind).await.expect("listed"));
+        let greet = json!({"name": "greet", "arguments": [{"name": "who"}]});
+        let more = json!({"name": "more", "description": "d"});
+        assert_eq!(list(ListKind::Prompts).await, json!([greet, more]), "both pages, mended");
+        assert_eq!(list(ListKind::Resources).await, json!([]));
+        assert!(!script.methods().iter().any(|method| method == "resources/list"), "it does not announce any");
+        rig.provider.shut_down().await;
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,227 @@
+//! What a provider lists besides its tools, and the tasks that keep it fresh.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use toolwright_core::catalogue::{ListKind, Provider, SourceNotice};
+
+use super::Catalogue;
+use super::provider_slot::ProviderSlot;
+
+/// The pauses after one, two and more failures in a row.
+const BACK_OFF: [Duration; 5] = [
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(5),
+    Duration::from_secs(15),
+    Duration::from_secs(60),
+];
+
+/// The last list of one kind.
+#[derive(Debug, Clone, Default)]
+pub(super) struct LastList {
+    /// The items, as the provider listed them last without an error.
+    pub(super) items: Arc<[Value]>,
+    /// Whether a list has come or failed.
+    pub(super) is_known: bool,
+    /// Why the last list failed. The items before it stay.
+    pub(super) error: Option<String>,
+}
+
+impl LastList {
+    /// Takes what a list came to. Whether readers have to know of it.
+    pub(super) fn take(&mut self, listed: Result<Arc<[Value]>, String>) -> bool {
+        let was_known = std::mem::replace(&mut self.is_known, true);
+        let (is_other, error) = match listed {
+            Ok(items) if items == self.items => (false, None),
+            Ok(items) => {
+                self.items = items;
+                (true, None)
+            }
+            Err(error) => (false, Some(error)),
+        };
+        let is_other_error = error != self.error;
+        self.error = error;
+        is_other || is_other_error || !was_known
+    }
+}
+
+/// Which lists of one provider are due.
+#[derive(Debug, Default)]
+pub(super) struct Due {
+    wake: [Notify; 3],
+    /// When each was asked for last.
+    asked: Mutex<[Option<Instant>; 3]>,
+}
+
+impl Due {
+    /// The list is asked for again, now or once the one under way has ended.
+    pub(super) fn set(&self, kind: ListKind) {
+        self.wake[kind as usize].notify_one();
+    }
+
+    fn asked(&self) -> MutexGuard<'_, [Option<Instant>; 3]> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a notice of the provider. Whether it was about its lists.
+    pub(super) fn noticed(&self, notice: &SourceNotice) -> bool {
+        match notice {
+            SourceNotice::PromptsChanged => self.set(ListKind::Prompts),
+            SourceNotice::ResourcesChanged => {
+                self.set(ListKind::Resources);
+                self.set(ListKind::Templates);
+            }
+            _ => return false,
+        }
+        true
+    }
+}
+
+/// The lists of one provider in the live catalogue.
+#[derive(Debug, Default)]
+pub(super) struct Lists {
+    pub(super) last: [LastList; 3],
+    pub(super) due: Arc<Due>,
+    /// What the provider had announced when they were listed: another object with each connection.
+    announced: Option<Arc<Map<String, Value>>>,
+    /// They ask for the lists; they end with this.
+    tasks: JoinSet<()>,
+}
+
+impl Lists {
+    /// Has them listed, the first time or on another connection than before.
+    pub(super) fn refresh(&mut self, catalogue: &Arc<Catalogue>, provider: &Arc<dyn Provider>) {
+        if provider.methods().is_none() {
+            return;
+        }
+        let announced = provider.capabilities();
+        let is_same = match (&self.announced, &announced) {
+            (Some(before), Some(now)) => Arc::ptr_eq(before, now),
+            (before, now) => before.is_none() && now.is_none(),
+        };
+        self.announced = announced;
+        if self.tasks.is_empty() {
+            for kind in ListKind::ALL {
+                let (catalogue, due) = (Arc::downgrade(catalogue), Arc::clone(&self.due));
+                self.tasks.spawn(keep_listed(catalogue, Arc::clone(provider), kind, due));
+            }
+        } else if !is_same {
+            ListKind::ALL.into_iter().for_each(|kind| self.due.set(kind));
+        }
+    }
+
+    /// Takes over what another provider of the same source listed, until this one has listed.
+    pub(super) fn inherit(&mut self, old: &Self) {
+        self.last.clone_from(&old.last);
+    }
+}
+
+/// Lists at once, then whenever that is due; after a failure by itself, with growing pauses.
+async fn keep_listed(catalogue: Weak<Catalogue>, provider: Arc<dyn Provider>, kind: ListKind, due: Arc<Due>) {
+    let mut failures = 0;
+    loop {
+        let Some(catalogue) = catalogue.upgrade() else { return };
+        due.asked()[kind as usize] = Some(Instant::now());
+        let has_failed = catalogue.refresh_list(&provider, kind).await.is_err();
+        drop(catalogue);
+        let due = due.wake[kind as usize].notified();
+        if has_failed {
+            let pause = BACK_OFF[failures.min(BACK_OFF.len() - 1)];
+            failures += 1;
+            let _ = tokio::time::timeout(pause, due).await;
+        } else {
+            failures = 0;
+            due.await;
+        }
+    }
+}
+
+/// What one provider lists besides its tools, as of one moment.
+#[derive(Clone)]
+pub struct SourceLists {
+    provider: Arc<dyn Provider>,
+    last: [LastList; 3],
+    due: Arc<Due>,
+    /// Whether its tools could not be listed: nothing is asked of it then.
+    has_failed: bool,
+}
+
+impl SourceLists {
+    pub(super) fn of(slot: &ProviderSlot) -> Self {
+        Self {
+            provider: Arc::clone(&slot.provider),
+            last: slot.lists.last.clone(),
+            due: Arc::clone(&slot.lists.due),
+            has_failed: slot.error.is_some(),
+        }
+    }
+
+    /// Whose they are.
+    #[must_use]
+    pub fn provider(&self) -> &Arc<dyn Provider> {
+        &self.provider
+    }
+
+    /// The last list of this kind, empty before the first. A list that fails leaves it as it is.
+    #[must_use]
+    pub fn items(&self, kind: ListKind) -> &Arc<[Value]> {
+        &self.last[kind as usize].items
+    }
+
+    /// Whether the first list of this kind is still to come.
+    #[must_use]
+    pub fn is_awaited(&self, kind: ListKind) -> bool {
+        !self.last[kind as usize].is_known && !self.has_failed
+    }
+
+    /// Has the list asked for again, beside all else, where the last one is older than this.
+    pub fn refresh_after(&self, kind: ListKind, age: Duration) {
+        let asked = &mut self.due.asked()[kind as usize];
+        if asked.is_some_and(|asked| asked.elapsed() >= age) {
+            *asked = Some(Instant::now());
+            self.due.set(kind);
+        }
+    }
+
+    /// Whether it has the same lists of the same provider.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        let is_same =
+            |one: &LastList, other: &LastList| Arc::ptr_eq(&one.items, &other.items) && one.is_known == other.is_known;
+        Arc::ptr_eq(&self.provider, &other.provider)
+            && self.has_failed == other.has_failed
+            && self.last.iter().zip(&other.last).all(|(one, other)| is_same(one, other))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_failed_list_leaves_the_one_before_it() {
+        let mut last = LastList::default();
+        let list = |name: &str| Ok(Arc::from([json!({"name": name})]));
+        let failed = || Err("it is down".to_owned());
+        for (listed, is_news, item) in [
+            (failed(), true, None),
+            (failed(), false, None),
+            (list("a"), true, Some("a")),
+            (list("a"), false, Some("a")),
+            (failed(), true, Some("a")),
+            (list("a"), true, Some("a")),
+            (list("b"), true, Some("b")),
+        ] {
+            let before = Arc::clone(&last.items);
+            assert_eq!(last.take(listed.clone()), is_news, "{listed:?}");
+            assert_eq!(last.items.first().and_then(|item| item["name"].as_str()), item);
+            let is_same = before == last.items;
+            assert_eq!(Arc::ptr_eq(&before, &last.items), is_same, "equal lists stay the same object");
+        }
+    }
+}
