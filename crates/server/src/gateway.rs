@@ -16,15 +16,15 @@ use toolwright_core::roots::Roots;
 use toolwright_core::session::{Principal, Session, SessionId};
 use toolwright_runtime::{Catalogue, Executor, ToolFinder};
 
+use crate::mcp::broken_output_schemas::BrokenOutputSchemas;
 use crate::mcp::fallback_client::FallbackClient;
-use crate::mcp::input_required::Parked;
+use crate::mcp::input_required::PausedCalls;
 use crate::mcp::lists::MergedLists;
 use crate::mcp::resource_links::ResourceLinks;
 use crate::mcp::sources::Sources;
 use crate::mcp::subscriptions::Subscribers;
 use crate::mcp::tasks::Tasks;
 use crate::mcp::tools::ToolLists;
-use crate::mcp::unkept::Unkept;
 use crate::mcp::view::{Expose, ListedSchemas, Scope, View, ViewOptions};
 
 /// The longest tool name that is offered: some clients drop server and tool names over 60 together.
@@ -169,9 +169,9 @@ pub struct Gateway {
     pub(crate) sources: Sources,
     pub(crate) merged: MergedLists,
     pub(crate) resource_links: ResourceLinks,
-    pub(crate) unkept: Unkept,
+    pub(crate) broken_output_schemas: BrokenOutputSchemas,
     pub(crate) subscribers: Subscribers,
-    pub(crate) parked: Arc<Parked>,
+    pub(crate) paused_calls: Arc<PausedCalls>,
     pub(crate) tasks: Arc<Tasks>,
     /// As results say it.
     pub(crate) server_info: Value,
@@ -220,9 +220,9 @@ impl Gateway {
             sources: Sources::default(),
             merged: MergedLists::default(),
             resource_links: ResourceLinks::default(),
-            unkept: Unkept::default(),
+            broken_output_schemas: BrokenOutputSchemas::default(),
             subscribers: Subscribers::default(),
-            parked: Parked::new(server_info.clone()),
+            paused_calls: PausedCalls::new(server_info.clone()),
             tasks: Arc::default(),
             server_info,
             running: TaskTracker::new(),

@@ -1,29 +1,30 @@
 //! A call's client, as its tool's source may ask it: elicitation, sampling, roots, log messages.
 
 use std::collections::HashMap;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, Weak};
 
 use async_trait::async_trait;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use toolwright_core::approval::EXPIRY;
-use toolwright_core::client::{CallClient, ClientRequest, Manner};
+use toolwright_core::client::{AskingCall, CallClient, ClientRequest, Manner};
 use toolwright_core::error::{ErrorKind, ProtocolError, ToolError};
 use toolwright_mcp::{asking, convert};
 
-use super::input_required::{Asking, Bound, Parked};
-use super::line::{Gone, Line};
+use super::input_required::{Asking, Bound, PausedCalls};
 use super::message::{Response, RpcError, notification, request};
 use super::peer::{Peer, Question};
 use super::protocol::{Level, client_info, own_meta};
-use super::slot::Slot;
+use super::response_channel::{Gone, ResponseChannel};
+use super::running_calls::CallPermit;
 
 /// What can be asked at once.
 const MAX_REQUESTS: usize = 32;
 
 /// The client of a call of a session: asked by requests in the stream of the call's response.
 pub(crate) struct SessionClient {
-    pub(crate) line: Arc<Line>,
+    pub(crate) channel: Arc<ResponseChannel>,
     pub(crate) peer: Arc<Peer>,
     pub(crate) params: Option<Box<RawValue>>,
 }
@@ -37,12 +38,12 @@ pub(crate) struct Unasked {
 /// The client of a call that stands alone (2026-07-28): asked by answering its request `input_required`, while the
 /// call waits for the request to be sent again with the answers.
 pub(crate) struct RequestClient {
-    pub(crate) line: Arc<Line>,
-    pub(crate) parked: Arc<Parked>,
+    pub(crate) channel: Arc<ResponseChannel>,
+    pub(crate) paused_calls: Arc<PausedCalls>,
     /// The number that the call has among those that wait; nobody can guess it.
     pub(crate) call: u128,
     /// The call's place among those that run, which it does not need while it waits.
-    pub(crate) slot: Weak<Slot>,
+    pub(crate) slot: Weak<CallPermit>,
     pub(crate) capabilities: Map<String, Value>,
     /// Answers that came along with the first request, by their keys: each is good for one question.
     pub(crate) given: Mutex<HashMap<String, Value>>,
@@ -106,7 +107,7 @@ fn unanswered(why: &str) -> ToolError {
 #[async_trait]
 impl CallClient for SessionClient {
     fn capabilities(&self) -> Map<String, Value> {
-        if self.line.takes_questions() { (*self.peer.capabilities()).clone() } else { Map::new() }
+        if self.channel.takes_questions() { (*self.peer.capabilities()).clone() } else { Map::new() }
     }
 
     fn manner(&self) -> Manner {
@@ -127,7 +128,7 @@ impl CallClient for SessionClient {
                 }
                 let (question, answer) = self.peer.question();
                 let message = request(&question.id, &asked.method, &asked.params);
-                let gone = self.line.question(message).await.ok_or_else(|| unanswered("the client is gone"))?;
+                let gone = self.channel.question(message).await.ok_or_else(|| unanswered("the client is gone"))?;
                 open.push((Standing { question, gone }, answer));
             }
             let mut answers = Vec::with_capacity(open.len());
@@ -156,7 +157,7 @@ impl CallClient for SessionClient {
 
     fn log(&self, message: Value) {
         if self.peer.wants(Level::of_message(&message)) {
-            self.line.note(|_| Some(notification("notifications/message", Some(&message))));
+            self.channel.note(|_| Some(notification("notifications/message", Some(&message))));
         }
     }
 
@@ -200,13 +201,13 @@ impl CallClient for RequestClient {
     }
 
     fn is_away(&self) -> bool {
-        !self.line.is_attached()
+        !self.channel.is_attached()
     }
 
     async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
         ask_permitted(requests, &self.capabilities, RpcError::MISSING_CAPABILITY, async |permitted| {
-            let asking = Asking { call: self.call, line: &self.line, bound: &self.bound, given: &self.given };
-            let waiting = self.parked.ask(permitted, asking, EXPIRY);
+            let asking = Asking { call: self.call, channel: &self.channel, bound: &self.bound, given: &self.given };
+            let waiting = self.paused_calls.ask(permitted, asking, EXPIRY);
             let answers = match self.slot.upgrade() {
                 Some(slot) => slot.without(waiting).await?,
                 None => waiting.await?,
@@ -217,17 +218,63 @@ impl CallClient for RequestClient {
     }
 
     fn log_level(&self) -> Option<String> {
-        self.line.level().map(|level| level.as_str().to_owned())
+        self.channel.level().map(|level| level.as_str().to_owned())
     }
 
     fn log(&self, message: Value) {
-        if self.line.level().is_some_and(|level| Level::of_message(&message) >= level) {
-            self.line.note(|_| Some(notification("notifications/message", Some(&message))));
+        if self.channel.level().is_some_and(|level| Level::of_message(&message) >= level) {
+            self.channel.note(|_| Some(notification("notifications/message", Some(&message))));
         }
     }
 
     fn meta(&self) -> Map<String, Value> {
         own_meta(self.bound.params.as_deref())
+    }
+}
+
+/// A client whose user is told which source asks, by the name that the operator has given it: the message is the
+/// source's own, and says what it likes.
+pub(crate) struct NamedSource {
+    pub(crate) client: Arc<dyn CallClient>,
+    /// Whose questions these are; `None` before a tool's source asks.
+    pub(crate) source: Option<Box<str>>,
+}
+
+impl NamedSource {
+    fn named(&self, mut requests: Vec<ClientRequest>) -> Vec<ClientRequest> {
+        if let Some(source) = &self.source {
+            requests.iter_mut().filter(|asked| asked.method == asking::ELICIT).for_each(|asked| {
+                if let Some(Value::String(message)) = asked.params.get_mut("message") {
+                    *message = format!("{source} asks:\n{message}");
+                }
+            });
+        }
+        requests
+    }
+}
+
+#[async_trait]
+impl CallClient for NamedSource {
+    fn inner(&self) -> Option<&dyn CallClient> {
+        Some(&*self.client)
+    }
+
+    fn for_call(&self, asking: &AskingCall) -> Option<Arc<dyn CallClient>> {
+        let client = self.client.for_call(asking).unwrap_or_else(|| Arc::clone(&self.client));
+        // The name in configuration is what the namespace is made of: letters, digits, `-` and `_`.
+        Some(Arc::new(Self { client, source: Some(asking.tool.namespace().into()) }))
+    }
+
+    async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
+        self.client.ask(self.named(requests)).await
+    }
+
+    async fn ask_until(
+        &self,
+        requests: Vec<ClientRequest>,
+        over: Pin<&mut (dyn Future<Output = ()> + Send)>,
+    ) -> Option<Result<Vec<Result<Value, ProtocolError>>, ToolError>> {
+        self.client.ask_until(self.named(requests), over).await
     }
 }
 

@@ -11,9 +11,9 @@ use tokio::sync::mpsc;
 
 use super::call::Caller;
 use super::dispatch::Reply;
-use super::line::{Said, To, Waiting, whole};
 use super::message::{self, Message, Refused, Request, RpcError};
 use super::protocol::{BATCHING, Era, era_of};
+use super::response_channel::{Said, To, Waiting, whole};
 use crate::Gateway;
 
 /// Progress and questions of one request of a batch that wait for the client to read; more progress is dropped.

@@ -24,18 +24,16 @@ use toolwright_runtime::RunContext;
 use toolwright_runtime::executor::{CallerNames, PartialsFor};
 
 use super::approve::ClientApprover;
-use super::ask::{RequestClient, SessionClient, Unasked};
+use super::ask::{NamedSource, RequestClient, SessionClient, Unasked};
 use super::dispatch::Reply;
 use super::input_required::{Bound, Ending, Resumed, given_answers};
-use super::line::{Attached, Line, To, Waiting};
 use super::message::{Id, Params, RpcError, SaidBy, to_json};
-use super::named::NamedSource;
 use super::peer::Peer;
 use super::progress::Progress;
 use super::protocol::{Era, Level};
+use super::response_channel::{Attached, ResponseChannel, To, Waiting};
 use super::result::CallResult;
-use super::running::Running;
-use super::slot::Slot;
+use super::running_calls::{CallPermit, RunningCalls};
 use super::tasks::{Task, TaskClient, TaskProgress, Way, wished};
 use super::tools::output_schema;
 use super::view::{Expose, View};
@@ -54,7 +52,7 @@ pub(crate) struct Caller {
     /// How the address that it came to says that tools are put before it, if it does.
     pub(crate) expose_asked: Option<Expose>,
     /// What the caller has running; a cancel is looked up here.
-    pub(crate) running: Arc<Running>,
+    pub(crate) running: Arc<RunningCalls>,
     /// Its client, as far as it is one of a session.
     pub(crate) peer: Arc<Peer>,
     /// What runs for it.
@@ -124,7 +122,7 @@ pub(crate) struct Work {
     lineage: Option<Lineage>,
     pub(crate) cancel: Cancel,
     /// To the request that waits for it.
-    pub(crate) line: Option<Arc<Line>>,
+    pub(crate) channel: Option<Arc<ResponseChannel>>,
     progress: Option<Arc<dyn PartialSink>>,
     approver: Arc<dyn Approver>,
 }
@@ -139,7 +137,7 @@ impl Work {
             caller,
             lineage: None,
             cancel: Cancel::new(),
-            line: None,
+            channel: None,
             progress: None,
             approver: Arc::new(NoApprover { remedy: NOBODY.into() }),
         }
@@ -158,7 +156,7 @@ impl Work {
             client: Arc::clone(&self.client),
             lineage: self.lineage.clone(),
             cancel,
-            line: self.line.clone(),
+            channel: self.channel.clone(),
             progress: self.progress.clone(),
             approver: Arc::clone(&self.approver),
         }
@@ -168,7 +166,7 @@ impl Work {
     fn wanted_level(&self, era: Era) -> Option<Level> {
         match era {
             Era::Legacy => self.caller.peer.said_level(),
-            Era::Modern => self.line.as_ref().and_then(|line| line.level()),
+            Era::Modern => self.channel.as_ref().and_then(|channel| channel.level()),
         }
     }
 
@@ -232,7 +230,7 @@ impl Gateway {
                 Err(error) => Outcome::failed(CallId::new(&*written), error),
             };
             work.note_links_of_call(&list.snapshot, &outcome);
-            work.gateway.note_unkept(&list.snapshot, &outcome);
+            work.gateway.note_broken_schema(&list.snapshot, &outcome);
             match protocol_error(&outcome) {
                 Some(error) => {
                     let mut entries = list.snapshot.list().iter();
@@ -244,7 +242,8 @@ impl Gateway {
                     let schema = entry.as_deref().and_then(output_schema);
                     // A client that has listed since does not look for what is not promised any more.
                     let hash = entry.as_ref().map(|entry| entry.tool.hash());
-                    let schema = schema.filter(|_| !work.gateway.unkept.is_known_to(hash, &work.caller.peer));
+                    let schema =
+                        schema.filter(|_| !work.gateway.broken_output_schemas.is_known_to(hash, &work.caller.peer));
                     let result = CallResult::of(outcome, schema, era, &work.gateway.options.info);
                     Ok(to_json(&if era == Era::Legacy {
                         result.downgraded(work.caller.peer.version())
@@ -273,7 +272,7 @@ impl Gateway {
         if self.is_draining() {
             return Err(RpcError::new(RpcError::BUSY, "the server is shutting down"));
         }
-        let slot = Slot::of(&self.slots).ok_or_else(|| {
+        let slot = CallPermit::of(&self.slots).ok_or_else(|| {
             let message = format!("{} calls are running, which is the limit; try again", self.options.max_calls);
             RpcError::new(RpcError::BUSY, message)
         })?;
@@ -289,15 +288,17 @@ impl Gateway {
         let progress = params.meta.progress_token.take();
         let mut wants_progress = progress.is_some();
         let level = params.meta.log_level.as_deref().and_then(Level::parse);
-        let line = Line::new(era, cancel.clone(), Attached { id: id.clone(), to, progress, level, entered });
-        let waiting = Waiting::on(&line, id);
+        let channel =
+            ResponseChannel::new(era, cancel.clone(), Attached { id: id.clone(), to, progress, level, entered });
+        let waiting = Waiting::on(&channel, id);
         let number = uuid::Uuid::new_v4().as_u128();
-        let ending = Ending { parked: Arc::clone(&self.parked), call: number, line: Arc::clone(&line) };
+        let ending =
+            Ending { paused_calls: Arc::clone(&self.paused_calls), call: number, channel: Arc::clone(&channel) };
         let (client, can_be_asked): (Arc<dyn CallClient>, bool) = match era {
             Era::Legacy => {
-                let (line, peer) = (Arc::clone(&line), Arc::clone(&caller.peer));
-                let can_be_asked = (task.is_some() || line.takes_questions()) && has_forms(&peer.capabilities());
-                (Arc::new(SessionClient { line, peer, params: raw }), can_be_asked)
+                let (channel, peer) = (Arc::clone(&channel), Arc::clone(&caller.peer));
+                let can_be_asked = (task.is_some() || channel.takes_questions()) && has_forms(&peer.capabilities());
+                (Arc::new(SessionClient { channel, peer, params: raw }), can_be_asked)
             }
             Era::Modern => {
                 // Whose request may not be answered with a question is not asked.
@@ -307,8 +308,8 @@ impl Gateway {
                 // The request that comes back with answers may want what the first did not.
                 wants_progress |= !capabilities.is_empty();
                 let client = RequestClient {
-                    line: Arc::clone(&line),
-                    parked: Arc::clone(&self.parked),
+                    channel: Arc::clone(&channel),
+                    paused_calls: Arc::clone(&self.paused_calls),
                     call: number,
                     slot: Arc::downgrade(&slot),
                     capabilities,
@@ -334,7 +335,7 @@ impl Gateway {
         let client = self.with_house(client, (&caller.session, self.profile_at(&caller.view)), |otherwise| {
             self.approver(caller, owner, otherwise)
         });
-        let beating = wants_progress.then(|| Arc::new(Progress::new(Arc::clone(&line))));
+        let beating = wants_progress.then(|| Arc::new(Progress::new(Arc::clone(&channel))));
         let progress = beating.clone().map(|progress| progress as Arc<dyn PartialSink>);
         let progress = match &task {
             Some(task) => Some(Arc::new(TaskProgress { task: Arc::clone(task), to_client: progress }) as Arc<_>),
@@ -346,7 +347,7 @@ impl Gateway {
             client,
             lineage: params.meta.traceparent.as_deref().and_then(Lineage::of_traceparent),
             cancel,
-            line: Some(Arc::clone(&line)),
+            channel: Some(Arc::clone(&channel)),
             progress,
             approver,
         });
@@ -363,7 +364,7 @@ impl Gateway {
         self.running.spawn(Box::pin(async move {
             let _held = (slot, counted);
             let result = match task {
-                Some(task) => task.run(&gateway.tasks, &line, &gateway.server_info, work).boxed().await,
+                Some(task) => task.run(&gateway.tasks, &channel, &gateway.server_info, work).boxed().await,
                 None => Some(work.await),
             };
             if let Some(result) = result {
@@ -392,17 +393,17 @@ impl Gateway {
     /// Takes a request that brings answers to a call that waits for them.
     ///
     /// # Errors
-    /// As [`Parked::resume`](super::input_required::Parked::resume).
+    /// As [`PausedCalls::resume`](super::input_required::PausedCalls::resume).
     pub(crate) fn resume(&self, caller: &Caller, ask: Ask, state: &str) -> Result<Reply, RpcError> {
         let Ask { id, method, mut params, raw, to, .. } = ask;
         let progress = params.meta.progress_token.take();
         let level = params.meta.log_level.as_deref().and_then(Level::parse);
-        let attached = |line: &Line| {
-            let entered = caller.running.enter(&id, &line.cancel)?;
+        let attached = |channel: &ResponseChannel| {
+            let entered = caller.running.enter(&id, &channel.cancel)?;
             Ok(Attached { id: id.clone(), to, progress, level, entered })
         };
-        match self.parked.resume(&bound(caller, method, raw), &mut params, state, attached)? {
-            Resumed::Going(line) => Ok(Reply::Running(Waiting::on(&line, id))),
+        match self.paused_calls.resume(&bound(caller, method, raw), &mut params, state, attached)? {
+            Resumed::Going(channel) => Ok(Reply::Running(Waiting::on(&channel, id))),
             Resumed::AskedAgain(result) => Ok(Reply::Result(result)),
             Resumed::Ended(result) => result.map(Reply::Result),
         }

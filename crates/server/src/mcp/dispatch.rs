@@ -8,10 +8,10 @@ use toolwright_mcp::tasks::announce;
 
 use super::call::{Ask, Caller, Work};
 use super::changes::{Granted, OfSubscription};
-use super::line::{To, Waiting};
 use super::message::{Filter, Id, Params, Request, RpcError, notification, to_json};
 use super::methods::is_forwarded;
 use super::protocol::{Era, MODERN_VERSIONS, SERVER_INFO, negotiate};
+use super::response_channel::{To, Waiting};
 use super::tasks;
 use crate::Gateway;
 
@@ -135,7 +135,7 @@ impl Gateway {
         if has_cursor {
             return Err(RpcError::invalid_params("this list has one page only, so no cursor is valid"));
         }
-        let known = self.unkept.count();
+        let known = self.broken_output_schemas.count();
         let list = self.tools(&caller.view, &caller.session);
         caller.peer.has_listed(known);
         Ok(self.list_result("tools", list.json(era), era))

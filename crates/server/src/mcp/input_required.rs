@@ -15,9 +15,9 @@ use toolwright_core::client::ClientRequest;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_mcp::state::{RequestState, StateError, StateKey};
 
-use super::line::{Attached, Line};
 use super::message::{self, Params, RpcError, to_json};
 use super::protocol::SERVER_INFO;
+use super::response_channel::{Attached, ResponseChannel};
 
 /// Calls that wait at once, over all clients.
 const MAX_PARKED: usize = 256;
@@ -31,7 +31,7 @@ const MAX_KEPT: usize = 64;
 const MAX_KEPT_BYTES: usize = 1 << 20;
 
 /// The calls that wait, or have waited.
-pub(crate) struct Parked {
+pub(crate) struct PausedCalls {
     key: StateKey,
     server_info: Value,
     calls: Mutex<HashMap<u128, Call>>,
@@ -52,7 +52,7 @@ struct Going {
     expires: u64,
     binding: ContentHash,
     principal: String,
-    line: Arc<Line>,
+    channel: Arc<ResponseChannel>,
     /// What was asked and is not answered: a call may ask several things at the same time.
     batches: Vec<Batch>,
     /// How many there were.
@@ -160,14 +160,14 @@ impl Asked {
 
 /// A batch among those that wait; it is taken back with the guard.
 struct Place<'a> {
-    parked: &'a Parked,
+    paused_calls: &'a PausedCalls,
     call: u128,
     number: u64,
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        if let Some(Call::Going(going)) = self.parked.lock().get_mut(&self.call) {
+        if let Some(Call::Going(going)) = self.paused_calls.lock().get_mut(&self.call) {
             going.batches.retain(|batch| batch.number != self.number);
         }
     }
@@ -177,13 +177,13 @@ impl Drop for Place<'_> {
 pub(crate) struct Asking<'a> {
     /// The number that the call has here.
     pub(crate) call: u128,
-    pub(crate) line: &'a Arc<Line>,
+    pub(crate) channel: &'a Arc<ResponseChannel>,
     pub(crate) bound: &'a Bound,
     /// Answers that came along with the first request, by their keys: each is good for one question.
     pub(crate) given: &'a Mutex<HashMap<String, Value>>,
 }
 
-impl Parked {
+impl PausedCalls {
     /// Nothing waits; states are signed with a key that only this process has.
     pub(crate) fn new(server_info: Value) -> Arc<Self> {
         let mut key = [0; 32];
@@ -200,7 +200,7 @@ impl Parked {
         asking: Asking<'_>,
         expiry: Duration,
     ) -> Result<Vec<Value>, ToolError> {
-        let Asking { call, line, bound, given } = asking;
+        let Asking { call, channel, bound, given } = asking;
         let (answered, answers) = oneshot::channel();
         let (question, _place) = {
             let mut calls = self.lock();
@@ -211,15 +211,15 @@ impl Parked {
             if asked.is_answered() {
                 return Ok(asked.answers());
             }
-            let going = Self::place_of(&mut calls, call, line, bound)?;
+            let going = Self::place_of(&mut calls, call, channel, bound)?;
             let number = going.asked;
             going.asked += 1;
             going.expires = now().saturating_add(expiry.as_secs()).saturating_add(KEPT);
             going.batches.push(Batch { number, asked, answered });
-            (self.question(call, going), Place { parked: self, call, number })
+            (self.question(call, going), Place { paused_calls: self, call, number })
         };
         // No request waits while the client has another question before it: then it learns of this one as it answers.
-        line.end(Ok(question)).await;
+        channel.end(Ok(question)).await;
         match tokio::time::timeout(expiry, answers).await {
             Ok(Ok(answers)) => Ok(answers),
             Ok(Err(_)) | Err(_) => Err(ToolError::new(
@@ -233,7 +233,7 @@ impl Parked {
     fn place_of<'a>(
         calls: &'a mut HashMap<u128, Call>,
         call: u128,
-        line: &Arc<Line>,
+        channel: &Arc<ResponseChannel>,
         bound: &Bound,
     ) -> Result<&'a mut Going, ToolError> {
         let waits = |of: &Call| matches!(of, Call::Going(going) if !going.batches.is_empty());
@@ -250,13 +250,13 @@ impl Parked {
         let over = || ToolError::new(ErrorKind::ExecutionError, "the call is over, and nobody can be asked for it");
         let place = match calls.entry(call) {
             Entry::Occupied(place) => place.into_mut(),
-            Entry::Vacant(_) if !line.is_attached() => return Err(over()),
+            Entry::Vacant(_) if !channel.is_attached() => return Err(over()),
             Entry::Vacant(place) => place.insert(Call::Going(Going {
                 round: 0,
                 expires: 0,
                 binding: bound.hash(),
                 principal: bound.principal.clone(),
-                line: Arc::clone(line),
+                channel: Arc::clone(channel),
                 batches: Vec::new(),
                 asked: 0,
             })),
@@ -267,7 +267,7 @@ impl Parked {
         }
     }
 
-    /// Takes a request that brings answers to the call that waits for them. The call's line is the request's from
+    /// Takes a request that brings answers to the call that waits for them. The call's channel is the request's from
     /// then on.
     ///
     /// # Errors
@@ -277,7 +277,7 @@ impl Parked {
         bound: &Bound,
         params: &mut Params,
         state: &str,
-        attached: impl FnOnce(&Line) -> Result<Attached, RpcError>,
+        attached: impl FnOnce(&ResponseChannel) -> Result<Attached, RpcError>,
     ) -> Result<Resumed, RpcError> {
         let void = |error: StateError| RpcError::invalid_params(error.to_string());
         let (call, round) = self.key.open(state, bound.hash(), now()).map_err(void)?;
@@ -298,12 +298,12 @@ impl Parked {
             batch.asked.take(answers.clone());
         }
         if going.batches.iter().all(|batch| batch.asked.is_answered()) {
-            going.line.attach(attached(&going.line)?);
+            going.channel.attach(attached(&going.channel)?);
         }
         going.round += 1;
         going.hand_over();
         if going.batches.is_empty() {
-            return Ok(Resumed::Going(Arc::clone(&going.line)));
+            return Ok(Resumed::Going(Arc::clone(&going.channel)));
         }
         Ok(Resumed::AskedAgain(self.question(call, going)))
     }
@@ -323,7 +323,7 @@ impl Parked {
     fn end(&self, call: u128, result: Result<Vec<u8>, RpcError>) -> Option<Result<Vec<u8>, RpcError>> {
         let mut calls = self.lock();
         let Some(Call::Going(going)) = calls.remove(&call) else { return Some(result) };
-        if going.line.is_attached() || going.line.cancel.cause() == Some(CancelCause::User) {
+        if going.channel.is_attached() || going.channel.cancel.cause() == Some(CancelCause::User) {
             return Some(result);
         }
         let now = now();
@@ -360,26 +360,26 @@ fn spent() -> RpcError {
 
 /// A running call; whatever becomes of its work, what is known of it here goes with this.
 pub(crate) struct Ending {
-    pub(crate) parked: Arc<Parked>,
+    pub(crate) paused_calls: Arc<PausedCalls>,
     pub(crate) call: u128,
-    pub(crate) line: Arc<Line>,
+    pub(crate) channel: Arc<ResponseChannel>,
 }
 
 impl Ending {
     /// Ends the call with its result.
     pub(crate) async fn end(self, result: Result<Vec<u8>, RpcError>) {
-        if let Some(result) = self.parked.end(self.call, result) {
-            self.line.end(result).await;
+        if let Some(result) = self.paused_calls.end(self.call, result) {
+            self.channel.end(result).await;
         }
     }
 }
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        let mut calls = self.parked.lock();
+        let mut calls = self.paused_calls.lock();
         let left = if matches!(calls.get(&self.call), Some(Call::Going(_))) { calls.remove(&self.call) } else { None };
         drop(calls);
-        // Its line may be the last, which ends the response.
+        // Its channel may be the last, which ends the response.
         drop(left);
     }
 }
@@ -387,7 +387,7 @@ impl Drop for Ending {
 /// What became of a request with answers.
 pub(crate) enum Resumed {
     /// The call goes on.
-    Going(Arc<Line>),
+    Going(Arc<ResponseChannel>),
     /// Something is missing: the result that says so.
     AskedAgain(Vec<u8>),
     /// The call had ended: what it came to.

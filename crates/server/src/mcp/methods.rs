@@ -17,9 +17,9 @@ use toolwright_core::passthrough::METHOD_RESULT;
 use toolwright_mcp::{convert, downgrade};
 
 use super::call::{Ask, Caller, Work, passed_on};
-use super::line::Waiting;
 use super::message::{self, RpcError, to_json};
 use super::protocol::{Era, Level};
+use super::response_channel::Waiting;
 use super::view::Scope;
 use crate::Gateway;
 

@@ -10,8 +10,8 @@ use tokio::time::Instant;
 use toolwright_core::context::PartialSink;
 use toolwright_core::event::Partial;
 
-use super::line::Line;
 use super::message::{Id, notification};
+use super::response_channel::ResponseChannel;
 
 /// By how much progress grows that a tool did not make: seen by nobody, and enough to be more in a number of 64 bits.
 const LEAST: f64 = 1e-9;
@@ -20,7 +20,7 @@ const LEAST_SHARE: f64 = 1e-12;
 /// Sends a call's progress to where its response will go. Never waits: a client that does not read
 /// misses progress, not the result.
 pub(crate) struct Progress {
-    line: Arc<Line>,
+    channel: Arc<ResponseChannel>,
     told: Mutex<Told>,
 }
 
@@ -49,9 +49,9 @@ impl Told {
 
 impl Progress {
     /// Progress under the token of the request that waits for the call.
-    pub(crate) fn new(line: Arc<Line>) -> Self {
+    pub(crate) fn new(channel: Arc<ResponseChannel>) -> Self {
         let told = Told { own: f64::NEG_INFINITY, total: None, sent: None, at: Instant::now() };
-        Self { line, told: Mutex::new(told) }
+        Self { channel, told: Mutex::new(told) }
     }
 
     /// Does `work`, and tells its client every so often that it goes on, as long as the tool says nothing: many clients give
@@ -80,7 +80,7 @@ impl Progress {
     }
 
     fn send_numbers(&self, progress: f64, total: Option<f64>, message: Option<String>, more: Map<String, Value>) {
-        self.line.note(|attached| {
+        self.channel.note(|attached| {
             let progress_token = attached.progress.as_ref()?;
             let params = Params { progress_token, progress, total, message, more };
             Some(notification("notifications/progress", Some(&params)))
@@ -122,9 +122,9 @@ impl PartialSink for Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mcp::line::{Attached, To};
     use crate::mcp::protocol::Era;
-    use crate::mcp::running::Running;
+    use crate::mcp::response_channel::{Attached, To};
+    use crate::mcp::running_calls::RunningCalls;
     use bytes::Bytes;
     use tokio::sync::mpsc;
     use toolwright_core::cancel::Cancel;
@@ -132,9 +132,9 @@ mod tests {
     fn progress(room: usize) -> (Progress, mpsc::Receiver<Bytes>) {
         let (to, from) = mpsc::channel(room);
         let (id, cancel) = (Id::Number(1.into()), Cancel::new());
-        let entered = Arc::new(Running::default()).enter(&id, &cancel).expect("the first");
+        let entered = Arc::new(RunningCalls::default()).enter(&id, &cancel).expect("the first");
         let attached = Attached { id, to: To::Pipe(to), progress: Some(Id::Text("t".into())), level: None, entered };
-        (Progress::new(Line::new(Era::Legacy, cancel, attached)), from)
+        (Progress::new(ResponseChannel::new(Era::Legacy, cancel, attached)), from)
     }
 
     fn params(from: &mut mpsc::Receiver<Bytes>) -> Vec<Value> {

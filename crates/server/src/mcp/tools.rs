@@ -98,7 +98,7 @@ impl ToolList {
                     Arc::clone(schemas.entry(entry.tool.hash()).or_insert_with(make))
                 });
                 let always_loaded = is_finder(entry) || goes_on(entry) || entry.is_named_by(&options.pinned);
-                let promises = output_schema(entry).filter(|_| !gateway.unkept.has(entry.tool.hash()));
+                let promises = output_schema(entry).filter(|_| !gateway.broken_output_schemas.has(entry.tool.hash()));
                 let max_chars = announced_chars(executor.max_output(entry, ResultsFor::Client));
                 tools.push(Offered { name, entry, max_chars, portable, promises, always_loaded, era: Era::Modern });
             }

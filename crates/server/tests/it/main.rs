@@ -5,6 +5,7 @@
 mod answers;
 mod api;
 mod batches;
+mod broken_output_schemas;
 mod connections;
 mod elicit;
 mod guards;
@@ -29,5 +30,4 @@ mod stdio;
 mod subscriptions;
 mod support;
 mod tasks;
-mod unkept;
 mod views;

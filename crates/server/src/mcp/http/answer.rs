@@ -10,9 +10,9 @@ use tokio::sync::mpsc;
 
 use super::Place;
 use super::sessions::{Busy, HttpSession};
-use crate::mcp::line::{Said, Waiting, whole};
 use crate::mcp::message::{self, Id, RpcError, SaidBy};
 use crate::mcp::protocol::Era;
+use crate::mcp::response_channel::{Said, Waiting, whole};
 
 /// An answer that says why there is no other.
 pub(super) struct Refusal {

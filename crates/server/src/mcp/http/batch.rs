@@ -14,9 +14,9 @@ use super::sessions::HttpSession;
 use super::{Endpoint, Place, TOO_MANY_REQUESTS, sse};
 use crate::mcp::batch::{Answers, Heard, not_spoken, take};
 use crate::mcp::call::Caller;
-use crate::mcp::line::To;
 use crate::mcp::message::RpcError;
 use crate::mcp::protocol::BATCHING;
+use crate::mcp::response_channel::To;
 
 impl Endpoint {
     /// Takes a batch of messages of this session. Each request in it takes a place among those that are answered at once,

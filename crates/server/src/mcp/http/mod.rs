@@ -4,9 +4,8 @@ mod answer;
 mod batch;
 mod events;
 mod headers;
-mod mirrored;
 mod replay;
-mod room;
+mod replay_budget;
 mod sessions;
 mod sse;
 
@@ -30,9 +29,9 @@ use crate::http::{Connection, Identity};
 use crate::mcp::call::{Asker, Caller};
 use crate::mcp::changes::Changes;
 use crate::mcp::dispatch::{Reply, acknowledged, introduces};
-use crate::mcp::line::{Said, To};
 use crate::mcp::message::{self, Filter, Id, Message, Params, Request, RpcError};
 use crate::mcp::protocol::{Era, check_modern, era_of};
+use crate::mcp::response_channel::{Said, To};
 use crate::mcp::view::{Expose, Scope, View};
 use crate::{Gateway, HttpOptions};
 use answer::{Events, Held, Refusal, json};
@@ -231,7 +230,7 @@ impl Endpoint {
                 check_modern(&request, Some(&headers::standard(&parts.headers)))
                     .map_err(|error| Refusal::of(Era::Modern, &request.id, &error))?;
                 let caller = self.caller(principal, &format!("{} at {}", principal.id, at.scope.path()), at);
-                mirrored::check(&self.gateway, &caller, &request, &parts.headers)
+                headers::check_mirrored(&self.gateway, &caller, &request, &parts.headers)
                     .map_err(|error| Refusal::of(Era::Modern, &request.id, &error))?;
                 self.answer(&sender.asked(&caller), Era::Modern, accepts, request, (place, None)).await
             }

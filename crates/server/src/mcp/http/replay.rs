@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use toolwright_core::cancel::Cancel;
 
 use super::events::{EventId, FIRST_CONNECTION, Kind, State, Taken};
-use super::room::{Evictable, Room};
+use super::replay_budget::{Evictable, ReplayBudget};
 use super::sse::numbered;
 
 /// Streams of one session that are kept at once.
@@ -28,7 +28,7 @@ pub(super) struct Replay {
     kept: Mutex<Vec<Arc<Kept>>>,
     begun: AtomicU64,
     ended: Cancel,
-    room: Arc<Room<Kept>>,
+    room: Arc<ReplayBudget<Kept>>,
 }
 
 /// One stream.
@@ -42,7 +42,7 @@ pub(super) struct Kept {
 
 impl Replay {
     /// Of a session that ends with `ended`; streams that are over share `room`.
-    pub(super) fn new(ended: Cancel, room: Arc<Room<Kept>>) -> Arc<Self> {
+    pub(super) fn new(ended: Cancel, room: Arc<ReplayBudget<Kept>>) -> Arc<Self> {
         Arc::new(Self { kept: Mutex::default(), begun: AtomicU64::new(1), ended, room })
     }
 
@@ -122,7 +122,7 @@ impl Kept {
     }
 
     /// Takes the messages, and keeps them until nobody has come back for them in time.
-    async fn run(self: &Arc<Self>, messages: impl Stream<Item = Bytes> + Send, room: &Room<Self>) {
+    async fn run(self: &Arc<Self>, messages: impl Stream<Item = Bytes> + Send, room: &ReplayBudget<Self>) {
         let mut state = self.state.subscribe();
         {
             let mut messages = pin!(messages);
@@ -264,12 +264,12 @@ mod tests {
 
     struct Rig {
         replay: Arc<Replay>,
-        room: Arc<Room<Kept>>,
+        room: Arc<ReplayBudget<Kept>>,
         ended: Cancel,
     }
 
     fn rig(room: usize) -> Rig {
-        let (room, ended) = (Room::new(room), Cancel::new());
+        let (room, ended) = (ReplayBudget::new(room), Cancel::new());
         Rig { replay: Replay::new(ended.clone(), Arc::clone(&room)), room, ended }
     }
 

@@ -9,7 +9,7 @@ use toolwright_core::canonical::ContentHash;
 use toolwright_core::session::SessionId;
 
 use super::replay::{ENDED_BYTES, Kept, Replay};
-use super::room::Room;
+use super::replay_budget::ReplayBudget;
 use crate::mcp::call::Caller;
 
 /// The open sessions.
@@ -18,7 +18,7 @@ pub(crate) struct Sessions {
     max: usize,
     idle: Duration,
     /// What ended streams of all sessions may keep, in bytes.
-    room: Arc<Room<Kept>>,
+    room: Arc<ReplayBudget<Kept>>,
     /// Told of each that has ended. Must not block.
     tell: Box<dyn Fn(&SessionId) + Send + Sync>,
 }
@@ -45,7 +45,7 @@ struct State {
 
 impl Sessions {
     pub(crate) fn new(max: usize, idle: Duration, tell: Box<dyn Fn(&SessionId) + Send + Sync>) -> Self {
-        Self { open: Mutex::new(HashMap::new()), max, idle, room: Room::new(ENDED_BYTES), tell }
+        Self { open: Mutex::new(HashMap::new()), max, idle, room: ReplayBudget::new(ENDED_BYTES), tell }
     }
 
     /// Opens a session under the id of the caller's session. When there are too many, the longest idle

@@ -24,9 +24,9 @@ use crate::mcp::batch::{self, Answers, Heard};
 use crate::mcp::call::Caller;
 use crate::mcp::changes::Changes;
 use crate::mcp::dispatch::{Reply, acknowledged, introduces};
-use crate::mcp::line::To;
 use crate::mcp::message::{self, Filter, Id, Message, Refused, Request, RpcError};
 use crate::mcp::protocol::{Era, check_modern, era_of};
+use crate::mcp::response_channel::To;
 use crate::mcp::view::{Scope, View};
 use lines::{Line, Lines};
 

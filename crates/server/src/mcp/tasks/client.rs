@@ -1,11 +1,13 @@
-//! The client of a call that is a task, as its tool's source may ask it.
+//! What a call that is a task says: questions to its client, and progress.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use toolwright_core::client::{CallClient, ClientRequest};
+use toolwright_core::context::PartialSink;
 use toolwright_core::error::{ProtocolError, ToolError};
+use toolwright_core::event::Partial;
 use toolwright_mcp::tasks::RELATED;
 
 use super::task::Task;
@@ -54,7 +56,7 @@ impl CallClient for TaskClient {
     async fn ask(&self, mut requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
         match &self.way {
             Way::InStream(peer) => {
-                let line = self.task.stream().await?;
+                let channel = self.task.stream().await?;
                 for asked in &mut requests {
                     if let Value::Object(params) = &mut asked.params
                         && let Value::Object(meta) = params.entry("_meta").or_insert_with(|| json!({}))
@@ -62,7 +64,7 @@ impl CallClient for TaskClient {
                         meta.insert(RELATED.into(), json!({"taskId": self.task.id}));
                     }
                 }
-                let client = SessionClient { line, peer: Arc::clone(peer), params: None };
+                let client = SessionClient { channel, peer: Arc::clone(peer), params: None };
                 let _waits = self.task.waits();
                 client.ask(requests).await
             }
@@ -81,11 +83,28 @@ impl CallClient for TaskClient {
     fn log(&self, message: Value) {
         match &self.way {
             Way::InStream(peer) => {
-                if let Some(line) = self.task.newest_stream().filter(|_| peer.wants(Level::of_message(&message))) {
-                    line.note(|_| Some(notification("notifications/message", Some(&message))));
+                if let Some(channel) = self.task.newest_stream().filter(|_| peer.wants(Level::of_message(&message))) {
+                    channel.note(|_| Some(notification("notifications/message", Some(&message))));
                 }
             }
             Way::ByStatus => self.first.log(message),
+        }
+    }
+}
+
+/// Keeps the last message as the task's, and passes everything on.
+pub(crate) struct TaskProgress {
+    pub(crate) task: Arc<Task>,
+    pub(crate) to_client: Option<Arc<dyn PartialSink>>,
+}
+
+impl PartialSink for TaskProgress {
+    fn send(&self, partial: Partial) {
+        if let Partial::Progress { message: Some(message), .. } = &partial {
+            self.task.says(message);
+        }
+        if let Some(client) = &self.to_client {
+            client.send(partial);
         }
     }
 }

@@ -63,8 +63,8 @@ impl Gateway {
         match ask.method.as_str() {
             "tasks/result" => {
                 let waiting = self.start(caller, ask, async move |work| {
-                    if let Some(line) = &work.line {
-                        task.add_stream(line);
+                    if let Some(channel) = &work.channel {
+                        task.add_stream(channel);
                     }
                     tokio::select! {
                         outcome = task.ended() => related(&task, outcome),

@@ -20,12 +20,12 @@ use toolwright_core::moment::iso;
 use toolwright_core::session::Session;
 use toolwright_mcp::tasks::{Described, Status};
 
-use super::store::Tasks;
+use super::Tasks;
 use crate::mcp::call::Caller;
 use crate::mcp::input_required::Asked;
-use crate::mcp::line::Line;
 use crate::mcp::message::RpcError;
 use crate::mcp::protocol::Era;
+use crate::mcp::response_channel::ResponseChannel;
 use crate::mcp::result::STANDS_IN_META;
 
 /// How long a call may take before a client with the extension is answered with a task.
@@ -60,7 +60,7 @@ struct State {
     plain: usize,
     asked: u64,
     rounds: Vec<Round>,
-    streams: Vec<Weak<Line>>,
+    streams: Vec<Weak<ResponseChannel>>,
 }
 
 enum Stage {
@@ -121,7 +121,7 @@ impl Task {
     pub(crate) async fn run<F>(
         self: &Arc<Self>,
         tasks: &Arc<Tasks>,
-        line: &Line,
+        channel: &ResponseChannel,
         server: &Value,
         work: F,
     ) -> Option<Result<Vec<u8>, RpcError>>
@@ -132,7 +132,7 @@ impl Task {
         // Whatever happens, nobody waits for ever.
         let _end = EndOf(self);
         if self.era == Era::Legacy {
-            line.end(Ok(self.created_result(server))).await;
+            channel.end(Ok(self.created_result(server))).await;
             return self.finish(work.await);
         }
         loop {
@@ -140,8 +140,8 @@ impl Task {
                 biased;
                 result = &mut work => return self.finish(result),
                 () = tokio::time::sleep(MOMENT), if self.is_plain() => {
-                    if self.become_known(tasks, line) {
-                        line.end(Ok(self.created_result(server))).await;
+                    if self.become_known(tasks, channel) {
+                        channel.end(Ok(self.created_result(server))).await;
                     }
                 }
             }
@@ -153,9 +153,9 @@ impl Task {
     }
 
     /// Makes a task of a call whose request waits. Not while that is being answered with a question.
-    fn become_known(self: &Arc<Self>, tasks: &Arc<Tasks>, line: &Line) -> bool {
+    fn become_known(self: &Arc<Self>, tasks: &Arc<Tasks>, channel: &ResponseChannel) -> bool {
         let mut state = self.lock();
-        if state.plain > 0 || !line.is_awaited() || tasks.keep(self).is_err() {
+        if state.plain > 0 || !channel.is_awaited() || tasks.keep(self).is_err() {
             return false;
         }
         state.stage = Stage::Working;
@@ -265,34 +265,34 @@ impl Task {
     }
 
     /// Notes a stream in which its client may be asked.
-    pub(super) fn add_stream(&self, line: &Arc<Line>) {
+    pub(super) fn add_stream(&self, channel: &Arc<ResponseChannel>) {
         let mut state = self.lock();
-        state.streams.retain(|line| line.strong_count() > 0);
-        state.streams.push(Arc::downgrade(line));
+        state.streams.retain(|channel| channel.strong_count() > 0);
+        state.streams.push(Arc::downgrade(channel));
         drop(state);
         self.changed.send_replace(());
     }
 
     /// The stream that was opened last.
-    pub(super) fn newest_stream(&self) -> Option<Arc<Line>> {
+    pub(super) fn newest_stream(&self) -> Option<Arc<ResponseChannel>> {
         let state = self.lock();
-        state.streams.iter().rev().filter_map(Weak::upgrade).find(|line| line.takes_questions())
+        state.streams.iter().rev().filter_map(Weak::upgrade).find(|channel| channel.takes_questions())
     }
 
     /// A stream to ask in, once there is one.
-    pub(super) async fn stream(self: &Arc<Self>) -> Result<Arc<Line>, ToolError> {
+    pub(super) async fn stream(self: &Arc<Self>) -> Result<Arc<ResponseChannel>, ToolError> {
         let _waits = self.waits();
         let mut changed = self.changed.subscribe();
         let opened = async {
             loop {
-                if let Some(line) = self.newest_stream() {
-                    return Some(line);
+                if let Some(channel) = self.newest_stream() {
+                    return Some(channel);
                 }
                 changed.changed().await.ok()?;
             }
         };
-        let line = tokio::time::timeout(EXPIRY, opened).await.ok().flatten();
-        line.ok_or_else(unanswered)
+        let channel = tokio::time::timeout(EXPIRY, opened).await.ok().flatten();
+        channel.ok_or_else(unanswered)
     }
 
     /// It waits for its client until the guard goes.

@@ -12,17 +12,17 @@ use super::peer::Peer;
 use crate::Gateway;
 
 /// Definitions of which this is remembered; what is broken beyond them is announced on.
-const MAX_UNKEPT: usize = 4096;
+const MAX_BROKEN: usize = 4096;
 
 /// Tools, by the hash of their definition, whose results have broken their output schemas.
 #[derive(Default)]
-pub(crate) struct Unkept(Mutex<HashMap<ContentHash, u64>>);
+pub(crate) struct BrokenOutputSchemas(Mutex<HashMap<ContentHash, u64>>);
 
-impl Unkept {
+impl BrokenOutputSchemas {
     /// Notes it of a definition. Whether that is news.
     fn note(&self, definition: ContentHash) -> bool {
         let mut all = self.lock();
-        if all.len() >= MAX_UNKEPT || all.contains_key(&definition) {
+        if all.len() >= MAX_BROKEN || all.contains_key(&definition) {
             return false;
         }
         let number = all.len() as u64 + 1;
@@ -52,12 +52,12 @@ impl Unkept {
 
 impl Gateway {
     /// Notes where a result broke its tool's output schema. Lists are others from then on, and clients are told.
-    pub(crate) fn note_unkept(&self, snapshot: &Snapshot, outcome: &Outcome) {
+    pub(crate) fn note_broken_schema(&self, snapshot: &Snapshot, outcome: &Outcome) {
         if !outcome.ok || !outcome.extras.contains_key(SCHEMA_MISMATCH) {
             return;
         }
         let Some(entry) = outcome.tool.as_ref().and_then(|id| snapshot.get(id.as_str())) else { return };
-        if self.unkept.note(entry.tool.hash()) {
+        if self.broken_output_schemas.note(entry.tool.hash()) {
             self.lists.forget();
             self.options.catalogue.notify_watchers();
         }

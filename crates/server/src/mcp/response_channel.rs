@@ -8,7 +8,7 @@ use toolwright_core::cancel::{Cancel, CancelCause};
 
 use super::message::{self, Id, RpcError};
 use super::protocol::{Era, Level};
-use super::running::Entered;
+use super::running_calls::Entered;
 
 /// What a call says to one request.
 pub(crate) enum Said {
@@ -40,9 +40,9 @@ pub(crate) struct Attached {
     pub(crate) entered: Entered,
 }
 
-/// A call's line to its client. A modern call that asks something has no request that waits for it until the client
+/// A call's channel to its client. A modern call that asks something has no request that waits for it until the client
 /// comes back with the answer.
-pub(crate) struct Line {
+pub(crate) struct ResponseChannel {
     pub(crate) cancel: Cancel,
     era: Era,
     attached: Mutex<Option<Attached>>,
@@ -50,7 +50,7 @@ pub(crate) struct Line {
     level: Mutex<Option<Level>>,
 }
 
-impl Line {
+impl ResponseChannel {
     pub(crate) fn new(era: Era, cancel: Cancel, attached: Attached) -> Arc<Self> {
         let level = Mutex::new(attached.level);
         Arc::new(Self { cancel, era, attached: Mutex::new(Some(attached)), level })
@@ -136,7 +136,7 @@ impl Line {
     }
 }
 
-impl Drop for Line {
+impl Drop for ResponseChannel {
     fn drop(&mut self) {
         let Some(Attached { id, to, .. }) = self.lock().take() else { return };
         tracing::error!("a call ended without a result");
@@ -181,13 +181,13 @@ impl Gone {
 
 /// The side of one request that waits for its response to end.
 pub(crate) struct Waiting {
-    line: Weak<Line>,
+    channel: Weak<ResponseChannel>,
     id: Id,
 }
 
 impl Waiting {
-    pub(crate) fn on(line: &Arc<Line>, id: Id) -> Self {
-        Self { line: Arc::downgrade(line), id }
+    pub(crate) fn on(channel: &Arc<ResponseChannel>, id: Id) -> Self {
+        Self { channel: Arc::downgrade(channel), id }
     }
 
     /// The request's id.
@@ -197,7 +197,7 @@ impl Waiting {
 
     /// The response goes where all do: its request needs no looking after.
     pub(crate) fn leave(mut self) {
-        self.line = Weak::new();
+        self.channel = Weak::new();
     }
 }
 
@@ -205,10 +205,10 @@ impl Drop for Waiting {
     fn drop(&mut self) {
         // Nobody waits any more. To a modern client closing the stream means cancel; an older one may
         // lose its connection without meaning it (2025-11-25, "Sending Messages to the Server").
-        let Some(line) = self.line.upgrade().filter(|line| line.era == Era::Modern) else { return };
-        let is_ours = line.lock().as_ref().is_some_and(|attached| attached.id == self.id);
+        let Some(channel) = self.channel.upgrade().filter(|channel| channel.era == Era::Modern) else { return };
+        let is_ours = channel.lock().as_ref().is_some_and(|attached| attached.id == self.id);
         if is_ours {
-            line.cancel.cancel(CancelCause::User);
+            channel.cancel.cancel(CancelCause::User);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Room for streams that have ended and are kept for clients that are away, over all sessions.
+//! ReplayBudget for streams that have ended and are kept for clients that are away, over all sessions.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ pub(super) trait Evictable: Send + Sync {
 }
 
 /// So many bytes. What may go makes room for what comes, the oldest first; nothing else does.
-pub(super) struct Room<T>(Mutex<State<T>>);
+pub(super) struct ReplayBudget<T>(Mutex<State<T>>);
 
 struct State<T> {
     left: usize,
@@ -29,11 +29,11 @@ struct Share<T> {
 
 /// A share, which is given back with this.
 pub(super) struct Held<'r, T> {
-    room: &'r Room<T>,
+    room: &'r ReplayBudget<T>,
     number: u64,
 }
 
-impl<T: Evictable> Room<T> {
+impl<T: Evictable> ReplayBudget<T> {
     pub(super) fn new(bytes: usize) -> Arc<Self> {
         Arc::new(Self(Mutex::new(State { left: bytes, shares: BTreeMap::new(), next: 0 })))
     }
@@ -65,7 +65,7 @@ impl<T: Evictable> Room<T> {
     }
 }
 
-impl<T> Room<T> {
+impl<T> ReplayBudget<T> {
     fn lock(&self) -> MutexGuard<'_, State<T>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn what_may_go_makes_room_and_nothing_else() {
         let thing = |may_go| Arc::new(Thing { may_go, is_evicted: AtomicBool::new(false) });
-        let room = Room::new(10);
+        let room = ReplayBudget::new(10);
         let things = [thing(true), thing(false), thing(true), thing(true)];
         let mut held: Vec<_> = things.iter().zip([3, 3, 2, 2]).map(|(of, bytes)| room.take(of, bytes)).collect();
         assert!(held.iter().all(Option::is_some) && room.left() == 0);
