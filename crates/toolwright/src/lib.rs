@@ -50,11 +50,11 @@ pub mod trust;
 
 pub use toolwright_agent as agent;
 pub use toolwright_core as core;
+pub use toolwright_gateway as server;
 pub use toolwright_mcp as mcp;
 pub use toolwright_models as models;
 pub use toolwright_providers as providers;
 pub use toolwright_runtime as runtime;
-pub use toolwright_server as server;
 pub use toolwright_telemetry as telemetry;
 pub use toolwright_textcalls as textcalls;
 
@@ -70,7 +70,7 @@ pub use toolwright_core::{
     ApprovalDecision, ApprovalRequest, Approver, Cancel, Entry, ErrorKind, Event, Outcome, Profile, Tool, ToolContext,
     ToolError, ToolOutput,
 };
-pub use toolwright_server::Expose;
+pub use toolwright_gateway::Expose;
 
 #[doc(hidden)]
 pub use toolwright_core::__private;

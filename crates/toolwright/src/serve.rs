@@ -10,12 +10,12 @@ use toolwright_core::approval::{Answers, Approver, FormQuestion, NoApprover, Que
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::session::Principal;
 use toolwright_core::{Cancel, Policy, Profile};
-use toolwright_providers::process::peer_process;
-use toolwright_runtime::ToolFinder;
-use toolwright_server::{
+use toolwright_gateway::{
     ApiStores, Client, Elicitation, Expose, Gateway, GatewayOptions, HttpOptions, ListedSchemas, Token, ViewOptions,
     serve_http, serve_stdio,
 };
+use toolwright_providers::process::peer_process;
+use toolwright_runtime::ToolFinder;
 
 use crate::app::{Error, GatewayFallback, Reloaded, Toolwright, api_token, api_token_file, watch};
 use crate::config::typed::{ClientToken, SchemaForm, View, ViewExposure};

@@ -34,6 +34,7 @@ use toolwright_core::roots::Roots;
 use toolwright_core::session::{Session, SessionId};
 use toolwright_core::store::{ApprovalStore, RunStore, StoreError};
 use toolwright_core::{Outcome, Policy, Profile};
+use toolwright_gateway::MetricsSource;
 use toolwright_models::{HttpModelClient, Models};
 use toolwright_providers::catalogue::CatalogueSpec;
 use toolwright_providers::mcp::McpDeps;
@@ -42,7 +43,6 @@ use toolwright_runtime::{
     Catalogue, EventHub, Executor, FormInbox, FormInboxParts, Inbox, InboxParts, JobManager, Observation, Pins,
     RecoveryTerms, RunContext, SecretRedactor, Selector, SqliteStore, ToolVectors,
 };
-use toolwright_server::MetricsSource;
 use toolwright_telemetry::Metrics;
 
 use crate::config::{Config, LoadOptions, NamedRestTool, Problem, ServerSettings};
@@ -110,7 +110,7 @@ pub enum Error {
     Model(#[from] toolwright_core::model::ModelError),
     /// The gateway cannot listen.
     #[error(transparent)]
-    Http(#[from] toolwright_server::HttpError),
+    Http(#[from] toolwright_gateway::HttpError),
     /// The operating system refuses something: what, and why.
     #[error("{doing}: {source}")]
     Io {

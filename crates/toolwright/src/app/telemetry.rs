@@ -7,8 +7,8 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 use toolwright_core::Cancel;
 use toolwright_core::cancel::CancelCause;
+use toolwright_gateway::MetricsSource;
 use toolwright_runtime::{EventHub, SqliteStore};
-use toolwright_server::MetricsSource;
 use toolwright_telemetry::{Content, Metrics, Observer, TextFormat};
 
 use crate::config;

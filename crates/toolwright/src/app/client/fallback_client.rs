@@ -7,8 +7,8 @@ use toolwright_core::Policy;
 use toolwright_core::approval::Approver;
 use toolwright_core::client::CallClient;
 use toolwright_core::policy::Profile;
+use toolwright_gateway::{FallbackClient, StandInTerms};
 use toolwright_runtime::FormInbox;
-use toolwright_server::{FallbackClient, StandInTerms};
 
 use super::inbox::InboxPerson;
 use super::{ClientTerms, Person, sample};

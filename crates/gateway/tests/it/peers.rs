@@ -11,7 +11,7 @@ use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig
 use rmcp::{ClientHandler, ClientLifecycleMode, RoleClient};
 use serde_json::json;
 use tokio::sync::Notify;
-use toolwright_server::serve_connection;
+use toolwright_gateway::serve_connection;
 
 use crate::support::{House, LONG, soon};
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf};
 use tokio::task::JoinHandle;
 use toolwright_core::cancel::CancelCause;
-use toolwright_server::serve_connection;
+use toolwright_gateway::serve_connection;
 
 use crate::support::{House, LONG, body, call, rpc, soon};
 

@@ -13,7 +13,7 @@ use toolwright_core::context::ToolContext;
 use toolwright_core::definition::{Effects, Mode, OnOutputMismatch, ToolDefinition};
 use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
-use toolwright_server::ViewOptions;
+use toolwright_gateway::ViewOptions;
 
 use crate::support::{House, body, call, rpc};
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::json;
 use toolwright_core::policy::Profile;
 use toolwright_core::session::Principal;
-use toolwright_server::{Expose, ViewOptions};
+use toolwright_gateway::{Expose, ViewOptions};
 
 use crate::sources::Source;
 use crate::support::{Events, House, body, rpc};

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use toolwright_core::policy::Policy;
 use toolwright_core::session::Principal;
-use toolwright_server::Expose;
+use toolwright_gateway::Expose;
 
 use crate::support::{Events, House, Http, REMOTE_SAYS, body, call, rpc};
 

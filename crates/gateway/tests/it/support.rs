@@ -28,9 +28,9 @@ use toolwright_core::session::PeerProcess;
 use toolwright_core::store::NoStore;
 use toolwright_core::tool::{StaticProvider, Tool};
 use toolwright_core::tool_id::ToolId;
+use toolwright_gateway::{Gateway, GatewayOptions, HttpOptions, Token, serve_http};
 use toolwright_providers::builtin::{self, BuiltinOptions};
 use toolwright_runtime::{Catalogue, Executor, ExecutorOptions, JobManager, OutputFiles, SqliteStore, SystemClock};
-use toolwright_server::{Gateway, GatewayOptions, HttpOptions, Token, serve_http};
 
 /// Longer than anything here takes; a test that waits so long has failed.
 pub(crate) const LONG: Duration = Duration::from_secs(10);

@@ -11,7 +11,7 @@ use toolwright_core::context::ToolContext;
 use toolwright_core::definition::{Effects, ToolDefinition};
 use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
-use toolwright_server::{ListedSchemas, ViewOptions};
+use toolwright_gateway::{ListedSchemas, ViewOptions};
 
 use crate::support::{House, Http, body};
 

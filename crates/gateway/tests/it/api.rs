@@ -17,8 +17,8 @@ use toolwright_core::policy::{Policy, Profile};
 use toolwright_core::schema::CompiledSchema;
 use toolwright_core::session::{PeerProcess, Principal, SessionId};
 use toolwright_core::store::{LedgerStore, StoreError};
+use toolwright_gateway::{ApiStores, LookUpPeer, Token};
 use toolwright_runtime::{FormInbox, FormInboxParts, Inbox, InboxParts, SqliteStore, SystemClock};
-use toolwright_server::{ApiStores, LookUpPeer, Token};
 
 use crate::support::{House, Http, LONG, body, call, soon};
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use reqwest::Method;
-use toolwright_server::{MetricsSource, Token};
+use toolwright_gateway::{MetricsSource, Token};
 
 use crate::support::House;
 

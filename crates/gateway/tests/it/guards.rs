@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use toolwright_core::cancel::CancelCause;
-use toolwright_server::{HttpError, HttpOptions, Token};
+use toolwright_gateway::{HttpError, HttpOptions, Token};
 
 use crate::support::{House, Http, LONG, body, call, rpc, soon};
 
@@ -149,7 +149,8 @@ async fn a_taken_address_is_named() {
     let house = House::new().await;
     let http = house.http().await;
     let options = HttpOptions::new(http.addr);
-    let Err(error) = toolwright_server::serve_http(house.gateway.clone(), options, house.shutdown.clone()).await else {
+    let Err(error) = toolwright_gateway::serve_http(house.gateway.clone(), options, house.shutdown.clone()).await
+    else {
         panic!("bound twice")
     };
     assert!(error.to_string().contains(&http.addr.to_string()), "{error}");

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use toolwright_core::approval::{Answers, ApprovalDecision, ApprovalRequest, Approver};
 use toolwright_core::policy::Policy;
 use toolwright_core::session::PeerProcess;
-use toolwright_server::{Elicitation, LookUpPeer, Token};
+use toolwright_gateway::{Elicitation, LookUpPeer, Token};
 
 use crate::stdio::Client;
 use crate::support::{Events, House, Http, LEGACY, LONG, body, call, rpc};
