@@ -85,7 +85,7 @@ pub struct GatewayOptions {
     /// Whether clients are asked.
     pub elicitation: Elicitation,
     /// Who answers what sources ask where a call's client cannot; `None`: nobody.
-    pub stand_in: Option<Arc<dyn FallbackClient>>,
+    pub fallback_client: Option<Arc<dyn FallbackClient>>,
     /// What sources are told of folders outside of calls: the client at standard input and output is asked for its own,
     /// and they are told those. Give each such connection a gateway of its own where there are several.
     pub roots: Option<Arc<Roots>>,
@@ -135,7 +135,7 @@ impl GatewayOptions {
             policy,
             approver,
             elicitation: Elicitation::WherePossible { expiry: EXPIRY },
-            stand_in: None,
+            fallback_client: None,
             roots: None,
             root,
             info: ServerInfo {

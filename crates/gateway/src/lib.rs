@@ -11,6 +11,6 @@ mod mcp;
 pub use api::ApiStores;
 pub use gateway::{DEFAULT_MAX_TOOL_NAME, Elicitation, Gateway, GatewayOptions, ServerInfo};
 pub use http::{Client, HttpError, HttpOptions, HttpServer, LookUpPeer, MetricsSource, Token, serve_http};
-pub use mcp::fallback_client::{FallbackClient, StandInTerms};
+pub use mcp::fallback_client::{FallbackClient, FallbackTerms};
 pub use mcp::stdio::{serve_connection, serve_stdio};
 pub use mcp::view::{Expose, ListedSchemas, ViewOptions};

@@ -261,10 +261,10 @@ impl Serve {
     fn gateway(&self, transport: Transport, config: &Config) -> Arc<Gateway> {
         let app = &self.app;
         // A source waits for the answer of a model within its call: there is nothing that a job could go on with.
-        let mut stand_in = GatewayFallback::new(Arc::clone(app), self.profile, self.approver(Answers::Here));
+        let mut fallback_client = GatewayFallback::new(Arc::clone(app), self.profile, self.approver(Answers::Here));
         if self.ask == Ask::Inbox {
             let told = self.on_form.clone();
-            stand_in = stand_in.with_forms(app.ask_forms(move |form| {
+            fallback_client = fallback_client.with_forms(app.ask_forms(move |form| {
                 if let Some(told) = &told {
                     told(form);
                 }
@@ -283,7 +283,7 @@ impl Serve {
                 Ask::Client => parts.elicitation,
                 Ask::Inbox | Ask::Nobody => Elicitation::Never,
             },
-            stand_in: Some(Arc::new(stand_in)),
+            fallback_client: Some(Arc::new(fallback_client)),
             roots: (transport == Transport::Stdio).then(|| Arc::clone(app.roots())),
             max_tool_name: config.written.server.max_tool_name,
             expose: self.expose,

@@ -66,7 +66,7 @@ pub(super) async fn call(State(api): State<Arc<Api>>, headers: HeaderMap, Json(a
     let wanted = Wanted(Cancel::new());
     let options = &api.gateway.options;
     let session = api.session();
-    let client = api.gateway.with_house(Arc::new(NoClient), (&session, None), |otherwise| otherwise);
+    let client = api.gateway.with_fallback(Arc::new(NoClient), (&session, None), |otherwise| otherwise);
     let own_trace = || Lineage::in_trace(TraceId::new(number.as_u128()));
     let lineage = traceparent.and_then(Lineage::of_traceparent).unwrap_or_else(own_trace);
     let (approver, snapshot) = (Arc::clone(&options.approver), api.snapshot_for(&written.name).await);

@@ -332,7 +332,7 @@ impl Gateway {
         let owner = can_be_asked.then(|| Arc::clone(&client));
         let approver = self.approver(caller, owner.clone(), Arc::clone(&self.options.approver));
         let client = Arc::new(NamedSource { client, source: None }) as Arc<dyn CallClient>;
-        let client = self.with_house(client, (&caller.session, self.profile_at(&caller.view)), |otherwise| {
+        let client = self.with_fallback(client, (&caller.session, self.profile_at(&caller.view)), |otherwise| {
             self.approver(caller, owner, otherwise)
         });
         let beating = wants_progress.then(|| Arc::new(Progress::new(Arc::clone(&channel))));
@@ -403,7 +403,7 @@ impl Gateway {
             Ok(Attached { id: id.clone(), to, progress, level, entered })
         };
         match self.paused_calls.resume(&bound(caller, method, raw), &mut params, state, attached)? {
-            Resumed::Going(channel) => Ok(Reply::Running(Waiting::on(&channel, id))),
+            Resumed::GoesOn(channel) => Ok(Reply::Running(Waiting::on(&channel, id))),
             Resumed::AskedAgain(result) => Ok(Reply::Result(result)),
             Resumed::Ended(result) => result.map(Reply::Result),
         }

@@ -1,4 +1,4 @@
-//! The house in the place of what a call's client lacks: our models, and people who can be reached otherwise.
+//! The fallback in the place of what a call's client lacks: our models, and people who can be reached otherwise.
 
 use std::sync::{Arc, OnceLock};
 
@@ -20,19 +20,19 @@ use crate::Gateway;
 pub trait FallbackClient: Send + Sync {
     /// What can be asked, as MCP's `ClientCapabilities` names it, and nothing that nobody could ever answer or allow.
     /// Looked up with each call.
-    fn offers(&self, terms: &StandInTerms) -> Map<String, Value>;
+    fn offers(&self, terms: &FallbackTerms) -> Map<String, Value>;
 
     /// Answers where policy asks about a question to a model and the client is not asked. The call waits for it, so
     /// that it must not put the answer off.
     fn approver(&self) -> Arc<dyn Approver>;
 
     /// The client that takes the questions that it offers to answer, and nothing else.
-    fn client(&self, terms: &StandInTerms) -> Arc<dyn CallClient>;
+    fn client(&self, terms: &FallbackTerms) -> Arc<dyn CallClient>;
 }
 
 /// Whose questions they are.
 #[derive(Clone)]
-pub struct StandInTerms {
+pub struct FallbackTerms {
     /// The session of the call.
     pub session: Arc<Session>,
     /// The profile of the view in which the call was made; it counts before the server's.
@@ -42,16 +42,16 @@ pub struct StandInTerms {
 }
 
 impl Gateway {
-    /// This client with the house beside it, under the profile of its view, for what it cannot be asked itself. `ask`
+    /// This client with the fallback beside it, under the profile of its view, for what it cannot be asked itself. `ask`
     /// says who answers where policy asks about a question, given who does otherwise.
-    pub(crate) fn with_house(
+    pub(crate) fn with_fallback(
         &self,
         client: Arc<dyn CallClient>,
         (session, profile): (&Arc<Session>, Option<Profile>),
         ask: impl FnOnce(Arc<dyn Approver>) -> Arc<dyn Approver>,
     ) -> Arc<dyn CallClient> {
-        let Some(host) = &self.options.stand_in else { return client };
-        let terms = StandInTerms { session: Arc::clone(session), profile, approver: ask(host.approver()) };
+        let Some(host) = &self.options.fallback_client else { return client };
+        let terms = FallbackTerms { session: Arc::clone(session), profile, approver: ask(host.approver()) };
         let mut offered = host.offers(&terms);
         if !offered.is_empty() {
             let own = client.capabilities();
@@ -60,21 +60,24 @@ impl Gateway {
         if offered.is_empty() {
             return client;
         }
-        Arc::new(WithHouse::new(client, House { host: Arc::clone(host), terms, offered, client: OnceLock::new() }))
+        Arc::new(WithFallback::new(
+            client,
+            Fallback { host: Arc::clone(host), terms, offered, client: OnceLock::new() },
+        ))
     }
 }
 
 /// What stands in, made a client once there is a question.
-struct House {
+struct Fallback {
     host: Arc<dyn FallbackClient>,
-    terms: StandInTerms,
+    terms: FallbackTerms,
     /// What the call's own client lacks.
     offered: Map<String, Value>,
     client: OnceLock<Arc<dyn CallClient>>,
 }
 
-impl House {
-    /// Whether this is for the house to answer.
+impl Fallback {
+    /// Whether this is for the fallback to answer.
     fn answers(&self, request: &ClientRequest) -> bool {
         let capability = match request.method.as_str() {
             SAMPLE => "sampling",
@@ -85,23 +88,23 @@ impl House {
     }
 }
 
-/// A client that lacks something, with the house beside it.
-struct WithHouse {
+/// A client that lacks something, with the fallback beside it.
+struct WithFallback {
     client: Arc<dyn CallClient>,
-    house: Arc<House>,
+    fallback: Arc<Fallback>,
     asking: Option<AskingCall>,
 }
 
-impl WithHouse {
-    fn new(client: Arc<dyn CallClient>, house: House) -> Self {
-        Self { client, house: Arc::new(house), asking: None }
+impl WithFallback {
+    fn new(client: Arc<dyn CallClient>, fallback: Fallback) -> Self {
+        Self { client, fallback: Arc::new(fallback), asking: None }
     }
 
-    async fn ask_house(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
+    async fn ask_fallback(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
         if requests.is_empty() {
             return Ok(Vec::new());
         }
-        let House { host, terms, client, .. } = &*self.house;
+        let Fallback { host, terms, client, .. } = &*self.fallback;
         let ours = client.get_or_init(|| host.client(terms));
         match self.asking.as_ref().and_then(|asking| ours.for_call(asking)) {
             Some(ours) => ours.ask(requests).await,
@@ -111,14 +114,14 @@ impl WithHouse {
 }
 
 #[async_trait]
-impl CallClient for WithHouse {
+impl CallClient for WithFallback {
     fn inner(&self) -> Option<&dyn CallClient> {
         Some(&*self.client)
     }
 
     fn capabilities(&self) -> Map<String, Value> {
         let mut capabilities = self.client.capabilities();
-        for (capability, how) in &self.house.offered {
+        for (capability, how) in &self.fallback.offered {
             capabilities.entry(capability).or_insert_with(|| how.clone());
         }
         capabilities
@@ -130,22 +133,22 @@ impl CallClient for WithHouse {
     }
 
     fn follows_pages(&self) -> bool {
-        // What the house offers in its place, it cannot follow.
+        // What the fallback offers in its place, it cannot follow.
         let url = json!({"mode": "url"});
         self.client.follows_pages() && asking::missing(&self.client.capabilities(), ELICIT, &url).is_none()
     }
 
     fn for_call(&self, asking: &AskingCall) -> Option<Arc<dyn CallClient>> {
         let client = self.client.for_call(asking).unwrap_or_else(|| Arc::clone(&self.client));
-        Some(Arc::new(Self { client, house: Arc::clone(&self.house), asking: Some(asking.clone()) }))
+        Some(Arc::new(Self { client, fallback: Arc::clone(&self.fallback), asking: Some(asking.clone()) }))
     }
 
     async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
         bounded(&requests)?;
-        let is_ours: Vec<bool> = requests.iter().map(|request| self.house.answers(request)).collect();
-        let (questions, others): (Vec<_>, Vec<_>) = requests.into_iter().partition(|one| self.house.answers(one));
+        let is_ours: Vec<bool> = requests.iter().map(|request| self.fallback.answers(request)).collect();
+        let (questions, others): (Vec<_>, Vec<_>) = requests.into_iter().partition(|one| self.fallback.answers(one));
         let asked = async { if others.is_empty() { Ok(Vec::new()) } else { self.client.ask(others).await } };
-        let (of_ours, of_client) = join(self.ask_house(questions), asked).await;
+        let (of_ours, of_client) = join(self.ask_fallback(questions), asked).await;
         let (mut of_ours, mut of_client) = (of_ours?.into_iter(), of_client?.into_iter());
         // Each gives an answer to each request; the order is that of the requests.
         Ok(is_ours.into_iter().filter_map(|ours| if ours { of_ours.next() } else { of_client.next() }).collect())
@@ -179,7 +182,7 @@ mod tests {
     struct Host;
 
     impl FallbackClient for Host {
-        fn offers(&self, _: &StandInTerms) -> Map<String, Value> {
+        fn offers(&self, _: &FallbackTerms) -> Map<String, Value> {
             Map::new()
         }
 
@@ -187,17 +190,17 @@ mod tests {
             Arc::new(NoApprover { remedy: String::new() })
         }
 
-        fn client(&self, _: &StandInTerms) -> Arc<dyn CallClient> {
-            Arc::new(Named("house", json!({})))
+        fn client(&self, _: &FallbackTerms) -> Arc<dyn CallClient> {
+            Arc::new(Named("fallback", json!({})))
         }
     }
 
-    fn beside(client: Value, offered: &Value) -> WithHouse {
+    fn beside(client: Value, offered: &Value) -> WithFallback {
         let session = Session { id: SessionId::new("s"), principal: Principal::owner(), root: "".into(), agent: None };
-        let terms = StandInTerms { session: Arc::new(session), profile: None, approver: Host.approver() };
+        let terms = FallbackTerms { session: Arc::new(session), profile: None, approver: Host.approver() };
         let offered = offered.as_object().cloned().expect("object");
-        let house = House { host: Arc::new(Host), terms, offered, client: OnceLock::new() };
-        WithHouse::new(Arc::new(Named("client", client)), house)
+        let fallback = Fallback { host: Arc::new(Host), terms, offered, client: OnceLock::new() };
+        WithFallback::new(Arc::new(Named("client", client)), fallback)
     }
 
     #[tokio::test]
@@ -209,19 +212,19 @@ mod tests {
                 json!({"roots": {}}),
                 json!({"sampling": {}}),
                 json!({"roots": {}, "sampling": {}}),
-                ["client", "house", "client", "house"],
+                ["client", "fallback", "client", "fallback"],
             ),
             (
                 json!({"sampling": {"tools": {}}}),
                 json!({"elicitation": {"form": {}}}),
                 json!({"sampling": {"tools": {}}, "elicitation": {"form": {}}}),
-                ["client", "client", "house", "client"],
+                ["client", "client", "fallback", "client"],
             ),
             (
                 json!({"roots": {}}),
                 both.clone(),
                 json!({"roots": {}, "sampling": {}, "elicitation": {"form": {}}}),
-                ["client", "house", "house", "house"],
+                ["client", "fallback", "fallback", "fallback"],
             ),
         ] {
             let client = beside(client, &offered);

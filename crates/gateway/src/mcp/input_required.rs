@@ -20,9 +20,9 @@ use super::protocol::SERVER_INFO;
 use super::response_channel::{Attached, ResponseChannel};
 
 /// Calls that wait at once, over all clients.
-const MAX_PARKED: usize = 256;
+const MAX_PAUSED: usize = 256;
 /// Calls of one principal that wait at once.
-const MAX_PARKED_OF_ONE: usize = 64;
+const MAX_PAUSED_OF_ONE: usize = 64;
 /// How long the end of a call is kept for a client that comes late with its answers, in seconds.
 const KEPT: u64 = 600;
 /// Ends that are kept at once; the oldest go first.
@@ -40,13 +40,13 @@ pub(crate) struct PausedCalls {
 /// One that has asked its client something.
 enum Call {
     /// It runs; perhaps it waits.
-    Going(Going),
+    Paused(PausedCall),
     /// It ended while no request waited for it.
     Ended { result: Result<Vec<u8>, RpcError>, until: u64 },
 }
 
 /// What is known of a call until it ends.
-struct Going {
+struct PausedCall {
     /// Of the latest state. A state of another round is void.
     round: u32,
     expires: u64,
@@ -66,7 +66,7 @@ struct Batch {
     answered: oneshot::Sender<Vec<Value>>,
 }
 
-impl Going {
+impl PausedCall {
     /// What is still to be answered, as the protocol's `inputRequests`.
     fn open(&self) -> Map<String, Value> {
         self.batches.iter().flat_map(|batch| batch.asked.open()).collect()
@@ -167,8 +167,8 @@ struct Place<'a> {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        if let Some(Call::Going(going)) = self.paused_calls.lock().get_mut(&self.call) {
-            going.batches.retain(|batch| batch.number != self.number);
+        if let Some(Call::Paused(paused)) = self.paused_calls.lock().get_mut(&self.call) {
+            paused.batches.retain(|batch| batch.number != self.number);
         }
     }
 }
@@ -205,18 +205,18 @@ impl PausedCalls {
         let (question, _place) = {
             let mut calls = self.lock();
             let asked = Asked::beside(requests, &mut given.lock().unwrap_or_else(PoisonError::into_inner), |key| {
-                let Some(Call::Going(going)) = calls.get(&call) else { return false };
-                going.batches.iter().any(|batch| batch.asked.has(key))
+                let Some(Call::Paused(paused)) = calls.get(&call) else { return false };
+                paused.batches.iter().any(|batch| batch.asked.has(key))
             });
             if asked.is_answered() {
                 return Ok(asked.answers());
             }
-            let going = Self::place_of(&mut calls, call, channel, bound)?;
-            let number = going.asked;
-            going.asked += 1;
-            going.expires = now().saturating_add(expiry.as_secs()).saturating_add(KEPT);
-            going.batches.push(Batch { number, asked, answered });
-            (self.question(call, going), Place { paused_calls: self, call, number })
+            let paused = Self::place_of(&mut calls, call, channel, bound)?;
+            let number = paused.asked;
+            paused.asked += 1;
+            paused.expires = now().saturating_add(expiry.as_secs()).saturating_add(KEPT);
+            paused.batches.push(Batch { number, asked, answered });
+            (self.question(call, paused), Place { paused_calls: self, call, number })
         };
         // No request waits while the client has another question before it: then it learns of this one as it answers.
         channel.end(Ok(question)).await;
@@ -235,23 +235,23 @@ impl PausedCalls {
         call: u128,
         channel: &Arc<ResponseChannel>,
         bound: &Bound,
-    ) -> Result<&'a mut Going, ToolError> {
-        let waits = |of: &Call| matches!(of, Call::Going(going) if !going.batches.is_empty());
+    ) -> Result<&'a mut PausedCall, ToolError> {
+        let waits = |of: &Call| matches!(of, Call::Paused(paused) if !paused.batches.is_empty());
         let full = |count: usize, max: usize, whose: &str| {
             let why = || format!("{max} calls {whose}wait for their callers' answers already, which is the limit");
             if count >= max { Err(ToolError::new(ErrorKind::LimitExceeded, why())) } else { Ok(()) }
         };
         if !calls.get(&call).is_some_and(waits) {
-            full(calls.values().filter(|of| waits(of)).count(), MAX_PARKED, "")?;
-            let is_theirs = |of: &&Call| matches!(of, Call::Going(going) if going.principal == bound.principal);
+            full(calls.values().filter(|of| waits(of)).count(), MAX_PAUSED, "")?;
+            let is_theirs = |of: &&Call| matches!(of, Call::Paused(paused) if paused.principal == bound.principal);
             let theirs = calls.values().filter(is_theirs).filter(|of| waits(of)).count();
-            full(theirs, MAX_PARKED_OF_ONE, "of this principal ")?;
+            full(theirs, MAX_PAUSED_OF_ONE, "of this principal ")?;
         }
         let over = || ToolError::new(ErrorKind::ExecutionError, "the call is over, and nobody can be asked for it");
         let place = match calls.entry(call) {
             Entry::Occupied(place) => place.into_mut(),
             Entry::Vacant(_) if !channel.is_attached() => return Err(over()),
-            Entry::Vacant(place) => place.insert(Call::Going(Going {
+            Entry::Vacant(place) => place.insert(Call::Paused(PausedCall {
                 round: 0,
                 expires: 0,
                 binding: bound.hash(),
@@ -262,7 +262,7 @@ impl PausedCalls {
             })),
         };
         match place {
-            Call::Going(going) => Ok(going),
+            Call::Paused(paused) => Ok(paused),
             Call::Ended { .. } => Err(over()),
         }
     }
@@ -283,37 +283,37 @@ impl PausedCalls {
         let (call, round) = self.key.open(state, bound.hash(), now()).map_err(void)?;
         let answers = given_answers(params)?;
         let mut calls = self.lock();
-        let going = match calls.get_mut(&call) {
-            Some(Call::Going(going)) => going,
+        let paused = match calls.get_mut(&call) {
+            Some(Call::Paused(paused)) => paused,
             Some(Call::Ended { .. }) => match calls.remove(&call) {
                 Some(Call::Ended { result, .. }) => return Ok(Resumed::Ended(result)),
                 _ => return Err(spent()),
             },
             None => return Err(spent()),
         };
-        if going.round != round {
+        if paused.round != round {
             return Err(RpcError::invalid_params("this requestState was used already; use the latest one"));
         }
-        for batch in &mut going.batches {
+        for batch in &mut paused.batches {
             batch.asked.take(answers.clone());
         }
-        if going.batches.iter().all(|batch| batch.asked.is_answered()) {
-            going.channel.attach(attached(&going.channel)?);
+        if paused.batches.iter().all(|batch| batch.asked.is_answered()) {
+            paused.channel.attach(attached(&paused.channel)?);
         }
-        going.round += 1;
-        going.hand_over();
-        if going.batches.is_empty() {
-            return Ok(Resumed::Going(Arc::clone(&going.channel)));
+        paused.round += 1;
+        paused.hand_over();
+        if paused.batches.is_empty() {
+            return Ok(Resumed::GoesOn(Arc::clone(&paused.channel)));
         }
-        Ok(Resumed::AskedAgain(self.question(call, going)))
+        Ok(Resumed::AskedAgain(self.question(call, paused)))
     }
 
-    fn question(&self, call: u128, going: &Going) -> Vec<u8> {
-        let Going { round, expires, binding, .. } = going;
+    fn question(&self, call: u128, paused: &PausedCall) -> Vec<u8> {
+        let PausedCall { round, expires, binding, .. } = paused;
         let state = RequestState { call, round: *round, expires: *expires, binding: *binding };
         to_json(&json!({
             "resultType": "input_required",
-            "inputRequests": going.open(),
+            "inputRequests": paused.open(),
             "requestState": self.key.seal(&state),
             "_meta": {SERVER_INFO: self.server_info},
         }))
@@ -322,15 +322,15 @@ impl PausedCalls {
     /// Ends a call: the request that waits for it is answered, or else the next one that comes for it.
     fn end(&self, call: u128, result: Result<Vec<u8>, RpcError>) -> Option<Result<Vec<u8>, RpcError>> {
         let mut calls = self.lock();
-        let Some(Call::Going(going)) = calls.remove(&call) else { return Some(result) };
-        if going.channel.is_attached() || going.channel.cancel.cause() == Some(CancelCause::User) {
+        let Some(Call::Paused(paused)) = calls.remove(&call) else { return Some(result) };
+        if paused.channel.is_attached() || paused.channel.cancel.cause() == Some(CancelCause::User) {
             return Some(result);
         }
         let now = now();
         calls.retain(|_, call| !matches!(call, Call::Ended { until, .. } if *until <= now));
         let ended = |(number, call): (&u128, &Call)| match call {
             Call::Ended { until, .. } => Some((*until, *number)),
-            Call::Going(_) => None,
+            Call::Paused(_) => None,
         };
         if calls.iter().filter_map(ended).count() >= MAX_KEPT
             && let Some((_, oldest)) = calls.iter().filter_map(ended).min()
@@ -377,7 +377,7 @@ impl Ending {
 impl Drop for Ending {
     fn drop(&mut self) {
         let mut calls = self.paused_calls.lock();
-        let left = if matches!(calls.get(&self.call), Some(Call::Going(_))) { calls.remove(&self.call) } else { None };
+        let left = if matches!(calls.get(&self.call), Some(Call::Paused(_))) { calls.remove(&self.call) } else { None };
         drop(calls);
         // Its channel may be the last, which ends the response.
         drop(left);
@@ -387,7 +387,7 @@ impl Drop for Ending {
 /// What became of a request with answers.
 pub(crate) enum Resumed {
     /// The call goes on.
-    Going(Arc<ResponseChannel>),
+    GoesOn(Arc<ResponseChannel>),
     /// Something is missing: the result that says so.
     AskedAgain(Vec<u8>),
     /// The call had ended: what it came to.

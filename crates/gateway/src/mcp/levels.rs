@@ -10,12 +10,12 @@ use toolwright_core::session::Session;
 use super::call::{Caller, Work};
 use super::methods::{AT_ONCE, SET_LEVEL};
 use super::protocol::Level;
-use super::sources::Heard;
+use super::sources::LevelListener;
 use crate::Gateway;
 
 /// For this session, on the connection that a source has now.
-fn heard(session: &Session, provider: &Arc<dyn Provider>) -> Heard {
-    Heard { session: session.id.clone(), connection: provider.capabilities() }
+fn listener(session: &Session, provider: &Arc<dyn Provider>) -> LevelListener {
+    LevelListener { session: session.id.clone(), connection: provider.capabilities() }
 }
 
 impl Work {
@@ -24,7 +24,7 @@ impl Work {
     pub(crate) async fn tell_level(&self, provider: &Arc<dyn Provider>, level: Level) {
         let sources = &self.gateway.sources;
         let wanted = sources.least_severe(provider.name(), level);
-        if sources.has_heard(provider.name(), heard(&self.caller.session, provider), wanted) {
+        if sources.took_level(provider.name(), listener(&self.caller.session, provider), wanted) {
             return;
         }
         let told = Map::from_iter([("level".to_owned(), wanted.as_str().into())]);
@@ -34,14 +34,15 @@ impl Work {
         if let Err(error) = &taken {
             tracing::warn!("{} did not take the log level: {}", provider.name(), error.message);
         }
-        sources.told(provider.name(), heard(&self.caller.session, provider), wanted, taken.is_ok());
+        sources.note_level(provider.name(), listener(&self.caller.session, provider), wanted, taken.is_ok());
     }
 
     /// The same for who has not asked for it just now: a source that was told on its present connection, and did not take
     /// it, is left alone, and where policy asks it is not told.
     pub(crate) async fn tell_level_once(&self, provider: &Arc<dyn Provider>, level: Level) {
-        let was_told = self.gateway.sources.was_told(provider.name(), heard(&self.caller.session, provider), level);
-        if !was_told && self.gateway.has_method(&self.caller.view.scope, provider, SET_LEVEL) {
+        let knows_level =
+            self.gateway.sources.knows_level(provider.name(), listener(&self.caller.session, provider), level);
+        if !knows_level && self.gateway.has_method(&self.caller.view.scope, provider, SET_LEVEL) {
             let work = Self::of_nobody(&self.gateway, self.caller.clone()).under(self.cancel.clone());
             work.tell_level(provider, level).await;
         }
@@ -55,7 +56,7 @@ impl Gateway {
         let Some(level) = caller.peer.said_level().filter(|_| !self.is_draining()) else { return };
         let is_due = |provider: &Arc<dyn Provider>| {
             let is_there = provider.capabilities().is_some() || provider.health() == Health::Starting;
-            is_there && !self.sources.was_told(provider.name(), heard(&caller.session, provider), level)
+            is_there && !self.sources.knows_level(provider.name(), listener(&caller.session, provider), level)
         };
         let due: Vec<_> = self.providers_of(&caller.view.scope).into_iter().filter(is_due).collect();
         if due.is_empty() {

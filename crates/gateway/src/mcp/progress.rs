@@ -21,11 +21,11 @@ const LEAST_SHARE: f64 = 1e-12;
 /// misses progress, not the result.
 pub(crate) struct Progress {
     channel: Arc<ResponseChannel>,
-    told: Mutex<Told>,
+    last_sent: Mutex<LastSent>,
 }
 
-/// What the client was told last.
-struct Told {
+/// What the client was sent last.
+struct LastSent {
     /// The tool's own word.
     own: f64,
     total: Option<f64>,
@@ -34,9 +34,9 @@ struct Told {
     at: Instant,
 }
 
-impl Told {
+impl LastSent {
     /// The next number to send for this one. The protocol wants progress that grows, whoever reports it: what a tool reports
-    /// below a heartbeat is told as a little more than that.
+    /// below a heartbeat is sent as a little more than that.
     fn next(&mut self, progress: f64) -> f64 {
         let next = match self.sent {
             Some(sent) if progress <= sent => sent + LEAST.max(sent.abs() * LEAST_SHARE),
@@ -50,8 +50,8 @@ impl Told {
 impl Progress {
     /// Progress under the token of the request that waits for the call.
     pub(crate) fn new(channel: Arc<ResponseChannel>) -> Self {
-        let told = Told { own: f64::NEG_INFINITY, total: None, sent: None, at: Instant::now() };
-        Self { channel, told: Mutex::new(told) }
+        let last_sent = LastSent { own: f64::NEG_INFINITY, total: None, sent: None, at: Instant::now() };
+        Self { channel, last_sent: Mutex::new(last_sent) }
     }
 
     /// Does `work`, and tells its client every so often that it goes on, as long as the tool says nothing: many clients give
@@ -66,15 +66,15 @@ impl Progress {
 
     async fn beat(&self, every: Duration) -> Infallible {
         loop {
-            let due = self.told().at + every;
+            let due = self.last_sent().at + every;
             tokio::time::sleep_until(due).await;
-            let mut told = self.told();
-            if told.at + every > Instant::now() {
+            let mut last_sent = self.last_sent();
+            if last_sent.at + every > Instant::now() {
                 continue;
             }
-            let last = told.sent.unwrap_or(0.0);
-            let progress = told.next(last);
-            let total = told.total.filter(|total| progress <= *total);
+            let last = last_sent.sent.unwrap_or(0.0);
+            let progress = last_sent.next(last);
+            let total = last_sent.total.filter(|total| progress <= *total);
             self.send_numbers(progress, total, None, Map::new());
         }
     }
@@ -87,8 +87,8 @@ impl Progress {
         });
     }
 
-    fn told(&self) -> MutexGuard<'_, Told> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    fn last_sent(&self) -> MutexGuard<'_, LastSent> {
+        self.last_sent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -109,12 +109,12 @@ impl PartialSink for Progress {
     fn send(&self, partial: Partial) {
         let Partial::Progress { progress, total, message, more } = partial else { return };
         // The lock is kept while sending, so that two reports at once keep their order; sending does not wait.
-        let mut told = self.told();
-        if progress < told.own || !progress.is_finite() {
+        let mut last_sent = self.last_sent();
+        if progress < last_sent.own || !progress.is_finite() {
             return;
         }
-        (told.own, told.total) = (progress, total);
-        let progress = told.next(progress);
+        (last_sent.own, last_sent.total) = (progress, total);
+        let progress = last_sent.next(progress);
         self.send_numbers(progress, total, message, more);
     }
 }

@@ -56,11 +56,11 @@ pub(crate) struct Sources {
     made: Mutex<HashMap<String, Made>>,
     /// The least severe log messages that anybody wants of them.
     levels: Mutex<HashMap<String, Level>>,
-    heard: Mutex<HashMap<(String, SessionId), Told>>,
+    told_levels: Mutex<HashMap<(String, SessionId), ToldLevel>>,
 }
 
 /// What a source was told of levels.
-struct Told {
+struct ToldLevel {
     level: Level,
     on: Connection,
     is_taken: bool,
@@ -70,7 +70,7 @@ struct Told {
 type Connection = Weak<Map<String, Value>>;
 
 /// For whom a source is told something, and on which connection.
-pub(crate) struct Heard {
+pub(crate) struct LevelListener {
     pub(crate) session: SessionId,
     pub(crate) connection: Option<Arc<Map<String, Value>>>,
 }
@@ -91,32 +91,35 @@ impl Sources {
     }
 
     /// Whether a source took this level already, and has not begun anew since.
-    pub(crate) fn has_heard(&self, provider: &str, heard: Heard, wanted: Level) -> bool {
-        self.takes(provider, heard, wanted) == Some(true)
+    pub(crate) fn took_level(&self, provider: &str, listener: LevelListener, wanted: Level) -> bool {
+        self.takes(provider, listener, wanted) == Some(true)
     }
 
     /// Whether a source was told of this level, whatever it made of that, and has not begun anew since.
-    pub(crate) fn was_told(&self, provider: &str, heard: Heard, wanted: Level) -> bool {
-        self.takes(provider, heard, wanted).is_some()
+    pub(crate) fn knows_level(&self, provider: &str, listener: LevelListener, wanted: Level) -> bool {
+        self.takes(provider, listener, wanted).is_some()
     }
 
     /// Whether a source took what it was told of this level; `None` if it was not told on its present connection.
-    fn takes(&self, provider: &str, heard: Heard, wanted: Level) -> Option<bool> {
-        let all = lock(&self.heard);
-        let told = all.get(&(provider.to_owned(), heard.session))?;
-        let connection = Arc::downgrade(&heard.connection?);
+    fn takes(&self, provider: &str, listener: LevelListener, wanted: Level) -> Option<bool> {
+        let all = lock(&self.told_levels);
+        let told = all.get(&(provider.to_owned(), listener.session))?;
+        let connection = Arc::downgrade(&listener.connection?);
         (told.level <= wanted && Weak::ptr_eq(&told.on, &connection)).then_some(told.is_taken)
     }
 
     /// Notes what a source was told, and whether it took that.
-    pub(crate) fn told(&self, provider: &str, heard: Heard, level: Level, is_taken: bool) {
-        let Some(connection) = heard.connection else { return };
-        let mut all = lock(&self.heard);
+    pub(crate) fn note_level(&self, provider: &str, listener: LevelListener, level: Level, is_taken: bool) {
+        let Some(connection) = listener.connection else { return };
+        let mut all = lock(&self.told_levels);
         // It does no harm to tell a source once more.
         if all.len() >= MAX_HEARD {
             all.clear();
         }
-        all.insert((provider.to_owned(), heard.session), Told { level, on: Arc::downgrade(&connection), is_taken });
+        all.insert(
+            (provider.to_owned(), listener.session),
+            ToldLevel { level, on: Arc::downgrade(&connection), is_taken },
+        );
     }
 }
 

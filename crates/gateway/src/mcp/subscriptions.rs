@@ -26,11 +26,11 @@ type Place = (String, String);
 
 /// How many want to hear of what.
 #[derive(Default)]
-pub(crate) struct Subscribers(Mutex<HashMap<Place, Arc<Told>>>);
+pub(crate) struct Subscribers(Mutex<HashMap<Place, Arc<SharedFollowing>>>);
 
 /// Who is told of one resource. Locked while the source is asked, so that what it is told keeps its order, and nobody
 /// counts on a subscription that the source has not taken.
-type Told = tokio::sync::Mutex<Following>;
+type SharedFollowing = tokio::sync::Mutex<Following>;
 
 /// How many are told of one resource; with none its source is not subscribed to.
 #[derive(Default)]
@@ -48,11 +48,11 @@ impl Following {
 }
 
 impl Subscribers {
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Place, Arc<Told>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Place, Arc<SharedFollowing>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn of(&self, owned: &Owned) -> Arc<Told> {
+    fn of(&self, owned: &Owned) -> Arc<SharedFollowing> {
         Arc::clone(self.lock().entry(place(owned)).or_default())
     }
 
@@ -66,11 +66,11 @@ impl Subscribers {
     }
 
     /// Forgets a resource that nobody else looks at.
-    fn tidy(&self, owned: &Owned, told: Arc<Told>) {
+    fn tidy(&self, owned: &Owned, told: Arc<SharedFollowing>) {
         let mut all = self.lock();
         drop(told);
         let key = place(owned);
-        let is_idle = |told: &Arc<Told>| {
+        let is_idle = |told: &Arc<SharedFollowing>| {
             Arc::strong_count(told) == 1 && told.try_lock().is_ok_and(|following| following.subscribers == 0)
         };
         if all.get(&key).is_some_and(is_idle) {

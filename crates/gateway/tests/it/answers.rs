@@ -10,14 +10,14 @@ use toolwright_core::roots::Roots;
 
 use crate::sources::Source;
 use crate::stdio::Client;
-use crate::support::{Events, House, LEGACY, LONG, body, call, rpc};
+use crate::support::{Events, Fixture, LEGACY, LONG, body, call, rpc};
 
 #[tokio::test]
 async fn an_error_of_a_server_is_none_of_the_transport_whatever_its_code() {
-    let house = House::new().await;
+    let fixture = Fixture::new().await;
     let source = Source::new("alpha");
-    house.add_listed(source.clone()).await;
-    let http = house.http().await;
+    fixture.add_listed(source.clone()).await;
+    let http = fixture.http().await;
     let said = |code| json!({"code": code, "message": "not for you", "data": {"limit": 3}});
     for (code, modern) in [(-32000, 200), (-32601, 404), (-32002, 200), (7, 200), (-32602, 400), (-32021, 400)] {
         source.own_error.store(code, Ordering::Relaxed);
@@ -37,11 +37,11 @@ async fn an_error_of_a_server_is_none_of_the_transport_whatever_its_code() {
 
 #[tokio::test]
 async fn a_refused_call_keeps_the_code_and_the_data_of_its_server() {
-    let house = House::new().await;
+    let fixture = Fixture::new().await;
     let source = Source::new("alpha");
-    house.add_listed(source.clone()).await;
+    fixture.add_listed(source.clone()).await;
     source.own_error.store(-32099, Ordering::Relaxed);
-    let http = house.http().await;
+    let http = fixture.http().await;
     for (path, name) in [("/mcp/alpha", "log"), ("/mcp", "alpha__log")] {
         let (session, _) = http.initialize(path).await;
         let legacy = body(http.in_session(&session, path, &call(1, name, json!({}))), 200).await;
@@ -58,11 +58,11 @@ async fn a_refused_call_keeps_the_code_and_the_data_of_its_server() {
 
 #[tokio::test]
 async fn what_a_client_fills_in_for_a_template_reaches_its_server_as_it_wrote_it() {
-    let house = House::new().await;
+    let fixture = Fixture::new().await;
     let beta = Source::new("beta");
-    house.add_listed(Source::new("alpha")).await;
-    house.add_listed(beta.clone()).await;
-    let http = house.http().await;
+    fixture.add_listed(Source::new("alpha")).await;
+    fixture.add_listed(beta.clone()).await;
+    let http = fixture.http().await;
     let uri = "toolwright-resource://beta/beta://a%2Fb/data";
     let read = body(http.modern("/mcp", json!(1), "resources/read", json!({"uri": uri})), 200).await;
     assert_eq!(read["result"]["contents"][0], json!({"uri": uri, "text": "beta"}));
@@ -71,12 +71,12 @@ async fn what_a_client_fills_in_for_a_template_reaches_its_server_as_it_wrote_it
 
 #[tokio::test]
 async fn who_follows_a_resource_hears_of_what_is_below_it() {
-    let house = House::new().await;
+    let fixture = Fixture::new().await;
     let sources = [Source::new("alpha"), Source::new("beta")];
     for source in &sources {
-        house.add_listed(source.clone()).await;
+        fixture.add_listed(source.clone()).await;
     }
-    let http = house.http().await;
+    let http = fixture.http().await;
     let shown = "toolwright-resource://beta/both://same";
     for (path, source, followed, told, heard) in [
         ("/mcp/alpha", &sources[0], "alpha://one", "alpha://one/a.txt", "alpha://one/a.txt"),
@@ -106,10 +106,10 @@ async fn who_follows_a_resource_hears_of_what_is_below_it() {
 
 #[tokio::test]
 async fn a_notification_is_never_answered() {
-    let house = House::new().await;
-    let http = house.http().await;
+    let fixture = Fixture::new().await;
+    let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
-    let mut client = Client::of(&house);
+    let mut client = Client::of(&fixture);
     client.ask(&rpc(0, "initialize", json!({"protocolVersion": LEGACY, "capabilities": {}}))).await;
     for params in [json!({"level": 3}), json!({"name": {}}), json!({"requestId": {}}), json!([1])] {
         for method in ["notifications/x", "notifications/cancelled"] {
@@ -129,16 +129,16 @@ async fn a_notification_is_never_answered() {
 
 #[tokio::test]
 async fn a_client_of_an_older_revision_gets_content_that_it_knows() {
-    let house = House::new().await;
+    let fixture = Fixture::new().await;
     let source = Source::new("alpha");
-    house.add_listed(source.clone()).await;
+    fixture.add_listed(source.clone()).await;
     let link = json!({"type": "resource_link", "uri": "a:b", "name": "n", "later": [1]});
     let instead = json!({"type": "text", "text": "[link to n: a:b]"});
     *source.prompt.lock().expect("lock") = json!([{"role": "user", "content": link}]);
     for (version, expect) in
         [("2024-11-05", &instead), ("2025-03-26", &instead), ("2025-06-18", &link), (LEGACY, &link)]
     {
-        let mut client = Client::of(&house);
+        let mut client = Client::of(&fixture);
         client.ask(&rpc(0, "initialize", json!({"protocolVersion": version, "capabilities": {}}))).await;
         let called = client.ask(&call(1, "test__echo", json!({"text": "hi"}))).await;
         assert_eq!(called["result"]["content"], json!([{"type": "text", "text": "hi"}, expect]), "{version}");
@@ -151,10 +151,10 @@ async fn a_client_of_an_older_revision_gets_content_that_it_knows() {
 #[tokio::test]
 async fn the_client_of_a_pipe_tells_its_folders_for_sources_that_ask_outside_of_calls() {
     let roots = Arc::new(Roots::default());
-    let house = House::with(|options| options.roots = Some(Arc::clone(&roots))).await;
+    let fixture = Fixture::with(|options| options.roots = Some(Arc::clone(&roots))).await;
     for (offers, folders) in [(true, json!([{"uri": "file:///one"}])), (false, json!([]))] {
         roots.expect_client();
-        let mut client = Client::of(&house);
+        let mut client = Client::of(&fixture);
         let capabilities = if offers { json!({"roots": {"listChanged": true}}) } else { json!({}) };
         client.ask(&rpc(0, "initialize", json!({"protocolVersion": LEGACY, "capabilities": capabilities}))).await;
         let told = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});

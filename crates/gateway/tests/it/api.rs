@@ -20,25 +20,25 @@ use toolwright_core::store::{LedgerStore, StoreError};
 use toolwright_gateway::{ApiStores, LookUpPeer, Token};
 use toolwright_runtime::{FormInbox, FormInboxParts, Inbox, InboxParts, SqliteStore, SystemClock};
 
-use crate::support::{House, Http, LONG, body, call, soon};
+use crate::support::{Fixture, Http, LONG, body, call, soon};
 
 /// A server, and the document that it gave.
 struct Api {
-    house: House,
+    fixture: Fixture,
     http: Http,
     document: Value,
 }
 
 impl Api {
-    async fn of(house: House, http: Http) -> Self {
+    async fn of(fixture: Fixture, http: Http) -> Self {
         let document = body(http.request(Method::GET, "/api/openapi.json"), 200).await;
-        Self { house, http, document }
+        Self { fixture, http, document }
     }
 
     async fn new() -> Self {
-        let house = House::new().await;
-        let http = house.http().await;
-        Self::of(house, http).await
+        let fixture = Fixture::new().await;
+        let http = fixture.http().await;
+        Self::of(fixture, http).await
     }
 
     /// With jobs, an inbox, and the policy that asks for all but reads.
@@ -48,14 +48,14 @@ impl Api {
 
     /// The same, where this is at the other end of connections.
     async fn asking_as(token: Option<&str>, look_up_peer: LookUpPeer) -> (Self, Arc<SqliteStore>) {
-        let (house, store) = House::with_jobs(|options, store| {
+        let (fixture, store) = Fixture::with_jobs(|options, store| {
             let inbox = InboxParts::new(Arc::clone(store) as _, Arc::new(SystemClock));
             options.approver = Arc::new(Inbox::new(InboxParts { answers: Answers::Elsewhere, ..inbox }));
             options.policy = Arc::new(Policy::of(Profile::Ask));
         })
         .await;
         let stores = ApiStores { inbox: Arc::clone(&store) as _, approvals: Arc::clone(&store) as _ };
-        let http = house
+        let http = fixture
             .http_with(|options| {
                 options.stores = stores;
                 options.token = token.and_then(Token::new);
@@ -63,7 +63,7 @@ impl Api {
             })
             .await;
         let http = if let Some(token) = token { http.with_token(token) } else { http };
-        (Self::of(house, http).await, store)
+        (Self::of(fixture, http).await, store)
     }
 
     fn get(&self, path: &str) -> RequestBuilder {
@@ -251,20 +251,20 @@ async fn a_call_whose_client_is_gone_is_cancelled() {
     let api = Api::new().await;
     let request = api.http.request(Method::POST, "/api/call").json(&json!({"tool": "test__wait"}));
     let waiting = tokio::spawn(request.send());
-    soon(&api.house.watch.started).await;
+    soon(&api.fixture.watch.started).await;
     waiting.abort();
-    soon(&api.house.watch.cancelled).await;
-    assert_eq!(*api.house.watch.cause.lock().expect("lock"), Some(CancelCause::CallerGone));
+    soon(&api.fixture.watch.cancelled).await;
+    assert_eq!(*api.fixture.watch.cause.lock().expect("lock"), Some(CancelCause::CallerGone));
 }
 
 #[tokio::test]
 async fn where_there_is_no_room_the_answer_is_503_and_says_when_to_come_again() {
-    let house = House::with(|options| options.max_calls = 1).await;
-    let http = house.http().await;
-    let api = Api::of(house, http).await;
+    let fixture = Fixture::with(|options| options.max_calls = 1).await;
+    let http = fixture.http().await;
+    let api = Api::of(fixture, http).await;
     let request = api.http.request(Method::POST, "/api/call").json(&json!({"tool": "test__wait"}));
     let waiting = tokio::spawn(request.send());
-    soon(&api.house.watch.started).await;
+    soon(&api.fixture.watch.started).await;
     let refused = api.http.request(Method::POST, "/api/call").json(&json!({"tool": "test__wait"}));
     let refused = refused.send().await.expect("response");
     assert_eq!((refused.status().as_u16(), refused.headers()["retry-after"].to_str().ok()), (503, Some("1")));
@@ -279,9 +279,9 @@ async fn where_there_is_no_room_the_answer_is_503_and_says_when_to_come_again() 
 /// Whatever comes instead of the answer, the document tells its status and its form for that operation.
 #[tokio::test]
 async fn what_refuses_a_request_is_told_for_each_operation() {
-    let house = House::with(|options| options.max_message = 1000).await;
-    let http = house.http_with(|options| options.token = Token::new("s3cret")).await.with_token("s3cret");
-    let api = Api::of(house, http).await;
+    let fixture = Fixture::with(|options| options.max_message = 1000).await;
+    let http = fixture.http_with(|options| options.token = Token::new("s3cret")).await.with_token("s3cret");
+    let api = Api::of(fixture, http).await;
     let check = async |method: Method, template: &str, status: u16, request: RequestBuilder| {
         let answer = request.send().await.expect("response");
         let kind =
@@ -322,11 +322,11 @@ async fn what_refuses_a_request_is_told_for_each_operation() {
 
 #[tokio::test]
 async fn that_there_is_no_room_for_a_connection_is_told_for_each_operation() {
-    let house = House::new().await;
-    let http = house.http_with(|options| options.max_connections = 1).await;
-    let api = Api::of(house, http).await;
+    let fixture = Fixture::new().await;
+    let http = fixture.http_with(|options| options.max_connections = 1).await;
+    let api = Api::of(fixture, http).await;
     let waiting = tokio::spawn(api.http.request(Method::POST, "/api/call").json(&json!({"tool": "test__wait"})).send());
-    soon(&api.house.watch.started).await;
+    soon(&api.fixture.watch.started).await;
     let mut refused = String::new();
     let mut stream = tokio::net::TcpStream::connect(api.http.addr).await.expect("connected");
     stream.write_all(b"GET /api/tools HTTP/1.1\r\nhost: localhost\r\n\r\n").await.expect("written");
@@ -343,8 +343,8 @@ async fn that_there_is_no_room_for_a_connection_is_told_for_each_operation() {
 
 #[tokio::test]
 async fn all_but_the_probes_need_the_token_where_one_is_set() {
-    let house = House::new().await;
-    let http = house.http_with(|options| options.token = Token::new("s3cret")).await;
+    let fixture = Fixture::new().await;
+    let http = fixture.http_with(|options| options.token = Token::new("s3cret")).await;
     for path in ["/api/tools", "/api/openapi.json", "/api/nothing", "/api"] {
         let refused = http.request(Method::GET, path).send().await.expect("response");
         assert_eq!(
@@ -484,9 +484,9 @@ async fn what_toolwright_started_decides_nothing_even_with_the_token() {
 
 #[tokio::test]
 async fn the_api_needs_a_token_where_mcp_needs_none() {
-    let house = House::new().await;
+    let fixture = Fixture::new().await;
     for api_token in [Some("t0"), None] {
-        let mut http = house.http_with(|options| options.api_token = api_token.and_then(Token::new)).await;
+        let mut http = fixture.http_with(|options| options.api_token = api_token.and_then(Token::new)).await;
         http.token = None;
         for (method, path) in
             [(Method::GET, "/api/tools"), (Method::POST, "/api/call"), (Method::GET, "/api/openapi.json")]
@@ -526,11 +526,11 @@ async fn without_the_token_nothing_is_decided() {
 
 #[tokio::test]
 async fn nobody_but_the_owner_answers_for_calls_or_sees_others_jobs() {
-    let (house, store) = House::with_jobs(|_, _| {}).await;
+    let (fixture, store) = Fixture::with_jobs(|_, _| {}).await;
     let stores = ApiStores { inbox: Arc::clone(&store) as _, approvals: Arc::clone(&store) as _ };
     let guest = Principal { id: "guest".into(), roles: vec![], owner: false };
-    let owners = house.http_with(|options| options.stores = stores.clone()).await;
-    let guests = house
+    let owners = fixture.http_with(|options| options.stores = stores.clone()).await;
+    let guests = fixture
         .http_with(|options| {
             options.stores = stores;
             options.principal = guest;
@@ -567,9 +567,9 @@ impl LedgerStore for Full {
 
 #[tokio::test]
 async fn a_server_that_cannot_write_its_ledger_is_not_ready() {
-    let (house, ()) = House::build(|options, _| options.ledger = Arc::new(Full), |_, ()| {}).await;
-    let http = house.http().await;
-    let api = Api::of(house, http).await;
+    let (fixture, ()) = Fixture::build(|options, _| options.ledger = Arc::new(Full), |_, ()| {}).await;
+    let http = fixture.http().await;
+    let api = Api::of(fixture, http).await;
     let answer = api.answer(Method::GET, "/ready", "/ready", None, 503).await;
     assert_eq!((&answer["ready"], &answer["state"]), (&json!(false), &json!("ledger_failed")));
     assert!(answer["reason"].as_str().is_some_and(|why| why.contains("log") && !why.contains("/state")), "{answer}");
@@ -585,9 +585,9 @@ async fn providers_and_readiness_are_told() {
     assert_eq!((&ready["state"], &ready["providers"]["failed"]), (&json!("ready"), &json!(0)));
     let request = api.http.request(Method::POST, "/api/call").json(&json!({"tool": "test__wait"}));
     let running = tokio::spawn(request.send());
-    soon(&api.house.watch.started).await;
+    soon(&api.fixture.watch.started).await;
     let drained = {
-        let gateway = Arc::clone(&api.house.gateway);
+        let gateway = Arc::clone(&api.fixture.gateway);
         tokio::spawn(async move { gateway.drain().await })
     };
     let draining = loop {
@@ -635,8 +635,8 @@ impl Provider for Silent {
 #[tokio::test]
 async fn one_silent_source_does_not_hold_readiness_up() {
     let api = Api::new().await;
-    api.house.catalogue.add_provider(Arc::new(Silent)).await.expect("added");
-    let catalogue = Arc::clone(&api.house.catalogue);
+    api.fixture.catalogue.add_provider(Arc::new(Silent)).await.expect("added");
+    let catalogue = Arc::clone(&api.fixture.catalogue);
     let _listing = tokio::spawn(async move { catalogue.refresh("silent").await });
     let ready = async {
         loop {

@@ -4,7 +4,7 @@ use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 
 use crate::stdio::Client;
-use crate::support::{Events, House, Http, LEGACY, body, call, rpc, soon};
+use crate::support::{Events, Fixture, Http, LEGACY, body, call, rpc, soon};
 
 const BATCHING: &str = "2025-03-26";
 
@@ -41,8 +41,8 @@ fn send(http: &Http, session: &str, batch: &Value) -> RequestBuilder {
 
 #[tokio::test]
 async fn a_pipe_takes_batches_and_answers_each_with_one() {
-    let house = House::new().await;
-    let mut client = Client::of(&house);
+    let fixture = Fixture::new().await;
+    let mut client = Client::of(&fixture);
     client.ask(&initialize(BATCHING)).await;
     let answers = client.ask(&json!([rpc(1, "ping", json!({})), rpc(2, "nothing", json!({}))])).await;
     assert_eq!(answers[0], json!({"jsonrpc": "2.0", "id": 1, "result": {}}));
@@ -52,7 +52,7 @@ async fn a_pipe_takes_batches_and_answers_each_with_one() {
     let note = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
     let batch = json!([call(3, "test__wait", json!({})), note, call(4, "test__echo", json!({"text": "a"}))]);
     client.send(&batch).await;
-    soon(&house.watch.started).await;
+    soon(&fixture.watch.started).await;
     assert_eq!(client.ask(&rpc(5, "ping", json!({}))).await["id"], 5);
     client.send(&json!([cancelled(3)])).await;
     let answers = client.next().await;
@@ -86,11 +86,11 @@ async fn a_pipe_takes_batches_and_answers_each_with_one() {
 
 #[tokio::test]
 async fn where_another_revision_was_agreed_on_batches_are_refused() {
-    let house = House::new().await;
-    let http = house.http().await;
+    let fixture = Fixture::new().await;
+    let http = fixture.http().await;
     let batch = json!([call(1, "test__wait", json!({}))]);
     for version in [LEGACY, "2025-06-18", "2024-11-05"] {
-        let mut client = Client::of(&house);
+        let mut client = Client::of(&fixture);
         assert_eq!(client.ask(&batch).await["error"]["code"], -32600, "nothing is agreed on");
         client.ask(&initialize(version)).await;
         assert_eq!(client.ask(&batch).await["error"]["code"], -32600, "{version}");
@@ -104,13 +104,13 @@ async fn where_another_revision_was_agreed_on_batches_are_refused() {
     let denied = send(&http, &session, &batch).header("mcp-protocol-version", LEGACY);
     assert_eq!(body(denied, 400).await["error"]["code"], -32600);
     assert_eq!(body(http.post("/mcp", &batch), 400).await["error"]["code"], -32600, "it has no session");
-    assert!(house.watch.cause.lock().expect("lock").is_none(), "nothing ran");
+    assert!(fixture.watch.cause.lock().expect("lock").is_none(), "nothing ran");
 }
 
 #[tokio::test]
 async fn a_batch_over_http_is_answered_with_an_array_or_as_events() {
-    let house = House::new().await;
-    let http = house.http().await;
+    let fixture = Fixture::new().await;
+    let http = fixture.http().await;
     let session = session(&http, BATCHING).await;
     let echo = call(2, "test__echo", json!({"text": "a"}));
     let batch = json!([rpc(1, "tools/list", json!({})), echo, {"jsonrpc": "2.0", "method": "x"}, 5]);
@@ -146,7 +146,7 @@ async fn a_batch_over_http_is_answered_with_an_array_or_as_events() {
     // Nothing to answer: 202 without a body.
     let running = send(&http, &session, &json!([call(6, "test__wait", json!({}))])).send();
     let running = tokio::spawn(running);
-    soon(&house.watch.started).await;
+    soon(&fixture.watch.started).await;
     let answer = json!({"jsonrpc": "2.0", "id": "ask-0", "result": {}});
     for batch in [json!([cancelled(6), cancelled(7)]), json!([answer])] {
         let response = send(&http, &session, &batch).send().await.expect("response");
@@ -167,8 +167,8 @@ async fn a_batch_over_http_is_answered_with_an_array_or_as_events() {
 
 #[tokio::test]
 async fn the_requests_of_a_batch_stand_under_the_limits_of_single_ones() {
-    let house = House::with(|options| options.max_calls = 1).await;
-    let http = house.http_with(|options| options.max_requests = 2).await;
+    let fixture = Fixture::with(|options| options.max_calls = 1).await;
+    let http = fixture.http_with(|options| options.max_requests = 2).await;
     let session = session(&http, BATCHING).await;
     let batch = json!([
         call(1, "test__sleep", json!({"text": "50"})),
@@ -179,8 +179,8 @@ async fn the_requests_of_a_batch_stand_under_the_limits_of_single_ones() {
     let codes: Vec<_> = by_id(&answers).into_iter().map(|(_, one)| one["error"]["code"].as_i64()).collect();
     // The second finds no free call, and gives the place of its request back.
     assert_eq!(codes, [None, Some(-32000), None]);
-    let house = House::new().await;
-    let http = house.http_with(|options| options.max_requests = 1).await;
+    let fixture = Fixture::new().await;
+    let http = fixture.http_with(|options| options.max_requests = 1).await;
     let session = self::session(&http, BATCHING).await;
     let batch = json!([call(1, "test__sleep", json!({"text": "50"})), rpc(2, "ping", json!({}))]);
     let answers = body(send(&http, &session, &batch), 200).await;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use toolwright_core::definition::{OnOutputMismatch, ToolDefinition};
 
 use crate::promises::{Promise, Promises, rows};
-use crate::support::{Events, House, Http, LEGACY, body, call, rpc};
+use crate::support::{Events, Fixture, Http, LEGACY, body, call, rpc};
 
 fn promised(definition: &mut ToolDefinition) {
     definition.output_schema = Some(rows());
@@ -18,16 +18,16 @@ fn strict(definition: &mut ToolDefinition) {
     definition.on_output_mismatch = OnOutputMismatch::Error;
 }
 
-async fn house() -> House {
-    let house = House::new().await;
+async fn fixture() -> Fixture {
+    let fixture = Fixture::new().await;
     let tools: Vec<Promise> = vec![
         ("wrong", promised, Some(json!({"columns": 3}))),
         ("none", promised, None),
         ("right", promised, Some(json!({"rows": []}))),
         ("strict", strict, Some(json!({"columns": 3}))),
     ];
-    house.add(Arc::new(Promises(tools))).await;
-    house
+    fixture.add(Arc::new(Promises(tools))).await;
+    fixture
 }
 
 /// The tools that are listed with an output schema.
@@ -43,8 +43,8 @@ async fn ran(http: &Http, session: &str, name: &str) -> Value {
 
 #[tokio::test]
 async fn a_result_that_breaks_its_schema_is_text_and_the_schema_is_not_announced_again() {
-    let house = house().await;
-    let http = house.http().await;
+    let fixture = fixture().await;
+    let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp/p").await;
     let (other, _) = http.initialize("/mcp/p").await;
     assert_eq!(announced(&http, &session).await, [r#""wrong""#, r#""none""#, r#""right""#, r#""strict""#]);
@@ -73,8 +73,8 @@ async fn a_result_that_breaks_its_schema_is_text_and_the_schema_is_not_announced
 
 #[tokio::test]
 async fn a_schema_is_announced_again_once_its_tool_is_another() {
-    let house = house().await;
-    let http = house.http().await;
+    let fixture = fixture().await;
+    let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp/p").await;
     ran(&http, &session, "wrong").await;
     assert_eq!(announced(&http, &session).await.len(), 3);
@@ -83,8 +83,8 @@ async fn a_schema_is_announced_again_once_its_tool_is_another() {
         definition.output_schema = Some(json!({"type": "object", "properties": columns}));
     };
     let tools: Vec<Promise> = vec![("wrong", mended, Some(json!({"columns": 3})))];
-    house.catalogue.put_provider(Arc::new(Promises(tools))).await.expect("replaced");
-    house.catalogue.refresh("p").await;
+    fixture.catalogue.put_provider(Arc::new(Promises(tools))).await.expect("replaced");
+    fixture.catalogue.refresh("p").await;
     assert_eq!(announced(&http, &session).await, [r#""wrong""#]);
     assert_eq!(ran(&http, &session, "wrong").await["structuredContent"], json!({"columns": 3}));
 }

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
-use crate::support::{API_TOKEN, Events, House, Http, LONG, body, call, soon};
+use crate::support::{API_TOKEN, Events, Fixture, Http, LONG, body, call, soon};
 
 /// Longer than any test.
 const NEVER: Duration = Duration::from_secs(600);
@@ -35,8 +35,8 @@ async fn is_healthy(http: &Http) -> bool {
 
 #[tokio::test]
 async fn a_connection_that_sends_no_whole_request_is_closed() {
-    let house = House::new().await;
-    let http = house
+    let fixture = Fixture::new().await;
+    let http = fixture
         .http_with(|options| {
             options.first_request = Duration::from_millis(200);
             options.connection_idle = NEVER;
@@ -53,20 +53,20 @@ async fn a_connection_that_sends_no_whole_request_is_closed() {
 
 #[tokio::test]
 async fn a_connection_idle_after_its_answer_is_closed_and_a_stream_is_not() {
-    let house = House::new().await;
-    let http = house.http_with(|options| options.connection_idle = Duration::from_millis(200)).await;
+    let fixture = Fixture::new().await;
+    let http = fixture.http_with(|options| options.connection_idle = Duration::from_millis(200)).await;
     let (session, _) = http.initialize("/mcp").await;
     let mut stream = Events::of(http.request(Method::GET, "/mcp").header("mcp-session-id", &session)).await;
     assert!(rest(&mut connect(&http, HEALTH).await).await.ends_with("ok"));
     // The other connection was closed for its silence; the stream has been silent for as long.
-    house.foreign.set(&["new"]);
+    fixture.foreign.set(&["new"]);
     assert_eq!(stream.next().await.expect("a message")["method"], "notifications/tools/list_changed");
 }
 
 #[tokio::test]
 async fn silent_connections_give_way_to_a_request_the_longest_idle_first() {
-    let house = House::new().await;
-    let http = house
+    let fixture = Fixture::new().await;
+    let http = fixture
         .http_with(|options| {
             options.max_connections = 3;
             options.first_request = NEVER;
@@ -91,9 +91,9 @@ async fn silent_connections_give_way_to_a_request_the_longest_idle_first() {
 }
 
 /// A server whose connections are all busy, until the call is aborted.
-async fn all_busy() -> (House, Http, Events, JoinHandle<reqwest::Result<Response>>) {
-    let house = House::new().await;
-    let http = house
+async fn all_busy() -> (Fixture, Http, Events, JoinHandle<reqwest::Result<Response>>) {
+    let fixture = Fixture::new().await;
+    let http = fixture
         .http_with(|options| {
             options.max_connections = 2;
             options.max_requests = 1;
@@ -103,13 +103,13 @@ async fn all_busy() -> (House, Http, Events, JoinHandle<reqwest::Result<Response
     let (session, _) = http.initialize("/mcp").await;
     let stream = Events::of(http.request(Method::GET, "/mcp").header("mcp-session-id", &session)).await;
     let waiting = tokio::spawn(http.in_session(&session, "/mcp", &call(1, "test__wait", json!({}))).send());
-    soon(&house.watch.started).await;
-    (house, http, stream, waiting)
+    soon(&fixture.watch.started).await;
+    (fixture, http, stream, waiting)
 }
 
 #[tokio::test]
 async fn where_every_connection_is_busy_only_probes_are_answered() {
-    let (_house, http, _stream, waiting) = all_busy().await;
+    let (_fixture, http, _stream, waiting) = all_busy().await;
     let refused = rest(&mut connect(&http, &HEALTH.replace("health", "api/tools")).await).await;
     assert!(refused.starts_with("HTTP/1.1 503 ") && refused.contains("\r\nretry-after: 1\r\n"), "{refused}");
     let (head, body) = refused.split_once("\r\n\r\n").expect("a whole answer");
@@ -134,7 +134,7 @@ async fn where_every_connection_is_busy_only_probes_are_answered() {
 
 #[tokio::test]
 async fn in_a_burst_nobody_is_closed_without_an_answer() {
-    let (_house, http, _stream, waiting) = all_busy().await;
+    let (_fixture, http, _stream, waiting) = all_busy().await;
     // Each with a body that nobody reads: closed with it unread, a connection would be reset and its answer lost.
     let request =
         "POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
@@ -150,7 +150,7 @@ async fn in_a_burst_nobody_is_closed_without_an_answer() {
 
 #[tokio::test]
 async fn half_sent_requests_that_give_way_see_a_503() {
-    let (_house, http, _stream, waiting) = all_busy().await;
+    let (_fixture, http, _stream, waiting) = all_busy().await;
     let half = "POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-le";
     // One after the other, more than there is room for: each of the first ones gives way to a later one.
     let mut sent = Vec::new();
@@ -168,8 +168,8 @@ async fn half_sent_requests_that_give_way_see_a_503() {
 
 #[tokio::test]
 async fn a_burst_within_the_bound_closes_nobody_who_has_only_just_come() {
-    let house = House::new().await;
-    let http = house.http_with(|options| options.max_connections = 8).await;
+    let fixture = Fixture::new().await;
+    let http = fixture.http_with(|options| options.max_connections = 8).await;
     let close = HEALTH.replace("\r\n\r\n", "\r\nconnection: close\r\n\r\n");
     let burst = futures_util::future::join_all((0..200).map(|_| async {
         let mut stream = connect(&http, &close).await;
@@ -182,8 +182,8 @@ async fn a_burst_within_the_bound_closes_nobody_who_has_only_just_come() {
 
 #[tokio::test]
 async fn connections_that_send_half_a_body_give_way_to_a_request() {
-    let house = House::new().await;
-    let http = house
+    let fixture = Fixture::new().await;
+    let http = fixture
         .http_with(|options| {
             options.max_connections = 3;
             options.body_pause = NEVER;
@@ -210,7 +210,7 @@ async fn connections_that_send_half_a_body_give_way_to_a_request() {
 
 #[tokio::test]
 async fn who_sends_head_and_body_apart_sees_the_refusal() {
-    let (_house, http, _stream, waiting) = all_busy().await;
+    let (_fixture, http, _stream, waiting) = all_busy().await;
     let head =
         "POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 200000\r\n\r\n";
     for round in 0..5 {
@@ -229,8 +229,8 @@ async fn who_sends_head_and_body_apart_sees_the_refusal() {
 
 #[tokio::test]
 async fn bodies_that_do_not_come_to_their_end_have_a_bound_and_keep_no_small_one_out() {
-    let house = House::with(|options| options.max_message = 1 << 20).await;
-    let http = house
+    let fixture = Fixture::with(|options| options.max_message = 1 << 20).await;
+    let http = fixture
         .http_with(|options| {
             options.max_body_bytes = 1 << 20;
             options.body_pause = NEVER;

@@ -11,11 +11,11 @@ use toolwright_core::session::PeerProcess;
 use toolwright_gateway::{Elicitation, LookUpPeer, Token};
 
 use crate::stdio::Client;
-use crate::support::{Events, House, Http, LEGACY, LONG, body, call, rpc};
+use crate::support::{Events, Fixture, Http, LEGACY, LONG, body, call, rpc};
 
 /// A gateway whose policy asks about everything, with a client that is asked for so long.
-async fn asking(expiry: Duration) -> House {
-    House::with(|options| {
+async fn asking(expiry: Duration) -> Fixture {
+    Fixture::with(|options| {
         let policy: Policy = serde_json::from_value(json!({"rules": [{"effect": "ask", "reason": "one never knows"}]}))
             .expect("a policy");
         options.policy = Arc::new(policy);
@@ -87,14 +87,14 @@ impl Approver for Away {
 async fn a_question_that_a_client_dismisses_by_itself_waits_in_the_inbox() {
     let refused = json!({"jsonrpc": "2.0", "error": {"code": -32601, "message": "no such method"}});
     let said = |action: &str| json!({"jsonrpc": "2.0", "result": {"action": action}});
-    let (house, _) = House::with_jobs(|options, _| {
+    let (fixture, _) = Fixture::with_jobs(|options, _| {
         let ask = json!({"rules": [{"effect": "ask", "reason": "one never knows"}]});
         options.policy = Arc::new(serde_json::from_value(ask).expect("a policy"));
         options.elicitation = Elicitation::WherePossible { expiry: LONG };
         options.approver = Arc::new(Away);
     })
     .await;
-    let mut client = Client::of(&house);
+    let mut client = Client::of(&fixture);
     client.ask(&introduction(LEGACY, json!({"elicitation": {}}))).await;
     for (n, mut response) in (1..).zip([said("cancel"), said("decline"), refused]) {
         response["id"] = client.ask(&call(n, "test__echo", json!({"text": "a"}))).await["id"].clone();
@@ -112,8 +112,8 @@ fn text(response: &Value) -> &str {
 
 #[tokio::test]
 async fn over_stdio_the_call_goes_by_the_answer() {
-    let house = asking(LONG).await;
-    let mut client = Client::of(&house);
+    let fixture = asking(LONG).await;
+    let mut client = Client::of(&fixture);
     client.ask(&introduction(LEGACY, json!({"elicitation": {}}))).await;
     for (n, (result, ok, told)) in (1..).zip(answers()) {
         let asked = client.ask(&call(n, "test__echo", json!({"text": "a"}))).await;
@@ -132,8 +132,8 @@ async fn over_stdio_the_call_goes_by_the_answer() {
 
 #[tokio::test]
 async fn two_questions_stand_beside_each_other() {
-    let house = asking(LONG).await;
-    let mut client = Client::of(&house);
+    let fixture = asking(LONG).await;
+    let mut client = Client::of(&fixture);
     client.ask(&introduction("2025-06-18", json!({"elicitation": {}}))).await;
     let first = client.ask(&call(1, "test__echo", json!({"text": "a"}))).await;
     let second = client.ask(&call(2, "test__echo", json!({"text": "b"}))).await;
@@ -149,8 +149,8 @@ async fn two_questions_stand_beside_each_other() {
 
 #[tokio::test]
 async fn what_nobody_answers_is_taken_back_and_denied_as_expired() {
-    let house = asking(Duration::from_millis(50)).await;
-    let mut client = Client::of(&house);
+    let fixture = asking(Duration::from_millis(50)).await;
+    let mut client = Client::of(&fixture);
     client.ask(&introduction(LEGACY, json!({"elicitation": {"form": {}}}))).await;
     let asked = client.ask(&call(1, "test__echo", json!({"text": "a"}))).await;
     let cancelled = client.next().await;
@@ -168,16 +168,16 @@ async fn clients_that_cannot_be_asked_are_not() {
     for (version, capabilities) in
         [(LEGACY, json!({})), (LEGACY, json!({"elicitation": {"url": {}}})), ("2025-03-26", json!({"elicitation": {}}))]
     {
-        let house = asking(LONG).await;
-        let mut client = Client::of(&house);
+        let fixture = asking(LONG).await;
+        let mut client = Client::of(&fixture);
         client.ask(&introduction(version, capabilities.clone())).await;
         let response = client.ask(&call(1, "test__echo", json!({"text": "a"}))).await;
         assert!(text(&response).contains("nobody can be asked"), "{version} {capabilities}: {response}");
         client.end().await;
     }
     // One that says it can, and then cannot.
-    let house = asking(LONG).await;
-    let mut client = Client::of(&house);
+    let fixture = asking(LONG).await;
+    let mut client = Client::of(&fixture);
     client.ask(&introduction(LEGACY, json!({"elicitation": {}}))).await;
     client.ask(&call(1, "test__echo", json!({"text": "a"}))).await;
     let error = json!({"jsonrpc": "2.0", "id": "ask-0", "error": {"code": -32601, "message": "no such method"}});
@@ -194,8 +194,8 @@ async fn session(http: &Http) -> String {
 
 #[tokio::test]
 async fn over_http_the_question_is_in_the_calls_own_stream() {
-    let house = asking(LONG).await;
-    let http = house.http().await;
+    let fixture = asking(LONG).await;
+    let http = fixture.http().await;
     let mine = session(&http).await;
     let others = session(&http).await;
     for (n, (result, ok, told)) in (1..).zip(answers()) {
@@ -233,8 +233,8 @@ async fn who_may_not_decide_is_not_asked_about_its_own_calls() {
         (|_, _| PeerProcess::Nested, "t", false),
     ];
     for (look_up_peer, token, is_asked) in others {
-        let house = asking(LONG).await;
-        let http = house.http_with(|options| {
+        let fixture = asking(LONG).await;
+        let http = fixture.http_with(|options| {
             options.api_token = Token::new("t");
             options.look_up_peer = look_up_peer;
         });

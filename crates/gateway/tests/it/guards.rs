@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use toolwright_core::cancel::CancelCause;
 use toolwright_gateway::{HttpError, HttpOptions, Token};
 
-use crate::support::{House, Http, LONG, body, call, rpc, soon};
+use crate::support::{Fixture, Http, LONG, body, call, rpc, soon};
 
 async fn status(http: &Http, path: &str, headers: &[(&str, &str)]) -> u16 {
     let mut request = http.request(Method::GET, path);
@@ -22,8 +22,8 @@ async fn status(http: &Http, path: &str, headers: &[(&str, &str)]) -> u16 {
 
 #[tokio::test]
 async fn every_path_checks_host_and_origin() {
-    let house = House::new().await;
-    let http = house.http().await;
+    let fixture = Fixture::new().await;
+    let http = fixture.http().await;
     let own = format!("http://{}", http.addr);
     for path in ["/health", "/mcp", "/mcp/remote", "/nowhere"] {
         assert_eq!(status(&http, path, &[("host", "evil.example")]).await, 403, "{path}");
@@ -38,8 +38,8 @@ async fn every_path_checks_host_and_origin() {
 
 #[tokio::test]
 async fn a_token_is_needed_where_one_is_set() {
-    let house = House::new().await;
-    let http = house.http_with(|options| options.token = Token::new("s3cret")).await;
+    let fixture = Fixture::new().await;
+    let http = fixture.http_with(|options| options.token = Token::new("s3cret")).await;
     let discover = || http.modern("/mcp", json!(1), "server/discover", json!({}));
     let refused = discover().send().await.expect("response");
     assert_eq!(
@@ -53,9 +53,9 @@ async fn a_token_is_needed_where_one_is_set() {
 
 #[tokio::test]
 async fn who_looks_for_oauth_is_told_in_json_that_there_is_none() {
-    let house = House::new().await;
+    let fixture = Fixture::new().await;
     for token in [None, Token::new("s3cret")] {
-        let http = house.http_with(|options| options.token = token).await;
+        let http = fixture.http_with(|options| options.token = token).await;
         for (method, path) in [
             (Method::GET, "/.well-known/oauth-protected-resource/mcp"),
             (Method::GET, "/.well-known/oauth-protected-resource"),
@@ -74,8 +74,8 @@ async fn who_looks_for_oauth_is_told_in_json_that_there_is_none() {
 
 #[tokio::test]
 async fn a_page_of_a_listed_origin_may_call_and_read_and_no_other_may() {
-    let house = House::new().await;
-    let http = house
+    let fixture = Fixture::new().await;
+    let http = fixture
         .http_with(|options| {
             options.token = Token::new("s3cret");
             options.allowed_origins = vec!["https://app.example".into()];
@@ -146,10 +146,10 @@ fn listening_beyond_loopback_needs_a_token() {
 
 #[tokio::test]
 async fn a_taken_address_is_named() {
-    let house = House::new().await;
-    let http = house.http().await;
+    let fixture = Fixture::new().await;
+    let http = fixture.http().await;
     let options = HttpOptions::new(http.addr);
-    let Err(error) = toolwright_gateway::serve_http(house.gateway.clone(), options, house.shutdown.clone()).await
+    let Err(error) = toolwright_gateway::serve_http(fixture.gateway.clone(), options, fixture.shutdown.clone()).await
     else {
         panic!("bound twice")
     };
@@ -158,8 +158,8 @@ async fn a_taken_address_is_named() {
 
 #[tokio::test]
 async fn what_is_no_mcp_request_is_refused_in_kind() {
-    let house = House::with(|options| options.max_message = 2000).await;
-    let http = house.http().await;
+    let fixture = Fixture::with(|options| options.max_message = 2000).await;
+    let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
     let raw = |content_type: &str, accept: &str, text: String| {
         http.client
@@ -189,8 +189,8 @@ async fn what_is_no_mcp_request_is_refused_in_kind() {
 
 #[tokio::test]
 async fn sessions_streams_and_calls_are_bounded() {
-    let house = House::with(|options| options.max_calls = 1).await;
-    let http = house
+    let fixture = Fixture::with(|options| options.max_calls = 1).await;
+    let http = fixture
         .http_with(|options| {
             options.max_sessions = 1;
             options.session_idle = Duration::ZERO;
@@ -198,7 +198,7 @@ async fn sessions_streams_and_calls_are_bounded() {
         .await;
     let (session, _) = http.initialize("/mcp").await;
     let waiting = tokio::spawn(http.in_session(&session, "/mcp", &call(1, "test__wait", json!({}))).send());
-    soon(&house.watch.started).await;
+    soon(&fixture.watch.started).await;
     let second = body(http.in_session(&session, "/mcp", &call(2, "test__echo", json!({"text": "a"}))), 503).await;
     assert_eq!(second["error"]["code"], -32000);
     let other = http.post("/mcp", &rpc(0, "initialize", json!({}))).send().await.expect("response");
@@ -208,14 +208,14 @@ async fn sessions_streams_and_calls_are_bounded() {
     let stream = get().await.expect("response");
     assert_eq!((stream.status().as_u16(), get().await.expect("response").status().as_u16()), (200, 503));
 
-    house.shutdown.cancel(CancelCause::Shutdown);
+    fixture.shutdown.cancel(CancelCause::Shutdown);
     assert_eq!(waiting.await.expect("task").expect("response").status(), 200);
 }
 
 #[tokio::test]
 async fn requests_are_bounded_and_a_body_that_does_not_come_takes_no_place() {
-    let house = House::new().await;
-    let http = house
+    let fixture = Fixture::new().await;
+    let http = fixture
         .http_with(|options| {
             options.max_requests = 1;
             options.body_pause = Duration::from_millis(200);
@@ -233,7 +233,7 @@ async fn requests_are_bounded_and_a_body_that_does_not_come_takes_no_place() {
     ping().await;
 
     let waiting = tokio::spawn(http.in_session(&session, "/mcp", &call(1, "test__wait", json!({}))).send());
-    soon(&house.watch.started).await;
+    soon(&fixture.watch.started).await;
     let refused = http.in_session(&session, "/mcp", &rpc(3, "ping", json!({}))).send().await.expect("response");
     assert_eq!(refused.status(), 503);
     waiting.abort();

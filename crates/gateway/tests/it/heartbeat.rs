@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::stdio::Client;
-use crate::support::{Events, House, call, rpc};
+use crate::support::{Events, Fixture, call, rpc};
 
 const EVERY: Duration = Duration::from_millis(20);
 
@@ -31,15 +31,15 @@ fn check(messages: &[Value]) {
 
 #[tokio::test]
 async fn a_long_silent_call_is_heard_of_by_every_client() {
-    let house = House::with(|options| options.heartbeat = EVERY).await;
-    let http = house.http().await;
+    let fixture = Fixture::with(|options| options.heartbeat = EVERY).await;
+    let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
     check(&Events::of(http.in_session(&session, "/mcp", &long(1))).await.rest().await);
 
     let params = long(1)["params"].take();
     check(&Events::of(http.modern("/mcp", json!(1), "tools/call", params)).await.rest().await);
 
-    let mut client = Client::of(&house);
+    let mut client = Client::of(&fixture);
     client.ask(&rpc(0, "initialize", json!({"protocolVersion": "2025-06-18", "capabilities": {}}))).await;
     client.send(&long(7)).await;
     let mut messages = vec![client.next().await];
@@ -53,8 +53,8 @@ async fn a_long_silent_call_is_heard_of_by_every_client() {
 
 #[tokio::test]
 async fn a_call_without_a_token_is_answered_alone() {
-    let house = House::with(|options| options.heartbeat = EVERY).await;
-    let mut client = Client::of(&house);
+    let fixture = Fixture::with(|options| options.heartbeat = EVERY).await;
+    let mut client = Client::of(&fixture);
     client.ask(&rpc(0, "initialize", json!({"protocolVersion": "2025-06-18", "capabilities": {}}))).await;
     let answer = client.ask(&call(1, "test__sleep", json!({"text": "100"}))).await;
     assert_eq!(answer["id"], 1, "{answer}");

@@ -2,13 +2,13 @@
 
 use serde_json::json;
 
-use crate::support::{House, body};
+use crate::support::{Fixture, body};
 
 #[tokio::test]
 async fn equal_catalogues_are_listed_in_equal_bytes() {
     let text = async || {
-        let house = House::new().await;
-        let http = house.http().await;
+        let fixture = Fixture::new().await;
+        let http = fixture.http().await;
         http.modern("/mcp", json!(1), "tools/list", json!({}))
             .send()
             .await
@@ -22,9 +22,9 @@ async fn equal_catalogues_are_listed_in_equal_bytes() {
 
 #[tokio::test]
 async fn names_are_shortened_and_still_callable() {
-    let house = House::with(|options| options.max_tool_name = 16).await;
-    house.foreign.set(&["a_rather_long_tool_name"]);
-    let http = house.http().await;
+    let fixture = Fixture::with(|options| options.max_tool_name = 16).await;
+    fixture.foreign.set(&["a_rather_long_tool_name"]);
+    let http = fixture.http().await;
     let name = loop {
         let list = body(http.modern("/mcp", json!(1), "tools/list", json!({})), 200).await;
         let tools = list["result"]["tools"].as_array().expect("tools");
@@ -45,8 +45,8 @@ async fn names_are_shortened_and_still_callable() {
 
 #[tokio::test]
 async fn many_clients_call_at_once() {
-    let house = House::new().await;
-    let http = house.http().await;
+    let fixture = Fixture::new().await;
+    let http = fixture.http().await;
     let calls = (0..100).map(|n| {
         let text = n.to_string();
         let request =

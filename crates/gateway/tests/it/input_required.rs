@@ -6,15 +6,15 @@ use toolwright_core::session::Principal;
 
 use crate::sources::Source;
 use crate::stdio::Client;
-use crate::support::{Events, House, Http, LEGACY, body, call, rpc};
+use crate::support::{Events, Fixture, Http, LEGACY, body, call, rpc};
 
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 
-async fn house() -> (House, std::sync::Arc<Source>) {
-    let house = House::new().await;
+async fn fixture() -> (Fixture, std::sync::Arc<Source>) {
+    let fixture = Fixture::new().await;
     let source = Source::new("alpha");
-    house.add_listed(source.clone()).await;
-    (house, source)
+    fixture.add_listed(source.clone()).await;
+    (fixture, source)
 }
 
 fn form(key: Option<&str>) -> Value {
@@ -48,8 +48,8 @@ fn text(answer: &Value) -> Value {
 
 #[tokio::test]
 async fn a_session_is_asked_in_the_stream_of_its_call() {
-    let (house, _) = house().await;
-    let mut client = Client::of(&house);
+    let (fixture, _) = fixture().await;
+    let mut client = Client::of(&fixture);
     client.ask(&rpc(0, "initialize", json!({"protocolVersion": LEGACY, "capabilities": everything()}))).await;
     let rounds = json!([[form(Some("name")), {"method": "roots/list", "params": {}}]]);
     client.send(&call(1, "alpha__ask", json!({"rounds": rounds}))).await;
@@ -80,8 +80,8 @@ async fn a_session_is_asked_in_the_stream_of_its_call() {
 
 #[tokio::test]
 async fn a_page_of_a_newer_server_has_the_id_that_an_older_client_needs() {
-    let (house, _) = house().await;
-    let mut client = Client::of(&house);
+    let (fixture, _) = fixture().await;
+    let mut client = Client::of(&fixture);
     let capabilities = json!({"elicitation": {"url": {}}});
     client.ask(&rpc(0, "initialize", json!({"protocolVersion": LEGACY, "capabilities": capabilities}))).await;
     let page = json!({"mode": "url", "message": "m", "url": "https://a.test/"});
@@ -105,13 +105,13 @@ async fn a_page_of_a_newer_server_has_the_id_that_an_older_client_needs() {
 
 #[tokio::test]
 async fn only_requests_that_may_be_answered_with_a_question_are() {
-    let house = House::with(|options| {
+    let fixture = Fixture::with(|options| {
         let rules = json!({"rules": [{"effect": "ask", "reason": "one never knows"}]});
         options.policy = std::sync::Arc::new(serde_json::from_value(rules).expect("a policy"));
     })
     .await;
-    house.add_listed(Source::new("alpha")).await;
-    let http = house.http().await;
+    fixture.add_listed(Source::new("alpha")).await;
+    let http = fixture.http().await;
     for path in ["/mcp", "/mcp/alpha"] {
         for (method, params) in [
             ("resources/list", json!({})),
@@ -130,8 +130,8 @@ async fn only_requests_that_may_be_answered_with_a_question_are() {
 
 #[tokio::test]
 async fn a_call_that_asks_is_answered_and_goes_on_with_the_answers() {
-    let (house, source) = house().await;
-    let http = house.http().await;
+    let (fixture, source) = fixture().await;
+    let http = fixture.http().await;
     let rounds = json!([[form(Some("user_name")), {"method": "roots/list", "params": {}}], [form(Some("user_name"))]]);
     let first = ask(&http, 1, params(&rounds), 200).await;
     assert_eq!(first["result"]["resultType"], "input_required");
@@ -162,8 +162,8 @@ async fn a_call_that_asks_is_answered_and_goes_on_with_the_answers() {
 
 #[tokio::test]
 async fn what_the_request_that_comes_back_wants_to_be_told_it_is_told() {
-    let (house, _) = house().await;
-    let http = house.http().await;
+    let (fixture, _) = fixture().await;
+    let http = fixture.http().await;
     let arguments = json!({"rounds": [[form(Some("a"))]], "speaks": true});
     let first = json!({"name": "ask", "arguments": arguments, "_meta": {CAPABILITIES: everything()}});
     let asked = ask(&http, 1, first.clone(), 200).await;
@@ -183,8 +183,8 @@ async fn what_the_request_that_comes_back_wants_to_be_told_it_is_told() {
 
 #[tokio::test]
 async fn a_state_is_good_for_its_own_request_only() {
-    let (house, source) = house().await;
-    let http = house.http().await;
+    let (fixture, source) = fixture().await;
+    let http = fixture.http().await;
     let rounds = json!([[form(Some("a"))]]);
     let first = ask(&http, 1, params(&rounds), 200).await;
     let answer = json!({"a": {"action": "accept"}});
@@ -214,8 +214,8 @@ async fn a_state_is_good_for_its_own_request_only() {
 
 #[tokio::test]
 async fn answers_that_come_along_are_used_and_wrong_ones_refused() {
-    let (house, _) = house().await;
-    let http = house.http().await;
+    let (fixture, _) = fixture().await;
+    let http = fixture.http().await;
     let rounds = json!([[form(Some("a"))]]);
     let with = |responses: Value| {
         let mut params = params(&rounds);
@@ -232,8 +232,8 @@ async fn answers_that_come_along_are_used_and_wrong_ones_refused() {
 
 #[tokio::test]
 async fn what_a_request_did_not_declare_is_not_asked_and_says_what_is_missing() {
-    let (house, _) = house().await;
-    let http = house.http().await;
+    let (fixture, _) = fixture().await;
+    let http = fixture.http().await;
     let mut lacking = params(&json!([[{"method": "sampling/createMessage", "params": {}}]]));
     lacking["_meta"][CAPABILITIES] = json!({"elicitation": {}});
     let error = ask(&http, 1, lacking, 400).await;
@@ -245,8 +245,8 @@ async fn what_a_request_did_not_declare_is_not_asked_and_says_what_is_missing() 
 
 #[tokio::test]
 async fn progress_goes_to_the_request_that_waits_and_a_stream_ends_with_the_question() {
-    let (house, _) = house().await;
-    let http = house.http_with(|options| options.keep_alive = std::time::Duration::from_millis(20)).await;
+    let (fixture, _) = fixture().await;
+    let http = fixture.http_with(|options| options.keep_alive = std::time::Duration::from_millis(20)).await;
     let rounds = json!([[form(Some("a"))]]);
     let mut only_events = http.modern("/mcp/alpha", json!(1), "tools/call", params(&rounds)).build().expect("request");
     only_events.headers_mut().insert("accept", "text/event-stream".parse().expect("value"));
@@ -260,8 +260,8 @@ async fn progress_goes_to_the_request_that_waits_and_a_stream_ends_with_the_ques
 
 #[tokio::test]
 async fn over_a_pipe_a_call_waits_for_its_answers_too() {
-    let (house, source) = house().await;
-    let mut client = Client::of(&house);
+    let (fixture, source) = fixture().await;
+    let mut client = Client::of(&fixture);
     let rounds = json!([[form(Some("a"))]]);
     let modern = |id: i64, params: Value| {
         let mut params = params;
@@ -280,14 +280,14 @@ async fn over_a_pipe_a_call_waits_for_its_answers_too() {
 
 #[tokio::test]
 async fn prompts_and_resources_ask_in_the_same_way_as_our_own_approvals_do() {
-    let house = House::with(|options| {
+    let fixture = Fixture::with(|options| {
         let rules = json!({"rules": [{"effect": "ask", "reason": "one never knows"}]});
         options.policy = std::sync::Arc::new(serde_json::from_value(rules).expect("a policy"));
     })
     .await;
     let source = Source::new("alpha");
-    house.add_listed(source.clone()).await;
-    let http = house.http().await;
+    fixture.add_listed(source.clone()).await;
+    let http = fixture.http().await;
     for (method, given) in [
         ("tools/call", json!({"name": "meta", "arguments": {}})),
         ("prompts/get", json!({"name": "hello"})),
@@ -317,13 +317,13 @@ async fn prompts_and_resources_ask_in_the_same_way_as_our_own_approvals_do() {
 
 /// A call where everything is to be approved, by a client that has forms and says yes before it is asked.
 async fn approving_itself(owner: bool) -> Value {
-    let house = House::with(|options| {
+    let fixture = Fixture::with(|options| {
         let rules = json!({"rules": [{"effect": "ask", "reason": "one never knows"}]});
         options.policy = std::sync::Arc::new(serde_json::from_value(rules).expect("a policy"));
     })
     .await;
-    house.add_listed(Source::new("alpha")).await;
-    let http = house.http_with(|options| {
+    fixture.add_listed(Source::new("alpha")).await;
+    let http = fixture.http_with(|options| {
         options.principal = Principal { id: "ci".into(), roles: Vec::new(), owner };
     });
     let yes = json!({"action": "accept", "content": {"decision": "approve"}});
@@ -342,8 +342,8 @@ async fn who_is_not_the_owner_does_not_approve_its_own_calls_and_nobody_before_t
 
 #[tokio::test]
 async fn a_second_question_is_not_lost_and_who_comes_late_reads_how_the_call_ended() {
-    let (house, source) = house().await;
-    let http = house.http().await;
+    let (fixture, source) = fixture().await;
+    let http = fixture.http().await;
     let params = || json!({"name": "ask", "arguments": {}, "_meta": {CAPABILITIES: everything()}});
     let again = |before: &Value, responses: Value| {
         let mut params = params();
@@ -369,8 +369,8 @@ async fn a_second_question_is_not_lost_and_who_comes_late_reads_how_the_call_end
 
 #[tokio::test]
 async fn over_http_a_session_is_asked_in_the_stream() {
-    let (house, _) = house().await;
-    let http = house.http().await;
+    let (fixture, _) = fixture().await;
+    let http = fixture.http().await;
     let begin = rpc(0, "initialize", json!({"protocolVersion": LEGACY, "capabilities": everything()}));
     let response = http.post("/mcp/alpha", &begin).send().await.expect("response");
     let session = response.headers()["mcp-session-id"].to_str().expect("text").to_owned();

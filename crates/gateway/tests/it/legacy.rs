@@ -12,12 +12,12 @@ use toolwright_core::outcome::ToolOutput;
 use toolwright_core::policy::{Policy, Profile};
 use toolwright_core::session::Principal;
 
-use crate::support::{Events, House, LONG, REMOTE_SAYS, WHOSE_TOOLS, body, call, rpc, soon};
+use crate::support::{Events, Fixture, LONG, REMOTE_SAYS, WHOSE_TOOLS, body, call, rpc, soon};
 
 #[tokio::test]
 async fn a_session_lists_calls_and_ends() {
-    let house = House::new().await;
-    let http = house.http().await;
+    let fixture = Fixture::new().await;
+    let http = fixture.http().await;
     let (session, result) = http.initialize("/mcp").await;
     assert_eq!(result["protocolVersion"], "2025-11-25");
     assert_eq!(
@@ -61,8 +61,8 @@ async fn a_session_lists_calls_and_ends() {
 
 #[tokio::test]
 async fn results_are_passed_on_untouched() {
-    let house = House::new().await;
-    let http = house.http().await;
+    let fixture = Fixture::new().await;
+    let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
     let result = async |name: &str, arguments: Value| {
         body(http.in_session(&session, "/mcp", &call(7, name, arguments)), 200).await
@@ -95,13 +95,13 @@ async fn results_are_passed_on_untouched() {
 
 #[tokio::test]
 async fn policy_is_asked_and_can_be_swapped() {
-    let house = House::new().await;
-    let http = house.http().await;
+    let fixture = Fixture::new().await;
+    let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
     let mut deny = Policy::of(Profile::Client);
     deny.rules =
         serde_json::from_value(json!([{"effect": "deny", "tool": "test:*", "reason": "not today"}])).expect("rules");
-    house.gateway.set_policy(deny.into());
+    fixture.gateway.set_policy(deny.into());
     let denied = body(http.in_session(&session, "/mcp", &call(1, "test__echo", json!({"text": "a"}))), 200).await;
     assert_eq!(denied["result"]["isError"], true);
     assert!(denied["result"]["content"][0]["text"].as_str().expect("text").contains("not today"));
@@ -109,9 +109,9 @@ async fn policy_is_asked_and_can_be_swapped() {
 
 #[tokio::test]
 async fn a_tool_limited_to_roles_is_neither_listed_nor_run() {
-    let house = House::new().await;
+    let fixture = Fixture::new().await;
     let guest = Principal { id: "guest".into(), roles: vec![], owner: false };
-    let http = house.http_with(|options| options.principal = guest).await;
+    let http = fixture.http_with(|options| options.principal = guest).await;
     let (session, _) = http.initialize("/mcp").await;
     assert_eq!(count_tools(&http, &session).await, 11);
     let refused = body(http.in_session(&session, "/mcp", &call(1, "test__limited", json!({}))), 200).await;
@@ -121,8 +121,8 @@ async fn a_tool_limited_to_roles_is_neither_listed_nor_run() {
 
 #[tokio::test]
 async fn progress_comes_before_the_result_under_the_clients_token() {
-    let house = House::new().await;
-    let http = house.http().await;
+    let fixture = Fixture::new().await;
+    let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
     let mut request = call(3, "test__progress", json!({}));
     request["params"]["_meta"] = json!({"progressToken": "tok"});
@@ -138,64 +138,64 @@ async fn progress_comes_before_the_result_under_the_clients_token() {
 
 #[tokio::test]
 async fn a_cancel_reaches_the_tool_and_is_not_answered() {
-    let house = House::new().await;
-    let http = house.http().await;
+    let fixture = Fixture::new().await;
+    let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
     let waiting = tokio::spawn(http.in_session(&session, "/mcp", &call(9, "test__wait", json!({}))).send());
-    soon(&house.watch.started).await;
+    soon(&fixture.watch.started).await;
     let again = body(http.in_session(&session, "/mcp", &call(9, "test__echo", json!({"text": "a"}))), 200).await;
     assert_eq!(again["error"]["code"], -32600, "the id is in use");
     let cancel =
         json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 9, "reason": "x"}});
     assert_eq!(http.in_session(&session, "/mcp", &cancel).send().await.expect("response").status(), 202);
-    soon(&house.watch.cancelled).await;
-    assert_eq!(*house.watch.cause.lock().expect("lock"), Some(CancelCause::User));
+    soon(&fixture.watch.cancelled).await;
+    assert_eq!(*fixture.watch.cause.lock().expect("lock"), Some(CancelCause::User));
     let response = waiting.await.expect("task").expect("response");
     assert_eq!((response.status().as_u16(), response.text().await.expect("body").as_str()), (202, ""));
 }
 
 #[tokio::test]
 async fn a_lost_connection_is_no_cancel_but_the_end_of_the_session_is() {
-    let house = House::new().await;
-    let http = house.http().await;
+    let fixture = Fixture::new().await;
+    let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
     let waiting = tokio::spawn(http.in_session(&session, "/mcp", &call(9, "test__wait", json!({}))).send());
-    soon(&house.watch.started).await;
+    soon(&fixture.watch.started).await;
     waiting.abort();
     assert!(waiting.await.is_err());
-    let early = tokio::time::timeout(std::time::Duration::from_millis(100), house.watch.cancelled.notified()).await;
+    let early = tokio::time::timeout(std::time::Duration::from_millis(100), fixture.watch.cancelled.notified()).await;
     assert!(early.is_err(), "the call goes on");
     let end = http.request(Method::DELETE, "/mcp").header("mcp-session-id", &session).send();
     assert_eq!(end.await.expect("response").status(), 204);
-    soon(&house.watch.cancelled).await;
+    soon(&fixture.watch.cancelled).await;
 }
 
 #[tokio::test]
 async fn a_changed_list_is_told_on_the_sessions_stream() {
-    let house = House::new().await;
-    let http = house.http().await;
+    let fixture = Fixture::new().await;
+    let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
     let get = || http.request(Method::GET, "/mcp").header("mcp-session-id", &session);
     let mut first = Events::of(get()).await;
-    house.foreign.set(&["Get.Thing", "other", "third"]);
+    fixture.foreign.set(&["Get.Thing", "other", "third"]);
     let changed = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
     assert_eq!(first.next().await, Some(changed.clone()));
     // A second stream takes over.
     let mut second = Events::of(get()).await;
     assert_eq!(first.next().await, None);
-    house.foreign.set(&["Get.Thing"]);
+    fixture.foreign.set(&["Get.Thing"]);
     assert_eq!(second.next().await, Some(changed.clone()));
     drop(second);
     // What changed while no stream was open is told when one is opened.
     body(http.in_session(&session, "/mcp", &rpc(1, "tools/list", json!({}))), 200).await;
-    house.foreign.set(&[]);
+    fixture.foreign.set(&[]);
     let mut list = count_tools(&http, &session).await;
     while list != 10 {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         list = count_tools(&http, &session).await;
     }
     let mut third = Events::of(get()).await;
-    house.foreign.set(&["back"]);
+    fixture.foreign.set(&["back"]);
     assert_eq!(third.next().await, Some(changed));
     let end =
         tokio::time::timeout(LONG, http.request(Method::DELETE, "/mcp").header("mcp-session-id", &session).send());
@@ -205,8 +205,8 @@ async fn a_changed_list_is_told_on_the_sessions_stream() {
 
 #[tokio::test]
 async fn sessions_belong_to_their_view() {
-    let house = House::new().await;
-    let http = house.http().await;
+    let fixture = Fixture::new().await;
+    let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
     body(http.in_session(&session, "/mcp/remote", &rpc(1, "ping", json!({}))), 404).await;
     body(http.in_session("nonsense", "/mcp", &rpc(1, "ping", json!({}))), 404).await;
@@ -216,8 +216,8 @@ async fn sessions_belong_to_their_view() {
 
 #[tokio::test]
 async fn one_provider_is_served_under_its_own_names() {
-    let house = House::new().await;
-    let http = house.http().await;
+    let fixture = Fixture::new().await;
+    let http = fixture.http().await;
     let (session, result) = http.initialize("/mcp/remote").await;
     assert_eq!(result["instructions"], "Be gentle.");
     let list = body(http.in_session(&session, "/mcp/remote", &rpc(1, "tools/list", json!({}))), 200).await;
@@ -273,9 +273,9 @@ impl Provider for Down {
 
 #[tokio::test]
 async fn what_one_provider_does_not_have_is_explained_as_it_is_for_all() {
-    let house = House::new().await;
-    house.add(Arc::new(Down)).await;
-    let http = house.http().await;
+    let fixture = Fixture::new().await;
+    fixture.add(Arc::new(Down)).await;
+    let http = fixture.http().await;
     for (path, prefix) in [("/mcp/down", ""), ("/mcp", "down__")] {
         let (session, _) = http.initialize(path).await;
         for (name, why) in [

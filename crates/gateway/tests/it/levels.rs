@@ -7,7 +7,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::sources::Source;
-use crate::support::{Events, House, LEGACY, body, call, messages, rpc};
+use crate::support::{Events, Fixture, LEGACY, body, call, messages, rpc};
 
 const LEVEL: &str = "io.modelcontextprotocol/logLevel";
 
@@ -18,10 +18,10 @@ fn told(level: &str) -> (String, Value) {
 
 #[tokio::test]
 async fn an_older_server_is_told_what_a_newer_request_wants_logged_before_it_is_called() {
-    let house = House::new().await;
+    let fixture = Fixture::new().await;
     let alpha = Source::new("alpha");
-    house.add_listed(alpha.clone()).await;
-    let http = house.http().await;
+    fixture.add_listed(alpha.clone()).await;
+    let http = fixture.http().await;
     for (level, expect) in
         [(None, None), (Some("warning"), Some("warning")), (Some("alert"), None), (Some("debug"), Some("debug"))]
     {
@@ -37,26 +37,26 @@ async fn an_older_server_is_told_what_a_newer_request_wants_logged_before_it_is_
 }
 
 /// Another source in the place of one, or beside it.
-async fn comes(house: &House, name: &'static str) -> Arc<Source> {
+async fn comes(fixture: &Fixture, name: &'static str) -> Arc<Source> {
     // There may be none of the name.
-    let _ = house.catalogue.remove_provider(name).await;
+    let _ = fixture.catalogue.remove_provider(name).await;
     let source = Source::new(name);
-    house.add_listed(source.clone()).await;
+    fixture.add_listed(source.clone()).await;
     source
 }
 
 #[tokio::test]
 async fn a_source_that_comes_later_is_told_what_a_session_wants_logged() {
-    let house = House::new().await;
-    comes(&house, "alpha").await;
-    let http = house.http().await;
+    let fixture = Fixture::new().await;
+    comes(&fixture, "alpha").await;
+    let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
     let set = rpc(1, "logging/setLevel", json!({"level": "warning"}));
     assert_eq!(body(http.in_session(&session, "/mcp", &set), 200).await["result"], json!({}));
     let stream = http.request(Method::GET, "/mcp").header("mcp-session-id", &session);
     let _events = Events::of(stream.header("mcp-protocol-version", LEGACY)).await;
     for name in ["alpha", "beta"] {
-        let source = comes(&house, name).await;
+        let source = comes(&fixture, name).await;
         for _ in 0..500 {
             if source.times("logging/setLevel") > 0 {
                 break;
@@ -69,9 +69,9 @@ async fn a_source_that_comes_later_is_told_what_a_session_wants_logged() {
 
 #[tokio::test]
 async fn a_session_without_a_stream_has_its_level_told_with_its_next_call() {
-    let house = House::new().await;
-    comes(&house, "alpha").await;
-    let http = house.http().await;
+    let fixture = Fixture::new().await;
+    comes(&fixture, "alpha").await;
+    let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
     let called = async || {
         let answer = body(http.in_session(&session, "/mcp", &call(2, "alpha__meta", json!({}))), 200).await;
@@ -79,7 +79,7 @@ async fn a_session_without_a_stream_has_its_level_told_with_its_next_call() {
     };
     let set = rpc(1, "logging/setLevel", json!({"level": "error"}));
     assert_eq!(body(http.in_session(&session, "/mcp", &set), 200).await["result"], json!({}));
-    let again = comes(&house, "alpha").await;
+    let again = comes(&fixture, "alpha").await;
     let meta = || ("meta".to_owned(), json!({}));
     called().await;
     assert_eq!(again.taken(), [told("error"), meta()]);

@@ -10,24 +10,24 @@ use toolwright_core::policy::{Policy, Profile};
 
 use crate::sources::Source;
 use crate::stdio::Client;
-use crate::support::{House, LEGACY, rpc};
+use crate::support::{Fixture, LEGACY, rpc};
 
 const KINDS: [&str; 3] = ["prompts/list", "resources/list", "resources/templates/list"];
 
 /// Two sources that announce no changes of their lists, the first of which does not answer.
-async fn house() -> (House, [Arc<Source>; 2]) {
-    let house = House::new().await;
+async fn fixture() -> (Fixture, [Arc<Source>; 2]) {
+    let fixture = Fixture::new().await;
     let announced = json!({"resources": {"subscribe": true}, "prompts": {}, "completions": {}});
     let sources = [Source::with("alpha", announced.clone()), Source::with("beta", announced)];
     sources[0].is_silent.send_replace(true);
     for source in &sources {
-        house.add(source.clone()).await;
+        fixture.add(source.clone()).await;
     }
-    (house, sources)
+    (fixture, sources)
 }
 
-async fn introduced(house: &House) -> Client {
-    let mut client = Client::of(house);
+async fn introduced(fixture: &Fixture) -> Client {
+    let mut client = Client::of(fixture);
     client.ask(&rpc(0, "initialize", json!({"protocolVersion": LEGACY, "capabilities": {}}))).await;
     client
 }
@@ -55,8 +55,8 @@ async fn told(client: &mut Client, method: &str) {
 
 #[tokio::test(start_paused = true)]
 async fn a_silent_server_takes_only_its_own_lists_away() {
-    let (house, [alpha, _]) = house().await;
-    let mut client = introduced(&house).await;
+    let (fixture, [alpha, _]) = fixture().await;
+    let mut client = introduced(&fixture).await;
     let began = tokio::time::Instant::now();
     for method in KINDS {
         assert_eq!(listed(&mut client, method).await, ["beta"], "{method}");
@@ -82,8 +82,8 @@ async fn a_silent_server_takes_only_its_own_lists_away() {
 
 #[tokio::test(start_paused = true)]
 async fn a_list_that_fails_leaves_the_last_one_and_is_asked_for_again() {
-    let (house, [alpha, _]) = house().await;
-    let mut client = introduced(&house).await;
+    let (fixture, [alpha, _]) = fixture().await;
+    let mut client = introduced(&fixture).await;
     // Of one that has listed nothing yet there is nothing to show.
     alpha.is_failing.store(true, Ordering::Relaxed);
     alpha.is_silent.send_replace(false);
@@ -98,20 +98,20 @@ async fn a_list_that_fails_leaves_the_last_one_and_is_asked_for_again() {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     assert_eq!(listed(&mut client, "prompts/list").await, ["alpha", "beta"]);
-    let issues = house.catalogue.snapshot().issues().to_vec();
+    let issues = fixture.catalogue.snapshot().issues().to_vec();
     assert!(issues.iter().any(|issue| issue.message == "its prompts could not be listed: it is broken"), "{issues:?}");
     alpha.is_failing.store(false, Ordering::Relaxed);
     told(&mut client, "notifications/prompts/list_changed").await;
     let listed = answer(&mut client, "prompts/list", json!({})).await["result"].to_string();
     assert!(listed.contains("new1"), "{listed}");
-    assert!(house.catalogue.snapshot().issues().is_empty());
+    assert!(fixture.catalogue.snapshot().issues().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_announces_no_changes_is_asked_again_later() {
-    let (house, [alpha, beta]) = house().await;
+    let (fixture, [alpha, beta]) = fixture().await;
     alpha.is_silent.send_replace(false);
-    let mut client = introduced(&house).await;
+    let mut client = introduced(&fixture).await;
     for (seconds, times) in [(0, 1), (20, 1), (20, 2), (20, 2), (20, 3)] {
         tokio::time::sleep(Duration::from_secs(seconds)).await;
         listed(&mut client, "prompts/list").await;
@@ -122,15 +122,15 @@ async fn a_server_that_announces_no_changes_is_asked_again_later() {
 
 #[tokio::test]
 async fn a_denied_list_method_hides_the_list_of_its_server() {
-    let (house, [alpha, _]) = house().await;
+    let (fixture, [alpha, _]) = fixture().await;
     alpha.is_silent.send_replace(false);
-    let mut client = introduced(&house).await;
+    let mut client = introduced(&fixture).await;
     for method in KINDS {
         assert_eq!(listed(&mut client, method).await, ["alpha", "beta"], "{method}");
     }
     let rules = json!([{"effect": "deny", "tool": "alpha:resources_list", "reason": "not for you"}]);
     let policy = Policy { rules: serde_json::from_value(rules).expect("rules"), ..Policy::of(Profile::Client) };
-    house.gateway.set_policy(Arc::new(policy));
+    fixture.gateway.set_policy(Arc::new(policy));
     for (method, expect) in KINDS.into_iter().zip([&["alpha", "beta"][..], &["beta"], &["alpha", "beta"]]) {
         assert_eq!(listed(&mut client, method).await, expect, "{method}");
     }

@@ -4,24 +4,24 @@ use serde_json::{Value, json};
 
 use crate::sources::Source;
 use crate::stdio::Client;
-use crate::support::{House, LEGACY, MODERN, body, rpc};
+use crate::support::{Fixture, LEGACY, MODERN, body, rpc};
 
 const INFO: &str = "io.modelcontextprotocol/serverInfo";
 
 /// Two sources at one gateway.
-async fn house() -> (House, [std::sync::Arc<Source>; 2]) {
-    let house = House::new().await;
+async fn fixture() -> (Fixture, [std::sync::Arc<Source>; 2]) {
+    let fixture = Fixture::new().await;
     let sources = [Source::new("alpha"), Source::new("beta")];
     for source in &sources {
-        house.add_listed(source.clone()).await;
+        fixture.add_listed(source.clone()).await;
     }
-    (house, sources)
+    (fixture, sources)
 }
 
 #[tokio::test]
 async fn one_server_is_passed_through_as_it_is() {
-    let (house, [alpha, _]) = house().await;
-    let http = house.http().await;
+    let (fixture, [alpha, _]) = fixture().await;
+    let http = fixture.http().await;
     let (session, initialized) = http.initialize("/mcp/alpha").await;
     let mut announced = json!({
         "tools": {"listChanged": true}, "resources": {"subscribe": true, "listChanged": true},
@@ -94,8 +94,8 @@ async fn one_server_is_passed_through_as_it_is() {
 
 #[tokio::test]
 async fn a_missing_resource_is_told_as_the_generation_tells_it() {
-    let (house, _) = house().await;
-    let http = house.http().await;
+    let (fixture, _) = fixture().await;
+    let http = fixture.http().await;
     for path in ["/mcp/alpha", "/mcp"] {
         let (session, _) = http.initialize(path).await;
         let missing = json!({"uri": "alpha://missing/data"});
@@ -111,9 +111,9 @@ async fn a_missing_resource_is_told_as_the_generation_tells_it() {
 
 #[tokio::test]
 async fn a_result_that_is_too_large_is_an_error_that_names_its_bound() {
-    let house = House::passing_on(1000).await;
-    house.add_listed(Source::new("alpha")).await;
-    let http = house.http().await;
+    let fixture = Fixture::passing_on(1000).await;
+    fixture.add_listed(Source::new("alpha")).await;
+    let http = fixture.http().await;
     let read = |characters: usize| json!({"uri": format!("alpha:{}", "x".repeat(characters))});
     for path in ["/mcp/alpha", "/mcp"] {
         let (session, _) = http.initialize(path).await;
@@ -131,9 +131,9 @@ async fn a_result_that_is_too_large_is_an_error_that_names_its_bound() {
 
 #[tokio::test]
 async fn what_a_server_did_not_announce_is_no_method_here_either() {
-    let house = House::new().await;
-    house.add_listed(Source::with("bare", json!({"prompts": {}, "resources": {}}))).await;
-    let http = house.http().await;
+    let fixture = Fixture::new().await;
+    fixture.add_listed(Source::with("bare", json!({"prompts": {}, "resources": {}}))).await;
+    let http = fixture.http().await;
     let (session, initialized) = http.initialize("/mcp/bare").await;
     let tasks = json!({"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}});
     let announced = json!({"tools": {"listChanged": true}, "prompts": {}, "resources": {}, "tasks": tasks});
@@ -155,8 +155,8 @@ async fn what_a_server_did_not_announce_is_no_method_here_either() {
 
 #[tokio::test]
 async fn many_servers_are_one_without_clashes() {
-    let (house, [alpha, beta]) = house().await;
-    let mut client = Client::of(&house);
+    let (fixture, [alpha, beta]) = fixture().await;
+    let mut client = Client::of(&fixture);
     client.ask(&rpc(0, "initialize", json!({"protocolVersion": LEGACY, "capabilities": {}}))).await;
     let listed = client.ask(&rpc(1, "resources/list", json!({}))).await;
     let uris = listed["result"]["resources"].as_array().expect("a list").iter().map(|one| one["uri"].clone());
@@ -214,12 +214,12 @@ async fn many_servers_are_one_without_clashes() {
 
 #[tokio::test]
 async fn a_filled_in_template_is_of_the_server_under_whose_address_it_is_shown() {
-    let house = House::new().await;
+    let fixture = Fixture::new().await;
     let sources = [Source::new("zed"), Source::new("abc")];
     for source in &sources {
-        house.add_listed(source.clone()).await;
+        fixture.add_listed(source.clone()).await;
     }
-    let mut client = Client::of(&house);
+    let mut client = Client::of(&fixture);
     client.ask(&rpc(0, "initialize", json!({"protocolVersion": LEGACY, "capabilities": {}}))).await;
     let listed = client.ask(&rpc(1, "resources/templates/list", json!({}))).await;
     let shown = listed["result"]["resourceTemplates"].as_array().expect("a list").iter();
@@ -239,8 +239,8 @@ async fn a_filled_in_template_is_of_the_server_under_whose_address_it_is_shown()
 
 #[tokio::test]
 async fn a_link_leads_to_the_server_whose_result_has_it() {
-    let (house, [alpha, beta]) = house().await;
-    let http = house.http().await;
+    let (fixture, [alpha, beta]) = fixture().await;
+    let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
     let ask =
         async |method: &str, params: Value| body(http.in_session(&session, "/mcp", &rpc(1, method, params)), 200).await;
@@ -275,8 +275,8 @@ async fn a_link_leads_to_the_server_whose_result_has_it() {
 
 #[tokio::test]
 async fn a_session_hears_what_it_wants_of_log_messages() {
-    let (house, [alpha, _]) = house().await;
-    let http = house.http().await;
+    let (fixture, [alpha, _]) = fixture().await;
+    let http = fixture.http().await;
     for (path, tool, level, heard) in [
         ("/mcp/alpha", "log", None, &["debug", "warning", "alert"][..]),
         ("/mcp/alpha", "log", Some("warning"), &["warning", "alert"]),
@@ -309,8 +309,8 @@ async fn a_session_hears_what_it_wants_of_log_messages() {
 
 #[tokio::test]
 async fn what_a_request_says_of_its_own_reaches_the_source() {
-    let (house, _) = house().await;
-    let http = house.http().await;
+    let (fixture, _) = fixture().await;
+    let http = fixture.http().await;
     let params = json!({"name": "meta", "arguments": {}, "_meta": {"vendor/a": [1], "progressToken": 1}});
     let answer = body(http.modern("/mcp/alpha", json!(1), "tools/call", params), 200).await;
     assert_eq!(answer["result"]["content"][0]["text"], r#"{"vendor/a":[1]}"#);
@@ -318,8 +318,8 @@ async fn what_a_request_says_of_its_own_reaches_the_source() {
 
 #[tokio::test]
 async fn what_was_listed_before_a_source_came_or_went_hides_nothing() {
-    let (house, _) = house().await;
-    let http = house.http().await;
+    let (fixture, _) = fixture().await;
+    let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
     let ask = async |method: &str, params: Value| {
         body(http.in_session(&session, "/mcp", &rpc(1, method, params)), 200).await["result"].take()
@@ -328,8 +328,8 @@ async fn what_was_listed_before_a_source_came_or_went_hides_nothing() {
     ask("resources/list", json!({})).await;
     ask("resources/templates/list", json!({})).await;
     assert_eq!(read("both://same").await, "alpha");
-    house.add_listed(Source::new("gamma")).await;
+    fixture.add_listed(Source::new("gamma")).await;
     assert_eq!(read("gamma://7/data").await, "gamma");
-    house.catalogue.remove_provider("alpha").await.expect("it was there");
+    fixture.catalogue.remove_provider("alpha").await.expect("it was there");
     assert_eq!(read("both://same").await, "beta");
 }

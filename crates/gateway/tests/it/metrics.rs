@@ -5,7 +5,7 @@ use std::sync::Arc;
 use reqwest::Method;
 use toolwright_gateway::{MetricsSource, Token};
 
-use crate::support::House;
+use crate::support::Fixture;
 
 #[derive(Debug)]
 struct Echo;
@@ -18,8 +18,8 @@ impl MetricsSource for Echo {
 
 #[tokio::test]
 async fn a_scraper_gets_the_text_that_it_prefers_if_it_may() {
-    let house = House::new().await;
-    let http = house
+    let fixture = Fixture::new().await;
+    let http = fixture
         .http_with(|options| {
             options.metrics = Some(Arc::new(Echo));
             options.token = Token::new("s3cret");
@@ -48,7 +48,7 @@ async fn a_scraper_gets_the_text_that_it_prefers_if_it_may() {
 
 #[tokio::test]
 async fn nothing_is_there_where_nothing_is_counted() {
-    let house = House::new().await;
-    let http = house.http().await;
+    let fixture = Fixture::new().await;
+    let http = fixture.http().await;
     assert_eq!(http.request(Method::GET, "/metrics").send().await.expect("response").status(), 404);
 }

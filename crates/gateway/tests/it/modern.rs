@@ -3,12 +3,12 @@
 use serde_json::{Value, json};
 use toolwright_core::cancel::CancelCause;
 
-use crate::support::{Events, House, Http, MODERN, body, rpc, soon};
+use crate::support::{Events, Fixture, Http, MODERN, body, rpc, soon};
 
 #[tokio::test]
 async fn discover_list_and_call_need_no_session() {
-    let house = House::new().await;
-    let http = house.http().await;
+    let fixture = Fixture::new().await;
+    let http = fixture.http().await;
     let found = body(http.modern("/mcp", json!("d"), "server/discover", json!({})), 200).await;
     assert_eq!(found["id"], "d");
     let result = &found["result"];
@@ -29,7 +29,7 @@ async fn discover_list_and_call_need_no_session() {
         (&called["result"]["resultType"], &called["result"]["content"][0]["text"]),
         (&json!("complete"), &json!("hi"))
     );
-    let passed_on = house.watch.traceparent.lock().expect("lock").clone().expect("a trace context");
+    let passed_on = fixture.watch.traceparent.lock().expect("lock").clone().expect("a trace context");
     assert!(passed_on.starts_with(&format!("00-{trace}-")) && !passed_on.contains("00f067aa0ba902b7"), "{passed_on}");
 }
 
@@ -41,8 +41,8 @@ async fn refused(http: &Http, method: &str, params: Value, status: u16, code: i6
 
 #[tokio::test]
 async fn errors_have_the_statuses_of_the_specification() {
-    let house = House::new().await;
-    let http = house.http().await;
+    let fixture = Fixture::new().await;
+    let http = fixture.http().await;
     for method in ["initialize", "ping", "logging/setLevel", "resources/subscribe", "unknown/method"] {
         refused(&http, method, json!({}), 404, -32601).await;
     }
@@ -70,29 +70,29 @@ async fn errors_have_the_statuses_of_the_specification() {
 
 #[tokio::test]
 async fn closing_the_response_cancels_the_call() {
-    let house = House::new().await;
-    let http = house.http_with(|options| options.keep_alive = std::time::Duration::from_millis(50)).await;
+    let fixture = Fixture::new().await;
+    let http = fixture.http_with(|options| options.keep_alive = std::time::Duration::from_millis(50)).await;
     for streaming in [false, true] {
         let request = http.modern("/mcp", json!(1), "tools/call", json!({"name": "test__wait", "arguments": {}}));
         if streaming {
             // Silent for longer than `keep_alive`, the call is answered with a stream.
             let events = Events::of(request).await;
-            soon(&house.watch.started).await;
+            soon(&fixture.watch.started).await;
             drop(events);
         } else {
             let waiting = tokio::spawn(request.send());
-            soon(&house.watch.started).await;
+            soon(&fixture.watch.started).await;
             waiting.abort();
         }
-        soon(&house.watch.cancelled).await;
-        assert_eq!(house.watch.cause.lock().expect("lock").take(), Some(CancelCause::User));
+        soon(&fixture.watch.cancelled).await;
+        assert_eq!(fixture.watch.cause.lock().expect("lock").take(), Some(CancelCause::User));
     }
 }
 
 #[tokio::test]
 async fn a_long_silent_call_is_kept_alive_and_answered() {
-    let house = House::new().await;
-    let http = house.http_with(|options| options.keep_alive = std::time::Duration::from_millis(20)).await;
+    let fixture = Fixture::new().await;
+    let http = fixture.http_with(|options| options.keep_alive = std::time::Duration::from_millis(20)).await;
     let params = json!({"name": "test__sleep", "arguments": {"text": "100"}});
     let messages = Events::of(http.modern("/mcp", json!(1), "tools/call", params)).await.rest().await;
     assert_eq!(messages.len(), 1);
@@ -101,8 +101,8 @@ async fn a_long_silent_call_is_kept_alive_and_answered() {
 
 #[tokio::test]
 async fn a_subscription_is_granted_told_and_ended() {
-    let house = House::new().await;
-    let http = house.http().await;
+    let fixture = Fixture::new().await;
+    let http = fixture.http().await;
     let listen = |id: &str, filter: Value| {
         http.modern("/mcp", json!(id), "subscriptions/listen", json!({"notifications": filter}))
     };
@@ -115,11 +115,11 @@ async fn a_subscription_is_granted_told_and_ended() {
     };
     assert_eq!(tools.next().await, Some(granted("s1", json!({"toolsListChanged": true}))));
     assert_eq!(prompts.next().await, Some(granted("s2", json!({}))));
-    house.foreign.set(&[]);
+    fixture.foreign.set(&[]);
     let params = json!({"_meta": meta("s1")});
     let changed = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed", "params": params});
     assert_eq!(tools.next().await, Some(changed));
-    house.shutdown.cancel(CancelCause::Shutdown);
+    fixture.shutdown.cancel(CancelCause::Shutdown);
     for (mut events, id) in [(tools, "s1"), (prompts, "s2")] {
         let last = events.next().await.expect("a result");
         assert_eq!((&last["id"], &last["result"]["resultType"]), (&json!(id), &json!("complete")));

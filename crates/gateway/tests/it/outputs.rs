@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{House, Http, body, call, rpc};
+use crate::support::{Fixture, Http, body, call, rpc};
 
 async fn listed(http: &Http, session: &str, path: &str) -> Vec<String> {
     let listed = body(http.in_session(session, path, &rpc(9, "tools/list", json!({}))), 200).await;
@@ -16,8 +16,8 @@ async fn result(http: &Http, session: &str, path: &str, name: &str, arguments: V
 
 #[tokio::test]
 async fn what_is_stored_is_read_by_tools_listed_from_the_start() {
-    let house = House::new().await;
-    let http = house.http().await;
+    let fixture = Fixture::new().await;
+    let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
     let (other, _) = http.initialize("/mcp").await;
     let readers = async |session: &str| {
@@ -55,8 +55,8 @@ async fn what_is_stored_is_read_by_tools_listed_from_the_start() {
 
 #[tokio::test]
 async fn structured_results_with_a_schema_stay_whole() {
-    let house = House::new().await;
-    let http = house.http().await;
+    let fixture = Fixture::new().await;
+    let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
     let rows = result(&http, &session, "/mcp", "test__rows", json!({"text": "5000"})).await;
     assert_eq!(rows["structuredContent"]["rows"].as_array().map(Vec::len), Some(5000));
@@ -66,8 +66,8 @@ async fn structured_results_with_a_schema_stay_whole() {
 
 #[tokio::test]
 async fn where_nothing_reads_a_handle_none_is_named() {
-    let house = House::new().await;
-    let http = house.http().await;
+    let fixture = Fixture::new().await;
+    let http = fixture.http().await;
     let path = "/mcp/test";
     let (session, _) = http.initialize(path).await;
     let big = result(&http, &session, path, "big", json!({})).await;
@@ -78,8 +78,8 @@ async fn where_nothing_reads_a_handle_none_is_named() {
 
 #[tokio::test]
 async fn an_ordinary_result_is_whole_for_clients_and_a_cut_one_says_so_in_both_forms() {
-    let house = House::new().await;
-    let http = house.http().await;
+    let fixture = Fixture::new().await;
+    let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
     let echo =
         async |bytes: usize| result(&http, &session, "/mcp", "test__echo", json!({"text": "x".repeat(bytes)})).await;
@@ -93,8 +93,8 @@ async fn an_ordinary_result_is_whole_for_clients_and_a_cut_one_says_so_in_both_f
 
 #[tokio::test]
 async fn tools_are_listed_with_the_size_their_results_may_have() {
-    let house = House::new().await;
-    let http = house.http().await;
+    let fixture = Fixture::new().await;
+    let http = fixture.http().await;
     let listed = body(http.modern("/mcp", json!(1), "tools/list", json!({})), 200).await;
     let tools = listed["result"]["tools"].as_array().expect("tools");
     let chars = |name: &str| {

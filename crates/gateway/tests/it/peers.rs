@@ -13,7 +13,7 @@ use serde_json::json;
 use tokio::sync::Notify;
 use toolwright_gateway::serve_connection;
 
-use crate::support::{House, LONG, soon};
+use crate::support::{Fixture, LONG, soon};
 
 #[derive(Default)]
 struct Ears {
@@ -46,7 +46,7 @@ fn modes() -> [ClientLifecycleMode; 2] {
     ]
 }
 
-async fn exercise(house: &House, client: RunningService<RoleClient, Peer>, modern: bool) {
+async fn exercise(fixture: &Fixture, client: RunningService<RoleClient, Peer>, modern: bool) {
     let tools = client.list_all_tools().await.expect("tools");
     assert_eq!(tools.len(), 12);
     let arguments = json!({"text": "hi"}).as_object().expect("object").clone();
@@ -69,12 +69,12 @@ async fn exercise(house: &House, client: RunningService<RoleClient, Peer>, moder
     let wait = rmcp::model::CallToolRequest::new(CallToolRequestParams::new("test__wait"));
     let options = PeerRequestOptions::no_options();
     let running = client.peer().send_cancellable_request(wait.into(), options).await.expect("sent");
-    soon(&house.watch.started).await;
+    soon(&fixture.watch.started).await;
     running.cancel(Some("enough".into())).await.expect("cancelled");
-    soon(&house.watch.cancelled).await;
+    soon(&fixture.watch.cancelled).await;
 
     if !modern {
-        house.foreign.set(&["one", "two", "three"]);
+        fixture.foreign.set(&["one", "two", "three"]);
         soon(&client.service().0.changed).await;
         assert_eq!(client.list_all_tools().await.expect("tools").len(), 13);
     }
@@ -84,12 +84,13 @@ async fn exercise(house: &House, client: RunningService<RoleClient, Peer>, moder
 #[tokio::test]
 async fn rmcp_over_pipes() {
     for (modern, mode) in modes().into_iter().enumerate() {
-        let house = House::new().await;
+        let fixture = Fixture::new().await;
         let (ours, theirs) = tokio::io::duplex(64 << 10);
         let (input, output) = tokio::io::split(theirs);
-        let serving = tokio::spawn(serve_connection(Arc::clone(&house.gateway), input, output, house.shutdown.clone()));
+        let serving =
+            tokio::spawn(serve_connection(Arc::clone(&fixture.gateway), input, output, fixture.shutdown.clone()));
         let client = serve_client_with_lifecycle(Peer::default(), ours, mode).await.expect("connected");
-        exercise(&house, client, modern == 1).await;
+        exercise(&fixture, client, modern == 1).await;
         tokio::time::timeout(LONG, serving).await.expect("in time").expect("task").expect("served");
     }
 }
@@ -97,11 +98,11 @@ async fn rmcp_over_pipes() {
 #[tokio::test]
 async fn rmcp_over_http() {
     for (modern, mode) in modes().into_iter().enumerate() {
-        let house = House::new().await;
-        let http = house.http().await;
+        let fixture = Fixture::new().await;
+        let http = fixture.http().await;
         let config = StreamableHttpClientTransportConfig::with_uri(format!("http://{}/mcp", http.addr));
         let transport = StreamableHttpClientTransport::with_client(http.client.clone(), config);
         let client = serve_client_with_lifecycle(Peer::default(), transport, mode).await.expect("connected");
-        exercise(&house, client, modern == 1).await;
+        exercise(&fixture, client, modern == 1).await;
     }
 }

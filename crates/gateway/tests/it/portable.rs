@@ -13,7 +13,7 @@ use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_gateway::{ListedSchemas, ViewOptions};
 
-use crate::support::{House, Http, body};
+use crate::support::{Fixture, Http, body};
 
 /// A server whose schemas some clients refuse. Its tools say what they were called with.
 struct Odd;
@@ -58,7 +58,7 @@ impl Provider for Odd {
     }
 }
 
-async fn house(schemas: ListedSchemas) -> House {
+async fn fixture(schemas: ListedSchemas) -> Fixture {
     let view = |name: &str, schemas: Option<ListedSchemas>| ViewOptions {
         name: name.into(),
         allowed: vec!["odd__*".into()],
@@ -68,14 +68,14 @@ async fn house(schemas: ListedSchemas) -> House {
         profile: None,
         roles: Vec::new(),
     };
-    let house = House::with(|options| {
+    let fixture = Fixture::with(|options| {
         options.schemas = schemas;
         options.pinned = vec!["odd:union".into()];
         options.views = vec![view("raw", Some(ListedSchemas::Raw)), view("usual", None)];
     })
     .await;
-    house.add(Arc::new(Odd)).await;
-    house
+    fixture.add(Arc::new(Odd)).await;
+    fixture
 }
 
 async fn tool(http: &Http, path: &str, name: &str) -> Value {
@@ -93,8 +93,8 @@ async fn ran(http: &Http, path: &str, name: &str, arguments: Value) -> Value {
 
 #[tokio::test]
 async fn schemas_are_listed_in_the_form_that_every_client_takes() {
-    let house = house(ListedSchemas::Portable).await;
-    let http = house.http().await;
+    let fixture = fixture(ListedSchemas::Portable).await;
+    let http = fixture.http().await;
     let mut listed = Vec::new();
     for (path, name) in [("/mcp", "odd__union"), ("/mcp/odd", "union"), ("/mcp/usual", "odd__union")] {
         let tool = tool(&http, path, name).await;
@@ -123,7 +123,7 @@ async fn schemas_are_listed_in_the_form_that_every_client_takes() {
         );
         assert_eq!(compact["_meta"].get("anthropic/alwaysLoad"), None);
     }
-    let other = self::house(ListedSchemas::Raw).await;
+    let other = self::fixture(ListedSchemas::Raw).await;
     let http = other.http().await;
     assert_eq!(tool(&http, "/mcp", "odd__union").await["inputSchema"], union());
     assert_eq!(ran(&http, "/mcp", "odd__union", json!({"$.xgafv": "1"})).await, json!({"$.xgafv": "1"}));
@@ -131,8 +131,8 @@ async fn schemas_are_listed_in_the_form_that_every_client_takes() {
 
 #[tokio::test]
 async fn calls_by_listed_names_reach_the_tool_by_its_own() {
-    let house = house(ListedSchemas::Portable).await;
-    let http = house.http().await;
+    let fixture = fixture(ListedSchemas::Portable).await;
+    let http = fixture.http().await;
     let listed = tool(&http, "/mcp/odd", "union").await;
     let alias = listed["inputSchema"]["properties"].as_object().expect("properties").keys().next().expect("a name");
     let own = json!({"$.xgafv": "1"});
@@ -151,20 +151,20 @@ async fn calls_by_listed_names_reach_the_tool_by_its_own() {
 
 #[tokio::test]
 async fn a_list_that_does_not_change_stays_byte_equal() {
-    let house = house(ListedSchemas::Portable).await;
-    let http = house.http().await;
+    let fixture = fixture(ListedSchemas::Portable).await;
+    let http = fixture.http().await;
     let list = async || http.modern("/mcp", json!(1), "tools/list", json!({})).send().await.expect("sent").text().await;
     let first = list().await.expect("text");
-    house.catalogue.refresh("odd").await;
-    house.foreign.set(&["Get.Thing", "other"]);
-    house.catalogue.refresh("remote").await;
+    fixture.catalogue.refresh("odd").await;
+    fixture.foreign.set(&["Get.Thing", "other"]);
+    fixture.catalogue.refresh("remote").await;
     assert_eq!(list().await.expect("text"), first);
 }
 
 #[tokio::test]
 async fn clients_with_a_tool_search_are_asked_to_keep_ours_in_view() {
-    let house = house(ListedSchemas::Portable).await;
-    let http = house.http().await;
+    let fixture = fixture(ListedSchemas::Portable).await;
+    let http = fixture.http().await;
     let listed = body(http.modern("/mcp?expose=search", json!(1), "tools/list", json!({})), 200).await;
     let tools = listed["result"]["tools"].as_array().expect("tools");
     let names: Vec<_> = tools.iter().filter_map(|tool| tool["name"].as_str()).collect();

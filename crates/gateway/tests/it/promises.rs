@@ -15,7 +15,7 @@ use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_gateway::ViewOptions;
 
-use crate::support::{House, body, call, rpc};
+use crate::support::{Fixture, body, call, rpc};
 
 /// A tool: raw name, what its definition has, its result.
 pub(crate) type Promise = (&'static str, fn(&mut ToolDefinition), Option<Value>);
@@ -77,8 +77,8 @@ pub(crate) fn rows() -> Value {
 }
 
 /// The answers of a client of each generation to this call at `/mcp`.
-async fn of_both(house: &House, name: &str) -> [Value; 2] {
-    let http = house.http().await;
+async fn of_both(fixture: &Fixture, name: &str) -> [Value; 2] {
+    let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
     let legacy = body(http.in_session(&session, "/mcp", &call(1, name, json!({}))), 200).await;
     let params = json!({"name": name, "arguments": {}});
@@ -88,7 +88,7 @@ async fn of_both(house: &House, name: &str) -> [Value; 2] {
 
 #[tokio::test]
 async fn a_job_of_a_tool_with_an_output_schema_reaches_the_model_with_its_id() {
-    let (house, _) = House::with_jobs(|_, _| ()).await;
+    let (fixture, _) = Fixture::with_jobs(|_, _| ()).await;
     let background = |definition: &mut ToolDefinition| {
         definition.mode = Mode::Background;
         definition.output_schema = Some(rows());
@@ -96,8 +96,8 @@ async fn a_job_of_a_tool_with_an_output_schema_reaches_the_model_with_its_id() {
     };
     let plain = |definition: &mut ToolDefinition| definition.mode = Mode::Background;
     let tools: Vec<Promise> = vec![("promised", background, Some(json!({"rows": []}))), ("plain", plain, None)];
-    house.add(Arc::new(Promises(tools))).await;
-    for answer in of_both(&house, "p__promised").await {
+    fixture.add(Arc::new(Promises(tools))).await;
+    for answer in of_both(&fixture, "p__promised").await {
         let text = answer["content"][0]["text"].as_str().unwrap_or_default();
         assert!(text.contains("background job promised_"), "{answer}");
         // The SDKs' clients check what is no error, and what is structured in one.
@@ -105,7 +105,7 @@ async fn a_job_of_a_tool_with_an_output_schema_reaches_the_model_with_its_id() {
         assert!(answer["content"][1]["text"].as_str().is_some_and(|text| text.contains("Nothing has failed")));
         assert_eq!(answer["_meta"]["toolwright/job"]["state"], "pending", "{answer}");
     }
-    for answer in of_both(&house, "p__plain").await {
+    for answer in of_both(&fixture, "p__plain").await {
         assert!(answer["structuredContent"]["job"].is_string() && answer.get("isError").is_none(), "{answer}");
     }
 }
@@ -113,15 +113,15 @@ async fn a_job_of_a_tool_with_an_output_schema_reaches_the_model_with_its_id() {
 #[tokio::test]
 async fn a_call_that_waits_for_a_person_or_was_skipped_is_told_though_its_tool_promised_a_result() {
     for (answers, told) in [(Answers::Elsewhere, "needs a person's approval"), (Answers::Here, "skipped by the user")] {
-        let (house, _) = House::with_jobs(|options, _| {
+        let (fixture, _) = Fixture::with_jobs(|options, _| {
             let rules = json!({"rules": [{"effect": "ask", "reason": "one never knows"}]});
             options.policy = Arc::new(serde_json::from_value(rules).expect("a policy"));
             options.approver = Arc::new(Skips(answers));
         })
         .await;
         let promised = |definition: &mut ToolDefinition| definition.output_schema = Some(rows());
-        house.add(Arc::new(Promises(vec![("promised", promised, None)]))).await;
-        for answer in of_both(&house, "p__promised").await {
+        fixture.add(Arc::new(Promises(vec![("promised", promised, None)]))).await;
+        for answer in of_both(&fixture, "p__promised").await {
             let text = answer["content"][0]["text"].as_str().unwrap_or_default();
             assert!(text.contains(told), "{answer}");
             assert_eq!((&answer["isError"], answer.get("structuredContent")), (&json!(true), None), "{answer}");
@@ -140,7 +140,7 @@ async fn tools_that_follow_jobs_are_named_only_where_they_can_be_called() {
         profile: None,
         roles: Vec::new(),
     };
-    let (house, _) = House::with_jobs(|options, _| {
+    let (fixture, _) = Fixture::with_jobs(|options, _| {
         let asks = json!({"effect": "ask", "tool": "p:asks", "reason": "one never knows"});
         let rules = json!({"rules": [asks, {"effect": "allow", "reason": "it may"}]});
         options.policy = Arc::new(serde_json::from_value(rules).expect("a policy"));
@@ -149,8 +149,8 @@ async fn tools_that_follow_jobs_are_named_only_where_they_can_be_called() {
     })
     .await;
     let background = |definition: &mut ToolDefinition| definition.mode = Mode::Background;
-    house.add(Arc::new(Promises(vec![("asks", |_| (), None), ("slow", background, None)]))).await;
-    let http = house.http().await;
+    fixture.add(Arc::new(Promises(vec![("asks", |_| (), None), ("slow", background, None)]))).await;
+    let http = fixture.http().await;
     for (path, prefix, follows) in
         [("/mcp", "p__", true), ("/mcp/following", "p__", true), ("/mcp/small", "p__", false), ("/mcp/p", "", false)]
     {
@@ -173,14 +173,14 @@ async fn tools_that_follow_jobs_are_named_only_where_they_can_be_called() {
 
 #[tokio::test]
 async fn the_task_of_a_call_that_goes_on_as_a_job_has_not_failed_and_says_which() {
-    let (house, _) = House::with_jobs(|_, _| ()).await;
+    let (fixture, _) = Fixture::with_jobs(|_, _| ()).await;
     let background = |definition: &mut ToolDefinition| {
         definition.mode = Mode::Background;
         definition.output_schema = Some(rows());
         definition.meta.insert("mcp".into(), json!({"execution": {"taskSupport": "optional"}}));
     };
-    house.add(Arc::new(Promises(vec![("promised", background, Some(json!({"rows": []})))]))).await;
-    let http = house.http().await;
+    fixture.add(Arc::new(Promises(vec![("promised", background, Some(json!({"rows": []})))]))).await;
+    let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
     let ask = async |method: &str, params: Value| {
         body(http.in_session(&session, "/mcp", &rpc(1, method, params)), 200).await["result"].take()
@@ -197,7 +197,7 @@ async fn the_task_of_a_call_that_goes_on_as_a_job_has_not_failed_and_says_which(
 
 #[tokio::test]
 async fn older_clients_get_what_is_no_object_inside_one_in_lists_and_results() {
-    let house = House::new().await;
+    let fixture = Fixture::new().await;
     let list = |definition: &mut ToolDefinition| {
         definition.output_schema = Some(json!({"type": "array", "items": {"$ref": "#/$defs/a"}, "$defs": {"a": {}}}));
     };
@@ -217,8 +217,8 @@ async fn older_clients_get_what_is_no_object_inside_one_in_lists_and_results() {
         ("around", around, Some(json!([1]))),
         ("none", |_| (), Some(json!("text"))),
     ];
-    house.add(Arc::new(Promises(tools))).await;
-    let http = house.http().await;
+    fixture.add(Arc::new(Promises(tools))).await;
+    let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
     let legacy = body(http.in_session(&session, "/mcp", &rpc(1, "tools/list", json!({}))), 200).await;
     let modern = body(http.modern("/mcp", json!(1), "tools/list", json!({})), 200).await;
@@ -239,7 +239,7 @@ async fn older_clients_get_what_is_no_object_inside_one_in_lists_and_results() {
         ("p__around", json!({"result": [1]}), json!({"result": [1]})),
         ("p__none", json!({"result": "text"}), json!("text")),
     ] {
-        let [legacy, modern] = of_both(&house, name).await;
+        let [legacy, modern] = of_both(&fixture, name).await;
         assert_eq!((&legacy["structuredContent"], &modern["structuredContent"]), (&older, &newer), "{name}");
         assert!(legacy["structuredContent"].is_object() && legacy.get("isError").is_none(), "{legacy}");
     }
@@ -247,15 +247,15 @@ async fn older_clients_get_what_is_no_object_inside_one_in_lists_and_results() {
 
 #[tokio::test]
 async fn one_careless_server_takes_nobody_elses_tools_away() {
-    let house = House::new().await;
+    let fixture = Fixture::new().await;
     let careless = |definition: &mut ToolDefinition| {
         definition.parameters = Some(json!({"properties": {"a": true}, "required": null}));
         definition.output_schema = Some(json!({"type": "object", "properties": {"a": false}, "required": null}));
         let listed = json!({"annotations": null, "icons": null, "_meta": null, "execution": {"taskSupport": null}});
         definition.meta.insert("mcp".into(), listed);
     };
-    house.add(Arc::new(Promises(vec![("careless", careless, None)]))).await;
-    let http = house.http().await;
+    fixture.add(Arc::new(Promises(vec![("careless", careless, None)]))).await;
+    let http = fixture.http().await;
     for path in ["/mcp", "/mcp/p"] {
         let listed = body(http.modern(path, json!(1), "tools/list", json!({})), 200).await;
         let tools = listed["result"]["tools"].as_array().expect("tools");
@@ -273,13 +273,13 @@ async fn one_careless_server_takes_nobody_elses_tools_away() {
 
 #[tokio::test]
 async fn parameters_in_headers_say_what_the_body_says() {
-    let house = House::new().await;
+    let fixture = Fixture::new().await;
     let marked = |definition: &mut ToolDefinition| {
         let region = json!({"type": "string", "x-mcp-header": "Region"});
         definition.parameters = Some(json!({"type": "object", "properties": {"region": region}}));
     };
-    house.add(Arc::new(Promises(vec![("marked", marked, None)]))).await;
-    let http = house.http().await;
+    fixture.add(Arc::new(Promises(vec![("marked", marked, None)]))).await;
+    let http = fixture.http().await;
     for (path, name) in [("/mcp", "p__marked"), ("/mcp", "p:marked@0.0.0"), ("/mcp/p", "marked")] {
         for (arguments, header, code) in [
             (json!({"region": "eu"}), Some("eu"), None),

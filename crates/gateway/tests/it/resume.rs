@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use toolwright_core::catalogue::SourceNotice;
 
 use crate::sources::Source;
-use crate::support::{Events, House, Http, call, rpc};
+use crate::support::{Events, Fixture, Http, call, rpc};
 
 /// The stream after this event.
 fn after(http: &Http, session: &str, last: &str) -> RequestBuilder {
@@ -21,8 +21,8 @@ fn stream(http: &Http, session: &str) -> RequestBuilder {
 
 #[tokio::test]
 async fn a_call_whose_connection_broke_is_answered_all_the_same() {
-    let house = House::new().await;
-    let http = house.http_with(|options| options.keep_alive = Duration::from_millis(100)).await;
+    let fixture = Fixture::new().await;
+    let http = fixture.http_with(|options| options.keep_alive = Duration::from_millis(100)).await;
     let (session, _) = http.initialize("/mcp").await;
     let request = call(7, "test__sleep", json!({"text": "1500"}));
     let mut broken = Events::of(http.in_session(&session, "/mcp", &request)).await;
@@ -51,9 +51,9 @@ async fn a_call_whose_connection_broke_is_answered_all_the_same() {
 
 #[tokio::test]
 async fn what_a_call_asks_and_tells_while_its_client_is_away_is_heard_later() {
-    let house = House::new().await;
-    house.add_listed(Source::new("alpha")).await;
-    let http = house.http_with(|options| options.keep_alive = Duration::from_millis(100)).await;
+    let fixture = Fixture::new().await;
+    fixture.add_listed(Source::new("alpha")).await;
+    let http = fixture.http_with(|options| options.keep_alive = Duration::from_millis(100)).await;
     let (session, _) = http.initialize_with("/mcp", json!({"roots": {}})).await;
     let rounds = json!([[{"method": "roots/list", "params": {}}]]);
     let request = call(1, "alpha__ask", json!({"rounds": rounds}));
@@ -71,10 +71,10 @@ async fn what_a_call_asks_and_tells_while_its_client_is_away_is_heard_later() {
 
 #[tokio::test]
 async fn notices_between_two_connections_of_a_session_are_not_lost_nor_told_twice() {
-    let house = House::new().await;
+    let fixture = Fixture::new().await;
     let alpha = Source::new("alpha");
-    house.add_listed(alpha.clone()).await;
-    let http = house.http().await;
+    fixture.add_listed(alpha.clone()).await;
+    let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
     let mut first = Events::of(stream(&http, &session)).await;
     first.id().await;
@@ -105,8 +105,8 @@ async fn notices_between_two_connections_of_a_session_are_not_lost_nor_told_twic
 
 #[tokio::test]
 async fn older_clients_and_newer_ones_get_events_without_ids() {
-    let house = House::new().await;
-    let http = house.http_with(|options| options.keep_alive = Duration::from_millis(50)).await;
+    let fixture = Fixture::new().await;
+    let http = fixture.http_with(|options| options.keep_alive = Duration::from_millis(50)).await;
     let info = json!({"name": "t", "version": "1"});
     let params = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": info});
     let response = http.post("/mcp", &rpc(0, "initialize", params)).send().await.expect("response");

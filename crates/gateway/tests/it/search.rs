@@ -5,7 +5,7 @@ use toolwright_core::policy::Policy;
 use toolwright_core::session::Principal;
 use toolwright_gateway::Expose;
 
-use crate::support::{Events, House, Http, REMOTE_SAYS, body, call, rpc};
+use crate::support::{Events, Fixture, Http, REMOTE_SAYS, body, call, rpc};
 
 const SEARCH: &str = "/mcp?expose=search";
 const THREE: [&str; 3] = ["tools__search", "tools__describe", "tools__call"];
@@ -35,8 +35,8 @@ impl Http {
 
 #[tokio::test]
 async fn three_tools_are_listed_and_lead_to_the_others() {
-    let house = House::new().await;
-    let http = house.http().await;
+    let fixture = Fixture::new().await;
+    let http = fixture.http().await;
     let list = http.list(SEARCH).await;
     assert_eq!(names(&list), LISTED);
     let hints = |n: usize| {
@@ -64,8 +64,8 @@ async fn three_tools_are_listed_and_lead_to_the_others() {
 
 #[tokio::test]
 async fn the_view_is_that_of_the_session() {
-    let house = House::new().await;
-    let http = house.http().await;
+    let fixture = Fixture::new().await;
+    let http = fixture.http().await;
     let (session, result) = http.initialize(SEARCH).await;
     let told = format!(
         "Most tools are not listed: tools__search finds them by what they do, tools__describe gives their schemas, \
@@ -89,8 +89,8 @@ async fn the_view_is_that_of_the_session() {
 
 #[tokio::test]
 async fn what_is_wrong_inside_is_a_result_that_the_model_sees() {
-    let house = House::new().await;
-    let http = house.http().await;
+    let fixture = Fixture::new().await;
+    let http = fixture.http().await;
     for (inside, expect) in [
         (json!({"name": "test__ehco", "arguments": {}}), "did you mean test__echo"),
         (json!({"name": "test__echo", "arguments": {}}), "\"text\" is missing"),
@@ -106,9 +106,9 @@ async fn what_is_wrong_inside_is_a_result_that_the_model_sees() {
 async fn policy_and_roles_are_those_of_the_tool_inside() {
     let policy = json!({"profile": "trusted", "rules": [{"effect": "deny", "tool": "test:echo"}]});
     let policy: Policy = serde_json::from_value(policy).expect("a policy");
-    let house = House::with(|options| options.policy = policy.into()).await;
+    let fixture = Fixture::with(|options| options.policy = policy.into()).await;
     let guest = Principal { id: "g".into(), roles: Vec::new(), owner: false };
-    let http = house.http_with(|options| options.principal = guest).await;
+    let http = fixture.http_with(|options| options.principal = guest).await;
     let inside = |name: &str| json!({"name": name, "arguments": {"text": "a"}});
     let denied = http.text(SEARCH, "tools__call", inside("test__echo")).await;
     assert_eq!(denied, http.text("/mcp", "test__echo", json!({"text": "a"})).await);
@@ -122,14 +122,14 @@ async fn policy_and_roles_are_those_of_the_tool_inside() {
 
 #[tokio::test]
 async fn pinned_tools_are_listed_too_and_their_short_names_hold_everywhere() {
-    let house = House::with(|options| {
+    let fixture = Fixture::with(|options| {
         options.expose = Expose::Search;
         options.pinned = vec!["test:echo".into(), "remote__a_*".into()];
         options.max_tool_name = 16;
     })
     .await;
-    house.foreign.set(&["a_rather_long_tool_name", "other"]);
-    let http = house.http().await;
+    fixture.foreign.set(&["a_rather_long_tool_name", "other"]);
+    let http = fixture.http().await;
     let list = loop {
         let list = http.list("/mcp").await;
         if names(&list).len() == 7 {
@@ -152,9 +152,9 @@ async fn pinned_tools_are_listed_too_and_their_short_names_hold_everywhere() {
 
 #[tokio::test]
 async fn one_provider_is_searched_for_its_own_tools_only() {
-    let house = House::new().await;
-    house.foreign.set(&["search", "Get.Thing"]);
-    let http = house.http().await;
+    let fixture = Fixture::new().await;
+    fixture.foreign.set(&["search", "Get.Thing"]);
+    let http = fixture.http().await;
     let path = "/mcp/remote?expose=search";
     while !http.text(path, "tools__search", json!({"query": "search"})).await.starts_with("remote__search(") {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
@@ -174,8 +174,8 @@ async fn one_provider_is_searched_for_its_own_tools_only() {
 
 #[tokio::test]
 async fn tools_that_come_and_go_are_told_to_nobody_who_searches() {
-    let house = House::new().await;
-    let http = house.http().await;
+    let fixture = Fixture::new().await;
+    let http = fixture.http().await;
     let listen = |path: &str| {
         let params = json!({"notifications": {"toolsListChanged": true}});
         http.modern(path, json!("s"), "subscriptions/listen", params)
@@ -185,19 +185,19 @@ async fn tools_that_come_and_go_are_told_to_nobody_who_searches() {
     for events in [&mut direct, &mut search] {
         assert_eq!(events.next().await.expect("granted")["method"], "notifications/subscriptions/acknowledged");
     }
-    house.foreign.set(&["other", "fresh"]);
+    fixture.foreign.set(&["other", "fresh"]);
     assert_eq!(direct.next().await.expect("told")["method"], "notifications/tools/list_changed");
     assert_eq!(http.list(SEARCH).await, before);
     assert_eq!(http.text(SEARCH, "tools__call", json!({"name": "remote__fresh", "arguments": {}})).await, "fresh ran");
-    house.shutdown.cancel(toolwright_core::cancel::CancelCause::Shutdown);
+    fixture.shutdown.cancel(toolwright_core::cancel::CancelCause::Shutdown);
     assert_eq!(search.next().await.expect("the end")["result"]["resultType"], "complete");
 }
 
 #[tokio::test]
 async fn equal_catalogues_are_put_before_clients_in_equal_bytes() {
     let said = async || {
-        let house = House::new().await;
-        let http = house.http().await;
+        let fixture = Fixture::new().await;
+        let http = fixture.http().await;
         let list = http.modern(SEARCH, json!(1), "tools/list", json!({})).send().await.expect("response");
         (list.text().await.expect("text"), http.initialize(SEARCH).await.1.to_string())
     };

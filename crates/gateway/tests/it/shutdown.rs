@@ -18,17 +18,17 @@ use toolwright_core::tool::{StaticProvider, Tool};
 use toolwright_core::tool_id::ToolId;
 use toolwright_runtime::JobManager;
 
-use crate::support::{Events, House, LONG, body, call, rpc, soon};
+use crate::support::{Events, Fixture, LONG, body, call, rpc, soon};
 
 #[tokio::test]
 async fn an_idle_server_ends_at_once_whatever_is_connected() {
-    let house = House::new().await;
-    let http = house.http().await;
+    let fixture = Fixture::new().await;
+    let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
     let mut stream = Events::of(http.request(reqwest::Method::GET, "/mcp").header("mcp-session-id", &session)).await;
     let silent = tokio::net::TcpStream::connect(http.addr).await.expect("connected");
     let began = Instant::now();
-    house.shutdown.cancel(CancelCause::Shutdown);
+    fixture.shutdown.cancel(CancelCause::Shutdown);
     tokio::time::timeout(LONG, http.serving).await.expect("in time").expect("task").expect("served");
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     assert_eq!(stream.next().await, None);
@@ -37,32 +37,32 @@ async fn an_idle_server_ends_at_once_whatever_is_connected() {
 
 #[tokio::test]
 async fn a_running_call_gets_its_grace_and_then_a_reason() {
-    let house = House::with(|options| options.grace = Duration::from_millis(300)).await;
-    let http = house.http().await;
+    let fixture = Fixture::with(|options| options.grace = Duration::from_millis(300)).await;
+    let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
     let ask = |request: Value| tokio::spawn(body(http.in_session(&session, "/mcp", &request), 200));
     let waiting = ask(call(1, "test__wait", json!({})));
-    soon(&house.watch.started).await;
+    soon(&fixture.watch.started).await;
     let short = ask(call(2, "test__sleep", json!({"text": "50"})));
     // Both are running: the second id is refused while it is in use.
     while body(http.in_session(&session, "/mcp", &call(2, "test__echo", json!({"text": "a"}))), 200).await["error"]
         .is_null()
     {}
-    house.shutdown.cancel(CancelCause::Shutdown);
+    fixture.shutdown.cancel(CancelCause::Shutdown);
     assert_eq!(short.await.expect("answer")["result"]["content"][0]["text"], "slept");
     let cancelled = waiting.await.expect("answer");
     let text = cancelled["result"]["content"][0]["text"].as_str().expect("text").to_owned();
     assert!(text.contains("shutting down"), "{text}");
-    assert_eq!(*house.watch.cause.lock().expect("lock"), Some(CancelCause::Shutdown));
+    assert_eq!(*fixture.watch.cause.lock().expect("lock"), Some(CancelCause::Shutdown));
     tokio::time::timeout(LONG, http.serving).await.expect("in time").expect("task").expect("served");
 }
 
 #[tokio::test]
 async fn no_call_begins_once_draining_has() {
-    let house = House::new().await;
-    let http = house.http().await;
+    let fixture = Fixture::new().await;
+    let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
-    house.gateway.drain().await;
+    fixture.gateway.drain().await;
     let refused = body(http.in_session(&session, "/mcp", &call(1, "test__echo", json!({"text": "a"}))), 503).await;
     assert!(refused["error"]["message"].as_str().expect("text").contains("shutting down"));
     body(http.in_session(&session, "/mcp", &rpc(2, "ping", json!({}))), 200).await;
@@ -70,14 +70,14 @@ async fn no_call_begins_once_draining_has() {
 
 #[tokio::test]
 async fn what_may_run_again_is_left_as_a_job_and_the_rest_is_cancelled() {
-    let (house, store) = House::with_jobs(|options, _| options.grace = Duration::from_millis(50)).await;
-    let http = house.http().await;
+    let (fixture, store) = Fixture::with_jobs(|options, _| options.grace = Duration::from_millis(50)).await;
+    let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
     let waiting = call(1, "test__wait", json!({}));
     let waiting = tokio::spawn(body(http.in_session(&session, "/mcp", &waiting), 200));
-    soon(&house.watch.started).await;
+    soon(&fixture.watch.started).await;
     let began = Instant::now();
-    house.shutdown.cancel(CancelCause::Shutdown);
+    fixture.shutdown.cancel(CancelCause::Shutdown);
     let answer = waiting.await.expect("answer");
     let job = answer["result"]["structuredContent"]["job"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned();
     tokio::time::timeout(LONG, http.serving).await.expect("in time").expect("task").expect("served");
@@ -99,15 +99,15 @@ async fn what_may_run_again_is_left_as_a_job_and_the_rest_is_cancelled() {
 
 #[tokio::test]
 async fn a_server_that_drains_still_takes_connections_and_says_so() {
-    let house = House::with(|options| options.grace = Duration::from_millis(500)).await;
-    let http = house.http().await;
+    let fixture = Fixture::with(|options| options.grace = Duration::from_millis(500)).await;
+    let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
     let slow = call(1, "test__sleep", json!({"text": "300"}));
     let slow = tokio::spawn(body(http.in_session(&session, "/mcp", &slow), 200));
     while body(http.in_session(&session, "/mcp", &call(1, "test__echo", json!({"text": "a"}))), 200).await["error"]
         .is_null()
     {}
-    house.shutdown.cancel(CancelCause::Shutdown);
+    fixture.shutdown.cancel(CancelCause::Shutdown);
     while http.request(reqwest::Method::GET, "/ready").send().await.expect("a connection").status() != 503 {}
     let params =
         json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
@@ -135,16 +135,16 @@ impl Tool for Pay {
 
 #[tokio::test]
 async fn only_what_may_be_repeated_is_asked_for_again_when_a_shutdown_cancels_it() {
-    let house = House::new().await;
+    let fixture = Fixture::new().await;
     let paying = Arc::new(Notify::new());
     let tools = vec![Arc::new(Pay(Arc::clone(&paying))) as Arc<dyn Tool>];
-    house.add(Arc::new(StaticProvider::new("shop", ProviderKind::Native, tools).expect("tools"))).await;
-    let http = house.http().await;
+    fixture.add(Arc::new(StaticProvider::new("shop", ProviderKind::Native, tools).expect("tools"))).await;
+    let http = fixture.http().await;
     let ask = |tool: &str| tokio::spawn(http.request(Method::POST, "/api/call").json(&json!({"tool": tool})).send());
     let (read, paid) = (ask("test__wait"), ask("shop__pay"));
-    soon(&house.watch.started).await;
+    soon(&fixture.watch.started).await;
     soon(&paying).await;
-    house.shutdown.cancel(CancelCause::Shutdown);
+    fixture.shutdown.cancel(CancelCause::Shutdown);
     for (call, status, later) in [(read, 503, Some("1")), (paid, 200, None)] {
         let answer = call.await.expect("task").expect("response");
         let told = answer.headers().get("retry-after").map(|value| value.to_str().expect("text").to_owned());

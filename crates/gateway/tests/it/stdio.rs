@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use toolwright_core::cancel::CancelCause;
 use toolwright_gateway::serve_connection;
 
-use crate::support::{House, LONG, body, call, rpc, soon};
+use crate::support::{Fixture, LONG, body, call, rpc, soon};
 
 pub(crate) struct Client {
     to: WriteHalf<DuplexStream>,
@@ -17,10 +17,11 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn of(house: &House) -> Self {
+    pub(crate) fn of(fixture: &Fixture) -> Self {
         let (ours, theirs) = tokio::io::duplex(64 << 10);
         let (input, output) = tokio::io::split(theirs);
-        let serving = tokio::spawn(serve_connection(Arc::clone(&house.gateway), input, output, house.shutdown.clone()));
+        let serving =
+            tokio::spawn(serve_connection(Arc::clone(&fixture.gateway), input, output, fixture.shutdown.clone()));
         let (from, to) = tokio::io::split(ours);
         Self { to, from: BufReader::new(from).lines(), serving }
     }
@@ -69,8 +70,8 @@ fn modern(id: i64, method: &str, mut params: Value) -> Value {
 
 #[tokio::test]
 async fn both_generations_share_one_pipe() {
-    let house = House::new().await;
-    let mut client = Client::of(&house);
+    let fixture = Fixture::new().await;
+    let mut client = Client::of(&fixture);
     let discover = client.ask(&modern(1, "server/discover", json!({}))).await;
     assert_eq!(discover["result"]["supportedVersions"], json!(["2026-07-28"]));
     let initialize =
@@ -92,10 +93,10 @@ async fn both_generations_share_one_pipe() {
 
 #[tokio::test]
 async fn a_request_whose_id_is_null_is_told_so_over_pipes_and_http() {
-    let house = House::new().await;
-    let mut client = Client::of(&house);
+    let fixture = Fixture::new().await;
+    let mut client = Client::of(&fixture);
     let ping = json!({"jsonrpc": "2.0", "id": null, "method": "ping"});
-    for answer in [client.ask(&ping).await, body(house.http().await.post("/mcp", &ping), 400).await] {
+    for answer in [client.ask(&ping).await, body(fixture.http().await.post("/mcp", &ping), 400).await] {
         assert_eq!((answer.get("id"), &answer["error"]["code"]), (None, &json!(-32600)), "{answer}");
     }
     client.end().await;
@@ -104,8 +105,8 @@ async fn a_request_whose_id_is_null_is_told_so_over_pipes_and_http() {
 #[tokio::test]
 async fn ids_and_tokens_keep_their_bytes() {
     const ID: &str = "340282366920938463463374607431768211455";
-    let house = House::new().await;
-    let mut client = Client::of(&house);
+    let fixture = Fixture::new().await;
+    let mut client = Client::of(&fixture);
     client.send_text(&format!(r#"{{"jsonrpc":"2.0","id":{ID},"method":"ping"}}"#)).await;
     assert_eq!(client.next_text().await, format!(r#"{{"jsonrpc":"2.0","id":{ID},"result":{{}}}}"#));
     let meta = format!(r#"{{"progressToken":{ID}}}"#);
@@ -129,7 +130,7 @@ async fn ids_and_tokens_keep_their_bytes() {
     let granted = client.next_text().await;
     let named = format!(r#""_meta":{{"io.modelcontextprotocol/subscriptionId":{ID}}}"#);
     assert!(granted.contains("acknowledged") && granted.contains(&named), "{granted}");
-    house.foreign.set(&["Other.Thing"]);
+    fixture.foreign.set(&["Other.Thing"]);
     let changed = client.next_text().await;
     assert!(changed.contains("tools/list_changed") && changed.contains(&named), "{changed}");
     client.end().await;
@@ -137,8 +138,8 @@ async fn ids_and_tokens_keep_their_bytes() {
 
 #[tokio::test]
 async fn arguments_with_half_a_pair_reach_their_tool() {
-    let house = House::new().await;
-    let mut client = Client::of(&house);
+    let fixture = Fixture::new().await;
+    let mut client = Client::of(&fixture);
     let params = r#"{"name":"test__echo","arguments":{"text":"cut \ud83d"}}"#;
     client.send_text(&format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{params}}}"#)).await;
     assert_eq!(client.next().await["result"]["content"][0]["text"], "cut \u{fffd}");
@@ -147,10 +148,10 @@ async fn arguments_with_half_a_pair_reach_their_tool() {
 
 #[tokio::test]
 async fn calls_run_beside_each_other_with_progress_and_cancel() {
-    let house = House::new().await;
-    let mut client = Client::of(&house);
+    let fixture = Fixture::new().await;
+    let mut client = Client::of(&fixture);
     client.send(&call(1, "test__wait", json!({}))).await;
-    soon(&house.watch.started).await;
+    soon(&fixture.watch.started).await;
     let mut progress = call(2, "test__progress", json!({}));
     progress["params"]["_meta"] = json!({"progressToken": 5});
     client.send(&progress).await;
@@ -163,20 +164,20 @@ async fn calls_run_beside_each_other_with_progress_and_cancel() {
     }
     assert_eq!(client.next().await["id"], 2);
     client.send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}})).await;
-    soon(&house.watch.cancelled).await;
-    assert_eq!(*house.watch.cause.lock().expect("lock"), Some(CancelCause::User));
+    soon(&fixture.watch.cancelled).await;
+    assert_eq!(*fixture.watch.cause.lock().expect("lock"), Some(CancelCause::User));
     assert_eq!(client.ask(&rpc(3, "ping", json!({}))).await["id"], 3, "the cancelled call is not answered");
     client.end().await;
 }
 
 #[tokio::test]
 async fn changes_are_told_after_initialize_and_to_subscribers() {
-    let house = House::new().await;
-    let mut client = Client::of(&house);
+    let fixture = Fixture::new().await;
+    let mut client = Client::of(&fixture);
     let ack =
         client.ask(&modern(1, "subscriptions/listen", json!({"notifications": {"toolsListChanged": true}}))).await;
     assert_eq!(ack["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"], 1);
-    house.foreign.set(&[]);
+    fixture.foreign.set(&[]);
     let told = client.next().await;
     assert_eq!(
         (&told["method"], &told["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"]),
@@ -184,7 +185,7 @@ async fn changes_are_told_after_initialize_and_to_subscribers() {
     );
     client.send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}})).await;
     client.ask(&rpc(2, "initialize", json!({"protocolVersion": "2025-11-25"}))).await;
-    house.foreign.set(&["again"]);
+    fixture.foreign.set(&["again"]);
     assert_eq!(client.next().await, json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}));
     assert_eq!(client.ask(&rpc(3, "ping", json!({}))).await["id"], 3, "the ended subscription is silent");
     client.end().await;
@@ -192,8 +193,8 @@ async fn changes_are_told_after_initialize_and_to_subscribers() {
 
 #[tokio::test]
 async fn broken_lines_are_answered_and_survived() {
-    let house = House::with(|options| options.max_message = 1000).await;
-    let mut client = Client::of(&house);
+    let fixture = Fixture::with(|options| options.max_message = 1000).await;
+    let mut client = Client::of(&fixture);
     client.to.write_all(b"nonsense\n\n").await.expect("written");
     let refused = client.next().await;
     assert_eq!((&refused["error"]["code"], refused.get("id")), (&json!(-32700), None));
@@ -209,38 +210,38 @@ async fn broken_lines_are_answered_and_survived() {
 #[tokio::test]
 async fn the_end_of_input_lets_calls_finish_within_the_grace() {
     // Whose client is gone does not get all of it.
-    let house = House::with(|options| options.grace = LONG * 100).await;
-    let mut client = Client::of(&house);
+    let fixture = Fixture::with(|options| options.grace = LONG * 100).await;
+    let mut client = Client::of(&fixture);
     client.send(&call(1, "test__sleep", json!({"text": "50"}))).await;
     client.send(&call(2, "test__wait", json!({}))).await;
     client.to.shutdown().await.expect("closed");
     assert_eq!(client.next().await["result"]["content"][0]["text"], "slept");
-    soon(&house.watch.cancelled).await;
+    soon(&fixture.watch.cancelled).await;
     client.end().await;
 }
 
 #[tokio::test]
 async fn who_is_there_at_the_shutdown_is_heard_until_it_goes() {
-    let house = House::with(|options| options.grace = LONG * 100).await;
-    let mut client = Client::of(&house);
+    let fixture = Fixture::with(|options| options.grace = LONG * 100).await;
+    let mut client = Client::of(&fixture);
     client.send(&call(1, "test__sleep", json!({"text": "2500"}))).await;
     client.send(&call(2, "test__wait", json!({}))).await;
-    soon(&house.watch.started).await;
-    house.shutdown.cancel(CancelCause::Shutdown);
+    soon(&fixture.watch.started).await;
+    fixture.shutdown.cancel(CancelCause::Shutdown);
     assert_eq!(client.ask(&rpc(3, "ping", json!({}))).await["id"], 3);
     assert_eq!(client.next().await["result"]["content"][0]["text"], "slept", "longer than one that is gone would get");
     client.to.shutdown().await.expect("closed");
-    soon(&house.watch.cancelled).await;
+    soon(&fixture.watch.cancelled).await;
     client.end().await;
 }
 
 #[tokio::test]
 async fn shutdown_ends_the_connection_and_answers_what_ran() {
-    let house = House::new().await;
-    let mut client = Client::of(&house);
+    let fixture = Fixture::new().await;
+    let mut client = Client::of(&fixture);
     client.send(&call(1, "test__wait", json!({}))).await;
-    soon(&house.watch.started).await;
-    house.shutdown.cancel(CancelCause::Shutdown);
+    soon(&fixture.watch.started).await;
+    fixture.shutdown.cancel(CancelCause::Shutdown);
     let answer = client.next().await;
     assert!(answer["result"]["content"][0]["text"].as_str().expect("text").contains("shutting down"));
     client.end().await;

@@ -16,17 +16,17 @@ use toolwright_runtime::JobManager;
 
 use crate::sources::Source;
 use crate::stdio::Client;
-use crate::support::{Events, House, Http, LEGACY, LONG, body, call, rpc};
+use crate::support::{Events, Fixture, Http, LEGACY, LONG, body, call, rpc};
 
 const META: &str = "io.modelcontextprotocol/subscriptionId";
 
-async fn house() -> (House, [Arc<Source>; 2]) {
-    let house = House::new().await;
+async fn fixture() -> (Fixture, [Arc<Source>; 2]) {
+    let fixture = Fixture::new().await;
     let sources = [Source::new("alpha"), Source::new("beta")];
     for source in &sources {
-        house.add_listed(source.clone()).await;
+        fixture.add_listed(source.clone()).await;
     }
-    (house, sources)
+    (fixture, sources)
 }
 
 fn updated(uri: &str) -> SourceNotice {
@@ -52,8 +52,8 @@ fn about(method: &str, uri: &str) -> (String, Value) {
 
 #[tokio::test]
 async fn a_session_is_told_of_its_resources_and_of_lists() {
-    let (house, [alpha, beta]) = house().await;
-    let http = house.http().await;
+    let (fixture, [alpha, beta]) = fixture().await;
+    let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
     let (other, _) = http.initialize("/mcp/alpha").await;
     let stream = |session: &str, path: &str| {
@@ -113,8 +113,8 @@ async fn a_session_is_told_of_its_resources_and_of_lists() {
 
 #[tokio::test]
 async fn what_is_logged_for_one_session_reaches_no_other() {
-    let (house, [alpha, _]) = house().await;
-    let http = house.http().await;
+    let (fixture, [alpha, _]) = fixture().await;
+    let http = fixture.http().await;
     let ((mine, _), (other, _)) = (http.initialize("/mcp").await, http.initialize("/mcp").await);
     let stream = |session: &str| {
         Events::of(
@@ -135,8 +135,8 @@ async fn what_is_logged_for_one_session_reaches_no_other() {
 
 #[tokio::test]
 async fn a_client_hears_when_what_it_was_sent_to_is_done_and_no_other_does() {
-    let (house, [alpha, _beta]) = house().await;
-    let http = house.http().await;
+    let (fixture, [alpha, _beta]) = fixture().await;
+    let http = fixture.http().await;
     let done = || SourceNotice::ElicitationComplete { id: "e1".into() };
     let capabilities = json!({"elicitation": {"url": {}}});
     for hears in [true, false] {
@@ -160,8 +160,8 @@ async fn a_client_hears_when_what_it_was_sent_to_is_done_and_no_other_does() {
 
 #[tokio::test]
 async fn a_subscription_is_told_what_it_asked_for_under_its_id() {
-    let (house, [alpha, beta]) = house().await;
-    let http = house.http().await;
+    let (fixture, [alpha, beta]) = fixture().await;
+    let http = fixture.http().await;
     let filter = json!({"promptsListChanged": true, "resourceSubscriptions": ["alpha://one", "nowhere:"]});
     let listen = json!({"notifications": filter});
     let mut events = Events::of(http.modern("/mcp", json!("s"), "subscriptions/listen", listen)).await;
@@ -191,8 +191,8 @@ async fn a_subscription_is_told_what_it_asked_for_under_its_id() {
 
 #[tokio::test]
 async fn many_that_want_the_same_at_once_make_one_subscription_and_the_last_to_go_ends_it() {
-    let (house, [alpha, beta]) = house().await;
-    let http = house.http().await;
+    let (fixture, [alpha, beta]) = fixture().await;
+    let http = fixture.http().await;
     let mut sessions = Vec::new();
     for path in ["/mcp", "/mcp/alpha", "/mcp", "/mcp/alpha"] {
         sessions.push((http.initialize(path).await.0, path));
@@ -230,8 +230,8 @@ async fn many_that_want_the_same_at_once_make_one_subscription_and_the_last_to_g
 
 #[tokio::test]
 async fn requests_read_the_lists_that_the_catalogue_has() {
-    let (house, sources) = house().await;
-    let http = house.http().await;
+    let (fixture, sources) = fixture().await;
+    let http = fixture.http().await;
     let wanted = json!(["nowhere:1", "nowhere:2", "nowhere:3"]);
     let listen = json!({"notifications": {"resourceSubscriptions": wanted, "toolsListChanged": true}});
     let mut events = Events::of(http.modern("/mcp", json!("s"), "subscriptions/listen", listen)).await;
@@ -246,8 +246,8 @@ async fn requests_read_the_lists_that_the_catalogue_has() {
 
 #[tokio::test]
 async fn a_source_that_comes_or_goes_is_told_of_beside_another_that_brings_the_same() {
-    let (house, _) = house().await;
-    let mut client = Client::of(&house);
+    let (fixture, _) = fixture().await;
+    let mut client = Client::of(&fixture);
     client.ask(&rpc(0, "initialize", json!({"protocolVersion": LEGACY, "capabilities": {}}))).await;
     let lists = ["prompts", "resources", "tools"].map(|part| format!("notifications/{part}/list_changed"));
     let mut told = async |count: usize| {
@@ -258,23 +258,23 @@ async fn a_source_that_comes_or_goes_is_told_of_beside_another_that_brings_the_s
         all.sort();
         all
     };
-    house.add_listed(Source::new("gamma")).await;
+    fixture.add_listed(Source::new("gamma")).await;
     assert_eq!(told(3).await, lists);
-    house.catalogue.remove_provider("gamma").await.expect("it was there");
+    fixture.catalogue.remove_provider("gamma").await.expect("it was there");
     assert_eq!(told(3).await, lists);
-    house.add_listed(Source::with("delta", json!({"prompts": {}}))).await;
+    fixture.add_listed(Source::with("delta", json!({"prompts": {}}))).await;
     assert_eq!(told(2).await, [&*lists[0], &*lists[2]]);
     // One that has tools only.
-    house.foreign.set(&["other"]);
+    fixture.foreign.set(&["other"]);
     assert_eq!(told(1).await, lists[2..]);
-    house.foreign.set(&["Get.Thing", "other"]);
+    fixture.foreign.set(&["Get.Thing", "other"]);
     assert_eq!(told(1).await, lists[2..]);
 }
 
 #[tokio::test]
 async fn who_missed_notices_is_told_of_all_subscribed_resources() {
-    let (house, [alpha, beta]) = house().await;
-    let mut client = Client::of(&house);
+    let (fixture, [alpha, beta]) = fixture().await;
+    let mut client = Client::of(&fixture);
     client.ask(&rpc(0, "initialize", json!({"protocolVersion": LEGACY, "capabilities": {}}))).await;
     for (id, uri) in [(1, "alpha://one"), (2, "beta://two")] {
         let answer = client.ask(&rpc(id, "resources/subscribe", json!({"uri": uri}))).await;
@@ -299,10 +299,10 @@ async fn who_missed_notices_is_told_of_all_subscribed_resources() {
 
 #[tokio::test]
 async fn what_is_followed_is_followed_at_a_source_in_the_place_of_another() {
-    let (house, [alpha, _]) = house().await;
-    let mut client = Client::of(&house);
+    let (fixture, [alpha, _]) = fixture().await;
+    let mut client = Client::of(&fixture);
     client.ask(&rpc(0, "initialize", json!({"protocolVersion": LEGACY, "capabilities": {}}))).await;
-    let http = house.http().await;
+    let http = fixture.http().await;
     let listen = json!({"notifications": {"resourceSubscriptions": ["alpha://one", "alpha://two"]}});
     let mut events = Events::of(http.modern("/mcp", json!("s"), "subscriptions/listen", listen)).await;
     events.next().await.expect("granted");
@@ -310,7 +310,7 @@ async fn what_is_followed_is_followed_at_a_source_in_the_place_of_another() {
     assert_eq!(client.ask(&subscribe).await["result"], json!({}));
     assert_eq!(told(&alpha, 2).await.len(), 2, "once for both");
     let other = Source::new("alpha");
-    house.catalogue.put_provider(other.clone()).await.expect("the one before");
+    fixture.catalogue.put_provider(other.clone()).await.expect("the one before");
     let mut again = told(&other, 2).await;
     again.sort_by_key(|(_, about)| about.to_string());
     assert_eq!(again, [about("subscribe", "alpha://one"), about("subscribe", "alpha://two")]);
@@ -348,28 +348,28 @@ impl Approver for Elsewhere {
 #[tokio::test]
 async fn nobody_is_asked_about_what_the_gateway_subscribes_to_by_itself() {
     let approver = Arc::new(Elsewhere::default());
-    let (house, store) =
-        House::with_jobs(|options, _| options.approver = Arc::clone(&approver) as Arc<dyn Approver>).await;
-    house.add_listed(Source::new("alpha")).await;
-    let mut client = Client::of(&house);
+    let (fixture, store) =
+        Fixture::with_jobs(|options, _| options.approver = Arc::clone(&approver) as Arc<dyn Approver>).await;
+    fixture.add_listed(Source::new("alpha")).await;
+    let mut client = Client::of(&fixture);
     client.ask(&rpc(0, "initialize", json!({"protocolVersion": LEGACY, "capabilities": {}}))).await;
     let subscribe = rpc(1, "resources/subscribe", json!({"uri": "alpha://one"}));
     assert_eq!(client.ask(&subscribe).await["result"], json!({}));
     let rules = json!([{"effect": "ask", "namespace": "alpha", "reason": "one never knows"}]);
     let asks = Policy { rules: serde_json::from_value(rules).expect("rules"), ..Policy::of(Profile::Client) };
-    house.gateway.set_policy(Arc::new(asks));
+    fixture.gateway.set_policy(Arc::new(asks));
     let other = Source::new("alpha");
-    house.catalogue.put_provider(other.clone()).await.expect("the one before");
+    fixture.catalogue.put_provider(other.clone()).await.expect("the one before");
     for names in [&["other"][..], &["Get.Thing", "other"]] {
         tokio::time::sleep(Duration::from_millis(150)).await;
-        house.foreign.set(names);
+        fixture.foreign.set(names);
     }
     tokio::time::sleep(Duration::from_millis(300)).await;
     let jobs = JobManager::new(store, &std::env::temp_dir()).list(JobScope::All, Listed::All, 10).await.expect("jobs");
     assert_eq!((approver.0.load(Ordering::Relaxed), jobs.len(), other.taken()), (0, 0, vec![]));
     // Another policy may say something else.
-    house.gateway.set_policy(Arc::new(Policy::of(Profile::Client)));
-    house.foreign.set(&["other"]);
+    fixture.gateway.set_policy(Arc::new(Policy::of(Profile::Client)));
+    fixture.foreign.set(&["other"]);
     assert_eq!(told(&other, 1).await, [about("subscribe", "alpha://one")]);
 }
 
@@ -383,12 +383,12 @@ async fn subscribed(http: &Http, uri: &str) -> String {
 
 #[tokio::test]
 async fn what_changed_while_a_session_had_no_stream_is_seen_to_when_it_has_one() {
-    let (house, [alpha, _]) = house().await;
-    let http = house.http().await;
+    let (fixture, [alpha, _]) = fixture().await;
+    let http = fixture.http().await;
     let session = subscribed(&http, "alpha://one").await;
     assert_eq!(told(&alpha, 1).await.len(), 1);
     let other = Source::new("alpha");
-    house.catalogue.put_provider(other.clone()).await.expect("the one before");
+    fixture.catalogue.put_provider(other.clone()).await.expect("the one before");
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert_eq!(other.taken(), []);
     let stream = http.request(Method::GET, "/mcp").header("mcp-session-id", &session);
@@ -400,8 +400,8 @@ async fn what_changed_while_a_session_had_no_stream_is_seen_to_when_it_has_one()
 
 #[tokio::test]
 async fn a_source_that_goes_while_it_takes_a_subscription_leaves_it_to_the_one_in_its_place() {
-    let (house, [alpha, _]) = house().await;
-    let http = house.http().await;
+    let (fixture, [alpha, _]) = fixture().await;
+    let http = fixture.http().await;
     // Where it says whose resource it is, nothing is listed for it.
     let uri = "toolwright-resource://alpha/alpha://one";
     alpha.is_silent.send_replace(true);
@@ -413,7 +413,7 @@ async fn a_source_that_goes_while_it_takes_a_subscription_leaves_it_to_the_one_i
             }
         };
         tokio::time::timeout(LONG, at_it).await.expect("it is asked");
-        house.catalogue.put_provider(other.clone()).await.expect("the one before");
+        fixture.catalogue.put_provider(other.clone()).await.expect("the one before");
         tokio::time::sleep(Duration::from_millis(200)).await;
         alpha.is_silent.send_replace(false);
     };

@@ -184,7 +184,7 @@ impl Provider for Foreign {
 }
 
 /// A gateway with its parts.
-pub(crate) struct House {
+pub(crate) struct Fixture {
     pub(crate) gateway: Arc<Gateway>,
     pub(crate) catalogue: Arc<Catalogue>,
     pub(crate) foreign: Arc<Foreign>,
@@ -193,7 +193,7 @@ pub(crate) struct House {
     _outputs: tempfile::TempDir,
 }
 
-impl House {
+impl Fixture {
     pub(crate) async fn new() -> Self {
         Self::with(|_| {}).await
     }

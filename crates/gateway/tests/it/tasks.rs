@@ -15,7 +15,7 @@ use toolwright_core::definition::{Effects, ToolDefinition};
 use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
 
-use crate::support::{Events, House, Http, body, call, rpc, soon};
+use crate::support::{Events, Fixture, Http, body, call, rpc, soon};
 
 const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 const RELATED: &str = "io.modelcontextprotocol/related-task";
@@ -71,11 +71,11 @@ impl Provider for Slow {
     }
 }
 
-async fn house() -> (House, Http) {
-    let house = House::new().await;
-    house.add(Arc::new(Slow)).await;
-    let http = house.http().await;
-    (house, http)
+async fn fixture() -> (Fixture, Http) {
+    let fixture = Fixture::new().await;
+    fixture.add(Arc::new(Slow)).await;
+    let http = fixture.http().await;
+    (fixture, http)
 }
 
 /// A session whose client has forms.
@@ -102,7 +102,7 @@ async fn begin(http: &Http, session: &str, arguments: Value) -> String {
 
 #[tokio::test]
 async fn a_session_has_a_call_as_a_task_if_it_says_so() {
-    let (_house, http) = house().await;
+    let (_fixture, http) = fixture().await;
     let session = session(&http).await;
     let id = begin(&http, &session, json!({"ms": 300})).await;
     let named = json!({"taskId": id});
@@ -136,7 +136,7 @@ async fn a_session_has_a_call_as_a_task_if_it_says_so() {
 
 #[tokio::test]
 async fn a_task_is_cancelled_by_its_client_and_with_its_session() {
-    let (house, http) = house().await;
+    let (fixture, http) = fixture().await;
     let session = session(&http).await;
     let id = begin(&http, &session, json!({"ms": 60000})).await;
     let named = json!({"taskId": id});
@@ -148,20 +148,20 @@ async fn a_task_is_cancelled_by_its_client_and_with_its_session() {
     assert_eq!(waiting["error"]["code"], -32602, "{waiting}");
     assert_eq!(legacy(&http, &session, "tasks/get", named).await["result"]["status"], "cancelled");
     // With the extension a call is a task without being asked for; over a pipe it ends with its session.
-    let mut client = crate::stdio::Client::of(&house);
+    let mut client = crate::stdio::Client::of(&fixture);
     let meta =
         json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28", CAPABILITIES: {"extensions": {EXTENSION: {}}}});
     let created =
         client.ask(&rpc(1, "tools/call", json!({"name": "test__wait", "arguments": {}, "_meta": meta}))).await;
     assert_eq!(created["result"]["resultType"], "task", "{created}");
     client.end().await;
-    soon(&house.watch.cancelled).await;
-    assert_eq!(*house.watch.cause.lock().expect("lock"), Some(CancelCause::User));
+    soon(&fixture.watch.cancelled).await;
+    assert_eq!(*fixture.watch.cause.lock().expect("lock"), Some(CancelCause::User));
 }
 
 #[tokio::test]
 async fn what_a_task_asks_stands_in_the_stream_that_waits_for_its_result() {
-    let (_house, http) = house().await;
+    let (_fixture, http) = fixture().await;
     let session = session(&http).await;
     let id = begin(&http, &session, json!({"ask": [{"message": "m"}]})).await;
     let named = json!({"taskId": id});
@@ -185,7 +185,7 @@ async fn what_a_task_asks_stands_in_the_stream_that_waits_for_its_result() {
 
 #[tokio::test]
 async fn only_tools_that_say_so_are_tasks_on_request() {
-    let (_house, http) = house().await;
+    let (_fixture, http) = fixture().await;
     let session = session(&http).await;
     let listed = legacy(&http, &session, "tools/list", json!({})).await;
     let tools = listed["result"]["tools"].as_array().expect("a list");
@@ -208,7 +208,7 @@ async fn only_tools_that_say_so_are_tasks_on_request() {
 
 #[tokio::test]
 async fn a_task_is_kept_for_its_time_only() {
-    let (_house, http) = house().await;
+    let (_fixture, http) = fixture().await;
     let session = session(&http).await;
     let created = legacy(&http, &session, "tools/call", work(json!({"ms": 60000}), json!({"ttl": 1}))).await;
     assert_eq!(created["result"]["task"]["ttl"], 1000, "a client must be able to ask for it");
@@ -237,7 +237,7 @@ async fn until(http: &Http, named: &Value, status: &str) -> Value {
 
 #[tokio::test]
 async fn with_the_extension_what_takes_longer_than_a_moment_is_a_task() {
-    let (_house, http) = house().await;
+    let (_fixture, http) = fixture().await;
     let call =
         |arguments: Value| modern(&http, "tools/call", json!({"name": "slow__short", "arguments": arguments}), 200);
     let at_once = call(json!({})).await;
@@ -276,7 +276,7 @@ async fn with_the_extension_what_takes_longer_than_a_moment_is_a_task() {
 
 #[tokio::test]
 async fn with_the_extension_a_task_asks_by_its_status() {
-    let (_house, http) = house().await;
+    let (_fixture, http) = fixture().await;
     let call = |ms: u64| {
         let arguments = json!({"ms": ms, "ask": [{"message": "a"}, {"message": "b"}]});
         modern(&http, "tools/call", json!({"name": "slow__short", "arguments": arguments}), 200)

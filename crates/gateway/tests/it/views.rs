@@ -8,7 +8,7 @@ use toolwright_core::session::Principal;
 use toolwright_gateway::{Expose, ViewOptions};
 
 use crate::sources::Source;
-use crate::support::{Events, House, body, rpc};
+use crate::support::{Events, Fixture, body, rpc};
 
 fn view(name: &str, allowed: &[&str], denied: &[&str]) -> ViewOptions {
     let owned = |globs: &[&str]| globs.iter().map(ToString::to_string).collect();
@@ -23,14 +23,14 @@ fn view(name: &str, allowed: &[&str], denied: &[&str]) -> ViewOptions {
     }
 }
 
-async fn house() -> House {
-    let house = house_with(Source::new("alpha")).await;
-    house.add_listed(Source::new("beta")).await;
-    house
+async fn fixture() -> Fixture {
+    let fixture = fixture_with(Source::new("alpha")).await;
+    fixture.add_listed(Source::new("beta")).await;
+    fixture
 }
 
-async fn house_with(source: Arc<Source>) -> House {
-    let house = House::with(|options| {
+async fn fixture_with(source: Arc<Source>) -> Fixture {
+    let fixture = Fixture::with(|options| {
         options.views = vec![
             view("small", &["test__echo", "alpha__*"], &["alpha__ask", "alpha__prompts_*"]),
             ViewOptions { profile: Some(Profile::Ask), ..view("asks", &[], &[]) },
@@ -41,14 +41,14 @@ async fn house_with(source: Arc<Source>) -> House {
         ];
     })
     .await;
-    house.add_listed(source).await;
-    house
+    fixture.add_listed(source).await;
+    fixture
 }
 
 #[tokio::test]
 async fn a_view_has_what_it_lets_through_and_nothing_else_runs_there() {
-    let house = house().await;
-    let http = house.http().await;
+    let fixture = fixture().await;
+    let http = fixture.http().await;
     let listed = body(http.modern("/mcp/small", json!(1), "tools/list", json!({})), 200).await;
     let names: Vec<_> =
         listed["result"]["tools"].as_array().expect("a list").iter().map(|tool| tool["name"].clone()).collect();
@@ -71,8 +71,8 @@ async fn a_view_has_what_it_lets_through_and_nothing_else_runs_there() {
 
 #[tokio::test]
 async fn a_view_that_reads_resources_lists_and_follows_them_too() {
-    let house = house().await;
-    let http = house.http().await;
+    let fixture = fixture().await;
+    let http = fixture.http().await;
     for (path, refused) in [
         ("/mcp/reads", &["completion/complete"][..]),
         (
@@ -105,10 +105,10 @@ async fn a_view_that_reads_resources_lists_and_follows_them_too() {
 
 #[tokio::test]
 async fn what_a_view_denies_of_one_source_is_neither_listed_nor_asked_of_it() {
-    let (alpha, house) = (Source::new("alpha"), house_with(Source::new("beta")).await);
-    house.add_listed(alpha.clone()).await;
-    house.add_listed(Source::new("gamma")).await;
-    let http = house.http().await;
+    let (alpha, fixture) = (Source::new("alpha"), fixture_with(Source::new("beta")).await);
+    fixture.add_listed(alpha.clone()).await;
+    fixture.add_listed(Source::new("gamma")).await;
+    let http = fixture.http().await;
     for (method, params) in
         [("prompts/get", json!({"name": "alpha__hello"})), ("resources/read", json!({"uri": "alpha://one"}))]
     {
@@ -126,29 +126,29 @@ async fn what_a_view_denies_of_one_source_is_neither_listed_nor_asked_of_it() {
 
 #[tokio::test]
 async fn a_view_has_its_own_policy_and_roles() {
-    let house = house().await;
-    assert_eq!(house.gateway.clash(), None);
-    let http = house.http().await;
+    let fixture = fixture().await;
+    assert_eq!(fixture.gateway.clash(), None);
+    let http = fixture.http().await;
     let call = json!({"name": "remote__other", "arguments": {}});
     for (path, fails) in [("/mcp", json!(null)), ("/mcp/asks", json!(true))] {
         let answer = body(http.modern(path, json!(1), "tools/call", call.clone()), 200).await;
         assert_eq!(answer["result"]["isError"], fails, "{path}: {answer}");
     }
     body(http.modern("/mcp/ops", json!(1), "tools/list", json!({})), 200).await;
-    let guest = house.http_with(|options| {
+    let guest = fixture.http_with(|options| {
         options.principal = Principal { id: "guest".into(), roles: Vec::new(), owner: false };
     });
     let guest = guest.await;
     let refused = guest.modern("/mcp/ops", json!(1), "tools/list", json!({})).send().await.expect("response");
     assert_eq!(refused.status(), 403);
-    let clashing = House::with(|options| options.views = vec![view("remote", &[], &[])]).await;
+    let clashing = Fixture::with(|options| options.views = vec![view("remote", &[], &[])]).await;
     assert_eq!(clashing.gateway.clash().as_deref(), Some("remote"));
 }
 
 #[tokio::test]
 async fn views_are_replaced_while_they_are_served_and_their_clients_told() {
-    let house = house().await;
-    let http = house.http().await;
+    let fixture = fixture().await;
+    let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp/small").await;
     let list = || async { body(http.in_session(&session, "/mcp/small", &rpc(1, "tools/list", json!({}))), 200).await };
     let names = |listed: &serde_json::Value| {
@@ -160,7 +160,7 @@ async fn views_are_replaced_while_they_are_served_and_their_clients_told() {
     let mut events = Events::of(stream()).await;
 
     let fewer = vec![ViewOptions { profile: Some(Profile::Ask), ..view("small", &["test__echo"], &[]) }];
-    assert!(house.gateway.set_views(&fewer) && !house.gateway.set_views(&fewer), "once");
+    assert!(fixture.gateway.set_views(&fewer) && !fixture.gateway.set_views(&fewer), "once");
     assert_eq!(events.next().await.expect("told")["method"], "notifications/tools/list_changed");
     assert_eq!(names(&list().await), ["test__echo"]);
     let gone = http.modern("/mcp/asks", json!(1), "tools/list", json!({})).send().await.expect("response");
@@ -169,26 +169,26 @@ async fn views_are_replaced_while_they_are_served_and_their_clients_told() {
     assert_eq!(refused.send().await.expect("response").status(), 400, "what it does not show any more");
 
     // Who may not use it any more hears nothing more of it.
-    let guest = house.http_with(|options| {
+    let guest = fixture.http_with(|options| {
         options.principal = Principal { id: "guest".into(), roles: Vec::new(), owner: false };
     });
     let guest = guest.await;
     let (session, _) = guest.initialize("/mcp/small").await;
     let stream = guest.request(reqwest::Method::GET, "/mcp/small").header("mcp-session-id", &session);
     let events = Events::of(stream).await;
-    house.gateway.set_views(&[ViewOptions { roles: vec!["ops".into()], ..view("small", &["test__echo"], &[]) }]);
+    fixture.gateway.set_views(&[ViewOptions { roles: vec!["ops".into()], ..view("small", &["test__echo"], &[]) }]);
     assert!(events.rest().await.iter().all(|told| told["method"] == "notifications/tools/list_changed"));
     let refused = guest.in_session(&session, "/mcp/small", &rpc(2, "tools/list", json!({}))).send().await;
     assert_eq!(refused.expect("response").status(), 403);
-    assert_eq!(house.gateway.clash(), None);
-    house.gateway.set_views(&[view("beta", &[], &[])]);
-    assert_eq!(house.gateway.clash().as_deref(), Some("beta"));
+    assert_eq!(fixture.gateway.clash(), None);
+    fixture.gateway.set_views(&[view("beta", &[], &[])]);
+    assert_eq!(fixture.gateway.clash().as_deref(), Some("beta"));
 }
 
 #[tokio::test]
 async fn a_session_keeps_how_tools_are_put_before_it_and_others_have_what_is_in_force() {
-    let house = house().await;
-    let http = house.http().await;
+    let fixture = fixture().await;
+    let http = fixture.http().await;
     let path = "/mcp/small";
     let (session, _) = http.initialize(path).await;
     let count = |listed: serde_json::Value| listed["result"]["tools"].as_array().map(Vec::len);
@@ -209,7 +209,7 @@ async fn a_session_keeps_how_tools_are_put_before_it_and_others_have_what_is_in_
         expose: Some(Expose::Search),
         ..view("small", &["test__echo", "alpha__*"], &["alpha__ask", "alpha__prompts_*"])
     };
-    assert!(house.gateway.set_views(std::slice::from_ref(&searching)));
+    assert!(fixture.gateway.set_views(std::slice::from_ref(&searching)));
     assert_eq!(usual.next().await.expect("told")["method"], "notifications/tools/list_changed");
     // With and without what its address said; nobody has told it that it has ended.
     for path in [path, "/mcp/small?expose=direct"] {
@@ -226,7 +226,7 @@ async fn a_session_keeps_how_tools_are_put_before_it_and_others_have_what_is_in_
     assert_eq!(modern.as_array().map(Vec::len), names.as_array().map(Vec::len));
 
     // Streams of those whose list is the same are open, and were not told of this.
-    house.gateway.set_views(&[ViewOptions { allowed: vec!["test__echo".into()], ..searching }]);
+    fixture.gateway.set_views(&[ViewOptions { allowed: vec!["test__echo".into()], ..searching }]);
     for events in [&mut events, &mut asked] {
         assert_eq!(events.next().await.expect("told")["method"], "notifications/tools/list_changed");
         let more = tokio::time::timeout(std::time::Duration::from_millis(200), events.next()).await;

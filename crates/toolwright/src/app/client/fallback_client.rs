@@ -7,7 +7,7 @@ use toolwright_core::Policy;
 use toolwright_core::approval::Approver;
 use toolwright_core::client::CallClient;
 use toolwright_core::policy::Profile;
-use toolwright_gateway::{FallbackClient, StandInTerms};
+use toolwright_gateway::{FallbackClient, FallbackTerms};
 use toolwright_runtime::FormInbox;
 
 use super::inbox::InboxPerson;
@@ -50,7 +50,7 @@ impl GatewayFallback {
 
     /// Who fills in forms: nobody for calls that others than the owner make. The inbox is the owner's, and what is
     /// theirs to tell is not.
-    fn person(&self, terms: &StandInTerms) -> Option<Arc<dyn Person>> {
+    fn person(&self, terms: &FallbackTerms) -> Option<Arc<dyn Person>> {
         let forms = self.forms.clone().filter(|_| terms.session.principal.owner)?;
         let redactor = Arc::clone(&self.app.executor().services().redactor);
         Some(Arc::new(InboxPerson::new(forms, Arc::clone(&terms.session), redactor)))
@@ -58,7 +58,7 @@ impl GatewayFallback {
 }
 
 impl FallbackClient for GatewayFallback {
-    fn offers(&self, terms: &StandInTerms) -> Map<String, Value> {
+    fn offers(&self, terms: &FallbackTerms) -> Map<String, Value> {
         let mut offered = Map::new();
         let has_model = self.app.sampling_model(None).is_some();
         if has_model && sample::may_be_allowed(&self.policy(terms.profile), &terms.session, &*terms.approver) {
@@ -74,7 +74,7 @@ impl FallbackClient for GatewayFallback {
         Arc::clone(&self.approver)
     }
 
-    fn client(&self, terms: &StandInTerms) -> Arc<dyn CallClient> {
+    fn client(&self, terms: &FallbackTerms) -> Arc<dyn CallClient> {
         self.app.client(ClientTerms {
             session: Arc::clone(&terms.session),
             policy: Arc::new(self.policy(terms.profile)),
