@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use toolwright::Toolwright;
 use toolwright::config::typed::SchemaForm;
-use toolwright::config::{Config, Problem, ServerLink, Severity};
+use toolwright::config::{Config, Problem, Severity};
 use toolwright::core::Snapshot;
 use toolwright::core::catalogue::{Entry, Provider, ProviderKind, ProviderStatus};
 use toolwright::core::pattern::nearest;
@@ -402,10 +402,8 @@ fn files_in_words(settings: &Config) -> Vec<String> {
 fn sandboxes(settings: &Config) -> impl Iterator<Item = (String, Enforcement)> {
     let section = &settings.written.sandbox;
     let tools = [("shell__bash".to_owned(), section.bash), ("shell__python".to_owned(), section.python)];
-    let servers = settings.servers.iter().filter_map(|server| match &server.settings.link {
-        ServerLink::Stdio { sandbox, .. } => Some((format!("server {}", server.entry), *sandbox)),
-        ServerLink::Http { .. } => None,
-    });
+    let processes = settings.servers.iter().filter(|server| server.config.transport.url().is_none());
+    let servers = processes.map(|server| (format!("server {}", server.entry), server.config.sandbox));
     let restricted = tools.into_iter().chain(servers).filter(|(_, profile)| *profile != SandboxProfile::Full);
     restricted.map(|(whose, profile)| (whose, enforcement(profile, means())))
 }

@@ -8,9 +8,10 @@ use async_trait::async_trait;
 use clap::Subcommand;
 use serde_json::{Value, json};
 use toolwright::app::authorization;
-use toolwright::config::{Config, Server, ServerLink};
+use toolwright::config::{Config, Server};
 use toolwright::core::duration;
 use toolwright::core::pattern::nearest;
+use toolwright::providers::mcp::McpTransport;
 use toolwright::providers::oauth::{Consent, LoginState, OAuth, OAuthError, OAuthParts, Revocation};
 use toolwright::runtime::SecretRedactor;
 use url::Url;
@@ -117,9 +118,11 @@ fn parts(settings: &Config, redactor: &Arc<SecretRedactor>, name: &str) -> Resul
 /// Why there is nothing to log in to.
 fn unneeded(server: &Server) -> String {
     let name = &server.entry;
-    match &server.settings.link {
-        ServerLink::Stdio { .. } => format!("{name} is a program on this machine: it takes its keys from `env`"),
-        _ => format!("{name} has no OAuth: its configuration has `headers.Authorization`, or switches `oauth` off"),
+    match server.config.transport.url() {
+        None => format!("{name} is a program on this machine: it takes its keys from `env`"),
+        Some(_) => {
+            format!("{name} has no OAuth: its configuration has `headers.Authorization`, or switches `oauth` off")
+        }
     }
 }
 
@@ -139,9 +142,9 @@ async fn list(global: &Global, settings: &Config, redactor: &Arc<SecretRedactor>
             Some(Err(error)) => (json!({"server": server.entry, "error": error.to_string()}), error.to_string()),
             None => (json!({"server": server.entry}), "needs no login here".to_owned()),
         };
-        let address = match &server.settings.link {
-            ServerLink::Stdio { command, .. } => command.clone(),
-            ServerLink::Http { url, .. } => shown(url),
+        let address = match &server.config.transport {
+            McpTransport::Stdio { command, .. } => command.clone(),
+            other => shown(other.url().unwrap_or_default()),
         };
         value["address"] = json!(address);
         table.row([name(&server.entry), (&address).into(), Cell::of(DIM, &text)]);

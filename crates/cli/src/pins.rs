@@ -126,7 +126,7 @@ impl InForce {
 
 /// Takes the sources whose definitions are pinned out of a configuration.
 fn taken_out(config: &mut Config) -> Vec<PinSource> {
-    let servers = config.servers.drain(..).map(|server| (server.namespace, server.settings.defined_in));
+    let servers = config.servers.drain(..).map(|server| (server.namespace, server.defined_in));
     let documents = config.openapi.drain(..).map(|spec| (spec.name, spec.defined_in));
     let catalogues = config.catalogues.drain(..).map(|spec| (spec.namespace, spec.defined_in));
     let sources = servers.chain(documents).chain(catalogues);

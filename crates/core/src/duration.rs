@@ -41,6 +41,29 @@ pub fn format(duration: Duration) -> String {
     format!("{millis}ms")
 }
 
+/// Serde for `Duration`, as [`option`].
+pub mod required {
+    use std::time::Duration;
+
+    use serde::{Deserializer, Serializer};
+
+    /// Writes the duration as text.
+    ///
+    /// # Errors
+    /// Those of the serializer.
+    pub fn serialize<S: Serializer>(value: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        super::option::serialize(&Some(*value), serializer)
+    }
+
+    /// Reads text with a unit, or milliseconds.
+    ///
+    /// # Errors
+    /// Text that is not a duration; nothing at all.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        super::option::deserialize(deserializer)?.ok_or_else(|| serde::de::Error::custom("a duration is missing"))
+    }
+}
+
 /// Serde for `Option<Duration>`: written as text, read as text or as a number of milliseconds.
 pub mod option {
     use std::time::Duration;

@@ -43,6 +43,7 @@ pub mod schema;
 pub mod secret;
 pub mod select;
 pub mod session;
+pub mod setting;
 pub mod store;
 #[cfg(test)]
 mod testing;

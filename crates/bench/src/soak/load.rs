@@ -13,7 +13,7 @@ use toolwright_core::{
     Tool, ToolCall, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
 };
 use toolwright_providers::builtin::{self, BuiltinOptions};
-use toolwright_providers::mcp::{McpDeps, McpProvider, McpServerSpec, McpTransport};
+use toolwright_providers::mcp::{McpDeps, McpProvider, McpServerConfig, McpServerSpec, McpTransport};
 use toolwright_runtime::{
     EventHub, Executor, ExecutorOptions, OutputFiles, Responses, RunContext, SqliteStore, SystemClock,
 };
@@ -163,7 +163,7 @@ fn server(name: &str, mark: &str) -> McpServerSpec {
         env: [(MARK.to_owned(), mark.to_owned())].into(),
         cwd: None,
     };
-    McpServerSpec { max_message_bytes: MAX_MESSAGE, ..McpServerSpec::new(name, transport) }
+    McpServerSpec::new(name, McpServerConfig { max_message_bytes: MAX_MESSAGE, ..transport.into() })
 }
 
 fn kinds(mark: &str) -> Vec<Kind> {

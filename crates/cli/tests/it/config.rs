@@ -4,7 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::json;
-use toolwright::config::{Config, HttpWay, Server, ServerLink, Severity, json_schema};
+use toolwright::config::{Config, Server, Severity, json_schema};
+use toolwright::providers::mcp::{AsTools, McpTransport};
 
 use crate::support::Place;
 
@@ -54,7 +55,7 @@ fn one_bad_server_never_stops_the_rest() {
     assert!(!config.is_unusable());
     let names: Vec<_> = config.servers.iter().map(|server| server.entry.as_str()).collect();
     assert_eq!(names, ["good"]);
-    let ServerLink::Stdio { args, .. } = &config.servers[0].settings.link else { panic!("stdio") };
+    let McpTransport::Stdio { args, .. } = &config.servers[0].config.transport else { panic!("stdio") };
     assert_eq!(args, &["-p", "8080", "1.10"], "numbers stay as they were written");
 }
 
@@ -137,9 +138,9 @@ fn nearer_layers_win_entry_by_entry_and_key_by_key() {
     );
     let config = place.load();
     let commands = |config: &Config| {
-        let of = |server: &Server| match &server.settings.link {
-            ServerLink::Stdio { command, .. } => (server.entry.clone(), command.clone()),
-            ServerLink::Http { .. } => panic!("stdio"),
+        let of = |server: &Server| match &server.config.transport {
+            McpTransport::Stdio { command, .. } => (server.entry.clone(), command.clone()),
+            _ => panic!("stdio"),
         };
         let all: Vec<_> = config.servers.iter().map(of).collect();
         all.iter().map(|(entry, command)| format!("{entry} {command}")).collect::<Vec<_>>()
@@ -154,8 +155,8 @@ fn nearer_layers_win_entry_by_entry_and_key_by_key() {
     let alone = place.load_with(|options| options.config = Some(given.clone()));
     assert_eq!((commands(&alone), alone.policy.rules.len(), alone.problems.len()), (vec!["d given".to_owned()], 0, 0));
     assert_eq!(alone.root, std::fs::canonicalize(place.path("given")).expect("root"));
-    let ServerLink::Stdio { cwd, .. } = &alone.servers[0].settings.link else { panic!("stdio") };
-    assert_eq!(cwd, &place.path("given/sub"));
+    let McpTransport::Stdio { cwd, .. } = &alone.servers[0].config.transport else { panic!("stdio") };
+    assert_eq!(cwd.as_deref(), Some(&*place.path("given/sub")));
     let [problem] = &config.problems[..] else { panic!("{:?}", config.problems) };
     assert!(problem.field == "other" && problem.severity == Severity::Warning, "{problem}");
 }
@@ -164,17 +165,22 @@ fn nearer_layers_win_entry_by_entry_and_key_by_key() {
 fn the_type_and_the_address_of_a_server_say_what_is_spoken_there() {
     let place = Place::new();
     for (entry, expect) in [
-        ("url: http://h/mcp", HttpWay::Streamable),
-        ("type: http\n    url: https://h/mcp", HttpWay::Streamable),
-        ("transport: streamable-http\n    url: https://h/mcp", HttpWay::Streamable),
-        ("type: sse\n    url: https://h/sse", HttpWay::Sse),
-        ("url: wss://h/mcp", HttpWay::WebSocket),
-        ("type: websocket\n    url: ws://h/mcp", HttpWay::WebSocket),
+        ("url: http://h/mcp", "http"),
+        ("type: http\n    url: https://h/mcp", "http"),
+        ("transport: streamable-http\n    url: https://h/mcp", "http"),
+        ("type: sse\n    url: https://h/sse", "sse"),
+        ("url: wss://h/mcp", "ws"),
+        ("type: websocket\n    url: ws://h/mcp", "ws"),
     ] {
         place.write("project/toolwright.yaml", &format!("mcpServers:\n  a:\n    {entry}\n"));
         let config = place.load();
-        let ServerLink::Http { way, .. } = &config.servers[0].settings.link else { panic!("{entry}") };
-        assert_eq!(*way, expect, "{entry}");
+        let spoken = match &config.servers[0].config.transport {
+            McpTransport::Stdio { .. } => "stdio",
+            McpTransport::Http { .. } => "http",
+            McpTransport::Sse { .. } => "sse",
+            McpTransport::WebSocket { .. } => "ws",
+        };
+        assert_eq!(spoken, expect, "{entry}");
         assert!(config.problems.is_empty(), "{entry}: {:?}", config.problems);
     }
 }
@@ -217,9 +223,9 @@ fn limits_retries_rates_and_guards_are_read() {
     assert!(config.problems.is_empty(), "{:?}", config.problems);
     assert_eq!(config.written.defaults.idle_timeout.map(|span| span.0.as_secs()), Some(40));
     assert_eq!((config.queues["slow"].per_minute, config.queues["slow"].max_waiting), (Some(30), 1024));
-    let (a, b) = (&config.servers[0].settings, &config.servers[1].settings);
-    assert_eq!((a.idle_timeout.map(|limit| limit.as_secs()), a.retries), (Some(9), Some(0)));
-    assert_eq!((b.idle_timeout, b.retries), (None, None));
+    let (a, b) = (&config.servers[0].config, &config.servers[1].config);
+    assert_eq!((a.idle_timeout.map(|limit| limit.as_secs()), a.retries), (Some(9), 0));
+    assert_eq!((b.idle_timeout, b.retries), (None, 1));
     let rest = &config.rest_tools[0].spec;
     assert_eq!((rest.idle_timeout.map(|limit| limit.as_secs()), rest.retries), (Some(2), Some(3)));
     assert_eq!(format!("{:?}", config.guards()), r#"[GuardBinding { name: "money", timeout: 5s, .. }]"#);
@@ -281,8 +287,8 @@ fn a_server_is_shared_and_offers_its_tools_alone_unless_its_entry_says_more() {
     ] {
         let config = Place::with(&format!("mcpServers:\n  s:\n    command: x\n    {written}\n")).load();
         assert!(config.problems.is_empty(), "{written}: {:#?}", config.problems);
-        let settings = &config.servers[0].settings;
-        let read = (settings.shared, settings.lazy, settings.resources_as_tools, settings.prompts_as_tools);
+        let entry = &config.servers[0].config;
+        let read = (entry.shared, entry.lazy, entry.resources == AsTools::Yes, entry.prompts == AsTools::Yes);
         assert_eq!(read, expect, "{written}");
     }
 }
@@ -290,15 +296,15 @@ fn a_server_is_shared_and_offers_its_tools_alone_unless_its_entry_says_more() {
 #[test]
 fn an_entry_says_how_long_a_server_may_take_to_start_and_how_large_its_messages_may_be() {
     for (written, expect) in [
-        ("enabled: true", Some((None, None))),
-        ("connect_timeout: 2m", Some((Some(Duration::from_secs(120)), None))),
-        ("maxMessageBytes: 1048576", Some((None, Some(1 << 20)))),
+        ("enabled: true", Some((Duration::from_secs(30), 16 << 20))),
+        ("connect_timeout: 2m", Some((Duration::from_secs(120), 16 << 20))),
+        ("maxMessageBytes: 1048576", Some((Duration::from_secs(30), 1 << 20))),
         ("max_message_bytes: 1024", None),
         ("max_message_bytes: 99999999999", None),
     ] {
         let config = Place::with(&format!("mcpServers:\n  s:\n    command: x\n    {written}\n")).load();
         let read = config.servers.first().filter(|_| config.problems.is_empty());
-        let read = read.map(|server| (server.settings.connect_timeout, server.settings.max_message_bytes));
+        let read = read.map(|server| (server.config.connect_timeout, server.config.max_message_bytes));
         assert_eq!(read, expect, "{written}: {:#?}", config.problems);
     }
 }
@@ -315,8 +321,12 @@ fn a_time_to_live_is_a_duration_or_off() {
     ] {
         let config = Place::with(&format!("mcpServers:\n  s:\n    command: x\n    {written}\n")).load();
         assert!(config.problems.is_empty(), "{written}: {:#?}", config.problems);
-        let settings = &config.servers[0].settings;
-        assert_eq!((settings.cache, settings.tools_cache.get("search").copied()), (of_server, of_tool), "{written}");
+        let entry = &config.servers[0].config;
+        assert_eq!(
+            (entry.cache.0, entry.tools_cache.get("search").map(|ttl| ttl.0)),
+            (of_server, of_tool),
+            "{written}"
+        );
     }
     for (written, ttl) in [("2h", minutes(120)), ("off", None)] {
         let text = format!("restTools:\n  t:\n    description: d\n    url: http://h/\n    cache: {written}\n");

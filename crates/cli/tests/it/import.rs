@@ -195,7 +195,7 @@ fn limits_of_pasted_entries_hold() {
         entry["command"] = "x".into();
         let config = Place::with(&json!({"mcpServers": {"s": entry}}).to_string()).load();
         assert!(config.problems.is_empty(), "{:?}", config.problems);
-        let settings = &config.servers[0].settings;
+        let settings = &config.servers[0].config;
         assert_eq!(
             (&settings.tools_allowed[..], &settings.tools_denied[..]),
             (&owned(allowed)[..], &owned(denied)[..])

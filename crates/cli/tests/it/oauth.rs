@@ -53,7 +53,7 @@ fn sections_are_read_and_secrets_are_known() {
     assert!(config.problems.is_empty(), "{:?}", config.problems);
     let oauth = |name: &str| {
         let server = config.servers.iter().find(|server| server.entry == name).expect("the server");
-        server.settings.oauth.clone()
+        server.oauth.clone()
     };
     assert_eq!(oauth("plain").map(|settings| settings.grant), Some(Grant::AuthorizationCode));
     for name in ["keyed", "off", "program"] {

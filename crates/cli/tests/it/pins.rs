@@ -155,7 +155,7 @@ fn a_file_is_the_same_however_it_is_reached_and_that_of_a_user_wherever_its_fold
     let defined_in = |config: Option<&Path>| {
         let config = place.load_with(|options| options.config = config.map(Path::to_owned));
         assert!(config.problems.is_empty(), "{:?}", config.problems);
-        let of = |server: &Server| (server.namespace.clone(), PathBuf::from(&server.settings.defined_in));
+        let of = |server: &Server| (server.namespace.clone(), PathBuf::from(&server.defined_in));
         config.servers.iter().map(of).collect::<BTreeMap<_, _>>()
     };
     let project = std::fs::canonicalize(place.project()).expect("folder").join("toolwright.yaml");

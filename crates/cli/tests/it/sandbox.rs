@@ -1,7 +1,7 @@
 //! Sandbox settings, from the configuration to the process.
 
 use serde_json::{Value, json};
-use toolwright::config::{ServerLink, Severity};
+use toolwright::config::Severity;
 use toolwright::core::SandboxProfile;
 use toolwright::core::sandbox::{Mechanism, enforcement};
 use toolwright::providers::process::sandbox::{OnGap, means};
@@ -26,10 +26,8 @@ fn settings_are_read_and_faults_are_named() {
     let profiles: Vec<SandboxProfile> = config
         .servers
         .iter()
-        .filter_map(|server| match &server.settings.link {
-            ServerLink::Stdio { sandbox, .. } => Some(*sandbox),
-            ServerLink::Http { .. } => None,
-        })
+        .filter(|server| server.config.transport.url().is_none())
+        .map(|server| server.config.sandbox)
         .collect();
     assert_eq!(profiles, [SandboxProfile::ReadOnly, SandboxProfile::Full]);
 

@@ -5,6 +5,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::canonical::ContentHash;
@@ -49,21 +51,27 @@ pub enum Origin {
     Foreign,
 }
 
-/// What an operator calls a foreign tool, in the place of what its source says. Identity and pin are of the source's
-/// definition all the same; the source never hears of it.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+/// How a tool of a server is shown. What it is, and what is pinned of it, stays as its server says.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub struct ToolOverride {
-    /// The name that models and clients see, without its namespace.
+    /// Its name for models and clients, behind the server's prefix.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Human-readable name.
+    /// Its name for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// What a model reads to decide.
+    /// What it does, for the model that chooses.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Its effects.
+    /// Its effects. No configuration says them: there, rules of the policy do.
+    #[serde(skip)]
     pub effects: Option<Effects>,
-    /// Labels, besides those of the source.
+    /// Labels for search, filters and policy.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// Other names under which a model may call it, besides those of the source.
+    /// Other names under which a model may call it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub aliases: Vec<String>,
 }
 

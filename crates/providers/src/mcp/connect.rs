@@ -8,6 +8,7 @@ use toolwright_core::event::{Event, EventSink};
 use toolwright_mcp::revision::Era;
 use url::Url;
 
+use super::config::McpTransport;
 use super::connect_failure::Failure;
 use super::connection::Connection;
 use super::folders::Folders;
@@ -19,7 +20,7 @@ use super::peer::Peer;
 use super::process::{Process, with_last_words};
 use super::recursion_guard;
 use super::remote::{self, Target, Way, header_map};
-use super::spec::{McpServerSpec, McpTransport};
+use super::spec::McpServerSpec;
 use super::stdio::StdioTransport;
 use super::subscription::Followed;
 use super::transport::{Incoming, SendError, Transport};
@@ -92,7 +93,7 @@ impl Connector {
             Some(Wish::Rather(era) | Wish::Only(era)) => Some(era),
             None => self.version_probe.known().await,
         };
-        match &self.spec.transport {
+        match &self.spec.config.transport {
             McpTransport::Stdio { command, args, env, cwd } => {
                 recursion_guard::check(command, args, env, cwd.as_deref())?;
                 let supervised = || {
@@ -119,11 +120,11 @@ impl Connector {
         command: impl Fn() -> SupervisedCommand + Send + Sync,
         known: Option<Era>,
     ) -> Result<Arc<Connection>, String> {
-        let attempts_of = |known| VecDeque::from(attempts(None, known, self.spec.connect_timeout));
+        let attempts_of = |known| VecDeque::from(attempts(None, known, self.spec.config.connect_timeout));
         let mut attempts = attempts_of(known);
         let mut running = None;
         let mut best = None;
-        let mut tried = Tried::new(self.spec.connect_timeout);
+        let mut tried = Tried::new(self.spec.config.connect_timeout);
         while let Some(attempt) = attempts.pop_front().filter(|attempt| tried.has_time(*attempt)) {
             let is_used = running.is_some();
             let (peer, process) = match running.take() {
@@ -209,7 +210,8 @@ impl Connector {
         }
         let inbox = self.inbox();
         let process = Process::watch(child, Arc::clone(&self.listener.server));
-        let transport = StdioTransport::new((stdin, stdout), process, self.spec.max_message_bytes, Arc::clone(&inbox));
+        let transport =
+            StdioTransport::new((stdin, stdout), process, self.spec.config.max_message_bytes, Arc::clone(&inbox));
         Ok((Peer::new(Arc::clone(&transport) as Arc<dyn Transport>, inbox), transport))
     }
 
@@ -222,10 +224,10 @@ impl Connector {
     ) -> Result<Arc<Connection>, String> {
         let url = Url::parse(url).map_err(|error| format!("`url` is not a URL: {error}"))?;
         let (headers, authorizer) = (header_map(headers)?, self.spec.authorizer.clone());
-        let target = Target::new(way, url, headers, authorizer, self.spec.max_message_bytes).await?;
+        let target = Target::new(way, url, headers, authorizer, self.spec.config.max_message_bytes).await?;
         let mut best = None;
-        let mut tried = Tried::new(self.spec.connect_timeout);
-        for attempt in attempts(Some(way), known, self.spec.connect_timeout) {
+        let mut tried = Tried::new(self.spec.config.connect_timeout);
+        for attempt in attempts(Some(way), known, self.spec.config.connect_timeout) {
             if !tried.has_time(attempt) {
                 break;
             }

@@ -508,7 +508,7 @@ mod tests {
     use toolwright_core::session::{Principal, SessionId};
 
     use super::*;
-    use crate::mcp::spec::AsTools;
+    use crate::mcp::config::AsTools;
 
     fn caller() -> Caller {
         let principal = Principal { id: "p".into(), owner: true, roles: Vec::new() };

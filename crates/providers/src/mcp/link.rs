@@ -8,10 +8,10 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use toolwright_core::duration;
 
+use super::config::McpTransport;
 use super::connect::Connector;
 use super::connection::Connection;
 use super::log_level::LogLevel;
-use super::spec::McpTransport;
 
 /// Pauses before a connection is made again: the first after an end, the last for good.
 const BACK_OFF: [Duration; 7] = [
@@ -203,7 +203,7 @@ impl Link {
     /// last of them, and is closed after [`LAST_CALLS`]. Of such processes there is one at a time, and for the pauses it
     /// counts as one that has ended.
     fn renew(self: &Arc<Self>, expired: &Arc<Connection>) {
-        let is_process = matches!(self.connector.spec.transport, McpTransport::Stdio { .. });
+        let is_process = matches!(self.connector.spec.config.transport, McpTransport::Stdio { .. });
         let mut begins_pause = false;
         let replaced = self.state.send_if_modified(|state| {
             let same = matches!(state, State::Up(connection) if Arc::ptr_eq(connection, expired));

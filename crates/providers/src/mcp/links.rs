@@ -11,11 +11,11 @@ use toolwright_core::client::Manner;
 use toolwright_core::session::SessionId;
 use toolwright_mcp::revision::Era;
 
+use super::config::McpTransport;
 use super::connect::{Connector, Wish};
 use super::connection::Connection;
 use super::link::{Link, Patience};
 use super::sessions::{InUse, Sessions};
-use super::spec::McpTransport;
 use super::version_probe::Found;
 
 /// Longest pause before a connection of the older generation that came to nothing is tried again; one that the server does
@@ -95,7 +95,7 @@ impl Links {
     pub(super) fn new(connector: Connector, changed: Arc<dyn Fn() + Send + Sync>) -> Self {
         // What is followed is followed by the connection that lists.
         let apart = Connector { followed: Arc::default(), ..connector.clone() };
-        let own = (!connector.spec.shared).then(|| Own { connector: apart.clone(), sessions: Arc::default() });
+        let own = (!connector.spec.config.shared).then(|| Own { connector: apart.clone(), sessions: Arc::default() });
         let older =
             Older { connector: Connector { wanted: Some(Wish::Only(Era::Legacy)), ..apart }, tried: Mutex::default() };
         Self { shared: Link::new(connector, changed), older, own, closed: AtomicBool::new(false) }
@@ -274,7 +274,7 @@ impl Older {
     /// HTTP that may pass; a process that ends or hangs is not started again and again to find out whether it speaks it.
     fn drop_failed(&self, link: &Arc<Link>, word: Word) {
         link.give_up();
-        let is_process = matches!(self.connector.spec.transport, McpTransport::Stdio { .. });
+        let is_process = matches!(self.connector.spec.config.transport, McpTransport::Stdio { .. });
         let with = self.connector.version_probe.found();
         let mut tried = self.tried();
         if tried.link.as_ref().is_some_and(|current| Arc::ptr_eq(current, link)) {

@@ -8,7 +8,7 @@ use toolwright_core::catalogue::{NoticeSink, SourceNotice};
 use toolwright_core::event::{Event, EventSink};
 use toolwright_core::session::SessionId;
 
-use super::spec::AsTools;
+use super::config::AsTools;
 
 /// What is shown of a line that is not a message, in characters.
 const EXCERPT: usize = 120;

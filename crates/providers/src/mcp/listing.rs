@@ -173,7 +173,7 @@ pub(super) fn build(spec: &McpServerSpec, raw: Raw<'_>) -> Result<Listed, Provid
             listed.withheld.push((name.to_owned(), reason.to_owned()));
         } else {
             let definition = definition(spec, id, tool);
-            listed.tools.push(match spec.shown.get(name) {
+            listed.tools.push(match spec.config.tools.get(name) {
                 Some(shown) => RegisteredTool::foreign_as(definition, name, shown),
                 None => RegisteredTool::foreign(definition, name),
             });
@@ -214,9 +214,9 @@ fn checked(tool: &Value) -> Result<(&str, &Map<String, Value>), &'static str> {
 }
 
 fn filtered(spec: &McpServerSpec, name: &str) -> Option<&'static str> {
-    if !allowed_by(&spec.tools_allowed, &[], name) {
+    if !allowed_by(&spec.config.tools_allowed, &[], name) {
         Some("filtered by tools_allowed")
-    } else if !allowed_by(&[], &spec.tools_denied, name) {
+    } else if !allowed_by(&[], &spec.config.tools_denied, name) {
         Some("filtered by tools_denied")
     } else {
         None
@@ -231,16 +231,18 @@ fn definition(spec: &McpServerSpec, id: toolwright_core::ToolId, tool: &Map<Stri
     definition.title = text(tool, "title").or_else(|| text(annotations?, "title"));
     definition.output_schema = schema("outputSchema");
     definition.effects = effects(annotations);
-    definition.auto_background_after = spec.auto_background_after;
-    if !spec.background.is_empty() && text(tool, "name").is_some_and(|name| allowed_by(&spec.background, &[], &name)) {
+    definition.auto_background_after = spec.config.auto_background_after;
+    if !spec.config.background.is_empty()
+        && text(tool, "name").is_some_and(|name| allowed_by(&spec.config.background, &[], &name))
+    {
         definition.mode = Mode::Background;
     }
-    definition.queue.clone_from(&spec.queue);
+    definition.queue.clone_from(&spec.config.queue);
     let name = text(tool, "name").unwrap_or_default();
     // What its operator says of its effects goes before the server's word.
-    let said = spec.shown.get(&name).and_then(|shown| shown.effects);
-    let of_server = spec.cache_ttl.filter(|_| said.unwrap_or(definition.effects).read_only);
-    definition.cache_ttl = spec.tools_cache.get(&name).copied().unwrap_or(of_server);
+    let said = spec.config.tools.get(&name).and_then(|shown| shown.effects);
+    let of_server = spec.config.cache.0.filter(|_| said.unwrap_or(definition.effects).read_only);
+    definition.cache_ttl = spec.config.tools_cache.get(&name).map_or(of_server, |ttl| ttl.0);
     let rest: Map<String, Value> = tool
         .iter()
         .filter(|(key, _)| !PLACED.contains(&key.as_str()))
@@ -273,6 +275,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::time::Duration;
     use toolwright_core::catalogue::ToolOverride;
+    use toolwright_core::setting::CacheTtl;
 
     fn spec() -> McpServerSpec {
         McpServerSpec::new("srv", McpTransport::Http { url: "http://x/mcp".into(), headers: BTreeMap::new() })
@@ -321,8 +324,8 @@ mod tests {
     #[test]
     fn one_bad_tool_does_not_lose_the_others() {
         let mut spec = spec();
-        spec.tools_allowed = vec!["*".into()];
-        spec.tools_denied = vec!["DROP*".into()];
+        spec.config.tools_allowed = vec!["*".into()];
+        spec.config.tools_denied = vec!["DROP*".into()];
         let raw = [
             json!({"name": "good"}),
             json!({"name": "bad", "inputSchema": "string"}),
@@ -350,7 +353,7 @@ mod tests {
         let raw = [json!({"name": "a.b"}), json!({"name": "a_b"})];
         let all = build(&spec(), Raw { tools: &raw, ..Raw::default() }).expect("listed");
         let mut spec = spec();
-        spec.tools_denied = vec!["a.b".into()];
+        spec.config.tools_denied = vec!["a.b".into()];
         let some = build(&spec, Raw { tools: &raw, ..Raw::default() }).expect("listed");
         assert_eq!(some.tools[0].definition().id, all.tools[1].definition().id);
     }
@@ -366,7 +369,7 @@ mod tests {
             ..ToolOverride::default()
         };
         let mut spec = spec();
-        spec.shown.insert("Get".into(), shown);
+        spec.config.tools.insert("Get".into(), shown);
         let ours = build(&spec, Raw { tools: &raw, ..Raw::default() }).expect("listed");
         let (was, is) = (&plain.tools[0], &ours.tools[0]);
         assert_eq!(was.definition().id, is.definition().id);
@@ -383,8 +386,9 @@ mod tests {
     #[test]
     fn results_of_a_server_are_cached_for_readers_and_as_single_tools_say() {
         let mut spec = spec();
-        spec.cache_ttl = Some(Duration::from_secs(9));
-        spec.tools_cache = [("off".into(), None), ("own".into(), Some(Duration::from_secs(1)))].into();
+        spec.config.cache.0 = Some(Duration::from_secs(9));
+        spec.config.tools_cache =
+            [("off".into(), CacheTtl(None)), ("own".into(), CacheTtl(Some(Duration::from_secs(1))))].into();
         let reads = |name: &str| json!({"name": name, "annotations": {"readOnlyHint": true}});
         let raw = [reads("r"), json!({"name": "w"}), reads("off"), json!({"name": "own"})];
         let listed = build(&spec, Raw { tools: &raw, ..Raw::default() }).expect("listed");
@@ -395,9 +399,9 @@ mod tests {
     #[test]
     fn what_an_operator_says_of_effects_says_what_is_cached() {
         let mut spec = spec();
-        spec.cache_ttl = Some(Duration::from_secs(9));
+        spec.config.cache.0 = Some(Duration::from_secs(9));
         let shown = |effects| ToolOverride { effects: Some(effects), ..ToolOverride::default() };
-        spec.shown = [("liar".into(), shown(Effects::UNKNOWN)), ("shy".into(), shown(Effects::READ))].into();
+        spec.config.tools = [("liar".into(), shown(Effects::UNKNOWN)), ("shy".into(), shown(Effects::READ))].into();
         let raw = [json!({"name": "liar", "annotations": {"readOnlyHint": true}}), json!({"name": "shy"})];
         let listed = build(&spec, Raw { tools: &raw, ..Raw::default() }).expect("listed");
         let ttls: Vec<_> = listed.tools.iter().map(|tool| tool.definition().cache_ttl).collect();

@@ -65,7 +65,7 @@ impl OtherLists {
                 mistakes.extend(list_validation::page(kind, page));
             }
         };
-        let bound = list_bound(self.source.spec.request_timeout);
+        let bound = list_bound(self.source.spec.config.request_timeout);
         let fetched = fetch_checked(connection, kind.method(), kind.list_key(), BOUNDS, &mut check);
         let listed = match tokio::time::timeout(bound, fetched).await {
             Ok(Ok(listed)) => listed,
@@ -97,7 +97,7 @@ impl OtherLists {
 
     /// What a lazy server that is not running listed last.
     async fn kept(&self, kind: ListKind) -> Option<Arc<[Value]>> {
-        if !self.source.spec.lazy || !self.source.links.are_idle() {
+        if !self.source.spec.config.lazy || !self.source.links.are_idle() {
             return None;
         }
         let mut kept = self.manifests.manifest(&self.key(kind)).await.unwrap_or_else(|error| {
@@ -111,7 +111,7 @@ impl OtherLists {
     }
 
     async fn keep(&self, kind: ListKind, items: &[Value]) {
-        if !self.source.spec.lazy {
+        if !self.source.spec.config.lazy {
             return;
         }
         let kept = json!({"items": items});

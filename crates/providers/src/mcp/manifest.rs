@@ -7,10 +7,11 @@ use serde_json::{Map, Value};
 use toolwright_core::catalogue::ProviderError;
 use toolwright_mcp::revision::MODERN_VERSIONS;
 
+use super::config::{AsTools, McpTransport};
 use super::handshake::ServerInfo;
 use super::listed_as_tools;
 use super::listing::{Listed, Marks, Raw, build};
-use super::spec::{AsTools, McpServerSpec, McpTransport};
+use super::spec::McpServerSpec;
 use super::version_probe::Found;
 
 /// What a server listed.
@@ -56,14 +57,14 @@ impl Manifest {
     /// When the namespace is illegal.
     pub(super) fn build(&self, spec: &McpServerSpec) -> Result<Listed, ProviderError> {
         let mut shown = Vec::new();
-        if spec.resources == AsTools::Yes && self.capabilities.contains_key("resources") {
+        if spec.config.resources == AsTools::Yes && self.capabilities.contains_key("resources") {
             shown.extend(listed_as_tools::resources());
         }
-        if spec.prompts == AsTools::Yes {
+        if spec.config.prompts == AsTools::Yes {
             shown.extend(listed_as_tools::prompts(&self.prompts));
         }
         let is_modern = self.version.as_deref().is_some_and(|version| MODERN_VERSIONS.contains(&version));
-        let has_headers = matches!(spec.transport, McpTransport::Http { .. });
+        let has_headers = matches!(spec.config.transport, McpTransport::Http { .. });
         let marks = if is_modern && has_headers { Marks::Followed } else { Marks::Ignored };
         build(spec, Raw { tools: &self.tools, shown, marks })
     }

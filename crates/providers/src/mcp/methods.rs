@@ -70,7 +70,7 @@ impl McpMethods {
     /// How much a server is to log that is not running and is told it when it starts: a lazy one, or that of one session.
     fn put_off(&self, method: &str, params: &Map<String, Value>, context: &ToolContext) -> Option<Value> {
         let spec = &self.source.spec;
-        let is_later = method == SET_LEVEL && (spec.lazy || !spec.shared);
+        let is_later = method == SET_LEVEL && (spec.config.lazy || !spec.config.shared);
         let keep = || self.source.links.keep_level(&context.session.id, context.client.manner_of_session(), params);
         (is_later && keep()).then(|| json!({}))
     }
@@ -98,7 +98,7 @@ impl Provider for McpMethods {
     async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
         let spec = &self.source.spec;
         // Nobody follows what sessions have for themselves.
-        let had = METHODS.iter().filter(|method| spec.shared || !FOLLOWING.contains(&method.name));
+        let had = METHODS.iter().filter(|method| spec.config.shared || !FOLLOWING.contains(&method.name));
         // A namespace that is illegal has no tools either, and a list says so.
         Ok(self.tools.get_or_init(|| had.filter_map(|method| tool(&spec.namespace, method)).collect()).clone())
     }

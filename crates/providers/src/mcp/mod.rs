@@ -30,6 +30,7 @@
 //! followed to its end inside the call (`tasks`).
 
 mod call;
+mod config;
 mod connect;
 mod connect_failure;
 mod connection;
@@ -72,5 +73,6 @@ mod url_elicitation;
 mod version_probe;
 
 pub use crate::process::DEPTH_VARIABLE;
+pub use config::{AsTools, McpServerConfig, McpTransport};
 pub use provider::McpProvider;
-pub use spec::{AsTools, DEFAULT_RETRIES, McpDeps, McpServerSpec, McpTransport};
+pub use spec::{McpDeps, McpServerSpec};

@@ -250,9 +250,9 @@ mod tests {
     use toolwright_core::event::NoEvents;
 
     use super::*;
+    use crate::mcp::config::AsTools;
     use crate::mcp::inbox::{Answer, Purpose};
     use crate::mcp::listener::Listener;
-    use crate::mcp::spec::AsTools;
 
     const SHORT: Duration = Duration::from_millis(50);
 

@@ -21,6 +21,7 @@ use toolwright_core::policy::HintTrust;
 use toolwright_core::session::{Principal, SessionId};
 
 use super::call;
+use super::config::AsTools;
 use super::connect::Connector;
 use super::exchange::Exchange;
 use super::folders::Folders;
@@ -36,7 +37,7 @@ use super::manifest::Manifest;
 use super::methods::McpMethods;
 use super::peer::{AskError, EXPIRED};
 use super::source::{Source, Way};
-use super::spec::{AsTools, McpDeps, McpServerSpec};
+use super::spec::{McpDeps, McpServerSpec};
 use super::version_probe::VersionProbe;
 
 /// Bound on one whole list, unless calls have less. It stays below what a catalogue waits for a list, so that
@@ -90,7 +91,8 @@ impl McpProvider {
             let changes = Arc::clone(&changes);
             Arc::new(move || changes.announce()) as Arc<dyn Fn() + Send + Sync>
         };
-        let listener = Listener::new(spec.name.as_str().into(), Arc::clone(&deps.events), announce(), spec.prompts);
+        let listener =
+            Listener::new(spec.name.as_str().into(), Arc::clone(&deps.events), announce(), spec.config.prompts);
         let followed = Arc::default();
         let folders = Folders::new(Arc::clone(&deps.roots));
         let (manifest_key, credential_scope) = (spec.manifest_key(), spec.credential_scope());
@@ -136,7 +138,7 @@ impl McpProvider {
     /// Asks for the list. Whatever goes wrong once there is a connection, being dropped included, the list is
     /// asked for again after a pause; without a connection, the next one is announced.
     async fn fetch(&self) -> Result<(Attempt<'_>, RawList), String> {
-        let bound = list_bound(self.spec().request_timeout);
+        let bound = list_bound(self.spec().config.request_timeout);
         let mut renewed = false;
         loop {
             let connection = self.link().connection(Patience::WaitToList).await?;
@@ -166,10 +168,10 @@ impl McpProvider {
 
     /// Its prompts, where they are offered as tools. A server that does not list them keeps its tools.
     async fn prompts(&self, attempt: &Attempt<'_>) -> Vec<Value> {
-        if self.spec().prompts == AsTools::No || !attempt.connection.server().offers("prompts") {
+        if self.spec().config.prompts == AsTools::No || !attempt.connection.server().offers("prompts") {
             return Vec::new();
         }
-        let bound = list_bound(self.spec().request_timeout);
+        let bound = list_bound(self.spec().config.request_timeout);
         let fetched = listing::fetch(&attempt.connection, "prompts/list", "prompts");
         let problem = match tokio::time::timeout(bound, fetched).await {
             Ok(Ok(list)) => {
@@ -229,7 +231,7 @@ impl McpProvider {
 
     /// The tools of an earlier run, where the server need not be started for them.
     async fn put_off(&self) -> Option<Built> {
-        if !self.spec().lazy || !self.link().is_idle() {
+        if !self.spec().config.lazy || !self.link().is_idle() {
             return None;
         }
         let manifest = self.manifest().await?;
@@ -360,7 +362,7 @@ impl Provider for McpProvider {
     }
 
     fn trust(&self) -> HintTrust {
-        if self.spec().trusted { HintTrust::Trusted } else { HintTrust::Foreign }
+        if self.spec().config.trusted { HintTrust::Trusted } else { HintTrust::Foreign }
     }
 
     fn methods(&self) -> Option<Arc<dyn Provider>> {
@@ -370,7 +372,7 @@ impl Provider for McpProvider {
     fn capabilities(&self) -> Option<Arc<Map<String, Value>>> {
         let said = self.link().current().map(|connection| Arc::clone(&connection.server().capabilities));
         let said = said.or_else(|| self.listed().capabilities.clone())?;
-        Some(if self.spec().shared { said } else { self.announced.without_subscriptions(said) })
+        Some(if self.spec().config.shared { said } else { self.announced.without_subscriptions(said) })
     }
 
     fn on_notice(&self, notify: NoticeSink) {

@@ -173,11 +173,12 @@ mod tests {
     use toolwright_core::event::NoEvents;
     use toolwright_core::store::NoStore;
 
+    use super::super::config::{AsTools, McpTransport};
     use super::super::connect::Connector;
     use super::super::folders::Folders;
     use super::super::link::Patience;
     use super::super::listener::Listener;
-    use super::super::spec::{AsTools, McpServerSpec, McpTransport};
+    use super::super::spec::McpServerSpec;
     use super::super::version_probe::VersionProbe;
     use super::*;
 

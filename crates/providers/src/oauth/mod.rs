@@ -20,6 +20,7 @@ mod acquire;
 mod assertion;
 mod bearer;
 mod challenge;
+mod config;
 mod consent;
 mod credentials;
 mod discovery;
@@ -45,6 +46,7 @@ mod trial;
 mod wire;
 
 pub use assertion::SigningKey;
+pub use config::{IdentityProviderConfig, OAuthConfig, OAuthGrant};
 pub use consent::Consent;
 pub use credentials::{AuthMethod, Client, Credentials, Token};
 pub use error::OAuthError;

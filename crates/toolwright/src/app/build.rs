@@ -14,7 +14,7 @@ use toolwright_core::tool::StaticProvider;
 use toolwright_core::tool_id::{server_namespace, wire_candidate};
 use toolwright_models::{Endpoints, Models, endpoints_from_env};
 use toolwright_providers::builtin::{self, BuiltinOptions, PathGuard, ShellOptions, web};
-use toolwright_providers::mcp::{AsTools, DEFAULT_RETRIES, McpServerSpec, McpTransport};
+use toolwright_providers::mcp::{McpServerSpec, McpTransport};
 use toolwright_providers::net::{AddressPolicy, HttpOptions};
 use toolwright_providers::oauth::{CredentialStore, OAuth, OAuthParts};
 use toolwright_providers::process::sandbox::{Sandbox, SandboxSettings};
@@ -31,7 +31,7 @@ use super::compat::{CompatCell, recommends};
 use super::tokens::Tokenizers;
 use super::{BUILTIN, LLM, REST};
 use crate::config::typed::PathGuardSetting;
-use crate::config::{Config, HttpWay, NamedRestTool, Server, ServerLink, Severity, environment, secret_file};
+use crate::config::{Config, NamedRestTool, Server, Severity, environment, secret_file};
 
 /// Folder of the state directory for credentials of servers.
 const CREDENTIALS: &str = "oauth";
@@ -159,8 +159,7 @@ pub(super) fn absent(config: &Config) -> Vec<(String, String)> {
             absent.push((entry.to_owned(), format!("OpenAPI document {entry} was left out: {why}")));
         }
     }
-    let servers = config.written.mcp_servers.iter();
-    for (entry, _) in servers.filter(|(_, server)| server.enabled == Some(false) || server.disabled == Some(true)) {
+    for entry in &config.servers_off {
         absent.push((namespace(entry), format!("server {entry} is disabled in the configuration")));
     }
     for (entry, _) in config.written.rest_tools.iter().filter(|(_, tool)| tool.enabled == Some(false)) {
@@ -185,49 +184,14 @@ pub(super) fn absent(config: &Config) -> Vec<(String, String)> {
 
 /// What an MCP provider is built from.
 pub(super) fn server_spec(server: &Server, config: &Config, redactor: &Arc<SecretRedactor>) -> McpServerSpec {
-    let settings = &server.settings;
-    let transport = match settings.link.clone() {
-        ServerLink::Stdio { command, args, env, cwd, .. } => {
-            McpTransport::Stdio { command, args, env: env.into_iter().collect(), cwd: Some(cwd) }
-        }
-        ServerLink::Http { way, url, headers } => {
-            let headers = headers.into_iter().collect();
-            match way {
-                HttpWay::Streamable => McpTransport::Http { url, headers },
-                HttpWay::Sse => McpTransport::Sse { url, headers },
-                HttpWay::WebSocket => McpTransport::WebSocket { url, headers },
-            }
-        }
-    };
-    // Snapshots explain missing tools by the provider's name, so it is the namespace.
-    let plain = McpServerSpec::new(server.namespace.clone(), transport);
+    let is_process = matches!(server.config.transport, McpTransport::Stdio { .. });
     McpServerSpec {
-        defined_in: settings.defined_in.clone(),
-        tools_allowed: settings.tools_allowed.clone(),
-        tools_denied: settings.tools_denied.clone(),
-        shown: settings.shown.clone(),
-        request_timeout: settings.request_timeout,
-        connect_timeout: settings.connect_timeout.unwrap_or(plain.connect_timeout),
-        max_message_bytes: settings.max_message_bytes.unwrap_or(plain.max_message_bytes),
-        idle_timeout: settings.idle_timeout,
-        retries: settings.retries.unwrap_or(DEFAULT_RETRIES),
+        defined_in: server.defined_in.clone(),
         withheld_env: withheld_env(config),
-        queue: settings.queue.clone(),
-        background: settings.background.clone(),
-        auto_background_after: settings.auto_background_after,
-        sandbox: match &settings.link {
-            ServerLink::Stdio { sandbox, .. } => Some(server_sandbox(*sandbox, config)),
-            ServerLink::Http { .. } => None,
-        },
-        cache_ttl: settings.cache,
-        tools_cache: settings.tools_cache.clone(),
-        trusted: settings.trusted,
+        sandbox: is_process.then(|| server_sandbox(server.config.sandbox, config)),
         authorizer: authorization(server, config, redactor).map(|parts| Arc::new(OAuth::new(parts)) as _),
-        shared: settings.shared,
-        lazy: settings.lazy,
-        resources: as_tools(settings.resources_as_tools),
-        prompts: as_tools(settings.prompts_as_tools),
-        ..plain
+        // Snapshots explain missing tools by the provider's name, so it is the namespace.
+        ..McpServerSpec::new(server.namespace.clone(), server.config.clone())
     }
 }
 
@@ -235,21 +199,17 @@ pub(super) fn server_spec(server: &Server, config: &Config, redactor: &Arc<Secre
 /// kept out of whatever `redactor` sees.
 #[must_use]
 pub fn authorization(server: &Server, config: &Config, redactor: &Arc<SecretRedactor>) -> Option<OAuthParts> {
-    let ServerLink::Http { url, .. } = &server.settings.link else { return None };
+    let url = server.config.transport.url()?;
     let redactor = Arc::clone(redactor);
     Some(OAuthParts {
         server: server.entry.clone(),
         url: http_address(url)?,
-        settings: server.settings.oauth.clone()?,
+        settings: server.oauth.clone()?,
         store: CredentialStore::folder(config.state_dir.join(CREDENTIALS)),
         http: HttpOptions::default(),
         consent: None,
         secrets: Some(Arc::new(move |secret| redactor.add([secret]))),
     })
-}
-
-fn as_tools(offered: bool) -> AsTools {
-    if offered { AsTools::Yes } else { AsTools::No }
 }
 
 /// The address whose OAuth is asked for: a WebSocket's is that of the HTTP server that it begins with.

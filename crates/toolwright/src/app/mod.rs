@@ -45,7 +45,7 @@ use toolwright_runtime::{
 };
 use toolwright_telemetry::Metrics;
 
-use crate::config::{Config, LoadOptions, NamedRestTool, Problem, ServerSettings};
+use crate::config::{Config, LoadOptions, NamedRestTool, Problem, Server};
 
 pub use api_token::{api_token, api_token_file};
 pub use build::authorization;
@@ -207,7 +207,7 @@ pub struct Toolwright {
 /// What the providers in the catalogue were built from.
 #[derive(Default)]
 struct Running {
-    servers: HashMap<String, ServerSettings>,
+    servers: HashMap<String, Server>,
     rest: Vec<NamedRestTool>,
     catalogues: HashMap<String, CatalogueSpec>,
     openapi: HashMap<String, OpenApiSpec>,

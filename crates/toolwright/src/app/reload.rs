@@ -8,7 +8,7 @@ use tokio::task::JoinError;
 use toolwright_core::catalogue::Provider;
 use toolwright_providers::DocumentDeps;
 use toolwright_providers::catalogue::CatalogueProvider;
-use toolwright_providers::mcp::McpProvider;
+use toolwright_providers::mcp::{McpProvider, McpTransport};
 use toolwright_providers::net::HttpOptions;
 use toolwright_providers::openapi::OpenApiProvider;
 use toolwright_runtime::Executor;
@@ -17,7 +17,7 @@ use super::build::{ProviderSettings, absent, server_spec};
 use super::llm::{LlmSettings, Offered};
 use super::{BUILTIN, Error, LLM, REST, Running, Toolwright};
 use crate::config::typed::{ModelOverrides, Models};
-use crate::config::{Config, LoadOptions, Problem, ServerLink, Severity};
+use crate::config::{Config, LoadOptions, Problem, Severity};
 
 /// How often a retired provider is looked at.
 const RETIRE_POLL: Duration = Duration::from_millis(200);
@@ -110,10 +110,10 @@ impl Toolwright {
             }
         }
         let servers: HashMap<String, _> =
-            config.servers.iter().map(|server| (server.namespace.clone(), server.settings.clone())).collect();
+            config.servers.iter().map(|server| (server.namespace.clone(), server.clone())).collect();
         for server in &config.servers {
-            let inherits = matches!(server.settings.link, ServerLink::Stdio { .. });
-            let same = running.servers.get(&server.namespace) == Some(&server.settings);
+            let inherits = matches!(server.config.transport, McpTransport::Stdio { .. });
+            let same = running.servers.get(&server.namespace) == Some(server);
             if !same || (inherits && !same_surroundings) {
                 fresh.push(McpProvider::new(server_spec(server, &config, &self.redactor), self.mcp.clone()));
             }

@@ -92,13 +92,13 @@ fn of_sources(config: &Config, snapshot: &Snapshot) -> Vec<String> {
     let listed = |namespace: &str| snapshot.providers().iter().find(|p| p.name == namespace && p.error.is_none());
     for server in &config.servers {
         let Some(status) = listed(&server.namespace) else { continue };
-        let (own, settings) = (Own::of(status, snapshot), &server.settings);
+        let (own, entry) = (Own::of(status, snapshot), &server.config);
         let field = |key: &str| format!("mcp_servers.{}.{key}", server.entry);
-        own.patterns(&field("tools_allowed"), &settings.tools_allowed, &mut all);
-        own.patterns(&field("tools_denied"), &settings.tools_denied, &mut all);
-        own.patterns(&field("background"), &settings.background, &mut all);
-        own.names(&field("tools"), settings.shown.keys(), &mut all);
-        own.names(&field("tools_cache"), settings.tools_cache.keys(), &mut all);
+        own.patterns(&field("tools_allowed"), &entry.tools_allowed, &mut all);
+        own.patterns(&field("tools_denied"), &entry.tools_denied, &mut all);
+        own.patterns(&field("background"), &entry.background, &mut all);
+        own.names(&field("tools"), entry.tools.keys(), &mut all);
+        own.names(&field("tools_cache"), entry.tools_cache.keys(), &mut all);
     }
     for catalogue in &config.catalogues {
         let Some(status) = listed(&catalogue.namespace) else { continue };

@@ -7,8 +7,8 @@ use toolwright_providers::catalogue::{CatalogueSpec, PublicKey};
 use toolwright_providers::net::AddressPolicy;
 use url::Url;
 
+use super::fill::{Holds, Scope};
 use super::node::Member;
-use super::servers::{Holds, Scope, shown_as};
 use super::typed::CatalogueEntry;
 
 /// Resolves one entry; `None`, with the reason among the problems, when it is switched off or cannot be used. `taken` says
@@ -59,7 +59,6 @@ pub(crate) fn resolve(
         scope.fill(at, &format!("{entry}.secrets"), &mut value, Holds::OwnKey(name));
         secrets.insert(name.clone(), value);
     }
-    let shown = shown_as(&written.tools);
     if scope.problems.len() > before {
         return None;
     }
@@ -76,7 +75,7 @@ pub(crate) fn resolve(
         insecure_loopback: written.insecure_loopback.unwrap_or(false),
         tools_allowed: written.tools_allowed.clone(),
         tools_denied: written.tools_denied.clone(),
-        shown,
+        shown: written.tools.clone(),
         trusted: written.trusted.unwrap_or(false),
         ..default
     })

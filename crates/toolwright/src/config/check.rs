@@ -4,10 +4,10 @@
 use serde_json::Value;
 use toolwright_core::pattern::nearest;
 use toolwright_core::policy::Condition;
+use toolwright_core::setting::is_off;
 
 use super::node::{Data, Node};
 use super::problem::{At, Problem, Severity};
-use super::typed::is_off;
 
 /// Schema keyword: each member of this mapping stands alone; a broken one is left out.
 pub(crate) const ENTRIES: &str = "x-entries";
@@ -228,7 +228,7 @@ impl Walk<'_> {
 }
 
 /// The branch of an `anyOf` that the node is meant for: `Option<T>` gives `[T, null]`.
-fn branch<'s>(node: &Node, schema: &'s Value) -> &'s Value {
+pub(super) fn branch<'s>(node: &Node, schema: &'s Value) -> &'s Value {
     let Some(branches) = schema.get("anyOf").and_then(Value::as_array) else { return schema };
     branches.iter().find(|branch| accepts(node, branch)).or_else(|| branches.first()).unwrap_or(schema)
 }

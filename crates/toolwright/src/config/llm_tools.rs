@@ -11,10 +11,10 @@ use toolwright_core::llm::{DefineError, LlmDefinition, MaxTokens, TemplateDefini
 use toolwright_core::tool_id::ToolId;
 
 use super::check::snake_case;
+use super::fill::Scope;
 use super::layers::read_text;
 use super::llm_markdown;
 use super::node::{Member, Node};
-use super::servers::Scope;
 use super::typed::LlmToolEntry;
 
 const NAMESPACE: &str = "llm";

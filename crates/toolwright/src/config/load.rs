@@ -16,13 +16,14 @@ use toolwright_runtime::QueueSpec;
 use super::check::check;
 use super::compat::CompatSource;
 use super::expand::{Variables, expand};
+use super::fill::{Holds, Scope, key_variables, note_secrets};
 use super::layers::{Layer, LayerKind, lay_under, read, read_text, standing};
 use super::node::{Data, Member, Node};
 use super::places::Places;
 use super::problem::{At, Problem, Severity};
 use super::project::{self, Project};
-use super::resolved::{Config, Server};
-use super::servers::{self, Holds, Scope, key_variables, note_secrets};
+use super::resolved::Config;
+use super::servers::{self, Resolved};
 use super::stamp::Stamp;
 use super::telemetry::{self, Telemetry};
 use super::typed::{CatalogueEntry, ConfigFile, LlmToolEntry, ModelEndpoint, OpenApiEntry, Queue, RestTool};
@@ -111,7 +112,9 @@ pub fn load(options: &LoadOptions, variables: Variables<'_>) -> Config {
         root,
         state_dir,
         written: ConfigFile::default(),
+        tree: Value::Null,
         servers: Vec::new(),
+        servers_off: Vec::new(),
         rest_tools: Vec::new(),
         openapi: Vec::new(),
         catalogues: Vec::new(),
@@ -184,6 +187,7 @@ fn resolve(
     approved: &BTreeMap<PathBuf, Option<String>>,
     variables: Variables<'_>,
 ) {
+    config.tree = merged.to_value();
     let servers = take_entries(&mut merged, "mcp_servers");
     let rest_tools = take_entries(&mut merged, "rest_tools");
     let documents = take_entries(&mut merged, "openapi");
@@ -241,14 +245,15 @@ fn resolve(
         key_variables: &mut config.key_variables,
         problems: &mut config.problems,
     };
-    let mut resolved: Vec<Server> = Vec::new();
     for member in servers {
-        let Some(entry) = typed("mcp_servers", &member, scope.problems) else { continue };
-        let taken: Vec<String> = resolved.iter().map(|server| server.namespace.clone()).collect();
-        resolved.extend(servers::resolve(&member.key, &member.at, &entry, &taken, &mut scope));
-        written.mcp_servers.insert(member.key, entry);
+        let taken: Vec<String> = config.servers.iter().map(|server| server.namespace.clone()).collect();
+        let name = member.key.clone();
+        match servers::resolve(member, &taken, &mut scope) {
+            Resolved::Server(server) => config.servers.push(*server),
+            Resolved::Off => config.servers_off.push(name),
+            Resolved::Broken => {}
+        }
     }
-    config.servers = resolved;
     for member in rest_tools {
         let Some(tool) = typed::<RestTool>("rest_tools", &member, scope.problems) else { continue };
         if tool.enabled != Some(false) {
@@ -414,10 +419,11 @@ fn check_views(config: &mut Config, written: &ConfigFile, merged: &Node) {
 
 /// A client may reach views and sources: any other name leads nowhere.
 fn check_reach(config: &mut Config, written: &ConfigFile, merged: &Node) {
+    let entries = config.tree["mcp_servers"].as_object().into_iter().flat_map(|entries| entries.keys());
     for (client, token) in &written.server.tokens {
         for name in token.views.iter().flatten() {
             // What is switched off, or left out for now, is no misspelling.
-            let is_off = written.mcp_servers.keys().any(|entry| server_namespace(entry, &|_| false) == *name)
+            let is_off = entries.clone().any(|entry| server_namespace(entry, &|_| false) == *name)
                 || written.openapi.contains_key(name)
                 || written.catalogues.contains_key(name);
             if written.views.contains_key(name) || source_at(config, written, name).is_some() || is_off {

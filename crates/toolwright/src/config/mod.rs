@@ -7,6 +7,7 @@ mod compat;
 pub mod edit;
 mod expand;
 mod exposure;
+mod fill;
 pub(crate) mod foreign;
 mod layers;
 mod llm_markdown;
@@ -39,9 +40,7 @@ pub use llm_tools::{LlmEntry, Tuned};
 pub use load::{LoadOptions, load, state_dir};
 pub use policy::policy_file;
 pub use problem::{At, Problem, Severity};
-pub use resolved::{
-    Config, EmbeddingSource, HttpWay, NamedRestTool, Server, ServerLink, ServerSettings, policy_of, profile_of,
-};
+pub use resolved::{Config, EmbeddingSource, NamedRestTool, Server, policy_of, profile_of};
 pub use schema::published as json_schema;
 pub(crate) use secret_file::environment;
 pub use secret_file::{forget_secrets, keep_secrets, names_variable, secret_file, variable};

@@ -9,9 +9,9 @@ use toolwright_models::{Api, Endpoint, ModelOverrides, Timeouts, ToolFormat};
 use toolwright_runtime::{QueueSpec, TrafficTerms, default_model_queue};
 use toolwright_textcalls as textcalls;
 
+use super::fill::{Holds, Scope};
 use super::node::Member;
 use super::problem::{At, Problem, Severity};
-use super::servers::{Holds, Scope};
 use super::typed::{ExposureSetting, ModelApi, ModelEndpoint, ModelOverrides as WrittenOverrides, Written};
 
 /// Resolves one entry; `None`, with the reason among the problems, when it cannot be used.

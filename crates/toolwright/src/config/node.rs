@@ -101,6 +101,31 @@ impl Node {
         self.members().iter().find(|member| member.key == key)
     }
 
+    /// Its text, if it is one.
+    pub(crate) fn text(&self) -> Option<&str> {
+        match &self.data {
+            Data::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The text of the member of that name.
+    pub(crate) fn text_of(&self, key: &str) -> Option<&str> {
+        self.get(key)?.value.text()
+    }
+
+    /// Puts a member of that name, in the place of the one that is there.
+    pub(crate) fn set(&mut self, key: &str, data: Data) {
+        let Data::Map(members) = &mut self.data else { return };
+        match members.iter_mut().find(|member| member.key == key) {
+            Some(member) => member.value.data = data,
+            None => {
+                let value = Self { at: self.at.clone(), data };
+                members.push(Member { key: key.to_owned(), at: self.at.clone(), value });
+            }
+        }
+    }
+
     /// Takes the member of that name out.
     pub(crate) fn take(&mut self, key: &str) -> Option<Member> {
         let Data::Map(members) = &mut self.data else { return None };

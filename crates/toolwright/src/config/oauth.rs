@@ -2,22 +2,28 @@
 
 use std::path::PathBuf;
 
-use toolwright_core::Secret;
+use toolwright_providers::mcp::{McpServerConfig, McpTransport};
 use toolwright_providers::oauth::{
-    AssertionSource, ClientProof, ClientSettings, Grant, IdentityProvider, OAuthSettings, SigningKey,
+    AssertionSource, ClientProof, ClientSettings, Grant, IdentityProvider, IdentityProviderConfig, OAuthConfig,
+    OAuthGrant, OAuthSettings, SigningKey,
 };
 
-use super::servers::{Holds, Resolver};
-use super::typed::{McpServer, OAuthGrant, OAuthIdentityProvider, OAuthSection};
+use super::servers::Resolver;
 
 /// How a private key signs that says nothing else.
 const DEFAULT_ALGORITHM: &str = "ES256";
 
 impl Resolver<'_, '_> {
     /// The OAuth of a server at an address; `None` where it has none: it is switched off, or a header is its key.
-    pub(super) fn oauth(&mut self, written: &McpServer) -> Option<OAuthSettings> {
-        let keyed = written.headers.keys().any(|name| name.eq_ignore_ascii_case("authorization"));
-        let Some(section) = &written.oauth else {
+    pub(super) fn oauth(&mut self, config: &McpServerConfig) -> Option<OAuthSettings> {
+        let headers = match &config.transport {
+            McpTransport::Stdio { .. } => return None,
+            McpTransport::Http { headers, .. }
+            | McpTransport::Sse { headers, .. }
+            | McpTransport::WebSocket { headers, .. } => headers,
+        };
+        let keyed = headers.keys().any(|name| name.eq_ignore_ascii_case("authorization"));
+        let Some(section) = &config.oauth else {
             return (!keyed).then(OAuthSettings::default);
         };
         if section.enabled == Some(false) {
@@ -28,9 +34,9 @@ impl Resolver<'_, '_> {
             self.fail("oauth", message, "keep the one that is meant");
             return None;
         }
-        let id = self.optional("client_id", section.client_id.as_deref(), Holds::Setting);
+        let id = section.client_id.clone();
         let proof = self.proof(section);
-        let metadata_url = self.optional("client_metadata_url", section.client_metadata_url.as_deref(), Holds::Setting);
+        let metadata_url = section.client_metadata_url.clone();
         if metadata_url.as_deref().is_some_and(|url| !url.starts_with("https://")) {
             self.fail("oauth.client_metadata_url", "it is no https:// address", "publish the document with TLS");
         }
@@ -42,8 +48,7 @@ impl Resolver<'_, '_> {
             let message = "this grant needs a client that the authorization server knows";
             self.fail("oauth.client_id", message, "register one there and add its identifier");
         }
-        let authorization_server =
-            self.optional("authorization_server", section.authorization_server.as_deref(), Holds::Setting);
+        let authorization_server = section.authorization_server.clone();
         if authorization_server.is_none() && matches!(proof, ClientProof::Secret(_)) {
             self.warn(
                 "oauth.authorization_server",
@@ -61,23 +66,20 @@ impl Resolver<'_, '_> {
         })
     }
 
-    fn proof(&mut self, section: &OAuthSection) -> ClientProof {
-        let secret = self.optional("client_secret", section.client_secret.as_deref(), Holds::OwnKey("client_secret"));
-        let file = section.private_key_file.as_deref();
-        let file = self.optional("private_key_file", file, Holds::Setting);
-        match (secret, file) {
+    fn proof(&mut self, section: &OAuthConfig) -> ClientProof {
+        match (section.client_secret.clone(), &section.private_key_file) {
             (None, None) => ClientProof::None,
-            (Some(secret), None) => ClientProof::Secret(Secret::new(secret)),
+            (Some(secret), None) => ClientProof::Secret(secret),
             (Some(_), Some(_)) => {
                 let message = "it has both `client_secret` and `private_key_file`";
                 self.fail("oauth", message, "keep the one that the client is registered with");
                 ClientProof::None
             }
-            (None, Some(file)) => self.key(section, &self.beside(&file)),
+            (None, Some(file)) => self.key(section, &self.beside(file)),
         }
     }
 
-    fn key(&mut self, section: &OAuthSection, path: &std::path::Path) -> ClientProof {
+    fn key(&mut self, section: &OAuthConfig, path: &std::path::Path) -> ClientProof {
         let algorithm = section.signing_algorithm.as_deref().unwrap_or(DEFAULT_ALGORITHM);
         let read = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()));
         let key = read.and_then(|pem| {
@@ -92,25 +94,20 @@ impl Resolver<'_, '_> {
         }
     }
 
-    fn grant(&mut self, section: &OAuthSection) -> Grant {
+    fn grant(&mut self, section: &OAuthConfig) -> Grant {
         let grant = section.grant.unwrap_or_default();
         match grant {
             OAuthGrant::AuthorizationCode => Grant::AuthorizationCode,
             OAuthGrant::ClientCredentials => Grant::ClientCredentials,
-            OAuthGrant::JwtBearer => {
-                let holds = Holds::OwnKey("assertion_token");
-                let value = self.optional("assertion", section.assertion.as_deref(), holds);
-                let file = self.optional("assertion_file", section.assertion_file.as_deref(), Holds::Setting);
-                match (value, file) {
-                    (Some(value), None) => Grant::JwtBearer(AssertionSource::Value(Secret::new(value))),
-                    (None, Some(file)) => Grant::JwtBearer(AssertionSource::File(self.beside(&file))),
-                    _ => {
-                        let message = "`jwt_bearer` needs either `assertion` or `assertion_file`";
-                        self.fail("oauth.assertion_file", message, "name the file that holds the assertion");
-                        Grant::AuthorizationCode
-                    }
+            OAuthGrant::JwtBearer => match (section.assertion.clone(), &section.assertion_file) {
+                (Some(value), None) => Grant::JwtBearer(AssertionSource::Value(value)),
+                (None, Some(file)) => Grant::JwtBearer(AssertionSource::File(self.beside(file))),
+                _ => {
+                    let message = "`jwt_bearer` needs either `assertion` or `assertion_file`";
+                    self.fail("oauth.assertion_file", message, "name the file that holds the assertion");
+                    Grant::AuthorizationCode
                 }
-            }
+            },
             OAuthGrant::IdentityAssertion => match &section.identity_provider {
                 Some(provider) => self.identity_provider(provider),
                 None => {
@@ -122,25 +119,13 @@ impl Resolver<'_, '_> {
         }
     }
 
-    fn identity_provider(&mut self, written: &OAuthIdentityProvider) -> Grant {
-        let mut text = |key: &str, value: &str, holds| {
-            self.text(&format!("oauth.identity_provider.{key}"), value, holds).unwrap_or_default()
-        };
-        let token_endpoint = text("token_endpoint", &written.token_endpoint, Holds::Setting);
-        let client_id = text("client_id", &written.client_id, Holds::Setting);
-        let secret = written.client_secret.as_deref();
-        let client_secret = secret.map(|secret| text("client_secret", secret, Holds::OwnKey("client_secret")));
-        let file = text("identity_token_file", &written.identity_token_file, Holds::Setting);
+    fn identity_provider(&self, provider: &IdentityProviderConfig) -> Grant {
         Grant::IdentityAssertion(IdentityProvider {
-            token_endpoint,
-            client_id,
-            client_secret: client_secret.map(Secret::new),
-            identity_token: AssertionSource::File(self.beside(&file)),
+            token_endpoint: provider.token_endpoint.clone(),
+            client_id: provider.client_id.clone(),
+            client_secret: provider.client_secret.clone(),
+            identity_token: AssertionSource::File(self.beside(&provider.identity_token_file)),
         })
-    }
-
-    fn optional(&mut self, key: &str, written: Option<&str>, holds: Holds<'_>) -> Option<String> {
-        self.text(&format!("oauth.{key}"), written?, holds)
     }
 
     /// A path as the configuration means it.

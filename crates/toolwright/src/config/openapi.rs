@@ -10,10 +10,10 @@ use toolwright_providers::openapi::{Auth, Filter, GroupBy, OpenApiSpec, Operatio
 use toolwright_providers::rest::{ResponseFormat, Selection};
 use url::Url;
 
+use super::fill::{Holds, Scope};
 use super::node::Member;
 use super::problem::At;
 use super::resolved::Config;
-use super::servers::{Holds, Scope};
 use super::typed::{
     EffectFlags, OpenApiAuth, OpenApiEntry, OpenApiGrouping, OpenApiOperation, RestResponse, WebSection, Written,
 };

@@ -3,16 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::Value;
-use toolwright_core::SandboxProfile;
 use toolwright_core::Secret;
-use toolwright_core::catalogue::ToolOverride;
 use toolwright_core::model::PriceTable;
 use toolwright_core::policy::{Effect, EffectSelector, Policy, Profile, Rule, Selector, ToolNote};
 use toolwright_models::{EmbeddingsApi, Endpoint, ModelOverrides};
 use toolwright_providers::catalogue::CatalogueSpec;
+use toolwright_providers::mcp::McpServerConfig;
 use toolwright_providers::oauth::OAuthSettings;
 use toolwright_providers::openapi::OpenApiSpec;
 use toolwright_providers::process::sandbox::SandboxSettings;
@@ -51,8 +49,12 @@ pub struct Config {
     pub state_dir: PathBuf,
     /// The settings, and every entry as it was written: variables not filled in.
     pub written: ConfigFile,
+    /// All files laid over each other, as they were written.
+    pub(super) tree: Value,
     /// MCP servers that can be used, in order.
     pub servers: Vec<Server>,
+    /// The names of those that are switched off.
+    pub servers_off: Vec<String>,
     /// REST tools that can be used, in order; `${VAR}` filled in, `${parameters.x}` kept.
     pub rest_tools: Vec<NamedRestTool>,
     /// OpenAPI documents that can be used, in order.
@@ -121,98 +123,18 @@ pub struct Server {
     pub namespace: String,
     /// Where it was written.
     pub at: At,
-    /// Everything that matters to its provider.
-    pub settings: ServerSettings,
-}
-
-/// What a server's provider is built from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServerSettings {
     /// The file that its entry stands in, by which its pins are told from those of others of its name.
     pub defined_in: String,
-    /// How it is reached.
-    pub link: ServerLink,
+    /// Its entry, variables filled in.
+    pub config: McpServerConfig,
     /// How tokens for it are got; `None` where it needs none of ours.
     pub oauth: Option<OAuthSettings>,
-    /// Tools offered, as globs; empty means all.
-    pub tools_allowed: Vec<String>,
-    /// Tools not offered, as globs.
-    pub tools_denied: Vec<String>,
-    /// How single tools are shown, by raw name.
-    pub shown: BTreeMap<String, ToolOverride>,
-    /// Queue of its calls.
-    pub queue: Option<String>,
-    /// Limit of one call.
-    pub request_timeout: Option<Duration>,
-    /// Limit of one attempt to connect.
-    pub connect_timeout: Option<Duration>,
-    /// Bound on one message from it, in bytes.
-    pub max_message_bytes: Option<usize>,
-    /// Tools whose calls are background jobs, as globs.
-    pub background: Vec<String>,
-    /// How long a call keeps its caller waiting before it goes on as one.
-    pub auto_background_after: Option<Duration>,
-    /// How long a call may go on without a report of progress.
-    pub idle_timeout: Option<Duration>,
-    /// How often a failed call is tried again where that is safe.
-    pub retries: Option<u32>,
-    /// How long results of its read-only tools may be served again.
-    pub cache: Option<Duration>,
-    /// The same for single tools.
-    pub tools_cache: BTreeMap<String, Option<Duration>>,
-    /// Whether its hints may loosen policy.
-    pub trusted: bool,
-    /// Whether all sessions share one connection.
-    pub shared: bool,
-    /// Whether it is started no sooner than a call needs it.
-    pub lazy: bool,
-    /// Whether its resources are offered as tools.
-    pub resources_as_tools: bool,
-    /// Whether its prompts are.
-    pub prompts_as_tools: bool,
-}
-
-/// How a server is reached.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ServerLink {
-    /// A child process.
-    Stdio {
-        /// Program.
-        command: String,
-        /// Arguments.
-        args: Vec<String>,
-        /// Environment added.
-        env: Vec<(String, String)>,
-        /// Folder, absolute.
-        cwd: PathBuf,
-        /// What it may do.
-        sandbox: SandboxProfile,
-    },
-    /// A server at an address.
-    Http {
-        /// What is spoken there.
-        way: HttpWay,
-        /// Address.
-        url: String,
-        /// Headers.
-        headers: Vec<(String, String)>,
-    },
-}
-
-/// What is spoken with a server at an address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HttpWay {
-    /// Streamable HTTP, or HTTP with server-sent events where the server turns out to be older.
-    Streamable,
-    /// HTTP with server-sent events.
-    Sse,
-    /// WebSocket.
-    WebSocket,
 }
 
 impl PartialEq for Server {
     fn eq(&self, other: &Self) -> bool {
-        self.namespace == other.namespace && self.settings == other.settings
+        let Self { entry: _, at: _, namespace, defined_in, config, oauth } = self;
+        (namespace, defined_in, config, oauth) == (&other.namespace, &other.defined_in, &other.config, &other.oauth)
     }
 }
 
@@ -269,9 +191,22 @@ impl Config {
     /// The configuration as it was written, secrets masked.
     #[must_use]
     pub fn shown(&self) -> Value {
-        let mut value = serde_json::to_value(&self.written).unwrap_or_default();
+        let mut value = serde_json::to_value(ConfigFile::default()).unwrap_or_default();
+        lay_over(&mut value, self.tree.clone());
         super::secrets::mask(&mut value);
         value
+    }
+}
+
+/// Puts what was written over the defaults.
+fn lay_over(defaults: &mut Value, written: Value) {
+    match (defaults, written) {
+        (Value::Object(defaults), Value::Object(written)) => {
+            for (key, value) in written {
+                lay_over(defaults.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (place, written) => *place = written,
     }
 }
 

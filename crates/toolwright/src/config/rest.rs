@@ -5,10 +5,10 @@ use toolwright_core::tool_id::ToolId;
 use toolwright_providers::rest::{RestError, RestOptions, RestProvider, RestToolSpec};
 
 use super::check::snake_case;
+use super::fill::{Holds, Scope};
 use super::node::Member;
 use super::problem::{At, Problem, Severity};
 use super::resolved::NamedRestTool;
-use super::servers::{Holds, Scope};
 use super::typed::{RestTool, Written};
 
 /// Resolves one entry; `None`, with the reason among the problems, when it cannot be used.

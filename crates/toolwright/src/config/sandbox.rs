@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use toolwright_providers::process::sandbox::{Limits, OnGap, SandboxSettings};
 
+use super::fill::{Holds, Scope};
 use super::problem::{At, Problem, Severity};
-use super::servers::{Holds, Scope};
 use super::typed::SandboxSection;
 
 /// Resolves them. A path that cannot be filled in is left out, with the reason among the problems: it would

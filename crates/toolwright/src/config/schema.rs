@@ -6,6 +6,7 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
 use super::check::camel_case;
+use super::foreign;
 use super::typed::ConfigFile;
 
 /// The schema the checker walks: snake_case keys, no references.
@@ -13,8 +14,15 @@ pub(crate) fn checked() -> &'static Value {
     static SCHEMA: OnceLock<Value> = OnceLock::new();
     SCHEMA.get_or_init(|| {
         let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
-        settings.into_generator().into_root_schema_for::<ConfigFile>().to_value()
+        let mut schema = settings.into_generator().into_root_schema_for::<ConfigFile>().to_value();
+        foreign::add_keys(&mut schema["properties"]["mcp_servers"]["additionalProperties"]);
+        schema
     })
+}
+
+/// The schema of one entry of a section.
+pub(crate) fn entry(section: &str) -> &'static Value {
+    &self::section(section)["additionalProperties"]
 }
 
 /// The schema of one section, as the checker walks it.

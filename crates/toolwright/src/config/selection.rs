@@ -3,9 +3,9 @@
 use toolwright_core::Secret;
 use toolwright_models::EmbeddingsApi;
 
+use super::fill::{Holds, Scope};
 use super::problem::At;
 use super::resolved::EmbeddingSource;
-use super::servers::{Holds, Scope};
 use super::typed::{EmbeddingApi, Embeddings};
 
 const SECTION: &str = "selection.embeddings";

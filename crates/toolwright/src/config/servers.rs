@@ -1,37 +1,16 @@
-//! From a written MCP server entry to one that can be connected, or to the reason why it cannot.
+//! From an MCP server entry to one that can be connected, or to the reason why it cannot.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::Path;
 
-use indexmap::IndexMap;
-use serde_json::Value;
-use toolwright_core::SandboxProfile;
-use toolwright_core::catalogue::ToolOverride;
 use toolwright_core::tool_id::{RESERVED_NAMESPACES, server_namespace};
-use toolwright_runtime::queue::DEFAULT_QUEUE;
+use toolwright_providers::mcp::{McpServerConfig, McpTransport};
 
-use super::expand::{ExpandError, Variables, expand};
+use super::fill::Scope;
 use super::foreign;
-use super::places::Places;
+use super::node::{Data, Member, Node};
 use super::problem::{At, Problem, Severity};
-use super::resolved::{HttpWay, Server, ServerLink, ServerSettings};
-use super::secrets::{in_address, in_arguments, is_surroundings, looks_secret, without_scheme};
-use super::typed::{McpServer, OfferedAs, ServerTools, ShownTool, Transport, Written};
-
-/// What resolving an entry needs to know and to add to.
-pub(crate) struct Scope<'a> {
-    /// What the files are called in the names of sources.
-    pub(crate) places: &'a Places,
-    pub(crate) variables: Variables<'a>,
-    pub(crate) queues: &'a [String],
-    /// Where servers run that say nothing else.
-    pub(crate) root: &'a Path,
-    pub(crate) secrets: &'a mut Vec<String>,
-    /// Variables that hold keys of ours.
-    pub(crate) key_variables: &'a mut Vec<String>,
-    pub(crate) problems: &'a mut Vec<Problem>,
-}
+use super::resolved::Server;
+use super::schema;
 
 /// One entry under resolution.
 pub(super) struct Resolver<'a, 'b> {
@@ -42,73 +21,40 @@ pub(super) struct Resolver<'a, 'b> {
     broken: bool,
 }
 
-/// Resolves the entry `name`; `None` when it is switched off or cannot be used. `taken` are the
-/// namespaces of the servers before it.
-pub(crate) fn resolve(
-    name: &str,
-    at: &At,
-    written: &McpServer,
-    taken: &[String],
-    scope: &mut Scope<'_>,
-) -> Option<Server> {
-    if written.enabled == Some(false) || written.disabled == Some(true) {
-        return None;
+/// What became of an entry.
+pub(crate) enum Resolved {
+    /// It can be used.
+    Server(Box<Server>),
+    /// It is switched off.
+    Off,
+    /// It cannot be used; the reason is among the problems.
+    Broken,
+}
+
+/// Resolves an entry. `taken` are the namespaces of the servers before it.
+pub(crate) fn resolve(member: Member, taken: &[String], scope: &mut Scope<'_>) -> Resolved {
+    let Member { key: name, at, value: mut node } = member;
+    let mut told: Vec<[String; 3]> = Vec::new();
+    foreign::in_our_keys(&name, &mut node, &mut |key, message, remedy| {
+        told.push([key, message, remedy].map(str::to_owned));
+    });
+    if node.get("enabled").is_some_and(|enabled| enabled.value.data == Data::Bool(false)) {
+        return Resolved::Off;
     }
-    let mut resolver = Resolver { entry: name, at, scope, broken: false };
-    resolver.foreign_keys(written);
-    let link = resolver.link(written);
-    let oauth = match &link {
-        Some(ServerLink::Http { .. }) => resolver.oauth(written),
-        _ => None,
-    };
-    let queue = resolver.queue(written.queue.as_deref());
-    let namespace = server_namespace(name, &|candidate| taken.iter().any(|have| have == candidate));
-    if namespace != name {
-        let why = if RESERVED_NAMESPACES.contains(&name) {
-            "the name is reserved"
-        } else if taken.iter().any(|have| have == name) {
-            "another server has the name"
-        } else {
-            "the name has characters other than a-z, 0-9, _ and -"
-        };
-        let message = format!("{why}; its tools are called {namespace}__…");
-        resolver.warn("", &message, "rename the entry to choose another prefix");
+    let mut resolver = Resolver { entry: &name, at: &at, scope, broken: false };
+    for [key, message, remedy] in told {
+        resolver.warn(&key, &message, &remedy);
     }
-    let tools_allowed = resolver.allowed(written);
-    let shown = resolver.shown(written);
-    let request_timeout =
-        written.request_timeout.map(|span| span.0).or_else(|| resolver.foreign_timeout(written.timeout));
-    if resolver.broken {
-        return None;
+    let namespace = resolver.namespace(taken);
+    let config = resolver.config(&mut node);
+    let oauth = config.as_ref().and_then(|config| resolver.oauth(config));
+    match config {
+        Some(config) if !resolver.broken => {
+            let defined_in = scope.places.of(&at);
+            Resolved::Server(Box::new(Server { entry: name, namespace, at, defined_in, config, oauth }))
+        }
+        _ => Resolved::Broken,
     }
-    Some(Server {
-        entry: name.to_owned(),
-        namespace,
-        at: at.clone(),
-        settings: ServerSettings {
-            defined_in: scope.places.of(at),
-            link: link?,
-            oauth,
-            tools_allowed,
-            tools_denied: Resolver::denied(written),
-            shown,
-            queue,
-            request_timeout,
-            connect_timeout: written.connect_timeout.map(|span| span.0),
-            max_message_bytes: written.max_message_bytes,
-            background: written.background.clone(),
-            auto_background_after: written.auto_background_after.map(|span| span.0),
-            idle_timeout: written.idle_timeout.map(|span| span.0),
-            retries: written.retries,
-            cache: written.cache.and_then(|ttl| ttl.0),
-            tools_cache: written.tools_cache.iter().map(|(tool, ttl)| (tool.clone(), ttl.0)).collect(),
-            trusted: written.trusted.unwrap_or(false),
-            shared: written.shared.unwrap_or(true),
-            lazy: written.lazy.unwrap_or(false),
-            resources_as_tools: written.resources == Some(OfferedAs::Tools),
-            prompts_as_tools: written.prompts == Some(OfferedAs::Tools),
-        },
-    })
 }
 
 impl Resolver<'_, '_> {
@@ -127,203 +73,122 @@ impl Resolver<'_, '_> {
         self.problem(Severity::EntryDisabled, key, message, remedy);
     }
 
-    fn foreign_keys(&mut self, written: &McpServer) {
-        for (key, value) in [("always_allow", &written.always_allow), ("auto_approve", &written.auto_approve)] {
-            let listed = match value {
-                None => continue,
-                Some(Value::Array(items)) if items.is_empty() => continue,
-                Some(Value::Array(items)) => items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", "),
-                Some(other) => other.to_string(),
-            };
-            let remedy = format!("to allow tools, add a rule under `policy.rules` with `namespace: {}`", self.entry);
-            self.warn(
-                key,
-                &format!("another client approves these by itself: {listed}; that is not applied here"),
-                &remedy,
-            );
-        }
-    }
-
-    /// The allow list, under our own word for it or another client's.
-    fn allowed(&mut self, written: &McpServer) -> Vec<String> {
-        let tools = match &written.tools {
-            Some(ServerTools::Allowed(listed)) => Some(listed),
-            _ => None,
-        };
-        let theirs = [
-            ("tools", tools),
-            ("include_tools", written.include_tools.as_ref()),
-            ("enabled_tools", written.enabled_tools.as_ref()),
-        ];
-        let mut allowed = written.tools_allowed.clone();
-        for (key, listed) in theirs.into_iter().filter_map(|(key, listed)| Some((key, listed?))) {
-            if allowed.is_empty() {
-                allowed.clone_from(listed);
+    fn namespace(&mut self, taken: &[String]) -> String {
+        let name = self.entry;
+        let is_taken = |candidate: &str| taken.iter().any(|have| have == candidate);
+        let namespace = server_namespace(name, &is_taken);
+        if namespace != name {
+            let why = if RESERVED_NAMESPACES.contains(&name) {
+                "the name is reserved"
+            } else if is_taken(name) {
+                "another server has the name"
             } else {
-                self.warn(key, "this list is another client's key; the one before it counts", "remove one of them");
-            }
+                "the name has characters other than a-z, 0-9, _ and -"
+            };
+            let message = format!("{why}; its tools are called {namespace}__…");
+            self.warn("", &message, "rename the entry to choose another prefix");
         }
-        allowed
+        namespace
     }
 
-    /// What is not offered, under our own word for it and other clients', which allow nothing by an empty list.
-    fn denied(written: &McpServer) -> Vec<String> {
-        let is_empty = |listed: &Option<Vec<String>>| listed.as_ref().is_some_and(Vec::is_empty);
-        let all = is_empty(&written.include_tools) || is_empty(&written.enabled_tools);
-        let lists = [&written.tools_denied, &written.exclude_tools, &written.disabled_tools];
-        lists.into_iter().flatten().cloned().chain(all.then(|| "*".to_owned())).collect()
-    }
-
-    fn shown(&mut self, written: &McpServer) -> BTreeMap<String, ToolOverride> {
-        let Some(ServerTools::Shown(tools)) = &written.tools else { return BTreeMap::new() };
-        for (raw, tool) in tools {
+    /// The entry as its client reads it: variables filled in, `type` said, paths absolute.
+    fn config(&mut self, node: &mut Node) -> Option<McpServerConfig> {
+        let is_program = self.is_program(node)?;
+        let useless: &[&str] = if is_program { &["headers", "oauth"] } else { &["args", "env", "cwd"] };
+        for key in useless {
+            node.take(key);
+        }
+        if is_program && node.text_of("command").is_some_and(|command| command.trim().is_empty()) {
+            self.fail("command", "it is empty", "add the program that starts the server");
+        }
+        let before = self.scope.problems.len();
+        self.scope.fill_in(node, schema::entry("mcp_servers"), self.at, &format!("mcp_servers.{}", self.entry));
+        if let Some(queue) = node.text_of("queue") {
+            self.scope.check_queue(self.at, &format!("mcp_servers.{}.queue", self.entry), queue);
+        }
+        self.broken |= self.scope.problems.len() > before;
+        if is_program {
+            node.set("type", Data::Text("stdio".to_owned()));
+        } else if !self.broken {
+            self.settle_address(node);
+        }
+        if self.broken {
+            return None;
+        }
+        let mut config: McpServerConfig = match serde_json::from_value(node.to_value()) {
+            Ok(config) => config,
+            Err(error) => {
+                self.fail("", &error.to_string(), "compare it with `toolwright config schema`");
+                return None;
+            }
+        };
+        if let McpTransport::Stdio { command, cwd, .. } = &mut config.transport {
+            if let Some((program, args)) = command_line(command) {
+                let message = format!("`{program} {}` is taken for the name of one program", args.join(" "));
+                let remedy = format!("write `command: {program}` and `args: [{}]`", args.join(", "));
+                self.warn("command", &message, &remedy);
+            }
+            let folder = self.at.file.parent().unwrap_or_else(|| Path::new(""));
+            *cwd = Some(cwd.as_ref().map_or_else(|| self.scope.root.to_owned(), |cwd| folder.join(cwd)));
+        }
+        for (raw, tool) in &config.tools {
             if tool.name.as_ref().is_some_and(|name| name.trim().is_empty()) {
                 self.fail(&format!("tools.{raw}.name"), "it is empty", "give it a name, or remove the key");
             }
         }
-        shown_as(tools)
+        Some(config)
     }
 
-    fn foreign_timeout(&mut self, timeout: Option<u64>) -> Option<Duration> {
-        let timeout = timeout?;
-        let Some(read) = foreign::timeout(timeout) else {
-            self.warn("timeout", "0 is no limit that a call can keep; it is ignored", "remove it");
-            return None;
-        };
-        let text = toolwright_core::duration::format(read);
-        self.warn(
-            "timeout",
-            &format!("{timeout} is another client's key; it is read as {text}"),
-            &format!("write `request_timeout: {text}`"),
-        );
-        Some(read)
-    }
-
-    fn queue(&mut self, queue: Option<&str>) -> Option<String> {
-        let queue = queue?;
-        let before = self.scope.problems.len();
-        self.scope.check_queue(self.at, &format!("mcp_servers.{}.queue", self.entry), queue);
-        self.broken |= self.scope.problems.len() > before;
-        Some(queue.to_owned())
-    }
-
-    fn link(&mut self, written: &McpServer) -> Option<ServerLink> {
-        let url = written.url.as_deref().or(written.server_url.as_deref()).or(written.http_url.as_deref());
-        let kind = written.kind.or(written.transport);
-        let problem = match (kind, written.command.as_deref(), url) {
-            (None | Some(Transport::Stdio), Some(command), None) => return self.stdio(command, written),
-            (None, None, Some(url)) => return self.http(None, url, written),
-            (Some(kind), None, Some(url)) if kind != Transport::Stdio => return self.http(Some(kind), url, written),
+    /// Whether it is a program, and not a server at an address.
+    fn is_program(&mut self, node: &Node) -> Option<bool> {
+        let problem = match (node.text_of("type"), node.get("command"), node.get("url")) {
+            (None | Some("stdio"), Some(_), None) => return Some(true),
+            (None, None, Some(_)) => return Some(false),
+            (Some(kind), None, Some(_)) if kind != "stdio" => return Some(false),
             (_, Some(_), Some(_)) => ("", "it has both `command` and `url`", "keep the one that is meant"),
             (None, None, None) => {
                 ("", "it has neither `command` nor `url`", "add `command` for a program or `url` for an address")
             }
-            (Some(Transport::Stdio), None, _) => {
-                ("command", "a stdio server needs `command`", "add the program that starts it")
-            }
+            (Some("stdio"), None, _) => ("command", "a stdio server needs `command`", "add the program that starts it"),
             (Some(_), _, _) => ("url", "a server of this type needs `url`", "add its address"),
         };
         self.fail(problem.0, problem.1, problem.2);
         None
     }
 
-    fn stdio(&mut self, command: &str, written: &McpServer) -> Option<ServerLink> {
-        if command.trim().is_empty() {
-            self.fail("command", "it is empty", "add the program that starts the server");
-        }
-        let command = self.text("command", command, Holds::Setting);
-        if let Some((program, args)) = command.as_deref().and_then(command_line) {
-            let message = format!("`{program} {}` is taken for the name of one program", args.join(" "));
-            let remedy = format!("write `command: {program}` and `args: [{}]`", args.join(", "));
-            self.warn("command", &message, &remedy);
-        }
-        let args = written.args.iter().map(|arg| self.text("args", &arg.0, Holds::Argument)).collect::<Vec<_>>();
-        let args: Option<Vec<String>> = args.into_iter().collect();
-        if let Some(args) = &args {
-            let texts: Vec<&str> = args.iter().map(String::as_str).collect();
-            for (part, text) in in_arguments(&texts).into_iter().zip(texts) {
-                if let Some(part) = part.filter(|part| part.is_sure) {
-                    note(without_scheme(&text[part.range]), self.scope.secrets);
-                }
-            }
-        }
-        let env = self.pairs("env", &written.env);
-        let folder = self.at.file.parent().map(Path::to_path_buf).unwrap_or_default();
-        let cwd: Option<PathBuf> = match &written.cwd {
-            None => Some(self.scope.root.to_owned()),
-            Some(cwd) => self.text("cwd", cwd, Holds::Setting).map(|cwd| folder.join(cwd)),
-        };
-        let sandbox = written.sandbox.unwrap_or(SandboxProfile::Full);
-        Some(ServerLink::Stdio { command: command?, args: args?, env: env?, cwd: cwd?, sandbox })
-    }
-
-    fn http(&mut self, kind: Option<Transport>, url: &str, written: &McpServer) -> Option<ServerLink> {
-        if written.sandbox.is_some_and(|profile| profile != SandboxProfile::Full) {
+    /// Checks the address, and says by it what is spoken there.
+    fn settle_address(&mut self, node: &mut Node) {
+        if node.text_of("sandbox").is_some_and(|profile| profile != "full") {
             let remedy = "remove it, or give the server as a `command`";
             self.warn("sandbox", "it has no process of ours: a server at an address cannot be sandboxed", remedy);
         }
-        let url = self.text("url", url, Holds::Setting);
-        let headers = self.pairs("headers", &written.headers);
-        let url = url?;
-        let scheme = match url::Url::parse(&url) {
+        let scheme = match url::Url::parse(node.text_of("url").unwrap_or_default()) {
             Ok(parsed) if parsed.has_host() => parsed.scheme().to_owned(),
             Ok(_) => String::new(),
             Err(error) => {
                 self.fail("url", &format!("it is not an address: {error}"), "write it like https://host/mcp");
-                return None;
+                return;
             }
         };
-        let way = match (&*scheme, kind) {
-            ("http" | "https", Some(Transport::Sse)) => HttpWay::Sse,
-            ("http" | "https", Some(Transport::Ws | Transport::WebSocket)) => {
+        let kind = match (&*scheme, node.text_of("type")) {
+            ("http" | "https", Some("ws")) => {
                 self.fail("url", "a WebSocket has another kind of address", "write it with ws:// or wss://");
-                return None;
+                return;
             }
-            ("http" | "https", _) => HttpWay::Streamable,
-            ("ws" | "wss", None | Some(Transport::Ws | Transport::WebSocket)) => HttpWay::WebSocket,
+            ("http" | "https", Some("sse")) => "sse",
+            ("http" | "https", _) => "http",
+            ("ws" | "wss", None | Some("ws")) => "ws",
             ("ws" | "wss", Some(_)) => {
                 self.fail("type", "the address is a WebSocket's", "write `type: ws`, or remove it");
-                return None;
+                return;
             }
             _ => {
                 let remedy = "use the server's streamable HTTP address";
                 self.fail("url", "only http://, https://, ws:// and wss:// addresses are supported", remedy);
-                return None;
+                return;
             }
         };
-        Some(ServerLink::Http { way, url, headers: headers? })
-    }
-
-    fn pairs(&mut self, key: &str, pairs: &IndexMap<String, Written>) -> Option<Vec<(String, String)>> {
-        let mut all = Vec::with_capacity(pairs.len());
-        let mut complete = true;
-        for (name, value) in pairs {
-            match self.text(&format!("{key}.{name}"), &value.0, Holds::Pair(name)) {
-                Some(text) => all.push((name.clone(), text)),
-                None => complete = false,
-            }
-        }
-        complete.then_some(all)
-    }
-
-    pub(super) fn text(&mut self, key: &str, text: &str, holds: Holds<'_>) -> Option<String> {
-        match expand(text, self.scope.variables) {
-            Ok(expanded) => {
-                note_secrets(&expanded, holds, self.scope.secrets);
-                if let Holds::OwnKey(_) = holds {
-                    self.scope.key_variables.extend(key_variables(&expanded));
-                }
-                Some(expanded.text)
-            }
-            Err(error) => {
-                self.fail_expansion(key, &error);
-                None
-            }
-        }
-    }
-
-    fn fail_expansion(&mut self, key: &str, error: &ExpandError) {
-        self.fail(key, &error.to_string(), &error.remedy());
+        node.set("type", Data::Text(kind.to_owned()));
     }
 }
 
@@ -333,96 +198,4 @@ fn command_line(command: &str) -> Option<(&str, Vec<&str>)> {
     let (program, args) = (words.next()?, words.collect::<Vec<_>>());
     let is_line = !program.contains(['/', '\\']) || args.iter().any(|arg| arg.starts_with('-'));
     (!args.is_empty() && is_line && !Path::new(command).exists()).then_some((program, args))
-}
-
-/// How single tools are shown.
-pub(crate) fn shown_as(tools: &IndexMap<String, ShownTool>) -> BTreeMap<String, ToolOverride> {
-    let shown = |tool: &ShownTool| {
-        let ShownTool { name, title, description, tags, aliases } = tool.clone();
-        ToolOverride { name, title, description, effects: None, tags, aliases }
-    };
-    tools.iter().map(|(raw, tool)| (raw.clone(), shown(tool))).collect()
-}
-
-/// What a string is for, which tells whether it may be secret.
-#[derive(Clone, Copy)]
-pub(crate) enum Holds<'a> {
-    /// A plain setting.
-    Setting,
-    /// A command-line argument.
-    Argument,
-    /// The value of this header or environment variable.
-    Pair(&'a str),
-    /// As a pair of this name, and for us alone: children do not inherit the variables that went into it.
-    OwnKey(&'a str),
-}
-
-impl Scope<'_> {
-    /// Expands a string of an entry in place. A fault leaves the entry out.
-    pub(crate) fn fill(&mut self, at: &At, field: &str, text: &mut String, holds: Holds<'_>) {
-        match expand(text, self.variables) {
-            Ok(expanded) => {
-                note_secrets(&expanded, holds, self.secrets);
-                if let Holds::OwnKey(_) = holds {
-                    self.key_variables.extend(key_variables(&expanded));
-                }
-                *text = expanded.text;
-            }
-            Err(error) => self.leave_out(at, field, error.to_string(), error.remedy()),
-        }
-    }
-
-    /// Notes a fault that leaves the entry out.
-    pub(crate) fn leave_out(&mut self, at: &At, field: &str, message: String, remedy: impl Into<String>) {
-        self.problems.push(Problem::new(Severity::EntryDisabled, at, field, message, remedy));
-    }
-
-    /// Checks that a queue is defined; without one, what was meant to bound the calls would not.
-    pub(crate) fn check_queue(&mut self, at: &At, field: &str, queue: &str) {
-        if queue == DEFAULT_QUEUE || self.queues.iter().any(|known| known == queue) {
-            return;
-        }
-        let near = toolwright_core::pattern::nearest(queue, self.queues.iter().map(String::as_str));
-        let remedy = near.map_or_else(|| format!("define `queues.{queue}`"), |near| format!("did you mean `{near}`?"));
-        let message = format!("there is no queue called `{queue}`");
-        self.problems.push(Problem::new(Severity::Error, at, field, message, remedy));
-    }
-}
-
-/// Collects what must not be printed: what variables brought into headers and environment, values whose
-/// key says that they are secret, and passwords in addresses.
-pub(crate) fn note_secrets(expanded: &super::expand::Expanded, holds: Holds<'_>, secrets: &mut Vec<String>) {
-    for (name, value) in &expanded.used {
-        let secret = match holds {
-            Holds::Pair(_) | Holds::OwnKey(_) => !is_surroundings(name),
-            Holds::Setting | Holds::Argument => looks_secret(name),
-        };
-        if secret {
-            note(value, secrets);
-        }
-    }
-    // What is still a placeholder is filled in by a call.
-    if expanded.text.contains("${") {
-        return;
-    }
-    if let Holds::Pair(key) | Holds::OwnKey(key) = holds
-        && looks_secret(key)
-    {
-        note(without_scheme(&expanded.text), secrets);
-    }
-    for part in in_address(&expanded.text).into_iter().filter(|part| part.is_sure) {
-        note(&expanded.text[part.range], secrets);
-    }
-}
-
-/// The variables of a key of ours that hold it, or a part of it.
-pub(crate) fn key_variables(expanded: &super::expand::Expanded) -> impl Iterator<Item = String> {
-    expanded.used.iter().filter(|(name, _)| !is_surroundings(name)).map(|(name, _)| name.clone())
-}
-
-/// Adds a secret that is not there yet.
-fn note(value: &str, secrets: &mut Vec<String>) {
-    if !value.is_empty() && !secrets.iter().any(|have| have == value) {
-        secrets.push(value.to_owned());
-    }
 }

@@ -9,9 +9,9 @@ use toolwright_telemetry::otlp::{OtlpOptions, Receiver};
 use toolwright_telemetry::{Content, SpanOptions};
 use url::Url;
 
+use super::fill::{Holds, Scope};
 use super::problem::{At, Problem, Severity};
 use super::secrets::without_scheme;
-use super::servers::{Holds, Scope};
 use super::typed::{TelemetrySection, Written};
 
 /// What the operator's tools are told.

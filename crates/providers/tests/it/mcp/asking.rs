@@ -124,7 +124,7 @@ async fn a_server_of_both_generations_asks_in_the_manner_of_the_client() {
         ("legacy", true, [&older, &older, &older]),
     ] {
         let script = asker(mode);
-        let rig = script.rig(|spec| spec.shared = shared);
+        let rig = script.rig(|spec| spec.config.shared = shared);
         rig.names().await;
         for (manner, session, expect) in [
             (Manner::Either, "one", expect[0]),
@@ -160,7 +160,7 @@ async fn a_client_that_cannot_be_asked_is_not_asked() {
 #[tokio::test]
 async fn what_is_logged_on_a_sessions_own_connection_is_told_to_that_session_alone() {
     for shared in [true, false] {
-        let rig = asker("legacy").rig(|spec| spec.shared = shared);
+        let rig = asker("legacy").rig(|spec| spec.config.shared = shared);
         let notices: Arc<Mutex<Vec<SourceNotice>>> = Arc::default();
         let sink = Arc::clone(&notices);
         rig.provider.on_notice(Arc::new(move |notice| sink.lock().expect("notices").push(notice)));
@@ -200,7 +200,7 @@ async fn questions_of_one_call_are_put_one_after_the_other() {
 async fn where_each_session_has_a_connection_nobody_subscribes_to_resources() {
     for shared in [true, false] {
         let script = asker("legacy");
-        let rig = script.rig(|spec| spec.shared = shared);
+        let rig = script.rig(|spec| spec.config.shared = shared);
         rig.names().await;
         let announced = || rig.provider.capabilities().expect("it has said");
         assert_eq!(announced()["resources"].get("subscribe").is_some(), shared);
@@ -314,7 +314,7 @@ async fn an_older_connection_that_cannot_be_had_now_is_had_later() {
         "faulty in JSON for old ones",
     ] {
         let site = Site::start(mode).await;
-        let rig = Rig::new(site.transport(), |spec| spec.connect_timeout = Duration::from_secs(1));
+        let rig = Rig::new(site.transport(), |spec| spec.config.connect_timeout = Duration::from_secs(1));
         let context =
             ToolContext { client: Arc::new(Ann { manner: Manner::Requests, ..Ann::default() }), ..rig.context("s") };
         let spoken = async || {
@@ -339,7 +339,7 @@ async fn a_session_of_its_own_whose_older_connection_cannot_be_had_is_served_by_
     for mode in ["mute for old ones", "faulty for old ones"] {
         let site = Site::start(mode).await;
         let rig = Rig::new(site.transport(), |spec| {
-            (spec.connect_timeout, spec.shared) = (Duration::from_secs(1), false);
+            (spec.config.connect_timeout, spec.config.shared) = (Duration::from_secs(1), false);
         });
         rig.names().await;
         let client = Arc::new(Ann { manner: Manner::Requests, ..Ann::default() });
@@ -434,7 +434,7 @@ async fn methods_pass_untouched_and_subscriptions_are_told() {
 async fn resources_and_prompts_are_tools_where_the_entry_asks_for_it() {
     for mode in GENERATIONS {
         let script = asker(mode);
-        let rig = script.rig(|spec| (spec.resources, spec.prompts) = (AsTools::Yes, AsTools::Yes));
+        let rig = script.rig(|spec| (spec.config.resources, spec.config.prompts) = (AsTools::Yes, AsTools::Yes));
         let names = rig.names().await;
         assert_eq!(names[4..], ["list_resources", "read_resource", "prompt_greet"], "{mode}");
         let texts = async |tool: &str, arguments: Value| {
@@ -453,7 +453,7 @@ async fn resources_and_prompts_are_tools_where_the_entry_asks_for_it() {
         let greeting = texts("prompt_greet", json!({"who": "Ann"})).await;
         assert_eq!(greeting, json!([{"type": "text", "text": "Hello \"Ann\""}]));
         let again = Rig::within(Arc::clone(&rig.world), script.transport.clone(), |spec| {
-            (spec.resources, spec.prompts) = (AsTools::Yes, AsTools::Yes);
+            (spec.config.resources, spec.config.prompts) = (AsTools::Yes, AsTools::Yes);
         });
         assert_eq!(again.provider.cached().await.expect("cached").len(), 7, "{mode}");
     }
@@ -495,11 +495,11 @@ async fn a_list_is_asked_for_again_when_its_time_is_over() {
 #[tokio::test]
 async fn a_lazy_server_starts_at_its_first_call() {
     let script = asker("legacy");
-    let first = script.rig(|spec| spec.lazy = true);
+    let first = script.rig(|spec| spec.config.lazy = true);
     assert_eq!(first.names().await.len(), 4, "there is nothing to go by yet");
     first.provider.shut_down().await;
     let before = script.methods().len();
-    let rig = Rig::within(Arc::clone(&first.world), script.transport.clone(), |spec| spec.lazy = true);
+    let rig = Rig::within(Arc::clone(&first.world), script.transport.clone(), |spec| spec.config.lazy = true);
     rig.provider.warm_up().await.expect("nothing to warm up");
     assert_eq!(rig.names().await.len(), 4);
     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -514,7 +514,7 @@ async fn a_lazy_server_starts_at_its_first_call() {
 async fn a_lazy_server_is_not_started_for_lists_that_are_known_or_for_how_much_it_logs() {
     for shared in [true, false] {
         let script = asker("legacy");
-        let lazy = |spec: &mut McpServerSpec| (spec.lazy, spec.shared) = (true, shared);
+        let lazy = |spec: &mut McpServerSpec| (spec.config.lazy, spec.config.shared) = (true, shared);
         let first = script.rig(lazy);
         first.names().await;
         let all = async |rig: &Rig| {
@@ -548,7 +548,7 @@ async fn a_lazy_server_is_not_started_for_lists_that_are_known_or_for_how_much_i
 async fn lists_of_a_lazy_server_are_kept_for_its_credentials_alone() {
     let script = asker("legacy");
     let asked = |method: &str| script.methods().iter().filter(|asked| *asked == method).count();
-    let first = script.rig(|spec| spec.lazy = true);
+    let first = script.rig(|spec| spec.config.lazy = true);
     let (templates, method) = (ListKind::Templates, ListKind::Templates.method());
     first.provider.list_of(templates).await.expect("listed");
     first.provider.shut_down().await;
@@ -560,7 +560,7 @@ async fn lists_of_a_lazy_server_are_kept_for_its_credentials_alone() {
         env.insert("API_KEY".into(), key.into());
         let (command, args, cwd) = (command.clone(), args.clone(), cwd.clone());
         let transport = McpTransport::Stdio { command, args, env, cwd };
-        Rig::within(Arc::clone(&first.world), transport, |spec| spec.lazy = true)
+        Rig::within(Arc::clone(&first.world), transport, |spec| spec.config.lazy = true)
     };
     for (key, expect) in [("one", 2), ("two", 3), ("one", 3)] {
         let rig = with(key);
@@ -576,7 +576,7 @@ async fn lists_of_a_lazy_server_are_kept_for_its_credentials_alone() {
 async fn lists_are_whole_mended_and_empty_where_not_announced() {
     for shared in [true, false] {
         let script = asker("careless");
-        let rig = script.rig(|spec| spec.shared = shared);
+        let rig = script.rig(|spec| spec.config.shared = shared);
         let list = async |kind| json!(&*rig.provider.list_of(kind).await.expect("listed"));
         let greet = json!({"name": "greet", "arguments": [{"name": "who"}]});
         let more = json!({"name": "more", "description": "d"});
@@ -590,7 +590,7 @@ async fn lists_are_whole_mended_and_empty_where_not_announced() {
 #[tokio::test]
 async fn a_sessions_own_connection_is_of_its_clients_manner_whatever_comes_first() {
     let script = asker("both");
-    let rig = script.rig(|spec| spec.shared = false);
+    let rig = script.rig(|spec| spec.config.shared = false);
     rig.names().await;
     let ann = Arc::new(Ann { manner: Manner::Requests, ..Ann::default() });
     let context = ToolContext { client: ann, ..rig.context("one") };
@@ -624,7 +624,7 @@ async fn a_server_that_asks_for_folders_before_it_is_called_is_told_them() {
     assert_eq!(said(&rig).await, folders("file:///two"));
     rig.provider.shut_down().await;
     // Where its list is known, it is called as soon as it runs: it has its folders before that.
-    let next = Rig::within(Arc::clone(&rig.world), script.transport.clone(), |spec| spec.lazy = true);
+    let next = Rig::within(Arc::clone(&rig.world), script.transport.clone(), |spec| spec.config.lazy = true);
     next.roots.set(folders("file:///three"));
     next.names().await;
     assert_eq!(said(&next).await, folders("file:///three"));

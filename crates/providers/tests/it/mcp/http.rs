@@ -71,7 +71,7 @@ impl Site {
     }
 
     fn rig(&self) -> Rig {
-        Rig::new(self.transport(), |spec| spec.max_message_bytes = 100_000)
+        Rig::new(self.transport(), |spec| spec.config.max_message_bytes = 100_000)
     }
 
     fn methods(&self) -> Vec<String> {
@@ -340,7 +340,7 @@ async fn a_stateless_server_gets_its_headers() {
 #[tokio::test]
 async fn a_server_that_is_silent_to_the_newest_handshake_gets_the_old_one() {
     let site = Site::start("silent").await;
-    let rig = Rig::new(site.transport(), |spec| spec.connect_timeout = Duration::from_secs(3));
+    let rig = Rig::new(site.transport(), |spec| spec.config.connect_timeout = Duration::from_secs(3));
     assert_eq!(rig.names().await, ["stream"]);
 }
 

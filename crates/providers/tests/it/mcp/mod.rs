@@ -83,7 +83,7 @@ impl Rig {
 
     fn within(world: Arc<World>, transport: McpTransport, change: impl FnOnce(&mut McpServerSpec)) -> Self {
         let mut spec = McpServerSpec::new("srv", transport);
-        spec.connect_timeout = Duration::from_secs(20);
+        spec.config.connect_timeout = Duration::from_secs(20);
         change(&mut spec);
         let roots = Arc::new(Roots::default());
         let deps =

@@ -73,9 +73,9 @@ pub(super) fn command(command: &str, args: &[&str]) -> McpTransport {
 async fn a_list_is_paged_filtered_and_kept_whole() {
     let script = script("plain");
     let rig = script.rig(|spec| {
-        spec.tools_denied = vec!["SECRET*".into()];
-        spec.request_timeout = Some(Duration::from_secs(9));
-        spec.cache_ttl = Some(Duration::from_secs(60));
+        spec.config.tools_denied = vec!["SECRET*".into()];
+        spec.config.request_timeout = Some(Duration::from_secs(9));
+        spec.config.cache.0 = Some(Duration::from_secs(60));
     });
     assert_eq!(rig.provider.health(), Health::Starting);
     assert_eq!(rig.provider.cached().await.map(|tools| tools.len()), None);
@@ -141,7 +141,7 @@ async fn a_call_carries_what_it_should_and_brings_all_that_came() {
 
 #[tokio::test]
 async fn failures_of_tools_and_requests_are_told_apart() {
-    let rig = script("plain").rig(|spec| spec.max_message_bytes = 100_000);
+    let rig = script("plain").rig(|spec| spec.config.max_message_bytes = 100_000);
     let output = rig.call("fail", json!({})).await.expect("a failed tool has an output");
     assert!(output.is_error && output.content[0].as_text() == Some("no such file"));
     for (tool, kind, fragment) in [
@@ -222,7 +222,7 @@ async fn noise_and_requests_of_the_server_do_no_harm() {
 async fn a_server_that_only_prints_is_stopped() {
     let flood = command("yes", &["chatter"]);
     {
-        let rig = Rig::new(flood, |spec| spec.connect_timeout = Duration::from_secs(60));
+        let rig = Rig::new(flood, |spec| spec.config.connect_timeout = Duration::from_secs(60));
         // It is found out long before that time is over.
         let error =
             tokio::time::timeout(Duration::from_secs(30), rig.provider.list()).await.expect("it is not waited for");
@@ -578,7 +578,7 @@ async fn a_list_that_failed_is_asked_for_again_and_a_deaf_server_replaced() {
     {
         let script = script(mode);
         let limit = Duration::from_millis(if is_dropped { 60_000 } else { 300 });
-        let rig = script.rig(|spec| spec.request_timeout = Some(limit));
+        let rig = script.rig(|spec| spec.config.request_timeout = Some(limit));
         let notified = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&notified);
         rig.provider.on_change(Arc::new(move || {
@@ -605,7 +605,7 @@ async fn a_list_that_failed_is_asked_for_again_and_a_deaf_server_replaced() {
 #[tokio::test]
 async fn after_a_shut_down_no_list_is_due() {
     let script = script("slow at first");
-    let rig = script.rig(|spec| spec.request_timeout = Some(Duration::from_millis(300)));
+    let rig = script.rig(|spec| spec.config.request_timeout = Some(Duration::from_millis(300)));
     let notified = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&notified);
     rig.provider.on_change(Arc::new(move || {
@@ -640,7 +640,7 @@ async fn newest_first(mode: &str) {
 
 #[tokio::test]
 async fn an_old_server_is_found_once_however_it_takes_the_news() {
-    let in_time = |spec: &mut McpServerSpec| spec.connect_timeout = Duration::from_secs(9);
+    let in_time = |spec: &mut McpServerSpec| spec.config.connect_timeout = Duration::from_secs(9);
     for (mode, handshakes, remembered) in [
         ("plain", &["server/discover", "initialize"][..], "initialize"),
         ("deaf to news", &["server/discover", "initialize"], "initialize"),
@@ -682,7 +682,7 @@ async fn what_cannot_start_says_why_and_what_to_do() {
         (script("silent").transport, short, &["did not answer `initialize` within 2s"]),
     ] {
         let began = Instant::now();
-        let rig = Rig::new(transport, |spec| spec.connect_timeout = bound);
+        let rig = Rig::new(transport, |spec| spec.config.connect_timeout = bound);
         let error = rig.provider.list().await.expect_err("no server").to_string();
         // Three tries share the bound; each with one of its own would take three times as long.
         assert!(began.elapsed() < bound * 5 / 2, "{:?}: {error}", began.elapsed());

@@ -108,13 +108,13 @@ async fn an_unreadable_answer_fails_what_is_in_flight() {
 #[tokio::test]
 async fn of_an_answer_that_is_too_large_for_a_connection_each_call_is_told_what_is_known() {
     for transport in [web_socket().await, legacy_sse().await] {
-        let rig = Rig::new(transport, |spec| spec.max_message_bytes = 100_000);
+        let rig = Rig::new(transport, |spec| spec.config.max_message_bytes = 100_000);
         let alone = rig.call("large", json!({})).await.expect_err("too large");
         assert_eq!((alone.kind(), alone.is_retryable()), (ErrorKind::TransportError, false), "{alone}");
         assert_eq!(alone.message(), "MCP server srv: message over max_message_bytes (100000)");
     }
     for transport in [web_socket().await, legacy_sse().await] {
-        let rig = Rig::new(transport, |spec| spec.max_message_bytes = 100_000);
+        let rig = Rig::new(transport, |spec| spec.config.max_message_bytes = 100_000);
         rig.call("plain", json!({})).await.expect("output");
         let (waits, large) = tokio::join!(rig.call("hang", json!({})), rig.call("large", json!({})));
         for error in [waits.expect_err("it was cut off"), large.expect_err("too large")] {

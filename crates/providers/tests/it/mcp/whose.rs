@@ -16,7 +16,7 @@ use super::{Rig, eventually, run};
 async fn a_question_that_could_be_of_several_sessions_is_refused_unless_each_has_a_connection() {
     for (shared, expect) in [(true, "shared: false"), (false, "Ann")] {
         let script = asker("legacy");
-        let rig = script.rig(|spec| spec.shared = shared);
+        let rig = script.rig(|spec| spec.config.shared = shared);
         let (_, first) = of_ann(&rig, "one");
         let (ann, second) = of_ann(&rig, "two");
         let hanging = run(&*rig.provider, "hang", json!({}), &first);

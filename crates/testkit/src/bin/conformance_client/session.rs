@@ -11,7 +11,7 @@ use toolwright_core::passthrough::METHOD_RESULT;
 use toolwright_core::{
     CallId, Outcome, Policy, Principal, Profile, RawArguments, Services, Session as CoreSession, SessionId, ToolCall,
 };
-use toolwright_providers::mcp::{McpDeps, McpProvider, McpServerSpec, McpTransport};
+use toolwright_providers::mcp::{McpDeps, McpProvider, McpServerConfig, McpServerSpec, McpTransport};
 use toolwright_providers::net::HttpOptions;
 use toolwright_providers::oauth::{CredentialStore, OAuth, OAuthParts};
 use toolwright_runtime::{EventHub, Executor, ExecutorOptions, RunContext, SqliteStore, SystemClock};
@@ -53,11 +53,8 @@ impl Session {
             secrets: None,
         });
         let transport = McpTransport::Http { url: url.to_owned(), headers: Default::default() };
-        let spec = McpServerSpec {
-            authorizer: Some(Arc::new(oauth)),
-            connect_timeout: CONNECT_TIMEOUT,
-            ..McpServerSpec::new(SERVER, transport)
-        };
+        let config = McpServerConfig { connect_timeout: CONNECT_TIMEOUT, ..transport.into() };
+        let spec = McpServerSpec { authorizer: Some(Arc::new(oauth)), ..McpServerSpec::new(SERVER, config) };
         let deps =
             McpDeps { manifests: Arc::clone(&store) as _, events: Arc::clone(&events) as _, roots: Arc::default() };
         let provider = McpProvider::new(spec, deps);

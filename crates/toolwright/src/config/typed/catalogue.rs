@@ -1,11 +1,12 @@
 //! `catalogues`: signed tools from elsewhere.
 
-use indexmap::IndexMap;
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use toolwright_core::catalogue::ToolOverride;
 
-use super::pins::ShownTool;
-use super::scalar::TimeSpan;
+use toolwright_core::setting::TimeSpan;
 
 /// One remote catalogue. Its name here is the namespace of its tools, and must be the one that is signed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -36,8 +37,8 @@ pub struct CatalogueEntry {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools_denied: Vec<String>,
     /// How single tools are shown, by their names in the catalogue.
-    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
-    pub tools: IndexMap<String, ShownTool>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tools: BTreeMap<String, ToolOverride>,
     /// Whether its own word that a tool only reads may loosen policy. Default false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trusted: Option<bool>,

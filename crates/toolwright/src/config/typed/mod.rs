@@ -6,12 +6,10 @@ mod catalogue;
 mod context;
 mod llm;
 mod models;
-mod oauth;
 mod openapi;
 mod pins;
 mod sampling;
 mod sandbox;
-mod scalar;
 mod sections;
 mod selection;
 mod settings;
@@ -20,20 +18,18 @@ mod tools;
 
 use indexmap::IndexMap;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
+use toolwright_providers::mcp::McpServerConfig;
 
 pub use catalogue::CatalogueEntry;
 pub use context::ContextSection;
 pub use llm::{LlmOutput, LlmPreference, LlmSection, LlmTokens, LlmToolEntry, LlmVariant};
 pub use models::{ModelOverrides, ModelPrices, ModelQueue, ModelRetry, ModelTimeouts, Models};
-pub use oauth::{OAuthGrant, OAuthIdentityProvider, OAuthSection};
 pub use openapi::{OpenApiAuth, OpenApiEntry, OpenApiGrouping, OpenApiOperation};
-pub use pins::{DriftSetting, FirstUseSetting, PinsSection, ServerTools, ShownTool};
+pub use pins::{DriftSetting, FirstUseSetting, PinsSection};
 pub use sampling::SamplingSection;
 pub use sandbox::{SandboxLimits, SandboxSection};
-pub(crate) use scalar::is_off;
-pub use scalar::{CacheTtl, TimeSpan, Written};
 pub use sections::{
     AgentToolSetting, ClientToken, Defaults, DispatchSetting, EffectFlags, ModelApi, ModelEndpoint, OutputsSection,
     PathGuardSetting, PolicyEffect, PolicyGuard, PolicyProfile, PolicyRule, PolicySection, PolicyTool, Queue,
@@ -41,7 +37,8 @@ pub use sections::{
 };
 pub use selection::{EmbeddingApi, Embeddings, ExposureSetting, ScorerSetting, SelectionSection};
 pub use telemetry::TelemetrySection;
-pub use tools::{McpServer, OfferedAs, RestMethod, RestResponse, RestTool, Transport};
+pub use tools::{RestMethod, RestResponse, RestTool};
+pub use toolwright_core::setting::{CacheTtl, TimeSpan, Written};
 
 /// A `toolwright.yaml`. Every section may be left out.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -51,8 +48,9 @@ pub struct ConfigFile {
     /// What holds where nothing nearer says otherwise.
     pub defaults: Defaults,
     /// MCP servers by name. A `mcpServers` block of another client pastes in as it is.
+    #[serde(serialize_with = "of_none")]
     #[schemars(extend("x-entries" = true))]
-    pub mcp_servers: IndexMap<String, McpServer>,
+    pub(crate) mcp_servers: IndexMap<String, McpServerConfig>,
     /// HTTP endpoints as tools, by name.
     #[schemars(extend("x-entries" = true))]
     pub rest_tools: IndexMap<String, RestTool>,
@@ -101,4 +99,9 @@ pub struct ConfigFile {
     /// Several machines.
     #[schemars(extend("x-unsupported" = true))]
     pub cluster: Option<Value>,
+}
+
+/// Entries are taken out of a file one by one, so that a broken one leaves the others alone ([`super::Config::servers`]).
+fn of_none<T, S: Serializer>(_: &IndexMap<String, T>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(std::iter::empty::<(String, ())>())
 }

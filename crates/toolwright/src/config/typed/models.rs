@@ -5,9 +5,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolwright_core::model::{Effort, PromptCache};
 
-use super::scalar::TimeSpan;
 use super::sections::ModelEndpoint;
 use super::selection::ExposureSetting;
+use toolwright_core::setting::TimeSpan;
 
 /// `models`
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -6,9 +6,9 @@ use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::scalar::{CacheTtl, TimeSpan, Written};
 use super::sections::EffectFlags;
 use super::tools::RestResponse;
+use toolwright_core::setting::{CacheTtl, TimeSpan, Written};
 
 /// One `OpenAPI` 3.0 or 3.1 document. Its operations are tools of the namespace that the entry is called.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -1,6 +1,5 @@
-//! What is done about definitions of others: how they are shown, and when they are trusted.
+//! When definitions of others are trusted.
 
-use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolwright_core::pins::{FirstUse, OnDrift, PinTerms};
@@ -50,36 +49,4 @@ impl From<PinsSection> for PinTerms {
             },
         }
     }
-}
-
-/// `tools` of a server: how its tools are shown, by the names that the server has for them; or, as some other clients
-/// have it, a list of the tools that are offered.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
-pub enum ServerTools {
-    /// How they are shown.
-    Shown(IndexMap<String, ShownTool>),
-    /// Other clients' word for `tools_allowed`.
-    Allowed(Vec<String>),
-}
-
-/// How a tool of a server is shown. What it is, and what is pinned of it, stays as its server says.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct ShownTool {
-    /// Its name for models and clients, behind the server's prefix.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// Its name for people.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub title: Option<String>,
-    /// What it does, for the model that chooses.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub description: Option<String>,
-    /// Labels for search, filters and policy.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub tags: Vec<String>,
-    /// Other names under which a model may call it.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub aliases: Vec<String>,
 }

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolwright_core::SandboxProfile;
 
-use super::scalar::TimeSpan;
+use toolwright_core::setting::TimeSpan;
 
 /// `sandbox`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

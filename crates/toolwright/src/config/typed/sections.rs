@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use toolwright_core::policy::{Condition, MAX_SOURCE};
 use toolwright_core::store::LedgerMode;
 
-use super::scalar::{TimeSpan, Written};
+use toolwright_core::setting::{TimeSpan, Written};
 
 /// `defaults`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

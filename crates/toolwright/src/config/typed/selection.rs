@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolwright_agent::DEFAULT_PICK_SIZE;
 
-use super::scalar::TimeSpan;
+use toolwright_core::setting::TimeSpan;
 
 /// `selection`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

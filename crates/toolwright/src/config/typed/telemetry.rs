@@ -4,7 +4,7 @@ use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::scalar::Written;
+use toolwright_core::setting::Written;
 
 /// `telemetry`. What is not given is as the environment variables of OpenTelemetry say (`OTEL_SERVICE_NAME`,
 /// `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_EXPORTER_OTLP_*`, `OTEL_TRACES_SAMPLER`); `OTEL_SDK_DISABLED=true` sends nothing.

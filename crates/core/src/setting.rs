@@ -1,4 +1,4 @@
-//! Scalars of the configuration.
+//! Scalars of settings, as they stand in a configuration.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -9,22 +9,7 @@ use serde::{Deserialize, Serialize};
 /// A duration: `250ms`, `30s`, `5m`, `2h`, `1d`, `1w`; a bare number is milliseconds. Zero is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct TimeSpan(#[serde(with = "required")] pub Duration);
-
-mod required {
-    use std::time::Duration;
-
-    use serde::{Deserializer, Serializer};
-    use toolwright_core::duration::option;
-
-    pub(super) fn serialize<S: Serializer>(value: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-        option::serialize(&Some(*value), serializer)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-        option::deserialize(deserializer)?.ok_or_else(|| serde::de::Error::custom("a duration is missing"))
-    }
-}
+pub struct TimeSpan(#[serde(with = "crate::duration::required")] pub Duration);
 
 impl TimeSpan {
     /// A duration of whole seconds.
@@ -48,14 +33,14 @@ impl JsonSchema for TimeSpan {
     }
 }
 
-/// How long a result may be served again: a duration as [`TimeSpan`], or `off`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How long a result may be served again: a duration as [`TimeSpan`], or `off`, the default.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CacheTtl(pub Option<Duration>);
 
 impl Serialize for CacheTtl {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.0 {
-            Some(duration) => serializer.serialize_str(&toolwright_core::duration::format(duration)),
+            Some(duration) => serializer.serialize_str(&crate::duration::format(duration)),
             None => serializer.serialize_str("off"),
         }
     }
@@ -67,12 +52,13 @@ impl<'de> Deserialize<'de> for CacheTtl {
         if is_off(&text) {
             return Ok(Self(None));
         }
-        toolwright_core::duration::parse(&text).map(|duration| Self(Some(duration))).map_err(serde::de::Error::custom)
+        crate::duration::parse(&text).map(|duration| Self(Some(duration))).map_err(serde::de::Error::custom)
     }
 }
 
 /// Whether a time to live is none: `off`, which older YAML reads as false.
-pub(crate) fn is_off(text: &str) -> bool {
+#[must_use]
+pub fn is_off(text: &str) -> bool {
     matches!(text, "off" | "false")
 }
 

@@ -1,0 +1,286 @@
+//! An MCP server as it is configured: what stands under its name in `mcp_servers`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use schemars::{JsonSchema, Schema};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use toolwright_core::SandboxProfile;
+use toolwright_core::catalogue::ToolOverride;
+use toolwright_core::duration;
+use toolwright_core::setting::{CacheTtl, TimeSpan, Written};
+
+use crate::oauth::OAuthConfig;
+
+/// Bound on connecting, the start of the process included: `npx` may have to download first.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+/// Bound on one message of a server.
+const MAX_MESSAGE_BYTES: usize = 16 << 20;
+
+/// One MCP server. Keys of other clients are understood where they mean the same, and warned about
+/// where they are not.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(extend("x-foreign-keys" = "warn"), transform = in_one_object)]
+pub struct McpServerConfig {
+    /// Whether it is used. Default true.
+    pub enabled: bool,
+    /// How it is reached.
+    #[serde(flatten)]
+    pub transport: McpTransport,
+    /// How tokens for an `http` server are got.
+    pub oauth: Option<OAuthConfig>,
+    /// Tools that are offered, as globs without regard to case; empty means all.
+    pub tools_allowed: Vec<String>,
+    /// Tools that are not offered, as globs; counts after `tools_allowed`.
+    pub tools_denied: Vec<String>,
+    /// How single tools are shown, by the names that the server has for them. A list is read as `tools_allowed`.
+    pub tools: BTreeMap<String, ToolOverride>,
+    /// Queue its calls wait in.
+    pub queue: Option<String>,
+    /// How long results of its read-only tools may be served again: a duration, or `off`, the default.
+    pub cache: CacheTtl,
+    /// The same for single tools, by the names that the server has for them, whatever it says of their effects.
+    pub tools_cache: BTreeMap<String, CacheTtl>,
+    /// Limit of one call to it. Default: `defaults.tool_timeout`.
+    // Also of a whole list, which never has more than 50 seconds.
+    #[serde(with = "duration::option")]
+    #[schemars(with = "Option<TimeSpan>")]
+    pub request_timeout: Option<Duration>,
+    /// Limit of connecting to it, the start of its process and all handshakes that are tried included. Default 30s.
+    #[serde(with = "duration::required")]
+    #[schemars(with = "TimeSpan")]
+    pub connect_timeout: Duration,
+    /// Bound on one message from it, in bytes. A call whose answer is larger fails. Default 16777216 (16 MiB).
+    #[schemars(range(min = 65_536, max = 1_073_741_824))]
+    pub max_message_bytes: usize,
+    /// Tools whose calls are background jobs from the beginning, as globs without regard to case.
+    pub background: Vec<String>,
+    /// How long a call to it keeps its caller waiting before it goes on as a background job. Default:
+    /// `defaults.auto_background_after`.
+    #[serde(with = "duration::option")]
+    #[schemars(with = "Option<TimeSpan>")]
+    pub auto_background_after: Option<Duration>,
+    /// What the process of a `stdio` server may do. Default: `full`, its user's own rights.
+    pub sandbox: SandboxProfile,
+    /// How long a call to it may go on without a report of progress. Default: `defaults.idle_timeout`.
+    #[serde(with = "duration::option")]
+    #[schemars(with = "Option<TimeSpan>")]
+    pub idle_timeout: Option<Duration>,
+    /// How often a failed call to it is tried again: only if it was not sent, or if the server is trusted and says
+    /// that the tool only reads or may be called twice. Default 1.
+    #[schemars(range(max = 10))]
+    pub retries: u32,
+    /// Whether its own word that a tool only reads may loosen policy. Default false.
+    pub trusted: bool,
+    /// Whether all sessions share one connection. With false each session has a connection of its own, made at its
+    /// first call and ended after ten minutes without one: for servers that keep a state for each client, or that ask
+    /// their client something in the middle of calls. Its tools are then those that one more connection lists, which is
+    /// of no session: what a session's own adds later is not there, and resources cannot be subscribed to. Default true.
+    pub shared: bool,
+    /// Whether it is started no sooner than a call needs it, once its tools are known from an earlier run. Default
+    /// false.
+    pub lazy: bool,
+    /// With `tools` its resources are offered as tools: `list_resources` and `read_resource`.
+    pub resources: AsTools,
+    /// With `tools` each of its prompts is offered as a tool, `prompt_` and its name.
+    pub prompts: AsTools,
+    /// What it is for. A note, not shown to models.
+    pub description: Option<String>,
+}
+
+impl Default for McpServerConfig {
+    /// The settings that an entry leaves out; it always says how the server is reached.
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            transport: McpTransport::Stdio {
+                command: String::new(),
+                args: Vec::new(),
+                env: BTreeMap::new(),
+                cwd: None,
+            },
+            oauth: None,
+            tools_allowed: Vec::new(),
+            tools_denied: Vec::new(),
+            tools: BTreeMap::new(),
+            queue: None,
+            cache: CacheTtl(None),
+            tools_cache: BTreeMap::new(),
+            request_timeout: None,
+            connect_timeout: CONNECT_TIMEOUT,
+            max_message_bytes: MAX_MESSAGE_BYTES,
+            background: Vec::new(),
+            auto_background_after: None,
+            sandbox: SandboxProfile::Full,
+            idle_timeout: None,
+            retries: 1,
+            trusted: false,
+            shared: true,
+            lazy: false,
+            resources: AsTools::No,
+            prompts: AsTools::No,
+            description: None,
+        }
+    }
+}
+
+impl From<McpTransport> for McpServerConfig {
+    /// A server with default settings.
+    fn from(transport: McpTransport) -> Self {
+        Self { transport, ..Self::default() }
+    }
+}
+
+/// Whether something of a server that is no tool is offered as one too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+pub enum AsTools {
+    /// It is not.
+    #[default]
+    #[serde(skip)]
+    No,
+    /// As tools.
+    #[serde(rename = "tools")]
+    Yes,
+}
+
+/// How a server is reached. `Debug` shows names, never the values of variables and headers.
+#[derive(Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum McpTransport {
+    /// A child process that speaks on its standard streams.
+    Stdio {
+        /// Program of a `stdio` server.
+        // Looked up in `PATH` unless it has a slash.
+        #[schemars(extend("x-variables" = "setting"))]
+        command: String,
+        /// Its arguments.
+        #[serde(default)]
+        #[schemars(with = "Vec<Written>", extend("x-variables" = "argument"))]
+        args: Vec<String>,
+        /// Environment added for it; `${VAR}` and `${VAR:-default}` are filled in.
+        // Values may be secret. `DEPTH_VARIABLE` cannot be set.
+        #[serde(default)]
+        #[schemars(with = "BTreeMap<String, Written>", extend("x-variables" = "pair"))]
+        env: BTreeMap<String, String>,
+        /// Folder it runs in, relative to the configuration's own. Default: the workspace root.
+        // Here `None` inherits ours.
+        #[serde(default)]
+        #[schemars(with = "Option<String>", extend("x-variables" = "setting"))]
+        cwd: Option<PathBuf>,
+    },
+    /// Streamable HTTP, or the older HTTP with server-sent events where the server turns out to be older.
+    // Private addresses are allowed in all of these: the operator wrote the URL.
+    Http {
+        /// Address of an `http` server.
+        #[schemars(extend("x-variables" = "setting"))]
+        url: String,
+        /// Headers sent with every request; `${VAR}` is filled in.
+        // To this origin only; values may be secret.
+        #[serde(default)]
+        #[schemars(with = "BTreeMap<String, Written>", extend("x-variables" = "pair"))]
+        headers: BTreeMap<String, String>,
+    },
+    /// The older HTTP with server-sent events (2024-11-05).
+    Sse {
+        /// Where the event stream is, often with the path `/sse`.
+        url: String,
+        /// Sent with every request, to this origin only; values may be secret.
+        #[serde(default)]
+        headers: BTreeMap<String, String>,
+    },
+    /// WebSocket.
+    #[serde(rename = "ws")]
+    WebSocket {
+        /// The endpoint, `ws` or `wss`.
+        url: String,
+        /// Sent when the socket is opened; values may be secret.
+        #[serde(default)]
+        headers: BTreeMap<String, String>,
+    },
+}
+
+impl McpTransport {
+    /// The address of a server that is no process of ours.
+    #[must_use]
+    pub fn url(&self) -> Option<&str> {
+        match self {
+            Self::Stdio { .. } => None,
+            Self::Http { url, .. } | Self::Sse { url, .. } | Self::WebSocket { url, .. } => Some(url),
+        }
+    }
+}
+
+impl fmt::Debug for McpTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stdio { command, args, env, cwd } => f
+                .debug_struct("Stdio")
+                .field("command", command)
+                .field("args", args)
+                .field("env", &env.keys())
+                .field("cwd", cwd)
+                .finish(),
+            Self::Http { url, headers } => at_url(f, "Http", url, headers),
+            Self::Sse { url, headers } => at_url(f, "Sse", url, headers),
+            Self::WebSocket { url, headers } => at_url(f, "WebSocket", url, headers),
+        }
+    }
+}
+
+fn at_url(f: &mut fmt::Formatter<'_>, name: &str, url: &str, headers: &BTreeMap<String, String>) -> fmt::Result {
+    f.debug_struct(name).field("url", &url).field("headers", &headers.keys()).finish()
+}
+
+/// The keys of all transports as keys of the entry, as people write them: `type` may be left out.
+fn in_one_object(schema: &mut Schema) {
+    let Some(object) = schema.as_object_mut() else { return };
+    let Some(Value::Array(transports)) = object.remove("oneOf") else { return };
+    let (mut kinds, mut keys) = (Vec::new(), Map::new());
+    for transport in transports {
+        let description = transport["description"].clone();
+        let Some(properties) = transport["properties"].as_object() else { continue };
+        for (key, property) in properties {
+            if key == "type" {
+                let mut kind = property.clone();
+                kind["description"] = description.clone();
+                kinds.push(kind);
+            } else {
+                keys.entry(key.clone()).or_insert_with(|| property.clone());
+            }
+        }
+    }
+    let Some(own) = object.get_mut("properties").and_then(Value::as_object_mut) else { return };
+    let mut all: Map<String, Value> = own.remove_entry("enabled").into_iter().collect();
+    let said = "How it is reached. Default: `stdio` with `command`; with `url`, `ws` for ws:// and wss:// addresses, else \
+                `http`.";
+    all.insert("type".into(), serde_json::json!({"description": said, "oneOf": kinds}));
+    all.append(&mut keys);
+    all.append(own);
+    *own = all;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn an_entry_is_read_into_the_type_of_its_client() {
+        let entry = json!({
+            "type": "stdio", "command": "uvx", "args": ["x"], "tools": {"a": {"name": "b"}}, "cache": "5m",
+            "tools_cache": {"a": "off"}, "request_timeout": "9s", "connect_timeout": 500, "resources": "tools",
+        });
+        let read: McpServerConfig = serde_json::from_value(entry).expect("an entry");
+        let McpTransport::Stdio { command, args, env, cwd } = &read.transport else { panic!("{read:?}") };
+        assert_eq!((&**command, &**args, env.len(), cwd), ("uvx", &["x".to_owned()][..], 0, &None));
+        assert_eq!(read.tools["a"].name.as_deref(), Some("b"));
+        assert_eq!((read.cache.0, read.tools_cache["a"].0), (Some(Duration::from_secs(300)), None));
+        assert_eq!(read.request_timeout, Some(Duration::from_secs(9)));
+        assert_eq!(read.connect_timeout, Duration::from_millis(500));
+        assert_eq!((read.resources, read.prompts, read.retries), (AsTools::Yes, AsTools::No, 1));
+    }
+}
