@@ -9,11 +9,12 @@ use toolwright::app::{CallTerms, CallTimes, ClientTerms};
 use toolwright::core::catalogue::Snapshot;
 use toolwright::core::client::CallClient;
 use toolwright::core::error::labelled;
+use toolwright::core::json::fault;
 use toolwright::core::llm::llm_definition;
 use toolwright::core::name_table::Resolution;
 use toolwright::core::output::{TOOL_OUTPUT, noted_outputs};
 use toolwright::core::store::StoredOutput;
-use toolwright::core::{CallId, Cancel, Outcome, Profile, ToolCall};
+use toolwright::core::{CallId, Cancel, Outcome, Profile, RawArguments, ToolCall};
 use toolwright::models::default_model;
 use toolwright::runtime::executor::LlmTerms;
 
@@ -30,9 +31,7 @@ use super::{arguments, config, open, record};
 
 /// How long the provider of the tool may take to answer with its list.
 pub(crate) const LIST_WAIT: Duration = Duration::from_secs(60);
-/// Lines of a failed tool's output that its error repeats.
-const LAST_LINES: usize = 3;
-/// Characters of each of them.
+/// Characters of the last line of a failed tool's output, which its error repeats.
 const MAX_LAST: usize = 300;
 /// Characters by which a message is known again.
 const TELLING: usize = 80;
@@ -54,6 +53,7 @@ pub(crate) async fn command(global: &Global, call: &Call) -> Done {
         say_starting(&app, &call.tool);
     }
     let arguments = arguments::parse(&call.arguments, &call.tool, &snapshot)?;
+    let fault = json_fault(&arguments);
     let written = ToolCall { id: CallId::new("call"), name: call.tool.clone(), arguments };
     let background_after = call.background.then_some(Duration::ZERO);
     let times = CallTimes { limit: call.timeout, background_after };
@@ -67,6 +67,9 @@ pub(crate) async fn command(global: &Global, call: &Call) -> Done {
     let terms = CallTerms { profile: Profile::Owner, cancel: cancel.clone(), times, max_output, client, llm };
     let outcome = app.call_on(written, terms).await;
     account.end().await;
+    if outcome.provenance.repaired {
+        say_warning(&format!("the arguments are no valid JSON{fault}; toolwright mended them before the call"));
+    }
     let printed = if global.json {
         print_result_json(&outcome.to_json())
     } else {
@@ -81,6 +84,15 @@ pub(crate) async fn command(global: &Global, call: &Call) -> Done {
     app.shut_down().await;
     printed?;
     Ok(outcome.error.as_ref().map_or(Exit::Ok, |error| error.kind().into()))
+}
+
+/// What is wrong with arguments that are no JSON.
+fn json_fault(arguments: &RawArguments) -> String {
+    let RawArguments::Text(text) = arguments else { return String::new() };
+    match serde_json::from_str::<serde::de::IgnoredAny>(text) {
+        Ok(_) => String::new(),
+        Err(error) => format!(": {}", fault(&error)),
+    }
 }
 
 /// The model and the mode that were asked for. A tool for which nothing says a model, neither benchmarks nor its author
@@ -191,15 +203,10 @@ fn print_outcome(outcome: &Outcome, cut: Option<Cut>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The last lines of an output, which mostly say why it failed: the whole may be long, or in a file.
+/// The last line of an output, which mostly says how it failed. The whole stands above it, or in a file.
 fn ending(output: &str) -> String {
-    let lines: Vec<&str> = output.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    let last = &lines[lines.len().saturating_sub(LAST_LINES)..];
-    let last: Vec<String> = last.iter().map(|line| one_line(line, MAX_LAST)).collect();
-    match &*last {
-        [line] => line.clone(),
-        lines => format!("it ended with\n  {}", lines.join("\n  ")),
-    }
+    let last = output.lines().map(str::trim).rfind(|line| !line.is_empty());
+    one_line(last.unwrap_or_default(), MAX_LAST)
 }
 
 /// Whether the message says what the output has said. A long one is cut in the middle, so its beginning

@@ -1,8 +1,8 @@
 //! Files that decide what runs, by name.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::ffi::OsStr;
-use std::fs::Metadata;
+use std::fs::{DirEntry, Metadata};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -41,6 +41,8 @@ const NAMES: &[&str] = &[
     ".drone.yml",
     ".cirrus.yml",
     ".woodpecker*",
+    "appveyor.yml",
+    ".appveyor.yml",
     "azure-pipelines.yml",
     "bitbucket-pipelines.yml",
     "jenkinsfile",
@@ -51,6 +53,9 @@ const NAMES: &[&str] = &[
     ".env.development",
     ".env.production",
     ".tool-versions",
+    "rust-toolchain",
+    "rust-toolchain.toml",
+    ".rvmrc",
     "mise.toml",
     "mise.*.toml",
     ".mise.toml",
@@ -76,6 +81,8 @@ const NAMES: &[&str] = &[
     ".dir-locals.el",
     // Debuggers, interpreters and terminals that read the current folder when they start.
     ".gdbinit",
+    ".screenrc",
+    ".clangd",
     ".lldbinit",
     ".pdbrc",
     ".irbrc",
@@ -121,6 +128,8 @@ const NAMES: &[&str] = &[
     ".github/agents",
     "mcp.json",
     "mcp_config.json",
+    "mcp_settings.json",
+    "cline_mcp_settings.json",
     // Package tools: registries, credentials, and settings that name programs or load code.
     ".cargo",
     ".npmrc",
@@ -246,26 +255,45 @@ const NOT_LOOKED: [&str; 2] = ["node_modules", "site-packages"];
 /// How far the time of a file system is behind the clock.
 const COARSE: Duration = Duration::from_millis(20);
 
-/// What is protected by name below `root`, at any depth, and was made or changed since then, relative to it. Looks through a
-/// bounded number of entries, the nearest first.
-pub(crate) fn written_since(root: &Path, since: SystemTime) -> Vec<PathBuf> {
+/// What [`written_since`] found.
+#[derive(Debug, Default)]
+pub(crate) struct Written {
+    /// Relative to the root. Of a protected folder that is not new, the first file in it.
+    pub(crate) paths: Vec<PathBuf>,
+    /// Whether the search ended before it had looked at everything.
+    pub(crate) is_cut: bool,
+}
+
+/// What is protected by name below `root`, at any depth, and was made or changed since then. Looks through a bounded number of
+/// entries, the nearest first.
+pub(crate) fn written_since(root: &Path, since: SystemTime) -> Written {
     let since = since.checked_sub(COARSE).unwrap_or(since);
-    let (mut folders, mut written, mut looked) = (VecDeque::from([PathBuf::new()]), Vec::new(), 0);
-    while let Some(folder) = folders.pop_front() {
+    let is_new =
+        |entry: &DirEntry| entry.metadata().ok().and_then(|metadata| changed(&metadata)).is_some_and(|at| at >= since);
+    let mut written = Written::default();
+    // Each folder with the protected one that it belongs to, if any.
+    let mut folders: VecDeque<(PathBuf, Option<PathBuf>)> = VecDeque::from([(PathBuf::new(), None)]);
+    let (mut told, mut looked) = (HashSet::new(), 0);
+    while let Some((folder, within)) = folders.pop_front() {
+        if within.as_ref().is_some_and(|within| told.contains(within)) {
+            continue;
+        }
         for entry in std::fs::read_dir(root.join(&folder)).into_iter().flatten().flatten() {
             looked += 1;
             if looked > MAX_LOOKED {
+                written.is_cut = true;
                 return written;
             }
             let path = folder.join(entry.file_name());
-            if is_protected(&path) {
-                if entry.metadata().ok().and_then(|metadata| changed(&metadata)).is_some_and(|at| at >= since) {
-                    written.push(path);
+            let within = within.clone().or_else(|| is_protected(&path).then(|| path.clone()));
+            if let Some(within) = within.as_ref().filter(|_| is_new(&entry)) {
+                if told.insert(within.clone()) {
+                    written.paths.push(path);
                 }
             } else if entry.file_type().is_ok_and(|kind| kind.is_dir())
                 && !NOT_LOOKED.iter().any(|name| entry.file_name() == *name)
             {
-                folders.push_back(path);
+                folders.push_back((path, within));
             }
         }
     }

@@ -154,15 +154,24 @@ fn every_failure_has_its_exit_code() {
 }
 
 #[test]
-fn a_failed_tool_is_told_by_its_last_lines() {
+fn mended_arguments_are_told_with_their_fault() {
     let place = Place::new();
-    for (lines, ends) in [("1", "this went wrong\n  1"), ("2000", "1999\n  2000")] {
+    let output = run(&place, &["call", "shell__bash", "{\"command\": echo ran}"]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout).lines().next(), Some("ran"));
+    let said = stderr(&output);
+    assert!(said.starts_with("warning: the arguments are no valid JSON: ") && said.contains("mended"), "{said}");
+    assert_eq!(stderr(&run(&place, &["call", "shell__bash", "{\"command\": \"echo ran\"}"])), "");
+}
+
+#[test]
+fn a_failed_tool_is_told_by_its_last_line() {
+    let place = Place::new();
+    for lines in ["1", "2000"] {
         let command = format!("echo this went wrong; seq {lines}; exit 3");
         let output = run(&place, &["call", "shell__bash", &json!({"command": command}).to_string()]);
         assert_eq!(output.status.code(), Some(1));
         assert!(String::from_utf8_lossy(&output.stdout).starts_with("this went wrong\n1\n"));
-        let told = format!("error: execution_error: it ended with\n  {ends}\n  exit code 3");
-        assert_eq!(stderr(&output).trim(), told);
+        assert_eq!(stderr(&output).trim(), "error: execution_error: exit code 3");
     }
 }
 

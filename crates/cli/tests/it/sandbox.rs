@@ -79,15 +79,26 @@ fn protected_files_that_a_sandboxed_command_makes_are_told() {
     }
     place.write("project/sub/AGENTS.md", "mine\n");
     place.write("project/sub/CLAUDE.md", "mine\n");
+    place.write("project/sub/.git/hooks/post-checkout", "mine\n");
+    place.write("project/pkg/.github/workflows/ci.yml", "mine\n");
     let command = "mkdir -p sub/deep .github/workflows node_modules/x; echo x > CLAUDE.md; echo x > notes.md\n\
                    echo x > .github/workflows/ci.yml; echo x > sub/deep/toolwright.yaml; echo more >> sub/AGENTS.md\n\
-                   echo x > node_modules/x/.npmrc";
+                   echo x > node_modules/x/.npmrc; echo more >> sub/.git/hooks/post-checkout\n\
+                   echo x > pkg/.github/workflows/more.yml";
     let output = run(&place, &["call", "shell__bash", &json!({"command": command}).to_string(), "--json"]);
     let answer: Value = serde_json::from_slice(&output.stdout).expect("json");
     let mut written: Vec<&str> =
         answer["extras"]["protected_written"].as_array().expect("list").iter().filter_map(Value::as_str).collect();
     written.sort_unstable();
-    assert_eq!(written, [".github/workflows", "CLAUDE.md", "sub/AGENTS.md", "sub/deep/toolwright.yaml"]);
+    let expect = [
+        ".github/workflows",
+        "CLAUDE.md",
+        "pkg/.github/workflows",
+        "sub/.git/hooks/post-checkout",
+        "sub/AGENTS.md",
+        "sub/deep/toolwright.yaml",
+    ];
+    assert_eq!(written, expect);
     let quiet = call(&place, "shell__bash", &json!({"command": "cat CLAUDE.md > copy.md"}));
     assert!(quiet["extras"].get("protected_written").is_none(), "{quiet}");
 }

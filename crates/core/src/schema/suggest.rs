@@ -24,14 +24,13 @@ pub fn suggest(schema: &Value, value: &Value, violations: &mut [Violation]) {
         let free: Vec<&str> = known.iter().copied().filter(|name| !given.contains_key(*name)).collect();
         let strange = given.keys().map(String::as_str).filter(|name| !known.contains(name));
         let pairs: Vec<(&str, &str)> = strange.filter_map(|name| Some((name, nearest(name, &free)?))).collect();
-        let meant = |(name, meant): &(&str, &str)| {
+        let mut tell = |violation: &mut Violation, message: &str, (name, meant): &(&str, &str)| {
             let (name, meant) = (shorten(name, MAX_NAME), shorten(meant, MAX_NAME));
-            format!("did you mean \"{meant}\" by \"{name}\"?")
-        };
-        let mut tell = |violation: &mut Violation, message: &str, pair: &(&str, &str)| {
-            let hint = (violation.path.clone(), meant(pair));
+            let hint = (violation.path.clone(), name.to_string());
             if !told.contains(&hint) {
-                violation.message = format!("{message}; {}", hint.1);
+                let by =
+                    if message.contains(&format!("\"{name}\"")) { String::new() } else { format!(" by \"{name}\"") };
+                violation.message = format!("{message}; did you mean \"{meant}\"{by}?");
                 told.push(hint);
             }
         };
@@ -96,18 +95,18 @@ mod tests {
         closed["additionalProperties"] = json!(false);
         let inner = json!({"properties": {"list": {"items": closed.clone()}}});
         for (schema, value, expect) in [
-            (&closed, json!({"pth": 1}), Some("did you mean \"path\" by \"pth\"?")),
+            (&closed, json!({"pth": 1}), Some("\"pth\"; did you mean \"path\"?")),
             (&open, json!({"pth": 1}), Some("missing; did you mean \"path\" by \"pth\"?")),
             (&open, json!({"file": 1}), None),
             (
                 &closed,
                 json!({"path": "a", "lineNumbers": true}),
-                Some("did you mean \"line_numbers\" by \"lineNumbers\"?"),
+                Some("\"lineNumbers\"; did you mean \"line_numbers\"?"),
             ),
-            (&closed, json!({"path": "a", "line": 1}), Some("did you mean \"line_numbers\" by \"line\"?")),
+            (&closed, json!({"path": "a", "line": 1}), Some("\"line\"; did you mean \"line_numbers\"?")),
             (&closed, json!({"path": "a", "zebra": 1}), None),
             (&closed, json!({"path": "a", "paht": 1}), None),
-            (&inner, json!({"list": [{"path": "a"}, {"Path": "a"}]}), Some("did you mean \"path\" by \"Path\"?")),
+            (&inner, json!({"list": [{"path": "a"}, {"Path": "a"}]}), Some("\"Path\"; did you mean \"path\"?")),
         ] {
             let mut violations = CompiledSchema::compile(schema).expect("compiles").violations(&value);
             suggest(schema, &value, &mut violations);

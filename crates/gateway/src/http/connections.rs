@@ -153,8 +153,14 @@ async fn answer(mut stream: TcpStream, app: Router, connection: Connection, acti
         tokio::select! {
             biased;
             () = closed.0.gives_way.notified() => {
-                gives_way = Some(closed.is_owed_an_answer());
-                Ok(())
+                if closed.is_idle() {
+                    gives_way = Some(closed.is_owed_an_answer());
+                    Ok(())
+                } else {
+                    // A request came after the connection was chosen: it is answered, and is the last.
+                    connection.as_mut().graceful_shutdown();
+                    connection.await
+                }
             }
             ended = connection.as_mut() => ended,
             _ = closing.cancelled() => {
@@ -369,6 +375,11 @@ impl Activity {
     /// Closes the connection for others, unless it is closing already.
     fn give_way(&self) {
         self.0.gives_way.notify_one();
+    }
+
+    /// Whether nothing is our turn.
+    fn is_idle(&self) -> bool {
+        self.lock().idle_since.is_some()
     }
 
     /// Whether a request has begun to come, and is waited for.

@@ -87,7 +87,7 @@ impl Runner {
             // Its result does not matter: dropping the child kills what is left.
             let _ = child.terminate(TERM_GRACE).await;
         }
-        let written = self.written(began, held, context).await;
+        let (written, is_cut) = self.written(began, held, context).await;
         match ended {
             Ok(exit) => {
                 printed.drain().await;
@@ -98,6 +98,9 @@ impl Runner {
                 }
                 if !written.is_empty() {
                     output = output.with_extra("protected_written", json!(written));
+                }
+                if is_cut {
+                    output = output.with_extra("protected_search_cut", json!(true));
                 }
                 Ok(output)
             }
@@ -138,19 +141,19 @@ impl Runner {
     }
 
     /// What a command that may write the workspace only has written of what decides what runs: a sandbox cannot hold names
-    /// that do not exist yet. Says it.
-    async fn written(&self, began: SystemTime, held: bool, context: &ToolContext) -> Vec<String> {
+    /// that do not exist yet, nor those in deeper folders. Says it. And whether there was too much to look at all of it.
+    async fn written(&self, began: SystemTime, held: bool, context: &ToolContext) -> (Vec<String>, bool) {
         if !matches!(self.profile, SandboxProfile::Workspace | SandboxProfile::Network) {
-            return Vec::new();
+            return (Vec::new(), false);
         }
         let root = context.session.root.clone();
-        let written = tokio::task::spawn_blocking(move || written_since(&root, began)).await.unwrap_or_default();
+        let found = tokio::task::spawn_blocking(move || written_since(&root, began)).await.unwrap_or_default();
         // At the root the names of our own configuration were held, by files that may still be going.
         let was_held = |path: &PathBuf| held && is_own(path) && path.components().count() == 1;
-        let written = written.iter().filter(|path| !was_held(path));
+        let written = found.paths.iter().filter(|path| !was_held(path));
         let mut written: Vec<String> = written.map(|path| path.to_string_lossy().into_owned()).collect();
         if written.is_empty() {
-            return written;
+            return (written, found.is_cut);
         }
         let more = written.len().saturating_sub(MAX_WRITTEN);
         written.truncate(MAX_WRITTEN);
@@ -164,7 +167,7 @@ impl Runner {
             written.join(", ")
         );
         context.services.events.emit(Event::Warning { code: "protected_written".into(), message });
-        written
+        (written, found.is_cut)
     }
 
     /// Says once what this machine cannot enforce.
