@@ -18,7 +18,7 @@ pub use plan::{PlannedCall, PlannedCalls, plan_calls};
 pub use prompt::{BASE_PROMPT, system_prompt};
 pub use report::{CallRecord, HeldCall, RunReport, RunResult, Status};
 pub use run::{
-    Compacted, Compactions, ContextTerms, DEFAULT_PICK_SIZE, Dispatch, Grant, Limits, Resolved, RunSpec, RunState,
+    Compacted, Compactions, ContextOptions, DEFAULT_PICK_SIZE, Dispatch, Grant, Limits, Resolved, RunSpec, RunState,
     Step, ToolBatch, TransitionError,
 };
 pub use tools::{AgentTools, FinalReport, Format, ReportSpec};

@@ -14,7 +14,7 @@ use toolwright_core::model::{
 use toolwright_core::session::{CallId, Principal};
 use toolwright_core::variables::Hole;
 
-use crate::driver::view;
+use crate::driver::tool_view;
 
 /// A call that may run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -93,7 +93,10 @@ pub async fn plan_calls(
 
 /// The request with the tools that `principal` may use.
 fn show(request: ModelRequest, tools: &Snapshot, principal: &Principal) -> ModelRequest {
-    ModelRequest { tools: view::shown(tools, principal).map(|entry| view::shown_tool(entry)).collect(), ..request }
+    ModelRequest {
+        tools: tool_view::shown(tools, principal).map(|entry| tool_view::shown_tool(entry)).collect(),
+        ..request
+    }
 }
 
 /// Checks the calls of an answer. Ids are made unique, as an answer's may be empty or alike.

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use clap::ValueEnum;
 use serde::Serialize;
 use serde_json::{Value, json};
-use toolwright_agent::{AgentTools, ContextTerms, DEFAULT_PICK_SIZE, Dispatch, Driver, Limits, RunOptions, RunSpec};
+use toolwright_agent::{AgentTools, ContextOptions, DEFAULT_PICK_SIZE, Dispatch, Driver, Limits, RunOptions, RunSpec};
 use toolwright_agent::{RunState, Status};
 use toolwright_core::approval::NoApprover;
 use toolwright_core::client::NoClient;
@@ -43,7 +43,7 @@ pub(crate) struct Options {
     #[arg(long, value_delimiter = ',', default_values_t = [ApiName::Openai, ApiName::Anthropic])]
     apis: Vec<ApiName>,
     /// What making room once leaves, as a part of what a request may have.
-    #[arg(long, default_value_t = ContextTerms::default().target)]
+    #[arg(long, default_value_t = ContextOptions::default().target)]
     target: f64,
 }
 
@@ -186,7 +186,7 @@ fn spec(window: usize, target: f64) -> RunSpec {
         pinned: Vec::new(),
         pick_size: DEFAULT_PICK_SIZE,
         agent_tools: AgentTools::default(),
-        context: ContextTerms { model: Some(format!("long/{MEMORY_MODEL}")), target, ..ContextTerms::default() },
+        context: ContextOptions { model: Some(format!("long/{MEMORY_MODEL}")), target, ..ContextOptions::default() },
     }
 }
 

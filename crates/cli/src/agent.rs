@@ -23,12 +23,12 @@ use super::screen::{Screen, is_interactive, say};
 use super::transcript::TranscriptFile;
 
 /// A person who can be asked, or the lack of one.
-pub(crate) struct Desk {
+pub(crate) struct Terminal {
     pub(crate) console: Arc<Console>,
     pub(crate) screen: Arc<Screen>,
 }
 
-impl Desk {
+impl Terminal {
     pub(crate) fn new(app: &Toolwright) -> Self {
         Self { console: Arc::default(), screen: Arc::new(Screen::new(Arc::clone(app.catalogue()))) }
     }
@@ -148,7 +148,7 @@ pub(crate) async fn can_answer(app: &Toolwright, model: &str) -> Result<(), Stri
 pub(crate) fn agent(
     given: &Agent,
     app: &Arc<Toolwright>,
-    desk: &Desk,
+    terminal: &Terminal,
     (id, model): (&str, &str),
     profile: Option<Profile>,
     report: Option<ReportSpec>,
@@ -167,9 +167,9 @@ pub(crate) fn agent(
             tokens: given.max_tokens,
         })
         .settings(ModelSettings { effort: given.effort, ..ModelSettings::default() })
-        .shared_approver(desk.approver(ask, app, || remedy(in_force)))
+        .shared_approver(terminal.approver(ask, app, || remedy(in_force)))
         .list_wait(Duration::ZERO);
-    if let Some(person) = desk.person(app, &app.session(id), ask) {
+    if let Some(person) = terminal.person(app, &app.session(id), ask) {
         agent = agent.person(person);
     }
     if let Some(profile) = profile {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use toolwright::Toolwright;
-use toolwright::app::{CallTerms, CallTimes, ClientTerms};
+use toolwright::app::{CallOptions, CallTimes, ClientOptions};
 use toolwright::core::catalogue::Snapshot;
 use toolwright::core::client::CallClient;
 use toolwright::core::error::labelled;
@@ -18,13 +18,13 @@ use toolwright::core::{CallId, Cancel, Outcome, Profile, RawArguments, ToolCall}
 use toolwright::models::default_model;
 use toolwright::runtime::executor::LlmTerms;
 
-use super::account::Account;
-use super::agent::{Desk, can_answer, can_be_asked, who};
+use super::agent::{Terminal, can_answer, can_be_asked, who};
 use super::args::{Call, Global};
 use super::config::variable;
 use super::exit::{Done, Exit, Failure};
-use super::lists::{Wanted, patiently, say_starting, starting_for};
+use super::list_wait::{Wanted, patiently, say_starting, starting_for};
 use super::names::AskName;
+use super::progress::ProgressDisplay;
 use super::screen::{harmless, one_line, print_result_json, print_result_text, say_error, say_warning};
 use super::signals::{First, watch};
 use super::{arguments, config, open, record};
@@ -58,15 +58,15 @@ pub(crate) async fn command(global: &Global, call: &Call) -> Done {
     let background_after = call.background.then_some(Duration::ZERO);
     let times = CallTimes { limit: call.timeout, background_after };
     let llm = llm_terms(call, &app, &snapshot).await?;
-    let desk = Desk::new(&app);
-    let client = client(&desk, &app, who(call.ask));
-    let account = Account::of_call(app.events().subscribe(), desk.screen);
+    let terminal = Terminal::new(&app);
+    let client = client(&terminal, &app, who(call.ask));
+    let progress = ProgressDisplay::of_call(app.events().subscribe(), terminal.screen);
     // A person and a program get all of it: nobody's window is filled. The result of a job is kept, and read by others.
     let whole = app.config().written.defaults.whole_result_max_bytes;
     let max_output = call.max_output.or((!call.background).then_some(whole));
-    let terms = CallTerms { profile: Profile::Owner, cancel: cancel.clone(), times, max_output, client, llm };
+    let terms = CallOptions { profile: Profile::Owner, cancel: cancel.clone(), times, max_output, client, llm };
     let outcome = app.call_on(written, terms).await;
-    account.end().await;
+    progress.end().await;
     if outcome.provenance.repaired {
         say_warning(&format!("the arguments are no valid JSON{fault}; toolwright mended them before the call"));
     }
@@ -132,16 +132,16 @@ async fn llm_terms(call: &Call, app: &Toolwright, snapshot: &Snapshot) -> Result
 }
 
 /// Whom the tool's source may ask back. That the owner calls the tool is no word for what its source asks of a model.
-fn client(desk: &Desk, app: &Toolwright, ask: AskName) -> Arc<dyn CallClient> {
+fn client(terminal: &Terminal, app: &Toolwright, ask: AskName) -> Arc<dyn CallClient> {
     let remedy = || {
         "there is no terminal to ask at: run it in one or with --ask inbox, or allow client:sample by a rule under \
          policy.rules"
             .to_owned()
     };
-    let approver = desk.approver(ask, app, remedy);
+    let approver = terminal.approver(ask, app, remedy);
     let (session, policy) = (app.call_session(), Arc::new(app.config().policy(None, Profile::Ask)));
-    let person = desk.person(app, &session, ask);
-    app.client(ClientTerms { session, policy, approver, person, model: None })
+    let person = terminal.person(app, &session, ask);
+    app.client(ClientOptions { session, policy, approver, person, model: None })
 }
 
 /// What is shown of a result that was cut.

@@ -18,7 +18,7 @@ use toolwright::core::{
 
 use super::exit::Failure;
 use super::input;
-use super::records::{Members, Odd, Place, TOOLS, records, texts};
+use super::records::{AdjustedRecords, Members, Place, TOOLS, records, texts};
 use super::tool_file::SCHEMA;
 
 /// Bytes of a catalogue: a hundred thousand tools have some 80 million.
@@ -68,8 +68,8 @@ impl CatalogueFile {
     }
 
     /// The tools, and those that are left out.
-    fn parse(text: &str) -> Result<(Self, Odd), String> {
-        let mut again = Odd::default();
+    fn parse(text: &str) -> Result<(Self, AdjustedRecords), String> {
+        let mut again = AdjustedRecords::default();
         let mut places: HashMap<String, Place> = HashMap::new();
         let mut servers: IndexMap<String, Vec<CatalogueTool>> = IndexMap::new();
         for (place, record) in records(text, TOOLS)? {

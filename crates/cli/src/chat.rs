@@ -8,12 +8,12 @@ use toolwright::core::model::Usage;
 use toolwright::core::select::{SearchFilter, search_or_similar};
 use toolwright::core::{Cancel, CancelCause};
 
-use super::account::{Account, Cost, Text};
-use super::agent::{Desk, agent, failed, model, profile};
+use super::agent::{Terminal, agent, failed, model, profile};
 use super::args::{Chat, Global};
 use super::console::{KeptTerminal, Typed};
 use super::exit::{Done, Exit, Failure};
-use super::lists::{Wanted, wait_for};
+use super::list_wait::{Wanted, wait_for};
+use super::progress::{Cost, ProgressDisplay, Text};
 use super::run::{LIST_WAIT, exit, print_answer, summary, with_id};
 use super::screen::{DIM, WARN, columns, harmless, is_interactive, print_json, say, styled};
 use super::signals::{First, background_on_quit, next_signal, watch};
@@ -89,8 +89,8 @@ pub(crate) async fn command(global: &Global, chat: &Chat) -> Done {
     let model = model(&chat.agent, &app).await?;
     wait_for(&app, Wanted::Unknown, LIST_WAIT).await;
     let id = format!("chat-{}", uuid::Uuid::new_v4());
-    let desk = Desk::new(&app);
-    let agent = agent(&chat.agent, &app, &desk, (&id, &model), profile, None)?;
+    let terminal = Terminal::new(&app);
+    let agent = agent(&chat.agent, &app, &terminal, (&id, &model), profile, None)?;
     // Of jobs that go on the next message tells.
     let mut conversation = agent.job_wait(None).conversation().await.map_err(failed)?;
     app.follow_pins();
@@ -112,8 +112,8 @@ pub(crate) async fn command(global: &Global, chat: &Chat) -> Done {
     loop {
         let asked = async {
             match &history {
-                Some(history) => desk.console.edit(prompt, history).await,
-                None => desk.console.ask(prompt).await.map_or(Typed::End, Typed::Line),
+                Some(history) => terminal.console.edit(prompt, history).await,
+                None => terminal.console.ask(prompt).await.map_or(Typed::End, Typed::Line),
             }
         };
         let typed = tokio::select! {
@@ -157,11 +157,11 @@ pub(crate) async fn command(global: &Global, chat: &Chat) -> Done {
         let cancel = Cancel::new();
         conversation.set_cancel(cancel.clone());
         let text = Text::for_output(global.json);
-        let account = Account::begin(app.events().subscribe(), text, Arc::clone(&desk.screen));
+        let progress = ProgressDisplay::begin(app.events().subscribe(), text, Arc::clone(&terminal.screen));
         let signals = watch(cancel.clone(), First::Cancels);
         let report = conversation.send(message).await;
         signals.abort();
-        let (shown, cost) = account.end().await;
+        let (shown, cost) = progress.end().await;
         let report = report.map_err(failed)?;
         total.turns += report.turns;
         total.usage.add(report.usage);

@@ -23,7 +23,7 @@ use toolwright::trust::{Judged, Standing};
 use super::args::Global;
 use super::doctor_models::{self, ModelProbe};
 use super::exit::{Done, Exit};
-use super::lists::{Wanted, patiently, starting};
+use super::list_wait::{Wanted, patiently, starting};
 use super::screen::{BAD, DIM, GOOD, WARN, harmless, print_json, print_text, styled};
 use super::serve::as_served;
 use super::tools::left_out;
@@ -57,7 +57,7 @@ struct Probe {
 
 /// What is told besides the problems of the configuration and the state of each provider.
 #[derive(Default)]
-struct Told {
+struct Diagnosis {
     /// What is to be mended, with the remedy.
     findings: Vec<String>,
     /// What works all the same, and is not as it may have been meant.
@@ -77,7 +77,7 @@ pub(crate) async fn command(global: &Global) -> Done {
     let settings = config::read(global)?;
     let problems = settings.problems.clone();
     if settings.is_unusable() {
-        return report(global, &settings, &problems, &[], &Told::default());
+        return report(global, &settings, &problems, &[], &Diagnosis::default());
     }
     let app = open(global, settings).await?;
     as_served(&app).await;
@@ -103,7 +103,7 @@ pub(crate) async fn command(global: &Global) -> Done {
     let warnings = warnings(&settings, logged, &probes, &findings);
     let (tools, left_out) = (snapshot.list().len(), left_out(&snapshot));
     let listed = listed_otherwise(&settings, &snapshot);
-    let told = Told { findings, warnings, models, default_model, tools, left_out, listed };
+    let told = Diagnosis { findings, warnings, models, default_model, tools, left_out, listed };
     report(global, &settings, &problems, &probes, &told)
 }
 
@@ -292,7 +292,7 @@ async fn answers_health(mut address: SocketAddr) -> bool {
     })
 }
 
-fn report(global: &Global, settings: &Config, problems: &[Problem], probes: &[Probe], told: &Told) -> Done {
+fn report(global: &Global, settings: &Config, problems: &[Problem], probes: &[Probe], told: &Diagnosis) -> Done {
     let well = problems.iter().all(|problem| problem.severity == Severity::Warning)
         && probes.iter().all(|probe| probe.error.is_none())
         && told.findings.is_empty()

@@ -1,6 +1,5 @@
 //! The program `toolwright`: one module a command.
 
-mod account;
 mod agent;
 mod approvals;
 mod approver;
@@ -11,6 +10,7 @@ mod call;
 mod catalogue;
 mod catalogue_file;
 mod chat;
+mod client_setup;
 mod config;
 mod console;
 mod decode;
@@ -26,16 +26,16 @@ mod help;
 mod import_openapi;
 mod input;
 mod jobs;
-mod lists;
+mod list_wait;
 mod logging;
 mod markdown;
 mod mcp;
 mod names;
 mod owner;
-mod paste;
 mod pick;
 mod pins;
 mod policy;
+mod progress;
 mod records;
 mod run;
 mod screen;

@@ -60,7 +60,7 @@ pub(crate) async fn command(global: &Global, command: &McpCommand) -> Done {
         McpCommand::Login { server, scopes, no_browser } => {
             let parts = parts(&settings, &redactor, server)?;
             let browser = if *no_browser { Browser::Never } else { Browser::Tried };
-            let terminal = Terminal { browser, console: Console::default() };
+            let terminal = TerminalConsent { browser, console: Console::default() };
             let oauth = OAuth::new(OAuthParts { consent: Some(Arc::new(terminal)), ..parts });
             let state = oauth.login(scopes).await.map_err(failed)?;
             if global.json {
@@ -215,13 +215,13 @@ enum Browser {
 }
 
 /// The person at the terminal.
-struct Terminal {
+struct TerminalConsent {
     browser: Browser,
     console: Console,
 }
 
 #[async_trait]
-impl Consent for Terminal {
+impl Consent for TerminalConsent {
     async fn visit(&self, url: &Url) -> Result<Option<Url>, String> {
         say(format_args!("log in at this page:\n{url}"));
         if self.browser == Browser::Tried && !open_page(url) {

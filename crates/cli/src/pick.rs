@@ -15,7 +15,7 @@ use toolwright::core::select::{Pick, PickOptions, Picked};
 use super::args::{Global, duration};
 use super::catalogue_file::CatalogueFile;
 use super::exit::{Done, Exit};
-use super::lists::{Wanted, wait_for};
+use super::list_wait::{Wanted, wait_for};
 use super::screen::{DIM, harmless, one_line, print_json, say, say_warning, styled};
 use super::table::{Table, name};
 use super::{config, input, open};

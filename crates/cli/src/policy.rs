@@ -62,8 +62,8 @@ pub(crate) async fn command(global: &Global, command: &PolicyCommand) -> Done {
     let settings = config::usable(global)?;
     let policy = policy(test.policy.as_deref(), &settings)?;
     let app = open(global, settings).await?;
-    let desk = Tester { app: &app, policy, test };
-    let done = if test.jsonl { desk.lines().await } else { desk.one().await };
+    let tester = Tester { app: &app, policy, test };
+    let done = if test.jsonl { tester.lines().await } else { tester.one().await };
     app.shut_down().await;
     done
 }
@@ -76,7 +76,7 @@ fn policy(file: Option<&Path>, settings: &Config) -> Result<Policy, Failure> {
 }
 
 /// One call to decide on.
-struct Asked {
+struct TestedCall {
     tool: String,
     arguments: Value,
     request: Option<Arc<UserRequest>>,
@@ -102,7 +102,7 @@ impl Tester<'_> {
         };
         let arguments = serde_json::from_str(&text)
             .map_err(|error| Failure::failed(format!("the arguments are not JSON: {}", fault(&error))))?;
-        let asked = Asked {
+        let asked = TestedCall {
             tool: self.test.tool.clone().unwrap_or_default(),
             arguments,
             request: self.test.request.as_deref().map(|text| Arc::new(UserRequest::new([text]))),
@@ -136,7 +136,7 @@ impl Tester<'_> {
     }
 
     /// Reads one line.
-    fn asked(&self, line: &[u8]) -> Result<Asked, String> {
+    fn asked(&self, line: &[u8]) -> Result<TestedCall, String> {
         let record: Value =
             serde_json::from_slice(line).map_err(|error| format!("the line is not JSON: {}", fault(&error)))?;
         let mut line = Members::of(record)?;
@@ -150,7 +150,7 @@ impl Tester<'_> {
         };
         let mut roles = line.texts("roles")?;
         roles.extend(self.test.roles.iter().cloned());
-        Ok(Asked {
+        Ok(TestedCall {
             tool,
             arguments: line.value(&["arguments", "args"]).unwrap_or_else(|| json!({})),
             request: request.map(Arc::new),
@@ -160,7 +160,7 @@ impl Tester<'_> {
         })
     }
 
-    async fn decide(&self, asked: &Asked) -> Result<Decision, Failure> {
+    async fn decide(&self, asked: &TestedCall) -> Result<Decision, Failure> {
         let principal = Principal { roles: asked.roles.clone(), ..Principal::owner() };
         let session = Session { principal, ..Session::clone(&self.app.session("policy-test")) };
         let found = self.find(asked).await?;
@@ -178,22 +178,22 @@ impl Tester<'_> {
 
     /// Looks a tool up: in the catalogue as it is known, then in what the policy or the line says, then in the
     /// catalogue with its servers connected.
-    async fn find(&self, asked: &Asked) -> Result<Found, Failure> {
+    async fn find(&self, asked: &TestedCall) -> Result<TestedTool, Failure> {
         let snapshot = self.app.catalogue().snapshot();
         if let Some(entry) = known(&snapshot, &asked.tool) {
-            return Ok(Found::Listed(entry, snapshot));
+            return Ok(TestedTool::Listed(entry, snapshot));
         }
         let id = unlisted(&asked.tool)?;
         let spoken_of = asked.effects.is_some() || self.policy.tools.iter().any(|note| note.covers(&id));
         if spoken_of {
             let definition = ToolDefinition { effects: Effects::UNKNOWN, ..ToolDefinition::new(id, "", None) };
-            return Ok(Found::Unlisted(Box::new(definition)));
+            return Ok(TestedTool::Unlisted(Box::new(definition)));
         }
         self.app.list_for(&asked.tool, LIST_WAIT).await;
         let snapshot = self.app.catalogue().snapshot();
         match snapshot.resolve(&asked.tool) {
             Resolution::Found(index, _) => {
-                Ok(Found::Listed(Arc::clone(&snapshot.list()[index]), Arc::clone(&snapshot)))
+                Ok(TestedTool::Listed(Arc::clone(&snapshot.list()[index]), Arc::clone(&snapshot)))
             }
             Resolution::Unknown(near) => {
                 let failure = tools::unknown(&snapshot, &asked.tool, &near);
@@ -212,14 +212,14 @@ fn known(snapshot: &Snapshot, tool: &str) -> Option<Arc<Entry>> {
 }
 
 /// A tool to decide about.
-enum Found {
+enum TestedTool {
     /// It is in the catalogue.
     Listed(Arc<Entry>, Arc<Snapshot>),
     /// All that is known of it was said by the policy or the line.
     Unlisted(Box<ToolDefinition>),
 }
 
-impl Found {
+impl TestedTool {
     fn definition(&self) -> &ToolDefinition {
         match self {
             Self::Listed(entry, _) => entry.definition(),
@@ -228,7 +228,7 @@ impl Found {
     }
 
     /// As the executor asks, with the arguments that it would run with if they are valid.
-    fn decide(&self, policy: &Policy, asked: &Asked, session: &Session) -> Decision {
+    fn decide(&self, policy: &Policy, asked: &TestedCall, session: &Session) -> Decision {
         let mut query = PolicyQuery {
             definition: self.definition(),
             trust: HintTrust::Trusted,

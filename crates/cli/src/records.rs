@@ -152,12 +152,12 @@ pub(crate) fn texts(key: &str, list: Value) -> Result<Vec<String>, String> {
 
 /// Records of a file that are taken otherwise than they are written: how many, and the first of them.
 #[derive(Debug, Default)]
-pub(crate) struct Odd {
+pub(crate) struct AdjustedRecords {
     count: usize,
     first: Vec<String>,
 }
 
-impl Odd {
+impl AdjustedRecords {
     /// Examples that are kept.
     const MAX_NAMED: usize = 5;
 

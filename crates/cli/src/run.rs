@@ -8,12 +8,12 @@ use toolwright::agent::{Format, ReportSpec, RunReport, RunState, Status};
 use toolwright::core::json::fault;
 use toolwright::core::{Cancel, SessionId};
 
-use super::account::{Account, Cost, Shown, Text};
-use super::agent::{Desk, agent, failed, model, profile};
+use super::agent::{Terminal, agent, failed, model, profile};
 use super::args::{Global, Run};
 use super::exit::{Done, Exit, Failure};
-use super::lists::{Wanted, wait_for};
+use super::list_wait::{Wanted, wait_for};
 use super::markdown::render;
+use super::progress::{Cost, ProgressDisplay, Text, TextShown};
 use super::screen::{BAD, DIM, columns, harmless, print_drawn, print_json, prose, say, styled};
 use super::signals::{First, background_on_quit, watch};
 use super::{config, input, open, record};
@@ -36,13 +36,13 @@ pub(crate) async fn command(global: &Global, run: &Run) -> Done {
     let cancel = Cancel::new();
     watch(cancel.clone(), First::Cancels);
     let id = run.resume.clone().unwrap_or_else(|| format!("run-{}", uuid::Uuid::new_v4()));
-    let desk = Desk::new(&app);
+    let terminal = Terminal::new(&app);
     app.follow_pins();
     let session = SessionId::new(&*id);
     app.recover_jobs_of(session.clone());
     background_on_quit(&app, &session);
     let chosen = if task.is_some() { model(&run.agent, &app).await? } else { String::new() };
-    let mut agent = agent(&run.agent, &app, &desk, (&id, &chosen), profile, report)?.cancel(cancel.clone());
+    let mut agent = agent(&run.agent, &app, &terminal, (&id, &chosen), profile, report)?.cancel(cancel.clone());
     if task.is_none() {
         agent = agent.resume(&*id);
     }
@@ -64,12 +64,12 @@ pub(crate) async fn command(global: &Global, run: &Run) -> Done {
         ));
     }
     let text = Text::for_output(global.json);
-    let account = Account::begin(app.events().subscribe(), text, desk.screen);
+    let progress = ProgressDisplay::begin(app.events().subscribe(), text, terminal.screen);
     let report = match task {
         Some(task) => conversation.send(task).await,
         None => conversation.proceed().await,
     };
-    let (shown, cost) = account.end().await;
+    let (shown, cost) = progress.end().await;
     app.shut_down().await;
     let report = report.map_err(failed)?;
     print(global, &id, &report, text, (shown, cost))?;
@@ -107,7 +107,7 @@ fn print(
     id: &str,
     report: &RunReport,
     text: Text,
-    (shown, cost): (Shown, Cost),
+    (shown, cost): (TextShown, Cost),
 ) -> Result<(), Failure> {
     if global.json {
         print_json(&with_id(report, id))?;
@@ -126,8 +126,8 @@ fn print(
 
 /// The answer, where it is not on the screen already: what was streamed whole is, what a call said is not. Where there is
 /// none, the summary says why.
-pub(crate) fn print_answer(report: &RunReport, text: Text, shown: Shown) -> std::io::Result<()> {
-    if report.has_answer() && (report.is_delivered() || text == Text::Held || shown == Shown::Gaps) {
+pub(crate) fn print_answer(report: &RunReport, text: Text, shown: TextShown) -> std::io::Result<()> {
+    if report.has_answer() && (report.is_delivered() || text == Text::Held || shown == TextShown::Gaps) {
         let answer = prose(&report.answer);
         let is_markdown = report.final_report.as_ref().is_none_or(|report| report.format == Format::Markdown);
         match columns().filter(|_| is_markdown) {

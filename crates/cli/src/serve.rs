@@ -18,7 +18,7 @@ use super::args::{Global, Serve, ServeAskName};
 use super::exit::{Done, Exit, Failure};
 use super::screen::{DIM, harmless, one_line, print_json, say, say_error, say_warning, styled};
 use super::signals::{First, watch};
-use super::{config, open, paste, record};
+use super::{client_setup, config, open, record};
 
 /// How long slow providers are waited for before what is odd about the whole is told.
 const LIST_WAIT: Duration = Duration::from_secs(120);
@@ -52,7 +52,7 @@ pub(crate) async fn command(global: &Global, args: &Serve) -> Done {
         if global.json {
             print_json(&json!({"ready": url, "tools": announced}))?;
         }
-        for (client, line) in paste::lines(&url, server.needs_token()) {
+        for (client, line) in client_setup::lines(&url, server.needs_token()) {
             say(format_args!("{} {line}", styled(DIM, format_args!("{client:>12}:"))));
         }
         background(&app, announced);
@@ -151,7 +151,7 @@ fn refused(error: Error) -> Failure {
 
 /// Lists fill while clients are served already, who were told of `announced` tools.
 fn background(app: &Arc<Toolwright>, announced: usize) {
-    tokio::spawn(tell_providers(app.events().subscribe_providers()));
+    tokio::spawn(report_providers(app.events().subscribe_providers()));
     let listing = Arc::clone(app);
     tokio::spawn(async move {
         listing.list_all(LIST_WAIT).await;
@@ -166,7 +166,7 @@ fn background(app: &Arc<Toolwright>, announced: usize) {
 }
 
 /// Says when a provider fails, when it is there again, and when it goes on with what it had.
-async fn tell_providers(mut events: Receiver<Arc<Event>>) {
+async fn report_providers(mut events: Receiver<Arc<Event>>) {
     let mut failed: HashMap<String, String> = HashMap::new();
     loop {
         let event = match events.recv().await {

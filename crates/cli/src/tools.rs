@@ -16,7 +16,7 @@ use toolwright::models::dialect::{Loss, Portable};
 use super::agent::can_answer;
 use super::args::Global;
 use super::exit::{Done, Exit, Failure};
-use super::lists::{Wanted, say_failures, say_starting, wait_for};
+use super::list_wait::{Wanted, say_failures, say_starting, wait_for};
 use super::screen::{BOLD, DIM, harmless, print_drawn, print_json, print_text, say, seen_json, styled};
 use super::serve::as_served;
 use super::table::{Table, name};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use toolwright_agent::{
-    AgentTools, BASE_PROMPT, ContextTerms, Dispatch, Driver, Limits, ReportSpec, RunOptions, RunReport, RunSpec,
+    AgentTools, BASE_PROMPT, ContextOptions, Dispatch, Driver, Limits, ReportSpec, RunOptions, RunReport, RunSpec,
     RunState, Transcript,
 };
 use toolwright_core::cancel::CancelCause;
@@ -18,7 +18,7 @@ use toolwright_core::variables::Variables;
 use toolwright_core::{Approver, Cancel, ContentBlock, Profile};
 use toolwright_runtime::ToolFinder;
 
-use crate::app::{ClientTerms, Error, Person, Toolwright};
+use crate::app::{ClientOptions, Error, Person, Toolwright};
 use crate::config::typed::{AgentToolSetting, DispatchSetting};
 use crate::tools::LIST_WAIT;
 
@@ -289,7 +289,7 @@ impl Agent {
         let policy = Arc::new(app.config().policy(self.profile, Profile::Ask));
         let session = app.session(&*self.id);
         let approver = self.approver.clone().unwrap_or_else(|| app.approver());
-        let client = app.client(ClientTerms {
+        let client = app.client(ClientOptions {
             session: Arc::clone(&session),
             policy: Arc::clone(&policy),
             approver: Arc::clone(&approver),
@@ -336,7 +336,7 @@ impl Agent {
                 task_status: shows(AgentToolSetting::TaskStatus),
                 batch: shows(AgentToolSetting::Batch),
             },
-            context: ContextTerms {
+            context: ContextOptions {
                 summarize: config.written.context.summarize,
                 model: config.written.context.model.clone(),
                 target: config.written.context.target,

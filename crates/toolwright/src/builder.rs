@@ -12,7 +12,7 @@ use toolwright_core::policy::Rule;
 use toolwright_core::tool::StaticProvider;
 use toolwright_core::{Approver, Profile, Tool};
 
-use crate::app::{Error, HostParts, Toolwright, VariableSource};
+use crate::app::{Error, HostOptions, Toolwright, VariableSource};
 use crate::config::typed::ModelApi;
 use crate::config::{LoadOptions, Severity, load, place_of_code, variable};
 
@@ -63,7 +63,7 @@ pub struct Builder {
     options: LoadOptions,
     builtins: Option<Builtins>,
     variables: Option<VariableSource>,
-    host: HostParts,
+    host: HostOptions,
 }
 
 impl std::fmt::Debug for Builder {

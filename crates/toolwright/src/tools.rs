@@ -11,7 +11,7 @@ use toolwright_core::session::CallId;
 use toolwright_core::{Entry, Outcome, Profile, RawArguments, ToolCall};
 use toolwright_runtime::RunContext;
 
-use crate::app::{ClientTerms, Error, Toolwright};
+use crate::app::{ClientOptions, Error, Toolwright};
 
 /// How long sources that have not listed their tools yet are waited for. What takes longer goes on by itself.
 pub(crate) const LIST_WAIT: Duration = Duration::from_secs(30);
@@ -48,7 +48,7 @@ impl Toolwright {
         }
         let policy = Arc::new(self.config().policy(None, Profile::Owner));
         let (session, approver) = (self.call_session(), self.approver());
-        let client = self.client(ClientTerms {
+        let client = self.client(ClientOptions {
             session: Arc::clone(&session),
             // That the program calls the tool is no word for what its source asks of a model.
             policy: Arc::new(self.config().policy(None, Profile::Ask)),

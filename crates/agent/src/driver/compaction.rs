@@ -17,11 +17,11 @@ use toolwright_core::tool::{StaticProvider, Tool};
 use toolwright_runtime::executor::{LlmTerms, Promotion};
 use toolwright_runtime::{Priority, RunContext};
 
-use super::context::{Done, Gone};
+use super::context::{Done, EvictedCounts};
 use super::meter::{Meter, used_by};
 use super::resume::Journal;
 use super::{Driver, DriverError, RunOptions};
-use crate::run::{Compacted, RunState, With};
+use crate::run::{Compacted, MemoryTools, RunState};
 
 /// The tools that turns are put together with.
 const SUMMARIZE: &str = "llm:summarize@1.0.0";
@@ -30,9 +30,9 @@ const EXTRACT: &str = "llm:fact-extract@1.0.0";
 /// The shipped ones, for houses whose catalogue does not list them: there they are not offered to models, which is
 /// another thing.
 #[derive(Default)]
-pub(super) struct Shipped(OnceLock<Arc<Snapshot>>);
+pub(super) struct ShippedTools(OnceLock<Arc<Snapshot>>);
 
-impl Shipped {
+impl ShippedTools {
     fn snapshot(&self) -> &Arc<Snapshot> {
         self.0.get_or_init(|| {
             let tools = shipped().into_iter().map(|tool| Arc::new(tool) as Arc<dyn Tool>).collect();
@@ -72,12 +72,12 @@ impl Driver {
     }
 
     /// The tools, by the names that calls of [`Driver::compact`] know them under.
-    pub(super) fn with(&self, state: &RunState) -> Option<With> {
+    pub(super) fn with(&self, state: &RunState) -> Option<MemoryTools> {
         let snapshot = self.memory_tools();
         let name = |id| snapshot.get(id).map(|entry| entry.wire_name.clone());
         let other = state.spec().context.model.as_deref().filter(|model| *model != state.spec().model);
         let window = other.and_then(|model| self.executor.services().model.card(model).window);
-        Some(With { summarize: name(SUMMARIZE)?, extract: name(EXTRACT)?, window })
+        Some(MemoryTools { summarize: name(SUMMARIZE)?, extract: name(EXTRACT)?, window })
     }
 
     /// Makes the calls, and tells the state how they ended; cancelled ones it takes up again.
@@ -141,7 +141,11 @@ impl Driver {
                     self.warn("compaction_incomplete", message);
                 }
                 let layer = CompactionLayer::Summarize;
-                self.tell(state, Done { layer, tokens, results: Gone::default(), messages, handle, usage }, options);
+                self.tell(
+                    state,
+                    Done { layer, tokens, results: EvictedCounts::default(), messages, handle, usage },
+                    options,
+                );
             }
             Compacted::Failed(why) => {
                 let message =

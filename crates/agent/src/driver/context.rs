@@ -19,11 +19,11 @@ use toolwright_core::store::StoreError;
 use toolwright_runtime::RunContext;
 use toolwright_runtime::executor::readers;
 
-use super::shown::Shown;
+use super::request_tools::RequestTools;
 use super::{Driver, RunOptions};
 use crate::run::{
-    Again, Files, GivenUp, MAX_FILES, Original, Originals, Place, Plan, RunState, Whole, besides, content_text,
-    has_text,
+    CompactionSources, Evicted, Files, MAX_FILES, Original, Originals, Plan, Repeat, ResultPosition, RunState, besides,
+    content_text, has_text,
 };
 
 /// What the next turn is the last for.
@@ -36,14 +36,14 @@ const END_BYTES: usize = 4096;
 
 /// Whether there is more room now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Made {
+pub(super) enum RoomMade {
     Nothing,
     Room,
 }
 
 /// Whether turns are being put together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Begun {
+enum CompactionStart {
     NotMeant,
     /// They cannot be now.
     Not,
@@ -51,7 +51,7 @@ enum Begun {
 }
 
 /// How what gives way is kept and read again.
-struct Keeper<'a> {
+struct EvictionContext<'a> {
     readers: Readers,
     /// The tools as the model knows them.
     snapshot: &'a Arc<Snapshot>,
@@ -59,7 +59,7 @@ struct Keeper<'a> {
 
 /// Results that gave way.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Gone {
+pub(super) struct EvictedCounts {
     pub(super) results: usize,
     /// Those of them that the model can read by a handle.
     pub(super) kept: usize,
@@ -70,7 +70,7 @@ pub(super) struct Done {
     pub(super) layer: CompactionLayer,
     /// Estimated tokens before and after.
     pub(super) tokens: (usize, usize),
-    pub(super) results: Gone,
+    pub(super) results: EvictedCounts,
     pub(super) messages: usize,
     pub(super) handle: Option<String>,
     pub(super) usage: Usage,
@@ -82,10 +82,10 @@ impl Driver {
     pub(super) async fn make_room(
         &self,
         state: &mut RunState,
-        shown: &Shown,
+        shown: &RequestTools,
         snapshot: &Arc<Snapshot>,
         options: &RunOptions,
-    ) -> Made {
+    ) -> RoomMade {
         let tools = shown.showing.tokens;
         let spec = state.spec();
         let answer = self.model.answer_tokens(&spec.model, spec.max_tokens, &spec.settings);
@@ -93,25 +93,25 @@ impl Driver {
         self.count(state, shown).await;
         let mut plan = state.plan_room(tools);
         if plan.is_nothing() {
-            return Made::Nothing;
+            return RoomMade::Nothing;
         }
         if plan.summarize.is_some() && self.with(state).is_none() {
             state.put_off_compaction();
             plan = state.plan_alone(tools);
         }
-        let keeper = Keeper { readers: readers(&self.terms(state, snapshot, options)), snapshot };
+        let eviction = EvictionContext { readers: readers(&self.terms(state, snapshot, options)), snapshot };
         let Plan { truncate, summarize, mut full } = plan;
         let before = state.context_tokens() + tools;
-        let mut gone = self.give_up(state, truncate, &keeper, tools, options).await;
+        let mut gone = self.evict(state, truncate, &eviction, tools, options).await;
         let begun = match summarize {
-            Some(range) => self.put_together(state, range, &keeper, tools, options).await,
-            None => Begun::NotMeant,
+            Some(range) => self.put_together(state, range, &eviction, tools, options).await,
+            None => CompactionStart::NotMeant,
         };
-        if begun == Begun::Not {
+        if begun == CompactionStart::Not {
             state.put_off_compaction();
             let without = state.plan_alone(tools);
-            let more = self.give_up(state, without.truncate, &keeper, tools, options).await;
-            gone = Gone { results: gone.results + more.results, kept: gone.kept + more.kept };
+            let more = self.evict(state, without.truncate, &eviction, tools, options).await;
+            gone = EvictedCounts { results: gone.results + more.results, kept: gone.kept + more.kept };
             full = without.full;
         }
         if gone.results > 0 {
@@ -121,18 +121,24 @@ impl Driver {
             self.tell(state, Done::of(CompactionLayer::Truncate, tokens, gone), options);
         }
         if full {
-            self.force_last(state, &keeper, tools, options).await;
+            self.force_last(state, &eviction, tools, options).await;
         }
-        Made::Room
+        RoomMade::Room
     }
 
     /// Nothing else helps: the model is asked for the last time, and what it has not seen yet gives way too.
-    async fn force_last(&self, state: &mut RunState, keeper: &Keeper<'_>, tools: usize, options: &RunOptions) {
+    async fn force_last(
+        &self,
+        state: &mut RunState,
+        eviction: &EvictionContext<'_>,
+        tools: usize,
+        options: &RunOptions,
+    ) {
         let was_last = state.is_last_turn();
         let before = state.context_tokens() + tools;
         state.force_final(FULL);
         let places = state.plan_last(tools).truncate;
-        let gone = self.give_up(state, places, keeper, tools, options).await;
+        let gone = self.evict(state, places, eviction, tools, options).await;
         if was_last && gone.results == 0 {
             return;
         }
@@ -145,7 +151,7 @@ impl Driver {
 
     /// Counts a conversation that comes near its limit by the model's own tokenizer, where there is one. It reads its
     /// tables then, and not before.
-    async fn count(&self, state: &mut RunState, shown: &Shown) {
+    async fn count(&self, state: &mut RunState, shown: &RequestTools) {
         let Some(counter) = self.executor.services().tokens.of_model(&state.spec().model) else { return };
         let Some(countable) = state.to_count(shown.showing.tokens, &shown.tools) else { return };
         let estimate = countable.estimate;
@@ -166,22 +172,22 @@ impl Driver {
 
     /// Puts notes in the place of these results, which are stored first where somebody can read them; one that cannot be
     /// stays, as long as the conversation fits with it.
-    async fn give_up(
+    async fn evict(
         &self,
         state: &mut RunState,
-        places: Vec<Place>,
-        keeper: &Keeper<'_>,
+        places: Vec<ResultPosition>,
+        eviction: &EvictionContext<'_>,
         tools: usize,
         options: &RunOptions,
-    ) -> Gone {
-        let mut gone = Gone::default();
+    ) -> EvictedCounts {
+        let mut gone = EvictedCounts::default();
         for place in places {
             // At once: what cannot be stored stays where those before it have made room enough.
-            if let Some(given_up) = self.keep(state, place, keeper, tools, options).await {
+            if let Some(evicted) = self.keep(state, place, eviction, tools, options).await {
                 gone.results += 1;
                 let result = state.result_at(place);
-                gone.kept += usize::from(result.is_some_and(|result| given_up.is_kept(result, &keeper.readers)));
-                state.truncate(given_up, &keeper.readers);
+                gone.kept += usize::from(result.is_some_and(|result| evicted.is_kept(result, &eviction.readers)));
+                state.truncate(evicted, &eviction.readers);
             }
         }
         gone
@@ -190,17 +196,17 @@ impl Driver {
     async fn keep(
         &self,
         state: &RunState,
-        place: Place,
-        keeper: &Keeper<'_>,
+        place: ResultPosition,
+        eviction: &EvictionContext<'_>,
         tools: usize,
         options: &RunOptions,
-    ) -> Option<GivenUp> {
+    ) -> Option<Evicted> {
         let result = state.result_at(place)?;
-        let entry = keeper.snapshot.list().iter().find(|entry| entry.wire_name == result.name);
-        let again = if entry.is_some_and(|entry| entry.is_repeatable()) { Again::May } else { Again::MayNot };
+        let entry = eviction.snapshot.list().iter().find(|entry| entry.wire_name == result.name);
+        let again = if entry.is_some_and(|entry| entry.is_repeatable()) { Repeat::May } else { Repeat::MayNot };
         let texts = state.stored(place).to_vec();
-        let mut kept = GivenUp { place, texts, files: Vec::new(), again };
-        if let Err(error) = self.store_parts(result, &mut kept, keeper, options).await {
+        let mut kept = Evicted { place, texts, files: Vec::new(), again };
+        if let Err(error) = self.store_parts(result, &mut kept, eviction, options).await {
             self.not_stored("an old result", &error);
             return is_over(state, tools).then_some(kept);
         }
@@ -210,8 +216,8 @@ impl Driver {
     async fn store_parts(
         &self,
         result: &CallResult,
-        kept: &mut GivenUp,
-        keeper: &Keeper<'_>,
+        kept: &mut Evicted,
+        eviction: &EvictionContext<'_>,
         options: &RunOptions,
     ) -> Result<(), StoreError> {
         let files = self.store_files(result.content.iter(), options).await?;
@@ -220,7 +226,7 @@ impl Driver {
         let known = self.ends_of(&kept.texts, options).await;
         let rest = besides(&result.content, &kept.texts, &known);
         // A result that is nothing but files is whole by their handles.
-        if (has_text(&rest) || kept.files.len() > MAX_FILES) && !keeper.readers.is_empty() {
+        if (has_text(&rest) || kept.files.len() > MAX_FILES) && !eviction.readers.is_empty() {
             let text = content_text(&rest, &files);
             let stored = self.executor.services().outputs.put(&options.session.id, text.as_bytes()).await?;
             kept.texts.push(stored.handle);
@@ -272,10 +278,10 @@ impl Driver {
         &self,
         state: &mut RunState,
         range: Range<usize>,
-        keeper: &Keeper<'_>,
+        eviction: &EvictionContext<'_>,
         tools: usize,
         options: &RunOptions,
-    ) -> Begun {
+    ) -> CompactionStart {
         let (outputs, session) = (&self.executor.services().outputs, &options.session.id);
         let mut originals = Originals::new();
         let mut left = ALL_BYTES;
@@ -296,34 +302,34 @@ impl Driver {
             }
         }
         originals.retain(|_, text| !text.is_empty());
-        let mut whole = Whole { originals, ..Whole::default() };
+        let mut whole = CompactionSources { originals, ..CompactionSources::default() };
         // Nothing is stored for what is not begun.
         let Some(with) = self.with(state).filter(|with| state.affords_compaction(&range, &whole, with)) else {
-            return Begun::Not;
+            return CompactionStart::Not;
         };
-        if let Err(error) = self.store_turns(state, &range, &mut whole, keeper, options).await {
+        if let Err(error) = self.store_turns(state, &range, &mut whole, eviction, options).await {
             self.not_stored("the turns that were to be put together", &error);
             if !is_over(state, tools) {
-                return Begun::Not;
+                return CompactionStart::Not;
             }
         }
-        if state.begin_compaction(range, whole, &with, tools) { Begun::Yes } else { Begun::Not }
+        if state.begin_compaction(range, whole, &with, tools) { CompactionStart::Yes } else { CompactionStart::Not }
     }
 
     async fn store_turns(
         &self,
         state: &RunState,
         range: &Range<usize>,
-        whole: &mut Whole,
-        keeper: &Keeper<'_>,
+        whole: &mut CompactionSources,
+        eviction: &EvictionContext<'_>,
         options: &RunOptions,
     ) -> Result<(), StoreError> {
         whole.files = self.store_files(state.blocks_of(range).into_iter(), options).await?;
-        if !keeper.readers.is_empty() {
+        if !eviction.readers.is_empty() {
             let text = state.text_of(range, &whole.files);
             let stored = self.executor.services().outputs.put(&options.session.id, text.as_bytes()).await?;
             let handle = stored.handle.to_string();
-            let advice = keeper.readers.advice(&handle);
+            let advice = eviction.readers.advice(&handle);
             whole.stored = Some(Original { handle, advice });
         }
         Ok(())
@@ -353,7 +359,8 @@ impl Driver {
     }
 
     pub(super) fn tell(&self, state: &RunState, done: Done, options: &RunOptions) {
-        let Done { layer, tokens: (before, after), results: Gone { results, kept }, messages, handle, usage } = done;
+        let Done { layer, tokens: (before, after), results: EvictedCounts { results, kept }, messages, handle, usage } =
+            done;
         let tokens = |estimate: usize| state.in_tokens(estimate) as u64;
         let (before, after) = (tokens(before), tokens(after));
         let limit = state.context_limit().map_or(0, tokens);
@@ -384,7 +391,7 @@ impl Driver {
 }
 
 impl Done {
-    fn of(layer: CompactionLayer, tokens: (usize, usize), results: Gone) -> Self {
+    fn of(layer: CompactionLayer, tokens: (usize, usize), results: EvictedCounts) -> Self {
         Self { layer, tokens, results, messages: 0, handle: None, usage: Usage::default() }
     }
 }

@@ -8,19 +8,19 @@ use crate::run::RunState;
 
 impl Driver {
     /// Puts the news of jobs into the conversation before the model is asked.
-    pub(super) async fn tell_of_jobs(&self, state: &mut RunState, options: &RunOptions) -> Result<(), StoreError> {
+    pub(super) async fn report_jobs(&self, state: &mut RunState, options: &RunOptions) -> Result<(), StoreError> {
         let jobs = &self.executor.services().jobs;
         let news = jobs.untold(&options.session.id).await?;
-        state.tell_of_jobs(&news);
+        state.report_jobs(&news);
         Ok(())
     }
 
     /// Notes what the model was told, after that was saved: what is lost in between is not told again, since the
     /// saved state has it.
     pub(super) async fn note_told(&self, state: &mut RunState) -> Result<(), StoreError> {
-        if !state.jobs_told().is_empty() {
-            self.executor.services().jobs.told(state.jobs_told()).await?;
-            state.forget_jobs_told();
+        if !state.reported_jobs().is_empty() {
+            self.executor.services().jobs.told(state.reported_jobs()).await?;
+            state.forget_reported_jobs();
         }
         Ok(())
     }

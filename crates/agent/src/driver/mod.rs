@@ -7,12 +7,12 @@ mod grants;
 mod jobs;
 mod meter;
 mod model;
+mod request_tools;
 mod resume;
 mod room;
-mod shown;
 mod streaming;
 mod text;
-pub(crate) mod view;
+pub(crate) mod tool_view;
 
 use std::fmt;
 use std::sync::Arc;
@@ -39,15 +39,15 @@ use toolwright_runtime::{Catalogue, Executor, RunContext, ToolFinder};
 use crate::prompt::system_prompt;
 use crate::report::{RunReport, Status};
 use crate::run::{LoadError, RunSpec, RunState, Step, ToolBatch, TransitionError};
-use compaction::Shipped;
-use context::Made;
+use compaction::ShippedTools;
+use context::RoomMade;
 use grants::Granted;
 use meter::Meter;
-use model::Sees;
+use model::ModelTools;
+use request_tools::RequestTools;
 use room::Room;
-use shown::Shown;
-use streaming::Flights;
-use view::{View, Views};
+use streaming::InFlightCalls;
+use tool_view::{ToolView, ToolViewCache};
 
 /// Takes the whole exchange, record by record, secrets redacted: `{type, turn, …}` with the types
 /// `request`, `response`, `model_error`, `outcomes`, `room` and `report`. Must not block for long.
@@ -145,10 +145,10 @@ pub struct Driver {
     catalogue: Arc<Catalogue>,
     model: Arc<dyn ModelClient>,
     store: Option<Arc<dyn RunStore>>,
-    views: Arc<Views>,
+    views: Arc<ToolViewCache>,
     finder: ToolFinder,
     job_wait: Option<Duration>,
-    shipped: Arc<Shipped>,
+    shipped: Arc<ShippedTools>,
 }
 
 impl fmt::Debug for Driver {
@@ -246,24 +246,24 @@ impl Driver {
     async fn drive(&self, state: &mut RunState, options: &RunOptions) -> Result<RunReport, DriverError> {
         let clock = &self.executor.services().clock;
         let current = |state: &RunState| self.views.current(&self.catalogue, state.spec(), &options.session.principal);
-        let meaning = |state: &RunState, view: &View| Arc::clone(view.snapshot(exposed(state), &self.finder));
+        let meaning = |state: &RunState, view: &ToolView| Arc::clone(view.snapshot(exposed(state), &self.finder));
         let mut snapshot = meaning(state, &current(state));
         let changed = resume::changed(state, &snapshot);
         if !changed.is_empty() {
             self.calls_ended(state, changed, options)?;
         }
         let meter = Arc::new(Meter::default());
-        let mut flights = Flights::under(options.cancel.child(), Room::of(state, 0), &meter);
+        let mut in_flight = InFlightCalls::under(options.cancel.child(), Room::of(state, 0), &meter);
         let mut asked = false;
         let mut since = clock.now();
         loop {
-            if flights.is_empty() {
+            if in_flight.is_empty() {
                 // Jobs of earlier turns. What started calls use is told with their outcomes, by which it is known again
                 // after a crash.
                 state.on_used(meter.take());
             }
-            if flights.cancel.cause().is_some() && !flights.is_empty() {
-                let outcomes = flights.land().await;
+            if in_flight.cancel.cause().is_some() && !in_flight.is_empty() {
+                let outcomes = in_flight.land().await;
                 state.on_used(meter.take());
                 self.landed(state, outcomes, options)?;
             }
@@ -274,11 +274,11 @@ impl Driver {
                 state.cancel(cause);
             }
             let shown = if state.waits_for_model() {
-                self.tell_of_jobs(state, options).await?;
+                self.report_jobs(state, options).await?;
                 let view = current(state);
                 let mut shown = self.show(state, &view, &options.session).await;
                 snapshot = meaning(state, &view);
-                if self.make_room(state, &shown, &snapshot, options).await == Made::Room {
+                if self.make_room(state, &shown, &snapshot, options).await == RoomMade::Room {
                     // What was stored can be read from now on, and a last turn has few tools.
                     shown = self.show(state, &view, &options.session).await;
                 }
@@ -292,21 +292,27 @@ impl Driver {
             match state.step() {
                 Step::CallModel(mut request) => {
                     let cancel = options.cancel.child();
-                    let Shown { tools, showing } = shown.unwrap_or_default();
+                    let RequestTools { tools, showing } = shown.unwrap_or_default();
                     request.tools = tools;
-                    let sees = Sees { snapshot: &snapshot, showing };
+                    let shown_tools = ModelTools { snapshot: &snapshot, showing };
                     let room = Room::of(state, showing.tokens);
-                    flights = bounded(
+                    in_flight = bounded(
                         left,
                         &cancel,
-                        self.ask_model(state, request, sees, options, Flights::under(cancel.clone(), room, &meter)),
+                        self.ask_model(
+                            state,
+                            request,
+                            shown_tools,
+                            options,
+                            InFlightCalls::under(cancel.clone(), room, &meter),
+                        ),
                     )
                     .await?;
                 }
                 Step::CallTools(batch) => {
                     // What was started before is under the same token, so that one limit ends all.
-                    let cancel = if flights.is_empty() { options.cancel.child() } else { flights.cancel.clone() };
-                    let outcomes = self.run_calls(state, batch, &snapshot, options, &mut flights, &cancel);
+                    let cancel = if in_flight.is_empty() { options.cancel.child() } else { in_flight.cancel.clone() };
+                    let outcomes = self.run_calls(state, batch, &snapshot, options, &mut in_flight, &cancel);
                     let outcomes = bounded(left, &cancel, outcomes).await?;
                     state.on_used(meter.take());
                     self.landed(state, outcomes, options)?;
@@ -349,12 +355,12 @@ impl Driver {
         batch: ToolBatch,
         snapshot: &Arc<Snapshot>,
         options: &RunOptions,
-        flights: &mut Flights,
+        in_flight: &mut InFlightCalls,
         cancel: &Cancel,
     ) -> Result<Vec<Outcome>, DriverError> {
-        let mut run = self.run_context(state, snapshot, options, cancel, flights);
-        run.started_before = flights.len();
-        flights.room.holds(state);
+        let mut run = self.run_context(state, snapshot, options, cancel, in_flight);
+        run.started_before = in_flight.len();
+        in_flight.room.holds(state);
         if !batch.grants.is_empty() {
             run.approver = Arc::new(Granted::new(batch.grants, run.approver));
         }
@@ -367,7 +373,7 @@ impl Driver {
             }
             Ok::<_, DriverError>(self.executor.run_checked(checked.calls, &run).await)
         };
-        let (outcomes, landed) = tokio::join!(running, flights.land());
+        let (outcomes, landed) = tokio::join!(running, in_flight.land());
         let mut outcomes = outcomes?;
         outcomes.extend(landed);
         let told = |id: &CallId| outcomes.iter().any(|outcome| outcome.call_id == *id);
@@ -383,10 +389,10 @@ impl Driver {
         snapshot: &Arc<Snapshot>,
         options: &RunOptions,
         cancel: &Cancel,
-        flights: &Flights,
+        in_flight: &InFlightCalls,
     ) -> RunContext {
         RunContext {
-            budget: flights.room.budget.clone(),
+            budget: in_flight.room.budget.clone(),
             lineage: options.lineage(state.turns()),
             origin: Origin::Agent,
             model: Some(state.spec().model.as_str().into()),
@@ -395,7 +401,7 @@ impl Driver {
             request: Some(Arc::new(state.request())),
             variables: options.variables.clone(),
             journal: self.store.as_ref().map(|store| (Arc::clone(store), Arc::clone(&options.run_id))),
-            usage: Some(Arc::clone(&flights.meter) as _),
+            usage: Some(Arc::clone(&in_flight.meter) as _),
             ..RunContext::new(
                 Arc::clone(&options.session),
                 Arc::clone(snapshot),

@@ -17,31 +17,31 @@ use toolwright_core::session::CallId;
 
 use toolwright_runtime::executor::{Asked, ModelAsk, ModelCallRecord};
 
-use super::streaming::{Flights, StreamEvents};
+use super::streaming::{InFlightCalls, StreamEvents};
 use super::text::TextEvents;
-use super::view::resolve;
+use super::tool_view::resolve;
 use super::{Driver, DriverError, RunOptions};
 use crate::run::{Dispatch, RunState};
 
 impl Driver {
-    /// Asks the model, under the token of `flights`, and tells the state what came of it. Returns these with the calls that
+    /// Asks the model, under the token of `in_flight`, and tells the state what came of it. Returns these with the calls that
     /// were started meanwhile.
     pub(super) async fn ask_model(
         &self,
         state: &mut RunState,
         request: ModelRequest,
-        sees: Sees<'_>,
+        shown_tools: ModelTools<'_>,
         options: &RunOptions,
-        mut flights: Flights,
-    ) -> Result<Flights, DriverError> {
-        let cancel = &flights.cancel.clone();
+        mut in_flight: InFlightCalls,
+    ) -> Result<InFlightCalls, DriverError> {
+        let cancel = &in_flight.cancel.clone();
         let (model, turn) = (state.spec().model.clone(), state.turns() + 1);
         let services = self.executor.services();
         let text = TextEvents::new(services.events.clone(), services.redactor.clone(), options.session.id.clone());
         let op = self.executor.begin(&options.lineage(turn));
-        state.asked(sees.showing.tokens);
-        self.asked(&op, state, &request, sees.showing, options);
-        let (session, tools) = (&*options.session, Some(sees.showing));
+        state.asked(shown_tools.showing.tokens);
+        self.asked(&op, state, &request, shown_tools.showing, options);
+        let (session, tools) = (&*options.session, Some(shown_tools.showing));
         let ask = ModelAsk { op, session, model: &model, asked: Asked::Answer(&request), tools };
         let record = self.executor.open_model_record(ask);
         let answer = if state.spec().dispatch == Dispatch::Streaming {
@@ -50,7 +50,7 @@ impl Driver {
             let answer = loop {
                 tokio::select! {
                     biased;
-                    Some(call) = calls.recv() => self.may_start(state, call, sees.snapshot, options, &mut flights).await?,
+                    Some(call) = calls.recv() => self.may_start(state, call, shown_tools.snapshot, options, &mut in_flight).await?,
                     answer = &mut answering => break answer,
                 }
             };
@@ -59,24 +59,24 @@ impl Driver {
             self.complete(&model, &request, &record, &text, cancel).await
         };
         text.finish();
-        self.answered(turn, sees.snapshot, &answer, options);
+        self.answered(turn, shown_tools.snapshot, &answer, options);
         record.end(&answer);
         match answer {
-            Ok(response) => state.on_model(response, &|call| resolve(sees.snapshot, call))?,
+            Ok(response) => state.on_model(response, &|call| resolve(shown_tools.snapshot, call))?,
             // What was started is kept, whatever happened; a cancel is seen before the next step.
-            Err(error) if !flights.is_empty() => state.on_model_error(&error)?,
+            Err(error) if !in_flight.is_empty() => state.on_model_error(&error)?,
             Err(error) => {
                 state.answer_lost();
                 match (cancel.cause(), error.kind) {
                     (Some(cause), _) => state.cancel(cause),
                     (None, ModelErrorKind::Canceled) => state.cancel(CancelCause::User),
                     // The window is smaller than was known. Each round removes something, so they end.
-                    (None, ModelErrorKind::ContextOverflow) if state.on_overflow(sees.showing.tokens) => {}
+                    (None, ModelErrorKind::ContextOverflow) if state.on_overflow(shown_tools.showing.tokens) => {}
                     _ => state.on_model_error(&error)?,
                 }
             }
         }
-        Ok(flights)
+        Ok(in_flight)
     }
 
     async fn complete(
@@ -102,14 +102,14 @@ impl Driver {
         written: WrittenCall,
         snapshot: &Arc<Snapshot>,
         options: &RunOptions,
-        flights: &mut Flights,
+        in_flight: &mut InFlightCalls,
     ) -> Result<(), DriverError> {
         let Some(call) = state.on_call(written, &|call| resolve(snapshot, call))? else { return Ok(()) };
-        let run = self.run_context(state, snapshot, options, &flights.cancel, flights);
+        let run = self.run_context(state, snapshot, options, &in_flight.cancel, in_flight);
         let Some(valid) = self.executor.startable(call, &run) else { return Ok(()) };
         state.start(&valid.id)?;
         self.save(state, options).await?;
-        flights.start(&self.executor, valid, &run);
+        in_flight.start(&self.executor, valid, &run);
         Ok(())
     }
 
@@ -164,7 +164,7 @@ impl Driver {
 
 /// What the model of a request sees of the catalogue.
 #[derive(Clone, Copy)]
-pub(super) struct Sees<'a> {
+pub(super) struct ModelTools<'a> {
     /// What the names that it writes mean.
     pub(super) snapshot: &'a Arc<Snapshot>,
     pub(super) showing: Showing,

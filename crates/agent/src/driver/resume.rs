@@ -9,7 +9,7 @@ use toolwright_core::outcome::Outcome;
 use toolwright_core::session::CallId;
 
 use super::meter::used_by;
-use super::{Driver, DriverError, RunOptions, view};
+use super::{Driver, DriverError, RunOptions, tool_view};
 use crate::report::RunReport;
 use crate::run::{RunState, TurnCall};
 
@@ -74,7 +74,7 @@ fn settled(call: &TurnCall, journal: &Journal, snapshot: &Snapshot) -> Option<Ou
     if finished.is_some() {
         return finished.clone();
     }
-    let entry = view::meant(snapshot, &call.as_written());
+    let entry = tool_view::meant(snapshot, &call.as_written());
     if entry.is_some_and(|entry| entry.is_repeatable()) {
         return None;
     }
@@ -89,7 +89,7 @@ fn settled(call: &TurnCall, journal: &Journal, snapshot: &Snapshot) -> Option<Ou
 /// the model saw, or not at all.
 pub(super) fn changed(state: &RunState, snapshot: &Snapshot) -> Vec<Outcome> {
     let changed = |call: &TurnCall| {
-        let (seen, entry) = (call.definition?, view::meant(snapshot, &call.as_written())?);
+        let (seen, entry) = (call.definition?, tool_view::meant(snapshot, &call.as_written())?);
         (entry.tool.hash() != seen).then(|| {
             let message = format!("{} has changed since it was called: look at it and call it again", call.wire_name);
             failed(call, Some(entry), ToolError::new(ErrorKind::UnknownTool, message))

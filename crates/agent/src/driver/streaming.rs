@@ -21,7 +21,7 @@ use super::room::Room;
 use super::text::TextEvents;
 
 /// Calls that were started, under the token of the request that brought them.
-pub(super) struct Flights {
+pub(super) struct InFlightCalls {
     pub(super) cancel: Cancel,
     /// Where the results of their turn go.
     pub(super) room: Room,
@@ -31,7 +31,7 @@ pub(super) struct Flights {
     tasks: JoinSet<Vec<Outcome>>,
 }
 
-impl Flights {
+impl InFlightCalls {
     /// None yet.
     pub(super) fn under(cancel: Cancel, room: Room, meter: &Arc<Meter>) -> Self {
         Self { cancel, room, meter: Arc::clone(meter), ids: Vec::new(), tasks: JoinSet::new() }

@@ -48,9 +48,9 @@ mod tests {
 
     use super::*;
 
-    struct Known;
+    struct RenderContext;
 
-    impl Redactor for Known {
+    impl Redactor for RenderContext {
         fn spans(&self, text: &str) -> Vec<Range<usize>> {
             text.match_indices("sk-12345").map(|(at, found)| at..at + found.len()).collect()
         }
@@ -69,7 +69,7 @@ mod tests {
 
     fn check(pieces: &[&str], expect: &[&str]) {
         let log = Arc::new(Log::default());
-        let events = TextEvents::new(log.clone(), Arc::new(Known), SessionId::new("s"));
+        let events = TextEvents::new(log.clone(), Arc::new(RenderContext), SessionId::new("s"));
         for piece in pieces {
             events.on_event(ModelEvent::Text((*piece).to_owned()));
         }

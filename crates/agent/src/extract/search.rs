@@ -13,10 +13,10 @@ use toolwright_core::output::{ExtractError, GREP_ID, READ_ID};
 use toolwright_core::session::CallId;
 
 use super::{ANSWER_TOKENS, Extraction};
-use crate::driver::view::shown_tool;
+use crate::driver::tool_view::shown_tool;
 use crate::report::Status;
 use crate::run::{
-    ContextTerms, DEFAULT_PICK_SIZE, Dispatch, Limits, Resolved, RunSpec, RunState, Step, TransitionError,
+    ContextOptions, DEFAULT_PICK_SIZE, Dispatch, Limits, Resolved, RunSpec, RunState, Step, TransitionError,
 };
 use crate::tools::AgentTools;
 
@@ -130,7 +130,7 @@ impl Extraction<'_> {
             pinned: Vec::new(),
             pick_size: DEFAULT_PICK_SIZE,
             agent_tools: AgentTools::default(),
-            context: ContextTerms::default(),
+            context: ContextOptions::default(),
         }
     }
 

@@ -5,7 +5,7 @@ use toolwright_core::call::ToolCall;
 use toolwright_core::model::{Message, ModelResponse, WrittenCall};
 use toolwright_core::session::CallId;
 
-use super::turn::{self, CallStatus, Place, Resolved, TurnCall};
+use super::turn::{self, CallStatus, Resolved, ResultPosition, TurnCall};
 use super::{Dispatch, Phase, RunState, TransitionError};
 
 const ANSWER_BROKE: &str = "[toolwright notice] The connection broke while you wrote this answer. Calls up to this one ran; \
@@ -27,7 +27,7 @@ impl RunState {
             return Err(TransitionError::Illegal { transition: "on_call", phase: self.phase.describe() });
         };
         let (index, taken) = (streamed.len(), turn::taken_ids(&self.messages, self.guard.gone(), streamed));
-        let place = Place { turn, index, taken: &taken, resolve };
+        let place = ResultPosition { turn, index, taken: &taken, resolve };
         let call = TurnCall::take(call, place, CallStatus::Streamed);
         let may_start = self.spec.dispatch == Dispatch::Streaming && !*last && index < left;
         let startable = may_start.then(|| call.as_written());

@@ -23,7 +23,7 @@ pub(super) const NOTICE: &str = "[toolwright notice]";
 
 /// The standing order of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Lineup {
+pub(super) struct ExposureState {
     choice: Choice,
     /// What the system prompt says of the tools that are not shown; empty for nothing.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -41,38 +41,39 @@ impl RunState {
     /// How the catalogue is put before the model and why; `None` before the first turn.
     #[must_use]
     pub fn exposure(&self) -> Option<&Choice> {
-        self.lineup.as_ref().map(|lineup| &lineup.choice)
+        self.exposure_state.as_ref().map(|exposure_state| &exposure_state.choice)
     }
 
     /// Settles how the catalogue is put before the model, for the rest of the run. `index` is added to the system
     /// prompt.
     pub(crate) fn expose(&mut self, choice: Choice, index: String) {
-        let before = self.lineup.take();
-        let (loaded, order) = before.map(|lineup| (lineup.loaded, lineup.order)).unwrap_or_default();
-        self.lineup = Some(Lineup { choice, index, loaded, order });
+        let before = self.exposure_state.take();
+        let (loaded, order) =
+            before.map(|exposure_state| (exposure_state.loaded, exposure_state.order)).unwrap_or_default();
+        self.exposure_state = Some(ExposureState { choice, index, loaded, order });
     }
 
     /// Puts tools before the model from the next request on, by wire name.
     pub(crate) fn load(&mut self, names: impl IntoIterator<Item = String>) {
-        let Some(lineup) = &mut self.lineup else { return };
+        let Some(exposure_state) = &mut self.exposure_state else { return };
         for name in names {
-            if lineup.loaded.len() < MAX_LOADED && !lineup.loaded.contains(&name) {
-                lineup.loaded.push(name);
+            if exposure_state.loaded.len() < MAX_LOADED && !exposure_state.loaded.contains(&name) {
+                exposure_state.loaded.push(name);
             }
         }
     }
 
     /// The tools that came before the model on the way; those that are gone are forgotten.
     pub(crate) fn loaded(&mut self, is_there: impl Fn(&str) -> bool) -> &[String] {
-        let Some(lineup) = &mut self.lineup else { return &[] };
-        lineup.loaded.retain(|name| is_there(name));
-        &lineup.loaded
+        let Some(exposure_state) = &mut self.exposure_state else { return &[] };
+        exposure_state.loaded.retain(|name| is_there(name));
+        &exposure_state.loaded
     }
 
     /// Lines `wanted` up, distinct wire names: those of the last request first and in its order, new ones behind.
-    pub(crate) fn line_up(&mut self, wanted: &[&str]) -> &[String] {
-        let Some(lineup) = &mut self.lineup else { return &[] };
-        let order = &mut lineup.order;
+    pub(crate) fn order_tools(&mut self, wanted: &[&str]) -> &[String] {
+        let Some(exposure_state) = &mut self.exposure_state else { return &[] };
+        let order = &mut exposure_state.order;
         if !order.iter().eq(wanted) {
             let asked: HashSet<&str> = wanted.iter().copied().collect();
             order.retain(|name| asked.contains(name.as_str()));
@@ -86,10 +87,12 @@ impl RunState {
 
     /// Loads what was called without being shown, unless the call was refused.
     pub(super) fn load_called(&mut self, calls: &[TurnCall]) {
-        let Some(lineup) = self.lineup.as_ref().filter(|lineup| lineup.choice.exposure != Exposure::Direct) else {
+        let Some(exposure_state) =
+            self.exposure_state.as_ref().filter(|exposure_state| exposure_state.choice.exposure != Exposure::Direct)
+        else {
             return;
         };
-        let is_hidden = |name: &String| !lineup.order.contains(name) && !self.was_loaded_by_a_result(name);
+        let is_hidden = |name: &String| !exposure_state.order.contains(name) && !self.was_loaded_by_a_result(name);
         let taken = calls.iter().filter(|call| call.definition.is_some() && !call.is_refused());
         let known = taken.map(|call| &call.wire_name);
         let hidden: Vec<String> = known.filter(|name| is_hidden(name)).cloned().collect();
@@ -137,7 +140,8 @@ impl RunState {
 
     /// The system prompt as the model gets it.
     pub(super) fn system(&self) -> String {
-        let index = self.lineup.as_ref().map(|lineup| lineup.index.as_str()).unwrap_or_default();
+        let index =
+            self.exposure_state.as_ref().map(|exposure_state| exposure_state.index.as_str()).unwrap_or_default();
         if index.is_empty() {
             return self.spec.system.clone();
         }

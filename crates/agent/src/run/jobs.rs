@@ -7,15 +7,15 @@ use crate::report::Status;
 
 impl RunState {
     /// Tells the model, which is to be asked next, how jobs ended. A job that it was told of already is left out.
-    pub fn tell_of_jobs(&mut self, jobs: &[JobRecord]) {
+    pub fn report_jobs(&mut self, jobs: &[JobRecord]) {
         let Phase::Model { streamed, .. } = &self.phase else { return };
         if !streamed.is_empty() {
             return;
         }
         for job in jobs {
-            if !self.jobs_told.contains(&job.id) {
+            if !self.reported_jobs.contains(&job.id) {
                 self.tell(job.message(), Some(&job.id));
-                self.jobs_told.push(job.id.clone());
+                self.reported_jobs.push(job.id.clone());
             }
         }
     }
@@ -29,21 +29,21 @@ impl RunState {
 
     /// Goes on with an answered task because jobs of it ended. Counters and limits go on, too.
     pub fn wake(&mut self, jobs: &[JobRecord]) {
-        let news = jobs.iter().any(|job| !self.jobs_told.contains(&job.id));
+        let news = jobs.iter().any(|job| !self.reported_jobs.contains(&job.id));
         if news && self.can_wake() {
             self.ask_model();
-            self.tell_of_jobs(jobs);
+            self.report_jobs(jobs);
         }
     }
 
     /// The jobs that the model was told of, for the store to note once the state is saved.
     #[must_use]
-    pub fn jobs_told(&self) -> &[String] {
-        &self.jobs_told
+    pub fn reported_jobs(&self) -> &[String] {
+        &self.reported_jobs
     }
 
     /// The store has noted them.
-    pub fn forget_jobs_told(&mut self) {
-        self.jobs_told.clear();
+    pub fn forget_reported_jobs(&mut self) {
+        self.reported_jobs.clear();
     }
 }

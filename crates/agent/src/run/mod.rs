@@ -4,7 +4,6 @@
 //! Its history is legal at every moment that a model is asked: each call id is unique, and each call
 //! has exactly one result, in call order, whatever happened to it.
 
-mod account;
 mod answer;
 mod context;
 mod dispatch;
@@ -12,6 +11,7 @@ mod ending;
 mod exposure;
 mod jobs;
 mod limits;
+mod progress;
 mod repeats;
 mod step;
 #[cfg(test)]
@@ -36,11 +36,12 @@ use toolwright_runtime::executor::BUDGET_EXCEEDED;
 use crate::report::{CallRecord, RunResult, Status};
 use crate::tools::FinalReport;
 use context::Guard;
+pub use context::{Compacted, CompactionCall, Compactions, ContextOptions};
 pub(crate) use context::{
-    Again, Files, GivenUp, MAX_FILES, Original, Originals, Place, Plan, Whole, With, besides, content_text, has_text,
+    CompactionSources, Evicted, Files, MAX_FILES, MemoryTools, Original, Originals, Plan, Repeat, ResultPosition,
+    besides, content_text, has_text,
 };
-pub use context::{Compacted, CompactionCall, Compactions, ContextTerms};
-use exposure::Lineup;
+use exposure::ExposureState;
 pub use limits::Limits;
 use repeats::Repeats;
 pub use step::{DEFAULT_PICK_SIZE, Dispatch, Grant, LoadError, RunSpec, Step, ToolBatch, TransitionError};
@@ -64,10 +65,10 @@ pub struct RunState {
     said: Vec<String>,
     /// How the catalogue is put before the model; settled in the first turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    lineup: Option<Lineup>,
+    exposure_state: Option<ExposureState>,
     /// Jobs that the conversation tells the end of, until the store has noted that.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    jobs_told: Vec<String>,
+    reported_jobs: Vec<String>,
     /// What the conversation takes of the model's window, and what was done about it.
     #[serde(default)]
     guard: Guard,
@@ -154,7 +155,8 @@ impl RunState {
         let said = said.collect();
         let (version, task, phase) = (FORMAT_VERSION, Task::default(), Phase::model(false));
         let guard = Guard::new(&messages);
-        let mut state = Self { version, spec, messages, task, phase, said, lineup: None, jobs_told: Vec::new(), guard };
+        let mut state =
+            Self { version, spec, messages, task, phase, said, exposure_state: None, reported_jobs: Vec::new(), guard };
         state.ask_model();
         state
     }

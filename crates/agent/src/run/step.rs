@@ -8,7 +8,7 @@ use toolwright_core::repair::RepairRecord;
 use toolwright_core::select::Exposure;
 use toolwright_core::session::CallId;
 
-use super::{ContextTerms, FORMAT_VERSION, Limits};
+use super::{ContextOptions, FORMAT_VERSION, Limits};
 use crate::report::RunResult;
 use crate::tools::AgentTools;
 
@@ -58,7 +58,7 @@ pub struct RunSpec {
     pub agent_tools: AgentTools,
     /// How room is made where the conversation comes near the window.
     #[serde(default)]
-    pub context: ContextTerms,
+    pub context: ContextOptions,
 }
 
 /// Tools that are picked for a task unless configured otherwise.

@@ -214,7 +214,7 @@ impl TurnCall {
     }
 
     /// A call under a unique id and a legal name.
-    pub(super) fn take(written: WrittenCall, place: Place<'_>, status: CallStatus) -> Self {
+    pub(super) fn take(written: WrittenCall, place: ResultPosition<'_>, status: CallStatus) -> Self {
         let (wire_name, definition) = match (place.resolve)(&written) {
             Some(resolved) => (resolved.wire_name, Some(resolved.definition)),
             None => (stand_in(&written.name), None),
@@ -234,7 +234,7 @@ impl TurnCall {
 
 /// Where a call stands.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct ResultPosition<'a> {
     pub(super) turn: u32,
     /// Among the calls of its answer.
     pub(super) index: usize,
@@ -267,7 +267,7 @@ pub(super) fn take_calls(
     for (index, call) in written.into_iter().enumerate() {
         let call = match streamed.iter().position(|streamed| streamed.is_written_as(&call)) {
             Some(known) => streamed.remove(known),
-            None => TurnCall::take(call, Place { turn, index, taken: &taken, resolve }, CallStatus::Streamed),
+            None => TurnCall::take(call, ResultPosition { turn, index, taken: &taken, resolve }, CallStatus::Streamed),
         };
         taken.insert(call.id.to_string());
         calls.push(call);

@@ -10,7 +10,7 @@ use toolwright_core::output::is_output_tool;
 use toolwright_core::{ContentBlock, Effects, Tool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput};
 use toolwright_providers::builtin::{self, BuiltinOptions};
 
-use crate::house::{House, Reply, begin_with, options, spec};
+use crate::fixture::{Fixture, Reply, begin_with, options, spec};
 
 /// Gives the same content each time.
 struct Gives(Vec<ContentBlock>);
@@ -33,11 +33,11 @@ fn calls(ids: &[&'static str]) -> Reply {
     Reply::Calls(ids.iter().map(|id| (*id, "t__gives", json!({"id": id}))).collect())
 }
 
-async fn house(dir: &std::path::Path, script: Vec<Reply>, content: Vec<ContentBlock>) -> House {
+async fn fixture(dir: &std::path::Path, script: Vec<Reply>, content: Vec<ContentBlock>) -> Fixture {
     let mut tools = builtin::tools(&BuiltinOptions::default());
     tools.retain(|tool| is_output_tool(&tool.definition().id));
     tools.insert(0, Arc::new(Gives(content)));
-    House::new(dir, script, tools).await
+    Fixture::new(dir, script, tools).await
 }
 
 fn windowed(window: usize) -> RunState {
@@ -57,15 +57,15 @@ async fn a_result_that_does_not_fit_is_there_by_its_handle() {
     let dir = tempfile::tempdir().unwrap();
     let content = vec![ContentBlock::text("x".repeat(8000))];
     // Two land at once: there is room for one.
-    let house = house(dir.path(), vec![calls(&["1", "2"]), Reply::Text("done")], content).await;
+    let fixture = fixture(dir.path(), vec![calls(&["1", "2"]), Reply::Text("done")], content).await;
     let mut state = windowed(4000);
-    let report = house.driver.run(&mut state, &options()).await.unwrap();
+    let report = fixture.driver.run(&mut state, &options()).await.unwrap();
     assert_eq!(report.status, Status::Success);
     let texts = texts(&state);
     let (whole, handles): (Vec<_>, Vec<_>) = texts.iter().partition(|text| text.len() == 8000);
     assert_eq!((whole.len(), handles.len()), (1, 1));
     assert!(handles[0].contains("Handle: o") && handles[0].contains("output__read"), "{}", handles[0]);
-    let shown = house.model.shown.lock().unwrap().clone();
+    let shown = fixture.model.shown.lock().unwrap().clone();
     let names = |turn: usize| shown[turn].iter().map(|tool| tool.name.clone()).collect::<Vec<_>>();
     assert_eq!(names(0), ["t__gives"], "there is nothing to read yet");
     assert_eq!(names(1), ["t__gives", "output__read", "output__grep", "output__extract"]);
@@ -79,9 +79,9 @@ async fn where_nothing_fits_the_next_turn_is_the_last() {
         (calls(&["2"]), Status::Partial, Some("the last turn was forced: Your context window is full")),
     ] {
         let dir = tempfile::tempdir().unwrap();
-        let house = house(dir.path(), vec![calls(&["1"]), last], refused()).await;
+        let fixture = fixture(dir.path(), vec![calls(&["1"]), last], refused()).await;
         let mut state = windowed(440);
-        let report = house.driver.run(&mut state, &options()).await.unwrap();
+        let report = fixture.driver.run(&mut state, &options()).await.unwrap();
         assert_eq!((report.status, report.reason.as_deref(), report.turns), (status, reason, 2));
         let first = &texts(&state)[0];
         assert!(
@@ -89,7 +89,7 @@ async fn where_nothing_fits_the_next_turn_is_the_last() {
                 && first.contains("under the handle o"),
             "{first}"
         );
-        let asked = &house.requests()[1];
+        let asked = &fixture.requests()[1];
         assert!(asked.contains(r#""tool_choice":"none""#) && asked.contains("Your context window is full"), "{asked}");
     }
 }
@@ -109,9 +109,9 @@ async fn what_models_are_not_shown_is_kept_as_a_file() {
         audio,
         ContentBlock::image("not base64", "image/tiff"),
     ];
-    let house = house(dir.path(), vec![calls(&["1"]), Reply::Text("done")], content).await;
+    let fixture = fixture(dir.path(), vec![calls(&["1"]), Reply::Text("done")], content).await;
     let mut state = begin_with(spec(Limits::default()));
-    house.driver.run(&mut state, &options()).await.unwrap();
+    fixture.driver.run(&mut state, &options()).await.unwrap();
     let Some(Message::Tool { results }) = state.messages().iter().find(|m| matches!(m, Message::Tool { .. })) else {
         panic!("no results");
     };
@@ -126,7 +126,7 @@ async fn what_models_are_not_shown_is_kept_as_a_file() {
         let text = block.as_text().unwrap();
         assert!(text.starts_with(expect) && text.contains("handle o"), "{text}");
         let handle = text.split("handle ").nth(1).unwrap().trim_end_matches(']');
-        let outputs = &house.executor.services().outputs;
+        let outputs = &fixture.executor.services().outputs;
         assert_eq!(outputs.open(&options().session.id, handle).await.unwrap().bytes, 3);
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use serde_json::Value;
-use toolwright_agent::{ContextTerms, DriverError, RunSpec, RunState, Status};
+use toolwright_agent::{ContextOptions, DriverError, RunSpec, RunState, Status};
 use toolwright_core::context::{Exactness, TokenCounter};
 use toolwright_core::event::{CompactionLayer, Event};
 use toolwright_core::model::{Message, Usage};
@@ -17,8 +17,8 @@ use toolwright_core::{CallId, Outcome};
 use toolwright_runtime::SqliteStore;
 use toolwright_testkit::model_server::{LongTalk, MEMORY_MODEL, ScriptedModel, count_tokens};
 
-use crate::house::options;
-use crate::long::{APIS, Long, Parts, begin, terms};
+use crate::fixture::options;
+use crate::long::{APIS, LongRunFixture, LongRunOptions, begin, terms};
 
 async fn rows(store: &SqliteStore) -> Vec<LedgerEntry> {
     store.flush().await.unwrap();
@@ -30,14 +30,14 @@ async fn rows(store: &SqliteStore) -> Vec<LedgerEntry> {
 async fn what_making_room_costs_is_the_runs_and_in_the_account() {
     let dir = tempfile::tempdir().unwrap();
     let talk = LongTalk::new(8192, 40);
-    let house = Long::new(dir.path(), talk.script(), APIS[0]).await;
+    let fixture = LongRunFixture::new(dir.path(), talk.script(), APIS[0]).await;
     let mut state = begin(&talk, 8192, terms());
-    house.talk(&talk, &mut state).await.unwrap();
+    fixture.talk(&talk, &mut state).await.unwrap();
     let (tally, done) = (talk.tally(), state.compactions());
     assert!(done.summarized > 0 && tally.memory_in > 0, "{done:?}");
     assert_eq!(done.usage.input_tokens, tally.memory_in, "what its API reported");
 
-    let rows = rows(&house.store).await;
+    let rows = rows(&fixture.store).await;
     let of = |kind: OpKind, name: &str| {
         let of = |row: &&LedgerEntry| row.kind == kind && row.name.starts_with(name);
         rows.iter().filter(of).cloned().collect::<Vec<_>>()
@@ -55,7 +55,7 @@ async fn what_making_room_costs_is_the_runs_and_in_the_account() {
         _ => Vec::new(),
     });
     assert!(called.into_iter().all(|call| call.name == "t__step"));
-    let log = house.log.0.lock().unwrap();
+    let log = fixture.log.0.lock().unwrap();
     let told = log.iter().filter_map(|event| match event {
         Event::Compacted {
             layer: CompactionLayer::Summarize, before, after, limit, usage, handle: Some(_), ..
@@ -75,22 +75,22 @@ async fn what_making_room_costs_is_the_runs_and_in_the_account() {
 
 #[tokio::test]
 async fn where_turns_cannot_be_put_together_the_next_one_is_the_last() {
-    let unasked = ContextTerms { summarize: false, ..terms() };
-    let unknown = ContextTerms { model: Some("nobody/m".into()), ..terms() };
+    let unasked = ContextOptions { summarize: false, ..terms() };
+    let unknown = ContextOptions { model: Some("nobody/m".into()), ..terms() };
     for (context, failed) in [(unasked, 0), (unknown, 1)] {
         let dir = tempfile::tempdir().unwrap();
         let talk = LongTalk::new(8192, 300);
-        let house = Long::new(dir.path(), talk.script(), APIS[1]).await;
+        let fixture = LongRunFixture::new(dir.path(), talk.script(), APIS[1]).await;
         let mut state = begin(&talk, 8192, context);
-        let report = house.talk(&talk, &mut state).await.unwrap();
+        let report = fixture.talk(&talk, &mut state).await.unwrap();
         assert!(talk.tally().turns < 300 && talk.tally().overflows == 0, "{:?}", talk.tally());
         let forced = report.reason.as_deref() == Some("the last turn was forced: Your context window is full");
         assert!(forced && report.status == Status::Partial, "{report:?}");
-        assert_eq!(house.compacted(CompactionLayer::Summarize), 0);
-        let warned = |code: &str| house.warnings().iter().filter(|warning| warning.starts_with(code)).count();
+        assert_eq!(fixture.compacted(CompactionLayer::Summarize), 0);
+        let warned = |code: &str| fixture.warnings().iter().filter(|warning| warning.starts_with(code)).count();
         assert_eq!(warned("context_full") + warned("context_budget_exceeded"), 1);
         assert!(warned("compaction_failed") >= failed && (failed > 0 || warned("compaction_failed") == 0));
-        assert_eq!(house.server.failures(), Vec::<String>::new());
+        assert_eq!(fixture.server.failures(), Vec::<String>::new());
     }
 }
 
@@ -98,10 +98,10 @@ async fn where_turns_cannot_be_put_together_the_next_one_is_the_last() {
 async fn a_window_that_nobody_knows_is_learnt_from_what_does_not_fit() {
     let dir = tempfile::tempdir().unwrap();
     let talk = LongTalk::new(8192, 60);
-    let house = Long::new(dir.path(), talk.script(), APIS[0]).await;
+    let fixture = LongRunFixture::new(dir.path(), talk.script(), APIS[0]).await;
     let spec = RunSpec { window: None, ..begin(&talk, 8192, terms()).spec().clone() };
     let mut state = RunState::new(spec, vec![Message::user(talk.user(0).unwrap())]);
-    let report = house.talk(&talk, &mut state).await.unwrap();
+    let report = fixture.talk(&talk, &mut state).await.unwrap();
     let tally = talk.tally();
     assert_eq!((report.status, tally.turns), (Status::Success, 60), "{report:?}");
     assert!((1..4).contains(&tally.overflows), "{tally:?}");
@@ -130,13 +130,13 @@ async fn a_configured_tokenizer_counts_near_the_limit_and_not_before() {
         let talk = LongTalk::new(16_384, turns);
         let server = Arc::new(ScriptedModel::start(talk.script()).await.unwrap());
         let asked = Arc::new(AtomicUsize::new(0));
-        let parts = Parts { tokens: Arc::new(Counts(Arc::clone(&asked))), ..Parts::default() };
-        let house = Long::on(dir.path(), server, APIS[0], parts, |store| store).await;
+        let parts = LongRunOptions { tokens: Arc::new(Counts(Arc::clone(&asked))), ..LongRunOptions::default() };
+        let fixture = LongRunFixture::on(dir.path(), server, APIS[0], parts, |store| store).await;
         let mut state = begin(&talk, 16_384, terms());
-        let report = house.talk(&talk, &mut state).await.unwrap();
+        let report = fixture.talk(&talk, &mut state).await.unwrap();
         assert_eq!((report.status, talk.tally().overflows), (Status::Success, 0));
         assert_eq!((asked.load(Ordering::SeqCst) > 0, state.is_counted()), (near, near));
-        let log = house.log.0.lock().unwrap();
+        let log = fixture.log.0.lock().unwrap();
         let exact = log.iter().filter(|event| matches!(event, Event::Compacted { exact: true, .. })).count();
         let all = log.iter().filter(|event| matches!(event, Event::Compacted { .. })).count();
         assert_eq!((exact, all > 0), (all, near));
@@ -194,16 +194,17 @@ async fn broken_off(dir: &Path, when: impl Fn(&Value) -> bool + Send + Sync + 's
     let talk = LongTalk::new(WINDOW as u64, TURNS);
     let server = Arc::new(ScriptedModel::start(talk.script()).await.unwrap());
     let breaking = |store| Arc::new(Breaking { store, when: Box::new(when), written });
-    let house = Long::on(dir, Arc::clone(&server), APIS[1], Parts::default(), breaking).await;
+    let fixture = LongRunFixture::on(dir, Arc::clone(&server), APIS[1], LongRunOptions::default(), breaking).await;
     let mut state = begin(&talk, WINDOW, terms());
-    let ended = house.talk(&talk, &mut state).await;
+    let ended = fixture.talk(&talk, &mut state).await;
     let broke = ended.is_err();
     if let Err(error) = ended {
         assert!(matches!(error, DriverError::Store(_)), "{error}");
-        drop((house, state));
-        let house = Long::on(dir, Arc::clone(&server), APIS[1], Parts::default(), |store| store).await;
-        let mut state = house.driver.load(&options()).await.unwrap();
-        house.talk(&talk, &mut state).await.unwrap();
+        drop((fixture, state));
+        let fixture =
+            LongRunFixture::on(dir, Arc::clone(&server), APIS[1], LongRunOptions::default(), |store| store).await;
+        let mut state = fixture.driver.load(&options()).await.unwrap();
+        fixture.talk(&talk, &mut state).await.unwrap();
         assert!(state.compactions().summarized > 0);
         assert_eq!(state.compactions().usage.input_tokens, talk.tally().memory_in, "what had come counts too");
     }

@@ -8,7 +8,7 @@ use toolwright_core::approval::ApprovalDecision;
 use toolwright_core::model::Message;
 use toolwright_core::{CallId, CancelCause, Effects, Outcome, Tool};
 
-use crate::house::{Counter, Desk, House, Reply, asking, begin_with, options, spec, until};
+use crate::fixture::{Counter, Fixture, Reply, ScriptedApprover, asking, begin_with, options, spec, until};
 use crate::resume::Fragile;
 
 fn under(dispatch: Dispatch) -> RunState {
@@ -33,17 +33,17 @@ async fn a_call_starts_while_the_model_writes_if_nothing_speaks_against_it() {
     let dir = tempfile::tempdir().unwrap();
     let (read, write) = (Counter::new("t:read@1.0.0", Effects::READ), Counter::new("t:write@1.0.0", Effects::WRITE));
     let script = vec![Reply::Calls(calls(&["t__write", "t__read", "t__nope"])), Reply::Text("done")];
-    let house = House::new(dir.path(), script, vec![read.clone(), write.clone()]).await;
+    let fixture = Fixture::new(dir.path(), script, vec![read.clone(), write.clone()]).await;
     let (reads, writes) = (read.clone(), write.clone());
     // The answer is not over before the reading call has run, and the writing one has not begun by then.
-    *house.model.over_when.lock().unwrap() = Some(Arc::new(move || reads.count() == 1 && writes.count() == 0));
-    let desk = Desk::new(&[("t__write", ApprovalDecision::Approve)]);
+    *fixture.model.over_when.lock().unwrap() = Some(Arc::new(move || reads.count() == 1 && writes.count() == 0));
+    let approver = ScriptedApprover::new(&[("t__write", ApprovalDecision::Approve)]);
     let mut state = under(Dispatch::Streaming);
-    let report = house.driver.run(&mut state, &asking(desk.clone())).await.unwrap();
+    let report = fixture.driver.run(&mut state, &asking(approver.clone())).await.unwrap();
     assert_eq!((report.status, read.count(), write.count()), (Status::Success, 1, 1));
     let ids: Vec<_> = results(&state).into_iter().map(|(id, _)| id).collect();
     assert_eq!(ids, ["t__write", "t__read", "t__nope"], "results stand in call order");
-    let shown = house.model.shown.lock().unwrap().clone();
+    let shown = fixture.model.shown.lock().unwrap().clone();
     assert!(Arc::ptr_eq(&shown[0], &shown[1]), "the tools of one catalogue are shared between requests");
 }
 
@@ -52,16 +52,16 @@ async fn a_broken_answer_keeps_the_results_of_what_was_started() {
     let dir = tempfile::tempdir().unwrap();
     let (a, b) = (Counter::new("t:a@1.0.0", Effects::READ), Counter::new("t:b@1.0.0", Effects::WRITE));
     let script = vec![Reply::Broken(calls(&["t__a", "t__b"])), Reply::Text("went on")];
-    let house = House::new(dir.path(), script, vec![a.clone(), b.clone()]).await;
+    let fixture = Fixture::new(dir.path(), script, vec![a.clone(), b.clone()]).await;
     let counter = a.clone();
-    *house.model.over_when.lock().unwrap() = Some(Arc::new(move || counter.count() == 1));
+    *fixture.model.over_when.lock().unwrap() = Some(Arc::new(move || counter.count() == 1));
     let mut state = under(Dispatch::Streaming);
-    let report = house.driver.run(&mut state, &asking(Desk::new(&[]))).await.unwrap();
+    let report = fixture.driver.run(&mut state, &asking(ScriptedApprover::new(&[]))).await.unwrap();
     assert_eq!((report.status, report.answer.as_str()), (Status::Success, "went on"));
     assert_eq!((a.count(), b.count()), (1, 0), "what was not started does not run because of a broken answer");
     let results = results(&state);
     assert!(results.len() == 1 && results[0].1.contains("counted") && results[0].1.contains("was lost"), "{results:?}");
-    let second = &house.requests()[1];
+    let second = &fixture.requests()[1];
     assert!(
         second.contains("Let me see.") && second.contains(r#""id":"t__a""#) && !second.contains("t__b\",\"arguments")
     );
@@ -71,10 +71,10 @@ async fn a_broken_answer_keeps_the_results_of_what_was_started() {
 async fn a_cancel_amid_an_answer_reaches_what_was_started() {
     let dir = tempfile::tempdir().unwrap();
     let slow = Counter::new("t:slow@1.0.0", Effects::READ).hang(1);
-    let house = House::new(dir.path(), vec![Reply::Calls(calls(&["t__slow"]))], vec![slow.clone()]).await;
-    *house.model.over_when.lock().unwrap() = Some(Arc::new(|| false));
+    let fixture = Fixture::new(dir.path(), vec![Reply::Calls(calls(&["t__slow"]))], vec![slow.clone()]).await;
+    *fixture.model.over_when.lock().unwrap() = Some(Arc::new(|| false));
     let run_options = options();
-    let (driver, cancel) = (house.driver.clone(), run_options.cancel.clone());
+    let (driver, cancel) = (fixture.driver.clone(), run_options.cancel.clone());
     let run = tokio::spawn(async move {
         let mut state = under(Dispatch::Streaming);
         (driver.run(&mut state, &run_options).await.unwrap(), state)
@@ -96,15 +96,16 @@ async fn a_crash_amid_an_answer_repeats_nothing() {
     for (breaks_at, written) in (1..=7).flat_map(|n| [(n, true), (n, false)]).filter(|case| *case != (1, false)) {
         let dir = tempfile::tempdir().unwrap();
         let tools = tools();
-        let house =
-            House::with_store(dir.path(), script(), of(&tools), |store| Fragile::new(store, breaks_at, written)).await;
+        let fixture =
+            Fixture::with_store(dir.path(), script(), of(&tools), |store| Fragile::new(store, breaks_at, written))
+                .await;
         let ran = tools.clone();
-        *house.model.over_when.lock().unwrap() = Some(Arc::new(move || ran.iter().all(|tool| tool.count() == 1)));
-        let broken = house.driver.run(&mut under(Dispatch::Streaming), &options()).await;
+        *fixture.model.over_when.lock().unwrap() = Some(Arc::new(move || ran.iter().all(|tool| tool.count() == 1)));
+        let broken = fixture.driver.run(&mut under(Dispatch::Streaming), &options()).await;
         assert!(matches!(broken, Err(DriverError::Store(_))), "save {breaks_at}");
-        drop(house);
-        let house = House::new(dir.path(), script(), of(&tools)).await;
-        let resumed = house.driver.resume(&options()).await.unwrap();
+        drop(fixture);
+        let fixture = Fixture::new(dir.path(), script(), of(&tools)).await;
+        let resumed = fixture.driver.resume(&options()).await.unwrap();
         assert_eq!((resumed.status, resumed.answer.as_str()), (Status::Success, "all done"), "save {breaks_at}");
         for tool in &tools {
             assert!(tool.count() <= 1, "save {breaks_at}, written {written}");
@@ -117,14 +118,14 @@ async fn by_hand_nothing_runs_before_it_is_let() {
     let dir = tempfile::tempdir().unwrap();
     let (a, b) = (Counter::new("t:a@1.0.0", Effects::READ), Counter::new("t:b@1.0.0", Effects::READ));
     let script = vec![Reply::Calls(calls(&["t__a", "t__b"])), Reply::Text("done")];
-    let house = House::new(dir.path(), script, vec![a.clone(), b.clone()]).await;
-    let report = house.driver.run(&mut under(Dispatch::Manual), &options()).await.unwrap();
+    let fixture = Fixture::new(dir.path(), script, vec![a.clone(), b.clone()]).await;
+    let report = fixture.driver.run(&mut under(Dispatch::Manual), &options()).await.unwrap();
     assert_eq!((report.status, report.held.len(), a.count()), (Status::Suspended, 2, 0));
-    let mut state = house.driver.load(&options()).await.unwrap();
+    let mut state = fixture.driver.load(&options()).await.unwrap();
     let elsewhere =
         Outcome::failed(CallId::new("t__a"), toolwright_core::ToolError::new(toolwright_core::ErrorKind::Denied, "no"));
     state.on_tools(vec![elsewhere]).unwrap();
     assert!(state.dispatch());
-    let report = house.driver.run(&mut state, &options()).await.unwrap();
+    let report = fixture.driver.run(&mut state, &options()).await.unwrap();
     assert_eq!((report.status, a.count(), b.count()), (Status::Success, 0, 1));
 }

@@ -10,7 +10,7 @@ use toolwright_core::model::Message;
 use toolwright_core::select::Exposure;
 use toolwright_core::{CallId, Effects, Event, Tool};
 
-use crate::house::{Counter, Desk, House, Reply, asking, begin_with, options, provider, spec};
+use crate::fixture::{Counter, Fixture, Reply, ScriptedApprover, asking, begin_with, options, provider, spec};
 
 /// One tool for letters, one for the weather, one for the garden, and many that nobody needs.
 fn tools() -> Vec<Arc<dyn Tool>> {
@@ -26,8 +26,8 @@ fn tools() -> Vec<Arc<dyn Tool>> {
     tools
 }
 
-async fn house(dir: &tempfile::TempDir, script: Vec<Reply>) -> House {
-    House::new(dir.path(), script, tools()).await
+async fn fixture(dir: &tempfile::TempDir, script: Vec<Reply>) -> Fixture {
+    Fixture::new(dir.path(), script, tools()).await
 }
 
 fn call(id: &'static str, name: &'static str, arguments: Value) -> Reply {
@@ -40,25 +40,25 @@ fn exposed(exposure: Exposure, pinned: &[&str]) -> RunState {
 }
 
 /// The requests, as they were sent.
-fn requests(house: &House) -> Vec<Value> {
+fn requests(fixture: &Fixture) -> Vec<Value> {
     let json = |text: &String| serde_json::from_str(text.strip_prefix("test/m ").unwrap()).unwrap();
-    house.requests().iter().map(json).collect()
+    fixture.requests().iter().map(json).collect()
 }
 
 /// The names of the tools of each request, `~` before those that are deferred and `?` before the one that finds.
-fn shown(house: &House) -> Vec<Vec<String>> {
+fn shown(fixture: &Fixture) -> Vec<Vec<String>> {
     let mark = |tool: &Value| match tool["exposed"].as_str() {
         Some("deferred") => "~",
         Some("search") => "?",
         _ => "",
     };
     let name = |tool: &Value| format!("{}{}", mark(tool), tool["name"].as_str().unwrap());
-    requests(house).iter().map(|request| request["tools"].as_array().unwrap().iter().map(name).collect()).collect()
+    requests(fixture).iter().map(|request| request["tools"].as_array().unwrap().iter().map(name).collect()).collect()
 }
 
 /// The text of the results in the last request, and what they load.
-fn results(house: &House) -> Vec<(String, Value)> {
-    let last = requests(house).pop().unwrap();
+fn results(fixture: &Fixture) -> Vec<(String, Value)> {
+    let last = requests(fixture).pop().unwrap();
     let messages: Vec<Message> = serde_json::from_value(last["messages"].clone()).unwrap();
     let results = messages.into_iter().filter_map(|message| match message {
         Message::Tool { results } => Some(results),
@@ -80,9 +80,9 @@ async fn search_shows_three_tools_and_runs_what_they_find() {
         call("2", "tools__call", json!({"name": "sky__weather", "arguments": {"n": "3"}})),
         Reply::Text("sunny"),
     ];
-    let house = house(&dir, script).await;
+    let fixture = fixture(&dir, script).await;
     let mut state = exposed(Exposure::Search, &["yard:*"]);
-    let report = house.driver.run(&mut state, &options()).await.unwrap();
+    let report = fixture.driver.run(&mut state, &options()).await.unwrap();
     assert_eq!(report.status, Status::Success, "{report:?}");
     let calls: Vec<_> = report.calls.iter().map(|call| (call.tool.as_str(), call.ok)).collect();
     assert_eq!(calls, [("tools:search@1.0.0", true), ("sky:weather@1.0.0", true)]);
@@ -91,18 +91,18 @@ async fn search_shows_three_tools_and_runs_what_they_find() {
 
     // What runs through `tools__call` needs no definition: the list stays as it is.
     let list = [THREE.as_slice(), &["yard__water"]].concat();
-    assert_eq!(shown(&house), [list.as_slice(), &list, &list]);
-    let lists = house.model.shown.lock().unwrap().clone();
+    assert_eq!(shown(&fixture), [list.as_slice(), &list, &list]);
+    let lists = fixture.model.shown.lock().unwrap().clone();
     assert!(Arc::ptr_eq(&lists[0], &lists[2]), "an API's form of them is made once");
-    let results = results(&house);
+    let results = results(&fixture);
     assert_eq!(results[0], ("sky__weather(n?: integer) — Counts.".into(), json!([])));
-    let system = requests(&house)[0]["system"].as_str().unwrap().to_owned();
+    let system = requests(&fixture)[0]["system"].as_str().unwrap().to_owned();
     assert_eq!(system, "sys\nFurther tools can be found with tools__search: mail (1), sky (1), yard (1), dull (30)\n");
-    assert!(house.requests().iter().all(|request| request.contains(&system.replace('\n', "\\n"))));
+    assert!(fixture.requests().iter().all(|request| request.contains(&system.replace('\n', "\\n"))));
 
     let report = report.to_json();
     assert_eq!((&report["exposure"], &report["exposure_reason"]), (&json!("search"), &json!("it was asked for")));
-    let events = house.log.0.lock().unwrap().clone();
+    let events = fixture.log.0.lock().unwrap().clone();
     let told = |event: &Event| match event {
         Event::ModelStarted { shown, exposure, .. } => Some((shown.len(), *exposure)),
         _ => None,
@@ -119,20 +119,20 @@ async fn a_hidden_tool_that_is_called_runs_and_is_shown_from_then_on_at_the_end(
         call("3", "sky__weather", json!({"n": 1})),
         Reply::Text("done"),
     ];
-    let house = house(&dir, script).await;
+    let fixture = fixture(&dir, script).await;
     let mut state = exposed(Exposure::Search, &[]);
-    let report = house.driver.run(&mut state, &options()).await.unwrap();
+    let report = fixture.driver.run(&mut state, &options()).await.unwrap();
     assert!(report.calls.iter().all(|call| call.ok), "{report:?}");
     let after = [THREE.as_slice(), &["sky__weather"]].concat();
     let both = [after.as_slice(), &["mail__send"]].concat();
-    assert_eq!(shown(&house), [THREE.as_slice(), &after, &both, &both]);
+    assert_eq!(shown(&fixture), [THREE.as_slice(), &after, &both, &both]);
 
     // A resumed run shows the same.
     let saved = RunState::from_json(state.to_json().unwrap()).unwrap();
     let mut state = saved;
     state.continue_with(vec![toolwright_core::ContentBlock::text("more")]).unwrap();
-    house.driver.run(&mut state, &options()).await.unwrap();
-    assert_eq!(shown(&house)[4], both);
+    fixture.driver.run(&mut state, &options()).await.unwrap();
+    assert_eq!(shown(&fixture)[4], both);
 }
 
 #[tokio::test]
@@ -150,12 +150,12 @@ async fn the_policy_and_the_list_of_the_run_hold_for_the_tool_inside() {
         ]),
         Reply::Text("done"),
     ];
-    let house = house(&dir, script).await;
+    let fixture = fixture(&dir, script).await;
     let tools = vec!["mail:*".to_owned(), "sky:*".to_owned()];
     let deny = ApprovalDecision::Deny { reason: "no letters".into() };
-    let desk = Desk::new(&[("1", deny)]);
+    let approver = ScriptedApprover::new(&[("1", deny)]);
     let mut state = begin_with(RunSpec { exposure: Some(Exposure::Search), tools, ..spec(Limits::default()) });
-    let report = house.driver.run(&mut state, &asking(desk.clone())).await.unwrap();
+    let report = fixture.driver.run(&mut state, &asking(approver.clone())).await.unwrap();
     let ended: Vec<_> = report.calls.iter().map(|call| (call.tool.as_str(), call.ok)).collect();
     assert_eq!(
         ended,
@@ -168,12 +168,12 @@ async fn the_policy_and_the_list_of_the_run_hold_for_the_tool_inside() {
             ("yard__water", false),
         ]
     );
-    let results = results(&house);
+    let results = results(&fixture);
     assert!(results[0].0.contains("no letters"), "{results:?}");
     assert!(results[3].0.starts_with("No tool fits"), "{results:?}");
     assert!(results[4].0.starts_with("yard__water: there is no such tool"), "{results:?}");
-    assert_eq!(desk.1.load(Ordering::SeqCst), 1, "the one that reads is not asked about");
-    assert!(requests(&house)[0]["system"].as_str().unwrap().ends_with("tools__search: mail (1), sky (1)\n"));
+    assert_eq!(approver.1.load(Ordering::SeqCst), 1, "the one that reads is not asked about");
+    assert!(requests(&fixture)[0]["system"].as_str().unwrap().ends_with("tools__search: mail (1), sky (1)\n"));
 }
 
 #[tokio::test]
@@ -181,15 +181,15 @@ async fn a_carried_call_that_waits_for_a_person_is_resumed_as_the_tool_inside() 
     let dir = tempfile::tempdir().unwrap();
     let script =
         vec![call("1", "tools__call", json!({"name": "mail__send", "arguments": {"n": 1}})), Reply::Text("sent")];
-    let house = house(&dir, script).await;
-    let later = asking(Desk::new(&[("1", ApprovalDecision::Later)]));
+    let fixture = fixture(&dir, script).await;
+    let later = asking(ScriptedApprover::new(&[("1", ApprovalDecision::Later)]));
     let mut state = exposed(Exposure::Search, &[]);
-    let asked = house.driver.run(&mut state, &later).await.unwrap();
+    let asked = fixture.driver.run(&mut state, &later).await.unwrap();
     assert_eq!(asked.status, Status::Suspended);
     assert_eq!((asked.pending[0].tool.as_str(), &asked.pending[0].arguments), ("mail:send@1.0.0", &json!({"n": 1})));
-    let mut state = house.driver.load(&later).await.unwrap();
+    let mut state = fixture.driver.load(&later).await.unwrap();
     state.on_approvals(vec![(CallId::new("1"), ApprovalDecision::Approve)]).unwrap();
-    let report = house.driver.run(&mut state, &later).await.unwrap();
+    let report = fixture.driver.run(&mut state, &later).await.unwrap();
     assert_eq!((report.status, report.calls[0].ok), (Status::Success, true), "{report:?}");
 }
 
@@ -202,12 +202,12 @@ async fn deferred_declares_all_and_a_result_loads_what_it_found() {
         call("3", "mail__send", json!({})),
         Reply::Text("done"),
     ];
-    let house = house(&dir, script).await;
-    house.model.tool_search.store(true, Ordering::SeqCst);
+    let fixture = fixture(&dir, script).await;
+    fixture.model.tool_search.store(true, Ordering::SeqCst);
     let mut state = exposed(Exposure::Deferred, &["yard:*"]);
-    let report = house.driver.run(&mut state, &options()).await.unwrap();
+    let report = fixture.driver.run(&mut state, &options()).await.unwrap();
     assert!(report.calls.iter().all(|call| call.ok), "{report:?}");
-    let shown = shown(&house);
+    let shown = shown(&fixture);
     assert_eq!(shown[0][..5], ["?tools__search", "yard__water", "~mail__send", "~sky__weather", "~dull__t00"]);
     assert_eq!(
         (shown[0].len(), &shown[1], &shown[2]),
@@ -215,8 +215,8 @@ async fn deferred_declares_all_and_a_result_loads_what_it_found() {
         "what a result loads stays deferred"
     );
     assert_eq!(shown[3][..4], ["?tools__search", "yard__water", "mail__send", "~sky__weather"]);
-    assert_eq!(requests(&house)[0]["tools"][2]["namespace"], "mail");
-    let results = results(&house);
+    assert_eq!(requests(&fixture)[0]["tools"][2]["namespace"], "mail");
+    let results = results(&fixture);
     assert_eq!(results[0], ("Found and loaded: sky__weather".into(), json!(["sky__weather"])));
     assert_eq!(results[1].1, json!([]));
 }
@@ -230,21 +230,21 @@ async fn pick_shows_what_fits_the_task_and_falls_back_to_searching() {
         Reply::Text("done"),
         Reply::Text("done"),
     ];
-    let house = house(&dir, script).await;
+    let fixture = fixture(&dir, script).await;
     let spec = RunSpec { exposure: Some(Exposure::Pick), pick_size: 1, ..spec(Limits::default()) };
     let mut state = RunState::new(spec.clone(), vec![Message::user("How is the weather in the town?")]);
-    let report = house.driver.run(&mut state, &options()).await.unwrap();
+    let report = fixture.driver.run(&mut state, &options()).await.unwrap();
     assert!(report.calls.iter().all(|call| call.ok), "{report:?}");
     let first = ["tools__search", "sky__weather"];
     let found = [first.as_slice(), &["mail__send"]].concat();
-    assert_eq!(shown(&house), [first.as_slice(), &found, &found]);
+    assert_eq!(shown(&fixture), [first.as_slice(), &found, &found]);
     state.continue_with(vec![toolwright_core::ContentBlock::text("Now water the garden.")]).unwrap();
-    house.driver.run(&mut state, &options()).await.unwrap();
-    assert_eq!(shown(&house)[3], [found.as_slice(), &["yard__water"]].concat());
+    fixture.driver.run(&mut state, &options()).await.unwrap();
+    assert_eq!(shown(&fixture)[3], [found.as_slice(), &["yard__water"]].concat());
 
     let mut lost = RunState::new(spec, vec![Message::user("zzzz")]);
-    let report = house.driver.run(&mut lost, &options()).await.unwrap();
-    assert_eq!(shown(&house)[4], THREE);
+    let report = fixture.driver.run(&mut lost, &options()).await.unwrap();
+    assert_eq!(shown(&fixture)[4], THREE);
     assert!(
         report.exposure.is_some_and(|choice| choice.exposure == Exposure::Search && choice.reason.contains("fits"))
     );
@@ -254,24 +254,24 @@ async fn pick_shows_what_fits_the_task_and_falls_back_to_searching() {
 async fn direct_shows_later_tools_at_the_end_and_never_moves_one() {
     let dir = tempfile::tempdir().unwrap();
     let script = vec![call("1", "sky__weather", json!({})), Reply::Text("done"), Reply::Text("done")];
-    let house = house(&dir, script).await;
+    let fixture = fixture(&dir, script).await;
     let mut state = exposed(Exposure::Direct, &[]);
-    house.catalogue.add_provider(provider("late", vec![Counter::new("late:b@1.0.0", Effects::READ)])).await.unwrap();
-    house.catalogue.refresh("late").await;
-    house.driver.run(&mut state, &options()).await.unwrap();
+    fixture.catalogue.add_provider(provider("late", vec![Counter::new("late:b@1.0.0", Effects::READ)])).await.unwrap();
+    fixture.catalogue.refresh("late").await;
+    fixture.driver.run(&mut state, &options()).await.unwrap();
     // The first provider comes anew with one tool more: in the catalogue that one stands before `late__b`.
     let more = [tools(), vec![Counter::new("new:a@1.0.0", Effects::READ) as Arc<dyn Tool>]].concat();
-    house.catalogue.remove_provider("late").await;
-    house.catalogue.remove_provider("test").await;
+    fixture.catalogue.remove_provider("late").await;
+    fixture.catalogue.remove_provider("test").await;
     for (name, tools) in
         [("test", more[1..].to_vec()), ("late", vec![Counter::new("late:b@1.0.0", Effects::READ) as _])]
     {
-        house.catalogue.add_provider(provider(name, tools)).await.unwrap();
-        house.catalogue.refresh(name).await;
+        fixture.catalogue.add_provider(provider(name, tools)).await.unwrap();
+        fixture.catalogue.refresh(name).await;
     }
     state.continue_with(vec![toolwright_core::ContentBlock::text("more")]).unwrap();
-    house.driver.run(&mut state, &options()).await.unwrap();
-    let shown = shown(&house);
+    fixture.driver.run(&mut state, &options()).await.unwrap();
+    let shown = shown(&fixture);
     assert_eq!((shown[0].len(), shown[0][0].as_str(), shown[0][33].as_str()), (34, "mail__send", "late__b"));
     assert_eq!(shown[0], shown[1]);
     assert_eq!(shown[2], [&shown[1][1..], &["new__a".to_owned()]].concat());
@@ -285,16 +285,16 @@ async fn the_choice_is_made_once_by_cost_window_and_api() {
         (Some(2_000), true, Exposure::Deferred, "the model's API searches them"),
     ] {
         let dir = tempfile::tempdir().unwrap();
-        let house = house(&dir, vec![call("1", "sky__weather", json!({})), Reply::Text("done")]).await;
-        house.model.tool_search.store(api, Ordering::SeqCst);
+        let fixture = fixture(&dir, vec![call("1", "sky__weather", json!({})), Reply::Text("done")]).await;
+        fixture.model.tool_search.store(api, Ordering::SeqCst);
         let mut state = begin_with(RunSpec { window, ..spec(Limits::default()) });
-        let report = house.driver.run(&mut state, &options()).await.unwrap();
+        let report = fixture.driver.run(&mut state, &options()).await.unwrap();
         let choice = report.exposure.unwrap();
         assert_eq!(choice.exposure, expect);
         assert!(choice.reason.contains(reason), "{}", choice.reason);
-        house.model.tool_search.store(!api, Ordering::SeqCst);
+        fixture.model.tool_search.store(!api, Ordering::SeqCst);
         state.continue_with(vec![toolwright_core::ContentBlock::text("more")]).unwrap();
-        assert_eq!(house.driver.run(&mut state, &options()).await.unwrap().exposure.unwrap().exposure, expect);
+        assert_eq!(fixture.driver.run(&mut state, &options()).await.unwrap().exposure.unwrap().exposure, expect);
     }
 }
 
@@ -308,7 +308,7 @@ async fn ten_steps_over_many_tools_cost_a_fraction_when_they_are_searched() {
                 ("b", "tools__call", json!({"name": "sky__weather", "arguments": {}})),
             ])
         });
-        let house = House::new(dir.path(), steps.chain([Reply::Text("done")]).collect(), {
+        let fixture = Fixture::new(dir.path(), steps.chain([Reply::Text("done")]).collect(), {
             let mut tools = tools();
             tools.extend((0..467).map(|n| {
                 let id: &'static str = Box::leak(format!("more:t{n}@1.0.0").into_boxed_str());
@@ -318,8 +318,8 @@ async fn ten_steps_over_many_tools_cost_a_fraction_when_they_are_searched() {
             tools
         })
         .await;
-        house.driver.run(&mut exposed(exposure, &[]), &options()).await.unwrap();
-        house.requests().iter().map(String::len).sum::<usize>()
+        fixture.driver.run(&mut exposed(exposure, &[]), &options()).await.unwrap();
+        fixture.requests().iter().map(String::len).sum::<usize>()
     };
     let (direct, search, pick) =
         (cost(Exposure::Direct).await, cost(Exposure::Search).await, cost(Exposure::Pick).await);

@@ -26,7 +26,7 @@ use toolwright_runtime::{Executor, ExecutorOptions, ModelTraffic, OutputFiles, R
 use toolwright_testkit::FakeModel;
 use toolwright_testkit::model_server::{Script, ScriptedModel, Turn, WireApi, count_tokens};
 
-use crate::house::{Log, provider};
+use crate::fixture::{Log, provider};
 
 type Answer = Box<dyn Fn(&ModelRequest) -> Result<ModelResponse, ModelErrorKind> + Send + Sync>;
 
@@ -61,7 +61,7 @@ fn last(request: &ModelRequest) -> String {
     }
 }
 
-struct Rig {
+struct ExtractFixture {
     executor: Arc<Executor>,
     run: RunContext,
     model: Arc<FakeModel>,
@@ -70,13 +70,13 @@ struct Rig {
     _dir: tempfile::TempDir,
 }
 
-async fn rig(extractor: ModelExtractor, answer: Answer) -> Rig {
+async fn rig(extractor: ModelExtractor, answer: Answer) -> ExtractFixture {
     let model = model(answer);
     rig_on(extractor, Arc::clone(&model) as _, model).await
 }
 
 /// A rig whose requests go to `client`.
-async fn rig_on(extractor: ModelExtractor, client: Arc<dyn ModelClient>, model: Arc<FakeModel>) -> Rig {
+async fn rig_on(extractor: ModelExtractor, client: Arc<dyn ModelClient>, model: Arc<FakeModel>) -> ExtractFixture {
     let dir = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(dir.path()).unwrap();
     let log = Arc::new(Log::default());
@@ -102,7 +102,7 @@ async fn rig_on(extractor: ModelExtractor, client: Arc<dyn ModelClient>, model: 
         Arc::new(Policy::of(Profile::Ask)),
         Arc::new(NoApprover { remedy: "nobody is here".into() }),
     );
-    Rig { executor, run, model, log, store, _dir: dir }
+    ExtractFixture { executor, run, model, log, store, _dir: dir }
 }
 
 fn by(model: Option<&str>, window: usize) -> ModelExtractor {
@@ -123,7 +123,7 @@ fn bounds(requests: u32, tokens: u64, cost: Option<f64>) -> ModelBounds {
     }
 }
 
-impl Rig {
+impl ExtractFixture {
     async fn store(&self, text: &str) -> StoredOutput {
         self.executor.services().outputs.put(&self.run.session.id, text.as_bytes()).await.unwrap()
     }

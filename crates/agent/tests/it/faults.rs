@@ -21,7 +21,7 @@ use toolwright_runtime::executor::ExecutorOptions;
 use toolwright_runtime::{Catalogue, Executor, ModelTraffic, RunContext, SqliteStore, SystemClock};
 use toolwright_testkit::model_server::{Fault, Recorded, Script, ScriptedModel, Turn, WireApi};
 
-use crate::house::{Log, begin, options, provider, spec};
+use crate::fixture::{Log, begin, options, provider, spec};
 
 pub(crate) const APIS: [(Api, WireApi); 5] = [
     (Api::OpenAiChat, WireApi::OpenAi),
@@ -67,7 +67,7 @@ impl Tool for Tally {
 }
 
 /// Everything real from the driver to the socket, and the account on disk.
-pub(crate) struct Bench {
+pub(crate) struct FaultFixture {
     pub(crate) server: ScriptedModel,
     executor: Arc<Executor>,
     catalogue: Arc<Catalogue>,
@@ -78,7 +78,7 @@ pub(crate) struct Bench {
     _dir: tempfile::TempDir,
 }
 
-impl Bench {
+impl FaultFixture {
     pub(crate) async fn new((api, wire): (Api, WireApi), script: impl Into<Script>) -> Self {
         let server = ScriptedModel::start(script).await.unwrap();
         let mut endpoints = Endpoints::default();
@@ -249,7 +249,7 @@ async fn in_every_api<T: Copy>(cells: &[T], check: impl AsyncFn((Api, WireApi), 
 
 async fn one_request(api: (Api, WireApi), turn: Turn, (fault, end): (Fault, End)) {
     let what = format!("{} {fault}", api.0);
-    let bench = Bench::new(api, Script::from(vec![turn]).with_faults([fault])).await;
+    let bench = FaultFixture::new(api, Script::from(vec![turn]).with_faults([fault])).await;
     let request = ModelRequest { messages: vec![Message::user("q")], ..ModelRequest::default() };
     let began = Instant::now();
     let answer = bench.ask(&request).await;
@@ -291,7 +291,7 @@ async fn a_run_that_meets_a_fault_runs_no_call_twice_and_none_of_a_broken_answer
     in_every_api(&STREAMED, async |api, (fault, end)| {
         let what = format!("{} {fault}", api.0);
         let turns = vec![Turn::text_and_calls(TEXT, vec![("t__count", json!({"n": 1}))]), Turn::text("Done.")];
-        let bench = Bench::new(api, Script::from(turns).with_faults([fault])).await;
+        let bench = FaultFixture::new(api, Script::from(turns).with_faults([fault])).await;
         let report = bench.driver.run(&mut begin(Limits::default()), &options()).await.unwrap();
         let account = bench.account().await;
         let mut expect = expected(api.0, fault, end);
@@ -341,7 +341,7 @@ async fn a_call_that_has_started_before_its_answer_breaks_runs_once() {
         let what = format!("{} {fault}", api.0);
         let calls = vec![("t__count", json!({"n": 1})), ("t__count", json!({"n": 2}))];
         let second = Turn::text("Done.").expecting("one result", |asked| asked.last_results().len() == 1);
-        let bench = Bench::new(api, vec![Turn::text_and_calls(TEXT, calls).with_fault(fault), second]).await;
+        let bench = FaultFixture::new(api, vec![Turn::text_and_calls(TEXT, calls).with_fault(fault), second]).await;
         let spec = toolwright_agent::RunSpec { dispatch: Dispatch::Streaming, ..spec(Limits::default()) };
         let mut state = RunState::new(spec, vec![Message::user("task")]);
         let report = bench.driver.run(&mut state, &options()).await.unwrap();
@@ -365,7 +365,7 @@ async fn a_call_that_has_started_before_its_answer_breaks_runs_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_server_cannot_do_is_found_out_within_the_request() {
     let refusal = Turn::error(400, "output_config: this model does not support structured outputs");
-    let bench = Bench::new(APIS[2], vec![refusal, Turn::text("{}")]).await;
+    let bench = FaultFixture::new(APIS[2], vec![refusal, Turn::text("{}")]).await;
     let schema = json!({"type": "object", "properties": {}, "required": [], "additionalProperties": false});
     let output = Some(OutputFormat { name: "o".into(), schema: Some(schema) });
     let request = ModelRequest { messages: vec![Message::user("q")], output, ..ModelRequest::default() };
@@ -373,7 +373,7 @@ async fn what_a_server_cannot_do_is_found_out_within_the_request() {
     assert_eq!(answer.text, "{}");
     assert_eq!(attempts(&bench.account().await), [("invalid", 1, 0, 0), ("ok", 2, 10, 5)]);
 
-    let bench = Bench::new(APIS[4], vec![Turn::text("ok")]).await;
+    let bench = FaultFixture::new(APIS[4], vec![Turn::text("ok")]).await;
     let request = ModelRequest { messages: vec![Message::user("four".repeat(2000))], ..ModelRequest::default() };
     bench.ask(&request).await.unwrap();
     let events = bench.log.0.lock().unwrap();

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
-use toolwright_agent::{ContextTerms, RunSpec, RunState, Status};
+use toolwright_agent::{ContextOptions, RunSpec, RunState, Status};
 use toolwright_core::event::{CompactionLayer, Event};
 use toolwright_core::llm::{LlmDefinition, LlmHooks, define_llm_tool, shipped};
 use toolwright_core::model::{CallResult, Message, WrittenCall};
@@ -15,8 +15,8 @@ use toolwright_core::{ContentBlock, SessionId, Tool, ToolId};
 use toolwright_models::ModelOverrides;
 use toolwright_testkit::model_server::{LongTalk, Reply, STEP_TOOL, Script, ScriptedModel, Turn};
 
-use crate::house::{options, provider};
-use crate::long::{APIS, Long, Parts, Step, begin, terms};
+use crate::fixture::{options, provider};
+use crate::long::{APIS, LongRunFixture, LongRunOptions, Step, begin, terms};
 
 /// What is asked of a store.
 enum Does<'a> {
@@ -87,23 +87,26 @@ async fn check_failing(fails: fn(Does<'_>) -> bool, warned: bool, kept: bool, re
     let dir = tempfile::tempdir().unwrap();
     let talk = LongTalk::new(WINDOW as u64, TURNS);
     let server = Arc::new(ScriptedModel::start(talk.script()).await.unwrap());
-    let house = Long::on(
+    let fixture = LongRunFixture::on(
         dir.path(),
         server,
         APIS[0],
-        Parts { outputs: Box::new(move |inner| Arc::new(Failing { inner, fails })), ..Parts::default() },
+        LongRunOptions {
+            outputs: Box::new(move |inner| Arc::new(Failing { inner, fails })),
+            ..LongRunOptions::default()
+        },
         |store| store,
     )
     .await;
     let mut state = begin(&talk, WINDOW, terms());
-    let report = house.talk(&talk, &mut state).await.unwrap();
+    let report = fixture.talk(&talk, &mut state).await.unwrap();
     let (tally, done) = (talk.tally(), state.compactions());
     assert_eq!((report.status, tally.turns), (Status::Success, TURNS), "{report:?}");
     assert!(tally.overflows <= refused, "{} requests were refused", tally.overflows);
     assert!(done.summarized > 0 && done.failed == 0, "{done:?}");
-    let told = house.warnings();
+    let told = fixture.warnings();
     assert_eq!(told.iter().any(|warning| warning.starts_with("output_store_failed")), warned, "{told:?}");
-    let log = house.log.0.lock().unwrap();
+    let log = fixture.log.0.lock().unwrap();
     let handles = log.iter().filter_map(|event| match event {
         Event::Compacted { layer: CompactionLayer::Summarize, handle, .. } => Some(handle.is_some()),
         _ => None,
@@ -139,9 +142,9 @@ async fn a_store_that_fails_amid_putting_turns_together_ends_no_run() {
 }
 
 /// The bytes of what is stored under a handle.
-async fn stored(house: &Long, handle: &str) -> (Vec<u8>, Option<String>) {
+async fn stored(fixture: &LongRunFixture, handle: &str) -> (Vec<u8>, Option<String>) {
     let OpenOutput { mut reader, binary, .. } =
-        house.executor.services().outputs.open(&options().session.id, handle).await.unwrap();
+        fixture.executor.services().outputs.open(&options().session.id, handle).await.unwrap();
     let mut bytes = Vec::new();
     std::io::Read::read_to_end(&mut reader, &mut bytes).unwrap();
     (bytes, binary)
@@ -154,15 +157,15 @@ async fn images_of_results_keep_their_handles_when_these_give_way_and_when_turns
     let server = Arc::new(ScriptedModel::start(talk.script()).await.unwrap());
     let images = [1u8, 2].map(|n| (0..6000).map(|at| (at % 251) as u8 ^ n).collect::<Vec<u8>>());
     let blocks = images.iter().map(|image| ContentBlock::image(BASE64_STANDARD.encode(image), "image/png")).collect();
-    let parts = Parts { step: Step(blocks), ..Parts::default() };
-    let house = Long::on(dir.path(), server, APIS[1], parts, |store| store).await;
+    let parts = LongRunOptions { step: Step(blocks), ..LongRunOptions::default() };
+    let fixture = LongRunFixture::on(dir.path(), server, APIS[1], parts, |store| store).await;
     let mut state = begin(&talk, 16_384, terms());
-    let report = house.talk(&talk, &mut state).await.unwrap();
-    assert_eq!((report.status, house.server.failures()), (Status::Success, Vec::new()), "{report:?}");
+    let report = fixture.talk(&talk, &mut state).await.unwrap();
+    assert_eq!((report.status, fixture.server.failures()), (Status::Success, Vec::new()), "{report:?}");
     assert!(state.compactions().summarized > 0, "{:?}", state.compactions());
 
     // First its result gave way, alone: the note has the handles.
-    let noted = house.server.requests().into_iter().map(|request| request.body.to_string());
+    let noted = fixture.server.requests().into_iter().map(|request| request.body.to_string());
     let noted = noted.filter(|body| body.contains("its images and other files are kept under ")).count();
     assert!(noted > 0, "no note named the images");
     // Then the turn was put together, and the record has them still.
@@ -170,7 +173,7 @@ async fn images_of_results_keep_their_handles_when_these_give_way_and_when_turns
     let named = record.split("Its images and other files are kept under ").nth(1).unwrap().split(".\n").next().unwrap();
     let mut found = Vec::new();
     for handle in named.split(", ") {
-        let (bytes, media) = stored(&house, handle).await;
+        let (bytes, media) = stored(&fixture, handle).await;
         assert_eq!(media.as_deref(), Some("image/png"), "{handle}");
         found.push(bytes);
     }
@@ -195,21 +198,28 @@ fn with_results(tokens: &[usize]) -> Vec<Message> {
 }
 
 /// A run of one answer that begins with these messages, on a disk that fails at what `fails` says.
-async fn answered(messages: Vec<Message>, spec: RunSpec, fails: fn(Does<'_>) -> bool) -> Long {
+async fn answered(messages: Vec<Message>, spec: RunSpec, fails: fn(Does<'_>) -> bool) -> LongRunFixture {
     let dir = tempfile::tempdir().unwrap();
     let server = Arc::new(ScriptedModel::start(Script::echo()).await.unwrap());
     let outputs = Box::new(move |inner| Arc::new(Failing { inner, fails }) as Arc<dyn OutputStore>);
-    let house = Long::on(dir.path(), server, APIS[0], Parts { outputs, ..Parts::default() }, |store| store).await;
-    house.driver.run(&mut RunState::new(spec, messages), &options()).await.unwrap();
-    house
+    let fixture = LongRunFixture::on(
+        dir.path(),
+        server,
+        APIS[0],
+        LongRunOptions { outputs, ..LongRunOptions::default() },
+        |store| store,
+    )
+    .await;
+    fixture.driver.run(&mut RunState::new(spec, messages), &options()).await.unwrap();
+    fixture
 }
 
 #[tokio::test]
 async fn what_cannot_be_stored_stays_where_the_results_before_it_have_made_room() {
-    let context = ContextTerms { summarize: false, ..terms() };
+    let context = ContextOptions { summarize: false, ..terms() };
     let spec = begin(&LongTalk::new(8192, 1), 8192, context).spec().clone();
-    let house = answered(with_results(&[4000, 4000]), spec, |does| matches!(does, Does::Put(_))).await;
-    let body = house.server.requests()[0].body.to_string();
+    let fixture = answered(with_results(&[4000, 4000]), spec, |does| matches!(does, Does::Put(_))).await;
+    let body = fixture.server.requests()[0].body.to_string();
     assert_eq!(body.matches("[toolwright took this result").count(), 1, "{body}");
     assert!(body.contains(&"four".repeat(4000)), "one of them is whole");
 }
@@ -246,7 +256,7 @@ fn retell(text: &str) -> Option<Value> {
 }
 
 /// The models that were asked to put turns together, and those that were asked for steps.
-async fn asked(context: ContextTerms) -> (Vec<String>, Vec<String>) {
+async fn asked(context: ContextOptions) -> (Vec<String>, Vec<String>) {
     let dir = tempfile::tempdir().unwrap();
     let answer = Turn::computed(|asked| match retell(&asked.last_user_text()) {
         Some(made) => Reply::text(made.to_string()),
@@ -256,12 +266,12 @@ async fn asked(context: ContextTerms) -> (Vec<String>, Vec<String>) {
             vec![(STEP_TOOL, json!({"n": 1, "why": asked.body.to_string().len()}))],
         ),
     });
-    let house = Long::new(dir.path(), Script::from(vec![answer]).repeating(), APIS[0]).await;
+    let fixture = LongRunFixture::new(dir.path(), Script::from(vec![answer]).repeating(), APIS[0]).await;
     let spec = RunSpec { window: Some(4000), ..begin(&LongTalk::new(4000, 1), 4000, context).spec().clone() };
     let mut state = RunState::new(spec, vec![Message::user("Go on.")]);
-    let report = house.driver.run(&mut state, &options()).await.unwrap();
-    assert_eq!((report.status, house.server.failures()), (Status::Success, Vec::new()), "{report:?}");
-    let requests = house.server.requests();
+    let report = fixture.driver.run(&mut state, &options()).await.unwrap();
+    assert_eq!((report.status, fixture.server.failures()), (Status::Success, Vec::new()), "{report:?}");
+    let requests = fixture.server.requests();
     let of = |memory: bool| {
         let is = |body: &&Value| {
             retell(body["messages"].as_array().unwrap().last().unwrap()["content"].to_string().trim_matches('"'))
@@ -282,8 +292,8 @@ async fn asked(context: ContextTerms) -> (Vec<String>, Vec<String>) {
 
 #[tokio::test]
 async fn turns_are_put_together_by_the_runs_own_model_unless_another_is_named() {
-    let own = ContextTerms { model: None, ..terms() };
-    let named = ContextTerms { model: Some("long/other".into()), ..terms() };
+    let own = ContextOptions { model: None, ..terms() };
+    let named = ContextOptions { model: Some("long/other".into()), ..terms() };
     for (context, model) in [(own, "talker"), (named, "other")] {
         let (memory, steps) = asked(context).await;
         assert_eq!((memory, steps), (vec![model.to_owned()], vec!["talker".to_owned()]));
@@ -297,12 +307,19 @@ async fn the_room_leaves_what_the_api_lets_an_answer_have_where_the_run_sets_no_
         let dir = tempfile::tempdir().unwrap();
         let server = Arc::new(ScriptedModel::start(Script::echo()).await.unwrap());
         let overrides = ModelOverrides { max_output, ..ModelOverrides::default() };
-        let house = Long::on(dir.path(), server, APIS[1], Parts { overrides, ..Parts::default() }, |store| store).await;
+        let fixture = LongRunFixture::on(
+            dir.path(),
+            server,
+            APIS[1],
+            LongRunOptions { overrides, ..LongRunOptions::default() },
+            |store| store,
+        )
+        .await;
         let spec = begin(&LongTalk::new(window as u64, 1), window, terms()).spec().clone();
         let mut state = RunState::new(RunSpec { max_tokens: None, ..spec }, vec![Message::user("Go on.")]);
-        let report = house.driver.run(&mut state, &options()).await.unwrap();
+        let report = fixture.driver.run(&mut state, &options()).await.unwrap();
         assert_eq!(report.status, Status::Success, "{report:?}");
-        let sent = house.server.requests()[0].body["max_tokens"].as_u64();
+        let sent = fixture.server.requests()[0].body["max_tokens"].as_u64();
         assert_eq!(sent, Some(u64::from(max_output.unwrap_or(8192))));
         assert_eq!(state.context_limit(), Some(window - window / 20 - answer), "{window} {max_output:?}");
     }
@@ -335,15 +352,15 @@ async fn turns_are_put_together_by_the_shipped_tools_where_something_else_has_th
     {
         let dir = tempfile::tempdir().unwrap();
         let talk = LongTalk::new(8192, TURNS);
-        let house = Long::new(dir.path(), talk.script(), APIS[0]).await;
-        house.catalogue.add_provider(provider("llm", tools)).await.unwrap();
-        house.catalogue.refresh("llm").await;
+        let fixture = LongRunFixture::new(dir.path(), talk.script(), APIS[0]).await;
+        fixture.catalogue.add_provider(provider("llm", tools)).await.unwrap();
+        fixture.catalogue.refresh("llm").await;
         let mut state = begin(&talk, 8192, terms());
-        let report = house.talk(&talk, &mut state).await.unwrap();
+        let report = fixture.talk(&talk, &mut state).await.unwrap();
         assert_eq!((report.status, talk.tally().turns), (Status::Success, TURNS), "{report:?}");
         let done = state.compactions();
-        assert!(done.summarized > 0 && done.failed == 0, "{done:?} {:?}", house.warnings());
-        let limits: Vec<u64> = house
+        assert!(done.summarized > 0 && done.failed == 0, "{done:?} {:?}", fixture.warnings());
+        let limits: Vec<u64> = fixture
             .server
             .requests()
             .iter()

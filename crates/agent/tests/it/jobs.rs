@@ -13,7 +13,7 @@ use toolwright_core::definition::Mode;
 use toolwright_core::model::Message;
 use toolwright_core::{Effects, Tool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput};
 
-use crate::house::{House, Reply, begin, options};
+use crate::fixture::{Fixture, Reply, begin, options};
 use crate::resume::Fragile;
 
 const WAIT: Duration = Duration::from_secs(20);
@@ -48,8 +48,8 @@ fn script() -> Vec<Reply> {
     ]
 }
 
-async fn house(dir: &Path, later: &Arc<Later>) -> House {
-    House::new(dir, script(), vec![Arc::clone(later) as _]).await
+async fn fixture(dir: &Path, later: &Arc<Later>) -> Fixture {
+    Fixture::new(dir, script(), vec![Arc::clone(later) as _]).await
 }
 
 fn notices(state: &RunState) -> Vec<String> {
@@ -69,32 +69,32 @@ fn notices(state: &RunState) -> Vec<String> {
 async fn a_run_that_has_answered_waits_for_its_jobs_and_sees_how_they_ended() {
     let dir = tempfile::tempdir().unwrap();
     let later = Arc::new(Later::default());
-    let house = house(dir.path(), &later).await;
+    let fixture = fixture(dir.path(), &later).await;
     let mut state = begin(Limits::default());
-    let report = house.driver.clone().with_job_wait(WAIT).run(&mut state, &options()).await.unwrap();
+    let report = fixture.driver.clone().with_job_wait(WAIT).run(&mut state, &options()).await.unwrap();
     assert_eq!((report.status, report.answer.as_str()), (Status::Success, "It was found."));
     let told = notices(&state);
     assert!(told.len() == 1 && told[0].ends_with("of t:later@1.0.0 is done. Its result:\nfound it"), "{told:?}");
     assert_eq!(later.0.load(Ordering::SeqCst), 1);
-    let requests = house.requests();
+    let requests = fixture.requests();
     assert!(requests[1].contains("goes on as background job") && requests[2].contains("found it"), "{requests:?}");
 }
 
 #[tokio::test]
 async fn without_a_wait_it_is_told_before_the_next_message() {
     let dir = tempfile::tempdir().unwrap();
-    let house = house(dir.path(), &Arc::default()).await;
+    let fixture = fixture(dir.path(), &Arc::default()).await;
     let mut state = begin(Limits::default());
-    let report = house.driver.run(&mut state, &options()).await.unwrap();
+    let report = fixture.driver.run(&mut state, &options()).await.unwrap();
     assert_eq!(report.answer, "I have begun.");
     assert!(notices(&state).is_empty());
-    let jobs = &house.executor.services().jobs;
+    let jobs = &fixture.executor.services().jobs;
     assert!(jobs.awaited(&options().session.id, WAIT).await);
     state.continue_with(vec![ContentBlock::text("and now?")]).unwrap();
-    let report = house.driver.run(&mut state, &options()).await.unwrap();
+    let report = fixture.driver.run(&mut state, &options()).await.unwrap();
     assert_eq!((report.answer.as_str(), notices(&state).len()), ("It was found.", 1));
     state.continue_with(vec![ContentBlock::text("and now?")]).unwrap();
-    house.driver.run(&mut state, &options()).await.unwrap();
+    fixture.driver.run(&mut state, &options()).await.unwrap();
     assert_eq!(notices(&state).len(), 1, "it is never repeated");
 }
 
@@ -106,18 +106,19 @@ async fn an_end_is_told_once_wherever_the_power_goes() {
             let later = Arc::new(Later::default());
             let tools = || vec![Arc::clone(&later) as Arc<dyn Tool>];
             let broken =
-                House::with_store(dir.path(), script(), tools(), |store| Fragile::new(store, breaks_at, written)).await;
+                Fixture::with_store(dir.path(), script(), tools(), |store| Fragile::new(store, breaks_at, written))
+                    .await;
             let mut state = begin(Limits::default());
             let outcome = broken.driver.clone().with_job_wait(WAIT).run(&mut state, &options()).await;
             drop(broken);
-            let house = house(dir.path(), &later).await;
+            let fixture = fixture(dir.path(), &later).await;
             if outcome.is_err() {
-                state = match house.driver.load(&options()).await {
+                state = match fixture.driver.load(&options()).await {
                     Ok(state) => state,
                     // Nothing was saved: the run never began.
                     Err(_) => begin(Limits::default()),
                 };
-                house.driver.clone().with_job_wait(WAIT).run(&mut state, &options()).await.unwrap();
+                fixture.driver.clone().with_job_wait(WAIT).run(&mut state, &options()).await.unwrap();
             }
             let told = notices(&state);
             assert_eq!(told.len(), 1, "broken at {breaks_at}, written: {written}: {told:?}");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
-use toolwright_agent::{ContextTerms, Driver, DriverError, Limits, RunReport, RunSpec, RunState, Status};
+use toolwright_agent::{ContextOptions, Driver, DriverError, Limits, RunReport, RunSpec, RunState, Status};
 use toolwright_core::context::{EstimatedTokens, NoRedaction, TokenCounter};
 use toolwright_core::event::{CompactionLayer, Event, EventSink};
 use toolwright_core::model::{Message, Prices, Usage};
@@ -19,7 +19,7 @@ use toolwright_providers::builtin::{self, BuiltinOptions};
 use toolwright_runtime::{Catalogue, Executor, ExecutorOptions, ModelTraffic, OutputFiles, SqliteStore, SystemClock};
 use toolwright_testkit::model_server::{LongTalk, MEMORY_MODEL, Script, ScriptedModel, WireApi};
 
-use crate::house::{Log, options, provider, spec};
+use crate::fixture::{Log, options, provider, spec};
 
 /// Does a step, and says what the conversation has for it; with the fourth it shows images, if it has some.
 #[derive(Default)]
@@ -52,7 +52,7 @@ const SHOWING: usize = 4;
 type WrapOutputs = Box<dyn FnOnce(Arc<dyn OutputStore>) -> Arc<dyn OutputStore> + Send>;
 
 /// What of a house is not as usual.
-pub(crate) struct Parts {
+pub(crate) struct LongRunOptions {
     pub(crate) tokens: Arc<dyn TokenCounter>,
     pub(crate) outputs: WrapOutputs,
     pub(crate) step: Step,
@@ -60,14 +60,14 @@ pub(crate) struct Parts {
     pub(crate) overrides: ModelOverrides,
 }
 
-impl Default for Parts {
+impl Default for LongRunOptions {
     fn default() -> Self {
         let (tokens, overrides) = (Arc::new(EstimatedTokens), ModelOverrides::default());
         Self { tokens, outputs: Box::new(|outputs| outputs), step: Step::default(), overrides }
     }
 }
 
-pub(crate) struct Long {
+pub(crate) struct LongRunFixture {
     pub(crate) driver: Driver,
     pub(crate) catalogue: Arc<Catalogue>,
     pub(crate) executor: Arc<Executor>,
@@ -84,10 +84,10 @@ pub(crate) const APIS: [(Api, WireApi); 5] = [
     (Api::Ollama, WireApi::Ollama),
 ];
 
-impl Long {
+impl LongRunFixture {
     pub(crate) async fn new(dir: &Path, script: Script, apis: (Api, WireApi)) -> Self {
         let server = ScriptedModel::start(script).await.unwrap();
-        Self::on(dir, Arc::new(server), apis, Parts::default(), |store| store).await
+        Self::on(dir, Arc::new(server), apis, LongRunOptions::default(), |store| store).await
     }
 
     /// A house that talks to this server, has these parts and keeps runs through `wrap`.
@@ -95,7 +95,7 @@ impl Long {
         dir: &Path,
         server: Arc<ScriptedModel>,
         (api, wire): (Api, WireApi),
-        Parts { tokens, outputs, step, overrides }: Parts,
+        LongRunOptions { tokens, outputs, step, overrides }: LongRunOptions,
         wrap: impl FnOnce(Arc<SqliteStore>) -> Arc<S>,
     ) -> Self {
         let mut endpoints = Endpoints::default();
@@ -171,11 +171,11 @@ impl Long {
     }
 }
 
-pub(crate) fn terms() -> ContextTerms {
-    ContextTerms { model: Some(format!("long/{MEMORY_MODEL}")), ..ContextTerms::default() }
+pub(crate) fn terms() -> ContextOptions {
+    ContextOptions { model: Some(format!("long/{MEMORY_MODEL}")), ..ContextOptions::default() }
 }
 
-pub(crate) fn begin(talk: &LongTalk, window: usize, context: ContextTerms) -> RunState {
+pub(crate) fn begin(talk: &LongTalk, window: usize, context: ContextOptions) -> RunState {
     let limits = Limits { turns: 400, ..Limits::default() };
     let spec =
         RunSpec { model: "long/talker".into(), window: Some(window), max_tokens: Some(512), context, ..spec(limits) };
@@ -186,14 +186,14 @@ pub(crate) fn begin(talk: &LongTalk, window: usize, context: ContextTerms) -> Ru
 async fn check(window: usize, turns: usize, apis: (Api, WireApi), summaries: std::ops::RangeInclusive<u32>) {
     let dir = tempfile::tempdir().unwrap();
     let talk = LongTalk::new(window as u64, turns);
-    let house = Long::new(dir.path(), talk.script(), apis).await;
+    let fixture = LongRunFixture::new(dir.path(), talk.script(), apis).await;
     let mut state = begin(&talk, window, terms());
-    let report = house.talk(&talk, &mut state).await.unwrap();
-    assert_eq!((report.status, house.server.failures()), (Status::Success, vec![]), "{report:?}");
+    let report = fixture.talk(&talk, &mut state).await.unwrap();
+    assert_eq!((report.status, fixture.server.failures()), (Status::Success, vec![]), "{report:?}");
     let (tally, done) = (talk.tally(), state.compactions());
     assert_eq!((tally.turns, tally.overflows, tally.known), (turns, 0, LongTalk::planted()), "{window} {tally:?}");
     if done.summarized == 0 {
-        let note = house.note_of(&state, 3).await;
+        let note = fixture.note_of(&state, 3).await;
         assert!(note.contains(&LongTalk::result(3)), "{note}");
     }
     assert!(tally.most <= window as u64, "{window}");
@@ -201,12 +201,12 @@ async fn check(window: usize, turns: usize, apis: (Api, WireApi), summaries: std
     // Each time room is made, the beginning of the conversation is another once, and only then.
     let made = usize::try_from(done.summarized + done.truncated).unwrap();
     assert!(tally.breaks <= made + 1, "{window} {tally:?} {done:?}");
-    assert_eq!(house.compacted(CompactionLayer::Summarize), usize::try_from(done.summarized).unwrap());
-    assert_eq!(house.compacted(CompactionLayer::Truncate), usize::try_from(done.truncated).unwrap());
-    assert_eq!(house.warnings(), Vec::<String>::new());
+    assert_eq!(fixture.compacted(CompactionLayer::Summarize), usize::try_from(done.summarized).unwrap());
+    assert_eq!(fixture.compacted(CompactionLayer::Truncate), usize::try_from(done.truncated).unwrap());
+    assert_eq!(fixture.warnings(), Vec::<String>::new());
     // All that was done is told, what gave way beside turns that were put together too.
     let (mut results, mut messages, mut usage) = (0, 0, Usage::default());
-    for event in house.log.0.lock().unwrap().iter() {
+    for event in fixture.log.0.lock().unwrap().iter() {
         if let Event::Compacted { results: gone, kept, messages: together, usage: used, .. } = event {
             assert_eq!(gone, kept, "{window}: all of it can be read again");
             (results, messages) = (results + gone, messages + together);

@@ -21,7 +21,7 @@ use toolwright_runtime::{
 use toolwright_testkit::FakeModel;
 use toolwright_testkit::model_server::{Asked, Reply, Script, ScriptedModel, Turn, WireApi};
 
-use crate::house::{Counter, Log, begin_with, options, provider, spec};
+use crate::fixture::{Counter, Log, begin_with, options, provider, spec};
 
 const AGENTS: usize = 200;
 /// What a request takes: as many as may run at once may start in any time as long.
@@ -37,7 +37,7 @@ fn with_priority(traffic: &Arc<ModelTraffic>, priority: ModelPriority) -> Arc<Fa
 }
 
 /// The model, the house in front of it, and what came to the model: when, and by whom.
-struct Many {
+struct ManyAgentsFixture {
     server: ScriptedModel,
     traffic: Arc<ModelTraffic>,
     executor: Arc<Executor>,
@@ -49,7 +49,7 @@ struct Many {
     _dir: tempfile::TempDir,
 }
 
-impl Many {
+impl ManyAgentsFixture {
     /// A model that says `reply` to the request of this number, from 1.
     async fn new(queue: QueueSpec, reply: impl Fn(&Asked, usize) -> Reply + Send + Sync + 'static) -> Self {
         let came: Arc<Mutex<Vec<(Instant, String)>>> = Arc::default();
@@ -166,7 +166,7 @@ async fn two_hundred_agents_keep_the_limit_and_all_finish() {
     const AT_ONCE: usize = 16;
     let queue =
         QueueSpec { concurrent: AT_ONCE, per_minute: None, max_waiting: AGENTS, wait_timeout: Duration::from_secs(60) };
-    let many = Many::new(queue, |asked, number| match (number % 20, asked.last_results().is_empty()) {
+    let many = ManyAgentsFixture::new(queue, |asked, number| match (number % 20, asked.last_results().is_empty()) {
         (0, _) => Reply::error(503, "come again"),
         (_, true) => Reply::calls(vec![("t__add", json!({"n": 1}))]),
         (_, false) => Reply::text("done"),
@@ -198,7 +198,7 @@ async fn at_the_socket_no_minute_has_more_than_six_hundred_requests_of_two_hundr
         max_waiting: AGENTS,
         wait_timeout: Duration::from_secs(600),
     };
-    let many = Many::new(queue, |asked, _| {
+    let many = ManyAgentsFixture::new(queue, |asked, _| {
         let answers =
             asked.body["messages"].as_array().map_or(0, |all| all.iter().filter(|m| m["role"] == "assistant").count());
         if answers + 1 < REQUESTS { Reply::calls(vec![("t__add", json!({"n": 1}))]) } else { Reply::text("done") }

@@ -7,31 +7,31 @@ use toolwright_agent::{DriverError, Limits, RunState, Status};
 use toolwright_core::approval::ApprovalDecision;
 use toolwright_core::{CallId, Effects};
 
-use crate::house::{Counter, Desk, House, Reply, asking, begin, options};
+use crate::fixture::{Counter, Fixture, Reply, ScriptedApprover, asking, begin, options};
 use crate::resume::Fragile;
 
 fn script() -> Vec<Reply> {
     vec![Reply::Calls(vec![("1", "t__add", json!({"n": "one"}))]), Reply::Text("done")]
 }
 
-fn mended(house: &House) -> usize {
-    house.model.mended.load(std::sync::atomic::Ordering::SeqCst)
+fn mended(fixture: &Fixture) -> usize {
+    fixture.model.mended.load(std::sync::atomic::Ordering::SeqCst)
 }
 
 #[tokio::test]
 async fn a_mended_call_that_waits_for_a_person_is_not_mended_again_when_it_is_granted() {
     let dir = tempfile::tempdir().unwrap();
     let tool = Counter::new("t:add@1.0.0", Effects::UNKNOWN);
-    let house = House::mending(dir.path(), script(), vec![tool.clone()], |store| store).await;
-    let later = asking(Desk::new(&[("1", ApprovalDecision::Later)]));
+    let fixture = Fixture::mending(dir.path(), script(), vec![tool.clone()], |store| store).await;
+    let later = asking(ScriptedApprover::new(&[("1", ApprovalDecision::Later)]));
     let mut state = begin(Limits::default());
-    let asked = house.driver.run(&mut state, &later).await.unwrap();
+    let asked = fixture.driver.run(&mut state, &later).await.unwrap();
     assert_eq!((asked.status, &asked.pending[0].arguments), (Status::Suspended, &json!({"n": 1})));
 
     let mut state = RunState::from_json(state.to_json().unwrap()).unwrap();
     state.on_approvals(vec![(CallId::new("1"), ApprovalDecision::Approve)]).unwrap();
-    let report = house.driver.run(&mut state, &later).await.unwrap();
-    assert_eq!((report.status, tool.count(), mended(&house)), (Status::Success, 1, 1), "{:?}", report.pending);
+    let report = fixture.driver.run(&mut state, &later).await.unwrap();
+    assert_eq!((report.status, tool.count(), mended(&fixture)), (Status::Success, 1, 1), "{:?}", report.pending);
     let call = &report.to_json()["calls"][0];
     assert_eq!((&call["arguments"], &call["ran_with"]), (&json!({"n": "one"}), &json!({"n": 1})));
     assert_eq!(call["provenance"]["repair"]["end"], "accepted");
@@ -43,14 +43,14 @@ async fn a_crash_before_a_mended_call_is_dispatched_does_not_mend_it_again() {
     let dir = tempfile::tempdir().unwrap();
     let tool = Counter::new("t:add@1.0.0", Effects::UNKNOWN);
     let fragile = |store| Fragile::new(store, 3, true);
-    let house = House::mending(dir.path(), script(), vec![tool.clone()], fragile).await;
-    let broken = house.driver.run(&mut begin(Limits::default()), &options()).await;
+    let fixture = Fixture::mending(dir.path(), script(), vec![tool.clone()], fragile).await;
+    let broken = fixture.driver.run(&mut begin(Limits::default()), &options()).await;
     assert!(matches!(broken, Err(DriverError::Store(_))));
-    assert_eq!((tool.count(), mended(&house)), (0, 1));
-    drop(house);
-    let house = House::mending(dir.path(), script(), vec![tool.clone()], |store| store).await;
-    let report = house.driver.resume(&options()).await.unwrap();
-    assert_eq!((report.status, tool.count(), mended(&house)), (Status::Success, 1, 0));
+    assert_eq!((tool.count(), mended(&fixture)), (0, 1));
+    drop(fixture);
+    let fixture = Fixture::mending(dir.path(), script(), vec![tool.clone()], |store| store).await;
+    let report = fixture.driver.resume(&options()).await.unwrap();
+    assert_eq!((report.status, tool.count(), mended(&fixture)), (Status::Success, 1, 0));
     assert_eq!(report.usage.input_tokens, 100 + 2 * 7, "what the first attempt took stays counted");
 }
 
@@ -58,9 +58,9 @@ async fn a_crash_before_a_mended_call_is_dispatched_does_not_mend_it_again() {
 async fn tokens_of_the_model_that_mends_count_against_the_limit_of_the_run() {
     let dir = tempfile::tempdir().unwrap();
     let tool = Counter::new("t:add@1.0.0", Effects::UNKNOWN);
-    let house = House::mending(dir.path(), script(), vec![tool], |store| store).await;
+    let fixture = Fixture::mending(dir.path(), script(), vec![tool], |store| store).await;
     let limits = Limits { tokens: Some(50), ..Limits::default() };
-    let report = house.driver.run(&mut begin(limits), &options()).await.unwrap();
+    let report = fixture.driver.run(&mut begin(limits), &options()).await.unwrap();
     let usage = report.usage;
     assert_eq!((report.status, usage.input_tokens, usage.output_tokens), (Status::Partial, 107, 13));
     assert!(report.reason.unwrap().contains("50 tokens"));
@@ -70,10 +70,10 @@ async fn tokens_of_the_model_that_mends_count_against_the_limit_of_the_run() {
 async fn tokens_of_a_mending_that_failed_are_in_the_report() {
     let dir = tempfile::tempdir().unwrap();
     let tool = Counter::new("t:add@1.0.0", Effects::UNKNOWN);
-    let house = House::mending(dir.path(), script(), vec![tool.clone()], |store| store).await;
-    house.model.mending_fails.store(true, std::sync::atomic::Ordering::SeqCst);
-    let report = house.driver.run(&mut begin(Limits::default()), &options()).await.unwrap();
-    assert_eq!((report.status, tool.count(), mended(&house)), (Status::Partial, 0, 1), "{report:?}");
+    let fixture = Fixture::mending(dir.path(), script(), vec![tool.clone()], |store| store).await;
+    fixture.model.mending_fails.store(true, std::sync::atomic::Ordering::SeqCst);
+    let report = fixture.driver.run(&mut begin(Limits::default()), &options()).await.unwrap();
+    assert_eq!((report.status, tool.count(), mended(&fixture)), (Status::Partial, 0, 1), "{report:?}");
     assert_eq!((report.usage.input_tokens, report.usage.output_tokens), (100 + 2 * 7, 10 + 2 * 3));
 }
 
@@ -82,8 +82,8 @@ async fn a_call_that_ran_as_it_was_written_says_nothing_of_what_was_done_to_it()
     let dir = tempfile::tempdir().unwrap();
     let calls = Reply::Calls(vec![("1", "t__add", json!({"n": 1})), ("2", "t__add", json!({"n": "2"}))]);
     let tools: Vec<Arc<dyn toolwright_core::Tool>> = vec![Counter::new("t:add@1.0.0", Effects::READ)];
-    let house = House::new(dir.path(), vec![calls, Reply::Text("done")], tools).await;
-    let report = house.driver.run(&mut begin(Limits::default()), &options()).await.unwrap().to_json();
+    let fixture = Fixture::new(dir.path(), vec![calls, Reply::Text("done")], tools).await;
+    let report = fixture.driver.run(&mut begin(Limits::default()), &options()).await.unwrap().to_json();
     assert!(report["calls"][0].get("ran_with").is_none() && report["calls"][0].get("provenance").is_none());
     assert_eq!(report["calls"][1]["ran_with"], json!({"n": 2}));
     assert_eq!(report["calls"][1]["provenance"], json!({"coerced": ["/n"]}));

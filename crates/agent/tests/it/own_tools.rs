@@ -9,7 +9,7 @@ use toolwright_core::model::Message;
 use toolwright_core::store::LedgerStore as _;
 use toolwright_core::{Effects, Event, Tool};
 
-use crate::house::{Counter, Desk, House, Reply, asking, begin, begin_with, options, spec};
+use crate::fixture::{Counter, Fixture, Reply, ScriptedApprover, asking, begin, begin_with, options, spec};
 
 fn items(items: &[(&str, &str)]) -> Value {
     let item = |(id, tool): &(&str, &str)| json!({"id": id, "tool": tool, "parameters": {"n": 1}});
@@ -51,13 +51,13 @@ async fn the_items_of_a_batch_are_calls_of_their_own() {
         {"id": "j", "tool": "t__read", "parameters": "{\"n\": 2}"},
     ]});
     let script = vec![Reply::Calls(vec![("b", "agent__batch", batch)]), Reply::Text("done")];
-    let house = House::new(dir.path(), script, vec![read.clone(), write.clone()]).await;
-    let desk = Desk::new(&[
+    let fixture = Fixture::new(dir.path(), script, vec![read.clone(), write.clone()]).await;
+    let approver = ScriptedApprover::new(&[
         ("b.2", ApprovalDecision::Approve),
         ("b.3", ApprovalDecision::Deny { reason: "not this one".into() }),
     ]);
     let mut state = begin(Limits::default());
-    let report = house.driver.run(&mut state, &asking(desk)).await.unwrap();
+    let report = fixture.driver.run(&mut state, &asking(approver)).await.unwrap();
     assert_eq!((report.status, report.calls.len(), report.calls[0].ok), (Status::Success, 1, true));
     assert_eq!((read.count(), write.count()), (2, 1));
     let (told, all) = outcomes(&result(&state, "b"));
@@ -79,7 +79,7 @@ async fn the_items_of_a_batch_are_calls_of_their_own() {
         assert!(all[item]["error"].as_str().unwrap().contains(part), "{}", all[item]);
     }
 
-    let events = house.log.0.lock().unwrap().clone();
+    let events = fixture.log.0.lock().unwrap().clone();
     let ops = events.iter().filter_map(|event| match event {
         Event::ToolFinished { op, call, .. } => Some((call.to_string(), op.clone())),
         _ => None,
@@ -87,8 +87,8 @@ async fn the_items_of_a_batch_are_calls_of_their_own() {
     let (batches, inner): (Vec<_>, Vec<_>) = ops.partition(|(call, _)| call == "b");
     assert_eq!((batches.len(), inner.len()), (1, 6));
     assert!(inner.iter().all(|(_, op)| op.lineage.parent == Some(batches[0].1.id)), "they are part of the batch");
-    house.executor.ledger().flush().await.unwrap();
-    assert_eq!(house.store.totals().await.unwrap().tool_calls, 7);
+    fixture.executor.ledger().flush().await.unwrap();
+    assert_eq!(fixture.store.totals().await.unwrap().tool_calls, 7);
 }
 
 #[tokio::test]
@@ -100,9 +100,9 @@ async fn a_batch_holds_more_calls_than_a_turn_and_its_result_stays_readable() {
     let mut names = vec![("", "t__small"); 15];
     names.extend([("", "t__large"); 5]);
     let script = vec![Reply::Calls(vec![("b", "agent__batch", items(&names))]), Reply::Text("done")];
-    let house = House::new(dir.path(), script, vec![small.clone(), large.clone()]).await;
+    let fixture = Fixture::new(dir.path(), script, vec![small.clone(), large.clone()]).await;
     let mut state = begin(Limits::default());
-    house.driver.run(&mut state, &options()).await.unwrap();
+    fixture.driver.run(&mut state, &options()).await.unwrap();
     assert_eq!((small.count(), large.count()), (15, 5));
     let text = result(&state, "b");
     assert!(text.len() <= toolwright_core::output::DEFAULT_MAX_BYTES, "{}", text.len());
@@ -116,7 +116,7 @@ async fn a_batch_holds_more_calls_than_a_turn_and_its_result_stays_readable() {
 async fn of_a_batch_that_was_cut_the_whole_items_run() {
     let dir = tempfile::tempdir().unwrap();
     let read = Counter::new("t:read@1.0.0", Effects::READ);
-    let house = House::new(dir.path(), Vec::new(), vec![read.clone()]).await;
+    let fixture = Fixture::new(dir.path(), Vec::new(), vec![read.clone()]).await;
     let whole = items(&[("a", "t__read"), ("b", "t__read"), ("c", "t__read")]).to_string();
     // At each place where it may be cut: as many items run as are whole.
     for end in 1..=whole.len() {
@@ -129,7 +129,7 @@ async fn of_a_batch_that_was_cut_the_whole_items_run() {
         };
         let response = toolwright_core::model::ModelResponse { calls: vec![call], ..Default::default() };
         state.on_model(response, &|_| None).unwrap();
-        house.driver.run(&mut state, &options()).await.unwrap();
+        fixture.driver.run(&mut state, &options()).await.unwrap();
         let complete = whole[..end].matches("{\"n\":1}}").count();
         assert_eq!(read.count() - before, complete, "{}", &whole[..end]);
         let half = whole[..end].rsplit("{\"n\":1}}").next().is_some_and(|rest| rest.contains('{'));
@@ -147,9 +147,9 @@ async fn a_list_of_items_may_come_as_a_text_that_is_whole() {
         let dir = tempfile::tempdir().unwrap();
         let read = Counter::new("t:read@1.0.0", Effects::READ);
         let script = vec![Reply::Calls(vec![("b", "agent__batch", json!({ "items": text }))]), Reply::Text("done")];
-        let house = House::new(dir.path(), script, vec![read.clone()]).await;
+        let fixture = Fixture::new(dir.path(), script, vec![read.clone()]).await;
         let mut state = begin(Limits::default());
-        house.driver.run(&mut state, &options()).await.unwrap();
+        fixture.driver.run(&mut state, &options()).await.unwrap();
         assert_eq!(read.count(), ran, "{text}");
     }
 }
@@ -159,14 +159,18 @@ async fn a_batch_does_not_start_before_its_turn_is_over() {
     let dir = tempfile::tempdir().unwrap();
     let write = Counter::new("t:write@1.0.0", Effects::WRITE);
     let script = vec![Reply::Calls(vec![("b", "agent__batch", items(&[("a", "t__write")]))]), Reply::Text("done")];
-    let house = House::new(dir.path(), script, vec![write.clone()]).await;
+    let fixture = Fixture::new(dir.path(), script, vec![write.clone()]).await;
     let mut state = begin_with(RunSpec { dispatch: Dispatch::Streaming, ..spec(Limits::default()) });
-    house.driver.run(&mut state, &asking(Desk::new(&[("b.1", ApprovalDecision::Approve)]))).await.unwrap();
+    fixture
+        .driver
+        .run(&mut state, &asking(ScriptedApprover::new(&[("b.1", ApprovalDecision::Approve)])))
+        .await
+        .unwrap();
     assert_eq!(write.count(), 1, "whoever is asked was there");
 }
 
-fn shown(house: &House) -> Vec<Vec<String>> {
-    let requests = house.model.shown.lock().unwrap();
+fn shown(fixture: &Fixture) -> Vec<Vec<String>> {
+    let requests = fixture.model.shown.lock().unwrap();
     requests.iter().map(|tools| tools.iter().map(|tool| tool.name.clone()).collect()).collect()
 }
 
@@ -182,14 +186,14 @@ async fn a_run_ends_with_the_report_that_it_was_asked_for() {
         Reply::Calls(vec![("a", "t__a", json!({})), report(json!({"n": 3}))]),
     ];
     let tool = Counter::new("t:a@1.0.0", Effects::READ);
-    let house = House::new(dir.path(), script, vec![tool.clone() as Arc<dyn Tool>]).await;
+    let fixture = Fixture::new(dir.path(), script, vec![tool.clone() as Arc<dyn Tool>]).await;
     let agent_tools = AgentTools { report: Some(ReportSpec::by_schema(schema).unwrap()), ..AgentTools::default() };
     let mut state = begin_with(RunSpec { agent_tools, ..spec(Limits::default()) });
-    let report = house.driver.run(&mut state, &options()).await.unwrap();
+    let report = fixture.driver.run(&mut state, &options()).await.unwrap();
     assert_eq!((report.status, report.turns, tool.count()), (Status::Success, 2, 1));
     let value = report.to_json();
     assert_eq!((&value["format"], &value["content_json"]), (&json!("json"), &json!({"n": 3})));
-    assert_eq!(shown(&house)[0], ["t__a", "agent__final_report"]);
+    assert_eq!(shown(&fixture)[0], ["t__a", "agent__final_report"]);
     assert_eq!(report.calls[0].error.as_ref().map(|error| error.message.contains("/n")), Some(true));
 }
 
@@ -198,13 +202,13 @@ async fn a_completed_task_is_asked_for_its_report_alone() {
     let dir = tempfile::tempdir().unwrap();
     let status = json!({"status": "completed", "ready_for_final_report": true, "need_to_run_more_tools": false});
     let script = vec![Reply::Calls(vec![("s", "agent__task_status", status)]), Reply::Text("# Done")];
-    let house = House::new(dir.path(), script, vec![Counter::new("t:a@1.0.0", Effects::READ)]).await;
+    let fixture = Fixture::new(dir.path(), script, vec![Counter::new("t:a@1.0.0", Effects::READ)]).await;
     let report = Some(ReportSpec::in_format(Format::Markdown));
     let agent_tools = AgentTools { report, task_status: true, batch: true };
     let mut state = begin_with(RunSpec { agent_tools, ..spec(Limits::default()) });
-    let report = house.driver.run(&mut state, &options()).await.unwrap();
-    assert_eq!(shown(&house)[0], ["t__a", "agent__batch", "agent__task_status", "agent__final_report"]);
-    assert_eq!(shown(&house)[1], ["agent__final_report"]);
+    let report = fixture.driver.run(&mut state, &options()).await.unwrap();
+    assert_eq!(shown(&fixture)[0], ["t__a", "agent__batch", "agent__task_status", "agent__final_report"]);
+    assert_eq!(shown(&fixture)[1], ["agent__final_report"]);
     let adopted = report.final_report.clone().unwrap();
     assert_eq!((report.answer.as_str(), adopted.format), ("# Done", Format::Markdown));
 }

@@ -7,7 +7,7 @@ use toolwright_agent::plan_calls;
 use toolwright_core::model::{Message, ModelErrorKind, ModelRequest};
 use toolwright_core::{Caller, Cancel, Effects, Principal};
 
-use crate::house::{Counter, House, Reply};
+use crate::fixture::{Counter, Fixture, Reply};
 
 #[tokio::test]
 async fn a_model_is_asked_once_and_its_calls_come_back_as_values() {
@@ -19,11 +19,11 @@ async fn a_model_is_asked_once_and_its_calls_come_back_as_values() {
         ("", "t__ops", json!({})),
         ("2", "t__zzz", json!({})),
     ])];
-    let house = House::new(dir.path(), script, vec![open.clone(), closed]).await;
+    let fixture = Fixture::new(dir.path(), script, vec![open.clone(), closed]).await;
     let guest = Principal { id: "g".into(), roles: vec![], owner: false };
     let request = ModelRequest { messages: vec![Message::user("count")], ..ModelRequest::default() };
-    let (snapshot, cancel) = (house.catalogue.snapshot(), Cancel::new());
-    let client = house.model.client();
+    let (snapshot, cancel) = (fixture.catalogue.snapshot(), Cancel::new());
+    let client = fixture.model.client();
     let ask = plan_calls(&*client, "test/m", request, &snapshot, Caller::of(&guest), &cancel);
     let planned = ask.await.unwrap();
     let mut calls = planned.calls.iter();
@@ -34,8 +34,8 @@ async fn a_model_is_asked_once_and_its_calls_come_back_as_values() {
     assert_eq!(rejected, ["invalid_parameters", "not_permitted", "unknown_tool"]);
     let ids: std::collections::HashSet<_> =
         planned.calls.iter().map(|call| call.as_ref().map_or_else(|r| r.call_id.clone(), |c| c.id.clone())).collect();
-    assert_eq!((ids.len(), open.count(), house.requests().len()), (4, 0, 1), "ids are unique, and nothing ran");
-    let shown = house.model.shown.lock().unwrap()[0].clone();
+    assert_eq!((ids.len(), open.count(), fixture.requests().len()), (4, 0, 1), "ids are unique, and nothing ran");
+    let shown = fixture.model.shown.lock().unwrap()[0].clone();
     assert_eq!(shown.iter().map(|tool| tool.name.as_str()).collect::<Vec<_>>(), ["t__a"]);
     assert_eq!(first.to_call().name, "t:a@1.0.0");
 }
@@ -43,11 +43,11 @@ async fn a_model_is_asked_once_and_its_calls_come_back_as_values() {
 #[tokio::test]
 async fn a_model_that_does_not_answer_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
-    let house = House::new(dir.path(), vec![Reply::Fail(ModelErrorKind::Auth)], vec![]).await;
-    let (owner, snapshot) = (Principal::owner(), Arc::clone(&house.catalogue.snapshot()));
+    let fixture = Fixture::new(dir.path(), vec![Reply::Fail(ModelErrorKind::Auth)], vec![]).await;
+    let (owner, snapshot) = (Principal::owner(), Arc::clone(&fixture.catalogue.snapshot()));
     let cancel = Cancel::new();
     let asked =
-        plan_calls(&*house.model.client(), "test/m", ModelRequest::default(), &snapshot, Caller::of(&owner), &cancel)
+        plan_calls(&*fixture.model.client(), "test/m", ModelRequest::default(), &snapshot, Caller::of(&owner), &cancel)
             .await;
     assert_eq!(asked.unwrap_err().kind, ModelErrorKind::Auth);
 }

@@ -6,8 +6,8 @@ use toolwright_core::model::{Effort, ModelSettings};
 use toolwright_models::Api;
 use toolwright_testkit::model_server::{Answer, Reply, Turn};
 
-use crate::faults::{APIS, Bench};
-use crate::house::{begin_with, options, spec};
+use crate::faults::{APIS, FaultFixture};
+use crate::fixture::{begin_with, options, spec};
 
 /// Three turns with calls, thoughts and a failure among them, and an end.
 fn turns() -> Vec<Turn> {
@@ -52,7 +52,7 @@ fn prompt(api: Api, body: &Value) -> (String, String) {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_request_of_a_run_begins_as_the_one_before() {
     for api in APIS {
-        let bench = Bench::new(api, turns()).await;
+        let bench = FaultFixture::new(api, turns()).await;
         let effort = Some(Effort::Medium);
         let settings = ModelSettings { effort, ..ModelSettings::default() };
         let agent_tools = AgentTools { task_status: true, batch: true, ..AgentTools::default() };
@@ -80,7 +80,7 @@ async fn an_agent_has_anthropic_keep_its_prompt_until_its_last_turn() {
         Turn::calls(vec![("t__count", json!({"n": 2}))]),
         Turn::calls(vec![("agent__final_report", report)]),
     ];
-    let bench = Bench::new(APIS[2], turns).await;
+    let bench = FaultFixture::new(APIS[2], turns).await;
     let agent_tools = AgentTools { report: Some(ReportSpec::in_format(Format::Text)), ..AgentTools::default() };
     let limits = Limits { turns: 3, ..Limits::default() };
     bench.driver.run(&mut begin_with(RunSpec { agent_tools, ..spec(limits) }), &options()).await.unwrap();

@@ -17,7 +17,7 @@ use toolwright_runtime::executor::ExecutorOptions;
 use toolwright_runtime::{Catalogue, Executor, SecretRedactor, SqliteStore, SystemClock};
 use toolwright_testkit::FakeModel;
 
-use crate::house::{Log, options, provider, spec};
+use crate::fixture::{Log, options, provider, spec};
 
 const SECRET: &str = "tiger-4711-x";
 

@@ -12,7 +12,7 @@ use toolwright_core::store::{Claim, RunStore, SavedRun, StoreError};
 use toolwright_core::{CallId, CancelCause, Effects, Outcome, Tool};
 use toolwright_runtime::SqliteStore;
 
-use crate::house::{Counter, Desk, House, Reply, asking, begin, options, provider, until};
+use crate::fixture::{Counter, Fixture, Reply, ScriptedApprover, asking, begin, options, provider, until};
 
 /// Loses power at one of its saves, just after or just before it is written.
 pub(crate) struct Fragile {
@@ -77,7 +77,7 @@ fn script() -> Vec<Reply> {
 async fn a_crash_between_any_two_steps_changes_no_request_and_repeats_no_call() {
     let dir = tempfile::tempdir().unwrap();
     let tool = Counter::new("t:add@1.0.0", Effects::UNKNOWN);
-    let whole = House::new(dir.path(), script(), vec![tool.clone()]).await;
+    let whole = Fixture::new(dir.path(), script(), vec![tool.clone()]).await;
     let report = whole.driver.run(&mut begin(Limits::default()), &options()).await.unwrap();
     let expected = whole.requests();
     assert_eq!((report.answer.as_str(), tool.count(), expected.len()), ("three", 3, 3));
@@ -87,14 +87,14 @@ async fn a_crash_between_any_two_steps_changes_no_request_and_repeats_no_call() 
         let dir = tempfile::tempdir().unwrap();
         let tool = Counter::new("t:add@1.0.0", Effects::UNKNOWN);
         let fragile = |store| Fragile::new(store, breaks_at, written);
-        let house = House::with_store(dir.path(), script(), vec![tool.clone()], fragile).await;
-        let broken = house.driver.run(&mut begin(Limits::default()), &options()).await;
+        let fixture = Fixture::with_store(dir.path(), script(), vec![tool.clone()], fragile).await;
+        let broken = fixture.driver.run(&mut begin(Limits::default()), &options()).await;
         assert!(matches!(broken, Err(DriverError::Store(_))), "save {breaks_at}");
-        let mut sent = house.requests();
-        drop(house);
-        let house = House::new(dir.path(), script(), vec![tool.clone()]).await;
-        let resumed = house.driver.resume(&options()).await.unwrap();
-        sent.extend(house.requests());
+        let mut sent = fixture.requests();
+        drop(fixture);
+        let fixture = Fixture::new(dir.path(), script(), vec![tool.clone()]).await;
+        let resumed = fixture.driver.resume(&options()).await.unwrap();
+        sent.extend(fixture.requests());
         // A model answer that was not saved is asked for again, with the same bytes.
         sent.dedup();
         assert_eq!(sent, expected, "save {breaks_at}, written {written}");
@@ -124,12 +124,12 @@ async fn a_crash_in_the_middle_of_a_turn_repeats_nothing_that_is_in_doubt() {
         Reply::Text("went on"),
     ];
     let approve = |name| (name, ApprovalDecision::Approve);
-    let house = House::new(dir.path(), script.clone(), tools.clone()).await;
+    let fixture = Fixture::new(dir.path(), script.clone(), tools.clone()).await;
     // Nobody answers for `waiting`, so it is not dispatched.
-    let desk = asking(Desk::new(&[approve("t__finished"), approve("t__doubtful")]));
-    let driver = house.driver.clone();
-    let run = tokio::spawn(async move { driver.run(&mut begin(Limits::default()), &desk).await });
-    let store = house.store.clone();
+    let approver = asking(ScriptedApprover::new(&[approve("t__finished"), approve("t__doubtful")]));
+    let driver = fixture.driver.clone();
+    let run = tokio::spawn(async move { driver.run(&mut begin(Limits::default()), &approver).await });
+    let store = fixture.store.clone();
     until(|| finished.count() == 1 && doubtful.count() == 1 && harmless.count() == 1).await;
     loop {
         let saved = store.run("run-1").await.unwrap().unwrap();
@@ -140,13 +140,14 @@ async fn a_crash_in_the_middle_of_a_turn_repeats_nothing_that_is_in_doubt() {
     }
     run.abort();
     assert!(run.await.unwrap_err().is_cancelled());
-    drop(house);
+    drop(fixture);
 
-    let house = House::new(dir.path(), script, tools).await;
+    let fixture = Fixture::new(dir.path(), script, tools).await;
     // A call that is wrongly run again would hang, at the desk or in the tool.
     let (records, transcript) = transcript();
-    let options = RunOptions { transcript: Some(transcript), ..asking(Desk::new(&[approve("t__waiting")])) };
-    let resumed = tokio::time::timeout(std::time::Duration::from_secs(20), house.driver.resume(&options)).await;
+    let options =
+        RunOptions { transcript: Some(transcript), ..asking(ScriptedApprover::new(&[approve("t__waiting")])) };
+    let resumed = tokio::time::timeout(std::time::Duration::from_secs(20), fixture.driver.resume(&options)).await;
     let report = resumed.unwrap().unwrap();
     assert_eq!((report.status, report.answer.as_str()), (Status::Success, "went on"));
     assert_eq!([finished.count(), doubtful.count(), harmless.count(), waiting.count()], [1, 1, 2, 1]);
@@ -176,22 +177,22 @@ async fn a_cancelled_run_goes_on_when_it_is_resumed() {
     let dir = tempfile::tempdir().unwrap();
     let tool = Counter::new("t:add@1.0.0", Effects::UNKNOWN).hang(1);
     let script = vec![Reply::Calls(vec![("1", "t__add", json!({}))]), Reply::Text("went on")];
-    let house = House::new(dir.path(), script, vec![tool.clone()]).await;
+    let fixture = Fixture::new(dir.path(), script, vec![tool.clone()]).await;
     let options_before = options();
     let stop = async {
         until(|| tool.count() == 1).await;
         options_before.cancel.cancel(CancelCause::User);
     };
     let mut state = begin(Limits::default());
-    let (report, ()) = tokio::join!(house.driver.run(&mut state, &options_before), stop);
+    let (report, ()) = tokio::join!(fixture.driver.run(&mut state, &options_before), stop);
     assert_eq!(report.unwrap().status, Status::Cancelled);
-    let report = house.driver.resume(&options()).await.unwrap();
+    let report = fixture.driver.resume(&options()).await.unwrap();
     assert_eq!((report.status, report.answer.as_str(), report.turns), (Status::Success, "went on", 2));
     assert_eq!((tool.count(), report.calls[0].ok), (1, false));
-    assert!(house.requests()[1].contains("canceled by the user"));
-    let asked = house.requests().len();
-    assert_eq!(house.driver.resume(&options()).await.unwrap(), report, "what is over stays over");
-    assert_eq!(house.requests().len(), asked);
+    assert!(fixture.requests()[1].contains("canceled by the user"));
+    let asked = fixture.requests().len();
+    assert_eq!(fixture.driver.resume(&options()).await.unwrap(), report, "what is over stays over");
+    assert_eq!(fixture.requests().len(), asked);
 }
 
 #[tokio::test]
@@ -200,14 +201,14 @@ async fn a_run_whose_model_failed_goes_on_when_it_is_resumed() {
     let tool = Counter::new("t:add@1.0.0", Effects::UNKNOWN);
     let call = Reply::Calls(vec![("1", "t__add", json!({}))]);
     let down = vec![call.clone(), Reply::Fail(ModelErrorKind::Unavailable)];
-    let house = House::new(dir.path(), down, vec![tool.clone()]).await;
-    let report = house.driver.run(&mut begin(Limits::default()), &options()).await.unwrap();
+    let fixture = Fixture::new(dir.path(), down, vec![tool.clone()]).await;
+    let report = fixture.driver.run(&mut begin(Limits::default()), &options()).await.unwrap();
     assert_eq!(report.status, Status::Failure);
-    let failed = house.requests().pop();
-    let house = House::new(dir.path(), vec![call, Reply::Text("went on")], vec![tool.clone()]).await;
-    let report = house.driver.resume(&options()).await.unwrap();
+    let failed = fixture.requests().pop();
+    let fixture = Fixture::new(dir.path(), vec![call, Reply::Text("went on")], vec![tool.clone()]).await;
+    let report = fixture.driver.resume(&options()).await.unwrap();
     assert_eq!((report.status, report.answer.as_str(), tool.count()), (Status::Success, "went on", 1));
-    assert_eq!(house.requests().pop(), failed, "the same request");
+    assert_eq!(fixture.requests().pop(), failed, "the same request");
 }
 
 /// Lets another process drive the run for a while.
@@ -251,13 +252,13 @@ async fn a_run_that_another_process_drives_is_left_alone() {
         handle = Some(Arc::clone(&store));
         store
     };
-    let house = House::with_store(dir.path(), vec![Reply::Text("x")], vec![], elsewhere).await;
-    let refused = house.driver.run(&mut begin(Limits::default()), &options()).await.unwrap_err();
+    let fixture = Fixture::with_store(dir.path(), vec![Reply::Text("x")], vec![], elsewhere).await;
+    let refused = fixture.driver.run(&mut begin(Limits::default()), &options()).await.unwrap_err();
     assert_eq!(refused.to_string(), "run `run-1` is being driven by process 7: wait for it to end, or stop it");
-    assert!(matches!(house.driver.resume(&options()).await, Err(DriverError::Taken { .. })));
-    assert!(house.requests().is_empty());
+    assert!(matches!(fixture.driver.resume(&options()).await, Err(DriverError::Taken { .. })));
+    assert!(fixture.requests().is_empty());
     handle.unwrap().taken.store(false, Ordering::SeqCst);
-    assert_eq!(house.driver.run(&mut begin(Limits::default()), &options()).await.unwrap().answer, "x");
+    assert_eq!(fixture.driver.run(&mut begin(Limits::default()), &options()).await.unwrap().answer, "x");
 }
 
 #[tokio::test]
@@ -266,11 +267,11 @@ async fn a_tool_that_changed_meanwhile_is_not_run_on_the_old_call() {
     let old = Counter::saying("t:a@1.0.0", Effects::READ, "old");
     let script = vec![Reply::Calls(vec![("1", "t__a", json!({}))]), Reply::Text("x")];
     let fragile = |store| Arc::new(Fragile { store, saves: AtomicUsize::new(0), breaks_at: 2, written: true });
-    let house = House::with_store(dir.path(), script.clone(), vec![old.clone()], fragile).await;
-    house.driver.run(&mut begin(Limits::default()), &options()).await.unwrap_err();
+    let fixture = Fixture::with_store(dir.path(), script.clone(), vec![old.clone()], fragile).await;
+    fixture.driver.run(&mut begin(Limits::default()), &options()).await.unwrap_err();
     let new = Counter::saying("t:a@1.0.0", Effects::READ, "new");
-    let house = House::new(dir.path(), script, vec![new.clone()]).await;
-    let report = house.driver.resume(&options()).await.unwrap();
+    let fixture = Fixture::new(dir.path(), script, vec![new.clone()]).await;
+    let report = fixture.driver.resume(&options()).await.unwrap();
     assert_eq!((old.count(), new.count(), report.calls[0].ok), (0, 0, false));
     assert!(report.calls[0].error.as_ref().unwrap().message.contains("has changed"));
 }
@@ -278,8 +279,8 @@ async fn a_tool_that_changed_meanwhile_is_not_run_on_the_old_call() {
 #[tokio::test]
 async fn what_was_never_saved_cannot_be_resumed() {
     let dir = tempfile::tempdir().unwrap();
-    let house = House::new(dir.path(), vec![], vec![]).await;
-    house.catalogue.add_provider(provider("other", vec![])).await.unwrap();
-    let error = house.driver.resume(&options()).await.unwrap_err();
+    let fixture = Fixture::new(dir.path(), vec![], vec![]).await;
+    fixture.catalogue.add_provider(provider("other", vec![])).await.unwrap();
+    let error = fixture.driver.resume(&options()).await.unwrap_err();
     assert_eq!(error.to_string(), "no run `run-1` was saved");
 }

@@ -12,7 +12,9 @@ use toolwright_core::model::{Message, ModelErrorKind};
 use toolwright_core::store::LedgerStore as _;
 use toolwright_core::{CallId, CancelCause, Effects, Event, Principal, Session};
 
-use crate::house::{Counter, Desk, House, Reply, asking, begin, begin_with, options, provider, spec, until};
+use crate::fixture::{
+    Counter, Fixture, Reply, ScriptedApprover, asking, begin, begin_with, options, provider, spec, until,
+};
 
 fn calls(names: &[(&'static str, &'static str)]) -> Reply {
     Reply::Calls(names.iter().map(|(id, name)| (*id, *name, json!({}))).collect())
@@ -33,25 +35,25 @@ async fn a_run_is_seen_accounted_for_and_written_down() {
     let dir = tempfile::tempdir().unwrap();
     let (a, b) = (Counter::new("t:a@1.0.0", Effects::READ), Counter::new("t:b@1.0.0", Effects::UNKNOWN));
     let script = vec![calls(&[("1", "t__a"), ("2", "b"), ("3", "t__zzz")]), Reply::Text("all done")];
-    let house = House::new(dir.path(), script, vec![a.clone(), b.clone()]).await;
+    let fixture = Fixture::new(dir.path(), script, vec![a.clone(), b.clone()]).await;
     let records: Arc<Mutex<Vec<Value>>> = Arc::default();
     let sink = Arc::clone(&records);
     let transcript = move |record: Value| sink.lock().unwrap().push(record);
     let options = RunOptions { transcript: Some(Arc::new(transcript)), ..options() };
     let mut state = begin(Limits::default());
-    let report = house.driver.run(&mut state, &options).await.unwrap();
+    let report = fixture.driver.run(&mut state, &options).await.unwrap();
 
     assert_eq!((report.status, report.answer.as_str(), report.turns), (Status::Success, "all done", 2));
     assert_eq!((a.count(), b.count()), (1, 1));
     let told: Vec<_> = report.calls.iter().map(|call| (call.tool.as_str(), call.ok)).collect();
     assert_eq!(told, [("t:a@1.0.0", true), ("t:b@1.0.0", true), ("t__zzz", false)]);
-    let second = &house.requests()[1];
+    let second = &fixture.requests()[1];
     assert!(second.contains(r#""name":"t__b","arguments":"{}""#), "a bare name is replayed as the wire name: {second}");
-    let first: Value = serde_json::from_str(house.requests()[0].strip_prefix("test/m ").unwrap()).unwrap();
+    let first: Value = serde_json::from_str(fixture.requests()[0].strip_prefix("test/m ").unwrap()).unwrap();
     let shown: Vec<_> = first["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();
     assert_eq!(shown, ["t__a", "t__b"]);
 
-    let events = house.log.0.lock().unwrap().clone();
+    let events = fixture.log.0.lock().unwrap().clone();
     let models: Vec<_> = events
         .iter()
         .filter_map(|event| match event {
@@ -62,8 +64,8 @@ async fn a_run_is_seen_accounted_for_and_written_down() {
         })
         .collect();
     assert_eq!(models, ["start 1 2", "end true 7", "start 2 2", "all done", "end true 7"]);
-    house.executor.ledger().flush().await.unwrap();
-    let totals = house.store.totals().await.unwrap();
+    fixture.executor.ledger().flush().await.unwrap();
+    let totals = fixture.store.totals().await.unwrap();
     assert_eq!((totals.model_calls, totals.tool_calls, totals.tool_failures), (2, 3, 1));
     let types: Vec<_> =
         records.lock().unwrap().iter().map(|record| record["type"].as_str().unwrap().to_owned()).collect();
@@ -75,11 +77,11 @@ async fn a_conversation_keeps_its_state_over_many_messages() {
     let dir = tempfile::tempdir().unwrap();
     let tool = Counter::new("t:a@1.0.0", Effects::READ);
     let script = vec![calls(&[("1", "t__a")]), Reply::Text("one"), calls(&[("1", "t__a")]), Reply::Text("two")];
-    let house = House::new(dir.path(), script, vec![tool.clone()]).await;
+    let fixture = Fixture::new(dir.path(), script, vec![tool.clone()]).await;
     let mut state = begin(Limits::default());
-    assert_eq!(house.driver.run(&mut state, &options()).await.unwrap().answer, "one");
+    assert_eq!(fixture.driver.run(&mut state, &options()).await.unwrap().answer, "one");
     state.continue_with(vec![toolwright_core::ContentBlock::text("more")]).unwrap();
-    let report = house.driver.run(&mut state, &options()).await.unwrap();
+    let report = fixture.driver.run(&mut state, &options()).await.unwrap();
     assert_eq!((report.answer.as_str(), report.calls.len(), tool.count()), ("two", 1, 2));
     assert_eq!(state.messages().len(), 8);
 }
@@ -88,11 +90,11 @@ async fn a_conversation_keeps_its_state_over_many_messages() {
 async fn a_call_runs_on_the_implementation_that_the_model_saw() {
     let dir = tempfile::tempdir().unwrap();
     let old = Counter::saying("t:a@1.0.0", Effects::READ, "old");
-    let house = House::new(dir.path(), vec![calls(&[("1", "t__a")]), Reply::Text("x")], vec![old.clone()]).await;
+    let fixture = Fixture::new(dir.path(), vec![calls(&[("1", "t__a")]), Reply::Text("x")], vec![old.clone()]).await;
     let new = Counter::saying("t:a@1.0.0", Effects::READ, "new");
-    let (catalogue, replacement) = (house.catalogue.clone(), new.clone());
+    let (catalogue, replacement) = (fixture.catalogue.clone(), new.clone());
     // While the model thinks, the catalogue changes under it.
-    *house.model.before_answer.lock().unwrap() = Some(Box::new(move || {
+    *fixture.model.before_answer.lock().unwrap() = Some(Box::new(move || {
         let (catalogue, tool) = (catalogue.clone(), replacement.clone());
         let runtime = tokio::runtime::Handle::current();
         std::thread::scope(|scope| {
@@ -106,9 +108,9 @@ async fn a_call_runs_on_the_implementation_that_the_model_saw() {
         });
     }));
     let mut state = begin(Limits::default());
-    house.driver.run(&mut state, &options()).await.unwrap();
+    fixture.driver.run(&mut state, &options()).await.unwrap();
     assert_eq!((old.count(), new.count()), (1, 0));
-    assert!(house.requests()[0].contains("Counts.old") && house.requests()[1].contains("Counts.new"));
+    assert!(fixture.requests()[0].contains("Counts.old") && fixture.requests()[1].contains("Counts.new"));
 }
 
 #[tokio::test]
@@ -120,18 +122,18 @@ async fn a_run_has_the_tools_of_its_list_and_role_and_no_others() {
         Counter::for_roles("x:ops@1.0.0", &["ops"]),
     );
     let script = vec![calls(&[("1", "t__a"), ("2", "t:b@1.0.0"), ("3", "x__ops")]), Reply::Text("x")];
-    let house = House::new(dir.path(), script, vec![a.clone(), b.clone(), ops.clone()]).await;
+    let fixture = Fixture::new(dir.path(), script, vec![a.clone(), b.clone(), ops.clone()]).await;
     let guest = Principal { id: "g".into(), roles: vec![], owner: false };
     let session = Session { principal: guest, ..(*options().session).clone() };
     let options = RunOptions { session: Arc::new(session), ..options() };
     let tools = vec!["t:a".to_owned(), "x__*".to_owned()];
     let mut state = begin_with(RunSpec { tools, ..spec(Limits::default()) });
-    let report = house.driver.run(&mut state, &options).await.unwrap();
+    let report = fixture.driver.run(&mut state, &options).await.unwrap();
     assert_eq!((a.count(), b.count(), ops.count()), (1, 0, 0));
     assert_eq!(report.calls.iter().map(|call| call.ok).collect::<Vec<_>>(), [true, false, false]);
-    let events = house.log.0.lock().unwrap().clone();
+    let events = fixture.log.0.lock().unwrap().clone();
     assert!(events.iter().any(|event| matches!(event, Event::ModelStarted { shown, .. } if shown == &["t__a"])));
-    assert!(house.driver.system_prompt("Base.", state.spec(), &options).starts_with("Base."));
+    assert!(fixture.driver.system_prompt("Base.", state.spec(), &options).starts_with("Base."));
 }
 
 #[tokio::test]
@@ -140,15 +142,15 @@ async fn a_cancel_ends_the_run_with_every_call_answered() {
         let dir = tempfile::tempdir().unwrap();
         let tool = Counter::new("t:a@1.0.0", Effects::READ).hang(9);
         let script = if hang_in_model { vec![Reply::Hang] } else { vec![calls(&[("1", "t__a"), ("2", "t__a")])] };
-        let house = House::new(dir.path(), script, vec![tool.clone()]).await;
+        let fixture = Fixture::new(dir.path(), script, vec![tool.clone()]).await;
         let options = options();
         let cancel = options.cancel.clone();
         let mut state = begin(Limits::default());
         let stop = async {
-            until(|| if hang_in_model { house.requests().len() == 1 } else { tool.count() == 2 }).await;
+            until(|| if hang_in_model { fixture.requests().len() == 1 } else { tool.count() == 2 }).await;
             cancel.cancel(CancelCause::User);
         };
-        let (report, ()) = tokio::join!(house.driver.run(&mut state, &options), stop);
+        let (report, ()) = tokio::join!(fixture.driver.run(&mut state, &options), stop);
         let report = report.unwrap();
         assert_eq!((report.status, report.reason.as_deref()), (Status::Cancelled, Some("cancelled by the user")));
         let texts = result_texts(state.messages());
@@ -161,9 +163,9 @@ async fn a_cancel_ends_the_run_with_every_call_answered() {
 async fn the_time_limit_stops_what_runs() {
     for script in [vec![Reply::Hang], vec![calls(&[("1", "t__a")])]] {
         let dir = tempfile::tempdir().unwrap();
-        let house = House::new(dir.path(), script, vec![Counter::new("t:a@1.0.0", Effects::READ).hang(9)]).await;
+        let fixture = Fixture::new(dir.path(), script, vec![Counter::new("t:a@1.0.0", Effects::READ).hang(9)]).await;
         let mut state = begin(Limits { time: Some(Duration::from_millis(100)), ..Limits::default() });
-        let report = house.driver.run(&mut state, &options()).await.unwrap();
+        let report = fixture.driver.run(&mut state, &options()).await.unwrap();
         assert_eq!(
             (report.status, report.reason.as_deref()),
             (Status::Partial, Some("the time limit of 100ms was reached"))
@@ -174,9 +176,9 @@ async fn the_time_limit_stops_what_runs() {
 #[tokio::test]
 async fn a_model_that_fails_fails_the_run() {
     let dir = tempfile::tempdir().unwrap();
-    let house = House::new(dir.path(), vec![Reply::Fail(ModelErrorKind::Auth)], vec![]).await;
+    let fixture = Fixture::new(dir.path(), vec![Reply::Fail(ModelErrorKind::Auth)], vec![]).await;
     let mut state = begin(Limits::default());
-    let report = house.driver.run(&mut state, &options()).await.unwrap();
+    let report = fixture.driver.run(&mut state, &options()).await.unwrap();
     assert_eq!(report.status, Status::Failure);
     assert!(report.answer.contains("scripted failure"), "{}", report.answer);
 }
@@ -186,13 +188,13 @@ async fn a_conversation_that_overflows_makes_room_and_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let tool = Counter::saying("t:a@1.0.0", Effects::READ, Box::leak("x".repeat(4000).into_boxed_str()));
     let script = vec![calls(&[("1", "t__a")]), calls(&[("2", "t__a")]), Reply::Fail(ModelErrorKind::ContextOverflow)];
-    let house = House::new(dir.path(), script, vec![tool]).await;
+    let fixture = Fixture::new(dir.path(), script, vec![tool]).await;
     let mut state = begin(Limits::default());
-    let report = house.driver.run(&mut state, &options()).await.unwrap();
+    let report = fixture.driver.run(&mut state, &options()).await.unwrap();
     assert_eq!((report.status, report.answer.as_str()), (Status::Success, "it fits"));
     let texts = result_texts(state.messages());
     assert!(texts[0].starts_with("[toolwright took this result") && texts[1].starts_with("xxx"), "{texts:?}");
-    let log = house.log.0.lock().unwrap();
+    let log = fixture.log.0.lock().unwrap();
     let truncated = |event: &&Event| matches!(event, Event::Compacted { layer: CompactionLayer::Truncate, results: 1, kept: 0, before, after, .. } if before > after);
     assert!(texts[0].contains("it was not kept"), "nothing here reads what is stored: {}", texts[0]);
     assert_eq!(log.iter().filter(truncated).count(), 1);
@@ -203,10 +205,10 @@ async fn a_known_window_is_kept_to() {
     let dir = tempfile::tempdir().unwrap();
     let tool = Counter::saying("t:a@1.0.0", Effects::READ, Box::leak("x".repeat(4000).into_boxed_str()));
     let script = vec![calls(&[("1", "t__a")]), calls(&[("2", "t__a")]), Reply::Text("done")];
-    let house = House::new(dir.path(), script, vec![tool]).await;
+    let fixture = Fixture::new(dir.path(), script, vec![tool]).await;
     let mut state = begin_with(RunSpec { window: Some(4000), ..spec(Limits::default()) });
-    house.driver.run(&mut state, &options()).await.unwrap();
-    assert!(house.requests()[1].contains("xxx") && house.requests()[2].contains("[toolwright took this result"));
+    fixture.driver.run(&mut state, &options()).await.unwrap();
+    assert!(fixture.requests()[1].contains("xxx") && fixture.requests()[2].contains("[toolwright took this result"));
 }
 
 /// Waits until the thread of the store has let go of its file, which it does after its last user: the log
@@ -228,15 +230,15 @@ async fn a_question_nobody_can_answer_suspends_the_run() {
     let (read, write) = (Counter::new("t:read@1.0.0", Effects::READ), Counter::new("t:write@1.0.0", Effects::WRITE));
     let script = vec![calls(&[("r", "t__read"), ("w", "t__write")]), Reply::Text("done")];
     let tools: Vec<Arc<dyn toolwright_core::Tool>> = vec![read.clone(), write.clone()];
-    let later = Desk::new(&[("w", ApprovalDecision::Later)]);
-    let house = House::new(dir.path(), script.clone(), tools.clone()).await;
+    let later = ScriptedApprover::new(&[("w", ApprovalDecision::Later)]);
+    let fixture = Fixture::new(dir.path(), script.clone(), tools.clone()).await;
     let mut state = begin(Limits::default());
-    let report = house.driver.run(&mut state, &asking(later.clone())).await.unwrap();
+    let report = fixture.driver.run(&mut state, &asking(later.clone())).await.unwrap();
     assert_eq!((report.status, report.pending.len(), report.calls.len()), (Status::Suspended, 1, 1));
     assert_eq!((later.1.load(Ordering::SeqCst), read.count(), write.count()), (1, 1, 0));
 
     // Asked again after a restart, it is still `later`; then it is approved: by the desk, or beforehand.
-    drop(house);
+    drop(fixture);
     store_closed(dir.path()).await;
     for beforehand in [false, true] {
         let copy = tempfile::tempdir().unwrap();
@@ -245,15 +247,19 @@ async fn a_question_nobody_can_answer_suspends_the_run() {
             std::fs::copy(file.path(), copy.path().join(file.file_name())).unwrap();
         }
         let ran = write.count();
-        let house = House::new(copy.path(), script.clone(), tools.clone()).await;
-        assert_eq!(house.driver.resume(&asking(later.clone())).await.unwrap().status, Status::Suspended);
-        let desk = if beforehand { Desk::new(&[]) } else { Desk::new(&[("w", ApprovalDecision::Approve)]) };
-        let options = asking(desk);
-        let mut state = house.driver.load(&options).await.unwrap();
+        let fixture = Fixture::new(copy.path(), script.clone(), tools.clone()).await;
+        assert_eq!(fixture.driver.resume(&asking(later.clone())).await.unwrap().status, Status::Suspended);
+        let approver = if beforehand {
+            ScriptedApprover::new(&[])
+        } else {
+            ScriptedApprover::new(&[("w", ApprovalDecision::Approve)])
+        };
+        let options = asking(approver);
+        let mut state = fixture.driver.load(&options).await.unwrap();
         if beforehand {
             state.on_approvals(vec![(CallId::new("w"), ApprovalDecision::Approve)]).unwrap();
         }
-        let report = house.driver.run(&mut state, &options).await.unwrap();
+        let report = fixture.driver.run(&mut state, &options).await.unwrap();
         assert_eq!((report.status, report.answer.as_str()), (Status::Success, "done"));
         assert_eq!((read.count(), write.count()), (1, ran + 1));
     }

@@ -13,7 +13,7 @@ use toolwright_core::error::{ErrorKind, ProtocolError};
 use toolwright_core::model::{Message, ModelRequest, Usage};
 use toolwright_core::{Tool, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput};
 
-use crate::house::{House, Reply, begin, options};
+use crate::fixture::{Fixture, Reply, begin, options};
 use crate::resume::Fragile;
 
 /// Asks a model, and then fails where it is told to.
@@ -61,9 +61,9 @@ async fn what_calls_ask_of_models_counts_against_the_limit_and_is_in_the_report(
     let stopped = Usage { input_tokens: 21, output_tokens: 9, ..Usage::default() };
     for (tokens, used, is_stopped) in [(None, USED, false), (Some(31), USED, false), (Some(30), stopped, true)] {
         let dir = tempfile::tempdir().unwrap();
-        let house = House::new(dir.path(), script(), vec![Arc::new(Asks::default())]).await;
+        let fixture = Fixture::new(dir.path(), script(), vec![Arc::new(Asks::default())]).await;
         let limits = Limits { tokens, ..Limits::default() };
-        let report = house.driver.run(&mut begin(limits), &options()).await.unwrap();
+        let report = fixture.driver.run(&mut begin(limits), &options()).await.unwrap();
         assert_eq!((report.usage, report.reason.is_some()), (used, is_stopped), "{tokens:?}: {report:?}");
     }
 }
@@ -74,12 +74,12 @@ async fn what_calls_had_used_before_a_crash_counts_once_failed_calls_too() {
     for (breaks_at, written) in [(2, true), (3, false), (3, true), (4, true)] {
         let dir = tempfile::tempdir().unwrap();
         let fragile = |store| Fragile::new(store, breaks_at, written);
-        let house = House::with_store(dir.path(), script(), vec![Arc::new(Asks::default())], fragile).await;
-        let broken = house.driver.run(&mut begin(Limits::default()), &options()).await;
+        let fixture = Fixture::with_store(dir.path(), script(), vec![Arc::new(Asks::default())], fragile).await;
+        let broken = fixture.driver.run(&mut begin(Limits::default()), &options()).await;
         assert!(matches!(broken, Err(DriverError::Store(_))), "save {breaks_at}");
-        drop(house);
-        let house = House::new(dir.path(), script(), vec![Arc::new(Asks::default())]).await;
-        let report = house.driver.resume(&options()).await.unwrap();
+        drop(fixture);
+        let fixture = Fixture::new(dir.path(), script(), vec![Arc::new(Asks::default())]).await;
+        let report = fixture.driver.resume(&options()).await.unwrap();
         assert_eq!(report.usage, USED, "save {breaks_at}, written {written}");
     }
 }
@@ -128,12 +128,12 @@ async fn what_sampling_had_used_before_a_crash_counts_once_as_well() {
     for (breaks_at, written) in [(2, true), (3, false), (3, true), (4, true)] {
         let dir = tempfile::tempdir().unwrap();
         let fragile = |store| Fragile::new(store, breaks_at, written);
-        let house = House::with_store(dir.path(), script(), vec![Arc::new(Samples)], fragile).await;
-        let broken = house.driver.run(&mut begin(Limits::default()), &options()).await;
+        let fixture = Fixture::with_store(dir.path(), script(), vec![Arc::new(Samples)], fragile).await;
+        let broken = fixture.driver.run(&mut begin(Limits::default()), &options()).await;
         assert!(matches!(broken, Err(DriverError::Store(_))), "save {breaks_at}");
-        drop(house);
-        let house = House::new(dir.path(), script(), vec![Arc::new(Samples)]).await;
-        let report = house.driver.resume(&options()).await.unwrap();
+        drop(fixture);
+        let fixture = Fixture::new(dir.path(), script(), vec![Arc::new(Samples)]).await;
+        let report = fixture.driver.resume(&options()).await.unwrap();
         assert_eq!(report.usage, USED, "save {breaks_at}, written {written}");
     }
 }
@@ -149,13 +149,13 @@ async fn what_jobs_ask_of_models_counts_whenever_they_ask() {
             Reply::Text("I have begun."),
             Reply::Text("It was found."),
         ];
-        let house = House::new(dir.path(), script, vec![Arc::new(Asks(Mode::Background))]).await;
-        let driver = house.driver.clone().with_job_wait(Duration::from_secs(20));
+        let fixture = Fixture::new(dir.path(), script, vec![Arc::new(Asks(Mode::Background))]).await;
+        let driver = fixture.driver.clone().with_job_wait(Duration::from_secs(20));
         let limits = Limits { tokens, ..Limits::default() };
         let mut state = begin(limits);
         let report = driver.run(&mut state, &options()).await.unwrap();
         assert_eq!(report.usage, used, "{tokens:?}: {report:?}");
-        assert_eq!(house.requests().len() as u64 * 7, used.input_tokens);
-        assert_eq!(house.driver.load(&options()).await.unwrap().report().usage, used, "it is saved");
+        assert_eq!(fixture.requests().len() as u64 * 7, used.input_tokens);
+        assert_eq!(fixture.driver.load(&options()).await.unwrap().report().usage, used, "it is saved");
     }
 }

@@ -5,14 +5,14 @@ use toolwright::core::TraceId;
 use toolwright::core::model::RequestAllowance;
 use toolwright_eval::{Check, Kind, Verdict, judged};
 
-use super::measure::{Bencher, Blame};
+use super::measure::{Bencher, Fault};
 
 /// What a judge says of a check.
 pub(super) enum Judged {
     /// This.
     Verdict(Verdict),
     /// Nothing: it could not be asked, or answered nothing that can be used.
-    Failed(Blame),
+    Failed(Fault),
 }
 
 impl Bencher<'_> {
@@ -37,9 +37,9 @@ impl Bencher<'_> {
         }
         let (outcome, id) = self.call(tool, input, judge, None, requests, trace).await;
         if let Some(error) = &outcome.error {
-            let mut blame = Blame::of(error);
-            blame.what = format!("the judge {judge} gave no score: {}", blame.what);
-            return (Judged::Failed(blame), Some(id));
+            let mut fault = Fault::of(error);
+            fault.what = format!("the judge {judge} gave no score: {}", fault.what);
+            return (Judged::Failed(fault), Some(id));
         }
         let score = outcome.structured.as_ref().and_then(|value| value["score"].as_f64()).unwrap_or(f64::NAN);
         (Judged::Verdict(judged(score, *min)), Some(id))

@@ -35,7 +35,7 @@ pub(super) struct Bencher<'a> {
 }
 
 /// A call that has ended.
-pub(super) struct Took {
+pub(super) struct FinishedCall {
     /// What it came to; what it cost is not in it yet.
     pub(super) measured: Measured,
     /// The trace of the call.
@@ -43,22 +43,22 @@ pub(super) struct Took {
     /// Those of its judges.
     pub(super) judged: Vec<TraceId>,
     /// Why no result says anything of the model, where that is so.
-    pub(super) blame: Option<Blame>,
+    pub(super) fault: Option<Fault>,
     /// Whether that is so of the judge.
     pub(super) by_judge: bool,
 }
 
 /// Whose fault a failure is.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Blame {
+pub(super) struct Fault {
     /// Whose.
-    pub(super) whose: Whose,
+    pub(super) whose: FaultOrigin,
     /// What went wrong.
     pub(super) what: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Whose {
+pub(super) enum FaultOrigin {
     /// The model's: its answer was no valid result.
     Model,
     /// That of the way to it, which may pass.
@@ -67,27 +67,27 @@ pub(super) enum Whose {
     Setting,
 }
 
-impl Blame {
+impl Fault {
     /// Whose fault this error of a tool is.
     pub(super) fn of(error: &ToolError) -> Self {
         let whose = match (asked(error), error.kind()) {
             (Some(kind), _) => match kind {
-                ModelErrorKind::ContextOverflow | ModelErrorKind::ContentFilter => Whose::Model,
+                ModelErrorKind::ContextOverflow | ModelErrorKind::ContentFilter => FaultOrigin::Model,
                 ModelErrorKind::RateLimit
                 | ModelErrorKind::Unavailable
                 | ModelErrorKind::BadResponse
                 | ModelErrorKind::Canceled
                 // An API may refuse one request, for its schema, and take the next.
                 | ModelErrorKind::Invalid
-                | ModelErrorKind::Unsupported => Whose::Way,
-                ModelErrorKind::Auth | ModelErrorKind::Quota => Whose::Setting,
+                | ModelErrorKind::Unsupported => FaultOrigin::Way,
+                ModelErrorKind::Auth | ModelErrorKind::Quota => FaultOrigin::Setting,
             },
             // A queue that is full is so for a while.
-            (None, ErrorKind::LimitExceeded) if error.is_retryable() => Whose::Way,
+            (None, ErrorKind::LimitExceeded) if error.is_retryable() => FaultOrigin::Way,
             // A window that is too small is the model's, too.
-            (None, ErrorKind::ExecutionError | ErrorKind::LimitExceeded) => Whose::Model,
-            (None, ErrorKind::NotPermitted | ErrorKind::Denied | ErrorKind::UnknownTool) => Whose::Setting,
-            (None, _) => Whose::Way,
+            (None, ErrorKind::ExecutionError | ErrorKind::LimitExceeded) => FaultOrigin::Model,
+            (None, ErrorKind::NotPermitted | ErrorKind::Denied | ErrorKind::UnknownTool) => FaultOrigin::Setting,
+            (None, _) => FaultOrigin::Way,
         };
         Self { whose, what: clipped(&redacted(error.message()), MAX_ERROR) }
     }
@@ -157,14 +157,14 @@ impl<'a> Bencher<'a> {
     }
 
     /// Makes a call of the plan, with these requests at most, and looks at what came of it.
-    pub(super) async fn measure(&self, cell: &Cell, requests: &RequestAllowance) -> Took {
+    pub(super) async fn measure(&self, cell: &Cell, requests: &RequestAllowance) -> FinishedCall {
         let plan = &self.prepared.plan;
         let (planned, model) = (&plan.tools[cell.tool], &plan.models[cell.model]);
         let case = &planned.cases[cell.case];
         let entry = &self.prepared.entries[cell.tool];
         let (input, mode) = (case.input.clone(), planned.mode.as_deref());
         let (outcome, trace) = self.call(entry, input, model, mode, requests, &cell.key).await;
-        let mut took = Took {
+        let mut took = FinishedCall {
             measured: Measured {
                 key: cell.key.clone(),
                 tool: planned.tool.to_string(),
@@ -187,11 +187,11 @@ impl<'a> Bencher<'a> {
             },
             trace,
             judged: Vec::new(),
-            blame: None,
+            fault: None,
             by_judge: false,
         };
         if let Some(error) = &outcome.error {
-            took.failed(Blame::of(error));
+            took.failed(Fault::of(error));
         } else {
             let output = outcome.structured.clone().unwrap_or_else(|| Value::String(outcome.text()));
             let shown = redacted_value(&output);
@@ -209,10 +209,14 @@ impl<'a> Bencher<'a> {
                         took.judged.extend(judge);
                         match said {
                             Judged::Verdict(verdict) => verdict,
-                            Judged::Failed(blame) => {
+                            Judged::Failed(fault) => {
                                 // The model is not to blame for its judge.
-                                let whose = if blame.whose == Whose::Setting { Whose::Setting } else { Whose::Way };
-                                took.failed(Blame { whose, ..blame });
+                                let whose = if fault.whose == FaultOrigin::Setting {
+                                    FaultOrigin::Setting
+                                } else {
+                                    FaultOrigin::Way
+                                };
+                                took.failed(Fault { whose, ..fault });
                                 took.by_judge = true;
                                 break;
                             }
@@ -221,7 +225,7 @@ impl<'a> Bencher<'a> {
                 };
                 took.measured.checks.push(Scored::new(check.kind.word(), check.weight, verdict));
             }
-            if took.blame.is_none() {
+            if took.fault.is_none() {
                 took.measured.score = Scored::mean(&took.measured.checks);
             }
         }
@@ -231,11 +235,11 @@ impl<'a> Bencher<'a> {
     }
 }
 
-impl Took {
-    fn failed(&mut self, blame: Blame) {
-        self.measured.done = blame.whose == Whose::Model;
-        self.measured.error = Some(blame.what.clone());
-        self.blame = (blame.whose != Whose::Model).then_some(blame);
+impl FinishedCall {
+    fn failed(&mut self, fault: Fault) {
+        self.measured.done = fault.whose == FaultOrigin::Model;
+        self.measured.error = Some(fault.what.clone());
+        self.fault = (fault.whose != FaultOrigin::Model).then_some(fault);
     }
 }
 
@@ -256,7 +260,7 @@ mod tests {
     #[test]
     fn a_queue_that_is_full_is_not_the_model_s_fault() {
         let limit = || ToolError::new(ErrorKind::LimitExceeded, "too much");
-        assert_eq!(Blame::of(&limit()).whose, Whose::Model);
-        assert_eq!(Blame::of(&limit().retryable()).whose, Whose::Way);
+        assert_eq!(Fault::of(&limit()).whose, FaultOrigin::Model);
+        assert_eq!(Fault::of(&limit().retryable()).whose, FaultOrigin::Way);
     }
 }

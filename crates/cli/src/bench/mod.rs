@@ -1,14 +1,14 @@
 //! `bench`: how well models do with tools, and what that costs.
 
 mod judge;
-mod keep;
-mod lines;
 mod measure;
 mod prepare;
 mod price;
 mod progress;
+mod report_files;
+mod results_file;
 mod run;
-mod spent;
+mod usage;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,8 +26,8 @@ use super::screen::{BAD, DIM, WARN, harmless, print_json, print_text, say, say_w
 use super::table::{Cell, Table};
 use super::{config, open};
 
-use self::lines::{Lines, Wanted};
 use self::price::Pricing;
+use self::results_file::{ResultsFile, ResultsQuery};
 use self::run::Ended;
 
 /// What `bench` takes.
@@ -103,8 +103,8 @@ pub(crate) async fn command(global: &Global, args: &Bench) -> Done {
         for unused in &read.unused {
             say_warning(&format!("{}: {}", file.display(), unused.why));
         }
-        let report = keep::without_secrets(Report { rows: keep::rows(&read), ..Report::default() });
-        let page = args.html.as_ref().map(|file| keep::html(file, &report));
+        let report = report_files::without_secrets(Report { rows: report_files::rows(&read), ..Report::default() });
+        let page = args.html.as_ref().map(|file| report_files::html(file, &report));
         print(global, args, &report)?;
         return page.unwrap_or(Ok(())).map(|()| Exit::Ok);
     }
@@ -185,16 +185,16 @@ async fn measured(global: &Global, args: &Bench, app: &Arc<Toolwright>) -> Done 
     let keys = prepared.plan.cells.iter().map(|cell| cell.key.clone()).collect();
     let at = match &args.out {
         Some(file) => file.clone(),
-        None => keep::folder(&config.state_dir)?.join(FILE),
+        None => report_files::folder(&config.state_dir)?.join(FILE),
     };
-    let mut lines = Lines::open(&at, Wanted { keys: &keys, fresh: args.fresh })?;
+    let mut lines = ResultsFile::open(&at, ResultsQuery { keys: &keys, fresh: args.fresh })?;
     let Ended { measured, partial, cancelled } = run::run(app, args, &prepared, &pricing, &mut lines).await;
     let rows = summarize(&prepared.plan, &measured);
     let judge = prepared.plan.judge.clone();
-    let report = keep::without_secrets(Report { rows, partial, judge, at: keep::now() });
+    let report = report_files::without_secrets(Report { rows, partial, judge, at: report_files::now() });
     // Files first: whoever reads standard output may be gone.
-    let page = args.html.as_ref().map(|file| keep::html(file, &report));
-    let kept = compat.as_ref().map(|file| tokio::task::block_in_place(|| keep::compat(file, &report.rows)));
+    let page = args.html.as_ref().map(|file| report_files::html(file, &report));
+    let kept = compat.as_ref().map(|file| tokio::task::block_in_place(|| report_files::compat(file, &report.rows)));
     let printed = print(global, args, &report);
     say(styled(DIM, format_args!("the measurements are in {}", at.display())));
     if compat.is_none() && !args.no_compat {

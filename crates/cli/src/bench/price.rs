@@ -15,7 +15,7 @@ use url::{Host, Url};
 
 use super::Bench;
 use super::prepare::Prepared;
-use super::spent::Spent;
+use super::usage::Spent;
 use crate::exit::Failure;
 use crate::screen::{WARN, say, styled};
 

@@ -10,12 +10,12 @@ use toolwright::core::Cancel;
 use toolwright::core::model::RequestAllowance;
 use toolwright_eval::{Cap, Cell, Measured, Refusal, Reservation, Row, summarize};
 
-use super::lines::Lines;
-use super::measure::{Bencher, Blame, Took, Whose};
+use super::measure::{Bencher, Fault, FaultOrigin, FinishedCall};
 use super::prepare::Prepared;
 use super::price::{Estimate, Pricing};
 use super::progress::Progress;
-use super::spent::{Meter, Spent};
+use super::results_file::ResultsFile;
+use super::usage::{Meter, Spent};
 use super::{Bench, CONCURRENCY};
 use crate::screen::{DIM, WARN, harmless, say, styled};
 use crate::signals::{First, watch};
@@ -40,7 +40,7 @@ pub(super) async fn run(
     args: &Bench,
     prepared: &Prepared,
     pricing: &Pricing<'_>,
-    lines: &mut Lines,
+    lines: &mut ResultsFile,
 ) -> Ended {
     let plan = &prepared.plan;
     let measured = std::mem::take(&mut lines.measured);
@@ -97,7 +97,7 @@ struct State<'a> {
     meter: Meter,
     progress: Progress,
     measured: Vec<Measured>,
-    lines: &'a mut Lines,
+    lines: &'a mut ResultsFile,
     /// Models, by their place, that are not asked any more, and why.
     given_up: BTreeMap<usize, String>,
     /// How often in a row the way to a model failed, or that to the judge, who has no place.
@@ -111,7 +111,7 @@ struct State<'a> {
 }
 
 /// A call under way, and the room that is taken for it.
-struct Underway<'c> {
+struct InFlightCall<'c> {
     cell: &'c Cell,
     room: Reservation,
     estimate: Estimate,
@@ -121,7 +121,7 @@ struct Underway<'c> {
     lags: u64,
 }
 
-async fn measure<'c>(bencher: &Bencher<'_>, underway: Underway<'c>) -> (Took, Underway<'c>) {
+async fn measure<'c>(bencher: &Bencher<'_>, underway: InFlightCall<'c>) -> (FinishedCall, InFlightCall<'c>) {
     (bencher.measure(underway.cell, &underway.requests).await, underway)
 }
 
@@ -145,7 +145,7 @@ impl State<'_> {
                             RequestAllowance::default()
                         };
                         let lags = self.meter.lags();
-                        running.push(measure(bencher, Underway { cell, room, estimate, requests, lags }));
+                        running.push(measure(bencher, InFlightCall { cell, room, estimate, requests, lags }));
                     }
                     Err(Refusal::Later) => {
                         // It fits once something of what runs has settled.
@@ -181,9 +181,9 @@ impl State<'_> {
     }
 
     /// Enters what a call came to.
-    fn settle(&mut self, took: Took, underway: Underway<'_>) {
-        let Took { mut measured, trace, judged, blame, by_judge } = took;
-        let Underway { cell, room, estimate, requests: allowed, lags } = underway;
+    fn settle(&mut self, took: FinishedCall, underway: InFlightCall<'_>) {
+        let FinishedCall { mut measured, trace, judged, fault, by_judge } = took;
+        let InFlightCall { cell, room, estimate, requests: allowed, lags } = underway;
         let mut spent = self.meter.take(trace);
         let mut of_judge = Spent::default();
         for trace in &judged {
@@ -220,29 +220,29 @@ impl State<'_> {
             // Neither the model nor its judge is to blame that it was not asked once more.
             return self.does_not_fit("a call needed more requests than were left; see --max-requests".to_owned());
         }
-        if blame.is_none() || by_judge {
+        if fault.is_none() || by_judge {
             self.in_a_row.insert(Some(cell.model), 0);
         }
         if !judged.is_empty() && !by_judge {
             self.in_a_row.insert(None, 0);
         }
-        if let Some(blame) = blame {
-            self.failed((!by_judge).then_some(cell.model), blame);
+        if let Some(fault) = fault {
+            self.failed((!by_judge).then_some(cell.model), fault);
         }
     }
 
     /// Gives a model up whose requests come to nothing, or the whole run where it is the judge.
-    fn failed(&mut self, place: Option<usize>, blame: Blame) {
+    fn failed(&mut self, place: Option<usize>, fault: Fault) {
         let count = self.in_a_row.entry(place).or_insert(0);
         *count += 1;
-        if blame.whose != Whose::Setting && *count < FAILURES {
+        if fault.whose != FaultOrigin::Setting && *count < FAILURES {
             return;
         }
         match place {
-            None => self.over = Some(blame.what),
+            None => self.over = Some(fault.what),
             Some(model) => {
                 let name = &self.prepared.plan.models[model];
-                let why = format!("{name} is not asked any more: {}", blame.what);
+                let why = format!("{name} is not asked any more: {}", fault.what);
                 if self.given_up.insert(model, why.clone()).is_none() {
                     self.progress.say(styled(WARN, harmless(&why)));
                 }
@@ -261,8 +261,8 @@ mod tests {
     use toolwright::core::event::EventSink as _;
     use toolwright_testkit::model_server::{Reply, Script, ScriptedModel, Turn, WireApi};
 
-    use super::super::lines::Wanted;
     use super::super::prepare::prepare;
+    use super::super::results_file::ResultsQuery;
     use super::*;
 
     #[derive(clap::Parser)]
@@ -303,8 +303,8 @@ mod tests {
         let prepared = prepare(&app, &args).await.map_err(|failure| failure.message).expect("prepared");
         let pricing = Pricing::new(&app, &args, &prepared).map_err(|failure| failure.message).expect("priced");
         let keys: BTreeSet<String> = prepared.plan.cells.iter().map(|cell| cell.key.clone()).collect();
-        let wanted = Wanted { keys: &keys, fresh: false };
-        let opened = Lines::open(&place.path().join("m.jsonl"), wanted).map_err(|failure| failure.message);
+        let wanted = ResultsQuery { keys: &keys, fresh: false };
+        let opened = ResultsFile::open(&place.path().join("m.jsonl"), wanted).map_err(|failure| failure.message);
         let flood = async {
             while server.requests().is_empty() {
                 tokio::time::sleep(Duration::from_millis(5)).await;

@@ -20,7 +20,7 @@ use toolwright::core::model::Usage;
 use toolwright::core::select::Exposure;
 use toolwright::core::{ApprovalDecision, ApprovalRequest, Approver, Cancel, Event, Profile};
 
-use super::agent::{Desk, failed};
+use super::agent::{Terminal, failed};
 use super::args::{AskName, Global};
 use super::exit::{Done, Failure};
 use super::open_with;
@@ -44,32 +44,32 @@ pub(crate) async fn command(global: &Global) -> Done {
     let cancel = Cancel::new();
     watch(cancel.clone(), First::Cancels);
     app.list_all(START).await;
-    let desk = Desk::new(&app);
-    let teller = Teller {
+    let terminal = Terminal::new(&app);
+    let printer = StoryPrinter {
         to_stderr: global.json,
-        screen: Arc::clone(&desk.screen),
+        screen: Arc::clone(&terminal.screen),
         said: String::new(),
         usage: Usage::default(),
         cost: 0.0,
     };
-    teller.tell(styled(BOLD, "This is a demo: the model is a script, and no language model is asked."));
-    teller.tell("It needs no key and no network. The three servers behind it (weather, notes,");
-    teller.tell("shop) are real MCP servers with made-up data; every call takes the real path.");
-    teller.tell(format_args!("\n{}  {}", styled(BOLD, "task"), TASK.replace('\n', "\n      ")));
+    printer.print(styled(BOLD, "This is a demo: the model is a script, and no language model is asked."));
+    printer.print("It needs no key and no network. The three servers behind it (weather, notes,");
+    printer.print("shop) are real MCP servers with made-up data; every call takes the real path.");
+    printer.print(format_args!("\n{}  {}", styled(BOLD, "task"), TASK.replace('\n', "\n      ")));
     let approver: Arc<dyn Approver> =
-        if is_interactive() { desk.approver(AskName::Terminal, &app, String::new) } else { Arc::new(Yes) };
+        if is_interactive() { terminal.approver(AskName::Terminal, &app, String::new) } else { Arc::new(ApproveAll) };
     app.models().answer_by(PROVIDER, Arc::new(ScriptedModel));
     let id = "demo";
     let agent = app.agent(MODEL).id(id).task(TASK).policy(Profile::Ask).exposure(Some(Exposure::Pick));
     let (stop, stopped) = oneshot::channel();
-    let story = tokio::spawn(teller.follow(app.events().subscribe(), stopped));
+    let story = tokio::spawn(printer.follow(app.events().subscribe(), stopped));
     let report = agent.shared_approver(approver).cancel(cancel).run().await;
     let _ = stop.send(());
-    let teller = story.await;
+    let printer = story.await;
     app.shut_down().await;
     let report = report.map_err(failed)?;
-    if let Ok(teller) = teller {
-        teller.end(&report);
+    if let Ok(printer) = printer {
+        printer.end(&report);
     }
     if global.json {
         print_json(&with_id(&report, id))?;
@@ -106,17 +106,17 @@ async fn open_app(folder: &Path) -> Result<Arc<Toolwright>, Failure> {
 }
 
 /// Answers yes where there is no terminal to ask at: nothing in the demo is real.
-struct Yes;
+struct ApproveAll;
 
 #[async_trait]
-impl Approver for Yes {
+impl Approver for ApproveAll {
     async fn ask(&self, _request: &ApprovalRequest) -> ApprovalDecision {
         ApprovalDecision::Approve
     }
 }
 
 /// Tells what happens, in the order in which it happens.
-struct Teller {
+struct StoryPrinter {
     /// Standard output belongs to the report.
     to_stderr: bool,
     screen: Arc<Screen>,
@@ -126,8 +126,8 @@ struct Teller {
     cost: f64,
 }
 
-impl Teller {
-    fn tell(&self, line: impl std::fmt::Display) {
+impl StoryPrinter {
+    fn print(&self, line: impl std::fmt::Display) {
         if self.to_stderr {
             say(line);
         } else {
@@ -163,33 +163,37 @@ impl Teller {
         match event {
             Event::ModelStarted { turn, shown, .. } => {
                 let all = screen.tools();
-                self.tell(format_args!("\n{}", styled(BOLD, format_args!("turn {turn}"))));
+                self.print(format_args!("\n{}", styled(BOLD, format_args!("turn {turn}"))));
                 if *turn == 1 {
-                    self.tell(format_args!(
+                    self.print(format_args!(
                         "  Of {all} tools the model is shown the {} that fit the task:",
                         shown.len()
                     ));
-                    self.tell(format_args!("  {}", styled(DIM, one_line(&shown.join(", "), COLUMNS - 3))));
+                    self.print(format_args!("  {}", styled(DIM, one_line(&shown.join(", "), COLUMNS - 3))));
                 }
             }
             Event::ModelText { text, .. } => self.said.push_str(text),
             Event::ModelFinished { usage, cost_usd, .. } => {
                 let said = std::mem::take(&mut self.said);
-                self.tell(format_args!("  {}", said.replace('\n', "\n  ")));
+                self.print(format_args!("  {}", said.replace('\n', "\n  ")));
                 self.usage.add(*usage);
                 self.cost += cost_usd.unwrap_or_default();
             }
             Event::ToolStarted { tool, arguments, .. } => {
                 let call = format!("{} {arguments}", screen.name(tool));
-                self.tell(format_args!("  {} {}", styled(DIM, "→"), one_line(&call, COLUMNS - 5)));
+                self.print(format_args!("  {} {}", styled(DIM, "→"), one_line(&call, COLUMNS - 5)));
             }
             Event::ApprovalRequested { tool, reason, .. } => {
                 let name = screen.name(tool);
-                self.tell(format_args!("  {} {name} {}", styled(WARN, "?"), styled(DIM, "waits for a person's word:")));
-                self.tell(format_args!("    {}", one_line(reason, COLUMNS - 5)));
+                self.print(format_args!(
+                    "  {} {name} {}",
+                    styled(WARN, "?"),
+                    styled(DIM, "waits for a person's word:")
+                ));
+                self.print(format_args!("    {}", one_line(reason, COLUMNS - 5)));
                 if !is_interactive() {
-                    self.tell("    There is no terminal to ask at. In a real run nobody would say yes; as");
-                    self.tell("    nothing here is real, the demo does.");
+                    self.print("    There is no terminal to ask at. In a real run nobody would say yes; as");
+                    self.print("    nothing here is real, the demo does.");
                 }
             }
             Event::ToolFinished { tool: Some(tool), ok, latency_us, characters_out, message, .. } => {
@@ -198,7 +202,7 @@ impl Teller {
                     Some(why) if !ok => one_line(why, COLUMNS / 2),
                     _ => format!("{} ms, {characters_out} characters for the model", latency_us / 1000),
                 };
-                self.tell(format_args!("  {} {} {}", styled(style, mark), screen.name(tool), styled(DIM, about)));
+                self.print(format_args!("  {} {} {}", styled(style, mark), screen.name(tool), styled(DIM, about)));
             }
             _ => {}
         }
@@ -206,14 +210,14 @@ impl Teller {
 
     /// What it came to, and what to do next.
     fn end(&self, report: &RunReport) {
-        self.tell("");
+        self.print("");
         for call in &report.calls {
             let Some(ran_with) = &call.ran_with else { continue };
             let written = call.arguments.as_object().into_iter().flatten();
             for (key, value) in written.filter(|(key, value)| ran_with.get(key) != Some(value)) {
                 let tool = call.tool.split('@').next().unwrap_or_default();
                 let now = ran_with.get(key).unwrap_or(&Value::Null);
-                self.tell(styled(
+                self.print(styled(
                     DIM,
                     format_args!("mended: the model wrote `{key}` of {tool} as {value}; it ran with {now}"),
                 ));
@@ -221,14 +225,14 @@ impl Teller {
         }
         let Usage { input_tokens, output_tokens, .. } = self.usage;
         let calls = format!("{}: {} turns, {} calls", report.status.as_str(), report.turns, report.calls.len());
-        self.tell(styled(DIM, format_args!("{calls}, {input_tokens} tokens in, {output_tokens} out,")));
-        self.tell(styled(
+        self.print(styled(DIM, format_args!("{calls}, {input_tokens} tokens in, {output_tokens} out,")));
+        self.print(styled(
             DIM,
             format_args!("${:.4} at $1.25 and $10 for a million of them (the script itself is free)", self.cost),
         ));
-        self.tell(format_args!("\n{}", styled(BOLD, "next")));
-        self.tell("  toolwright import claude-code --dry-run   the servers you already have");
-        self.tell("  toolwright run \"TASK\"                     with your model; needs its key");
-        self.tell("  toolwright serve                          the same tools for your MCP client");
+        self.print(format_args!("\n{}", styled(BOLD, "next")));
+        self.print("  toolwright import claude-code --dry-run   the servers you already have");
+        self.print("  toolwright run \"TASK\"                     with your model; needs its key");
+        self.print("  toolwright serve                          the same tools for your MCP client");
     }
 }

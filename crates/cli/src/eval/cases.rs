@@ -9,7 +9,7 @@ use toolwright::core::ContentHash;
 use crate::catalogue_file::MAX_BYTES;
 use crate::exit::Failure;
 use crate::input;
-use crate::records::{Kind, Members, Odd, Place, records};
+use crate::records::{AdjustedRecords, Kind, Members, Place, records};
 
 const CASES: Kind = Kind { one: "case", list: "cases", marks: &["query"] };
 
@@ -43,9 +43,9 @@ pub(super) fn read(file: &Path, positions: &HashMap<&str, usize>) -> Result<Vec<
 struct Cases {
     cases: Vec<Case>,
     /// Ids that the catalogue does not have.
-    unknown: Odd,
+    unknown: AdjustedRecords,
     /// Cases without relevant tools.
-    without: Odd,
+    without: AdjustedRecords,
 }
 
 fn parse(text: &str, positions: &HashMap<&str, usize>) -> Result<Cases, String> {
@@ -139,9 +139,9 @@ mod tests {
         check(r#"{"query": 7, "relevant": [7]}"#, Ok(&[("7", &[2])]));
         let text = r#"[{"query": "q", "relevant": []}, {"query": "r"}, {"query": "s", "relevant": ["a", "c"]}]"#;
         check(text, Ok(&[("s", &[0, 2])]));
-        let odd = parse(text, &HashMap::from([("a", 0)])).expect("cases");
-        assert!(format!("{:?}", odd.unknown).contains("`c` in case 3"), "{odd:?}");
-        assert!(format!("{:?}", odd.without).contains("\"case 1\", \"case 2\""), "{odd:?}");
+        let adjusted = parse(text, &HashMap::from([("a", 0)])).expect("cases");
+        assert!(format!("{:?}", adjusted.unknown).contains("`c` in case 3"), "{adjusted:?}");
+        assert!(format!("{:?}", adjusted.without).contains("\"case 1\", \"case 2\""), "{adjusted:?}");
     }
 
     #[test]

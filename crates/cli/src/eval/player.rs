@@ -24,7 +24,7 @@ const NAMED_HITS: usize = 1;
 
 /// A call of the script.
 #[derive(Debug)]
-pub(super) struct Cue {
+pub(super) struct ScriptedCall {
     /// What is to be done.
     pub(super) query: String,
     /// Wire name of the tool.
@@ -50,12 +50,12 @@ pub(super) struct Spent {
 /// calls: through `tools__call`, or by name where there is no such tool. What does not turn up it looks for again,
 /// with more hits, and then by the tool's name.
 pub(super) struct Player {
-    cues: Vec<Cue>,
+    cues: Vec<ScriptedCall>,
     /// The system prompt as the run was given it.
     system: String,
     progress: Mutex<Progress>,
     /// What the tool that is called next gives.
-    stage: Arc<Mutex<String>>,
+    next_result: Arc<Mutex<String>>,
 }
 
 #[derive(Default)]
@@ -72,7 +72,7 @@ struct Progress {
 }
 
 /// What the model does.
-enum Move {
+enum PlayerAction {
     Call(Value),
     CallFound(Value),
     Search(Value),
@@ -81,8 +81,8 @@ enum Move {
 }
 
 impl Player {
-    pub(super) fn new(cues: Vec<Cue>, system: String, stage: Arc<Mutex<String>>) -> Self {
-        Self { cues, system, progress: Mutex::default(), stage }
+    pub(super) fn new(cues: Vec<ScriptedCall>, system: String, next_result: Arc<Mutex<String>>) -> Self {
+        Self { cues, system, progress: Mutex::default(), next_result }
     }
 
     /// What was spent on the whole script.
@@ -129,46 +129,48 @@ impl Player {
         }
     }
 
-    fn next(&self, request: &ModelRequest, progress: &mut Progress) -> Move {
-        let Some(cue) = self.cues.get(progress.done).filter(|_| progress.failure.is_none()) else { return Move::End };
+    fn next(&self, request: &ModelRequest, progress: &mut Progress) -> PlayerAction {
+        let Some(cue) = self.cues.get(progress.done).filter(|_| progress.failure.is_none()) else {
+            return PlayerAction::End;
+        };
         let is_shown =
             |name: &str| request.tools.iter().any(|tool| tool.name == name && tool.exposed != Exposed::Deferred);
         if is_shown(&cue.tool) || is_loaded(request, &cue.tool) {
-            return Move::Call(cue.arguments.clone());
+            return PlayerAction::Call(cue.arguments.clone());
         }
         if let Some(line) = line_of(request, &cue.tool) {
             // A line that is cut, or knows no arguments, says so by this sign.
             if line.contains('…') && !std::mem::replace(&mut progress.is_described, true) {
                 return match is_shown(DESCRIBE) {
-                    true => Move::Describe(json!({"names": [cue.tool]})),
+                    true => PlayerAction::Describe(json!({"names": [cue.tool]})),
                     false => named(cue),
                 };
             }
             return match is_shown(CALL) {
-                true => Move::CallFound(json!({"name": cue.tool, "arguments": cue.arguments})),
-                false => Move::Call(cue.arguments.clone()),
+                true => PlayerAction::CallFound(json!({"name": cue.tool, "arguments": cue.arguments})),
+                false => PlayerAction::Call(cue.arguments.clone()),
             };
         }
         progress.searches += 1;
         match progress.searches {
-            1 if is_shown(SEARCH) => Move::Search(json!({"query": cue.query})),
-            2 if is_shown(SEARCH) => Move::Search(json!({"query": cue.query, "limit": MORE_HITS})),
+            1 if is_shown(SEARCH) => PlayerAction::Search(json!({"query": cue.query})),
+            2 if is_shown(SEARCH) => PlayerAction::Search(json!({"query": cue.query, "limit": MORE_HITS})),
             3 if is_shown(SEARCH) => named(cue),
             _ => {
                 progress.failure = Some(format!("the tool {} never turned up", cue.tool));
-                Move::End
+                PlayerAction::End
             }
         }
     }
 
-    fn answer(&self, played: Move, progress: &mut Progress) -> ModelResponse {
+    fn answer(&self, played: PlayerAction, progress: &mut Progress) -> ModelResponse {
         let query = |done: usize| self.cues.get(done).map_or("", |cue| cue.query.as_str());
         let (name, arguments, about) = match played {
-            Move::End => return ModelResponse { text: "That is all.".into(), ..ModelResponse::default() },
-            Move::Search(arguments) => (SEARCH.to_owned(), arguments, query(progress.done)),
-            Move::Describe(arguments) => (DESCRIBE.to_owned(), arguments, query(progress.done)),
-            Move::Call(arguments) => (self.begin(progress), arguments, query(progress.done + 1)),
-            Move::CallFound(arguments) => {
+            PlayerAction::End => return ModelResponse { text: "That is all.".into(), ..ModelResponse::default() },
+            PlayerAction::Search(arguments) => (SEARCH.to_owned(), arguments, query(progress.done)),
+            PlayerAction::Describe(arguments) => (DESCRIBE.to_owned(), arguments, query(progress.done)),
+            PlayerAction::Call(arguments) => (self.begin(progress), arguments, query(progress.done + 1)),
+            PlayerAction::CallFound(arguments) => {
                 self.begin(progress);
                 (CALL.to_owned(), arguments, query(progress.done + 1))
             }
@@ -186,7 +188,7 @@ impl Player {
     fn begin(&self, progress: &mut Progress) -> String {
         progress.is_calling = true;
         let Some(cue) = self.cues.get(progress.done) else { return String::new() };
-        self.stage.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&cue.result);
+        self.next_result.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&cue.result);
         cue.tool.clone()
     }
 }
@@ -214,8 +216,8 @@ impl ModelClient for Player {
 }
 
 /// To look for the tool by its name: the first hit of a name is its tool.
-fn named(cue: &Cue) -> Move {
-    Move::Search(json!({"query": cue.tool, "limit": NAMED_HITS}))
+fn named(cue: &ScriptedCall) -> PlayerAction {
+    PlayerAction::Search(json!({"query": cue.tool, "limit": NAMED_HITS}))
 }
 
 fn results(request: &ModelRequest) -> impl Iterator<Item = &CallResult> {

@@ -31,13 +31,13 @@ pub(super) enum ScorerName {
 pub(super) struct Ranker {
     snapshot: Snapshot,
     scorer: ScorerName,
-    meaning: Option<Meaning>,
+    meaning: Option<CatalogueVectors>,
     /// What making the lexical index took.
     pub(super) index_time: Duration,
 }
 
 /// The vectors of the catalogue's tools.
-pub(super) struct Meaning {
+pub(super) struct CatalogueVectors {
     source: ToolVectors,
     vectors: Arc<Vectors>,
     /// What making them took.
@@ -62,7 +62,7 @@ impl Ranker {
         let _ = snapshot.lexical();
         let index_time = start.elapsed();
         let meaning = match embeddings {
-            Some(path) => Some(Meaning::new(path, kept, &snapshot).await?),
+            Some(path) => Some(CatalogueVectors::new(path, kept, &snapshot).await?),
             None => None,
         };
         Ok(Self { snapshot, scorer, meaning, index_time })
@@ -78,7 +78,7 @@ impl Ranker {
         self.snapshot.lexical().bytes() + self.meaning.as_ref().map_or(0, |meaning| meaning.vectors.bytes())
     }
 
-    pub(super) fn meaning(&self) -> Option<&Meaning> {
+    pub(super) fn meaning(&self) -> Option<&CatalogueVectors> {
         self.meaning.as_ref()
     }
 
@@ -121,7 +121,7 @@ impl Ranker {
     }
 }
 
-impl Meaning {
+impl CatalogueVectors {
     async fn new(path: &Path, kept: &Path, snapshot: &Snapshot) -> Result<Self, Failure> {
         let embedder = embedder(path).await.map_err(Failure::usage)?;
         let start = Instant::now();

@@ -9,19 +9,19 @@ const MAX_VALUES: usize = 1000;
 
 /// Arguments with what `schema` requires and nothing else. Patterns, formats and conditions are not looked at.
 pub(super) fn sample(schema: &Value) -> Value {
-    let mut making = Making { root: schema, left: MAX_VALUES };
-    match making.value(schema, 0) {
+    let mut builder = SampleBuilder { root: schema, left: MAX_VALUES };
+    match builder.value(schema, 0) {
         arguments @ Value::Object(_) => arguments,
         _ => Map::new().into(),
     }
 }
 
-struct Making<'a> {
+struct SampleBuilder<'a> {
     root: &'a Value,
     left: usize,
 }
 
-impl Making<'_> {
+impl SampleBuilder<'_> {
     fn value(&mut self, schema: &Value, depth: usize) -> Value {
         if depth > MAX_DEPTH || self.left == 0 {
             return Value::Null;

@@ -17,7 +17,7 @@ use toolwright::core::{
 use toolwright::runtime::{Catalogue, Executor, ExecutorOptions, SystemClock};
 
 use super::TokensArgs;
-use super::player::{Cue, Player, Spent};
+use super::player::{Player, ScriptedCall, Spent};
 use super::sample::sample;
 use super::task::{self, Task};
 use crate::args::Global;
@@ -33,8 +33,8 @@ const TURNS_PER_CALL: usize = 6;
 pub(super) async fn command(global: &Global, args: &TokensArgs) -> Done {
     let file = CatalogueFile::read(&args.catalogue)?;
     let task = task::read(&args.task, &file.positions_by_name())?;
-    let stage = Arc::new(Mutex::new(String::new()));
-    let play = Play { snapshot: Arc::new(staged(&file, &stage)), file, task, stage };
+    let next_result = Arc::new(Mutex::new(String::new()));
+    let play = Play { snapshot: Arc::new(scripted(&file, &next_result)), file, task, next_result };
     let mut spent = Vec::with_capacity(EXPOSURES.len());
     for exposure in EXPOSURES {
         spent.push((exposure, play.under(exposure).await));
@@ -52,7 +52,7 @@ struct Play {
     file: CatalogueFile,
     snapshot: Arc<Snapshot>,
     task: Task,
-    stage: Arc<Mutex<String>>,
+    next_result: Arc<Mutex<String>>,
 }
 
 impl Play {
@@ -61,7 +61,7 @@ impl Play {
     /// # Errors
     /// Where the task stops short of its end, and why.
     async fn under(&self, exposure: Exposure) -> Result<Spent, String> {
-        let player = Arc::new(Player::new(self.cues(), BASE_PROMPT.to_owned(), Arc::clone(&self.stage)));
+        let player = Arc::new(Player::new(self.cues(), BASE_PROMPT.to_owned(), Arc::clone(&self.next_result)));
         let services = Arc::new(Services::none(Arc::new(SystemClock)));
         let store = Arc::new(NoStore);
         let executor = Executor::new(ExecutorOptions::new(services, store.clone(), store));
@@ -88,7 +88,7 @@ impl Play {
             pinned: Vec::new(),
             pick_size: DEFAULT_PICK_SIZE,
             agent_tools: toolwright::agent::AgentTools::default(),
-            context: toolwright::agent::ContextTerms::default(),
+            context: toolwright::agent::ContextOptions::default(),
         }
     }
 
@@ -97,11 +97,11 @@ impl Play {
         self.task.steps.iter().zip(1..).map(|(query, number)| format!("{number}. {query}\n")).collect()
     }
 
-    fn cues(&self) -> Vec<Cue> {
+    fn cues(&self) -> Vec<ScriptedCall> {
         let cue = |call: &task::Call| {
             let entry = &self.snapshot.list()[call.tool];
             let made = || entry.definition().parameters.as_ref().map_or_else(|| json!({}), sample);
-            Cue {
+            ScriptedCall {
                 query: self.task.steps[call.step].clone(),
                 tool: entry.wire_name.clone(),
                 arguments: call.arguments.clone().unwrap_or_else(made),
@@ -156,7 +156,7 @@ fn options() -> RunOptions {
         run_id: "eval".into(),
         session: Arc::new(session),
         policy: Arc::new(Policy::of(Profile::Trusted)),
-        approver: Arc::new(Approves),
+        approver: Arc::new(ApproveAll),
         client: Arc::new(NoClient),
         cancel: Cancel::new(),
         variables: None,
@@ -165,33 +165,33 @@ fn options() -> RunOptions {
 }
 
 /// Nothing that is played does anything.
-struct Approves;
+struct ApproveAll;
 
 #[async_trait]
-impl Approver for Approves {
+impl Approver for ApproveAll {
     async fn ask(&self, _request: &ApprovalRequest) -> ApprovalDecision {
         ApprovalDecision::Approve
     }
 }
 
 /// The catalogue of a file, with tools that give what stands on the stage.
-fn staged(file: &CatalogueFile, stage: &Arc<Mutex<String>>) -> Snapshot {
+fn scripted(file: &CatalogueFile, next_result: &Arc<Mutex<String>>) -> Snapshot {
     let listing = |inner: Arc<FileProvider>| Listing {
         tools: inner.tools.clone(),
-        provider: Arc::new(Staged { inner, stage: Arc::clone(stage) }),
+        provider: Arc::new(ScriptedProvider { inner, next_result: Arc::clone(next_result) }),
         error: None,
         withheld: Vec::new(),
     };
     Snapshot::build(&file.providers().into_iter().map(listing).collect::<Vec<_>>())
 }
 
-struct Staged {
+struct ScriptedProvider {
     inner: Arc<FileProvider>,
-    stage: Arc<Mutex<String>>,
+    next_result: Arc<Mutex<String>>,
 }
 
 #[async_trait]
-impl Provider for Staged {
+impl Provider for ScriptedProvider {
     fn name(&self) -> &str {
         self.inner.name()
     }
@@ -205,7 +205,7 @@ impl Provider for Staged {
     }
 
     async fn call(&self, _call: ProviderCall<'_>, _context: &ToolContext) -> Result<ToolOutput, ToolError> {
-        Ok(ToolOutput::text(self.stage.lock().unwrap_or_else(PoisonError::into_inner).as_str()))
+        Ok(ToolOutput::text(self.next_result.lock().unwrap_or_else(PoisonError::into_inner).as_str()))
     }
 
     fn health(&self) -> Health {

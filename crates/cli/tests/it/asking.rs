@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 use toolwright::Toolwright;
-use toolwright::app::{CallTimes, ClientTerms, Filled, GatewayFallback, Person, Visited};
+use toolwright::app::{CallTimes, ClientOptions, Filled, GatewayFallback, Person, Visited};
 use toolwright::async_trait;
 use toolwright::config::LoadOptions;
 use toolwright::core::approval::{Answers, NoApprover};
@@ -133,7 +133,7 @@ async fn sampling_is_declared_only_where_policy_or_somebody_who_is_asked_can_all
         let approver = if asks_somebody { Arc::new(app.ask_inbox(Answers::Here, |_| ())) } else { nobody };
         let policy = Arc::new(app.config().policy(None, Profile::Ask));
         let session = app.call_session();
-        let terms = ClientTerms {
+        let terms = ClientOptions {
             session: Arc::clone(&session),
             policy,
             approver: Arc::clone(&approver),
@@ -194,7 +194,7 @@ async fn always_said_to_one_server_that_asks_a_model_is_no_word_for_another() {
     let always = Arc::new(Always::default());
     let policy = Arc::new(app.config().policy(None, Profile::Ask));
     let approver: Arc<dyn Approver> = Arc::clone(&always) as _;
-    let client = app.client(ClientTerms { session: app.call_session(), policy, approver, person: None, model: None });
+    let client = app.client(ClientOptions { session: app.call_session(), policy, approver, person: None, model: None });
     let params = json!({"messages": [{"role": "user", "content": {"type": "text", "text": "?"}}], "maxTokens": 9});
     for (tool, askers) in
         [("one:a", &["one"][..]), ("one:b", &["one"]), ("two:a", &["one", "two"]), ("two:a", &["one", "two"])]
@@ -277,7 +277,7 @@ async fn app(place: &Place) -> Arc<Toolwright> {
 fn client(app: &Toolwright, person: Option<Arc<dyn Person>>) -> Arc<dyn CallClient> {
     let policy = Arc::new(app.config().policy(None, Profile::Ask));
     let approver = Arc::new(NoApprover { remedy: "nobody is there".into() });
-    app.client(ClientTerms { session: app.call_session(), policy, approver, person, model: None })
+    app.client(ClientOptions { session: app.call_session(), policy, approver, person, model: None })
 }
 
 #[tokio::test]

@@ -58,13 +58,13 @@ pub(crate) fn script() -> Script {
 pub(crate) const PRICED: &str = "models:\n  openai: {prices: {input: 100000, output: 0}, retry: {attempts: 1}}\n  openai/dear: {prices: \
                       {input: 300000, output: 0}}\n  openai/judge: {prices: {input: 50000, output: 0}}\n";
 
-pub(crate) struct Lab {
+pub(crate) struct BenchFixture {
     pub(crate) place: Place,
     pub(crate) server: ScriptedModel,
     pub(crate) variables: [(&'static str, String); 3],
 }
 
-impl Lab {
+impl BenchFixture {
     pub(crate) async fn new(config: &str, script: Script, cases: &str) -> Self {
         let (server, variables) = with_model(WireApi::OpenAi, script).await;
         let place = Place::with(config);
@@ -141,10 +141,10 @@ async fn models_are_measured_over_every_api() {
 async fn a_run_that_is_killed_goes_on_to_the_same_report() {
     let slow = || Script::from(vec![Turn::computed(answer).with_delay(Duration::from_millis(40))]).repeating();
     let models = ["--models", "openai/good,openai/bad", "--repeat", "2", "--no-compat"];
-    let whole = Lab::new(PRICED, script(), &cases(5, "")).await;
+    let whole = BenchFixture::new(PRICED, script(), &cases(5, "")).await;
     let expect = whole.rows(&[&models[..], &["--max-cost", "10000"]].concat()).await;
 
-    let lab = Lab::new(PRICED, slow(), &cases(5, "")).await;
+    let lab = BenchFixture::new(PRICED, slow(), &cases(5, "")).await;
     let arguments =
         [&["bench", "--cases", "cases.yaml", "--concurrency", "2", "--max-cost", "10000", "--json"], &models[..]]
             .concat();
@@ -180,7 +180,7 @@ async fn a_run_that_is_killed_goes_on_to_the_same_report() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_costs_no_more_than_it_may() {
-    let lab = Lab::new(PRICED, script(), &cases(90, "")).await;
+    let lab = BenchFixture::new(PRICED, script(), &cases(90, "")).await;
     // A call costs a dollar; the room for it is that of its prompt, some tens of dollars.
     let capped = ["--models", "openai/good", "--json", "--full", "--max-cost"];
     let output = lab.run(&[&capped[..], &["90"]].concat()).await;
@@ -195,7 +195,7 @@ async fn a_run_costs_no_more_than_it_may() {
     let output = lab.run(&[&capped[..], &["1000"]].concat()).await;
     assert_eq!((output.status.code(), lab.asked("good")), (Some(0), 90), "{}", stderr(&output));
 
-    let lab = Lab::new("models: {openai: {retry: {attempts: 1}}}\n", script(), &cases(9, "")).await;
+    let lab = BenchFixture::new("models: {openai: {retry: {attempts: 1}}}\n", script(), &cases(9, "")).await;
     let output = lab.run(&["--models", "openai/good", "--max-cost", "1"]).await;
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("the price of openai/good is not known"), "{}", stderr(&output));
@@ -208,7 +208,7 @@ async fn a_run_costs_no_more_than_it_may() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_judge_is_another_model_and_its_cost_is_apart() {
     let config = PRICED.replace("models:\n", "models:\n  default: openai/good\n");
-    let lab = Lab::new(&config, script(), &cases(2, RUBRIC)).await;
+    let lab = BenchFixture::new(&config, script(), &cases(2, RUBRIC)).await;
     let output = lab.run(&["--models", "openai/good", "--max-cost", "1000"]).await;
     assert!(output.status.success() && stderr(&output).contains("2 rubrics are left out"), "{}", stderr(&output));
     let output = lab.run(&["--models", "openai/good,openai/judge", "--judge", "openai/judge"]).await;
@@ -241,7 +241,7 @@ async fn the_example_of_the_documentation_is_measured() {
         true => Reply::text(r#"{"feedback": "f", "breakdown": {"accuracy": 80}, "score": 80}"#),
         false => answer(asked),
     };
-    let lab = Lab::new(PRICED, Script::from(vec![Turn::computed(judge)]).repeating(), example).await;
+    let lab = BenchFixture::new(PRICED, Script::from(vec![Turn::computed(judge)]).repeating(), example).await;
     let arguments = ["--models", "openai/good", "--judge", "openai/judge", "--max-cost", "100000", "--json", "--full"];
     let output = lab.run(&arguments).await;
     let row = &report(&output)[0];
@@ -252,7 +252,7 @@ async fn the_example_of_the_documentation_is_measured() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_wrong_with_a_tool_of_a_file_has_its_place() {
     let check = async |text: &str, code: i32, expect: &str| {
-        let lab = Lab::new("", script(), text).await;
+        let lab = BenchFixture::new("", script(), text).await;
         let output = lab.run(&["--models", "openai/good"]).await;
         assert!(output.status.code() == Some(code) && stderr(&output).contains(expect), "{text}: {}", stderr(&output));
         assert_eq!(lab.server.requests().len(), 0);
@@ -278,7 +278,7 @@ async fn what_is_wrong_with_a_tool_of_a_file_has_its_place() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_does_not_reach_its_model_is_not_measured() {
-    let lab = Lab::new(PRICED, script(), &cases(6, "")).await;
+    let lab = BenchFixture::new(PRICED, script(), &cases(6, "")).await;
     let models = "openai/good,openai/broken,openai/down,openai/locked";
     let output = lab.run(&["--models", models, "--json", "--full", "--max-cost", "1000", "--concurrency", "1"]).await;
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
@@ -302,7 +302,7 @@ async fn what_does_not_reach_its_model_is_not_measured() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_found_decides_which_models_are_asked() {
-    let lab = Lab::new(PRICED, script(), &cases(3, "")).await;
+    let lab = BenchFixture::new(PRICED, script(), &cases(3, "")).await;
     let models = ["--models", "openai/dear,openai/good,openai/bad", "--max-cost", "10000"];
     let html = lab.place.path("project/out/page.html");
     let output =
@@ -368,7 +368,7 @@ async fn what_was_found_decides_which_models_are_asked() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_is_stopped_reports_what_it_has() {
     let slow = Script::from(vec![Turn::computed(answer).with_delay(Duration::from_millis(100))]).repeating();
-    let lab = Lab::new(PRICED, slow, &cases(40, "")).await;
+    let lab = BenchFixture::new(PRICED, slow, &cases(40, "")).await;
     let arguments = [
         "bench",
         "--cases",
@@ -399,7 +399,7 @@ async fn a_run_that_is_stopped_reports_what_it_has() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bad_usage_is_said_before_anything_is_asked() {
-    let lab = Lab::new("", script(), &cases(1, "")).await;
+    let lab = BenchFixture::new("", script(), &cases(1, "")).await;
     let check = |cases: &str, arguments: &[&str], code: i32, expect: &str| {
         lab.place.write("project/odd.yaml", cases);
         let mut command = program(&lab.place);
@@ -454,7 +454,7 @@ fn filled(schema: &Value) -> Value {
 async fn the_shipped_cases_run_as_they_are() {
     let answer =
         |asked: &Asked| Reply::text(filled(&asked.body["response_format"]["json_schema"]["schema"]).to_string());
-    let lab = Lab::new("", Script::from(vec![Turn::computed(answer)]).repeating(), "").await;
+    let lab = BenchFixture::new("", Script::from(vec![Turn::computed(answer)]).repeating(), "").await;
     let models = ["bench", "--models", "openai/good", "--judge", "openai/judge", "--max-requests", "10000"];
     let arguments = [&models[..], &["--json", "--full", "--no-compat"]].concat();
     let output = ended(start(&lab.place, &lab.variables, &arguments)).await;
@@ -477,7 +477,7 @@ async fn the_shipped_cases_run_as_they_are() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_recording_in_the_folder_is_a_model_without_a_slash() {
-    let lab = Lab::new("", script(), &cases(1, "")).await;
+    let lab = BenchFixture::new("", script(), &cases(1, "")).await;
     let recorded = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/replay/recorded.jsonl");
     lab.place.write("project/rec.jsonl", &std::fs::read_to_string(recorded).expect("a recording"));
     for model in ["replay:rec.jsonl", "replay:./rec.jsonl"] {
@@ -490,7 +490,7 @@ async fn a_recording_in_the_folder_is_a_model_without_a_slash() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_with_other_settings_is_measured_anew() {
-    let lab = Lab::new("", script(), &cases(2, "")).await;
+    let lab = BenchFixture::new("", script(), &cases(2, "")).await;
     let models = ["--models", "openai/good", "--max-requests", "1000"];
     for (config, asked) in [
         ("", 2),

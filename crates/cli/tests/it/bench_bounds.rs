@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use toolwright_testkit::model_server::{Answer, Asked, Fault, Reply, Script, Tokens, Turn};
 
 use crate::agent::{ended, report, start};
-use crate::bench::{Lab, PRICED, RUBRIC, answer, cases, classified, script};
+use crate::bench::{BenchFixture, PRICED, RUBRIC, answer, cases, classified, script};
 use crate::cli::{program, stderr};
 
 /// As a server that says nothing of what was used.
@@ -17,7 +17,7 @@ fn silent(_: &Asked) -> Reply {
     Reply::Answer(Answer { tokens, ..answer })
 }
 
-fn charged(lab: &Lab) -> Vec<f64> {
+fn charged(lab: &BenchFixture) -> Vec<f64> {
     let lines = lab.lines();
     let of = |line: &String| serde_json::from_str::<Value>(line).expect("json")["charged_usd"].as_f64();
     lines.iter().skip(1).filter_map(of).collect()
@@ -25,7 +25,7 @@ fn charged(lab: &Lab) -> Vec<f64> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_server_does_not_report_is_charged_by_its_estimate() {
-    let lab = Lab::new(PRICED, Script::from(vec![Turn::computed(silent)]).repeating(), &cases(9, "")).await;
+    let lab = BenchFixture::new(PRICED, Script::from(vec![Turn::computed(silent)]).repeating(), &cases(9, "")).await;
     let capped = ["--models", "openai/good", "--max-cost", "90", "--concurrency", "1", "--json", "--full"];
     let output = lab.run(&capped).await;
     let row = &report(&output)[0];
@@ -42,7 +42,7 @@ async fn figures_that_nobody_believes_leave_lines_that_count() {
         let Reply::Answer(answer) = classified(0) else { panic!("no answer") };
         Reply::Answer(Answer { tokens: Tokens { input: 1 << 62, output: 2 << 40, ..Tokens::default() }, ..answer })
     };
-    let lab = Lab::new("", Script::from(vec![Turn::computed(boasts)]).repeating(), &cases(2, "")).await;
+    let lab = BenchFixture::new("", Script::from(vec![Turn::computed(boasts)]).repeating(), &cases(2, "")).await;
     for _ in 0..2 {
         let output = lab.run(&["--models", "openai/good", "--max-requests", "9"]).await;
         assert_eq!((output.status.code(), lab.asked("good")), (Some(0), 2), "{}", stderr(&output));
@@ -52,7 +52,7 @@ async fn figures_that_nobody_believes_leave_lines_that_count() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_breaks_off_on_its_way_back_is_charged() {
     let cut = Turn::computed(answer).with_fault(Fault::CutAfter(2));
-    let lab = Lab::new(PRICED, Script::from(vec![cut]).repeating(), &cases(9, "")).await;
+    let lab = BenchFixture::new(PRICED, Script::from(vec![cut]).repeating(), &cases(9, "")).await;
     let capped = ["--models", "openai/good", "--max-cost", "90", "--concurrency", "1"];
     let output = lab.run(&capped).await;
     assert!(stderr(&output).contains("the bound is reached"), "{}", stderr(&output));
@@ -84,7 +84,7 @@ async fn who_was_not_reached_and_who_was_not_asked_costs_nothing() {
         ("", "dead/m", "openai/judge", true),
         ("prices: {input: 100000, output: 0}", "openai/good", "dead/m", false),
     ] {
-        let lab = Lab::new(&config(dead_prices), script(), &cases(3, RUBRIC)).await;
+        let lab = BenchFixture::new(&config(dead_prices), script(), &cases(3, RUBRIC)).await;
         let arguments = ["--models", models, "--judge", judge, "--max-requests", "100", "--max-cost", "1000000"];
         let output = lab.run(&[&arguments[..], &["--json", "--full"]].concat()).await;
         assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
@@ -106,7 +106,7 @@ async fn every_attempt_that_may_be_billed_is_charged() {
         let mut turns: Vec<Turn> = (0..failures).map(|_| Turn::error(503, "later")).collect();
         turns.push(Turn::computed(answer));
         let config = "models: {openai: {prices: {input: 100000, output: 0}, retry: {attempts: 3}}}\n";
-        let lab = Lab::new(config, Script::from(turns), &cases(1, "")).await;
+        let lab = BenchFixture::new(config, Script::from(turns), &cases(1, "")).await;
         let output = lab.run(&["--models", "openai/good", "--max-cost", "1000"]).await;
         assert_eq!((output.status.code(), lab.asked("good")), (Some(0), failures + 1), "{}", stderr(&output));
         charges.push(charged(&lab)[0]);
@@ -117,7 +117,7 @@ async fn every_attempt_that_may_be_billed_is_charged() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn repeated_requests_keep_within_their_bound() {
-    let lab = Lab::new("models: {openai: {retry: {attempts: 2}}}\n", script(), &cases(9, "")).await;
+    let lab = BenchFixture::new("models: {openai: {retry: {attempts: 2}}}\n", script(), &cases(9, "")).await;
     let output = lab.run(&["--models", "openai/down", "--max-requests", "7"]).await;
     assert_eq!((output.status.code(), lab.asked("down")), (Some(1), 7), "{}", stderr(&output));
 }
@@ -126,7 +126,7 @@ async fn repeated_requests_keep_within_their_bound() {
 async fn the_end_of_a_bound_of_requests_is_used_too() {
     // Each call may take four attempts, and takes one.
     for (bound, concurrency) in [("1", "4"), ("3", "1"), ("6", "4")] {
-        let lab = Lab::new("", script(), &cases(9, "")).await;
+        let lab = BenchFixture::new("", script(), &cases(9, "")).await;
         let output = lab.run(&["--models", "openai/good", "--max-requests", bound, "--concurrency", concurrency]).await;
         assert_eq!(
             (output.status.code(), lab.asked("good").to_string()),
@@ -140,7 +140,7 @@ async fn the_end_of_a_bound_of_requests_is_used_too() {
     // One that would need more than is left is not measured, and nobody is to blame: the next run begins with it.
     let turns =
         Script::from(vec![Turn::computed(answer), Turn::error(503, "later"), Turn::computed(answer)]).repeating();
-    let lab = Lab::new("models: {openai: {retry: {attempts: 2}}}\n", turns, &cases(2, "")).await;
+    let lab = BenchFixture::new("models: {openai: {retry: {attempts: 2}}}\n", turns, &cases(2, "")).await;
     let arguments = ["--models", "openai/good", "--max-requests", "2", "--concurrency", "1"];
     let output = lab.run(&arguments).await;
     assert_eq!((output.status.code(), lab.asked("good")), (Some(1), 2), "{}", stderr(&output));
@@ -156,7 +156,7 @@ async fn the_end_of_a_bound_of_requests_is_used_too() {
 /// Two that end at once, over and over: each takes in what the other found.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_that_write_one_compat_file_at_once_lose_nothing() {
-    let lab = Lab::new(PRICED, script(), &cases(2, "")).await;
+    let lab = BenchFixture::new(PRICED, script(), &cases(2, "")).await;
     let models = ["good", "great", "fine", "fair"];
     let children = models.map(|model| {
         let (name, out) = (format!("openai/{model}"), format!("{model}.jsonl"));
@@ -178,7 +178,7 @@ async fn two_that_write_one_compat_file_at_once_lose_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_compat_file_or_page_that_cannot_be_written_is_told_and_the_measurements_stay() {
-    let lab = Lab::new(PRICED, script(), &cases(2, "")).await;
+    let lab = BenchFixture::new(PRICED, script(), &cases(2, "")).await;
     // A file stands where a folder would have to be.
     lab.place.write("project/file", "mine");
     let arguments = ["--models", "openai/good", "--max-cost", "1000", "--json"];
@@ -197,7 +197,7 @@ async fn a_compat_file_or_page_that_cannot_be_written_is_told_and_the_measuremen
 #[tokio::test(flavor = "multi_thread")]
 async fn a_disk_that_is_full_ends_the_run_and_leaves_whole_lines() {
     const LIMIT: usize = 16 << 20;
-    let lab = Lab::new(PRICED, script(), &cases(6, "")).await;
+    let lab = BenchFixture::new(PRICED, script(), &cases(6, "")).await;
     let before = lab.run(&["--models", "openai/good", "--max-cost", "1000", "--out", "m.jsonl", "--repeat", "1"]).await;
     assert!(before.status.success(), "{}", stderr(&before));
     // As if much else had been measured: the next line does not fit, but its beginning does.
@@ -252,7 +252,7 @@ async fn no_report_has_a_secret() {
     let text = cases(1, "").replace("id: c0", &format!("id: 'case {secret}'"));
     let models = ["--models", "openai/down,openai/good", "--max-cost", "1000", "--html", "page.html"];
     for more in [&[][..], &["--json"], &["--json", "--full"]] {
-        let lab = Lab::new(PRICED, script(), &text).await;
+        let lab = BenchFixture::new(PRICED, script(), &text).await;
         let output = lab.run(&[&models[..], more].concat()).await;
         let out = String::from_utf8_lossy(&output.stdout).into_owned();
         let (lines, page) = (lab.lines().join("\n"), lab.place.read("project/page.html"));
@@ -271,7 +271,7 @@ async fn what_does_not_fit_does_not_hold_up_the_others() {
     let large = "wants 1 ".repeat(1000);
     let large = format!("  - input: {{request: '{large}', suggestions: [a, b]}}\n    checks: []\n");
     let text = cases(2, "").replace("cases:\n", &format!("cases:\n{large}"));
-    let lab = Lab::new(PRICED, script(), &text).await;
+    let lab = BenchFixture::new(PRICED, script(), &text).await;
     let output = lab.run(&["--models", "openai/good", "--max-cost", "150", "--concurrency", "1"]).await;
     assert_eq!((output.status.code(), lab.asked("good")), (Some(1), 2), "{}", stderr(&output));
     assert!(stderr(&output).contains("do not fit within it: 1; "), "{}", stderr(&output));
@@ -284,7 +284,7 @@ async fn a_judge_that_fails_is_given_up_whatever_else_succeeds() {
     // One of each in turn.
     let items = |text: &str| text.split("  - id").skip(1).map(|item| format!("  - id{item}")).collect::<Vec<_>>();
     let mixed: String = items(&judged).into_iter().zip(items(&plain)).map(|(a, b)| a + &b).collect();
-    let lab = Lab::new(PRICED, script(), &format!("tool: llm:classify\ncases:\n{mixed}")).await;
+    let lab = BenchFixture::new(PRICED, script(), &format!("tool: llm:classify\ncases:\n{mixed}")).await;
     let arguments =
         ["--models", "openai/good", "--judge", "openai/down", "--max-cost", "1000000", "--concurrency", "1"];
     let output = lab.run(&arguments).await;
@@ -294,7 +294,7 @@ async fn a_judge_that_fails_is_given_up_whatever_else_succeeds() {
 #[tokio::test(flavor = "multi_thread")]
 async fn files_are_written_for_whoever_listens_or_not() {
     let slow = Script::from(vec![Turn::computed(answer).with_delay(Duration::from_millis(200))]).repeating();
-    let lab = Lab::new(PRICED, slow, &cases(2, "")).await;
+    let lab = BenchFixture::new(PRICED, slow, &cases(2, "")).await;
     let arguments = ["bench", "--cases", "cases.yaml", "--models", "openai/good", "--max-cost", "1000"];
     let files = ["--html", "page.html", "--compat", "compat.json"];
     let mut child = start(&lab.place, &lab.variables, &[&arguments[..], &files].concat());
@@ -306,7 +306,7 @@ async fn files_are_written_for_whoever_listens_or_not() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn measurements_stay_and_count_for_what_is_the_same() {
-    let lab = Lab::new(PRICED, script(), &cases(3, "")).await;
+    let lab = BenchFixture::new(PRICED, script(), &cases(3, "")).await;
     let models = ["--models", "openai/good", "--max-cost", "1000"];
     let output = lab.run(&models).await;
     assert!(output.status.success() && stderr(&output).contains("no compat file is written"), "{}", stderr(&output));
@@ -343,7 +343,7 @@ async fn secrets_do_not_stay_in_notes() {
         Reply::text(json!({"reasoning": reasoning, "selected_index": 0, "confidence": 0.9}).to_string())
     };
     let check = "      - exact: {path: /reasoning, equals: nothing}\n";
-    let lab = Lab::new(PRICED, Script::from(vec![Turn::computed(tell)]).repeating(), &cases(1, check)).await;
+    let lab = BenchFixture::new(PRICED, Script::from(vec![Turn::computed(tell)]).repeating(), &cases(1, check)).await;
     let arguments = ["bench", "--cases", "cases.yaml", "--models", "openai/good", "--max-cost", "1000"];
     let output = ended(start(&lab.place, &lab.variables, &[&arguments[..], &["--html", "page.html"]].concat())).await;
     assert!(output.status.success(), "{}", stderr(&output));
@@ -357,7 +357,7 @@ async fn what_a_model_is_configured_to_think_has_room_under_the_bound() {
     // A thousand tokens out are a dollar; high effort may think for 24,576 of them. Its API is told no number of tokens.
     for (effort, asked) in [("", 1), (", effort: high", 0), (", thinking_tokens: 20000", 1)] {
         let config = format!("models: {{openai/good: {{prices: {{input: 0, output: 1000}}{effort}}}}}\n");
-        let lab = Lab::new(&config, script(), &cases(1, "")).await;
+        let lab = BenchFixture::new(&config, script(), &cases(1, "")).await;
         let output = lab.run(&["--models", "openai/good", "--max-cost", "19"]).await;
         assert_eq!(lab.asked("good"), asked, "{effort}: {}", stderr(&output));
     }
@@ -367,7 +367,7 @@ async fn what_a_model_is_configured_to_think_has_room_under_the_bound() {
 async fn a_server_here_that_is_sent_headers_is_not_taken_to_be_free() {
     // The server here wants a key, so that who may ask it is refused by it alone.
     for (headers, needs_price) in [("", false), (", headers: {x-key: paid}", true)] {
-        let lab = Lab::new("", script(), &cases(1, "")).await;
+        let lab = BenchFixture::new("", script(), &cases(1, "")).await;
         let url = &lab.variables.iter().find(|(name, _)| *name == "OPENAI_BASE_URL").expect("a server").1;
         let endpoint = format!("{{api: openai_chat, base_url: '{url}'{headers}}}");
         lab.place.write("project/toolwright.yaml", &format!("models: {{endpoints: {{here: {endpoint}}}}}\n"));

@@ -26,7 +26,7 @@ pub struct CallTimes {
 
 /// How one call of the owner is run.
 #[derive(Clone)]
-pub struct CallTerms {
+pub struct CallOptions {
     /// Decides where no rule does.
     pub profile: Profile,
     /// Ends it.
@@ -41,9 +41,9 @@ pub struct CallTerms {
     pub llm: LlmTerms,
 }
 
-impl std::fmt::Debug for CallTerms {
+impl std::fmt::Debug for CallOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CallTerms").field("times", &self.times).field("llm", &self.llm).finish_non_exhaustive()
+        f.debug_struct("CallOptions").field("times", &self.times).field("llm", &self.llm).finish_non_exhaustive()
     }
 }
 
@@ -81,13 +81,13 @@ impl Toolwright {
         times: CallTimes,
         client: Arc<dyn CallClient>,
     ) -> Outcome {
-        self.call_on(call, CallTerms { profile, cancel, times, max_output: None, client, llm: LlmTerms::default() })
+        self.call_on(call, CallOptions { profile, cancel, times, max_output: None, client, llm: LlmTerms::default() })
             .await
     }
 
     /// As [`Toolwright::call_within`], with a model and a mode of the caller's choice for an LLM-backed tool.
-    pub async fn call_on(&self, call: ToolCall, terms: CallTerms) -> Outcome {
-        let CallTerms { profile, cancel, times, max_output, client, llm } = terms;
+    pub async fn call_on(&self, call: ToolCall, terms: CallOptions) -> Outcome {
+        let CallOptions { profile, cancel, times, max_output, client, llm } = terms;
         let policy = Arc::new(self.config().policy(Some(profile), profile));
         let approver = Arc::new(NoApprover { remedy: "nobody is there to ask".into() });
         let run = RunContext {

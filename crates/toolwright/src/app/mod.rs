@@ -49,8 +49,8 @@ use crate::config::{Config, LoadOptions, NamedRestTool, Problem, Server};
 
 pub use api_token::{api_token, api_token_file};
 pub use build::authorization;
-pub use call::{CallTerms, CallTimes};
-pub use client::{ClientTerms, Filled, GatewayFallback, InboxPerson, Person, Visited};
+pub use call::{CallOptions, CallTimes};
+pub use client::{ClientOptions, Filled, GatewayFallback, InboxPerson, Person, Visited};
 pub use embeddings::embedder;
 pub use reload::Reloaded;
 pub use watch::watch;
@@ -155,7 +155,7 @@ fn failed(outcome: &Outcome) -> String {
 
 /// What an instance has of the program in which it is embedded.
 #[derive(Default)]
-pub(crate) struct HostParts {
+pub(crate) struct HostOptions {
     /// The state directory of one that keeps nothing: its store is in memory, and this folder goes with it.
     pub(crate) temporary: Option<tempfile::TempDir>,
     /// Answers where policy asks.
@@ -240,7 +240,7 @@ impl Toolwright {
     /// # Errors
     /// [`Error`].
     pub async fn open(options: LoadOptions, config: Config, variables: VariableSource) -> Result<Arc<Self>, Error> {
-        Self::open_within(options, config, variables, HostParts::default()).await
+        Self::open_within(options, config, variables, HostOptions::default()).await
     }
 
     /// As [`Toolwright::open`], within a program.
@@ -248,7 +248,7 @@ impl Toolwright {
         options: LoadOptions,
         config: Config,
         variables: VariableSource,
-        host: HostParts,
+        host: HostOptions,
     ) -> Result<Arc<Self>, Error> {
         if config.is_unusable() {
             return Err(Error::Config(config.problems));

@@ -14,8 +14,8 @@ use toolwright_core::session::CallId;
 
 use super::Guard;
 use super::memory::{Fact, Memory, Original, read_facts};
-use super::render::{self, Files, Known, Originals, Turn, Voice, content_text, parts, within};
-use super::words::Task;
+use super::render::{self, Author, Files, Originals, RenderContext, Turn, content_text, parts, within};
+use super::user_words::Task;
 use crate::report::Status;
 use crate::run::{RunState, TransitionError};
 
@@ -121,7 +121,7 @@ pub enum Compacted {
 
 /// The tools that turns are put together with, by wire name.
 #[derive(Debug, Clone)]
-pub(crate) struct With {
+pub(crate) struct MemoryTools {
     pub(crate) summarize: String,
     pub(crate) extract: String,
     /// Tokens that their model takes in, where it is another than the run's and that is known.
@@ -141,7 +141,7 @@ struct Asked {
 
 /// What is known of the turns besides what stands in the conversation.
 #[derive(Debug, Default)]
-pub(crate) struct Whole {
+pub(crate) struct CompactionSources {
     /// Results that were stored before.
     pub(crate) originals: Originals,
     /// Where the text of all of them is.
@@ -184,19 +184,24 @@ impl RunState {
     }
 
     /// Whether what is left of the task's tokens is enough for putting the messages in `range` together.
-    pub(crate) fn affords_compaction(&self, range: &Range<usize>, whole: &Whole, with: &With) -> bool {
+    pub(crate) fn affords_compaction(
+        &self,
+        range: &Range<usize>,
+        whole: &CompactionSources,
+        with: &MemoryTools,
+    ) -> bool {
         let left = self.tokens_left();
         left.is_none_or(|left| self.asked_of(range, whole, with).is_some_and(|asked| asked.takes <= left))
     }
 
     /// What the models are asked that put the messages in `range` together.
-    fn asked_of(&self, range: &Range<usize>, whole: &Whole, with: &With) -> Option<Asked> {
+    fn asked_of(&self, range: &Range<usize>, whole: &CompactionSources, with: &MemoryTools) -> Option<Asked> {
         let limit = self.context_limit()?;
         // Of another model's window half is left for its prompt and answer.
         let limit = with.window.map_or(limit, |window| limit.min(self.guard.gauge.estimate(window / 2)));
         let turns = self.turns_in(range);
         let Guard { notes, handles, memory, .. } = &self.guard;
-        let known = Known { originals: &whole.originals, files: &whole.files, notes, handles };
+        let known = RenderContext { originals: &whole.originals, files: &whole.files, notes, handles };
         let retold = memory.as_ref().map(Memory::retold);
         let room = limit / SUMMARIZED * BYTES;
         let summarized = render::retelling(retold.as_deref(), &turns, known, SUMMARIZED_RESULT, room);
@@ -211,7 +216,13 @@ impl RunState {
     /// Begins to put the messages in `range` together: the calls to be made are [`super::super::Step::Compact`] until
     /// [`RunState::on_compacted`] has heard of all of them. To be saved before they are. Returns whether it has begun: not
     /// where the calls would take more than is left of the task's tokens.
-    pub(crate) fn begin_compaction(&mut self, range: Range<usize>, whole: Whole, with: &With, tools: usize) -> bool {
+    pub(crate) fn begin_compaction(
+        &mut self,
+        range: Range<usize>,
+        whole: CompactionSources,
+        with: &MemoryTools,
+        tools: usize,
+    ) -> bool {
         let Some(Asked { summarized, facts, words, takes }) = self.asked_of(&range, &whole, with) else { return false };
         if self.tokens_left().is_some_and(|left| takes > left) {
             return false;
@@ -234,7 +245,7 @@ impl RunState {
         }));
         let all = range.clone().filter(|at| !self.stays(*at)).filter_map(|at| Some((at, self.turn_at(at)?)));
         let said = all.filter_map(|(at, turn)| match turn.message {
-            Message::User { content } if turn.voice == Voice::User => Some((at, content_text(content, &whole.files))),
+            Message::User { content } if turn.voice == Author::User => Some((at, content_text(content, &whole.files))),
             _ => None,
         });
         let said: Vec<(usize, String)> = said.filter(|(_, text)| !text.trim().is_empty()).collect();

@@ -10,8 +10,8 @@ use toolwright_core::model::Message;
 use toolwright_core::output::truncate;
 
 use super::super::exposure::NOTICE;
-use super::render::{Voices, defused};
-use super::words::{Task, Words};
+use super::render::{AuthorTexts, defused};
+use super::user_words::{Task, UserWords};
 
 /// Main statements of a summary at most.
 const MAX_POINTS: usize = 10;
@@ -49,7 +49,7 @@ pub(super) struct Fact {
 
 /// The same, as `llm:fact-extract` gives it.
 #[derive(Debug, Deserialize)]
-struct Extracted {
+struct ExtractedFact {
     key: String,
     value: String,
     #[serde(default)]
@@ -61,8 +61,8 @@ struct Extracted {
 /// Bytes of a value or quote below which its mere presence says nothing of where it comes from.
 const TELLING: usize = 4;
 
-impl Extracted {
-    fn into_fact(self, said: &Voices) -> Fact {
+impl ExtractedFact {
+    fn into_fact(self, said: &AuthorTexts) -> Fact {
         let Self { key, value, category, quote } = self;
         let plain = one_line(&value).to_lowercase();
         let quote = quote.filter(|quote| !quote.trim().is_empty());
@@ -82,9 +82,9 @@ impl Extracted {
 }
 
 /// The facts of a result of `llm:fact-extract`. `said`: what the user and the model wrote, by [`super::render::said`].
-pub(super) fn read_facts(value: &Value, said: &Voices) -> Vec<Fact> {
+pub(super) fn read_facts(value: &Value, said: &AuthorTexts) -> Vec<Fact> {
     let facts = value.get("facts").and_then(Value::as_array).into_iter().flatten();
-    let facts = facts.filter_map(|fact| Extracted::deserialize(fact).ok());
+    let facts = facts.filter_map(|fact| ExtractedFact::deserialize(fact).ok());
     facts.filter(|fact| !fact.value.trim().is_empty()).map(|fact| fact.into_fact(said)).collect()
 }
 
@@ -130,7 +130,7 @@ pub(super) struct Memory {
     files: Vec<String>,
     /// What the user said in it.
     #[serde(default)]
-    words: Words,
+    words: UserWords,
 }
 
 /// Where the whole text is.
@@ -335,7 +335,7 @@ mod tests {
     #[test]
     fn what_nobody_said_is_told_as_found_and_supersedes_nothing_that_was_said() {
         let user = "the code is 4711, says the user ".to_owned();
-        let said = Voices { all: format!("{user}{{\"path\": \"/tmp/a\"}} "), user };
+        let said = AuthorTexts { all: format!("{user}{{\"path\": \"/tmp/a\"}} "), user };
         for (fact, expect) in [
             (json!({"key": "k", "value": "the code", "quote": "The code  is\n4711"}), Source::User),
             (json!({"key": "k", "value": "/tmp/a"}), Source::Said),

@@ -8,7 +8,7 @@ mod memory;
 mod plan;
 mod render;
 mod size;
-mod words;
+mod user_words;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,16 +21,16 @@ use toolwright_core::output::Readers;
 use self::compaction::Compaction;
 use self::gauge::Gauge;
 use self::memory::Memory;
-use self::plan::{Crowded, Reach};
-use self::render::Voice;
+use self::plan::{CompactionInput, EvictionScope};
+use self::render::Author;
 use super::exposure::NOTICE;
 use super::{Phase, RunState};
 
 pub use self::compaction::{Compacted, CompactionCall};
-pub(crate) use self::compaction::{Whole, With};
-pub(crate) use self::evicted::{Again, GivenUp, MAX_FILES, has_text};
+pub(crate) use self::compaction::{CompactionSources, MemoryTools};
+pub(crate) use self::evicted::{Evicted, MAX_FILES, Repeat, has_text};
 pub(crate) use self::memory::Original;
-pub(crate) use self::plan::{Place, Plan};
+pub(crate) use self::plan::{Plan, ResultPosition};
 pub(crate) use self::render::{Files, Originals, besides, content_text};
 pub(crate) use self::size::Countable;
 
@@ -50,7 +50,7 @@ const AFTER_OVERFLOW: usize = 3;
 /// How room is made in a run's conversation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct ContextTerms {
+pub struct ContextOptions {
     /// Whether a model may put the oldest turns together where giving up old results is not enough.
     pub summarize: bool,
     /// That model, `provider/model`; `None` for the run's own: the conversation goes to no other unless it is named here.
@@ -61,7 +61,7 @@ pub struct ContextTerms {
     pub target: f64,
 }
 
-impl Default for ContextTerms {
+impl Default for ContextOptions {
     fn default() -> Self {
         Self { summarize: true, model: None, target: 0.5 }
     }
@@ -101,7 +101,7 @@ pub(super) struct Guard {
     pins: Vec<usize>,
     /// The messages of the user's role that are not the user's; `None` in runs that were saved before this was noted.
     #[serde(skip_serializing_if = "Option::is_none")]
-    ours: Option<Vec<Ours>>,
+    ours: Option<Vec<ProgramMessage>>,
     /// Handles of results of which the conversation has a part only, or none, by the ids of their calls.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     handles: BTreeMap<String, Vec<String>>,
@@ -134,7 +134,7 @@ pub(super) struct Guard {
 
 /// A message of the user's role that the program wrote.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Ours {
+struct ProgramMessage {
     /// Where it stands.
     at: usize,
     /// The background job whose news it has.
@@ -158,20 +158,20 @@ impl Guard {
             let Message::User { content } = message else { return None };
             let rest = content.first()?.as_text()?.strip_prefix(NOTICE)?;
             let job = rest.strip_prefix(" Background job ").and_then(|rest| rest.split(' ').next());
-            Some(Ours { at, job: job.map(str::to_owned) })
+            Some(ProgramMessage { at, job: job.map(str::to_owned) })
         });
         self.ours = Some(ours.collect());
     }
 
     /// Whose the message at this place is, if it is of the user's role.
-    fn voice_at(&self, at: usize) -> Voice<'_> {
+    fn voice_at(&self, at: usize) -> Author<'_> {
         if self.memory.as_ref().is_some_and(|memory| memory.at == at) {
-            return Voice::Ours;
+            return Author::Program;
         }
         match self.ours.iter().flatten().find(|ours| ours.at == at) {
-            Some(Ours { job: Some(job), .. }) => Voice::Job(job),
-            Some(_) => Voice::Ours,
-            None => Voice::User,
+            Some(ProgramMessage { job: Some(job), .. }) => Author::Job(job),
+            Some(_) => Author::Program,
+            None => Author::User,
         }
     }
 
@@ -230,12 +230,12 @@ impl Guard {
     }
 }
 
-/// The room of a conversation, and what may be done in it; see [`Crowded`].
+/// The room of a conversation, and what may be done in it; see [`CompactionInput`].
 struct Room {
     limit: usize,
     target: usize,
     memory: Option<usize>,
-    reach: Reach,
+    reach: EvictionScope,
 }
 
 /// Tokens that a request may have. More than half of the window is kept for no answer: a limit above is meant as none.
@@ -281,7 +281,7 @@ impl RunState {
         let limit = self.context_limit();
         let memory = limit.filter(|_| self.spec.context.summarize && self.is_due()).map(Self::record_room);
         // The model has seen all that is in the conversation while calls run.
-        let room = Room { limit: limit.unwrap_or(0), target: 0, memory, reach: Reach::All };
+        let room = Room { limit: limit.unwrap_or(0), target: 0, memory, reach: EvictionScope::All };
         self.in_room(0, room, |crowded| crowded.most())
     }
 
@@ -292,7 +292,7 @@ impl RunState {
         if !matches!(self.phase, Phase::Model { .. }) || self.context_tokens() <= budget {
             return 0;
         }
-        let room = Room { limit: budget, target: budget / 4 * 3, memory: None, reach: Reach::Seen };
+        let room = Room { limit: budget, target: budget / 4 * 3, memory: None, reach: EvictionScope::Seen };
         let places = self.plan_in(0, room).truncate;
         for place in &places {
             if let Some(result) = self.result_mut(*place) {
@@ -318,7 +318,7 @@ impl RunState {
 
     /// Adds a message of the program's to the conversation, in the user's role; `job`: the background job whose news it has.
     pub(super) fn tell(&mut self, text: impl Into<String>, job: Option<&str>) {
-        let ours = Ours { at: self.messages.len(), job: job.map(str::to_owned) };
+        let ours = ProgramMessage { at: self.messages.len(), job: job.map(str::to_owned) };
         self.guard.ours.get_or_insert_default().push(ours);
         self.messages.push(Message::user(text.into()));
     }
@@ -375,7 +375,7 @@ impl RunState {
     /// The plan where nothing else helps: results that the model has not seen may give way too.
     pub(crate) fn plan_last(&self, tools: usize) -> Plan {
         let Some(limit) = self.context_limit() else { return Plan::default() };
-        self.plan_in(tools, Room { limit, target: limit, memory: None, reach: Reach::All })
+        self.plan_in(tools, Room { limit, target: limit, memory: None, reach: EvictionScope::All })
     }
 
     /// The API says that the conversation, with `tools` estimated tokens of definitions, does not fit, and nobody has
@@ -388,7 +388,7 @@ impl RunState {
     }
 
     /// The handles of what was stored of this result before.
-    pub(crate) fn stored(&self, place: Place) -> &[String] {
+    pub(crate) fn stored(&self, place: ResultPosition) -> &[String] {
         let handles = self.result_at(place).and_then(|result| self.guard.handles.get(&result.call_id));
         handles.map_or(&[], Vec::as_slice)
     }
@@ -398,7 +398,7 @@ impl RunState {
         self.context_limit().map_or(0, plan::beginning)
     }
 
-    pub(crate) fn result_at(&self, place: Place) -> Option<&CallResult> {
+    pub(crate) fn result_at(&self, place: ResultPosition) -> Option<&CallResult> {
         match self.messages.get(place.message)? {
             Message::Tool { results } => results.get(place.result),
             _ => None,
@@ -406,7 +406,7 @@ impl RunState {
     }
 
     /// A result gives way to a note that names where it is now. `readers` read stored text.
-    pub(crate) fn truncate(&mut self, gone: GivenUp, readers: &Readers) {
+    pub(crate) fn truncate(&mut self, gone: Evicted, readers: &Readers) {
         let beginning = self.beginning();
         let Some(result) = self.result_mut(gone.place) else { return };
         let call = result.call_id.clone();
@@ -429,7 +429,7 @@ impl RunState {
         self.guard.counts.truncated += 1;
     }
 
-    fn result_mut(&mut self, place: Place) -> Option<&mut CallResult> {
+    fn result_mut(&mut self, place: ResultPosition) -> Option<&mut CallResult> {
         match self.messages.get_mut(place.message)? {
             Message::Tool { results } => results.get_mut(place.result),
             _ => None,
@@ -447,22 +447,32 @@ impl RunState {
     }
 
     /// The results that may give way now: those that the model has not seen yet only where it is asked for the last time.
-    fn reach(&self) -> Reach {
-        if self.is_last_turn() { Reach::All } else { Reach::Seen }
+    fn reach(&self) -> EvictionScope {
+        if self.is_last_turn() { EvictionScope::All } else { EvictionScope::Seen }
     }
 
     fn plan_in(&self, tools: usize, room: Room) -> Plan {
         self.in_room(tools, room, |crowded| crowded.plan())
     }
 
-    fn in_room<T>(&self, tools: usize, room: Room, what: impl FnOnce(&Crowded<'_>) -> T) -> T {
+    fn in_room<T>(&self, tools: usize, room: Room, what: impl FnOnce(&CompactionInput<'_>) -> T) -> T {
         let Room { limit, target, memory, reach } = room;
         let besides = EstimatedTokens::of_text(&self.system()) + tools;
         let kept = |at: usize| self.stays(at);
         let notes = &self.guard.notes;
-        let is_sure = reach == Reach::All || self.is_counted();
+        let is_sure = reach == EvictionScope::All || self.is_counted();
         let unsure = if is_sure { 0 } else { size::unsure(&self.messages) };
-        what(&Crowded { messages: &self.messages, besides, unsure, limit, target, kept: &kept, notes, memory, reach })
+        what(&CompactionInput {
+            messages: &self.messages,
+            besides,
+            unsure,
+            limit,
+            target,
+            kept: &kept,
+            notes,
+            memory,
+            reach,
+        })
     }
 
     /// Whether a message is never put together with others.

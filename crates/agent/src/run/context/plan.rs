@@ -29,7 +29,7 @@ const ENOUGH: usize = 70;
 const FULL: usize = 90;
 
 /// A conversation and the room that it has, in estimated tokens.
-pub(super) struct Crowded<'a> {
+pub(super) struct CompactionInput<'a> {
     pub(super) messages: &'a [Message],
     /// What every request has besides: system prompt and tools.
     pub(super) besides: usize,
@@ -45,12 +45,12 @@ pub(super) struct Crowded<'a> {
     pub(super) notes: &'a BTreeSet<String>,
     /// Tokens of the message that the oldest turns would be put together to; `None`: they may not be now.
     pub(super) memory: Option<usize>,
-    pub(super) reach: Reach,
+    pub(super) reach: EvictionScope,
 }
 
 /// Which results may give way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(super) enum EvictionScope {
     /// Those that the model has seen.
     Seen,
     /// All: there is no other way to ask it at all.
@@ -59,7 +59,7 @@ pub(super) enum Reach {
 
 /// Where a result stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct ResultPosition {
     pub(crate) message: usize,
     pub(crate) result: usize,
 }
@@ -68,7 +68,7 @@ pub(crate) struct Place {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
     /// Results that give way to a note.
-    pub(crate) truncate: Vec<Place>,
+    pub(crate) truncate: Vec<ResultPosition>,
     /// Messages that are put together to one.
     pub(crate) summarize: Option<Range<usize>>,
     /// That is not enough.
@@ -81,13 +81,13 @@ impl Plan {
     }
 }
 
-impl Crowded<'_> {
+impl CompactionInput<'_> {
     /// The mildest plan that comes to the target, or near enough without a model; where none does, the one that comes
     /// nearest to it.
     pub(super) fn plan(&self) -> Plan {
         let sizes: Vec<usize> = self.messages.iter().map(Message::tokens).collect();
         let total = self.besides + self.unsure + sizes.iter().sum::<usize>();
-        let trigger = if self.reach == Reach::All { self.limit } else { self.limit * FULL / 100 };
+        let trigger = if self.reach == EvictionScope::All { self.limit } else { self.limit * FULL / 100 };
         if total <= trigger {
             return Plan::default();
         }
@@ -123,16 +123,16 @@ impl Crowded<'_> {
     }
 
     /// The results that could be removed, the oldest first, with what that gains. What they load stays loaded.
-    fn removable(&self) -> Vec<(Place, usize)> {
+    fn removable(&self) -> Vec<(ResultPosition, usize)> {
         let note = NOTE + beginning(self.limit) / BYTES;
         let newest = self.messages.iter().rposition(|message| matches!(message, Message::Tool { .. })).unwrap_or(0);
-        let end = if self.reach == Reach::All { self.messages.len() } else { newest };
+        let end = if self.reach == EvictionScope::All { self.messages.len() } else { newest };
         let results = self.messages[..end].iter().enumerate().filter_map(|(at, message)| match message {
             Message::Tool { results } => Some((at, results)),
             _ => None,
         });
         let each = results.flat_map(|(message, results)| {
-            results.iter().enumerate().map(move |(result, content)| (Place { message, result }, content))
+            results.iter().enumerate().map(move |(result, content)| (ResultPosition { message, result }, content))
         });
         each.filter(|(_, result)| !self.notes.contains(&result.call_id))
             .map(|(place, result)| (place, result.tokens()))
@@ -142,7 +142,12 @@ impl Crowded<'_> {
     }
 
     /// Of the results from message `from` on, as many as it takes to get from `total` to the target; and what is left.
-    fn truncated(&self, results: &[(Place, usize)], from: usize, total: usize) -> (Vec<Place>, usize) {
+    fn truncated(
+        &self,
+        results: &[(ResultPosition, usize)],
+        from: usize,
+        total: usize,
+    ) -> (Vec<ResultPosition>, usize) {
         let (mut left, mut taken) = (total, Vec::new());
         for (place, gain) in results.iter().filter(|(place, _)| place.message >= from) {
             if left <= self.target {
@@ -216,11 +221,11 @@ mod tests {
     }
 
     /// The plan for a room of 1000, with a target of 500, in short: `t2,4` for results, `s1..5` for a range, `full`.
-    fn check(written: &str, memory: Option<usize>, kept: &[usize], reach: Reach, expect: &str) {
+    fn check(written: &str, memory: Option<usize>, kept: &[usize], reach: EvictionScope, expect: &str) {
         let messages = messages(written);
         let kept = |at: usize| kept.contains(&at);
         let notes = BTreeSet::from(["noted".to_owned()]);
-        let crowded = Crowded {
+        let crowded = CompactionInput {
             messages: &messages,
             besides: 0,
             unsure: 0,
@@ -242,7 +247,7 @@ mod tests {
 
     #[test]
     fn the_mildest_plan_that_comes_to_the_target_is_taken() {
-        let seen = Reach::Seen;
+        let seen = EvictionScope::Seen;
         // Up to nine tenths of the room nothing happens.
         check("u10 c400 c400 c20", Some(100), &[], seen, "");
         // Old results alone are enough, the oldest first, and no more than it takes.
@@ -256,7 +261,7 @@ mod tests {
         check("u10 a400 c300 c250", None, &[], seen, "t3");
         check("u10 a800 c150", None, &[], seen, "");
         check("u10 a800 c280", None, &[], seen, "full");
-        check("u10 a800 c280", None, &[], Reach::All, "t3");
+        check("u10 a800 c280", None, &[], EvictionScope::All, "t3");
         // A note stays, however long it is: what it stands for is stored under the handles in it.
         check("u10 n400 c400 c150 c20", Some(100), &[], seen, "t4,6");
     }
@@ -270,7 +275,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_kept_and_no_call_loses_its_result() {
-        let seen = Reach::Seen;
+        let seen = EvictionScope::Seen;
         // The kept message is within the range, and gains nothing.
         check("u10 u400 a300 a300 a20 a20", Some(100), &[1], seen, "s1..4");
         check("u10 u900 a20 a20 a20", Some(10), &[1], seen, "");
@@ -284,7 +289,7 @@ mod tests {
 
     #[test]
     fn a_full_conversation_of_which_nothing_can_go_is_full() {
-        check("u2000", Some(100), &[], Reach::Seen, "full");
-        check("u950", Some(100), &[], Reach::Seen, "");
+        check("u2000", Some(100), &[], EvictionScope::Seen, "full");
+        check("u950", Some(100), &[], EvictionScope::Seen, "");
     }
 }

@@ -29,7 +29,7 @@ const MARGIN: &str = "  ";
 
 /// What is known of blocks besides what stands in the conversation.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Known<'a> {
+pub(super) struct RenderContext<'a> {
     pub(super) originals: &'a Originals,
     pub(super) files: &'a Files,
     /// Ids of calls whose result is a note of ours: it is short, and of no use cut.
@@ -40,10 +40,10 @@ pub(super) struct Known<'a> {
 
 /// Whose a message of the user's role is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Voice<'a> {
+pub(super) enum Author<'a> {
     User,
     /// The program's: a notice, or what stands for turns that were put together.
-    Ours,
+    Program,
     /// News of a background job: what its tool gave stands in it.
     Job(&'a str),
 }
@@ -52,12 +52,12 @@ pub(super) enum Voice<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Turn<'a> {
     pub(super) message: &'a Message,
-    pub(super) voice: Voice<'a>,
+    pub(super) voice: Author<'a>,
 }
 
 /// What was written, in lower case and with single spaces.
 #[derive(Debug, Default)]
-pub(super) struct Voices {
+pub(super) struct AuthorTexts {
     /// By the user.
     pub(super) user: String,
     /// By the user and the model, its calls included.
@@ -66,7 +66,7 @@ pub(super) struct Voices {
 
 /// The turns as the model saw them.
 pub(super) fn whole(messages: &[Turn<'_>], files: &Files) -> String {
-    let known = Known { originals: &HashMap::new(), files, notes: &BTreeSet::new(), handles: &BTreeMap::new() };
+    let known = RenderContext { originals: &HashMap::new(), files, notes: &BTreeSet::new(), handles: &BTreeMap::new() };
     render(messages, known, usize::MAX, usize::MAX)
 }
 
@@ -74,7 +74,7 @@ pub(super) fn whole(messages: &[Turn<'_>], files: &Files) -> String {
 pub(super) fn retelling(
     before: Option<&str>,
     messages: &[Turn<'_>],
-    known: Known<'_>,
+    known: RenderContext<'_>,
     longest: usize,
     max: usize,
 ) -> String {
@@ -88,7 +88,7 @@ pub(super) fn retelling(
 
 /// The turns in at most `max` bytes, results as they were and of at most `longest` bytes each: where that is too much,
 /// the results are cut ever shorter, then messages, then the whole.
-pub(super) fn within(messages: &[Turn<'_>], known: Known<'_>, longest: usize, max: usize) -> String {
+pub(super) fn within(messages: &[Turn<'_>], known: RenderContext<'_>, longest: usize, max: usize) -> String {
     let mut text = String::new();
     for result in RESULT.into_iter().filter(|&result| result <= longest) {
         text = render(messages, known, result, usize::MAX);
@@ -106,8 +106,8 @@ pub(super) fn within(messages: &[Turn<'_>], known: Known<'_>, longest: usize, ma
 }
 
 /// What the user and the model wrote in these turns, calls included: whatever else a fact was taken of, nobody said it.
-pub(super) fn said(messages: &[Turn<'_>]) -> Voices {
-    let mut said = Voices::default();
+pub(super) fn said(messages: &[Turn<'_>]) -> AuthorTexts {
+    let mut said = AuthorTexts::default();
     let take = |into: &mut String, text: &str| {
         for word in text.split_whitespace() {
             into.push_str(&word.to_lowercase());
@@ -116,7 +116,7 @@ pub(super) fn said(messages: &[Turn<'_>]) -> Voices {
     };
     for Turn { message, voice } in messages {
         match message {
-            Message::User { content } if *voice == Voice::User => {
+            Message::User { content } if *voice == Author::User => {
                 let text = joined_text(content);
                 take(&mut said.user, &text);
                 take(&mut said.all, &text);
@@ -153,15 +153,15 @@ pub(super) fn defused(text: &str) -> String {
     out
 }
 
-fn render(messages: &[Turn<'_>], known: Known<'_>, result: usize, message: usize) -> String {
+fn render(messages: &[Turn<'_>], known: RenderContext<'_>, result: usize, message: usize) -> String {
     let mut out = String::new();
     for one in messages {
         match one.message {
             Message::User { content } => {
                 let who = match one.voice {
-                    Voice::User => "User".to_owned(),
-                    Voice::Ours => "Toolwright".to_owned(),
-                    Voice::Job(id) => format!("Result of job {}", one_line(id)),
+                    Author::User => "User".to_owned(),
+                    Author::Program => "Toolwright".to_owned(),
+                    Author::Job(id) => format!("Result of job {}", one_line(id)),
                 };
                 say(&mut out, &who, &cut(&content_text(content, known.files), message));
             }
@@ -198,7 +198,7 @@ pub(super) fn say(out: &mut String, who: &str, text: &str) {
     out.push('\n');
 }
 
-fn result_text(result: &CallResult, known: Known<'_>, max: usize) -> String {
+fn result_text(result: &CallResult, known: RenderContext<'_>, max: usize) -> String {
     let shown = || content_text(&result.content, known.files);
     match known.originals.get(&result.call_id) {
         Some(whole) if known.notes.contains(&result.call_id) => cut(whole, max),
@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     fn by_user<'a>(messages: &[&'a Message]) -> Vec<Turn<'a>> {
-        messages.iter().map(|message| Turn { message, voice: Voice::User }).collect()
+        messages.iter().map(|message| Turn { message, voice: Author::User }).collect()
     }
 
     fn turn(text: &str, said: &str) -> [Message; 2] {
@@ -322,7 +322,7 @@ mod tests {
                       Result of fs__read (failed):\n  ";
         assert_eq!(whole(&messages, &Files::new()), format!("{expect}a note\n\n"));
         let (files, notes) = (Files::new(), BTreeSet::from(["1".to_owned()]));
-        let known = Known { originals: &originals, files: &files, notes: &notes, handles: &BTreeMap::new() };
+        let known = RenderContext { originals: &originals, files: &files, notes: &notes, handles: &BTreeMap::new() };
         assert_eq!(within(&messages, known, usize::MAX, 1000), format!("{expect}all of it\n\n"));
     }
 
@@ -337,7 +337,8 @@ mod tests {
         }
         let originals = Originals::from([("1".to_owned(), "first\nmiddle\nlast\n".to_owned())]);
         let handles = BTreeMap::from([("1".to_owned(), vec!["s/1".to_owned()])]);
-        let known = Known { originals: &originals, files: &Files::new(), notes: &BTreeSet::new(), handles: &handles };
+        let known =
+            RenderContext { originals: &originals, files: &Files::new(), notes: &BTreeSet::new(), handles: &handles };
         let text = within(&by_user(&[&results]), known, usize::MAX, 1000);
         let expect = "Result of fs__read (failed):\n  first\n  middle\n  last\n  [exit code 3]\n  Two rows.\n\n";
         assert_eq!(text.replace("\n  \n", "\n"), expect);
@@ -349,9 +350,9 @@ mod tests {
             Message::user("[toolwright notice] Background job j_1 of x:y@1.0.0 is done. Its result:\nDelete all.");
         let user = Message::user("[toolwright notice] is what it said");
         let turns = [
-            Turn { message: &news, voice: Voice::Job("j_1") },
-            Turn { message: &user, voice: Voice::User },
-            Turn { message: &user, voice: Voice::Ours },
+            Turn { message: &news, voice: Author::Job("j_1") },
+            Turn { message: &user, voice: Author::User },
+            Turn { message: &user, voice: Author::Program },
         ];
         assert_eq!(speakers(&whole(&turns, &Files::new())), ["Result of job j_1:", "User:", "Toolwright:"]);
         let said = said(&turns);
@@ -398,7 +399,7 @@ mod tests {
         }
         let long = by_user(&[&answer; 600]);
         let none = (Originals::new(), Files::new(), BTreeSet::new(), BTreeMap::new());
-        let known = Known { originals: &none.0, files: &none.1, notes: &none.2, handles: &none.3 };
+        let known = RenderContext { originals: &none.0, files: &none.1, notes: &none.2, handles: &none.3 };
         for max in 900..1000 {
             let text = within(&long, known, usize::MAX, max);
             let roles = speakers(&text).into_iter().filter(|line| !line.starts_with("[…"));
@@ -410,8 +411,12 @@ mod tests {
     fn a_note_is_not_cut_and_what_was_before_comes_first() {
         let [_, mut results] = turn("", &"note ".repeat(100));
         let notes = BTreeSet::from(["1".to_owned()]);
-        let known =
-            Known { originals: &Originals::new(), files: &Files::new(), notes: &notes, handles: &BTreeMap::new() };
+        let known = RenderContext {
+            originals: &Originals::new(),
+            files: &Files::new(),
+            notes: &notes,
+            handles: &BTreeMap::new(),
+        };
         let text = retelling(Some("It began.\nUser: y"), &by_user(&[&results]), known, 192, 4000);
         assert!(text.starts_with("Summary of what was before:\n  It began.\n  User: y\n\n"), "{text}");
         assert!(!text.contains("toolwright cut"), "{text}");
@@ -436,7 +441,7 @@ mod tests {
         let messages = by_user(&turns.iter().collect::<Vec<_>>());
         let none = (Originals::new(), Files::new(), BTreeSet::new(), BTreeMap::new());
         for max in [100_000, 40_000, 9_000, 3_000, 500] {
-            let known = Known { originals: &none.0, files: &none.1, notes: &none.2, handles: &none.3 };
+            let known = RenderContext { originals: &none.0, files: &none.1, notes: &none.2, handles: &none.3 };
             let text = within(&messages, known, usize::MAX, max);
             assert!(text.len() <= max, "{max}");
             assert_eq!(text.matches("Assistant:\n  said").count() == 20, max >= 9_000, "{max}");

@@ -5,10 +5,10 @@ use toolwright_core::cancel::CancelCause;
 use toolwright_core::job::{JobRecord, JobState};
 
 use super::*;
-use crate::run::context::ContextTerms;
+use crate::run::context::ContextOptions;
 
 /// A run in a window of 4000 tokens, its answer of 100: a request may have 3700.
-fn windowed(context: ContextTerms) -> RunState {
+fn windowed(context: ContextOptions) -> RunState {
     let spec = RunSpec { window: Some(4000), context, ..spec(turns(100)) };
     RunState::new(spec, vec![Message::user("the task")])
 }
@@ -36,8 +36,8 @@ fn made(state: &RunState, summary: Option<&str>) -> Vec<Outcome> {
 fn compact(state: &mut RunState) -> Plan {
     let plan = state.plan_room(0);
     if let Some(range) = plan.summarize.clone() {
-        let with = With { summarize: "s".into(), extract: "f".into(), window: None };
-        assert!(state.begin_compaction(range, Whole::default(), &with, 0));
+        let with = MemoryTools { summarize: "s".into(), extract: "f".into(), window: None };
+        assert!(state.begin_compaction(range, CompactionSources::default(), &with, 0));
         *state = RunState::from_json(state.to_json().expect("saves")).expect("loads");
     }
     plan
@@ -49,7 +49,7 @@ fn texts(state: &RunState) -> Vec<String> {
 
 #[test]
 fn the_first_message_the_task_what_is_pinned_and_the_last_turns_stay() {
-    let mut state = windowed(ContextTerms::default());
+    let mut state = windowed(ContextOptions::default());
     chat(&mut state, "second", 400);
     assert!(state.pin("never forget"));
     chat(&mut state, "third", 400);
@@ -87,7 +87,7 @@ fn the_first_message_the_task_what_is_pinned_and_the_last_turns_stay() {
 
 #[test]
 fn notices_and_news_of_jobs_are_not_the_users_words_and_what_only_begins_like_them_is() {
-    let mut state = windowed(ContextTerms::default());
+    let mut state = windowed(ContextOptions::default());
     chat(&mut state, "[toolwright notice] is what I read. What is it?", 400);
     let job = JobRecord {
         id: "job_1".into(),
@@ -103,7 +103,7 @@ fn notices_and_news_of_jobs_are_not_the_users_words_and_what_only_begins_like_th
         ended_ms: None,
         outcome: Some(done(&CallId::new("j"), "Delete all.")),
     };
-    state.tell_of_jobs(&[job]);
+    state.report_jobs(&[job]);
     state.tell("[toolwright notice] Two turns are left.", None);
     // Saved before it was noted whose they are: what they begin with has to do.
     let mut old = state.to_json().expect("saves");
@@ -126,7 +126,7 @@ fn notices_and_news_of_jobs_are_not_the_users_words_and_what_only_begins_like_th
 
 #[test]
 fn what_the_tokenizer_has_counted_is_not_doubted_again() {
-    let mut state = windowed(ContextTerms::default());
+    let mut state = windowed(ContextOptions::default());
     // Signs, each of which might be a token: 2000 tokens by the estimate, and as many more at most.
     for (call, result) in [("1", "four".repeat(200)), ("2", "0".repeat(4000))] {
         state.on_model(response("", &[(call, "fs__read", "{}")]), &resolve).expect("calls");
@@ -140,7 +140,7 @@ fn what_the_tokenizer_has_counted_is_not_doubted_again() {
 
 #[test]
 fn turns_are_put_together_once_in_a_while_and_facts_outlive_it() {
-    let mut state = windowed(ContextTerms::default());
+    let mut state = windowed(ContextOptions::default());
     let mut rounds = 0;
     for n in 0..30 {
         chat(&mut state, &format!("task {n}"), 300);
@@ -158,7 +158,7 @@ fn turns_are_put_together_once_in_a_while_and_facts_outlive_it() {
 
 #[test]
 fn a_failure_leaves_the_conversation_as_it_is_and_the_next_turn_is_the_last_where_nothing_else_helps() {
-    let mut state = windowed(ContextTerms::default());
+    let mut state = windowed(ContextOptions::default());
     for n in 0..5 {
         chat(&mut state, &format!("task {n}"), 760);
     }
@@ -182,7 +182,7 @@ fn a_failure_leaves_the_conversation_as_it_is_and_the_next_turn_is_the_last_wher
 
 #[test]
 fn a_failure_before_the_room_is_full_is_tried_again_after_one_answer() {
-    let mut state = windowed(ContextTerms::default());
+    let mut state = windowed(ContextOptions::default());
     for n in 0..5 {
         chat(&mut state, &format!("task {n}"), 690);
     }
@@ -208,8 +208,8 @@ fn a_limit_of_tokens_holds_for_putting_together_too() {
     // What is left is not enough for it: it does not begin.
     let mut state = full(1000);
     let range = state.plan_room(0).summarize.expect("a range");
-    let with = With { summarize: "s".into(), extract: "f".into(), window: None };
-    assert!(!state.begin_compaction(range, Whole::default(), &with, 0));
+    let with = MemoryTools { summarize: "s".into(), extract: "f".into(), window: None };
+    assert!(!state.begin_compaction(range, CompactionSources::default(), &with, 0));
     assert!(matches!(state.step(), Step::CallModel(_)));
     // It took more than was left: the model is not asked again.
     let mut state = full(20_000);
@@ -224,7 +224,7 @@ fn a_limit_of_tokens_holds_for_putting_together_too() {
 
 #[test]
 fn what_is_under_way_ends_with_the_run_and_begins_anew() {
-    let mut state = windowed(ContextTerms::default());
+    let mut state = windowed(ContextOptions::default());
     for n in 0..5 {
         chat(&mut state, &format!("task {n}"), 700);
     }
@@ -251,7 +251,7 @@ fn an_overflow_nobody_foresaw_lowers_the_limit_until_nothing_is_left_to_do() {
 
 #[test]
 fn estimates_are_corrected_by_what_is_reported() {
-    let mut state = windowed(ContextTerms::default());
+    let mut state = windowed(ContextOptions::default());
     chat(&mut state, "next", 1500);
     let limit = state.context_limit().expect("a limit");
     state.asked(0);

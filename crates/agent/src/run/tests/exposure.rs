@@ -94,10 +94,10 @@ fn what_was_loaded_stays_when_its_result_makes_room() {
 fn a_saved_run_keeps_what_it_loaded_and_forgets_what_is_gone() {
     let mut state = exposed(Exposure::Search);
     state.load(names(&["b", "a", "b", "c"]));
-    assert_eq!(state.line_up(&["x", "b"]), names(&["x", "b"]));
+    assert_eq!(state.order_tools(&["x", "b"]), names(&["x", "b"]));
     let mut state = RunState::from_json(state.to_json().expect("saves")).expect("loads");
     assert_eq!(state.loaded(|name| name != "a"), names(&["b", "c"]));
-    assert_eq!(state.line_up(&["c", "x"]), names(&["c", "x"]), "a new process begins a new order");
+    assert_eq!(state.order_tools(&["c", "x"]), names(&["c", "x"]), "a new process begins a new order");
     assert_eq!(state.exposure().map(|choice| choice.exposure), Some(Exposure::Search));
     state.load((0..1000).map(|n| format!("t{n}")));
     assert!(state.loaded(|_| true).len() <= 200);
@@ -141,7 +141,7 @@ proptest! {
         for wanted in turns {
             let wanted: Vec<String> = wanted.iter().map(|n| format!("t{n}")).collect();
             let asked: Vec<&str> = wanted.iter().map(String::as_str).collect();
-            let after = state.line_up(&asked).to_vec();
+            let after = state.order_tools(&asked).to_vec();
             let stayed: Vec<String> = before.into_iter().filter(|name| wanted.contains(name)).collect();
             prop_assert_eq!(&after[..stayed.len()], &stayed[..]);
             let mut all = after.clone();

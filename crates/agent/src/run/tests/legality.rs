@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
 use super::*;
-use crate::run::context::Again;
+use crate::run::context::Repeat;
 use toolwright_core::output::Readers;
 
 /// One random thing that model, tools, people or the clock do.
@@ -135,16 +135,16 @@ fn apply(state: &mut RunState, event: Happening) {
 /// As the driver does, without a store.
 fn make_room(state: &mut RunState) {
     let Plan { truncate, summarize, mut full } = state.plan_room(0);
-    let given_up =
-        |place| GivenUp { place, texts: vec!["session-1/2".into()], files: Vec::new(), again: Again::MayNot };
+    let evicted =
+        |place| Evicted { place, texts: vec!["session-1/2".into()], files: Vec::new(), again: Repeat::MayNot };
     let readers = Readers { read: Some("output__read".into()), ..Readers::default() };
-    truncate.into_iter().map(given_up).for_each(|gone| state.truncate(gone, &readers));
+    truncate.into_iter().map(evicted).for_each(|gone| state.truncate(gone, &readers));
     if let Some(range) = summarize {
-        let with = With { summarize: "s".into(), extract: "f".into(), window: None };
-        if !state.begin_compaction(range, Whole::default(), &with, 0) {
+        let with = MemoryTools { summarize: "s".into(), extract: "f".into(), window: None };
+        if !state.begin_compaction(range, CompactionSources::default(), &with, 0) {
             state.put_off_compaction();
             let without = state.plan_alone(0);
-            without.truncate.into_iter().map(given_up).for_each(|gone| state.truncate(gone, &readers));
+            without.truncate.into_iter().map(evicted).for_each(|gone| state.truncate(gone, &readers));
             full = without.full;
         }
     }

@@ -34,7 +34,7 @@ fn spec(limits: Limits) -> RunSpec {
         pinned: Vec::new(),
         pick_size: DEFAULT_PICK_SIZE,
         agent_tools: AgentTools::default(),
-        context: ContextTerms::default(),
+        context: ContextOptions::default(),
     }
 }
 

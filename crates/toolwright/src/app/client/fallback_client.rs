@@ -11,7 +11,7 @@ use toolwright_gateway::{FallbackClient, FallbackTerms};
 use toolwright_runtime::FormInbox;
 
 use super::inbox::InboxPerson;
-use super::{ClientTerms, Person, sample};
+use super::{ClientOptions, Person, sample};
 use crate::app::Toolwright;
 
 /// Answers sources with the model that `sampling` names, else with `models.default`, within what `sampling` allows each
@@ -75,7 +75,7 @@ impl FallbackClient for GatewayFallback {
     }
 
     fn client(&self, terms: &FallbackTerms) -> Arc<dyn CallClient> {
-        self.app.client(ClientTerms {
+        self.app.client(ClientOptions {
             session: Arc::clone(&terms.session),
             policy: Arc::new(self.policy(terms.profile)),
             approver: Arc::clone(&terms.approver),

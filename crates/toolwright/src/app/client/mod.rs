@@ -73,7 +73,7 @@ pub enum Filled {
 }
 
 /// On whose behalf, and with whose help, Toolwright answers.
-pub struct ClientTerms {
+pub struct ClientOptions {
     /// Whose calls they are.
     pub session: Arc<Session>,
     /// Decides whether a model is asked.
@@ -91,7 +91,7 @@ impl Toolwright {
     /// or somebody who is asked, could let them be asked, within what `sampling` allows for the life of this client; the
     /// workspace is its one root.
     #[must_use]
-    pub fn client(&self, terms: ClientTerms) -> Arc<dyn CallClient> {
+    pub fn client(&self, terms: ClientOptions) -> Arc<dyn CallClient> {
         let config = self.config();
         let section = &config.written.sampling;
         let model = self.sampling_model(terms.model);
@@ -107,7 +107,7 @@ impl Toolwright {
             let sample = Sample { id, model, services, max_tokens, budget };
             provided(sample).inspect_err(|error| tracing::error!("no model is offered to servers: {error}")).ok()
         });
-        let ClientTerms { session, policy, approver, person, .. } = terms;
+        let ClientOptions { session, policy, approver, person, .. } = terms;
         let executor = Arc::clone(&self.executor);
         let shared = Shared { executor, sampling, session, policy, approver, person };
         Arc::new(AppClient { shared: Arc::new(shared), asking: None })

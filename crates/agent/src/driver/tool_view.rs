@@ -12,7 +12,7 @@ use toolwright_core::select::{Cost, Exposure};
 use toolwright_core::session::{CallId, Principal};
 use toolwright_runtime::{Catalogue, ToolFinder, searchable};
 
-use super::shown::Lists;
+use super::request_tools::RequestToolsCache;
 use crate::run::{Resolved, RunSpec};
 use crate::tools::{AgentTools, ReportSpec, of_run};
 
@@ -21,13 +21,13 @@ const MAX_KEPT: usize = 16;
 
 /// The catalogue through a run's list of tools: a snapshot of its own, so that a tool outside the list
 /// is unknown to the run by whatever name it is called.
-pub(super) struct View {
+pub(super) struct ToolView {
     /// The tools of the run, and no others, without those of the agent itself.
     pub(super) tools: Arc<Snapshot>,
     /// Those open to the run's principal that run here, in catalogue order.
     pub(super) open: Vec<Arc<Entry>>,
     /// What requests were shown of them.
-    pub(super) lists: Lists,
+    pub(super) lists: RequestToolsCache,
     /// The tools of the agent itself.
     own: Arc<StaticProvider>,
     whole: OnceLock<Arc<Snapshot>>,
@@ -35,7 +35,7 @@ pub(super) struct View {
     cost: OnceLock<Cost>,
 }
 
-impl View {
+impl ToolView {
     /// `before` is an older view, whose index tells much of this one's.
     fn new(whole: &Arc<Snapshot>, spec: &RunSpec, principal: &Principal, before: Option<&Self>) -> Self {
         let allowed = spec.tools.as_slice();
@@ -53,7 +53,7 @@ impl View {
         Self {
             tools,
             open,
-            lists: Lists::default(),
+            lists: RequestToolsCache::default(),
             own: Arc::new(of_run(spec.agent_tools.report.as_ref())),
             whole: OnceLock::new(),
             searchable: OnceLock::new(),
@@ -112,20 +112,20 @@ pub(super) fn meant<'a>(snapshot: &'a Snapshot, call: &ToolCall) -> Option<&'a A
 /// Makes each view once for a catalogue, so that requests with the same tools share them: the API's form
 /// of shared tools is made once too.
 #[derive(Default)]
-pub(super) struct Views(Mutex<Vec<Kept>>);
+pub(super) struct ToolViewCache(Mutex<Vec<Kept>>);
 
 struct Kept {
     whole: Arc<Snapshot>,
     allowed: Vec<String>,
     report: Option<ReportSpec>,
     principal: Principal,
-    view: Arc<View>,
+    view: Arc<ToolView>,
 }
 
-impl Views {
+impl ToolViewCache {
     /// The catalogue as it is now, through the globs of `spec` (all tools when there are none), as
     /// `principal` sees it.
-    pub(super) fn current(&self, catalogue: &Catalogue, spec: &RunSpec, principal: &Principal) -> Arc<View> {
+    pub(super) fn current(&self, catalogue: &Catalogue, spec: &RunSpec, principal: &Principal) -> Arc<ToolView> {
         let (allowed, report) = (&spec.tools, &spec.agent_tools.report);
         let whole = catalogue.snapshot();
         let find = |kept: &[Kept]| {
@@ -137,7 +137,7 @@ impl Views {
             return view;
         }
         let before = self.kept().iter().rev().find(|kept| kept.allowed == *allowed).map(|kept| Arc::clone(&kept.view));
-        let view = Arc::new(View::new(&whole, spec, principal, before.as_deref()));
+        let view = Arc::new(ToolView::new(&whole, spec, principal, before.as_deref()));
         let mut kept = self.kept();
         // Somebody else may have made it meanwhile; all are to share one.
         if let Some(theirs) = find(&kept) {

@@ -46,7 +46,7 @@ impl Text {
 
 /// What is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum Detail {
     /// All of a run.
     All,
     /// What keeps a call waiting, and what takes another's place: requests to models that wait or are made again, models
@@ -55,36 +55,36 @@ pub(crate) enum Told {
 }
 
 /// A running account.
-pub(crate) struct Account {
+pub(crate) struct ProgressDisplay {
     stop: oneshot::Sender<()>,
-    task: JoinHandle<(Shown, Cost)>,
+    task: JoinHandle<(TextShown, Cost)>,
 }
 
 /// What was shown of the model's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shown {
+pub(crate) enum TextShown {
     /// All of it.
     Whole,
     /// Some is missing: the screen was too slow.
     Gaps,
 }
 
-impl Account {
+impl ProgressDisplay {
     /// Begins. `screen` is held while a line is written.
     pub(crate) fn begin(events: Receiver<Arc<Event>>, text: Text, screen: Arc<Screen>) -> Self {
-        Self::telling(Told::All, events, text, screen)
+        Self::with_detail(Detail::All, events, text, screen)
     }
 
     /// One of a call, whose result its caller prints.
     pub(crate) fn of_call(events: Receiver<Arc<Event>>, screen: Arc<Screen>) -> Self {
-        Self::telling(Told::Delays, events, Text::Held, screen)
+        Self::with_detail(Detail::Delays, events, Text::Held, screen)
     }
 
-    fn telling(told: Told, mut events: Receiver<Arc<Event>>, text: Text, screen: Arc<Screen>) -> Self {
+    fn with_detail(detail: Detail, mut events: Receiver<Arc<Event>>, text: Text, screen: Arc<Screen>) -> Self {
         let (stop, mut stopped) = oneshot::channel();
         let task = tokio::spawn(async move {
             let mut writer = Writer {
-                told,
+                detail,
                 text,
                 screen: Arc::clone(&screen),
                 markdown: Markdown::new(columns().unwrap_or(80)),
@@ -92,7 +92,7 @@ impl Account {
                 retried: String::new(),
                 status: StatusLine::default(),
                 cost: Cost::default(),
-                shown: Shown::Whole,
+                shown: TextShown::Whole,
             };
             loop {
                 let event = tokio::select! {
@@ -121,14 +121,14 @@ impl Account {
     }
 
     /// Shows what is left, and ends.
-    pub(crate) async fn end(self) -> (Shown, Cost) {
+    pub(crate) async fn end(self) -> (TextShown, Cost) {
         let _ = self.stop.send(());
-        self.task.await.unwrap_or((Shown::Gaps, Cost::default()))
+        self.task.await.unwrap_or((TextShown::Gaps, Cost::default()))
     }
 }
 
 struct Writer {
-    told: Told,
+    detail: Detail,
     text: Text,
     screen: Arc<Screen>,
     /// The model's text, as far as it is not shown.
@@ -141,7 +141,7 @@ struct Writer {
     status: StatusLine,
     /// What models were asked for cost, and whether that is all of it.
     cost: Cost,
-    shown: Shown,
+    shown: TextShown,
 }
 
 /// What a task cost, as far as prices are known.
@@ -179,8 +179,8 @@ fn gave_way(results: u64, kept: u64) -> String {
 }
 
 /// What is said of so many events that were lost. Of a call next to none would have been shown, so nothing is said of them.
-fn gap(told: Told, missed: u64) -> Option<String> {
-    (told == Told::All).then(|| format!("{missed} events were too fast to be shown"))
+fn gap(detail: Detail, missed: u64) -> Option<String> {
+    (detail == Detail::All).then(|| format!("{missed} events were too fast to be shown"))
 }
 
 /// Whether it tells why a call takes so long, or what did not come as it was asked for.
@@ -199,7 +199,7 @@ impl Writer {
             let is_open = cost_usd.is_none() && *usage != Usage::default();
             self.cost.add(Cost { usd: cost_usd.unwrap_or_default(), is_open });
         }
-        if self.told == Told::Delays && !is_delay(&event) {
+        if self.detail == Detail::Delays && !is_delay(&event) {
             return;
         }
         match event {
@@ -265,9 +265,9 @@ impl Writer {
                 let again = format!("{model}: again in {again_in_ms} ms");
                 // The end of a run says why a model failed for good. The same again says nothing new.
                 let why = if message == self.retried { String::new() } else { format!(": {}", one_line(&message, WIDTH)) };
-                match self.told {
-                    Told::All => self.status.show(&format!("{again}{why}")),
-                    Told::Delays => self.line(styled(WARN, format_args!("{again}{why}"))),
+                match self.detail {
+                    Detail::All => self.status.show(&format!("{again}{why}")),
+                    Detail::Delays => self.line(styled(WARN, format_args!("{again}{why}"))),
                 }
                 self.retried = message;
             }
@@ -359,8 +359,8 @@ impl Writer {
     }
 
     fn missed(&mut self, missed: u64) {
-        self.shown = Shown::Gaps;
-        if let Some(gap) = gap(self.told, missed) {
+        self.shown = TextShown::Gaps;
+        if let Some(gap) = gap(self.detail, missed) {
             self.warn(&gap);
         }
     }
@@ -372,8 +372,8 @@ mod tests {
 
     #[test]
     fn of_a_call_nothing_is_said_of_events_that_it_would_not_show() {
-        for (told, expect) in [(Told::All, Some("7 events were too fast to be shown")), (Told::Delays, None)] {
-            assert_eq!(gap(told, 7).as_deref(), expect, "{told:?}");
+        for (detail, expect) in [(Detail::All, Some("7 events were too fast to be shown")), (Detail::Delays, None)] {
+            assert_eq!(gap(detail, 7).as_deref(), expect, "{detail:?}");
         }
     }
 

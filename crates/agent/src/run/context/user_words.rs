@@ -17,7 +17,7 @@ const SHORT: usize = 256;
 /// The user's messages, the oldest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct Words {
+pub(super) struct UserWords {
     messages: Vec<String>,
     /// Older ones that are not kept here.
     left_out: usize,
@@ -36,7 +36,7 @@ pub(super) enum Task {
     After(usize),
 }
 
-impl Words {
+impl UserWords {
     /// Takes in further messages, none of them blank.
     pub(super) fn take(&mut self, messages: impl IntoIterator<Item = String>, task: Task) {
         match task {
@@ -108,8 +108,8 @@ fn bounded(text: String) -> String {
 mod tests {
     use super::*;
 
-    fn words(messages: &[&str]) -> Words {
-        let mut words = Words::default();
+    fn words(messages: &[&str]) -> UserWords {
+        let mut words = UserWords::default();
         words.take(messages.iter().map(|text| (*text).to_owned()), Task::Below);
         words
     }
@@ -147,8 +147,8 @@ mod tests {
 
     #[test]
     fn words_tell_where_among_them_the_task_was_said() {
-        let take = |words: &mut Words, text: &str, task| words.take([text.to_owned()], task);
-        let mut all = Words::default();
+        let take = |words: &mut UserWords, text: &str, task| words.take([text.to_owned()], task);
+        let mut all = UserWords::default();
         take(&mut all, "one", Task::Below);
         assert!(!all.is_older());
         take(&mut all, "two", Task::After(1));
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_has_its_bounds() {
-        let mut all = Words::default();
+        let mut all = UserWords::default();
         for n in 0..200 {
             all.take([format!("{n} {}", "word ".repeat(2000))], Task::Below);
         }

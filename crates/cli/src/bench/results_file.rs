@@ -27,14 +27,14 @@ struct Head {
 /// A line that says which calls are measured anew: what stands before it of them does not count.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Anew {
+struct Remeasured {
     /// Their keys.
     anew: BTreeSet<String>,
 }
 
 /// What is opened.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Wanted<'a> {
+pub(super) struct ResultsQuery<'a> {
     /// The calls whose measurements count; those of others are left as they are.
     pub(super) keys: &'a BTreeSet<String>,
     /// Whether the calls are measured anew.
@@ -43,7 +43,7 @@ pub(super) struct Wanted<'a> {
 
 /// The file, which no other process writes meanwhile.
 #[derive(Debug)]
-pub(super) struct Lines {
+pub(super) struct ResultsFile {
     file: File,
     path: PathBuf,
     /// Bytes of it, all of them whole lines.
@@ -52,10 +52,10 @@ pub(super) struct Lines {
     pub(super) measured: Vec<Measured>,
 }
 
-impl Lines {
+impl ResultsFile {
     /// Opens the file, or makes it. What a killed process left of a line is cut off. What is there of calls
     /// that are measured anew stays in the file, and does not count.
-    pub(super) fn open(path: &Path, wanted: Wanted<'_>) -> Result<Self, Failure> {
+    pub(super) fn open(path: &Path, wanted: ResultsQuery<'_>) -> Result<Self, Failure> {
         let failed = |error: &dyn std::fmt::Display| Failure::usage(format!("{}: {error}", path.display()));
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             std::fs::create_dir_all(folder).map_err(|error| failed(&error))?;
@@ -101,8 +101,8 @@ impl Lines {
                 Ok(line) if !line.is_sound() => unknown += 1,
                 Ok(line) if wanted.keys.contains(&line.key) => measured.push(line),
                 Ok(_) => {}
-                Err(_) => match serde_json::from_str::<Anew>(line) {
-                    Ok(Anew { anew }) => measured.retain(|line| !anew.contains(&line.key)),
+                Err(_) => match serde_json::from_str::<Remeasured>(line) {
+                    Ok(Remeasured { anew }) => measured.retain(|line| !anew.contains(&line.key)),
                     Err(_) => unknown += 1,
                 },
             }
@@ -120,7 +120,7 @@ impl Lines {
         }
         if wanted.fresh && !lines.measured.is_empty() {
             let anew = lines.measured.drain(..).map(|line| line.key).collect();
-            lines.entry(&Anew { anew })?;
+            lines.entry(&Remeasured { anew })?;
         }
         Ok(lines)
     }
@@ -192,9 +192,9 @@ mod tests {
         }
     }
 
-    fn open(path: &Path, fresh: bool) -> Result<Lines, Failure> {
+    fn open(path: &Path, fresh: bool) -> Result<ResultsFile, Failure> {
         let keys = ["a", "b", "c"].map(str::to_owned).into();
-        Lines::open(path, Wanted { keys: &keys, fresh })
+        ResultsFile::open(path, ResultsQuery { keys: &keys, fresh })
     }
 
     #[test]
@@ -239,7 +239,7 @@ mod tests {
         let now = std::fs::read_to_string(&path).expect("text");
         assert!(now.starts_with(&before) && now.len() > before.len(), "nothing that was paid for is lost");
         let elsewhere = BTreeSet::from(["elsewhere".to_owned()]);
-        let lines = Lines::open(&path, Wanted { keys: &elsewhere, fresh: false }).expect("opens");
+        let lines = ResultsFile::open(&path, ResultsQuery { keys: &elsewhere, fresh: false }).expect("opens");
         assert_eq!(lines.measured, [measured("elsewhere")]);
         #[cfg(unix)]
         {

@@ -12,7 +12,7 @@ use toolwright_core::select::{
 use toolwright_core::session::{Principal, Session};
 
 use super::Driver;
-use super::view::{View, entry, shown_tool};
+use super::tool_view::{ToolView, entry, shown_tool};
 use crate::run::{RunSpec, RunState};
 use crate::tools::FINAL_REPORT_ID;
 
@@ -26,20 +26,20 @@ const PICKED_TOKENS: std::ops::RangeInclusive<usize> = 500..=2000;
 
 /// The tools of a request.
 #[derive(Clone, Default)]
-pub(super) struct Shown {
+pub(super) struct RequestTools {
     pub(super) tools: Arc<[ShownTool]>,
     pub(super) showing: Showing,
 }
 
 impl Driver {
     /// Chooses how the tools of `view` are put before the model of `spec`.
-    pub(super) fn choice(&self, spec: &RunSpec, view: &View) -> Choice {
+    pub(super) fn choice(&self, spec: &RunSpec, view: &ToolView) -> Choice {
         choose(spec.exposure, view.cost(), spec.window, self.model.has_tool_search(&spec.model))
     }
 
     /// The tools of the next request. In the first turn it is settled how they are put before the model.
     /// Those that read stored outputs are among them once the session has stored one.
-    pub(super) async fn show(&self, state: &mut RunState, view: &View, session: &Session) -> Shown {
+    pub(super) async fn show(&self, state: &mut RunState, view: &ToolView, session: &Session) -> RequestTools {
         let stored = match self.executor.services().outputs.has_outputs(&session.id) {
             true => Stored::Some,
             false => Stored::Nothing,
@@ -63,7 +63,7 @@ impl Driver {
             _ => wanted(exposure, stored, state, view, snapshot),
         };
         let wanted: Vec<&str> = wanted.iter().map(|entry| entry.wire_name.as_str()).collect();
-        let order = state.line_up(&wanted);
+        let order = state.order_tools(&wanted);
         let mut shown = view.lists.get(exposure, order, view, snapshot);
         // What was loaded into the conversation is read there.
         let loaded: HashSet<&str> = state.loads().collect();
@@ -75,7 +75,7 @@ impl Driver {
 
     /// Takes the tools that fit what the model is about to do. Where there are none for a task, the run goes over
     /// to searching.
-    async fn pick(&self, state: &mut RunState, view: &View, principal: &Principal) -> Exposure {
+    async fn pick(&self, state: &mut RunState, view: &ToolView, principal: &Principal) -> Exposure {
         let turns = state.said_last();
         if turns.is_empty() {
             return Exposure::Pick;
@@ -98,7 +98,7 @@ impl Driver {
 }
 
 /// Tokens that the definitions picked for a task may have.
-fn budget(view: &View) -> usize {
+fn budget(view: &ToolView) -> usize {
     (view.cost().tokens / PICKED_SHARE).clamp(*PICKED_TOKENS.start(), *PICKED_TOKENS.end())
 }
 
@@ -136,7 +136,7 @@ fn wanted<'a>(
     exposure: Exposure,
     stored: Stored,
     state: &mut RunState,
-    view: &'a View,
+    view: &'a ToolView,
     snapshot: &'a Snapshot,
 ) -> Vec<&'a Arc<Entry>> {
     let own: Vec<_> = view.own(&state.spec().agent_tools).collect();
@@ -160,7 +160,7 @@ fn wanted<'a>(
 }
 
 /// What the system prompt says of the tools that are not shown: one line, the same for equal catalogues.
-fn index(exposure: Exposure, view: &View) -> String {
+fn index(exposure: Exposure, view: &ToolView) -> String {
     let how = match exposure {
         Exposure::Direct | Exposure::Pick => return String::new(),
         Exposure::Deferred => "the tool search",
@@ -175,18 +175,18 @@ fn index(exposure: Exposure, view: &View) -> String {
 
 /// The lists of tools that requests of a view were shown, the latest last.
 #[derive(Default)]
-pub(super) struct Lists(Mutex<Vec<Listed>>);
+pub(super) struct RequestToolsCache(Mutex<Vec<CachedRequestTools>>);
 
-struct Listed {
+struct CachedRequestTools {
     exposure: Exposure,
     order: Vec<String>,
-    shown: Shown,
+    shown: RequestTools,
 }
 
-impl Lists {
-    fn get(&self, exposure: Exposure, order: &[String], view: &View, snapshot: &Snapshot) -> Shown {
-        let find = |lists: &[Listed]| {
-            let same = |list: &&Listed| list.exposure == exposure && list.order == order;
+impl RequestToolsCache {
+    fn get(&self, exposure: Exposure, order: &[String], view: &ToolView, snapshot: &Snapshot) -> RequestTools {
+        let find = |lists: &[CachedRequestTools]| {
+            let same = |list: &&CachedRequestTools| list.exposure == exposure && list.order == order;
             lists.iter().find(same).map(|list| list.shown.clone())
         };
         let mut lists = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -197,13 +197,13 @@ impl Lists {
         if lists.len() == MAX_LISTS {
             lists.remove(0);
         }
-        lists.push(Listed { exposure, order: order.to_vec(), shown: shown.clone() });
+        lists.push(CachedRequestTools { exposure, order: order.to_vec(), shown: shown.clone() });
         shown
     }
 }
 
 /// The tools in `order`, by wire name, and where the API loads the others, these behind them.
-fn list(exposure: Exposure, order: &[String], view: &View, snapshot: &Snapshot) -> Shown {
+fn list(exposure: Exposure, order: &[String], view: &ToolView, snapshot: &Snapshot) -> RequestTools {
     let deferring = exposure == Exposure::Deferred;
     let mut tools: Vec<ShownTool> = order
         .iter()
@@ -226,5 +226,5 @@ fn list(exposure: Exposure, order: &[String], view: &View, snapshot: &Snapshot) 
         tools.extend(found().map(|entry| ShownTool { exposed: Exposed::Deferred, ..shown_tool(entry) }));
     }
     let showing = Showing { exposure: Some(exposure), shown, deferred, excluded, tokens };
-    Shown { tools: tools.into(), showing }
+    RequestTools { tools: tools.into(), showing }
 }

@@ -26,7 +26,7 @@ use toolwright_runtime::executor::{ExecutorOptions, RepairOptions};
 use toolwright_runtime::{Catalogue, Executor, JobManager, OutputFiles, SqliteStore, SystemClock};
 use toolwright_testkit::{FakeCall, FakeModel};
 
-/// Who mends calls in a [`House::mending`].
+/// Who mends calls in a [`Fixture::mending`].
 const MENDER: &str = "fix/m";
 
 /// What the model does when it is asked.
@@ -211,16 +211,16 @@ impl EventSink for Log {
 }
 
 /// Answers by call id; a call it does not know hangs.
-pub(crate) struct Desk(pub(crate) HashMap<&'static str, ApprovalDecision>, pub(crate) AtomicUsize);
+pub(crate) struct ScriptedApprover(pub(crate) HashMap<&'static str, ApprovalDecision>, pub(crate) AtomicUsize);
 
-impl Desk {
+impl ScriptedApprover {
     pub(crate) fn new(answers: &[(&'static str, ApprovalDecision)]) -> Arc<Self> {
         Arc::new(Self(answers.iter().cloned().collect(), AtomicUsize::new(0)))
     }
 }
 
 #[async_trait]
-impl Approver for Desk {
+impl Approver for ScriptedApprover {
     async fn ask(&self, request: &ApprovalRequest) -> ApprovalDecision {
         self.1.fetch_add(1, Ordering::SeqCst);
         match self.0.get(request.call_id.as_str()) {
@@ -230,7 +230,7 @@ impl Approver for Desk {
     }
 }
 
-pub(crate) struct House {
+pub(crate) struct Fixture {
     pub(crate) driver: Driver,
     pub(crate) catalogue: Arc<Catalogue>,
     pub(crate) model: Arc<ModelScript>,
@@ -243,7 +243,7 @@ pub(crate) fn provider(name: &str, tools: Vec<Arc<dyn Tool>>) -> Arc<StaticProvi
     Arc::new(StaticProvider::new(name, ProviderKind::Native, tools).unwrap())
 }
 
-impl House {
+impl Fixture {
     pub(crate) async fn new(dir: &Path, script: Vec<Reply>, tools: Vec<Arc<dyn Tool>>) -> Self {
         Self::with_store(dir, script, tools, |store| store).await
     }
@@ -258,7 +258,7 @@ impl House {
         Self::build(dir, script, tools, wrap, None).await
     }
 
-    /// As [`House::with_store`], with a model that mends calls.
+    /// As [`Fixture::with_store`], with a model that mends calls.
     pub(crate) async fn mending<S: RunStore + 'static>(
         dir: &Path,
         script: Vec<Reply>,
@@ -349,7 +349,7 @@ pub(crate) fn spec(limits: Limits) -> RunSpec {
         pinned: Vec::new(),
         pick_size: 12,
         agent_tools: toolwright_agent::AgentTools::default(),
-        context: toolwright_agent::ContextTerms::default(),
+        context: toolwright_agent::ContextOptions::default(),
     }
 }
 
