@@ -1,5 +1,4 @@
-//! The response cache: in the store, so that it outlives the process and is shared by all of a
-//! user's, with the latest in memory in front of it.
+//! The response cache. The store keeps it, so all processes of a user share it; recent entries are also in memory.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,4 +1,4 @@
-//! The real time.
+//! The system clock.
 
 use std::time::{Instant, SystemTime};
 

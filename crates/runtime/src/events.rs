@@ -1,4 +1,4 @@
-//! Events to any number of observers, none of which can slow a call down or break it.
+//! Delivers events to any number of observers. No observer can slow down or break a call.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

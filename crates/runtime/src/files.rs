@@ -1,4 +1,4 @@
-//! What each session has read, so that a tool does not overwrite what nobody looked at.
+//! Records which files each session has read, so that a tool overwrites only files that were read.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};

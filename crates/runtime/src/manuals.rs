@@ -1,4 +1,4 @@
-//! Which manuals each session has read.
+//! Records which manuals each session has read.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Mutex, PoisonError};

@@ -1,4 +1,4 @@
-//! Which of a provider's foreign definitions may be offered, by what is pinned of them.
+//! Decides which of a provider's third-party definitions may be offered, by their pins.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};

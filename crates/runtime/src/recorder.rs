@@ -1,4 +1,4 @@
-//! Requests to models and their answers, as they are made, in a file that can be played (`replay:FILE`).
+//! Records requests to models and their answers in a file that can be replayed (`replay:FILE`).
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};

@@ -1,4 +1,4 @@
-//! What a tool's source wants to know of a person, asked through the inbox.
+//! Asks a person through the inbox what a tool's source wants to know.
 
 use std::sync::Arc;
 use std::time::Duration;

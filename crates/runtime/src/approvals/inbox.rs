@@ -1,5 +1,4 @@
-//! Asking through the inbox: the question is kept in the store, and whoever looks there answers it, in this
-//! process or another.
+//! Asks for approval through the inbox: the store keeps the question, and this or another process answers it.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Waiting for the answer to something that is in the inbox.
+//! Waits for the answer to a question in the inbox.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! May this call run? Policy decides, and where it asks, a person.
+//! Decides whether a call may run: by policy, and by a person if the policy asks.
 
 use std::sync::Arc;
 

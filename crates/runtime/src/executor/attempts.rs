@@ -1,4 +1,4 @@
-//! Dispatching a call, and again where that repeats no effect.
+//! Dispatches a call, and retries it if that repeats no effect.
 
 use std::pin::pin;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! How a call's result comes back: awaited, as a job, or step by step.
+//! Delivers a call's result: awaited, as a job, or step by step.
 
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};

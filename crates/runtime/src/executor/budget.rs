@@ -1,4 +1,4 @@
-//! Room in the conversation that outcomes go to.
+//! The token budget of the conversation that receives the outcomes.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

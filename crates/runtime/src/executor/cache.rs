@@ -1,4 +1,4 @@
-//! The response cache: what a tool said before, where its author or operator says that it still holds.
+//! The cache stage: answers from an earlier result if the tool's author or the operator allows it.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The end of every call: its outcome is noted, told and entered in the ledger, whatever it is.
+//! Ends a call: reports its outcome and writes it to the ledger, whatever it is.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The cap on what goes back: what is over it is stored, and a handle takes its place.
+//! Caps the size of results: larger ones are stored and replaced by a handle.
 
 use std::sync::Arc;
 use std::time::Duration;

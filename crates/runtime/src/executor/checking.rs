@@ -1,4 +1,4 @@
-//! Before the stages: calls are checked, and what a model may mend is mended once.
+//! Checks calls before the stages run, and lets a model repair each repairable call once.
 
 use std::time::Duration;
 

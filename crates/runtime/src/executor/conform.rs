@@ -1,4 +1,4 @@
-//! Whether a result is what its tool promised.
+//! Validates a result against the tool's output schema.
 
 use serde_json::{Value, json};
 use toolwright_core::catalogue::{Entry, ProviderKind};

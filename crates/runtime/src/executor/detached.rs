@@ -1,4 +1,4 @@
-//! A call goes on to its end, whoever waits for it.
+//! Runs a call to its end, detached from cancellation of whoever waits for it.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

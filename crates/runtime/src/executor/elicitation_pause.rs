@@ -1,5 +1,5 @@
-//! A call whose source asks the call's client gives its slot back until it is answered, and its limits of time wait:
-//! people take their time, and a queue of a few places must not be held up by calls that only wait for them.
+//! Pauses a call while its source asks the client: the call returns its slot and its timeouts stop, because a queue
+//! must not fill with calls that wait for people.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! The calls under way: who they run on, and how they are told to stop when the application is closed.
+//! The calls in flight, and how they are stopped when the application closes.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

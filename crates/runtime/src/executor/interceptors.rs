@@ -1,4 +1,4 @@
-//! What may skip a call or change it, by its own declaration: before it is judged, and after it ran.
+//! Interceptors may skip or change a call: before policy decides, and after it ran.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What a caller reads of a job: that its call goes on as one, and what a step of it came to.
+//! Messages to the caller about a job: that a call continues as one, and how a step ended.
 
 use serde_json::Value;
 use toolwright_core::approval::EXPIRY;

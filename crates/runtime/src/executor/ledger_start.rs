@@ -1,4 +1,4 @@
-//! A call that may have an effect is in the ledger before it has one.
+//! Writes a call that may have an effect to the ledger before it runs.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! How long a call may take, and how often it is tried: call over tool over provider over global.
+//! Timeouts and retries. The call overrides the tool, the tool the provider, and the provider the global setting.
 
 use std::time::Duration;
 

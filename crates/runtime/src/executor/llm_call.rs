@@ -1,4 +1,4 @@
-//! Calls of tools that ask a model: one model after the other, until one gives a result.
+//! Calls of LLM-backed tools: tries one model after the other until one gives a result.
 
 use std::error::Error;
 use std::fmt::Write as _;

@@ -1,4 +1,4 @@
-//! Some tools demand that their manual is read before they are called.
+//! Enforces that a manual is read before its tool is called.
 
 use toolwright_core::call::ValidCall;
 use toolwright_core::error::ToolError;

@@ -1,5 +1,5 @@
-//! The record of a request to a model: each attempt at it is entered, failures too, and observers hear of what
-//! becomes of it.
+//! Records each request to a model: every attempt, failures included, is written to the ledger and reported to
+//! observers.
 
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

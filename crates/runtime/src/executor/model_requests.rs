@@ -1,4 +1,4 @@
-//! Requests to a model that a call makes, or that are made about one.
+//! Requests to a model that a call makes, or that concern a call.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Calls that a running call makes, by the same way as all others.
+//! Calls that a running call makes. They pass the same stages as all others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

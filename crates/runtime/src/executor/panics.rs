@@ -1,4 +1,4 @@
-//! What is not ours may panic: the panic ends there.
+//! Catches panics of foreign code.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,4 +1,4 @@
-//! Progress of a call on its way out, and what the executor itself learns from it.
+//! Forwards the progress of a call.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

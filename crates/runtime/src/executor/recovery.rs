@@ -1,4 +1,4 @@
-//! Jobs that other processes left: taken up where that is safe.
+//! Resumes jobs of dead processes if that is safe.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

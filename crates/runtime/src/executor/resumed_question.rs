@@ -1,4 +1,4 @@
-//! A question that a job's earlier process has asked is not asked beside itself once more.
+//! Reuses a question that an earlier process of the job has asked, so that it is not asked twice.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Other arguments in place of a call's own.
+//! Replaces a call's arguments.
 
 use serde_json::Value;
 use toolwright_core::arguments::{Fitted, RawArguments};

@@ -1,4 +1,4 @@
-//! Running a tool: within its time, cancelled in good order.
+//! Runs a tool within its timeout and cancels it gracefully.
 
 use std::pin::pin;
 use std::sync::Arc;

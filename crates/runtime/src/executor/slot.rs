@@ -1,4 +1,4 @@
-//! What a call holds while it runs: its slot in a queue, then the lock of its workspace root.
+//! What a running call holds: its queue slot, then the lock of its workspace root.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};

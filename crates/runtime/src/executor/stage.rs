@@ -1,4 +1,4 @@
-//! Where a call is, for whoever asks what went wrong there.
+//! The stage that a call has reached, for error reports.
 
 use toolwright_core::catalogue::Entry;
 

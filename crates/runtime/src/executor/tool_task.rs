@@ -1,4 +1,4 @@
-//! A tool at work: on a task of its own, or within its call where it only waits.
+//! Runs a tool on its own task, or inside the call if it only waits.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};

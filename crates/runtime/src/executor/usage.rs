@@ -1,4 +1,4 @@
-//! What a call's requests to models used, for its outcome and whoever runs it.
+//! Sums the model usage of a call, for its outcome and for the run.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -1,4 +1,4 @@
-//! Calls that somebody waits for, and that a person may make a job of.
+//! Awaited calls that a person may turn into jobs.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

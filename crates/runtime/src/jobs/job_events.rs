@@ -1,4 +1,4 @@
-//! What observers hear of a job that this process has.
+//! Events of a job that this process runs.
 
 use std::sync::Arc;
 

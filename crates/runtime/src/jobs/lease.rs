@@ -1,4 +1,4 @@
-//! The one task that renews the lease of this process's jobs and answers what others ask about them.
+//! The task that renews the lease of this process's jobs and answers other processes' requests about them.
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,4 @@
-//! A job that this process has.
+//! A job that this process runs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

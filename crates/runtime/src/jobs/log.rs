@@ -1,4 +1,4 @@
-//! What a job writes while it runs: a file that other processes read too.
+//! A job's log file, which other processes also read.
 
 use std::borrow::Cow;
 use std::collections::HashSet;

@@ -1,4 +1,4 @@
-//! What of a result a job has written already: a tool that reports its output while it grows returns it once more.
+//! Removes from a result the output that the job has already logged.
 
 use std::collections::VecDeque;
 

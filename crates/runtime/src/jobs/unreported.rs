@@ -1,4 +1,4 @@
-//! What a result says beyond what its job wrote while it ran.
+//! Finds the part of a result that the job's log does not already contain.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! Jobs as tools and commands see them, whichever process has them.
+//! Jobs as tools and commands see them, whichever process runs them.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What an answer on its way says about the requests behind it.
+//! What a streaming answer says about its request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

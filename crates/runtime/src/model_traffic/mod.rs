@@ -1,4 +1,5 @@
-//! All requests to models: queued for each model, again where that may help, slower where a provider says so.
+//! All requests to models: queued per model, retried where that may help, and slowed down when a provider asks for
+//! it.
 
 mod feedback;
 

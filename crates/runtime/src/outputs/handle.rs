@@ -1,4 +1,4 @@
-//! The names of stored outputs: short enough that a model copies them without a mistake.
+//! The handles of stored outputs: short enough for a model to copy without error.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Which sessions have outputs, as their folders said a moment ago: it is asked for every call.
+//! Caches which sessions have stored outputs, because every call asks.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! How much room the stored outputs take, and which of them go when there is too little.
+//! Limits the disk space of stored outputs, and selects those to delete.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};

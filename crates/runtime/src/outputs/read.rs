@@ -1,4 +1,4 @@
-//! Reading a stored output by ranges of bytes and of lines.
+//! Reads a stored output by byte or line ranges.
 
 use std::fs::{File, TryLockError};
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Seek as _, SeekFrom};

@@ -1,4 +1,4 @@
-//! Writing an output as it comes, in constant memory.
+//! Streams an output to disk in constant memory.
 
 use std::fs::File;
 use std::io::{ErrorKind, Write as _};

@@ -1,4 +1,4 @@
-//! Named queues, and which of them a call waits in.
+//! Named queues, and the assignment of calls to them.
 
 mod priority_queue;
 mod rate;

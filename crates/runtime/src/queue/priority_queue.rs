@@ -1,4 +1,4 @@
-//! One queue with priorities: so many run at once, the others wait in order, a bounded crowd for a bounded time.
+//! A priority queue: limits the calls that run, and the number and time of those that wait.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! So many starts in any sixty seconds.
+//! A rate limit: a number of starts in any sixty seconds.
 
 use std::collections::VecDeque;
 use std::time::Duration;

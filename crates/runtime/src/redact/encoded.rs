@@ -1,4 +1,4 @@
-//! The forms in which a value comes back out of programs.
+//! The encodings in which programs return a value.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! Taking secrets out of text: by where they came from, in whatever form they come back, and by what they look like.
+//! Redacts secrets in text: known values in every encoding, and values that look like secrets.
 
 mod encoded;
 mod escapes;

@@ -1,4 +1,4 @@
-//! Secrets that are numbers: one value has many spellings, `471199`, `471199.0` and `4.71199e5`.
+//! Redacts numeric secrets in all their spellings: `471199`, `471199.0` and `4.71199e5`.
 
 use std::ops::Range;
 

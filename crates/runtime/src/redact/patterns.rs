@@ -1,4 +1,4 @@
-//! Shapes that secrets have anywhere: prefixes of known issuers, and what stands in a place for secrets.
+//! Recognises secrets by their form: the prefixes of known issuers, and values where a secret is expected.
 
 use std::ops::Range;
 use std::sync::LazyLock;

@@ -1,4 +1,4 @@
-//! Runs of bytes of one kind, each measured once.
+//! Measures each run of bytes of one class once.
 
 use std::ops::Range;
 

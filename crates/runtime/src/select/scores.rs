@@ -1,4 +1,4 @@
-//! Scores that are not asked for twice.
+//! Caches scores.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};

@@ -1,4 +1,4 @@
-//! Scoring: one scorer after the other until one has an order to show.
+//! Runs scorers in order until one returns a ranking.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! `tools__search`, `tools__describe` and `tools__call`: tools that put others before a model.
+//! `tools__search`, `tools__describe` and `tools__call`: tools that find and call other tools.
 
 use std::sync::{Arc, LazyLock};
 

@@ -1,4 +1,4 @@
-//! Responses that may be served again.
+//! Stores responses of the response cache.
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 use toolwright_core::canonical::ContentHash;

@@ -1,5 +1,5 @@
-//! A file that is no database, or not all of one, is refused before anything is read from it or written to it. SQLite
-//! itself takes an empty file for a new database, and throws away the log of writes beside it.
+//! Refuses a damaged file, or one that is not a database, before anything is read or written. SQLite itself takes
+//! an empty file for a new database and discards the write-ahead log beside it.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};

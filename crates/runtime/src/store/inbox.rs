@@ -1,4 +1,4 @@
-//! Questions to a person, and what became of them.
+//! Stores questions to a person and their answers.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Tool lists of servers. A list is used by whoever has its server configured, each time that one starts: what nobody has used
-//! for long goes, however old or new it is.
+//! Stores tool lists of servers. Every configuration that has the server uses its list at the start. A list that
+//! nobody has used for a long time is deleted.
 
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension as _, params};

@@ -1,4 +1,4 @@
-//! Who this process is, told apart from a later one with the same pid.
+//! Identifies this process, distinct from a later one with the same pid.
 
 use std::sync::OnceLock;
 

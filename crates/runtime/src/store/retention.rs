@@ -1,4 +1,4 @@
-//! What is too old or too much goes, a little at a time, so that no call waits long for it.
+//! Deletes old or surplus rows in small steps, so that no call waits long.
 
 use std::time::{Duration, Instant};
 

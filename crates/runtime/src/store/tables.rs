@@ -1,4 +1,4 @@
-//! Rows to values and back.
+//! Converts rows to values and back.
 
 use std::time::SystemTime;
 

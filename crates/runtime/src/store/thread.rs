@@ -1,4 +1,4 @@
-//! The one thread that owns the connection: SQLite blocks, the runtime must not.
+//! The thread that owns the SQLite connection, so that SQLite does not block the async runtime.
 
 use std::collections::{HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};

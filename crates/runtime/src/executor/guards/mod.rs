@@ -1,4 +1,4 @@
-//! Input guards: functions and models that look at a call before policy does.
+//! Input guards: functions and models that check a call before policy does.
 
 mod model_guard;
 

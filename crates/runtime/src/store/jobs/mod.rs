@@ -1,4 +1,4 @@
-//! Jobs, their owners, and what processes ask of each other about them.
+//! Stores jobs, their owners, and requests between processes about them.
 
 mod orphans;
 

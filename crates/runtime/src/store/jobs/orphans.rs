@@ -1,4 +1,4 @@
-//! Jobs of processes that are gone: who had them, what becomes of them, and what a person was asked about them.
+//! Jobs of dead processes: their owners, how they are resolved, and their open questions.
 
 use std::path::PathBuf;
 
