@@ -1,4 +1,4 @@
-//! Asking a model which calls it would make, and getting them as values: nothing runs.
+//! Asks a model which calls it would make and returns them as values. Nothing runs.
 
 use serde::Serialize;
 use serde_json::Value;

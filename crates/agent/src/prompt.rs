@@ -1,5 +1,5 @@
-//! The system prompt. Equal catalogues give equal bytes: no date, no counter, nothing unordered, so that
-//! providers' prompt caches hold.
+//! The system prompt. Equal catalogues give equal bytes (no date, no counter, fixed order), so providers' prompt
+//! caches stay valid.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

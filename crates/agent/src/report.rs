@@ -1,4 +1,4 @@
-//! How a run ended, and the account of it.
+//! The report of a run: its status, answer, calls and usage.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Binary results of tools: what no model takes is kept as a file, and its handle stands in the conversation.
+//! Stores binary tool results that the model cannot read as files, and puts a handle into the conversation.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;

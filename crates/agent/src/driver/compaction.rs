@@ -1,5 +1,5 @@
-//! Having a model put the oldest turns together, by `llm:summarize` and `llm:fact-extract`. Their calls go through the
-//! executor like all others, in the background; the journal of the run knows of them.
+//! Compacts the oldest turns with `llm:summarize` and `llm:fact-extract`. Their calls run through the executor in
+//! the background, and the run's journal records them.
 
 use std::sync::{Arc, OnceLock};
 

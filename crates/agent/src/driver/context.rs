@@ -1,4 +1,4 @@
-//! Making room before the model is asked: what gives way is stored first.
+//! Makes room in the context window before the model is asked. Evicted results are stored first.
 
 use std::collections::hash_map::Entry;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Decisions that were made while the run was at rest, handed to the executor when it asks.
+//! Passes decisions made while the run was suspended to the executor when it asks for them.
 
 use std::collections::HashMap;
 use std::sync::Arc;

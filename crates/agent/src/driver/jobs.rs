@@ -1,4 +1,4 @@
-//! Background jobs of a run: their ends are told to the model, and wake a run that has given its answer.
+//! Reports finished background jobs to the model, and resumes a run that has already answered.
 
 use toolwright_core::store::StoreError;
 

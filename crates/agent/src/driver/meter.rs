@@ -1,4 +1,4 @@
-//! What calls ask of models besides the run's own requests.
+//! Counts the model usage of calls, separate from the run's own requests.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -1,4 +1,4 @@
-//! The driver: does what the state machine says, and saves it between every two steps.
+//! The driver: executes the steps of the state machine and saves the state between them.
 
 mod artifacts;
 mod compaction;

@@ -1,4 +1,4 @@
-//! One request to the model, seen and accounted for, and the calls that start before it is over.
+//! Sends one request to the model, records it, and starts calls while the answer streams in.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What a request shows of a run's tools.
+//! Selects the tools of each request to the model.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,4 +1,4 @@
-//! Going on after an interruption: no finished call runs again, and none whose effect is in doubt.
+//! Resumes an interrupted run. A finished call does not run again, nor does a call whose effect is unknown.
 
 use std::sync::Arc;
 

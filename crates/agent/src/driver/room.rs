@@ -1,4 +1,4 @@
-//! Room for the results of a turn, where the model's window is known.
+//! The token budget for the results of a turn, if the context window of the model is known.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Calls that start while the model is still writing.
+//! Starts calls while the model is still writing its answer.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

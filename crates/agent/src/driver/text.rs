@@ -1,4 +1,4 @@
-//! The model's text as events, piece by piece, without secrets.
+//! Emits the model's text as events while it streams, with secrets redacted.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

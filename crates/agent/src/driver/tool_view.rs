@@ -1,4 +1,4 @@
-//! What one run can use of the catalogue.
+//! The view of the catalogue that one run can use, and the cache of such views.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 

@@ -1,4 +1,4 @@
-//! Reading all of an output, part by part: each part by itself, then what was found put together.
+//! Chunked extraction: the model reads each part of an output separately, then the findings are combined.
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use toolwright_core::llm::inert;

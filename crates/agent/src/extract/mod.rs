@@ -1,5 +1,5 @@
-//! Extraction from stored outputs by a model: all of it part by part, or by searching in it.
-//! Every request goes through the executor of the call that asks for it, as an operation inside that call.
+//! Extracts answers from stored outputs with a model, either part by part or by search. Each request runs through
+//! the executor as an operation inside the call that asks for it.
 
 mod chunked;
 mod search;

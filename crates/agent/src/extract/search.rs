@@ -1,4 +1,4 @@
-//! Searching in an output: a small agent that can read and search in this one output, and nothing else.
+//! Extraction by search: a small agent that can read and search one stored output and nothing else.
 
 use std::sync::Arc;
 

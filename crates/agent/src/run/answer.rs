@@ -1,4 +1,4 @@
-//! What the model said: calls to run, or a text that ends the task.
+//! Handles the model's answer: calls to run, or a text that ends the task.
 
 use toolwright_core::model::{Message, ModelResponse, OpaqueData, StopReason, WrittenCall};
 

@@ -1,5 +1,4 @@
-//! When calls start other than at the end of their turn: while the model is still writing, or when they
-//! are let.
+//! Dispatch modes other than at the end of a turn: while the model is still writing, or when the caller allows it.
 
 use toolwright_core::call::ToolCall;
 use toolwright_core::model::{Message, ModelResponse, WrittenCall};

@@ -1,4 +1,4 @@
-//! How a task ends before its limits do: with a final report, or in a last turn that is forced.
+//! Ends a task before its limits do: by a final report, or by a forced last turn.
 
 use serde::Deserialize as _;
 use toolwright_core::error::{ErrorKind, ToolError};

@@ -1,5 +1,5 @@
-//! Which tools stand before the model: chosen in its first turn, and afterwards only added to, at the end, so
-//! that what its provider has cached of the requests stays good.
+//! Which tools the model is shown. The first turn chooses them; later turns only append, so the prompt cache of the
+//! provider stays valid.
 
 use std::borrow::Cow;
 use std::collections::HashSet;

@@ -1,4 +1,5 @@
-//! News of background jobs in the conversation: each once, whatever is saved and resumed in between.
+//! Reports background jobs in the conversation. Each report appears once, even if the run is saved and resumed in
+//! between.
 
 use toolwright_core::job::JobRecord;
 

@@ -1,4 +1,4 @@
-//! The limits of a task, and what the model is told when one is near.
+//! The limits of a task, and the notices to the model when one is near.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What a task has used up, and how it stands.
+//! What a task has used so far, and its status.
 
 use toolwright_core::error::ErrorKind;
 use toolwright_core::model::ModelResponse;

@@ -1,4 +1,4 @@
-//! The loop guard: the same call with the same result, over and over.
+//! The loop guard: detects the same call with the same result repeated.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! What goes in and out of the state machine besides messages.
+//! Inputs and outputs of the state machine besides messages.
 
 use serde::{Deserialize, Serialize};
 use toolwright_core::approval::{ApprovalDecision, ApprovalRequest};

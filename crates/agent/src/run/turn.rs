@@ -1,4 +1,4 @@
-//! The calls of one turn, each from what the model wrote to its one result.
+//! The calls of one turn. Each goes from what the model wrote to exactly one result.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! `agent__batch`: several calls as one, run beside each other.
+//! `agent__batch`: runs several calls in parallel as one call.
 
 use std::borrow::Cow;
 use std::collections::HashSet;

@@ -1,4 +1,4 @@
-//! `agent__final_report`: what a run ends with, brought into the form that was asked for.
+//! `agent__final_report`: ends a run with a report in the requested format.
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,5 @@
-//! The tools of the agent itself, namespace `agent`: a batch of calls, the final report, the status of the task.
-//! They are tools like any other to executor and policy; what an accepted one means for its run is decided by
-//! the state machine in [`crate::run`].
+//! The agent's own tools, namespace `agent`: batch, final report and task status. The executor and the policy treat
+//! them like any other tool. The state machine in [`crate::run`] decides what an accepted call means for its run.
 
 mod batch;
 pub(crate) mod final_report;

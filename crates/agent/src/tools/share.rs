@@ -1,4 +1,4 @@
-//! The results of a batch within one cap: all of them stay readable, and the large ones give way.
+//! Fits the results of a batch under one size cap. Every result stays readable; large ones are shortened.
 
 use serde_json::{Value, json};
 use toolwright_core::context::ToolContext;

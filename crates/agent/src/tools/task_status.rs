@@ -1,4 +1,4 @@
-//! `agent__task_status`: how far a task is, in the model's own words.
+//! `agent__task_status`: the model reports the progress of the task.
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Definitions register, and reports come in the form that was asked for.
+//! Tests: the definitions register, and reports take the requested form.
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
-//! Putting the oldest turns together: what models are asked, and what becomes of the conversation. Saved with the run
-//! before anything is asked, so that a crash costs no answer that had come.
+//! Compaction of the oldest turns: the requests to models, and the resulting conversation. The state is saved
+//! before a model is asked, so a crash loses no answer.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! What stands in place of a result that gave way.
+//! The note that replaces an evicted result.
 
 use toolwright_core::content::ContentBlock;
 use toolwright_core::model::CallResult;

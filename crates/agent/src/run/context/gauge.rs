@@ -1,4 +1,4 @@
-//! How estimated tokens relate to those that the model counts.
+//! Corrects estimated token counts by the model's reported counts.
 
 use serde::{Deserialize, Serialize};
 

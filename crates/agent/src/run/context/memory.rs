@@ -1,4 +1,4 @@
-//! What is kept of turns that were put together: a summary and facts, and where the whole is.
+//! What remains of compacted turns: a summary, facts, and the handle of the full text.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! What is to be done where a conversation has become too long. Pure: sizes in, a plan out.
+//! Plans how to shorten a conversation that is too long. Pure: sizes in, a plan out.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

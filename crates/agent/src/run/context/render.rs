@@ -1,4 +1,4 @@
-//! Turns as text: for the models that put them together, and as the stored original.
+//! Renders turns as text: for the models that compact them, and as the stored original.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

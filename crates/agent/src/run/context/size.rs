@@ -1,4 +1,4 @@
-//! The size of a conversation: estimated, and what is to be counted to know it exactly.
+//! The size of a conversation: an estimate, and what to count for the exact value.
 
 use toolwright_core::ContentBlock;
 use toolwright_core::context::EstimatedTokens;

@@ -1,4 +1,4 @@
-//! What the user said in turns that were put together, word for word: it holds as it did before, so no model retells it.
+//! Keeps the user's words from compacted turns verbatim, so that no model rephrases instructions.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! Answers that were cut at their token limit.
+//! Tests: answers that were cut at their token limit.
 
 use super::*;
 

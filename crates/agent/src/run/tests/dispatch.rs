@@ -1,4 +1,4 @@
-//! Calls that start while the model writes, and calls that wait for leave.
+//! Tests: calls that start while the model writes, and calls that wait for permission.
 
 use super::*;
 

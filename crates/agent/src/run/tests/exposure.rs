@@ -1,4 +1,4 @@
-//! What stands before the model is only added to.
+//! Tests: the list of shown tools only grows.
 
 use proptest::prelude::*;
 use toolwright_core::select::{Choice, Exposure, SEARCH_ID};

@@ -1,4 +1,4 @@
-//! Transition by transition: what goes in, what is asked for next.
+//! Tests: each transition of the state machine.
 
 use super::*;
 

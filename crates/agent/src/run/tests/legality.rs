@@ -1,4 +1,4 @@
-//! Random behaviour of everybody involved; the history stays legal.
+//! Property tests: the history stays legal whatever models, tools, people and clocks do.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
