@@ -1,4 +1,4 @@
-//! What `run` and `chat` share: the model, the policy, the options of a run.
+//! What `run` and `chat` share: the model, the policy and the options of a run.
 
 use std::sync::Arc;
 use std::time::Duration;

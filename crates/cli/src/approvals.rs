@@ -1,4 +1,4 @@
-//! `approvals`: the questions that wait for a person, and the answers that stand.
+//! `approvals`: lists pending questions and standing approvals, and answers them.
 
 use std::time::{Duration, SystemTime};
 

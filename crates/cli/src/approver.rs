@@ -1,4 +1,4 @@
-//! Asking the person at the terminal.
+//! Asks the person at the terminal for approvals.
 
 use std::sync::Arc;
 

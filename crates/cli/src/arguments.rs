@@ -1,4 +1,4 @@
-//! The arguments of `call`, from the three ways to write them.
+//! Parses the arguments of `call` from each of the three ways to write them.
 
 use std::path::Path;
 

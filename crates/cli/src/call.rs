@@ -1,4 +1,4 @@
-//! `call`: one tool, once.
+//! `call`: calls one tool once.
 
 use std::io::Read as _;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! `catalogue`: what publishers of signed tools do, and what their readers check.
+//! `catalogue`: signs catalogues of tools, and verifies signed ones.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Files with a whole catalogue, for `pick` and `eval`.
+//! Reads files that contain a whole catalogue, for `pick` and `eval`.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};

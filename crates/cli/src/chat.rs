@@ -1,4 +1,4 @@
-//! `chat`: the loop of `run`, message after message.
+//! `chat`: runs the agent once for each message of the user.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What to paste into a client so that it uses this server.
+//! The commands and snippets that connect known clients to this server.
 
 /// A line for each known client; `token` is whether one is needed.
 pub(crate) fn lines(url: &str, token: bool) -> Vec<(&'static str, String)> {

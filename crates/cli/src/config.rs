@@ -1,4 +1,4 @@
-//! `config schema`, `config show`, and what every command says about its configuration.
+//! `config schema`, `config show`, and the configuration messages of every command.
 
 use std::path::PathBuf;
 

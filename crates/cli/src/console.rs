@@ -1,5 +1,5 @@
-//! The terminal as a source of lines. One thread reads it, and only when it is asked for a line, so that an editor of
-//! lines and plain questions can take turns.
+//! Reads lines from the terminal. One thread reads, and only on request, so that the line editor and plain
+//! questions can alternate.
 
 use std::path::{Path, PathBuf};
 

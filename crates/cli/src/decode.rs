@@ -1,4 +1,4 @@
-//! `decode`: what a model wrote, as values.
+//! `decode`: parses a model's output into values.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{BufWriter, Write as _};

@@ -1,4 +1,4 @@
-//! `doctor`: what is wrong, and how to mend it.
+//! `doctor`: finds problems of the configuration and its providers, and says how to fix them.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -1,4 +1,4 @@
-//! `init`, `add`, `remove`, `import`: edits of the configuration file.
+//! `init`, `add`, `remove`, `import`: edit the configuration file.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;

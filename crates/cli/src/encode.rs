@@ -1,4 +1,4 @@
-//! `encode`: tools in the form of a model API.
+//! `encode`: prints tools in the format of a model API.
 
 use serde_json::json;
 use toolwright::models::dialect::translate;

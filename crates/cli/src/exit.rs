@@ -1,4 +1,4 @@
-//! How a command ends.
+//! Exit codes and failures of commands.
 
 use std::fmt::Display;
 

@@ -1,4 +1,4 @@
-//! What a tool's source asks of the person at the terminal: forms to fill in, pages to open.
+//! Questions of tool sources to the person at the terminal: forms to fill in and pages to open.
 
 use std::fmt::Write as _;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Help: commands in groups, one line for each option with `--help`, everything with `toolwright help COMMAND`.
+//! Help texts: grouped commands, one line per option with `--help`, everything with `toolwright help COMMAND`.
 
 use std::fmt::Write as _;
 

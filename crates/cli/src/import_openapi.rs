@@ -1,4 +1,4 @@
-//! `import openapi`: the operations of a document as tools, shown or put into the configuration.
+//! `import openapi`: shows the operations of a document as tools, or adds them to the configuration.
 
 use std::path::Path;
 

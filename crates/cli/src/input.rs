@@ -1,4 +1,4 @@
-//! Texts from files and standard input, bounded.
+//! Reads texts from files and standard input, with a size limit.
 
 use std::io::Read as _;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Waiting for the lists of providers, so that whoever waits knows for whom.
+//! Waits for the tool lists of providers and reports which of them are still starting.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

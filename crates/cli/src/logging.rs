@@ -1,4 +1,4 @@
-//! Logs: on standard error, never on standard output, without secrets.
+//! Logs: on standard error, never on standard output, with secrets redacted.
 
 use std::fmt::{self, Write as _};
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! The program `toolwright`: one module a command.
+//! The program `toolwright`: one module per command.
 
 mod agent;
 mod approvals;

@@ -1,4 +1,4 @@
-//! Markdown at a terminal: a block is shown once it is whole.
+//! Renders Markdown at a terminal, block by block as each is complete.
 
 use anstyle::Style;
 use pulldown_cmark::{CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag, TagEnd};

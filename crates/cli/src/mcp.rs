@@ -1,4 +1,4 @@
-//! `mcp`: who is logged in at which MCP server.
+//! `mcp`: logs in to MCP servers, logs out, and shows who is logged in.
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Values of options by their names on the command line.
+//! The names of option values on the command line.
 
 use std::net::{IpAddr, SocketAddr};
 

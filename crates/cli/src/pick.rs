@@ -1,4 +1,4 @@
-//! `pick`: the right few tools for a task, and why these.
+//! `pick`: selects the tools for a task and explains the choice.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! `pins`: which definitions of others are trusted, and what has changed in those that are not.
+//! `pins`: shows which third-party definitions are trusted, and what has changed in the others.
 
 use std::io::Write as _;
 use std::time::{Duration, SystemTime};

@@ -1,5 +1,5 @@
-//! The visible account of a run: each call as it starts, reports and ends, on standard error; the
-//! model's text, as it comes, on standard output.
+//! The progress display of a run: each call's start, progress and end on standard error, and the model's streamed
+//! text on standard output.
 
 use std::collections::HashMap;
 use std::io::{IsTerminal as _, Write as _};

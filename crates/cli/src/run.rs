@@ -1,4 +1,4 @@
-//! `run`: one task, from words to an answer.
+//! `run`: runs an agent on one task.
 
 use std::io::Read as _;
 use std::time::Duration;

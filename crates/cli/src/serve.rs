@@ -1,4 +1,4 @@
-//! `serve`: the gateway on standard streams or HTTP.
+//! `serve`: runs the gateway on standard streams or HTTP.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Listings as tables: columns that fit the terminal, and whole ones in a pipe.
+//! Prints lists as tables: fitted columns on a terminal, full values in a pipe.
 
 use anstyle::Style;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};

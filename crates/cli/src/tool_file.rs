@@ -1,4 +1,4 @@
-//! Files with tools, for `encode` and `decode`.
+//! Reads files that contain tools, for `encode` and `decode`.
 
 use std::collections::HashMap;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! `tools ls --tokens`: what tools take of a model's window.
+//! `tools ls --tokens`: shows how many tokens of the context window the tools take.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! `trace`: what runs and sessions did, as a tree.
+//! `trace`: shows the operations of runs and sessions as a tree.
 
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};

@@ -1,4 +1,4 @@
-//! The whole exchange as JSON lines in a file.
+//! Writes all messages of a run as JSON lines to a file.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;

@@ -1,5 +1,5 @@
-//! `trust`: shows what a project's configuration would do, and approves it. Commands ask the same question at a terminal
-//! when they meet a file that nobody has approved.
+//! `trust`: shows what a project's configuration would do, and approves it. Other commands ask the same question at
+//! a terminal when they find an unapproved file.
 
 use std::io::{BufRead as _, Write as _};
 use std::path::{Path, PathBuf};

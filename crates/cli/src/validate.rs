@@ -1,4 +1,4 @@
-//! `validate`: whether arguments fit a tool or a schema, and what had to be done to make them fit.
+//! `validate`: checks arguments against a tool or a schema, and shows the repairs that make them fit.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Text for people in lines that fit the terminal.
+//! Wraps text to the width of the terminal.
 
 use std::borrow::Cow;
 

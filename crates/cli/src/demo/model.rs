@@ -1,4 +1,4 @@
-//! The model of the demo: a script. It reads the results of its calls as a model does, and asks nobody.
+//! The demo's model: a script that reads the results of its calls and contacts no API.
 
 use async_trait::async_trait;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! The sample servers of the demo: three small MCP servers on standard input and output, all data in memory.
+//! The demo's three small MCP servers on standard input and output. All data is in memory.
 
 use std::io::{BufRead as _, Read as _, Write as _};
 

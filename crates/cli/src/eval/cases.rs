@@ -1,4 +1,4 @@
-//! Files with queries and what they need.
+//! Reads files with queries and the tools that answer them.
 
 use std::collections::HashMap;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! `eval`: how well the right tools are found, and what finding them costs.
+//! `eval`: measures how well tools are found, and what that costs.
 
 mod cases;
 mod player;

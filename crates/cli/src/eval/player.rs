@@ -1,4 +1,4 @@
-//! A model that plays a task by its script, and counts what its requests carry.
+//! A model client that follows a script and counts the tokens of its requests.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

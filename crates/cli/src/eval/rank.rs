@@ -1,4 +1,4 @@
-//! The order in which a catalogue answers a query: that of `pick`, without its cut.
+//! Ranks a catalogue for a query as `pick` does, without the cut-off.
 
 use std::path::Path;
 use std::sync::Arc;

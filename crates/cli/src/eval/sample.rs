@@ -1,4 +1,4 @@
-//! The least arguments that a schema asks for.
+//! Generates the minimal arguments that satisfy a schema.
 
 use serde_json::{Map, Value};
 

@@ -1,4 +1,4 @@
-//! `eval select`: how well queries find the tools that they need.
+//! `eval select`: measures how well queries find the tools that they need.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Files with a task: the steps of an agent, and what its tools give it.
+//! Reads files with a task: an agent's steps and the results of its tools.
 
 use std::collections::HashMap;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! `eval tokens`: what a whole task costs under each exposure.
+//! `eval tokens`: compares the token cost of a task under each exposure.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
