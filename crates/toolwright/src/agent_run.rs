@@ -1,4 +1,4 @@
-//! Agents: a model that works on a task with the tools there are.
+//! Agents: a model that works on a task with the available tools.
 
 use std::sync::Arc;
 use std::time::Duration;

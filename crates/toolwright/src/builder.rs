@@ -1,4 +1,4 @@
-//! What a program says in code: the same settings that `toolwright.yaml` holds, loaded in the same way.
+//! The builder: the same settings as `toolwright.yaml`, given in code and loaded the same way.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Files whose content counts because they are this user's own: no other user can have written, or read, what is in them.
+//! Checks that a file belongs to this user and that no other user can write or read it.
 
 use std::fs::Metadata;
 use std::io::{self, Read as _};

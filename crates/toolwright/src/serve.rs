@@ -1,4 +1,4 @@
-//! The gateway: the tools of a program for MCP clients, over standard streams or HTTP.
+//! Serves the tools of a program to MCP clients, over standard streams or HTTP.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

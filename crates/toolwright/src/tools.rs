@@ -1,4 +1,4 @@
-//! The tools of a program: calling them, and finding the right ones.
+//! Calls the tools of a program and finds the right ones.
 
 use std::sync::Arc;
 use std::time::Duration;

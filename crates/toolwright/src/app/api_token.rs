@@ -1,4 +1,4 @@
-//! The token of the HTTP API, where none is configured.
+//! The generated token of the HTTP API, used if none is configured.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Calls of the owner: one tool, once.
+//! Runs one call of the owner.
 
 use std::sync::Arc;
 use std::time::Duration;

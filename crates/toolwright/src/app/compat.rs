@@ -1,4 +1,4 @@
-//! Which models do well with which tools: what the configuration says, for the runner and whoever asks.
+//! Which models work well with which tools, as the configuration says.
 
 use std::sync::{Arc, PoisonError, RwLock};
 

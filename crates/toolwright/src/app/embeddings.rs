@@ -1,4 +1,4 @@
-//! The sentence embeddings that the configuration names, loaded when they are first needed.
+//! Loads the configured sentence embeddings on first use.
 
 use std::sync::Arc;
 

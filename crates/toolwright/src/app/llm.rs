@@ -1,4 +1,4 @@
-//! Tools that a model answers: the shipped ones, and those of the configuration.
+//! LLM-backed tools: the shipped ones and those of the configuration.
 
 use std::sync::Arc;
 

@@ -1,5 +1,4 @@
-//! Toolwright: a configuration brought to life. Catalogue, executor and stores, put together once and
-//! used by every command alike.
+//! A running instance: catalogue, executor and stores, built once from a configuration and used by every command.
 
 mod api_token;
 mod build;

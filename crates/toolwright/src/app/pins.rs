@@ -1,4 +1,4 @@
-//! What is pinned of the sources of an instance.
+//! The pins of an instance's sources.
 
 use std::sync::Arc;
 use std::time::Duration;

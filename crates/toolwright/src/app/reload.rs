@@ -1,4 +1,4 @@
-//! Putting a configuration into force: at the start, and again whenever its files change.
+//! Applies a configuration at the start and whenever its files change.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError};

@@ -1,4 +1,4 @@
-//! Recordings in place of models, which nobody is to take for one.
+//! Recordings that answer in place of models, marked as such.
 
 use std::sync::Arc;
 

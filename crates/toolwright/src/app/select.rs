@@ -1,4 +1,4 @@
-//! Selection as the configuration has it.
+//! Builds tool selection from the configuration.
 
 use std::sync::{Arc, Weak};
 

@@ -1,4 +1,4 @@
-//! Telemetry of an instance: who observes its events for receivers outside, as long as somebody wants to know.
+//! Sends an instance's events to telemetry receivers while it runs.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Counting tokens: exactly for models whose tokenizer is configured, else by a rule of thumb.
+//! Counts tokens: exactly for models with a configured tokenizer, else by an estimate.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

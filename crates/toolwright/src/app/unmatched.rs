@@ -1,4 +1,4 @@
-//! Patterns and names of a configuration that no tool is meant by: most are misspelt, and all do nothing.
+//! Finds patterns and names in the configuration that match no tool. Most are misspelt, and none has an effect.
 
 use std::collections::BTreeSet;
 

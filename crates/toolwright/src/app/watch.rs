@@ -1,4 +1,4 @@
-//! Watching the configuration's files.
+//! Watches the configuration files for changes.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsString;

@@ -1,4 +1,4 @@
-//! One foreign server entry in our keys.
+//! Translates one foreign server entry into Toolwright's keys.
 
 use std::time::Duration;
 

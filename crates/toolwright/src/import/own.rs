@@ -1,4 +1,4 @@
-//! Telling Toolwright's own entry in another client's file: imported, it would serve itself to itself.
+//! Recognises Toolwright's own entry in another client's file. If it were imported, Toolwright would serve itself.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

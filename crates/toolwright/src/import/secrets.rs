@@ -1,4 +1,4 @@
-//! Secrets written into an imported entry: each becomes a variable, so that the configuration holds none.
+//! Replaces secrets in imported entries by variables, so that the configuration contains none.
 
 use std::ops::Range;
 

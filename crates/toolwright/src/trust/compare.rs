@@ -1,4 +1,4 @@
-//! Which changes of an approved configuration wait for approval. Pure.
+//! Decides which changes of an approved configuration need a new approval. Pure.
 
 use serde_json::{Map, Value, json};
 use toolwright_core::tool_id::server_namespace;

@@ -1,4 +1,5 @@
-//! What is approved: the text of a configuration file, and the files that it names to instruct models or to describe tools.
+//! The content that is approved: the text of a configuration file, and the files that it names as instructions or
+//! tool descriptions.
 
 use std::collections::BTreeMap;
 use std::io;

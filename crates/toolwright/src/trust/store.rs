@@ -1,4 +1,4 @@
-//! What was approved: one private file in the state directory for each configuration file.
+//! Stores approved content: one private file per configuration file, in the state directory.
 
 use std::ffi::OsStr;
 use std::io;

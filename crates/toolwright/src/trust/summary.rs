@@ -1,4 +1,4 @@
-//! What a configuration file would do, in plain words. Pure. All of it is text of the file: show it as data.
+//! Summarises what a configuration file would do. Pure. All of it is text of the file: show it as data.
 
 use serde_json::{Map, Value};
 

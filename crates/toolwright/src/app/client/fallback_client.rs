@@ -1,4 +1,5 @@
-//! Toolwright for the clients of its gateway, in the place of what they lack: its models, and people by the inbox.
+//! The fallback for gateway clients that lack a capability: models answer sampling, and people answer through the
+//! inbox.
 
 use std::sync::Arc;
 

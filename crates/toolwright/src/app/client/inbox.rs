@@ -1,4 +1,4 @@
-//! A person who is not at a terminal: what a tool's source wants to know is asked through the inbox.
+//! Asks a person through the inbox what a tool's source wants to know.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Toolwright itself as the client of its calls: what a tool's source asks back is answered here. Its questions to a
-//! model pass the executor as calls of `client:sample`, under the policy of whoever made the call.
+//! Toolwright as the client of its own calls: it answers what a tool's source asks back. Questions to a model run
+//! through the executor as calls of `client:sample`, under the policy of the caller.
 
 mod fallback_client;
 mod inbox;

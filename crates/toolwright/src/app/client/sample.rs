@@ -1,5 +1,5 @@
-//! `client:sample`: a source's question to a model, as a tool, so that rules, guards, people and the account see it
-//! like any call. It is in no catalogue: only [`super::AppClient`] calls it.
+//! `client:sample`: a source's request to a model, as a tool, so that rules, guards, people and the ledger see it
+//! like any call. No catalogue lists it: only [`super::AppClient`] calls it.
 
 use std::sync::{Arc, LazyLock};
 
