@@ -1,5 +1,4 @@
-//! What happens in the house, for those who watch it from outside: spans and metrics, out of events alone, by the
-//! OpenTelemetry semantic conventions for generative AI and MCP
+//! Telemetry: spans and metrics from events, by the OpenTelemetry semantic conventions for generative AI and MCP
 //! (<https://github.com/open-telemetry/semantic-conventions-genai>, all of which is still `Development`).
 //!
 //! [`Spans`] makes spans of events and [`Metrics`] counts them; both are pure but for the time they are told.

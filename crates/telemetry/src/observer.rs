@@ -1,4 +1,4 @@
-//! From the event hub to spans and metrics.
+//! Feeds spans and metrics from the event hub.
 
 use std::sync::Arc;
 use std::time::SystemTime;

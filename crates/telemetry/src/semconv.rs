@@ -1,4 +1,4 @@
-//! Names of the conventions, and values that they prescribe.
+//! Names and values that the semantic conventions define.
 
 use toolwright_core::ErrorKind;
 use toolwright_core::model::{ModelErrorKind, REPLAY, StopReason};

@@ -1,4 +1,4 @@
-//! Spans out of events.
+//! Builds spans from events.
 
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime};

@@ -1,4 +1,4 @@
-//! Tool calls, of which there are more than of all else: what counts one is looked up once.
+//! Metrics of tool calls, the most frequent events: the series of a call is looked up once.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! An instrument and what it has counted, by attributes.
+//! An instrument and its series by attributes.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;

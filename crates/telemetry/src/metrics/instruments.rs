@@ -1,4 +1,4 @@
-//! Every instrument that there is. Bounds of buckets are those that the conventions advise.
+//! All instruments. The bucket bounds are those that the conventions advise.
 
 use super::family::{Family, Instrument, Kind};
 use crate::semconv::{

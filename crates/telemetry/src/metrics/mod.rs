@@ -1,4 +1,4 @@
-//! The one registry of metrics, kept by events.
+//! The single metrics registry, updated by events.
 
 mod calls;
 mod family;

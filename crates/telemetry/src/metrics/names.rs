@@ -1,4 +1,4 @@
-//! Names that series are told apart by, and how many of them.
+//! Bounds the number of names that distinguish series.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Metrics as OTLP's messages, and whose they and the spans are.
+//! Encodes metrics as OTLP messages, and the resource that metrics and spans share.
 
 use std::time::SystemTime;
 

@@ -1,4 +1,4 @@
-//! Batches of spans, and readings of metrics, to their receivers.
+//! Sends batches of spans and metric readings to their receivers.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! One receiver, and the requests to it.
+//! Sends requests to one receiver.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! Events, as the house sends them.
+//! Builds events as Toolwright emits them.
 
 use std::time::{Duration, SystemTime};
 

@@ -1,4 +1,4 @@
-//! What is written against OpenTelemetry's own messages.
+//! Tests: compare the encoder with OpenTelemetry's own messages.
 
 use std::time::{Duration, SystemTime};
 
