@@ -1,4 +1,4 @@
-//! Test data that stays outside the repository.
+//! Locates test data that stays outside the repository.
 
 use std::path::PathBuf;
 

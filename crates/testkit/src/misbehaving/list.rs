@@ -1,4 +1,4 @@
-//! The list of tools, with whatever the flags do to it.
+//! The tool list, as the flags change it.
 
 use std::sync::atomic::Ordering;
 

@@ -1,4 +1,4 @@
-//! What the tools do, and how they go wrong.
+//! The tools of the server, and how each of them fails.
 
 use std::io;
 use std::process::Stdio;

@@ -1,4 +1,4 @@
-//! A request, seen the same way whatever API it came by.
+//! A recorded request in a form that is the same for every API.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! What the APIs demand of every request, said once.
+//! Checks that every API makes of a request.
 
 use serde_json::Value;
 

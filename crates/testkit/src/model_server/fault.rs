@@ -1,4 +1,4 @@
-//! What goes wrong while an answer is sent.
+//! Faults that the server injects while it sends an answer.
 
 use std::fmt;
 use std::str::FromStr;

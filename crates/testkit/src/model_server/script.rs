@@ -1,4 +1,4 @@
-//! What the model is to say.
+//! The script of model answers.
 
 use std::fmt;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! From an answer to the bytes of a response, with what goes wrong on the way.
+//! Encodes an answer as response bytes, and injects faults.
 
 use std::io;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The server: takes requests, checks and records them, and sends what the script says.
+//! The server: checks and records requests, and sends the scripted answers.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! The scripted server is only worth something if it refuses what the APIs refuse.
+//! Tests: the scripted server refuses what the real APIs refuse.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! What holds for every API.
+//! Rules that every API shares.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! OpenAI: what holds for functions of both its APIs, strict or not.
+//! OpenAI: rules for functions of both APIs, strict or not.
 
 use serde_json::{Map, Value};
 

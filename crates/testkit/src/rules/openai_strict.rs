@@ -1,4 +1,4 @@
-//! OpenAI: what a strict function's schema keeps besides.
+//! OpenAI: additional rules for a strict function's schema.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Walking a JSON Schema: its subschemas, its references, its cycles.
+//! Walks a JSON Schema: subschemas, references and cycles.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! What becomes of a request.
+//! Possible answers to a request.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! What a running request can do besides answering.
+//! What a handler can send while a request runs, besides its answer.
 
 use std::sync::Arc;
 use std::time::Duration;

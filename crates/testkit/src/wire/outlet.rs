@@ -1,4 +1,4 @@
-//! Where the messages of one request or one listener go.
+//! The output of one request or one listener.
 
 use std::sync::Arc;
 

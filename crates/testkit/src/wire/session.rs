@@ -1,4 +1,4 @@
-//! What is kept between the requests of one client.
+//! The state that is kept between the requests of one client.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
