@@ -124,7 +124,7 @@ impl HeldCall {
     }
 }
 
-/// The account of one task: from the user's message to the answer.
+/// The report of one task: from the user's message to the answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunReport {
     /// How it ended.
@@ -197,7 +197,7 @@ impl RunReport {
         value
     }
 
-    /// The report without secrets: it is about to leave the house.
+    /// The report with secrets redacted, for use outside the process.
     #[must_use]
     pub(crate) fn redacted(mut self, redactor: &dyn Redactor) -> Self {
         let clean = |text: &mut String| {

@@ -22,7 +22,7 @@ use super::form::TerminalPerson;
 use super::screen::{Screen, is_interactive, say};
 use super::transcript::TranscriptFile;
 
-/// A person who can be asked, or the lack of one.
+/// The terminal of the user, for output and questions.
 pub(crate) struct Terminal {
     pub(crate) console: Arc<Console>,
     pub(crate) screen: Arc<Screen>,

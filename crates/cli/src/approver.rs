@@ -13,7 +13,7 @@ use super::tools::words;
 /// Characters of arguments that are shown; nobody reads more before an answer.
 const MAX_SHOWN: usize = 8000;
 
-/// Asks yes, no, skip or always. One question at a time; while it stands, the account of the run waits.
+/// Asks yes, no, skip or always. One question at a time; the progress display pauses meanwhile.
 pub(crate) struct TerminalApprover {
     console: Arc<Console>,
     screen: Arc<Screen>,

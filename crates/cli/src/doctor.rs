@@ -55,7 +55,7 @@ struct Probe {
     took: Duration,
 }
 
-/// What is told besides the problems of the configuration and the state of each provider.
+/// Findings besides the problems of the configuration and the state of each provider.
 #[derive(Default)]
 struct Diagnosis {
     /// What is to be mended, with the remedy.

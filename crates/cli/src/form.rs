@@ -17,7 +17,7 @@ pub(crate) const MAX_SHOWN: usize = 4000;
 /// Characters of one label.
 const MAX_LABEL: usize = 120;
 
-/// Asks field by field. One question at a time; while it stands, the account of the run waits.
+/// Asks field by field. One question at a time; the progress display pauses meanwhile.
 pub(crate) struct TerminalPerson {
     console: Arc<Console>,
     screen: Arc<Screen>,

@@ -53,7 +53,7 @@ pub(crate) fn warnings() -> Vec<String> {
     std::mem::take(&mut *KEPT.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Keeps warnings of ours, without the account of calls.
+/// Keeps Toolwright's own warnings, without the log of calls.
 struct KeepWarnings;
 
 impl<S: Subscriber> Layer<S> for KeepWarnings {

@@ -44,23 +44,22 @@ impl Text {
     }
 }
 
-/// What is told.
+/// What the display shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Detail {
-    /// All of a run.
+    /// All events of a run.
     All,
-    /// What keeps a call waiting, and what takes another's place: requests to models that wait or are made again, models
-    /// and questions of sources that failed.
+    /// Delays and fallbacks only: requests to models that wait or are retried, and failed models or source questions.
     Delays,
 }
 
-/// A running account.
+/// A running progress display.
 pub(crate) struct ProgressDisplay {
     stop: oneshot::Sender<()>,
     task: JoinHandle<(TextShown, Cost)>,
 }
 
-/// What was shown of the model's text.
+/// How much of the model's text was shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TextShown {
     /// All of it.
@@ -70,12 +69,12 @@ pub(crate) enum TextShown {
 }
 
 impl ProgressDisplay {
-    /// Begins. `screen` is held while a line is written.
+    /// Starts the display. `screen` is held while a line is written.
     pub(crate) fn begin(events: Receiver<Arc<Event>>, text: Text, screen: Arc<Screen>) -> Self {
         Self::with_detail(Detail::All, events, text, screen)
     }
 
-    /// One of a call, whose result its caller prints.
+    /// The display of a single call, whose result the caller prints.
     pub(crate) fn of_call(events: Receiver<Arc<Event>>, screen: Arc<Screen>) -> Self {
         Self::with_detail(Detail::Delays, events, Text::Held, screen)
     }
@@ -120,7 +119,7 @@ impl ProgressDisplay {
         Self { stop, task }
     }
 
-    /// Shows what is left, and ends.
+    /// Shows the remaining events, and ends.
     pub(crate) async fn end(self) -> (TextShown, Cost) {
         let _ = self.stop.send(());
         self.task.await.unwrap_or((TextShown::Gaps, Cost::default()))

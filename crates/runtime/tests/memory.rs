@@ -24,7 +24,7 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 const AGENTS: usize = 200;
 /// Bytes that may be left over from all rounds together, of whatever grew for good: less than a byte a request.
 const SLACK: usize = 16 << 10;
-/// Bytes that one waiting request may hold beyond itself: its task, its place in line, its timer.
+/// Bytes that one waiting request may hold beyond itself: its task, its place in the queue, its timer.
 const EACH: usize = 4 << 10;
 
 /// Bytes that are allocated now.

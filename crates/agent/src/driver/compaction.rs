@@ -27,8 +27,7 @@ use crate::run::{Compacted, MemoryTools, RunState};
 const SUMMARIZE: &str = "llm:summarize@1.0.0";
 const EXTRACT: &str = "llm:fact-extract@1.0.0";
 
-/// The shipped ones, for houses whose catalogue does not list them: there they are not offered to models, which is
-/// another thing.
+/// The shipped tools, used if the catalogue does not list them. They are then not offered to models.
 #[derive(Default)]
 pub(super) struct ShippedTools(OnceLock<Arc<Snapshot>>);
 

@@ -9,7 +9,7 @@ use crate::report::{HeldCall, NO_ANSWER, RunReport, RunResult, Status};
 use crate::tools::{FINAL_REPORT_ID, TASK_STATUS_ID};
 
 impl RunState {
-    /// The account of the task so far.
+    /// The report of the task so far.
     #[must_use]
     pub fn report(&self) -> RunReport {
         let mut report = RunReport {

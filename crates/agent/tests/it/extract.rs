@@ -176,7 +176,7 @@ async fn all_parts_are_read_and_findings_put_together() {
     assert!(asked.len() > parts && asked.iter().all(|(model, _)| model == "default/m"), "{}", asked.len());
     assert!(asked.iter().all(|(_, request)| last(request).len() < 8000));
 
-    // Each request is an operation inside the call, and in the account.
+    // Each request is an operation inside the call, and in the ledger.
     rig.store.flush().await.unwrap();
     assert_eq!(rig.store.totals().await.unwrap().model_calls, asked.len() as u64);
     let log = rig.log.0.lock().unwrap();

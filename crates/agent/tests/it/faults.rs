@@ -1,5 +1,5 @@
-//! Whatever can go wrong on the way to a model, over all five APIs: from a run down to the bytes on the socket, and
-//! back up to the account. What the table says is what `docs/models.md` promises.
+//! Failures of requests to a model, over all five APIs: from a run down to the bytes on the socket, and back up to the
+//! ledger. The table checks what `docs/models.md` promises.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -66,7 +66,7 @@ impl Tool for Tally {
     }
 }
 
-/// Everything real from the driver to the socket, and the account on disk.
+/// Real parts from the driver to the socket, and the ledger on disk.
 pub(crate) struct FaultFixture {
     pub(crate) server: ScriptedModel,
     executor: Arc<Executor>,
@@ -106,7 +106,7 @@ impl FaultFixture {
         self.executor.ask_model("test/m", request, None, &run).await
     }
 
-    /// The attempts at requests to the model as they are in the account, which says of each what it used and what that
+    /// The attempts at requests to the model as they are in the ledger, which says of each what it used and what that
     /// cost.
     async fn account(&self) -> Vec<LedgerEntry> {
         self.store.flush().await.unwrap();

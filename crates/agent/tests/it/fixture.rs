@@ -1,4 +1,4 @@
-//! A small house: a scripted model, tools that count, and everything else as it is.
+//! The fixture of the tests: a scripted model and counting tools; all other parts are real.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -248,7 +248,7 @@ impl Fixture {
         Self::with_store(dir, script, tools, |store| store).await
     }
 
-    /// A house whose runs are kept through `wrap`.
+    /// A fixture that stores runs through `wrap`.
     pub(crate) async fn with_store<S: RunStore + 'static>(
         dir: &Path,
         script: Vec<Reply>,

@@ -51,7 +51,7 @@ const SHOWING: usize = 4;
 /// Puts something in front of the stored outputs.
 type WrapOutputs = Box<dyn FnOnce(Arc<dyn OutputStore>) -> Arc<dyn OutputStore> + Send>;
 
-/// What of a house is not as usual.
+/// Parts that differ from the defaults.
 pub(crate) struct LongRunOptions {
     pub(crate) tokens: Arc<dyn TokenCounter>,
     pub(crate) outputs: WrapOutputs,
@@ -90,7 +90,7 @@ impl LongRunFixture {
         Self::on(dir, Arc::new(server), apis, LongRunOptions::default(), |store| store).await
     }
 
-    /// A house that talks to this server, has these parts and keeps runs through `wrap`.
+    /// A fixture that talks to this server, has these parts and stores runs through `wrap`.
     pub(crate) async fn on<S: RunStore + 'static>(
         dir: &Path,
         server: Arc<ScriptedModel>,

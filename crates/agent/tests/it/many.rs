@@ -36,7 +36,7 @@ fn with_priority(traffic: &Arc<ModelTraffic>, priority: ModelPriority) -> Arc<Fa
     }))
 }
 
-/// The model, the house in front of it, and what came to the model: when, and by whom.
+/// The model, the driver in front of it, and the requests that reached the model: when, and by whom.
 struct ManyAgentsFixture {
     server: ScriptedModel,
     traffic: Arc<ModelTraffic>,
@@ -142,7 +142,7 @@ impl ManyAgentsFixture {
         self.came.lock().unwrap().iter().rev().take_while(|(at, _)| at.elapsed() < time).count()
     }
 
-    /// How many requests have waited in line.
+    /// How many requests have waited in the queue.
     fn waits(&self) -> usize {
         self.log.0.lock().unwrap().iter().filter(|event| matches!(event, Event::ModelWait { .. })).count()
     }

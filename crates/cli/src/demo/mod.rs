@@ -105,7 +105,7 @@ async fn open_app(folder: &Path) -> Result<Arc<Toolwright>, Failure> {
     open_with(options, config, Box::new(variables)).await
 }
 
-/// Answers yes where there is no terminal to ask at: nothing in the demo is real.
+/// Approves every call if there is no terminal: nothing in the demo is real.
 struct ApproveAll;
 
 #[async_trait]
@@ -115,7 +115,7 @@ impl Approver for ApproveAll {
     }
 }
 
-/// Tells what happens, in the order in which it happens.
+/// Prints the events of the run in order.
 struct StoryPrinter {
     /// Standard output belongs to the report.
     to_stderr: bool,

@@ -118,7 +118,7 @@ async fn texts(stream: &mut TcpStream) -> usize {
     }
 }
 
-/// The events of requests to models while `work` goes on, and the operations of the account.
+/// The events of requests to models while `work` goes on, and the operations of the ledger.
 async fn told(place: &Place, work: impl AsyncFn(&Toolwright)) -> (Vec<Arc<Event>>, Vec<Value>) {
     let options = LoadOptions { cwd: place.project(), ..LoadOptions::default() };
     let app = Toolwright::open(options, place.load(), Box::new(|_| None)).await.expect("opens");

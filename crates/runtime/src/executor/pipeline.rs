@@ -151,7 +151,7 @@ impl Executor {
         record.stage = Stage::Slot;
         let held = pin!(self.slot_in_time(call, run, record)).await?;
         record.stage = Stage::Run;
-        // Boxed: thousands of calls may wait in line, and what comes later need not.
+        // Boxed: thousands of calls may wait in the queue, and later stages need not be held.
         let output = self.run_tool(call, held, run, record).boxed().await?;
         record.stage = Stage::Interceptors;
         let output = pin!(self.intercept_output(&call.entry, output, run)).await?;

@@ -27,7 +27,7 @@ const AGAIN: Duration = Duration::from_millis(500);
 const TELL_AGAIN: Duration = Duration::from_secs(60);
 /// How many entries wake the thread before they are that old.
 const MAX_BATCH: usize = 2048;
-/// Entries in line from which on whoever appends is asked to wait: some 20 MB.
+/// Queued entries above which appenders are asked to wait: some 20 MB.
 const HIGH_WATER: usize = 32_768;
 /// From how many bytes on of the log of writes it is worth to wait for it to be taken into the file.
 const LONG_LOG: u64 = 256 << 10;
@@ -127,7 +127,7 @@ impl Shared {
         }
     }
 
-    /// Puts entries back at the front of the line, for another try. Past the high-water mark, where callers wait
+    /// Puts entries back at the front of the queue, for another try. Past the high-water mark, where callers wait
     /// already, and at the end they are lost: neither memory nor a wait may grow without bound.
     fn keep(&self, mut entries: Vec<LedgerEntry>, why: &rusqlite::Error) {
         let mut backlog = self.backlog();
@@ -281,7 +281,7 @@ impl StoreThread {
         }
     }
 
-    /// Waits until the entries in line are few enough.
+    /// Waits until few enough entries are queued.
     pub(super) async fn room(&self) {
         loop {
             let room = self.shared.emptied.notified();
@@ -316,7 +316,7 @@ impl StoreThread {
 }
 
 impl Drop for StoreThread {
-    /// The thread writes what is in line, and ends.
+    /// The thread writes the queued entries, and ends.
     fn drop(&mut self) {
         self.shared.backlog().closed = true;
         self.shared.filled.notify_one();

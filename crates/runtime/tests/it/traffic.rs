@@ -1,4 +1,4 @@
-//! Requests to models in line: how many, how often, in which order, and what is made again.
+//! Queued requests to models: how many, how often, in which order, and which are retried.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};

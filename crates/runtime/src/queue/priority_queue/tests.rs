@@ -17,7 +17,7 @@ fn tool() -> ToolId {
     ToolId::parse("x:t@1.0.0").expect("id")
 }
 
-/// Waits in line on a task of its own, and says its name when it is its turn.
+/// Waits in the queue on its own task, and records its name on its turn.
 struct Crowd {
     queue: Arc<PriorityQueue>,
     cancel: Cancel,
