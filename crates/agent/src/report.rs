@@ -61,9 +61,9 @@ pub struct RunResult {
 /// A call's failure.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallFailure {
-    /// Kind.
+    /// The kind of the failure.
     pub kind: ErrorKind,
-    /// Operator's message.
+    /// The message for the operator.
     pub message: String,
 }
 
@@ -72,14 +72,14 @@ pub struct CallFailure {
 pub struct CallRecord {
     /// Its id, unique in the conversation.
     pub id: String,
-    /// Canonical id of the tool, or the name as written where there is no such tool.
+    /// Canonical id of the tool, or the name as written if no such tool exists.
     pub tool: String,
     /// Arguments as the model wrote them.
     pub arguments: Value,
-    /// The arguments that it ran with, where they are others.
+    /// The arguments that it ran with, if they differ.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ran_with: Option<Value>,
-    /// What was done to name and arguments.
+    /// How the name and the arguments were changed.
     #[serde(default, skip_serializing_if = "Provenance::is_plain")]
     pub provenance: Provenance,
     /// Whether it succeeded.
@@ -106,7 +106,7 @@ impl CallRecord {
     }
 }
 
-/// A call that waits for leave to run.
+/// A call that waits for permission to run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HeldCall {
     /// Its id, unique in the conversation.

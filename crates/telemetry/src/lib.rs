@@ -1,9 +1,9 @@
 //! Telemetry: spans and metrics from events, by the OpenTelemetry semantic conventions for generative AI and MCP
 //! (<https://github.com/open-telemetry/semantic-conventions-genai>, all of which is still `Development`).
 //!
-//! [`Spans`] makes spans of events and [`Metrics`] counts them; both are pure but for the time they are told.
-//! [`Observer`] feeds them from the event hub. It never holds anybody up: where it cannot keep up it loses events, and
-//! counts them. [`Metrics::text`] is what Prometheus scrapes; with the feature `otlp`, `otlp::Exporter` sends both on.
+//! [`Spans`] builds spans from events and [`Metrics`] counts them. Both are pure; they receive the time as an argument.
+//! [`Observer`] feeds them from the event hub. It never blocks a caller: if it cannot keep up, it drops events and
+//! counts them. Prometheus scrapes [`Metrics::text`]; with the feature `otlp`, `otlp::Exporter` sends both.
 
 mod metrics;
 mod observer;

@@ -106,7 +106,7 @@ impl Default for SpanOptions {
     }
 }
 
-/// The operations that are under way. Pure: what it gives depends on the events and times it is told alone.
+/// The open operations. Pure: the output depends only on the given events and times.
 #[derive(Debug, Default)]
 pub struct Spans {
     options: SpanOptions,
@@ -337,7 +337,7 @@ fn call_span(op: &Op, tool: Option<&ToolId>, wire_name: &str, method: Option<&st
     span
 }
 
-/// The tool's name on the wire. A name that no tool has is not told: it is whatever a model wrote.
+/// The tool's name on the wire. A name that no tool has is omitted, because a model may have written anything.
 pub(crate) fn tool_name<'w>(tool: Option<&ToolId>, wire_name: &'w str) -> &'w str {
     if tool.is_some() { wire_name } else { "unknown" }
 }

@@ -98,7 +98,7 @@ impl Agent {
         self
     }
 
-    /// Replaces the beginning of the system prompt. The workspace and the tools are told after it in any case.
+    /// Replaces the beginning of the system prompt. The workspace and the tools are always appended.
     pub fn system(mut self, prompt: impl Into<String>) -> Self {
         self.system = Some(prompt.into());
         self
@@ -166,7 +166,7 @@ impl Agent {
         self
     }
 
-    /// Fills in the forms of servers and opens their pages. Default: nobody, and servers are told so.
+    /// Fills in the forms of servers and opens their pages. Default: nobody, and servers learn that.
     pub fn person(mut self, person: Arc<dyn Person>) -> Self {
         self.person = Some(person);
         self
@@ -191,7 +191,7 @@ impl Agent {
         self
     }
 
-    /// Calls `see` with what happens in this run, some milliseconds late, and before [`run`](Self::run) returns.
+    /// Calls `see` with the events of this run, with a delay of some milliseconds, and before [`run`](Self::run) returns.
     pub fn on_event(mut self, see: impl Fn(&Event) + Send + Sync + 'static) -> Self {
         self.on_event = Some(Arc::new(see));
         self

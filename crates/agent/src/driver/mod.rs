@@ -62,26 +62,25 @@ impl<F: Fn(Value) + Send + Sync> Transcript for F {
     }
 }
 
-/// On whose behalf and under what terms a run goes.
+/// Options of a run.
 #[derive(Clone)]
 pub struct RunOptions {
-    /// Its name in the store.
+    /// The id of the run in the store.
     pub run_id: Arc<str>,
-    /// Its session. A resumed run needs the session id that it had before: handles of stored outputs
-    /// follow it.
+    /// The session. A resumed run needs its earlier session id, because handles of stored outputs belong to it.
     pub session: Arc<Session>,
-    /// Decides for every call.
+    /// The policy that decides about every call.
     pub policy: Arc<Policy>,
-    /// Answers where the policy asks.
+    /// Answers when the policy asks.
     pub approver: Arc<dyn Approver>,
-    /// Whom the sources of tools may ask back.
+    /// Answers requests of the tools' sources.
     pub client: Arc<dyn CallClient>,
-    /// Ends the run.
+    /// Cancels the run.
     pub cancel: Cancel,
-    /// What references in arguments stand for; without it there are none. They are not saved
-    /// with the run: one that is resumed needs them again.
+    /// The values of references in arguments; without it, references are not resolved. They are not saved with the
+    /// run, so a resumed run needs them again.
     pub variables: Option<Arc<dyn Variables>>,
-    /// Takes the whole exchange.
+    /// Receives every message of the run.
     pub transcript: Option<Arc<dyn Transcript>>,
 }
 
@@ -109,17 +108,17 @@ impl RunOptions {
     }
 }
 
-/// Why a run could not go on. What was saved can be resumed.
+/// Why a run could not continue. The saved state can be resumed.
 #[derive(Debug, thiserror::Error)]
 pub enum DriverError {
-    /// The state could not be saved or read. The run stops here: going on would make the saved state a
-    /// lie, and a later resume would repeat calls.
+    /// The state could not be saved or read. The run stops here: otherwise the saved state would be wrong,
+    /// and a later resume would repeat calls.
     #[error("the run cannot be kept: {0}")]
     Store(#[from] StoreError),
     /// There is no such run.
     #[error("no run `{0}` was saved")]
     NotFound(Arc<str>),
-    /// Another process drives it: two would repeat each other's calls.
+    /// Another process drives the run. Two drivers would repeat each other's calls.
     #[error("run `{run}` is being driven by {driver}: wait for it to end, or stop it")]
     Taken {
         /// The run.
@@ -133,7 +132,7 @@ pub enum DriverError {
     /// The state cannot be written as JSON.
     #[error("the state of the run cannot be saved: {0}")]
     Save(#[from] serde_json::Error),
-    /// A fault of Toolwright: an outcome that nobody waited for.
+    /// A bug in Toolwright: an outcome for a call that was not pending.
     #[error(transparent)]
     Transition(#[from] TransitionError),
 }
@@ -179,15 +178,15 @@ impl Driver {
         }
     }
 
-    /// Finds tools by `finder` where not all are shown; by words alone unless given.
+    /// Finds tools with `finder` if not all of them are shown. Default: lexical search.
     #[must_use]
     pub fn with_finder(self, finder: ToolFinder) -> Self {
         // Views hold what finds in them.
         Self { finder, views: Arc::default(), ..self }
     }
 
-    /// Waits so long for background jobs that go on when a run has given its answer, and lets the model see how they
-    /// ended; without it, that is told before the next message of the user.
+    /// After the answer of a run, waits up to this time for its background jobs and shows the model their results.
+    /// Without it, the results are shown before the next message of the user.
     #[must_use]
     pub fn with_job_wait(self, limit: Duration) -> Self {
         Self { job_wait: Some(limit), ..self }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-/// Names that are told apart: the first so many, of at most 128 bytes each.
+/// The names that are distinguished: a bounded number of at most 128 bytes each.
 #[derive(Debug)]
 pub(super) struct Names {
     known: HashMap<Arc<str>, Name>,

@@ -55,7 +55,7 @@ impl Sender {
     }
 
     /// Sends a message, and while `again` allows it once or twice more when the receiver was not reached or busy.
-    /// Whether it was taken. The operator is told of the first failure, and when it is over.
+    /// Whether the receiver accepted it. Logs the first failure and the recovery for the operator.
     pub(super) async fn send(&self, body: bytes::Bytes, again: impl Fn() -> bool) -> bool {
         let mut attempt = 1;
         loop {

@@ -19,23 +19,23 @@ use super::Toolwright;
 pub struct CallTimes {
     /// Its limit. Default: that of the tool or its server.
     pub limit: Option<Duration>,
-    /// How long it keeps its caller waiting before it goes on as a job, nothing at all for a job from the beginning.
+    /// How long the caller waits before the call continues as a job; zero starts it as a job.
     /// Default: that of the tool, its server or `defaults`.
     pub background_after: Option<Duration>,
 }
 
-/// How one call of the owner is run.
+/// Options of one call of the owner.
 #[derive(Clone)]
 pub struct CallOptions {
-    /// Decides where no rule does.
+    /// The policy profile for calls that no rule matches.
     pub profile: Profile,
-    /// Ends it.
+    /// Cancels the call.
     pub cancel: Cancel,
-    /// Its times.
+    /// Its timeouts.
     pub times: CallTimes,
-    /// Cap on the text of the result in bytes, in place of the tool's own and `defaults.tool_response_max_bytes`.
+    /// Maximum bytes of the result's text; overrides the tool's own limit and `defaults.tool_response_max_bytes`.
     pub max_output: Option<usize>,
-    /// Whom the tool's source may ask back.
+    /// Answers requests of the tool's source.
     pub client: Arc<dyn CallClient>,
     /// The model and the mode of an LLM-backed tool.
     pub llm: LlmTerms,

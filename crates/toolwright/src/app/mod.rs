@@ -56,7 +56,7 @@ pub use watch::watch;
 
 /// How long a provider may take to list before it counts as failed.
 const LIST_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long running calls get to end once they are told of a shutdown.
+/// How long running calls have to end after a shutdown signal.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
 /// How long the store may take to be closed: what it holds is kept all the same.
 const CLOSE: Duration = Duration::from_secs(4);
@@ -327,7 +327,7 @@ impl Toolwright {
         &self.catalogue
     }
 
-    /// What servers are told that ask for folders while no call runs: nothing, unless it is set.
+    /// The folders that servers receive if they ask while no call runs: none unless set.
     #[must_use]
     pub fn roots(&self) -> &Arc<Roots> {
         &self.mcp.roots
@@ -423,7 +423,7 @@ impl Toolwright {
         toolwright_providers::catalogue::forget(&*self.store, name).await
     }
 
-    /// An approver that asks through the inbox; `told` hears of each question once it is kept there. With
+    /// An approver that asks through the inbox; it calls `told` with each question once the inbox has stored it. With
     /// [`Answers::Elsewhere`] calls do not wait for the answer: jobs do.
     #[must_use]
     pub fn ask_inbox(&self, answers: Answers, told: impl Fn(&Question) + Send + Sync + 'static) -> Inbox {
@@ -431,7 +431,7 @@ impl Toolwright {
         Inbox::new(InboxParts { answers, told: Arc::new(told), ..parts })
     }
 
-    /// A way to ask people through the inbox what tools' sources want to know; `told` hears of each question once it
+    /// Asks people through the inbox what tools' sources want to know; it calls `told` with each question once it
     /// is kept there. Calls wait for the answers.
     #[must_use]
     pub fn ask_forms(&self, told: impl Fn(&FormQuestion) + Send + Sync + 'static) -> FormInbox {

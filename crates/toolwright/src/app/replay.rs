@@ -11,7 +11,7 @@ use toolwright_runtime::EventHub;
 use crate::config::Config;
 
 /// Has the recordings read that the configuration names in place of models, off the runtime's threads, so that what is
-/// known of models is known. One that cannot be read is told of where it is used.
+/// known of models is known. One that cannot be read is reported when it is used.
 pub(super) async fn read(models: &Models, config: &Config) {
     let written = &config.written;
     let named = [

@@ -25,7 +25,7 @@ impl Change {
         json!({"path": self.path, "was": was, "is": is})
     }
 
-    /// Both values without secrets: what is secret is told by the key that it stands under.
+    /// Both values without secrets. A value is secret if its key names a secret.
     #[must_use]
     pub fn masked(&self) -> (Option<Value>, Option<Value>) {
         let mask = |value: &Option<Value>| {

@@ -42,37 +42,37 @@ const TURNED_DOWN: i64 = -1;
 /// A person who fills in forms and opens pages.
 #[async_trait]
 pub trait Person: Send + Sync {
-    /// Asks. `source` is the tool whose source wants to know. Dropping the future withdraws the form.
+    /// Asks the person to fill in a form. `source` is the tool whose source asks. Dropping the future withdraws the form.
     async fn fill_in(&self, source: &str, form: &Form) -> Filled;
 
-    /// Asks the person to open a page, which nobody opens for them. The future ends with their word on whether they
-    /// did; what they do there is the page's own. Dropping it withdraws the question.
+    /// Asks the person to open a page. Toolwright does not open it. The future ends when the person says whether they
+    /// opened it; what they do on the page is not observed. Dropping the future withdraws the question.
     async fn visit(&self, source: &str, page: &Page) -> Visited;
 }
 
-/// What became of a page.
+/// The person's answer to a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Visited {
-    /// It was opened.
+    /// The person opened it.
     Opened,
-    /// The person does not want to.
+    /// The person declined.
     Declined,
-    /// The person went away without a word.
+    /// The person left without an answer.
     Cancelled,
 }
 
-/// What became of a form.
+/// The person's answer to a form.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Filled {
-    /// It was filled in.
+    /// The person filled it in.
     Accepted(Map<String, Value>),
-    /// The person does not want to.
+    /// The person declined.
     Declined,
-    /// The person went away without a word.
+    /// The person left without an answer.
     Cancelled,
 }
 
-/// On whose behalf, and with whose help, Toolwright answers.
+/// The caller for whom Toolwright answers, and the people and models that help.
 pub struct ClientOptions {
     /// Whose calls they are.
     pub session: Arc<Session>,
