@@ -14,7 +14,7 @@ use toolwright_core::outcome::Outcome;
 use toolwright_core::policy::{Decision, Effect, PolicyQuery};
 use toolwright_core::redact::shown_arguments;
 
-use super::background::{How, Leave};
+use super::background::{JobAdmission, JobStart};
 use super::call_record::{ApprovalAnswer, CallRecord};
 use super::pipeline::{CallState, EarlyExit};
 use super::{Executor, RunContext};
@@ -150,9 +150,9 @@ impl Executor {
         let asking = async move {
             let mut said = ApprovalAnswer::default();
             let answer = executor.answer(&asked, *request, &terms, &op, &mut said).await;
-            Leave { admitted: answer.map(|()| Admitted::Approved(scope)), said }
+            JobAdmission { admitted: answer.map(|()| Admitted::Approved(scope)), said }
         };
-        let how = How::AwaitsApproval(Box::pin(asking), reason);
+        let how = JobStart::AwaitsApproval(Box::pin(asking), reason);
         let started = self.start_job(Arc::clone(call), how, run, &record.op).await;
         self.conclude(it, started).await
     }

@@ -37,23 +37,23 @@ use crate::store::jobs::{Admission, JobPlan, JobStep, NewJob};
 type Work = BoxFuture<'static, Outcome>;
 
 /// The wait of a call for leave to run, which becomes the job's own.
-pub(super) type Asking = BoxFuture<'static, Leave>;
+pub(super) type Asking = BoxFuture<'static, JobAdmission>;
 
 /// Whether a job may run.
-pub(super) struct Leave {
+pub(super) struct JobAdmission {
     pub(super) admitted: Result<Admitted, EarlyExit>,
     /// What a person said, where one was asked.
     pub(super) said: ApprovalAnswer,
 }
 
-impl From<Result<Admitted, EarlyExit>> for Leave {
+impl From<Result<Admitted, EarlyExit>> for JobAdmission {
     fn from(admitted: Result<Admitted, EarlyExit>) -> Self {
         Self { admitted, said: ApprovalAnswer::default() }
     }
 }
 
 /// What stands between a job and its tool.
-pub(super) enum How {
+pub(super) enum JobStart {
     /// It may run.
     Admitted(Admitted),
     /// A person is still to be asked, for this reason.
@@ -88,7 +88,7 @@ impl Executor {
             (None, _) => self.carry_out(it, admitted).boxed(),
             (Some(jobs), Mode::Direct) => self.await_or_promote(jobs, it, admitted).boxed(),
             (Some(_), _) => async move {
-                let how = How::Admitted(admitted);
+                let how = JobStart::Admitted(admitted);
                 let started = self.start_job(Arc::clone(&it.call), how, &it.run, &it.record.op).await;
                 self.conclude(it, started).await
             }
@@ -100,7 +100,7 @@ impl Executor {
     pub(super) async fn start_job(
         self: &Arc<Self>,
         call: Arc<ValidCall>,
-        how: How,
+        how: JobStart,
         run: &RunContext,
         op: &Op,
     ) -> Result<ToolOutput, EarlyExit> {
@@ -108,8 +108,10 @@ impl Executor {
             return Err(ToolError::new(ErrorKind::InternalError, "there are no jobs here").into());
         };
         let (admission, reason, leave): (_, _, Asking) = match how {
-            How::Admitted(admitted) => (admission(admitted), None, Box::pin(async move { Leave::from(Ok(admitted)) })),
-            How::AwaitsApproval(asking, reason) => (Admission::Awaited, Some(reason), asking),
+            JobStart::Admitted(admitted) => {
+                (admission(admitted), None, Box::pin(async move { JobAdmission::from(Ok(admitted)) }))
+            }
+            JobStart::AwaitsApproval(asking, reason) => (Admission::Awaited, Some(reason), asking),
         };
         let mut new = self.new_job(&call, admission, JobState::Pending, run);
         new.plan.reason = reason;
@@ -177,7 +179,7 @@ impl Executor {
                 leave = catch_panic(asking.as_mut()) => {
                     leave.unwrap_or_else(|panicked| Err(it.record.blame(&panicked, &it.call.entry)).into())
                 }
-                cause = it.run.cancel.cancelled() => Leave {
+                cause = it.run.cancel.cancelled() => JobAdmission {
                     admitted: Err(ToolError::canceled(cause).into()),
                     said: ApprovalAnswer { word: None, took: clock.now().saturating_duration_since(began) },
                 },
@@ -412,9 +414,9 @@ impl Turns for JobTurns {
 
 /// The job that a call has become, if it has: where its progress and its end go.
 #[derive(Clone, Default)]
-pub struct Became(Arc<OnceLock<Arc<Live>>>);
+pub struct PromotedTo(Arc<OnceLock<Arc<Live>>>);
 
-impl Became {
+impl PromotedTo {
     /// Whether the call has become one.
     pub(super) fn is_job(&self) -> bool {
         self.0.get().is_some()
@@ -428,7 +430,7 @@ impl Became {
 
 /// Where a call's progress goes: to its caller, or to the log of the job that it has become.
 pub(super) struct Progress {
-    became: Option<Became>,
+    became: Option<PromotedTo>,
     caller: Option<Arc<dyn PartialSink>>,
 }
 

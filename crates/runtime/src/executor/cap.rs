@@ -69,7 +69,7 @@ impl Executor {
         let max = self.cap_of(entry, run);
         let mut error = None;
         if let Some(stored) = output.extras.get(TOOL_OUTPUT).and_then(|note| StoredOutput::deserialize(note).ok()) {
-            tell_of(&stored, &mut output, max, run);
+            describe_stored(&stored, &mut output, max, run);
         } else {
             let text = self.cap_text(&mut output, max, run).await;
             error = self.cap_structured(&mut output, text, entry, run).await;
@@ -197,7 +197,7 @@ impl Executor {
 }
 
 /// Puts the message about an output that its tool has stored in the place of the tool's text, a preview.
-fn tell_of(stored: &StoredOutput, output: &mut ToolOutput, max: usize, run: &RunContext) {
+fn describe_stored(stored: &StoredOutput, output: &mut ToolOutput, max: usize, run: &RunContext) {
     let (preview, readers) = (countable_text(&output.content), readers(run));
     let shown = if readers.is_empty() {
         cut_message(&preview, max, NO_READER)

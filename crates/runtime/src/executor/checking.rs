@@ -146,12 +146,12 @@ impl Executor {
     ) -> (Checked, Usage) {
         let mut record = RepairRecord::begin(options.model.as_str(), &rejection);
         // What could not be read before can be now: its secrets are known before the answer is recorded.
-        let hears = |answer: &ModelResponse| {
+        let on_answer = |answer: &ModelResponse| {
             if let (Some(entry), Ok(candidate)) = (&rejection.entry, repair::read(answer)) {
                 learn_secrets(entry, &candidate, &*self.options.services.redactor);
             }
         };
-        let asked = self.ask_hearing(&options.model, &request, Some(options.timeout), run, &hears).await;
+        let asked = self.ask_hearing(&options.model, &request, Some(options.timeout), run, &on_answer).await;
         let usage = asked.as_ref().map_or_else(|error| error.usage, |answer| answer.usage);
         let answer = asked.map_err(|error| error.message);
         let checked = match answer.and_then(|answer| repair::read(&answer)) {
@@ -169,7 +169,7 @@ impl Executor {
             Some(Err(again)) => record.end = RepairEnd::Rejected(again.violations.clone()),
             None => {}
         }
-        self.tell(&rejection, &record, run);
+        self.report_repair(&rejection, &record, run);
         let ended = match checked {
             Some(Ok(mut call)) => {
                 call.provenance.matched = rejection.provenance.matched;
@@ -184,7 +184,7 @@ impl Executor {
         (ended, usage)
     }
 
-    fn tell(&self, rejection: &Rejection, record: &RepairRecord, run: &RunContext) {
+    fn report_repair(&self, rejection: &Rejection, record: &RepairRecord, run: &RunContext) {
         let Some(entry) = &rejection.entry else { return };
         let services = &self.options.services;
         learn_secrets(entry, &rejection.arguments, &*services.redactor);

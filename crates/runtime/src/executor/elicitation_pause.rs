@@ -23,11 +23,11 @@ const LONGEST: Duration = Duration::from_secs(900);
 #[derive(Debug)]
 pub(super) struct PausableSlot {
     queue: Arc<PriorityQueue>,
-    held: Mutex<Holding>,
+    held: Mutex<HeldSlot>,
 }
 
 #[derive(Debug)]
-struct Holding {
+struct HeldSlot {
     slot: Option<Slot>,
     /// Questions whose answers are waited for.
     asking: usize,
@@ -36,10 +36,10 @@ struct Holding {
 impl PausableSlot {
     /// The place that this slot is.
     pub(super) fn new(queue: Arc<PriorityQueue>, slot: Slot) -> Arc<Self> {
-        Arc::new(Self { queue, held: Mutex::new(Holding { slot: Some(slot), asking: 0 }) })
+        Arc::new(Self { queue, held: Mutex::new(HeldSlot { slot: Some(slot), asking: 0 }) })
     }
 
-    fn held(&self) -> MutexGuard<'_, Holding> {
+    fn held(&self) -> MutexGuard<'_, HeldSlot> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -55,13 +55,13 @@ impl PausableSlot {
 }
 
 /// A question under way.
-struct Away {
+struct PausedCall {
     place: Option<Arc<PausableSlot>>,
     progress: Arc<Partials>,
     person: bool,
 }
 
-impl Drop for Away {
+impl Drop for PausedCall {
     fn drop(&mut self) {
         if let Some(place) = &self.place {
             place.held().asking -= 1;
@@ -97,12 +97,12 @@ impl PausingClient {
             place.leave();
         }
         self.progress.asks(person);
-        let away = Away { place: self.place.clone(), progress: Arc::clone(&self.progress), person };
+        let paused = PausedCall { place: self.place.clone(), progress: Arc::clone(&self.progress), person };
         let ended = tokio::time::timeout(LONGEST, asking).await.map_err(|_| {
             let text = format!("nobody answered what the tool asks within {}", duration::format(LONGEST));
             ToolError::new(ErrorKind::Timeout, text)
         });
-        drop(away);
+        drop(paused);
         let Some(place) = self.place.as_ref().filter(|place| place.held().asking == 0) else { return ended };
         match place.queue.take(&self.tool, self.priority, &self.cancel, |_| ()).await {
             Ok((slot, _)) => {

@@ -183,7 +183,7 @@ impl LlmCall {
             let next = self.models.get(index + 1).map(|next| &**next);
             let counter = services.tokens.of_model(&known_as(model, &services));
             if let Some(error) = self.too_long(model, entry, arguments, &services, counter.as_ref()).await {
-                self.tell_fallback(attempts, model, next, &error);
+                self.report_fallback(attempts, model, next, &error);
                 failures.push(failure(model, error));
                 continue;
             }
@@ -223,7 +223,7 @@ impl LlmCall {
                 missed.push(failure(model, error));
                 continue;
             }
-            self.tell_fallback(attempts, model, next, &error);
+            self.report_fallback(attempts, model, next, &error);
             failures.push(failure(model, error));
         }
         Err(all_failed(entry, if failures.is_empty() { missed } else { failures }))
@@ -313,7 +313,7 @@ impl LlmCall {
         repeats || is_late || context.cancel.is_cancelled() || !blames_the_model(error)
     }
 
-    fn tell_fallback(&self, attempts: &Attempts, model: &str, next: Option<&str>, error: &ToolError) {
+    fn report_fallback(&self, attempts: &Attempts, model: &str, next: Option<&str>, error: &ToolError) {
         let Some(next) = next else { return };
         let services = &attempts.context.services;
         services.events.tell(|| Event::Fallback {

@@ -64,7 +64,7 @@ use crate::jobs::JobManager;
 use crate::queue::{Priority, Queues};
 use crate::recorder::Recorder;
 
-pub use self::background::Became;
+pub use self::background::PromotedTo;
 pub use self::background::Promotion;
 pub use self::budget::{BUDGET_EXCEEDED, ContextBudget};
 pub use self::cache::ResponseCache;
@@ -75,7 +75,7 @@ pub use self::interceptors::{Before, Interceptor};
 pub use self::llm_call::LlmTerms;
 pub use self::model_call_record::{Asked, ModelAsk, ModelCallRecord};
 pub use self::model_requests::AuxiliaryRequests;
-pub use self::nested_calls::InnerBound;
+pub use self::nested_calls::NestedCallLimits;
 pub use self::recovery::RecoveryTerms;
 
 /// Settings and stores of the executor.
@@ -217,7 +217,7 @@ pub struct RunContext {
     /// Whether guards look at the calls.
     pub guarded: Guarded,
     /// What bounds them, where a call makes them; set by the executor.
-    pub inner: Option<Arc<InnerBound>>,
+    pub inner: Option<Arc<NestedCallLimits>>,
     /// Calls of the same turn that started before this batch: they count against the turn's limit.
     pub started_before: usize,
     /// The run whose journal notes every dispatch and outcome, for `run --resume`.
@@ -233,7 +233,7 @@ pub struct RunContext {
     /// Room in the conversation that the outcomes go to; `None`: it is not bounded.
     pub budget: Option<Arc<ContextBudget>>,
     /// What becomes of them, where they may become jobs; set by the executor.
-    pub became: Option<Became>,
+    pub became: Option<PromotedTo>,
     /// What the caller calls the tools of the snapshot; `None`: by their wire names.
     pub names: Option<CallerNames>,
     /// On whose wish they are made; see [`ApprovalRequest::asker`](toolwright_core::approval::ApprovalRequest::asker).
@@ -298,12 +298,12 @@ impl RunContext {
 
     /// The terms of one call, which has a token of its own.
     fn of_one_call(&self) -> Self {
-        Self { cancel: self.cancel.child(), became: Some(Became::default()), ..self.clone() }
+        Self { cancel: self.cancel.child(), became: Some(PromotedTo::default()), ..self.clone() }
     }
 
     /// Whether the call that these are the terms of goes on as a job, without its caller.
     pub(crate) fn is_job(&self) -> bool {
-        self.became.as_ref().is_some_and(Became::is_job)
+        self.became.as_ref().is_some_and(PromotedTo::is_job)
     }
 }
 

@@ -17,10 +17,10 @@ use super::model_call_record::{Asked, ModelAsk};
 use super::{Executor, RunContext};
 
 /// Hears of an answer.
-type Hears<'a> = &'a (dyn Fn(&ModelResponse) + Sync);
+type OnAnswer<'a> = &'a (dyn Fn(&ModelResponse) + Sync);
 
 /// Where a request belongs, and how long it may take.
-struct OnBehalf<'a> {
+struct RequestScope<'a> {
     lineage: &'a Lineage,
     session: &'a Session,
     limit: Option<Duration>,
@@ -43,7 +43,7 @@ impl Executor {
         self.ask_hearing(model, request, limit, run, &|_| {}).await
     }
 
-    /// [`Executor::ask_model`]. `hears` has the answer, or what was whole of it, before it is told of, entered or
+    /// [`Executor::ask_model`]. `on_answer` has the answer, or what was whole of it, before it is told of, entered or
     /// recorded, to learn its secrets.
     pub(super) async fn ask_hearing(
         &self,
@@ -51,7 +51,7 @@ impl Executor {
         request: &ModelRequest,
         limit: Option<Duration>,
         run: &RunContext,
-        hears: Hears<'_>,
+        on_answer: OnAnswer<'_>,
     ) -> Result<ModelResponse, ModelError> {
         let priority = request.priority.max(run.priority.into());
         let room = if run.llm.requests.is_endless() { &request.room } else { &run.llm.requests };
@@ -60,8 +60,8 @@ impl Executor {
         } else {
             Cow::Owned(ModelRequest { priority, room: room.clone(), ..request.clone() })
         };
-        let asked = OnBehalf { lineage: &run.lineage, session: &run.session, limit, cancel: &run.cancel };
-        let answer = self.ask_within(asked, model, &request, hears).await;
+        let asked = RequestScope { lineage: &run.lineage, session: &run.session, limit, cancel: &run.cancel };
+        let answer = self.ask_within(asked, model, &request, on_answer).await;
         if let Some(recorder) = &run.usage {
             recorder.record(model, answer.as_ref().map_or_else(|error| error.usage, |answer| answer.usage));
         }
@@ -78,15 +78,15 @@ impl Executor {
         limit: Option<Duration>,
         cancel: &Cancel,
     ) -> Result<ModelResponse, ModelError> {
-        self.ask_within(OnBehalf { lineage, session, limit, cancel }, model, request, &|_| {}).await
+        self.ask_within(RequestScope { lineage, session, limit, cancel }, model, request, &|_| {}).await
     }
 
     async fn ask_within(
         &self,
-        OnBehalf { lineage, session, limit, cancel }: OnBehalf<'_>,
+        RequestScope { lineage, session, limit, cancel }: RequestScope<'_>,
         model: &str,
         request: &ModelRequest,
-        hears: Hears<'_>,
+        on_answer: OnAnswer<'_>,
     ) -> Result<ModelResponse, ModelError> {
         let asked = Asked::Answer(request);
         let op = self.begin_model(lineage, session, model, asked);
@@ -102,8 +102,8 @@ impl Executor {
         };
         // What was whole of a broken answer is recorded as well.
         match &answer {
-            Ok(answer) => hears(answer),
-            Err(error) => error.partial.iter().for_each(|partial| hears(partial)),
+            Ok(answer) => on_answer(answer),
+            Err(error) => error.partial.iter().for_each(|partial| on_answer(partial)),
         }
         record.end(&answer);
         answer

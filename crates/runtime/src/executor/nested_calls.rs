@@ -21,14 +21,14 @@ const MAX_DEPTH: usize = 5;
 
 /// What bounds the calls that one call makes. They are not the turn's, so the turn's limit does not count them.
 #[derive(Debug)]
-pub struct InnerBound {
+pub struct NestedCallLimits {
     made: AtomicUsize,
     max: usize,
     /// 1 for the calls of a call of a turn.
     depth: usize,
 }
 
-impl InnerBound {
+impl NestedCallLimits {
     /// Counts one call.
     ///
     /// # Errors
@@ -68,13 +68,13 @@ impl InnerBound {
 
 /// The calls of one call: under its token, as operations inside its own. No journal notes them: who made them
 /// answers for them.
-struct Inner {
+struct NestedCaller {
     executor: Arc<Executor>,
     run: RunContext,
 }
 
 #[async_trait]
-impl InnerCalls for Inner {
+impl InnerCalls for NestedCaller {
     fn snapshot(&self) -> Option<&Snapshot> {
         Some(&self.run.snapshot)
     }
@@ -101,7 +101,7 @@ impl Executor {
             return NoCalls::shared();
         }
         let depth = run.inner.as_ref().map_or(0, |outer| outer.depth) + 1;
-        let bound = InnerBound { made: AtomicUsize::new(0), max: self.options.inner_calls, depth };
+        let bound = NestedCallLimits { made: AtomicUsize::new(0), max: self.options.inner_calls, depth };
         // Theirs is the call's own, wherever that goes.
         let progress: Arc<dyn PartialSink> = Arc::new(Progress::of(&call.id, run));
         let run = RunContext {
@@ -117,6 +117,6 @@ impl Executor {
             budget: None,
             ..run.clone()
         };
-        Arc::new(Inner { executor: Arc::clone(self), run })
+        Arc::new(NestedCaller { executor: Arc::clone(self), run })
     }
 }

@@ -108,15 +108,15 @@ impl Partials {
         self.attempts.load(Ordering::Relaxed)
     }
 
-    fn tell(&self, partial: Partial) {
+    fn emit(&self, partial: Partial) {
         let (op, call, tool) = (self.op.clone(), self.call.clone(), self.entry.id().clone());
         self.services.events.emit(Event::ToolPartial { op, call, tool, partial });
     }
 
-    fn tell_text(&self, take: impl FnOnce(&mut StreamRedactor) -> String) {
+    fn emit_text(&self, take: impl FnOnce(&mut StreamRedactor) -> String) {
         let text = take(&mut self.text.lock().unwrap_or_else(PoisonError::into_inner));
         if !text.is_empty() {
-            self.tell(Partial::Text(text));
+            self.emit(Partial::Text(text));
         }
     }
 
@@ -203,10 +203,10 @@ impl PartialSink for Partials {
         }
         self.also.send(partial.clone());
         match partial {
-            Partial::Text(text) => self.tell_text(|stream| stream.push(&text)),
+            Partial::Text(text) => self.emit_text(|stream| stream.push(&text)),
             Partial::Progress { progress, total, message, .. } => {
                 let message = message.map(|message| self.services.redactor.redact(&message).into_owned());
-                self.tell(Partial::Progress { progress, total, message, more: Map::new() });
+                self.emit(Partial::Progress { progress, total, message, more: Map::new() });
             }
         }
     }
@@ -215,6 +215,6 @@ impl PartialSink for Partials {
 impl Drop for Partials {
     /// The call has ended: what was held back of its text is told.
     fn drop(&mut self) {
-        self.tell_text(StreamRedactor::finish);
+        self.emit_text(StreamRedactor::finish);
     }
 }

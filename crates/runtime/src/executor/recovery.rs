@@ -16,7 +16,7 @@ use toolwright_core::session::{CallId, Session, SessionId};
 use toolwright_core::store::StoreError;
 
 use super::admission::{Admitted, Judged};
-use super::background::{Asking, Leave};
+use super::background::{Asking, JobAdmission};
 use super::call_record::ApprovalAnswer;
 use super::panics::catch_panic_now;
 use super::resumed_question::ResumedQuestion;
@@ -189,7 +189,7 @@ impl Executor {
         reason: Option<String>,
         call: &ValidCall,
         run: &RunContext,
-    ) -> Leave {
+    ) -> JobAdmission {
         let mut call_record = self.open_record(call, run);
         let why = (admission == Admission::Awaited).then(|| reason.unwrap_or_else(|| UNKNOWN_REASON.to_owned()));
         let judged = self.judge(call, why, run, &mut call_record).await;
@@ -210,7 +210,7 @@ impl Executor {
             (Admission::Allowed, Ok(judged)) => Ok(Admitted::Allowed(judged.scope())),
         };
         let said = if admission == Admission::Awaited { call_record.approval } else { ApprovalAnswer::default() };
-        Leave { admitted, said }
+        JobAdmission { admitted, said }
     }
 }
 

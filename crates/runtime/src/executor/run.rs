@@ -63,7 +63,7 @@ impl Executor {
             && call.entry.provider.only_waits()
             && limits.allow(TOLD_AFTER);
         if !untold {
-            self.tell_start(call, run, &record.op, Duration::ZERO);
+            self.report_start(call, run, &record.op, Duration::ZERO);
         }
         let entry = &call.entry;
         let mut attempts = Box::new(Attempts {
@@ -90,7 +90,7 @@ impl Executor {
             timeout = async {
                 if untold {
                     tokio::time::sleep(TOLD_AFTER).await;
-                    self.tell_start(call, run, &record.op, progress.running_for());
+                    self.report_start(call, run, &record.op, progress.running_for());
                     untold = false;
                 }
                 limits.reached(entry, &progress).await
@@ -101,7 +101,7 @@ impl Executor {
         };
         let grace = self.in_flight.grace(stopped.cancel_cause().unwrap_or(CancelCause::Deadline), self.options.grace);
         if untold {
-            self.tell_start(call, run, &record.op, progress.running_for());
+            self.report_start(call, run, &record.op, progress.running_for());
         }
         // A tool may have to go on for its source to take the cancel.
         let told_and_ended = async { tokio::join!(entry.provider.cancel(&call.id), &mut running).1 };
@@ -118,7 +118,7 @@ impl Executor {
     }
 
     /// Tells that a call began so long ago.
-    fn tell_start(&self, call: &ValidCall, run: &RunContext, op: &Op, ago: Duration) {
+    fn report_start(&self, call: &ValidCall, run: &RunContext, op: &Op, ago: Duration) {
         let services = &self.options.services;
         services.events.tell_routine(|| Event::ToolStarted {
             op: op.clone(),

@@ -38,7 +38,7 @@ impl JobManager {
                     tokio::spawn(jobs.sweep_logs());
                 }
                 if jobs.count() > 0
-                    && let Err(error) = jobs.attend().await
+                    && let Err(error) = jobs.handle_requests().await
                 {
                     tracing::warn!("jobs could not be attended to: {error}");
                 }
@@ -46,11 +46,11 @@ impl JobManager {
         });
     }
 
-    async fn attend(&self) -> Result<(), StoreError> {
+    async fn handle_requests(&self) -> Result<(), StoreError> {
         self.leave_again().await;
         self.store.renew_lease().await?;
         for (number, id, request) in self.store.asked().await? {
-            let answer = match self.obey(&id, request).await {
+            let answer = match self.handle_request(&id, request).await {
                 Ok(()) => String::new(),
                 Err(error) => error.to_string(),
             };
@@ -79,7 +79,7 @@ impl JobManager {
     }
 
     /// Does to a job of this process what is asked.
-    pub(super) async fn obey(&self, id: &str, request: JobRequest) -> Result<(), StoreError> {
+    pub(super) async fn handle_request(&self, id: &str, request: JobRequest) -> Result<(), StoreError> {
         let Some(live) = self.find(id) else {
             return Err(StoreError::Refused(format!("job {id} has just ended")));
         };

@@ -116,7 +116,7 @@ impl JobManager {
     /// Asks the process that has the job: this one at once, another through the store.
     async fn ask(&self, job: &JobRecord, request: JobRequest) -> Result<(), StoreError> {
         if self.find(&job.id).is_some() {
-            return self.obey(&job.id, request).await;
+            return self.handle_request(&job.id, request).await;
         }
         let unreachable = |why: &str| StoreError::Refused(format!("{}: {why}", job.line()));
         if !job.owner.is_some_and(|owner| owner.alive) {

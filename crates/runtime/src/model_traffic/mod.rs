@@ -114,11 +114,11 @@ impl ModelTraffic {
         room: &'a RequestAllowance,
         events: &'a dyn ModelEvents,
         cancel: &'a Cancel,
-    ) -> Passage<'a> {
+    ) -> AttemptedRequest<'a> {
         let (name, queue) = self.queue(model);
         let terms = TrafficTerms::retry_of(&self.terms, model);
         let (attempt, refused_forms, before) = (1, 0, None);
-        Passage {
+        AttemptedRequest {
             name,
             queue,
             terms,
@@ -198,7 +198,7 @@ impl ModelClient for ModelTraffic {
 }
 
 /// One request on its way, attempt by attempt.
-struct Passage<'a> {
+struct AttemptedRequest<'a> {
     name: Arc<str>,
     queue: Arc<ModelQueue>,
     terms: RetryTerms,
@@ -221,7 +221,7 @@ struct Turn<'a> {
     began: Instant,
 }
 
-impl<'a> Passage<'a> {
+impl<'a> AttemptedRequest<'a> {
     /// Waits for the next attempt's turn.
     async fn turn(&mut self) -> Result<Turn<'a>, ModelError> {
         let waits = |_: &str| self.events.on_traffic(Traffic::Waits { queue: Arc::clone(&self.name) });

@@ -93,11 +93,11 @@ impl From<UnknownQueue> for ToolError {
 pub struct Queues {
     named: BTreeMap<String, Arc<PriorityQueue>>,
     default: QueueSpec,
-    of_providers: Mutex<OfProviders>,
+    of_providers: Mutex<ProviderQueues>,
 }
 
 #[derive(Debug, Default)]
-struct OfProviders {
+struct ProviderQueues {
     queues: HashMap<String, Arc<PriorityQueue>>,
     closed: Option<CancelCause>,
 }

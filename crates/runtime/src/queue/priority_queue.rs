@@ -208,7 +208,7 @@ impl<H: Holder> PriorityQueue<H> {
             cause = cancel.cancelled() => Err(ToolError::canceled(cause).retryable()),
             slot = &mut turn => match slot {
                 Ok(slot) => Ok((slot, since.elapsed())),
-                Err(_) => Err(self.ousted()),
+                Err(_) => Err(self.evicted()),
             },
             () = tokio::time::sleep(self.spec.wait_timeout) => Err(self.refusal(&self.state(), &format!(
                 "{} was not free within {}", self.what, duration::format(self.spec.wait_timeout)
@@ -218,7 +218,7 @@ impl<H: Holder> PriorityQueue<H> {
 
     fn enter(self: &Arc<Self>, holder: &H, priority: ModelPriority) -> Result<Entered<H>, ToolError> {
         // Dropped when the state is not locked any more: that tells its waiter.
-        let _ousted;
+        let _evicted;
         let mut state = self.state();
         if let Some(cause) = state.closed {
             return Err(ToolError::canceled(cause).retryable());
@@ -227,11 +227,11 @@ impl<H: Holder> PriorityQueue<H> {
         state.next += 1;
         let now = Instant::now();
         if state.waiting.iter().all(BTreeMap::is_empty) && self.room(&mut state, now).is_ok() {
-            state.let_in(number, priority as usize, holder.clone(), now);
+            state.admit(number, priority as usize, holder.clone(), now);
             return Ok(Entered::At(Slot { queue: Arc::clone(self), number }));
         }
         if state.waiting.iter().map(BTreeMap::len).sum::<usize>() >= self.spec.max_waiting {
-            _ousted = match state.oust_below(priority as usize) {
+            _evicted = match state.evict_below(priority as usize) {
                 Some(waiter) => waiter,
                 None => return Err(self.refusal(&state, &self.full())),
             };
@@ -272,7 +272,7 @@ impl<H: Holder> PriorityQueue<H> {
                 break;
             }
             let Some((number, waiter)) = state.waiting[priority].pop_first() else { break };
-            state.let_in(number, priority, waiter.holder, now);
+            state.admit(number, priority, waiter.holder, now);
             unclaimed.extend(waiter.turn.send(Slot { queue: Arc::clone(self), number }).err());
         }
         drop(state);
@@ -298,7 +298,7 @@ impl<H: Holder> PriorityQueue<H> {
     }
 
     /// Why a waiter has lost its place.
-    fn ousted(&self) -> ToolError {
+    fn evicted(&self) -> ToolError {
         let state = self.state();
         match state.closed {
             Some(cause) => ToolError::canceled(cause).retryable(),
@@ -320,7 +320,7 @@ impl<H: Holder> PriorityQueue<H> {
 }
 
 impl<H: Holder> State<H> {
-    fn let_in(&mut self, number: u64, priority: usize, holder: H, now: Instant) {
+    fn admit(&mut self, number: u64, priority: usize, holder: H, now: Instant) {
         let newest = &mut self.newest[priority];
         self.overtaken += u64::from(number < *newest);
         *newest = number.max(*newest);
@@ -331,7 +331,7 @@ impl<H: Holder> State<H> {
     }
 
     /// Takes the newest waiter of the lowest priority out of the queue, if that is lower than `priority`.
-    fn oust_below(&mut self, priority: usize) -> Option<Waiter<H>> {
+    fn evict_below(&mut self, priority: usize) -> Option<Waiter<H>> {
         let lower = self.waiting.iter_mut().skip(priority + 1).rev();
         lower.filter_map(BTreeMap::pop_last).map(|(_, waiter)| waiter).next()
     }

@@ -80,12 +80,12 @@ impl TimeLimit {
 }
 
 /// The tools that a pass looks at.
-enum Among {
+enum CandidateSet {
     Candidates,
     These(HashSet<usize>),
 }
 
-impl Among {
+impl CandidateSet {
     fn has(&self, picking: &Picking<'_>, position: usize) -> bool {
         match self {
             Self::Candidates => picking.is_candidate(position),
@@ -132,7 +132,7 @@ impl Selector {
         let ranking = match indexed {
             Ok(()) => {
                 let (scorer, enough) = (options.scorer.clone(), pass.picking.enough());
-                self.rank(scorer, &pass, &Among::Candidates, enough, &mut provenance).await
+                self.rank(scorer, &pass, &CandidateSet::Candidates, enough, &mut provenance).await
             }
             Err(why) => {
                 provenance.fell_back.push((options.scorer.name().to_owned(), why.clone()));
@@ -150,13 +150,13 @@ impl Selector {
         &'a self,
         mut method: Method,
         pass: &'a Pass<'_>,
-        among: &'a Among,
+        candidates: &'a CandidateSet,
         limit: usize,
         provenance: &'a mut Provenance,
     ) -> BoxFuture<'a, Result<Ranking, String>> {
         Box::pin(async move {
             loop {
-                let why = match self.attempt(&method, pass, among, limit, provenance).await {
+                let why = match self.attempt(&method, pass, candidates, limit, provenance).await {
                     Ok(ranking) => return Ok(ranking),
                     Err(why) => why,
                 };
@@ -175,12 +175,12 @@ impl Selector {
         &self,
         method: &Method,
         pass: &Pass<'_>,
-        among: &Among,
+        candidates: &CandidateSet,
         limit: usize,
         provenance: &mut Provenance,
     ) -> Result<Ranking, String> {
         let picking = &pass.picking;
-        let keep = |position: usize| among.has(picking, position);
+        let keep = |position: usize| candidates.has(picking, position);
         let ranking = |order| Ranking { scorer: method.name().to_owned(), order, ..Ranking::default() };
         match method {
             Method::Keyword => Ok(ranking(picking.by_keyword(limit, &keep))),
@@ -212,9 +212,9 @@ impl Selector {
             Method::Judge => {
                 let survivors = picking.enough().max(judge::MAX_JUDGED);
                 let cascade = Cascade { first: Method::Auto, then: Method::Judge, survivors };
-                self.two_passes(&cascade, pass, among, provenance).await
+                self.two_passes(&cascade, pass, candidates, provenance).await
             }
-            Method::Cascade(cascade) => self.two_passes(cascade, pass, among, provenance).await,
+            Method::Cascade(cascade) => self.two_passes(cascade, pass, candidates, provenance).await,
             Method::Custom(scorer) => {
                 let positions: Vec<usize> = picking.candidates().filter(|position| keep(*position)).collect();
                 self.by_scorer(&**scorer, pass, &positions, provenance).await
@@ -227,16 +227,16 @@ impl Selector {
         &self,
         cascade: &Cascade,
         pass: &Pass<'_>,
-        among: &Among,
+        candidates: &CandidateSet,
         provenance: &mut Provenance,
     ) -> Result<Ranking, String> {
         let Cascade { first, then, survivors } = cascade;
         let picking = &pass.picking;
-        let first = self.rank(first.clone(), pass, among, (*survivors).max(picking.enough()), provenance).await?;
+        let first = self.rank(first.clone(), pass, candidates, (*survivors).max(picking.enough()), provenance).await?;
         let mut positions: Vec<usize> = first.order.iter().map(|ranked| ranked.index).take(*survivors).collect();
         let ranked: HashSet<usize> = positions.iter().copied().collect();
         let others =
-            picking.candidates().filter(|position| among.has(picking, *position) && !ranked.contains(position));
+            picking.candidates().filter(|position| candidates.has(picking, *position) && !ranked.contains(position));
         positions.extend(others.take(survivors.saturating_sub(positions.len())));
         let second = match (then, &self.judge) {
             (Method::Judge, None) => Err("no model is set that could judge: see selection.judge_model".to_owned()),
@@ -246,8 +246,8 @@ impl Selector {
                 ranking.map(|judged| with_unjudged(judged, &first, *survivors))
             }
             _ => {
-                let among = Among::These(positions.into_iter().collect());
-                Box::pin(self.attempt(then, pass, &among, picking.enough(), provenance)).await
+                let candidates = CandidateSet::These(positions.into_iter().collect());
+                Box::pin(self.attempt(then, pass, &candidates, picking.enough(), provenance)).await
             }
         };
         Ok(second.unwrap_or_else(|why| {

@@ -129,7 +129,7 @@ async fn both_priorities_together_fill_the_line() {
 async fn in_a_full_line_a_higher_priority_takes_the_place_of_the_newest_of_the_lowest() {
     use ModelPriority::{Background, Interactive, Low, Retry};
     // Who waits, who comes then, and whose place it takes: `None` for nobody's, so that it is refused.
-    for (waiting, comes, ousted) in [
+    for (waiting, comes, evicted) in [
         ([Low, Low, Low], Interactive, Some(2)),
         ([Low, Background, Interactive], Background, Some(0)),
         ([Background, Low, Background], Interactive, Some(1)),
@@ -149,7 +149,7 @@ async fn in_a_full_line_a_higher_priority_takes_the_place_of_the_newest_of_the_l
             assert!(futures_util::poll!(wait.as_mut()).is_pending());
         }
         waits.push(take(comes));
-        let refused = ousted.unwrap_or(3);
+        let refused = evicted.unwrap_or(3);
         assert_eq!(futures_util::poll!(waits[3].as_mut()).is_ready(), refused == 3, "{waiting:?} {comes:?}");
         if refused < 3 {
             let error = waits[refused].as_mut().await.expect_err("it has lost its place");
