@@ -194,14 +194,14 @@ mod tests {
 
     const MINUTE: Duration = Duration::from_secs(60);
 
-    struct Desk {
+    struct Fixture {
         dir: tempfile::TempDir,
         clock: Arc<Hand>,
         stored: Room,
         room: Room,
     }
 
-    impl Desk {
+    impl Fixture {
         fn new(stored: Room, room: Room) -> Self {
             let clock = Arc::new(Hand::default());
             clock.0.store(1_000_000, Ordering::SeqCst);
@@ -221,39 +221,39 @@ mod tests {
 
     #[tokio::test]
     async fn an_output_is_served_until_it_is_over_by_either_word() {
-        let desk = Desk::new(STORED, IN_MEMORY);
-        let (writer, reader) = (desk.open(), desk.open());
+        let fixture = Fixture::new(STORED, IN_MEMORY);
+        let (writer, reader) = (fixture.open(), fixture.open());
         let output = ToolOutput::text("x").with_extra("status", 200);
         writer.put(&key(1), MINUTE, &output).await;
-        desk.pass(59_999);
+        fixture.pass(59_999);
         assert_eq!(reader.get(&key(1), MINUTE).await, Some(output.clone()), "from the store");
         assert_eq!(reader.get(&key(1), MINUTE).await, Some(output.clone()), "from memory");
         assert_eq!(reader.get(&key(2), MINUTE).await, None);
-        assert_eq!(desk.open().get(&key(1), Duration::from_secs(59)).await, None, "it is to be kept less long now");
-        desk.pass(1);
-        for cache in [writer, reader, desk.open()] {
+        assert_eq!(fixture.open().get(&key(1), Duration::from_secs(59)).await, None, "it is to be kept less long now");
+        fixture.pass(1);
+        for cache in [writer, reader, fixture.open()] {
             assert_eq!(cache.get(&key(1), 2 * MINUTE).await, None, "it was to be kept no longer");
         }
     }
 
     #[tokio::test]
     async fn a_clock_that_was_set_back_serves_nothing() {
-        let desk = Desk::new(STORED, IN_MEMORY);
-        let cache = desk.open();
+        let fixture = Fixture::new(STORED, IN_MEMORY);
+        let cache = fixture.open();
         cache.put(&key(1), MINUTE, &ToolOutput::text("x")).await;
-        desk.clock.0.fetch_sub(1, Ordering::SeqCst);
+        fixture.clock.0.fetch_sub(1, Ordering::SeqCst);
         assert_eq!(cache.get(&key(1), MINUTE).await, None);
     }
 
     #[tokio::test]
     async fn the_oldest_goes_first_in_the_store_and_the_least_used_in_memory() {
-        let desk = Desk::new(Room { entries: 3, bytes: 10_000 }, Room { entries: 2, bytes: 10_000 });
-        let cache = desk.open();
+        let fixture = Fixture::new(Room { entries: 3, bytes: 10_000 }, Room { entries: 2, bytes: 10_000 });
+        let cache = fixture.open();
         for n in 0..5 {
             cache.put(&key(n), MINUTE, &ToolOutput::text(n.to_string())).await;
-            desk.pass(1);
+            fixture.pass(1);
         }
-        let fresh = desk.open();
+        let fresh = fixture.open();
         let mut there = Vec::new();
         for n in 0..5 {
             there.push(fresh.get(&key(n), MINUTE).await.is_some());
@@ -269,13 +269,13 @@ mod tests {
 
     #[tokio::test]
     async fn neither_store_nor_memory_grows_past_its_bytes() {
-        let desk = Desk::new(Room { entries: 100, bytes: 3000 }, Room { entries: 100, bytes: 3000 });
-        let cache = desk.open();
+        let fixture = Fixture::new(Room { entries: 100, bytes: 3000 }, Room { entries: 100, bytes: 3000 });
+        let cache = fixture.open();
         for n in 0..20 {
             cache.put(&key(n), MINUTE, &ToolOutput::text("y".repeat(500))).await;
         }
         assert!(cache.memory().bytes <= 3000 && cache.memory().entries.len() >= 4);
-        let fresh = desk.open();
+        let fresh = fixture.open();
         assert!(fresh.get(&key(0), MINUTE).await.is_none() && fresh.get(&key(19), MINUTE).await.is_some());
         cache.put(&key(99), MINUTE, &ToolOutput::text("z".repeat(MAX_OUTPUT))).await;
         assert!(cache.get(&key(99), MINUTE).await.is_none(), "one that is too large is not kept");

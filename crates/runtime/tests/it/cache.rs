@@ -68,11 +68,11 @@ fn source(id: &str, change: impl FnOnce(&mut ToolDefinition)) -> Source {
 /// What makes a tool another.
 type Change = fn(&mut ToolDefinition);
 
-struct Desk {
+struct CacheFixture {
     fixture: Fixture,
 }
 
-impl Desk {
+impl CacheFixture {
     async fn new() -> Self {
         let dir = tempfile::tempdir().expect("dir");
         let store = SqliteStore::open(dir.path()).expect("store");
@@ -110,12 +110,12 @@ fn as_is(_: &mut RunContext) {}
 
 #[tokio::test]
 async fn an_equal_call_is_served_without_being_run() {
-    let desk = Desk::new().await;
-    let mut events = desk.fixture.events.subscribe();
+    let setup = CacheFixture::new().await;
+    let mut events = setup.fixture.events.subscribe();
     let tool = Arc::new(source("t:x@1.0.0", |_| {}));
-    assert_eq!(desk.call(&tool, json!({"n": 1, "fail": false}), as_is).await, ("run 1".into(), false));
-    assert_eq!(desk.call(&tool, json!({"fail": false, "n": 1}), as_is).await, ("run 1".into(), true));
-    assert_eq!(desk.call(&tool, json!({"n": 2}), as_is).await, ("run 2".into(), false));
+    assert_eq!(setup.call(&tool, json!({"n": 1, "fail": false}), as_is).await, ("run 1".into(), false));
+    assert_eq!(setup.call(&tool, json!({"fail": false, "n": 1}), as_is).await, ("run 1".into(), true));
+    assert_eq!(setup.call(&tool, json!({"n": 2}), as_is).await, ("run 2".into(), false));
     let mut started = 0;
     let mut finished = 0;
     while let Ok(event) = events.try_recv().map(Arc::unwrap_or_clone) {
@@ -126,8 +126,8 @@ async fn an_equal_call_is_served_without_being_run() {
         }
     }
     assert_eq!((started, finished), (2, 3), "what was served did not start");
-    assert_eq!(desk.call(&tool, json!({"fail": true}), as_is).await, ("run 3".into(), false));
-    assert_eq!(desk.call(&tool, json!({"fail": true}), as_is).await, ("run 4".into(), false), "a failure is not kept");
+    assert_eq!(setup.call(&tool, json!({"fail": true}), as_is).await, ("run 3".into(), false));
+    assert_eq!(setup.call(&tool, json!({"fail": true}), as_is).await, ("run 4".into(), false), "a failure is not kept");
 }
 
 #[tokio::test]
@@ -148,17 +148,17 @@ async fn what_is_never_served_again_runs_each_time() {
         ("job:x@1.0.0", |_| {}),
     ];
     for (id, change) in never {
-        let desk = Desk::new().await;
+        let setup = CacheFixture::new().await;
         let tool = Arc::new(source(id, change));
         for n in 1..=2 {
-            assert_eq!(desk.call(&tool, json!({}), as_is).await, (format!("run {n}"), false), "{id}");
+            assert_eq!(setup.call(&tool, json!({}), as_is).await, (format!("run {n}"), false), "{id}");
         }
     }
 }
 
 #[tokio::test]
 async fn nobody_is_served_what_is_anothers() {
-    let desk = Desk::new().await;
+    let setup = CacheFixture::new().await;
     let tool = Arc::new(source("t:x@1.0.0", |_| {}));
     let of = |id: &str, root: &str| {
         let principal = Principal { id: id.into(), roles: vec![], owner: false };
@@ -167,8 +167,8 @@ async fn nobody_is_served_what_is_anothers() {
     };
     for (n, (principal, root)) in [("a", "/w"), ("b", "/w"), ("a", "/v")].into_iter().enumerate() {
         let first = format!("run {}", n + 1);
-        assert_eq!(desk.call(&tool, json!({}), of(principal, root)).await, (first.clone(), false));
-        assert_eq!(desk.call(&tool, json!({}), of(principal, root)).await, (first, true));
+        assert_eq!(setup.call(&tool, json!({}), of(principal, root)).await, (first.clone(), false));
+        assert_eq!(setup.call(&tool, json!({}), of(principal, root)).await, (first, true));
     }
     let others = [
         Source { credentials: Mutex::new("another key"), ..source("t:x@1.0.0", |_| {}) },
@@ -177,27 +177,27 @@ async fn nobody_is_served_what_is_anothers() {
         source("t:x@1.0.0", |definition| definition.description.push_str(" Differently.")),
     ];
     for other in others {
-        let (_, cached) = desk.call(&Arc::new(other), json!({}), of("a", "/w")).await;
+        let (_, cached) = setup.call(&Arc::new(other), json!({}), of("a", "/w")).await;
         assert!(!cached);
     }
 }
 
 #[tokio::test]
 async fn what_came_while_another_account_logged_in_is_nobodys() {
-    let desk = Desk::new().await;
+    let setup = CacheFixture::new().await;
     let tool = Arc::new(source("t:x@1.0.0", |_| {}));
     *tool.logs_in.lock().expect("login") = Some("another account");
     // Begun as one account, it may have been sent as the other.
-    assert_eq!(desk.call(&tool, json!({}), as_is).await, ("run 1".into(), false));
-    assert_eq!(desk.call(&tool, json!({}), as_is).await, ("run 2".into(), false), "not the other one's");
-    assert_eq!(desk.call(&tool, json!({}), as_is).await, ("run 2".into(), true));
+    assert_eq!(setup.call(&tool, json!({}), as_is).await, ("run 1".into(), false));
+    assert_eq!(setup.call(&tool, json!({}), as_is).await, ("run 2".into(), false), "not the other one's");
+    assert_eq!(setup.call(&tool, json!({}), as_is).await, ("run 2".into(), true));
     *tool.credentials.lock().expect("credentials") = "";
-    assert_eq!(desk.call(&tool, json!({}), as_is).await, ("run 3".into(), false), "nor the first one's");
+    assert_eq!(setup.call(&tool, json!({}), as_is).await, ("run 3".into(), false), "nor the first one's");
 }
 
 #[tokio::test]
 async fn what_a_person_approved_is_asked_about_again() {
-    let desk = Desk::new().await;
+    let setup = CacheFixture::new().await;
     let tool = Arc::new(source("t:write@1.0.0", |definition| definition.effects = Effects::WRITE));
     let says = Arc::new(Says(ApprovalDecision::Approve, AtomicUsize::new(0)));
     for n in 1..=2 {
@@ -206,10 +206,10 @@ async fn what_a_person_approved_is_asked_about_again() {
             run.policy = Arc::new(Policy::of(Profile::Ask));
             run.approver = approver;
         };
-        assert_eq!(desk.call(&tool, json!({}), asks).await, (format!("run {n}"), false));
+        assert_eq!(setup.call(&tool, json!({}), asks).await, (format!("run {n}"), false));
     }
     assert_eq!(says.1.load(Ordering::SeqCst), 2);
-    let (_, cached) = desk.call(&tool, json!({}), as_is).await;
+    let (_, cached) = setup.call(&tool, json!({}), as_is).await;
     assert!(!cached, "and its result was not kept");
-    assert_eq!(desk.call(&tool, json!({}), as_is).await, ("run 3".into(), true));
+    assert_eq!(setup.call(&tool, json!({}), as_is).await, ("run 3".into(), true));
 }

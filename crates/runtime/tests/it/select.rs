@@ -34,12 +34,12 @@ impl Tool for Says {
     }
 }
 
-struct Desk {
+struct SelectFixture {
     fixture: Fixture,
     run: RunContext,
 }
 
-impl Desk {
+impl SelectFixture {
     async fn new(profile: Profile, principal: Principal) -> Self {
         let tools = [
             Says("fs:read@1.0.0", "Reads a text file.\n\nIn UTF-8. The whole manual.", &[]),
@@ -80,37 +80,37 @@ fn guest() -> Principal {
 
 #[tokio::test]
 async fn a_search_gives_a_line_a_tool_and_only_what_the_caller_may_use() {
-    let desk = Desk::new(Profile::Ask, guest()).await;
-    let (names, text) = desk.finds(json!({"query": "read a text file"})).await;
+    let setup = SelectFixture::new(Profile::Ask, guest()).await;
+    let (names, text) = setup.finds(json!({"query": "read a text file"})).await;
     assert_eq!(names[0], "fs__read");
     assert_eq!(text.lines().next(), Some("fs__read(path: string, limit?: integer) — Reads a text file."));
     assert!(!names.contains(&"ops__restart".to_owned()), "{names:?}");
-    assert_eq!(desk.finds(json!({"query": "read a text file", "limit": 1})).await.0, ["fs__read"]);
-    assert_eq!(desk.finds(json!({"query": "gh__issue"})).await.0[0], "gh__issue");
-    assert_eq!(desk.finds(json!({"query": "file", "namespace": "gh"})).await.0, [""; 0]);
-    assert_eq!(desk.finds(json!({"query": "", "namespace": "fs"})).await.0, ["fs__read", "fs__delete"]);
-    let owner = Desk::new(Profile::Ask, Principal::owner()).await;
+    assert_eq!(setup.finds(json!({"query": "read a text file", "limit": 1})).await.0, ["fs__read"]);
+    assert_eq!(setup.finds(json!({"query": "gh__issue"})).await.0[0], "gh__issue");
+    assert_eq!(setup.finds(json!({"query": "file", "namespace": "gh"})).await.0, [""; 0]);
+    assert_eq!(setup.finds(json!({"query": "", "namespace": "fs"})).await.0, ["fs__read", "fs__delete"]);
+    let owner = SelectFixture::new(Profile::Ask, Principal::owner()).await;
     assert_eq!(owner.finds(json!({"query": "restart the server"})).await.0[0], "ops__restart");
 }
 
 #[tokio::test]
 async fn where_nothing_is_found_the_namespaces_are_named() {
-    let desk = Desk::new(Profile::Ask, guest()).await;
-    let (names, text) = desk.finds(json!({"query": "zzzz"})).await;
+    let setup = SelectFixture::new(Profile::Ask, guest()).await;
+    let (names, text) = setup.finds(json!({"query": "zzzz"})).await;
     assert_eq!((names.len(), text.as_str()), (0, "No tool fits \"zzzz\". Try other words, or look in: fs (2), gh (1)"));
-    let (_, text) = desk.finds(json!({"query": "x", "namespace": "ops"})).await;
+    let (_, text) = setup.finds(json!({"query": "x", "namespace": "ops"})).await;
     assert_eq!(text, "There is no namespace \"ops\". There are: fs (2), gh (1)");
 }
 
 #[tokio::test]
 async fn a_tool_that_is_marked_unsafe_is_not_found_but_runs_where_policy_lets_it() {
-    let desk = Desk::new(Profile::Trusted, Principal::owner()).await;
-    assert!(!desk.finds(json!({"query": "raw__format a disk"})).await.0.contains(&"raw__format".to_owned()));
-    let (_, text) = desk.finds(json!({"query": "", "namespace": "raw"})).await;
+    let setup = SelectFixture::new(Profile::Trusted, Principal::owner()).await;
+    assert!(!setup.finds(json!({"query": "raw__format a disk"})).await.0.contains(&"raw__format".to_owned()));
+    let (_, text) = setup.finds(json!({"query": "", "namespace": "raw"})).await;
     assert!(text.starts_with("There is no namespace \"raw\"."), "{text}");
-    let described = desk.call("tools__describe", json!({"names": ["raw__format"]})).await.text();
+    let described = setup.call("tools__describe", json!({"names": ["raw__format"]})).await.text();
     assert!(described.contains("there is no such tool"), "{described}");
-    let ran = desk.call("tools__call", json!({"name": "raw__format", "arguments": {"path": "a"}})).await;
+    let ran = setup.call("tools__call", json!({"name": "raw__format", "arguments": {"path": "a"}})).await;
     assert!(ran.ok, "{ran:?}");
 }
 
@@ -129,7 +129,7 @@ impl Scorer for Dawdles {
 
 #[tokio::test(start_paused = true)]
 async fn a_model_gets_no_tools_that_merely_come_first() {
-    let desk = Desk::new(Profile::Ask, guest()).await;
+    let setup = SelectFixture::new(Profile::Ask, guest()).await;
     let options = PickOptions {
         scorer: Method::Custom(Arc::new(Dawdles)),
         timeout: Some(Duration::from_secs(1)),
@@ -137,16 +137,16 @@ async fn a_model_gets_no_tools_that_merely_come_first() {
     };
     let finder = ToolFinder::new(Arc::default(), options);
     for (query, expect) in [("a repository", &["gh__issue"][..]), ("zzzz", &[])] {
-        let found = finder.find(query, &desk.run.snapshot, 5, &guest(), None).await;
+        let found = finder.find(query, &setup.run.snapshot, 5, &guest(), None).await;
         assert_eq!(found.iter().map(|entry| entry.wire_name.as_str()).collect::<Vec<_>>(), expect);
     }
 }
 
 #[tokio::test]
 async fn a_description_is_whole_and_an_unknown_name_gets_help() {
-    let desk = Desk::new(Profile::Ask, guest()).await;
+    let setup = SelectFixture::new(Profile::Ask, guest()).await;
     let outcome =
-        desk.call("tools__describe", json!({"names": ["fs:read@1.0.0", "fs__dellete", "ops__restart", "q"]})).await;
+        setup.call("tools__describe", json!({"names": ["fs:read@1.0.0", "fs__dellete", "ops__restart", "q"]})).await;
     let text = outcome.text();
     assert!(
         text.starts_with("fs__read: Reads a text file.\n\nIn UTF-8. The whole manual.\n{\"type\":\"object\","),
@@ -163,9 +163,9 @@ async fn a_description_is_whole_and_an_unknown_name_gets_help() {
 
 #[tokio::test]
 async fn a_carried_call_runs_and_is_refused_as_the_tool_inside() {
-    let desk = Desk::new(Profile::Ask, guest()).await;
+    let setup = SelectFixture::new(Profile::Ask, guest()).await;
     let carry = |name: &str| json!({"name": name, "arguments": {"path": "a"}});
-    let ran = desk.call("tools__call", carry("fs__read")).await;
+    let ran = setup.call("tools__call", carry("fs__read")).await;
     assert_eq!((ran.text().as_str(), ran.namespace.as_str()), ("fs:read@1.0.0 \"a\"", "fs"));
     assert_eq!((ran.tool.expect("tool").as_str(), ran.provenance.carried), ("fs:read@1.0.0", true));
     assert_eq!(ran.ran_with, Some(json!({"path": "a"})));
@@ -175,9 +175,9 @@ async fn a_carried_call_runs_and_is_refused_as_the_tool_inside() {
         ("tools__call", ErrorKind::InvalidParameters, Some("tools:call@1.0.0")),
         ("zzzz", ErrorKind::UnknownTool, None),
     ] {
-        let refused = desk.call("tools__call", carry(name)).await;
+        let refused = setup.call("tools__call", carry(name)).await;
         assert_eq!(refused.error.as_ref().map(ToolError::kind), Some(kind), "{name}");
         assert_eq!(refused.tool.as_ref().map(ToolId::as_str), tool, "{name}");
     }
-    assert!(desk.call("tools__call", carry("tools__search")).await.error.is_some(), "its arguments are checked too");
+    assert!(setup.call("tools__call", carry("tools__search")).await.error.is_some(), "its arguments are checked too");
 }
