@@ -19,7 +19,7 @@ const REST: Duration = Duration::from_millis(5);
 /// How long the end of an observation waits for the observer to see what is left.
 const LAST: Duration = Duration::from_secs(2);
 
-/// The hub. An observer that lags loses events and is told how many; nobody waits for it.
+/// The event hub. An observer that lags loses events and learns how many; nobody waits for it.
 #[derive(Debug)]
 pub struct EventHub {
     whole: Channel,
@@ -101,7 +101,7 @@ impl EventHub {
         self.providers.subscribe()
     }
 
-    /// Calls `see` with each event from now on, some milliseconds late, on a task of its own. A panic of `see` costs
+    /// Calls `see` with each event from now on, with a delay of some milliseconds, on its own task. A panic of `see` costs
     /// it that event. What it is too slow for is counted in [`EventSink::dropped`].
     pub fn observe(&self, see: impl FnMut(&Event) + Send + 'static) -> Observation {
         self.observing(self.subscribe(), see)

@@ -18,7 +18,7 @@ pub struct FormInboxParts {
     pub clock: Arc<dyn Clock>,
     /// How long a question stands.
     pub expiry: Duration,
-    /// Is told of each question once it is kept. Must not block.
+    /// Called with each question once the store has it. Must not block.
     pub told: Arc<dyn Fn(&FormQuestion) + Send + Sync>,
 }
 

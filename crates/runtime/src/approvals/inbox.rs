@@ -26,7 +26,7 @@ pub struct InboxParts {
     pub expiry: Duration,
     /// Whether whoever makes a call waits for its answer ([`Answers::Here`]), or gets the id of a job that does.
     pub answers: Answers,
-    /// Is told of each question once it is kept. Must not block.
+    /// Called with each question once the store has it. Must not block.
     pub told: Arc<dyn Fn(&Question) + Send + Sync>,
 }
 

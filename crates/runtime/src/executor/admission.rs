@@ -20,7 +20,7 @@ use super::pipeline::{CallState, EarlyExit};
 use super::{Executor, RunContext};
 use crate::approvals::new_id;
 
-/// What a model is told where policy asks and nobody answers.
+/// The message to the model if policy asks and nobody answers.
 const UNASKED: &str = "denied: the call needs a person's approval, and nobody can be asked";
 
 /// Whether an earlier `always` answers the question.
@@ -31,7 +31,7 @@ enum Standing {
     Ignored,
 }
 
-/// How a call came to be let through, and what policy was told that it touches.
+/// How a call was admitted, and the resources that policy saw it touch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Admitted {
     /// Policy lets it run.

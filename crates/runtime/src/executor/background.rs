@@ -39,7 +39,7 @@ type Work = BoxFuture<'static, Outcome>;
 /// The wait of a call for leave to run, which becomes the job's own.
 pub(super) type Asking = BoxFuture<'static, JobAdmission>;
 
-/// Whether a job may run.
+/// The decision whether a job may run.
 pub(super) struct JobAdmission {
     pub(super) admitted: Result<Admitted, EarlyExit>,
     /// What a person said, where one was asked.
@@ -52,7 +52,7 @@ impl From<Result<Admitted, EarlyExit>> for JobAdmission {
     }
 }
 
-/// What stands between a job and its tool.
+/// How a job gets from its commit to its tool.
 pub(super) enum JobStart {
     /// It may run.
     Admitted(Admitted),
@@ -133,7 +133,7 @@ impl Executor {
         }
     }
 
-    /// Sets a job of this process going once it has leave to run: an operation inside `op`, under a token of its own.
+    /// Starts a job of this process once it is admitted: an operation inside `op`, with its own cancellation token.
     pub(super) fn launch(
         self: &Arc<Self>,
         jobs: &Arc<JobManager>,

@@ -19,7 +19,7 @@ use toolwright_core::store::{StoreError, StoredOutput};
 use super::cap::readers;
 use super::{Executor, RunContext};
 
-/// What a model is told of a result for which there is no room at all.
+/// The message that replaces a result for which there is no room at all.
 const EXCEEDED: &str = "context window budget exceeded";
 /// Files of a result that are named where it does not fit; the text that is stored of it names all.
 const MAX_FILES: usize = 8;

@@ -250,7 +250,7 @@ fn denies_in(
     policy.decide(&query).effect == Effect::Deny
 }
 
-/// What the operator is told of a failure. Redacted before it is cut: of a secret that is cut through, nothing could
+/// The operator's message about a failure. Redacted before it is cut: of a secret that is cut through, nothing could
 /// tell the rest.
 fn failure_text(content: &[ContentBlock], entry: &Entry, redactor: &dyn Redactor) -> String {
     let text = toolwright_core::content::joined_text(content);

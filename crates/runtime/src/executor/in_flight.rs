@@ -28,7 +28,7 @@ struct State {
 
 #[derive(Debug)]
 struct Call {
-    /// Providers are told apart by identity: an old and a new one of the same name are two.
+    /// Providers are compared by identity: an old and a new one of the same name are two.
     provider: usize,
     cancel: Cancel,
 }

@@ -446,7 +446,7 @@ impl UsageRecorder for Used {
     }
 }
 
-/// The model client of one attempt: each request is told and accounted for as an operation inside the call.
+/// The model client of one attempt: each request is reported and recorded as an operation inside the call.
 struct Accounted {
     executor: Arc<Executor>,
     run: RunContext,

@@ -20,7 +20,7 @@ use toolwright_core::store::LedgerEntry;
 use super::Executor;
 use super::call_record::micros;
 
-/// A request to a model whose beginning observers were told of.
+/// A request to a model whose start was reported to observers.
 #[derive(Debug)]
 pub struct ModelAsk<'a> {
     /// The operation; see [`Executor::begin`].
@@ -56,8 +56,8 @@ impl Asked<'_> {
     }
 }
 
-/// A request to a model under way. Its end is told and entered by [`ModelCallRecord::end`], or as cancelled when it is
-/// dropped before.
+/// A request to a model in flight. [`ModelCallRecord::end`] reports and records its end. If it is dropped
+/// before, it is recorded as cancelled.
 pub struct ModelCallRecord<'a> {
     executor: &'a Executor,
     ask: ModelAsk<'a>,

@@ -213,7 +213,7 @@ impl PartialSink for Partials {
 }
 
 impl Drop for Partials {
-    /// The call has ended: what was held back of its text is told.
+    /// Ends the call: emits the text that was held back.
     fn drop(&mut self) {
         self.emit_text(StreamRedactor::finish);
     }

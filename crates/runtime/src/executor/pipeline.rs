@@ -160,7 +160,7 @@ impl Executor {
         Ok(output)
     }
 
-    /// Makes the outcome: capped, within the budget, told and in the ledger.
+    /// Makes the outcome: capped, within the budget, reported to observers and written to the ledger.
     pub(super) async fn conclude(&self, mut it: Box<CallState>, performed: Result<ToolOutput, EarlyExit>) -> Outcome {
         it.record.stage = Stage::Shaping;
         let shaped = catch_panic(pin!(self.shaped(&it.call, performed, &it.run, Destination::WithCall))).await;

@@ -135,7 +135,7 @@ impl JobManager {
         }
     }
 
-    /// Commits a new job of this process, which `cancel` ends and observers are `told` of.
+    /// Commits a new job of this process. `cancel` ends it, and `told` emits its events.
     pub(crate) async fn begin(
         self: &Arc<Self>,
         job: NewJob,

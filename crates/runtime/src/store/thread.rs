@@ -51,7 +51,7 @@ struct Backlog {
     since: Option<Instant>,
     /// They could not be written when they were to be: requests go before the next try.
     kept: bool,
-    /// Why the last write of the ledger failed, and when the log has told.
+    /// Why the last write of the ledger failed, and when that was logged.
     failing: Option<(String, Instant)>,
     work: VecDeque<Work>,
     closed: bool,
@@ -94,7 +94,7 @@ impl Shared {
         self.failed(&why.to_string());
     }
 
-    /// The ledger could not be written. That is told at the level which is always shown, and not each time.
+    /// Logs that the ledger could not be written: at a level that is always shown, and not each time.
     fn failed(&self, why: &str) {
         self.failures.fetch_add(1, Ordering::Relaxed);
         let now = Instant::now();

@@ -82,7 +82,7 @@ pub(crate) struct NewJob {
     pub(crate) record: JobRecord,
     /// The run whose call it is: it has one job for one call.
     pub(crate) run: Option<String>,
-    /// Whether it may be dispatched again when it cannot be told whether it took effect.
+    /// Whether it may be dispatched again if its effect is unknown.
     pub(crate) resumable: bool,
     pub(crate) plan: JobPlan,
 }
@@ -249,7 +249,7 @@ impl SqliteStore {
             .await
     }
 
-    /// Ids of the jobs of a session that have ended and were not told, the oldest first, and whether others go on.
+    /// Ids of a session's ended jobs that were not reported yet, the oldest first, and whether others still run.
     pub(crate) async fn untold_jobs(&self, session: &SessionId) -> Result<(Vec<String>, bool), StoreError> {
         let session = session.as_str().to_owned();
         self.thread
@@ -271,7 +271,7 @@ impl SqliteStore {
             .await
     }
 
-    /// Notes that these were told.
+    /// Marks these jobs as reported.
     pub(crate) async fn jobs_told(&self, ids: &[String]) -> Result<(), StoreError> {
         let ids = to_json(&ids)?;
         self.thread
