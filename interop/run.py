@@ -6,6 +6,7 @@ Cases run side by side in worker processes. Prints one line a case, the seconds 
 
 import argparse
 import asyncio
+import atexit
 import collections
 import concurrent.futures
 import importlib
@@ -13,10 +14,28 @@ import inspect
 import multiprocessing
 import os
 import pathlib
+import shutil
 import sys
+import tempfile
 import time
 import traceback
 
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def keep_binaries():
+    """Links to the binaries as they are now, for all cases: one that builds replaces the files while others start them."""
+    built = pathlib.Path(os.environ.get("TOOLWRIGHT_BIN_DIR", ROOT / "target/debug")).resolve()
+    if built.is_dir():
+        kept = pathlib.Path(tempfile.mkdtemp(prefix="interop-", dir=built))
+        atexit.register(shutil.rmtree, kept, ignore_errors=True)
+        for file in built.iterdir():
+            if file.is_file() and os.access(file, os.X_OK):
+                os.link(file, kept / file.name)
+        os.environ["TOOLWRIGHT_BIN_DIR"] = str(kept)
+
+
+keep_binaries()
 import harness
 
 CASE_TIMEOUT = 300
