@@ -5,9 +5,10 @@
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 use toolwright_core::canonical::ContentHash;
+use toolwright_core::catalogue::ListKind;
 use toolwright_fuzz::text;
 use toolwright_mcp::form::Form;
-use toolwright_mcp::merge::{Kind, merge};
+use toolwright_mcp::merge::merge;
 use toolwright_mcp::message::{self, Message};
 use toolwright_mcp::page::Page;
 use toolwright_mcp::revision::Era;
@@ -35,9 +36,10 @@ fn asked(params: &Value, answer: &str) {
 /// What servers list and answer: merged, each item has a name of its own that leads to it, and what is said in the words of
 /// a generation is said in them.
 fn listed(one: &Value, other: &Value) {
-    for kind in [Kind::Prompts, Kind::Resources, Kind::Templates] {
+    for kind in ListKind::ALL {
         let list = |value: &Value| value.get(kind.list_key()).and_then(Value::as_array).cloned().unwrap_or_default();
-        let merged = merge(kind, vec![("a", list(one)), ("b", list(other)), ("a", list(other))]);
+        let (one, other) = (list(one), list(other));
+        let merged = merge(kind, vec![("a", &*one), ("b", &*other), ("a", &*other)]);
         assert_eq!(merged.items.len(), merged.owners.len(), "two items of one name");
         for item in &merged.items {
             let shown = item[kind.item_key()].as_str().expect("a name");
@@ -75,7 +77,8 @@ fuzz_target!(|data: &[u8]| {
     let _ = address::qualified(one);
     if !one.is_empty() {
         let address = address::qualify("a", one);
-        assert_eq!(address::qualified(&address), Some(("a", one.to_owned())), "an address with its server");
+        let Some(("a", own)) = address::qualified(&address) else { panic!("an address without its server: {address}") };
+        assert_eq!(address::qualify("a", own), address, "an address that is encoded stays as it is");
     }
     let _ = address::fits(one, other);
     let key = StateKey::new([7; 32]);

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 
 use libfuzzer_sys::fuzz_target;
 use toolwright_core::catalogue::foreign_ids;
-use toolwright_core::tool_id::ToolId;
 use toolwright_core::name_table::{NameMatch, NameTable, NamedTool, Resolution};
+use toolwright_core::tool_id::ToolId;
 use toolwright_fuzz::{parameters, text};
 
 const MAX_TOOLS: usize = 16;

@@ -10,8 +10,8 @@ use toolwright_core::catalogue::{
 use toolwright_core::context::ToolContext;
 use toolwright_core::definition::ToolDefinition;
 use toolwright_core::error::{ErrorKind, ToolError};
-use toolwright_core::tool_id::ToolId;
 use toolwright_core::outcome::ToolOutput;
+use toolwright_core::tool_id::ToolId;
 
 /// A provider that is nothing but its name.
 struct Named(&'static str);
