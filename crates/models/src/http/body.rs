@@ -10,8 +10,8 @@ use toolwright_core::model::{ModelError, ModelErrorKind, ModelEvent, ModelEvents
 
 use super::endpoint::Endpoint;
 use super::{Timeouts, broken, describe};
-use crate::decode::Decoder;
-use crate::response::framing::MAX_ANSWER;
+use crate::codec::decode::Decoder;
+use crate::codec::framing::MAX_ANSWER;
 
 /// Characters of a content type that an error quotes.
 const MAX_MEDIA_TYPE: usize = 80;

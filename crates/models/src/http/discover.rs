@@ -39,7 +39,7 @@ const KEYED: [(&str, Api, &[&str], &str, &str); 3] = [
 const LOCAL_WAIT: Duration = Duration::from_millis(300);
 const REMOTE_WAIT: Duration = Duration::from_secs(3);
 /// Models of a list that are read.
-pub const MAX_LISTED: usize = 1000;
+const MAX_LISTED: usize = 1000;
 
 /// The endpoints that the environment, seen through `get`, names: `openai` when `OPENAI_API_KEY` or
 /// `OPENAI_BASE_URL` is set, `anthropic` when `ANTHROPIC_API_KEY` or `ANTHROPIC_BASE_URL` is, `gemini` when

@@ -1,10 +1,12 @@
 //! The HTTP client for all models. It sends each request once.
 
 mod body;
-pub mod discover;
-pub mod embeddings;
-pub mod endpoint;
+pub(crate) mod discover;
+pub(crate) mod embeddings;
+pub(crate) mod endpoint;
 mod overrides;
+mod refusal_table;
+mod refusals;
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -23,14 +25,13 @@ use toolwright_core::redact::is_secret_key;
 use toolwright_textcalls::TextTools;
 
 use crate::api::{Api, EncodedRequest};
-use crate::decode::Decoder;
-use crate::encode::{ShownCache, encode_shown};
-use crate::failure::limits::limits;
-use crate::refusals::{Forms, Refusals, Sent};
-use crate::{failure, ollama};
+use crate::codec::{Decoder, ShownCache, encode_shown, ollama};
+use crate::failure;
+use crate::rate_limits::limits;
 use body::{media_type, read, read_all};
 use endpoint::{Endpoint, Endpoints, ModelOverrides, ToolFormat, headers, remedy};
 use overrides::{answer_room, as_configured, has_deferred_tools, takes_deferred_tools};
+use refusals::{Forms, Refusals, Sent};
 
 /// The longest error body that is read, in bytes.
 const MAX_ERROR_BODY: usize = 64 << 10;

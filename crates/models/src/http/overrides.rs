@@ -5,11 +5,11 @@ use std::borrow::Cow;
 use toolwright_core::model::{Effort, ModelRequest, ModelSettings, PromptCache, Reuse, usable_window};
 
 use super::endpoint::{Endpoint, ModelOverrides};
-use crate::anthropic::DEFAULT_MAX_TOKENS;
+use super::refusals::{AnswerRoom, Form, Forms};
 use crate::api::Api;
-use crate::refusals::{AnswerRoom, Form, Forms};
-use crate::request::model_name::{ModelFamily, takes_one_of_both};
-use crate::request::reasoning::{self, MIN_BUDGET};
+use crate::codec::anthropic::DEFAULT_MAX_TOKENS;
+use crate::codec::model_family::{ModelFamily, takes_one_of_both};
+use crate::codec::reasoning::{self, MIN_BUDGET};
 
 /// The request as it is configured for `model`, the name without its provider, at `endpoint`: it answers as is said of it
 /// where the request says nothing, is told what its server takes, has room for what it is told to think, and is asked for no
@@ -206,7 +206,7 @@ mod tests {
     use serde_json::{Value, json};
     use toolwright_core::model::{Message, ShownTool};
 
-    use crate::encode::encode;
+    use crate::codec::encode;
 
     fn read(settings: Value) -> ModelSettings {
         serde_json::from_value(settings).expect("settings")

@@ -1,0 +1,323 @@
+//! Decodes answers of Anthropic Messages.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+use toolwright_core::model::{ModelError, ModelErrorKind, StopReason, Usage, WrittenCall};
+
+use super::API;
+use crate::codec::event::{Text, arguments, count, lenient, parse, parse_part, value};
+use crate::codec::response::{Answer, Assemble, Sink, may_open};
+use crate::failure;
+
+/// An event, a whole message, or an error: every key that any of them has.
+#[derive(Deserialize)]
+struct Event<'a> {
+    #[serde(borrow, default, rename = "type")]
+    kind: Text<'a>,
+    #[serde(default, deserialize_with = "lenient")]
+    index: Option<u64>,
+    #[serde(borrow)]
+    delta: Option<Delta<'a>>,
+    #[serde(borrow)]
+    content_block: Option<&'a RawValue>,
+    #[serde(borrow)]
+    message: Option<&'a RawValue>,
+    #[serde(borrow)]
+    usage: Option<&'a RawValue>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Message<'a> {
+    #[serde(borrow)]
+    content: Option<Vec<&'a RawValue>>,
+    #[serde(borrow, default)]
+    stop_reason: Text<'a>,
+    #[serde(borrow)]
+    usage: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Delta<'a> {
+    #[serde(borrow, default)]
+    text: Text<'a>,
+    #[serde(borrow, default)]
+    thinking: Text<'a>,
+    #[serde(borrow, default)]
+    signature: Text<'a>,
+    #[serde(borrow, default)]
+    partial_json: Text<'a>,
+    /// A summary that takes the place of the conversation so far.
+    #[serde(borrow, default)]
+    content: Text<'a>,
+    #[serde(borrow, default)]
+    stop_reason: Text<'a>,
+}
+
+/// What is read of a block's start.
+#[derive(Deserialize)]
+struct Start<'a> {
+    #[serde(borrow, default, rename = "type")]
+    kind: Text<'a>,
+    #[serde(borrow, default)]
+    id: Text<'a>,
+    #[serde(borrow, default)]
+    name: Text<'a>,
+    #[serde(borrow, default)]
+    text: Text<'a>,
+    #[serde(borrow, default)]
+    thinking: Text<'a>,
+    #[serde(borrow)]
+    input: Option<&'a RawValue>,
+}
+
+/// A content block that has not closed.
+struct Block {
+    index: u64,
+    kind: Kind,
+    /// Input as it was streamed.
+    input: String,
+}
+
+enum Kind {
+    Text,
+    /// A call, with the input that its start had.
+    Call(WrittenCall),
+    /// Thinking, and what the server itself ran: kept to be echoed.
+    Opaque {
+        start: Map<String, Value>,
+        thinking: String,
+        signature: String,
+        content: String,
+    },
+}
+
+/// An answer under assembly.
+#[derive(Default)]
+pub(crate) struct Assembly {
+    answer: Answer,
+    open: Vec<Block>,
+    started: bool,
+    complete: bool,
+}
+
+impl Assemble for Assembly {
+    fn event(&mut self, data: &[u8], sink: Sink<'_>) -> Result<(), ModelError> {
+        let event: Event<'_> = parse(API, data)?;
+        let index = event.index.unwrap_or_default();
+        match event.kind.as_str() {
+            "content_block_delta" => {
+                if let Some(delta) = event.delta {
+                    self.delta(index, &delta, sink);
+                }
+            }
+            "content_block_start" => {
+                if let Some(start) = event.content_block {
+                    self.open(index, start, sink)?;
+                }
+            }
+            "content_block_stop" => {
+                if let Some(at) = self.open.iter().position(|block| block.index == index) {
+                    let block = self.open.remove(at);
+                    self.close(block, sink);
+                }
+            }
+            "message_start" => self.start(event.message, sink)?,
+            "message_delta" => {
+                self.usage(event.usage);
+                if let Some(reason) = event.delta.as_ref().and_then(|delta| delta.stop_reason.filled()) {
+                    self.answer.stop = Some(stop_reason(reason));
+                }
+            }
+            "message_stop" => self.finish(sink),
+            "message" => self.whole(data, sink)?,
+            "error" => return Err(failure::from_event(API, &event.error.map(value).unwrap_or_default())),
+            "ping" => {}
+            _ => {
+                if let Some(error) = event.error {
+                    return Err(failure::from_event(API, &value(error)));
+                }
+                return failure::from_unknown(API, data).map_or(Ok(()), Err);
+            }
+        }
+        Ok(())
+    }
+
+    fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    fn answer(&mut self) -> &mut Answer {
+        &mut self.answer
+    }
+
+    fn unclosed(&mut self) -> Vec<WrittenCall> {
+        let call = |block: Block| match block.kind {
+            Kind::Call(call) => Some(WrittenCall { arguments: block.input, ..call }),
+            Kind::Text | Kind::Opaque { .. } => None,
+        };
+        std::mem::take(&mut self.open).into_iter().filter_map(call).collect()
+    }
+}
+
+impl Assembly {
+    /// A whole message. The server closes the input of a call that the limit cut, and nothing tells it from
+    /// one that is complete: a call at the very end of such a message is dropped.
+    fn whole(&mut self, data: &[u8], sink: Sink<'_>) -> Result<(), ModelError> {
+        let message: Message<'_> = parse(API, data)?;
+        let (Some(mut content), Some(reason)) = (message.content, message.stop_reason.filled()) else {
+            return Err(ModelError::new(ModelErrorKind::BadResponse, "the answer holds no finished message"));
+        };
+        self.usage(message.usage);
+        let stop = stop_reason(reason);
+        if let (StopReason::MaxTokens | StopReason::Refusal, Some(last)) = (&stop, content.last())
+            && parse_part::<Start<'_>>(API, last)?.kind.as_str() == "tool_use"
+        {
+            content.pop();
+        }
+        self.answer.stop = Some(stop);
+        self.blocks(content, sink)?;
+        self.finish(sink);
+        Ok(())
+    }
+
+    /// Messages that follow one another, each to its end, are one answer. One that begins amid another
+    /// takes its place: some relays begin again when their upstream breaks. That is fine while nothing has
+    /// been given out; after that the pieces could not be taken back.
+    fn start(&mut self, message: Option<&RawValue>, sink: Sink<'_>) -> Result<(), ModelError> {
+        if std::mem::take(&mut self.complete) {
+            self.started = false;
+        }
+        if self.started && self.answer.has_output() {
+            return Err(ModelError::new(
+                ModelErrorKind::BadResponse,
+                "the stream began a second message after text or calls of a first",
+            ));
+        }
+        if self.started {
+            self.answer.reset();
+        }
+        self.open.clear();
+        self.started = true;
+        let Some(message) = message else { return Ok(()) };
+        let message: Message<'_> = parse_part(API, message)?;
+        self.usage(message.usage);
+        // A turn that goes on after a program of the server begins with what it had.
+        self.blocks(message.content.unwrap_or_default(), sink)
+    }
+
+    /// Blocks that come whole.
+    fn blocks(&mut self, blocks: Vec<&RawValue>, sink: Sink<'_>) -> Result<(), ModelError> {
+        for (index, block) in (0..).zip(blocks) {
+            self.open(index, block, sink)?;
+            if let Some(block) = self.open.pop() {
+                self.close(block, sink);
+            }
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, index: u64, block: &RawValue, sink: Sink<'_>) -> Result<(), ModelError> {
+        may_open(self.open.len())?;
+        let start: Start<'_> = parse_part(API, block)?;
+        let kind = match start.kind.as_str() {
+            "text" => {
+                self.answer.text(start.text.as_str(), sink);
+                Kind::Text
+            }
+            "tool_use" => {
+                let arguments = start.input.map(arguments).unwrap_or_default().into_owned();
+                Kind::Call(WrittenCall { id: start.id.into_string(), name: start.name.into_string(), arguments })
+            }
+            _ => {
+                self.answer.reasoning(start.thinking.as_str(), sink);
+                let (thinking, signature, content) = Default::default();
+                Kind::Opaque { start: parse_part(API, block)?, thinking, signature, content }
+            }
+        };
+        self.open.push(Block { index, kind, input: String::new() });
+        Ok(())
+    }
+
+    fn delta(&mut self, index: u64, delta: &Delta<'_>, sink: Sink<'_>) {
+        let Some(block) = self.open.iter_mut().rev().find(|block| block.index == index) else { return };
+        block.input.push_str(delta.partial_json.as_str());
+        match &mut block.kind {
+            Kind::Text => self.answer.text(delta.text.as_str(), sink),
+            Kind::Call(_) => {}
+            Kind::Opaque { thinking, signature, content, .. } => {
+                thinking.push_str(delta.thinking.as_str());
+                signature.push_str(delta.signature.as_str());
+                content.push_str(delta.content.as_str());
+                self.answer.reasoning(delta.thinking.as_str(), sink);
+            }
+        }
+    }
+
+    /// Text has gone out already; a call goes out now; anything else is kept to be echoed.
+    fn close(&mut self, block: Block, sink: Sink<'_>) {
+        match block.kind {
+            Kind::Text => {}
+            Kind::Call(call) if !block.input.is_empty() => {
+                self.answer.close_call(WrittenCall { arguments: block.input, ..call }, sink);
+            }
+            // A call without arguments looks like one that was cut before its first.
+            Kind::Call(mut call) if matches!(call.arguments.as_str(), "" | "{}") => {
+                call.arguments = "{}".into();
+                self.answer.close_bare_call(call);
+            }
+            Kind::Call(call) => self.answer.close_call(call, sink),
+            Kind::Opaque { mut start, thinking, signature, content } => {
+                for (key, grown) in [("thinking", thinking), ("signature", signature), ("content", content)] {
+                    if !grown.is_empty() {
+                        let begun = start.get(key).and_then(Value::as_str).unwrap_or_default();
+                        start.insert(key.into(), format!("{begun}{grown}").into());
+                    }
+                }
+                if let Ok(input) = serde_json::from_str::<Value>(&block.input) {
+                    start.insert("input".into(), input);
+                }
+                self.answer.opaque(start.into());
+            }
+        }
+    }
+
+    /// What has not closed by now was never finished.
+    fn finish(&mut self, sink: Sink<'_>) {
+        self.complete = true;
+        self.open.clear();
+        self.answer.release(sink);
+    }
+
+    /// Later figures replace earlier ones, those of caches only where they are said again. The API counts cached tokens
+    /// apart; we count them in.
+    fn usage(&mut self, usage: Option<&RawValue>) {
+        let Some(usage) = usage.map(value) else { return };
+        if usage.get("input_tokens").is_some_and(Value::is_u64) {
+            let before = self.answer.usage;
+            let cached = usage.get("cache_read_input_tokens").and_then(Value::as_u64).unwrap_or(before.cached_tokens);
+            let written = usage.get("cache_creation_input_tokens").and_then(Value::as_u64);
+            let written = written.unwrap_or(before.cache_written_tokens);
+            self.answer.usage.input_tokens =
+                count(&usage, "/input_tokens").saturating_add(cached).saturating_add(written);
+            self.answer.usage.cached_tokens = cached;
+            self.answer.usage.cache_written_tokens = written;
+        }
+        if usage.get("output_tokens").is_some_and(Value::is_u64) {
+            self.answer.usage = Usage { output_tokens: count(&usage, "/output_tokens"), ..self.answer.usage };
+        }
+    }
+}
+
+fn stop_reason(reason: &str) -> StopReason {
+    match reason {
+        "end_turn" => StopReason::End,
+        "stop_sequence" => StopReason::StopSequence,
+        "tool_use" => StopReason::ToolCalls,
+        "max_tokens" | "model_context_window_exceeded" => StopReason::MaxTokens,
+        "refusal" => StopReason::Refusal,
+        other => StopReason::Other(other.to_owned()),
+    }
+}

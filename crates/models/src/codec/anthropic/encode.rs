@@ -1,0 +1,315 @@
+//! Encodes requests to Anthropic Messages.
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use toolwright_core::model::{Exposed, ModelRequest, ModelSettings, PromptCache, Reuse, ToolChoice};
+
+use super::{API, VERSION};
+use crate::api::EncodedRequest;
+use crate::codec::history::{
+    Alternating, Image, LegalCall, LegalResult, NOTHING, Part, Piece, Turn, legal_turns, parts, pieces,
+};
+use crate::codec::model_family::{ModelFamily, SamplingNames, write_sampling};
+use crate::codec::reasoning::{self, Choice, refuses_forced_calls};
+use crate::codec::request::{ShownTools, output_schema, set, tools_place, with_instruction};
+use crate::dialect::{Dialect, ToolView, Toolset};
+
+/// The API demands a limit.
+pub(crate) const DEFAULT_MAX_TOKENS: u32 = 8192;
+
+/// The API has no seed.
+const NAMES: SamplingNames = SamplingNames {
+    temperature: Some("temperature"),
+    top_p: Some("top_p"),
+    top_k: Some("top_k"),
+    seed: None,
+    stop: Some("stop_sequences"),
+};
+/// Those that it takes of a model that is told to think.
+const THINKING: SamplingNames =
+    SamplingNames { temperature: None, top_p: None, top_k: None, seed: None, stop: Some("stop_sequences") };
+
+/// The limit of an answer whose request says none: what the model is told to think comes on top.
+fn usual_max_tokens(model: &str, settings: &ModelSettings) -> u32 {
+    let both = DEFAULT_MAX_TOKENS.saturating_add(reasoning::room(API, model, settings));
+    both.min(ModelFamily::of(model).max_output().unwrap_or(u32::MAX))
+}
+
+pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) -> EncodedRequest {
+    let mut messages = messages(request, shown.set());
+    let mut body = Map::new();
+    let mut system = request.system.trim().to_owned();
+    let mut output_config = Map::new();
+    if let Some(output) = &request.output {
+        // The API refuses a schema that it cannot enforce, and has no word for JSON of any kind: then the model is
+        // asked in words.
+        let form = output.schema.as_ref().map(|schema| output_schema(Dialect::Anthropic, schema));
+        match form.filter(|form| form.strict) {
+            Some(form) => {
+                set(&mut output_config, "format", Some(json!({"type": "json_schema", "schema": form.schema})))
+            }
+            None => system = with_instruction(&system, output),
+        }
+    }
+    body.insert("model".into(), json!(model));
+    let choice = wanted_choice(shown.choice(request), model);
+    let is_forced = shown.json().is_some() && matches!(choice, ToolChoice::Required | ToolChoice::Tool(_));
+    let choosing = if is_forced { Choice::Forced } else { Choice::Free };
+    let most = request.max_tokens.unwrap_or_else(|| usual_max_tokens(model, &request.settings));
+    let mut thinking = reasoning::anthropic(model, &request.settings, Some(most), choosing);
+    if thinking.budget().is_some() && began_without_thoughts(&messages) {
+        thinking.thinking = None;
+    }
+    set(&mut output_config, "effort", thinking.effort);
+    let marks = Marks::of(request);
+    body.insert("max_tokens".into(), json!(most));
+    let system = Some(system).filter(|system| !system.is_empty());
+    set(&mut body, "system", system.map(|text| marks.map_or_else(|| json!(text), |marks| marks.system(&text))));
+    let tools = shown.json();
+    if tools.is_some() {
+        body.insert("tools".into(), tools_place());
+        set(&mut body, "tool_choice", tool_choice(choice, request.parallel_calls));
+    } else {
+        // Past calls are refused where no tools are declared.
+        let called = called_names(&messages);
+        if !called.is_empty() {
+            body.insert("tools".into(), called.iter().map(|name| retired(name)).collect());
+            body.insert("tool_choice".into(), json!({"type": "none"}));
+        }
+    }
+    set(&mut body, "output_config", Some(output_config).filter(|config| !config.is_empty()));
+    if let Some(marks) = marks {
+        marks.messages(&mut messages);
+    }
+    body.insert("messages".into(), Value::Array(messages));
+    let thinks = thinking.thinking.as_ref().is_some_and(|thinking| thinking["type"] != "disabled");
+    // A model that is told to think samples as it will.
+    write_sampling(&mut body, request, model, if thinks { &THINKING } else { &NAMES });
+    set(&mut body, "thinking", thinking.thinking);
+    body.insert("stream".into(), json!(true));
+    let mark = marks.and_then(|marks| marks.tools(shown));
+    let mut encoded = EncodedRequest::new("/v1/messages", body).with_tools(tools).with_mark(mark);
+    encoded.headers = &[VERSION];
+    encoded
+}
+
+/// Whether calls are being answered in a turn that the model began without a thought. Such a turn cannot go on within a
+/// budget ("Expected `thinking` or `redacted_thinking`, but found `tool_use`"); the next one can.
+fn began_without_thoughts(messages: &[Value]) -> bool {
+    let is_asked =
+        |message: &&Value| message["role"] == "user" && !blocks_of(message).any(|block| block["type"] == "tool_result");
+    let turn = messages.iter().rev().take_while(|message| !is_asked(message));
+    let began = turn.filter(|message| message["role"] == "assistant").last();
+    began.is_some_and(|began| {
+        blocks_of(began).any(|block| block["type"] == "tool_use") && !blocks_of(began).next().is_some_and(is_thought)
+    })
+}
+
+fn blocks_of(message: &Value) -> impl Iterator<Item = &Value> {
+    message["content"].as_array().into_iter().flatten()
+}
+
+/// Whether a block is what the model has thought.
+pub(super) fn is_thought(block: &Value) -> bool {
+    matches!(block["type"].as_str(), Some("thinking" | "redacted_thinking"))
+}
+
+/// The choice, but for a forced call of a model that refuses any: it may choose.
+fn wanted_choice<'a>(choice: &'a ToolChoice, model: &str) -> &'a ToolChoice {
+    match choice {
+        ToolChoice::Required | ToolChoice::Tool(_) if refuses_forced_calls(model) => &ToolChoice::Auto,
+        choice => choice,
+    }
+}
+
+/// One call at a time is a property of the choice; no choice at all means `auto`.
+fn tool_choice(choice: &ToolChoice, parallel: Option<bool>) -> Option<Value> {
+    let mut written = match choice {
+        ToolChoice::Auto => json!({"type": "auto"}),
+        ToolChoice::Required => json!({"type": "any"}),
+        ToolChoice::None => return Some(json!({"type": "none"})),
+        ToolChoice::Tool(name) => json!({"type": "tool", "name": name}),
+    };
+    match parallel {
+        Some(parallel) => written["disable_parallel_tool_use"] = json!(!parallel),
+        None if *choice == ToolChoice::Auto => return None,
+        None => {}
+    }
+    Some(written)
+}
+
+#[derive(Serialize)]
+pub(crate) struct Tool<'a> {
+    name: &'a str,
+    description: &'a str,
+    input_schema: &'a Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    strict: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    defer_loading: Option<bool>,
+}
+
+pub(crate) fn tool(view: &ToolView) -> Tool<'_> {
+    let ToolView { name, description, parameters, .. } = view;
+    let defer_loading = (view.exposed == Exposed::Deferred).then_some(true);
+    Tool { name, description, input_schema: parameters, strict: view.strict.then_some(true), defer_loading }
+}
+
+fn retired(name: &str) -> Value {
+    let schema = json!({"type": "object", "properties": {}});
+    json!({"name": name, "description": "Not available any more.", "input_schema": schema})
+}
+
+fn called_names(messages: &[Value]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for block in messages.iter().flat_map(blocks_of) {
+        if block["type"] == "tool_use"
+            && let Some(name) = block["name"].as_str()
+            && !names.iter().any(|known| known == name)
+        {
+            names.push(name.to_owned());
+        }
+    }
+    names
+}
+
+fn messages(request: &ModelRequest, tools: &Toolset) -> Vec<Value> {
+    let nothing = || json!({"type": "text", "text": NOTHING});
+    let mut out = Alternating { model: "assistant", key: "content", nothing, messages: Vec::new() };
+    for turn in legal_turns(&request.messages, API, tools) {
+        match turn {
+            Turn::User(content) => out.push("user", blocks(parts(content))),
+            Turn::Assistant { text, calls, opaque } => out.push("assistant", answer(text, &calls, &opaque)),
+            Turn::Results(results) => {
+                let mut images = Vec::new();
+                let mut content: Vec<Value> =
+                    results.iter().map(|result| tool_result(result, tools, &mut images)).collect();
+                content.extend(images);
+                out.push("user", content);
+            }
+        }
+    }
+    out.messages
+}
+
+/// A result. The API takes nothing but text in one that failed: its images go after the results of the turn.
+/// One that loads tools holds references to them and nothing else («Tool definitions/code execution functions
+/// cannot be mixed with other content»); the API puts the definitions in their place.
+fn tool_result(result: &LegalResult<'_>, tools: &Toolset, images: &mut Vec<Value>) -> Value {
+    let mut block = json!({"type": "tool_result", "tool_use_id": result.id});
+    let loaded = result.loads(tools);
+    if !loaded.is_empty() {
+        let reference = |tool: &&ToolView| json!({"type": "tool_reference", "tool_name": tool.name});
+        block["content"] = loaded.iter().map(reference).collect();
+        return block;
+    }
+    let mut parts = result.parts();
+    if result.is_error() {
+        let (text, found) = result.text_and_images();
+        if !found.is_empty() {
+            parts = vec![Part::Text(text)];
+            let shown = found.into_iter().map(Part::Image);
+            images.extend(blocks([Part::Text(result.images_caption())].into_iter().chain(shown).collect()));
+        }
+    }
+    let content = blocks(parts);
+    if !content.is_empty() {
+        block["content"] = Value::Array(content);
+    }
+    if result.is_error() {
+        block["is_error"] = json!(true);
+    }
+    block
+}
+
+/// An answer as it was given. Thinking at its end would be refused: it thinks about what is not there.
+fn answer(text: &str, calls: &[LegalCall<'_>], opaque: &[&Value]) -> Vec<Value> {
+    let mut content: Vec<Value> = Vec::new();
+    for piece in pieces(text, calls, opaque) {
+        match piece {
+            Piece::Text(text) => content.extend(blocks(vec![Part::Text(text.to_owned())])),
+            Piece::Call(_, call) => content
+                .push(json!({"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments_object()})),
+            Piece::Item(block) => content.push(block.clone()),
+        }
+    }
+    while content.last().is_some_and(is_thought) {
+        content.pop();
+    }
+    content
+}
+
+/// Content blocks; blank text is left out, the API refuses it.
+fn blocks(parts: Vec<Part<'_>>) -> Vec<Value> {
+    let block = |part| match part {
+        Part::Text(text) if text.trim().is_empty() => None,
+        Part::Text(text) => Some(json!({"type": "text", "text": text})),
+        Part::Image(Image { mime_type, data }) => {
+            Some(json!({"type": "image", "source": {"type": "base64", "media_type": mime_type, "data": data}}))
+        }
+    };
+    parts.into_iter().filter_map(block).collect()
+}
+
+// Which parts of a prompt the API is asked to keep (platform.claude.com/docs/en/build-with-claude/prompt-caching).
+//
+// A mark keeps everything up to it: tools, then the system prompt, then messages. The tools and the system prompt have
+// one each, since either may be the same where what follows is another. The last message of the user has one, which the
+// next request reads, and the one before it has one, which this request reads: the API looks only twenty blocks back
+// from a mark, and a turn may have more calls than that. Prompts that are too short for a model are not kept, and cost
+// nothing more.
+
+/// Messages that are marked; with the tools and the system prompt that makes four, which the API allows.
+const MESSAGES: usize = 2;
+
+/// What a request asks to keep.
+#[derive(Clone, Copy)]
+struct Marks {
+    hour: bool,
+    messages: usize,
+}
+
+impl Marks {
+    /// Those of `request`, if it has any.
+    fn of(request: &ModelRequest) -> Option<Self> {
+        let messages = match request.reuse {
+            Reuse::Once => return None,
+            Reuse::Prompt => 0,
+            Reuse::Conversation => MESSAGES,
+        };
+        match request.settings.cache {
+            Some(PromptCache::Off) => None,
+            Some(PromptCache::Hour) => Some(Self { hour: true, messages }),
+            Some(PromptCache::FiveMinutes) | None => Some(Self { hour: false, messages }),
+        }
+    }
+
+    fn mark(self) -> Value {
+        if self.hour { json!({"type": "ephemeral", "ttl": "1h"}) } else { json!({"type": "ephemeral"}) }
+    }
+
+    /// The mark of the last tool, as text, and where it goes.
+    fn tools(self, shown: &ShownTools) -> Option<(usize, &'static str)> {
+        let mark = if self.hour {
+            r#","cache_control":{"type":"ephemeral","ttl":"1h"}"#
+        } else {
+            r#","cache_control":{"type":"ephemeral"}"#
+        };
+        shown.last().map(|at| (at, mark))
+    }
+
+    /// The system prompt as a block with a mark.
+    fn system(self, text: &str) -> Value {
+        json!([{"type": "text", "text": text, "cache_control": self.mark()}])
+    }
+
+    /// Marks the last block of the user's last messages.
+    fn messages(self, messages: &mut [Value]) {
+        let of_user = messages.iter_mut().rev().filter(|message| message["role"] == "user").take(self.messages);
+        for message in of_user {
+            if let Some(block) = message["content"].as_array_mut().and_then(|blocks| blocks.last_mut()) {
+                block["cache_control"] = self.mark();
+            }
+        }
+    }
+}

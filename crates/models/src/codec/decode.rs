@@ -1,0 +1,197 @@
+//! Decodes answers, streamed or whole: picks the decoder of the API and reports how the answer ended.
+
+use std::sync::Arc;
+
+use toolwright_core::model::{ModelError, ModelErrorKind, ModelEvent, ModelResponse, Usage};
+
+use super::framing::{DONE, Framing, MAX_ANSWER, is_cut};
+use super::response::Assemble;
+use super::{anthropic, gemini, ollama, openai_chat, openai_responses};
+use crate::api::Api;
+use crate::dialect::Toolset;
+use crate::failure;
+
+/// An incremental decoder of one answer. Any bytes at any chunking are safe to feed.
+pub struct Decoder {
+    api: Api,
+    framing: Framing,
+    assembly: Box<dyn Assemble>,
+    fed: usize,
+    seen: Seen,
+    failure: Option<ModelError>,
+}
+
+/// What there was so far.
+#[derive(Default)]
+struct Seen {
+    /// Anything that could be an event.
+    any: bool,
+    /// The mark that ends the streams of some APIs.
+    mark: bool,
+}
+
+impl std::fmt::Debug for Decoder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Decoder").field("api", &self.api).field("fed", &self.fed).finish_non_exhaustive()
+    }
+}
+
+impl Decoder {
+    /// A decoder for one answer as `api` streams it: server-sent events, or lines from Ollama.
+    #[must_use]
+    pub fn new(api: Api) -> Self {
+        let framing = if api == Api::Ollama { Framing::json() } else { Framing::events() };
+        Self::framed(api, framing)
+    }
+
+    /// A decoder that tells by the first byte whether it gets server-sent events or JSON: one event a
+    /// line, a list of events, or a whole answer, on one line or many.
+    #[must_use]
+    pub fn detecting(api: Api) -> Self {
+        Self::framed(api, Framing::detect())
+    }
+
+    /// The same, undoing in the calls of the answer what `tools`, the view that the request showed, changed
+    /// in the schemas.
+    #[must_use]
+    pub fn with_tools(mut self, tools: Arc<Toolset>) -> Self {
+        self.assembly.answer().set_tools(tools);
+        self
+    }
+
+    fn framed(api: Api, framing: Framing) -> Self {
+        let assembly: Box<dyn Assemble> = match api {
+            Api::OpenAiChat => Box::<openai_chat::Assembly>::default(),
+            Api::OpenAiResponses => Box::<openai_responses::Assembly>::default(),
+            Api::Anthropic => Box::<anthropic::Assembly>::default(),
+            Api::Gemini => Box::<gemini::Assembly>::default(),
+            Api::Ollama => Box::<ollama::Assembly>::default(),
+        };
+        Self { api, framing, assembly, fed: 0, seen: Seen::default(), failure: None }
+    }
+
+    /// Takes the next bytes and hands the pieces that they complete to `sink`. A failure is kept for
+    /// [`Decoder::finish`]; what follows it is ignored.
+    pub fn feed(&mut self, bytes: &[u8], sink: &mut impl FnMut(ModelEvent)) {
+        if self.failure.is_some() {
+            return;
+        }
+        self.fed = self.fed.saturating_add(bytes.len());
+        if self.fed > MAX_ANSWER {
+            let message = format!("the answer is longer than {} MiB", MAX_ANSWER >> 20);
+            self.failure = Some(ModelError::new(ModelErrorKind::BadResponse, message));
+            return;
+        }
+        let (api, assembly, seen) = (self.api, self.assembly.as_mut(), &mut self.seen);
+        self.failure = self.framing.feed(bytes, &mut |data| event(api, assembly, seen, data, sink)).err();
+    }
+
+    /// Whether the outcome is settled: the answer is complete, or has failed. Of a complete one only
+    /// usage figures may still follow.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.failure.is_some() || self.assembly.is_complete()
+    }
+
+    /// Whether the answer is complete, and figures of what it used may still follow: some servers reckon them only then.
+    pub(crate) fn awaits_usage(&mut self) -> bool {
+        let follow = matches!(self.api, Api::OpenAiChat | Api::Gemini);
+        let is_open = follow && !self.seen.mark && self.failure.is_none() && self.assembly.is_complete();
+        is_open && self.assembly.answer().usage == Usage::default()
+    }
+
+    /// Says that no more bytes come. A last event without its end still counts, if it is whole.
+    pub fn end(&mut self, sink: &mut impl FnMut(ModelEvent)) {
+        if self.failure.is_some() {
+            return;
+        }
+        let (api, assembly, seen) = (self.api, self.assembly.as_mut(), &mut self.seen);
+        let last = self.framing.finish(&mut |data| event(api, assembly, seen, data, sink));
+        // Half an event is no news: that the stream broke off is said by `finish`.
+        self.failure = last.err().filter(|error| !is_cut(error));
+    }
+
+    /// The answer, when the stream has ended.
+    ///
+    /// # Errors
+    /// The error that the answer itself reported; `BadResponse` when it is not what the API speaks, is
+    /// over its bounds, or broke off before its end. What was complete by then is in
+    /// [`ModelError::partial`], and the message says how much that is.
+    pub fn finish(mut self) -> Result<ModelResponse, ModelError> {
+        self.end(&mut |_| {});
+        match self.failure.take() {
+            None if self.assembly.is_complete() => Ok(self.into_response()),
+            None if self.fed == 0 => Err(ModelError::new(ModelErrorKind::BadResponse, "the answer has not one byte")),
+            None if !self.seen.any => {
+                let message = format!("the answer holds no {} event in its {} bytes", self.api, self.fed);
+                Err(ModelError::new(ModelErrorKind::BadResponse, message))
+            }
+            None => {
+                let message =
+                    format!("the {} answer broke off after {} bytes, before it was complete", self.api, self.fed);
+                Err(self.fail(ModelError::new(ModelErrorKind::BadResponse, message)))
+            }
+            Some(failure) => Err(self.fail(failure)),
+        }
+    }
+
+    /// `error`, which ended the answer, with what was complete by then.
+    #[must_use]
+    pub(crate) fn fail(mut self, mut error: ModelError) -> ModelError {
+        let unclosed = self.assembly.unclosed();
+        let answer = self.assembly.answer();
+        answer.salvage(unclosed);
+        error.usage = answer.used();
+        match answer.describe() {
+            Some(kept) => {
+                error.message.push_str(&format!("; kept as a partial answer: {kept}"));
+                error.partial = Some(Box::new(self.into_response()));
+            }
+            None => error.message.push_str("; nothing of it was complete"),
+        }
+        error
+    }
+
+    fn into_response(mut self) -> ModelResponse {
+        std::mem::take(self.assembly.answer()).into_response(self.api)
+    }
+}
+
+/// Decodes an answer that was not streamed.
+///
+/// # Errors
+/// As [`Decoder::finish`].
+pub fn decode_whole(api: Api, bytes: &[u8]) -> Result<ModelResponse, ModelError> {
+    let mut decoder = Decoder::detecting(api);
+    decoder.feed(bytes, &mut |_| {});
+    decoder.finish()
+}
+
+fn event(
+    api: Api,
+    assembly: &mut dyn Assemble,
+    seen: &mut Seen,
+    data: &[u8],
+    sink: &mut dyn FnMut(ModelEvent),
+) -> Result<(), ModelError> {
+    let data = data.trim_ascii();
+    seen.any |= !data.is_empty();
+    match data {
+        b"" => Ok(()),
+        DONE => {
+            seen.mark = true;
+            assembly.done(sink);
+            Ok(())
+        }
+        // The stream broke off within the mark.
+        data if DONE.starts_with(data) => Ok(()),
+        data => {
+            assembly.event(data, sink).map_err(|error| match error.source {
+                // What is not of the API's form may be the error of somebody on the way.
+                Some(_) => failure::from_unknown(api, data).unwrap_or(error),
+                None => error,
+            })?;
+            assembly.answer().all_kept()
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! Gemini `generateContent` and `streamGenerateContent` (ai.google.dev/api/generate-content). The decoder
+//! also reads the Interactions API, which the same models answer through, and Vertex AI's streamed arguments.
+
+mod decode;
+mod encode;
+mod interactions;
+
+use crate::api::Api;
+pub(crate) use decode::Assembly;
+pub(crate) use encode::{encode, tools};
+
+const API: Api = Api::Gemini;

@@ -1,0 +1,141 @@
+//! Encodes requests to Ollama.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use toolwright_core::content::joined_text;
+use toolwright_core::model::{Message, ModelRequest, OutputFormat, ToolChoice};
+
+use super::API;
+use crate::api::EncodedRequest;
+use crate::codec::history::{Image, Part, Turn, legal_turns, parts};
+use crate::codec::model_family::{SamplingNames, write_sampling};
+use crate::codec::reasoning;
+use crate::codec::request::{ShownTools, output_schema, set, tools_place, with_instruction};
+use crate::dialect::{Dialect, Toolset};
+
+const NAMES: SamplingNames = SamplingNames {
+    temperature: Some("temperature"),
+    top_p: Some("top_p"),
+    top_k: Some("top_k"),
+    seed: Some("seed"),
+    stop: Some("stop"),
+};
+
+pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) -> EncodedRequest {
+    let mut body = Map::new();
+    body.insert("model".into(), json!(model));
+    // The API has no tool choice: that none may be called is said by showing none. A call cannot be forced.
+    let tools = shown.json().filter(|_| request.tool_choice != ToolChoice::None);
+    // A model that is held to a shape cannot write a call (github.com/ollama/ollama, issues 11185 and 13750): beside tools
+    // it is asked in words.
+    let system: Cow<'_, str> = match request.output.as_ref().filter(|_| tools.is_some()) {
+        Some(output) => with_instruction(&request.system, output).into(),
+        None => request.system.as_str().into(),
+    };
+    body.insert("messages".into(), messages(&system, request, shown.set()));
+    if tools.is_some() {
+        body.insert("tools".into(), tools_place());
+    }
+    set(&mut body, "format", request.output.as_ref().filter(|_| tools.is_none()).map(format));
+    let mut options = Map::new();
+    set(&mut options, "num_predict", request.max_tokens);
+    write_sampling(&mut options, request, model, &NAMES);
+    set(&mut body, "options", Some(options).filter(|options| !options.is_empty()));
+    set(&mut body, "think", reasoning::ollama(model, &request.settings));
+    // A conversation that does not fit is an error and not silently shortened.
+    body.insert("truncate".into(), json!(false));
+    body.insert("stream".into(), json!(true));
+    EncodedRequest::new("/api/chat", body).with_tools(tools)
+}
+
+/// The shape of an answer. The server's grammars have few patterns, and any other fails the request (ollama/ollama#8325).
+fn format(output: &OutputFormat) -> Value {
+    output.schema.as_ref().map_or_else(|| json!("json"), |schema| output_schema(Dialect::Ollama, schema).schema)
+}
+
+/// Makes the server keep a context of so many tokens; its own default is far below what models take.
+pub(crate) fn keep_window(encoded: &mut EncodedRequest, tokens: usize) {
+    if let Some(options) = encoded.entry("options", json!({})).as_object_mut() {
+        options.insert("num_ctx".into(), json!(tokens));
+    }
+}
+
+/// Makes the server keep the model in memory for this long after the answer.
+pub(crate) fn keep_alive(encoded: &mut EncodedRequest, span: Duration) {
+    *encoded.entry("keep_alive", json!(null)) = json!(span.as_secs());
+}
+
+/// The fewest tokens of which an estimate means anything.
+pub(crate) const MIN_ESTIMATE: u64 = 1000;
+
+/// Tokens of a request's words, at four bytes each: without tools and images, so rather too few.
+pub(crate) fn estimate(request: &ModelRequest) -> u64 {
+    let of = |message: &Message| match message {
+        Message::User { content } => joined_text(content).len(),
+        Message::Assistant { text, calls, .. } => {
+            text.len() + calls.iter().map(|call| call.arguments.len()).sum::<usize>()
+        }
+        Message::Tool { results } => results.iter().map(|result| joined_text(&result.content).len()).sum(),
+    };
+    let bytes = request.system.len() + request.messages.iter().map(of).sum::<usize>();
+    bytes as u64 / 4
+}
+
+fn messages(system: &str, request: &ModelRequest, tools: &Toolset) -> Value {
+    let mut out = Vec::new();
+    if !system.is_empty() {
+        out.push(json!({"role": "system", "content": system}));
+    }
+    for turn in legal_turns(&request.messages, API, tools) {
+        match turn {
+            Turn::User(content) => out.push(user(parts(content))),
+            Turn::Assistant { text, calls, opaque } => {
+                let mut message = json!({"role": "assistant", "content": text});
+                if let Some(thinking) = opaque.iter().find_map(|data| data.get("item").unwrap_or(data).get("thinking"))
+                {
+                    message["thinking"] = thinking.clone();
+                }
+                if !calls.is_empty() {
+                    let calls = calls
+                        .iter()
+                        .map(|call| json!({"function": {"name": call.name, "arguments": call.arguments_object()}}));
+                    message["tool_calls"] = calls.collect();
+                }
+                out.push(message);
+            }
+            Turn::Results(results) => {
+                let mut images = Vec::new();
+                for result in &results {
+                    let (text, found) = result.plain_text_and_images();
+                    out.push(json!({"role": "tool", "tool_name": result.name, "content": text}));
+                    if !found.is_empty() {
+                        images.push(Part::Text(result.images_caption()));
+                        images.extend(found.into_iter().map(Part::Image));
+                    }
+                }
+                if !images.is_empty() {
+                    out.push(user(images));
+                }
+            }
+        }
+    }
+    Value::Array(out)
+}
+
+fn user(parts: Vec<Part<'_>>) -> Value {
+    let mut lines = Vec::new();
+    let mut images = Vec::new();
+    for part in parts {
+        match part {
+            Part::Text(text) => lines.push(text),
+            Part::Image(Image { data, .. }) => images.push(json!(data)),
+        }
+    }
+    let mut message = json!({"role": "user", "content": lines.join("\n")});
+    if !images.is_empty() {
+        message["images"] = Value::Array(images);
+    }
+    message
+}

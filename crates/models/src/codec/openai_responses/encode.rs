@@ -1,0 +1,300 @@
+//! Encodes requests to OpenAI Responses.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use toolwright_core::content::joined_text;
+use toolwright_core::model::{Exposed, Message, ModelRequest, OutputFormat, ToolChoice};
+
+use super::API;
+use crate::api::EncodedRequest;
+use crate::codec::history::{Image, LegalCall, LegalResult, Part, Piece, Turn, legal_name, legal_turns, parts, pieces};
+use crate::codec::model_family::{ModelFamily, ModelKind, SamplingNames, write_sampling};
+use crate::codec::reasoning;
+use crate::codec::request::{
+    ShownTools, cache_key, output_instruction, output_schema, set, speaks_of_json, tools_place,
+};
+use crate::dialect::{Dialect, ToolView, Toolset};
+
+/// The API has no `top_k`, no seed, and nothing that ends an answer.
+const NAMES: SamplingNames =
+    SamplingNames { temperature: Some("temperature"), top_p: Some("top_p"), top_k: None, seed: None, stop: None };
+
+pub(crate) fn encode(request: &ModelRequest, model: &str, shown: &ShownTools) -> EncodedRequest {
+    let mut body = Map::new();
+    body.insert("model".into(), json!(model));
+    set(&mut body, "instructions", Some(request.system.as_str()).filter(|system| !system.is_empty()));
+    let mut input = input(request, shown.set());
+    if let Some(output) = request.output.as_ref().filter(|output| output.schema.is_none())
+        && !input_speaks_of_json(request)
+    {
+        let message = json!({"type": "message", "role": "developer", "content": output_instruction(output)});
+        input.insert(0, message);
+    }
+    body.insert("input".into(), Value::Array(input));
+    let tools = shown.json();
+    if tools.is_some() {
+        body.insert("tools".into(), tools_place());
+        let choice = match shown.choice(request) {
+            ToolChoice::Auto => None,
+            ToolChoice::Required => Some(json!("required")),
+            ToolChoice::None => Some(json!("none")),
+            ToolChoice::Tool(name) => Some(json!({"type": "function", "name": name})),
+        };
+        set(&mut body, "tool_choice", choice);
+        set(&mut body, "parallel_tool_calls", request.parallel_calls);
+    }
+    set(&mut body, "text", request.output.as_ref().map(|output| json!({"format": format(output)})));
+    set(&mut body, "max_output_tokens", request.max_tokens);
+    write_sampling(&mut body, request, model, &NAMES);
+    let effort = reasoning::openai_effort(model, &request.settings);
+    set(&mut body, "reasoning", effort.map(|effort| json!({"effort": effort})));
+    set(&mut body, "prompt_cache_key", cache_key(request, model));
+    body.insert("store".into(), json!(false));
+    if reasons(model) {
+        body.insert("include".into(), json!(["reasoning.encrypted_content"]));
+    }
+    body.insert("stream".into(), json!(true));
+    EncodedRequest::new("/responses", body).with_tools(tools)
+}
+
+/// Whether `model` may reason. The API refuses to be asked for the reasoning of one that does not.
+fn reasons(model: &str) -> bool {
+    !matches!(ModelFamily::of(model), ModelFamily::Gpt((..5, _), _) | ModelFamily::Gpt((5, 0), ModelKind::Chat))
+}
+
+/// Whether the input has the word without which the API refuses `json_object`. It does not look for it in the
+/// instructions.
+fn input_speaks_of_json(request: &ModelRequest) -> bool {
+    request.messages.iter().any(|message| match message {
+        Message::User { content } => speaks_of_json(&joined_text(content)),
+        _ => false,
+    })
+}
+
+fn format(output: &OutputFormat) -> Value {
+    let Some(schema) = &output.schema else { return json!({"type": "json_object"}) };
+    let form = output_schema(Dialect::OpenAi, schema);
+    json!({"type": "json_schema", "name": legal_name(&output.name), "schema": form.schema, "strict": form.strict})
+}
+
+/// Absent means strict to this API, so the word is always said.
+#[derive(Serialize)]
+pub(crate) struct Tool<'a> {
+    r#type: &'static str,
+    name: &'a str,
+    description: &'a str,
+    parameters: &'a Value,
+    strict: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    defer_loading: Option<bool>,
+}
+
+/// The tool that finds others.
+#[derive(Serialize)]
+pub(crate) struct ToolSearch<'a> {
+    r#type: &'static str,
+    execution: &'static str,
+    description: &'a str,
+    parameters: &'a Value,
+}
+
+/// One entry of the tools of a request.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(crate) enum Entry<'a> {
+    Function(Tool<'a>),
+    Search(ToolSearch<'a>),
+}
+
+/// What a request declares: all but the deferred tools.
+pub(crate) fn tools(set: &Toolset) -> impl Iterator<Item = Entry<'_>> {
+    let search = set.tool_search().map(|search| search.name.as_str());
+    set.tools.iter().filter(|view| view.exposed != Exposed::Deferred).map(move |view| {
+        if search != Some(&view.name) {
+            return Entry::Function(tool(view));
+        }
+        let ToolView { description, parameters, .. } = view;
+        Entry::Search(ToolSearch { r#type: "tool_search", execution: "client", description, parameters })
+    })
+}
+
+fn tool(view: &ToolView) -> Tool<'_> {
+    let ToolView { name, description, parameters, strict, .. } = view;
+    let defer_loading = (view.exposed == Exposed::Deferred).then_some(true);
+    Tool { r#type: "function", name, description, parameters, strict: *strict, defer_loading }
+}
+
+fn input(request: &ModelRequest, tools: &Toolset) -> Vec<Value> {
+    let mut out = Vec::new();
+    let mut search = Search::new(tools);
+    for turn in legal_turns(&request.messages, API, tools) {
+        match turn {
+            Turn::User(content) => {
+                out.push(json!({"type": "message", "role": "user", "content": user_content(parts(content))}))
+            }
+            Turn::Assistant { text, calls, opaque } => answer(&mut out, text, &calls, &opaque, &search),
+            Turn::Results(results) => {
+                let mut notes = Vec::new();
+                for result in &results {
+                    out.push(if search.is(&result.name) { search.output(result, &mut notes) } else { output(result) });
+                }
+                out.extend(notes);
+            }
+        }
+    }
+    out
+}
+
+/// An answer, item by item. Reasoning at its end would be refused: what it led to is not there.
+fn answer(out: &mut Vec<Value>, text: &str, calls: &[LegalCall<'_>], opaque: &[&Value], search: &Search<'_>) {
+    let before = out.len();
+    let mut phase = None;
+    for piece in pieces(text, calls, opaque) {
+        match piece {
+            Piece::Text(text) => {
+                let content = json!([{"type": "output_text", "text": text}]);
+                let mut message = json!({"type": "message", "role": "assistant", "content": content});
+                if let Some(phase) = phase {
+                    message["phase"] = json!(phase);
+                }
+                out.push(message);
+            }
+            Piece::Call(_, call) if search.is(&call.name) => out.push(Search::call(call)),
+            Piece::Call(_, call) => {
+                let mut item = json!({
+                    "type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments_text(),
+                });
+                if let Some(namespace) = search.namespace(&call.name) {
+                    item["namespace"] = json!(namespace);
+                }
+                out.push(item);
+            }
+            // The head of a message: its text is the conversation's.
+            Piece::Item(item) if item["type"] == "message" => phase = item["phase"].as_str(),
+            // Without its content, reasoning is a reference to what the server did not keep.
+            Piece::Item(item) if is_reasoning(item) && !item["encrypted_content"].is_string() => {}
+            Piece::Item(item) => out.push(item.clone()),
+        }
+    }
+    while out.len() > before && out.last().is_some_and(is_reasoning) {
+        out.pop();
+    }
+}
+
+fn is_reasoning(item: &Value) -> bool {
+    item["type"] == "reasoning"
+}
+
+fn output(result: &LegalResult<'_>) -> Value {
+    json!({"type": "function_call_output", "call_id": result.id, "output": content_of(result.plain_parts())})
+}
+
+/// One text, or the list of parts.
+fn user_content(parts: Vec<Part<'_>>) -> Value {
+    if parts.len() > 1 { listed(parts) } else { content_of(parts) }
+}
+
+/// A text, or the list of parts that holds images.
+fn content_of(parts: Vec<Part<'_>>) -> Value {
+    if parts.iter().all(|part| matches!(part, Part::Text(_))) {
+        let texts: Vec<&str> = parts
+            .iter()
+            .filter_map(|part| if let Part::Text(text) = part { Some(text.as_str()) } else { None })
+            .collect();
+        return Value::String(texts.join("\n"));
+    }
+    listed(parts)
+}
+
+fn listed(parts: Vec<Part<'_>>) -> Value {
+    let part = |part| match part {
+        Part::Text(text) => json!({"type": "input_text", "text": text}),
+        Part::Image(Image { mime_type, data }) => {
+            json!({"type": "input_image", "image_url": format!("data:{mime_type};base64,{data}")})
+        }
+    };
+    parts.into_iter().map(part).collect()
+}
+
+/// The namespace of loaded tools that have none of their own. The API gives each of those one that nobody
+/// declared and demands it back with past calls, so all get one that is declared.
+const NO_NAMESPACE: &str = "toolbox";
+
+/// The tool search of a request, and what it has loaded so far.
+struct Search<'a> {
+    set: &'a Toolset,
+    tool: Option<&'a str>,
+    /// Namespaces by the names of the tools that were loaded into them.
+    loaded: HashMap<&'a str, Cow<'a, str>>,
+}
+
+impl<'a> Search<'a> {
+    /// The search among `set`, which has loaded nothing.
+    fn new(set: &'a Toolset) -> Self {
+        let tool = set.tool_search().map(|search| search.name.as_str());
+        Self { set, tool, loaded: HashMap::new() }
+    }
+
+    /// Whether calls to `name` are searches.
+    fn is(&self, name: &str) -> bool {
+        self.tool == Some(name)
+    }
+
+    /// The namespace that a call to `name` has. The API refuses a past call of a loaded tool without it
+    /// («Missing namespace for function_call»).
+    fn namespace(&self, name: &str) -> Option<&str> {
+        self.loaded.get(name).map(Cow::as_ref)
+    }
+
+    /// A past search.
+    fn call(call: &LegalCall<'_>) -> Value {
+        json!({
+            "type": "tool_search_call", "execution": "client", "call_id": call.id, "status": "completed",
+            "arguments": call.arguments_object(),
+        })
+    }
+
+    /// The result of a search: the definitions of what it loads, by namespace. The item has no place for words:
+    /// those of a search that failed or found nothing go to `notes`, for a message after the results.
+    fn output(&mut self, result: &LegalResult<'_>, notes: &mut Vec<Value>) -> Value {
+        let mut spaces: Vec<(Cow<'a, str>, Vec<Value>)> = Vec::new();
+        for view in result.loads(self.set) {
+            let space = namespace(view);
+            self.loaded.insert(&view.name, space.clone());
+            // Writing to memory does not fail.
+            let definition = serde_json::to_value(tool(view)).unwrap_or_default();
+            match spaces.iter_mut().find(|(known, _)| *known == space) {
+                Some((_, tools)) => tools.push(definition),
+                None => spaces.push((space, vec![definition])),
+            }
+        }
+        if spaces.is_empty() {
+            let mut parts = result.plain_parts();
+            parts.insert(0, result.caption());
+            notes.push(json!({"type": "message", "role": "user", "content": content_of(parts)}));
+        }
+        let tools: Vec<Value> = spaces
+            .into_iter()
+            .map(|(name, tools)| {
+                json!({"type": "namespace", "name": name, "description": format!("Tools of {name}."), "tools": tools})
+            })
+            .collect();
+        json!({
+            "type": "tool_search_output", "execution": "client", "call_id": result.id, "status": "completed",
+            "tools": tools,
+        })
+    }
+}
+
+/// The namespace into which a tool is loaded. One of the tool's own name would be that of a tool without any.
+fn namespace(view: &ToolView) -> Cow<'_, str> {
+    let legal = legal_name(&view.namespace);
+    match view.namespace.as_str() {
+        "" => Cow::Borrowed(NO_NAMESPACE),
+        _ if legal == view.name => Cow::Borrowed(NO_NAMESPACE),
+        _ => Cow::Owned(legal),
+    }
+}

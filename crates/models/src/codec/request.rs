@@ -1,0 +1,142 @@
+//! What the encoders of all APIs share: legal histories, reasoning, sampling, structured output.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+use toolwright_core::canonical::ContentHash;
+use toolwright_core::model::{Exposed, ModelRequest, OutputFormat, PromptCache, Reuse, ShownTool, ToolChoice};
+
+use super::model_family::ModelFamily;
+use crate::api::Api;
+use crate::dialect::{self, Dialect, Toolset, translate};
+
+/// Tools as one API is shown them: translated and serialised, so that many requests share the work.
+#[derive(Debug, Clone)]
+pub struct ShownTools {
+    api: Api,
+    set: Arc<Toolset>,
+    json: Option<Arc<str>>,
+    /// Where in it the last tool ends that is before the model from the beginning: before its closing brace.
+    last: Option<usize>,
+}
+
+impl ShownTools {
+    pub(crate) fn from_parts(api: Api, set: Arc<Toolset>, json: Option<Arc<str>>, last: Option<usize>) -> Self {
+        Self { api, set, json, last }
+    }
+
+    /// The translated tools.
+    #[must_use]
+    pub fn set(&self) -> &Arc<Toolset> {
+        &self.set
+    }
+
+    pub(crate) fn api(&self) -> Api {
+        self.api
+    }
+
+    pub(crate) fn json(&self) -> Option<Arc<str>> {
+        self.json.clone()
+    }
+
+    /// Where a tool can be marked as the last of those that are kept, in [`Self::json`]. Deferred ones are no part of what
+    /// a provider keeps, and refuse the mark.
+    pub(crate) fn last(&self) -> Option<usize> {
+        self.last
+    }
+
+    /// The wish of `request`, as far as it can be met: a tool that is not shown cannot be demanded, nor
+    /// can one that the API does not take for a function.
+    pub(crate) fn choice<'a>(&self, request: &'a ModelRequest) -> &'a ToolChoice {
+        match &request.tool_choice {
+            ToolChoice::Tool(name) if !self.is_function(name) => &ToolChoice::Auto,
+            choice => choice,
+        }
+    }
+
+    fn is_function(&self, name: &str) -> bool {
+        let search = if self.api == Api::OpenAiResponses { self.set.tool_search() } else { None };
+        search.is_none_or(|search| search.name != name)
+            && self.set.get(name).is_some_and(|tool| tool.exposed != Exposed::Deferred)
+    }
+}
+
+/// The schema of structured output as a dialect has it.
+pub(crate) struct OutputSchema {
+    /// The schema to send.
+    pub schema: Value,
+    /// Whether the API can hold the model to it, and it is of the shapes that were asked for.
+    pub strict: bool,
+}
+
+/// The view that the API can hold a model to, where there is one with the shapes of the schema; bounds of values that it
+/// lacks are checked when the answer is there. Else the schema itself without the patterns that the API refuses, or for
+/// Gemini, which refuses what it does not know, its view.
+pub(crate) fn output_schema(dialect: Dialect, schema: &Value) -> OutputSchema {
+    if let Some(schema) = dialect::answer(dialect, schema) {
+        return OutputSchema { schema, strict: true };
+    }
+    let view = || {
+        let tool = ShownTool { name: "output".into(), parameters: schema.clone(), ..ShownTool::default() };
+        let view = translate(dialect, &[tool], false).tools.pop()?;
+        view.wrapped.is_none().then_some(view.parameters)
+    };
+    let view = if dialect == Dialect::GeminiJsonSchema { view() } else { None };
+    let plain = || {
+        let takes = if dialect == Dialect::OpenAi { dialect::of_openai } else { dialect::of_nobody };
+        dialect::in_words(schema, takes).into_owned()
+    };
+    OutputSchema { schema: view.unwrap_or_else(plain), strict: false }
+}
+
+/// What a model is told of the shape of its answer where the API has no means of its own to demand it.
+pub(crate) fn output_instruction(output: &OutputFormat) -> String {
+    match &output.schema {
+        None => "Your final answer is one JSON object and nothing else.".to_owned(),
+        Some(schema) => format!(
+            "Your final answer is one JSON text and nothing else. It is valid under this JSON Schema:\n{schema}"
+        ),
+    }
+}
+
+/// The system prompt with that at its end, unless it says it already.
+pub(crate) fn with_instruction(system: &str, output: &OutputFormat) -> String {
+    let system = system.trim();
+    let is_said = match &output.schema {
+        None => speaks_of_json(system),
+        Some(schema) => system.contains(&schema.to_string()),
+    };
+    if is_said { system.to_owned() } else { format!("{system}\n\n{}", output_instruction(output)).trim().to_owned() }
+}
+
+/// Whether a text has the word that OpenAI wants to find before it takes `json_object`.
+pub(crate) fn speaks_of_json(text: &str) -> bool {
+    text.as_bytes().windows(4).any(|word| word.eq_ignore_ascii_case(b"json"))
+}
+
+/// What OpenAI's servers find the caches of a conversation by (developers.openai.com/api/docs/guides/prompt-caching): how it
+/// begins, so that it is the same from turn to turn. Only for requests that will be sent again, and only to OpenAI's own
+/// models: servers of others may refuse what they do not know.
+pub(crate) fn cache_key(request: &ModelRequest, model: &str) -> Option<String> {
+    if request.reuse == Reuse::Once
+        || request.settings.cache == Some(PromptCache::Off)
+        || !ModelFamily::of(model).is_openai()
+    {
+        return None;
+    }
+    let first = request.messages.first().filter(|_| request.reuse == Reuse::Conversation);
+    let hash = ContentHash::of_value(&json!([request.system, first])).to_hex();
+    Some(format!("tw-{}", &hash[..32]))
+}
+
+/// Adds `key` where there is a value for it.
+pub(crate) fn set(body: &mut Map<String, Value>, key: &str, value: Option<impl Into<Value>>) {
+    if let Some(value) = value {
+        body.insert(key.into(), value.into());
+    }
+}
+
+/// The place that [`EncodedRequest`] fills with the serialised tools.
+pub(crate) fn tools_place() -> Value {
+    json!([])
+}

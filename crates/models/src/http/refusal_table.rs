@@ -1,0 +1,495 @@
+//! The table of refusals: what a server says, and what is left out of later requests.
+
+use std::borrow::Cow;
+
+use serde_json::{Value, json};
+use toolwright_core::canonical::ContentHash;
+use toolwright_core::model::{Effort, ModelRequest, ModelSettings, OutputFormat};
+
+use super::refusals::Form;
+use crate::api::{Api, EncodedRequest};
+use crate::dialect::{in_words, of_nobody};
+
+/// A request as it was sent.
+pub(crate) struct Sent<'a> {
+    pub api: Api,
+    pub request: &'a ModelRequest,
+    pub encoded: &'a EncodedRequest,
+    /// Its limit, where that has room to think.
+    pub answer_room: Option<AnswerRoom>,
+}
+
+/// A limit of an answer that has room to think, in tokens.
+#[derive(Clone, Copy)]
+pub(crate) struct AnswerRoom {
+    pub limit: u32,
+    /// With the question, as it is estimated.
+    pub whole: usize,
+}
+
+/// One way to refuse a request.
+struct Row {
+    /// Of each list one wording is in what the server says, in lower case.
+    says: &'static [&'static [&'static str]],
+    /// None of these is.
+    but: &'static [&'static str],
+    /// The form that may help, if what was sent says what it leaves out.
+    form: fn(&Sent<'_>) -> Option<Form>,
+}
+
+/// Wordings of what is not taken at all.
+const REFUSED: &[&str] = &[
+    "not support",
+    "n't support",
+    "unsupported",
+    "no longer support",
+    "extra",
+    "unknown",
+    "unrecogni",
+    "unexpected",
+    "not permitted",
+    "not allowed",
+    "not available",
+    "unavailable",
+    "deprecated",
+];
+
+/// Wordings of what is not taken as it is in this request, while another may have it: "temperature: range: 0..1",
+/// "temperature and top_p cannot both be specified".
+const OF_VALUE: &[&str] = &["may only", "can only", "must be", "range", "both"];
+
+/// Names of the limit of an answer.
+const LIMIT: &[&str] =
+    &["max_tokens", "max_completion_tokens", "max_output_tokens", "maxoutputtokens", "completion tokens"];
+/// Wordings of a limit that is too high. OpenAI: "max_tokens is too large: 90000. This model supports at most 16384
+/// completion tokens"; Anthropic: "max_tokens: 200000 > 128000, which is the maximum allowed number of output tokens";
+/// Gemini: "it has a maxOutputTokens value of 68192 but the supported range is from 1 (inclusive) to 65537 (exclusive)";
+/// Groq: "`max_completion_tokens` must be less than or equal to `8192`".
+const TOO_MUCH: &[&str] = &[
+    "too large",
+    "too high",
+    " > ",
+    "<=",
+    "range",
+    "less than",
+    "at most",
+    "above max",
+    "exceed",
+    "maximum value",
+    "maximum allowed",
+];
+/// Wordings of an overflow to which the limit of the answer adds. vLLM: "However, you requested 16500 tokens (7308 in
+/// the messages, 9192 in the completion)"; Anthropic: "input length and `max_tokens` exceed context limit".
+const WITH_ANSWER: &[&str] =
+    &["max_tokens", "max_completion_tokens", "max_output_tokens", "maxoutputtokens", "completion", "output tokens"];
+
+/// Wordings that are about the demanded shape of an answer, in the words of each API and of servers that speak it.
+const SHAPE: &[&str] = &[
+    // Anthropic: for Claude 4.5 and newer, and for schemas of which a grammar can be compiled
+    // (platform.claude.com/docs/en/build-with-claude/structured-outputs).
+    "output_config",
+    "output_format",
+    "grammar",
+    "structured output",
+    // OpenAI. DeepSeek: "This response_format type is unavailable now"; LM Studio: "'response_format.type' must be
+    // 'json_schema' or 'text'"; Groq: "This model does not support response format `json_schema`".
+    "response_format",
+    "response format",
+    "text.format",
+    "json_schema",
+    "json_object",
+    "json mode",
+    // Gemini.
+    "responsejsonschema",
+    "response_json_schema",
+    "response mime type",
+    // Ollama: "invalid JSON schema in format".
+    "schema in format",
+    "'format'",
+];
+/// Those of them that are about this schema, and not about the model.
+const THIS_SCHEMA: &[&str] = &["grammar", "schema:", "schema for", "schema in"];
+/// Wordings of what is not taken beside something else.
+const BESIDE: &[&str] = &[
+    "combin",
+    "with a response mime",
+    "together",
+    "alongside",
+    "along with",
+    "at the same time",
+    "in conjunction",
+    "simultaneous",
+    "with tool",
+    "when tool",
+    "using tool",
+    "with function call",
+    "mutually exclusive",
+];
+
+/// The first row that fits counts. Nothing is billed for an answer of 400.
+const TABLE: &[Row] = &[
+    // Anthropic, since Fable 5.1 (see `anthropic::drop_foreign_thinking`).
+    Row {
+        says: &[&["bound to a different conversation"]],
+        but: &[],
+        form: |sent| (sent.api == Api::Anthropic).then_some(Form::DropForeignThoughts),
+    },
+    // OpenAI and Azure: "Function tools with reasoning_effort are not supported for gpt-5.6 in /v1/chat/completions. Please
+    // use /v1/responses instead." Some take no other word than `none` there, some take none.
+    Row { says: &[&["reasoning_effort"], &["function tools"], REFUSED], but: &[], form: other_effort },
+    Row {
+        says: &[LIMIT, TOO_MUCH],
+        but: &[],
+        form: |sent| sent.answer_room.map(|answer_room| Form::LimitUnder(answer_room.limit)),
+    },
+    // Mistral: 422 "extra_forbidden … max_completion_tokens".
+    Row {
+        says: &[&["max_completion_tokens"], REFUSED],
+        but: TOO_MUCH,
+        form: |sent| sent.encoded.has("max_completion_tokens").then_some(Form::OlderLimit),
+    },
+    // OpenAI: "Encrypted content is not supported with this model." Azure's names tell nothing of the model.
+    Row {
+        says: &[&["encrypted content", "encrypted_content", "'include'"], REFUSED],
+        but: &[],
+        form: |sent| sent.encoded.has("include").then_some(Form::NoThoughtsBack),
+    },
+    // llama-server: "Pattern must start with '^' and end with '$'" (ggml-org/llama.cpp#26930); DeepSeek: "… is not a "regex"".
+    Row {
+        says: &[&["regex", "regular expression", "pattern must", "invalid pattern", ".pattern", "'pattern'"]],
+        but: &[],
+        form: |sent| has_patterns(sent).then_some(Form::NoPatterns),
+    },
+    // Groq: "json mode cannot be combined with tool/function calling"; Gemini: "Forced function calling (ANY mode) with a
+    // response mime type: 'application/json' is unsupported" (vercel/ai#16540).
+    Row { says: &[SHAPE, &["tool", "function call"], BESIDE], but: &["effort"], form: beside_tools },
+    // The effort stands beside the shape, in `output_config`.
+    Row { says: &[SHAPE, THIS_SCHEMA], but: &["effort"], form: |sent| demanded(sent).map(this_shape) },
+    Row {
+        says: &[SHAPE],
+        but: &["effort"],
+        form: |sent| demanded(sent).map(|output| if output.schema.is_some() { Form::Schemas } else { Form::Json }),
+    },
+];
+
+/// Parameters that may be left out, by all their names: a model takes them by the one or the other, or not at all
+/// ("'temperature' does not support 0.5 with this model", "`top_k` is deprecated for this model", "temperature and top_p
+/// cannot both be specified"). At most 16, see [`ParameterState`].
+pub(super) const PARAMETERS: &[&[&str]] = &[
+    &["temperature"],
+    &["top_p", "topP"],
+    &["top_k", "topK"],
+    &["seed"],
+    &["stop", "stop_sequences", "stopSequences"],
+    &["parallel_tool_calls"],
+    &["prompt_cache_key"],
+    &["stream_options"],
+];
+
+/// How a parameter was when it was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ParameterState {
+    /// Its value, and whether the model was told to think, which some APIs take no other temperature beside than one.
+    value: ContentHash,
+    /// The others that its server named, a bit for the place of each: what stood beside it and was not named may go.
+    beside: u16,
+}
+
+impl ParameterState {
+    /// How the parameter at this place was in what was `sent` and is refused in these `words`, in lower case; `None` where
+    /// it was not.
+    pub(super) fn refused(at: usize, words: &str, sent: &Sent<'_>) -> Option<Self> {
+        let is_named = |(other, names): &(usize, &&[&str])| {
+            *other != at && names.iter().any(|name| has_word(words, &name.to_lowercase()))
+        };
+        let named = PARAMETERS.iter().enumerate().filter(is_named).map(|(other, _)| 1 << other).sum::<u16>();
+        let value = value(at, sent.encoded, &sent.request.settings)?;
+        Some(Self { value, beside: named & standing(sent.encoded) })
+    }
+
+    /// Whether the parameter at this place is like this.
+    pub(super) fn holds(self, at: usize, encoded: &EncodedRequest, settings: &ModelSettings) -> bool {
+        value(at, encoded, settings) == Some(self.value) && self.beside & !standing(encoded) == 0
+    }
+}
+
+/// The parameters that a request has, a bit for the place of each.
+fn standing(encoded: &EncodedRequest) -> u16 {
+    let has = |(_, names): &(usize, &&[&str])| names.iter().any(|name| encoded.parameter(name).is_some());
+    PARAMETERS.iter().enumerate().filter(has).map(|(at, _)| 1 << at).sum()
+}
+
+fn value(at: usize, encoded: &EncodedRequest, settings: &ModelSettings) -> Option<ContentHash> {
+    let own = PARAMETERS.get(at)?.iter().find_map(|name| encoded.parameter(name))?;
+    let thinks = match (settings.thinking_tokens, settings.effort) {
+        (Some(tokens), _) => Some(tokens > 0),
+        (None, effort) => effort.map(|effort| effort != Effort::None),
+    };
+    Some(ContentHash::of_value(&json!([own, thinks])))
+}
+
+/// What the parameter at this place is called first.
+pub(super) fn name(at: usize) -> &'static str {
+    PARAMETERS.get(at).and_then(|names| names.first()).copied().unwrap_or_default()
+}
+
+/// The form that may help a request that was `sent` and of which its server says `words`, in lower case.
+pub(super) fn next(words: &str, sent: &Sent<'_>) -> Option<Form> {
+    let said = |any: &[&str]| any.iter().any(|part| words.contains(part));
+    let fits = |row: &&Row| row.says.iter().all(|any| said(any)) && !said(row.but);
+    TABLE.iter().filter(fits).find_map(|row| (row.form)(sent)).or_else(|| {
+        let names = |(_, names): &(usize, &&[&str])| {
+            names.iter().any(|name| has_word(words, &name.to_lowercase()))
+                && names.iter().any(|name| sent.encoded.has_parameter(name))
+        };
+        let (at, _) = PARAMETERS.iter().enumerate().find(names)?;
+        if said(OF_VALUE) {
+            ParameterState::refused(at, words, sent).map(|how| Form::WithoutAs(at, how))
+        } else {
+            said(REFUSED).then_some(Form::Without(at))
+        }
+    })
+}
+
+/// The form that may help a request that was `sent` and of which its server says, in lower case, that it and its answer
+/// are too long together: one with no room to think beside the answer.
+pub(super) fn next_of_overflow(words: &str, sent: &Sent<'_>) -> Option<Form> {
+    let answer_room = sent.answer_room.filter(|_| WITH_ANSWER.iter().any(|part| words.contains(part)))?;
+    Some(Form::WindowUnder(answer_room.whole))
+}
+
+/// Whether `words` has `word` by itself: it may be part of another name.
+fn has_word(words: &str, word: &str) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    words
+        .match_indices(word)
+        .any(|(at, _)| !words[..at].ends_with(is_part) && !words[at + word.len()..].starts_with(is_part))
+}
+
+/// The shape of an answer that was demanded, and not asked for in words.
+fn demanded<'a>(sent: &Sent<'a>) -> Option<&'a OutputFormat> {
+    let config = |key: &str, name: &str| sent.encoded.value(key).is_some_and(|config| config.get(name).is_some());
+    let is_demanded = match sent.api {
+        Api::OpenAiChat => sent.encoded.has("response_format"),
+        Api::OpenAiResponses => config("text", "format"),
+        Api::Anthropic => config("output_config", "format"),
+        Api::Gemini => config("generationConfig", "responseMimeType"),
+        Api::Ollama => sent.encoded.has("format"),
+    };
+    sent.request.output.as_ref().filter(|_| is_demanded)
+}
+
+/// Whether there is any in the schemas of OpenAI's APIs.
+fn has_patterns(sent: &Sent<'_>) -> bool {
+    let mut without = sent.encoded.clone();
+    without.map_schemas(patterns_in_words);
+    matches!(sent.api, Api::OpenAiChat | Api::OpenAiResponses) && without.body() != sent.encoded.body()
+}
+
+/// A schema without any pattern.
+pub(super) fn patterns_in_words(schema: &Value) -> Cow<'_, Value> {
+    in_words(schema, of_nobody)
+}
+
+fn beside_tools(sent: &Sent<'_>) -> Option<Form> {
+    let applies = !sent.request.tools.is_empty() && demanded(sent).is_some();
+    applies.then_some(Form::NoShapeBesideTools)
+}
+
+fn other_effort(sent: &Sent<'_>) -> Option<Form> {
+    let effort = sent.encoded.value("reasoning_effort");
+    let applies = sent.api == Api::OpenAiChat && !sent.request.tools.is_empty();
+    applies.then(|| if effort.is_some_and(|word| word == "none") { Form::SilentEffort } else { Form::NoEffort })
+}
+
+/// That this shape is not taken, whatever may be of others.
+pub(super) fn this_shape(output: &OutputFormat) -> Form {
+    match &output.schema {
+        Some(schema) => Form::Schema(hash(schema)),
+        None => Form::Json,
+    }
+}
+
+fn hash(schema: &Value) -> ContentHash {
+    ContentHash::of_value(&json!(schema))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use toolwright_core::model::{Message, ShownTool};
+
+    use super::*;
+    use crate::codec::encode;
+
+    fn place(name: &str) -> usize {
+        PARAMETERS.iter().position(|names| names.contains(&name)).expect("a parameter")
+    }
+
+    pub(in crate::http) fn without(name: &str) -> Form {
+        Form::Without(place(name))
+    }
+
+    /// A limit with room.
+    pub(in crate::http) const ANSWER_ROOM: Option<AnswerRoom> = Some(AnswerRoom { limit: 9000, whole: 9500 });
+
+    /// A request that says everything that may be refused.
+    pub(in crate::http) fn request(schema: Option<Value>) -> ModelRequest {
+        let tools = [ShownTool {
+            name: "set_temperature".into(),
+            parameters: json!({"type": "object", "properties": {"to": {"type": "string", "pattern": "^a+$"}}}),
+            ..ShownTool::default()
+        }];
+        ModelRequest {
+            messages: vec![Message::user("JSON, please")],
+            tools: tools.into(),
+            parallel_calls: Some(false),
+            output: Some(OutputFormat { name: "o".into(), schema }),
+            max_tokens: Some(800),
+            temperature: Some(0.5),
+            settings: ModelSettings {
+                effort: Some(Effort::High),
+                top_p: Some(0.9),
+                top_k: Some(4),
+                seed: Some(7),
+                stop: vec!["END".into()],
+                ..ModelSettings::default()
+            },
+            ..ModelRequest::default()
+        }
+    }
+
+    pub(in crate::http) fn closed() -> Option<Value> {
+        Some(json!({"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"],
+            "additionalProperties": false}))
+    }
+
+    #[test]
+    fn server_message_selects_the_next_form() {
+        let check = |api: Api, model: &str, schema: Option<Value>, words: &str, expect: Option<Form>| {
+            let request = request(schema);
+            let encoded = encode(api, &request, model);
+            let got =
+                next(&words.to_lowercase(), &Sent { api, request: &request, encoded: &encoded, answer_room: None });
+            assert_eq!(got, expect, "{api} {model}: {words}");
+        };
+        let chat = |words: &str, expect| check(Api::OpenAiChat, "some-model", closed(), words, expect);
+        let as_it_is = |name: &str, words: &str| {
+            let request = request(closed());
+            let encoded = encode(Api::OpenAiChat, &request, "some-model");
+            let sent = Sent { api: Api::OpenAiChat, request: &request, encoded: &encoded, answer_room: None };
+            Form::WithoutAs(place(name), ParameterState::refused(place(name), words, &sent).expect("it is there"))
+        };
+        let this = closed().map(|schema| Form::Schema(ContentHash::of_value(&schema)));
+        chat("This response_format type is unavailable now (invalid_request_error)", Some(Form::Schemas));
+        chat("This model does not support response format `json_schema`.", Some(Form::Schemas));
+        chat("Invalid schema for response_format 'o': In context=(), 'required' is required", this);
+        chat(
+            "Invalid JSON schema: regex lookaround is not supported. Found at $.properties.to.pattern",
+            Some(Form::NoPatterns),
+        );
+        chat("Pattern must start with '^' and end with '$'", Some(Form::NoPatterns));
+        chat("\"^[[]$\" is not a \"regex\"", Some(Form::NoPatterns));
+        let extra = r#"[{"type":"extra_forbidden","loc":["body","max_completion_tokens"],"msg":"Extra inputs are not permitted"}]"#;
+        chat(extra, Some(Form::OlderLimit));
+        chat("max_completion_tokens is too large: 90000. This model supports at most 16384 completion tokens", None);
+        chat("Unsupported value: 'temperature' does not support 0.5 with this model.", Some(without("temperature")));
+        chat(
+            "`temperature` and `top_p` cannot both be specified for this model",
+            Some(as_it_is("temperature", "and top_p")),
+        );
+        chat("temperature: range: 0..1", Some(as_it_is("temperature", "")));
+        chat("`top_p` must be between 0 and 1", Some(as_it_is("top_p", "")));
+        chat(
+            "Unsupported parameter: 'parallel_tool_calls' is not supported with this model.",
+            Some(without("parallel_tool_calls")),
+        );
+        chat(
+            r#"[{"type":"extra_forbidden","loc":["body","seed"],"msg":"Extra inputs are not permitted"}]"#,
+            Some(without("seed")),
+        );
+        chat("Invalid schema for function 'set_temperature': 'x' is not supported", None);
+        chat("Unsupported parameter: 'top_k'", None);
+        chat("messages: at least one message is required", None);
+        let function_tools =
+            "Function tools with reasoning_effort are not supported for gpt-5.6 in /v1/chat/completions.";
+        chat(function_tools, Some(Form::NoEffort));
+        let object = |api, words: &str, expect| check(api, "some-model", None, words, expect);
+        object(Api::OpenAiChat, "'response_format.type' must be 'json_schema' or 'text'", Some(Form::Json));
+        object(Api::OpenAiResponses, "Unsupported parameter: 'text.format'", Some(Form::Json));
+        // It was asked for in words.
+        object(Api::Anthropic, "The compiled grammar is too large", None);
+        object(Api::Ollama, "invalid JSON schema in format", None);
+        let encrypted = "Encrypted content is not supported with this model.";
+        check(Api::OpenAiResponses, "prod-4o", closed(), encrypted, Some(Form::NoThoughtsBack));
+        check(Api::OpenAiResponses, "gpt-4o", closed(), encrypted, None);
+        let stale = "The encrypted content gAAA could not be verified. (invalid_encrypted_content)";
+        check(Api::OpenAiResponses, "gpt-5", closed(), stale, None);
+        let bound = "The block is bound to a different conversation.";
+        check(Api::Anthropic, "claude-opus-5-5", closed(), bound, Some(Form::DropForeignThoughts));
+        check(Api::Anthropic, "claude-opus-4-5", closed(), "output_config.effort: not supported", None);
+        check(
+            Api::Gemini,
+            "gemini-3-pro",
+            closed(),
+            "Unknown name \"topK\" at 'generation_config'",
+            Some(without("top_k")),
+        );
+    }
+
+    #[test]
+    fn refused_room_may_be_left_out() {
+        let request = request(None);
+        let encoded = encode(Api::OpenAiChat, &request, "some-model");
+        let sent = |answer_room| Sent { api: Api::OpenAiChat, request: &request, encoded: &encoded, answer_room };
+        for words in [
+            "max_completion_tokens is too large: 9000. This model supports at most 8192 completion tokens",
+            "max_tokens: 9000 > 8192, which is the maximum allowed number of output tokens for claude-x",
+            "Unable to submit request because it has a maxOutputTokens value of 9000 but the supported range is from 1 \
+             (inclusive) to 8193 (exclusive).",
+            "`max_completion_tokens` must be less than or equal to `8192`",
+            "Invalid max_tokens value, the valid range of max_tokens is [1, 8192]",
+            "Invalid 'max_output_tokens': integer above maximum value. Expected a value <= 8192, but got 9000 instead.",
+        ] {
+            let words = words.to_lowercase();
+            assert_eq!(next(&words, &sent(ANSWER_ROOM)), Some(Form::LimitUnder(9000)), "{words}");
+            assert_eq!(next(&words, &sent(None)), None, "{words}");
+        }
+        for (words, is_of_answer) in [
+            (
+                "This model's maximum context length is 8192 tokens. However, you requested 9500 tokens (500 in the messages, \
+                 9000 in the completion).",
+                true,
+            ),
+            (
+                "'max_tokens' or 'max_completion_tokens' is too large: 9000. This model's maximum context length is 8192",
+                true,
+            ),
+            ("input length and `max_tokens` exceed context limit: 500 + 9000 > 8192", true),
+            ("prompt is too long: 200001 tokens > 200000 maximum", false),
+        ] {
+            let expect = is_of_answer.then_some(Form::WindowUnder(9500));
+            assert_eq!(next_of_overflow(&words.to_lowercase(), &sent(ANSWER_ROOM)), expect, "{words}");
+            assert_eq!(next_of_overflow(&words.to_lowercase(), &sent(None)), None, "{words}");
+        }
+    }
+
+    #[test]
+    fn shape_refused_with_tools_is_tried_again() {
+        let bare = ModelRequest { tools: [].into(), ..request(closed()) };
+        for (api, words) in [
+            (Api::OpenAiChat, "json mode cannot be combined with tool/function calling"),
+            (Api::OpenAiChat, "`response_format` json_object cannot be combined with tool/function calling"),
+            (
+                Api::Gemini,
+                "Forced function calling (ANY mode) with a response mime type: 'application/json' is unsupported",
+            ),
+        ] {
+            let said = |request: &ModelRequest| {
+                let encoded = encode(api, request, "gemini-3-pro");
+                next(&words.to_lowercase(), &Sent { api, request, encoded: &encoded, answer_room: None })
+            };
+            assert_eq!(said(&request(closed())), Some(Form::NoShapeBesideTools), "{words}");
+            assert_ne!(said(&bare), Some(Form::NoShapeBesideTools), "{words}");
+        }
+    }
+}
