@@ -15,12 +15,12 @@ use serde_json::{Number, Value};
 
 use crate::call::ToolCall;
 use crate::cancel::Cancel;
-use crate::canonical::ContentHash;
 use crate::catalogue::{CallScope, Snapshot};
 use crate::client::{CallClient, NoClient};
 use crate::error::Unsupported;
 use crate::event::{EventSink, NoEvents, Partial};
 use crate::job::{Jobs, NoJobs, NoTurns, Turns};
+use crate::json::canonical::ContentHash;
 use crate::manual::{Manuals, NoManuals};
 use crate::model::{Effort, ModelClient, ModelError, ModelErrorKind, ModelRequest, ModelResponse, NoModel, Usage};
 use crate::outcome::Outcome;

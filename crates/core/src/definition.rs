@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::canonical::ContentHash;
 use crate::duration;
+use crate::json::canonical::ContentHash;
 use crate::model::ModelSettings;
 use crate::passthrough::LISTED_FIELDS;
 use crate::sandbox::SandboxProfile;

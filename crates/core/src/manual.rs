@@ -1,8 +1,8 @@
 //! Manuals of tools, and which of them a session has read: some tools demand it before their first call.
 
-use crate::canonical::ContentHash;
 use crate::catalogue::Entry;
 use crate::error::{ErrorKind, ToolError};
+use crate::json::canonical::ContentHash;
 use crate::session::SessionId;
 
 /// The tool that shows a manual.

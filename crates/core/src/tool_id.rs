@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::canonical::ContentHash;
+use crate::json::canonical::ContentHash;
 
 /// The longest wire name any supported model API accepts (OpenAI, Anthropic and Gemini all stop at 64).
 pub const MAX_WIRE_NAME: usize = 64;

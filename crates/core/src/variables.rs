@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::catalogue::Origin;
-use crate::pointer;
+use crate::json::pointer;
 use crate::schema::Violation;
 
 /// What a reference begins with.

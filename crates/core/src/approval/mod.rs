@@ -10,9 +10,9 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::canonical::ContentHash;
 use crate::catalogue::CallScope;
 use crate::definition::Effects;
+use crate::json::canonical::ContentHash;
 use crate::session::{CallId, SessionId};
 use crate::tool_id::ToolId;
 

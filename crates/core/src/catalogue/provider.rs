@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{ListKind, RegisteredTool};
-use crate::canonical::ContentHash;
 use crate::context::{TokenCounter, ToolContext};
 use crate::error::ToolError;
 use crate::event::McpPeer;
+use crate::json::canonical::ContentHash;
 use crate::llm::LlmDefinition;
 use crate::model::ModelSettings;
 use crate::outcome::ToolOutput;

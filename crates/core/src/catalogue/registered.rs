@@ -9,8 +9,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::canonical::ContentHash;
 use crate::definition::{Effects, ToolDefinition};
+use crate::json::canonical::ContentHash;
 use crate::redact::marks_secrets;
 use crate::schema::{CompiledSchema, SchemaError, shorten};
 use crate::select::nameless_bytes;

@@ -1,17 +1,15 @@
 //! Reading JSON as models write it. Valid JSON is read as it is; only what is broken is mended.
 
-mod cursor;
-mod fault;
-mod literal;
+pub mod canonical;
 mod lossy;
-mod quoted;
+pub mod pointer;
 mod reader;
+mod tokens;
 
 use std::borrow::Cow;
 
 use serde_json::Value;
 
-pub use fault::fault;
 pub use lossy::{legible, read};
 
 /// Containers inside containers that are followed. Lossless parsing takes one more; but objects one after
@@ -71,7 +69,7 @@ pub fn repair(text: &str) -> Result<Repaired, Unreadable> {
         if layer == MAX_LAYERS || !is_escaped(&text) {
             break;
         }
-        text = Cow::Owned(quoted::unescape(&text));
+        text = Cow::Owned(tokens::unescape(&text));
     }
     reader::read(&text).map(|(value, cut)| Repaired { value, repaired: true, cut })
 }
@@ -117,6 +115,36 @@ pub(crate) fn nests_deeper(value: &Value, levels: usize) -> bool {
 /// Whether the quotes of the text itself are escaped, as in JSON that was taken out of a JSON string.
 fn is_escaped(text: &str) -> bool {
     text.find('"').is_some_and(|quote| text[..quote].ends_with('\\'))
+}
+
+/// What is wrong with a text that is no JSON: the place, then what was expected there, as in
+/// `line 1, column 8: expected a value`.
+#[must_use]
+pub fn fault(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    let said = text.strip_suffix(&place).unwrap_or(&text);
+    let what = match said {
+        "EOF while parsing a value" => "the text ends where a value is expected",
+        "EOF while parsing an object" => "the text ends inside an object: expected `,` or `}`",
+        "EOF while parsing a list" => "the text ends inside an array: expected `,` or `]`",
+        "EOF while parsing a string" => "the text ends inside a string: expected `\"`",
+        "expected value" => "expected a value",
+        "expected ident" => "expected a value: `true`, `false`, `null`, a number, or a text in double quotes",
+        "key must be a string" => "expected a name in double quotes",
+        "trailing comma" => "expected another member after the comma",
+        "trailing characters" => "expected nothing more: the value has ended",
+        "invalid escape" => "expected an escape that JSON knows after `\\`",
+        said if said.starts_with("control character") => {
+            "expected no line break or tab in a string: write `\\n` or `\\t`"
+        }
+        said => said,
+    };
+    if error.line() == 0 {
+        what.to_owned()
+    } else {
+        format!("line {}, column {}: {what}", error.line(), error.column())
+    }
 }
 
 #[cfg(test)]

@@ -12,11 +12,17 @@ pub fn push(pointer: &mut String, step: &str) {
     }
 }
 
+/// What a step of a pointer names.
+#[must_use]
+pub fn unescape(step: &str) -> String {
+    step.replace("~1", "/").replace("~0", "~")
+}
+
 /// Takes the member at `pointer` out of its object. Returns whether it was there.
 pub(crate) fn remove_member(value: &mut Value, pointer: &str) -> bool {
     let Some((parent, name)) = pointer.rsplit_once('/') else { return false };
     let Some(Value::Object(members)) = value.pointer_mut(parent) else { return false };
-    members.shift_remove(&name.replace("~1", "/").replace("~0", "~")).is_some()
+    members.shift_remove(&unescape(name)).is_some()
 }
 
 /// Whether the place `inner` is `outer` or inside it.

@@ -2,10 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use super::cursor::{Cursor, is_blank, is_name};
-use super::literal::literal;
-use super::quoted::{self, Place, is_quote};
-use super::{MAX_DEPTH, Unreadable};
+use super::tokens::{Cursor, Place, is_blank, is_name, is_quote, literal, read_string};
+use super::{MAX_DEPTH, Unreadable, pointer};
 
 /// An open container.
 #[derive(Debug)]
@@ -244,13 +242,14 @@ impl<'a> Reader<'a> {
     /// The innermost container, as a JSON Pointer.
     fn place(&self) -> String {
         let inner = self.stack.len().saturating_sub(1);
-        let step = |frame: &Frame| match frame {
-            Frame::Array(items) => format!("/{}", items.len()),
-            Frame::Object { key, .. } => {
-                format!("/{}", key.as_deref().unwrap_or_default().replace('~', "~0").replace('/', "~1"))
+        let mut place = String::new();
+        for frame in &self.stack[..inner] {
+            match frame {
+                Frame::Array(items) => pointer::push(&mut place, &items.len().to_string()),
+                Frame::Object { key, .. } => pointer::push(&mut place, key.as_deref().unwrap_or_default()),
             }
-        };
-        self.stack[..inner].iter().map(step).collect()
+        }
+        place
     }
 
     /// Closes the innermost container; the value, if it was the outermost.
@@ -369,7 +368,7 @@ impl<'a> Reader<'a> {
 
     /// One string. If it ran to the end of the text, it gives back the brackets that were due.
     fn quoted(&mut self, place: Place) -> String {
-        let mut text = quoted::read(&mut self.cursor, place, self.in_call);
+        let mut text = read_string(&mut self.cursor, place, self.in_call);
         if !text.closed {
             text.give_back(self.stack.iter().map(Frame::closer));
         }

@@ -191,3 +191,22 @@ fn a_cut_text_says_which_containers_were_open() {
         assert_eq!(repair(text).expect(text).cut.as_deref(), cut, "{text}");
     }
 }
+
+#[test]
+fn a_fault_begins_with_its_place() {
+    for (text, expect) in [
+        ("{\"a\": 1,\n \"b\" 2}", "line 2, column 6: expected `:`"),
+        ("{\"a\": }", "line 1, column 7: expected a value"),
+        ("{\"a\": 1,}", "line 1, column 9: expected another member after the comma"),
+        ("{a: 1}", "line 1, column 2: expected a name in double quotes"),
+        ("{\"a\": 1}}", "line 1, column 9: expected nothing more: the value has ended"),
+        ("nope", "line 1, column 2: expected a value: `true`"),
+        ("{\"a\": 1", "line 1, column 7: the text ends inside an object: expected `,` or `}`"),
+        ("\"a", "line 1, column 2: the text ends inside a string"),
+        ("\"a\nb\"", "line 2, column 0: expected no line break or tab in a string"),
+        ("", "line 1, column 0: the text ends where a value is expected"),
+    ] {
+        let error = serde_json::from_str::<Value>(text).expect_err("no JSON");
+        assert!(fault(&error).starts_with(expect), "{text}: {}", fault(&error));
+    }
+}

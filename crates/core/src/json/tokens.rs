@@ -1,9 +1,148 @@
-//! Strings: where one ends when quotes inside it are bare or the last is missing, and what it says.
+//! The pieces of broken JSON: a cursor over the text, words that are values, and strings.
 //!
-//! Each character is read once. At a quote the text after it tells whether the string ends there; that
-//! look ahead goes over white space and at most to the second quote from there, so it stays linear.
+//! A string may have bare quotes inside it or lack its last. Each character is read once. At a quote the text after it tells
+//! whether the string ends there; that look ahead goes over white space and at most to the second quote from there, so it
+//! stays linear.
 
-use super::cursor::{Cursor, is_blank, is_name};
+use serde_json::Value;
+
+use super::Unreadable;
+
+/// Steps that one byte of text may cost, looking ahead included.
+const STEPS_PER_BYTE: usize = 16;
+/// Steps that any text may cost.
+const BASE_STEPS: usize = 1024;
+
+/// Reads a text from front to back; looking ahead is counted.
+#[derive(Debug)]
+pub(super) struct Cursor<'a> {
+    text: &'a str,
+    at: usize,
+    steps: usize,
+}
+
+impl<'a> Cursor<'a> {
+    pub(super) fn new(text: &'a str) -> Self {
+        Self { text, at: 0, steps: 0 }
+    }
+
+    /// What was not read yet.
+    pub(super) fn rest(&self) -> &'a str {
+        &self.text[self.at..]
+    }
+
+    pub(super) fn at(&self) -> usize {
+        self.at
+    }
+
+    /// The text from `start` to here.
+    pub(super) fn since(&self, start: usize) -> &'a str {
+        &self.text[start..self.at]
+    }
+
+    pub(super) fn peek(&self) -> Option<char> {
+        self.rest().chars().next()
+    }
+
+    pub(super) fn bump(&mut self) -> Option<char> {
+        let next = self.peek()?;
+        self.skip(next.len_utf8());
+        Some(next)
+    }
+
+    /// Goes on by `bytes`, which must end a character.
+    pub(super) fn skip(&mut self, bytes: usize) {
+        self.at += bytes;
+        self.steps += bytes;
+    }
+
+    pub(super) fn skip_while(&mut self, wanted: impl Fn(char) -> bool) {
+        let rest = self.rest();
+        self.skip(rest.find(|c| !wanted(c)).unwrap_or(rest.len()));
+    }
+
+    /// Notes that `bytes` were looked at without being read.
+    pub(super) fn looked(&mut self, bytes: usize) {
+        self.steps += bytes;
+    }
+
+    /// Refuses to go on when the text costs more than its length allows.
+    pub(super) fn within_bounds(&self) -> Result<(), Unreadable> {
+        if self.steps > self.text.len() * STEPS_PER_BYTE + BASE_STEPS { Err(Unreadable::TooBroken) } else { Ok(()) }
+    }
+
+    /// Steps so far.
+    #[cfg(test)]
+    pub(super) fn steps(&self) -> usize {
+        self.steps
+    }
+}
+
+/// White space of any script, and the marks that stand for nothing.
+pub(super) fn is_blank(c: char) -> bool {
+    c.is_whitespace() || matches!(c, '\u{feff}' | '\u{200b}')
+}
+
+/// What a bare name is made of.
+pub(super) fn is_name(c: char) -> bool {
+    c.is_alphanumeric() || matches!(c, '_' | '$' | '-')
+}
+
+/// The value that `word` is, if it is no text. At the end of the input a number may lack its last digits.
+pub(super) fn literal(word: &str, at_end: bool) -> Option<Value> {
+    match word {
+        "true" | "True" | "TRUE" => Some(Value::Bool(true)),
+        "false" | "False" | "FALSE" => Some(Value::Bool(false)),
+        "null" | "None" | "NULL" | "Null" | "nil" | "undefined" => Some(Value::Null),
+        "NaN" | "nan" | "Infinity" | "+Infinity" | "-Infinity" | "inf" | "-inf" => Some(Value::Null),
+        _ => number(word, at_end),
+    }
+}
+
+/// A number, with what JSON asks for put in: `+1`, `.5` and `2.` are 1, 0.5 and 2.0. Digits after a
+/// leading zero, or two points, make it a text: a telephone number or a version.
+fn number(word: &str, at_end: bool) -> Option<Value> {
+    let unsigned = word.strip_prefix(['+', '-']).unwrap_or(word);
+    let (mantissa, exponent) = match unsigned.find(['e', 'E']) {
+        Some(at) => (&unsigned[..at], Some(&unsigned[at + 1..])),
+        None => (unsigned, None),
+    };
+    let (whole, fraction) = match mantissa.split_once('.') {
+        Some((whole, fraction)) => (whole, Some(fraction)),
+        None => (mantissa, None),
+    };
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let cut = at_end && (word.len() == 1 || exponent.is_some());
+    let bare = whole.is_empty() && fraction.is_none_or(str::is_empty);
+    if !digits(whole) || !fraction.is_none_or(digits) || (bare && !(cut && word == "-")) {
+        return None;
+    }
+    if whole.len() > 1 && whole.starts_with('0') {
+        return None;
+    }
+    let or_zero = |text: &str| if text.is_empty() { "0".to_owned() } else { text.to_owned() };
+    let mut text = String::with_capacity(word.len() + 3);
+    if word.starts_with('-') {
+        text.push('-');
+    }
+    text.push_str(&or_zero(whole));
+    if let Some(fraction) = fraction {
+        text.push('.');
+        text.push_str(&or_zero(fraction));
+    }
+    if let Some(exponent) = exponent {
+        let power = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
+        if !digits(power) || (power.is_empty() && !cut) {
+            return None;
+        }
+        text.push('e');
+        text.push_str(exponent);
+        if power.is_empty() {
+            text.push('0');
+        }
+    }
+    serde_json::from_str(&text).ok()
+}
 
 /// Where a string stands, which tells what may follow it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +191,7 @@ fn is_pair(open: char, close: char) -> bool {
 }
 
 /// Reads the string whose opening quote is next. `in_call` tells that a `)` is due after it.
-pub(super) fn read(cursor: &mut Cursor<'_>, place: Place, in_call: bool) -> Quoted {
+pub(super) fn read_string(cursor: &mut Cursor<'_>, place: Place, in_call: bool) -> Quoted {
     let open = cursor.bump().unwrap_or('"');
     let mut content = String::new();
     // Up to here the content is not blank, and whether a line ended since.
@@ -277,4 +416,37 @@ pub(super) fn unescape(text: &str) -> String {
         }
     }
     content
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn words_are_values_or_texts() {
+        for (word, expect) in [
+            ("1", Some(json!(1))),
+            ("+1", Some(json!(1))),
+            ("-.5e-1", Some(json!(-0.05))),
+            ("2.", Some(json!(2.0))),
+            ("True", Some(json!(true))),
+            ("None", Some(json!(null))),
+            ("NaN", Some(json!(null))),
+            ("0789", None),
+            ("0.0.1", None),
+            ("2024-10-18", None),
+            ("-", None),
+            ("2e", None),
+            (".", None),
+            ("", None),
+            ("e", None),
+            ("truth", None),
+        ] {
+            assert_eq!(literal(word, false), expect, "{word}");
+        }
+        assert_eq!(literal("2e+", true), Some(json!(2.0)));
+        assert_eq!(literal("-", true), Some(json!(0)).map(|_| serde_json::from_str("-0").expect("a number")));
+    }
 }

@@ -12,8 +12,8 @@ mod text_diff;
 
 use serde::{Deserialize, Serialize};
 
-use crate::canonical::ContentHash;
 use crate::catalogue::Provider;
+use crate::json::canonical::ContentHash;
 use crate::tool_id::ToolId;
 
 pub use diff::{Change, Weight, diff, renamed};

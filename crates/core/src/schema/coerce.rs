@@ -6,8 +6,8 @@ use serde_json::{Number, Value};
 
 use super::CompiledSchema;
 use super::placeholders::counts;
+use crate::json::pointer::{is_within, remove_member};
 use crate::json::{Repaired, repair_container};
-use crate::pointer::{is_within, remove_member};
 
 /// Times that the errors are gone over: mending one may bring those inside it to light.
 const MAX_ROUNDS: usize = 4;

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::message::violations;
 use super::validate::MAX_VIOLATIONS;
 use super::{CompiledSchema, Violation};
-use crate::pointer::is_within;
+use crate::json::pointer::is_within;
 
 /// Keywords that judge a container by its shape, whatever stands in its members.
 const STRUCTURAL: [&str; 12] = [

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::Document;
-use crate::canonical::ContentHash;
+use crate::json::canonical::ContentHash;
 
 /// The longest text, in bytes. The usual models read some 250 tokens, which are about half of it.
 const MAX_TEXT: usize = 2000;

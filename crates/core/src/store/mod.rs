@@ -13,8 +13,8 @@ use async_trait::async_trait;
 use serde_json::Value;
 
 use crate::approval::{InboxStore, Standing};
-use crate::canonical::ContentHash;
 use crate::error::{ErrorKind, ToolError, Unsupported};
+use crate::json::canonical::ContentHash;
 use crate::tool_id::ToolId;
 
 pub use self::ledger::{

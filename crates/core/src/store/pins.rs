@@ -4,8 +4,8 @@ use async_trait::async_trait;
 use serde_json::Value;
 
 use super::StoreError;
-use crate::canonical::ContentHash;
 use crate::error::Unsupported;
+use crate::json::canonical::ContentHash;
 use crate::pins::{Note, Pin, PinSource};
 use crate::tool_id::ToolId;
 
