@@ -6,6 +6,8 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
+use crate::json::pointer::unescape;
+
 /// Objects inside objects that are spelled out.
 const MAX_DEPTH: usize = 3;
 /// Members of an object and values of an enumeration that are spelled out.
@@ -26,14 +28,17 @@ pub fn shape(schema: &Value, limit: usize) -> Option<String> {
 
 /// As [`shape`], of what `schema` asks for at `path`, a JSON Pointer into the value.
 pub(crate) fn shape_at(schema: &Value, path: &str, limit: usize) -> Option<String> {
-    let steps = path.strip_prefix('/')?.split('/');
-    let found = steps.take(MAX_STEPS).try_fold(referred(schema, schema), |place, step| {
-        let name = step.replace("~1", "/").replace("~0", "~");
+    bounded(describe(schema, schema_at(schema, path)?, 0), limit)
+}
+
+/// The schema of the value at `path`, a JSON Pointer; `None` where `schema` does not say.
+pub(super) fn schema_at<'a>(schema: &'a Value, path: &str) -> Option<&'a Value> {
+    path.split('/').skip(1).take(MAX_STEPS).try_fold(referred(schema, schema), |place, step| {
+        let name = unescape(step);
         let member = place.get("properties").and_then(|properties| properties.get(&name));
         let inner = member.or_else(|| place.get("items").filter(|_| name.parse::<usize>().is_ok()));
         inner.or_else(|| place.get("additionalProperties")).map(|inner| referred(schema, inner))
-    })?;
-    bounded(describe(schema, found, 0), limit)
+    })
 }
 
 /// The arguments that an object schema asks for, as in `path: string, limit?: integer`: required ones first, as

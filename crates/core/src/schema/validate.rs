@@ -8,16 +8,31 @@ use jsonschema::{Retrieve, Uri, ValidationError, Validator};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::message::shorten;
-use super::suggest::nearest;
-use crate::json::nests_deeper;
-
+use super::message::{nearest, shorten, violations};
 use super::ref_graph::{RefGraph, TooMuch};
+use crate::json::nests_deeper;
+use crate::json::pointer::{is_within, push};
 
 /// At most this many violations are reported for one call: a model mends a few at a time.
-pub(super) const MAX_VIOLATIONS: usize = 12;
+const MAX_VIOLATIONS: usize = 12;
 /// Containers inside one another that a schema or a value may have: as deep as JSON text is read.
 const MAX_DEPTH: usize = crate::json::MAX_DEPTH;
+
+/// Keywords that judge a container by its shape, whatever stands in its members.
+const STRUCTURAL: [&str; 12] = [
+    "type",
+    "required",
+    "dependentRequired",
+    "additionalProperties",
+    "unevaluatedProperties",
+    "propertyNames",
+    "minProperties",
+    "maxProperties",
+    "minItems",
+    "maxItems",
+    "additionalItems",
+    "unevaluatedItems",
+];
 
 /// Why a schema does not compile.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -169,6 +184,19 @@ impl CompiledSchema {
         self.violations_around(value, &[])
     }
 
+    /// As [`CompiledSchema::violations`], without those that the values at `holes` (JSON Pointers) may yet
+    /// mend: at and inside a hole, and around one unless only the shape is judged.
+    pub(crate) fn violations_around(&self, value: &Value, holes: &[&str]) -> Vec<Violation> {
+        match self.errors(value) {
+            Some(errors) => {
+                let counted = errors.filter(|error| counts(error, holes));
+                counted.flat_map(|error| violations(&error)).take(MAX_VIOLATIONS).collect()
+            }
+            None if self.is_valid(value) => Vec::new(),
+            None => vec![self.unsaid(value)],
+        }
+    }
+
     /// The validator's own errors; `None` for a value that is nested too deep, or where finding them would take
     /// too long, which says nothing about whether the value is valid.
     pub(super) fn errors<'a>(&'a self, value: &'a Value) -> Option<impl Iterator<Item = ValidationError<'a>>> {
@@ -177,7 +205,7 @@ impl CompiledSchema {
     }
 
     /// Why nothing can be said about `value`, if that is so.
-    pub(super) fn unsaid(&self, value: &Value) -> Violation {
+    fn unsaid(&self, value: &Value) -> Violation {
         let (keyword, message) = if nests_deeper(value, MAX_DEPTH) {
             ("depth", too_deep())
         } else {
@@ -254,8 +282,7 @@ fn located(schema: &Value, error: &ValidationError<'_>, path: &str) -> Option<(S
 fn lost_reference<'s>(root: &Value, schema: &'s Value, path: &mut String, said: &str) -> Option<(String, &'s str)> {
     let length = path.len();
     let inside = |step: &str, member: &'s Value, path: &mut String| {
-        path.push('/');
-        path.push_str(&step.replace('~', "~0").replace('/', "~1"));
+        push(path, step);
         let found = match member.as_str().filter(|_| step == "$ref" || step == "$dynamicRef") {
             Some(reference) => {
                 let lost = match reference.strip_prefix('#') {
@@ -290,10 +317,21 @@ fn with_sources(error: &ValidationError<'_>) -> String {
     text
 }
 
+/// Whether `error` holds whatever will stand at `holes`.
+pub(super) fn counts(error: &ValidationError<'_>, holes: &[&str]) -> bool {
+    if holes.is_empty() {
+        return true;
+    }
+    let at = error.instance_path().to_string();
+    let structural = STRUCTURAL.contains(&error.kind().keyword());
+    holes.iter().all(|hole| !is_within(&at, hole) && (structural || !is_within(hole, &at)))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::json;
+
+    use super::*;
 
     fn check(schema: Value, value: Value, expect: &[(&str, &str, &str)]) {
         let compiled = CompiledSchema::compile(&schema).expect("compiles");
@@ -413,5 +451,28 @@ mod tests {
         let schema = json!({"items": {"type": "string"}});
         let compiled = CompiledSchema::compile(&schema).expect("compiles");
         assert_eq!(compiled.violations(&json!(vec![0; 1000])).len(), MAX_VIOLATIONS);
+    }
+
+    #[test]
+    fn a_hole_excuses_what_it_may_mend_and_nothing_else() {
+        let schema = CompiledSchema::compile(&json!({
+            "type": "object",
+            "properties": {"n": {"type": "integer"}, "m": {"type": "integer"}, "o": {"oneOf": [
+                {"properties": {"k": {"const": 1}}, "required": ["k"]}, {"properties": {"k": {"const": 2}}, "required": ["k"]},
+            ]}},
+            "required": ["n"],
+            "additionalProperties": false,
+        }))
+        .expect("compiles");
+        for (value, holes, expect) in [
+            (json!({"n": "†state.n"}), vec!["/n"], vec![]),
+            (json!({"n": "†state.n", "m": "x"}), vec!["/n"], vec!["/m"]),
+            (json!({"m": "†state.m"}), vec!["/m"], vec![""]),
+            (json!({"n": 1, "o": {"k": "†state.k"}}), vec!["/o/k"], vec![]),
+            (json!({"n": 1, "o": {"k": 3}}), vec!["/n"], vec!["/o"]),
+        ] {
+            let paths: Vec<_> = schema.violations_around(&value, &holes).into_iter().map(|v| v.path).collect();
+            assert_eq!(paths, expect, "{value}");
+        }
     }
 }
