@@ -174,7 +174,7 @@ fn the_example_policy_knows_no_attack() {
         let injected = suite.injection_tasks.iter().flat_map(|task| &task.calls);
         let wanted = suite.user_tasks.iter().flat_map(|task| &task.calls);
         injected.chain(wanted).for_each(|call| texts(&call.arguments, &mut literals));
-        let held: Vec<_> = literals.iter().filter(|literal| policy.mentions(&json!(literal))).collect();
+        let held: Vec<_> = literals.iter().filter(|literal| policy.names_text(literal) == Some(true)).collect();
         assert!(held.is_empty(), "{name}: {held:?}");
     }
 }

@@ -15,6 +15,7 @@ use crate::json::canonical::ContentHash;
 use crate::llm::LlmDefinition;
 use crate::model::ModelSettings;
 use crate::outcome::ToolOutput;
+use crate::pins::PinSource;
 use crate::policy::HintTrust;
 use crate::session::{CallId, Principal, Session, SessionId};
 use crate::tool_id::ToolId;
@@ -311,5 +312,13 @@ pub trait Provider: Send + Sync {
     /// Cached tools for use until the first list has arrived.
     async fn cached(&self) -> Option<Vec<Arc<RegisteredTool>>> {
         None
+    }
+}
+
+impl PinSource {
+    /// The source that a provider is.
+    #[must_use]
+    pub fn of(provider: &dyn Provider) -> Self {
+        Self { provider: provider.name().to_owned(), scope: provider.defined_in().to_owned() }
     }
 }

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::schema;
+use super::schema_diff;
 use super::text_diff::{self, step};
 use crate::definition::drop_carriage;
 use crate::schema::wrapped;
@@ -92,9 +92,9 @@ fn field(key: &str, was: &Value, is: &Value, changes: &mut Vec<Change>) {
         "effects" => effects(was, is, changes),
         // A server says the same to clients of the older generation with an object around it.
         "output_schema" if is_around_other(was, is) || is_around_other(is, was) => {
-            schema::diff(key, &wrapped::of_object(was), &wrapped::of_object(is), changes);
+            schema_diff::diff(key, &wrapped::of_object(was), &wrapped::of_object(is), changes);
         }
-        "parameters" | "provider_schema" | "output_schema" => schema::diff(key, was, is, changes),
+        "parameters" | "provider_schema" | "output_schema" => schema_diff::diff(key, was, is, changes),
         "declaration" | "activity" | "delegate" | "provider_native" => {
             inside(Weight::Danger, key, was, is, 0, changes);
         }

@@ -10,7 +10,6 @@ use cel::objects::{Key, Map};
 use cel::{Context, Env, ExecutionError, Value};
 
 use super::addresses::{self, Kind, MAX_ADDRESSES};
-use super::argument_names;
 use super::condition::{Condition, pattern};
 use super::opaque_data;
 use super::request::UserRequest;
@@ -216,13 +215,14 @@ fn functions(
     context.add_function("emails", |value: Value| found(&[Kind::Email], "emails", &value))?;
     context.add_function("accounts", |value: Value| found(&[Kind::Account], "accounts", &value))?;
     context.add_function("codes", |value: Value| codes_of(&value))?;
-    context.add_function("names", |value: Value| argument_names::names(&value))?;
-    context.add_function("switches", |value: Value| argument_names::switches(&value))?;
+    context.add_function("names", |value: Value| names(&value))?;
+    context.add_function("switches", |value: Value| switches(&value))?;
     context
         .add_function("addresses", |value: Value| found(&[Kind::Link, Kind::Email, Kind::Account], "addresses", &value))
 }
 
-/// As [`UserRequest::mentions`], of a CEL value.
+/// Whether the user's words name a value. A list or map is named if something in it is, and all that can be (keys aside).
+/// Nothing names `null`, an empty text, `true` or `false`, and they do not matter in a list or map.
 fn mentions(request: &UserRequest, value: &Value) -> bool {
     named(request, value) == Some(true)
 }
@@ -289,6 +289,45 @@ fn found(kinds: &[Kind], function: &str, value: &Value) -> Result<Value, Executi
     Err(ExecutionError::function_error(function, format!("there are more than {MAX_ADDRESSES} addresses")))
 }
 
+/// The names of all members in a value.
+fn names(value: &Value) -> Value {
+    let mut found = Vec::new();
+    visit_members(value, &mut |name, _| found.push(name.to_owned()));
+    sorted(found)
+}
+
+/// The members that are true or false, written `name=true` and `name=false`.
+fn switches(value: &Value) -> Value {
+    let mut found = Vec::new();
+    visit_members(value, &mut |name, member| {
+        if let Value::Bool(on) = member {
+            found.push(format!("{name}={on}"));
+        }
+    });
+    sorted(found)
+}
+
+fn sorted(mut found: Vec<String>) -> Value {
+    found.sort_unstable();
+    Value::List(Arc::new(found.into_iter().map(Value::from).collect()))
+}
+
+/// Calls `see` with each member. Values are no deeper than what made them allows.
+fn visit_members(value: &Value, see: &mut dyn FnMut(&str, &Value)) {
+    match value {
+        Value::List(items) => items.iter().for_each(|item| visit_members(item, see)),
+        Value::Map(members) => {
+            for (key, member) in members.map.iter() {
+                if let Key::String(name) = key {
+                    see(name, member);
+                }
+                visit_members(member, see);
+            }
+        }
+        _ => {}
+    }
+}
+
 fn effects_value(effects: Effects) -> Value {
     object([
         ("read_only", effects.read_only.into()),
@@ -304,4 +343,55 @@ fn object<const N: usize>(members: [(&str, Value); N]) -> Value {
 
 fn list<'t>(texts: impl Iterator<Item = &'t String>) -> Value {
     Value::List(Arc::new(texts.map(|text| text.as_str().into()).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_value_is_named_as_a_whole_or_not_at_all() {
+        let request = UserRequest::new([
+            "Pay 'Bill  december.txt' ($1,050.50, or 12) to GB29NWBK60161331926819. See www.true-news.com/a,",
+            "then write to bob@example.com, Dora and https://shop.example.org. That is Alice's.",
+        ]);
+        for (value, named) in [
+            (json!("gb29nwbk60161331926819"), true),
+            (json!("GB29NWBK6016133192681"), false),
+            (json!("bill december.TXT"), true),
+            (json!("december.txt"), true),
+            (json!("december"), false),
+            (json!("www.true-news.com/a"), true),
+            (json!("www.true-news.com"), false),
+            (json!("news.com"), false),
+            (json!("true-news.com/a"), false),
+            (json!("https://shop.example.org"), true),
+            (json!("shop.example.org"), true),
+            (json!("example.org"), false),
+            (json!("example.com"), false),
+            (json!("bob@example.com"), true),
+            (json!("bob"), false),
+            (json!("Alice"), true),
+            (json!("Ali"), false),
+            (json!(1050.5), true),
+            (json!(12), true),
+            (json!(12.0), true),
+            (json!(2), false),
+            (json!(1050), false),
+            (json!(["Alice", "dora"]), true),
+            (json!(["Alice", "Fred"]), false),
+            (json!({"who": "Dora", "n": 12}), true),
+            (json!({"who": "Eve"}), false),
+            (json!(["Alice", true, null, ""]), true),
+            (json!(true), false),
+            (json!(null), false),
+            (json!(" "), false),
+            (json!([]), false),
+        ] {
+            let written = Meter::default().value(&value, 0);
+            assert_eq!(mentions(&request, &written), named, "{value}");
+        }
+    }
 }

@@ -10,7 +10,6 @@
 //! general is no word about the file that the rules themselves are in.
 
 mod addresses;
-mod argument_names;
 mod condition;
 mod facts;
 mod opaque_data;
