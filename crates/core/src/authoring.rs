@@ -138,10 +138,10 @@ pub mod macro_support {
     pub use super::{ToolArguments, ToolFailure, ToolReturn};
     pub use crate::catalogue::CallScope;
     pub use crate::context::ToolContext;
+    pub use crate::definition::SandboxProfile;
     pub use crate::definition::{Concurrency, Effects, Mode, ModelPreference, OnOutputMismatch, ToolDefinition};
     pub use crate::error::ToolError;
     pub use crate::outcome::ToolOutput;
-    pub use crate::sandbox::SandboxProfile;
     pub use crate::session::Session;
     pub use crate::tool::Tool;
 

@@ -15,8 +15,9 @@ use serde_json::{Number, Value};
 
 use crate::call::ToolCall;
 use crate::cancel::Cancel;
-use crate::catalogue::{CallScope, Snapshot};
+use crate::catalogue::Snapshot;
 use crate::client::{CallClient, NoClient};
+use crate::definition::CallScope;
 use crate::error::Unsupported;
 use crate::event::{EventSink, NoEvents, Partial};
 use crate::job::{Jobs, NoJobs, NoTurns, Turns};

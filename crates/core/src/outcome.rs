@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 
 use crate::approval::ApprovalRequest;
 use crate::arguments::Provenance;
-use crate::catalogue::ProviderKind;
 use crate::content::{ContentBlock, joined_text, text_for_model};
+use crate::definition::ProviderKind;
 use crate::error::ToolError;
 use crate::output::{CUT_BYTES, TOOL_OUTPUT};
 use crate::session::CallId;

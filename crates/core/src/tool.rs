@@ -12,8 +12,8 @@ use crate::catalogue::{
 };
 use crate::context::{TokenCounter, ToolContext};
 use crate::definition::ToolDefinition;
+use crate::definition::llm::LlmDefinition;
 use crate::error::{ErrorKind, ToolError};
-use crate::llm::LlmDefinition;
 use crate::outcome::ToolOutput;
 use crate::session::Session;
 use crate::tool_id::ToolId;

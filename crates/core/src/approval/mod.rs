@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::catalogue::CallScope;
+use crate::definition::CallScope;
 use crate::definition::Effects;
 use crate::json::canonical::ContentHash;
 use crate::session::{CallId, SessionId};

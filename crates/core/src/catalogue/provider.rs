@@ -9,45 +9,16 @@ use serde_json::{Map, Value};
 
 use super::{ListKind, RegisteredTool};
 use crate::context::{TokenCounter, ToolContext};
+use crate::definition::llm::LlmDefinition;
+use crate::definition::{CallScope, McpPeer, ProviderKind};
 use crate::error::ToolError;
-use crate::event::McpPeer;
 use crate::json::canonical::ContentHash;
-use crate::llm::LlmDefinition;
 use crate::model::ModelSettings;
 use crate::outcome::ToolOutput;
 use crate::pins::PinSource;
 use crate::policy::HintTrust;
 use crate::session::{CallId, Principal, Session, SessionId};
 use crate::tool_id::ToolId;
-
-/// What kind of source a tool comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ProviderKind {
-    /// Shipped with Toolwright.
-    Builtin,
-    /// Registered from Rust.
-    Native,
-    /// An MCP server.
-    Mcp,
-    /// A configured REST tool.
-    Rest,
-    /// A signed remote catalogue.
-    Catalogue,
-    /// An OpenAPI document.
-    #[serde(rename = "openapi")]
-    OpenApi,
-    /// An agent.
-    Agent,
-    /// A model-backed tool.
-    Llm,
-}
-
-impl ProviderKind {
-    /// Every one.
-    pub const ALL: [Self; 8] =
-        [Self::Builtin, Self::Native, Self::Mcp, Self::Rest, Self::Catalogue, Self::OpenApi, Self::Agent, Self::Llm];
-}
 
 /// How a provider is doing. Health is the outcome of its last list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,19 +51,6 @@ impl ProviderError {
     pub fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), source: None }
     }
-}
-
-/// What a call would touch, as far as the provider can tell before it runs. Ordered: each reaches further than the one
-/// before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CallScope {
-    /// Nothing outside the workspace root.
-    Workspace,
-    /// Unknown, or more.
-    Anywhere,
-    /// It writes what Toolwright itself is configured by: the next moment it may start other programs, under another policy.
-    Configuration,
 }
 
 /// One call as a provider gets it: validated, approved, in its slot.
@@ -274,7 +232,7 @@ pub trait Provider: Send + Sync {
     /// What else its source can be asked, besides calling tools: a provider whose tools are the methods of the
     /// protocol (raw name `resources/read`, id `{namespace}__resources-read`, …). They are not in the catalogue, but
     /// run through the executor like all calls. Its list is ready at once. A result is the source's own, untouched, in
-    /// [`METHOD_RESULT`](crate::passthrough::METHOD_RESULT) of the output's extras.
+    /// [`METHOD_RESULT`](crate::definition::passthrough::METHOD_RESULT) of the output's extras.
     fn methods(&self) -> Option<Arc<dyn Provider>> {
         None
     }

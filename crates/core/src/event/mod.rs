@@ -20,8 +20,9 @@ use crate::select::Exposure;
 use crate::session::{CallId, SessionId};
 use crate::tool_id::ToolId;
 
-pub use self::parts::{CompactionLayer, McpPeer, Partial, Refused};
+pub use self::parts::{CompactionLayer, Partial, Refused};
 pub use self::sink::{Attention, CATALOGUE_KEPT, EventSink, NoEvents};
+pub use crate::definition::McpPeer;
 
 /// Something that happened, for logs, consoles, ledgers and terminals. Events carry redacted text only.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -1,8 +1,5 @@
 //! Parts of events that are types of their own.
 
-use std::borrow::Cow;
-use std::sync::Arc;
-
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -28,17 +25,6 @@ impl CompactionLayer {
             Self::ForceFinal => "force_final",
         }
     }
-}
-
-/// The MCP server that a call goes to.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct McpPeer {
-    /// Its name in the configuration.
-    pub server: Arc<str>,
-    /// The protocol version that was agreed on, once there is a connection.
-    pub protocol_version: Option<Cow<'static, str>>,
-    /// The session that the server gave, over HTTP.
-    pub session: Option<Arc<str>>,
 }
 
 /// A call that never started, as it was written.

@@ -3,8 +3,8 @@
 use indexmap::IndexMap;
 use serde_json::json;
 
-use super::{LlmDefinition, OutputKind, TemplateDefinition};
-use crate::llm::template::{check_entry, check_template};
+use super::template::{check_entry, check_template};
+use crate::definition::llm::{LlmDefinition, OutputKind, TemplateDefinition};
 use crate::model::is_replay;
 use crate::schema::CompiledSchema;
 use crate::tool_id::ToolId;
@@ -134,21 +134,10 @@ fn check_prepare(prepare: &IndexMap<String, String>) -> Result<(), (&str, String
     prepare.iter().try_for_each(|(key, entry)| check_entry(entry).map_err(|error| (key.as_str(), error.to_string())))
 }
 
-/// A definition as it is written in a file, of what every one has and more.
-#[cfg(test)]
-pub(super) fn written(more: serde_json::Value) -> Result<LlmDefinition, String> {
-    let mut definition = json!({
-        "id": "x:t@1.0.0", "description": "d", "parameters": {"type": "object", "properties": {}}, "user": "u",
-    });
-    for (key, value) in more.as_object().expect("an object") {
-        definition[key] = value.clone();
-    }
-    serde_json::from_value(definition).map_err(|error| error.to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::definition::llm::written;
 
     #[test]
     fn a_definition_says_what_is_wrong_with_it() {

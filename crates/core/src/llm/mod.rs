@@ -2,16 +2,16 @@
 //! executor chooses models by [`resolve`], runs the attempts and accounts for them.
 
 mod answer;
-mod definition;
+mod check;
 mod prompt;
 mod resolve;
 mod shipped;
 mod template;
 mod tool;
-mod variant;
 
+pub use crate::definition::llm::{LlmDefinition, MaxTokens, OutputKind, TemplateDefinition, Variant};
 pub use answer::{BadAnswer, SHOWN_CHARACTERS, Wanted, json, text, whole_items};
-pub use definition::{DefineError, LlmDefinition, MaxTokens, OutputKind, TemplateDefinition, Variant};
+pub use check::DefineError;
 pub use prompt::{JSON_RULE, LlmHooks, OutputHook, PrepareHook, Prompted, SchemaHook, TokensHook, WarningHook};
 pub use resolve::{Resolve, models};
 pub use shipped::{inert, shipped};

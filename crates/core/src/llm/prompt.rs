@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::definition::{LlmDefinition, OutputKind};
-use super::template::{TemplateError, evaluate, render};
+use super::template::{TemplateError, prepare, render};
 use crate::context::TokenCounter;
+use crate::definition::llm::{LlmDefinition, OutputKind};
 use crate::error::{ErrorKind, ToolError};
 use crate::model::{Message, ModelRequest, ModelSettings, OutputFormat, PromptCache, Reuse};
 use crate::schema::fill_defaults;
+use crate::tool_id::ToolId;
 
 /// What stands first in the system prompt of a tool whose answer is JSON.
 pub const JSON_RULE: &str = "Your whole answer is one JSON value and nothing else: no sentence before or after it, no \
@@ -118,13 +119,10 @@ pub(super) fn prompt(
     };
     let variant = definition.variant(asked.mode, asked.model);
     let way = variant.map_or_else(|| definition.clone(), |variant| variant.over(definition));
-    let failed = |field: &str, error: &TemplateError| unfit(&way, field, error);
-    for (key, entry) in &way.prepare {
-        let value = evaluate(entry, &values).map_err(|error| failed(&format!("prepare.{key}"), &error))?;
-        values.insert(key.clone(), value);
-    }
-    let system = render(&way.system, &values).map_err(|error| failed("system", &error))?;
-    let user = render(&way.user, &values).map_err(|error| failed("user", &error))?;
+    let failed = |field: &str, error| unfit(&way.id, field, error);
+    prepare(&way.prepare, &mut values).map_err(|(field, error)| failed(&field, error))?;
+    let system = render(&way.system, &values).map_err(|error| failed("system", error))?;
+    let user = render(&way.user, &values).map_err(|error| failed("user", error))?;
     let schema = match &hooks.output_schema {
         Some(schema) => schema(&arguments).or_else(|| way.output_schema.clone()),
         None => way.output_schema.clone(),
@@ -200,17 +198,16 @@ fn with_json_rule(system: &str, schema: Option<&Value>, example: Option<&Value>)
 }
 
 /// The arguments do not have what a template uses.
-pub(super) fn unfit(definition: &LlmDefinition, field: &str, error: &TemplateError) -> ToolError {
-    let message = format!("{}: its `{field}` cannot be filled in: {error}", definition.id);
-    ToolError::new(ErrorKind::InvalidParameters, message).with_source(error.clone())
+pub(super) fn unfit(id: &ToolId, field: &str, error: TemplateError) -> ToolError {
+    let message = format!("{id}: its `{field}` cannot be filled in: {error}");
+    ToolError::new(ErrorKind::InvalidParameters, message).with_source(error)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::context::EstimatedTokens;
-    use crate::llm::definition::{MaxTokens, Variant};
-    use crate::tool_id::ToolId;
+    use crate::definition::llm::{MaxTokens, Variant};
     use serde_json::json;
 
     fn definition() -> LlmDefinition {

@@ -5,6 +5,7 @@
 use std::io;
 use std::sync::OnceLock;
 
+use indexmap::IndexMap;
 use minijinja::value::Serde;
 use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value as Filled};
 use serde_json::{Map, Value};
@@ -97,6 +98,21 @@ pub fn evaluate(entry: &str, values: &Map<String, Value>) -> Result<Value, Templ
         return Err(TemplateError(format!("`{entry}` is a value that is not there")));
     }
     serde_json::to_value(&value).map_err(|error| TemplateError(error.to_string()))
+}
+
+/// Works out the entries of `prepare` in order, each seeing those before it, and puts them among `values`.
+///
+/// # Errors
+/// The entry that fails, and why.
+pub(super) fn prepare(
+    entries: &IndexMap<String, String>,
+    values: &mut Map<String, Value>,
+) -> Result<(), (String, TemplateError)> {
+    for (key, entry) in entries {
+        let value = evaluate(entry, values).map_err(|error| (format!("prepare.{key}"), error))?;
+        values.insert(key.clone(), value);
+    }
+    Ok(())
 }
 
 /// Whether an entry of `prepare` can be read.

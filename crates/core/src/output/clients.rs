@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::definition::ToolDefinition;
-use crate::passthrough::LISTED_FIELDS;
+use crate::definition::passthrough::LISTED_FIELDS;
 
 /// The key in a listed tool's `_meta` under which a server says how many characters its results may have before Claude
 /// Code keeps them in a file instead of showing them to its model.

@@ -15,7 +15,7 @@ use super::opaque_data;
 use super::request::UserRequest;
 use super::rule::{EffectSelector, ToolNote};
 use super::{HintTrust, PolicyQuery, Tightening};
-use crate::catalogue::CallScope;
+use crate::definition::CallScope;
 use crate::definition::Effects;
 
 /// Bytes of text in arguments that a condition looks at.

@@ -27,7 +27,7 @@ use serde_json::Value;
 
 use self::facts::Facts;
 use self::rule::Reaches;
-use crate::catalogue::CallScope;
+use crate::definition::CallScope;
 use crate::definition::{Effects, NoSchemaMode, ToolDefinition};
 use crate::session::Principal;
 

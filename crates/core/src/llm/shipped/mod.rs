@@ -3,17 +3,18 @@
 //! What a caller gives stands between marks in the user's message, and the prompt says that it is material. Models
 //! count and compare badly, so whatever follows from the rest of an answer is worked out here and not believed.
 
-mod clarify;
-mod classify;
-mod fact_extract;
-mod score;
-mod structure;
+mod extract;
+mod judge;
 mod summarize;
 
 use serde_json::{Map, Value, json};
 
-use super::definition::{LlmDefinition, Variant};
+use self::extract::{fact_extract, structure};
+use self::judge::{clarify, classify, score};
+use self::summarize::summarize;
+use super::prompt::LlmHooks;
 use super::tool::LlmTool;
+use crate::definition::llm::{LlmDefinition, Variant};
 use crate::tool_id::ToolId;
 
 /// What every prompt of ours says of what stands between the marks.
@@ -32,8 +33,8 @@ const SMALL: [&str; 12] =
 /// The tools of namespace `llm`, in order, checked.
 #[must_use]
 pub fn shipped() -> Vec<LlmTool> {
-    let tools =
-        [summarize::tool(), classify::tool(), score::tool(), structure::tool(), clarify::tool(), fact_extract::tool()];
+    let tools: [(LlmDefinition, LlmHooks); 6] =
+        [summarize(), classify(), score(), structure(), clarify(), fact_extract()];
     // A test holds that every one of them passes the check.
     tools.into_iter().filter_map(|(definition, hooks)| LlmTool::new(definition, hooks).ok()).collect()
 }

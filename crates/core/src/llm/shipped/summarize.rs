@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::{SMALL, closed, count, definition, inert_in, material};
-use crate::llm::definition::{LlmDefinition, Variant};
+use crate::definition::llm::{LlmDefinition, Variant};
 use crate::llm::prompt::{LlmHooks, PrepareHook, TokensHook, WarningHook};
 
 /// Tokens of an English word, on average.
@@ -80,7 +80,7 @@ Retell the text briefly.
 const USER: &str =
     "{% if focus is not none %}<focus>{{ focus }}</focus>\n{% endif %}<content>\n{{ content }}\n</content>";
 
-pub(super) fn tool() -> (LlmDefinition, LlmHooks) {
+pub(super) fn summarize() -> (LlmDefinition, LlmHooks) {
     let parameters = json!({
         "type": "object",
         "properties": {

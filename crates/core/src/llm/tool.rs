@@ -6,12 +6,13 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 
 use super::answer::{self, BadAnswer, Wanted};
-use super::definition::{DefineError, LlmDefinition, OutputKind, TemplateDefinition};
-use super::prompt::{For, LlmHooks, Prompted, prompt};
-use super::template::{TemplateError, evaluate, render};
+use super::check::DefineError;
+use super::prompt::{For, LlmHooks, Prompted, prompt, unfit};
+use super::template;
 use crate::catalogue::{Entry, PromptSize};
 use crate::context::{TokenCounter, ToolContext};
 use crate::definition::ToolDefinition;
+use crate::definition::llm::{LlmDefinition, OutputKind, TemplateDefinition};
 use crate::error::{ErrorKind, ToolError, labelled};
 use crate::event::Event;
 use crate::model::{
@@ -310,19 +311,12 @@ impl TemplateTool {
     /// # Errors
     /// `invalid_parameters` where something is missing.
     pub fn fill(&self, arguments: Value) -> Result<String, ToolError> {
-        let TemplateDefinition { id, template, prepare, .. } = &self.definition;
+        let TemplateDefinition { id, template: text, prepare, .. } = &self.definition;
         let Value::Object(mut values) = arguments else {
             return Err(ToolError::new(ErrorKind::InvalidParameters, "the arguments are no object"));
         };
-        let failed = |field: &str, error: TemplateError| {
-            let message = format!("{id}: its `{field}` cannot be filled in: {error}");
-            ToolError::new(ErrorKind::InvalidParameters, message).with_source(error)
-        };
-        for (key, entry) in prepare {
-            let value = evaluate(entry, &values).map_err(|error| failed(&format!("prepare.{key}"), error))?;
-            values.insert(key.clone(), value);
-        }
-        render(template, &values).map_err(|error| failed("template", error))
+        template::prepare(prepare, &mut values).map_err(|(field, error)| unfit(id, &field, error))?;
+        template::render(text, &values).map_err(|error| unfit(id, "template", error))
     }
 }
 

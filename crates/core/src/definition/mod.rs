@@ -1,5 +1,9 @@
 //! What a tool is: one definition, stored as it was given, hashed by what a model relies on.
 
+pub mod llm;
+pub mod sandbox;
+mod source;
+
 use std::borrow::Cow;
 use std::time::Duration;
 
@@ -9,9 +13,10 @@ use serde_json::{Map, Value, json};
 use crate::duration;
 use crate::json::canonical::ContentHash;
 use crate::model::ModelSettings;
-use crate::passthrough::LISTED_FIELDS;
-use crate::sandbox::SandboxProfile;
 use crate::tool_id::ToolId;
+
+pub use self::sandbox::SandboxProfile;
+pub use self::source::{CallScope, McpPeer, ProviderKind, passthrough};
 
 /// What a tool may do to the world. The names and their meaning are MCP's tool annotations; a hint
 /// that is missing on a foreign tool means the dangerous answer.
@@ -351,7 +356,7 @@ impl ToolDefinition {
     /// The fields of a server's listing that are passed on as they are: annotations, icons, execution, `_meta`. Without
     /// hints, whose meaning `effects` holds, and without what depends on how the source is spoken to.
     fn listed(&self) -> Option<Map<String, Value>> {
-        let mut listed = self.meta.get(LISTED_FIELDS)?.as_object()?.clone();
+        let mut listed = self.meta.get(passthrough::LISTED_FIELDS)?.as_object()?.clone();
         if let Some(annotations) = listed.get_mut("annotations").and_then(Value::as_object_mut) {
             annotations.retain(|key, value| !(HINTS.contains(&key.as_str()) && value.is_boolean()));
         }
@@ -479,7 +484,7 @@ mod tests {
     fn what_a_server_lists_besides_is_part_of_the_contract() {
         let with = |listed: Value| {
             let mut definition = sample();
-            definition.meta.insert(LISTED_FIELDS.to_owned(), listed);
+            definition.meta.insert(passthrough::LISTED_FIELDS.to_owned(), listed);
             definition.contract_hash()
         };
         for (listed, in_contract) in [
