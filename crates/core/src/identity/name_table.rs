@@ -266,7 +266,7 @@ impl Wanted {
         let lower = wire.to_lowercase();
         let bare = lower.split_once("__").map_or(lower.as_str(), |(_, bare)| bare);
         let own_bare = self.name.rsplit(['.', ':', '/']).next().unwrap_or(&self.name);
-        let near = |a: &str, b: &str| (a.len().abs_diff(b.len()) <= self.limit).then(|| edit_distance(a, b));
+        let near = |a: &str, b: &str| (a.len().abs_diff(b.len()) <= self.limit).then(|| strsim::levenshtein(a, b));
         [near(&self.name, &lower), near(&self.name, bare).map(|d| d + 1), near(own_bare, bare).map(|d| d + 1)]
             .into_iter()
             .flatten()
@@ -333,21 +333,6 @@ fn undecorated(name: &str) -> &str {
         Some((name, number)) if !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()) => name,
         _ => plain,
     }
-}
-
-fn edit_distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, ca) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, cb) in b.iter().enumerate() {
-            let substituted = diagonal + usize::from(ca != *cb);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 /// The text without control markers, and without what follows one that stands behind the name: the rest of
