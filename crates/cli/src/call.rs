@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use toolwright::Toolwright;
-use toolwright::app::{CallOptions, CallTimes, ClientOptions};
+use toolwright::app::{CallOptions, ClientOptions};
 use toolwright::core::catalogue::Snapshot;
 use toolwright::core::client::CallClient;
 use toolwright::core::error::labelled;
@@ -56,7 +56,6 @@ pub(crate) async fn command(global: &Global, call: &Call) -> Done {
     let fault = json_fault(&arguments);
     let written = ToolCall { id: CallId::new("call"), name: call.tool.clone(), arguments };
     let background_after = call.background.then_some(Duration::ZERO);
-    let times = CallTimes { limit: call.timeout, background_after };
     let llm = llm_terms(call, &app, &snapshot).await?;
     let terminal = Terminal::new(&app);
     let client = client(&terminal, &app, who(call.ask));
@@ -64,8 +63,16 @@ pub(crate) async fn command(global: &Global, call: &Call) -> Done {
     // A person and a program get all of it: nobody's window is filled. The result of a job is kept, and read by others.
     let whole = app.config().written.defaults.whole_result_max_bytes;
     let max_output = call.max_output.or((!call.background).then_some(whole));
-    let terms = CallOptions { profile: Profile::Owner, cancel: cancel.clone(), times, max_output, client, llm };
-    let outcome = app.call_on(written, terms).await;
+    let options = CallOptions {
+        cancel: cancel.clone(),
+        timeout: call.timeout,
+        background_after,
+        max_output,
+        client,
+        llm,
+        ..CallOptions::new(Profile::Owner)
+    };
+    let outcome = app.call_with(written, options).await;
     progress.end().await;
     if outcome.provenance.repaired {
         say_warning(&format!("the arguments are no valid JSON{fault}; toolwright mended them before the call"));

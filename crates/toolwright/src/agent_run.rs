@@ -18,9 +18,8 @@ use toolwright_core::variables::Variables;
 use toolwright_core::{Approver, Cancel, ContentBlock, Profile};
 use toolwright_runtime::ToolFinder;
 
-use crate::app::{ClientOptions, Error, Person, Toolwright};
+use crate::app::{ClientOptions, Error, LIST_WAIT, Person, Toolwright};
 use crate::config::typed::{AgentToolSetting, DispatchSetting};
-use crate::tools::LIST_WAIT;
 
 /// How long a run that has given its answer waits for its background jobs.
 const JOB_WAIT: Duration = Duration::from_secs(600);

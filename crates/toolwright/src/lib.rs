@@ -43,9 +43,9 @@ mod builder;
 pub mod config;
 pub mod guide;
 pub mod import;
-mod own_file;
+mod jsonc;
+mod private_file;
 mod serve;
-mod tools;
 pub mod trust;
 
 pub use toolwright_agent as agent;
@@ -59,11 +59,10 @@ pub use toolwright_telemetry as telemetry;
 pub use toolwright_textcalls as textcalls;
 
 pub use agent_run::{Agent, Conversation, Events};
-pub use app::{Error, Toolwright};
+pub use app::{Error, PickedTool, Toolwright};
 pub use builder::{Builder, Builtins};
 pub use config::typed::ModelApi;
 pub use serve::{Ask, Serve, Serving, Transport, ViewsChanged};
-pub use tools::PickedTool;
 pub use toolwright_agent::{Limits, PlannedCall, PlannedCalls, RunReport, Status, plan_calls};
 pub use toolwright_core::policy::Rule;
 pub use toolwright_core::{

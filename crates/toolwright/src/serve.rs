@@ -17,9 +17,10 @@ use toolwright_gateway::{
 use toolwright_providers::process::peer_process;
 use toolwright_runtime::ToolFinder;
 
-use crate::app::{Error, GatewayFallback, Reloaded, Toolwright, api_token, api_token_file, watch};
+use crate::app::{Error, GatewayFallback, Reloaded, Toolwright, watch};
 use crate::config::typed::{ClientToken, SchemaForm, View, ViewExposure};
 use crate::config::{Config, profile_of};
+use crate::private_file::{api_token, api_token_file};
 
 /// What is said where policy asks and nobody answers.
 const REMEDY: &str =

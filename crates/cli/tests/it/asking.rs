@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 use toolwright::Toolwright;
-use toolwright::app::{CallTimes, ClientOptions, Filled, GatewayFallback, Person, Visited};
+use toolwright::app::{CallOptions, ClientOptions, Filled, GatewayFallback, Person, Visited};
 use toolwright::async_trait;
 use toolwright::config::LoadOptions;
 use toolwright::core::approval::{Answers, NoApprover};
@@ -296,8 +296,8 @@ async fn a_form_is_filled_in_declined_or_left() {
         let person = filled.clone().map(|filled| Arc::new(Ann(filled)) as Arc<dyn Person>);
         let arguments = RawArguments::Value(json!({"message": "Who are you?"}));
         let call = ToolCall { id: CallId::new("c"), name: "fx__test_elicitation".into(), arguments };
-        let (times, client) = (CallTimes::default(), client(&app, person));
-        let outcome = app.call_within(call, Profile::Owner, Cancel::new(), times, client).await;
+        let options = CallOptions { client: client(&app, person), ..CallOptions::new(Profile::Owner) };
+        let outcome = app.call_with(call, options).await;
         assert!(outcome.text().contains(says), "{filled:?}: {}", outcome.text());
         assert_eq!(outcome.text().contains("action="), filled.is_some(), "{}", outcome.text());
     }

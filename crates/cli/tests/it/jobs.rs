@@ -7,15 +7,14 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use toolwright::Toolwright;
-use toolwright::app::CallTimes;
+use toolwright::app::CallOptions;
 use toolwright::async_trait;
 use toolwright::config::LoadOptions;
 use toolwright::core::catalogue::ProviderKind;
-use toolwright::core::client::NoClient;
 use toolwright::core::definition::Mode;
 use toolwright::core::{
-    CallId, Cancel, Effects, Outcome, Profile, RawArguments, StaticProvider, Tool, ToolCall, ToolContext,
-    ToolDefinition, ToolError, ToolId, ToolOutput,
+    CallId, Effects, Outcome, Profile, RawArguments, StaticProvider, Tool, ToolCall, ToolContext, ToolDefinition,
+    ToolError, ToolId, ToolOutput,
 };
 use toolwright::telemetry::TextFormat;
 
@@ -150,7 +149,7 @@ async fn app(place: &Place, tools: &[&'static str]) -> Arc<Toolwright> {
 async fn call(app: &Toolwright, name: &str, arguments: Value) -> Outcome {
     let arguments = RawArguments::Value(arguments);
     let call = ToolCall { id: CallId::new("c"), name: name.into(), arguments };
-    app.call_as(call, Profile::Owner).await
+    app.call_with(call, CallOptions::new(Profile::Owner)).await
 }
 
 fn offered(app: &Toolwright, name: &str) -> bool {
@@ -233,8 +232,8 @@ async fn the_first_job_of_a_app_that_stays_brings_the_tools_that_follow_it() {
     assert!(!offered(&app, "job__wait"));
     let arguments = RawArguments::Value(json!({"command": "true"}));
     let call = ToolCall { id: CallId::new("c"), name: "shell__bash".into(), arguments };
-    let times = CallTimes { background_after: Some(Duration::ZERO), ..CallTimes::default() };
-    assert!(app.call_within(call, Profile::Owner, Cancel::new(), times, Arc::new(NoClient)).await.ok);
+    let options = CallOptions { background_after: Some(Duration::ZERO), ..CallOptions::new(Profile::Owner) };
+    assert!(app.call_with(call, options).await.ok);
     let shown = async {
         while !offered(&app, "job__wait") {
             tokio::time::sleep(Duration::from_millis(5)).await;

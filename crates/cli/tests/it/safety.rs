@@ -4,6 +4,7 @@ use std::process::Command;
 
 use serde_json::json;
 use toolwright::Toolwright;
+use toolwright::app::CallOptions;
 use toolwright::config::LoadOptions;
 use toolwright::core::{CallId, Profile, RawArguments, ToolCall};
 
@@ -25,7 +26,7 @@ async fn a_write_to_the_configuration_is_asked_for_under_profile_workspace() {
     let write = async |path: &str| {
         let arguments = RawArguments::Value(json!({"path": path, "content": "x"}));
         let call = ToolCall { id: CallId::new("c"), name: "fs__write".into(), arguments };
-        app.call_as(call, Profile::Workspace).await
+        app.call_with(call, CallOptions::new(Profile::Workspace)).await
     };
     let all = ["toolwright.yaml", ".mcp.json", "conf/mine.yaml", "conf/../.git/hooks/pre-commit", "state/x"];
     for path in all {

@@ -1,18 +1,20 @@
-//! From settings to parts.
+//! Builds the executor, the providers and the models' endpoints from the configuration.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use toolwright_agent::ModelExtractor;
-use toolwright_core::SandboxProfile;
 use toolwright_core::catalogue::{Provider, ProviderKind, RegistrationError};
-use toolwright_core::context::{Extensions, Services};
-use toolwright_core::model::{Bound, ModelBounds};
+use toolwright_core::context::{EstimatedTokens, Exactness, Extensions, Services, TokenCounter};
+use toolwright_core::event::EventSink as _;
+use toolwright_core::model::{Bound, ModelBounds, ModelClient as _, is_replay};
 use toolwright_core::output::Extractor;
 use toolwright_core::pattern::allowed_by;
 use toolwright_core::tool::StaticProvider;
 use toolwright_core::tool_id::{server_namespace, wire_candidate};
-use toolwright_models::{Endpoints, Models, endpoints_from_env};
+use toolwright_core::{Event, SandboxProfile};
+use toolwright_models::{Endpoints, Models, Replayed, endpoints_from_env};
 use toolwright_providers::builtin::{self, BuiltinOptions, PathGuard, ShellOptions, web};
 use toolwright_providers::mcp::{McpServerSpec, McpTransport};
 use toolwright_providers::net::{AddressPolicy, HttpOptions};
@@ -27,11 +29,9 @@ use toolwright_runtime::{
 };
 use url::Url;
 
-use super::compat::{CompatCell, recommends};
-use super::tokens::Tokenizers;
-use super::{BUILTIN, LLM, REST};
+use super::llm_tools::{CompatCell, recommends};
 use crate::config::typed::PathGuardSetting;
-use crate::config::{Config, NamedRestTool, Server, Severity, environment, secret_file};
+use crate::config::{BUILTIN, Config, LLM, NamedRestTool, REST, Server, Severity, environment, secret_file};
 
 /// Folder of the state directory for credentials of servers.
 const CREDENTIALS: &str = "oauth";
@@ -314,5 +314,72 @@ fn extractor(config: &Config, default_model: Option<String>) -> ModelExtractor {
         model: config.written.outputs.extract_model.clone(),
         default_model,
         window: Arc::new(move |model| known.window(model)),
+    }
+}
+
+/// The tokenizers that are configured, by model id or provider. None of their files is read before it counts.
+struct Tokenizers(BTreeMap<String, Arc<dyn TokenCounter>>);
+
+impl Tokenizers {
+    #[cfg(feature = "embeddings")]
+    fn of(config: &Config) -> Self {
+        // Models that share a file share its table.
+        let mut tables: BTreeMap<_, Arc<dyn TokenCounter>> = BTreeMap::new();
+        let mut table = |(name, path): &(String, std::path::PathBuf)| {
+            let table = tables.entry(path.clone()).or_insert_with(|| toolwright_embed::TokenTable::new(path) as _);
+            (name.clone(), Arc::clone(table))
+        };
+        Self(config.tokenizers.iter().map(&mut table).collect())
+    }
+
+    #[cfg(not(feature = "embeddings"))]
+    fn of(config: &Config) -> Self {
+        if !config.tokenizers.is_empty() {
+            tracing::warn!("this program was built without the feature `embeddings`: tokens are estimated");
+        }
+        Self(BTreeMap::new())
+    }
+}
+
+impl TokenCounter for Tokenizers {
+    fn count(&self, text: &str) -> (usize, Exactness) {
+        EstimatedTokens.count(text)
+    }
+
+    fn of_model(&self, model: &str) -> Option<Arc<dyn TokenCounter>> {
+        let provider = || self.0.get(model.split_once('/')?.0);
+        self.0.get(model).or_else(provider).cloned()
+    }
+}
+
+/// Has the recordings read that the configuration names in place of models, off the runtime's threads, so that what is
+/// known of models is known. One that cannot be read is reported when it is used.
+pub(super) async fn read_recordings(models: &Models, config: &Config) {
+    let written = &config.written;
+    let named = [
+        &written.models.default,
+        &written.models.judge,
+        &written.sampling.model,
+        &written.context.model,
+        &written.outputs.extract_model,
+        &written.defaults.repair_model,
+        &written.selection.judge_model,
+    ];
+    for recording in named.into_iter().flatten().filter(|model| is_replay(model)) {
+        let _ = models.ready(recording).await;
+    }
+}
+
+/// Warns of each recording that is played, once.
+pub(super) fn replay_warning(events: &Arc<EventHub>) -> impl Fn(&Replayed) + Send + Sync + 'static + use<> {
+    let events = Arc::clone(events);
+    move |Replayed { file, requests, is_torn, overlong }| {
+        let torn = if *is_torn { "; its last line is not whole and left out" } else { "" };
+        let long = match overlong {
+            0 => String::new(),
+            lines => format!("; {lines} of its lines are too long and left out"),
+        };
+        let message = format!("answers are replayed from {file} ({requests} requests{torn}{long}): no model is asked");
+        events.emit(Event::Warning { code: "replayed".to_owned(), message });
     }
 }

@@ -1,14 +1,19 @@
-//! Builds tool selection from the configuration.
+//! Builds tool selection from the configuration, and loads the configured sentence embeddings on first use.
 
 use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
-use toolwright_core::embedding::EmbeddingError;
+use tokio::sync::Mutex;
+use toolwright_core::embedding::{Embedder, EmbeddingError};
+use toolwright_core::model::AuxiliarySender;
 use toolwright_core::select::{Hybrid, Method, PickOptions};
+use toolwright_models::HttpEmbedder;
+use toolwright_runtime::executor::AuxiliaryRequests;
 use toolwright_runtime::select::{ModelJudge, Selector, ToolVectors, VectorSource};
 
 use super::Toolwright;
 use crate::config::typed::{ScorerSetting, SelectionSection};
+use crate::config::{Config, EmbeddingSource};
 
 impl From<ScorerSetting> for Method {
     fn from(setting: ScorerSetting) -> Self {
@@ -60,4 +65,74 @@ pub(super) fn selector(app: &Arc<Toolwright>) -> Selector {
         }
         None => selector,
     }
+}
+
+/// Prefix of the session of requests for vectors; each instance has one.
+const SESSION: &str = "embeddings";
+
+/// The vectors that were loaded last, and from where.
+#[derive(Default)]
+pub(super) struct Embeddings(Mutex<Option<(EmbeddingSource, Arc<ToolVectors>)>>);
+
+impl Embeddings {
+    /// The vectors of tools by the configured model; `None` where none is configured.
+    pub(super) async fn of(
+        &self,
+        app: &Toolwright,
+        config: &Config,
+    ) -> Result<Option<Arc<ToolVectors>>, EmbeddingError> {
+        let Some(source) = &config.embeddings else { return Ok(None) };
+        let mut loaded = self.0.lock().await;
+        if let Some((from, vectors)) = &*loaded
+            && from == source
+        {
+            return Ok(Some(Arc::clone(vectors)));
+        }
+        let embedder = match source {
+            EmbeddingSource::Directory(path) => embedder(path).await?,
+            EmbeddingSource::Api { api, base_url, key, model } => {
+                let session = app.session(format!("{SESSION}-{}", uuid::Uuid::new_v4().simple()));
+                let sender: Arc<dyn AuxiliarySender> =
+                    Arc::new(AuxiliaryRequests::new(Arc::clone(&app.executor), session));
+                let made = HttpEmbedder::new(*api, base_url, key.clone(), model, sender);
+                Arc::new(made.of_provider(app.models.endpoints())) as _
+            }
+        };
+        let vectors = Arc::new(ToolVectors::new(embedder, Some(&config.state_dir.join("vectors"))));
+        *loaded = Some((source.clone(), Arc::clone(&vectors)));
+        Ok(Some(vectors))
+    }
+}
+
+/// Loads a directory, which takes some tenths of a second off this thread.
+///
+/// # Errors
+/// A directory that is not a sentence-transformer, or any in a program that was built without the feature
+/// `embeddings`.
+#[cfg(feature = "embeddings")]
+pub async fn embedder(path: &std::path::Path) -> Result<Arc<dyn Embedder>, EmbeddingError> {
+    let (dir, shown) = (path.to_owned(), path.display());
+    let loading = tokio::task::spawn_blocking(move || toolwright_embed::SentenceTransformer::load(&dir));
+    match loading.await {
+        Ok(Ok(model)) => Ok(Arc::new(model)),
+        Ok(Err(error)) => Err(EmbeddingError { message: error.to_string(), source: Some(Box::new(error)) }),
+        // Libraries panic on some files that no check foresaw.
+        Err(error) => Err(EmbeddingError {
+            message: format!("the embedding model in {shown} cannot be loaded; get the whole directory anew"),
+            source: Some(Box::new(error)),
+        }),
+    }
+}
+
+/// Loads none.
+///
+/// # Errors
+/// Always: this program was built without the feature `embeddings`.
+#[cfg(not(feature = "embeddings"))]
+pub async fn embedder(path: &std::path::Path) -> Result<Arc<dyn Embedder>, EmbeddingError> {
+    Err(EmbeddingError::new(format!(
+        "this program was built without the feature `embeddings` and cannot load {}; build it with \
+         `cargo build --release -p toolwright-cli --features embeddings`, or name an embeddings API as `url`",
+        path.display()
+    )))
 }

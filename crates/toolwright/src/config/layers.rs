@@ -109,7 +109,7 @@ pub(crate) fn checked(
 /// Reads a configuration file, within its bound. A device or a pipe is none: a stranger's repository may have a link to
 /// one, which never ends or never answers.
 pub(crate) fn read_text(path: &Path) -> std::io::Result<String> {
-    crate::own_file::read(path, crate::own_file::Others::Anything, MAX_FILE)
+    crate::private_file::read(path, crate::private_file::Others::Anything, MAX_FILE)
 }
 
 fn keep_servers(node: &mut Node, problems: &mut Vec<Problem>) {

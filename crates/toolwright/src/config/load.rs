@@ -27,8 +27,8 @@ use super::servers::{self, Resolved};
 use super::stamp::Stamp;
 use super::telemetry::{self, Telemetry};
 use super::typed::{CatalogueEntry, ConfigFile, LlmToolEntry, ModelEndpoint, OpenApiEntry, Queue, RestTool};
+use super::{BUILTIN, LLM, REST};
 use super::{catalogues as catalogue_entries, compat, llm_tools, models, openapi, rest, sandbox, schema, selection};
-use crate::app::{BUILTIN, LLM, REST};
 use crate::trust::{Judged, TrustStore};
 
 /// What to load.

@@ -54,6 +54,13 @@ pub(crate) use project::project_kind;
 pub(crate) use resolved::selector_of_guard;
 pub(crate) use secrets::{decides_what_runs, in_address, in_arguments, looks_secret, without_scheme};
 
+/// Name of the provider of built-in tools.
+pub(crate) const BUILTIN: &str = "builtin";
+/// Name of the provider of tools that a model answers.
+pub(crate) const LLM: &str = "llm";
+/// Name of the provider of REST tools.
+pub(crate) const REST: &str = "rest";
+
 /// A document as a plain value, for files that are not ours.
 pub(crate) fn parse_value(text: &str, file: &std::sync::Arc<std::path::Path>) -> Result<serde_json::Value, Problem> {
     node::Node::parse(text, file).map(|node| node.to_value())

@@ -9,7 +9,7 @@ use serde_json::{Map, Number, Value};
 use serde_saphyr::Spanned;
 
 use super::problem::{At, Problem, Severity};
-use crate::import::without_comments;
+use crate::jsonc::without_comments;
 
 /// One value and its place.
 #[derive(Debug, Clone, PartialEq)]

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::edit::write_atomically;
 use super::expand::{Variables, is_name};
 use super::layers::config_home;
-use crate::own_file::{self, Others};
+use crate::private_file::{self, Others};
 
 /// Bytes of the file that are read at most.
 const MAX_FILE: u64 = 1 << 20;
@@ -82,7 +82,7 @@ fn secrets_in(path: &Path) -> BTreeMap<String, String> {
 }
 
 fn read_secrets(path: &Path) -> std::io::Result<String> {
-    own_file::read(path, Others::Nothing, MAX_FILE)
+    private_file::read(path, Others::Nothing, MAX_FILE)
 }
 
 /// Where the file is; nowhere without a home.

@@ -6,7 +6,6 @@
 //! ([`waiting`]). Files in the owner's home, of the system, and those that are named with `--config` need no approval.
 
 mod compare;
-mod content;
 mod store;
 mod summary;
 
@@ -19,9 +18,7 @@ use toolwright_providers::process::is_nested;
 use crate::config::{Problem, Severity};
 
 pub use compare::{Change, waiting};
-pub use content::{Content, is_project_file};
-pub(crate) use store::private_folder;
-pub use store::{Approval, TrustStore};
+pub use store::{Approval, Content, TrustStore, is_project_file};
 pub use summary::Summary;
 
 /// How a project's file stands.

@@ -1,35 +1,33 @@
 //! Toolwright as the client of its own calls: it answers what a tool's source asks back. Questions to a model run
 //! through the executor as calls of `client:sample`, under the policy of the caller.
 
-mod fallback_client;
-mod inbox;
-mod sample;
-
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use serde_json::{Map, Value, json};
-use toolwright_core::approval::Approver;
+use toolwright_core::approval::{Answers, Approver};
 use toolwright_core::call::{RawArguments, ToolCall};
-use toolwright_core::catalogue::{Provider, ProviderKind, Snapshot};
+use toolwright_core::catalogue::{CallScope, Provider, ProviderKind, Snapshot};
 use toolwright_core::client::{AskingCall, CallClient, ClientRequest};
+use toolwright_core::context::{Services, ToolContext};
+use toolwright_core::definition::ToolDefinition;
 use toolwright_core::error::{ErrorKind, ProtocolError, ToolError};
-use toolwright_core::model::{Bound, ModelBounds, ModelBudget};
+use toolwright_core::model::{Bound, ModelBounds, ModelBudget, ModelPriority};
 use toolwright_core::operation::Lineage;
+use toolwright_core::outcome::ToolOutput;
+use toolwright_core::policy::{HintTrust, PolicyQuery};
 use toolwright_core::session::{CallId, Session};
-use toolwright_core::tool::StaticProvider;
-use toolwright_core::{Policy, ToolId};
+use toolwright_core::tool::{StaticProvider, Tool};
+use toolwright_core::{Effects, Policy, ToolId};
 use toolwright_mcp::asking::{ELICIT, ROOTS, SAMPLE};
 use toolwright_mcp::form::Form;
 use toolwright_mcp::page::Page;
+use toolwright_mcp::sampling::{request_of, result_of};
 use toolwright_runtime::{Executor, RunContext};
 use url::Url;
 
-pub use self::fallback_client::GatewayFallback;
-pub use self::inbox::InboxPerson;
-use self::sample::Sample;
 use super::Toolwright;
 
 /// JSON-RPC's codes for what is answered with an error.
@@ -95,8 +93,8 @@ impl Toolwright {
         let config = self.config();
         let section = &config.written.sampling;
         let model = self.sampling_model(terms.model);
-        let model = model.filter(|_| sample::may_be_allowed(&terms.policy, &terms.session, &*terms.approver));
-        let sampling = model.zip(ToolId::try_parse(sample::ID)).and_then(|(model, id)| {
+        let model = model.filter(|_| may_sample(&terms.policy, &terms.session, &*terms.approver));
+        let sampling = model.zip(ToolId::try_parse(SAMPLE_ID)).and_then(|(model, id)| {
             let bounds = ModelBounds {
                 requests: Bound::new(section.max_requests, "sampling.max_requests"),
                 tokens: Bound::new(section.max_total_tokens, "sampling.max_total_tokens"),
@@ -114,7 +112,7 @@ impl Toolwright {
     }
 
     /// The model that answers sources, if one does: that of `sampling`, else that of the run, else the default.
-    fn sampling_model(&self, of_run: Option<String>) -> Option<String> {
+    pub(super) fn sampling_model(&self, of_run: Option<String>) -> Option<String> {
         let config = self.config();
         let section = &config.written.sampling;
         let model = section.model.clone().or(of_run).or_else(|| config.written.models.default.clone());
@@ -197,7 +195,7 @@ impl AppClient {
         }
         let call = ToolCall {
             id: CallId::new(format!("sample-{}", uuid::Uuid::new_v4())),
-            name: sample::ID.to_owned(),
+            name: SAMPLE_ID.to_owned(),
             arguments: RawArguments::Value(params),
         };
         let Shared { executor, session, policy, approver, .. } = &*self.shared;
@@ -255,10 +253,111 @@ impl AppClient {
 }
 
 /// What a person can be asked.
-fn elicitation() -> Value {
+pub(super) fn elicitation() -> Value {
     json!({"form": {}, "url": {}})
 }
 
 fn refusal(code: i64, message: String) -> ProtocolError {
     ProtocolError { code, message, data: None }
+}
+
+/// Id of the tool that asks a model for a tool's source.
+const SAMPLE_ID: &str = "client:sample@1.0.0";
+/// Bytes of a question.
+const MAX_QUESTION: usize = 1 << 20;
+
+/// `client:sample`: a source's request to a model, as a tool, so that rules, guards, people and the ledger see it like any
+/// call. No catalogue lists it.
+struct Sample {
+    /// [`SAMPLE_ID`].
+    id: ToolId,
+    model: String,
+    services: Arc<Services>,
+    /// Maximum tokens of one answer.
+    max_tokens: u32,
+    budget: Arc<ModelBudget>,
+}
+
+#[async_trait]
+impl Tool for Sample {
+    fn definition(&self) -> ToolDefinition {
+        sample_definition(self.id.clone(), &self.model)
+    }
+
+    /// The model.
+    fn awaits_others(&self) -> bool {
+        true
+    }
+
+    async fn run(&self, arguments: Value, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        let invalid = |why: String| ToolError::new(ErrorKind::InvalidParameters, why);
+        if arguments.to_string().len() > MAX_QUESTION {
+            return Err(invalid(format!("a question to a model has at most {MAX_QUESTION} bytes")));
+        }
+        let mut request = request_of(&arguments, self.max_tokens).map_err(invalid)?;
+        // The owner's own requests go before those of a server.
+        request.priority = ModelPriority::Background;
+        let client = &self.services.model;
+        let answer = client.longest_answer(&self.model, request.max_tokens, &request.settings, self.max_tokens);
+        let reserved = self.budget.reserve(&self.model, request.tokens() as u64, answer.into())?;
+        let answer = context.calls.ask(&self.model, &request).await.map_err(|error| {
+            ToolError::new(ErrorKind::ExecutionError, format!("{} did not answer: {error}", self.model))
+                .with_model_message("the model did not answer")
+                .with_source(error)
+        })?;
+        reserved.settle(answer.usage);
+        let result = result_of(&answer, &self.model);
+        Ok(ToolOutput { structured: Some(result), ..ToolOutput::text(format!("{} answered", self.model)) })
+    }
+}
+
+fn sample_definition(id: ToolId, model: &str) -> ToolDefinition {
+    let parameters = json!({
+        "type": "object",
+        "properties": {
+            "source": {"type": "string", "description": "The tool whose source asks."},
+            "messages": {"type": "array", "items": {"type": "object"}},
+            "systemPrompt": {"type": "string"},
+            "maxTokens": {"type": "integer", "minimum": 1},
+            "temperature": {"type": "number"},
+            "stopSequences": {"type": "array", "items": {"type": "string"}},
+        },
+        "required": ["source", "messages", "maxTokens"],
+    });
+    let answer = json!({
+        "type": "object",
+        "properties": {
+            "role": {"type": "string"},
+            "content": {"type": "object"},
+            "model": {"type": "string"},
+            "stopReason": {"type": "string"},
+        },
+        "required": ["role", "content", "model"],
+    });
+    let about = format!("Lets the source of a tool ask {model} a question of its own.");
+    let mut definition = ToolDefinition::new(id, about, Some(parameters));
+    definition.output_schema = Some(answer);
+    // It changes nothing, but what the source wrote goes to a model's provider, at the owner's cost.
+    definition.effects = Effects { read_only: false, destructive: false, idempotent: false, open_world: true };
+    definition
+}
+
+/// A question of no source in particular, as policy sees it.
+static ANY: LazyLock<Option<ToolDefinition>> =
+    LazyLock::new(|| ToolId::try_parse(SAMPLE_ID).map(|id| sample_definition(id, "a model")));
+
+/// Whether some question could be let through under these terms: by policy, or by somebody whom it has asked.
+pub(super) fn may_sample(policy: &Policy, session: &Session, approver: &dyn Approver) -> bool {
+    let Some(definition) = &*ANY else { return false };
+    let prospects = policy.prospects(&PolicyQuery {
+        definition,
+        trust: HintTrust::Trusted,
+        principal: &session.principal,
+        root: &session.root,
+        scope: CallScope::Anywhere,
+        unvalidated: None,
+        arguments: &Value::Null,
+        request: None,
+    });
+    prospects.allows || (prospects.asks && approver.answers() != Answers::Nobody)
 }

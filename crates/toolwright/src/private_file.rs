@@ -1,8 +1,8 @@
-//! Checks that a file belongs to this user and that no other user can write or read it.
+//! Private files: checks that a file belongs to this user alone, and keeps the token of the HTTP API in one.
 
 use std::fs::Metadata;
-use std::io::{self, Read as _};
-use std::path::Path;
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
 
 /// What other users may do with a file at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +66,62 @@ fn foreign(_: &Metadata, _: Others, _: &Path) -> Option<String> {
     None
 }
 
+/// Maximum bytes of the file with the API token.
+const MAX_TOKEN_FILE: u64 = 4096;
+
+/// The file with the API token in a state directory.
+pub(crate) fn api_token_file(state_dir: &Path) -> PathBuf {
+    state_dir.join("api-token")
+}
+
+/// Reads the generated token of the HTTP API, which is used where none is configured. Makes one first if there is none:
+/// 64 hexadecimal digits. Concurrent processes get the same token.
+///
+/// # Errors
+/// The file cannot be read or made, is empty, or others may read it; its path and the remedy are named.
+pub(crate) fn api_token(state_dir: &Path) -> io::Result<String> {
+    let path = api_token_file(state_dir);
+    let failed = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+    match read_token(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            make_token(state_dir, &path).and_then(|()| read_token(&path)).map_err(failed)
+        }
+        read => read.map_err(failed),
+    }
+}
+
+fn read_token(path: &Path) -> io::Result<String> {
+    let text = read(path, Others::Nothing, MAX_TOKEN_FILE);
+    let refuse =
+        |why: String| io::Error::new(io::ErrorKind::InvalidData, format!("{why}; delete it, and a new one is made"));
+    match text {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(error),
+        Err(error) => Err(refuse(error.to_string())),
+        Ok(text) if text.trim().is_empty() => Err(refuse("there is no token in it".to_owned())),
+        Ok(text) => Ok(text.trim().to_owned()),
+    }
+}
+
+/// Puts a new token at `path`, unless another process has just done so.
+fn make_token(state_dir: &Path, path: &Path) -> io::Result<()> {
+    // Private from the beginning, and whole once it has its name.
+    let mut file = tempfile::NamedTempFile::new_in(state_dir)?;
+    writeln!(file, "{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple())?;
+    match file.persist_noclobber(path) {
+        Err(error) if error.error.kind() != io::ErrorKind::AlreadyExists => Err(error.error),
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+/// Makes a folder that only its owner reads.
+pub(crate) fn private_folder(folder: &Path) -> io::Result<()> {
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder)
+}
+
 #[cfg(all(test, unix))]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
@@ -98,5 +154,22 @@ mod tests {
             let error = read(&path, Others::Nothing, 9).expect_err("another user's").to_string();
             assert!(error.contains("another user's"), "{error}");
         }
+    }
+
+    #[test]
+    fn the_api_token_is_made_once_and_private() {
+        let dir = tempfile::tempdir().expect("folder");
+        let token = api_token(dir.path()).expect("made");
+        assert!(token.len() == 64 && token.bytes().all(|byte| byte.is_ascii_hexdigit()), "{token}");
+        assert_eq!(api_token(dir.path()).expect("there"), token);
+        let path = api_token_file(dir.path());
+        assert_eq!(path.metadata().expect("there").permissions().mode() & 0o777, 0o600);
+        assert_eq!(dir.path().read_dir().expect("list").count(), 1, "nothing is left beside it");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).expect("set");
+        let error = api_token(dir.path()).expect_err("others may read it").to_string();
+        assert!(error.contains("api-token") && error.contains("delete it"), "{error}");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("set");
+        std::fs::write(&path, " \n").expect("written");
+        assert!(api_token(dir.path()).is_err(), "an empty one protects nothing");
     }
 }

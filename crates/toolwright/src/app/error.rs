@@ -1,0 +1,83 @@
+//! The one error type of the library.
+
+use toolwright_core::Outcome;
+use toolwright_core::error::labelled;
+use toolwright_core::store::StoreError;
+
+use crate::config::Problem;
+
+/// What can go wrong. Its sources are kept: see [`std::error::Error::source`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The configuration cannot be used.
+    #[error("the configuration cannot be used: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    Config(Vec<Problem>),
+    /// The state directory cannot be used.
+    #[error("{0}; choose another with --state-dir or TOOLWRIGHT_STATE_DIR")]
+    Store(#[from] StoreError),
+    /// A fault of Toolwright: a built-in tool that breaks the rules of registration.
+    #[error("the built-in tools cannot be registered: {0}")]
+    Builtins(#[from] toolwright_core::catalogue::RegistrationError),
+    /// A tool of the program cannot be registered.
+    #[error("{0}")]
+    Tool(#[source] toolwright_core::catalogue::RegistrationError),
+    /// Two sources of tools have one name.
+    #[error("{0}; give one of them another namespace")]
+    Duplicate(#[from] toolwright_runtime::catalogue::DuplicateProvider),
+    /// Sources of tools cannot be listed: their names, and why.
+    #[error("{}", sources(.0))]
+    Sources(Vec<(String, String)>),
+    /// A call failed or was refused.
+    #[error("{}", failed(.0))]
+    Call(Box<Outcome>),
+    /// An agent's run could not go on.
+    #[error(transparent)]
+    Agent(#[from] toolwright_agent::DriverError),
+    /// The model cannot be asked.
+    #[error("{0}")]
+    Model(#[from] toolwright_core::model::ModelError),
+    /// The gateway cannot listen.
+    #[error(transparent)]
+    Http(#[from] toolwright_gateway::HttpError),
+    /// The operating system refuses something: what, and why.
+    #[error("{doing}: {source}")]
+    Io {
+        /// What was to be done.
+        doing: String,
+        /// Why it was not.
+        source: std::io::Error,
+    },
+    /// The program asks for something that cannot be: what is missing or contradicts itself, and the remedy.
+    #[error("{0}")]
+    Usage(String),
+}
+
+impl Error {
+    pub(crate) fn io(doing: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
+        let doing = doing.into();
+        move |source| Self::Io { doing, source }
+    }
+
+    /// The outcome of the call that failed, where it is one.
+    #[must_use]
+    pub fn outcome(&self) -> Option<&Outcome> {
+        match self {
+            Self::Call(outcome) => Some(outcome),
+            _ => None,
+        }
+    }
+}
+
+fn sources(failed: &[(String, String)]) -> String {
+    let each = failed.iter().map(|(name, why)| format!("{name} has no tools: {why}"));
+    each.collect::<Vec<_>>().join("; ")
+}
+
+fn failed(outcome: &Outcome) -> String {
+    let tool = outcome.tool.as_ref().map_or_else(|| "the call".to_owned(), |tool| tool.without_version().to_owned());
+    match &outcome.error {
+        Some(error) => format!("{tool} failed: {}", labelled(error.kind().as_str(), error.message())),
+        None => format!("{tool} has no result yet: {}", outcome.status()),
+    }
+}

@@ -1,0 +1,151 @@
+//! What an instance keeps in its state directory: runs, questions, approvals, jobs and pins.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use toolwright_core::approval::{Answers, Approver, FormQuestion, InboxStore, NoApprover, Question};
+use toolwright_core::pins::{Pin, PinSource};
+use toolwright_core::session::{Session, SessionId};
+use toolwright_core::store::{ApprovalStore, PinStore, RunStore, StoreError};
+use toolwright_core::{Policy, Profile};
+use toolwright_runtime::{FormInbox, FormInboxParts, Inbox, InboxParts, JobManager, RecoveryTerms, RunContext};
+
+use super::Toolwright;
+
+/// How often decisions of other processes about pins are looked for.
+const POLL: Duration = Duration::from_secs(1);
+
+impl Toolwright {
+    /// The saved runs.
+    #[must_use]
+    pub fn runs(&self) -> Arc<dyn RunStore> {
+        Arc::clone(&self.store) as _
+    }
+
+    /// The questions that wait for a person.
+    #[must_use]
+    pub fn inbox(&self) -> Arc<dyn InboxStore> {
+        Arc::clone(&self.store) as _
+    }
+
+    /// What was approved for always.
+    #[must_use]
+    pub fn approvals(&self) -> Arc<dyn ApprovalStore> {
+        Arc::clone(&self.store) as _
+    }
+
+    /// Forgets which version of a catalogue was accepted last, so that an older one is taken the next time it is listed.
+    /// Returns whether anything was known of it.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn forget_catalogue(&self, name: &str) -> Result<bool, StoreError> {
+        toolwright_providers::catalogue::forget(&*self.store, name).await
+    }
+
+    /// An approver that asks through the inbox. It calls `on_question` with each question once the inbox has stored it.
+    /// With [`Answers::Elsewhere`] calls do not wait for the answer: jobs do.
+    #[must_use]
+    pub fn ask_inbox(&self, answers: Answers, on_question: impl Fn(&Question) + Send + Sync + 'static) -> Inbox {
+        let parts = InboxParts::new(self.inbox(), Arc::clone(&self.executor.services().clock));
+        Inbox::new(InboxParts { answers, told: Arc::new(on_question), ..parts })
+    }
+
+    /// Puts the forms of tools' sources into the inbox. It calls `on_form` with each form once the inbox has stored it.
+    /// Calls wait for the answers.
+    #[must_use]
+    pub fn ask_forms(&self, on_form: impl Fn(&FormQuestion) + Send + Sync + 'static) -> FormInbox {
+        let parts = FormInboxParts::new(self.inbox(), Arc::clone(&self.executor.services().clock));
+        FormInbox::new(FormInboxParts { told: Arc::new(on_form), ..parts })
+    }
+
+    /// The jobs.
+    #[must_use]
+    pub fn jobs(&self) -> &Arc<JobManager> {
+        &self.jobs
+    }
+
+    /// From now on, takes over jobs of dead processes, and offers the job tools once there is a job. For long-lived
+    /// processes. Where such a job still needs a person's decision, the inbox asks for it.
+    pub fn recover_jobs(self: &Arc<Self>) {
+        self.follow_jobs(None);
+    }
+
+    /// As [`Toolwright::recover_jobs`], for the jobs of one session only: for processes that end with that session.
+    pub fn recover_jobs_of(self: &Arc<Self>, session: SessionId) {
+        self.follow_jobs(Some(session));
+    }
+
+    /// Offers the job tools once there is a first job.
+    pub(crate) fn offer_jobs_once_there_is_one(&self) {
+        let (first, catalogue) = (self.jobs.first(), Arc::downgrade(&self.catalogue));
+        tokio::spawn(async move {
+            if first.await
+                && let Some(catalogue) = catalogue.upgrade()
+            {
+                catalogue.offer_jobs().await;
+            }
+        });
+    }
+
+    fn follow_jobs(self: &Arc<Self>, session: Option<SessionId>) {
+        self.offer_jobs_once_there_is_one();
+        let app = Arc::downgrade(self);
+        let context = move |session: Session, snapshot| {
+            let (policy, approver): (_, Arc<dyn Approver>) = match app.upgrade() {
+                Some(app) => (app.config().policy(None, Profile::Ask), Arc::new(app.ask_inbox(Answers::Here, |_| ()))),
+                None => (Policy::of(Profile::Ask), Arc::new(NoApprover { remedy: "the program is ending".into() })),
+            };
+            RunContext::new(Arc::new(session), snapshot, Arc::new(policy), approver)
+        };
+        let (catalogue, root) = (Arc::clone(&self.catalogue), self.config().root.clone());
+        self.executor.recover_jobs(RecoveryTerms { catalogue, root, session, context: Arc::new(context) });
+    }
+
+    /// The pinned definitions of all foreign sources that the state directory knows.
+    #[must_use]
+    pub fn pins(&self) -> Arc<dyn PinStore> {
+        Arc::clone(&self.store) as _
+    }
+
+    /// The pins of the configured sources, see [`Toolwright::pins_of`].
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn pins_in_force(&self) -> Result<Vec<Pin>, StoreError> {
+        self.pins_of(self.catalogue.sources().iter().map(|provider| PinSource::of(&**provider)).collect()).await
+    }
+
+    /// The pins of these sources, by provider and tool. Each pin belongs to one source: a decision about it applies to
+    /// that source alone.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn pins_of(&self, mut sources: Vec<PinSource>) -> Result<Vec<Pin>, StoreError> {
+        sources.sort();
+        sources.dedup();
+        let mut all = Vec::new();
+        for source in sources {
+            let pins = self.store.pins(Some(&source)).await?;
+            all.extend(pins.into_iter().map(|pin| Pin { source: source.clone(), ..pin }));
+        }
+        Ok(all)
+    }
+
+    /// From now on, applies decisions about pins that this process or another one makes. For long-lived processes.
+    pub fn follow_pins(self: &Arc<Self>) {
+        let (pins, catalogue) = (Arc::clone(&self.pins), Arc::downgrade(&self.catalogue));
+        tokio::spawn(async move {
+            let mut known = None;
+            loop {
+                tokio::time::sleep(POLL).await;
+                let Some(catalogue) = catalogue.upgrade() else { return };
+                let decisions = pins.decisions().await;
+                if decisions.is_some() && decisions != known {
+                    catalogue.recheck_pins().await;
+                    known = decisions;
+                }
+            }
+        });
+    }
+}
