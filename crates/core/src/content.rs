@@ -1,10 +1,10 @@
-//! Content blocks: what a tool returns and a conversation carries. The shape is MCP's (2025-11-25,
+//! Content blocks, what a tool returns and a conversation carries, and what they count in bytes and tokens. The shape is MCP's (2025-11-25,
 //! "Tool Result"), so that blocks pass through a gateway untouched: fields we do not know are kept.
+
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-
-use crate::context::EstimatedTokens;
 
 /// What an image or a sound counts: their price depends on the model, not on their bytes.
 const MEDIA_TOKENS: usize = 1500;
@@ -151,6 +151,111 @@ pub fn text_for_model(blocks: &[ContentBlock]) -> String {
     blocks.iter().map(ContentBlock::stand_in).collect::<Vec<_>>().join("\n")
 }
 
+/// Bytes of all text in `content`: text blocks and the text of embedded resources.
+#[must_use]
+pub fn text_bytes(content: &[ContentBlock]) -> usize {
+    content.iter().filter_map(countable).map(str::len).sum()
+}
+
+/// All text that counts, joined by line feeds: what is stored when a result is over its cap.
+#[must_use]
+pub fn countable_text(content: &[ContentBlock]) -> String {
+    content.iter().filter_map(countable).collect::<Vec<_>>().join("\n")
+}
+
+/// The text of a block that counts against the cap.
+#[must_use]
+pub fn countable(block: &ContentBlock) -> Option<&str> {
+    match block {
+        ContentBlock::Text { text, .. } => Some(text),
+        ContentBlock::Resource { resource, .. } => resource.get("text").and_then(Value::as_str),
+        _ => None,
+    }
+}
+
+/// Bytes of `value` as JSON.
+#[must_use]
+pub fn json_bytes(value: &Value) -> usize {
+    struct Count(usize);
+    impl std::io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    // Writing a value to a counter cannot fail.
+    let _ = serde_json::to_writer(&mut count, value);
+    count.0
+}
+
+/// Whether bytes, the beginning of something, are not text: an eighth of them is neither UTF-8 nor printable.
+#[must_use]
+pub fn is_binary(sample: &[u8]) -> bool {
+    let invalid: usize = sample.utf8_chunks().map(|chunk| chunk.invalid().len()).sum();
+    let nulls = sample.iter().filter(|&&byte| byte == 0).count();
+    (invalid + nulls) * 8 > sample.len()
+}
+
+/// Counts tokens.
+pub trait TokenCounter: Send + Sync {
+    /// The count, and whether it is an estimate.
+    fn count(&self, text: &str) -> (usize, Exactness);
+
+    /// What counts as `model`, `provider/model`, does; `None` where its tokenizer is not known. Asking for it is cheap;
+    /// its first count may read a large file and take a second, so it belongs on a thread that may block.
+    fn of_model(&self, _model: &str) -> Option<Arc<dyn TokenCounter>> {
+        None
+    }
+}
+
+/// Whether a count is what the model would count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exactness {
+    /// By the model's own tokenizer.
+    Exact,
+    /// By a rule of thumb.
+    Estimate,
+}
+
+/// Rules of thumb, without any tokenizer. As a [`TokenCounter`] it counts by what a text is made of
+/// ([`EstimatedTokens::of_text`]).
+#[derive(Debug, Clone, Copy, Default)]
+pub struct EstimatedTokens;
+
+impl EstimatedTokens {
+    /// The count for a text of so many bytes, four a token: right to some 20 % for English text and JSON.
+    #[must_use]
+    pub fn of_bytes(bytes: usize) -> usize {
+        bytes.div_ceil(4)
+    }
+
+    /// The count for a text by what it is made of, for conversations, where other than prose weighs more than four bytes
+    /// a token: two digits or signs, a character of a script without spaces, or three bytes of any other beyond ASCII.
+    #[must_use]
+    pub fn of_text(text: &str) -> usize {
+        let (mut words, mut signs, mut wide, mut other) = (0, 0, 0, 0);
+        for c in text.chars() {
+            match c {
+                'a'..='z' | 'A'..='Z' | ' ' | '\n' => words += 1,
+                c if c.is_ascii() => signs += 1,
+                c if c >= '\u{2e80}' => wide += 1,
+                c => other += c.len_utf8(),
+            }
+        }
+        words / 4 + signs / 2 + wide + other / 3 + usize::from(words % 4 + signs % 2 + other % 3 > 0)
+    }
+}
+
+impl TokenCounter for EstimatedTokens {
+    fn count(&self, text: &str) -> (usize, Exactness) {
+        (Self::of_text(text), Exactness::Estimate)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -175,5 +280,49 @@ mod tests {
         let blocks = [ContentBlock::text("a"), ContentBlock::image("AA==", "image/png"), ContentBlock::text("b")];
         assert_eq!(joined_text(&blocks), "a\nb");
         assert!(text_for_model(&blocks).contains("[image, image/png"));
+    }
+
+    #[test]
+    fn text_of_resources_counts_and_binary_does_not() {
+        let resource = |value| ContentBlock::Resource { resource: value, extra: Extra::new() };
+        let content = [
+            ContentBlock::text("abc"),
+            ContentBlock::image("AAAA", "image/png"),
+            resource(json!({"uri": "a:b", "text": "defg"})),
+            resource(json!({"uri": "a:c", "blob": "AAAA"})),
+        ];
+        assert_eq!((text_bytes(&content), countable_text(&content)), (7, "abc\ndefg".into()));
+        assert_eq!(json_bytes(&json!({"a": ["é", 1]})), r#"{"a":["é",1]}"#.len());
+    }
+
+    #[test]
+    fn text_and_binary_are_told_apart() {
+        let png = [0x89, b'P', b'N', b'G', 0, 0, 0, 13];
+        for (sample, binary) in [
+            (&b"plain"[..], false),
+            ("ein höheres Wort\u{0}".as_bytes(), false),
+            (b"", false),
+            (&png, true),
+            (&[0; 20], true),
+        ] {
+            assert_eq!(is_binary(sample), binary, "{sample:?}");
+        }
+        // A sample may end amid a character.
+        assert!(!is_binary(&"ééééé".as_bytes()[..9]));
+    }
+
+    #[test]
+    fn what_is_no_prose_weighs_more() {
+        for (text, tokens) in [
+            ("", 0),
+            ("a", 1),
+            ("four four four four", 5),
+            ("{\"a\": 17}", 4),
+            ("0f3c77aa", 3),
+            ("港の門は", 4),
+            ("été", 2),
+        ] {
+            assert_eq!(EstimatedTokens::of_text(text), tokens, "{text}");
+        }
     }
 }

@@ -2,16 +2,14 @@
 //! as traits.
 
 use std::any::{Any, TypeId};
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
-use serde_json::{Number, Value};
+use serde_json::Value;
 
 use crate::call::ToolCall;
 use crate::cancel::Cancel;
@@ -25,9 +23,11 @@ use crate::json::canonical::ContentHash;
 use crate::manual::{Manuals, NoManuals};
 use crate::model::{Effort, ModelClient, ModelError, ModelErrorKind, ModelRequest, ModelResponse, NoModel, Usage};
 use crate::outcome::Outcome;
-use crate::redact::MARK;
 use crate::session::{CallId, Session, SessionId};
 use crate::store::{NoStore, OutputStore};
+
+pub use crate::content::{EstimatedTokens, Exactness, TokenCounter};
+pub use crate::secret::{NoRedaction, Redactor};
 
 /// What one running call gets. Cheap to clone.
 #[derive(Clone)]
@@ -242,132 +242,6 @@ pub trait Clock: Send + Sync {
     }
 }
 
-/// Takes secrets out of text. The one boundary: every sink's text passes here.
-pub trait Redactor: Send + Sync {
-    /// Where secrets stand in the text, in order, apart from each other.
-    fn spans(&self, text: &str) -> Vec<Range<usize>>;
-
-    /// How many bytes from the beginning of a text that goes on can be told apart from secrets already: what
-    /// follows them may be the beginning of one.
-    fn settled(&self, text: &str) -> usize {
-        text.char_indices().rfind(|(_, c)| !c.is_ascii_graphic()).map_or(0, |(at, c)| at + c.len_utf8())
-    }
-
-    /// From now on these values are secrets, for a while at least.
-    fn learn(&self, _values: Vec<String>) {}
-
-    /// Whether a number of a JSON value is a secret.
-    fn is_secret_number(&self, _number: &Number) -> bool {
-        false
-    }
-
-    /// The text with secrets replaced; borrowed when there are none.
-    fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        let spans = self.spans(text);
-        if spans.is_empty() {
-            return Cow::Borrowed(text);
-        }
-        let mut out = String::with_capacity(text.len());
-        let mut at = 0;
-        for span in spans {
-            out.push_str(&text[at..span.start]);
-            out.push_str(MARK);
-            at = span.end;
-        }
-        out.push_str(&text[at..]);
-        Cow::Owned(out)
-    }
-
-    /// Every string of a JSON value, keys too, and every number that is a secret.
-    fn redact_value(&self, value: &Value) -> Value {
-        match value {
-            Value::String(text) => Value::String(self.redact(text).into_owned()),
-            Value::Array(items) => items.iter().map(|item| self.redact_value(item)).collect(),
-            Value::Object(map) => {
-                map.iter().map(|(key, item)| (self.redact(key).into_owned(), self.redact_value(item))).collect()
-            }
-            Value::Number(number) if self.is_secret_number(number) => MARK.into(),
-            other => other.clone(),
-        }
-    }
-
-    /// A tool's own result as JSON, on its way to whoever made the call. What only looks like a secret may be what
-    /// was asked for; a redactor that knows the secrets of the application takes out those, and the others in `error` alone.
-    fn redact_result(&self, result: &Value) -> Value {
-        self.redact_value(result)
-    }
-}
-
-/// Redacts nothing.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct NoRedaction;
-
-impl Redactor for NoRedaction {
-    fn spans(&self, _text: &str) -> Vec<Range<usize>> {
-        Vec::new()
-    }
-
-    fn settled(&self, text: &str) -> usize {
-        text.len()
-    }
-}
-
-/// Counts tokens.
-pub trait TokenCounter: Send + Sync {
-    /// The count, and whether it is an estimate.
-    fn count(&self, text: &str) -> (usize, Exactness);
-
-    /// What counts as `model`, `provider/model`, does; `None` where its tokenizer is not known. Asking for it is cheap;
-    /// its first count may read a large file and take a second, so it belongs on a thread that may block.
-    fn of_model(&self, _model: &str) -> Option<Arc<dyn TokenCounter>> {
-        None
-    }
-}
-
-/// Whether a count is what the model would count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Exactness {
-    /// By the model's own tokenizer.
-    Exact,
-    /// By a rule of thumb.
-    Estimate,
-}
-
-/// Rules of thumb, without any tokenizer. As a [`TokenCounter`] it counts by what a text is made of
-/// ([`EstimatedTokens::of_text`]).
-#[derive(Debug, Clone, Copy, Default)]
-pub struct EstimatedTokens;
-
-impl EstimatedTokens {
-    /// The count for a text of so many bytes, four a token: right to some 20 % for English text and JSON.
-    #[must_use]
-    pub fn of_bytes(bytes: usize) -> usize {
-        bytes.div_ceil(4)
-    }
-
-    /// The count for a text by what it is made of, for conversations, where other than prose weighs more than four bytes
-    /// a token: two digits or signs, a character of a script without spaces, or three bytes of any other beyond ASCII.
-    #[must_use]
-    pub fn of_text(text: &str) -> usize {
-        let (mut words, mut signs, mut wide, mut other) = (0, 0, 0, 0);
-        for c in text.chars() {
-            match c {
-                'a'..='z' | 'A'..='Z' | ' ' | '\n' => words += 1,
-                c if c.is_ascii() => signs += 1,
-                c if c >= '\u{2e80}' => wide += 1,
-                c => other += c.len_utf8(),
-            }
-        }
-        words / 4 + signs / 2 + wide + other / 3 + usize::from(words % 4 + signs % 2 + other % 3 > 0)
-    }
-}
-
-impl TokenCounter for EstimatedTokens {
-    fn count(&self, text: &str) -> (usize, Exactness) {
-        (Self::of_text(text), Exactness::Estimate)
-    }
-}
-
 /// Records model usage of a tool.
 pub trait UsageRecorder: Send + Sync {
     /// One request's figures.
@@ -462,7 +336,6 @@ impl Extensions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn extensions_are_found_by_type() {
@@ -470,32 +343,5 @@ mod tests {
         extensions.insert(7u32);
         assert_eq!(extensions.get::<u32>().as_deref(), Some(&7));
         assert!(extensions.get::<u64>().is_none());
-    }
-
-    #[test]
-    fn what_is_no_prose_weighs_more() {
-        for (text, tokens) in [
-            ("", 0),
-            ("a", 1),
-            ("four four four four", 5),
-            ("{\"a\": 17}", 4),
-            ("0f3c77aa", 3),
-            ("港の門は", 4),
-            ("été", 2),
-        ] {
-            assert_eq!(EstimatedTokens::of_text(text), tokens, "{text}");
-        }
-    }
-
-    #[test]
-    fn redaction_reaches_every_string() {
-        struct Stars;
-        impl Redactor for Stars {
-            fn spans(&self, text: &str) -> Vec<Range<usize>> {
-                text.match_indices("secret").map(|(at, found)| at..at + found.len()).collect()
-            }
-        }
-        let value = json!({"a": ["secret", {"b": "x secret"}], "n": 1, "secret": 2});
-        assert_eq!(Stars.redact_value(&value), json!({"a": [MARK, {"b": "x [secret]"}], "n": 1, MARK: 2}));
     }
 }

@@ -4,7 +4,6 @@
 //! of this crate; the other crates fetch its inputs and act on its outputs.
 
 pub mod approval;
-pub mod arguments;
 pub mod authoring;
 pub mod call;
 pub mod cancel;
@@ -18,21 +17,16 @@ pub mod embedding;
 pub mod error;
 pub mod event;
 pub mod identity;
-pub mod indirect_call;
 pub mod job;
 pub mod json;
 pub mod llm;
 pub mod manual;
 pub mod model;
 pub mod moment;
-pub mod outcome;
 pub mod output;
 pub mod pattern;
 pub mod pins;
-pub mod plan;
 pub mod policy;
-pub mod redact;
-pub mod repair;
 pub mod roots;
 pub mod schema;
 pub mod secret;
@@ -43,14 +37,17 @@ pub mod store;
 mod testing;
 pub mod tool;
 pub mod trace;
-pub mod variables;
 
 #[doc(hidden)]
 pub use authoring::macro_support as __private;
 
 pub use approval::{ApprovalDecision, ApprovalRequest, Approver};
-pub use arguments::Provenance;
-pub use call::{Caller, RawArguments, Rejection, ToolCall, ValidCall, check};
+pub use call::plan::{self, Plan, plan};
+pub use call::variables::Variables;
+pub use call::{
+    Caller, Provenance, RawArguments, Rejection, ToolCall, ValidCall, arguments, check, indirect_call, redact, repair,
+    variables,
+};
 pub use cancel::{Cancel, CancelCause};
 pub use catalogue::{
     Entry, Health, Listing, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool, Snapshot,
@@ -61,18 +58,16 @@ pub use definition::sandbox::SandboxProfile;
 pub use definition::{Effects, ToolDefinition, passthrough, sandbox};
 pub use error::{ErrorKind, ToolError};
 pub use event::{Event, EventSink};
+pub use identity::operation::{Lineage, Op, OpId, OpKind, Origin, TraceId};
+pub use identity::session::{CallId, Principal, Session, SessionId};
+pub use identity::tool_id::ToolId;
 pub use identity::{name_table, operation, session, tool_id};
 pub use job::{JobRecord, JobScope, JobState, Jobs};
 pub use json::canonical::{self, ContentHash};
 pub use json::pointer;
 pub use llm::{define_llm_tool, define_template_tool, llm_definition};
 pub use model::{ModelClient, ModelRequest, ModelResponse};
-pub use operation::{Lineage, Op, OpId, OpKind, Origin, TraceId};
-pub use outcome::{Outcome, ToolOutput};
-pub use plan::{Plan, plan};
+pub use output::outcome::{self, Outcome, ToolOutput};
 pub use policy::{Policy, Profile};
 pub use secret::Secret;
-pub use session::{CallId, Principal, Session, SessionId};
 pub use tool::{StaticProvider, Tool};
-pub use tool_id::ToolId;
-pub use variables::Variables;

@@ -11,8 +11,8 @@ use serde_json::Value;
 
 use crate::definition::{Effects, ToolDefinition};
 use crate::json::canonical::ContentHash;
-use crate::redact::marks_secrets;
 use crate::schema::{CompiledSchema, SchemaError, shorten};
+use crate::secret::marks_secrets;
 use crate::select::nameless_bytes;
 use crate::tool_id::{IdError, ToolId, short_hash};
 

@@ -1,6 +1,5 @@
 //! The one event enum. Observers read it; none can break a run.
 
-mod parts;
 mod sink;
 
 use std::borrow::Cow;
@@ -20,8 +19,7 @@ use crate::select::Exposure;
 use crate::session::{CallId, SessionId};
 use crate::tool_id::ToolId;
 
-pub use self::parts::{CompactionLayer, Partial, Refused};
-pub use self::sink::{Attention, CATALOGUE_KEPT, EventSink, NoEvents};
+pub use self::sink::{Attention, CATALOGUE_KEPT, CompactionLayer, EventSink, NoEvents, Partial, Refused};
 pub use crate::definition::McpPeer;
 
 /// Something that happened, for logs, consoles, ledgers and terminals. Events carry redacted text only.

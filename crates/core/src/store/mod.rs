@@ -7,13 +7,11 @@ mod outputs;
 mod pins;
 mod runs;
 
-use std::sync::Arc;
-
 use async_trait::async_trait;
 use serde_json::Value;
 
 use crate::approval::{InboxStore, Standing};
-use crate::error::{ErrorKind, ToolError, Unsupported};
+use crate::error::Unsupported;
 use crate::json::canonical::ContentHash;
 use crate::tool_id::ToolId;
 
@@ -24,52 +22,7 @@ pub use self::ledger::{
 pub use self::outputs::{LineRange, OpenOutput, OutputSlice, OutputStore, OutputWriter, ReadSeek, StoredOutput};
 pub use self::pins::{PinContracts, PinDecision, PinNote, PinStore};
 pub use self::runs::{Claim, RunStore, SavedRun};
-
-/// A failed store operation.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum StoreError {
-    /// This store does not do that.
-    #[error(transparent)]
-    Unsupported(#[from] Unsupported),
-    /// No such row, or it belongs to somebody else.
-    #[error("{0} was not found")]
-    NotFound(String),
-    /// A quota is used up.
-    #[error("{0}")]
-    Quota(String),
-    /// It is there, and not in a state for this; in words.
-    #[error("{0}")]
-    Refused(String),
-    /// It is not text, and text was asked for.
-    #[error("the stored output is binary ({media_type}, {bytes} bytes)")]
-    Binary {
-        /// Its media type.
-        media_type: String,
-        /// Its size.
-        bytes: u64,
-    },
-    /// The store failed.
-    #[error("the store failed to {doing}: {source}")]
-    Failed {
-        /// What it was doing.
-        doing: String,
-        /// Cause.
-        source: Arc<dyn std::error::Error + Send + Sync>,
-    },
-}
-
-impl StoreError {
-    /// Wraps a cause.
-    pub fn failed(doing: impl Into<String>, source: impl std::error::Error + Send + Sync + 'static) -> Self {
-        Self::Failed { doing: doing.into(), source: Arc::new(source) }
-    }
-}
-
-impl From<StoreError> for ToolError {
-    fn from(error: StoreError) -> Self {
-        Self::new(ErrorKind::InternalError, error.to_string()).with_source(error)
-    }
-}
+pub use crate::error::StoreError;
 
 /// What the keys of manifests begin with that are more than a cache: which version of a signed catalogue was accepted
 /// last keeps older ones out, for as long as it is known. They are kept until they are removed, and no age ends them.

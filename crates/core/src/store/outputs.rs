@@ -1,24 +1,12 @@
 //! Stored outputs.
 
 use async_trait::async_trait;
-use serde::{Deserialize, Serialize};
 
 use super::StoreError;
 use crate::error::Unsupported;
 use crate::session::SessionId;
 
-/// What is known of a stored output.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StoredOutput {
-    /// `o` and eight characters; the only way to name it, within its session.
-    pub handle: String,
-    /// Bytes.
-    pub bytes: u64,
-    /// Lines.
-    pub lines: u64,
-    /// Tokens, estimated at four bytes each.
-    pub tokens: u64,
-}
+pub use crate::output::StoredOutput;
 
 /// A range of a stored output.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,36 +1,33 @@
 //! From what a model wrote to a call that may run: name, arguments, schema. Pure; nothing runs here.
 
+pub mod arguments;
+pub mod indirect_call;
+pub mod plan;
+pub mod redact;
+pub mod repair;
+pub mod variables;
+
 use std::fmt;
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::arguments::{Fitted, NoObject};
-pub use crate::arguments::{Provenance, RawArguments};
+use self::arguments::{Fitted, NoObject};
+use self::indirect_call::{check_carried, is_carrier};
+use self::variables::{Hole, Outlook, Resolved, Variables, resolve_at};
 use crate::catalogue::{Entry, Snapshot};
 use crate::definition::NoSchemaMode;
 use crate::error::{ErrorKind, ToolError};
-use crate::indirect_call::{check_carried, is_carrier};
 use crate::name_table::Resolution;
 use crate::schema::{Violation, shape, shape_at, shorten};
 use crate::session::{CallId, Principal};
-use crate::variables::{Hole, Outlook, Resolved, Variables, resolve_at};
+
+pub use crate::output::provenance::{Provenance, RawArguments, ToolCall};
 
 /// An expected shape that takes more bytes than this is not shown.
 const MAX_SHAPE: usize = 300;
 /// What is wrong takes no more characters than this.
 const MAX_LIST: usize = 1500;
-
-/// A call as it was written.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ToolCall {
-    /// Its id.
-    pub id: CallId,
-    /// The tool's name as written.
-    pub name: String,
-    /// Its arguments as written.
-    pub arguments: RawArguments,
-}
 
 /// A call that may run, on the implementation of one snapshot.
 #[derive(Debug, Clone)]
@@ -96,7 +93,7 @@ impl<'a> Caller<'a> {
 }
 
 /// Checks one call against the snapshot that its author saw. A call of `tools__call` is
-/// that of the tool which it names; see [`crate::indirect_call`].
+/// that of the tool which it names; see [`indirect_call`].
 ///
 /// # Errors
 /// A [`Rejection`] with both messages: unknown tool (with near names, or why it is missing), not

@@ -1,6 +1,6 @@
 //! From checked calls to a plan: what runs, in which stage, and what is refused for being too much.
 
-use crate::call::{Rejection, ValidCall};
+use super::{Rejection, ValidCall};
 use crate::error::{ErrorKind, ToolError};
 use crate::session::CallId;
 

@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::arguments::{NoObject, Provenance, RawArguments, read_arguments};
-use crate::call::{Caller, Rejection, ToolCall, ValidCall, check, unknown};
+use super::arguments::{NoObject, read_arguments};
+use super::variables::Hole;
+use super::{Caller, Provenance, RawArguments, Rejection, ToolCall, ValidCall, check, unknown};
 use crate::catalogue::{Entry, Origin, ProviderKind, Snapshot};
 use crate::error::{ErrorKind, ToolError};
 use crate::name_table::{NameMatch, Resolution};
 use crate::schema::{Violation, shorten};
 use crate::select::CALL_ID;
 use crate::session::CallId;
-use crate::variables::Hole;
 
 /// What the arguments of a carrier are.
 const MEMBERS: [&str; 2] = ["name", "arguments"];

@@ -11,12 +11,13 @@
 //! begins with `†` is plain text, and so is what follows the first mark of `††`. Values are put in once and
 //! never looked through for references.
 
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::catalogue::Origin;
 use crate::json::pointer;
 use crate::schema::Violation;
+
+pub use crate::output::provenance::Hole;
 
 /// What a reference begins with.
 pub const MARK: char = '†';
@@ -89,15 +90,6 @@ pub fn step_into<'a>(value: &'a Value, step: &str) -> Option<&'a Value> {
         Value::Array(items) => items.get(step.parse::<usize>().ok()?),
         other => other.get(step),
     }
-}
-
-/// A place whose value is not there yet.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hole {
-    /// JSON Pointer to the place; the reference stands there until it is replaced.
-    pub path: String,
-    /// The reference as it was written.
-    pub reference: String,
 }
 
 /// Whether values that are not there may still come.

@@ -1,97 +1,18 @@
 //! From what a model wrote as arguments to an object that fits a schema.
 
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::variables::{Hole, Outlook, Resolved, Variables, resolve, resolve_at};
 use crate::catalogue::{Entry, Origin};
-use crate::context::Redactor;
-use crate::definition::NoSchemaMode;
 use crate::json::pointer::is_within;
 use crate::json::{MAX_DEPTH, Unreadable, fault, nests_deeper, repair, type_name};
-use crate::name_table::NameMatch;
-use crate::repair::RepairRecord;
 use crate::schema::{Attempt, CompiledSchema, Violation, fill_defaults, suggest};
-use crate::variables::{Hole, Outlook, Resolved, Variables, resolve, resolve_at};
+
+pub use crate::output::provenance::{Provenance, RawArguments};
 
 /// The capability of a tool whose array arguments hold items that stand for themselves, like the calls of a
 /// batch: of a text that was cut, an item that is not whole is dropped, for half of one means something else.
 pub const WHOLE_ITEMS: &str = "whole_items";
-
-/// Arguments as they arrived.
-#[derive(Debug, Clone, PartialEq)]
-pub enum RawArguments {
-    /// Text that should be JSON, as model APIs give it.
-    Text(String),
-    /// Already a value, as MCP and the command line give it.
-    Value(Value),
-    /// A value whose references were replaced before: only those at the holes are references still.
-    Resolved(Value, Vec<Hole>),
-}
-
-/// What was done to a call on the way from what was written to what runs. The default: nothing.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Provenance {
-    /// How the name was understood.
-    #[serde(skip_serializing_if = "is_default")]
-    pub matched: NameMatch,
-    /// It came inside a call of `tools__call`.
-    #[serde(skip_serializing_if = "is_default")]
-    pub carried: bool,
-    /// The arguments were absent, null or an empty text, and became `{}`.
-    #[serde(skip_serializing_if = "is_default")]
-    pub emptied: bool,
-    /// They were JSON inside a JSON string.
-    #[serde(skip_serializing_if = "is_default")]
-    pub unwrapped: bool,
-    /// They were broken JSON and were mended.
-    #[serde(skip_serializing_if = "is_default")]
-    pub repaired: bool,
-    /// What was wrong with the text where they were; not kept.
-    #[serde(skip)]
-    pub fault: Option<String>,
-    /// The text ended too early: JSON Pointer to the innermost container that was open. For a tool of
-    /// [`WHOLE_ITEMS`], an item that it lay in was dropped.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cut: Option<String>,
-    /// JSON Pointers to the references that were replaced.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub resolved: Vec<String>,
-    /// Defaults of the schema were added.
-    #[serde(skip_serializing_if = "is_default")]
-    pub defaulted: bool,
-    /// JSON Pointers to the values that did not fit and were given a form that does, or left out.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub coerced: Vec<String>,
-    /// An input guard put others in their place.
-    #[serde(skip_serializing_if = "is_default")]
-    pub rewritten: bool,
-    /// How a call may run whose arguments no schema validated.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub unvalidated: Option<NoSchemaMode>,
-    /// A model was asked to mend them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub repair: Option<Box<RepairRecord>>,
-}
-
-impl Provenance {
-    /// Whether the call is as it was written.
-    #[must_use]
-    pub fn is_plain(&self) -> bool {
-        *self == Self::default()
-    }
-
-    /// Without secrets.
-    #[must_use]
-    pub fn redacted(&self, redactor: &dyn Redactor) -> Self {
-        let repair = self.repair.as_ref().map(|record| Box::new(record.redacted(redactor)));
-        Self { repair, ..self.clone() }
-    }
-}
-
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
-}
 
 /// An object beside a schema.
 #[derive(Debug, Clone, PartialEq)]
