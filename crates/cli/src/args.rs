@@ -9,7 +9,7 @@ use clap_complete::Shell;
 use toolwright::core::model::Effort;
 use toolwright::server::Expose;
 
-pub(crate) use super::names::{
+pub(crate) use crate::names::{
     ApiName, AskName, DispatchName, DraftName, ExposureName, PolicyName, ReasoningName, ReportFormat, ServeAskName,
     SourceName, address, duration, effort,
 };
@@ -66,7 +66,7 @@ pub(crate) struct Global {
     pub(crate) verbose: u8,
     /// Format of log lines.
     #[arg(long, global = true, value_enum, default_value_t, value_name = "FORMAT", hide_short_help = true)]
-    pub(crate) log_format: super::logging::LogFormat,
+    pub(crate) log_format: crate::terminal::logging::LogFormat,
     /// Prints help. `toolwright help COMMAND` prints all of it.
     #[arg(short, long, global = true, action = clap::ArgAction::HelpShort)]
     help: Option<bool>,
@@ -86,7 +86,7 @@ pub(crate) enum Command {
     #[command(hide = true)]
     DemoServer {
         /// Which.
-        sample: super::demo::Sample,
+        sample: crate::start::demo::Sample,
     },
     /// Call one tool. It is your own act: only a deny rule holds it back, where no rule before it matches.
     ///
@@ -104,23 +104,23 @@ pub(crate) enum Command {
     Decode(Decode),
     /// List, show and search tools.
     #[command(subcommand)]
-    Tools(super::tools::Tools),
+    Tools(crate::use_tools::tools::Tools),
     /// Pick the few tools that fit a task.
-    Pick(super::pick::PickArgs),
+    Pick(crate::use_tools::pick::PickArgs),
     /// List, read, continue and stop background jobs. It finds those of every process of yours.
     #[command(subcommand)]
-    Jobs(super::jobs::JobsCommand),
+    Jobs(crate::operate::jobs::JobsCommand),
     /// Measure how well tools are found, and what that costs.
     #[command(subcommand)]
-    Eval(super::eval::Eval),
+    Eval(crate::develop::eval::Eval),
     /// Measure how well models answer LLM tools. Says what that costs and how long it takes.
-    Bench(super::bench::Bench),
+    Bench(crate::develop::bench::Bench),
     /// Write a first toolwright.yaml.
     Init,
     /// Show and approve a project's configuration. Says what its toolwright.yaml and .mcp.json would start and change.
     /// Nothing in them counts before they are approved, as they are; a change counts once it is approved too, unless it
     /// only takes something away.
-    Trust(super::trust::Trust),
+    Trust(crate::app::trust::Trust),
     /// Add an MCP server to the configuration.
     Add(Add),
     /// Remove an entry from the configuration. It is an MCP server, an OpenAPI document, a catalogue, a REST or an LLM
@@ -132,23 +132,23 @@ pub(crate) enum Command {
     /// Add the servers of another client, or an OpenAPI document.
     Import(Import),
     /// Show what a run or session did. It is a tree with times, sizes, tokens, costs, outcomes, and who decided.
-    #[command(after_long_help = super::trace::JSON_FORM)]
-    Trace(super::trace::TraceArgs),
+    #[command(after_long_help = crate::operate::trace::JSON_FORM)]
+    Trace(crate::operate::trace::TraceArgs),
     /// Try policy rules out.
     #[command(subcommand)]
-    Policy(super::policy::PolicyCommand),
+    Policy(crate::operate::policy::PolicyCommand),
     /// Show and answer what waits for your approval.
     #[command(subcommand)]
-    Approvals(super::approvals::ApprovalsCommand),
+    Approvals(crate::operate::approvals::ApprovalsCommand),
     /// Log in and out at MCP servers.
     #[command(subcommand)]
-    Mcp(super::mcp::McpCommand),
+    Mcp(crate::operate::mcp::McpCommand),
     /// Show, approve and revoke pinned tool definitions. Says what has changed in the definitions of others.
     #[command(subcommand)]
-    Pins(super::pins::PinsCommand),
+    Pins(crate::operate::pins::PinsCommand),
     /// Sign catalogues of tools, and check signed ones.
     #[command(subcommand)]
-    Catalogue(super::catalogue::CatalogueCommand),
+    Catalogue(crate::develop::catalogue::CatalogueCommand),
     /// Check configuration, providers and models, with remedies.
     Doctor,
     /// Print the configuration, or its JSON Schema.
@@ -356,7 +356,7 @@ pub(crate) struct Decode {
     /// What the input is: an answer of a model API (a JSON body, server-sent events, or one event a line),
     /// a text in a format for tool calls, `auto` for whichever it is in, or `arguments`, one JSON text that
     /// may be broken.
-    #[arg(long, value_name = "FORMAT", value_parser = PossibleValuesParser::new(super::decode::formats()))]
+    #[arg(long, value_name = "FORMAT", value_parser = PossibleValuesParser::new(crate::develop::decode::formats()))]
     pub(crate) format: String,
     /// The model that wrote it; with `auto`, its format where that is known.
     #[arg(long, value_name = "NAME")]

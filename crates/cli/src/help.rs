@@ -6,8 +6,8 @@ use clap::builder::StyledStr;
 use clap::builder::styling::Styles;
 use clap::{CommandFactory as _, FromArgMatches as _};
 
-use super::args::Cli;
-use super::screen::{BOLD, columns, styled};
+use crate::args::Cli;
+use crate::terminal::screen::{BOLD, columns, styled};
 
 /// The commands by what they are for. A command that stands nowhere is listed in the last group.
 const GROUPS: [(&str, &[&str]); 4] = [

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Deserializer as _;
 use serde::de::Visitor;
 
-use super::exit::Failure;
+use crate::exit::Failure;
 
 /// Bytes that are read of one input: as many as of the longest answer of a model.
 const MAX_INPUT: u64 = 64 << 20;

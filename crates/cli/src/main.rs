@@ -1,69 +1,31 @@
-//! The program `toolwright`: one module per command.
+//! The program `toolwright`: a folder for each group of commands, and what they share.
 
-mod agent;
-mod approvals;
-mod approver;
+mod app;
 mod args;
-mod arguments;
-mod bench;
-mod call;
-mod catalogue;
-mod catalogue_file;
-mod chat;
-mod client_setup;
-mod config;
-mod console;
-mod decode;
-mod demo;
-mod doctor;
-mod doctor_models;
-mod edit;
-mod encode;
-mod eval;
+mod develop;
 mod exit;
-mod form;
 mod help;
-mod import_openapi;
 mod input;
-mod jobs;
-mod list_wait;
-mod logging;
-mod markdown;
-mod mcp;
 mod names;
-mod owner;
-mod pick;
-mod pins;
-mod policy;
-mod progress;
-mod records;
-mod run;
-mod screen;
-mod serve;
-mod signals;
-mod table;
-mod tool_file;
-mod tools;
-mod tools_cost;
-mod trace;
-mod transcript;
-mod trust;
-mod validate;
-mod wrap;
+mod operate;
+mod start;
+mod terminal;
+mod use_tools;
 
 use std::io::Write as _;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use clap::error::ErrorKind;
 use serde_json::json;
-use toolwright::Toolwright;
-use toolwright::app::{Error, VariableSource};
-use toolwright::config::{Config, LoadOptions};
 
-use args::{Cli, Command, Global, Import, Record, SourceName, Validate};
+use app::{config, trust};
+use args::{Cli, Command, Import, SourceName, Validate};
+use develop::{bench, catalogue, decode, encode, eval, validate};
 use exit::{Done, Exit, Failure};
-use screen::{WARN, say, say_warning, styled};
+use operate::{approvals, jobs, mcp, pins, policy, trace};
+use start::{demo, doctor, edit, import_openapi};
+use terminal::{logging, screen};
+use use_tools::{call, chat, pick, run, serve, tools};
 
 /// Calls make many small allocations on several threads, for which the system's allocator takes a fifth of their time.
 /// Without huge pages, which double what an idle gateway keeps.
@@ -215,40 +177,4 @@ fn threads(command: &Command, cores: usize) -> usize {
         Command::Serve(_) => (cores / 2).clamp(1, 8),
         _ => cores.clamp(2, 8),
     }
-}
-
-/// Records requests to models, if that is wanted.
-fn record(app: &Toolwright, record: &Record) -> Result<(), Failure> {
-    let Some(file) = &record.to else { return Ok(()) };
-    let refused = |error| Failure::usage(format!("--record {}: {error}", file.display()));
-    app.record_models(file).map_err(refused)
-}
-
-/// Opens Toolwright on a configuration that [`config::usable`] gave.
-async fn open(global: &Global, config: Config) -> Result<Arc<Toolwright>, Failure> {
-    open_with(config::options(global)?, config, Box::new(config::variable)).await
-}
-
-/// Opens Toolwright on a configuration that was loaded with these options and variables.
-async fn open_with(
-    options: LoadOptions,
-    config: Config,
-    variables: VariableSource,
-) -> Result<Arc<Toolwright>, Failure> {
-    let app = Toolwright::open(options, config, variables).await.map_err(|error| match error {
-        Error::Config(_) | Error::Store(_) => Failure::usage(error),
-        _ => Failure::failed(error),
-    })?;
-    screen::redact_with(app.redactor());
-    app.models().on_replay(|replayed| {
-        let file = screen::harmless(&replayed.file);
-        say(styled(WARN, format_args!("[replayed from {file}]")));
-        if replayed.is_torn {
-            say_warning(&format!("{file}: its last line is not whole and left out"));
-        }
-    });
-    if let Some(observation) = logging::observe(app.events()) {
-        app.observed_by(observation).await;
-    }
-    Ok(app)
 }

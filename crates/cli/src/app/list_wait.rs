@@ -1,0 +1,128 @@
+//! Waits for the tool lists of providers and reports which of them are still starting.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::broadcast::error::RecvError;
+use toolwright::Toolwright;
+use toolwright::core::{Event, Health};
+
+use crate::terminal::screen::{StatusLine, harmless, is_interactive, say_warning};
+
+/// After how long a person is told whom all wait for.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Which providers are waited for. All of them are listed anyhow.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// Those of which no tools are known, not even from their last list.
+    Unknown,
+    /// All.
+    Fresh,
+}
+
+/// Lists every provider, waits at most `bound` for those that are wanted, and says which of them are
+/// still starting then, which are down, and why.
+pub(crate) async fn wait_for(app: &Arc<Toolwright>, wanted: Wanted, bound: Duration) {
+    let mut events = app.events().subscribe();
+    let mut pending = starting(app, wanted);
+    let mut listing = std::pin::pin!(app.list_all(bound));
+    let mut patience = std::pin::pin!(tokio::time::sleep(PATIENCE));
+    let (mut told, mut status) = (!is_interactive(), StatusLine::default());
+    loop {
+        tokio::select! {
+            // First, so that the lists are begun even where nobody is waited for.
+            biased;
+            () = &mut listing => break,
+            () = std::future::ready(()), if pending.is_empty() => break,
+            event = events.recv() => match event {
+                Ok(event) => {
+                    if let Event::ProviderChanged { provider, .. } = &*event {
+                        pending.remove(provider);
+                        if told && is_interactive() {
+                            say_waiting(&mut status, &pending);
+                        }
+                    }
+                }
+                // What was missed is made up for by the end of the lists.
+                Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Closed) => break,
+            },
+            () = &mut patience, if !told => {
+                told = true;
+                say_waiting(&mut status, &pending);
+            }
+        }
+    }
+    status.clear();
+    say_failures(app);
+    let (late, unknown) = (starting(app, wanted), starting(app, Wanted::Unknown));
+    let bound = toolwright::core::duration::format(bound);
+    for name in late.intersection(&pending) {
+        let tools = if unknown.contains(name) { "missing until it is there" } else { "those of its last list" };
+        say_warning(&format!("{}: still starting after {bound}; its tools are {tools}", harmless(name)));
+    }
+}
+
+/// Does `work`. Where that takes long, a person is told the providers that it waits for.
+pub(crate) async fn patiently<T>(waits_for: impl FnOnce() -> BTreeSet<String>, work: impl Future<Output = T>) -> T {
+    let (mut work, mut status) = (std::pin::pin!(work), StatusLine::default());
+    if is_interactive() {
+        if let Ok(done) = tokio::time::timeout(PATIENCE, work.as_mut()).await {
+            return done;
+        }
+        say_waiting(&mut status, &waits_for());
+    }
+    work.await
+}
+
+fn say_waiting(status: &mut StatusLine, providers: &BTreeSet<String>) {
+    match providers.iter().map(String::as_str).collect::<Vec<_>>().join(", ") {
+        names if names.is_empty() => status.clear(),
+        names => status.show(&format!("waiting for {names}")),
+    }
+}
+
+/// The providers that have not listed yet.
+pub(crate) fn starting(app: &Toolwright, wanted: Wanted) -> BTreeSet<String> {
+    let providers = match wanted {
+        Wanted::Unknown => app.catalogue().unlisted(),
+        Wanted::Fresh => app.catalogue().sources(),
+    };
+    let starting = providers.iter().filter(|provider| provider.health() == Health::Starting);
+    starting.map(|provider| provider.name().to_owned()).collect()
+}
+
+/// The providers that may have the tool of that name and have not listed yet: the one that it names, and all where it
+/// names none.
+pub(crate) fn starting_for(app: &Toolwright, wanted: Wanted, tool: &str) -> BTreeSet<String> {
+    let separator = if tool.contains("__") { "__" } else { ":" };
+    let namespace = tool.split_once(separator).map(|(namespace, _)| namespace);
+    let providers = app.catalogue().sources();
+    let may_have = |name: &String| {
+        let provider = providers.iter().find(|provider| provider.name() == name);
+        namespace.is_none_or(|namespace| provider.is_some_and(|provider| provider.may_fill(namespace)))
+    };
+    starting(app, wanted).into_iter().filter(may_have).collect()
+}
+
+/// Says which providers may have the tool of that name and have not listed yet.
+pub(crate) fn say_starting(app: &Toolwright, tool: &str) {
+    for name in starting_for(app, Wanted::Unknown, tool) {
+        say_warning(&format!("{}: still starting; its tools are missing until it is there", harmless(&name)));
+    }
+}
+
+/// Says which providers are down, and why.
+pub(crate) fn say_failures(app: &Toolwright) {
+    let snapshot = app.catalogue().snapshot();
+    for provider in snapshot.providers() {
+        if let Some(error) = &provider.error {
+            say_warning(&harmless(&format!("{}: {error}", provider.name)));
+        }
+    }
+    for issue in snapshot.issues() {
+        say_warning(&harmless(&format!("{}: {}", issue.provider, issue.message)));
+    }
+}

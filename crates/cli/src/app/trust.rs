@@ -1,0 +1,270 @@
+//! `trust`: shows what a project's configuration would do, and approves it. Other commands ask the same question at
+//! a terminal when they find an unapproved file.
+
+use std::io::{BufRead as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde_json::{Value, json};
+use toolwright::config::{Config, LayerKind, LoadOptions, load, user_file};
+use toolwright::providers::process::is_nested;
+use toolwright::trust::{Approval, Change, Judged, Standing, TrustStore, is_project_file, judge, write_approved};
+
+use crate::app::config::{options, variable};
+use crate::args::Global;
+use crate::exit::{Done, Exit, Failure};
+use crate::terminal::screen::{
+    BOLD, WARN, harmless, is_interactive, one_line, print_json, print_text, say, say_warning, styled,
+};
+
+/// Characters of a changed value that are shown.
+const MAX_VALUE: usize = 400;
+/// Of them, those before the first difference.
+const MAX_BEFORE: usize = 60;
+
+#[derive(Debug, Args)]
+pub(crate) struct Trust {
+    /// The file, or its folder. Default: what is found from the current folder.
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Only shows what the file would start and change.
+    #[arg(long, conflicts_with_all = ["yes", "revoke"])]
+    show: bool,
+    /// Approves without a question, for scripts.
+    #[arg(long, conflicts_with = "revoke")]
+    yes: bool,
+    /// Takes the approval back.
+    #[arg(long)]
+    revoke: bool,
+}
+
+pub(crate) fn command(global: &Global, trust: &Trust) -> Done {
+    let options = LoadOptions { config: None, ..options(global)? };
+    let config = load(&options, &variable);
+    let store = TrustStore::in_state(&config.state_dir);
+    let files = match &trust.file {
+        Some(file) => named(&options.cwd.join(file))?,
+        None => of_project(&config),
+    };
+    if trust.revoke {
+        return revoke(global, &files, &store);
+    }
+    let judged: Vec<Judged> = files.iter().filter_map(|file| judge(file, &store)).collect();
+    if judged.is_empty() && trust.file.is_some() {
+        return Err(Failure::not_found(format!("there is no {}", list(&files))));
+    }
+    if trust.show {
+        return show(global, &judged);
+    }
+    let waiting: Vec<&Judged> = judged.iter().filter(|judged| judged.now.is_some() && waits(judged)).collect();
+    if !waiting.is_empty() {
+        may_approve()?;
+        if !trust.yes && (global.json || !is_interactive()) {
+            return Err(Failure::usage(
+                "nobody can be asked here; look with `toolwright trust --show`, then approve with `toolwright trust --yes`",
+            ));
+        }
+    }
+    let mut declined = false;
+    for judged in &waiting {
+        if let Some(fault) = &judged.fault {
+            return Err(Failure::usage(format!("{fault}; mend it, then approve it")));
+        }
+        if trust.yes || asked(judged, &store)? {
+            approve(judged, &store)?;
+        } else {
+            declined = true;
+        }
+    }
+    if global.json {
+        let files = judged.iter().filter_map(|judged| Some(judge(&judged.file, &store)?.to_json()));
+        print_json(&json!({"files": files.collect::<Vec<Value>>()}))?;
+    } else if waiting.is_empty() {
+        say("nothing waits for approval here");
+    }
+    Ok(if declined { Exit::Denied } else { Exit::Ok })
+}
+
+/// Asks about what waits and was not refused before, where a person is there to answer. Returns whether anything was
+/// answered.
+pub(crate) fn ask_first(global: &Global, config: &Config) -> Result<bool, Failure> {
+    if global.json || is_nested() || !is_interactive() {
+        return Ok(false);
+    }
+    let store = TrustStore::in_state(&config.state_dir);
+    let due = |judged: &&Judged| waits(judged) && judged.now.is_some() && judged.fault.is_none() && !judged.refused;
+    let mut answered = false;
+    for judged in config.trust.iter().filter(due) {
+        if asked(judged, &store)? {
+            approve(judged, &store)?;
+        }
+        answered = true;
+    }
+    Ok(answered)
+}
+
+/// Writes a configuration file for its owner. A project's file stays approved if it was or is new; else its
+/// owner is told that it is not.
+pub(crate) fn write(global: &Global, path: &Path, text: &str) -> Result<(), Failure> {
+    let state_dir = toolwright::config::state_dir(&options(global)?, &variable);
+    let approved = write_approved(path, text, &TrustStore::in_state(&state_dir))
+        .map_err(|error| Failure::usage(format!("{}: cannot be written: {error}", path.display())))?;
+    // The user's own file needs no approval, nor one that is given.
+    let is_own = global.config.is_some() || user_file(&variable).is_some_and(|own| own == path);
+    if !approved && !is_own {
+        let file = harmless(&path.display().to_string());
+        say_warning(&format!("{file} is not approved, so nothing new in it holds yet: run `toolwright trust`"));
+    }
+    Ok(())
+}
+
+fn waits(judged: &Judged) -> bool {
+    !matches!(judged.standing, Standing::Approved | Standing::Faulty)
+}
+
+fn may_approve() -> Result<(), Failure> {
+    if !is_nested() {
+        return Ok(());
+    }
+    let message = "a Toolwright started this process, so it cannot change what is approved; the owner can, in a \
+                   terminal of their own";
+    Err(Failure { exit: Exit::Denied, message: message.to_owned() })
+}
+
+/// The project files of a path: the file itself, or those in the folder.
+fn named(path: &Path) -> Result<Vec<PathBuf>, Failure> {
+    if path.is_dir() {
+        return Ok(["toolwright.yaml", ".mcp.json"].map(|name| path.join(name)).to_vec());
+    }
+    if is_project_file(path) {
+        return Ok(vec![path.to_owned()]);
+    }
+    Err(Failure::usage(format!(
+        "{} needs no approval: only a project's toolwright.yaml and .mcp.json do",
+        path.display()
+    )))
+}
+
+fn of_project(config: &Config) -> Vec<PathBuf> {
+    let project =
+        config.candidates.iter().filter(|layer| matches!(layer.kind, LayerKind::Project | LayerKind::Foreign));
+    project.map(|layer| layer.path.clone()).collect()
+}
+
+fn list(files: &[PathBuf]) -> String {
+    files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(" or ")
+}
+
+fn revoke(global: &Global, files: &[PathBuf], store: &TrustStore) -> Done {
+    may_approve()?;
+    let mut revoked = Vec::new();
+    for file in files {
+        if store.revoke(file).map_err(|error| Failure::failed(format!("{}: {error}", file.display())))? {
+            revoked.push(file);
+        }
+    }
+    if global.json {
+        print_json(&json!({ "revoked": revoked }))?;
+    } else if revoked.is_empty() {
+        say("nothing was approved here");
+    }
+    for file in revoked {
+        say(format_args!("no longer approved: {}", file.display()));
+    }
+    Ok(Exit::Ok)
+}
+
+fn approve(judged: &Judged, store: &TrustStore) -> Result<(), Failure> {
+    let Some(content) = &judged.now else { return Ok(()) };
+    store
+        .approve(&judged.file, content, Approval::ByPerson)
+        .map_err(|error| Failure::failed(format!("{}: the approval cannot be kept: {error}", judged.file.display())))?;
+    say(format_args!("approved {}", harmless(&judged.file.display().to_string())));
+    Ok(())
+}
+
+/// Asks, and keeps a no: the same content is not asked about again by the next command.
+fn asked(judged: &Judged, store: &TrustStore) -> Result<bool, Failure> {
+    let answer = ask(judged)?;
+    if let (Some(false), Some(content)) = (answer, &judged.now) {
+        store.refuse(&judged.file, content).map_err(|error| {
+            Failure::failed(format!("{}: the refusal cannot be kept: {error}", judged.file.display()))
+        })?;
+    }
+    Ok(answer == Some(true))
+}
+
+/// The answer; none where the input ends without one.
+fn ask(judged: &Judged) -> Result<Option<bool>, Failure> {
+    for line in in_words(judged) {
+        say(line);
+    }
+    let mut screen = anstream::stderr();
+    // A standard error that is gone leaves the question unasked, and the end of the input answers it.
+    let _ = write!(screen, "Use this configuration? [y/N] ");
+    let _ = screen.flush();
+    let mut answer = String::new();
+    let is_there = std::io::stdin().lock().read_line(&mut answer)? > 0;
+    Ok(is_there.then(|| matches!(answer.trim().to_lowercase().as_str(), "y" | "yes")))
+}
+
+fn show(global: &Global, judged: &[Judged]) -> Done {
+    if global.json {
+        print_json(&json!({"files": judged.iter().map(Judged::to_json).collect::<Vec<_>>()}))?;
+    } else if judged.is_empty() {
+        say("there is no toolwright.yaml or .mcp.json from here");
+    } else {
+        print_text(&judged.iter().flat_map(in_words).collect::<Vec<_>>().join("\n"))?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// A file in plain words. Its text is data: nothing in it moves the cursor or hides.
+fn in_words(judged: &Judged) -> Vec<String> {
+    let file = one_line(&judged.file.display().to_string(), MAX_VALUE);
+    let state = match judged.standing {
+        Standing::Approved => "is approved",
+        Standing::Unapproved if judged.refused => "was refused",
+        Standing::Unapproved => "is not approved",
+        Standing::Faulty => "says nothing that counts",
+        Standing::Changed if judged.refused => "has changed since it was approved, and the change was refused",
+        Standing::Changed => "has changed since it was approved",
+        Standing::Gone => "is gone, and what was approved of it stays in force",
+    };
+    let mut lines = vec![format!("{} {state}.", styled(BOLD, file))];
+    if let Some(fault) = &judged.fault {
+        lines.push(styled(WARN, harmless(fault)));
+    }
+    lines.extend(judged.faults.iter().map(|fault| styled(WARN, harmless(&fault.to_string()))));
+    let mut group = |title: &str, items: Vec<String>| {
+        if !items.is_empty() {
+            lines.push(title.to_owned());
+            lines.extend(items.iter().map(|item| format!("  {}", one_line(item, 4 * MAX_VALUE))));
+        }
+    };
+    group("What is new:", judged.waits.iter().flat_map(change).collect());
+    if let Some(summary) = judged.summary() {
+        let is_empty = summary.starts.is_empty() && summary.reaches.is_empty() && summary.changes.is_empty();
+        group("It starts:", summary.starts);
+        group("It uses:", summary.reaches);
+        group("It sets:", summary.changes);
+        if is_empty {
+            lines.push("It starts, uses and sets nothing.".to_owned());
+        }
+    }
+    lines
+}
+
+fn change(change: &Change) -> Vec<String> {
+    let (was, is) = change.masked();
+    // Of long texts, from a little before the first difference.
+    let text = |value: &Option<Value>| value.as_ref().map_or("nothing".to_owned(), Value::to_string);
+    let (was, is) = (text(&was), text(&is));
+    let same = was.chars().zip(is.chars()).take_while(|(was, is)| was == is).count();
+    let from = if was.len().max(is.len()) > MAX_VALUE { same.saturating_sub(MAX_BEFORE) } else { 0 };
+    let shown = |text: String| {
+        let start = if from > 0 { "…" } else { "" };
+        one_line(&format!("{start}{}", text.chars().skip(from).collect::<String>()), MAX_VALUE)
+    };
+    vec![format!("{}: was {}, is {}", change.path, shown(was), shown(is))]
+}

@@ -1,0 +1,208 @@
+//! `catalogue`: signs catalogues of tools, and verifies signed ones.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+use toolwright::providers::catalogue::{
+    CatalogueSpec, Grants, PublicKey, SigningKey, Terms, Verified, check_tools, fetch, sign, verify,
+};
+use toolwright::providers::net::{HttpClient, HttpOptions};
+
+use crate::args::Global;
+use crate::exit::{Done, Exit, Failure};
+use crate::names::duration;
+use toolwright::core::json::fault;
+
+use crate::app::{config, open, owner};
+use crate::terminal::screen::{BAD, BOLD, DIM, GOOD, harmless, print_json, print_text, say, stdout, styled};
+
+/// Bytes of a file that are read.
+const MAX_BYTES: usize = 64 << 20;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CatalogueCommand {
+    /// Makes a private key in a new file, and prints its public half.
+    Keygen {
+        /// The file, which must not be there yet.
+        file: PathBuf,
+    },
+    /// Signs a catalogue: prints it with the signature added.
+    Sign {
+        /// The catalogue, JSON; `-` is standard input.
+        file: PathBuf,
+        /// The private key: PKCS#8, PEM or DER.
+        #[arg(long, value_name = "FILE")]
+        key: PathBuf,
+        /// Dates it now, and lets it expire after so long.
+        #[arg(long, value_name = "DURATION", value_parser = duration)]
+        expires: Option<Duration>,
+        /// Writes it here instead.
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+    },
+    /// Checks a catalogue as its readers would, and says which tools it brings. Exit code 1 if it is refused.
+    Verify(Verify),
+    /// Forgets which version of a configured catalogue was accepted last: whatever its publisher signs is taken the next
+    /// time, an older one too. Exit code 1 where nothing is known of it.
+    Forget {
+        /// Its name.
+        name: String,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Verify {
+    /// A file, `-` for standard input, or an https address.
+    source: String,
+    /// A public key that is believed (repeatable).
+    #[arg(long, value_name = "KEY", required = true)]
+    key: Vec<String>,
+    /// The namespace that it is to fill. Default: its own.
+    #[arg(long, value_name = "NAME")]
+    namespace: Option<String>,
+    /// Variables that are granted to it (repeatable). Their values are not looked at.
+    #[arg(long, value_name = "NAME")]
+    secret: Vec<String>,
+}
+
+pub(crate) async fn command(global: &Global, command: &CatalogueCommand) -> Done {
+    match command {
+        CatalogueCommand::Keygen { file } => keygen(global, file),
+        CatalogueCommand::Sign { file, key, expires, out } => signed(file, key, *expires, out.as_deref()),
+        CatalogueCommand::Verify(args) => verified(global, args).await,
+        CatalogueCommand::Forget { name } => forget(global, name).await,
+    }
+}
+
+async fn forget(global: &Global, name: &str) -> Done {
+    owner::not_nested("have an older catalogue accepted")?;
+    let app = open(global, config::usable(global)?).await?;
+    let forgotten = app.forget_catalogue(name).await.map_err(Failure::failed);
+    app.shut_down().await;
+    let forgotten = forgotten?;
+    if global.json {
+        print_json(&json!({"catalogue": name, "forgotten": forgotten}))?;
+    } else if forgotten {
+        say(harmless(&format!("the next version of {name} is taken as it comes")));
+    } else {
+        say(harmless(&format!("nothing is known of a catalogue {name}")));
+    }
+    Ok(if forgotten { Exit::Ok } else { Exit::Failed })
+}
+
+fn keygen(global: &Global, file: &Path) -> Done {
+    let pem = SigningKey::generate().map_err(Failure::failed)?;
+    let key = SigningKey::read(pem.as_bytes()).map_err(Failure::failed)?;
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let cannot = |error: std::io::Error| Failure::usage(format!("{} cannot be made: {error}", file.display()));
+    options.open(file).and_then(|mut opened| opened.write_all(pem.as_bytes())).map_err(cannot)?;
+    let public = key.public().to_string();
+    if global.json {
+        print_json(&json!({"file": file, "key": public}))?;
+    } else {
+        print_text(&public)?;
+        say(format_args!("the private key is in {}: keep it to yourself", file.display()));
+    }
+    Ok(Exit::Ok)
+}
+
+fn signed(file: &Path, key: &Path, expires: Option<Duration>, out: Option<&Path>) -> Done {
+    let unusable = |what: &Path, error: String| Failure::usage(format!("{}: {error}", what.display()));
+    let key_bytes = read(key).map_err(|error| unusable(key, error))?;
+    let key = SigningKey::read(&key_bytes).map_err(|error| unusable(key, error.to_string()))?;
+    let bytes = read(file).map_err(|error| unusable(file, error))?;
+    let mut document: Value =
+        serde_json::from_slice(&bytes).map_err(|error| unusable(file, format!("it is not JSON: {}", fault(&error))))?;
+    if let (Some(expires), Some(fields)) = (expires, document.as_object_mut()) {
+        fields.insert("issued".to_owned(), json!(now()));
+        fields.insert("expires".to_owned(), json!(now().saturating_add(expires.as_secs())));
+        // Signatures over other dates are none.
+        fields.shift_remove("signatures");
+    }
+    let signed = sign(&document, &key).map_err(|refusal| unusable(file, refusal.to_string()))?;
+    let text = format!("{signed:#}\n");
+    match out {
+        Some(out) => std::fs::write(out, text).map_err(|error| unusable(out, error.to_string()))?,
+        None => stdout().write_all(text.as_bytes())?,
+    }
+    Ok(Exit::Ok)
+}
+
+async fn verified(global: &Global, args: &Verify) -> Done {
+    let mut keys: Vec<PublicKey> = Vec::with_capacity(args.key.len());
+    for key in &args.key {
+        keys.push(key.parse().map_err(Failure::usage)?);
+    }
+    let bytes = match url::Url::parse(&args.source) {
+        Ok(url) if url.scheme().starts_with("http") => {
+            let spec = CatalogueSpec { max_bytes: MAX_BYTES, ..CatalogueSpec::new("", url, keys.clone()) };
+            let client = HttpClient::new(spec.address.clone(), HttpOptions::default());
+            fetch(&client, &spec).await.map_err(Failure::failed)?
+        }
+        _ => read(Path::new(&args.source)).map_err(|error| Failure::usage(format!("{}: {error}", args.source)))?,
+    };
+    let namespace = match &args.namespace {
+        Some(namespace) => namespace.clone(),
+        None => {
+            let value: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+            value.get("namespace").and_then(Value::as_str).unwrap_or_default().to_owned()
+        }
+    };
+    let terms = Terms { keys: &keys, namespace: &namespace, now: now(), max_bytes: MAX_BYTES, seen: None };
+    let verified = verify(&bytes, &terms).map_err(|refusal| Failure::failed(format!("it is refused: {refusal}")))?;
+    let secrets = args.secret.iter().map(|name| (name.clone(), String::new())).collect();
+    report(global, &verified, &Grants { secrets, ..Grants::default() })
+}
+
+fn report(global: &Global, verified: &Verified, grants: &Grants) -> Done {
+    let (tools, refused) = check_tools(verified, grants);
+    let exit = if refused.is_empty() { Exit::Ok } else { Exit::Failed };
+    let document = &verified.document;
+    if global.json {
+        let refused: Vec<Value> = refused.iter().map(|tool| json!({"id": tool.id, "reason": tool.why})).collect();
+        print_json(&json!({
+            "namespace": document.namespace,
+            "version": document.version,
+            "expires": document.expires,
+            "key": verified.key.to_string(),
+            "hash": verified.seen.hash,
+            "tools": tools,
+            "refused": refused,
+        }))?;
+        return Ok(exit);
+    }
+    let left = Duration::from_secs(document.expires.saturating_sub(now()));
+    let about = format!("version {}, expires in {}", document.version, toolwright::core::duration::format(left));
+    print_text(&format!("{}  {}", styled(BOLD, harmless(&document.namespace)), styled(DIM, about)))?;
+    print_text(&format!("signed by {}", verified.key))?;
+    for id in &tools {
+        print_text(&format!("{} {id}", styled(GOOD, "✓")))?;
+    }
+    for tool in &refused {
+        print_text(&format!("{} {}: {}", styled(BAD, "✗"), harmless(&tool.id), harmless(&tool.why)))?;
+    }
+    Ok(exit)
+}
+
+/// A file's bytes, or those of standard input, up to a bound.
+fn read(file: &Path) -> Result<Vec<u8>, String> {
+    let opened: Box<dyn std::io::Read> = match file.to_str() {
+        Some("-") => Box::new(std::io::stdin()),
+        _ => Box::new(std::fs::File::open(file).map_err(|error| error.to_string())?),
+    };
+    let mut bytes = Vec::new();
+    let limit = u64::try_from(MAX_BYTES).unwrap_or(u64::MAX);
+    std::io::Read::read_to_end(&mut std::io::Read::take(opened, limit + 1), &mut bytes)
+        .map_err(|error| error.to_string())?;
+    if bytes.len() > MAX_BYTES { Err(format!("it is larger than {MAX_BYTES} bytes")) } else { Ok(bytes) }
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

@@ -1,0 +1,364 @@
+//! `approvals`: lists pending questions and standing approvals, and answers them.
+
+use std::time::{Duration, SystemTime};
+
+use clap::Subcommand;
+use serde_json::{Map, Value, json};
+use toolwright::core::approval::{
+    AlwaysCovers, Answered, FormQuestion, FormReply, InboxStore, Kept, Question, QuestionState, Standing, Wants,
+};
+use toolwright::core::store::StoreError;
+use toolwright::core::{ApprovalDecision, duration};
+use toolwright::mcp::form::Form;
+use toolwright::mcp::page::Page;
+
+use crate::app::{config, open, owner};
+use crate::args::Global;
+use crate::exit::{Done, Exit, Failure};
+use crate::terminal::form::{MAX_SHOWN, described, leads};
+use crate::terminal::screen::{DIM, WARN, harmless, one_line, print_json, say, styled};
+use crate::terminal::table::{Cell, Table, name};
+
+/// Rows that are listed.
+const LISTED: usize = 1000;
+/// Characters of arguments in a list for people; of those that wait, as many as of a form.
+const SHOWN: usize = 200;
+/// Who answers here.
+const OWNER: &str = "owner";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ApprovalsCommand {
+    /// Lists what waits for an answer.
+    Ls {
+        /// Those that were answered, expired or withdrawn, too.
+        #[arg(long, conflicts_with = "standing")]
+        all: bool,
+        /// Lists instead what was approved for always, and still stands.
+        #[arg(long)]
+        standing: bool,
+    },
+    /// Lets a call run.
+    Approve {
+        /// The question's id.
+        id: String,
+        /// Does not ask again in its session for what `approvals ls` says of the question: this tool as it is now,
+        /// inside the workspace alone or on the wish of the one that asks, or exactly these arguments where a call may
+        /// do anything.
+        #[arg(long)]
+        always: bool,
+    },
+    /// Answers what a tool's source wants to know, or says that its page was opened.
+    Answer {
+        /// The question's id.
+        id: String,
+        /// What is filled in: one JSON object, or field=value pairs. Nothing for a page.
+        #[arg(value_name = "JSON|FIELD=VALUE")]
+        values: Vec<String>,
+    },
+    /// Refuses a call, or what a tool's source asks.
+    Deny {
+        /// The question's id.
+        id: String,
+        /// Why a call is refused; the model reads it.
+        #[arg(long, value_name = "TEXT", default_value = "the user said no")]
+        reason: String,
+    },
+    /// Takes back what was approved for always.
+    Revoke {
+        /// Its id, of `approvals ls --standing`.
+        id: String,
+    },
+}
+
+pub(crate) async fn command(global: &Global, command: &ApprovalsCommand) -> Done {
+    if !matches!(command, ApprovalsCommand::Ls { .. }) {
+        owner::not_nested("approve")?;
+    }
+    let app = open(global, config::usable(global)?).await?;
+    let (inbox, approvals) = (app.inbox(), app.approvals());
+    let done = match command {
+        ApprovalsCommand::Ls { standing: true, .. } => {
+            approvals.standing(LISTED).await.map_err(unreadable).and_then(|standing| {
+                let mut table = Table::new(["id", "tool", "in"]);
+                standing.iter().for_each(|standing| add_standing(&mut table, standing));
+                let rows = standing.iter().map(|standing| json!(standing)).collect();
+                list(global, rows, &table, "nothing was approved for always")
+            })
+        }
+        ApprovalsCommand::Ls { all, .. } => {
+            if let Some(waiting) = crate::operate::pins::waiting(&app).await {
+                say(styled(WARN, waiting));
+            }
+            let state = (!all).then_some(QuestionState::Pending);
+            asked(&*inbox, state).await.map_err(unreadable).and_then(|rows| {
+                let mut table = Table::new(["id", "tool or server", "state"]);
+                let rows = rows.into_iter().map(|Row { json, cells, below, .. }| {
+                    table.row_with(cells, below);
+                    json
+                });
+                list(global, rows.collect(), &table, "nothing waits for an answer")
+            })
+        }
+        ApprovalsCommand::Approve { id, always } => {
+            let decision = if *always { ApprovalDecision::Always } else { ApprovalDecision::Approve };
+            match inbox.form(id).await {
+                Ok(Some(_)) => Err(Failure::usage(format!("{id} is no call; `approvals answer {id}` answers it"))),
+                Ok(None) => answered(global, id, inbox.answer(id, &decision, OWNER).await, QuestionState::Approved),
+                Err(error) => Err(unreadable(error)),
+            }
+        }
+        ApprovalsCommand::Answer { id, values } => match inbox.form(id).await {
+            Ok(Some(form)) => match reply(&form, values) {
+                Ok(reply) => {
+                    let done = inbox.answer_form(id, &reply, OWNER).await;
+                    answered(global, id, done, QuestionState::Approved)
+                }
+                Err(why) => Err(Failure::usage(format!("{id}: {why}"))),
+            },
+            Ok(None) => Err(Failure::not_found(format!("no form or page has the id {id}; `approvals ls` shows them"))),
+            Err(error) => Err(unreadable(error)),
+        },
+        ApprovalsCommand::Deny { id, reason } => {
+            let decision = ApprovalDecision::Deny { reason: reason.clone() };
+            match inbox.form(id).await {
+                Ok(Some(_)) => {
+                    let done = inbox.answer_form(id, &FormReply::Decline, OWNER).await;
+                    answered(global, id, done, QuestionState::Denied)
+                }
+                Ok(None) => answered(global, id, inbox.answer(id, &decision, OWNER).await, QuestionState::Denied),
+                Err(error) => Err(unreadable(error)),
+            }
+        }
+        ApprovalsCommand::Revoke { id } => match approvals.revoke(id).await {
+            Ok(true) => told(global, id, "revoked"),
+            Ok(false) => Err(Failure::not_found(format!("nothing that was approved for always has the id {id}"))),
+            Err(error) => Err(unreadable(error)),
+        },
+    };
+    app.shut_down().await;
+    done
+}
+
+fn unreadable(error: StoreError) -> Failure {
+    Failure::failed(error)
+}
+
+/// One question of either kind, as it is shown.
+struct Row {
+    created_ms: u64,
+    json: Value,
+    cells: [Cell; 3],
+    /// All that is asked: whoever answers has read it.
+    below: String,
+}
+
+/// What is asked of calls and what sources ask, the newest first.
+async fn asked(inbox: &dyn InboxStore, state: Option<QuestionState>) -> Result<Vec<Row>, StoreError> {
+    let (calls, forms) = (inbox.questions(state, LISTED).await?, inbox.forms(state, LISTED).await?);
+    let calls = calls.iter().map(|asked| Row {
+        created_ms: asked.created_ms,
+        json: asked.to_json(),
+        cells: cells(&asked.id, asked.request.tool.without_version(), when(asked)),
+        below: question_lines(asked),
+    });
+    let forms = forms.iter().map(|asked| Row {
+        created_ms: asked.created_ms,
+        json: asked.to_json(),
+        cells: cells(&asked.id, &harmless(&asked.request.source), when(asked)),
+        below: form_lines(asked),
+    });
+    let mut rows: Vec<Row> = calls.chain(forms).collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(row.created_ms));
+    Ok(rows)
+}
+
+/// The answer that these words are, if the form takes it.
+fn reply(form: &FormQuestion, words: &[String]) -> Result<FormReply, String> {
+    if form.state != QuestionState::Pending {
+        // What it asked is no longer kept; the inbox says that this comes too late.
+        return Ok(FormReply::Accept { content: Map::new() });
+    }
+    let Wants::Form(schema) = &form.request.wants else {
+        return match words {
+            [] => Ok(FormReply::Accept { content: Map::new() }),
+            _ => Err("it asks for a page to be opened; there is nothing to fill in".to_owned()),
+        };
+    };
+    let form = Form::new(form.request.message.clone(), schema)?;
+    let given = match words {
+        [json] if json.trim_start().starts_with('{') => {
+            serde_json::from_str(json).map_err(|error| format!("the values are no JSON object: {error}"))?
+        }
+        pairs => {
+            let mut given = Map::new();
+            for pair in pairs {
+                let (name, typed) =
+                    pair.split_once('=').ok_or_else(|| format!("`{}` is not field=value", one_line(pair, SHOWN)))?;
+                let field = form.fields.iter().find(|field| field.name == name);
+                let field = field.ok_or_else(|| format!("there is no field `{}`", one_line(name, SHOWN)))?;
+                given.insert(name.to_owned(), field.read(typed).map_err(|why| format!("`{name}`: {why}"))?);
+            }
+            given
+        }
+    };
+    form.check(given).map(|content| FormReply::Accept { content }).map_err(|wrong| wrong.join("; "))
+}
+
+/// What a person is told once a tool's source asks.
+pub(crate) fn asked_for(form: &FormQuestion) -> String {
+    let (source, id) = (harmless(&form.request.source), &form.id);
+    format!("the server of {source} asks you something: toolwright approvals ls shows it, answer {id} or deny {id}")
+}
+
+fn answered<Q, A>(
+    global: &Global,
+    id: &str,
+    answer: Result<Answered<Kept<Q, A>>, StoreError>,
+    state: QuestionState,
+) -> Done {
+    match answer.map_err(unreadable)? {
+        Answered::Counts => told(global, id, state.as_str()),
+        Answered::TooLate(question) => {
+            Err(Failure::failed(format!("{id} is {} already: this answer came too late", stands(&question))))
+        }
+        Answered::Unknown => Err(Failure::not_found(format!("no question has the id {id}; `approvals ls` shows them"))),
+    }
+}
+
+/// How a question stands that was answered before, and by whose word.
+fn stands<Q, A>(asked: &Kept<Q, A>) -> String {
+    let by = asked.settled_by().map(|by| format!(" by {by}")).unwrap_or_default();
+    format!("{}{by}", asked.state.as_str())
+}
+
+fn told(global: &Global, id: &str, state: &str) -> Done {
+    if global.json {
+        print_json(&json!({"id": id, "state": state}))?;
+    } else {
+        say(format_args!("{id} is {state}"));
+    }
+    Ok(Exit::Ok)
+}
+
+fn list(global: &Global, rows: Vec<Value>, table: &Table, none: &str) -> Done {
+    if global.json {
+        print_json(&Value::Array(rows))?;
+    } else if rows.is_empty() {
+        say(none);
+    } else {
+        table.print()?;
+    }
+    Ok(Exit::Ok)
+}
+
+fn cells(id: &str, of: &str, state: String) -> [Cell; 3] {
+    [id.into(), name(of), Cell::of(DIM, state)]
+}
+
+fn when<Q, A>(asked: &Kept<Q, A>) -> String {
+    match asked.state {
+        QuestionState::Pending => format!("expires in {}", span(asked.expires_ms, now_ms())),
+        state => format!("{}, asked {} ago", state.as_str(), span(now_ms(), asked.created_ms)),
+    }
+}
+
+fn form_lines(form: &FormQuestion) -> String {
+    let request = &form.request;
+    let message = harmless(&request.message);
+    let shown: String = message.chars().take(MAX_SHOWN).collect();
+    let mut lines: Vec<String> = shown.lines().map(str::to_owned).collect();
+    let cut = message.chars().count() - shown.chars().count();
+    if cut > 0 {
+        lines.push(styled(WARN, format_args!("… {cut} more characters are not shown")));
+    }
+    if form.state != QuestionState::Pending {
+        return lines.join("\n");
+    }
+    match &request.wants {
+        Wants::Page(address) => match Page::of(&json!({"message": "", "url": address})) {
+            Ok(page) => {
+                lines.push("open, if you trust it:".to_owned());
+                lines.extend(leads(&page));
+            }
+            Err(why) => lines.push(harmless(&why)),
+        },
+        // One that cannot be read cannot be answered either.
+        Wants::Form(schema) => match Form::new(request.message.clone(), schema) {
+            Ok(form) => lines.extend(form.fields.iter().flat_map(|field| {
+                let described = described(field).into_iter().map(|line| format!("  {line}"));
+                std::iter::once(format!("{}=", one_line(&field.name, SHOWN))).chain(described)
+            })),
+            Err(why) => lines.push(harmless(&why)),
+        },
+    }
+    lines.join("\n")
+}
+
+fn question_lines(question: &Question) -> String {
+    let request = &question.request;
+    let asker = request.asker.as_deref().map(|asker| format!("on the wish of {}; ", one_line(asker, SHOWN)));
+    let covers = match request.always_covers() {
+        _ if question.state != QuestionState::Pending => String::new(),
+        AlwaysCovers::Tool => "; --always lets this tool run".to_owned(),
+        AlwaysCovers::ToolForAsker => "; --always lets it run whenever they wish".to_owned(),
+        AlwaysCovers::ToolInWorkspace => "; --always lets this tool run inside the workspace".to_owned(),
+        AlwaysCovers::ThisCall => "; --always lets it run with exactly these arguments".to_owned(),
+    };
+    let reason = format!("{}{}{covers}", asker.unwrap_or_default(), one_line(&request.reason, SHOWN));
+    let shown = if question.state == QuestionState::Pending { MAX_SHOWN } else { SHOWN };
+    format!("{}\n{}", one_line(&request.arguments.to_string(), shown), styled(DIM, reason))
+}
+
+fn add_standing(table: &mut Table, standing: &Standing) {
+    let covers = match (&standing.arguments, &standing.asker) {
+        (Some(arguments), _) => one_line(&arguments.to_string(), SHOWN),
+        (None, Some(asker)) => format!("whatever {} asks", one_line(asker, SHOWN)),
+        (None, None) => "any arguments".to_owned(),
+    };
+    let cells = [(&standing.id).into(), name(standing.tool.without_version()), Cell::of(DIM, &standing.scope)];
+    table.row_with(cells, covers);
+}
+
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// From one moment to the other, in whole seconds.
+fn span(later: u64, earlier: u64) -> String {
+    duration::format(Duration::from_secs(later.saturating_sub(earlier) / 1000))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use toolwright::core::approval::FormRequest;
+    use toolwright::core::session::SessionId;
+
+    #[test]
+    fn a_page_in_the_inbox_shows_its_whole_message_and_its_host_apart() {
+        let request = FormRequest {
+            session: SessionId::new("s"),
+            principal: "owner".into(),
+            source: "fx:ask".into(),
+            message: format!("{}end\u{1b}[2J", "m".repeat(1000)),
+            wants: Wants::Page("https://b\u{430}nk.example/a".into()),
+        };
+        let mut form = FormQuestion {
+            id: "form_1".into(),
+            request,
+            created_ms: 0,
+            expires_ms: u64::MAX,
+            state: QuestionState::Pending,
+            decision: None,
+            decided_by: None,
+        };
+        let lines = form_lines(&form);
+        for shown in ["mend", "https://xn--bnk-6cd.example/a\n", "look like others"] {
+            assert!(lines.contains(shown), "{shown}: {lines}");
+        }
+        assert!(!lines.contains("\u{1b}[2J"), "{lines}");
+        form.state = QuestionState::Withdrawn;
+        assert!(!form_lines(&form).contains("example"), "it is no longer asked");
+    }
+}

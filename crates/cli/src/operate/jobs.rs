@@ -1,0 +1,185 @@
+//! `jobs ls | show | read | send | stop`: the background jobs of all of this user's processes.
+
+use std::time::Duration;
+
+use clap::Subcommand;
+use serde_json::{Value, json};
+use toolwright::Toolwright;
+use toolwright::core::JobState;
+use toolwright::core::job::{JobRecord, JobScope, Jobs, Listed};
+use toolwright::core::moment::iso;
+use toolwright::core::store::StoreError;
+
+use crate::app::{config, open, owner};
+use crate::args::{Global, duration};
+use crate::exit::{Done, Exit, Failure};
+use crate::terminal::screen::{BAD, BOLD, DIM, GOOD, harmless, print_json, print_written, say, styled};
+use crate::terminal::table::{Cell, Table};
+
+/// How long a job that is stopped may take to end.
+const STOP_WAIT: Duration = Duration::from_secs(15);
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum JobsCommand {
+    /// Lists jobs, the newest first.
+    Ls {
+        /// Jobs at most.
+        #[arg(long, default_value_t = 10_000, value_name = "N")]
+        limit: usize,
+        /// Only jobs that are not over.
+        #[arg(long)]
+        open: bool,
+    },
+    /// Shows one job, and what it came to.
+    Show {
+        /// The job.
+        id: String,
+        /// Waits so long for its end, like 30s.
+        #[arg(long, value_name = "DURATION", value_parser = duration)]
+        wait: Option<Duration>,
+    },
+    /// Prints what a job wrote while it ran, and its result.
+    Read {
+        /// The job.
+        id: String,
+        /// First line, from 0; negative counts from the end.
+        #[arg(long, default_value_t = 0, value_name = "LINE", allow_negative_numbers = true)]
+        offset: i64,
+        /// Lines at most.
+        #[arg(long, default_value_t = 1000, value_name = "N")]
+        lines: usize,
+    },
+    /// Gives a job that waits for input its input, and waits for its next answer.
+    Send {
+        /// The job.
+        id: String,
+        /// The input: JSON, or else a text.
+        input: String,
+        /// How long it waits for the answer, like 30s.
+        #[arg(long, default_value = "60s", value_name = "DURATION", value_parser = duration)]
+        wait: Duration,
+    },
+    /// Stops jobs.
+    Stop {
+        /// The jobs.
+        #[arg(required = true)]
+        ids: Vec<String>,
+    },
+}
+
+pub(crate) async fn command(global: &Global, command: &JobsCommand) -> Done {
+    if matches!(command, JobsCommand::Send { .. }) {
+        owner::not_nested("answer for a job")?;
+    }
+    let app = open(global, config::usable(global)?).await?;
+    app.jobs().settle().await.map_err(Failure::failed)?;
+    let done = answer(global, command, &app).await;
+    app.shut_down().await;
+    done
+}
+
+async fn answer(global: &Global, command: &JobsCommand, app: &Toolwright) -> Done {
+    let jobs: &dyn Jobs = &**app.jobs();
+    match command {
+        JobsCommand::Ls { limit, open } => {
+            let listed = if *open { Listed::Open } else { Listed::All };
+            let list = jobs.list(JobScope::All, listed, *limit).await.map_err(failure)?;
+            if global.json {
+                print_json(&list.iter().map(JobRecord::to_json).collect())?;
+            } else if list.is_empty() {
+                say("no jobs");
+            } else {
+                table(&list).print()?;
+            }
+        }
+        JobsCommand::Show { id, wait } => {
+            let job = jobs.wait(JobScope::All, id, wait.unwrap_or_default()).await.map_err(failure)?;
+            show(global, &job)?;
+        }
+        JobsCommand::Read { id, offset, lines } => {
+            let read = jobs.read(JobScope::All, id, *offset, *lines).await.map_err(failure)?;
+            if global.json {
+                let job = jobs.get(JobScope::All, id).await.map_err(failure)?;
+                print_json(&read.to_json(&job))?;
+            } else {
+                print_written(read.text.trim_end_matches('\n'))?;
+            }
+        }
+        JobsCommand::Send { id, input, wait } => {
+            let input = serde_json::from_str(input).unwrap_or_else(|_| Value::String(input.clone()));
+            jobs.send(JobScope::All, id, input).await.map_err(failure)?;
+            show(global, &jobs.wait(JobScope::All, id, *wait).await.map_err(failure)?)?;
+        }
+        JobsCommand::Stop { ids } => {
+            let mut exit = Exit::Ok;
+            let mut answers = Vec::with_capacity(ids.len());
+            for id in ids {
+                // One that cannot be stopped keeps no other going.
+                match stop(jobs, id).await {
+                    Ok(job) => {
+                        answers.push(job.to_json());
+                        say(job.line());
+                    }
+                    Err(error) => {
+                        let failure = failure(error);
+                        say(styled(BAD, harmless(&failure.message)));
+                        answers.push(json!({"id": id, "error": failure.to_json()["error"]}));
+                        exit = failure.exit;
+                    }
+                }
+            }
+            if global.json {
+                print_json(&answers.into())?;
+            }
+            return Ok(exit);
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+/// Stops a job and waits for its end, for a while.
+async fn stop(jobs: &dyn Jobs, id: &str) -> Result<JobRecord, StoreError> {
+    jobs.stop(JobScope::All, id).await?;
+    jobs.wait(JobScope::All, id, STOP_WAIT).await
+}
+
+fn failure(error: StoreError) -> Failure {
+    match error {
+        StoreError::NotFound(what) => {
+            Failure::not_found(format!("{what} was not found; `toolwright jobs ls` lists them"))
+        }
+        other => Failure::failed(other),
+    }
+}
+
+fn show(global: &Global, job: &JobRecord) -> Result<(), Failure> {
+    if global.json {
+        return Ok(print_json(&job.to_whole_json())?);
+    }
+    say(job.line());
+    if let Some(outcome) = &job.outcome {
+        print_written(&outcome.model_text())?;
+    }
+    Ok(())
+}
+
+fn table(jobs: &[JobRecord]) -> Table {
+    let mut table = Table::new(["job", "state", "tool", "started", "process", "arguments"]);
+    for job in jobs {
+        let style = match job.state {
+            JobState::Done => GOOD,
+            JobState::Error | JobState::Unknown => BAD,
+            _ => BOLD,
+        };
+        let owner = job.owner.map(|owner| format!("{}{}", owner.pid, if owner.alive { "" } else { " (gone)" }));
+        table.row([
+            (&job.id).into(),
+            Cell::of(style, job.state),
+            (&job.tool).into(),
+            iso(job.created_ms).into(),
+            owner.unwrap_or_default().into(),
+            Cell::of(DIM, &job.arguments),
+        ]);
+    }
+    table
+}

@@ -1,0 +1,256 @@
+//! `mcp`: logs in to MCP servers, logs out, and shows who is logged in.
+
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use async_trait::async_trait;
+use clap::Subcommand;
+use serde_json::{Value, json};
+use toolwright::app::authorization;
+use toolwright::config::{Config, Server};
+use toolwright::core::duration;
+use toolwright::core::pattern::nearest;
+use toolwright::providers::mcp::McpTransport;
+use toolwright::providers::oauth::{Consent, LoginState, OAuth, OAuthError, OAuthParts, Revocation};
+use toolwright::runtime::SecretRedactor;
+use url::Url;
+
+use crate::app::config;
+use crate::args::Global;
+use crate::exit::{Done, Exit, Failure};
+use crate::terminal::console::Console;
+use crate::terminal::screen::{BOLD, DIM, harmless, is_interactive, print_json, redact_with, say, styled};
+use crate::terminal::table::{Cell, Table, name};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum McpCommand {
+    /// Lists the MCP servers, and who is logged in.
+    Ls,
+    /// Logs in at a server: opens its login page in the browser, and keeps what it gives.
+    #[command(
+        after_long_help = "Tokens are kept in the state directory (oauth/), readable by you alone, and renewed by \
+                            themselves.\nOn a machine without a browser open the page elsewhere, and paste the \
+                            address that it ends at."
+    )]
+    Login {
+        /// The server's name in the configuration.
+        server: String,
+        /// Asks for this scope, too; may be repeated.
+        #[arg(long = "scope", value_name = "SCOPE")]
+        scopes: Vec<String>,
+        /// Prints the address of the login page only.
+        #[arg(long)]
+        no_browser: bool,
+    },
+    /// Forgets the login and the registration of a server, and has the token taken back where the server offers that.
+    Logout {
+        /// The server's name in the configuration.
+        server: String,
+    },
+}
+
+pub(crate) async fn command(global: &Global, command: &McpCommand) -> Done {
+    let settings = config::usable(global)?;
+    let redactor = Arc::new(SecretRedactor::default());
+    redactor.add(settings.secrets.iter().cloned());
+    redact_with(&redactor);
+    match command {
+        McpCommand::Ls => list(global, &settings, &redactor).await,
+        McpCommand::Login { server, scopes, no_browser } => {
+            let parts = parts(&settings, &redactor, server)?;
+            let browser = if *no_browser { Browser::Never } else { Browser::Tried };
+            let terminal = TerminalConsent { browser, console: Console::default() };
+            let oauth = OAuth::new(OAuthParts { consent: Some(Arc::new(terminal)), ..parts });
+            let state = oauth.login(scopes).await.map_err(failed)?;
+            if global.json {
+                print_json(&row(server, &state))?;
+            } else {
+                say(format_args!("logged in at {}: {}", styled(BOLD, harmless(server)), harmless(&described(&state))));
+            }
+            Ok(Exit::Ok)
+        }
+        McpCommand::Logout { server } => {
+            let done = OAuth::new(parts(&settings, &redactor, server)?).logout().await.map_err(failed)?;
+            let kept_there = still_good(&done.revocation);
+            if global.json {
+                let revoked = done.revocation == Revocation::Revoked;
+                print_json(&json!({
+                    "server": server, "removed": done.removed, "revoked": revoked, "reason": kept_there,
+                }))?;
+            } else if !done.removed {
+                say(format_args!("there was no login at {}", harmless(server)));
+            } else if let Some(reason) = kept_there {
+                let reason = harmless(&reason);
+                say(format_args!(
+                    "the login at {} is forgotten here; its token is good until it ends: {reason}",
+                    harmless(server)
+                ));
+            } else if done.revocation == Revocation::Revoked {
+                say(format_args!("the login at {} is forgotten here and revoked there", harmless(server)));
+            } else {
+                say(format_args!("what was kept of {} is forgotten", harmless(server)));
+            }
+            Ok(Exit::Ok)
+        }
+    }
+}
+
+/// Why a token may be used still after a logout.
+fn still_good(revocation: &Revocation) -> Option<String> {
+    match revocation {
+        Revocation::NoToken | Revocation::Revoked => None,
+        Revocation::NotOffered => Some("its authorization server does not take tokens back".to_owned()),
+        Revocation::Failed(reason) => Some(reason.clone()),
+    }
+}
+
+/// The OAuth of the server of that name.
+fn parts(settings: &Config, redactor: &Arc<SecretRedactor>, name: &str) -> Result<OAuthParts, Failure> {
+    let Some(server) = settings.servers.iter().find(|server| server.entry == name || server.namespace == name) else {
+        let near = nearest(name, settings.servers.iter().map(|server| server.entry.as_str()));
+        let remedy = near.map_or("`toolwright mcp ls` shows them".into(), |near| format!("did you mean `{near}`?"));
+        return Err(Failure::not_found(format!("no MCP server is called {name}; {remedy}")));
+    };
+    authorization(server, settings, redactor).ok_or_else(|| Failure::usage(unneeded(server)))
+}
+
+/// Why there is nothing to log in to.
+fn unneeded(server: &Server) -> String {
+    let name = &server.entry;
+    match server.config.transport.url() {
+        None => format!("{name} is a program on this machine: it takes its keys from `env`"),
+        Some(_) => {
+            format!("{name} has no OAuth: its configuration has `headers.Authorization`, or switches `oauth` off")
+        }
+    }
+}
+
+fn failed(error: OAuthError) -> Failure {
+    Failure::failed(error)
+}
+
+async fn list(global: &Global, settings: &Config, redactor: &Arc<SecretRedactor>) -> Done {
+    let (mut rows, mut table) = (Vec::new(), Table::new(["server", "address", "login"]));
+    for server in &settings.servers {
+        let state = match authorization(server, settings, redactor) {
+            Some(parts) => Some(OAuth::new(parts).login_state().await),
+            None => None,
+        };
+        let (mut value, text) = match &state {
+            Some(Ok(state)) => (row(&server.entry, state), described(state)),
+            Some(Err(error)) => (json!({"server": server.entry, "error": error.to_string()}), error.to_string()),
+            None => (json!({"server": server.entry}), "needs no login here".to_owned()),
+        };
+        let address = match &server.config.transport {
+            McpTransport::Stdio { command, .. } => command.clone(),
+            other => shown(other.url().unwrap_or_default()),
+        };
+        value["address"] = json!(address);
+        table.row([name(&server.entry), (&address).into(), Cell::of(DIM, &text)]);
+        rows.push(value);
+    }
+    if global.json {
+        print_json(&Value::Array(rows))?;
+    } else if rows.is_empty() {
+        say("the configuration has no MCP servers; `toolwright add` adds one");
+    } else {
+        table.print()?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// An address without what may be secret in it.
+fn shown(url: &str) -> String {
+    let Ok(mut url) = Url::parse(url) else { return String::new() };
+    url.set_query(None);
+    // These fail only for addresses that cannot have credentials.
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+    url.to_string()
+}
+
+fn row(server: &str, state: &LoginState) -> Value {
+    json!({
+        "server": server,
+        "logged_in": state.token.is_some(),
+        "authorization_server": state.issuer,
+        "client_id": state.client,
+        "scopes": state.token.as_ref().map(|token| &token.scopes),
+        "expires_at": state.token.as_ref().and_then(|token| token.expires_at),
+        "renewable": state.token.as_ref().map(|token| token.renewable),
+        "wanted_scopes": state.wanted_scopes,
+    })
+}
+
+/// A login in words.
+fn described(state: &LoginState) -> String {
+    let Some(token) = &state.token else { return "not logged in".to_owned() };
+    let mut words = match (token.expires_at.map(remaining), token.renewable) {
+        (Some(None), false) => "the login has ended".to_owned(),
+        (_, true) => "renewed by itself".to_owned(),
+        (Some(Some(rest)), false) => format!("for {}", duration::format(rest)),
+        (None, false) => "until the server ends it".to_owned(),
+    };
+    if !token.scopes.is_empty() {
+        words = format!("{words}; scopes {}", token.scopes.join(" "));
+    }
+    if !state.wanted_scopes.is_empty() {
+        words = format!("{words}; it asked for {} since: log in again", state.wanted_scopes.join(" "));
+    }
+    words
+}
+
+/// How long until a moment in seconds since 1970; `None` when it has passed.
+fn remaining(end: u64) -> Option<Duration> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    end.checked_sub(now).filter(|rest| *rest > 0).map(Duration::from_secs)
+}
+
+/// What is done about a browser.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Browser {
+    Tried,
+    Never,
+}
+
+/// The person at the terminal.
+struct TerminalConsent {
+    browser: Browser,
+    console: Console,
+}
+
+#[async_trait]
+impl Consent for TerminalConsent {
+    async fn visit(&self, url: &Url) -> Result<Option<Url>, String> {
+        say(format_args!("log in at this page:\n{url}"));
+        if self.browser == Browser::Tried && !open_page(url) {
+            say("no browser could be opened: open it yourself");
+        }
+        if !is_interactive() {
+            return Ok(None);
+        }
+        let prompt = "waiting for the page; if it ends at an address that does not open, paste that here: ";
+        while let Some(line) = self.console.ask(prompt).await {
+            match Url::parse(line.trim()) {
+                Ok(url) => return Ok(Some(url)),
+                Err(_) => say("that is not an address"),
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Opens a page in the user's browser, which goes on by itself. Whether one was there to ask.
+fn open_page(url: &Url) -> bool {
+    let (program, before): (_, &[&str]) = if cfg!(target_os = "macos") {
+        ("open", &[])
+    } else if cfg!(windows) {
+        ("rundll32", &["url.dll,FileProtocolHandler"])
+    } else {
+        ("xdg-open", &[])
+    };
+    let mut command = Command::new(program);
+    command.args(before).arg(url.as_str()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().is_ok()
+}

@@ -1,0 +1,446 @@
+//! `pins`: shows which third-party definitions are trusted, and what has changed in the others.
+
+use std::io::Write as _;
+use std::time::{Duration, SystemTime};
+
+use clap::Subcommand;
+use serde_json::{Value, json};
+use toolwright::Toolwright;
+use toolwright::config::Config;
+use toolwright::core::canonical::ContentHash;
+use toolwright::core::duration;
+use toolwright::core::pattern::nearest;
+use toolwright::core::pins::{Change, Pin, PinMark, PinSource, Weight, diff, renamed};
+use toolwright::core::store::{PinContracts, PinDecision, PinStore, StoreError};
+use toolwright::core::tool_id::wire_candidate;
+
+use crate::app::{config, open, owner};
+use crate::args::Global;
+use crate::exit::{Done, Exit, Failure};
+use crate::terminal::screen::{
+    BAD, BOLD, DIM, WARN, harmless, one_line, print_json, print_text, say, say_warning, stdout, styled,
+};
+use crate::terminal::table::{Cell, Table, name};
+
+/// In whose name it is decided here.
+const OWNER: &str = "owner";
+/// Digits of a hash that are shown, and that are enough to name it.
+const SHOWN_DIGITS: usize = 12;
+/// Characters of a difference, which core has cut already.
+const MAX_LINE: usize = 40_000;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PinsCommand {
+    /// Lists what is pinned, of all sources or one.
+    Ls {
+        /// Provider (as `tools show` names it), or a tool: `provider/tool`, id or wire name.
+        of: Option<String>,
+        /// Only what has changed or was never approved.
+        #[arg(long)]
+        waiting: bool,
+        /// Of the sources of all configurations, also those that are gone.
+        #[arg(long)]
+        all_projects: bool,
+    },
+    /// Shows the definition that is pinned, and the one that waits.
+    Show {
+        /// `provider/tool`, id or wire name.
+        tool: String,
+    },
+    /// Says what has changed, the dangerous first. Exit code 1 if anything has.
+    Diff {
+        /// A provider or a tool. Default: all.
+        of: Option<String>,
+    },
+    /// Lets the definitions that wait in: they are what is pinned from now on.
+    Approve {
+        /// A provider or a tool.
+        of: String,
+        /// Only if this is the hash of what waits, or its beginning, of 12 digits or more: what was looked at.
+        #[arg(long, value_name = "HASH")]
+        hash: Option<String>,
+    },
+    /// Withholds a tool, or all of a provider, until it is approved again.
+    Revoke {
+        /// A provider or a tool.
+        of: String,
+        /// Of the sources of this name of all configurations.
+        #[arg(long)]
+        all_projects: bool,
+    },
+    /// Forgets a tool, or all of a provider, as if it had never been seen.
+    Forget {
+        /// A provider or a tool.
+        of: String,
+        /// Of the sources of this name of all configurations, also those that are gone.
+        #[arg(long)]
+        all_projects: bool,
+    },
+}
+
+pub(crate) async fn command(global: &Global, command: &PinsCommand) -> Done {
+    // What is forgotten is let in as on its first day.
+    if matches!(command, PinsCommand::Approve { .. } | PinsCommand::Forget { .. }) {
+        owner::not_nested("approve definitions")?;
+    }
+    let mut config = config::usable(global)?;
+    // Without the sources themselves: with them Toolwright would note, of what they offered last, whatever it does not
+    // find.
+    let mut in_force =
+        InForce { files: std::mem::take(&mut config.pin_scopes), sources: taken_out(&mut config), pins: Vec::new() };
+    let app = open(global, config).await?;
+    let done = match in_force.read(&app).await {
+        Ok(()) => run(global, command, &app, &in_force).await,
+        Err(error) => Err(unreadable(error)),
+    };
+    app.shut_down().await;
+    done
+}
+
+/// What the configuration in force has to say about pins.
+struct InForce {
+    /// Its files.
+    files: Vec<String>,
+    /// Its sources, as far as they can be used now.
+    sources: Vec<PinSource>,
+    /// What is pinned of it, by provider and tool.
+    pins: Vec<Pin>,
+}
+
+impl InForce {
+    /// Reads the pins of its sources, and of the entries of its files that are none at present: one may be disabled, or
+    /// lack a variable that is set where the gateway runs.
+    async fn read(&mut self, app: &Toolwright) -> Result<(), StoreError> {
+        self.pins = app.pins_of(self.sources.clone()).await?;
+        let mut others = app.pins().pins(None).await?;
+        others.retain(|pin| self.files.contains(&pin.source.scope) && !self.has(&pin.source.provider));
+        self.pins.append(&mut others);
+        self.pins.sort_by(|a, b| (&a.source, &a.tool).cmp(&(&b.source, &b.tool)));
+        Ok(())
+    }
+
+    fn has(&self, provider: &str) -> bool {
+        self.sources.iter().any(|source| source.provider == provider)
+    }
+}
+
+/// Takes the sources whose definitions are pinned out of a configuration.
+fn taken_out(config: &mut Config) -> Vec<PinSource> {
+    let servers = config.servers.drain(..).map(|server| (server.namespace, server.defined_in));
+    let documents = config.openapi.drain(..).map(|spec| (spec.name, spec.defined_in));
+    let catalogues = config.catalogues.drain(..).map(|spec| (spec.namespace, spec.defined_in));
+    let sources = servers.chain(documents).chain(catalogues);
+    sources.map(|(provider, scope)| PinSource { provider, scope }).collect()
+}
+
+async fn run(global: &Global, command: &PinsCommand, app: &Toolwright, in_force: &InForce) -> Done {
+    let store = &*app.pins();
+    match command {
+        PinsCommand::Ls { of, waiting, all_projects } => {
+            let mut pins = named(app, in_force, of.as_deref(), *all_projects).await?;
+            pins.retain(|pin| !waiting || pin.state() != "pinned");
+            list(global, &pins, *all_projects)
+        }
+        PinsCommand::Show { tool } => {
+            let pins = named(app, in_force, Some(tool), false).await?;
+            let [pin] = &pins[..] else {
+                return Err(Failure::usage(format!("{tool} names {} tools; `pins ls {tool}` lists them", pins.len())));
+            };
+            show(global, pin, &contracts(store, pin).await?)
+        }
+        PinsCommand::Diff { of } => {
+            let mut differing = Vec::new();
+            for pin in named(app, in_force, of.as_deref(), false).await?.into_iter().filter(|pin| pin.waiting.is_some())
+            {
+                let contracts = contracts(store, &pin).await?;
+                let changes = changes(&pin, &contracts);
+                differing.push((pin, contracts, changes));
+            }
+            differences(global, &differing)
+        }
+        PinsCommand::Approve { of, hash } => {
+            let pins = named(app, in_force, Some(of), false).await?;
+            let waiting: Vec<&Pin> = pins.iter().filter(|pin| pin.waiting.is_some()).collect();
+            if waiting.is_empty() {
+                return Err(Failure::failed(format!("nothing of {of} waits for approval")));
+            }
+            let mut decided = Vec::new();
+            for pin in waiting {
+                let Some(mark) = &pin.waiting else { continue };
+                check_hash(pin, mark, hash.as_deref(), of)?;
+                // What is approved is what was just read, not what a list brings meanwhile.
+                let decision = PinDecision::Approve(Some(mark.hash));
+                decided.push((pin, decide(store, pin, decision).await?));
+            }
+            told(global, &decided, "approved")
+        }
+        PinsCommand::Revoke { of, all_projects } => {
+            let pins = named(app, in_force, Some(of), *all_projects).await?;
+            decide_all(global, store, &pins, PinDecision::Revoke, "revoked").await
+        }
+        PinsCommand::Forget { of, all_projects } => {
+            let pins = named(app, in_force, Some(of), *all_projects).await?;
+            decide_all(global, store, &pins, PinDecision::Forget, "forgotten").await
+        }
+    }
+}
+
+async fn decide_all(global: &Global, store: &dyn PinStore, pins: &[Pin], decision: PinDecision, state: &str) -> Done {
+    let mut decided = Vec::with_capacity(pins.len());
+    for pin in pins {
+        decided.push((pin, decide(store, pin, decision).await?));
+    }
+    told(global, &decided, state)
+}
+
+async fn decide(store: &dyn PinStore, pin: &Pin, decision: PinDecision) -> Result<bool, Failure> {
+    store.decide_pin(&pin.source, &pin.tool, decision, OWNER).await.map_err(unreadable)
+}
+
+/// The pins that a name means: those of a provider, or one tool's; all without a name. Of the configuration in force, or of
+/// all that there were.
+async fn named(
+    app: &Toolwright,
+    in_force: &InForce,
+    name: Option<&str>,
+    all_projects: bool,
+) -> Result<Vec<Pin>, Failure> {
+    let every = || async move { app.pins().pins(None).await.map_err(unreadable) };
+    let pins = match all_projects {
+        true => every().await?,
+        false => in_force.pins.clone(),
+    };
+    let Some(name) = name else { return Ok(pins) };
+    let found = meant(&pins, name);
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    let elsewhere = if all_projects { Vec::new() } else { meant(&every().await?, name) };
+    if let Some(pin) = elsewhere.first() {
+        if in_force.has(&pin.source.provider) {
+            return Err(Failure::not_found(format!(
+                "nothing of `{name}` is pinned here; `toolwright pins ls --all-projects` lists what is of other projects"
+            )));
+        }
+        let of =
+            scope(pin).map_or_else(|| "another configuration".to_owned(), |file| format!("`{}`", one_line(file, 300)));
+        return Err(Failure::not_found(format!(
+            "`{name}` is pinned of {of}, and is no source of the configuration in force: decide about it in that project's \
+             folder, or with --config; `toolwright pins ls --all-projects` lists all"
+        )));
+    }
+    let names =
+        pins.iter().flat_map(|pin| [pin.source.provider.clone(), pin.name(), pin.id.without_version().to_owned()]);
+    let names: Vec<String> = names.collect();
+    let near = nearest(name, names.iter().map(String::as_str));
+    let remedy = near.map_or("`toolwright pins ls` lists what was".into(), |near| format!("did you mean `{near}`?"));
+    Err(Failure::not_found(format!("nothing of `{name}` was ever seen; {remedy}")))
+}
+
+fn meant(pins: &[Pin], name: &str) -> Vec<Pin> {
+    let of_provider: Vec<Pin> = pins.iter().filter(|pin| pin.source.provider == name).cloned().collect();
+    match of_provider.is_empty() {
+        true => pins.iter().filter(|pin| is_called(pin, name)).cloned().collect(),
+        false => of_provider,
+    }
+}
+
+/// The file that defines its source, where one is known.
+fn scope(pin: &Pin) -> Option<&str> {
+    Some(pin.source.scope.as_str()).filter(|scope| !scope.is_empty())
+}
+
+fn is_called(pin: &Pin, name: &str) -> bool {
+    name == pin.name()
+        || name.strip_prefix(&*pin.source.provider).is_some_and(|rest| rest == format!("/{}", pin.waiting_name()))
+        || name == pin.id.as_str()
+        || name == pin.id.without_version()
+        || name == wire_candidate(pin.id.namespace(), &pin.tool)
+        || name == wire_candidate(pin.id.namespace(), pin.id.name())
+}
+
+async fn contracts(store: &dyn PinStore, pin: &Pin) -> Result<PinContracts, Failure> {
+    let contracts = store.pin_contracts(&pin.source, std::slice::from_ref(&pin.tool)).await.map_err(unreadable)?;
+    Ok(contracts.into_iter().next().unwrap_or_default())
+}
+
+/// What changed: its name, and where something was approved before that.
+fn changes(pin: &Pin, contracts: &PinContracts) -> Vec<Change> {
+    let name = pin.renamed.as_deref().map(|name| renamed(&pin.tool, name));
+    let contract = contracts.approved.as_ref().zip(contracts.waiting.as_ref());
+    name.into_iter().chain(contract.into_iter().flat_map(|(approved, waiting)| diff(approved, waiting))).collect()
+}
+
+fn check_hash(pin: &Pin, mark: &PinMark, given: Option<&str>, of: &str) -> Result<(), Failure> {
+    let Some(given) = given else { return Ok(()) };
+    // The hash does not tell of the name.
+    let name = format!("{}/{}", pin.source.provider, pin.waiting_name());
+    if pin.renamed.is_some() && of != name {
+        let message = format!("{} waits as {}: look at it again, and name it so", pin.name(), one_line(&name, 200));
+        return Err(Failure::failed(message));
+    }
+    if given.len() < SHOWN_DIGITS {
+        return Err(Failure::usage(format!("a hash is named by {SHOWN_DIGITS} digits or more")));
+    }
+    if mark.hash.to_hex().starts_with(&given.to_ascii_lowercase()) {
+        return Ok(());
+    }
+    let message = format!("{} waits with another definition, {}: look at it again", pin.name(), short(mark.hash));
+    Err(Failure::failed(message))
+}
+
+fn list(global: &Global, pins: &[Pin], with_scope: bool) -> Done {
+    if global.json {
+        print_json(&pins.iter().map(to_json).collect())?;
+        return Ok(Exit::Ok);
+    }
+    if pins.is_empty() {
+        say("nothing is pinned");
+        return Ok(Exit::Ok);
+    }
+    let mut table = Table::new(["definition", "state", "pin"]);
+    for pin in pins {
+        let style = if pin.state() == "pinned" { DIM } else { WARN };
+        let mark = pin.waiting.as_ref().or(pin.approved.as_ref());
+        let about = mark.map(|mark| format!("{} {} ago", short(mark.hash), age(mark.at_ms))).unwrap_or_default();
+        let by = pin.approved.as_ref().map(|mark| format!(", by {}", mark.by)).unwrap_or_default();
+        let of = match (with_scope, scope(pin)) {
+            (false, _) => String::new(),
+            (true, Some(file)) => format!(", of {}", one_line(file, 300)),
+            (true, None) => ", of all that are new".to_owned(),
+        };
+        let now = pin.renamed.as_deref().map(|name| format!(", at its source now {}", one_line(name, 100)));
+        let called = format!("{}{}", one_line(&pin.name(), 100), now.unwrap_or_default());
+        table.row([name(called), Cell::of(style, pin.state()), Cell::of(DIM, format_args!("{about}{by}{of}"))]);
+    }
+    table.print()?;
+    Ok(Exit::Ok)
+}
+
+/// An element of `pins ls --json`; times in milliseconds since the epoch.
+fn to_json(pin: &Pin) -> Value {
+    json!({
+        "provider": pin.source.provider,
+        "scope": scope(pin),
+        "tool": pin.tool,
+        "renamed": pin.renamed,
+        "id": pin.id,
+        "state": pin.state(),
+        "approved": pin.approved,
+        "waiting": pin.waiting,
+    })
+}
+
+fn show(global: &Global, pin: &Pin, contracts: &PinContracts) -> Done {
+    if global.json {
+        let mut value = to_json(pin);
+        value["definition"] = json!(contracts.approved);
+        value["waiting_definition"] = json!(contracts.waiting);
+        print_json(&value)?;
+        return Ok(Exit::Ok);
+    }
+    list(global, std::slice::from_ref(pin), false)?;
+    for (what, definition) in [("pinned", &contracts.approved), ("waits for approval", &contracts.waiting)] {
+        if let Some(definition) = definition {
+            writeln!(stdout(), "\n{}\n{}", styled(BOLD, what), harmless(&format!("{definition:#}")))?;
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+fn differences(global: &Global, differing: &[(Pin, PinContracts, Vec<Change>)]) -> Done {
+    let exit = if differing.is_empty() { Exit::Ok } else { Exit::Failed };
+    if global.json {
+        let row = |(pin, contracts, changes): &(Pin, PinContracts, Vec<Change>)| {
+            let mut value = to_json(pin);
+            value["changes"] = json!(changes);
+            value["old"] = json!(contracts.approved);
+            value["new"] = json!(contracts.waiting);
+            value
+        };
+        print_json(&differing.iter().map(row).collect())?;
+        return Ok(exit);
+    }
+    if differing.is_empty() {
+        say("every definition is the one that was pinned");
+    }
+    for (pin, contracts, changes) in differing {
+        let hash = pin.waiting.as_ref().map(|mark| short(mark.hash)).unwrap_or_default();
+        print_text(&format!("{}  {}", styled(BOLD, one_line(&pin.name(), 100)), styled(DIM, hash)))?;
+        if contracts.approved.is_none() {
+            let name = pin.id.without_version();
+            print_text(&format!("  was never approved: `toolwright pins show {name}` shows it"))?;
+        }
+        for change in changes {
+            let mark = match change.weight {
+                Weight::Danger => styled(BAD, "!"),
+                Weight::Notable => styled(WARN, "~"),
+                Weight::Minor => styled(DIM, "·"),
+            };
+            print_text(&format!("  {mark} {}", one_line(&change.to_string(), MAX_LINE)))?;
+        }
+        if !changes.is_empty() {
+            let hint = format!("  `toolwright pins show {}` shows both as a whole", pin.id.without_version());
+            print_text(&styled(DIM, hint))?;
+        }
+    }
+    Ok(exit)
+}
+
+fn told(global: &Global, decided: &[(&Pin, bool)], state: &str) -> Done {
+    let done: Vec<&Pin> = decided.iter().filter(|(_, counts)| *counts).map(|(pin, _)| *pin).collect();
+    if global.json {
+        let row = |pin: &&Pin| {
+            let provider = &pin.source.provider;
+            json!({"provider": provider, "scope": scope(pin), "tool": pin.tool, "id": pin.id, "state": state})
+        };
+        print_json(&done.iter().map(row).collect())?;
+    } else {
+        done.iter().for_each(|pin| {
+            let as_now = pin.renamed.as_deref().filter(|_| state == "approved");
+            let name = as_now.map_or_else(|| pin.name(), |name| format!("{}/{name}", pin.source.provider));
+            say(format_args!("{} is {state}", one_line(&name, 100)));
+        });
+    }
+    let missed = decided.len() - done.len();
+    match missed {
+        0 => Ok(Exit::Ok),
+        _ if done.is_empty() => {
+            Err(Failure::failed(format!("nothing was {state}: it has changed meanwhile, or was so")))
+        }
+        _ => {
+            say_warning(&format!("{missed} were so already, or have changed meanwhile"));
+            Ok(Exit::Ok)
+        }
+    }
+}
+
+/// What waits for `pins approve`, in one line; `None` when nothing does.
+pub(crate) async fn waiting(app: &Toolwright) -> Option<String> {
+    let pins = app.pins_in_force().await.ok()?;
+    let waiting: Vec<&Pin> = pins.iter().filter(|pin| pin.waiting.is_some()).collect();
+    let named: Vec<String> = waiting.iter().take(3).map(|pin| one_line(&pin.name(), 60)).collect();
+    let more = match waiting.len() - named.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    match waiting.len() {
+        0 => None,
+        1 => Some(format!("1 definition waits for `toolwright pins approve`: {}", named.join(", "))),
+        many => Some(format!("{many} definitions wait for `toolwright pins approve`: {}{more}", named.join(", "))),
+    }
+}
+
+fn unreadable(error: StoreError) -> Failure {
+    Failure::failed(error)
+}
+
+fn short(hash: ContentHash) -> String {
+    hash.to_hex().chars().take(SHOWN_DIGITS).collect()
+}
+
+fn age(at_ms: u64) -> String {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let now = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+    duration::format(Duration::from_secs(now.saturating_sub(at_ms) / 1000))
+}

@@ -1,0 +1,290 @@
+//! `policy test`: what the policy says of a call, and why, without making it.
+
+use std::io::{BufWriter, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::{Args, Subcommand};
+use serde_json::{Map, Value, json};
+use toolwright::Toolwright;
+use toolwright::config::{Config, policy_file, policy_of, profile_of};
+use toolwright::core::catalogue::{CallScope, Entry};
+use toolwright::core::json::fault;
+use toolwright::core::name_table::Resolution;
+use toolwright::core::policy::{Decision, EffectSelector, HintTrust, PolicyQuery, ToolNote, UserRequest};
+use toolwright::core::{
+    CallId, Caller, Effects, Policy, Principal, Profile, RawArguments, Session, Snapshot, ToolCall, ToolDefinition,
+    ToolId, check,
+};
+
+use crate::app::{config, open};
+use crate::args::Global;
+use crate::develop::records::Members;
+use crate::exit::{Done, Exit, Failure};
+use crate::input;
+use crate::terminal::screen::print_json;
+use crate::use_tools::call::LIST_WAIT;
+use crate::use_tools::tools;
+
+/// The namespace of tools that only a policy or a line knows, where it names none.
+const UNLISTED: &str = "unlisted";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PolicyCommand {
+    /// Says which rule decides a call, and why; nothing runs. Answers as JSON: {effect, rule, reason}.
+    Test(PolicyTest),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PolicyTest {
+    /// The tool: wire name, id, alias or bare name; or any name that the policy's `tools` cover.
+    #[arg(required_unless_present = "jsonl")]
+    tool: Option<String>,
+    /// Arguments as JSON; `-` reads them from standard input. Default: `{}`.
+    #[arg(value_name = "ARGS|-", allow_negative_numbers = true)]
+    arguments: Option<String>,
+    /// File with the policy: `profile`, `rules` and `tools`, by themselves or under `policy`. Default: that of
+    /// the configuration.
+    #[arg(long, value_name = "FILE")]
+    policy: Option<PathBuf>,
+    /// What the user asked for, in the user's own words, for conditions that use `request`. Default: not known.
+    #[arg(long, value_name = "TEXT")]
+    request: Option<String>,
+    /// A role of the caller (repeatable).
+    #[arg(long = "role", value_name = "ROLE")]
+    roles: Vec<String>,
+    /// Standard input has one JSON object a line, {tool, arguments?, request?, roles?, effects?, tags?}; each gets
+    /// its own line of answer. What a line says of effects and tags counts for that line.
+    #[arg(long)]
+    jsonl: bool,
+}
+
+pub(crate) async fn command(global: &Global, command: &PolicyCommand) -> Done {
+    let PolicyCommand::Test(test) = command;
+    let settings = config::usable(global)?;
+    let policy = policy(test.policy.as_deref(), &settings)?;
+    let app = open(global, settings).await?;
+    let tester = Tester { app: &app, policy, test };
+    let done = if test.jsonl { tester.lines().await } else { tester.one().await };
+    app.shut_down().await;
+    done
+}
+
+fn policy(file: Option<&Path>, settings: &Config) -> Result<Policy, Failure> {
+    let Some(file) = file else { return Ok(settings.policy(None, Profile::Ask)) };
+    let section = policy_file(&input::read(file)?, file)
+        .map_err(|problems| Failure::usage(problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")))?;
+    Ok(policy_of(&section, section.profile.map_or(Profile::Ask, profile_of)))
+}
+
+/// One call to decide on.
+struct TestedCall {
+    tool: String,
+    arguments: Value,
+    request: Option<Arc<UserRequest>>,
+    roles: Vec<String>,
+    /// What is said of the tool beside the call.
+    effects: Option<EffectSelector>,
+    tags: Vec<String>,
+}
+
+/// What decides, and where tools are looked up.
+struct Tester<'a> {
+    app: &'a Arc<Toolwright>,
+    policy: Policy,
+    test: &'a PolicyTest,
+}
+
+impl Tester<'_> {
+    async fn one(&self) -> Done {
+        let text = match self.test.arguments.as_deref() {
+            Some("-") => input::read(Path::new("-"))?,
+            Some(text) => text.to_owned(),
+            None => "{}".to_owned(),
+        };
+        let arguments = serde_json::from_str(&text)
+            .map_err(|error| Failure::failed(format!("the arguments are not JSON: {}", fault(&error))))?;
+        let asked = TestedCall {
+            tool: self.test.tool.clone().unwrap_or_default(),
+            arguments,
+            request: self.test.request.as_deref().map(|text| Arc::new(UserRequest::new([text]))),
+            roles: self.test.roles.clone(),
+            effects: None,
+            tags: Vec::new(),
+        };
+        print_json(&json!(self.decide(&asked).await?))?;
+        Ok(Exit::Ok)
+    }
+
+    async fn lines(&self) -> Done {
+        let bytes = input::read_bytes(Path::new("-"))?;
+        let mut out = BufWriter::new(std::io::stdout().lock());
+        let mut whole = Exit::Ok;
+        for line in input::without_mark(&bytes).split_inclusive(|byte| *byte == b'\n') {
+            let decided = match self.asked(line) {
+                Ok(asked) => self.decide(&asked).await,
+                Err(error) => Err(Failure::failed(error)),
+            };
+            match decided {
+                Ok(decision) => writeln!(out, "{}", json!(decision))?,
+                Err(failure) => {
+                    writeln!(out, "{}", failure.to_json())?;
+                    whole = failure.exit;
+                }
+            }
+        }
+        out.flush()?;
+        Ok(whole)
+    }
+
+    /// Reads one line.
+    fn asked(&self, line: &[u8]) -> Result<TestedCall, String> {
+        let record: Value =
+            serde_json::from_slice(line).map_err(|error| format!("the line is not JSON: {}", fault(&error)))?;
+        let mut line = Members::of(record)?;
+        let tool = match line.text("tool")?.or(line.text("name")?) {
+            Some(tool) => tool,
+            None => self.test.tool.clone().filter(|tool| tool != "-").ok_or("it has no `tool`")?,
+        };
+        let request = match line.texts("request")? {
+            said if !said.is_empty() => Some(UserRequest::new(said.iter().map(String::as_str))),
+            _ => self.test.request.as_deref().map(|text| UserRequest::new([text])),
+        };
+        let mut roles = line.texts("roles")?;
+        roles.extend(self.test.roles.iter().cloned());
+        Ok(TestedCall {
+            tool,
+            arguments: line.value(&["arguments", "args"]).unwrap_or_else(|| json!({})),
+            request: request.map(Arc::new),
+            roles,
+            effects: effects(&mut line)?,
+            tags: line.texts("tags")?,
+        })
+    }
+
+    async fn decide(&self, asked: &TestedCall) -> Result<Decision, Failure> {
+        let principal = Principal { roles: asked.roles.clone(), ..Principal::owner() };
+        let session = Session { principal, ..Session::clone(&self.app.session("policy-test")) };
+        let found = self.find(asked).await?;
+        let mut policy = std::borrow::Cow::Borrowed(&self.policy);
+        if asked.effects.is_some() || !asked.tags.is_empty() {
+            let note = ToolNote {
+                tool: found.definition().id.as_str().to_owned(),
+                effects: asked.effects.unwrap_or_default(),
+                tags: asked.tags.clone(),
+            };
+            policy.to_mut().tools.insert(0, note);
+        }
+        Ok(found.decide(&policy, asked, &session))
+    }
+
+    /// Looks a tool up: in the catalogue as it is known, then in what the policy or the line says, then in the
+    /// catalogue with its servers connected.
+    async fn find(&self, asked: &TestedCall) -> Result<TestedTool, Failure> {
+        let snapshot = self.app.catalogue().snapshot();
+        if let Some(entry) = known(&snapshot, &asked.tool) {
+            return Ok(TestedTool::Listed(entry, snapshot));
+        }
+        let id = unlisted(&asked.tool)?;
+        let spoken_of = asked.effects.is_some() || self.policy.tools.iter().any(|note| note.covers(&id));
+        if spoken_of {
+            let definition = ToolDefinition { effects: Effects::UNKNOWN, ..ToolDefinition::new(id, "", None) };
+            return Ok(TestedTool::Unlisted(Box::new(definition)));
+        }
+        self.app.list_for(&asked.tool, LIST_WAIT).await;
+        let snapshot = self.app.catalogue().snapshot();
+        match snapshot.resolve(&asked.tool) {
+            Resolution::Found(index, _) => {
+                Ok(TestedTool::Listed(Arc::clone(&snapshot.list()[index]), Arc::clone(&snapshot)))
+            }
+            Resolution::Unknown(near) => {
+                let failure = tools::unknown(&snapshot, &asked.tool, &near);
+                let remedy = "or say what it does under `tools` of the policy, or with `effects` in its line";
+                Err(Failure { message: format!("{}; {remedy}", failure.message), ..failure })
+            }
+        }
+    }
+}
+
+fn known(snapshot: &Snapshot, tool: &str) -> Option<Arc<Entry>> {
+    match snapshot.resolve(tool) {
+        Resolution::Found(index, matched) if !matched.is_guess() => Some(Arc::clone(&snapshot.list()[index])),
+        _ => None,
+    }
+}
+
+/// A tool to decide about.
+enum TestedTool {
+    /// It is in the catalogue.
+    Listed(Arc<Entry>, Arc<Snapshot>),
+    /// All that is known of it was said by the policy or the line.
+    Unlisted(Box<ToolDefinition>),
+}
+
+impl TestedTool {
+    fn definition(&self) -> &ToolDefinition {
+        match self {
+            Self::Listed(entry, _) => entry.definition(),
+            Self::Unlisted(definition) => definition,
+        }
+    }
+
+    /// As the executor asks, with the arguments that it would run with if they are valid.
+    fn decide(&self, policy: &Policy, asked: &TestedCall, session: &Session) -> Decision {
+        let mut query = PolicyQuery {
+            definition: self.definition(),
+            trust: HintTrust::Trusted,
+            principal: &session.principal,
+            root: &session.root,
+            scope: CallScope::Anywhere,
+            unvalidated: None,
+            arguments: &asked.arguments,
+            request: asked.request.as_ref(),
+        };
+        let Self::Listed(entry, snapshot) = self else { return policy.decide(&query) };
+        query.trust = entry.provider.trust();
+        let call = ToolCall {
+            id: CallId::new("policy-test"),
+            name: entry.id().as_str().to_owned(),
+            arguments: RawArguments::Value(asked.arguments.clone()),
+        };
+        let valid = check(call, snapshot, Caller::of(&session.principal)).ok();
+        if let Some(valid) = &valid {
+            query.arguments = &valid.arguments;
+            query.unvalidated = valid.unvalidated;
+        }
+        query.scope = entry.provider.scope(entry.id(), query.arguments, session);
+        policy.decide(&query)
+    }
+}
+
+/// The id of a tool that is in no catalogue: an id as it is, a wire name or a bare name as a foreign tool's.
+fn unlisted(name: &str) -> Result<ToolId, Failure> {
+    let name = name.trim();
+    let (namespace, raw) = name
+        .split_once("__")
+        .or_else(|| name.split_once(':'))
+        .filter(|(namespace, raw)| !namespace.is_empty() && !raw.is_empty())
+        .unwrap_or((UNLISTED, name));
+    ToolId::try_parse(name)
+        .or_else(|| ToolId::foreign(namespace, raw).ok())
+        .map_or_else(|| ToolId::foreign(UNLISTED, name), Ok)
+        .map_err(Failure::usage)
+}
+
+/// The effects that a line gives: ours, or the hints of an MCP server (`readOnlyHint`, …).
+fn effects(line: &mut Members) -> Result<Option<EffectSelector>, String> {
+    let flag = |members: &Map<String, Value>, ours: &str, hint: &str| {
+        members.get(ours).or_else(|| members.get(hint)).and_then(Value::as_bool)
+    };
+    match line.value(&["effects", "annotations"]) {
+        None => Ok(None),
+        Some(Value::Object(members)) => Ok(Some(EffectSelector {
+            read_only: flag(&members, "read_only", "readOnlyHint"),
+            destructive: flag(&members, "destructive", "destructiveHint"),
+            idempotent: flag(&members, "idempotent", "idempotentHint"),
+            open_world: flag(&members, "open_world", "openWorldHint"),
+        })),
+        Some(_) => Err("its `effects` are not an object".into()),
+    }
+}

@@ -1,0 +1,424 @@
+//! `trace`: shows the operations of runs and sessions as a tree.
+
+use std::fmt::Write as _;
+use std::time::{Duration, SystemTime};
+
+use clap::Args;
+use serde_json::{Value, json};
+use toolwright::core::OpKind;
+use toolwright::core::store::{LedgerStore, RUNNING, TraceSummary, TraceSums, UNKNOWN_OUTCOME};
+use toolwright::core::trace::{Trace, TraceOp};
+
+use crate::app::config;
+use crate::args::Global;
+use crate::exit::{Done, Exit, Failure};
+use crate::terminal::screen::{BAD, BOLD, DIM, GOOD, WARN, one_line, print_json, print_text, size, styled};
+use crate::terminal::table::{Cell, Table};
+
+/// Operations that are read of one run or session.
+const MAX_OPERATIONS: usize = 10_000;
+/// Characters of a name.
+const NAME: usize = 48;
+/// Characters of an id in a list.
+const ID: usize = 40;
+/// How many characters a line's bar has.
+const BAR: usize = 20;
+/// How often `--follow` looks.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// What `--help` says of the JSON form.
+pub(crate) const JSON_FORM: &str = "\
+With --json and a run: {run, session, started_ms, latency_ms, totals: {tool_calls, model_calls, jobs, failures,
+usage: {input_tokens, output_tokens, cached_tokens, cache_written_tokens unless it is 0}, cost_usd, open_costs (model
+attempts that may have cost something beside that) unless it is 0}, left_out,
+turns: [{turn, ops: [{op, trace, parent,
+kind: tool | model | job | guard, name, call, status: ok, the kind of failure, running, or unknown (its process ended
+before it), started_ms, latency_ms, wait_ms, person_ms (in which people were asked; no part of latency_ms),
+attempts (of a model, whose attempts are ops each: which one), cached, characters_in, characters_out, usage, cost_usd, decided_by, approval, children: [...]}]}]}.
+Without a run: [{run, session, principal, started_ms, ended_ms, turns, tool_calls, model_calls, jobs, failures,
+usage, cost_usd, open_costs unless it is 0}], newest first.";
+
+/// What to show.
+#[derive(Debug, Args)]
+pub(crate) struct TraceArgs {
+    /// A run, session or trace id, the beginning of one, or `last`. Without it, the newest are listed.
+    #[arg(value_name = "RUN")]
+    run: Option<String>,
+    /// How many are listed.
+    #[arg(long, default_value_t = 20, value_name = "N", conflicts_with = "run")]
+    limit: usize,
+    /// Shows what is added, until it is interrupted.
+    #[arg(long, requires = "run")]
+    follow: bool,
+}
+
+pub(crate) async fn command(global: &Global, args: &TraceArgs) -> Done {
+    let config = config::usable(global)?;
+    let store = toolwright::runtime::SqliteStore::open(&config.state_dir).map_err(Failure::usage)?;
+    let Some(name) = &args.run else {
+        let traces = store.traces(args.limit).await.map_err(Failure::failed)?;
+        let traces: Vec<_> = traces.iter().map(listed).collect();
+        if global.json {
+            print_json(&Value::Array(traces.into_iter().map(|(json, _)| json).collect()))?;
+        } else if traces.is_empty() {
+            print_text("nothing was called yet")?;
+        } else {
+            list(traces.into_iter().map(|(_, row)| row).collect()).print()?;
+        }
+        return Ok(Exit::Ok);
+    };
+    let mut drawn = String::new();
+    loop {
+        let traces = read(&*store, name).await?;
+        let text = if global.json {
+            traces.first().map(|trace| json!(trace).to_string()).unwrap_or_default()
+        } else {
+            traces.iter().map(draw).collect::<Vec<_>>().join("\n")
+        };
+        if text != drawn {
+            if global.json {
+                print_json(&json!(traces.first()))?;
+            } else {
+                print_text(text.trim_end())?;
+            }
+            drawn = text;
+        }
+        if !args.follow {
+            return Ok(Exit::Ok);
+        }
+        tokio::select! {
+            () = tokio::time::sleep(LOOK) => {}
+            _ = tokio::signal::ctrl_c() => return Ok(Exit::Ok),
+        }
+    }
+}
+
+/// The trees of what the name means, the newest first; JSON has the newest only.
+async fn read(store: &dyn LedgerStore, name: &str) -> Result<Vec<Trace>, Failure> {
+    let summaries = store.find_traces(name).await.map_err(Failure::failed)?;
+    if summaries.is_empty() {
+        let remedy = "`toolwright trace` lists the newest";
+        return Err(Failure::not_found(format!(
+            "no run or session is called, or begins with, only `{name}`; {remedy}"
+        )));
+    }
+    let mut traces = Vec::new();
+    for summary in &summaries {
+        let entries = store.operations(summary, MAX_OPERATIONS).await.map_err(Failure::failed)?;
+        traces.push(Trace::of(summary, &entries));
+    }
+    Ok(traces)
+}
+
+/// A line of the list as JSON, and as columns.
+fn listed(trace: &TraceSummary) -> (Value, [String; 8]) {
+    let id = trace.run.as_deref().unwrap_or(trace.session.as_str());
+    let TraceSums { tool_calls, model_calls, failures, usage, cost_usd, open_costs, .. } = trace.sums;
+    let columns = [
+        one_line(id, ID),
+        clock(trace.started_ms),
+        trace.turns.to_string(),
+        tool_calls.to_string(),
+        model_calls.to_string(),
+        failures.to_string(),
+        usage.tokens().to_string(),
+        known(cost_usd, open_costs).unwrap_or_default(),
+    ];
+    (json!(trace), columns)
+}
+
+fn list(rows: Vec<[String; 8]>) -> Table {
+    let head = ["run or session", "started (UTC)", "turns>", "calls>", "requests>", "failed>", "tokens>", "cost>"];
+    let mut table = Table::new(head);
+    rows.into_iter().for_each(|row| table.row(row.map(Cell::from)));
+    table
+}
+
+/// The tree with a bar for each operation, over the time of the whole.
+fn draw(trace: &Trace) -> String {
+    let mut out = String::new();
+    let title = match &trace.run {
+        Some(run) => format!("run {}", one_line(run, ID)),
+        None => format!("session {}", one_line(&trace.session, ID)),
+    };
+    let _ = writeln!(out, "{}  {}", styled(BOLD, title), styled(DIM, clock(trace.started_ms)));
+    if trace.left_out > 0 {
+        let _ = writeln!(out, "{}", styled(WARN, format!("{} earlier operations are not shown", trace.left_out)));
+    }
+    let name_width = trace.turns.iter().flat_map(|turn| &turn.ops).map(|op| width(op, 1)).max().unwrap_or(0);
+    for turn in &trace.turns {
+        if turn.turn > 0 {
+            let _ = writeln!(out, "turn {}", turn.turn);
+        }
+        for op in &turn.ops {
+            lines(op, 1, trace, name_width, &mut out);
+        }
+    }
+    let _ = writeln!(out, "{}", totals(trace));
+    out
+}
+
+fn width(op: &TraceOp, depth: usize) -> usize {
+    let own = depth * 2 + one_line(&op.name, NAME).chars().count() + 2;
+    op.children.iter().map(|child| width(child, depth + 1)).chain([own]).max().unwrap_or(0)
+}
+
+fn lines(op: &TraceOp, depth: usize, trace: &Trace, name_width: usize, out: &mut String) {
+    let (style, sign) = match (op.status.as_str(), op.kind) {
+        ("ok" | "done", _) => (GOOD, "✓"),
+        (_, OpKind::Guard) => (DIM, "·"),
+        ("running" | "pending" | "waiting_input", _) => (WARN, "…"),
+        _ => (BAD, "✗"),
+    };
+    let indent = depth * 2;
+    let name = one_line(&op.name, NAME);
+    let pad = name_width.saturating_sub(indent + name.chars().count() + 2);
+    let offset = op.started_ms.saturating_sub(trace.started_ms);
+    let _ = writeln!(
+        out,
+        "{:indent$}{} {name}{:pad$}  {}  {} {:>9}  {}",
+        "",
+        styled(style, sign),
+        "",
+        styled(DIM, format_args!("{:>9}", format!("+{}", time(milliseconds(offset))))),
+        styled(DIM, bar(offset, op.latency_ms, trace.latency_ms)),
+        time(op.latency_ms),
+        facts(op),
+    );
+    for child in &op.children {
+        lines(child, depth + 1, trace, name_width, out);
+    }
+}
+
+/// Where in the time of the whole the operation was.
+fn bar(offset_ms: u64, latency_ms: f64, whole_ms: u64) -> String {
+    let cells = |ms: f64| {
+        let share = ms / milliseconds(whole_ms.max(1)) * BAR as f64;
+        // Between 0 and the number of cells.
+        share.clamp(0.0, BAR as f64).round() as usize
+    };
+    let from = cells(milliseconds(offset_ms)).min(BAR - 1);
+    let length = cells(latency_ms).clamp(1, BAR - from);
+    format!("{}{}{}", "·".repeat(from), "━".repeat(length), "·".repeat(BAR - from - length))
+}
+
+fn facts(op: &TraceOp) -> String {
+    let mut facts = Vec::new();
+    if !matches!(op.status.as_str(), "ok" | "done") {
+        let style = match op.status.as_str() {
+            _ if op.kind == OpKind::Guard => DIM,
+            RUNNING => WARN,
+            _ => BAD,
+        };
+        let status = match op.status.as_str() {
+            UNKNOWN_OUTCOME if op.kind == OpKind::Tool => "unknown outcome: its process ended before it".to_owned(),
+            status => one_line(status, NAME),
+        };
+        facts.push(styled(style, status));
+    }
+    let sizes = |count: u64| size(usize::try_from(count).unwrap_or(usize::MAX));
+    match &op.usage {
+        Some(usage) => {
+            let cache = [(usage.cached_tokens, "cached"), (usage.cache_written_tokens, "written to the cache")];
+            let cache: Vec<String> = cache
+                .into_iter()
+                .filter(|(tokens, _)| *tokens > 0)
+                .map(|(tokens, what)| format!("{tokens} {what}"))
+                .collect();
+            let cached = if cache.is_empty() { String::new() } else { format!(" ({})", cache.join(", ")) };
+            facts.push(format!("{}{cached} → {} tokens", usage.input_tokens, usage.output_tokens));
+        }
+        None if op.kind != OpKind::Guard => {
+            facts.push(format!("{} → {}", sizes(op.characters_in), sizes(op.characters_out)));
+        }
+        None => {}
+    }
+    facts.extend(op.cost_usd.map(money));
+    if op.person_ms >= 1.0 {
+        facts.push(format!("a person took {}", time(op.person_ms)));
+    }
+    if op.wait_ms >= 1.0 {
+        facts.push(format!("waited {}", time(op.wait_ms)));
+    }
+    match op.kind {
+        OpKind::Model if op.attempts > 1 => facts.push(format!("attempt {}", op.attempts)),
+        _ if op.attempts > 1 => facts.push(format!("{} attempts", op.attempts)),
+        _ => {}
+    }
+    if op.cached {
+        facts.push("cached".to_owned());
+    }
+    if !op.decided_by.is_empty() {
+        let approval = op.approval.as_ref().map(|approval| format!(": {approval}")).unwrap_or_default();
+        facts.push(styled(DIM, one_line(&format!("{}{approval}", op.decided_by), NAME)));
+    }
+    facts.join(", ")
+}
+
+fn totals(trace: &Trace) -> String {
+    let TraceSums { tool_calls, model_calls, jobs, failures, usage, cost_usd, open_costs } = trace.totals;
+    let mut parts = vec![format!("{tool_calls} calls")];
+    if model_calls > 0 {
+        parts.push(format!("{model_calls} requests"));
+        parts.push(format!("{} → {} tokens", usage.input_tokens, usage.output_tokens));
+        parts.push(known(cost_usd, open_costs).unwrap_or_else(|| "cost unknown".to_owned()));
+    }
+    if jobs > 0 {
+        parts.push(format!("{jobs} jobs"));
+    }
+    parts.push(if failures > 0 { styled(BAD, format!("{failures} failed")) } else { "none failed".to_owned() });
+    parts.push(time(milliseconds(trace.latency_ms)));
+    format!("{} {}", styled(BOLD, "total"), parts.join(", "))
+}
+
+/// What is known of a whole cost of which so many parts are open; `None` where that is nothing. That some requests were
+/// never sent says nothing of what the others cost.
+fn known(usd: Option<f64>, open: u64) -> Option<String> {
+    match (usd?, open) {
+        (usd, 0) => Some(money(usd)),
+        (0.0, _) => None,
+        (usd, _) => Some(format!("at least {}", money(usd))),
+    }
+}
+
+fn money(usd: f64) -> String {
+    if usd < 0.01 { format!("${usd:.5}") } else { format!("${usd:.2}") }
+}
+
+fn milliseconds(ms: u64) -> f64 {
+    ms as f64
+}
+
+fn time(ms: f64) -> String {
+    match ms {
+        _ if ms < 10.0 => format!("{ms:.1} ms"),
+        _ if ms < 1000.0 => format!("{ms:.0} ms"),
+        _ if ms < 60_000.0 => format!("{:.1} s", ms / 1000.0),
+        _ => format!("{:.0} min", ms / 60_000.0),
+    }
+}
+
+/// Date and time of day, UTC.
+fn clock(ms: u64) -> String {
+    let at = SystemTime::UNIX_EPOCH + Duration::from_millis(ms);
+    crate::terminal::logging::timestamp(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use toolwright::core::session::SessionId;
+    use toolwright::core::store::LedgerEntry;
+    use toolwright::core::{Lineage, OpId};
+
+    use super::*;
+
+    fn entry(op: u64, parent: Option<u64>, kind: OpKind, name: &str, at_ms: u64, latency_ms: u64) -> LedgerEntry {
+        let lineage = Lineage { parent: parent.map(OpId::new), turn: 1, ..Lineage::named("r") };
+        LedgerEntry {
+            latency_us: latency_ms * 1000,
+            characters_in: 20,
+            characters_out: 2048,
+            ..LedgerEntry::new(
+                lineage.begin(OpId::new(op)),
+                at_ms,
+                SessionId::new("s"),
+                "owner".into(),
+                kind,
+                name.into(),
+            )
+        }
+    }
+
+    fn summary_of(entries: &[LedgerEntry]) -> TraceSummary {
+        let mut sums = TraceSums::default();
+        entries.iter().for_each(|entry| sums.add(entry));
+        TraceSummary {
+            run: Some("r".into()),
+            session: SessionId::new("s"),
+            principal: "owner".into(),
+            started_ms: 0,
+            ended_ms: 1000,
+            turns: 1,
+            sums,
+        }
+    }
+
+    #[test]
+    fn a_run_is_drawn_as_a_tree() {
+        let model = LedgerEntry {
+            usage: toolwright::core::model::Usage {
+                input_tokens: 900,
+                output_tokens: 12,
+                cached_tokens: 300,
+                cache_written_tokens: 40,
+            },
+            cost_usd: Some(0.0123),
+            ..entry(1, None, OpKind::Model, "p/m", 500, 500)
+        };
+        let outer = entry(2, None, OpKind::Tool, "agent:batch@1.0.0", 1000, 500);
+        let inner = LedgerEntry {
+            status: "timeout".into(),
+            wait_us: 20_000,
+            attempts: 2,
+            decided_by: "rule 3".into(),
+            approval: Some("approve".into()),
+            ..entry(3, Some(2), OpKind::Tool, "x:\u{1b}[2Jevil\u{202e}@1.0.0", 900, 250)
+        };
+        let entries = [model, inner, outer];
+        let summary = summary_of(&entries);
+        let drawn = anstream::adapter::strip_str(&draw(&Trace::of(&summary, &entries))).to_string();
+        assert_eq!(
+            drawn,
+            "run r  1970-01-01 00:00:00\n\
+             turn 1\n\
+             \u{20} ✓ p/m                           +0.0 ms  ━━━━━━━━━━··········    500 ms  900 (300 cached, 40 written to the cache) → 12 tokens, $0.01\n\
+             \u{20} ✓ agent:batch@1.0.0             +500 ms  ··········━━━━━━━━━━    500 ms  20 B → 2.0 kB\n\
+             \u{20}   ✗ x: [2Jevil\\u{202e}@1.0.0    +650 ms  ·············━━━━━··    250 ms  timeout, 20 B → 2.0 kB, waited 20 ms, 2 attempts, rule 3: approve\n\
+             total 2 calls, 1 requests, 900 → 12 tokens, $0.01, 1 failed, 1.0 s\n"
+        );
+    }
+
+    #[test]
+    fn what_was_never_sent_makes_no_cost_known() {
+        for (usd, open, expect) in [
+            (None, 0, None),
+            (None, 1, None),
+            (Some(0.0), 0, Some("$0.00000")),
+            (Some(0.0), 1, None),
+            (Some(0.5), 1, Some("at least $0.50")),
+        ] {
+            assert_eq!(known(usd, open).as_deref(), expect, "{usd:?} {open}");
+        }
+    }
+
+    #[test]
+    fn a_cost_that_is_not_all_known_is_told_as_a_part() {
+        let of = |status: &'static str, usage: u64, cost_usd: Option<f64>| LedgerEntry {
+            status: status.into(),
+            usage: toolwright::core::model::Usage { input_tokens: usage, ..Default::default() },
+            cost_usd,
+            ..entry(1, None, OpKind::Model, "p/m", 500, 500)
+        };
+        let paid = || of("ok", 9, Some(0.5));
+        for (others, cost, tokens) in [
+            (vec![], "$0.50", "9"),
+            // Without a price, without figures, and without either.
+            (vec![of("ok", 7, None)], "at least $0.50", "16"),
+            (vec![of("ok", 0, None)], "at least $0.50", "9"),
+            (vec![of("unavailable", 0, None)], "at least $0.50", "9"),
+            (vec![of("rate_limit", 7, None)], "at least $0.50", "16"),
+            // What was refused or never began cost nothing.
+            (vec![of("rate_limit", 0, None), of("auth", 0, None)], "$0.50", "9"),
+            (vec![LedgerEntry { attempts: 0, ..of("canceled", 0, None) }], "$0.50", "9"),
+            (vec![entry(2, None, OpKind::Tool, "t:t@1.0.0", 500, 5)], "$0.50", "9"),
+            (vec![of("ok", u64::MAX, Some(0.25))], "$0.75", "18446744073709551615"),
+        ] {
+            let entries: Vec<LedgerEntry> = others.into_iter().chain([paid()]).collect();
+            let summary = summary_of(&entries);
+            let (json, columns) = listed(&summary);
+            assert_eq!((columns[6].as_str(), columns[7].as_str()), (tokens, cost), "{json}");
+            let drawn = anstream::adapter::strip_str(&draw(&Trace::of(&summary, &entries))).to_string();
+            assert!(drawn.contains(&format!(" tokens, {cost}, ")), "{drawn}");
+        }
+    }
+}

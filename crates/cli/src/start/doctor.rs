@@ -1,0 +1,435 @@
+//! `doctor`: finds problems of the configuration and its providers, and says how to fix them.
+
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt as _;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use toolwright::Toolwright;
+use toolwright::config::typed::SchemaForm;
+use toolwright::config::{Config, Problem, Severity};
+use toolwright::core::Snapshot;
+use toolwright::core::catalogue::{Entry, Provider, ProviderKind, ProviderStatus};
+use toolwright::core::pattern::nearest;
+use toolwright::core::sandbox::{Enforcement, SandboxProfile, enforcement};
+use toolwright::models::dialect::{Loss, Portable};
+use toolwright::providers::process::sandbox::means;
+use toolwright::trust::{Judged, Standing};
+
+use crate::app::list_wait::{Wanted, patiently, starting};
+use crate::app::{config, open};
+use crate::args::Global;
+use crate::exit::{Done, Exit};
+use crate::start::doctor_models::{self, ModelProbe};
+use crate::terminal::logging;
+use crate::terminal::screen::{BAD, DIM, GOOD, WARN, harmless, print_json, print_text, styled};
+use crate::use_tools::serve::as_served;
+use crate::use_tools::tools::left_out;
+
+/// Server and tool name together that some clients still take.
+const CLIENT_LIMIT: usize = 60;
+/// The name under which clients know this server, when they follow the README.
+const SERVER_NAME: &str = "toolwright";
+/// Measurements of tools that have changed which are named.
+const MAX_STALE: usize = 20;
+/// Tools of which it is told that their schemas are listed otherwise.
+const MAX_LISTED: usize = 20;
+/// A start that people notice.
+const SLOW: Duration = Duration::from_secs(5);
+/// How long whoever has the port of `serve` may take to say that it is a Toolwright.
+const HEALTH_WAIT: Duration = Duration::from_millis(300);
+/// Bytes of its answer that are read.
+const MAX_HEALTH: u64 = 4096;
+
+/// What a probe of one provider found.
+struct Probe {
+    name: String,
+    kind: Value,
+    tools: usize,
+    /// Why it has none, where it should have some.
+    empty: Option<String>,
+    error: Option<String>,
+    took: Duration,
+}
+
+/// Findings besides the problems of the configuration and the state of each provider.
+#[derive(Default)]
+struct Diagnosis {
+    /// What is to be mended, with the remedy.
+    findings: Vec<String>,
+    /// What works all the same, and is not as it may have been meant.
+    warnings: Vec<String>,
+    models: Vec<ModelProbe>,
+    /// Which model is asked where none is named.
+    default_model: String,
+    /// Tools of the catalogue.
+    tools: usize,
+    /// What sources have and the catalogue does not.
+    left_out: Vec<String>,
+    /// Tools whose schemas clients are listed in another form, with what that form loses.
+    listed: Vec<(String, Vec<Loss>)>,
+}
+
+pub(crate) async fn command(global: &Global) -> Done {
+    let settings = config::read(global)?;
+    let problems = settings.problems.clone();
+    if settings.is_unusable() {
+        return report(global, &settings, &problems, &[], &Diagnosis::default());
+    }
+    let app = open(global, settings).await?;
+    as_served(&app).await;
+    if !app.config().compat.written.tools.is_empty() {
+        // Of tools that were measured it is told whether they have changed.
+        app.offer_llm_tools().await;
+    }
+    let probes = patiently(|| starting(&app, Wanted::Fresh), probe(&app)).await;
+    let snapshot = app.catalogue().snapshot();
+    let models = doctor_models::probe(&app).await;
+    let (default_model, unusable) = doctor_models::default_of(&app, &models).await;
+    let unmatched = app.unmatched().await;
+    // Before the end: that servers are shut down is no news.
+    let logged = logging::warnings();
+    app.shut_down().await;
+    let settings = app.config();
+    let mut findings = unmatched;
+    findings.extend(findings_of(&settings, &snapshot));
+    findings.extend(probes.iter().filter_map(|probe| Some(format!("{}: {}", probe.name, probe.empty.as_ref()?))));
+    findings.extend(models.iter().filter_map(ModelProbe::finding));
+    findings.extend(unusable);
+    findings.extend(taken_port(&settings.written.server.http).await);
+    let warnings = warnings(&settings, logged, &probes, &findings);
+    let (tools, left_out) = (snapshot.list().len(), left_out(&snapshot));
+    let listed = listed_otherwise(&settings, &snapshot);
+    let told = Diagnosis { findings, warnings, models, default_model, tools, left_out, listed };
+    report(global, &settings, &problems, &probes, &told)
+}
+
+/// The tools whose schemas are listed in another form than their sources give them, as far as some address lists them so.
+fn listed_otherwise(settings: &Config, snapshot: &Snapshot) -> Vec<(String, Vec<Loss>)> {
+    let of_views = settings.written.views.values().filter_map(|view| view.schemas);
+    if of_views.chain([settings.written.server.schemas]).all(|form| form == SchemaForm::Raw) {
+        return Vec::new();
+    }
+    let losses = |entry: &Arc<Entry>| {
+        let losses = Portable::new(&entry.wire_name, &entry.definition().shown_schema()).losses().to_vec();
+        (!losses.is_empty()).then(|| (entry.wire_name.clone(), losses))
+    };
+    snapshot.list().iter().filter_map(losses).collect()
+}
+
+/// One line for each such tool, on the keywords that are listed otherwise.
+fn in_words((tool, losses): &(String, Vec<Loss>)) -> String {
+    let mut keywords: Vec<&str> = losses.iter().map(|loss| loss.keyword.as_str()).collect();
+    keywords.sort_unstable();
+    keywords.dedup();
+    format!("{tool}: clients are listed its schema in a form that all of them take ({})", keywords.join(", "))
+}
+
+/// Lists each provider, some at once.
+async fn probe(app: &Toolwright) -> Vec<Probe> {
+    let providers = app.catalogue().providers().await;
+    let concurrency = app.config().written.defaults.mcp_init_concurrency;
+    let timed: Vec<(String, Duration)> =
+        futures_util::stream::iter(providers.iter().map(|provider| provider.name().to_owned()))
+            .map(|name| async move {
+                let started = Instant::now();
+                app.catalogue().refresh(&name).await;
+                (name, started.elapsed())
+            })
+            .buffered(concurrency)
+            .collect()
+            .await;
+    let snapshot = app.catalogue().snapshot();
+    let status = |name: &str| snapshot.providers().iter().find(|provider| provider.name == name).cloned();
+    timed
+        .into_iter()
+        .filter_map(|(name, took)| {
+            let status = status(&name)?;
+            let empty = providers.iter().find(|p| p.name() == name).and_then(|p| why_empty(&**p, &status));
+            Some(Probe { name, kind: json!(status.kind), tools: status.tools, empty, error: status.error, took })
+        })
+        .collect()
+}
+
+/// Why a provider that lists has no tools; `None` where it has some, or where it has something else to give.
+fn why_empty(provider: &dyn Provider, status: &ProviderStatus) -> Option<String> {
+    let has_none_to_list = provider.capabilities().is_some_and(|offers| !offers.contains_key("tools"));
+    if status.tools > 0 || status.error.is_some() || has_none_to_list {
+        return None;
+    }
+    let all = status.withheld();
+    Some(match usual(all) {
+        None => "0 tools: its source has none".to_owned(),
+        Some((name, reason)) => {
+            format!("0 tools: none of the {} that it has is offered, as `{name}`: {reason}", all.len())
+        }
+    })
+}
+
+/// One that is withheld for the reason that most are. Of as many, the last: what is filtered out comes first.
+fn usual(withheld: &[(String, String)]) -> Option<&(String, String)> {
+    let mut counts: HashMap<&str, usize> = HashMap::new();
+    for (_, reason) in withheld {
+        *counts.entry(reason).or_default() += 1;
+    }
+    withheld.iter().max_by_key(|(_, reason)| counts.get(reason.as_str()))
+}
+
+/// What was logged on the way and not told as something else, and what its operator may not have meant.
+fn warnings(settings: &Config, logged: Vec<String>, probes: &[Probe], findings: &[String]) -> Vec<String> {
+    let is_told = |warning: &String| {
+        let errors = probes.iter().filter_map(|probe| probe.error.as_ref());
+        findings.iter().chain(errors).any(|told| told.contains(warning.as_str()) || warning.contains(told.as_str()))
+    };
+    let mut all: Vec<String> = logged.into_iter().filter(|warning| !is_told(warning)).collect();
+    if settings.files.is_empty() && settings.root.parent().is_none() {
+        all.push(format!(
+            "the workspace root is {}, the whole machine, and no configuration was found from there: clients that start \
+             servers in no folder of theirs need `--config FILE` and `--root FOLDER`, both absolute",
+            settings.root.display()
+        ));
+    }
+    all
+}
+
+/// What a tool's own definition promises and does not keep: examples that its schema refuses, required arguments that
+/// it does not describe. Of tools written in the configuration.
+fn broken_promises(entry: &Entry) -> Vec<String> {
+    let (Ok(Some(schema)), true) =
+        (entry.tool.schema(), matches!(entry.provider.kind(), ProviderKind::Rest | ProviderKind::Llm))
+    else {
+        return Vec::new();
+    };
+    let (definition, field) =
+        (entry.definition(), format!("{}_tools.{}", entry.id().namespace(), entry.tool.raw_name()));
+    let mut all = Vec::new();
+    for (number, example) in definition.examples.iter().enumerate() {
+        if let Some(violation) = schema.violations(example).first() {
+            all.push(format!(
+                "{field}.examples: number {} is not what `parameters` ask for: {violation}; models follow examples: write one that they take",
+                number + 1
+            ));
+        }
+    }
+    let keys = definition.parameters.as_ref().and_then(|parameters| {
+        Some((parameters.get("required")?.as_array()?, parameters.get("properties")?.as_object()?))
+    });
+    if let Some((required, properties)) = keys {
+        let required = required.iter().filter_map(Value::as_str);
+        for name in required.filter(|name| !properties.contains_key(*name)) {
+            let near = nearest(name, properties.keys().map(String::as_str));
+            let remedy =
+                near.map_or("describe it there, or leave it out".into(), |near| format!("did you mean `{near}`?"));
+            all.push(format!("{field}.parameters: `{name}` is required and not among the properties; {remedy}"));
+        }
+    }
+    all
+}
+
+/// Faults of the catalogue as a whole: each is a sentence with its remedy.
+fn findings_of(settings: &Config, snapshot: &Snapshot) -> Vec<String> {
+    let mut all: Vec<String> =
+        snapshot.issues().iter().map(|issue| format!("{}: {}", issue.provider, issue.message)).collect();
+    for entry in snapshot.list() {
+        if let Err(error) = entry.tool.schema() {
+            all.push(format!(
+                "{}: its schema does not compile, so its arguments are not validated: {error}; tell its author",
+                entry.wire_name
+            ));
+        }
+        all.extend(broken_promises(entry));
+    }
+    let contract = |tool: &str| snapshot.get(tool).map(|entry| entry.tool.hash().to_hex());
+    for (tool, model) in settings.compat.written.stale(&contract).take(MAX_STALE) {
+        all.push(format!(
+            "{}: {tool} has changed since {model} was measured with it; `toolwright bench --models {model}` measures it anew",
+            settings.compat.file.display()
+        ));
+    }
+    let names = snapshot.names_within(settings.written.server.max_tool_name);
+    let dropped: Vec<&str> = (0..snapshot.list().len())
+        .map(|index| names.wire_name(index))
+        .filter(|name| name.len() + SERVER_NAME.len() > CLIENT_LIMIT)
+        .collect();
+    if !dropped.is_empty() {
+        all.push(format!(
+            "clients that take {CLIENT_LIMIT} characters of server and tool name together (Cursor) would drop {}; set server.max_tool_name to {}",
+            dropped.join(", "),
+            CLIENT_LIMIT - SERVER_NAME.len()
+        ));
+    }
+    all
+}
+
+/// The finding that another program has the port of `serve`. A Toolwright that runs there is none.
+async fn taken_port(http: &str) -> Option<String> {
+    let error = std::net::TcpListener::bind(http).err()?;
+    if error.kind() != std::io::ErrorKind::AddrInUse || answers_health(http.parse().ok()?).await {
+        return None;
+    }
+    Some(format!("{http} is taken by another program: set server.http, or start `serve` with --http 127.0.0.1:PORT"))
+}
+
+/// Whether a Toolwright listens there.
+async fn answers_health(mut address: SocketAddr) -> bool {
+    if address.ip().is_unspecified() {
+        address.set_ip(if address.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
+    }
+    let ask = async {
+        let mut stream = TcpStream::connect(address).await?;
+        let request = format!("GET /health HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        stream.take(MAX_HEALTH).read_to_string(&mut answer).await?;
+        Ok::<_, std::io::Error>(answer)
+    };
+    let answer = tokio::time::timeout(HEALTH_WAIT, ask).await;
+    answer.is_ok_and(|answer| {
+        answer.is_ok_and(|answer| answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("\r\n\r\nok"))
+    })
+}
+
+fn report(global: &Global, settings: &Config, problems: &[Problem], probes: &[Probe], told: &Diagnosis) -> Done {
+    let well = problems.iter().all(|problem| problem.severity == Severity::Warning)
+        && probes.iter().all(|probe| probe.error.is_none())
+        && told.findings.is_empty()
+        && !(settings.written.sandbox.strict && sandboxes(settings).any(|(_, sandbox)| sandbox.gaps().is_some()));
+    let exit = match well {
+        true => Exit::Ok,
+        false => Exit::Failed,
+    };
+    if global.json {
+        let probes: Vec<Value> = probes
+            .iter()
+            .map(|probe| {
+                json!({"name": probe.name, "kind": probe.kind, "tools": probe.tools, "ok": probe.error.is_none() && probe.empty.is_none(), "error": probe.error, "milliseconds": millis(probe.took)})
+            })
+            .collect();
+        let models: Vec<Value> = told.models.iter().map(ModelProbe::to_json).collect();
+        let sandboxes: Vec<Value> = sandboxes(settings)
+            .map(|(whose, sandbox)| {
+                let mut report = sandbox.to_json();
+                report["of"] = json!(whose);
+                report["limits"] = json!(settings.sandbox.limits.of_trees());
+                report
+            })
+            .collect();
+        print_json(
+            &json!({"ok": well, "files": settings.files, "trust": settings.trust.iter().map(Judged::to_json).collect::<Vec<_>>(), "root": settings.root, "state_dir": settings.state_dir, "problems": problems, "providers": probes, "tools": told.tools, "not_listed": told.left_out, "models": models, "sandboxes": sandboxes, "findings": told.findings, "warnings": told.warnings, "schemas": told.listed.iter().flat_map(|(_, losses)| losses).collect::<Vec<_>>()}),
+        )?;
+        return Ok(exit);
+    }
+    let mut lines = files_in_words(settings);
+    lines.push(format!("workspace root {}, state in {}", settings.root.display(), settings.state_dir.display()));
+    for problem in problems {
+        let style = if problem.severity == Severity::Warning { WARN } else { BAD };
+        lines.push(styled(style, harmless(&problem.to_string())));
+    }
+    for probe in probes {
+        let took = styled(DIM, format_args!("{} ms", millis(probe.took)));
+        lines.push(match &probe.error {
+            Some(error) => format!("{} {}: {} {took}", styled(BAD, "✗"), probe.name, harmless(error)),
+            None if probe.empty.is_some() => format!("{} {}: 0 tools {took}", styled(BAD, "✗"), probe.name),
+            None => format!("{} {}: {} tools {took}", styled(GOOD, "✓"), probe.name, probe.tools),
+        });
+        if probe.error.is_none() && probe.took > SLOW {
+            lines.push(styled(
+                WARN,
+                "  it starts slowly; install it instead of fetching it at each start (npx, uvx), and its list is shown from the cache meanwhile",
+            ));
+        }
+    }
+    if !probes.is_empty() {
+        lines.push(format!("{} tools in all, as `serve` and `tools ls` list them", told.tools));
+    }
+    lines.extend(told.left_out.iter().map(|line| styled(DIM, line)));
+    lines.extend(told.models.iter().map(ModelProbe::line));
+    lines.extend(Some(told.default_model.clone()).filter(|line| !line.is_empty()));
+    for (whose, sandbox) in sandboxes(settings) {
+        lines.push(format!("sandbox of {whose}: {}", sandbox.profile));
+        lines.push(styled(DIM, format_args!("  {}", settings.sandbox.limits.of_trees())));
+        if let Some(gaps) = sandbox.gaps() {
+            lines.push(match settings.written.sandbox.strict {
+                true => styled(BAD, format_args!("  it is refused, since sandbox.strict is set: {gaps}")),
+                false => styled(DIM, format_args!("  {gaps}")),
+            });
+        }
+    }
+    let shown = told.listed.iter().take(MAX_LISTED).map(|tool| styled(DIM, harmless(&in_words(tool))));
+    lines.extend(shown);
+    if told.listed.len() > MAX_LISTED {
+        let more = told.listed.len() - MAX_LISTED;
+        lines.push(styled(DIM, format_args!("and {more} more; `toolwright tools show TOOL` says what differs")));
+    } else if !told.listed.is_empty() {
+        lines.push(styled(DIM, "`toolwright tools show TOOL` says what differs"));
+    }
+    lines.extend(told.warnings.iter().map(|warning| styled(WARN, format_args!("warning: {}", harmless(warning)))));
+    lines.extend(told.findings.iter().map(|finding| styled(BAD, format_args!("to mend: {}", harmless(finding)))));
+    lines.push(match (well, problems.is_empty() && told.warnings.is_empty()) {
+        (true, true) => styled(GOOD, "all is well"),
+        // Nothing is lost by a warning, and something is not as it was meant.
+        (true, false) => styled(WARN, "all works, but for the warnings above"),
+        (false, _) => styled(BAD, "see above for what to mend"),
+    });
+    print_text(&lines.join("\n"))?;
+    Ok(exit)
+}
+
+/// The files that were read, and those that are there and could not be.
+fn files_in_words(settings: &Config) -> Vec<String> {
+    let there = settings.candidates.iter().map(|layer| &layer.path).filter(|path| path.is_file());
+    let unread = there.filter(|path| !settings.files.contains(path)).map(|file| {
+        let is_left_out = |judged: &Judged| judged.file == *file && judged.in_force.is_none();
+        let verb = if settings.trust.iter().any(is_left_out) { "left out" } else { "could not read" };
+        format!("{verb} {}", file.display())
+    });
+    let read = settings.files.iter().map(|file| {
+        let is_older = |judged: &Judged| judged.file == *file && judged.standing != Standing::Approved;
+        let what = if settings.trust.iter().any(is_older) { "use what was approved of" } else { "read" };
+        format!("{what} {}", file.display())
+    });
+    let mut lines: Vec<String> = read.chain(unread).collect();
+    if lines.is_empty() {
+        lines.push("no configuration file: the built-in tools only (`toolwright init` writes one)".to_owned());
+    }
+    lines
+}
+
+/// Whose processes run behind which walls, as far as they are told to run behind any.
+fn sandboxes(settings: &Config) -> impl Iterator<Item = (String, Enforcement)> {
+    let section = &settings.written.sandbox;
+    let tools = [("shell__bash".to_owned(), section.bash), ("shell__python".to_owned(), section.python)];
+    let processes = settings.servers.iter().filter(|server| server.config.transport.url().is_none());
+    let servers = processes.map(|server| (format!("server {}", server.entry), server.config.sandbox));
+    let restricted = tools.into_iter().chain(servers).filter(|(_, profile)| *profile != SandboxProfile::Full);
+    restricted.map(|(whose, profile)| (whose, enforcement(profile, means())))
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_without_tools_is_told_by_the_usual_reason() {
+        let withheld = |reasons: &[&str]| -> Vec<(String, String)> {
+            reasons.iter().enumerate().map(|(n, reason)| (format!("tool {n}"), (*reason).to_owned())).collect()
+        };
+        for (reasons, expect) in [
+            (&[][..], None),
+            (&["off", "wrong", "wrong"], Some("tool 2")),
+            (&["off", "off", "wrong"], Some("tool 1")),
+            (&["off", "wrong"], Some("tool 1")),
+        ] {
+            let withheld = withheld(reasons);
+            assert_eq!(usual(&withheld).map(|(name, _)| name.as_str()), expect, "{reasons:?}");
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! `init`, `add`, `remove`, `import`: edit the configuration file.
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value, json};
+use toolwright::config::edit::{EditError, Entries, add_servers, entries_of, remove_entry};
+use toolwright::config::typed::ServerSection;
+use toolwright::config::{
+    Config, Layer, LayerKind, forget_secrets, keep_secrets, masked, names_variable, secret_file, user_file,
+};
+use toolwright::core::pattern::nearest;
+use toolwright::import::{Source, is_toolwright, take_secrets};
+use toolwright::models::endpoints_from_env;
+use toolwright::trust::TrustStore;
+
+use crate::app::config::{cwd, read, variable};
+use crate::app::trust::write;
+use crate::args::{Add, Global, Import, Target};
+use crate::exit::{Done, Exit, Failure};
+use crate::terminal::screen::{WARN, harmless, has_unseen, one_line, print_json, say, say_warning, styled};
+
+/// What `init` writes.
+const STARTER: &str = "\
+# Configuration of Toolwright. Every section may be left out; `toolwright config schema` lists all keys,
+# `toolwright doctor` checks this file and everything it names.
+
+# MCP servers. A block from another client's configuration pastes in here unchanged; `toolwright add`
+# and `toolwright import` write here too. ${VAR} is filled in from the environment.
+mcpServers:
+#  git:
+#    command: uvx
+#    args: [mcp-server-git]
+
+# Which calls may run: the first rule that matches decides; where none does, the profile does.
+policy:
+#  rules:
+#    - effect: deny
+#      tool: \"*:delete_*\"
+";
+
+/// The file that edits go to: the user's own where that is wanted, else the one given, else the nearest
+/// `toolwright.yaml` of the project, else a new one.
+pub(super) fn target(global: &Global, user: bool) -> Result<PathBuf, Failure> {
+    let cwd = cwd()?;
+    if user {
+        return user_file(&variable)
+            .ok_or_else(|| Failure::usage("--user needs a home: set HOME or XDG_CONFIG_HOME to an absolute path"));
+    }
+    if let Some(file) = &global.config {
+        return Ok(cwd.join(file));
+    }
+    let config = read(global)?;
+    let project = config.candidates.iter().filter(|layer| layer.kind == LayerKind::Project);
+    let found = project.map(|layer| layer.path.clone()).find(|path| path.is_file());
+    Ok(found.unwrap_or_else(|| cwd.join("toolwright.yaml")))
+}
+
+pub(super) fn text_of(path: &Path) -> Result<String, Failure> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(text),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
+        Err(error) => Err(Failure::usage(format!("{}: {error}", path.display()))),
+    }
+}
+
+pub(super) fn at(path: &Path) -> impl Fn(EditError) -> Failure {
+    move |error| Failure::usage(format!("{}: {error}", path.display()))
+}
+
+fn done(global: &Global, path: &Path, verb: &str, names: &[&str]) -> Done {
+    if global.json {
+        print_json(&json!({"file": path, verb: names}))?;
+    } else {
+        say(format_args!("{verb} {} in {}", names.join(", "), path.display()));
+    }
+    Ok(Exit::Ok)
+}
+
+pub(crate) fn init(global: &Global) -> Done {
+    let path = match &global.config {
+        Some(_) => target(global, false)?,
+        None => cwd()?.join("toolwright.yaml"),
+    };
+    if path.exists() {
+        return Err(Failure::usage(format!("{} is there already and is left as it is", path.display())));
+    }
+    write(global, &path, STARTER)?;
+    if global.json {
+        print_json(&json!({ "file": path }))?;
+    } else {
+        say(format_args!("wrote {}; next: toolwright add NAME -- COMMAND…, or toolwright serve", path.display()));
+    }
+    Ok(Exit::Ok)
+}
+
+pub(crate) fn add(global: &Global, add: &Add) -> Done {
+    let path = target(global, add.target.user)?;
+    check_name(&add.name)?;
+    let mut entries = [(add.name.clone(), entry_of(add)?)];
+    let secrets = Secrets::of(&mut entries, &add.target);
+    let text = add_servers(&text_of(&path)?, &entries).map_err(at(&path))?;
+    secrets.keep()?;
+    write(global, &path, &text)?;
+    if !global.json {
+        secrets.say("are kept in");
+    }
+    warn_of_repository(&path, &entries);
+    let config = read(global)?;
+    let field = format!("mcp_servers.{}", add.name);
+    for problem in config
+        .problems
+        .iter()
+        .filter(|problem| problem.field == field || problem.field.starts_with(&format!("{field}.")))
+    {
+        say_warning(&harmless(&problem.to_string()));
+    }
+    done(global, &path, "added", &[&add.name])
+}
+
+fn check_name(name: &str) -> Result<(), Failure> {
+    if name.trim().is_empty() || name.trim() != name || has_unseen(name) {
+        return Err(Failure::usage(format!(
+            "`{}` is no name for a server: give letters, digits, - or _, like `toolwright add git -- uvx mcp-server-git`",
+            one_line(name, 40)
+        )));
+    }
+    Ok(())
+}
+
+/// An address with variables in it is looked at when they are filled in.
+fn check_url(url: &str) -> Result<(), Failure> {
+    let is_http = |url: url::Url| matches!(url.scheme(), "http" | "https") && url.has_host();
+    if url.contains("${") || url::Url::parse(url).is_ok_and(is_http) {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "`{}` is not the address of a server: write it like https://host/mcp",
+        one_line(url, 100)
+    )))
+}
+
+fn entry_of(add: &Add) -> Result<Value, Failure> {
+    let mut entry = Map::new();
+    if let Some(url) = &add.url {
+        check_url(url)?;
+        entry.insert("url".into(), json!(url));
+        put_pairs(&mut entry, "headers", &add.header, ':')?;
+        return Ok(entry.into());
+    }
+    let Some((command, args)) = add.command.split_first().filter(|(command, _)| !command.trim().is_empty()) else {
+        return Err(Failure::usage("give the server's command after `--`, or its address with --url"));
+    };
+    entry.insert("command".into(), json!(command));
+    if !args.is_empty() {
+        entry.insert("args".into(), json!(args));
+    }
+    put_pairs(&mut entry, "env", &add.env, '=')?;
+    if let Some(cwd) = &add.cwd {
+        entry.insert("cwd".into(), json!(cwd));
+    }
+    Ok(entry.into())
+}
+
+fn put_pairs(entry: &mut Map<String, Value>, key: &str, pairs: &[String], separator: char) -> Result<(), Failure> {
+    let mut map = Map::new();
+    for pair in pairs {
+        let Some((name, value)) = pair.split_once(separator).filter(|(name, _)| !name.trim().is_empty()) else {
+            return Err(Failure::usage(format!("`{}` is not NAME{separator}VALUE", one_line(pair, 20))));
+        };
+        map.insert(name.trim().to_owned(), json!(value.trim()));
+    }
+    if !map.is_empty() {
+        entry.insert(key.into(), map.into());
+    }
+    Ok(())
+}
+
+pub(crate) fn remove(global: &Global, name: &str) -> Done {
+    let config = read(global)?;
+    let candidates: Vec<PathBuf> = match &global.config {
+        Some(_) => vec![target(global, false)?],
+        None => {
+            config.candidates.iter().map(|layer: &Layer| layer.path.clone()).filter(|path| path.is_file()).collect()
+        }
+    };
+    let mut known: Vec<String> = Vec::new();
+    for path in &candidates {
+        let text = text_of(path)?;
+        let entries = entries_of(&text).map_err(at(path))?;
+        let is_meant = |(section, entry): &&(Entries, String)| {
+            entry == name || name.strip_prefix(section.key()).and_then(|rest| rest.strip_prefix('.')) == Some(entry)
+        };
+        let meant: Vec<&(Entries, String)> = entries.iter().filter(is_meant).collect();
+        match meant[..] {
+            [] => known.extend(entries.into_iter().map(|(_, entry)| entry)),
+            [(section, entry)] => {
+                write(global, path, &remove_entry(&text, *section, entry).map_err(at(path))?)?;
+                let forgotten = forget(&config, &text, &candidates)?;
+                if global.json {
+                    let mut answer = json!({"file": path, "removed": [entry]});
+                    if let Some((file, names)) = forgotten {
+                        answer["secrets"] = json!({"file": file, "variables": names});
+                    }
+                    print_json(&answer)?;
+                    return Ok(Exit::Ok);
+                }
+                if let Some((file, names)) = forgotten {
+                    say(format_args!(
+                        "the values of {} are removed from {}: no configuration names them any more",
+                        names.join(", "),
+                        file.display()
+                    ));
+                }
+                return done(global, path, "removed", &[entry]);
+            }
+            _ => {
+                let all = meant.iter().map(|(section, entry)| format!("{}.{entry}", section.key()));
+                let all = all.collect::<Vec<_>>().join(" or ");
+                return Err(Failure::usage(format!("{}: `{name}` is there twice: say {all}", path.display())));
+            }
+        }
+    }
+    let looked = candidates.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+    let places =
+        if looked.is_empty() { "there is no configuration file".to_owned() } else { format!("looked in {looked}") };
+    let near = nearest(name, known.iter().map(String::as_str)).map(|near| format!("did you mean `{near}`? "));
+    let near = near.unwrap_or_default();
+    Err(Failure::not_found(format!("no server, document, catalogue or tool is called `{name}`; {near}{places}")))
+}
+
+/// Removes the secrets that the text of a file named before an edit, and that nothing names now: no file that is looked at, none
+/// that is approved in any folder, and no kind of model that finds its key by itself. Returns where they were, and their
+/// names.
+fn forget(config: &Config, before: &str, files: &[PathBuf]) -> Result<Option<(PathBuf, Vec<String>)>, Failure> {
+    let Some(file) = secret_file(&variable) else { return Ok(None) };
+    let mut texts = TrustStore::in_state(&config.state_dir).texts();
+    for path in files.iter().cloned().chain(user_file(&variable)) {
+        texts.push(text_of(&path)?);
+    }
+    let asked = RefCell::new(Vec::new());
+    let _ = endpoints_from_env(&|name| {
+        asked.borrow_mut().push(name.to_owned());
+        None
+    });
+    texts.append(&mut asked.into_inner());
+    let is_named = |name: &str| texts.iter().any(|text| names_variable(text, name));
+    let failed = |error| Failure::usage(format!("{}: cannot be written: {error}", file.display()));
+    let gone = forget_secrets(&file, before, &is_named).map_err(failed)?;
+    Ok((!gone.is_empty()).then_some((file, gone)))
+}
+
+/// Where a Toolwright of this configuration listens, and where one without any does.
+fn own_addresses(global: &Global) -> Result<Vec<SocketAddr>, Failure> {
+    let configured = read(global)?.written.server.http;
+    let http = [configured, ServerSection::default().http];
+    Ok(http.iter().filter_map(|address| address.parse().ok()).collect())
+}
+
+pub(crate) fn import(global: &Global, import: &Import, source: Source) -> Done {
+    if let Some(option) = import.document.given() {
+        return Err(Failure::usage(format!("{option} is for `import openapi`: servers keep the names that they have")));
+    }
+    let cwd = cwd()?;
+    let file = match &import.file {
+        Some(file) => cwd.join(file),
+        None => source.find(&cwd, &variable).map_err(Failure::usage)?,
+    };
+    let imported = source.read(&file, &cwd).map_err(Failure::usage)?;
+    let path = target(global, import.target.user)?;
+    let text = text_of(&path)?;
+    let mut notes = imported.notes;
+    let mut fresh = Vec::new();
+    let addresses = own_addresses(global)?;
+    for (name, entry) in imported.servers {
+        if is_toolwright(&entry, &addresses, &variable) {
+            notes.push(format!("{name}: left out: it is Toolwright itself"));
+            continue;
+        }
+        match add_servers(&text, &[(name.clone(), entry.clone())]) {
+            Ok(_) => fresh.push((name, entry)),
+            Err(EditError::Exists(_)) => {
+                notes.push(format!("{name}: left out: {} has a server of that name", path.display()))
+            }
+            Err(error) => return Err(at(&path)(error)),
+        }
+    }
+    let secrets = Secrets::of(&mut fresh, &import.target);
+    let shown: Map<String, Value> = fresh.iter().map(|(name, entry)| (name.clone(), masked(entry))).collect();
+    let written = !import.dry_run && !fresh.is_empty();
+    if written {
+        let text = add_servers(&text, &fresh).map_err(at(&path))?;
+        secrets.keep()?;
+        write(global, &path, &text)?;
+    }
+    if global.json {
+        let mut done = json!({"source": file, "file": path, "written": written, "servers": shown, "notes": notes});
+        if let Some(kept) = secrets.to_json() {
+            done["secrets"] = kept;
+        }
+        print_json(&done)?;
+        return Ok(Exit::Ok);
+    }
+    let verb = if import.dry_run { "would add" } else { "added" };
+    for (name, entry) in &shown {
+        say(harmless(&format!("{verb} {name}: {entry}")));
+    }
+    for note in &notes {
+        say(styled(WARN, format_args!("note: {}", harmless(note))));
+    }
+    secrets.say(if import.dry_run { "would be kept in" } else { "are kept in" });
+    warn_of_repository(&path, &fresh);
+    if fresh.is_empty() {
+        say(format_args!("nothing to add from {}", file.display()));
+    } else {
+        say(format_args!("{verb} {} of {} to {}", fresh.len(), file.display(), path.display()));
+    }
+    Ok(Exit::Ok)
+}
+
+/// Secrets that were written into entries, and the file that they go to.
+struct Secrets {
+    file: PathBuf,
+    taken: Vec<(String, String)>,
+}
+
+impl Secrets {
+    /// Takes the secrets out of the entries, unless they are to stay or there is no home to keep them in.
+    fn of(entries: &mut [(String, Value)], target: &Target) -> Self {
+        let file = secret_file(&variable).filter(|_| !target.inline_secrets);
+        let mut secrets = Self { taken: Vec::new(), file: file.clone().unwrap_or_default() };
+        for (name, entry) in entries.iter_mut().filter(|_| file.is_some()) {
+            let known = |name: &str| {
+                let ours = secrets.taken.iter().find(|(have, _)| have == name).map(|(_, value)| value.clone());
+                ours.or_else(|| variable(name))
+            };
+            let taken = take_secrets(name, entry, &known);
+            secrets.taken.extend(taken);
+        }
+        secrets
+    }
+
+    /// Before the entries are written, which name them.
+    fn keep(&self) -> Result<(), Failure> {
+        if self.taken.is_empty() {
+            return Ok(());
+        }
+        let refused = |error| Failure::usage(format!("{}: cannot be written: {error}", self.file.display()));
+        keep_secrets(&self.file, &self.taken).map_err(refused)
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.taken.iter().map(|(name, _)| name.as_str()).collect()
+    }
+
+    fn say(&self, verb: &str) {
+        if !self.taken.is_empty() {
+            say(format_args!("the values of {} {verb} {}, yours alone", self.names().join(", "), self.file.display()));
+        }
+    }
+
+    fn to_json(&self) -> Option<Value> {
+        (!self.taken.is_empty()).then(|| json!({"file": self.file, "variables": self.names()}))
+    }
+}
+
+/// Says it where secrets stay in a file that lies in a git repository.
+fn warn_of_repository(path: &Path, entries: &[(String, Value)]) {
+    let holds = |(name, entry): &(String, Value)| !take_secrets(name, &mut entry.clone(), &|_| None).is_empty();
+    let Some(repository) = path.ancestors().skip(1).find(|folder| folder.join(".git").exists()) else { return };
+    if entries.iter().any(holds) {
+        say(styled(
+            WARN,
+            format_args!(
+                "{} lies in the git repository {} and holds secrets: do not commit it; --user writes your own configuration, and without --inline-secrets the file holds none",
+                path.display(),
+                repository.display()
+            ),
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_starter_is_a_configuration_without_faults() {
+        let folder = tempfile::tempdir().expect("folder");
+        let file = folder.path().join("toolwright.yaml");
+        std::fs::write(&file, STARTER).expect("file");
+        let options = toolwright::config::LoadOptions { cwd: folder.path().to_owned(), ..Default::default() };
+        let config = toolwright::config::load(&options, &|_| None);
+        assert!(config.problems.is_empty(), "{:?}", config.problems);
+        assert!(config.candidates.iter().any(|layer| layer.kind == LayerKind::Project));
+        assert!(add_servers(STARTER, &[("git".into(), json!({"command": "x"}))]).is_ok());
+    }
+}

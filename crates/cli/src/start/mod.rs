@@ -1,0 +1,7 @@
+//! Commands to begin with: `demo`, `init`, `add`, `remove`, `import`, `doctor`.
+
+pub(crate) mod demo;
+pub(crate) mod doctor;
+pub(crate) mod doctor_models;
+pub(crate) mod edit;
+pub(crate) mod import_openapi;

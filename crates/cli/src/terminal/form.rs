@@ -1,0 +1,190 @@
+//! Questions of tool sources to the person at the terminal: forms to fill in and pages to open.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde_json::{Map, Value};
+use toolwright::app::{Filled, Person, Visited};
+use toolwright::mcp::form::{Choice, Field, Form, Kind};
+use toolwright::mcp::page::Page;
+
+use crate::terminal::console::Console;
+use crate::terminal::screen::{BOLD, DIM, Screen, WARN, harmless, one_line, say, styled};
+
+/// Characters of a source's own words that are shown.
+pub(crate) const MAX_SHOWN: usize = 4000;
+/// Characters of one label.
+const MAX_LABEL: usize = 120;
+
+/// Asks field by field. One question at a time; the progress display pauses meanwhile.
+pub(crate) struct TerminalPerson {
+    console: Arc<Console>,
+    screen: Arc<Screen>,
+}
+
+impl TerminalPerson {
+    pub(crate) fn new(console: Arc<Console>, screen: Arc<Screen>) -> Self {
+        Self { console, screen }
+    }
+
+    /// A field's value, `None` where it is left out; `Err` at the end of the input.
+    async fn field(&self, field: &Field) -> Result<Option<Value>, Filled> {
+        for line in described(field) {
+            say(line);
+        }
+        loop {
+            let typed = self.console.ask("  > ").await.ok_or(Filled::Cancelled)?;
+            if typed.trim().is_empty() {
+                match (&field.default, field.is_required) {
+                    (Some(default), _) => return Ok(Some(default.clone())),
+                    (None, false) => return Ok(None),
+                    // An empty text, or no choice, may be just what is meant.
+                    (None, true) => {}
+                }
+            }
+            match field.read(&typed) {
+                Ok(value) => return Ok(Some(value)),
+                Err(why) => say(styled(WARN, format_args!("  {}", harmless(&why)))),
+            }
+        }
+    }
+
+    /// Whether the person says yes; `None` at the end of the input.
+    async fn agrees(&self, question: &str) -> Option<bool> {
+        self.console.forget_typed_ahead().await;
+        loop {
+            match self.console.ask(question).await?.trim().to_lowercase().as_str() {
+                "y" | "yes" => return Some(true),
+                "n" | "no" => return Some(false),
+                _ => say("please answer y or n"),
+            }
+        }
+    }
+
+    async fn fields(&self, form: &Form) -> Result<Map<String, Value>, Filled> {
+        let mut content = Map::new();
+        for field in &form.fields {
+            if let Some(value) = self.field(field).await? {
+                content.insert(field.name.clone(), value);
+            }
+        }
+        Ok(content)
+    }
+}
+
+#[async_trait]
+impl Person for TerminalPerson {
+    async fn fill_in(&self, source: &str, form: &Form) -> Filled {
+        let _screen = self.screen.hold().await;
+        let (what, question) = if form.fields.is_empty() {
+            ("A tool's server asks you:", "[y]es, [n]o: ")
+        } else {
+            ("A tool's server asks you, and gets what you type:", "[y]es, I answer, [n]o, I do not want to: ")
+        };
+        asks(what, source, &form.message);
+        match self.agrees(question).await {
+            Some(true) => self.fields(form).await.map_or_else(|ended| ended, Filled::Accepted),
+            Some(false) => Filled::Declined,
+            None => Filled::Cancelled,
+        }
+    }
+
+    async fn visit(&self, source: &str, page: &Page) -> Visited {
+        let _screen = self.screen.hold().await;
+        asks("A tool's server asks you to open a page:", source, &page.message);
+        for line in leads(page) {
+            say(line);
+        }
+        match self.agrees("Open it yourself if you trust it. [y]es, I opened it, [n]o, I do not want to: ").await {
+            Some(true) => Visited::Opened,
+            Some(false) => Visited::Declined,
+            None => Visited::Cancelled,
+        }
+    }
+}
+
+/// Says who asks, and why.
+fn asks(what: &str, source: &str, message: &str) {
+    say(format_args!("\n{} {}", styled(WARN, what), styled(BOLD, harmless(source))));
+    for line in harmless(message).chars().take(MAX_SHOWN).collect::<String>().lines() {
+        say(format_args!("  {line}"));
+    }
+}
+
+/// The whole address of a page, and its host apart: it alone tells whose page that is.
+pub(crate) fn leads(page: &Page) -> [String; 2] {
+    let host = page.host();
+    let odd = if host.split('.').any(|label| label.starts_with("xn--")) {
+        "; it has letters that may look like others"
+    } else {
+        ""
+    };
+    [
+        format!("  {}", harmless(page.address.as_str())),
+        format!("  {} {}{}", styled(DIM, "at"), styled(BOLD, harmless(host)), styled(WARN, odd)),
+    ]
+}
+
+/// A field in lines for a person.
+pub(crate) fn described(field: &Field) -> Vec<String> {
+    let title = one_line(field.title.as_deref().unwrap_or(&field.name), MAX_LABEL);
+    let mut kind = match &field.kind {
+        Kind::Text => "a text".to_owned(),
+        Kind::Integer => "a whole number".to_owned(),
+        Kind::Number => "a number".to_owned(),
+        Kind::Boolean => "yes or no".to_owned(),
+        Kind::One(_) => "one of these, by its number".to_owned(),
+        Kind::Many(_) => "any of these, by their numbers, with commas".to_owned(),
+    };
+    match (&field.default, field.is_required) {
+        (Some(default), _) => {
+            let default = one_line(&default.to_string(), MAX_LABEL);
+            // Writing to a text cannot fail.
+            let _ = write!(kind, "; nothing for {default}");
+        }
+        (None, false) => kind.push_str("; nothing to leave it out"),
+        (None, true) => {}
+    }
+    let mut lines = vec![format!("{} {}", styled(BOLD, title), styled(DIM, format_args!("({kind})")))];
+    lines.extend(field.description.as_deref().map(|about| format!("  {}", one_line(about, MAX_SHOWN))));
+    let choices: &[Choice] = match &field.kind {
+        Kind::One(choices) | Kind::Many(choices) => choices,
+        _ => &[],
+    };
+    lines.extend((1..).zip(choices).map(|(at, choice)| format!("  {at}  {}", one_line(&choice.label, MAX_LABEL))));
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_field_says_what_it_takes_and_hides_nothing_in_control_characters() {
+        let params = json!({"message": "m", "requestedSchema": {"type": "object", "required": ["a"], "properties": {
+            "a": {"type": "string", "title": "A\u{1b}[2Jb", "oneOf": [{"const": "x", "title": "X"}, {"const": "y"}]},
+            "n": {"type": "integer", "default": 3},
+        }}});
+        let form = Form::of(&params).expect("a form");
+        let lines: Vec<String> = form.fields.iter().flat_map(described).collect();
+        assert!(!lines[0].contains("\u{1b}[2J"), "{lines:?}");
+        assert!(lines[0].contains("one of these"), "{lines:?}");
+        assert_eq!((&*lines[1], &*lines[2]), ("  1  X", "  2  y"));
+        assert!(lines[3].contains("a whole number; nothing for 3"), "{lines:?}");
+    }
+
+    #[test]
+    fn a_page_is_shown_whole_and_its_host_apart() {
+        for (address, whole, host, odd) in [
+            ("https://bank.example/a?b=c#d", "https://bank.example/a?b=c#d", "bank.example", false),
+            ("https://b\u{430}nk.example/", "https://xn--bnk-6cd.example/", "xn--bnk-6cd.example", true),
+        ] {
+            let page = Page::of(&json!({"message": "m", "url": address})).expect("a page");
+            let [first, second] = leads(&page);
+            assert_eq!(first.trim(), whole);
+            assert_eq!((second.contains(host), second.contains("look like others")), (true, odd), "{second}");
+        }
+    }
+}

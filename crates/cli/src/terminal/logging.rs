@@ -1,0 +1,361 @@
+//! Logs: on standard error, never on standard output, with secrets redacted.
+
+use std::fmt::{self, Write as _};
+use std::io::Write;
+use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
+
+use clap::ValueEnum;
+use serde_json::{Map, Value};
+use toolwright::core::Event as Happened;
+use toolwright::runtime::{EventHub, Observation};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer};
+
+use crate::terminal::screen::{one_line, redacted, size};
+
+/// Characters of arguments and messages on a line.
+const WIDTH: usize = 2000;
+
+/// How log lines are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// `12:00:00.000 [WRN] message field=value`
+    #[default]
+    Text,
+    /// One JSON object a line: `{time, level, target, message, fields}`.
+    Json,
+}
+
+/// Whether warnings are kept, besides being logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keep {
+    /// They are not.
+    Nothing,
+    /// For [`warnings`].
+    Warnings,
+}
+
+/// Warnings that are kept at most.
+const MAX_KEPT: usize = 200;
+
+static KEPT: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// The warnings that were kept, each once, in their order.
+pub(crate) fn warnings() -> Vec<String> {
+    std::mem::take(&mut *KEPT.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Keeps Toolwright's own warnings, without the log of calls.
+struct KeepWarnings;
+
+impl<S: Subscriber> Layer<S> for KeepWarnings {
+    fn on_event(&self, event: &Event<'_>, _: tracing_subscriber::layer::Context<'_, S>) {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let whose = fields.fields.iter().map(|(key, value)| match value.as_str() {
+            Some(text) => format!("{key} {text}: "),
+            None => format!("{key} {value}: "),
+        });
+        let line = format!("{}{}", whose.collect::<String>(), fields.message);
+        let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() < MAX_KEPT && !kept.contains(&line) {
+            kept.push(line);
+        }
+    }
+}
+
+/// Starts logging. `RUST_LOG` beats `-v`.
+pub(crate) fn start(verbose: u8, format: LogFormat, keep: Keep) {
+    let ours = |level: &str, ours: &str| {
+        let crates = ["", "_core", "_runtime", "_providers", "_server", "_agent", "_models", "_telemetry"];
+        let crates = crates.map(|name| format!(",toolwright{name}={ours}")).concat();
+        format!("{level}{crates}")
+    };
+    let default = match verbose {
+        // What the MCP library complains of is told in our own words.
+        0 => "error,rmcp=off,toolwright::calls=off".to_owned(),
+        1 => ours("warn", "info") + ",toolwright::calls=debug",
+        2 => ours("info", "debug"),
+        _ => "trace".to_owned(),
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
+    // A second subscriber in one process is an embedder's, and stays.
+    if keep == Keep::Warnings {
+        let ours = filter_fn(|event| {
+            let target = event.target();
+            *event.level() <= Level::WARN && target.starts_with("toolwright") && target != "toolwright::calls"
+        });
+        let lines = tracing_subscriber::fmt::layer().with_writer(|| Log).with_ansi(false).event_format(Lines(format));
+        let layers = lines.with_filter(filter).and_then(KeepWarnings.with_filter(ours));
+        let _ = tracing_subscriber::registry().with(layers).try_init();
+        return;
+    }
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(|| Log)
+        .with_ansi(false)
+        .event_format(Lines(format))
+        .try_init();
+}
+
+/// Logs calls and requests from now on: every one, or what is not routine of them, as the level has it.
+pub(crate) fn observe(events: &EventHub) -> Option<Observation> {
+    if tracing::enabled!(target: "toolwright::calls", Level::DEBUG) {
+        return Some(events.observe(log));
+    }
+    tracing::enabled!(target: "toolwright::calls", Level::WARN).then(|| events.observe_notable(log))
+}
+
+/// One event as a log line. Events are redacted.
+fn log(event: &Happened) {
+    match event {
+        Happened::ToolStarted { op, wire_name, arguments, model, attempt, .. } => tracing::debug!(
+            target: "toolwright::calls",
+            trace = %op.lineage.trace, op = %op.id, model, attempt,
+            parameters = one_line(&arguments.to_string(), WIDTH),
+            "tool request -> {wire_name}"
+        ),
+        Happened::ToolFinished { op, wire_name, ok: true, latency_us, wait_us, characters_out, cached, .. } => {
+            tracing::debug!(
+                target: "toolwright::calls",
+                trace = %op.lineage.trace, op = %op.id,
+                latency = latency(*latency_us), wait = latency(*wait_us), cached,
+                output = size(*characters_out), status = "ok",
+                "tool response <- {wire_name}"
+            );
+        }
+        Happened::ToolFinished { op, wire_name, latency_us, characters_out, error, message, .. } => tracing::warn!(
+            target: "toolwright::calls",
+            trace = %op.lineage.trace, op = %op.id,
+            latency = latency(*latency_us), output = size(*characters_out), status = "failed",
+            kind = error.map(|kind| kind.as_str()).unwrap_or_default(),
+            error = one_line(message.as_deref().unwrap_or_default(), WIDTH),
+            "tool response <- {wire_name}"
+        ),
+        Happened::LlmAttemptStarted { op, tool, model, attempt, .. } => tracing::debug!(
+            target: "toolwright::calls",
+            trace = %op.lineage.trace, op = %op.id, attempt, "{tool} asks {model}"
+        ),
+        Happened::LlmAttemptFinished { op, tool, model, attempt, variant, latency_us, usage, .. } => tracing::debug!(
+            target: "toolwright::calls",
+            trace = %op.lineage.trace, op = %op.id, attempt, variant, latency = latency(*latency_us),
+            input_tokens = usage.input_tokens, output_tokens = usage.output_tokens, status = "ok",
+            "{tool} has its result of {model}"
+        ),
+        Happened::LlmAttemptFailed { op, tool, model, attempt, kind, message, latency_us, .. } => tracing::warn!(
+            target: "toolwright::calls",
+            trace = %op.lineage.trace, op = %op.id, attempt, latency = latency(*latency_us), status = "failed",
+            kind = kind.as_str(), error = one_line(message, WIDTH),
+            "{tool} has no result of {model}"
+        ),
+        Happened::ModelStarted { op, model, turn, shown, deferred, .. } => tracing::debug!(
+            target: "toolwright::calls",
+            trace = %op.lineage.trace, op = %op.id, turn, shown = shown.len(), deferred,
+            "llm request -> {model}"
+        ),
+        Happened::ModelFinished { op, model, ok: true, latency_us, usage, cost_usd, .. } => tracing::debug!(
+            target: "toolwright::calls",
+            trace = %op.lineage.trace, op = %op.id, latency = latency(*latency_us),
+            input_tokens = usage.input_tokens, output_tokens = usage.output_tokens, cost_usd, status = "ok",
+            "llm response <- {model}"
+        ),
+        Happened::ModelFinished { op, model, latency_us, error, message, .. } => tracing::warn!(
+            target: "toolwright::calls",
+            trace = %op.lineage.trace, op = %op.id, latency = latency(*latency_us), status = "failed",
+            kind = error.map(|kind| kind.as_str()).unwrap_or_default(),
+            error = one_line(message.as_deref().unwrap_or_default(), WIDTH),
+            "llm response <- {model}"
+        ),
+        Happened::ModelRetried { op, model, attempt, latency_us, error, message, again_in_ms, .. } => tracing::warn!(
+            target: "toolwright::calls",
+            trace = %op.lineage.trace, op = %op.id, attempt, latency = latency(*latency_us), status = "failed",
+            kind = error.as_str(), again_in_ms, error = one_line(message, WIDTH),
+            "llm response <- {model}"
+        ),
+        Happened::ModelWait { op, model, queue } => tracing::debug!(
+            target: "toolwright::calls",
+            trace = %op.lineage.trace, op = %op.id, "{model} waits for {queue}"
+        ),
+        Happened::ToolWait { op, tool, queue, .. } => tracing::debug!(
+            target: "toolwright::calls",
+            trace = %op.lineage.trace, op = %op.id, "{tool} waits for {queue}"
+        ),
+        Happened::ApprovalDecided { op, tool, decision, .. } => tracing::debug!(
+            target: "toolwright::calls",
+            trace = %op.lineage.trace, op = %op.id, decision, "approval of {tool}"
+        ),
+        Happened::JobFinished { op, job, tool, state, .. } => tracing::debug!(
+            target: "toolwright::calls",
+            trace = %op.lineage.trace, op = %op.id, ?state, "job {job} of {tool} ended"
+        ),
+        Happened::Fallback { what, from, to, reason } => tracing::warn!(
+            target: "toolwright::calls",
+            reason = one_line(reason, WIDTH), "{what}: {to} in place of {from}"
+        ),
+        Happened::Compacted { op, layer, before, after, limit, results, messages, .. } => tracing::info!(
+            target: "toolwright::calls",
+            trace = %op.lineage.trace, op = %op.id, layer = layer.as_str(), before, after, limit, results, messages,
+            "room was made in a conversation"
+        ),
+        Happened::Warning { code, message } => {
+            tracing::warn!(target: "toolwright::calls", code, "{}", one_line(message, WIDTH));
+        }
+        _ => {}
+    }
+}
+
+fn latency(us: u64) -> String {
+    if us < 10_000 { format!("{}.{}ms", us / 1000, us % 1000 / 100) } else { format!("{}ms", us / 1000) }
+}
+
+/// Writes events of any level as one line each.
+struct Lines(LogFormat);
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'static> FormatEvent<S, N> for Lines {
+    fn format_event(&self, _: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let mut found = Fields::default();
+        event.record(&mut found);
+        let (level, target) = (event.metadata().level(), event.metadata().target());
+        let time = timestamp(SystemTime::now());
+        if self.0 == LogFormat::Json {
+            let mut line = Map::new();
+            line.insert("time".into(), format!("{}Z", time.replace(' ', "T")).into());
+            line.insert("level".into(), level.as_str().to_ascii_lowercase().into());
+            line.insert("target".into(), target.into());
+            line.insert("message".into(), found.message.into());
+            line.insert("fields".into(), Value::Object(found.fields));
+            return writeln!(writer, "{}", Value::Object(line));
+        }
+        write!(writer, "{time} [{}] ", label(*level))?;
+        if !target.starts_with("toolwright") {
+            write!(writer, "{target}: ")?;
+        }
+        writer.write_str(&found.message)?;
+        for (name, value) in found.fields {
+            match value {
+                Value::String(text) => write!(writer, " {name}={text}")?,
+                other => write!(writer, " {name}={other}")?,
+            }
+        }
+        writeln!(writer)
+    }
+}
+
+fn label(level: Level) -> &'static str {
+    match level {
+        Level::ERROR => "ERR",
+        Level::WARN => "WRN",
+        Level::INFO => "INF",
+        Level::DEBUG => "VRB",
+        Level::TRACE => "TRC",
+    }
+}
+
+/// What an event says. Text of others cannot break out of its line.
+#[derive(Default)]
+struct Fields {
+    message: String,
+    fields: Map<String, Value>,
+}
+
+impl Fields {
+    fn put(&mut self, field: &Field, value: impl Into<Value>) {
+        self.fields.insert(field.name().to_owned(), value.into());
+    }
+}
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        let text = one_line(&format!("{value:?}"), 2 * WIDTH);
+        if field.name() == "message" {
+            self.message = text;
+        } else {
+            self.put(field, text);
+        }
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        let text = one_line(value, 2 * WIDTH);
+        if field.name() == "message" {
+            self.message = text;
+        } else {
+            self.put(field, text);
+        }
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.put(field, value);
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.put(field, value);
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.put(field, value);
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.put(field, value);
+    }
+}
+
+/// `2026-01-31 23:59:59`, UTC.
+pub(crate) fn timestamp(at: SystemTime) -> String {
+    let seconds = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let (days, time) = (seconds / 86_400, seconds % 86_400);
+    // The civil date of a day, counted in eras of 400 years from March 1st of the year 0.
+    let days = days + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let (date, month) = (day - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
+    let year = year + era * 400 + u64::from(month <= 2);
+    let mut out = String::new();
+    let _ = write!(out, "{year:04}-{month:02}-{date:02} {:02}:{:02}:{:02}", time / 3600, time / 60 % 60, time % 60);
+    out
+}
+
+/// Standard error behind the redactor. The subscriber writes one event at a time.
+struct Log;
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        std::io::stderr().lock().write_all(redacted(&String::from_utf8_lossy(bytes)).as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        std::io::stderr().lock().flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn times_are_written_as_dates() {
+        for (seconds, expect) in [
+            (0, "1970-01-01 00:00:00"),
+            (951_782_399, "2000-02-28 23:59:59"),
+            (951_782_400, "2000-02-29 00:00:00"),
+            (1_767_225_599, "2025-12-31 23:59:59"),
+            (4_107_542_400, "2100-03-01 00:00:00"),
+        ] {
+            assert_eq!(timestamp(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)), expect);
+        }
+        assert_eq!((latency(1234), latency(98_765)), ("1.2ms".to_owned(), "98ms".to_owned()));
+    }
+}

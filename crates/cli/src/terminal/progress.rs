@@ -1,0 +1,389 @@
+//! The progress display of a run: each call's start, progress and end on standard error, and the model's streamed
+//! text on standard output.
+
+use std::collections::HashMap;
+use std::io::{IsTerminal as _, Write as _};
+use std::sync::Arc;
+
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use toolwright::core::Event;
+use toolwright::core::error::labelled;
+use toolwright::core::event::CompactionLayer;
+use toolwright::core::event::Partial;
+use toolwright::core::model::Usage;
+use toolwright::core::repair::RepairEnd;
+use toolwright::core::session::CallId;
+
+use crate::terminal::markdown::Markdown;
+use crate::terminal::screen::{
+    BAD, DIM, GOOD, Screen, StatusLine, WARN, columns, one_line, prose, say, say_warning, size, stdout, styled,
+};
+
+/// Characters of arguments and messages on a line.
+const WIDTH: usize = 160;
+
+/// The namespace of what sources ask of their client.
+const CLIENT: &str = "client";
+
+/// Where the model's text goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Text {
+    /// To standard output as it comes.
+    Streamed,
+    /// Nowhere: the caller prints the answer at the end.
+    Held,
+}
+
+impl Text {
+    /// Streamed to a person, held for a program, which wants the answer alone.
+    pub(crate) fn for_output(json: bool) -> Self {
+        if !json && std::io::stdout().is_terminal() { Self::Streamed } else { Self::Held }
+    }
+}
+
+/// What the display shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Detail {
+    /// All events of a run.
+    All,
+    /// Delays and fallbacks only: requests to models that wait or are retried, and failed models or source questions.
+    Delays,
+}
+
+/// A running progress display.
+pub(crate) struct ProgressDisplay {
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<(TextShown, Cost)>,
+}
+
+/// How much of the model's text was shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TextShown {
+    /// All of it.
+    Whole,
+    /// Some is missing: the screen was too slow.
+    Gaps,
+}
+
+impl ProgressDisplay {
+    /// Starts the display. `screen` is held while a line is written.
+    pub(crate) fn begin(events: Receiver<Arc<Event>>, text: Text, screen: Arc<Screen>) -> Self {
+        Self::with_detail(Detail::All, events, text, screen)
+    }
+
+    /// The display of a single call, whose result the caller prints.
+    pub(crate) fn of_call(events: Receiver<Arc<Event>>, screen: Arc<Screen>) -> Self {
+        Self::with_detail(Detail::Delays, events, Text::Held, screen)
+    }
+
+    fn with_detail(detail: Detail, mut events: Receiver<Arc<Event>>, text: Text, screen: Arc<Screen>) -> Self {
+        let (stop, mut stopped) = oneshot::channel();
+        let task = tokio::spawn(async move {
+            let mut writer = Writer {
+                detail,
+                text,
+                screen: Arc::clone(&screen),
+                markdown: Markdown::new(columns().unwrap_or(80)),
+                progress: HashMap::new(),
+                retried: String::new(),
+                status: StatusLine::default(),
+                cost: Cost::default(),
+                shown: TextShown::Whole,
+            };
+            loop {
+                let event = tokio::select! {
+                    event = events.recv() => event,
+                    _ = &mut stopped => break,
+                };
+                let _screen = screen.hold().await;
+                match event {
+                    Ok(event) => writer.show(Arc::unwrap_or_clone(event)),
+                    Err(RecvError::Lagged(missed)) => writer.missed(missed),
+                    Err(RecvError::Closed) => break,
+                }
+            }
+            loop {
+                match events.try_recv() {
+                    Ok(event) => writer.show(Arc::unwrap_or_clone(event)),
+                    Err(TryRecvError::Lagged(missed)) => writer.missed(missed),
+                    Err(TryRecvError::Empty | TryRecvError::Closed) => break,
+                }
+            }
+            writer.status.clear();
+            writer.end_line();
+            (writer.shown, writer.cost)
+        });
+        Self { stop, task }
+    }
+
+    /// Shows the remaining events, and ends.
+    pub(crate) async fn end(self) -> (TextShown, Cost) {
+        let _ = self.stop.send(());
+        self.task.await.unwrap_or((TextShown::Gaps, Cost::default()))
+    }
+}
+
+struct Writer {
+    detail: Detail,
+    text: Text,
+    screen: Arc<Screen>,
+    /// The model's text, as far as it is not shown.
+    markdown: Markdown,
+    /// What each call last reported, so that equal reports are shown once.
+    progress: HashMap<CallId, String>,
+    /// Why a request to a model was made again last.
+    retried: String,
+    /// How far a call says that it is.
+    status: StatusLine,
+    /// What models were asked for cost, and whether that is all of it.
+    cost: Cost,
+    shown: TextShown,
+}
+
+/// What a task cost, as far as prices are known.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Cost {
+    usd: f64,
+    /// Of some requests the price is not known.
+    is_open: bool,
+}
+
+impl Cost {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.usd += other.usd;
+        self.is_open |= other.is_open;
+    }
+}
+
+impl std::fmt::Display for Cost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.usd > 0.0, self.is_open) {
+            (true, false) => write!(f, ", ${:.4}", self.usd),
+            (true, true) => write!(f, ", at least ${:.4}", self.usd),
+            (false, _) => Ok(()),
+        }
+    }
+}
+
+/// What became of old results, of which so many can be read by a handle.
+fn gave_way(results: u64, kept: u64) -> String {
+    match (kept, results.saturating_sub(kept)) {
+        (kept, 0) => format!("{kept} old results gave way to handles"),
+        (0, gone) => format!("{gone} old results were taken out, not kept"),
+        (kept, gone) => format!("{kept} old results gave way to handles, {gone} to nothing that is kept"),
+    }
+}
+
+/// What is said of so many events that were lost. Of a call next to none would have been shown, so nothing is said of them.
+fn gap(detail: Detail, missed: u64) -> Option<String> {
+    (detail == Detail::All).then(|| format!("{missed} events were too fast to be shown"))
+}
+
+/// Whether it tells why a call takes so long, or what did not come as it was asked for.
+fn is_delay(event: &Event) -> bool {
+    match event {
+        Event::ModelWait { .. } | Event::ModelRetried { .. } | Event::Fallback { .. } => true,
+        // What a source asks of a model is a call of its own, and the source is told nothing of why it failed.
+        Event::ToolFinished { ok: false, tool: Some(tool), .. } => tool.namespace() == CLIENT,
+        _ => false,
+    }
+}
+
+impl Writer {
+    fn show(&mut self, event: Event) {
+        if let Event::ModelFinished { cost_usd, usage, .. } = &event {
+            let is_open = cost_usd.is_none() && *usage != Usage::default();
+            self.cost.add(Cost { usd: cost_usd.unwrap_or_default(), is_open });
+        }
+        if self.detail == Detail::Delays && !is_delay(&event) {
+            return;
+        }
+        match event {
+            Event::ModelText { text, .. } => self.model_text(&text),
+            Event::ToolStarted { tool, arguments, .. } => {
+                let name = self.screen.name(&tool);
+                self.line(format_args!(
+                    "{} {name} {}",
+                    styled(DIM, "→"),
+                    styled(DIM, one_line(&arguments.to_string(), WIDTH))
+                ));
+            }
+            Event::ToolWait { tool, queue, .. } => {
+                let name = self.screen.name(&tool);
+                self.line(styled(DIM, format_args!("  {name} waits for {queue}")))
+            }
+            Event::ToolPartial { call, tool, partial, .. } => {
+                let report = match partial {
+                    Partial::Progress { progress, total, message, .. } => {
+                        let of = total.map(|total| format!("/{total}")).unwrap_or_default();
+                        format!("{progress}{of} {}", message.unwrap_or_default())
+                    }
+                    Partial::Text(text) => text,
+                };
+                let report = one_line(report.trim(), WIDTH);
+                if !report.is_empty() && self.progress.get(&call) != Some(&report) {
+                    let name = self.screen.name(&tool);
+                    self.end_line();
+                    self.status.show(&format!("  {name}: {report}"));
+                    self.progress.insert(call, report);
+                }
+            }
+            Event::ToolFinished { call, tool, refused, ok, error, message, latency_us, characters_out, .. } => {
+                let latency_ms = latency_us / 1000;
+                self.progress.remove(&call);
+                // A call that never started has not been shown yet.
+                let asked = refused.as_ref().map(|refused| format!("{} {}", refused.name, refused.arguments));
+                let name = match (asked, &tool) {
+                    (Some(asked), _) => one_line(&asked, WIDTH),
+                    (None, Some(tool)) => self.screen.name(tool),
+                    (None, None) => call.to_string(),
+                };
+                if ok {
+                    self.line(format_args!(
+                        "{} {name} {}",
+                        styled(GOOD, "✓"),
+                        styled(DIM, format_args!("{latency_ms} ms, {}", size(characters_out)))
+                    ));
+                } else {
+                    let kind = error.map(|kind| kind.as_str()).unwrap_or_default();
+                    let why = one_line(&labelled(kind, &message.unwrap_or_default()), WIDTH);
+                    self.line(format_args!(
+                        "{} {name} {} {why}",
+                        styled(BAD, "✗"),
+                        styled(DIM, format_args!("{latency_ms} ms"))
+                    ));
+                }
+            }
+            Event::ModelWait { model, queue, .. } => {
+                self.line(styled(DIM, format_args!("  {model} waits for {queue}")));
+            }
+            Event::ModelRetried { model, message, again_in_ms, .. } => {
+                let again = format!("{model}: again in {again_in_ms} ms");
+                // The end of a run says why a model failed for good. The same again says nothing new.
+                let why = if message == self.retried { String::new() } else { format!(": {}", one_line(&message, WIDTH)) };
+                match self.detail {
+                    Detail::All => self.status.show(&format!("{again}{why}")),
+                    Detail::Delays => self.line(styled(WARN, format_args!("{again}{why}"))),
+                }
+                self.retried = message;
+            }
+            Event::ProviderChanged { provider, error: Some(error), .. } => {
+                self.warn(&one_line(&format!("{provider}: {error}"), 4 * WIDTH));
+            }
+            Event::Fallback { what, from, to, reason } => {
+                let text = one_line(&format!("{what}: {to} in place of {from}: {reason}"), 4 * WIDTH);
+                self.warn(&text);
+            }
+            Event::PinNotice { raw_name, provider, message, .. } => {
+                self.warn(&one_line(&format!("{provider}: {raw_name} is {message}"), 4 * WIDTH));
+            }
+            // Said by every command alike.
+            Event::Warning { code, .. } if code == "replayed" => {}
+            Event::Compacted { layer, before, after, results, kept, messages, .. } => {
+                let what = match layer {
+                    CompactionLayer::Truncate => gave_way(results, kept),
+                    CompactionLayer::Summarize => format!("{messages} messages were put together"),
+                    CompactionLayer::ForceFinal => "the next turn is the last".into(),
+                };
+                self.line(styled(DIM, format_args!("  room in the conversation: {what}, {before} to {after} tokens")));
+            }
+            Event::Warning { message, .. } => self.warn(&one_line(&message, 4 * WIDTH)),
+            Event::CallRepair { tool, record, .. } => {
+                let name = self.screen.name(&tool);
+                let came = match record.end {
+                    RepairEnd::Accepted => "were mended by",
+                    RepairEnd::Rejected(_) | RepairEnd::Failed(_) => "could not be mended by",
+                };
+                self.line(styled(DIM, format_args!("  the arguments of {name} {came} {}", record.model)));
+            }
+            Event::ApprovalRequested { .. }
+            | Event::ApprovalDecided { .. }
+            | Event::RunStarted { .. }
+            | Event::RunFinished { .. }
+            | Event::ToolWaited { .. }
+            | Event::CacheHit { .. }
+            | Event::LlmAttemptStarted { .. }
+            | Event::LlmAttemptFinished { .. }
+            | Event::LlmAttemptFailed { .. }
+            | Event::BudgetExceeded { .. }
+            | Event::JobStarted { .. }
+            | Event::JobPromoted { .. }
+            | Event::JobChanged { .. }
+            | Event::JobFinished { .. }
+            | Event::ModelStarted { .. }
+            | Event::ModelWaited { .. }
+            // The end of the run says why a model failed.
+            | Event::ModelFinished { .. }
+            | Event::ProviderChanged { .. } => {}
+        }
+    }
+
+    fn model_text(&mut self, text: &str) {
+        if self.text == Text::Held || text.is_empty() {
+            return;
+        }
+        let shown = self.markdown.push(&prose(text));
+        self.put(&shown);
+    }
+
+    fn put(&mut self, text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        self.status.clear();
+        let mut out = stdout();
+        // Whoever read the output has gone: the run goes on, for its effects and its transcript.
+        let _ = write!(out, "{text}");
+        let _ = out.flush();
+    }
+
+    fn line(&mut self, line: impl std::fmt::Display) {
+        self.status.clear();
+        self.end_line();
+        say(line);
+    }
+
+    fn warn(&mut self, message: &str) {
+        self.status.clear();
+        self.end_line();
+        say_warning(message);
+    }
+
+    fn end_line(&mut self) {
+        let rest = self.markdown.end();
+        self.put(&rest);
+    }
+
+    fn missed(&mut self, missed: u64) {
+        self.shown = TextShown::Gaps;
+        if let Some(gap) = gap(self.detail, missed) {
+            self.warn(&gap);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_call_nothing_is_said_of_events_that_it_would_not_show() {
+        for (detail, expect) in [(Detail::All, Some("7 events were too fast to be shown")), (Detail::Delays, None)] {
+            assert_eq!(gap(detail, 7).as_deref(), expect, "{detail:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_kept_gave_way_to_no_handle() {
+        for (results, kept, expect) in [
+            (3, 3, "3 old results gave way to handles"),
+            (3, 0, "3 old results were taken out, not kept"),
+            (3, 2, "2 old results gave way to handles, 1 to nothing that is kept"),
+        ] {
+            assert_eq!(gave_way(results, kept), expect);
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! Output: answers on standard output, everything else on standard error; colours only on a terminal.
+
+use std::borrow::Cow;
+use std::io::{IsTerminal as _, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use anstyle::{AnsiColor, Style};
+use serde_json::Value;
+use tokio::sync::{Mutex, MutexGuard};
+use toolwright::core::Redactor as _;
+use toolwright::core::tool_id::{ToolId, wire_candidate};
+use toolwright::runtime::{Catalogue, SecretRedactor};
+
+use crate::terminal::wrap::wrapped;
+
+/// The redactor of Toolwright, once there is one: the boundary that all output of the program passes.
+static REDACTOR: OnceLock<Arc<SecretRedactor>> = OnceLock::new();
+
+pub(crate) const BOLD: Style = Style::new().bold();
+pub(crate) const DIM: Style = Style::new().dimmed();
+pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
+pub(crate) const BAD: Style = AnsiColor::Red.on_default();
+pub(crate) const WARN: Style = AnsiColor::Yellow.on_default();
+
+/// The screen of a run: one writes to it at a time, and tools have the names that commands take.
+pub(crate) struct Screen {
+    turn: Mutex<()>,
+    catalogue: Arc<Catalogue>,
+}
+
+impl Screen {
+    pub(crate) fn new(catalogue: Arc<Catalogue>) -> Self {
+        Self { turn: Mutex::default(), catalogue }
+    }
+
+    /// Held by whoever writes.
+    pub(crate) async fn hold(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().await
+    }
+
+    /// How many tools there are now.
+    pub(crate) fn tools(&self) -> usize {
+        self.catalogue.snapshot().list().len()
+    }
+
+    /// The tool's wire name; as it would be, for a tool that is gone.
+    pub(crate) fn name(&self, tool: &ToolId) -> String {
+        match self.catalogue.snapshot().get(tool.as_str()) {
+            Some(entry) => entry.wire_name.clone(),
+            None => wire_candidate(tool.namespace(), tool.name()),
+        }
+    }
+}
+
+/// From now on, what this redactor knows is not printed.
+pub(crate) fn redact_with(redactor: &Arc<SecretRedactor>) {
+    // A process opens one instance.
+    let _ = REDACTOR.set(Arc::clone(redactor));
+}
+
+/// The text without secrets.
+pub(crate) fn redacted(text: &str) -> Cow<'_, str> {
+    REDACTOR.get().map_or(Cow::Borrowed(text), |redactor| redactor.redact(text))
+}
+
+/// The value without secrets.
+pub(crate) fn redacted_value(value: &Value) -> Value {
+    REDACTOR.get().map_or_else(|| value.clone(), |redactor| redactor.redact_value(value))
+}
+
+/// Standard output, styles taken out unless it is a terminal.
+pub(crate) fn stdout() -> impl Write {
+    anstream::stdout()
+}
+
+/// One line on standard error. A standard error that is gone is nobody's to tell.
+pub(crate) fn say(line: impl std::fmt::Display) {
+    clear_status();
+    let line = line.to_string();
+    let _ = writeln!(anstream::stderr(), "{}", wrapped(&redacted(&line), error_columns()));
+}
+
+/// What went wrong, on standard error. Of problems with a file each line names file, line and severity already.
+pub(crate) fn say_error(message: &str) {
+    say_under(BAD, "error:", message);
+}
+
+/// What may go wrong, or was left out.
+pub(crate) fn say_warning(message: &str) {
+    say_under(WARN, "warning:", message);
+}
+
+fn say_under(style: Style, label: &str, message: &str) {
+    if has_severity(message) {
+        say(styled(style, message));
+    } else {
+        say(format_args!("{} {message}", styled(style, label)));
+    }
+}
+
+/// Whether a message is `error: …`, or `FILE:LINE: error: …` as problems with configuration are.
+fn has_severity(message: &str) -> bool {
+    let severities = ["error: ", "warning: ", "entry left out: "];
+    let behind_place = || {
+        let (place, rest) = message.split_once(": ")?;
+        let is_place = !place.contains([' ', '\n']);
+        Some(is_place && severities.iter().any(|severity| rest.starts_with(severity)))
+    };
+    severities.iter().any(|severity| message.starts_with(severity)) || behind_place().unwrap_or(false)
+}
+
+/// Text in a style, for a stream that takes styles out where they do not belong.
+pub(crate) fn styled(style: Style, text: impl std::fmt::Display) -> String {
+    format!("{style}{text}{style:#}")
+}
+
+/// Text on standard output, in lines that fit a terminal, and a line feed.
+pub(crate) fn print_text(text: &str) -> std::io::Result<()> {
+    print_drawn(&wrapped(&redacted(text), columns()))
+}
+
+/// As [`print_text`], of lines that are laid out already, or are to be copied as they are.
+pub(crate) fn print_drawn(text: &str) -> std::io::Result<()> {
+    clear_status();
+    writeln!(stdout(), "{}", redacted(text))
+}
+
+/// As [`print_text`], of a tool's own result: only secrets of this instance are taken out.
+pub(crate) fn print_result_text(text: &str) -> std::io::Result<()> {
+    let known = REDACTOR.get().map(|redactor| redactor.of_known_values());
+    print_foreign(&known.as_ref().map_or(Cow::Borrowed(text), |known| known.redact(text)))
+}
+
+/// As [`print_text`], of what a tool has written: a program gets every character, a terminal what does it no harm.
+pub(crate) fn print_written(text: &str) -> std::io::Result<()> {
+    print_foreign(&redacted(text))
+}
+
+fn print_foreign(text: &str) -> std::io::Result<()> {
+    let mut out = std::io::stdout();
+    if out.is_terminal() { writeln!(out, "{}", harmless(text)) } else { writeln!(out, "{text}") }
+}
+
+/// As [`print_json`], of a tool's own result: of all but `error` only secrets of this instance are taken out.
+pub(crate) fn print_result_json(result: &Value) -> std::io::Result<()> {
+    print_safe_json(&REDACTOR.get().map_or_else(|| result.clone(), |redactor| redactor.redact_result(result)))
+}
+
+/// One JSON document on standard output: indented for a person, one line for a program.
+pub(crate) fn print_json(value: &Value) -> std::io::Result<()> {
+    print_safe_json(&redacted_value(value))
+}
+
+fn print_safe_json(value: &Value) -> std::io::Result<()> {
+    // Not by way of `stdout`: that takes out bytes which JSON leaves as they are, as U+007F.
+    let mut out = std::io::stdout();
+    if out.is_terminal() { writeln!(out, "{}", seen_json(&format!("{value:#}"))) } else { writeln!(out, "{value}") }
+}
+
+/// Whether a person can be asked: both ends are a terminal.
+pub(crate) fn is_interactive() -> bool {
+    std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
+}
+
+/// Columns of the terminal that standard output is; `None` where it is none.
+pub(crate) fn columns() -> Option<usize> {
+    let out = std::io::stdout();
+    out.is_terminal().then(|| width_of(terminal_size::terminal_size_of(&out)))
+}
+
+/// The same of standard error.
+fn error_columns() -> Option<usize> {
+    let err = std::io::stderr();
+    err.is_terminal().then(|| width_of(terminal_size::terminal_size_of(&err)))
+}
+
+/// `COLUMNS`, the terminal's own width, or what every terminal has.
+fn width_of(size: Option<(terminal_size::Width, terminal_size::Height)>) -> usize {
+    let told = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    told.or(size.map(|(width, _)| usize::from(width.0))).filter(|width| *width > 0).unwrap_or(80)
+}
+
+/// One line at the end of the screen that says how far something is: it is drawn anew, and goes when there is something
+/// else to say. Without a terminal it is not shown.
+#[derive(Default)]
+pub(crate) struct StatusLine(());
+
+/// Whether one is shown.
+static STATUS: AtomicBool = AtomicBool::new(false);
+
+impl StatusLine {
+    /// Shows this in place of what was shown.
+    pub(crate) fn show(&mut self, text: &str) {
+        let Some(width) = error_columns() else { return };
+        let line = styled(DIM, redacted(&one_line(text, width.saturating_sub(2))));
+        // A standard error that is gone is nobody's to tell.
+        let _ = write!(std::io::stderr(), "\r\u{1b}[K");
+        let _ = write!(anstream::stderr(), "{line}");
+        let _ = std::io::stderr().flush();
+        STATUS.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes it away.
+    pub(crate) fn clear(&mut self) {
+        clear_status();
+    }
+}
+
+fn clear_status() {
+    if STATUS.swap(false, Ordering::Relaxed) {
+        let _ = write!(std::io::stderr(), "\r\u{1b}[K");
+        let _ = std::io::stderr().flush();
+    }
+}
+
+impl Drop for StatusLine {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+/// The text on one line, at most `max` characters of it; otherwise as [`harmless`].
+pub(crate) fn one_line(text: &str, max: usize) -> String {
+    let spaced = |c: char| if matches!(c, '\n' | '\t' | '\r' | '\u{1b}') { ' ' } else { c };
+    let mut out = harmless(&text.chars().take(max).map(spaced).collect::<String>());
+    if text.chars().nth(max).is_some() {
+        out.push('…');
+    }
+    out
+}
+
+/// The text as it can be shown without deceiving: what would move a terminal's cursor, turn the
+/// direction of writing or not be seen is written as `\u{…}`. Line feeds and tabs stay; carriage returns
+/// and the escapes of colours go.
+pub(crate) fn harmless(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut before = ' ';
+    for c in text.chars() {
+        match c {
+            '\r' | '\u{1b}' => {}
+            '\n' | '\t' => out.push(c),
+            _ if is_unseen(c) && !(is_joiner(c) && !before.is_ascii() && !is_unseen(before)) => {
+                out.extend(c.escape_unicode());
+            }
+            _ => out.push(c),
+        }
+        if !is_joiner(c) {
+            before = c;
+        }
+    }
+    out
+}
+
+/// JSON as it can be shown without deceiving, and the same document: in its texts, what is not seen is written as `\uXXXX`.
+pub(crate) fn seen_json(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c != '\n' && is_unseen(c) {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                out.push_str(&format!("\\u{unit:04x}"));
+            }
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+/// What a model wrote, for whoever reads it or its next program: every character as it is but for control
+/// characters other than line feeds and tabs. Pieces of a stream come out as the whole does.
+pub(crate) fn prose(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
+}
+
+/// Whether anything in the text is not seen when it is shown as it is.
+pub(crate) fn has_unseen(text: &str) -> bool {
+    text.chars().any(is_unseen)
+}
+
+/// Control characters, and those of Unicode that are not seen themselves: they join, hide, turn the
+/// direction of writing or choose a variant.
+fn is_unseen(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}'
+            | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'
+            | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// Joiners and variants belong to the spelling of many scripts and to emoji, after a letter that is not
+/// ASCII; elsewhere they only hide.
+fn is_joiner(c: char) -> bool {
+    matches!(c, '\u{200c}' | '\u{200d}' | '\u{fe00}'..='\u{fe0f}' | '\u{e0100}'..='\u{e01ef}')
+}
+
+/// Bytes as people read them.
+pub(crate) fn size(bytes: usize) -> String {
+    match bytes {
+        0..1024 => format!("{bytes} B"),
+        1024..1_048_576 => format!("{:.1} kB", kilo(bytes)),
+        _ => format!("{:.1} MB", kilo(bytes / 1024)),
+    }
+}
+
+fn kilo(bytes: usize) -> f64 {
+    f64::from(u32::try_from(bytes).unwrap_or(u32::MAX)) / 1024.0
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn text_is_made_harmless() {
+        assert_eq!(one_line("a\nb\u{1b}[2J", 4), "a b …");
+        assert_eq!(harmless("a\n\u{1b}[2Jb\r"), "a\n[2Jb");
+        assert_eq!(harmless("rm \u{202e}cod/\u{200b}x\u{7f}\u{e0041}"), "rm \\u{202e}cod/\\u{200b}x\\u{7f}\\u{e0041}");
+        assert_eq!(one_line("a\u{2066}b\u{ad}", 9), "a\\u{2066}b\\u{ad}");
+        // Persian and emoji keep their joiners; after ASCII the same character hides.
+        for kept in ["می\u{200c}خواهم", "👩\u{200d}🚀", "❤\u{fe0f}\u{200d}🔥"] {
+            assert_eq!(harmless(kept), kept);
+        }
+        assert_eq!(prose("\u{fe0f}\u{200f}x\u{1b}[2J\n"), "\u{fe0f}\u{200f}x[2J\n");
+        assert_eq!(harmless("a\u{200d}b"), "a\\u{200d}b");
+        let value = json!({"a\u{202e}": ["\u{9b}2J\n", "\u{e0041}\u{7f}é"]});
+        let shown = seen_json(&format!("{value:#}"));
+        assert!(!has_unseen(&shown.replace('\n', "")) && shown.contains("\\u009b2J"), "{shown}");
+        assert_eq!(serde_json::from_str::<Value>(&shown).ok(), Some(value));
+        assert_eq!((size(7), size(2048), size(5 << 20)), ("7 B".into(), "2.0 kB".into(), "5.0 MB".into()));
+    }
+}

@@ -1,0 +1,225 @@
+//! `call`: calls one tool once.
+
+use std::io::Read as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use toolwright::Toolwright;
+use toolwright::app::{CallOptions, ClientOptions};
+use toolwright::core::catalogue::Snapshot;
+use toolwright::core::client::CallClient;
+use toolwright::core::error::labelled;
+use toolwright::core::json::fault;
+use toolwright::core::llm::llm_definition;
+use toolwright::core::name_table::Resolution;
+use toolwright::core::output::{TOOL_OUTPUT, noted_outputs};
+use toolwright::core::store::StoredOutput;
+use toolwright::core::{CallId, Cancel, Outcome, Profile, RawArguments, ToolCall};
+use toolwright::models::default_model;
+use toolwright::runtime::executor::LlmTerms;
+
+use crate::app::agent::{Terminal, can_answer, can_be_asked, who};
+use crate::app::config::variable;
+use crate::app::list_wait::{Wanted, patiently, say_starting, starting_for};
+use crate::app::{config, open, record};
+use crate::args::{Call, Global};
+use crate::exit::{Done, Exit, Failure};
+use crate::names::AskName;
+use crate::terminal::progress::ProgressDisplay;
+use crate::terminal::screen::{harmless, one_line, print_result_json, print_result_text, say_error, say_warning};
+use crate::terminal::signals::{First, watch};
+use crate::use_tools::arguments;
+
+/// How long the provider of the tool may take to answer with its list.
+pub(crate) const LIST_WAIT: Duration = Duration::from_secs(60);
+/// Characters of the last line of a failed tool's output, which its error repeats.
+const MAX_LAST: usize = 300;
+/// Characters by which a message is known again.
+const TELLING: usize = 80;
+
+pub(crate) async fn command(global: &Global, call: &Call) -> Done {
+    can_be_asked(who(call.ask))?;
+    let app = open(global, config::usable(global)?).await?;
+    record(&app, &call.record)?;
+    app.offer_llm_tools().await;
+    let cancel = Cancel::new();
+    watch(cancel.clone(), First::Cancels);
+    let waits_for = || starting_for(&app, Wanted::Fresh, &call.tool);
+    tokio::select! {
+        () = patiently(waits_for, app.list_for(&call.tool, LIST_WAIT)) => {}
+        _ = cancel.cancelled() => return Err(Failure::cancelled()),
+    }
+    let snapshot = app.catalogue().snapshot();
+    if matches!(snapshot.resolve(&call.tool), Resolution::Unknown(_)) {
+        say_starting(&app, &call.tool);
+    }
+    let arguments = arguments::parse(&call.arguments, &call.tool, &snapshot)?;
+    let fault = json_fault(&arguments);
+    let written = ToolCall { id: CallId::new("call"), name: call.tool.clone(), arguments };
+    let background_after = call.background.then_some(Duration::ZERO);
+    let llm = llm_terms(call, &app, &snapshot).await?;
+    let terminal = Terminal::new(&app);
+    let client = client(&terminal, &app, who(call.ask));
+    let progress = ProgressDisplay::of_call(app.events().subscribe(), terminal.screen);
+    // A person and a program get all of it: nobody's window is filled. The result of a job is kept, and read by others.
+    let whole = app.config().written.defaults.whole_result_max_bytes;
+    let max_output = call.max_output.or((!call.background).then_some(whole));
+    let options = CallOptions {
+        cancel: cancel.clone(),
+        timeout: call.timeout,
+        background_after,
+        max_output,
+        client,
+        llm,
+        ..CallOptions::new(Profile::Owner)
+    };
+    let outcome = app.call_with(written, options).await;
+    progress.end().await;
+    if outcome.provenance.repaired {
+        say_warning(&format!("the arguments are no valid JSON{fault}; toolwright mended them before the call"));
+    }
+    let printed = if global.json {
+        print_result_json(&outcome.to_json())
+    } else {
+        let cut = cut(&app, &outcome, max_output.unwrap_or(whole)).await;
+        print_outcome(&outcome, cut)
+    };
+    // What went on as a job goes on here: there is no other process to do it.
+    tokio::select! {
+        () = app.jobs().all_ended() => {}
+        _ = cancel.cancelled() => {}
+    }
+    app.shut_down().await;
+    printed?;
+    Ok(outcome.error.as_ref().map_or(Exit::Ok, |error| error.kind().into()))
+}
+
+/// What is wrong with arguments that are no JSON.
+fn json_fault(arguments: &RawArguments) -> String {
+    let RawArguments::Text(text) = arguments else { return String::new() };
+    match serde_json::from_str::<serde::de::IgnoredAny>(text) {
+        Ok(_) => String::new(),
+        Err(error) => format!(": {}", fault(&error)),
+    }
+}
+
+/// The model and the mode that were asked for. A tool for which nothing says a model, neither benchmarks nor its author
+/// nor the configuration, has one that the environment offers.
+async fn llm_terms(call: &Call, app: &Toolwright, snapshot: &Snapshot) -> Result<LlmTerms, Failure> {
+    let given = LlmTerms {
+        model: call.model.as_deref().map(Arc::from),
+        mode: call.mode.as_deref().map(Arc::from),
+        effort: call.effort,
+        ..LlmTerms::default()
+    };
+    // A name that means nothing is the executor's to refuse.
+    let Resolution::Found(index, _) = snapshot.resolve(&call.tool) else { return Ok(given) };
+    let Some(entry) = snapshot.list().get(index) else { return Ok(given) };
+    let definition = llm_definition(entry);
+    let preference = entry.definition().model_preference.as_ref();
+    if definition.is_none() && preference.is_none() && given != LlmTerms::default() {
+        let why = format!("{} asks no model: --model, --mode and --effort are for tools that do", entry.id());
+        return Err(Failure::usage(why));
+    }
+    if let Some(mode) = &given.mode {
+        let modes = definition.as_ref().map(|definition| definition.modes()).unwrap_or_default();
+        if !modes.contains(&&**mode) {
+            let has = if modes.is_empty() { "none".to_owned() } else { modes.join(", ") };
+            return Err(Failure::usage(format!("{} has no mode `{mode}`; its modes: {has}", entry.id())));
+        }
+    }
+    if let Some(model) = &given.model {
+        can_answer(app, model).await.map_err(Failure::usage)?;
+        return Ok(given);
+    }
+    if definition.is_none() || app.names_model_for(entry) {
+        return Ok(given);
+    }
+    let found = default_model(&variable, app.models().http()).await.map_err(Failure::usage)?;
+    Ok(LlmTerms { default: Some(found.into()), ..given })
+}
+
+/// Whom the tool's source may ask back. That the owner calls the tool is no word for what its source asks of a model.
+fn client(terminal: &Terminal, app: &Toolwright, ask: AskName) -> Arc<dyn CallClient> {
+    let remedy = || {
+        "there is no terminal to ask at: run it in one or with --ask inbox, or allow client:sample by a rule under \
+         policy.rules"
+            .to_owned()
+    };
+    let approver = terminal.approver(ask, app, remedy);
+    let (session, policy) = (app.call_session(), Arc::new(app.config().policy(None, Profile::Ask)));
+    let person = terminal.person(app, &session, ask);
+    app.client(ClientOptions { session, policy, approver, person, model: None })
+}
+
+/// What is shown of a result that was cut.
+struct Cut {
+    /// Its beginning, where that is kept apart from what a model is told.
+    beginning: Option<String>,
+    /// What is said of the rest.
+    notice: String,
+}
+
+/// The first bytes of a result that did not fit, at most `max`, and how to get the rest.
+async fn cut(app: &Toolwright, outcome: &Outcome, max: usize) -> Option<Cut> {
+    const REMEDY: &str = "--max-output BYTES, or defaults.whole_result_max_bytes, lets more through";
+    if !outcome.is_truncated() {
+        return None;
+    }
+    let unkept = || Cut { beginning: None, notice: format!("the result was cut: {REMEDY}") };
+    let stored = outcome.extras.get(TOOL_OUTPUT).map(noted_outputs).unwrap_or_default();
+    let [StoredOutput { handle, bytes, .. }] = &*stored else { return Some(unkept()) };
+    let outputs = &app.executor().services().outputs;
+    let Ok(open) = outputs.open(&app.call_session().id, handle).await else { return Some(unkept()) };
+    let read = tokio::task::spawn_blocking(move || {
+        let mut beginning = Vec::new();
+        open.reader.take(max as u64).read_to_end(&mut beginning).map(|_| beginning)
+    });
+    let Ok(Ok(mut beginning)) = read.await else { return Some(unkept()) };
+    if let Err(error) = std::str::from_utf8(&beginning)
+        && error.error_len().is_none()
+    {
+        // A character that the cap goes through.
+        beginning.truncate(error.valid_up_to());
+    }
+    let shown = beginning.len();
+    let notice = format!(
+        "the result was cut: the first {shown} of {bytes} bytes are shown. `toolwright call output__read handle={handle} \
+         offset={shown}` reads on; {REMEDY}"
+    );
+    Some(Cut { beginning: Some(String::from_utf8_lossy(&beginning).into_owned()), notice })
+}
+
+fn print_outcome(outcome: &Outcome, cut: Option<Cut>) -> std::io::Result<()> {
+    let (beginning, notice) = cut.map_or((None, None), |cut| (cut.beginning, Some(cut.notice)));
+    let text = outcome.model_text();
+    // Where the tool itself had something to say, that is its output; else there is only the error.
+    let spoke = outcome.error.as_ref().is_none_or(|error| text != error.for_model());
+    if spoke {
+        print_result_text(beginning.as_deref().unwrap_or(&text))?;
+    }
+    if let Some(notice) = notice {
+        say_warning(&notice);
+    }
+    let Some(error) = &outcome.error else { return Ok(()) };
+    let kind = error.kind().as_str();
+    if spoke && repeats(&text, error.message()) {
+        say_error(&labelled(kind, &harmless(&ending(&text))));
+    } else {
+        say_error(&harmless(&labelled(kind, error.message())));
+    }
+    Ok(())
+}
+
+/// The last line of an output, which mostly says how it failed. The whole stands above it, or in a file.
+fn ending(output: &str) -> String {
+    let last = output.lines().map(str::trim).rfind(|line| !line.is_empty());
+    one_line(last.unwrap_or_default(), MAX_LAST)
+}
+
+/// Whether the message says what the output has said. A long one is cut in the middle, so its beginning
+/// decides.
+fn repeats(output: &str, message: &str) -> bool {
+    let end = message.char_indices().nth(TELLING).map_or(message.len(), |(at, _)| at);
+    output.contains(&message[..end])
+}

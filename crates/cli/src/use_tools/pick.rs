@@ -1,0 +1,240 @@
+//! `pick`: selects the tools for a task and explains the choice.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::builder::RangedU64ValueParser;
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+use toolwright::config::EmbeddingSource;
+use toolwright::config::typed::ScorerSetting;
+use toolwright::core::Snapshot;
+use toolwright::core::select::{Pick, PickOptions, Picked};
+
+use crate::app::list_wait::{Wanted, wait_for};
+use crate::app::{config, open};
+use crate::args::{Global, duration};
+use crate::develop::catalogue_file::CatalogueFile;
+use crate::exit::{Done, Exit};
+use crate::input;
+use crate::terminal::screen::{DIM, harmless, one_line, print_json, say, say_warning, styled};
+use crate::terminal::table::{Table, name};
+
+/// How long the lists of providers are waited for, as in `tools search`.
+const LIST_WAIT: Duration = Duration::from_secs(30);
+/// Tools whose exclusion is explained.
+const MAX_EXPLAINED: usize = 100;
+
+/// What `pick` takes.
+#[derive(Debug, Args)]
+pub(crate) struct PickArgs {
+    /// What the tools are for; `-` reads it from standard input.
+    query: String,
+    /// Tools at most. Default: `selection.max_candidates`.
+    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..=1000))]
+    max: Option<usize>,
+    /// The least score, from 0 to 1. Default: `selection.min_score`.
+    #[arg(long, value_name = "S", value_parser = share)]
+    min_score: Option<f64>,
+    /// How tools are scored. Default: `selection.scorer`.
+    #[arg(long, value_name = "SCORER")]
+    scorer: Option<ScorerName>,
+    /// Roles of whoever asks, for tools that are limited to roles. Default: the owner, who has them all.
+    #[arg(long, value_name = "ROLE", value_delimiter = ',')]
+    roles: Option<Vec<String>>,
+    /// How long scoring may take, embeddings and judge included; after that what is at hand counts: words, else the
+    /// order of registration. Vectors that were computed by then are kept. Default: `selection.timeout`.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    timeout: Option<Duration>,
+    /// Tools that are marked unsafe may be picked too.
+    #[arg(long)]
+    allow_unsafe: bool,
+    /// Picks from the tools of this file, JSON or JSON lines, instead of the catalogue.
+    #[arg(long, value_name = "FILE")]
+    catalogue: Option<PathBuf>,
+    /// Directory of a sentence-transformer, for scorers that go by meaning. Default: `selection.embeddings`.
+    #[arg(long, value_name = "DIR")]
+    embeddings: Option<PathBuf>,
+    /// Says where the words of the query stand, what the scorer adds, and which tools were not candidates.
+    #[arg(long)]
+    debug: bool,
+}
+
+/// A scorer by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ScorerName {
+    /// Words, and meaning where there are embeddings, as suits the query.
+    Auto,
+    /// The share of the query's words that a tool has.
+    Keyword,
+    /// BM25 over the fields of a tool.
+    Bm25,
+    /// Cosine of sentence embeddings.
+    Embedding,
+    /// BM25 and embeddings, weighted.
+    Hybrid,
+    /// A model's judgement of what `auto` finds.
+    Judge,
+}
+
+impl From<ScorerName> for ScorerSetting {
+    fn from(name: ScorerName) -> Self {
+        match name {
+            ScorerName::Auto => Self::Auto,
+            ScorerName::Keyword => Self::Keyword,
+            ScorerName::Bm25 => Self::Bm25,
+            ScorerName::Embedding => Self::Embedding,
+            ScorerName::Hybrid => Self::Hybrid,
+            ScorerName::Judge => Self::Judge,
+        }
+    }
+}
+
+pub(crate) fn share(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
+        _ => Err("a score is a number from 0 to 1".into()),
+    }
+}
+
+pub(crate) async fn command(global: &Global, args: &PickArgs) -> Done {
+    let query = match args.query.as_str() {
+        "-" => input::read(Path::new("-"))?,
+        query => query.to_owned(),
+    };
+    let mut settings = config::usable(global)?;
+    if let Some(dir) = &args.embeddings {
+        settings.embeddings = Some(EmbeddingSource::Directory(config::cwd()?.join(dir)));
+    }
+    let app = open(global, settings).await?;
+    let (file, snapshot) = match &args.catalogue {
+        Some(path) => {
+            let file = CatalogueFile::read(path)?;
+            let snapshot = Arc::new(file.snapshot());
+            (Some(file), snapshot)
+        }
+        None => {
+            wait_for(&app, Wanted::Fresh, LIST_WAIT).await;
+            (None, app.catalogue().snapshot())
+        }
+    };
+    let options = args.options(app.config().written.selection.pick_options());
+    let picked = app.selector().pick(query.trim(), &snapshot, &options).await;
+    app.shut_down().await;
+    for (scorer, why) in &picked.provenance.fell_back {
+        let instead = &picked.provenance.scorer;
+        say_warning(&format!("{scorer} did not score: {}; the order is by {instead}", harmless(why)));
+    }
+    let shown = Shown { picked: &picked, snapshot: &snapshot, file: file.as_ref(), debug: args.debug };
+    if args.debug && (picked.picks.is_empty() || !global.json) {
+        for (id, why) in shown.excluded() {
+            say(styled(DIM, format_args!("{} was no candidate: {why}", harmless(&id))));
+        }
+    }
+    let note = picked.picks.is_empty().then(|| match picked.provenance.candidates {
+        0 => "no tool may be picked; --debug says why".to_owned(),
+        candidates if options.min_score > 0.0 => {
+            format!("none of {candidates} tools fits; --min-score 0 shows the nearest")
+        }
+        candidates => format!("none of {candidates} tools has anything to do with it"),
+    });
+    if let Some(note) = &note {
+        say_warning(note);
+    }
+    if global.json {
+        let picks: Value = picked.picks.iter().map(|pick| shown.json(pick)).collect();
+        let mut document = json!({ "picks": picks });
+        if let Some(note) = note {
+            document["note"] = note.into();
+        }
+        print_json(&document)?;
+    } else {
+        shown.print()?;
+    }
+    Ok(Exit::Ok)
+}
+
+impl PickArgs {
+    /// The options, where `configured` says what is not given.
+    fn options(&self, configured: PickOptions) -> PickOptions {
+        PickOptions {
+            max_candidates: self.max.unwrap_or(configured.max_candidates),
+            min_score: self.min_score.unwrap_or(configured.min_score),
+            scorer: self.scorer.map_or(configured.scorer, |name| ScorerSetting::from(name).into()),
+            timeout: self.timeout.or(configured.timeout),
+            roles: self.roles.clone(),
+            allow_unsafe: self.allow_unsafe,
+            debug: self.debug,
+            ..configured
+        }
+    }
+}
+
+/// What is put out.
+struct Shown<'a> {
+    picked: &'a Picked,
+    snapshot: &'a Snapshot,
+    file: Option<&'a CatalogueFile>,
+    debug: bool,
+}
+
+impl Shown<'_> {
+    /// The id, as the file has it if there is one.
+    fn id(&self, position: usize) -> &str {
+        match self.file {
+            Some(file) => &file.tools[position].id,
+            None => self.snapshot.list()[position].id().as_str(),
+        }
+    }
+
+    fn excluded(&self) -> impl Iterator<Item = (String, String)> {
+        let excluded = self.picked.provenance.excluded.iter().take(MAX_EXPLAINED);
+        excluded.map(|(position, why)| (self.id(*position).to_owned(), why.to_string()))
+    }
+
+    fn json(&self, pick: &Pick) -> Value {
+        let provenance = &self.picked.provenance;
+        let mut about = json!({"scorer": provenance.scorer, "candidates": provenance.candidates});
+        if !provenance.fell_back.is_empty() {
+            let failed = provenance.fell_back.iter().map(|(scorer, why)| json!({"scorer": scorer, "reason": why}));
+            about["fell_back"] = failed.collect();
+        }
+        if self.debug {
+            about["details"] = pick.details.clone().unwrap_or_default();
+            about["excluded"] = self.excluded().map(|(id, why)| json!({"id": id, "reason": why})).collect();
+        }
+        json!({
+            "id": self.id(pick.position),
+            "wire_name": self.snapshot.list()[pick.position].wire_name,
+            "score": rounded(pick.score),
+            "reason": pick.reason,
+            "provenance": about,
+        })
+    }
+
+    fn print(&self) -> std::io::Result<()> {
+        let mut table = Table::new(["tool", "score>", "why", "description"]);
+        for pick in &self.picked.picks {
+            let entry = &self.snapshot.list()[pick.position];
+            let called = if self.file.is_some() { self.id(pick.position) } else { &entry.wire_name };
+            let description = &entry.definition().description;
+            table.row([name(called), format!("{:.2}", pick.score).into(), (&pick.reason).into(), description.into()]);
+        }
+        if !self.picked.picks.is_empty() {
+            table.print()?;
+        }
+        for (pick, details) in self.picked.picks.iter().filter_map(|pick| Some((pick, pick.details.as_ref()?))) {
+            say(styled(
+                DIM,
+                format_args!("{}: {}", harmless(self.id(pick.position)), one_line(&details.to_string(), 1000)),
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Four places are more than any score is good for.
+fn rounded(score: f32) -> f64 {
+    (f64::from(score) * 1e4).round() / 1e4
+}

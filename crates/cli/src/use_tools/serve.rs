@@ -1,0 +1,243 @@
+//! `serve`: runs the gateway on standard streams or HTTP.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+use toolwright::app::Reloaded;
+use toolwright::config::{Config, profile_of};
+use toolwright::core::{Cancel, Event, Profile};
+use toolwright::server::HttpError;
+use toolwright::{Ask, Error, Toolwright, Transport};
+
+use crate::app::{config, open, record};
+use crate::args::{Global, Serve, ServeAskName};
+use crate::exit::{Done, Exit, Failure};
+use crate::operate::approvals::asked_for;
+use crate::terminal::screen::{DIM, harmless, one_line, print_json, say, say_error, say_warning, styled};
+use crate::terminal::signals::{First, watch};
+use crate::use_tools::client_setup;
+
+/// How long slow providers are waited for before what is odd about the whole is told.
+const LIST_WAIT: Duration = Duration::from_secs(120);
+/// Characters of a warning that are said.
+const MAX_WARNING: usize = 1000;
+
+pub(crate) async fn command(global: &Global, args: &Serve) -> Done {
+    let app = open(global, config::usable(global)?).await?;
+    record(&app, &args.record)?;
+    let config = app.config();
+    let shutdown = Cancel::new();
+    let serve = serve(&app, args);
+    let transport = if args.stdio { Transport::Stdio } else { Transport::Http };
+    say_profiles(&config, serve.profile(transport));
+    say(format_args!("toolwright: configuration: {}", config::files_in_force(&config)));
+    watch(shutdown.clone(), First::ShutsDown);
+    if args.stdio {
+        let started = || background(&app, ready(&app, "stdio"));
+        serve.until(shutdown).stdio(started).await.map_err(refused)?;
+    } else {
+        let address = match args.http {
+            Some(address) => address.to_string(),
+            None => config.written.server.http.clone(),
+        };
+        let server = serve.until(shutdown).http(&address).await.map_err(refused)?;
+        if let Some(file) = server.token_file() {
+            say(format_args!("toolwright: the HTTP API (/api) needs the token in {}", file.display()));
+        }
+        let url = server.url();
+        let announced = ready(&app, &url);
+        if global.json {
+            print_json(&json!({"ready": url, "tools": announced}))?;
+        }
+        for (client, line) in client_setup::lines(&url, server.needs_token()) {
+            say(format_args!("{} {line}", styled(DIM, format_args!("{client:>12}:"))));
+        }
+        background(&app, announced);
+        server.wait().await.map_err(refused)?;
+    }
+    app.shut_down().await;
+    Ok(Exit::Ok)
+}
+
+/// The gateway as the command line and the configuration say it.
+fn serve(app: &Arc<Toolwright>, args: &Serve) -> toolwright::Serve {
+    let mut serve = app
+        .serve()
+        .ask(match args.ask {
+            ServeAskName::Client => Ask::Client,
+            ServeAskName::Inbox => Ask::Inbox,
+            ServeAskName::Nobody => Ask::Nobody,
+        })
+        .expose(args.expose)
+        .on_question(|question| {
+            let (tool, id) = (&question.request.tool, &question.id);
+            say(format_args!("{tool} waits for your word: toolwright approvals approve {id}, or deny {id}"));
+        })
+        .on_form(|form| say(asked_for(form)))
+        .on_reload(|reloaded, views| {
+            say_reload(reloaded);
+            if views.0 {
+                say("toolwright: the views are others; clients whose lists change are told");
+            }
+        });
+    if let Some(profile) = args.policy {
+        serve = serve.policy(profile.into());
+    }
+    if let Some(token) = &args.token {
+        serve = serve.token(token.as_str());
+    }
+    serve
+}
+
+/// Which profiles hold, and what runs unasked under each.
+fn say_profiles(config: &Config, profile: Profile) {
+    say(format_args!("toolwright: {}", unasked(profile)));
+    for (name, view) in &config.written.views {
+        if let Some(profile) = view.profile.map(profile_of).filter(|own| *own != profile) {
+            say(format_args!("toolwright: at /mcp/{name}: {}", unasked(profile)));
+        }
+    }
+}
+
+/// What runs under a profile without a question, where no rule says otherwise.
+fn unasked(profile: Profile) -> &'static str {
+    match profile {
+        Profile::Ask => "profile ask: tools that only read run unasked, all others wait for your approval",
+        Profile::Workspace => {
+            "profile workspace: tools that only read, and writes inside the workspace, run unasked; all others wait for \
+             your approval"
+        }
+        Profile::Client => "profile client: every tool runs unasked, shells too; approving is left to the client",
+        Profile::Trusted => "profile trusted: every tool runs unasked, shells too",
+        Profile::Owner => "profile owner: every tool runs unasked, shells too",
+    }
+}
+
+/// Offers what `serve` lists beyond what a run has: a question may have to wait for its answer as a job, under any profile,
+/// and many clients list tools once.
+pub(crate) async fn as_served(app: &Toolwright) {
+    app.catalogue().offer_jobs().await;
+}
+
+/// The one line that programs wait for. Returns the number of tools it gives.
+fn ready(app: &Toolwright, address: &str) -> usize {
+    let tools = tool_count(app);
+    say(format_args!("toolwright: ready {address} {tools} tools"));
+    tools
+}
+
+fn tool_count(app: &Toolwright) -> usize {
+    app.catalogue().snapshot().list().len()
+}
+
+fn refused(error: Error) -> Failure {
+    match &error {
+        Error::Http(HttpError::Exposed(_)) => {
+            Failure::usage(format!("{error} (--token, TOOLWRIGHT_TOKEN or server.token)"))
+        }
+        Error::Http(HttpError::Bind { source, .. }) if source.kind() == std::io::ErrorKind::AddrInUse => {
+            Failure::usage(format!(
+                "{error}; another program, perhaps another toolwright, listens there: choose another with --http \
+                 127.0.0.1:PORT"
+            ))
+        }
+        Error::Http(_) | Error::Usage(_) => Failure::usage(error),
+        _ => Failure::failed(error),
+    }
+}
+
+/// Lists fill while clients are served already, who were told of `announced` tools.
+fn background(app: &Arc<Toolwright>, announced: usize) {
+    tokio::spawn(report_providers(app.events().subscribe_providers()));
+    let listing = Arc::clone(app);
+    tokio::spawn(async move {
+        listing.list_all(LIST_WAIT).await;
+        let tools = tool_count(&listing);
+        if tools != announced {
+            say(format_args!("toolwright: {tools} tools"));
+        }
+        for issue in listing.catalogue().snapshot().issues() {
+            say_warning(&harmless(&format!("{}: {}", issue.provider, issue.message)));
+        }
+    });
+}
+
+/// Says when a provider fails, when it is there again, and when it goes on with what it had.
+async fn report_providers(mut events: Receiver<Arc<Event>>) {
+    let mut failed: HashMap<String, String> = HashMap::new();
+    loop {
+        let event = match events.recv().await {
+            Ok(event) => event,
+            Err(RecvError::Lagged(_)) => continue,
+            Err(RecvError::Closed) => break,
+        };
+        match &*event {
+            Event::ProviderChanged { provider, error: Some(error), .. } if failed.get(provider) != Some(error) => {
+                say_warning(&harmless(&format!("{provider}: {error}")));
+                failed.insert(provider.clone(), error.clone());
+            }
+            Event::ProviderChanged { provider, tools, error: None } if failed.remove(provider).is_some() => {
+                say(format_args!("{provider}: up again, {tools} tools"));
+            }
+            Event::PinNotice { provider, raw_name, message, .. } => {
+                say_warning(&harmless(&format!("{provider}: {} is {message}", one_line(raw_name, 100))));
+            }
+            Event::Warning { message, .. } => say_warning(&one_line(message, MAX_WARNING)),
+            _ => {}
+        }
+    }
+}
+
+/// What a reload did to the providers, in words.
+fn changes(reloaded: &Reloaded) -> String {
+    let verbs = [("added", &reloaded.added), ("replaced", &reloaded.changed), ("removed", &reloaded.removed)];
+    let mut changes = Vec::new();
+    for (verb, names) in verbs.into_iter().filter(|(_, names)| !names.is_empty()) {
+        let mut names = names.clone();
+        names.sort();
+        changes.push(format!("{verb} {}", names.join(", ")));
+    }
+    if changes.is_empty() { "the providers stay as they are".to_owned() } else { changes.join("; ") }
+}
+
+fn say_reload(reloaded: &Result<Reloaded, Error>) {
+    match reloaded {
+        Ok(reloaded) => {
+            for problem in &reloaded.problems {
+                say_warning(&harmless(&problem.to_string()));
+            }
+            say(format_args!("toolwright: configuration reloaded: {}", changes(reloaded)));
+            if !reloaded.needs_restart.is_empty() {
+                say_warning(&format!("a restart is needed for: {}", reloaded.needs_restart.join(", ")));
+            }
+        }
+        Err(error) => say_error(&harmless(&format!("the running configuration is kept: {error}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reload_is_told_in_order_and_in_whole_sentences() {
+        let names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+        for (added, changed, removed, expect) in [
+            (&["rest"][..], &["b", "a"][..], &[][..], "added rest; replaced a, b"),
+            (&[], &[], &["c", "b", "a"], "removed a, b, c"),
+            (&[], &[], &[], "the providers stay as they are"),
+        ] {
+            let reloaded = Reloaded {
+                added: names(added),
+                changed: names(changed),
+                removed: names(removed),
+                ..Reloaded::default()
+            };
+            assert_eq!(changes(&reloaded), expect);
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! `tools ls | show | search`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::builder::RangedU64ValueParser;
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+use toolwright::Toolwright;
+use toolwright::core::job::JOB_IDS;
+use toolwright::core::name_table::Resolution;
+use toolwright::core::select::{FIT, Find, SearchFilter, SearchHit, find, search_or_similar};
+use toolwright::core::{Entry, Snapshot};
+use toolwright::models::dialect::{Loss, Portable};
+
+use crate::app::agent::can_answer;
+use crate::app::list_wait::{Wanted, say_failures, say_starting, wait_for};
+use crate::app::{config, open};
+use crate::args::Global;
+use crate::exit::{Done, Exit, Failure};
+use crate::terminal::screen::{BOLD, DIM, harmless, print_drawn, print_json, print_text, say, seen_json, styled};
+use crate::terminal::table::{Table, name};
+use crate::use_tools::serve::as_served;
+use crate::use_tools::tools_cost::{Costs, Reader};
+
+/// How long the lists of providers are waited for: as long as fetching a server at its first start takes.
+const LIST_WAIT: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Tools {
+    /// List every tool that `serve` has. Effects, as a tool declares them: it reads, writes or is destructive (it may
+    /// overwrite or delete); `+net` reaches beyond this machine.
+    Ls(Ls),
+    /// Show one tool with its schema.
+    Show {
+        /// Wire name, id, alias or bare name.
+        tool: String,
+    },
+    /// Find tools by words. They may be parts of words, as they stand in names, tags and descriptions; where none does, it
+    /// goes by similar words: the last may be unfinished, any may be mistyped.
+    Search {
+        /// The words.
+        query: String,
+        /// Hits at most.
+        #[arg(long, default_value_t = 20, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+        limit: usize,
+        #[command(flatten)]
+        filter: Filter,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Ls {
+    #[command(flatten)]
+    pub(crate) filter: Filter,
+    /// Only tools that this model does well with, by `toolwright bench` and `models.<model>.tool_compat`.
+    #[arg(long, value_name = "PROVIDER/MODEL")]
+    pub(crate) model: Option<String>,
+    /// How well, from 0 to 1.
+    #[arg(long, value_name = "S", default_value_t = FIT, requires = "model", value_parser = crate::use_tools::pick::share)]
+    pub(crate) min_score: f64,
+    /// Says what their definitions take of a model's window, by tool and by provider, and what each way of
+    /// putting them before a model takes in each request: all of them (direct), the tools that find, describe and
+    /// call them and a line of namespaces (search), the one that finds them and that line, as the API keeps the
+    /// others out of the context until they are found (deferred), or some of average size and the one that finds
+    /// further ones (pick).
+    #[arg(long)]
+    pub(crate) tokens: bool,
+    /// Tokens that the model takes in. Default: `models.<name>.window` of the default model.
+    #[arg(long, value_name = "N", requires = "tokens", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    pub(crate) window: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Filter {
+    /// Only this namespace.
+    #[arg(long)]
+    pub(crate) namespace: Option<String>,
+    /// Only ids that begin so.
+    #[arg(long)]
+    pub(crate) prefix: Option<String>,
+    /// Only tools with this tag.
+    #[arg(long)]
+    pub(crate) tag: Option<String>,
+}
+
+pub(crate) async fn command(global: &Global, command: &Tools) -> Done {
+    let settings = config::usable(global)?;
+    if matches!(command, Tools::Ls(_)) && !global.json {
+        say(styled(DIM, format_args!("configuration: {}", config::files_in_force(&settings))));
+    }
+    let app = open(global, settings).await?;
+    let is_job_free = app.catalogue().snapshot().get(JOB_IDS[0]).is_none();
+    as_served(&app).await;
+    if matches!(command, Tools::Ls(Ls { model: Some(_), .. })) {
+        // Whoever names a model wants to know of the tools that it answers, too.
+        app.offer_llm_tools().await;
+    }
+    match command {
+        Tools::Show { tool } => {
+            app.list_for(tool, LIST_WAIT).await;
+            say_failures(&app);
+            if matches!(app.catalogue().snapshot().resolve(tool), Resolution::Unknown(_)) {
+                say_starting(&app, tool);
+            }
+        }
+        Tools::Ls(_) | Tools::Search { .. } => wait_for(&app, Wanted::Fresh, LIST_WAIT).await,
+    }
+    let snapshot = app.catalogue().snapshot();
+    app.shut_down().await;
+    match command {
+        Tools::Ls(ls) => {
+            let wanted = Find { listed: filter_of(&ls.filter), model: ls.model.clone(), min_score: ls.min_score };
+            let compat = app.compat();
+            let entries: Vec<&Arc<Entry>> = find(&snapshot, &wanted, &compat).collect();
+            if let Some(model) = ls.model.as_deref().filter(|_| entries.is_empty()) {
+                say(none_for(&app, model, ls.min_score).await);
+            }
+            let score = |entry: &Entry| compat.score(ls.model.as_deref()?, entry.id().as_str());
+            if ls.tokens {
+                let costs = Costs::of(&snapshot, &entries, &Reader::of(&app, ls.window));
+                if global.json {
+                    costs.print_json()?
+                } else {
+                    costs.print()?
+                }
+                return Ok(Exit::Ok);
+            }
+            if global.json {
+                let listed = |entry: &&Arc<Entry>| {
+                    let mut value = entry.to_json();
+                    if let Some(score) = score(entry) {
+                        value["score"] = score.into();
+                    }
+                    value
+                };
+                print_json(&entries.iter().map(listed).collect::<Value>())?;
+                return Ok(Exit::Ok);
+            }
+            let with_score = ls.model.is_some();
+            let mut head = vec!["tool", "effects", "tokens>", "description"];
+            if with_score {
+                head.insert(1, "score>");
+            }
+            let mut table = Table::new(head);
+            for entry in &entries {
+                let definition = entry.definition();
+                let mut cells = vec![
+                    name(&entry.wire_name),
+                    short_effects(definition.effects).into(),
+                    entry.tokens().into(),
+                    (&definition.description).into(),
+                ];
+                if with_score {
+                    cells.insert(1, score(entry).map_or_else(String::new, |score| format!("{score:.3}")).into());
+                }
+                table.row(cells);
+            }
+            if !entries.is_empty() {
+                table.print()?;
+            }
+            for line in left_out(&snapshot) {
+                say(styled(DIM, line));
+            }
+            if !app.executor().can_extract() {
+                say(styled(DIM, "not listed: output__extract, as no model is set; `run` and `chat` have it"));
+            }
+            if ls.model.is_none() && app.lacks_llm_tools() {
+                say(styled(DIM, "not listed: the llm__ tools, as no model is set; `run`, `chat` and `call` have them"));
+            }
+            if is_job_free {
+                say(styled(DIM, "`run` and `chat` have the job__ tools once a call goes on in the background"));
+            }
+        }
+        Tools::Search { query, limit, filter } => {
+            let filter = filter_of(filter);
+            let hits = search_or_similar(&snapshot, query, *limit, &filter);
+            if global.json {
+                print_json(&hits.iter().map(SearchHit::to_json).collect::<Value>())?;
+                return Ok(Exit::Ok);
+            }
+            if hits.is_empty() {
+                say("no tool matches; `toolwright tools ls` lists all");
+            }
+            let mut table = Table::new(["tool", "score>", "by", "description"]);
+            for hit in &hits {
+                let description = &hit.entry.definition().description;
+                let score = format!("{:.0}", hit.score);
+                table.row([name(&hit.entry.wire_name), score.into(), (&hit.reason).into(), description.into()]);
+            }
+            if !hits.is_empty() {
+                table.print()?;
+            }
+        }
+        Tools::Show { tool } => {
+            let Resolution::Found(index, _) = snapshot.resolve(tool) else {
+                let Resolution::Unknown(near) = snapshot.resolve(tool) else { return Ok(Exit::Ok) };
+                return Err(unknown(&snapshot, tool, &near));
+            };
+            let entry = &snapshot.list()[index];
+            let listed = Portable::new(&entry.wire_name, &entry.definition().shown_schema());
+            if global.json {
+                let mut whole = entry.to_whole_json();
+                whole["listed"] = json!({"inputSchema": listed.schema(), "losses": listed.losses()});
+                print_json(&whole)?;
+            } else {
+                print_one(entry)?;
+                print_losses(listed.losses())?;
+            }
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+/// Why no tool is listed for a model: it cannot be asked at all, or nothing says that it does well enough.
+async fn none_for(app: &Toolwright, model: &str, min_score: f64) -> String {
+    let measured = format!(
+        "no tool is known that {model} does well with ({min_score} or more): `toolwright bench --models {model}` measures it"
+    );
+    match can_answer(app, model).await {
+        Ok(()) => measured,
+        Err(why) => format!("{measured}; {why}"),
+    }
+}
+
+/// No tool has this name: why, and which ones are near.
+pub(crate) fn unknown(snapshot: &Snapshot, tool: &str, near: &[String]) -> Failure {
+    Failure { exit: Exit::NoTool, message: snapshot.unknown_message(tool, near) }
+}
+
+fn filter_of(filter: &Filter) -> SearchFilter {
+    SearchFilter { namespace: filter.namespace.clone(), prefix: filter.prefix.clone(), tag: filter.tag.clone() }
+}
+
+fn print_one(entry: &Entry) -> std::io::Result<()> {
+    let definition = entry.definition();
+    print_text(&format!("{}  {}", styled(BOLD, &entry.wire_name), styled(DIM, &definition.id)))?;
+    print_text(&format!("from {} ({})", entry.provider.name(), effects(entry)))?;
+    if !definition.tags.is_empty() {
+        print_text(&format!("tags: {}", harmless(&definition.tags.join(", "))))?;
+    }
+    print_text(&format!("\n{}\n", harmless(&definition.description)))?;
+    match &definition.parameters {
+        Some(parameters) => print_drawn(&seen_json(&format!("{parameters:#}"))),
+        None => print_text("It publishes no schema of its arguments."),
+    }
+}
+
+/// The effects in a word.
+fn short_effects(effects: toolwright::core::Effects) -> String {
+    let what = match (effects.read_only, effects.destructive) {
+        (true, _) => "reads",
+        (false, true) => "destructive",
+        (false, false) => "writes",
+    };
+    format!("{what}{}", if effects.open_world { " +net" } else { "" })
+}
+
+/// What sources have and the catalogue does not, a line a source.
+pub(crate) fn left_out(snapshot: &Snapshot) -> Vec<String> {
+    let sources = snapshot.providers().iter().filter_map(|provider| {
+        let (first, why) = provider.withheld().first()?;
+        let (count, of) = (provider.withheld().len(), &provider.name);
+        Some(harmless(&match count {
+            1 => format!("not listed: `{first}` of {of}: {why}"),
+            _ => format!("not listed: {count} tools of {of}, as `{first}`: {why}"),
+        }))
+    });
+    sources.collect()
+}
+
+/// How clients are listed its schema, where that is another one.
+fn print_losses(losses: &[Loss]) -> std::io::Result<()> {
+    if losses.is_empty() {
+        return Ok(());
+    }
+    print_text(
+        "\nClients are listed this schema in a form that all of them take (server.schemas: raw lists it as it is):",
+    )?;
+    for Loss { path, keyword, note, .. } in losses {
+        let at = if path.is_empty() { "the root" } else { path.as_str() };
+        print_text(&format!("  {}: {} — {}", harmless(at), harmless(keyword), harmless(note)))?;
+    }
+    Ok(())
+}
+
+/// The effects in words.
+pub(crate) fn effects(entry: &Entry) -> String {
+    words(entry.definition().effects)
+}
+
+/// Effects in words.
+pub(crate) fn words(effects: toolwright::core::Effects) -> String {
+    let mut words = Vec::new();
+    words.push(match (effects.read_only, effects.destructive) {
+        (true, _) => "only reads",
+        (false, true) => "may destroy or overwrite",
+        (false, false) => "adds or changes",
+    });
+    if effects.idempotent && !effects.read_only {
+        words.push("repeating it changes nothing more");
+    }
+    words.push(if effects.open_world { "reaches beyond this machine" } else { "stays on this machine" });
+    words.join(", ")
+}
