@@ -182,6 +182,37 @@ pub fn content_hash(path: &Path) -> std::io::Result<ContentHash> {
     Ok(parse(&text, MAX_VALUES).map_or(alone, |document| Files::read(document, &text, &origin).hash()))
 }
 
+/// The addresses of servers that a document in a file, or another file that it refers to, names anywhere: each once, at most
+/// `max` of them. Comes with [`content_hash`] of what was read.
+///
+/// # Errors
+/// When it cannot be read, or is no document.
+pub fn server_addresses(path: &Path, max: usize) -> std::io::Result<(ContentHash, Vec<String>)> {
+    let text = read_file(path)?;
+    let document = parse(&text, MAX_VALUES).map_err(std::io::Error::other)?;
+    let files = Files::read(document, &text, &Origin::File(path.to_owned()));
+    let mut found = Vec::new();
+    files.files.iter().for_each(|file| collect_servers(file, max, &mut found, 0));
+    Ok((files.hash(), found))
+}
+
+fn collect_servers(value: &Value, max: usize, found: &mut Vec<String>, depth: usize) {
+    if depth > MAX_DEPTH {
+        return;
+    }
+    let servers = value.get("servers").and_then(Value::as_array).into_iter().flatten();
+    for address in servers.filter_map(|server| server.get("url")?.as_str()) {
+        if found.len() < max && !found.iter().any(|known| known == address) {
+            found.push(address.to_owned());
+        }
+    }
+    match value {
+        Value::Object(members) => members.values().for_each(|member| collect_servers(member, max, found, depth + 1)),
+        Value::Array(items) => items.iter().for_each(|item| collect_servers(item, max, found, depth + 1)),
+        _ => {}
+    }
+}
+
 /// The text of a file of at most [`MAX_BYTES`].
 pub(super) fn read_file(path: &Path) -> std::io::Result<String> {
     let too_large = || std::io::Error::other(format!("it is larger than {MAX_BYTES} bytes"));

@@ -30,7 +30,7 @@ mod xml;
 
 pub use document::Origin;
 pub use error::OpenApiError;
-pub use files::content_hash;
+pub use files::{content_hash, server_addresses};
 pub use import::{Import, Imported, Refused, import};
 pub use provider::{Fetched, OpenApiProvider, text};
 pub use spec::{Auth, Filter, GroupBy, OpenApiSpec, Operation, ResultSchemas};

@@ -112,8 +112,9 @@ impl Judged {
     /// What the file would do, as it is now.
     #[must_use]
     pub fn summary(&self) -> Option<Summary> {
-        let value = self.now.as_ref()?.value(&self.file).ok()?;
-        Some(Summary::of(&value))
+        let now = self.now.as_ref()?;
+        let value = now.value(&self.file).ok()?;
+        Some(Summary::of(&value, &now.servers(&self.file, summary::MAX_SERVERS)))
     }
 
     /// The file for JSON answers.

@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use toolwright_core::canonical::ContentHash;
-use toolwright_providers::openapi::{Origin, content_hash};
+use toolwright_providers::openapi::{Origin, content_hash, server_addresses};
 
 use crate::config::edit::write_atomically;
 use crate::config::{Problem, checked, document_origin, project_kind, read_text};
@@ -282,6 +282,18 @@ impl Content {
         let (_, approved) = self.documents.iter().find(|(name, _)| is_it(name))?;
         // One that could not be read is as good as empty, which is no document.
         Some(approved.unwrap_or_else(|| ContentHash::of_bytes(&[])))
+    }
+
+    /// The servers that the documents name, by the documents' names as written; `None` for one that cannot be read, or is
+    /// another by now. At most `max` of each.
+    pub(super) fn servers(&self, file: &Path, max: usize) -> BTreeMap<String, Option<Vec<String>>> {
+        let folder = file.parent().unwrap_or(Path::new(""));
+        let servers = |name: &str, hash: Option<ContentHash>| {
+            let Origin::File(path) = document_origin(name, folder) else { return None };
+            let (now, servers) = server_addresses(&path, max).ok()?;
+            (Some(now) == hash).then_some(servers)
+        };
+        self.documents.iter().map(|(name, hash)| (name.clone(), servers(name, *hash))).collect()
     }
 
     /// The texts of the named files, by their paths.
