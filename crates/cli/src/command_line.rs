@@ -1,18 +1,32 @@
-//! The command line: one definition for parser, help and completions.
+//! The command line: its definition, and its help. `--help` is one line an option, `toolwright help COMMAND` says everything.
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::fmt::Write as _;
 
-use clap::builder::{PossibleValuesParser, RangedU64ValueParser, TypedValueParser as _};
-use clap::{Args, Parser, Subcommand};
+use clap::builder::StyledStr;
+use clap::builder::styling::Styles;
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use clap_complete::Shell;
-use toolwright::core::model::Effort;
-use toolwright::server::Expose;
 
-pub(crate) use crate::names::{
-    ApiName, AskName, DispatchName, DraftName, ExposureName, PolicyName, ReasoningName, ReportFormat, ServeAskName,
-    SourceName, address, duration, effort,
-};
+use crate::app::trust::Trust;
+use crate::app::{ConfigCommand, Global};
+use crate::develop::bench::Bench;
+use crate::develop::catalogue::CatalogueCommand;
+use crate::develop::codec::{Decode, Encode, Validate};
+use crate::develop::eval::Eval;
+use crate::operate::approvals::ApprovalsCommand;
+use crate::operate::jobs::JobsCommand;
+use crate::operate::mcp::McpCommand;
+use crate::operate::pins::PinsCommand;
+use crate::operate::policy::PolicyCommand;
+use crate::operate::trace::{JSON_FORM, TraceArgs};
+use crate::start::demo::Sample;
+use crate::start::edit::{Add, Import};
+use crate::terminal::screen::{BOLD, columns, styled};
+use crate::use_tools::call::Call;
+use crate::use_tools::pick::PickArgs;
+use crate::use_tools::run::{Chat, Run};
+use crate::use_tools::serve::Serve;
+use crate::use_tools::tools::Tools;
 
 /// What `--help` says about exit codes.
 const EXIT_CODES: &str = "\
@@ -45,33 +59,6 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// Options of every command.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Global options")]
-pub(crate) struct Global {
-    /// Configuration file, in place of all others; it needs no approval. Default: $TOOLWRIGHT_CONFIG.
-    #[arg(long, global = true, value_name = "FILE", env = "TOOLWRIGHT_CONFIG", hide_env = true)]
-    pub(crate) config: Option<PathBuf>,
-    /// Workspace root. Default: the configuration's folder, else the current one.
-    #[arg(long, global = true, value_name = "DIR", hide_short_help = true)]
-    pub(crate) root: Option<PathBuf>,
-    /// Where state is kept. Default: $TOOLWRIGHT_STATE_DIR, else $XDG_STATE_HOME/toolwright.
-    #[arg(long, global = true, value_name = "DIR", hide_short_help = true)]
-    pub(crate) state_dir: Option<PathBuf>,
-    /// Prints JSON on standard output.
-    #[arg(long, global = true)]
-    pub(crate) json: bool,
-    /// Logs more on standard error; -vv logs still more. RUST_LOG gives exact control.
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
-    pub(crate) verbose: u8,
-    /// Format of log lines.
-    #[arg(long, global = true, value_enum, default_value_t, value_name = "FORMAT", hide_short_help = true)]
-    pub(crate) log_format: crate::terminal::logging::LogFormat,
-    /// Prints help. `toolwright help COMMAND` prints all of it.
-    #[arg(short, long, global = true, action = clap::ArgAction::HelpShort)]
-    help: Option<bool>,
-}
-
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Serve the catalogue over MCP (stdio or HTTP). With --json it says over HTTP that it is ready: {ready, tools}.
@@ -86,7 +73,7 @@ pub(crate) enum Command {
     #[command(hide = true)]
     DemoServer {
         /// Which.
-        sample: crate::start::demo::Sample,
+        sample: Sample,
     },
     /// Call one tool. It is your own act: only a deny rule holds it back, where no rule before it matches.
     ///
@@ -104,23 +91,23 @@ pub(crate) enum Command {
     Decode(Decode),
     /// List, show and search tools.
     #[command(subcommand)]
-    Tools(crate::use_tools::tools::Tools),
+    Tools(Tools),
     /// Pick the few tools that fit a task.
-    Pick(crate::use_tools::pick::PickArgs),
+    Pick(PickArgs),
     /// List, read, continue and stop background jobs. It finds those of every process of yours.
     #[command(subcommand)]
-    Jobs(crate::operate::jobs::JobsCommand),
+    Jobs(JobsCommand),
     /// Measure how well tools are found, and what that costs.
     #[command(subcommand)]
-    Eval(crate::develop::eval::Eval),
+    Eval(Eval),
     /// Measure how well models answer LLM tools. Says what that costs and how long it takes.
-    Bench(crate::develop::bench::Bench),
+    Bench(Bench),
     /// Write a first toolwright.yaml.
     Init,
     /// Show and approve a project's configuration. Says what its toolwright.yaml and .mcp.json would start and change.
     /// Nothing in them counts before they are approved, as they are; a change counts once it is approved too, unless it
     /// only takes something away.
-    Trust(crate::app::trust::Trust),
+    Trust(Trust),
     /// Add an MCP server to the configuration.
     Add(Add),
     /// Remove an entry from the configuration. It is an MCP server, an OpenAPI document, a catalogue, a REST or an LLM
@@ -132,23 +119,23 @@ pub(crate) enum Command {
     /// Add the servers of another client, or an OpenAPI document.
     Import(Import),
     /// Show what a run or session did. It is a tree with times, sizes, tokens, costs, outcomes, and who decided.
-    #[command(after_long_help = crate::operate::trace::JSON_FORM)]
-    Trace(crate::operate::trace::TraceArgs),
+    #[command(after_long_help = JSON_FORM)]
+    Trace(TraceArgs),
     /// Try policy rules out.
     #[command(subcommand)]
-    Policy(crate::operate::policy::PolicyCommand),
+    Policy(PolicyCommand),
     /// Show and answer what waits for your approval.
     #[command(subcommand)]
-    Approvals(crate::operate::approvals::ApprovalsCommand),
+    Approvals(ApprovalsCommand),
     /// Log in and out at MCP servers.
     #[command(subcommand)]
-    Mcp(crate::operate::mcp::McpCommand),
+    Mcp(McpCommand),
     /// Show, approve and revoke pinned tool definitions. Says what has changed in the definitions of others.
     #[command(subcommand)]
-    Pins(crate::operate::pins::PinsCommand),
+    Pins(PinsCommand),
     /// Sign catalogues of tools, and check signed ones.
     #[command(subcommand)]
-    Catalogue(crate::develop::catalogue::CatalogueCommand),
+    Catalogue(CatalogueCommand),
     /// Check configuration, providers and models, with remedies.
     Doctor,
     /// Print the configuration, or its JSON Schema.
@@ -161,320 +148,207 @@ pub(crate) enum Command {
     },
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct Serve {
-    /// Speaks on standard input and output, for clients that start the server.
-    #[arg(long, conflicts_with_all = ["http", "token"])]
-    pub(crate) stdio: bool,
-    /// Listens here. Default: `server.http` of the configuration, 127.0.0.1:7117. Port 0 takes a free one.
-    #[arg(long, value_name = "ADDR", value_parser = address)]
-    pub(crate) http: Option<SocketAddr>,
-    /// Bearer token that clients must send; needed beyond loopback. Without it clients at /mcp need none, and the API has
-    /// the one in the file `api-token` of the state directory.
-    #[arg(long, env = "TOOLWRIGHT_TOKEN", hide_env_values = true)]
-    pub(crate) token: Option<String>,
-    /// What may run where no rule matches. Default: `ask`; with --stdio `client`.
-    #[arg(long, value_name = "PROFILE")]
-    pub(crate) policy: Option<PolicyName>,
-    /// Who is asked where the policy asks. Default: `client` where it can be asked, else `inbox`. With `inbox`, what
-    /// tools' sources want to know of a person goes there too, where the owner's client has no forms.
-    #[arg(long, value_name = "WHOM", default_value = "client")]
-    pub(crate) ask: ServeAskName,
-    /// How tools are put before clients that do not say it with `?expose=…`: `direct` lists all of them, `search`
-    /// three that find, describe and call the others, and those of `selection.pinned`.
-    #[arg(long, value_name = "HOW", default_value = "direct", value_parser = PossibleValuesParser::new(["direct", "search"]).try_map(|how| how.parse::<Expose>()))]
-    pub(crate) expose: Expose,
-    #[command(flatten)]
-    pub(crate) record: Record,
+/// The commands by what they are for. A command that stands nowhere is listed in the last group.
+const GROUPS: [(&str, &[&str]); 4] = [
+    ("Start", &["demo", "init", "add", "import", "remove", "trust", "config", "doctor"]),
+    ("Use", &["serve", "run", "chat", "call", "tools", "pick"]),
+    ("Operate", &["approvals", "jobs", "trace", "policy", "pins", "mcp"]),
+    ("Develop", &["validate", "encode", "decode", "eval", "bench", "catalogue", "completions", "help"]),
+];
+
+/// Examples of commands, by their path.
+const EXAMPLES: [(&str, &[&str]); 18] = [
+    (
+        "add",
+        &[
+            "toolwright add git -- uvx mcp-server-git",
+            "toolwright add tickets --url https://host/mcp --header 'Authorization: Bearer ${TOKEN}'",
+        ],
+    ),
+    (
+        "import",
+        &[
+            "toolwright import cursor --dry-run",
+            "toolwright import openapi ./api.yaml --prefix shop --tag orders --method get",
+        ],
+    ),
+    (
+        "serve",
+        &[
+            "toolwright serve --stdio                       # started by an MCP client",
+            "toolwright serve --http 127.0.0.1:7117         # one server for several clients",
+        ],
+    ),
+    (
+        "run",
+        &[
+            "toolwright run --policy workspace \"List every TODO in todo.md\"",
+            "git diff | toolwright run --policy ask - --format markdown > review.md",
+        ],
+    ),
+    ("chat", &["toolwright chat --model openai/gpt-5-mini --policy workspace"]),
+    (
+        "call",
+        &[
+            "toolwright call fs__grep pattern=TODO path=src",
+            "toolwright call fs__read '{\"path\": \"Cargo.toml\"}' --json",
+            "toolwright call shell__bash command=\"make -j2 all\" --background",
+        ],
+    ),
+    ("tools", &["toolwright tools ls", "toolwright tools search \"read a file\"", "toolwright tools show fs__read"]),
+    ("tools ls", &["toolwright tools ls --namespace fs", "toolwright tools ls --tokens"]),
+    ("pick", &["toolwright pick \"tell me when it rains in Oslo\" --max 5 --json"]),
+    ("approvals", &["toolwright approvals ls", "toolwright approvals approve ID"]),
+    ("jobs", &["toolwright jobs ls --open", "toolwright jobs show ID --wait 30s", "toolwright jobs stop ID"]),
+    ("trace", &["toolwright trace", "toolwright trace last"]),
+    ("policy", &["toolwright policy test fs:write '{\"path\": \"a.txt\"}'"]),
+    ("pins", &["toolwright pins ls --waiting", "toolwright pins diff", "toolwright pins approve github/search"]),
+    ("mcp", &["toolwright mcp ls", "toolwright mcp login tickets"]),
+    ("validate", &["toolwright validate --tool fs__read \"{path: 'Cargo.toml', limit: '5',}\""]),
+    ("encode", &["toolwright encode --api openai-chat --tools tools.json --strict"]),
+    ("decode", &["toolwright decode --format anthropic --tools tools.json answer.txt"]),
+];
+
+const LAYOUT: &str = "{about-with-newline}\n{usage-heading} {usage}\n\n{before-help}\
+    \u{1b}[1mOptions:\u{1b}[0m\n{options}{after-help}";
+
+/// Columns of help at most.
+const WIDEST: usize = 100;
+/// Where all of it stands.
+const MORE: &str = "`toolwright COMMAND --help` is short; `toolwright help COMMAND` says everything.";
+
+/// The definition of the command line, with its help.
+pub(crate) fn command() -> clap::Command {
+    let mut command = shortened(Cli::command(), "");
+    let groups = groups(&command);
+    // Its own text of the groups, so the list that clap would write is left out.
+    command = command.help_template(LAYOUT).before_help(StyledStr::from(groups.clone())).before_long_help(groups);
+    command = command.styles(Styles::styled().header(BOLD).usage(BOLD));
+    let exit_codes = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+    command.after_help(MORE).after_long_help(format!("{exit_codes}\n\n{MORE}"))
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct Agent {
-    /// The model, or replay:FILE for a recording of one. Default: `models.default`, else what the environment offers.
-    #[arg(short, long, value_name = "PROVIDER/MODEL")]
-    pub(crate) model: Option<String>,
-    /// How much the model thinks before it answers. Default: as configured for the model, else as its provider has it.
-    #[arg(long, value_name = "HOW_MUCH", value_parser = effort())]
-    pub(crate) effort: Option<Effort>,
-    /// What may run where no rule matches. Default in a terminal: `ask`; elsewhere one must be given.
-    #[arg(long, value_name = "PROFILE")]
-    pub(crate) policy: Option<PolicyName>,
-    /// Who is asked where the policy asks, and for what tools' sources want to know. Default: `terminal` in one, else
-    /// `nobody`.
-    #[arg(long, value_name = "WHOM")]
-    pub(crate) ask: Option<AskName>,
-    /// When the calls of an answer start. Default: `defaults.dispatch`, else `turn-end`.
-    #[arg(long, value_name = "WHEN")]
-    pub(crate) dispatch: Option<DispatchName>,
-    /// Tools that the agent gets, as globs on ids or wire names (repeatable). Default: all.
-    #[arg(long, value_name = "GLOB")]
-    pub(crate) tools: Vec<String>,
-    /// How the tools are put before the model. Default: as configured for the model, else `selection.exposure`,
-    /// else `auto`.
-    #[arg(long, value_name = "HOW")]
-    pub(crate) exposure: Option<ExposureName>,
-    /// Model answers in one task.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) max_turns: Option<u32>,
-    /// Tool calls in one task.
-    #[arg(long, value_name = "N")]
-    pub(crate) max_calls: Option<u32>,
-    /// Time for one task, like 10m.
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    pub(crate) max_time: Option<std::time::Duration>,
-    /// Input and output tokens of one task together.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) max_tokens: Option<u64>,
-    /// Tokens the model takes in; older results give way to what is new. Default: as configured for the model.
-    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
-    pub(crate) window: Option<usize>,
-    /// Replaces the opening of the system prompt.
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) system: Option<String>,
-    /// Writes the whole exchange to this file as JSON lines.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) transcript: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) record: Record,
+/// The command line of this process.
+///
+/// # Errors
+/// Help, the version, or a command line that is none.
+pub(crate) fn parse() -> Result<Cli, clap::Error> {
+    let mut command = command().term_width(columns().map_or(WIDEST, |columns| columns.min(WIDEST)));
+    let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct Record {
-    /// Writes every request to a model with its answer to this file, a line each, without secrets. The model
-    /// replay:FILE gives these answers again, and asks nobody.
-    #[arg(long = "record", value_name = "FILE")]
-    pub(crate) to: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Run {
-    /// The task; `-` reads it from standard input.
-    #[arg(required_unless_present = "resume")]
-    pub(crate) task: Option<String>,
-    /// Goes on with a run that was interrupted, with its model, tools, system prompt and limits; its id
-    /// was printed when it began.
-    #[arg(
-        long,
-        value_name = "ID",
-        conflicts_with_all = [
-            "task", "model", "effort", "dispatch", "tools", "exposure", "window", "system", "max_turns", "max_calls", "max_time", "max_tokens",
-            "format", "output_schema",
-        ]
-    )]
-    pub(crate) resume: Option<String>,
-    /// Has the run end with a final report in this format.
-    #[arg(long, value_enum, value_name = "FORMAT")]
-    pub(crate) format: Option<ReportFormat>,
-    /// File with the JSON Schema of the answer, which is JSON then.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) output_schema: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) agent: Agent,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Chat {
-    #[command(flatten)]
-    pub(crate) agent: Agent,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Call {
-    /// Wire name, id, alias, or a bare name that only one tool has.
-    pub(crate) tool: String,
-    /// Arguments: one JSON object, `-` for JSON on standard input, or key=value pairs.
-    #[arg(value_name = "JSON|-|KEY=VALUE")]
-    pub(crate) arguments: Vec<String>,
-    /// Limit of the call, like 30s.
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    pub(crate) timeout: Option<std::time::Duration>,
-    /// Cuts the text of the result to this many bytes. Default: `defaults.whole_result_max_bytes`, 16 MiB.
-    ///
-    /// The rest is stored for output__read, and the result says so.
-    #[arg(long, value_name = "BYTES", value_parser = RangedU64ValueParser::<usize>::new())]
-    pub(crate) max_output: Option<usize>,
-    /// Makes the call a job: its id is printed at once, and the program stays until the job is over.
-    #[arg(long)]
-    pub(crate) background: bool,
-    /// Who answers what the tool's source asks in the middle of the call: forms, pages, and whether it may ask a model.
-    /// Default: `terminal` in one, else `nobody`.
-    #[arg(long, value_name = "WHOM")]
-    pub(crate) ask: Option<AskName>,
-    /// The one model that an LLM-backed tool asks, provider/model. Default: those of the tool, else `models.default`,
-    /// else what the environment offers.
-    #[arg(long, value_name = "PROVIDER/MODEL")]
-    pub(crate) model: Option<String>,
-    /// How much the model of an LLM-backed tool thinks before it answers. Default: as the tool says, else as configured for
-    /// the model.
-    #[arg(long, value_name = "HOW_MUCH", value_parser = effort())]
-    pub(crate) effort: Option<Effort>,
-    /// The mode in which an LLM-backed tool asks, where it has several.
-    #[arg(long, value_name = "MODE")]
-    pub(crate) mode: Option<String>,
-    #[command(flatten)]
-    pub(crate) record: Record,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Validate {
-    /// Tool of the catalogue: wire name, id, alias or bare name.
-    #[arg(long, value_name = "TOOL", required_unless_present = "schema", conflicts_with = "schema")]
-    pub(crate) tool: Option<String>,
-    /// File with a JSON Schema; no configuration is read, and any JSON value may be checked.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) schema: Option<PathBuf>,
-    /// Draft of a schema that names none. Default: the newest in which it compiles.
-    #[arg(long, value_name = "DRAFT", conflicts_with = "tool")]
-    pub(crate) draft: Option<DraftName>,
-    /// With a schema, too, mends values of the wrong type, as for a tool.
-    #[arg(long, conflicts_with = "tool")]
-    pub(crate) coerce: bool,
-    /// Leaves values of the wrong type as they are. Default with a schema.
-    #[arg(long, conflicts_with = "coerce")]
-    pub(crate) no_coerce: bool,
-    /// Arguments as JSON, broken as it may be; `-` reads them from standard input. Default: `{}`.
-    #[arg(value_name = "ARGS|-", allow_negative_numbers = true)]
-    pub(crate) arguments: Option<String>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Encode {
-    /// The model API.
-    #[arg(long, value_name = "API")]
-    pub(crate) api: ApiName,
-    /// File with the tools, `-` for standard input: JSON or JSON lines of {name, description, parameters}.
-    #[arg(long, value_name = "FILE|-")]
-    pub(crate) tools: PathBuf,
-    /// Asks for strict decoding of the tools that do not say: where the API has it, and the strict schema
-    /// says the same.
-    #[arg(long)]
-    pub(crate) strict: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Decode {
-    /// What the input is: an answer of a model API (a JSON body, server-sent events, or one event a line),
-    /// a text in a format for tool calls, `auto` for whichever it is in, or `arguments`, one JSON text that
-    /// may be broken.
-    #[arg(long, value_name = "FORMAT", value_parser = PossibleValuesParser::new(crate::develop::decode::formats()))]
-    pub(crate) format: String,
-    /// The model that wrote it; with `auto`, its format where that is known.
-    #[arg(long, value_name = "NAME")]
-    pub(crate) model: Option<String>,
-    /// File with the tools that were shown, as for `encode`: they type values and give back changed names.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) tools: Option<PathBuf>,
-    /// The tools were encoded with --strict.
-    #[arg(long, requires = "tools")]
-    pub(crate) strict: bool,
-    /// Feeds this many bytes at a time. Default: all at once.
-    #[arg(long, value_name = "BYTES", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
-    pub(crate) chunk: Option<usize>,
-    /// What the prompt already opened in the model's turn, like `<think>`.
-    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
-    pub(crate) prefix: Option<String>,
-    /// What becomes of reasoning in a text.
-    #[arg(long, value_name = "split|keep", default_value = "split")]
-    pub(crate) reasoning: ReasoningName,
-    /// The input has one JSON string a line; each gets its own line of answer.
-    #[arg(long)]
-    pub(crate) jsonl: bool,
-    /// File with the input. Default: standard input.
-    #[arg(value_name = "FILE|-")]
-    pub(crate) file: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Add {
-    /// Name; it becomes the prefix of the server's tools.
-    pub(crate) name: String,
-    /// Address of a server that speaks streamable HTTP.
-    #[arg(long, conflicts_with = "command")]
-    pub(crate) url: Option<String>,
-    /// Header of every request (repeatable).
-    #[arg(long, value_name = "NAME: VALUE", requires = "url")]
-    pub(crate) header: Vec<String>,
-    /// Environment of the process (repeatable).
-    #[arg(long, value_name = "NAME=VALUE", conflicts_with = "url")]
-    pub(crate) env: Vec<String>,
-    /// Folder the process runs in.
-    #[arg(long, value_name = "DIR", conflicts_with = "url")]
-    pub(crate) cwd: Option<String>,
-    #[command(flatten)]
-    pub(crate) target: Target,
-    /// Program and arguments of a server that speaks on its standard streams.
-    #[arg(last = true)]
-    pub(crate) command: Vec<String>,
-}
-
-/// Where entries are written, and what becomes of secrets in them.
-#[derive(Debug, Args)]
-pub(crate) struct Target {
-    /// Writes your own configuration, which holds in every folder: toolwright/toolwright.yaml in $XDG_CONFIG_HOME, else in
-    /// ~/.config. Default: the file of --config, else toolwright.yaml in the current folder.
-    #[arg(long)]
-    pub(crate) user: bool,
-    /// Leaves tokens and passwords in the configuration. Default: the entry names a variable, and its value goes to
-    /// secrets.env beside your own configuration, which only you can read.
-    #[arg(long)]
-    pub(crate) inline_secrets: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Import {
-    /// The client, or `openapi`.
-    pub(crate) source: SourceName,
-    /// Its file. Default: where the client keeps it. Of `openapi` the document: a file, or an http(s) address.
-    #[arg(value_name = "FILE|URL")]
-    pub(crate) file: Option<PathBuf>,
-    /// Only shows what would be added.
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-    #[command(flatten)]
-    pub(crate) target: Target,
-    #[command(flatten)]
-    pub(crate) document: DocumentOptions,
-}
-
-/// What only `openapi` has.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Options of `openapi`")]
-pub(crate) struct DocumentOptions {
-    /// Namespace of the tools. Default: the document's file name or host.
-    #[arg(long, value_name = "NAME")]
-    pub(crate) prefix: Option<String>,
-    /// Only operations with this tag, as a glob (repeatable).
-    #[arg(long, value_name = "GLOB")]
-    pub(crate) tag: Vec<String>,
-    /// Only operations of this method (repeatable).
-    #[arg(long, value_name = "METHOD")]
-    pub(crate) method: Vec<String>,
-    /// Address of the API, instead of the document's servers.
-    #[arg(long, value_name = "URL")]
-    pub(crate) base_url: Option<String>,
-    /// Groups the tools by their first tag.
-    #[arg(long)]
-    pub(crate) group_by_tag: bool,
-}
-
-impl DocumentOptions {
-    /// The first of them that was given.
-    pub(crate) fn given(&self) -> Option<&'static str> {
-        let given = [
-            ("--prefix", self.prefix.is_some()),
-            ("--tag", !self.tag.is_empty()),
-            ("--method", !self.method.is_empty()),
-            ("--base-url", self.base_url.is_some()),
-            ("--group-by-tag", self.group_by_tag),
-        ];
-        given.into_iter().find(|(_, is_given)| *is_given).map(|(option, _)| option)
+/// The command and those below it: the short help of each thing is its first sentence, the long one is all.
+fn shortened(command: clap::Command, path: &str) -> clap::Command {
+    let about = command.get_long_about().or(command.get_about()).map(ToString::to_string);
+    let mut command = command;
+    if let Some(about) = about {
+        command = command.about(first_sentence(&about).to_owned()).long_about(about);
     }
+    if let Some((_, examples)) = EXAMPLES.iter().find(|(of, _)| *of == path) {
+        let mut text = styled(BOLD, "Examples:");
+        for example in *examples {
+            let _ = write!(text, "\n  {example}");
+        }
+        if let Some(more) = command.get_after_long_help().or(command.get_after_help()).cloned() {
+            command = command.after_long_help(format!("{text}\n\n{more}"));
+        }
+        command = command.after_help(text);
+    }
+    command = command.mut_args(|arg| match arg.get_long_help().or(arg.get_help()).map(ToString::to_string) {
+        Some(help) => arg.help(first_sentence(&help).to_owned()).long_help(help),
+        None => arg,
+    });
+    command.mut_subcommands(|sub| {
+        let path = if path.is_empty() { sub.get_name().to_owned() } else { format!("{path} {}", sub.get_name()) };
+        shortened(sub, &path)
+    })
 }
 
-#[derive(Debug, Subcommand)]
-pub(crate) enum ConfigCommand {
-    /// Prints the JSON Schema of toolwright.yaml.
-    Schema,
-    /// Prints the configuration with all layers laid together, secrets masked.
-    Show,
+/// Up to the first full stop before a capital letter, without it, or the end of the paragraph.
+fn first_sentence(text: &str) -> &str {
+    let paragraph = text.split("\n\n").next().unwrap_or(text);
+    let ends = paragraph.match_indices(". ").map(|(at, _)| at);
+    let is_end = |at: &usize| paragraph[at + 2..].starts_with(|c: char| c.is_uppercase() || c == '`');
+    ends.into_iter().find(is_end).map_or(paragraph.trim_end_matches('.'), |at| &paragraph[..at])
+}
+
+/// The groups, each with its commands and what they do.
+fn groups(command: &clap::Command) -> String {
+    let known = |name: &str| GROUPS.iter().any(|(_, names)| names.contains(&name));
+    let visible = || command.get_subcommands().filter(|sub| !sub.is_hide_set());
+    let mut text = String::new();
+    for (number, (group, names)) in GROUPS.iter().enumerate() {
+        let _ = writeln!(text, "{}", styled(BOLD, format_args!("{group}:")));
+        let mut line = |name: &str, about: &str| {
+            let _ = writeln!(text, "  {}  {about}", styled(BOLD, format_args!("{name:<11}")));
+        };
+        let listed = names.iter().filter_map(|name| visible().find(|sub| sub.get_name() == *name));
+        let others = visible().filter(|sub| number + 1 == GROUPS.len() && !known(sub.get_name()));
+        for sub in listed.chain(others) {
+            line(sub.get_name(), &sub.get_about().map(ToString::to_string).unwrap_or_default());
+        }
+        if names.contains(&"help") {
+            line("help", "Print everything about a command");
+        }
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_short_help_is_the_first_sentence() {
+        for (text, expect) in [
+            ("Lists tools.", "Lists tools"),
+            ("Listens here. Default: `x`.", "Listens here"),
+            ("As e.g. this one. `a` is b", "As e.g. this one"),
+            ("One paragraph\n\nAnother. Third", "One paragraph"),
+        ] {
+            assert_eq!(first_sentence(text), expect);
+        }
+    }
+
+    /// The words of an example, up to what belongs to the shell.
+    fn words(example: &str) -> Vec<String> {
+        let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
+        for c in example.chars() {
+            match (c, quote) {
+                ('#' | '>', None) => break,
+                (' ', None) => words.extend(word.take()),
+                ('"' | '\'', None) => (quote, word) = (Some(c), Some(word.unwrap_or_default())),
+                (c, Some(open)) if c == open => quote = None,
+                (c, _) => word.get_or_insert_default().push(c),
+            }
+        }
+        words.extend(word);
+        words
+    }
+
+    #[test]
+    fn every_example_is_a_command_line() {
+        for example in EXAMPLES.iter().flat_map(|(_, examples)| *examples) {
+            let ours = example.split_once("| ").map_or(*example, |(_, ours)| ours);
+            let parsed = command().try_get_matches_from(words(ours));
+            assert!(parsed.is_ok(), "{example}: {}", parsed.err().map(|error| error.to_string()).unwrap_or_default());
+        }
+    }
+
+    #[test]
+    fn help_of_every_command_fits_eighty_columns() {
+        fn check(mut command: clap::Command, path: &str) {
+            let help = command.clone().term_width(80).render_help().to_string();
+            for line in help.lines().filter(|line| !line.starts_with("  toolwright ") && !line.starts_with("Usage:")) {
+                assert!(line.chars().count() <= 80, "{path}: {line}");
+            }
+            command.build();
+            for sub in command.get_subcommands() {
+                check(sub.clone(), &format!("{path} {}", sub.get_name()));
+            }
+        }
+        check(command(), "toolwright");
+    }
 }

@@ -1,16 +1,15 @@
 //! The program `toolwright`: a folder for each group of commands, and what they share.
 
 mod app;
-mod args;
+mod command_line;
 mod develop;
 mod exit;
-mod help;
 mod input;
-mod names;
 mod operate;
 mod start;
 mod terminal;
 mod use_tools;
+mod values;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -18,14 +17,17 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use serde_json::json;
 
-use app::{config, trust};
-use args::{Cli, Command, Import, SourceName, Validate};
-use develop::{bench, catalogue, decode, encode, eval, validate};
+use app::trust;
+use command_line::{Cli, Command};
+use develop::codec::{self, Validate};
+use develop::{bench, catalogue, eval};
 use exit::{Done, Exit, Failure};
 use operate::{approvals, jobs, mcp, pins, policy, trace};
-use start::{demo, doctor, edit, import_openapi};
+use start::edit::{self, Import};
+use start::{demo, doctor};
 use terminal::{logging, screen};
-use use_tools::{call, chat, pick, run, serve, tools};
+use use_tools::{call, pick, run, serve, tools};
+use values::ImportSource;
 
 /// Calls make many small allocations on several threads, for which the system's allocator takes a fifth of their time.
 /// Without huge pages, which double what an idle gateway keeps.
@@ -34,7 +36,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Parses the command line and does what it says.
 fn main() -> ExitCode {
-    let cli = match help::parse() {
+    let cli = match command_line::parse() {
         Ok(cli) => cli,
         Err(error) => return not_a_command(&error),
     };
@@ -48,16 +50,16 @@ fn main() -> ExitCode {
         Command::Add(add) => edit::add(&cli.global, add),
         Command::Trust(args) => trust::command(&cli.global, args),
         Command::Remove { name } => edit::remove(&cli.global, name),
-        Command::Import(import @ Import { source: SourceName::Client(source), .. }) => {
+        Command::Import(import @ Import { source: ImportSource::Client(source), .. }) => {
             edit::import(&cli.global, import, *source)
         }
-        Command::Config(command) => config::command(&cli.global, command),
-        Command::Encode(encode) => encode::command(encode),
-        Command::Decode(decode) => decode::command(decode),
-        Command::Validate(validate @ Validate { schema: Some(file), .. }) => validate::against_schema(file, validate),
+        Command::Config(command) => app::config(&cli.global, command),
+        Command::Encode(encode) => codec::encode(encode),
+        Command::Decode(decode) => codec::decode(decode),
+        Command::Validate(validate @ Validate { schema: Some(file), .. }) => codec::validate_by_schema(file, validate),
         Command::Completions { shell } => {
             let mut script = Vec::new();
-            clap_complete::generate(*shell, &mut help::command(), "toolwright", &mut script);
+            clap_complete::generate(*shell, &mut command_line::command(), "toolwright", &mut script);
             let printed = if cli.global.json {
                 let script = String::from_utf8_lossy(&script);
                 screen::print_json(&json!({"shell": shell.to_string(), "script": script}))
@@ -90,7 +92,7 @@ fn main() -> ExitCode {
 /// Help, the version, or a command line that is none.
 fn not_a_command(error: &clap::Error) -> ExitCode {
     let words: Vec<_> = std::env::args_os().skip(1).take_while(|word| word != "--").collect();
-    let command = words.iter().find(|word| help::command().find_subcommand(word).is_some());
+    let command = words.iter().find(|word| command_line::command().find_subcommand(word).is_some());
     let json = words.iter().any(|word| word == "--json")
         || command.is_some_and(|name| name == "encode" || name == "decode" || name == "validate" || name == "policy");
     let version = error.kind() == ErrorKind::DisplayVersion;
@@ -128,8 +130,8 @@ fn in_runtime(cli: &Cli) -> Done {
     let done = runtime.block_on(async {
         match &cli.command {
             Command::Serve(serve) => serve::command(&cli.global, serve).await,
-            Command::Run(run) => run::command(&cli.global, run).await,
-            Command::Chat(chat) => chat::command(&cli.global, chat).await,
+            Command::Run(run) => run::run(&cli.global, run).await,
+            Command::Chat(chat) => run::chat(&cli.global, chat).await,
             Command::Demo => demo::command(&cli.global).await,
             Command::Call(call) => call::command(&cli.global, call).await,
             Command::Tools(tools) => tools::command(&cli.global, tools).await,
@@ -144,11 +146,11 @@ fn in_runtime(cli: &Cli) -> Done {
             Command::Trace(args) => trace::command(&cli.global, args).await,
             Command::Mcp(command) => mcp::command(&cli.global, command).await,
             Command::Doctor => doctor::command(&cli.global).await,
-            Command::Import(import @ Import { source: SourceName::OpenApi, .. }) => {
-                import_openapi::command(&cli.global, import).await
+            Command::Import(import @ Import { source: ImportSource::OpenApi, .. }) => {
+                edit::import_document(&cli.global, import).await
             }
             Command::Validate(validate @ Validate { tool: Some(tool), .. }) => {
-                validate::against_tool(&cli.global, tool, validate).await
+                codec::validate_by_tool(&cli.global, tool, validate).await
             }
             Command::Init
             | Command::Add(_)

@@ -1,9 +1,11 @@
-//! The names of option values on the command line.
+//! The values of options on the command line: their names, and what help says of them.
 
+use std::fmt::Debug;
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
-use clap::ValueEnum;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use toolwright::Ask;
 use toolwright::agent::{Dispatch, Format};
 use toolwright::config::typed::ExposureSetting;
 use toolwright::core::Profile;
@@ -11,107 +13,145 @@ use toolwright::core::model::Effort;
 use toolwright::core::schema::Draft;
 use toolwright::import::Source;
 use toolwright::models::Api;
+use toolwright::textcalls::Reasoning;
 
 /// The port that examples have.
 const DEFAULT_PORT: u16 = 7117;
 
+/// Reads one of these values by its name. Each is a name, what help says of it, and the value.
+pub(crate) fn one_of<T: Copy + Debug + Send + Sync + 'static>(
+    values: impl IntoIterator<Item = (&'static str, &'static str, T)>,
+) -> impl TypedValueParser<Value = T> {
+    let values: Vec<_> = values.into_iter().collect();
+    let shown = |(name, help, _): &(&'static str, &'static str, T)| match *help {
+        "" => PossibleValue::new(*name),
+        help => PossibleValue::new(*name).help(help),
+    };
+    PossibleValuesParser::new(values.iter().map(shown)).try_map(move |given| {
+        let found = values.iter().find(|(name, _, _)| *name == given).map(|(_, _, value)| *value);
+        found.ok_or("there is no such value")
+    })
+}
+
 /// What a final report is written in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ReportFormat {
-    /// Plain text.
-    Text,
-    /// Markdown.
-    Markdown,
-    /// A JSON value.
-    Json,
-    /// Text for a terminal.
-    Tty,
-    /// Slack's own markup.
-    Slack,
+pub(crate) fn report_format() -> impl TypedValueParser<Value = Format> {
+    one_of([
+        ("text", "Plain text", Format::Text),
+        ("markdown", "Markdown", Format::Markdown),
+        ("json", "A JSON value", Format::Json),
+        ("tty", "Text for a terminal", Format::Tty),
+        ("slack", "Slack's own markup", Format::Slack),
+    ])
 }
 
-impl From<ReportFormat> for Format {
-    fn from(format: ReportFormat) -> Self {
-        match format {
-            ReportFormat::Text => Self::Text,
-            ReportFormat::Markdown => Self::Markdown,
-            ReportFormat::Json => Self::Json,
-            ReportFormat::Tty => Self::Tty,
-            ReportFormat::Slack => Self::Slack,
-        }
-    }
-}
-
-/// Who is asked by an agent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+/// Who is asked by an agent or a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AskName {
-    /// You, here.
     Terminal,
-    /// Whoever looks there: `toolwright approvals`.
     Inbox,
-    /// Nobody: it is refused.
     Nobody,
+}
+
+/// Who is asked by an agent or a call.
+pub(crate) fn ask() -> impl TypedValueParser<Value = AskName> {
+    one_of([
+        ("terminal", "You, here", AskName::Terminal),
+        ("inbox", "Whoever looks there: `toolwright approvals`", AskName::Inbox),
+        ("nobody", "Nobody: it is refused", AskName::Nobody),
+    ])
 }
 
 /// Who is asked by the server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ServeAskName {
-    /// The client's user, by elicitation; the inbox, of clients that lack it.
-    #[value(alias = "elicit")]
-    Client,
-    /// Whoever looks there: `toolwright approvals`.
-    Inbox,
-    /// Nobody: it is refused.
-    #[value(alias = "deny")]
-    Nobody,
+pub(crate) fn serve_ask() -> impl TypedValueParser<Value = Ask> {
+    one_of([
+        ("client", "The client's user, by elicitation; the inbox, of clients that lack it", Ask::Client),
+        ("inbox", "Whoever looks there: `toolwright approvals`", Ask::Inbox),
+        ("nobody", "Nobody: it is refused", Ask::Nobody),
+    ])
 }
 
-/// A policy profile by its name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum PolicyName {
-    /// Read-only tools run, all others ask.
-    Ask,
-    /// The client has its own approval screen: everything runs that no rule denies or asks for.
-    Client,
-    /// As `ask`, and writes inside the workspace root run.
-    Workspace,
-    /// Everything runs that no rule denies or asks for.
-    Trusted,
+/// A policy profile.
+pub(crate) fn profile_name() -> impl TypedValueParser<Value = Profile> {
+    one_of([
+        ("ask", "Read-only tools run, all others ask", Profile::Ask),
+        (
+            "client",
+            "The client has its own approval screen: everything runs that no rule denies or asks for",
+            Profile::Client,
+        ),
+        ("workspace", "As `ask`, and writes inside the workspace root run", Profile::Workspace),
+        ("trusted", "Everything runs that no rule denies or asks for", Profile::Trusted),
+    ])
 }
 
-impl From<PolicyName> for Profile {
-    fn from(name: PolicyName) -> Self {
-        match name {
-            PolicyName::Ask => Self::Ask,
-            PolicyName::Client => Self::Client,
-            PolicyName::Workspace => Self::Workspace,
-            PolicyName::Trusted => Self::Trusted,
-        }
-    }
+/// When the calls of an answer start.
+pub(crate) fn dispatch() -> impl TypedValueParser<Value = Dispatch> {
+    one_of([
+        ("manual", "When they are let: the run stops and prints them, and --resume lets them run", Dispatch::Manual),
+        ("turn-end", "When the answer is over", Dispatch::TurnEnd),
+        ("streaming", "As soon as each is written, if it is valid and needs no approval", Dispatch::Streaming),
+    ])
 }
 
-/// A dispatch policy by its name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum DispatchName {
-    /// When they are let: the run stops and prints them, and --resume lets them run.
-    Manual,
-    /// When the answer is over.
-    TurnEnd,
-    /// As soon as each is written, if it is valid and needs no approval.
-    Streaming,
+/// How tools are put before a model.
+pub(crate) fn exposure() -> impl TypedValueParser<Value = ExposureSetting> {
+    one_of([
+        ("auto", "All while they are few or small, else deferred or search", ExposureSetting::Auto),
+        ("direct", "All, whole", ExposureSetting::Direct),
+        ("pick", "Those that fit the task", ExposureSetting::Pick),
+        ("deferred", "By the model API's own tool search, where it has one", ExposureSetting::Deferred),
+        ("search", "Three tools that find, describe and call the others", ExposureSetting::Search),
+    ])
 }
 
-impl From<DispatchName> for Dispatch {
-    fn from(name: DispatchName) -> Self {
-        match name {
-            DispatchName::Manual => Self::Manual,
-            DispatchName::TurnEnd => Self::TurnEnd,
-            DispatchName::Streaming => Self::Streaming,
-        }
-    }
+/// What becomes of reasoning in a text.
+pub(crate) fn reasoning() -> impl TypedValueParser<Value = Reasoning> {
+    one_of([
+        ("split", "It is apart from the text", Reasoning::Split),
+        ("keep", "It stays in the text, with its markers", Reasoning::Keep),
+    ])
 }
 
-/// Reads an address to listen at.
+/// The model APIs by their names on the command line.
+pub(crate) const API_NAMES: [(&str, Api); 5] = [
+    ("openai-chat", Api::OpenAiChat),
+    ("openai-responses", Api::OpenAiResponses),
+    ("anthropic", Api::Anthropic),
+    ("gemini", Api::Gemini),
+    ("ollama", Api::Ollama),
+];
+
+/// A model API.
+pub(crate) fn api() -> impl TypedValueParser<Value = Api> {
+    one_of(API_NAMES.map(|(name, api)| (name, "", api)))
+}
+
+/// A draft of JSON Schema, by its number or date.
+pub(crate) fn draft() -> impl TypedValueParser<Value = Draft> {
+    one_of(Draft::ALL.map(|draft| (draft.as_str(), "", draft)))
+}
+
+/// How much a model thinks.
+pub(crate) fn effort() -> impl TypedValueParser<Value = Effort> {
+    one_of(Effort::ALL.map(|effort| (effort.as_str(), "", effort)))
+}
+
+/// What `import` reads.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum ImportSource {
+    /// Another client's configuration.
+    Client(Source),
+    /// An OpenAPI document.
+    OpenApi,
+}
+
+/// What `import` reads.
+pub(crate) fn import_source() -> impl TypedValueParser<Value = ImportSource> {
+    let clients = Source::ALL.map(|source| (source.as_str(), "", ImportSource::Client(source)));
+    one_of(clients.into_iter().chain([("openapi", "", ImportSource::OpenApi)]))
+}
+
+/// An address to listen at.
 pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
         let example =
@@ -124,140 +164,19 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
-/// Reads an effort by its name.
-pub(crate) fn effort() -> impl TypedValueParser<Value = Effort> {
-    PossibleValuesParser::new(Effort::ALL.map(Effort::as_str)).try_map(|name| name.parse::<Effort>())
-}
-
-/// An exposure by its name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ExposureName {
-    /// All while they are few or small, else deferred or search.
-    Auto,
-    /// All, whole.
-    Direct,
-    /// Those that fit the task.
-    Pick,
-    /// By the model API's own tool search, where it has one.
-    Deferred,
-    /// Three tools that find, describe and call the others.
-    Search,
-}
-
-impl From<ExposureName> for ExposureSetting {
-    fn from(name: ExposureName) -> Self {
-        match name {
-            ExposureName::Auto => Self::Auto,
-            ExposureName::Direct => Self::Direct,
-            ExposureName::Pick => Self::Pick,
-            ExposureName::Deferred => Self::Deferred,
-            ExposureName::Search => Self::Search,
-        }
-    }
-}
-
-/// What becomes of reasoning.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ReasoningName {
-    /// It is apart from the text.
-    Split,
-    /// It stays in the text, with its markers.
-    Keep,
-}
-
-/// A model API by its name.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct ApiName(pub(crate) Api);
-
-impl ApiName {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self.0 {
-            Api::OpenAiChat => "openai-chat",
-            Api::OpenAiResponses => "openai-responses",
-            Api::Anthropic => "anthropic",
-            Api::Gemini => "gemini",
-            Api::Ollama => "ollama",
-        }
-    }
-}
-
-impl ValueEnum for ApiName {
-    fn value_variants<'a>() -> &'a [Self] {
-        const ALL: [ApiName; Api::ALL.len()] = {
-            let mut all = [ApiName(Api::OpenAiChat); Api::ALL.len()];
-            let mut index = 0;
-            while index < all.len() {
-                all[index] = ApiName(Api::ALL[index]);
-                index += 1;
-            }
-            all
-        };
-        &ALL
-    }
-
-    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
-        Some(clap::builder::PossibleValue::new(self.as_str()))
-    }
-}
-
-/// A draft of JSON Schema by its number or date.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct DraftName(pub(crate) Draft);
-
-impl ValueEnum for DraftName {
-    fn value_variants<'a>() -> &'a [Self] {
-        const ALL: [DraftName; Draft::ALL.len()] = {
-            let mut all = [DraftName(Draft::Draft202012); Draft::ALL.len()];
-            let mut index = 0;
-            while index < all.len() {
-                all[index] = DraftName(Draft::ALL[index]);
-                index += 1;
-            }
-            all
-        };
-        &ALL
-    }
-
-    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
-        Some(clap::builder::PossibleValue::new(self.0.as_str()))
-    }
-}
-
-/// An import source by its name.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum SourceName {
-    /// Another client's configuration.
-    Client(Source),
-    /// An OpenAPI document.
-    OpenApi,
-}
-
-impl ValueEnum for SourceName {
-    fn value_variants<'a>() -> &'a [Self] {
-        const ALL: [SourceName; Source::ALL.len() + 1] = {
-            let mut all = [SourceName::OpenApi; Source::ALL.len() + 1];
-            let mut index = 0;
-            while index < Source::ALL.len() {
-                all[index] = SourceName::Client(Source::ALL[index]);
-                index += 1;
-            }
-            all
-        };
-        &ALL
-    }
-
-    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
-        Some(clap::builder::PossibleValue::new(match self {
-            Self::Client(source) => source.as_str(),
-            Self::OpenApi => "openapi",
-        }))
-    }
-}
-
-pub(crate) fn duration(text: &str) -> Result<std::time::Duration, String> {
+/// A time that is not zero.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     match toolwright::core::duration::parse(text) {
         Ok(duration) if duration.is_zero() => Err("that leaves no time at all; give more, like 30s".into()),
         Ok(duration) => Ok(duration),
         Err(error) => Err(error.to_string()),
+    }
+}
+
+/// A score.
+pub(crate) fn share(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
+        _ => Err("a score is a number from 0 to 1".into()),
     }
 }

@@ -1,77 +1,131 @@
-//! What `run` and `chat` share: the model, the policy and the options of a run.
+//! What `run`, `chat` and `call` share: the model, who is asked, and the options of a run.
 
-use std::sync::Arc;
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use toolwright::agent::{DriverError, ReportSpec};
+use clap::Args;
+use clap::builder::RangedU64ValueParser;
+use serde_json::Value;
+use toolwright::agent::{Dispatch, DriverError, ReportSpec, Transcript};
 use toolwright::app::{InboxPerson, Person};
 use toolwright::config::typed::ExposureSetting;
 use toolwright::core::approval::{Answers, NoApprover};
-use toolwright::core::model::{ModelClient as _, ModelSettings, Usability, is_replay};
+use toolwright::core::model::{Effort, ModelClient as _, ModelSettings, Usability, is_replay};
 use toolwright::core::{Approver, Profile, Session};
 use toolwright::models::default_model;
 use toolwright::{Error, Limits, Toolwright};
 
-use crate::app::config::variable;
-use crate::app::transcript::TranscriptFile;
-use crate::args::{Agent, AskName};
+use crate::app::variable;
 use crate::exit::Failure;
-use crate::operate::approvals::asked_for;
-use crate::terminal::approver::TerminalApprover;
-use crate::terminal::console::Console;
-use crate::terminal::form::TerminalPerson;
-use crate::terminal::screen::{Screen, is_interactive, say};
+use crate::terminal::person::{Terminal, asked_for};
+use crate::terminal::screen::{is_interactive, say};
+use crate::values::{AskName, ask, dispatch, duration, effort, exposure, profile_name};
 
-/// The terminal of the user, for output and questions.
-pub(crate) struct Terminal {
-    pub(crate) console: Arc<Console>,
-    pub(crate) screen: Arc<Screen>,
+#[derive(Debug, Args)]
+pub(crate) struct Agent {
+    /// The model, or replay:FILE for a recording of one. Default: `models.default`, else what the environment offers.
+    #[arg(short, long, value_name = "PROVIDER/MODEL")]
+    pub(crate) model: Option<String>,
+    /// How much the model thinks before it answers. Default: as configured for the model, else as its provider has it.
+    #[arg(long, value_name = "HOW_MUCH", value_parser = effort())]
+    pub(crate) effort: Option<Effort>,
+    /// What may run where no rule matches. Default in a terminal: `ask`; elsewhere one must be given.
+    #[arg(long, value_name = "PROFILE", value_parser = profile_name())]
+    pub(crate) policy: Option<Profile>,
+    /// Who is asked where the policy asks, and for what tools' sources want to know. Default: `terminal` in one, else
+    /// `nobody`.
+    #[arg(long, value_name = "WHOM", value_parser = ask())]
+    pub(crate) ask: Option<AskName>,
+    /// When the calls of an answer start. Default: `defaults.dispatch`, else `turn-end`.
+    #[arg(long, value_name = "WHEN", value_parser = dispatch())]
+    pub(crate) dispatch: Option<Dispatch>,
+    /// Tools that the agent gets, as globs on ids or wire names (repeatable). Default: all.
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) tools: Vec<String>,
+    /// How the tools are put before the model. Default: as configured for the model, else `selection.exposure`,
+    /// else `auto`.
+    #[arg(long, value_name = "HOW", value_parser = exposure())]
+    pub(crate) exposure: Option<ExposureSetting>,
+    /// Model answers in one task.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_turns: Option<u32>,
+    /// Tool calls in one task.
+    #[arg(long, value_name = "N")]
+    pub(crate) max_calls: Option<u32>,
+    /// Time for one task, like 10m.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) max_time: Option<Duration>,
+    /// Input and output tokens of one task together.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) max_tokens: Option<u64>,
+    /// Tokens the model takes in; older results give way to what is new. Default: as configured for the model.
+    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    pub(crate) window: Option<usize>,
+    /// Replaces the opening of the system prompt.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) system: Option<String>,
+    /// Writes the whole exchange to this file as JSON lines.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) transcript: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) record: Record,
 }
 
-impl Terminal {
-    pub(crate) fn new(app: &Toolwright) -> Self {
-        Self { console: Arc::default(), screen: Arc::new(Screen::new(Arc::clone(app.catalogue()))) }
-    }
+#[derive(Debug, Args)]
+pub(crate) struct Record {
+    /// Writes every request to a model with its answer to this file, a line each, without secrets. The model
+    /// replay:FILE gives these answers again, and asks nobody.
+    #[arg(long = "record", value_name = "FILE")]
+    pub(crate) to: Option<PathBuf>,
+}
 
-    /// Who answers where policy asks. `remedy` says what helps where nobody does.
-    pub(crate) fn approver(
-        &self,
-        ask: AskName,
-        app: &Toolwright,
-        remedy: impl FnOnce() -> String,
-    ) -> Arc<dyn Approver> {
-        match ask {
-            AskName::Terminal => Arc::new(TerminalApprover::new(Arc::clone(&self.console), Arc::clone(&self.screen))),
-            AskName::Inbox => {
-                let screen = Arc::clone(&self.screen);
-                Arc::new(app.ask_inbox(Answers::Here, move |question| {
-                    let tool = screen.name(&question.request.tool);
-                    let id = &question.id;
-                    say(format_args!("{tool} waits for your word: toolwright approvals approve {id}, or deny {id}"));
-                }))
-            }
-            AskName::Nobody => Arc::new(NoApprover { remedy: remedy() }),
-        }
-    }
+/// Records requests to models, if that is wanted.
+pub(crate) fn record(app: &Toolwright, record: &Record) -> Result<(), Failure> {
+    let Some(file) = &record.to else { return Ok(()) };
+    let refused = |error| Failure::usage(format!("--record {}: {error}", file.display()));
+    app.record_models(file).map_err(refused)
+}
 
-    /// Who fills in forms and opens pages for the sources of tools, in calls of this session: whoever `ask` says.
-    pub(crate) fn person(&self, app: &Toolwright, session: &Arc<Session>, ask: AskName) -> Option<Arc<dyn Person>> {
-        match ask {
-            AskName::Terminal => {
-                Some(Arc::new(TerminalPerson::new(Arc::clone(&self.console), Arc::clone(&self.screen))))
-            }
-            AskName::Inbox => {
-                let forms = app.ask_forms(|form| say(asked_for(form)));
-                let redactor = Arc::clone(&app.executor().services().redactor);
-                Some(Arc::new(InboxPerson::new(forms, Arc::clone(session), redactor)))
-            }
-            AskName::Nobody => None,
+/// Who answers where policy asks. `remedy` says what helps where nobody does.
+pub(crate) fn approver(
+    terminal: &Terminal,
+    ask: AskName,
+    app: &Toolwright,
+    remedy: impl FnOnce() -> String,
+) -> Arc<dyn Approver> {
+    match ask {
+        AskName::Terminal => Arc::new(terminal.clone()),
+        AskName::Inbox => {
+            let screen = Arc::clone(&terminal.screen);
+            Arc::new(app.ask_inbox(Answers::Here, move |question| {
+                let tool = screen.name(&question.request.tool);
+                let id = &question.id;
+                say(format_args!("{tool} waits for your word: toolwright approvals approve {id}, or deny {id}"));
+            }))
         }
+        AskName::Nobody => Arc::new(NoApprover { remedy: remedy() }),
     }
 }
 
-fn asked(agent: &Agent) -> AskName {
-    who(agent.ask)
+/// Who fills in forms and opens pages for the sources of tools, in calls of this session: whoever `ask` says.
+pub(crate) fn person(
+    terminal: &Terminal,
+    ask: AskName,
+    app: &Toolwright,
+    session: &Arc<Session>,
+) -> Option<Arc<dyn Person>> {
+    match ask {
+        AskName::Terminal => Some(Arc::new(terminal.clone())),
+        AskName::Inbox => {
+            let forms = app.ask_forms(|form| say(asked_for(form)));
+            let redactor = Arc::clone(&app.executor().services().redactor);
+            Some(Arc::new(InboxPerson::new(forms, Arc::clone(session), redactor)))
+        }
+        AskName::Nobody => None,
+    }
 }
 
 /// Who is asked: as given, else the terminal if there is one.
@@ -103,14 +157,13 @@ fn remedy(profile: Profile) -> String {
 
 /// The profile of an agent's policy: without a terminal it must be chosen.
 pub(crate) fn profile(agent: &Agent, app: &Toolwright) -> Result<Option<Profile>, Failure> {
-    let given = agent.policy.map(Profile::from);
-    if given.is_none() && app.config().policy.profile.is_none() && asked(agent) == AskName::Nobody {
+    if agent.policy.is_none() && app.config().policy.profile.is_none() && who(agent.ask) == AskName::Nobody {
         return Err(Failure::usage(
             "there is no terminal to ask at: choose what may run with --policy ask (read-only tools only), workspace (writes inside the workspace root too) or trusted (everything), or set policy.profile, or let --ask inbox ask",
         ));
     }
-    can_be_asked(asked(agent))?;
-    Ok(given)
+    can_be_asked(who(agent.ask))?;
+    Ok(agent.policy)
 }
 
 /// The model: given, configured, or found.
@@ -153,7 +206,7 @@ pub(crate) fn agent(
     profile: Option<Profile>,
     report: Option<ReportSpec>,
 ) -> Result<toolwright::Agent, Failure> {
-    let ask = asked(given);
+    let ask = who(given.ask);
     let in_force = app.config().policy(profile, Profile::Ask).profile;
     let standard = Limits::default();
     let mut agent = app
@@ -167,9 +220,9 @@ pub(crate) fn agent(
             tokens: given.max_tokens,
         })
         .settings(ModelSettings { effort: given.effort, ..ModelSettings::default() })
-        .shared_approver(terminal.approver(ask, app, || remedy(in_force)))
+        .shared_approver(approver(terminal, ask, app, || remedy(in_force)))
         .list_wait(Duration::ZERO);
-    if let Some(person) = terminal.person(app, &app.session(id), ask) {
+    if let Some(person) = person(terminal, ask, app, &app.session(id)) {
         agent = agent.person(person);
     }
     if let Some(profile) = profile {
@@ -179,10 +232,10 @@ pub(crate) fn agent(
         agent = agent.system(prompt.as_str());
     }
     if let Some(exposure) = given.exposure {
-        agent = agent.exposure(ExposureSetting::from(exposure).exposure());
+        agent = agent.exposure(exposure.exposure());
     }
     if let Some(dispatch) = given.dispatch {
-        agent = agent.dispatch(dispatch.into());
+        agent = agent.dispatch(dispatch);
     }
     if let Some(tokens) = given.window {
         agent = agent.window(tokens);
@@ -205,8 +258,38 @@ pub(crate) fn failed(error: Error) -> Failure {
     }
 }
 
+/// A transcript file, private to the user.
+struct TranscriptFile(Mutex<Option<File>>);
+
+impl TranscriptFile {
+    /// Makes the file, or appends to it: a resumed run goes on in the same one.
+    fn open(path: &Path) -> Result<Self, Failure> {
+        let mut options = OpenOptions::new();
+        options.create(true).append(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let file = options
+            .open(path)
+            .map_err(|error| Failure::usage(format!("{}: cannot be written: {error}", path.display())))?;
+        Ok(Self(Mutex::new(Some(file))))
+    }
+}
+
+impl Transcript for TranscriptFile {
+    fn record(&self, record: Value) {
+        let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(open) = file.as_mut()
+            && let Err(error) = writeln!(open, "{record}")
+        {
+            tracing::error!("the transcript ends here: {error}");
+            *file = None;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+
     use super::*;
 
     #[test]

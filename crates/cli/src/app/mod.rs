@@ -1,33 +1,111 @@
-//! What commands share: the configuration and its approval, the instance, and an agent on it.
+//! What commands share: the global options, the configuration and its approval, the instance, and an agent on it.
 
 pub(crate) mod agent;
-pub(crate) mod config;
-pub(crate) mod list_wait;
-pub(crate) mod owner;
-pub(crate) mod transcript;
+pub(crate) mod lists;
 pub(crate) mod trust;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use clap::{Args, Subcommand};
 use toolwright::Toolwright;
 use toolwright::app::{Error, VariableSource};
-use toolwright::config::{Config, LoadOptions};
+pub(crate) use toolwright::config::variable;
+use toolwright::config::{Config, LoadOptions, Severity, json_schema, load};
+use toolwright::providers::process::is_nested;
 
-use crate::args::{Global, Record};
-use crate::exit::Failure;
+use crate::exit::{Done, Exit, Failure};
 use crate::terminal::logging;
-use crate::terminal::screen::{WARN, harmless, redact_with, say, say_warning, styled};
+use crate::terminal::screen::{WARN, harmless, print_json, redact_with, say, say_warning, styled};
 
-/// Records requests to models, if that is wanted.
-pub(crate) fn record(app: &Toolwright, record: &Record) -> Result<(), Failure> {
-    let Some(file) = &record.to else { return Ok(()) };
-    let refused = |error| Failure::usage(format!("--record {}: {error}", file.display()));
-    app.record_models(file).map_err(refused)
+/// Options of every command.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Global options")]
+pub(crate) struct Global {
+    /// Configuration file, in place of all others; it needs no approval. Default: $TOOLWRIGHT_CONFIG.
+    #[arg(long, global = true, value_name = "FILE", env = "TOOLWRIGHT_CONFIG", hide_env = true)]
+    pub(crate) config: Option<PathBuf>,
+    /// Workspace root. Default: the configuration's folder, else the current one.
+    #[arg(long, global = true, value_name = "DIR", hide_short_help = true)]
+    pub(crate) root: Option<PathBuf>,
+    /// Where state is kept. Default: $TOOLWRIGHT_STATE_DIR, else $XDG_STATE_HOME/toolwright.
+    #[arg(long, global = true, value_name = "DIR", hide_short_help = true)]
+    pub(crate) state_dir: Option<PathBuf>,
+    /// Prints JSON on standard output.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Logs more on standard error; -vv logs still more. RUST_LOG gives exact control.
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+    /// Format of log lines.
+    #[arg(long, global = true, value_enum, default_value_t, value_name = "FORMAT", hide_short_help = true)]
+    pub(crate) log_format: logging::LogFormat,
+    /// Prints help. `toolwright help COMMAND` prints all of it.
+    #[arg(short, long, global = true, action = clap::ArgAction::HelpShort)]
+    help: Option<bool>,
 }
 
-/// Opens Toolwright on a configuration that [`config::usable`] gave.
-pub(crate) async fn open(global: &Global, config: Config) -> Result<Arc<Toolwright>, Failure> {
-    open_with(config::options(global)?, config, Box::new(config::variable)).await
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Prints the JSON Schema of toolwright.yaml.
+    Schema,
+    /// Prints the configuration with all layers laid together, secrets masked.
+    Show,
+}
+
+/// Where the command line says that the configuration is.
+pub(crate) fn options(global: &Global) -> Result<LoadOptions, Failure> {
+    Ok(LoadOptions {
+        config: global.config.clone(),
+        root: global.root.clone(),
+        state_dir: global.state_dir.clone(),
+        cwd: cwd()?,
+        ..LoadOptions::default()
+    })
+}
+
+/// The current folder.
+pub(crate) fn cwd() -> Result<PathBuf, Failure> {
+    std::env::current_dir().map_err(|error| Failure::usage(format!("the current folder cannot be used: {error}")))
+}
+
+/// Loads the configuration that the options name.
+pub(crate) fn read(global: &Global) -> Result<Config, Failure> {
+    Ok(load(&options(global)?, &variable))
+}
+
+/// As [`read`], for commands that work with it: problems are said, and one that cannot be used ends
+/// the command.
+pub(crate) fn usable(global: &Global) -> Result<Config, Failure> {
+    let mut config = read(global)?;
+    if trust::ask_first(global, &config)? {
+        config = read(global)?;
+    }
+    let (errors, others): (Vec<_>, Vec<_>) =
+        config.problems.iter().partition(|problem| problem.severity == Severity::Error);
+    for problem in others {
+        say_warning(&harmless(&problem.to_string()));
+    }
+    if errors.is_empty() {
+        return Ok(config);
+    }
+    Err(Failure::usage(errors.iter().map(|problem| harmless(&problem.to_string())).collect::<Vec<_>>().join("\n")))
+}
+
+/// Which files hold, in a line.
+pub(crate) fn files_in_force(config: &Config) -> String {
+    let files: Vec<String> = config.files.iter().map(|file| harmless(&file.display().to_string())).collect();
+    if files.is_empty() { "no configuration file, the built-in tools only".to_owned() } else { files.join(", ") }
+}
+
+/// Opens Toolwright on the configuration that the options name.
+pub(crate) async fn open(global: &Global) -> Result<Arc<Toolwright>, Failure> {
+    open_config(global, usable(global)?).await
+}
+
+/// As [`open`], on what a command made of the configuration that [`usable`] gave.
+pub(crate) async fn open_config(global: &Global, config: Config) -> Result<Arc<Toolwright>, Failure> {
+    open_with(options(global)?, config, Box::new(variable)).await
 }
 
 /// Opens Toolwright on a configuration that was loaded with these options and variables.
@@ -52,4 +130,32 @@ pub(crate) async fn open_with(
         app.observed_by(observation).await;
     }
     Ok(app)
+}
+
+/// Refuses to go on below a Toolwright. `what` completes "a process that Toolwright started cannot …".
+///
+/// # Errors
+/// This process is a command of a model's shell, a server's, or something that these started.
+pub(crate) fn not_nested(what: &str) -> Result<(), Failure> {
+    if is_nested() {
+        let message =
+            format!("a process that Toolwright started cannot {what}: the owner does, in a terminal of their own");
+        return Err(Failure { exit: Exit::Denied, message });
+    }
+    Ok(())
+}
+
+/// `config schema` and `config show`.
+pub(crate) fn config(global: &Global, command: &ConfigCommand) -> Done {
+    match command {
+        ConfigCommand::Schema => print_json(&json_schema())?,
+        ConfigCommand::Show => {
+            let config = usable(global)?;
+            for file in &config.files {
+                say(format_args!("read {}", file.display()));
+            }
+            print_json(&config.shown())?;
+        }
+    }
+    Ok(Exit::Ok)
 }

@@ -10,8 +10,7 @@ use toolwright::config::{Config, LayerKind, LoadOptions, load, user_file};
 use toolwright::providers::process::is_nested;
 use toolwright::trust::{Approval, Change, Judged, Standing, TrustStore, is_project_file, judge, write_approved};
 
-use crate::app::config::{options, variable};
-use crate::args::Global;
+use crate::app::{Global, not_nested, options, variable};
 use crate::exit::{Done, Exit, Failure};
 use crate::terminal::screen::{
     BOLD, WARN, harmless, is_interactive, one_line, print_json, print_text, say, say_warning, styled,
@@ -58,7 +57,7 @@ pub(crate) fn command(global: &Global, trust: &Trust) -> Done {
     }
     let waiting: Vec<&Judged> = judged.iter().filter(|judged| judged.now.is_some() && waits(judged)).collect();
     if !waiting.is_empty() {
-        may_approve()?;
+        not_nested("change what is approved")?;
         if !trust.yes && (global.json || !is_interactive()) {
             return Err(Failure::usage(
                 "nobody can be asked here; look with `toolwright trust --show`, then approve with `toolwright trust --yes`",
@@ -122,15 +121,6 @@ fn waits(judged: &Judged) -> bool {
     !matches!(judged.standing, Standing::Approved | Standing::Faulty)
 }
 
-fn may_approve() -> Result<(), Failure> {
-    if !is_nested() {
-        return Ok(());
-    }
-    let message = "a Toolwright started this process, so it cannot change what is approved; the owner can, in a \
-                   terminal of their own";
-    Err(Failure { exit: Exit::Denied, message: message.to_owned() })
-}
-
 /// The project files of a path: the file itself, or those in the folder.
 fn named(path: &Path) -> Result<Vec<PathBuf>, Failure> {
     if path.is_dir() {
@@ -156,7 +146,7 @@ fn list(files: &[PathBuf]) -> String {
 }
 
 fn revoke(global: &Global, files: &[PathBuf], store: &TrustStore) -> Done {
-    may_approve()?;
+    not_nested("change what is approved")?;
     let mut revoked = Vec::new();
     for file in files {
         if store.revoke(file).map_err(|error| Failure::failed(format!("{}: {error}", file.display())))? {
@@ -205,6 +195,10 @@ fn ask(judged: &Judged) -> Result<Option<bool>, Failure> {
     let _ = screen.flush();
     let mut answer = String::new();
     let is_there = std::io::stdin().lock().read_line(&mut answer)? > 0;
+    if !is_there {
+        // Ctrl-D leaves the cursor behind the question.
+        say("");
+    }
     Ok(is_there.then(|| matches!(answer.trim().to_lowercase().as_str(), "y" | "yes")))
 }
 

@@ -11,12 +11,11 @@ use toolwright::providers::catalogue::{
 };
 use toolwright::providers::net::{HttpClient, HttpOptions};
 
-use crate::args::Global;
+use crate::app::{Global, not_nested, open};
 use crate::exit::{Done, Exit, Failure};
-use crate::names::duration;
+use crate::values::duration;
 use toolwright::core::json::fault;
 
-use crate::app::{config, open, owner};
 use crate::terminal::screen::{BAD, BOLD, DIM, GOOD, harmless, print_json, print_text, say, stdout, styled};
 
 /// Bytes of a file that are read.
@@ -78,8 +77,8 @@ pub(crate) async fn command(global: &Global, command: &CatalogueCommand) -> Done
 }
 
 async fn forget(global: &Global, name: &str) -> Done {
-    owner::not_nested("have an older catalogue accepted")?;
-    let app = open(global, config::usable(global)?).await?;
+    not_nested("have an older catalogue accepted")?;
+    let app = open(global).await?;
     let forgotten = app.forget_catalogue(name).await.map_err(Failure::failed);
     app.shut_down().await;
     let forgotten = forgotten?;

@@ -16,8 +16,8 @@ use toolwright::core::{
     ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
 };
 
+use crate::develop::codec::SCHEMA;
 use crate::develop::records::{AdjustedRecords, Members, Place, TOOLS, records, texts};
-use crate::develop::tool_file::SCHEMA;
 use crate::exit::Failure;
 use crate::input;
 

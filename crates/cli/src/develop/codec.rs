@@ -1,22 +1,101 @@
-//! `decode`: parses a model's output into values.
+//! `validate`, `encode`, `decode`: arguments, tools and model output by themselves, printed as JSON.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{BufWriter, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use clap::Args;
+use clap::builder::{PossibleValuesParser, RangedU64ValueParser};
 use serde_json::{Map, Value, json};
-use toolwright::core::json::repair;
-use toolwright::core::model::{ModelResponse, StopReason, Usage, WrittenCall};
+use toolwright::core::RawArguments;
+use toolwright::core::arguments::{Fitted, Provenance, fit, read_object};
+use toolwright::core::json::{fault, repair};
+use toolwright::core::model::{ModelResponse, ShownTool, StopReason, Usage, WrittenCall};
+use toolwright::core::name_table::Resolution;
+use toolwright::core::schema::{CompiledSchema, Draft, suggest};
+use toolwright::core::tool_id::{MAX_WIRE_NAME, wire_names};
 use toolwright::models::dialect::{Toolset, translate};
-use toolwright::models::{Api, Decoder};
+use toolwright::models::{Api, Decoder, tools_json};
 use toolwright::textcalls::{self, Choice, Options, Reasoning, TextDecoder};
 
-use crate::args::{ApiName, Decode, ReasoningName};
-use crate::develop::tool_file::ToolFile;
+use crate::app::{Global, open};
+use crate::develop::records::{Members, TOOLS, records};
 use crate::exit::{Done, Exit, Failure};
 use crate::input;
 use crate::terminal::screen::print_json;
+use crate::use_tools::call::LIST_WAIT;
+use crate::use_tools::tools;
+use crate::values::{API_NAMES, api, draft, reasoning};
+
+#[derive(Debug, Args)]
+pub(crate) struct Validate {
+    /// Tool of the catalogue: wire name, id, alias or bare name.
+    #[arg(long, value_name = "TOOL", required_unless_present = "schema", conflicts_with = "schema")]
+    pub(crate) tool: Option<String>,
+    /// File with a JSON Schema; no configuration is read, and any JSON value may be checked.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) schema: Option<PathBuf>,
+    /// Draft of a schema that names none. Default: the newest in which it compiles.
+    #[arg(long, value_name = "DRAFT", conflicts_with = "tool", value_parser = draft())]
+    pub(crate) draft: Option<Draft>,
+    /// With a schema, too, mends values of the wrong type, as for a tool.
+    #[arg(long, conflicts_with = "tool")]
+    pub(crate) coerce: bool,
+    /// Leaves values of the wrong type as they are. Default with a schema.
+    #[arg(long, conflicts_with = "coerce")]
+    pub(crate) no_coerce: bool,
+    /// Arguments as JSON, broken as it may be; `-` reads them from standard input. Default: `{}`.
+    #[arg(value_name = "ARGS|-", allow_negative_numbers = true)]
+    pub(crate) arguments: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Encode {
+    /// The model API.
+    #[arg(long, value_name = "API", value_parser = api())]
+    pub(crate) api: Api,
+    /// File with the tools, `-` for standard input: JSON or JSON lines of {name, description, parameters}.
+    #[arg(long, value_name = "FILE|-")]
+    pub(crate) tools: PathBuf,
+    /// Asks for strict decoding of the tools that do not say: where the API has it, and the strict schema
+    /// says the same.
+    #[arg(long)]
+    pub(crate) strict: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Decode {
+    /// What the input is: an answer of a model API (a JSON body, server-sent events, or one event a line),
+    /// a text in a format for tool calls, `auto` for whichever it is in, or `arguments`, one JSON text that
+    /// may be broken.
+    #[arg(long, value_name = "FORMAT", value_parser = PossibleValuesParser::new(formats()))]
+    pub(crate) format: String,
+    /// The model that wrote it; with `auto`, its format where that is known.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) model: Option<String>,
+    /// File with the tools that were shown, as for `encode`: they type values and give back changed names.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tools: Option<PathBuf>,
+    /// The tools were encoded with --strict.
+    #[arg(long, requires = "tools")]
+    pub(crate) strict: bool,
+    /// Feeds this many bytes at a time. Default: all at once.
+    #[arg(long, value_name = "BYTES", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    pub(crate) chunk: Option<usize>,
+    /// What the prompt already opened in the model's turn, like `<think>`.
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub(crate) prefix: Option<String>,
+    /// What becomes of reasoning in a text.
+    #[arg(long, value_name = "split|keep", default_value = "split", value_parser = reasoning())]
+    pub(crate) reasoning: Reasoning,
+    /// The input has one JSON string a line; each gets its own line of answer.
+    #[arg(long)]
+    pub(crate) jsonl: bool,
+    /// File with the input. Default: standard input.
+    #[arg(value_name = "FILE|-")]
+    pub(crate) file: Option<PathBuf>,
+}
 
 /// An answer as it is printed, and how the program ends if it was the only one.
 type Answer = (Value, Exit);
@@ -28,11 +107,11 @@ const AUTO: &str = "auto";
 
 /// Every value of `--format`.
 pub(crate) fn formats() -> impl Iterator<Item = &'static str> {
-    let apis = Api::ALL.into_iter().map(|api| ApiName(api).as_str());
+    let apis = API_NAMES.into_iter().map(|(name, _)| name);
     [ARGUMENTS, AUTO].into_iter().chain(apis).chain(textcalls::formats().iter().map(|format| format.name()))
 }
 
-pub(crate) fn command(decode: &Decode) -> Done {
+pub(crate) fn decode(decode: &Decode) -> Done {
     let reader = Reader::new(decode)?;
     let bytes = input::read_bytes(decode.file.as_deref().unwrap_or(Path::new("-")))?;
     if !decode.jsonl {
@@ -79,7 +158,7 @@ impl Reader {
         let format = decode.format.as_str();
         let format = if format == ARGUMENTS {
             Format::Arguments
-        } else if let Some(api) = Api::ALL.into_iter().find(|api| ApiName(*api).as_str() == format) {
+        } else if let Some((_, api)) = API_NAMES.into_iter().find(|(name, _)| *name == format) {
             Format::Api(api, Arc::new(translate(api.dialect(), &file.shown, decode.strict)))
         } else {
             let named = if format == AUTO {
@@ -87,11 +166,8 @@ impl Reader {
             } else {
                 textcalls::by_name(format)
             };
-            let reasoning = match decode.reasoning {
-                ReasoningName::Split => Reasoning::Split,
-                ReasoningName::Keep => Reasoning::Keep,
-            };
-            let options = Options { prefix: decode.prefix.clone(), reasoning, tools: file.by_every_name().into() };
+            let tools = file.by_every_name().into();
+            let options = Options { prefix: decode.prefix.clone(), reasoning: decode.reasoning, tools };
             Format::Text(named.map_or(Choice::Auto, Choice::Format), options)
         };
         Ok(Self { format, chunk: decode.chunk.unwrap_or(usize::MAX), given: file.given() })
@@ -99,7 +175,10 @@ impl Reader {
 
     fn read(&self, bytes: &[u8]) -> Answer {
         match &self.format {
-            Format::Arguments => arguments(&String::from_utf8_lossy(bytes)),
+            Format::Arguments => match repair(&String::from_utf8_lossy(bytes)) {
+                Ok(read) => (json!({"value": read.value, "repaired": read.repaired}), Exit::Ok),
+                Err(error) => self.failed("unreadable", &error.to_string()),
+            },
             Format::Api(api, tools) => self.api(*api, tools, bytes),
             Format::Text(choice, options) => (self.text(*choice, options, bytes), Exit::Ok),
         }
@@ -180,17 +259,6 @@ impl Reader {
     }
 }
 
-/// `{value, repaired}`, with `error` where there is no value.
-fn arguments(text: &str) -> Answer {
-    match repair(text) {
-        Ok(read) => (json!({"value": read.value, "repaired": read.repaired}), Exit::Ok),
-        Err(error) => {
-            let error = json!({"kind": "unreadable", "message": error.to_string()});
-            (json!({"value": null, "repaired": false, "error": error}), Exit::Failed)
-        }
-    }
-}
-
 /// The object that a call's arguments are, the empty one if there are none; else their text.
 fn object(arguments: &str) -> Value {
     match serde_json::from_str(arguments) {
@@ -206,5 +274,190 @@ fn stop_reason(stop: &StopReason) -> Value {
     match stop {
         StopReason::Other(word) => word.as_str().into(),
         known => json!(known),
+    }
+}
+
+/// `{tools, losses, names, quarantined}`. A tool that is left out is no failure: the answer says why.
+pub(crate) fn encode(encode: &Encode) -> Done {
+    let file = ToolFile::read(&encode.tools)?;
+    let set = translate(encode.api.dialect(), &file.shown, encode.strict);
+    print_json(&json!({
+        "tools": tools_json(encode.api, &set),
+        "losses": set.losses,
+        "names": file.names(),
+        "quarantined": set.quarantined,
+    }))?;
+    Ok(Exit::Ok)
+}
+
+/// Against a file, without any configuration. Any JSON value may be an instance.
+pub(crate) fn validate_by_schema(file: &Path, validate: &Validate) -> Done {
+    let name = file.display();
+    let written_schema: Value = serde_json::from_str(&input::read(file)?)
+        .map_err(|error| Failure::usage(format!("{name} is not JSON: {}", fault(&error))))?;
+    let schema = match validate.draft {
+        Some(draft) => CompiledSchema::compile_as(&written_schema, draft),
+        None => CompiledSchema::compile(&written_schema),
+    }
+    .map_err(|error| Failure::usage(format!("{name}: {error}")))?;
+    let text = written(validate)?;
+    let fitted = repair(&text).map_err(|error| error.to_string()).map(|read| {
+        let provenance = Provenance { repaired: read.repaired, ..Provenance::default() };
+        if validate.coerce {
+            fit(&schema, read.value, provenance)
+        } else {
+            let mut violations = schema.violations(&read.value);
+            suggest(&written_schema, &read.value, &mut violations);
+            Fitted { arguments: read.value, provenance, pending: Vec::new(), violations }
+        }
+    });
+    answer(&text, fitted)
+}
+
+/// Against a tool of the catalogue, as a call of it would be.
+pub(crate) async fn validate_by_tool(global: &Global, tool: &str, validate: &Validate) -> Done {
+    let text = written(validate)?;
+    let app = open(global).await?;
+    app.list_for(tool, LIST_WAIT).await;
+    let snapshot = app.catalogue().snapshot();
+    app.shut_down().await;
+    match snapshot.resolve(tool) {
+        Resolution::Found(index, matched) => {
+            let entry = &snapshot.list()[index];
+            let mut fitted = Fitted::to(entry, RawArguments::Text(text.clone()), None);
+            let schema = entry.tool.schema().ok().flatten();
+            let valid = schema.is_some() && fitted.as_ref().is_ok_and(|fitted| fitted.violations.is_empty());
+            // A call by a guessed name that does not fit is a call of no tool.
+            if matched.is_guess() && !valid {
+                return Err(tools::unknown(&snapshot, tool, std::slice::from_ref(&entry.wire_name)));
+            }
+            if let (true, Some(schema), Ok(fitted), Some(written)) =
+                (validate.no_coerce, schema, &mut fitted, read_object(&text))
+                && !fitted.provenance.coerced.is_empty()
+            {
+                fitted.violations = schema.violations(&written);
+                fitted.arguments = written;
+                fitted.provenance.coerced.clear();
+            }
+            answer(&text, fitted.map_err(|unusable| format!("the arguments {}", unusable.message)))
+        }
+        Resolution::Unknown(near) => Err(tools::unknown(&snapshot, tool, &near)),
+    }
+}
+
+/// What was written; nothing stands for an empty object.
+fn written(validate: &Validate) -> Result<String, Failure> {
+    match validate.arguments.as_deref() {
+        None => Ok("{}".into()),
+        Some("-") => input::read(Path::new("-")),
+        Some(text) => Ok(text.into()),
+    }
+}
+
+/// Prints `{valid, arguments, coerced, repaired, errors}`.
+fn answer(text: &str, fitted: Result<Fitted, String>) -> Done {
+    let (valid, document) = match fitted {
+        Ok(Fitted { arguments, provenance, violations, .. }) => (
+            violations.is_empty(),
+            json!({
+                "valid": violations.is_empty(),
+                "arguments": arguments,
+                "coerced": provenance.coerced,
+                "repaired": provenance.repaired,
+                "errors": violations,
+            }),
+        ),
+        Err(message) => (
+            false,
+            json!({
+                "valid": false,
+                "arguments": serde_json::from_str(text).unwrap_or_else(|_| Value::from(text)),
+                "coerced": [],
+                "repaired": false,
+                "errors": [{"path": "", "keyword": "parse", "message": message}],
+            }),
+        ),
+    };
+    print_json(&document)?;
+    Ok(if valid { Exit::Ok } else { Exit::Failed })
+}
+
+/// What holds the schema, in the words of MCP, Anthropic and the OpenAI APIs.
+pub(crate) const SCHEMA: [&str; 3] = ["parameters", "inputSchema", "input_schema"];
+
+/// The tools of a file, in its order.
+#[derive(Debug, Default)]
+pub(crate) struct ToolFile {
+    /// As a request shows them, by their wire names.
+    pub(crate) shown: Vec<ShownTool>,
+    /// The names in the file.
+    given: Vec<String>,
+    /// What stands for each tool: its `id` in the file, else its name.
+    ids: Vec<String>,
+}
+
+impl ToolFile {
+    /// Reads JSON, a list of tools, an object with one under `tools` or with tools as its members, or one tool
+    /// a line. A tool is
+    /// `{name, description?, parameters? | inputSchema? | input_schema?, id?, strict?, body_argument?}`, by
+    /// itself or under `function`.
+    pub(crate) fn read(file: &Path) -> Result<Self, Failure> {
+        let name = file.display();
+        let text = input::read(file)?;
+        let records = records(&text, TOOLS).map_err(|error| Failure::usage(format!("{name}: {error}")))?;
+        let mut tools = Self { shown: Vec::with_capacity(records.len()), given: Vec::new(), ids: Vec::new() };
+        for (place, record) in records {
+            tools.add(record).map_err(|error| Failure::usage(format!("{name}: {place}: {error}")))?;
+        }
+        let wire = wire_names(tools.given.iter().map(String::as_str), MAX_WIRE_NAME);
+        for (tool, wire) in tools.shown.iter_mut().zip(wire) {
+            tool.name = wire;
+        }
+        Ok(tools)
+    }
+
+    fn add(&mut self, record: Value) -> Result<(), String> {
+        let mut record = Members::of(record)?;
+        if let Some(Value::Object(function)) = record.value(&["function"]) {
+            record = Members(function);
+        }
+        let name = record.text("name")?.ok_or("it has no `name`")?;
+        let (description, id) = (record.text("description")?.unwrap_or_default(), record.text("id")?);
+        let body_argument = record.text("body_argument")?;
+        let parameters = record.value(&SCHEMA);
+        let strict = match record.0.get("strict").and_then(Value::as_bool) {
+            // Nobody said what its arguments are.
+            _ if parameters.is_none() => Some(false),
+            said => said,
+        };
+        self.shown.push(ShownTool {
+            name: String::new(),
+            description,
+            parameters: parameters.unwrap_or_else(|| json!({"type": "object"})),
+            strict,
+            body_argument,
+            ..ShownTool::default()
+        });
+        self.ids.push(id.unwrap_or_else(|| name.clone()));
+        self.given.push(name);
+        Ok(())
+    }
+
+    /// The tools by their wire names and, where the file has others, by those too: a model that was shown them
+    /// in a prompt may write either.
+    pub(crate) fn by_every_name(&self) -> Vec<ShownTool> {
+        let other = self.shown.iter().zip(&self.given).filter(|(tool, given)| tool.name != **given);
+        let other = other.map(|(tool, given)| ShownTool { name: given.clone(), ..tool.clone() });
+        self.shown.iter().cloned().chain(other).collect()
+    }
+
+    /// `{wire name: id}`.
+    pub(crate) fn names(&self) -> Map<String, Value> {
+        self.shown.iter().zip(&self.ids).map(|(tool, id)| (tool.name.clone(), id.as_str().into())).collect()
+    }
+
+    /// The names in the file, by wire name.
+    pub(crate) fn given(&self) -> HashMap<String, String> {
+        self.shown.iter().zip(&self.given).map(|(tool, given)| (tool.name.clone(), given.clone())).collect()
     }
 }

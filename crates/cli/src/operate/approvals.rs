@@ -12,10 +12,9 @@ use toolwright::core::{ApprovalDecision, duration};
 use toolwright::mcp::form::Form;
 use toolwright::mcp::page::Page;
 
-use crate::app::{config, open, owner};
-use crate::args::Global;
+use crate::app::{Global, not_nested, open};
 use crate::exit::{Done, Exit, Failure};
-use crate::terminal::form::{MAX_SHOWN, described, leads};
+use crate::terminal::person::{MAX_SHOWN, described, leads};
 use crate::terminal::screen::{DIM, WARN, harmless, one_line, print_json, say, styled};
 use crate::terminal::table::{Cell, Table, name};
 
@@ -72,9 +71,9 @@ pub(crate) enum ApprovalsCommand {
 
 pub(crate) async fn command(global: &Global, command: &ApprovalsCommand) -> Done {
     if !matches!(command, ApprovalsCommand::Ls { .. }) {
-        owner::not_nested("approve")?;
+        not_nested("approve")?;
     }
-    let app = open(global, config::usable(global)?).await?;
+    let app = open(global).await?;
     let (inbox, approvals) = (app.inbox(), app.approvals());
     let done = match command {
         ApprovalsCommand::Ls { standing: true, .. } => {
@@ -202,12 +201,6 @@ fn reply(form: &FormQuestion, words: &[String]) -> Result<FormReply, String> {
         }
     };
     form.check(given).map(|content| FormReply::Accept { content }).map_err(|wrong| wrong.join("; "))
-}
-
-/// What a person is told once a tool's source asks.
-pub(crate) fn asked_for(form: &FormQuestion) -> String {
-    let (source, id) = (harmless(&form.request.source), &form.id);
-    format!("the server of {source} asks you something: toolwright approvals ls shows it, answer {id} or deny {id}")
 }
 
 fn answered<Q, A>(

@@ -10,11 +10,11 @@ use toolwright::core::job::{JobRecord, JobScope, Jobs, Listed};
 use toolwright::core::moment::iso;
 use toolwright::core::store::StoreError;
 
-use crate::app::{config, open, owner};
-use crate::args::{Global, duration};
+use crate::app::{Global, not_nested, open};
 use crate::exit::{Done, Exit, Failure};
 use crate::terminal::screen::{BAD, BOLD, DIM, GOOD, harmless, print_json, print_written, say, styled};
 use crate::terminal::table::{Cell, Table};
+use crate::values::duration;
 
 /// How long a job that is stopped may take to end.
 const STOP_WAIT: Duration = Duration::from_secs(15);
@@ -69,9 +69,9 @@ pub(crate) enum JobsCommand {
 
 pub(crate) async fn command(global: &Global, command: &JobsCommand) -> Done {
     if matches!(command, JobsCommand::Send { .. }) {
-        owner::not_nested("answer for a job")?;
+        not_nested("answer for a job")?;
     }
-    let app = open(global, config::usable(global)?).await?;
+    let app = open(global).await?;
     app.jobs().settle().await.map_err(Failure::failed)?;
     let done = answer(global, command, &app).await;
     app.shut_down().await;

@@ -16,8 +16,7 @@ use toolwright::providers::oauth::{Consent, LoginState, OAuth, OAuthError, OAuth
 use toolwright::runtime::SecretRedactor;
 use url::Url;
 
-use crate::app::config;
-use crate::args::Global;
+use crate::app::{Global, usable};
 use crate::exit::{Done, Exit, Failure};
 use crate::terminal::console::Console;
 use crate::terminal::screen::{BOLD, DIM, harmless, is_interactive, print_json, redact_with, say, styled};
@@ -51,7 +50,7 @@ pub(crate) enum McpCommand {
 }
 
 pub(crate) async fn command(global: &Global, command: &McpCommand) -> Done {
-    let settings = config::usable(global)?;
+    let settings = usable(global)?;
     let redactor = Arc::new(SecretRedactor::default());
     redactor.add(settings.secrets.iter().cloned());
     redact_with(&redactor);

@@ -14,8 +14,7 @@ use toolwright::core::pins::{Change, Pin, PinMark, PinSource, Weight, diff, rena
 use toolwright::core::store::{PinContracts, PinDecision, PinStore, StoreError};
 use toolwright::core::tool_id::wire_candidate;
 
-use crate::app::{config, open, owner};
-use crate::args::Global;
+use crate::app::{Global, not_nested, open_config, usable};
 use crate::exit::{Done, Exit, Failure};
 use crate::terminal::screen::{
     BAD, BOLD, DIM, WARN, harmless, one_line, print_json, print_text, say, say_warning, stdout, styled,
@@ -81,14 +80,14 @@ pub(crate) enum PinsCommand {
 pub(crate) async fn command(global: &Global, command: &PinsCommand) -> Done {
     // What is forgotten is let in as on its first day.
     if matches!(command, PinsCommand::Approve { .. } | PinsCommand::Forget { .. }) {
-        owner::not_nested("approve definitions")?;
+        not_nested("approve definitions")?;
     }
-    let mut config = config::usable(global)?;
+    let mut config = usable(global)?;
     // Without the sources themselves: with them Toolwright would note, of what they offered last, whatever it does not
     // find.
     let mut in_force =
         InForce { files: std::mem::take(&mut config.pin_scopes), sources: taken_out(&mut config), pins: Vec::new() };
-    let app = open(global, config).await?;
+    let app = open_config(global, config).await?;
     let done = match in_force.read(&app).await {
         Ok(()) => run(global, command, &app, &in_force).await,
         Err(error) => Err(unreadable(error)),

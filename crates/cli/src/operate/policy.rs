@@ -17,8 +17,7 @@ use toolwright::core::{
     ToolId, check,
 };
 
-use crate::app::{config, open};
-use crate::args::Global;
+use crate::app::{Global, open_config, usable};
 use crate::develop::records::Members;
 use crate::exit::{Done, Exit, Failure};
 use crate::input;
@@ -61,9 +60,9 @@ pub(crate) struct PolicyTest {
 
 pub(crate) async fn command(global: &Global, command: &PolicyCommand) -> Done {
     let PolicyCommand::Test(test) = command;
-    let settings = config::usable(global)?;
+    let settings = usable(global)?;
     let policy = policy(test.policy.as_deref(), &settings)?;
-    let app = open(global, settings).await?;
+    let app = open_config(global, settings).await?;
     let tester = Tester { app: &app, policy, test };
     let done = if test.jsonl { tester.lines().await } else { tester.one().await };
     app.shut_down().await;

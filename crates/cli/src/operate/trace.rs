@@ -9,8 +9,7 @@ use toolwright::core::OpKind;
 use toolwright::core::store::{LedgerStore, RUNNING, TraceSummary, TraceSums, UNKNOWN_OUTCOME};
 use toolwright::core::trace::{Trace, TraceOp};
 
-use crate::app::config;
-use crate::args::Global;
+use crate::app::{Global, usable};
 use crate::exit::{Done, Exit, Failure};
 use crate::terminal::screen::{BAD, BOLD, DIM, GOOD, WARN, one_line, print_json, print_text, size, styled};
 use crate::terminal::table::{Cell, Table};
@@ -53,7 +52,7 @@ pub(crate) struct TraceArgs {
 }
 
 pub(crate) async fn command(global: &Global, args: &TraceArgs) -> Done {
-    let config = config::usable(global)?;
+    let config = usable(global)?;
     let store = toolwright::runtime::SqliteStore::open(&config.state_dir).map_err(Failure::usage)?;
     let Some(name) = &args.run else {
         let traces = store.traces(args.limit).await.map_err(Failure::failed)?;

@@ -1,14 +1,13 @@
-//! `demo`: a run that needs no key and no network. Servers, executor, policy and loop are the real ones; the model is a
-//! script. It reads no configuration and leaves nothing behind.
+//! `demo`: a run that needs no key and no network. Executor, policy and loop are the real ones; the model and three MCP servers
+//! are part of the program. It reads no configuration and leaves nothing behind.
 
-mod model;
-mod servers;
-
+use std::io::{BufRead as _, Read as _, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use clap::ValueEnum;
 use serde_json::{Value, json};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
@@ -16,21 +15,22 @@ use tokio::sync::oneshot;
 use toolwright::Toolwright;
 use toolwright::agent::RunReport;
 use toolwright::config::{LoadOptions, load};
-use toolwright::core::model::Usage;
+use toolwright::core::model::{
+    CallResult, Message, ModelClient, ModelError, ModelEvent, ModelEvents, ModelRequest, ModelResponse, StopReason,
+    Usage, WrittenCall,
+};
 use toolwright::core::select::Exposure;
 use toolwright::core::{ApprovalDecision, ApprovalRequest, Approver, Cancel, Event, Profile};
 
-use crate::app::agent::{Terminal, failed};
-use crate::app::open_with;
-use crate::args::{AskName, Global};
-use crate::exit::{Done, Failure};
+use crate::app::agent::failed;
+use crate::app::{Global, open_with};
+use crate::exit::{Done, Exit, Failure};
+use crate::terminal::console::{First, watch};
+use crate::terminal::person::Terminal;
 use crate::terminal::screen::{
     BAD, BOLD, DIM, GOOD, Screen, WARN, is_interactive, one_line, print_json, print_text, say, styled,
 };
-use crate::terminal::signals::{First, watch};
 use crate::use_tools::run::{exit, with_id};
-use model::{MODEL, PROVIDER, ScriptedModel, TASK};
-pub(crate) use servers::{Sample, serve};
 
 /// How long the three servers may take to start.
 const START: Duration = Duration::from_secs(20);
@@ -56,8 +56,7 @@ pub(crate) async fn command(global: &Global) -> Done {
     printer.print("It needs no key and no network. The three servers behind it (weather, notes,");
     printer.print("shop) are real MCP servers with made-up data; every call takes the real path.");
     printer.print(format_args!("\n{}  {}", styled(BOLD, "task"), TASK.replace('\n', "\n      ")));
-    let approver: Arc<dyn Approver> =
-        if is_interactive() { terminal.approver(AskName::Terminal, &app, String::new) } else { Arc::new(ApproveAll) };
+    let approver: Arc<dyn Approver> = if is_interactive() { Arc::new(terminal.clone()) } else { Arc::new(ApproveAll) };
     app.models().answer_by(PROVIDER, Arc::new(ScriptedModel));
     let id = "demo";
     let agent = app.agent(MODEL).id(id).task(TASK).policy(Profile::Ask).exposure(Some(Exposure::Pick));
@@ -235,4 +234,297 @@ impl StoryPrinter {
         self.print("  toolwright run \"TASK\"                     with your model; needs its key");
         self.print("  toolwright serve                          the same tools for your MCP client");
     }
+}
+
+/// Whose models the script answers for.
+const PROVIDER: &str = "demo";
+/// The id of the model.
+const MODEL: &str = "demo/scripted";
+/// The task that the script solves.
+const TASK: &str =
+    "Plan our picnic on Saturday in Oslo: look at the weather\nforecast, and order the lemonade that my notes ask for.";
+
+/// The scripted model.
+struct ScriptedModel;
+
+#[async_trait]
+impl ModelClient for ScriptedModel {
+    async fn complete(
+        &self,
+        _model: &str,
+        request: &ModelRequest,
+        events: &dyn ModelEvents,
+        _cancel: &Cancel,
+    ) -> Result<ModelResponse, ModelError> {
+        let turn = request.messages.iter().filter(|message| matches!(message, Message::Assistant { .. })).count();
+        let (text, calls) = answer(turn, request);
+        events.on_event(ModelEvent::Text(text.clone()));
+        let call = |(index, (name, arguments)): (usize, (&str, Value))| WrittenCall {
+            id: format!("call_{}_{}", turn + 1, index + 1),
+            name: name.to_owned(),
+            arguments: arguments.to_string(),
+        };
+        let calls: Vec<WrittenCall> = calls.into_iter().enumerate().map(call).collect();
+        // Four characters a token, so that there is something to account for.
+        let tokens = |characters: usize| u64::try_from(characters.div_ceil(4)).unwrap_or(u64::MAX);
+        let sent = serde_json::to_string(request).map_or(0, |sent| sent.len());
+        let written = text.len() + calls.iter().map(|call| call.name.len() + call.arguments.len()).sum::<usize>();
+        let usage = Usage { input_tokens: tokens(sent), output_tokens: tokens(written), ..Usage::default() };
+        let stop = if calls.is_empty() { StopReason::End } else { StopReason::ToolCalls };
+        Ok(ModelResponse { text, calls, usage, stop, ..ModelResponse::default() })
+    }
+}
+
+type Answer = (String, Vec<(&'static str, Value)>);
+
+fn answer(turn: usize, request: &ModelRequest) -> Answer {
+    match turn {
+        // A number as text, as models write it.
+        0 => (
+            "I look at the forecast and your notes, both at once.".into(),
+            vec![
+                ("weather__forecast", json!({"city": "Oslo", "days": "7"})),
+                ("notes__search", json!({"query": "picnic"})),
+            ],
+        ),
+        1 => {
+            let forecast = result(request, "weather__forecast").map(text).unwrap_or_default();
+            let Some(handle) = after(&forecast, "Handle: ") else {
+                return ("The forecast came back without a handle; I stop here.".into(), Vec::new());
+            };
+            let bytes = after(&forecast, "because of its size: ").unwrap_or("many");
+            (
+                format!(
+                    "The forecast has {bytes} bytes. I was shown its beginning and a handle\nto the rest, and search that for Saturday."
+                ),
+                vec![
+                    ("output__grep", json!({"handle": handle, "pattern": "^Sat 1[2-6]"})),
+                    ("shop__find", json!({"query": "lemonade"})),
+                ],
+            )
+        }
+        2 => (
+            "The notes say one bottle for each of six.".into(),
+            vec![("shop__order", json!({"article": "lemonade", "quantity": 6}))],
+        ),
+        _ => {
+            let hours = result(request, "output__grep").map(text).unwrap_or_default();
+            let noon = after(&hours, "Sat 14:00").map_or("unknown", str::trim);
+            let order = match result(request, "shop__order") {
+                Some(order) if !order.is_error => format!("Ordered: {}.", text(order)),
+                _ => "Nothing was ordered, as you did not allow it.".to_owned(),
+            };
+            (format!("Saturday at 14:00 in Oslo: {noon}.\nHave your picnic then. {order}"), Vec::new())
+        }
+    }
+}
+
+/// The last result of a tool.
+fn result<'r>(request: &'r ModelRequest, tool: &str) -> Option<&'r CallResult> {
+    let results = request.messages.iter().rev().filter_map(|message| match message {
+        Message::Tool { results } => Some(results),
+        _ => None,
+    });
+    results.flatten().find(|result| result.name == tool)
+}
+
+fn text(result: &CallResult) -> String {
+    result.content.iter().filter_map(|block| block.as_text()).collect::<Vec<_>>().join("\n")
+}
+
+/// What follows `mark` in its line, up to ` bytes` if that is there.
+fn after<'t>(text: &'t str, mark: &str) -> Option<&'t str> {
+    let rest = text.split_once(mark)?.1;
+    let line = rest.lines().next().unwrap_or_default();
+    Some(line.split_once(" bytes").map_or(line, |(number, _)| number))
+}
+
+/// Bytes of one message.
+const MAX_MESSAGE: u64 = 1 << 20;
+/// The revision that a client is answered with; Toolwright speaks it.
+const REVISION: &str = "2025-11-25";
+
+/// A sample server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Sample {
+    /// Forecasts for any city.
+    Weather,
+    /// A person's notes.
+    Notes,
+    /// A shop that takes orders.
+    Shop,
+}
+
+impl Sample {
+    /// Every server.
+    const ALL: [Self; 3] = [Self::Weather, Self::Notes, Self::Shop];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Weather => "weather",
+            Self::Notes => "notes",
+            Self::Shop => "shop",
+        }
+    }
+
+    fn tools(self) -> Value {
+        match self {
+            Self::Weather => json!([
+                tool(
+                    "forecast",
+                    "Weather forecast of a city, hour by hour",
+                    true,
+                    json!({
+                        "city": {"type": "string"}, "days": {"type": "integer", "minimum": 1, "maximum": 7},
+                    })
+                ),
+                tool("alerts", "Weather warnings that hold for a city now", true, json!({"city": {"type": "string"}})),
+            ]),
+            Self::Notes => json!([
+                tool("search", "Find notes by a word in their text", true, json!({"query": {"type": "string"}})),
+                tool("write", "Write a new note", false, json!({"text": {"type": "string"}})),
+            ]),
+            Self::Shop => json!([
+                tool("find", "Find articles of the shop, with prices", true, json!({"query": {"type": "string"}})),
+                tool(
+                    "order",
+                    "Order an article of the shop; it is paid at once",
+                    false,
+                    json!({
+                        "article": {"type": "string"}, "quantity": {"type": "integer", "minimum": 1, "maximum": 100},
+                    })
+                ),
+                tool("orders", "List the orders that were placed", true, json!({})),
+            ]),
+        }
+    }
+}
+
+fn tool(name: &str, description: &str, is_read_only: bool, properties: Value) -> Value {
+    let required: Vec<&String> = properties.as_object().into_iter().flat_map(|map| map.keys()).collect();
+    json!({
+        "name": name,
+        "description": description,
+        "inputSchema": {
+            "type": "object", "properties": properties, "required": required, "additionalProperties": false,
+        },
+        "annotations": {"readOnlyHint": is_read_only, "destructiveHint": !is_read_only, "openWorldHint": false},
+    })
+}
+
+/// What a server remembers while it runs.
+struct Memory {
+    notes: Vec<String>,
+    orders: Vec<String>,
+}
+
+/// Serves until standard input ends.
+pub(crate) fn serve(sample: Sample) -> Done {
+    let mut memory = Memory {
+        notes: vec![
+            "Picnic: six of us on Saturday. Bring lemonade, one bottle each.".to_owned(),
+            "Bicycle: new brake pads, front and rear.".to_owned(),
+        ],
+        orders: Vec::new(),
+    };
+    let (mut input, mut output) = (std::io::stdin().lock(), std::io::stdout().lock());
+    loop {
+        let mut line = String::new();
+        if input.by_ref().take(MAX_MESSAGE).read_line(&mut line)? == 0 {
+            return Ok(Exit::Ok);
+        }
+        let Ok(message) = serde_json::from_str::<Value>(&line) else { continue };
+        // Notifications have no id, and nothing here follows from them.
+        let Some(id) = message.get("id") else { continue };
+        let mut answer = json!({"jsonrpc": "2.0", "id": id});
+        match answered(sample, &message, &mut memory) {
+            Some(result) => answer["result"] = result,
+            None => answer["error"] = json!({"code": -32601, "message": "this sample server has no such method"}),
+        }
+        writeln!(output, "{answer}")?;
+        output.flush()?;
+    }
+}
+
+fn answered(sample: Sample, message: &Value, memory: &mut Memory) -> Option<Value> {
+    match message.get("method")?.as_str()? {
+        "initialize" => Some(json!({
+            "protocolVersion": REVISION,
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": format!("demo-{}", sample.name()), "version": env!("CARGO_PKG_VERSION")},
+        })),
+        "ping" => Some(json!({})),
+        "tools/list" => Some(json!({"tools": sample.tools()})),
+        "tools/call" => {
+            let called = |key: &str| message.pointer(&format!("/params/{key}"));
+            let text = call(sample, called("name")?.as_str()?, called("arguments").unwrap_or(&Value::Null), memory);
+            let (text, is_error) = text.map_or_else(|why| (why, true), |text| (text, false));
+            Some(json!({"content": [{"type": "text", "text": text}], "isError": is_error}))
+        }
+        _ => None,
+    }
+}
+
+fn call(sample: Sample, name: &str, arguments: &Value, memory: &mut Memory) -> Result<String, String> {
+    let text = |key: &str| {
+        let text = arguments.get(key).and_then(Value::as_str);
+        text.ok_or_else(|| format!("`{key}` must be a text"))
+    };
+    let number = |key: &str, max: u64| {
+        let number = arguments.get(key).and_then(Value::as_u64).filter(|number| (1..=max).contains(number));
+        number.ok_or_else(|| format!("`{key}` must be an integer from 1 to {max}"))
+    };
+    match (sample, name) {
+        (Sample::Weather, "forecast") => Ok(forecast(text("city")?, number("days", 7)?)),
+        (Sample::Weather, "alerts") => Ok(format!("no warnings for {}", text("city")?)),
+        (Sample::Notes, "search") => {
+            let word = text("query")?.to_lowercase();
+            let found: Vec<&String> = memory.notes.iter().filter(|note| note.to_lowercase().contains(&word)).collect();
+            Ok(json!(found).to_string())
+        }
+        (Sample::Notes, "write") => {
+            memory.notes.push(text("text")?.to_owned());
+            Ok("written".into())
+        }
+        (Sample::Shop, "find") => Ok(ARTICLES
+            .iter()
+            .filter(|(article, _)| article.contains(&text("query").unwrap_or_default().to_lowercase()))
+            .map(|(article, cents)| format!("{article}: {} EUR", euros(*cents)))
+            .collect::<Vec<_>>()
+            .join("\n")),
+        (Sample::Shop, "order") => {
+            let (article, quantity) = (text("article")?, number("quantity", 100)?);
+            let Some((_, cents)) = ARTICLES.iter().find(|(name, _)| *name == article) else {
+                return Err(format!("the shop has no `{article}`; `find` says what it has"));
+            };
+            let order = format!("{quantity} x {article}, {} EUR", euros(cents * quantity));
+            memory.orders.push(order.clone());
+            Ok(format!("order {}: {order}", memory.orders.len()))
+        }
+        (Sample::Shop, "orders") => Ok(json!(memory.orders).to_string()),
+        _ => Err(format!("there is no tool `{name}`")),
+    }
+}
+
+/// What the shop has, with prices in cents.
+const ARTICLES: [(&str, u64); 4] =
+    [("lemonade", 240), ("lemonade, sugar-free", 260), ("picnic blanket", 1890), ("sun cream", 995)];
+
+fn euros(cents: u64) -> String {
+    format!("{}.{:02}", cents / 100, cents % 100)
+}
+
+/// A line an hour, from Thursday on: made up, and long enough that it is not shown whole.
+fn forecast(city: &str, days: u64) -> String {
+    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+    const SKIES: [&str; 4] = ["clear sky", "few clouds", "overcast", "light rain"];
+    let mut out = format!("Forecast for {city} (made up for the demo)\n");
+    for (day, name) in (0u64..).zip(DAYS).take(usize::try_from(days).unwrap_or(DAYS.len())) {
+        for hour in 0u64..24 {
+            let sky = SKIES[usize::try_from((day * 2 + hour / 8) % 4).unwrap_or(0)];
+            let degrees = 12 + 10 - hour.abs_diff(14).min(10) + day % 2;
+            out.push_str(&format!("{name} {hour:02}:00  {degrees} C  {sky}, wind {} m/s\n", 2 + (day + hour) % 5));
+        }
+    }
+    out
 }

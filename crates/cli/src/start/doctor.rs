@@ -1,4 +1,4 @@
-//! `doctor`: finds problems of the configuration and its providers, and says how to fix them.
+//! `doctor`: finds problems of the configuration, its providers and models, and says how to fix them.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -14,17 +14,18 @@ use toolwright::config::typed::SchemaForm;
 use toolwright::config::{Config, Problem, Severity};
 use toolwright::core::Snapshot;
 use toolwright::core::catalogue::{Entry, Provider, ProviderKind, ProviderStatus};
+use toolwright::core::model::ModelErrorKind;
 use toolwright::core::pattern::nearest;
 use toolwright::core::sandbox::{Enforcement, SandboxProfile, enforcement};
 use toolwright::models::dialect::{Loss, Portable};
+use toolwright::models::{Endpoint, default_variables, list_models};
 use toolwright::providers::process::sandbox::means;
 use toolwright::trust::{Judged, Standing};
 
-use crate::app::list_wait::{Wanted, patiently, starting};
-use crate::app::{config, open};
-use crate::args::Global;
+use crate::app::agent::can_answer;
+use crate::app::lists::{Wanted, patiently, starting};
+use crate::app::{Global, open_config, read, variable};
 use crate::exit::{Done, Exit};
-use crate::start::doctor_models::{self, ModelProbe};
 use crate::terminal::logging;
 use crate::terminal::screen::{BAD, DIM, GOOD, WARN, harmless, print_json, print_text, styled};
 use crate::use_tools::serve::as_served;
@@ -44,6 +45,10 @@ const SLOW: Duration = Duration::from_secs(5);
 const HEALTH_WAIT: Duration = Duration::from_millis(300);
 /// Bytes of its answer that are read.
 const MAX_HEALTH: u64 = 4096;
+/// How long a provider of models may take to list them. Nothing that is asked costs anything.
+const MODELS_WAIT: Duration = Duration::from_secs(5);
+/// Models of a provider that are named.
+const MAX_NAMED: usize = 5;
 
 /// What a probe of one provider found.
 struct Probe {
@@ -75,12 +80,12 @@ struct Diagnosis {
 }
 
 pub(crate) async fn command(global: &Global) -> Done {
-    let settings = config::read(global)?;
+    let settings = read(global)?;
     let problems = settings.problems.clone();
     if settings.is_unusable() {
         return report(global, &settings, &problems, &[], &Diagnosis::default());
     }
-    let app = open(global, settings).await?;
+    let app = open_config(global, settings).await?;
     as_served(&app).await;
     if !app.config().compat.written.tools.is_empty() {
         // Of tools that were measured it is told whether they have changed.
@@ -88,8 +93,8 @@ pub(crate) async fn command(global: &Global) -> Done {
     }
     let probes = patiently(|| starting(&app, Wanted::Fresh), probe(&app)).await;
     let snapshot = app.catalogue().snapshot();
-    let models = doctor_models::probe(&app).await;
-    let (default_model, unusable) = doctor_models::default_of(&app, &models).await;
+    let models = probe_models(&app).await;
+    let (default_model, unusable) = default_model(&app, &models).await;
     let unmatched = app.unmatched().await;
     // Before the end: that servers are shut down is no news.
     let logged = logging::warnings();
@@ -413,8 +418,135 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// One provider of models.
+struct ModelProbe {
+    provider: String,
+    base_url: String,
+    has_key: bool,
+    /// Whether somebody set it up: an Ollama on this machine is looked for in any case.
+    is_configured: bool,
+    models: Result<Vec<String>, String>,
+    took: Duration,
+}
+
+impl ModelProbe {
+    fn is_well(&self) -> bool {
+        self.models.is_ok() || !self.is_configured
+    }
+
+    /// What is to be mended of it.
+    fn finding(&self) -> Option<String> {
+        let error = self.models.as_ref().err().filter(|_| self.is_configured)?;
+        Some(format!("model provider {}: {error}", self.provider))
+    }
+
+    fn to_json(&self) -> Value {
+        json!({
+            "name": self.provider,
+            "url": self.base_url,
+            "key": self.has_key,
+            "configured": self.is_configured,
+            "ok": self.is_well(),
+            "models": self.models.as_ref().ok(),
+            "error": self.models.as_ref().err(),
+        })
+    }
+
+    fn line(&self) -> String {
+        let key = if self.has_key { "key set" } else { "no key" };
+        let about = styled(DIM, format_args!("{} ms", self.took.as_millis()));
+        let (provider, url) = (&self.provider, harmless(&self.base_url));
+        match &self.models {
+            Ok(models) => {
+                let named = models.iter().take(MAX_NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+                let more = if models.len() > MAX_NAMED { ", …" } else { "" };
+                let listed = harmless(&format!("{named}{more}"));
+                format!(
+                    "{} models of {provider} at {url}, {key}: {} ({listed}) {about}",
+                    styled(GOOD, "✓"),
+                    models.len()
+                )
+            }
+            Err(_) if !self.is_configured => {
+                styled(DIM, format_args!("- models of {provider}: nothing answers at {url}"))
+            }
+            // The finding says why.
+            Err(_) => format!("{} models of {provider} at {url}, {key} {about}", styled(BAD, "✗")),
+        }
+    }
+}
+
+/// Asks each provider for its list.
+async fn probe_models(app: &Toolwright) -> Vec<ModelProbe> {
+    let declared = &app.config().written.models.endpoints;
+    let asked = app.models().endpoints().iter().map(async |endpoint: &Endpoint| {
+        let started = Instant::now();
+        let listed = list_models(app.models().http(), endpoint, MODELS_WAIT).await;
+        let is_set = |name: &&str| variable(name).is_some_and(|value| !value.trim().is_empty());
+        ModelProbe {
+            provider: endpoint.provider.clone(),
+            base_url: without_userinfo(&endpoint.base_url),
+            has_key: endpoint.key.is_some(),
+            is_configured: declared.contains_key(&endpoint.provider)
+                || default_variables(&endpoint.provider).iter().any(is_set),
+            models: match listed {
+                Ok(models) => Ok(models),
+                // A server without such a list may answer all the same.
+                Err(error) if error.kind == ModelErrorKind::Invalid => Ok(Vec::new()),
+                Err(error) => Err(error.message),
+            },
+            took: started.elapsed(),
+        }
+    });
+    futures_util::future::join_all(asked).await
+}
+
+fn without_userinfo(url: &str) -> String {
+    match url::Url::parse(url) {
+        Ok(mut parsed) if !parsed.username().is_empty() || parsed.password().is_some() => {
+            let _ = parsed.set_username("");
+            let _ = parsed.set_password(None);
+            parsed.to_string()
+        }
+        _ => url.to_owned(),
+    }
+}
+
+/// Whether the default model can be asked, in a line; and what is to be mended of it.
+async fn default_model(app: &Toolwright, probes: &[ModelProbe]) -> (String, Option<String>) {
+    let Some(model) = app.config().written.models.default.clone() else {
+        let found = probes.iter().any(|probe| probe.models.as_ref().is_ok_and(|models| !models.is_empty()));
+        let line = match (app.default_model(), found) {
+            (Some(model), _) => format!("default model: {model}, by the environment"),
+            (None, true) => "default model: the first that answers".to_owned(),
+            (None, false) if probes.iter().any(|probe| probe.is_configured) => {
+                "no default model: set models.default, or name one with --model".to_owned()
+            }
+            (None, false) => {
+                "no model: `run` and `chat` need one: set OPENAI_API_KEY, ANTHROPIC_API_KEY or GEMINI_API_KEY, or start Ollama"
+                    .to_owned()
+            }
+        };
+        return (styled(DIM, harmless(&line)), None);
+    };
+    let line = format!("default model: {}", harmless(&model));
+    match can_answer(app, &model).await {
+        Err(why) => (line, Some(format!("models.default: {why}"))),
+        Ok(()) => {
+            let listed = model.split_once('/').and_then(|(provider, name)| {
+                let models = probes.iter().find(|probe| probe.provider == provider)?.models.as_ref().ok()?;
+                // An alias, or a tag that is left out, is no name of the list.
+                let known = models.iter().any(|known| known.starts_with(name) || name.starts_with(known.as_str()));
+                (!known && !models.is_empty()).then(|| format!("{line} (not in the list of {provider})"))
+            });
+            (listed.unwrap_or(line), None)
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+
     use super::*;
 
     #[test]

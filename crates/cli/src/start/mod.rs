@@ -2,6 +2,4 @@
 
 pub(crate) mod demo;
 pub(crate) mod doctor;
-pub(crate) mod doctor_models;
 pub(crate) mod edit;
-pub(crate) mod import_openapi;

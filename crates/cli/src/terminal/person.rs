@@ -1,11 +1,14 @@
-//! Questions of tool sources to the person at the terminal: forms to fill in and pages to open.
+//! Asks the person at the terminal: approvals of calls, and the forms and pages of tool sources.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde_json::{Map, Value};
+use toolwright::Toolwright;
 use toolwright::app::{Filled, Person, Visited};
+use toolwright::core::approval::{AlwaysCovers, FormQuestion};
+use toolwright::core::{ApprovalDecision, ApprovalRequest, Approver, Effects};
 use toolwright::mcp::form::{Choice, Field, Form, Kind};
 use toolwright::mcp::page::Page;
 
@@ -14,18 +17,22 @@ use crate::terminal::screen::{BOLD, DIM, Screen, WARN, harmless, one_line, say, 
 
 /// Characters of a source's own words that are shown.
 pub(crate) const MAX_SHOWN: usize = 4000;
+/// Characters of arguments that are shown; nobody reads more before an answer.
+const MAX_ARGUMENTS: usize = 8000;
 /// Characters of one label.
 const MAX_LABEL: usize = 120;
 
-/// Asks field by field. One question at a time; the progress display pauses meanwhile.
-pub(crate) struct TerminalPerson {
-    console: Arc<Console>,
-    screen: Arc<Screen>,
+/// The person at the terminal, who approves calls, fills in forms and opens pages. They are asked one question at a time,
+/// and the progress display pauses meanwhile.
+#[derive(Clone)]
+pub(crate) struct Terminal {
+    pub(crate) console: Arc<Console>,
+    pub(crate) screen: Arc<Screen>,
 }
 
-impl TerminalPerson {
-    pub(crate) fn new(console: Arc<Console>, screen: Arc<Screen>) -> Self {
-        Self { console, screen }
+impl Terminal {
+    pub(crate) fn new(app: &Toolwright) -> Self {
+        Self { console: Arc::default(), screen: Arc::new(Screen::new(Arc::clone(app.catalogue()))) }
     }
 
     /// A field's value, `None` where it is left out; `Err` at the end of the input.
@@ -74,7 +81,47 @@ impl TerminalPerson {
 }
 
 #[async_trait]
-impl Person for TerminalPerson {
+impl Approver for Terminal {
+    async fn ask(&self, request: &ApprovalRequest) -> ApprovalDecision {
+        let _screen = self.screen.hold().await;
+        let arguments = harmless(&format!("{:#}", request.arguments));
+        let shown: String = arguments.chars().take(MAX_ARGUMENTS).collect();
+        let cut = arguments.chars().count() - shown.chars().count();
+        say(format_args!("\n{} {}", styled(WARN, "May this run?"), styled(BOLD, self.screen.name(&request.tool))));
+        say(format_args!("  it {}; asked because {}", effects_in_words(request.effects), harmless(&request.reason)));
+        for line in shown.lines() {
+            say(format_args!("  {line}"));
+        }
+        if cut > 0 {
+            say(styled(WARN, format_args!("  … {cut} more characters are not shown")));
+        }
+        let covered = match request.always_covers() {
+            AlwaysCovers::Tool => "this tool".to_owned(),
+            AlwaysCovers::ToolForAsker => {
+                format!("what {} asks", harmless(request.asker.as_deref().unwrap_or_default()))
+            }
+            AlwaysCovers::ToolInWorkspace => "this tool inside the workspace".to_owned(),
+            AlwaysCovers::ThisCall => "exactly these arguments".to_owned(),
+        };
+        let question = format!("[y]es, [n]o, [s]kip, [a]lways for {covered} in this session: ");
+        self.console.forget_typed_ahead().await;
+        loop {
+            let Some(answer) = self.console.ask(&question).await else {
+                return ApprovalDecision::Deny { reason: "the input ended before anybody answered".into() };
+            };
+            match answer.trim().to_lowercase().as_str() {
+                "y" | "yes" => return ApprovalDecision::Approve,
+                "a" | "always" => return ApprovalDecision::Always,
+                "n" | "no" => return ApprovalDecision::Deny { reason: "the user said no".into() },
+                "s" | "skip" => return ApprovalDecision::Skip,
+                _ => say("please answer y, n, s or a"),
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Person for Terminal {
     async fn fill_in(&self, source: &str, form: &Form) -> Filled {
         let _screen = self.screen.hold().await;
         let (what, question) = if form.fields.is_empty() {
@@ -156,10 +203,32 @@ pub(crate) fn described(field: &Field) -> Vec<String> {
     lines
 }
 
+/// What a person is told once a tool's source asks.
+pub(crate) fn asked_for(form: &FormQuestion) -> String {
+    let (source, id) = (harmless(&form.request.source), &form.id);
+    format!("the server of {source} asks you something: toolwright approvals ls shows it, answer {id} or deny {id}")
+}
+
+/// Effects in words.
+pub(crate) fn effects_in_words(effects: Effects) -> String {
+    let mut words = Vec::new();
+    words.push(match (effects.read_only, effects.destructive) {
+        (true, _) => "only reads",
+        (false, true) => "may destroy or overwrite",
+        (false, false) => "adds or changes",
+    });
+    if effects.idempotent && !effects.read_only {
+        words.push("repeating it changes nothing more");
+    }
+    words.push(if effects.open_world { "reaches beyond this machine" } else { "stays on this machine" });
+    words.join(", ")
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::json;
+
+    use super::*;
 
     #[test]
     fn a_field_says_what_it_takes_and_hides_nothing_in_control_characters() {

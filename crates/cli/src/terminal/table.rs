@@ -3,8 +3,8 @@
 use anstyle::Style;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
+use crate::terminal::screen::wrapped;
 use crate::terminal::screen::{BOLD, DIM, columns, one_line, print_drawn, styled};
-use crate::terminal::wrap::wrapped;
 
 /// Characters of a cell.
 const MAX_CELL: usize = 10_000;

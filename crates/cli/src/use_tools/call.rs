@@ -1,9 +1,13 @@
-//! `call`: calls one tool once.
+//! `call`: calls one tool once, with arguments written as JSON or as key=value pairs.
 
 use std::io::Read as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::Args;
+use clap::builder::RangedU64ValueParser;
+use serde_json::{Map, Value};
 use toolwright::Toolwright;
 use toolwright::app::{CallOptions, ClientOptions};
 use toolwright::core::catalogue::Snapshot;
@@ -11,6 +15,7 @@ use toolwright::core::client::CallClient;
 use toolwright::core::error::labelled;
 use toolwright::core::json::fault;
 use toolwright::core::llm::llm_definition;
+use toolwright::core::model::Effort;
 use toolwright::core::name_table::Resolution;
 use toolwright::core::output::{TOOL_OUTPUT, noted_outputs};
 use toolwright::core::store::StoredOutput;
@@ -18,17 +23,16 @@ use toolwright::core::{CallId, Cancel, Outcome, Profile, RawArguments, ToolCall}
 use toolwright::models::default_model;
 use toolwright::runtime::executor::LlmTerms;
 
-use crate::app::agent::{Terminal, can_answer, can_be_asked, who};
-use crate::app::config::variable;
-use crate::app::list_wait::{Wanted, patiently, say_starting, starting_for};
-use crate::app::{config, open, record};
-use crate::args::{Call, Global};
+use crate::app::agent::{Record, approver, can_answer, can_be_asked, person, record, who};
+use crate::app::lists::{Wanted, patiently, say_starting, starting_for};
+use crate::app::{Global, open, variable};
 use crate::exit::{Done, Exit, Failure};
-use crate::names::AskName;
+use crate::input;
+use crate::terminal::console::{First, watch};
+use crate::terminal::person::Terminal;
 use crate::terminal::progress::ProgressDisplay;
 use crate::terminal::screen::{harmless, one_line, print_result_json, print_result_text, say_error, say_warning};
-use crate::terminal::signals::{First, watch};
-use crate::use_tools::arguments;
+use crate::values::{AskName, ask, duration, effort};
 
 /// How long the provider of the tool may take to answer with its list.
 pub(crate) const LIST_WAIT: Duration = Duration::from_secs(60);
@@ -37,9 +41,46 @@ const MAX_LAST: usize = 300;
 /// Characters by which a message is known again.
 const TELLING: usize = 80;
 
+#[derive(Debug, Args)]
+pub(crate) struct Call {
+    /// Wire name, id, alias, or a bare name that only one tool has.
+    pub(crate) tool: String,
+    /// Arguments: one JSON object, `-` for JSON on standard input, or key=value pairs.
+    #[arg(value_name = "JSON|-|KEY=VALUE")]
+    pub(crate) arguments: Vec<String>,
+    /// Limit of the call, like 30s.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) timeout: Option<Duration>,
+    /// Cuts the text of the result to this many bytes. Default: `defaults.whole_result_max_bytes`, 16 MiB.
+    ///
+    /// The rest is stored for output__read, and the result says so.
+    #[arg(long, value_name = "BYTES", value_parser = RangedU64ValueParser::<usize>::new())]
+    pub(crate) max_output: Option<usize>,
+    /// Makes the call a job: its id is printed at once, and the program stays until the job is over.
+    #[arg(long)]
+    pub(crate) background: bool,
+    /// Who answers what the tool's source asks in the middle of the call: forms, pages, and whether it may ask a model.
+    /// Default: `terminal` in one, else `nobody`.
+    #[arg(long, value_name = "WHOM", value_parser = ask())]
+    pub(crate) ask: Option<AskName>,
+    /// The one model that an LLM-backed tool asks, provider/model. Default: those of the tool, else `models.default`,
+    /// else what the environment offers.
+    #[arg(long, value_name = "PROVIDER/MODEL")]
+    pub(crate) model: Option<String>,
+    /// How much the model of an LLM-backed tool thinks before it answers. Default: as the tool says, else as configured for
+    /// the model.
+    #[arg(long, value_name = "HOW_MUCH", value_parser = effort())]
+    pub(crate) effort: Option<Effort>,
+    /// The mode in which an LLM-backed tool asks, where it has several.
+    #[arg(long, value_name = "MODE")]
+    pub(crate) mode: Option<String>,
+    #[command(flatten)]
+    pub(crate) record: Record,
+}
+
 pub(crate) async fn command(global: &Global, call: &Call) -> Done {
     can_be_asked(who(call.ask))?;
-    let app = open(global, config::usable(global)?).await?;
+    let app = open(global).await?;
     record(&app, &call.record)?;
     app.offer_llm_tools().await;
     let cancel = Cancel::new();
@@ -53,8 +94,11 @@ pub(crate) async fn command(global: &Global, call: &Call) -> Done {
     if matches!(snapshot.resolve(&call.tool), Resolution::Unknown(_)) {
         say_starting(&app, &call.tool);
     }
-    let arguments = arguments::parse(&call.arguments, &call.tool, &snapshot)?;
-    let fault = json_fault(&arguments);
+    let arguments = parse_arguments(&call.arguments, &call.tool, &snapshot)?;
+    let text = match &arguments {
+        RawArguments::Text(text) => Some(text.clone()),
+        RawArguments::Value(_) | RawArguments::Resolved(..) => None,
+    };
     let written = ToolCall { id: CallId::new("call"), name: call.tool.clone(), arguments };
     let background_after = call.background.then_some(Duration::ZERO);
     let llm = llm_terms(call, &app, &snapshot).await?;
@@ -76,6 +120,7 @@ pub(crate) async fn command(global: &Global, call: &Call) -> Done {
     let outcome = app.call_with(written, options).await;
     progress.end().await;
     if outcome.provenance.repaired {
+        let fault = text.as_deref().map(json_fault).unwrap_or_default();
         say_warning(&format!("the arguments are no valid JSON{fault}; toolwright mended them before the call"));
     }
     let printed = if global.json {
@@ -95,12 +140,9 @@ pub(crate) async fn command(global: &Global, call: &Call) -> Done {
 }
 
 /// What is wrong with arguments that are no JSON.
-fn json_fault(arguments: &RawArguments) -> String {
-    let RawArguments::Text(text) = arguments else { return String::new() };
-    match serde_json::from_str::<serde::de::IgnoredAny>(text) {
-        Ok(_) => String::new(),
-        Err(error) => format!(": {}", fault(&error)),
-    }
+fn json_fault(arguments: &str) -> String {
+    let read = serde_json::from_str::<serde::de::IgnoredAny>(arguments);
+    read.err().map(|error| format!(": {}", fault(&error))).unwrap_or_default()
 }
 
 /// The model and the mode that were asked for. A tool for which nothing says a model, neither benchmarks nor its author
@@ -146,9 +188,9 @@ fn client(terminal: &Terminal, app: &Toolwright, ask: AskName) -> Arc<dyn CallCl
          policy.rules"
             .to_owned()
     };
-    let approver = terminal.approver(ask, app, remedy);
+    let approver = approver(terminal, ask, app, remedy);
     let (session, policy) = (app.call_session(), Arc::new(app.config().policy(None, Profile::Ask)));
-    let person = terminal.person(app, &session, ask);
+    let person = person(terminal, ask, app, &session);
     app.client(ClientOptions { session, policy, approver, person, model: None })
 }
 
@@ -222,4 +264,82 @@ fn ending(output: &str) -> String {
 fn repeats(output: &str, message: &str) -> bool {
     let end = message.char_indices().nth(TELLING).map_or(message.len(), |(at, _)| at);
     output.contains(&message[..end])
+}
+
+/// One JSON object, `-`, or key=value pairs. JSON stays text: the checks parse it and say what is wrong.
+fn parse_arguments(words: &[String], tool: &str, snapshot: &Snapshot) -> Result<RawArguments, Failure> {
+    match words {
+        [] => Ok(RawArguments::Value(Value::Object(Map::new()))),
+        [dash] if dash == "-" => Ok(RawArguments::Text(input::read(Path::new("-"))?)),
+        [json] if json.trim_start().starts_with(['{', '[', '"']) => Ok(RawArguments::Text(json.clone())),
+        pairs => {
+            let schema = match snapshot.resolve(tool) {
+                Resolution::Found(index, _) => {
+                    snapshot.list().get(index).and_then(|entry| entry.definition().parameters.clone())
+                }
+                Resolution::Unknown(_) => None,
+            };
+            let mut map = Map::new();
+            for pair in pairs {
+                let Some((key, value)) = pair.split_once('=') else {
+                    return Err(Failure::usage(format!(
+                        "`{}` is neither a JSON object nor key=value; quote JSON for the shell: '{{\"key\": \"value\"}}'",
+                        one_line(pair, 40)
+                    )));
+                };
+                map.insert(
+                    key.to_owned(),
+                    typed(value, schema.as_ref().and_then(|schema| schema.pointer(&format!("/properties/{key}/type")))),
+                );
+            }
+            Ok(RawArguments::Value(map.into()))
+        }
+    }
+}
+
+/// A value as its schema's type wants it: text stays text, anything else is read as JSON where it is.
+fn typed(value: &str, wanted: Option<&Value>) -> Value {
+    let text = || Value::String(value.to_owned());
+    if wanted.and_then(Value::as_str) == Some("string") {
+        return text();
+    }
+    match serde_json::from_str(value) {
+        Ok(Value::String(_)) | Err(_) => text(),
+        Ok(parsed) => parsed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn values_follow_their_schema() {
+        for (value, wanted, expect) in [
+            ("3", json!("string"), json!("3")),
+            ("3", json!("integer"), json!(3)),
+            ("3", Value::Null, json!(3)),
+            ("true", json!("boolean"), json!(true)),
+            ("[1,2]", json!("array"), json!([1, 2])),
+            ("plain", json!("integer"), json!("plain")),
+            ("\"x\"", Value::Null, json!("\"x\"")),
+        ] {
+            assert_eq!(typed(value, Some(&wanted)), expect, "{value} {wanted}");
+        }
+    }
+
+    #[test]
+    fn three_ways_to_write_arguments() {
+        let snapshot = Snapshot::default();
+        let parse = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            parse_arguments(&words, "t", &snapshot)
+        };
+        assert_eq!(parse(&[]).expect("none"), RawArguments::Value(json!({})));
+        assert_eq!(parse(&["{\"a\": 1"]).expect("json"), RawArguments::Text("{\"a\": 1".into()));
+        assert_eq!(parse(&["a=1", "b=x=y"]).expect("pairs"), RawArguments::Value(json!({"a": 1, "b": "x=y"})));
+        assert!(parse(&["a=1", "b"]).expect_err("not a pair").message.contains("key=value"));
+    }
 }

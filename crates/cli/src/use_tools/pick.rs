@@ -4,22 +4,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::builder::RangedU64ValueParser;
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{RangedU64ValueParser, TypedValueParser};
 use serde_json::{Value, json};
 use toolwright::config::EmbeddingSource;
 use toolwright::config::typed::ScorerSetting;
 use toolwright::core::Snapshot;
 use toolwright::core::select::{Pick, PickOptions, Picked};
 
-use crate::app::list_wait::{Wanted, wait_for};
-use crate::app::{config, open};
-use crate::args::{Global, duration};
+use crate::app::lists::{Wanted, wait_for};
+use crate::app::{Global, cwd, open_config, usable};
 use crate::develop::catalogue_file::CatalogueFile;
 use crate::exit::{Done, Exit};
 use crate::input;
 use crate::terminal::screen::{DIM, harmless, one_line, print_json, say, say_warning, styled};
 use crate::terminal::table::{Table, name};
+use crate::values::{duration, one_of, share};
 
 /// How long the lists of providers are waited for, as in `tools search`.
 const LIST_WAIT: Duration = Duration::from_secs(30);
@@ -38,8 +38,8 @@ pub(crate) struct PickArgs {
     #[arg(long, value_name = "S", value_parser = share)]
     min_score: Option<f64>,
     /// How tools are scored. Default: `selection.scorer`.
-    #[arg(long, value_name = "SCORER")]
-    scorer: Option<ScorerName>,
+    #[arg(long, value_name = "SCORER", value_parser = scorer())]
+    scorer: Option<ScorerSetting>,
     /// Roles of whoever asks, for tools that are limited to roles. Default: the owner, who has them all.
     #[arg(long, value_name = "ROLE", value_delimiter = ',')]
     roles: Option<Vec<String>>,
@@ -61,41 +61,15 @@ pub(crate) struct PickArgs {
     debug: bool,
 }
 
-/// A scorer by its name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum ScorerName {
-    /// Words, and meaning where there are embeddings, as suits the query.
-    Auto,
-    /// The share of the query's words that a tool has.
-    Keyword,
-    /// BM25 over the fields of a tool.
-    Bm25,
-    /// Cosine of sentence embeddings.
-    Embedding,
-    /// BM25 and embeddings, weighted.
-    Hybrid,
-    /// A model's judgement of what `auto` finds.
-    Judge,
-}
-
-impl From<ScorerName> for ScorerSetting {
-    fn from(name: ScorerName) -> Self {
-        match name {
-            ScorerName::Auto => Self::Auto,
-            ScorerName::Keyword => Self::Keyword,
-            ScorerName::Bm25 => Self::Bm25,
-            ScorerName::Embedding => Self::Embedding,
-            ScorerName::Hybrid => Self::Hybrid,
-            ScorerName::Judge => Self::Judge,
-        }
-    }
-}
-
-pub(crate) fn share(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
-        _ => Err("a score is a number from 0 to 1".into()),
-    }
+fn scorer() -> impl TypedValueParser<Value = ScorerSetting> {
+    one_of([
+        ("auto", "Words, and meaning where there are embeddings, as suits the query", ScorerSetting::Auto),
+        ("keyword", "The share of the query's words that a tool has", ScorerSetting::Keyword),
+        ("bm25", "BM25 over the fields of a tool", ScorerSetting::Bm25),
+        ("embedding", "Cosine of sentence embeddings", ScorerSetting::Embedding),
+        ("hybrid", "BM25 and embeddings, weighted", ScorerSetting::Hybrid),
+        ("judge", "A model's judgement of what `auto` finds", ScorerSetting::Judge),
+    ])
 }
 
 pub(crate) async fn command(global: &Global, args: &PickArgs) -> Done {
@@ -103,11 +77,11 @@ pub(crate) async fn command(global: &Global, args: &PickArgs) -> Done {
         "-" => input::read(Path::new("-"))?,
         query => query.to_owned(),
     };
-    let mut settings = config::usable(global)?;
+    let mut settings = usable(global)?;
     if let Some(dir) = &args.embeddings {
-        settings.embeddings = Some(EmbeddingSource::Directory(config::cwd()?.join(dir)));
+        settings.embeddings = Some(EmbeddingSource::Directory(cwd()?.join(dir)));
     }
-    let app = open(global, settings).await?;
+    let app = open_config(global, settings).await?;
     let (file, snapshot) = match &args.catalogue {
         Some(path) => {
             let file = CatalogueFile::read(path)?;
@@ -161,7 +135,7 @@ impl PickArgs {
         PickOptions {
             max_candidates: self.max.unwrap_or(configured.max_candidates),
             min_score: self.min_score.unwrap_or(configured.min_score),
-            scorer: self.scorer.map_or(configured.scorer, |name| ScorerSetting::from(name).into()),
+            scorer: self.scorer.map_or(configured.scorer, Into::into),
             timeout: self.timeout.or(configured.timeout),
             roles: self.roles.clone(),
             allow_unsafe: self.allow_unsafe,

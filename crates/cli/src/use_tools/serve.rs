@@ -1,40 +1,70 @@
-//! `serve`: runs the gateway on standard streams or HTTP.
+//! `serve`: runs the gateway on standard streams or HTTP, and says how clients connect.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use serde_json::json;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use toolwright::app::Reloaded;
 use toolwright::config::{Config, profile_of};
 use toolwright::core::{Cancel, Event, Profile};
-use toolwright::server::HttpError;
+use toolwright::server::{Expose, HttpError};
 use toolwright::{Ask, Error, Toolwright, Transport};
 
-use crate::app::{config, open, record};
-use crate::args::{Global, Serve, ServeAskName};
+use crate::app::agent::{Record, record};
+use crate::app::{Global, files_in_force, open};
 use crate::exit::{Done, Exit, Failure};
-use crate::operate::approvals::asked_for;
+use crate::terminal::console::{First, watch};
+use crate::terminal::person::asked_for;
 use crate::terminal::screen::{DIM, harmless, one_line, print_json, say, say_error, say_warning, styled};
-use crate::terminal::signals::{First, watch};
-use crate::use_tools::client_setup;
+use crate::values::{address, profile_name, serve_ask};
 
 /// How long slow providers are waited for before what is odd about the whole is told.
 const LIST_WAIT: Duration = Duration::from_secs(120);
 /// Characters of a warning that are said.
 const MAX_WARNING: usize = 1000;
 
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// Speaks on standard input and output, for clients that start the server.
+    #[arg(long, conflicts_with_all = ["http", "token"])]
+    pub(crate) stdio: bool,
+    /// Listens here. Default: `server.http` of the configuration, 127.0.0.1:7117. Port 0 takes a free one.
+    #[arg(long, value_name = "ADDR", value_parser = address)]
+    pub(crate) http: Option<SocketAddr>,
+    /// Bearer token that clients must send; needed beyond loopback. Without it clients at /mcp need none, and the API has
+    /// the one in the file `api-token` of the state directory.
+    #[arg(long, env = "TOOLWRIGHT_TOKEN", hide_env_values = true)]
+    pub(crate) token: Option<String>,
+    /// What may run where no rule matches. Default: `ask`; with --stdio `client`.
+    #[arg(long, value_name = "PROFILE", value_parser = profile_name())]
+    pub(crate) policy: Option<Profile>,
+    /// Who is asked where the policy asks. Default: `client` where it can be asked, else `inbox`. With `inbox`, what
+    /// tools' sources want to know of a person goes there too, where the owner's client has no forms.
+    #[arg(long, value_name = "WHOM", default_value = "client", value_parser = serve_ask())]
+    pub(crate) ask: Ask,
+    /// How tools are put before clients that do not say it with `?expose=…`: `direct` lists all of them, `search`
+    /// three that find, describe and call the others, and those of `selection.pinned`.
+    #[arg(long, value_name = "HOW", default_value = "direct", value_parser = PossibleValuesParser::new(["direct", "search"]).try_map(|how| how.parse::<Expose>()))]
+    pub(crate) expose: Expose,
+    #[command(flatten)]
+    pub(crate) record: Record,
+}
+
 pub(crate) async fn command(global: &Global, args: &Serve) -> Done {
-    let app = open(global, config::usable(global)?).await?;
+    let app = open(global).await?;
     record(&app, &args.record)?;
     let config = app.config();
     let shutdown = Cancel::new();
     let serve = serve(&app, args);
     let transport = if args.stdio { Transport::Stdio } else { Transport::Http };
     say_profiles(&config, serve.profile(transport));
-    say(format_args!("toolwright: configuration: {}", config::files_in_force(&config)));
+    say(format_args!("toolwright: configuration: {}", files_in_force(&config)));
     watch(shutdown.clone(), First::ShutsDown);
     if args.stdio {
         let started = || background(&app, ready(&app, "stdio"));
@@ -53,7 +83,7 @@ pub(crate) async fn command(global: &Global, args: &Serve) -> Done {
         if global.json {
             print_json(&json!({"ready": url, "tools": announced}))?;
         }
-        for (client, line) in client_setup::lines(&url, server.needs_token()) {
+        for (client, line) in client_lines(&url, server.needs_token()) {
             say(format_args!("{} {line}", styled(DIM, format_args!("{client:>12}:"))));
         }
         background(&app, announced);
@@ -67,11 +97,7 @@ pub(crate) async fn command(global: &Global, args: &Serve) -> Done {
 fn serve(app: &Arc<Toolwright>, args: &Serve) -> toolwright::Serve {
     let mut serve = app
         .serve()
-        .ask(match args.ask {
-            ServeAskName::Client => Ask::Client,
-            ServeAskName::Inbox => Ask::Inbox,
-            ServeAskName::Nobody => Ask::Nobody,
-        })
+        .ask(args.ask)
         .expose(args.expose)
         .on_question(|question| {
             let (tool, id) = (&question.request.tool, &question.id);
@@ -85,7 +111,7 @@ fn serve(app: &Arc<Toolwright>, args: &Serve) -> toolwright::Serve {
             }
         });
     if let Some(profile) = args.policy {
-        serve = serve.policy(profile.into());
+        serve = serve.policy(profile);
     }
     if let Some(token) = &args.token {
         serve = serve.token(token.as_str());
@@ -219,8 +245,28 @@ fn say_reload(reloaded: &Result<Reloaded, Error>) {
     }
 }
 
+/// How each known client connects to this server; `token` is whether one is needed.
+fn client_lines(url: &str, token: bool) -> Vec<(&'static str, String)> {
+    let header = if token { " --header \"Authorization: Bearer $TOOLWRIGHT_TOKEN\"" } else { "" };
+    let headers = if token { ", \"headers\": {\"Authorization\": \"Bearer ${env:TOOLWRIGHT_TOKEN}\"}" } else { "" };
+    vec![
+        ("Claude Code", format!("claude mcp add --transport http toolwright {url}{header}")),
+        (
+            "Cursor",
+            format!("~/.cursor/mcp.json: {{\"mcpServers\": {{\"toolwright\": {{\"url\": \"{url}\"{headers}}}}}}}"),
+        ),
+        (
+            "VS Code",
+            format!(
+                ".vscode/mcp.json: {{\"servers\": {{\"toolwright\": {{\"type\": \"http\", \"url\": \"{url}\"{headers}}}}}}}"
+            ),
+        ),
+    ]
+}
+
 #[cfg(test)]
 mod tests {
+
     use super::*;
 
     #[test]
@@ -238,6 +284,18 @@ mod tests {
                 ..Reloaded::default()
             };
             assert_eq!(changes(&reloaded), expect);
+        }
+    }
+
+    #[test]
+    fn the_lines_hold_json_that_parses_and_no_secret() {
+        for token in [false, true] {
+            for (client, line) in client_lines("http://127.0.0.1:7117/mcp", token) {
+                assert_eq!(line.contains("TOOLWRIGHT_TOKEN"), token, "{client}");
+                if let Some((_, json)) = line.split_once(": {") {
+                    serde_json::from_str::<serde_json::Value>(&format!("{{{json}")).expect(client);
+                }
+            }
         }
     }
 }

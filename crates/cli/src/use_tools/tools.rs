@@ -1,27 +1,34 @@
-//! `tools ls | show | search`.
+//! `tools ls | show | search`, and what tools take of a context window.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Subcommand};
+use indexmap::IndexMap;
 use serde_json::{Value, json};
 use toolwright::Toolwright;
+use toolwright::core::context::EstimatedTokens;
 use toolwright::core::job::JOB_IDS;
+use toolwright::core::model::ModelClient as _;
 use toolwright::core::name_table::Resolution;
-use toolwright::core::select::{FIT, Find, SearchFilter, SearchHit, find, search_or_similar};
+use toolwright::core::select::{
+    CALL_ID, Choice, Cost, DESCRIBE_ID, FIT, Find, SEARCH_ID, SearchFilter, SearchHit, choose, find, namespaces,
+    search_or_similar,
+};
 use toolwright::core::{Entry, Snapshot};
 use toolwright::models::dialect::{Loss, Portable};
+use toolwright::runtime::{ToolFinder, searchable};
 
 use crate::app::agent::can_answer;
-use crate::app::list_wait::{Wanted, say_failures, say_starting, wait_for};
-use crate::app::{config, open};
-use crate::args::Global;
+use crate::app::lists::{Wanted, say_failures, say_starting, wait_for};
+use crate::app::{Global, files_in_force, open_config, usable};
 use crate::exit::{Done, Exit, Failure};
-use crate::terminal::screen::{BOLD, DIM, harmless, print_drawn, print_json, print_text, say, seen_json, styled};
+use crate::terminal::person::effects_in_words;
+use crate::terminal::screen::{BOLD, DIM, harmless, print_json, print_text, say, seen_json, styled};
 use crate::terminal::table::{Table, name};
 use crate::use_tools::serve::as_served;
-use crate::use_tools::tools_cost::{Costs, Reader};
+use crate::values::share;
 
 /// How long the lists of providers are waited for: as long as fetching a server at its first start takes.
 const LIST_WAIT: Duration = Duration::from_secs(30);
@@ -57,7 +64,7 @@ pub(crate) struct Ls {
     #[arg(long, value_name = "PROVIDER/MODEL")]
     pub(crate) model: Option<String>,
     /// How well, from 0 to 1.
-    #[arg(long, value_name = "S", default_value_t = FIT, requires = "model", value_parser = crate::use_tools::pick::share)]
+    #[arg(long, value_name = "S", default_value_t = FIT, requires = "model", value_parser = share)]
     pub(crate) min_score: f64,
     /// Says what their definitions take of a model's window, by tool and by provider, and what each way of
     /// putting them before a model takes in each request: all of them (direct), the tools that find, describe and
@@ -85,11 +92,11 @@ pub(crate) struct Filter {
 }
 
 pub(crate) async fn command(global: &Global, command: &Tools) -> Done {
-    let settings = config::usable(global)?;
+    let settings = usable(global)?;
     if matches!(command, Tools::Ls(_)) && !global.json {
-        say(styled(DIM, format_args!("configuration: {}", config::files_in_force(&settings))));
+        say(styled(DIM, format_args!("configuration: {}", files_in_force(&settings))));
     }
-    let app = open(global, settings).await?;
+    let app = open_config(global, settings).await?;
     let is_job_free = app.catalogue().snapshot().get(JOB_IDS[0]).is_none();
     as_served(&app).await;
     if matches!(command, Tools::Ls(Ls { model: Some(_), .. })) {
@@ -235,13 +242,13 @@ fn filter_of(filter: &Filter) -> SearchFilter {
 fn print_one(entry: &Entry) -> std::io::Result<()> {
     let definition = entry.definition();
     print_text(&format!("{}  {}", styled(BOLD, &entry.wire_name), styled(DIM, &definition.id)))?;
-    print_text(&format!("from {} ({})", entry.provider.name(), effects(entry)))?;
+    print_text(&format!("from {} ({})", entry.provider.name(), effects_in_words(definition.effects)))?;
     if !definition.tags.is_empty() {
         print_text(&format!("tags: {}", harmless(&definition.tags.join(", "))))?;
     }
     print_text(&format!("\n{}\n", harmless(&definition.description)))?;
     match &definition.parameters {
-        Some(parameters) => print_drawn(&seen_json(&format!("{parameters:#}"))),
+        Some(parameters) => print_text(&seen_json(&format!("{parameters:#}"))),
         None => print_text("It publishes no schema of its arguments."),
     }
 }
@@ -284,22 +291,107 @@ fn print_losses(losses: &[Loss]) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The effects in words.
-pub(crate) fn effects(entry: &Entry) -> String {
-    words(entry.definition().effects)
+/// For which model tools are shown.
+struct Reader {
+    /// Tokens that it takes in; `None` if nobody says.
+    window: Option<usize>,
+    /// Whether its API loads deferred tools.
+    has_tool_search: bool,
+    /// Tools that the exposure `pick` begins with.
+    pick_size: usize,
 }
 
-/// Effects in words.
-pub(crate) fn words(effects: toolwright::core::Effects) -> String {
-    let mut words = Vec::new();
-    words.push(match (effects.read_only, effects.destructive) {
-        (true, _) => "only reads",
-        (false, true) => "may destroy or overwrite",
-        (false, false) => "adds or changes",
-    });
-    if effects.idempotent && !effects.read_only {
-        words.push("repeating it changes nothing more");
+impl Reader {
+    /// Toolwright's default model, with a `window` that was given, else its configured one.
+    fn of(app: &Toolwright, window: Option<usize>) -> Self {
+        let config = app.config();
+        let (models, pick_size) = (&config.written.models, config.written.selection.pick_size);
+        let Some(model) = &models.default else { return Self { window, has_tool_search: false, pick_size } };
+        let named = [model.as_str(), model.split('/').next().unwrap_or_default()];
+        let configured = named.iter().find_map(|name| models.by_name.get(*name)?.window);
+        Self { window: window.or(configured), has_tool_search: app.models().has_tool_search(model), pick_size }
     }
-    words.push(if effects.open_world { "reaches beyond this machine" } else { "stays on this machine" });
-    words.join(", ")
+}
+
+/// Estimated tokens of tools, and of ways to put them before a model.
+struct Costs<'a> {
+    tools: Vec<(&'a Entry, usize)>,
+    /// By name: how many tools, and their tokens.
+    providers: IndexMap<&'a str, Cost>,
+    total: usize,
+    exposures: [(&'static str, usize); 4],
+    auto: Choice,
+}
+
+impl<'a> Costs<'a> {
+    /// Of `entries`, tools of `snapshot`.
+    fn of(snapshot: &Arc<Snapshot>, entries: &[&'a Arc<Entry>], reader: &Reader) -> Self {
+        let tools: Vec<(&Entry, usize)> = entries.iter().map(|entry| (&***entry, entry.tokens())).collect();
+        let mut providers: IndexMap<&str, Cost> = IndexMap::new();
+        for (entry, tokens) in &tools {
+            let cost = providers.entry(entry.provider.name()).or_default();
+            cost.tools += 1;
+            cost.tokens += tokens;
+        }
+        let total = tools.iter().map(|(_, tokens)| tokens).sum();
+        let cost = Cost { tools: tools.len(), tokens: total };
+        let finders = searchable(snapshot, ToolFinder::default());
+        let finder = |id: &str| finders.get(id).map_or(0, |entry| entry.tokens());
+        let index = EstimatedTokens::of_bytes(namespaces(tools.iter().map(|(entry, _)| *entry)).len());
+        let picked = reader.pick_size.min(tools.len());
+        Self {
+            exposures: [
+                ("direct", total),
+                ("search", [SEARCH_ID, DESCRIBE_ID, CALL_ID].map(finder).iter().sum::<usize>() + index),
+                ("deferred", finder(SEARCH_ID) + index),
+                ("pick", finder(SEARCH_ID) + (total * picked).div_ceil(tools.len().max(1))),
+            ],
+            auto: choose(None, cost, reader.window, reader.has_tool_search),
+            tools,
+            providers,
+            total,
+        }
+    }
+
+    fn print_json(&self) -> std::io::Result<()> {
+        let tools = self.tools.iter().map(|(entry, tokens)| {
+            json!({"id": entry.id(), "wire_name": entry.wire_name, "provider": entry.provider.name(), "tokens": tokens})
+        });
+        let providers = self.providers.iter().map(|(name, cost)| {
+            json!({"provider": name, "tools": cost.tools, "tokens": cost.tokens, "share": self.share(cost.tokens)})
+        });
+        let exposures = self.exposures.iter().map(|(name, tokens)| ((*name).to_owned(), Value::from(*tokens)));
+        print_json(&json!({
+            "estimated": true,
+            "tools": tools.collect::<Value>(),
+            "providers": providers.collect::<Value>(),
+            "total": self.total,
+            "exposures": Value::Object(exposures.collect()),
+            "auto": self.auto,
+        }))
+    }
+
+    fn print(&self) -> std::io::Result<()> {
+        let mut tools = Table::new(["tool", "tokens>"]);
+        self.tools.iter().for_each(|(entry, tokens)| tools.row([name(&entry.wire_name), tokens.into()]));
+        tools.print()?;
+        let mut providers = Table::new(["provider", "tools>", "tokens>", "share>"]);
+        for (provider, cost) in &self.providers {
+            let share = format!("{:.0} %", 100.0 * self.share(cost.tokens));
+            providers.row([name(provider), cost.tools.into(), cost.tokens.into(), share.into()]);
+        }
+        print_text("")?;
+        providers.print()?;
+        let mut exposures = Table::new(["exposure", "tokens in each request, before anything is found>"]);
+        self.exposures.iter().for_each(|(exposure, tokens)| exposures.row([name(exposure), tokens.into()]));
+        print_text("")?;
+        exposures.print()?;
+        let Choice { exposure, reason } = &self.auto;
+        print_text(&format!("auto is {}: {reason}", styled(BOLD, exposure)))?;
+        print_text(&styled(DIM, "Tokens are estimated, at four bytes each."))
+    }
+
+    fn share(&self, tokens: usize) -> f64 {
+        tokens as f64 / self.total.max(1) as f64
+    }
 }

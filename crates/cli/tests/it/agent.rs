@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use toolwright_testkit::model_server::{Reply, Script, ScriptedModel, Turn, WireApi};
 
 use crate::cli::{program, stderr};
-use crate::support::{Place, signal, until};
+use crate::support::{Fixture, signal, until};
 
 /// It must never be printed.
 const KEY: &str = "sk-test-0123456789";
@@ -48,8 +48,8 @@ pub(crate) async fn with_model(api: WireApi, script: Script) -> (ScriptedModel, 
     (server, variables)
 }
 
-pub(crate) fn start(place: &Place, variables: &[(&str, String)], arguments: &[&str]) -> Child {
-    let mut command = program(place);
+pub(crate) fn start(fixture: &Fixture, variables: &[(&str, String)], arguments: &[&str]) -> Child {
+    let mut command = program(fixture);
     command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.envs(variables.iter().map(|(name, value)| (*name, value.as_str())));
     command.spawn().expect("the program runs")
@@ -70,9 +70,9 @@ pub(crate) fn report(output: &Output) -> Value {
 }
 
 /// Names the model in the configuration where no variable of the environment can.
-pub(crate) fn configure(place: &Place, api: WireApi) {
+pub(crate) fn configure(fixture: &Fixture, api: WireApi) {
     if api == WireApi::Responses {
-        place.write(
+        fixture.write(
             "project/toolwright.yaml",
             "models:\n  default: mine/m\n  endpoints:\n    mine: {api: openai_responses, base_url: '${RESPONSES_URL}', \
              api_key: '${RESPONSES_KEY}'}\n",
@@ -80,21 +80,21 @@ pub(crate) fn configure(place: &Place, api: WireApi) {
     }
 }
 
-pub(crate) fn repository() -> Place {
-    let place = Place::new();
-    place.write("project/a.rs", "// TODO one\n// TODO two\n");
-    place.write("project/b.rs", "// TODO three\n");
-    place
+pub(crate) fn repository() -> Fixture {
+    let fixture = Fixture::new();
+    fixture.write("project/a.rs", "// TODO one\n// TODO two\n");
+    fixture.write("project/b.rs", "// TODO three\n");
+    fixture
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_real_task_ends_well_in_every_api() {
     for api in WireApi::ALL {
-        let place = repository();
+        let fixture = repository();
         let (server, variables) = with_model(api, todo_script()).await;
-        configure(&place, api);
+        configure(&fixture, api);
         let arguments = ["run", "count the TODOs", "--policy", "workspace", "--json", "--transcript", "t.jsonl"];
-        let child = start(&place, &variables, &arguments);
+        let child = start(&fixture, &variables, &arguments);
         let output = ended(child).await;
         assert!(output.status.success(), "{api:?}: {} {:?}", stderr(&output), server.failures());
         let report: Value = serde_json::from_slice(&output.stdout).expect("json");
@@ -106,8 +106,8 @@ async fn a_real_task_ends_well_in_every_api() {
         assert_eq!((report["turns"].as_u64(), report["calls"].as_array().map(Vec::len)), (Some(3), Some(3)));
         assert_eq!(report["calls"][2]["tool"], "fs:write@1.0.0");
         assert!(report["usage"]["input_tokens"].is_u64());
-        assert_eq!(place.read("project/report.md"), "a.rs: 2\nb.rs: 1\n");
-        let transcript = place.read("project/t.jsonl");
+        assert_eq!(fixture.read("project/report.md"), "a.rs: 2\nb.rs: 1\n");
+        let transcript = fixture.read("project/t.jsonl");
         let types: Vec<Value> =
             transcript.lines().map(|line| serde_json::from_str::<Value>(line).expect("json")["type"].clone()).collect();
         assert!(types.contains(&json!("request")) && types.last() == Some(&json!("report")), "{types:?}");
@@ -120,7 +120,7 @@ async fn a_real_task_ends_well_in_every_api() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_terminal_what_policy_asks_for_is_denied() {
-    let place = repository();
+    let fixture = repository();
     let script: Script = vec![
         Turn::calls(vec![("fs__write", json!({"path": "x", "content": "y"}))]),
         Turn::text("I could not write.")
@@ -128,22 +128,22 @@ async fn without_a_terminal_what_policy_asks_for_is_denied() {
     ]
     .into();
     let (server, variables) = with_model(WireApi::OpenAi, script).await;
-    let output = ended(start(&place, &variables, &["run", "write x", "--policy", "ask"])).await;
+    let output = ended(start(&fixture, &variables, &["run", "write x", "--policy", "ask"])).await;
     assert_eq!((output.status.code(), server.failures()), (Some(1), Vec::new()), "{}", stderr(&output));
     assert_eq!(String::from_utf8_lossy(&output.stdout), "I could not write.\n");
     assert!(stderr(&output).contains("✗ fs__write") && stderr(&output).contains("--policy"), "{}", stderr(&output));
-    assert!(!place.path("project/x").exists());
+    assert!(!fixture.path("project/x").exists());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failing_model_fails_the_run_and_a_missing_one_is_bad_usage() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let (_server, variables) = with_model(WireApi::OpenAi, vec![Turn::error(400, "no such model")].into()).await;
-    let output = ended(start(&place, &variables, &["run", "x", "--policy", "ask"])).await;
+    let output = ended(start(&fixture, &variables, &["run", "x", "--policy", "ask"])).await;
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     assert!(stderr(&output).contains("no such model"));
     let nothing = [("OLLAMA_HOST", "127.0.0.1:1".to_owned())];
-    let output = ended(start(&place, &nothing, &["run", "x", "--policy", "ask"])).await;
+    let output = ended(start(&fixture, &nothing, &["run", "x", "--policy", "ask"])).await;
     assert_eq!(output.status.code(), Some(2));
     assert!(
         stderr(&output).contains("OPENAI_API_KEY") && stderr(&output).contains("ANTHROPIC_API_KEY"),
@@ -155,7 +155,7 @@ async fn a_failing_model_fails_the_run_and_a_missing_one_is_bad_usage() {
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_run_is_resumed_and_repeats_no_finished_call() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let script: Script = vec![
         Turn::calls(vec![("shell__bash", json!({"command": "echo once >> count"}))]),
         Turn::calls(vec![("shell__bash", json!({"command": "touch waiting; sleep 60"}))]),
@@ -164,16 +164,16 @@ async fn a_killed_run_is_resumed_and_repeats_no_finished_call() {
     ]
     .into();
     let (server, variables) = with_model(WireApi::OpenAi, script).await;
-    let mut child = start(&place, &variables, &["run", "x", "--policy", "trusted"]);
-    until("the second call runs", || place.path("project/waiting").exists());
+    let mut child = start(&fixture, &variables, &["run", "x", "--policy", "trusted"]);
+    until("the second call runs", || fixture.path("project/waiting").exists());
     child.kill().expect("kill");
     let id = run_id(&stderr(&ended(child).await));
-    let output = ended(start(&place, &variables, &["run", "--resume", &id, "--policy", "trusted", "--json"])).await;
+    let output = ended(start(&fixture, &variables, &["run", "--resume", &id, "--policy", "trusted", "--json"])).await;
     assert!(output.status.success(), "{} {:?}", stderr(&output), server.failures());
-    assert_eq!(place.read("project/count"), "once\n");
+    assert_eq!(fixture.read("project/count"), "once\n");
     let report: Value = serde_json::from_slice(&output.stdout).expect("json");
     assert_eq!(report["answer"], "Done.");
-    let unknown = ended(start(&place, &variables, &["run", "--resume", "run-none", "--policy", "trusted"])).await;
+    let unknown = ended(start(&fixture, &variables, &["run", "--resume", "run-none", "--policy", "trusted"])).await;
     assert_eq!(unknown.status.code(), Some(3));
     assert!(stderr(&unknown).contains("run-none"));
 }
@@ -181,7 +181,7 @@ async fn a_killed_run_is_resumed_and_repeats_no_finished_call() {
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancelled_run_ends_with_130_and_goes_on_when_it_is_resumed() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let script: Script = vec![
         Turn::calls(vec![("shell__bash", json!({"command": "touch waiting; sleep 60"}))]),
         Turn::text("Went on.")
@@ -189,19 +189,19 @@ async fn a_cancelled_run_ends_with_130_and_goes_on_when_it_is_resumed() {
     ]
     .into();
     let (server, variables) = with_model(WireApi::OpenAi, script).await;
-    let child = start(&place, &variables, &["run", "x", "--policy", "trusted", "--json"]);
-    until("the call runs", || place.path("project/waiting").exists());
+    let child = start(&fixture, &variables, &["run", "x", "--policy", "trusted", "--json"]);
+    until("the call runs", || fixture.path("project/waiting").exists());
     signal(child.id(), "INT");
     let output = ended(child).await;
     assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
     assert_eq!(report(&output)["status"], "cancelled");
 
     let resume = ["run", "--resume", &run_id(&stderr(&output)), "--policy", "trusted", "--json"];
-    let output = ended(start(&place, &variables, &resume)).await;
+    let output = ended(start(&fixture, &variables, &resume)).await;
     assert!(output.status.success(), "{} {:?}", stderr(&output), server.failures());
     let resumed = report(&output);
     assert_eq!((&resumed["answer"], resumed["turns"].as_u64()), (&json!("Went on."), Some(2)));
-    let output = ended(start(&place, &variables, &resume)).await;
+    let output = ended(start(&fixture, &variables, &resume)).await;
     assert_eq!(report(&output), resumed);
     assert!(stderr(&output).contains("has ended; this is its report") && !stderr(&output).contains("--resume"));
     assert_eq!((server.requests().len(), server.failures()), (2, Vec::new()));
@@ -209,13 +209,13 @@ async fn a_cancelled_run_ends_with_130_and_goes_on_when_it_is_resumed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_whose_model_failed_goes_on_when_it_is_resumed() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let (server, variables) =
         with_model(WireApi::OpenAi, vec![Turn::error(400, "not today"), Turn::text("Went on.")].into()).await;
-    let output = ended(start(&place, &variables, &["run", "x", "--policy", "ask", "--json"])).await;
+    let output = ended(start(&fixture, &variables, &["run", "x", "--policy", "ask", "--json"])).await;
     assert_eq!((output.status.code(), &report(&output)["status"]), (Some(1), &json!("failure")));
     let resume = ["run", "--resume", &run_id(&stderr(&output)), "--policy", "ask", "--json"];
-    let output = ended(start(&place, &variables, &resume)).await;
+    let output = ended(start(&fixture, &variables, &resume)).await;
     assert!(output.status.success(), "{} {:?}", stderr(&output), server.failures());
     assert_eq!(report(&output)["answer"], "Went on.");
 }
@@ -224,7 +224,7 @@ async fn a_run_whose_model_failed_goes_on_when_it_is_resumed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_is_being_driven_cannot_be_resumed_beside_it() {
     use std::io::{BufRead as _, BufReader};
-    let place = Place::new();
+    let fixture = Fixture::new();
     let script: Script = vec![
         Turn::calls(vec![(
             "shell__bash",
@@ -234,28 +234,28 @@ async fn a_run_that_is_being_driven_cannot_be_resumed_beside_it() {
     ]
     .into();
     let (server, variables) = with_model(WireApi::OpenAi, script).await;
-    let mut child = start(&place, &variables, &["run", "x", "--policy", "trusted", "--json"]);
+    let mut child = start(&fixture, &variables, &["run", "x", "--policy", "trusted", "--json"]);
     let mut said = BufReader::new(child.stderr.take().expect("stderr")).lines().map_while(Result::ok);
     let id = run_id(&said.find(|line| line.contains("--resume ")).expect("the line with the id"));
-    until("the call runs", || place.path("project/waiting").exists());
+    until("the call runs", || fixture.path("project/waiting").exists());
     let resume = ["run", "--resume", &id, "--policy", "trusted"];
-    let beside = ended(start(&place, &variables, &resume)).await;
+    let beside = ended(start(&fixture, &variables, &resume)).await;
     assert_eq!(beside.status.code(), Some(1));
     let expect = format!("run `{id}` is being driven by process {}", child.id());
     assert!(stderr(&beside).contains(&expect), "{}", stderr(&beside));
-    place.write("project/go", "");
+    fixture.write("project/go", "");
     // The pipe is read to its end, so that the run can go on writing.
     let told: Vec<String> = said.collect();
     let output = ended(child).await;
     assert!(output.status.success(), "{told:?} {:?}", server.failures());
-    assert_eq!((&report(&output)["answer"], place.read("project/count").as_str()), (&json!("Done."), "once\n"));
+    assert_eq!((&report(&output)["answer"], fixture.read("project/count").as_str()), (&json!("Done."), "once\n"));
     assert_eq!(server.requests().len(), 2);
 }
 
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_resumed_run_has_the_tools_it_began_with() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let only = |name: &'static str| move |asked: &toolwright_testkit::model_server::Asked| asked.tool_names() == [name];
     let script: Script = vec![
         Turn::calls(vec![("shell__bash", json!({"command": "touch waiting; sleep 60"}))])
@@ -266,15 +266,15 @@ async fn a_resumed_run_has_the_tools_it_began_with() {
     ]
     .into();
     let (server, variables) = with_model(WireApi::OpenAi, script).await;
-    let child = start(&place, &variables, &["run", "x", "--policy", "trusted", "--tools", "shell:bash"]);
-    until("the call runs", || place.path("project/waiting").exists());
+    let child = start(&fixture, &variables, &["run", "x", "--policy", "trusted", "--tools", "shell:bash"]);
+    until("the call runs", || fixture.path("project/waiting").exists());
     signal(child.id(), "INT");
     let id = run_id(&stderr(&ended(child).await));
-    let output = ended(start(&place, &variables, &["run", "--resume", &id, "--policy", "trusted"])).await;
+    let output = ended(start(&fixture, &variables, &["run", "--resume", &id, "--policy", "trusted"])).await;
     // The call that was refused was the only one that was not cancelled.
     assert_eq!(output.status.code(), Some(1), "{} {:?}", stderr(&output), server.failures());
     assert_eq!((server.requests().len(), server.failures()), (3, Vec::new()));
-    assert!(!place.path("project/escaped").exists(), "a tool outside its list ran");
+    assert!(!fixture.path("project/escaped").exists(), "a tool outside its list ran");
 }
 
 #[cfg(unix)]
@@ -282,24 +282,24 @@ async fn a_resumed_run_has_the_tools_it_began_with() {
 async fn a_server_whose_tools_are_known_is_not_waited_for() {
     let server = toolwright_testkit::bin("misbehaving-mcp");
     let script = format!("if test -e hang; then exec sleep 60; else exec {}; fi", server.display());
-    let place = Place::with(&format!("mcpServers:\n  odd:\n    command: sh\n    args: [-c, {}]\n", json!(script)));
-    let listed = crate::cli::run(&place, &["tools", "ls"]);
+    let fixture = Fixture::with(&format!("mcpServers:\n  odd:\n    command: sh\n    args: [-c, {}]\n", json!(script)));
+    let listed = crate::cli::run(&fixture, &["tools", "ls"]);
     assert!(String::from_utf8_lossy(&listed.stdout).contains("odd__echo"), "{}", stderr(&listed));
-    place.write("project/hang", "");
+    fixture.write("project/hang", "");
     let script = vec![
         Turn::text("Done.")
             .expecting("its tools are shown", |asked| asked.tool_names().iter().any(|n| n == "odd__echo")),
     ];
     let (model, variables) = with_model(WireApi::OpenAi, script.into()).await;
-    let output = ended(start(&place, &variables, &["run", "x", "--policy", "trusted"])).await;
+    let output = ended(start(&fixture, &variables, &["run", "x", "--policy", "trusted"])).await;
     assert!(output.status.success(), "{} {:?}", stderr(&output), model.failures());
     assert!(!stderr(&output).contains("still starting"), "{}", stderr(&output));
 }
 
 #[test]
 fn a_hanging_server_is_named_and_waited_for_no_longer_than_told() {
-    let place = Place::with("mcpServers:\n  stuck:\n    command: sleep\n    args: [60]\n");
-    let mut run = program(&place);
+    let fixture = Fixture::with("mcpServers:\n  stuck:\n    command: sleep\n    args: [60]\n");
+    let mut run = program(&fixture);
     run.env("OPENAI_BASE_URL", "http://127.0.0.1:1/v1").env("OPENAI_MODEL", "m").env("OPENAI_API_KEY", "k");
     let started = std::time::Instant::now();
     let output = run.args(["run", "x", "--policy", "ask", "--max-time", "1s"]).output().expect("runs");
@@ -310,7 +310,7 @@ fn a_hanging_server_is_named_and_waited_for_no_longer_than_told() {
 
 #[test]
 fn what_is_settled_when_a_run_begins_cannot_be_changed_on_resume() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     for (flag, value) in [
         ("--model", "openai/m"),
         ("--effort", "low"),
@@ -323,7 +323,7 @@ fn what_is_settled_when_a_run_begins_cannot_be_changed_on_resume() {
         ("--max-time", "1m"),
         ("--max-tokens", "3"),
     ] {
-        let output = program(&place).args(["run", "--resume", "run-1", flag, value]).output().expect("runs");
+        let output = program(&fixture).args(["run", "--resume", "run-1", flag, value]).output().expect("runs");
         assert_eq!(output.status.code(), Some(2), "{flag}");
         let said = stderr(&output);
         assert!(
@@ -336,9 +336,9 @@ fn what_is_settled_when_a_run_begins_cannot_be_changed_on_resume() {
 #[tokio::test(flavor = "multi_thread")]
 async fn chat_keeps_the_conversation() {
     use std::io::Write as _;
-    let place = Place::new();
+    let fixture = Fixture::new();
     let (server, variables) = with_model(WireApi::Anthropic, Script::echo()).await;
-    let mut command = program(&place);
+    let mut command = program(&fixture);
     command.args(["chat", "--policy", "ask"]).envs(variables.iter().map(|(name, value)| (*name, value.as_str())));
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("spawn");
     child.stdin.take().expect("stdin").write_all(b"first\nsecond\n/exit\n").expect("write");
@@ -355,9 +355,9 @@ async fn chat_ends_with_the_status_of_its_last_answer() {
         (vec![Turn::text("one"), Turn::error(400, "not today")], 1),
         (vec![Turn::error(400, "not today"), Turn::text("two")], 0),
     ] {
-        let place = Place::new();
+        let fixture = Fixture::new();
         let (_server, variables) = with_model(WireApi::OpenAi, script.into()).await;
-        let mut command = program(&place);
+        let mut command = program(&fixture);
         command.args(["chat", "--policy", "ask", "--json"]);
         command.envs(variables.iter().map(|(name, value)| (*name, value.as_str())));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -372,23 +372,23 @@ async fn chat_ends_with_the_status_of_its_last_answer() {
 
 #[tokio::test]
 async fn a_busy_provider_is_asked_again_and_each_attempt_is_in_the_trace() {
-    let place = Place::with(
+    let fixture = Fixture::with(
         "models:\n  \"openai/m\": { queue: { concurrent: 1 }, retry: { attempts: 2 }, prices: { input: 1, output: 1 } }\n",
     );
     let busy = || Reply::Error { status: 429, code: String::new(), message: "slow down".into(), retry_after: Some(0) };
     let script = vec![busy().into(), Turn::text("Done."), busy().into(), busy().into()];
     let (model, variables) = with_model(WireApi::OpenAi, script.into()).await;
     let run = ["run", "wait for it", "--policy", "ask", "--json"];
-    let output = ended(start(&place, &variables, &run)).await;
+    let output = ended(start(&fixture, &variables, &run)).await;
     assert!(output.status.success(), "{}", stderr(&output));
-    let output = ended(start(&place, &variables, &["trace", "last", "--json"])).await;
+    let output = ended(start(&fixture, &variables, &["trace", "last", "--json"])).await;
     let trace: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let ops = trace["turns"].as_array().expect("turns").iter().flat_map(|turn| turn["ops"].as_array().expect("ops"));
     let rows: Vec<_> = ops.map(|op| json!([op["kind"], op["status"], op["attempts"]])).collect();
     assert_eq!(rows, [json!(["model", "rate_limit", 1]), json!(["model", "ok", 2])], "{trace}");
     assert_eq!(trace["totals"]["usage"]["input_tokens"].as_u64(), Some(10), "{trace}");
 
-    let output = ended(start(&place, &variables, &run)).await;
+    let output = ended(start(&fixture, &variables, &run)).await;
     assert!(!output.status.success() && stderr(&output).contains("slow down"), "{}", stderr(&output));
     assert_eq!(model.requests().len(), 4, "two attempts a request, as is configured");
 }
@@ -401,11 +401,11 @@ async fn a_run_whose_calls_all_failed_is_no_success() {
         ("fs__write", json!({"path": "b.txt", "content": "x"}), "no call succeeded: 1 denied"),
     ] {
         for json in [false, true] {
-            let place = Place::new();
+            let fixture = Fixture::new();
             let script = vec![Turn::calls(vec![(tool, arguments.clone())]), Turn::text("It is done.")].into();
             let (_server, variables) = with_model(WireApi::OpenAi, script).await;
             let arguments = ["run", "do it", "--policy", "ask", "--json"];
-            let output = ended(start(&place, &variables, &arguments[..if json { 5 } else { 4 }])).await;
+            let output = ended(start(&fixture, &variables, &arguments[..if json { 5 } else { 4 }])).await;
             assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
             if json {
                 let report = report(&output);
@@ -420,14 +420,14 @@ async fn a_run_whose_calls_all_failed_is_no_success() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_denied_call_tells_the_model_one_short_sentence() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let short = |text: &str| text.len() < 110 && !text.contains("--policy") && !text.contains('\n');
     let script = vec![
         Turn::calls(vec![("fs__write", json!({"path": "b.txt", "content": "x"}))]),
         Turn::text("No.").expecting("a short denial", move |asked| short(&asked.last_result_text())),
     ];
     let (server, variables) = with_model(WireApi::OpenAi, script.into()).await;
-    let output = ended(start(&place, &variables, &["run", "write it", "--policy", "ask"])).await;
+    let output = ended(start(&fixture, &variables, &["run", "write it", "--policy", "ask"])).await;
     assert_eq!(server.failures(), Vec::<String>::new());
     // The operator is told what helps.
     assert!(stderr(&output).contains("--ask inbox"), "{}", stderr(&output));
@@ -437,12 +437,12 @@ async fn a_denied_call_tells_the_model_one_short_sentence() {
 fn a_model_that_cannot_be_asked_is_told_once_with_a_remedy() {
     // Nobody listens there: the port was taken, and is free again.
     let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|taken| taken.local_addr()).expect("a port").port();
-    let place = Place::with("models: {openai: {retry: {attempts: 1}}, ollama: {retry: {attempts: 1}}}\n");
+    let fixture = Fixture::with("models: {openai: {retry: {attempts: 1}}, ollama: {retry: {attempts: 1}}}\n");
     for (variables, model, remedy) in [
         ([("OPENAI_BASE_URL", format!("http://127.0.0.1:{port}/v1"))], "openai/m", "OPENAI_BASE_URL"),
         ([("OLLAMA_HOST", format!("127.0.0.1:{port}"))], "ollama/m", "ollama serve"),
     ] {
-        let child = start(&place, &variables, &["run", "x", "--policy", "ask", "--model", model]);
+        let child = start(&fixture, &variables, &["run", "x", "--policy", "ask", "--model", model]);
         let output = child.wait_with_output().expect("ends");
         let said = stderr(&output);
         assert_eq!((output.status.code(), &*output.stdout), (Some(1), &b""[..]), "{said}");

@@ -1,7 +1,5 @@
 //! A headless run asks the inbox, and another process answers.
 
-use std::io::Write as _;
-use std::net::TcpStream;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -9,15 +7,15 @@ use toolwright_testkit::model_server::WireApi;
 
 use crate::agent::{ended, report, repository, start, todo_script, with_model};
 use crate::arguments::answers;
-use crate::asking::api_token;
+use crate::asking::sent;
 use crate::cli::{ok, run, stderr};
 use crate::serve::Gateway;
-use crate::support::{Place, until};
+use crate::support::{Fixture, until};
 use crate::width::{at_terminal, too_wide};
 
-async fn question(place: &Place) -> Value {
+async fn question(fixture: &Fixture) -> Value {
     for _ in 0..200 {
-        let listed: Value = serde_json::from_str(&ok(place, &["approvals", "ls", "--json"])).expect("JSON");
+        let listed: Value = serde_json::from_str(&ok(fixture, &["approvals", "ls", "--json"])).expect("JSON");
         if let Some(question) = listed.as_array().expect("a list").first() {
             return question.clone();
         }
@@ -31,42 +29,42 @@ async fn a_run_without_a_terminal_waits_for_an_answer_from_elsewhere() {
     for (verb, more, state, written) in
         [("approve", &["--always"][..], "approved", true), ("deny", &["--reason", "not now"][..], "denied", false)]
     {
-        let place = repository();
+        let fixture = repository();
         let (_model, variables) = with_model(WireApi::OpenAi, todo_script()).await;
-        let run = start(&place, &variables, &["run", "--ask", "inbox", "--json", "count the TODOs"]);
-        let question = question(&place).await;
+        let run = start(&fixture, &variables, &["run", "--ask", "inbox", "--json", "count the TODOs"]);
+        let question = question(&fixture).await;
         let keys: Vec<&str> = question.as_object().expect("an object").keys().map(String::as_str).collect();
         let contract = ["id", "tool", "arguments", "reason", "session", "created", "expires", "state"];
         assert!(contract.iter().all(|key| keys.contains(key)), "{question}");
         assert_eq!((&question["tool"], &question["state"]), (&json!("fs:write@1.0.0"), &json!("pending")));
         assert_eq!(question["arguments"]["path"], "report.md");
         let id = question["id"].as_str().expect("an id");
-        let (lines, code) = answers(&place, &[&["approvals", verb, id, "--json"][..], more].concat(), "");
+        let (lines, code) = answers(&fixture, &[&["approvals", verb, id, "--json"][..], more].concat(), "");
         assert_eq!((lines, code), (vec![json!({"id": id, "state": state})], 0));
-        let (lines, code) = answers(&place, &["approvals", "deny", id, "--json"], "");
+        let (lines, code) = answers(&fixture, &["approvals", "deny", id, "--json"], "");
         assert_eq!(code, 1, "{lines:?}");
         assert!(lines[0].to_string().contains("by owner already"), "{lines:?}");
         let output = ended(run).await;
         assert!(stderr(&output).contains(&format!("toolwright approvals approve {id}")), "{}", stderr(&output));
-        assert_eq!(place.path("project/report.md").exists(), written);
+        assert_eq!(fixture.path("project/report.md").exists(), written);
         assert_eq!(report(&output).to_string().contains("not now"), !written, "{}", report(&output));
-        let all: Value = serde_json::from_str(&ok(&place, &["approvals", "ls", "--all", "--json"])).expect("JSON");
+        let all: Value = serde_json::from_str(&ok(&fixture, &["approvals", "ls", "--all", "--json"])).expect("JSON");
         assert_eq!((&all[0]["id"], &all[0]["state"]), (&json!(id), &json!(state)));
-        assert_eq!(ok(&place, &["approvals", "ls", "--json"]).trim(), "[]");
+        assert_eq!(ok(&fixture, &["approvals", "ls", "--json"]).trim(), "[]");
         let standing: Value =
-            serde_json::from_str(&ok(&place, &["approvals", "ls", "--standing", "--json"])).expect("JSON");
+            serde_json::from_str(&ok(&fixture, &["approvals", "ls", "--standing", "--json"])).expect("JSON");
         assert_eq!(standing.as_array().map(Vec::len), Some(usize::from(written)), "{standing}");
         if let Some(id) = standing[0]["id"].as_str() {
-            ok(&place, &["approvals", "revoke", id]);
-            assert_eq!(answers(&place, &["approvals", "revoke", id, "--json"], "").1, 3);
+            ok(&fixture, &["approvals", "revoke", id]);
+            assert_eq!(answers(&fixture, &["approvals", "revoke", id, "--json"], "").1, 3);
         }
     }
 }
 
-/// A place with a server that asks a person for a name and an address.
-fn asking_place() -> Place {
-    let fixture = toolwright_testkit::bin("conformance-fixture");
-    Place::with(&format!("mcpServers:\n  fx:\n    command: {}\n", fixture.display()))
+/// A project with a server that asks a person for a name and an address.
+fn asking_fixture() -> Fixture {
+    let server = toolwright_testkit::bin("conformance-fixture");
+    Fixture::with(&format!("mcpServers:\n  fx:\n    command: {}\n", server.display()))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -78,49 +76,41 @@ async fn what_a_server_asks_of_a_person_who_is_not_there_is_answered_through_the
         (&[whole], 0, "action=accept, content={\"username\":\"ann\",\"email\":\"ann@example.org\"}"),
         (&[], 0, "action=decline"),
     ] {
-        let place = asking_place();
+        let fixture = asking_fixture();
         let call = ["call", "fx__test_elicitation", "message=Who are you?", "--ask", "inbox", "--json"];
-        let waiting = start(&place, &[], &call);
-        let question = question(&place).await;
+        let waiting = start(&fixture, &[], &call);
+        let question = question(&fixture).await;
         let id = question["id"].as_str().expect("an id");
         assert_eq!((&question["kind"], &question["tool"]), (&json!("form"), &json!("fx:test_elicitation")));
         assert_eq!(question["message"], "Who are you?", "{question}");
         assert!(question["schema"]["properties"]["email"].is_object(), "{question}");
         for wrong in [&["username=ann"][..], &["username=ann", "email=e", "more=1"], &["ann"], &["{]"]] {
-            let (lines, code) = answers(&place, &[&["approvals", "answer", id], wrong, &["--json"]].concat(), "");
+            let (lines, code) = answers(&fixture, &[&["approvals", "answer", id], wrong, &["--json"]].concat(), "");
             assert_eq!(code, 2, "{wrong:?}: {lines:?}");
         }
-        assert_eq!(answers(&place, &["approvals", "approve", id, "--json"], "").1, 2, "it is no call");
+        assert_eq!(answers(&fixture, &["approvals", "approve", id, "--json"], "").1, 2, "it is no call");
         let verb: &[&str] = if words.is_empty() { &["approvals", "deny", id] } else { &["approvals", "answer", id] };
-        let (lines, found) = answers(&place, &[verb, words, &["--json"]].concat(), "");
+        let (lines, found) = answers(&fixture, &[verb, words, &["--json"]].concat(), "");
         let state = if words.is_empty() { "denied" } else { "approved" };
         assert_eq!((lines, found), (vec![json!({"id": id, "state": state})], code));
         let output = ended(waiting).await;
         assert!(stderr(&output).contains(&format!("answer {id} or deny {id}")), "{}", stderr(&output));
         let printed: Value = serde_json::from_slice(&output.stdout).expect("json");
         assert!(printed["text"].as_str().is_some_and(|text| text.contains(says)), "{printed}");
-        let all = ok(&place, &["approvals", "ls", "--all", "--json"]);
+        let all = ok(&fixture, &["approvals", "ls", "--all", "--json"]);
         assert!(!all.contains("ann@"), "what was filled in is not kept: {all}");
     }
 }
 
 #[test]
 fn the_answer_to_a_form_whose_asker_is_gone_says_so() {
-    let place = asking_place();
-    ok(&place, &["tools", "show", "fx__test_elicitation"]);
-    let gateway = Gateway::start(&place, &["--http", "127.0.0.1:0", "--policy", "client", "--ask", "inbox"]);
+    let fixture = asking_fixture();
+    ok(&fixture, &["tools", "show", "fx__test_elicitation"]);
+    let gateway = Gateway::start(&fixture, &["--http", "127.0.0.1:0", "--policy", "client", "--ask", "inbox"]);
     let address = gateway.address();
-    let body = json!({"tool": "fx__test_elicitation", "arguments": {"message": "Who are you?"}}).to_string();
-    let mut stream = TcpStream::connect(&address).expect("connects");
-    let length = body.len();
-    write!(
-        stream,
-        "POST /api/call HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\
-         authorization: Bearer {}\r\n\r\n{body}",
-        api_token(&place)
-    )
-    .expect("sent");
-    let listed = || -> Value { serde_json::from_str(&ok(&place, &["approvals", "ls", "--json"])).expect("JSON") };
+    let _waiting =
+        sent(&fixture, &address, &json!({"tool": "fx__test_elicitation", "arguments": {"message": "Who are you?"}}));
+    let listed = || -> Value { serde_json::from_str(&ok(&fixture, &["approvals", "ls", "--json"])).expect("JSON") };
     until("somebody is asked", || listed().get(0).is_some());
     let id = listed()[0]["id"].as_str().expect("an id").to_owned();
     // Killed, and without a word.
@@ -129,7 +119,7 @@ fn the_answer_to_a_form_whose_asker_is_gone_says_so() {
     for arguments in
         [&["approvals", "answer", &id, "username=ann", "email=ann@example.org"][..], &["approvals", "deny", &id]]
     {
-        let output = run(&place, arguments);
+        let output = run(&fixture, arguments);
         assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
         assert!(stderr(&output).contains("is withdrawn already: this answer came too late"), "{}", stderr(&output));
     }
@@ -137,22 +127,14 @@ fn the_answer_to_a_form_whose_asker_is_gone_says_so() {
 
 #[test]
 fn a_question_stands_in_a_table_with_all_of_it_below() {
-    let place = Place::new();
-    let gateway = Gateway::start(&place, &["--http", "127.0.0.1:0", "--policy", "ask", "--ask", "inbox"]);
+    let fixture = Fixture::new();
+    let gateway = Gateway::start(&fixture, &["--http", "127.0.0.1:0", "--policy", "ask", "--ask", "inbox"]);
     let address = gateway.address();
     let content = format!("{}end", "word ".repeat(60));
-    let body = json!({"tool": "fs__write", "arguments": {"path": "a.txt", "content": content}}).to_string();
-    let mut stream = TcpStream::connect(&address).expect("connects");
-    let length = body.len();
-    write!(
-        stream,
-        "POST /api/call HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\
-         authorization: Bearer {}\r\n\r\n{body}",
-        api_token(&place)
-    )
-    .expect("sent");
-    until("it waits", || ok(&place, &["approvals", "ls"]).contains("fs:write"));
-    let (_, said) = at_terminal(&place, &["approvals", "ls"]).ended_whole();
+    let _waiting =
+        sent(&fixture, &address, &json!({"tool": "fs__write", "arguments": {"path": "a.txt", "content": content}}));
+    until("it waits", || ok(&fixture, &["approvals", "ls"]).contains("fs:write"));
+    let (_, said) = at_terminal(&fixture, &["approvals", "ls"]).ended_whole();
     assert!(said.starts_with("ID") && said.contains("STATE") && said.contains("word end\""), "{said}");
     assert_eq!(too_wide(&said), Vec::<String>::new(), "{said}");
 }

@@ -6,11 +6,11 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 
 use crate::cli::program;
-use crate::support::Place;
+use crate::support::Fixture;
 
 /// Runs with `input` on standard input; the lines of the answer and the exit code.
-pub(crate) fn answers(place: &Place, arguments: &[&str], input: &str) -> (Vec<Value>, i32) {
-    let mut command = program(place);
+pub(crate) fn answers(fixture: &Fixture, arguments: &[&str], input: &str) -> (Vec<Value>, i32) {
+    let mut command = program(fixture);
     let piped = command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = piped.spawn().expect("the program runs");
     child.stdin.take().expect("standard input").write_all(input.as_bytes()).expect("input");
@@ -20,24 +20,24 @@ pub(crate) fn answers(place: &Place, arguments: &[&str], input: &str) -> (Vec<Va
     (lines.collect(), output.status.code().expect("an exit code"))
 }
 
-fn check(place: &Place, arguments: &[&str], input: &str, code: i32, expect: &[Value]) {
-    assert_eq!(answers(place, arguments, input), (expect.to_vec(), code), "{arguments:?} {input}");
+fn check(fixture: &Fixture, arguments: &[&str], input: &str, code: i32, expect: &[Value]) {
+    assert_eq!(answers(fixture, arguments, input), (expect.to_vec(), code), "{arguments:?} {input}");
 }
 
 #[test]
 fn decode_reads_broken_arguments_without_any_configuration() {
-    let place = Place::with("version: [not a configuration\n");
+    let fixture = Fixture::with("version: [not a configuration\n");
     let decode = ["decode", "--format", "arguments"];
-    check(&place, &decode, "{'a': [1, 2", 0, &[json!({"value": {"a": [1, 2]}, "repaired": true})]);
-    check(&place, &decode, " [1] ", 0, &[json!({"value": [1], "repaired": false})]);
+    check(&fixture, &decode, "{'a': [1, 2", 0, &[json!({"value": {"a": [1, 2]}, "repaired": true})]);
+    check(&fixture, &decode, " [1] ", 0, &[json!({"value": [1], "repaired": false})]);
     let nothing = json!({"value": null, "repaired": false, "error": {"kind": "unreadable", "message": "there is no value in the text"}});
-    check(&place, &decode, "", 1, std::slice::from_ref(&nothing));
-    let file = place.write("project/args.txt", "{a: 1}");
+    check(&fixture, &decode, "", 1, std::slice::from_ref(&nothing));
+    let file = fixture.write("project/args.txt", "{a: 1}");
     let file = file.to_str().expect("a path");
-    check(&place, &[&decode[..], &[file]].concat(), "", 0, &[json!({"value": {"a": 1}, "repaired": true})]);
+    check(&fixture, &[&decode[..], &[file]].concat(), "", 0, &[json!({"value": {"a": 1}, "repaired": true})]);
 
     let (lines, code) =
-        answers(&place, &[&decode[..], &["--jsonl", "-"]].concat(), "\"{a: 1}\"\n\"\"\nnot a string\n\"2\"\n");
+        answers(&fixture, &[&decode[..], &["--jsonl", "-"]].concat(), "\"{a: 1}\"\n\"\"\nnot a string\n\"2\"\n");
     assert_eq!(code, 1);
     assert_eq!(lines[..2], [json!({"value": {"a": 1}, "repaired": true}), nothing]);
     assert!(
@@ -50,14 +50,14 @@ fn decode_reads_broken_arguments_without_any_configuration() {
 
 #[test]
 fn validate_against_a_schema_needs_no_configuration_and_takes_any_value() {
-    let place = Place::with("version: [not a configuration\n");
+    let fixture = Fixture::with("version: [not a configuration\n");
     let schema = json!({"type": ["object", "integer"], "properties": {"n": {"type": "integer"}}, "required": ["n"]});
-    let file = place.write("project/schema.json", &schema.to_string());
+    let file = fixture.write("project/schema.json", &schema.to_string());
     let against =
         |more: &[&str]| [&["validate", "--schema", file.to_str().expect("a path")][..], more].concat().join("\u{1f}");
     let check = |more: &[&str], input: &str, code: i32, expect: Value| {
         let arguments = against(more);
-        check(&place, &arguments.split('\u{1f}').collect::<Vec<_>>(), input, code, &[expect]);
+        check(&fixture, &arguments.split('\u{1f}').collect::<Vec<_>>(), input, code, &[expect]);
     };
     let valid = |arguments: Value, coerced: Value, repaired: bool| json!({"valid": true, "arguments": arguments, "coerced": coerced, "repaired": repaired, "errors": []});
     check(&["{\"n\": 1}"], "", 0, valid(json!({"n": 1}), json!([]), false));
@@ -75,12 +75,12 @@ fn validate_against_a_schema_needs_no_configuration_and_takes_any_value() {
 
 #[test]
 fn validate_takes_json_as_it_is_whatever_its_type() {
-    let place = Place::new();
-    place.write("project/any.json", "{}");
+    let fixture = Fixture::new();
+    fixture.write("project/any.json", "{}");
     let plain = |text: &str| {
         let value: Value = serde_json::from_str(text).expect("JSON");
         let expect = json!({"valid": true, "arguments": value, "coerced": [], "repaired": false, "errors": []});
-        check(&place, &["validate", "--json", "--schema", "any.json", "-"], text, 0, &[expect]);
+        check(&fixture, &["validate", "--json", "--schema", "any.json", "-"], text, 0, &[expect]);
     };
     for text in ["null", "true", "-1.5e3", "\"\"", "\"null\"", r#""{\"a\": 1}""#, "\"a\u{7f}b\"", "[]", " [\"1\"] "] {
         plain(text);
@@ -89,9 +89,9 @@ fn validate_takes_json_as_it_is_whatever_its_type() {
 
 #[test]
 fn validate_reads_a_schema_in_the_draft_that_is_named() {
-    let place = Place::new();
-    place.write("project/pair.json", r#"{"items": [{"type": "string"}]}"#);
-    let code = |more: &[&str]| answers(&place, &[&["validate", "--schema", "pair.json"], more].concat(), "").1;
+    let fixture = Fixture::new();
+    fixture.write("project/pair.json", r#"{"items": [{"type": "string"}]}"#);
+    let code = |more: &[&str]| answers(&fixture, &[&["validate", "--schema", "pair.json"], more].concat(), "").1;
     for draft in ["4", "6", "7", "2019-09"] {
         assert_eq!(code(&["--draft", draft, "[1]"]), 1, "{draft}");
     }
@@ -102,9 +102,9 @@ fn validate_reads_a_schema_in_the_draft_that_is_named() {
 
 #[test]
 fn validate_refuses_a_remote_reference_by_name() {
-    let place = Place::new();
-    place.write("project/remote.json", r#"{"$ref": "http://localhost:1234/s.json"}"#);
-    let (lines, code) = answers(&place, &["validate", "--schema", "remote.json", "1"], "");
+    let fixture = Fixture::new();
+    fixture.write("project/remote.json", r#"{"$ref": "http://localhost:1234/s.json"}"#);
+    let (lines, code) = answers(&fixture, &["validate", "--schema", "remote.json", "1"], "");
     assert_eq!(code, 2);
     let message = lines[0]["error"]["message"].as_str().expect("a message");
     assert!(message.contains("http://localhost:1234/s.json") && message.contains("refused"), "{message}");
@@ -112,8 +112,8 @@ fn validate_refuses_a_remote_reference_by_name() {
 
 #[test]
 fn validate_against_a_tool_does_what_a_call_does() {
-    let place = Place::new();
-    let tool = |arguments| answers(&place, &["validate", "--tool", "fs__read", arguments], "");
+    let fixture = Fixture::new();
+    let tool = |arguments| answers(&fixture, &["validate", "--tool", "fs__read", arguments], "");
     let (lines, code) = tool("{path: 'a', limit: '5'}");
     assert_eq!(code, 0, "{lines:?}");
     assert_eq!((&lines[0]["coerced"], &lines[0]["repaired"]), (&json!(["/limit"]), &json!(true)));
@@ -125,6 +125,6 @@ fn validate_against_a_tool_does_what_a_call_does() {
         (code, &lines[0]["errors"][0]["message"]),
         (1, &json!("the arguments must be a JSON object, not an array"))
     );
-    let (lines, code) = answers(&place, &["validate", "--tool", "fs__raed"], "");
+    let (lines, code) = answers(&fixture, &["validate", "--tool", "fs__raed"], "");
     assert_eq!((code, &lines[0]["error"]["kind"]), (3, &json!("unknown_tool")));
 }

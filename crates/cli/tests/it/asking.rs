@@ -26,14 +26,14 @@ use toolwright_testkit::model_server::{Script, Turn, WireApi};
 use crate::agent::{ended, start, with_model};
 use crate::cli::{ok, run, stderr};
 use crate::serve::Gateway;
-use crate::support::Place;
+use crate::support::Fixture;
 
-fn fixture() -> String {
+fn server() -> String {
     format!("mcpServers:\n  fx:\n    command: {}\n", toolwright_testkit::bin("conformance-fixture").display())
 }
 
-fn place(more: &str) -> Place {
-    Place::with(&format!("{}{more}", fixture()))
+fn fixture(more: &str) -> Fixture {
+    Fixture::with(&format!("{}{more}", server()))
 }
 
 const ALLOWED: &str =
@@ -41,13 +41,13 @@ const ALLOWED: &str =
 const CALL: [&str; 4] = ["call", "fx__test_sampling", "prompt=What is the capital of Norway?", "--json"];
 
 /// What `call` prints where the model would say this.
-async fn sampled(place: &Place) -> (Value, Vec<Value>) {
+async fn sampled(fixture: &Fixture) -> (Value, Vec<Value>) {
     let script: Script = vec![Turn::text("Oslo")].into();
     let (_model, variables) = with_model(WireApi::OpenAi, script).await;
     let variables: Vec<_> = variables.into_iter().collect();
-    let output = ended(start(place, &variables, &CALL)).await;
+    let output = ended(start(fixture, &variables, &CALL)).await;
     let printed = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", stderr(&output)));
-    let trace: Value = serde_json::from_str(&ok(place, &["trace", "last", "--json"])).expect("json");
+    let trace: Value = serde_json::from_str(&ok(fixture, &["trace", "last", "--json"])).expect("json");
     let mut rows = Vec::new();
     collect(&trace, &mut rows);
     (printed, rows)
@@ -69,8 +69,8 @@ fn collect(value: &Value, rows: &mut Vec<Value>) {
 
 #[tokio::test]
 async fn a_server_may_ask_the_model_where_policy_lets_it_and_the_account_has_it() {
-    let place = place(&format!("models: {{default: openai/m}}\n{ALLOWED}"));
-    let (printed, rows) = sampled(&place).await;
+    let fixture = fixture(&format!("models: {{default: openai/m}}\n{ALLOWED}"));
+    let (printed, rows) = sampled(&fixture).await;
     assert_eq!(printed["text"], "LLM response: Oslo", "{printed}");
     assert_eq!(printed["extras"]["usage"]["input_tokens"], 10, "{printed}");
     let kinds: Vec<String> = rows.iter().map(|row| row["kind"].to_string()).collect();
@@ -80,7 +80,7 @@ async fn a_server_may_ask_the_model_where_policy_lets_it_and_the_account_has_it(
 
 #[tokio::test]
 async fn what_a_server_asks_of_the_model_is_in_the_report_of_the_run_whose_call_it_answers() {
-    let place = place(&format!("models: {{default: openai/m}}\n{ALLOWED}"));
+    let fixture = fixture(&format!("models: {{default: openai/m}}\n{ALLOWED}"));
     let script: Script = vec![
         Turn::calls(vec![("fx__test_sampling", json!({"prompt": "What is the capital of Norway?"}))]),
         Turn::text("Oslo"),
@@ -89,7 +89,7 @@ async fn what_a_server_asks_of_the_model_is_in_the_report_of_the_run_whose_call_
     .into();
     let (model, variables) = with_model(WireApi::OpenAi, script).await;
     let run = ["run", "ask the server", "--policy", "trusted", "--json"];
-    let output = ended(start(&place, &variables, &run)).await;
+    let output = ended(start(&fixture, &variables, &run)).await;
     let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", stderr(&output)));
     assert_eq!((model.requests().len(), &report["answer"]), (3, &json!("It is Oslo.")), "{report}");
     assert_eq!(report["usage"]["input_tokens"], 30, "{report}");
@@ -97,8 +97,8 @@ async fn what_a_server_asks_of_the_model_is_in_the_report_of_the_run_whose_call_
 
 #[tokio::test]
 async fn without_a_persons_word_no_model_is_asked() {
-    let place = place("models: {default: openai/m}\n");
-    let (printed, rows) = sampled(&place).await;
+    let fixture = fixture("models: {default: openai/m}\n");
+    let (printed, rows) = sampled(&fixture).await;
     assert!(!printed["text"].as_str().unwrap_or_default().contains("Oslo"), "{printed}");
     assert!(printed.to_string().contains("lacks a capability"), "{printed}");
     assert!(!json!(rows).to_string().contains("client:sample"), "nobody was asked in vain: {rows:?}");
@@ -106,9 +106,9 @@ async fn without_a_persons_word_no_model_is_asked() {
 
 #[tokio::test]
 async fn why_a_server_got_no_answer_is_told_to_whoever_calls_and_not_to_the_server() {
-    let place = place(&format!("models: {{default: openai/m}}\n{ALLOWED}"));
+    let fixture = fixture(&format!("models: {{default: openai/m}}\n{ALLOWED}"));
     let (_model, variables) = with_model(WireApi::OpenAi, vec![Turn::error(401, "no such key")].into()).await;
-    let output = ended(start(&place, &variables, &CALL)).await;
+    let output = ended(start(&fixture, &variables, &CALL)).await;
     let (said, printed) = (stderr(&output), String::from_utf8_lossy(&output.stdout).into_owned());
     assert!(said.contains("openai/m did not answer: ") && said.contains("no such key"), "{said}");
     assert!(printed.contains("the model did not answer") && !printed.contains("no such key"), "{printed}");
@@ -124,9 +124,9 @@ async fn sampling_is_declared_only_where_policy_or_somebody_who_is_asked_can_all
         ("policy: {rules: [{effect: deny, tool: 'client:*'}]}\n", true, false),
         ("policy: {profile: trusted, rules: [{effect: ask, tool: 'client:sample'}]}\n", false, false),
     ] {
-        let place = place(&format!("models: {{default: openai/m}}\n{rules}"));
-        let config = place.load();
-        let options = LoadOptions { cwd: place.project(), ..LoadOptions::default() };
+        let fixture = fixture(&format!("models: {{default: openai/m}}\n{rules}"));
+        let config = fixture.load();
+        let options = LoadOptions { cwd: fixture.project(), ..LoadOptions::default() };
         let key = |name: &str| (name == "OPENAI_API_KEY").then(|| "k".to_owned());
         let app = Toolwright::open(options, config, Box::new(key)).await.expect("opens");
         let nobody: Arc<dyn Approver> = Arc::new(NoApprover { remedy: "nobody is there".into() });
@@ -151,8 +151,8 @@ async fn sampling_is_declared_only_where_policy_or_somebody_who_is_asked_can_all
 
 #[tokio::test]
 async fn forms_go_to_the_inbox_for_the_owners_calls_alone() {
-    let place = Place::new();
-    let app = app(&place).await;
+    let fixture = Fixture::new();
+    let app = app(&fixture).await;
     let nobody: Arc<dyn Approver> = Arc::new(NoApprover { remedy: "nobody is there".into() });
     let plain = || GatewayFallback::new(Arc::clone(&app), None, Arc::clone(&nobody));
     let forms = || plain().with_forms(app.ask_forms(|_| ()));
@@ -183,13 +183,13 @@ impl Approver for Always {
 
 #[tokio::test]
 async fn always_said_to_one_server_that_asks_a_model_is_no_word_for_another() {
-    let place = Place::with("models: {default: openai/m}\n");
+    let fixture = Fixture::with("models: {default: openai/m}\n");
     let script: Script = [(); 4].map(|()| Turn::text("Oslo")).into_iter().collect::<Vec<_>>().into();
     let (_model, variables) = with_model(WireApi::OpenAi, script).await;
     let variables: HashMap<String, String> =
         variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-    let options = LoadOptions { cwd: place.project(), ..LoadOptions::default() };
-    let app = Toolwright::open(options, place.load(), Box::new(move |name| variables.get(name).cloned())).await;
+    let options = LoadOptions { cwd: fixture.project(), ..LoadOptions::default() };
+    let app = Toolwright::open(options, fixture.load(), Box::new(move |name| variables.get(name).cloned())).await;
     let app = app.expect("opens");
     let always = Arc::new(Always::default());
     let policy = Arc::new(app.config().policy(None, Profile::Ask));
@@ -222,7 +222,7 @@ async fn always_said_to_one_server_that_asks_a_model_is_no_word_for_another() {
 #[tokio::test]
 async fn what_sampling_may_cost_is_bounded() {
     let bound = format!("models: {{default: openai/m}}\nsampling: {{max_total_tokens: 50}}\n{ALLOWED}");
-    let (printed, _) = sampled(&place(&bound)).await;
+    let (printed, _) = sampled(&fixture(&bound)).await;
     assert!(printed.to_string().contains("max_total_tokens"), "{printed}");
     // Money: what a model without prices costs is not known, and one with prices must fit.
     for (prices, allowed, says) in [
@@ -231,7 +231,8 @@ async fn what_sampling_may_cost_is_bounded() {
         ("openai: {prices: {input: 1, output: 1}}", 1.0, "Oslo"),
     ] {
         let models = format!("models: {{default: openai/m, {prices}}}").replace(", }", "}");
-        let (printed, rows) = sampled(&place(&format!("{models}\nsampling: {{max_cost: {allowed}}}\n{ALLOWED}"))).await;
+        let (printed, rows) =
+            sampled(&fixture(&format!("{models}\nsampling: {{max_cost: {allowed}}}\n{ALLOWED}"))).await;
         assert!(printed.to_string().contains(says), "{models}: {printed}");
         let asked = json!(rows).to_string().contains("\"openai/m\"");
         assert_eq!(asked, says == "Oslo", "{models}: {rows:?}");
@@ -239,11 +240,11 @@ async fn what_sampling_may_cost_is_bounded() {
     // What the model is configured to think counts, though the question does not say it.
     for (effort, says) in [("", "Oslo"), (", openai/m: {effort: high}", "max_total_tokens")] {
         let models = format!("models: {{default: openai/m{effort}}}\nsampling: {{max_total_tokens: 20000}}\n{ALLOWED}");
-        let (printed, _) = sampled(&place(&models)).await;
+        let (printed, _) = sampled(&fixture(&models)).await;
         assert!(printed.to_string().contains(says), "{models}: {printed}");
     }
     let off = format!("models: {{default: openai/m}}\nsampling: {{enabled: false}}\n{ALLOWED}");
-    let (printed, _) = sampled(&place(&off)).await;
+    let (printed, _) = sampled(&fixture(&off)).await;
     assert!(!printed.to_string().contains("Oslo"), "{printed}");
 }
 
@@ -268,9 +269,9 @@ impl Person for Ann {
     }
 }
 
-async fn app(place: &Place) -> Arc<Toolwright> {
-    let config = place.load();
-    let options = LoadOptions { cwd: place.project(), ..LoadOptions::default() };
+async fn app(fixture: &Fixture) -> Arc<Toolwright> {
+    let config = fixture.load();
+    let options = LoadOptions { cwd: fixture.project(), ..LoadOptions::default() };
     Toolwright::open(options, config, Box::new(|_| None)).await.expect("opens")
 }
 
@@ -282,8 +283,8 @@ fn client(app: &Toolwright, person: Option<Arc<dyn Person>>) -> Arc<dyn CallClie
 
 #[tokio::test]
 async fn a_form_is_filled_in_declined_or_left() {
-    let place = place("");
-    let app = app(&place).await;
+    let fixture = fixture("");
+    let app = app(&fixture).await;
     app.list_for("fx__test_elicitation", Duration::from_secs(30)).await;
     let content = json!({"username": "ann", "email": "ann@example.org"});
     let accepted = Filled::Accepted(content.as_object().expect("object").clone());
@@ -306,8 +307,8 @@ async fn a_form_is_filled_in_declined_or_left() {
 
 #[tokio::test]
 async fn a_page_is_shown_to_a_person_and_opened_by_nobody_else() {
-    let place = Place::new();
-    let app = app(&place).await;
+    let fixture = Fixture::new();
+    let app = app(&fixture).await;
     let ask = async |person: Option<Filled>, url: &str| {
         let person = person.map(|filled| Arc::new(Ann(filled)) as Arc<dyn Person>);
         let params = json!({"mode": "url", "message": "Log in.", "url": url, "elicitationId": "e1"});
@@ -330,8 +331,8 @@ async fn a_page_is_shown_to_a_person_and_opened_by_nobody_else() {
 
 #[tokio::test]
 async fn the_workspace_is_the_one_root() {
-    let place = Place::new();
-    let app = app(&place).await;
+    let fixture = Fixture::new();
+    let app = app(&fixture).await;
     let client = client(&app, None);
     let asked = ClientRequest { key: None, method: "roots/list".into(), params: json!({}) };
     let answers = client.ask(vec![asked]).await.expect("answered");
@@ -344,7 +345,7 @@ async fn the_workspace_is_the_one_root() {
 
 #[test]
 fn a_name_that_no_provider_has_waits_for_no_server_that_hangs() {
-    let place = Place::with("mcpServers:\n  mute: {command: sleep, args: ['60']}\n");
+    let fixture = Fixture::with("mcpServers:\n  mute: {command: sleep, args: ['60']}\n");
     for arguments in [
         &["tools", "show", "nothing__there"][..],
         &["tools", "show", "nothing"],
@@ -353,7 +354,7 @@ fn a_name_that_no_provider_has_waits_for_no_server_that_hangs() {
         &["call", "nothing"],
     ] {
         let began = Instant::now();
-        let output = run(&place, arguments);
+        let output = run(&fixture, arguments);
         assert_eq!(output.status.code(), Some(3), "{arguments:?} {}", stderr(&output));
         // A search for a bare name is bounded by 3 s; on top of that comes the end of the server.
         assert!(began.elapsed() < Duration::from_secs(20), "{arguments:?} took {:?}", began.elapsed());
@@ -363,22 +364,25 @@ fn a_name_that_no_provider_has_waits_for_no_server_that_hangs() {
     }
 }
 
-/// One request to the API over a connection of its own, with the token of this place; the body of the answer.
-pub(crate) fn posted(place: &Place, address: &str, body: &Value) -> Value {
-    let token = format!("authorization: Bearer {}\r\n", api_token(place));
-    posted_to(address, "/api/call", &token, body)
-}
-
-/// The token that a server of this place has made for its API.
-pub(crate) fn api_token(place: &Place) -> String {
-    place.read("home/.local/state/toolwright/api-token").trim().to_owned()
+/// One request to the API over a connection of its own, with the token of this fixture; the body of the answer.
+pub(crate) fn posted(fixture: &Fixture, address: &str, body: &Value) -> Value {
+    answer(sent(fixture, address, body))
 }
 
 /// As [`posted`], to any path, with more headers.
 pub(crate) fn posted_to(address: &str, path: &str, headers: &str, body: &Value) -> Value {
+    answer(sent_to(address, path, headers, body))
+}
+
+/// As [`posted`], without waiting for the answer: it comes on this connection.
+pub(crate) fn sent(fixture: &Fixture, address: &str, body: &Value) -> TcpStream {
+    let token = format!("authorization: Bearer {}\r\n", api_token(fixture));
+    sent_to(address, "/api/call", &token, body)
+}
+
+fn sent_to(address: &str, path: &str, headers: &str, body: &Value) -> TcpStream {
     let body = body.to_string();
     let mut stream = TcpStream::connect(address).expect("connects");
-    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a limit");
     write!(
         stream,
         "POST {path} HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: \
@@ -386,10 +390,20 @@ pub(crate) fn posted_to(address: &str, path: &str, headers: &str, body: &Value) 
         body.len()
     )
     .expect("sent");
+    stream
+}
+
+fn answer(mut stream: TcpStream) -> Value {
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a limit");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");
     let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
     serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"))
+}
+
+/// The token that a server of this fixture has made for its API.
+pub(crate) fn api_token(fixture: &Fixture) -> String {
+    fixture.read("home/.local/state/toolwright/api-token").trim().to_owned()
 }
 
 /// A call of a client of 2026-07-28 that offers this; its answer.
@@ -410,7 +424,7 @@ fn called(address: &str, capabilities: &Value) -> Value {
 #[tokio::test]
 async fn behind_the_gateway_our_model_answers_for_clients_that_have_none() {
     for (rules, allowed) in [(ALLOWED, true), ("", false)] {
-        let place = place(&format!("models: {{default: openai/m}}\n{rules}"));
+        let fixture = fixture(&format!("models: {{default: openai/m}}\n{rules}"));
         let script: Script = [(); 3].map(|()| Turn::text("Oslo")).into_iter().collect::<Vec<_>>().into();
         let (model, variables) = with_model(WireApi::OpenAi, script).await;
         let says = move |result: &Value| {
@@ -422,21 +436,21 @@ async fn behind_the_gateway_our_model_answers_for_clients_that_have_none() {
         };
         let checks = move || {
             let variables: Vec<_> = variables.iter().map(|(name, value)| (&**name, &**value)).collect();
-            let mut pipe = Gateway::start_with(&place, &["--stdio", "--ask", "nobody"], &variables);
+            let mut pipe = Gateway::start_with(&fixture, &["--stdio", "--ask", "nobody"], &variables);
             pipe.handshake();
             pipe.has_tool("fx__test_sampling", true);
             let arguments = json!({"prompt": "What is the capital of Norway?"});
             says(&pipe.ask("tools/call", json!({"name": "fx__test_sampling", "arguments": arguments})));
             // It knows the tools from the list of the one before.
             let http = Gateway::start_with(
-                &place,
+                &fixture,
                 &["--http", "127.0.0.1:0", "--policy", "client", "--ask", "nobody"],
                 &variables,
             );
             let address = http.address();
             says(&called(&address, &json!({})));
             says(&posted(
-                &place,
+                &fixture,
                 &address,
                 &json!({"tool": "fx__test_sampling", "arguments": {"prompt": "Where is it?"}}),
             ));
@@ -452,20 +466,21 @@ async fn behind_the_gateway_our_model_answers_for_clients_that_have_none() {
 #[test]
 fn behind_the_gateway_the_inbox_answers_forms_for_the_owners_clients_that_have_none() {
     for (ask, is_asked) in [("inbox", true), ("nobody", false)] {
-        let place = place("");
+        let fixture = fixture("");
         // From here on its tools are known before it answers.
-        ok(&place, &["tools", "show", "fx__test_elicitation"]);
-        let gateway = Gateway::start(&place, &["--http", "127.0.0.1:0", "--policy", "client", "--ask", ask]);
+        ok(&fixture, &["tools", "show", "fx__test_elicitation"]);
+        let gateway = Gateway::start(&fixture, &["--http", "127.0.0.1:0", "--policy", "client", "--ask", ask]);
         let address = gateway.address();
-        let place = &place;
+        let fixture = &fixture;
         let answered = std::thread::scope(|scope| {
             let calling = scope.spawn(move || {
                 let arguments = json!({"message": "Who are you?"});
-                posted(place, &address, &json!({"tool": "fx__test_elicitation", "arguments": arguments}))
+                posted(fixture, &address, &json!({"tool": "fx__test_elicitation", "arguments": arguments}))
             });
             if is_asked {
                 let form = (0..200).find_map(|_| {
-                    let listed: Value = serde_json::from_str(&ok(place, &["approvals", "ls", "--json"])).expect("JSON");
+                    let listed: Value =
+                        serde_json::from_str(&ok(fixture, &["approvals", "ls", "--json"])).expect("JSON");
                     let form = listed.get(0).cloned();
                     if form.is_none() {
                         std::thread::sleep(Duration::from_millis(50));
@@ -474,7 +489,7 @@ fn behind_the_gateway_the_inbox_answers_forms_for_the_owners_clients_that_have_n
                 });
                 let form = form.expect("somebody is asked");
                 let id = form["id"].as_str().expect("an id");
-                ok(place, &["approvals", "answer", id, "username=ann", "email=ann@example.org"]);
+                ok(fixture, &["approvals", "answer", id, "username=ann", "email=ann@example.org"]);
             }
             calling.join().expect("called")
         });
@@ -485,9 +500,9 @@ fn behind_the_gateway_the_inbox_answers_forms_for_the_owners_clients_that_have_n
 
 #[test]
 fn the_api_answers_a_call_as_the_command_does() {
-    let place = Place::new();
-    place.write("project/a.txt", "hello\n");
-    let gateway = Gateway::start(&place, &["--http", "127.0.0.1:0", "--policy", "client"]);
+    let fixture = Fixture::new();
+    fixture.write("project/a.txt", "hello\n");
+    let gateway = Gateway::start(&fixture, &["--http", "127.0.0.1:0", "--policy", "client"]);
     let address = gateway.address();
     for (tool, arguments) in [
         ("fs__read", json!({"path": "a.txt"})),
@@ -497,9 +512,9 @@ fn the_api_answers_a_call_as_the_command_does() {
         ("fs__raed", json!({"path": "a.txt"})),
         ("shell__bash", json!({"command": "exit 3"})),
     ] {
-        let printed = run(&place, &["call", tool, &arguments.to_string(), "--json"]);
+        let printed = run(&fixture, &["call", tool, &arguments.to_string(), "--json"]);
         let mut printed: Value = serde_json::from_slice(&printed.stdout).expect("json");
-        let mut answered = posted(&place, &address, &json!({"tool": tool, "arguments": arguments}));
+        let mut answered = posted(&fixture, &address, &json!({"tool": tool, "arguments": arguments}));
         for outcome in [&mut printed, &mut answered] {
             assert!(outcome["latency_ms"].take().is_u64(), "{outcome}");
         }

@@ -12,7 +12,7 @@ use toolwright_testkit::model_server::{Asked, Reply, Script, ScriptedModel, Turn
 
 use crate::agent::{configure, ended, report, start, with_model};
 use crate::cli::{ok, program, run, stderr};
-use crate::support::{Place, signal, until};
+use crate::support::{Fixture, signal, until};
 
 /// Cases of one tool; the right answer stands in the request.
 pub(crate) fn cases(count: usize, more: &str) -> String {
@@ -54,12 +54,12 @@ pub(crate) fn script() -> Script {
     Script::from(vec![Turn::computed(answer)]).repeating()
 }
 
-/// A place whose models cost something; requests that fail are not made again.
+/// A project whose models cost something; requests that fail are not made again.
 pub(crate) const PRICED: &str = "models:\n  openai: {prices: {input: 100000, output: 0}, retry: {attempts: 1}}\n  openai/dear: {prices: \
                       {input: 300000, output: 0}}\n  openai/judge: {prices: {input: 50000, output: 0}}\n";
 
 pub(crate) struct BenchFixture {
-    pub(crate) place: Place,
+    pub(crate) fixture: Fixture,
     pub(crate) server: ScriptedModel,
     pub(crate) variables: [(&'static str, String); 3],
 }
@@ -67,14 +67,14 @@ pub(crate) struct BenchFixture {
 impl BenchFixture {
     pub(crate) async fn new(config: &str, script: Script, cases: &str) -> Self {
         let (server, variables) = with_model(WireApi::OpenAi, script).await;
-        let place = Place::with(config);
-        place.write("project/cases.yaml", cases);
-        Self { place, server, variables }
+        let fixture = Fixture::with(config);
+        fixture.write("project/cases.yaml", cases);
+        Self { fixture, server, variables }
     }
 
     pub(crate) async fn run(&self, arguments: &[&str]) -> Output {
         let arguments = [&["bench", "--cases", "cases.yaml"], arguments].concat();
-        ended(start(&self.place, &self.variables, &arguments)).await
+        ended(start(&self.fixture, &self.variables, &arguments)).await
     }
 
     pub(crate) async fn rows(&self, arguments: &[&str]) -> Vec<Value> {
@@ -89,7 +89,7 @@ impl BenchFixture {
 
     /// The one file of measurements.
     pub(crate) fn file(&self) -> Option<PathBuf> {
-        let folder = self.place.path("home/.local/state/toolwright/bench");
+        let folder = self.fixture.path("home/.local/state/toolwright/bench");
         let mut entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
         entries.find(|path| path.extension().is_some_and(|end| end == "jsonl"))
     }
@@ -109,9 +109,9 @@ fn of<'r>(rows: &'r [Value], model: &str) -> &'r Value {
 async fn models_are_measured_over_every_api() {
     for api in WireApi::ALL {
         let (_server, variables) = with_model(api, script()).await;
-        let place = Place::new();
-        configure(&place, api);
-        place.write("project/cases.yaml", &cases(3, ""));
+        let fixture = Fixture::new();
+        configure(&fixture, api);
+        fixture.write("project/cases.yaml", &cases(3, ""));
         let provider = match api {
             WireApi::OpenAi => "openai",
             WireApi::Anthropic => "anthropic",
@@ -121,7 +121,7 @@ async fn models_are_measured_over_every_api() {
         };
         let models = format!("{provider}/bad,{provider}/good");
         let arguments = ["bench", "--cases", "cases.yaml", "--models", &models, "--json"];
-        let output = ended(start(&place, &variables, &arguments)).await;
+        let output = ended(start(&fixture, &variables, &arguments)).await;
         assert!(output.status.success(), "{api:?}: {}", stderr(&output));
         let rows = report(&output);
         let found: Vec<(&Value, &Value)> =
@@ -148,7 +148,7 @@ async fn a_run_that_is_killed_goes_on_to_the_same_report() {
     let arguments =
         [&["bench", "--cases", "cases.yaml", "--concurrency", "2", "--max-cost", "10000", "--json"], &models[..]]
             .concat();
-    let mut child = start(&lab.place, &lab.variables, &arguments);
+    let mut child = start(&lab.fixture, &lab.variables, &arguments);
     until("some calls are measured", || lab.lines().len() > 4);
     child.kill().expect("SIGKILL");
     child.wait().expect("ends");
@@ -304,7 +304,7 @@ async fn what_does_not_reach_its_model_is_not_measured() {
 async fn what_was_found_decides_which_models_are_asked() {
     let lab = BenchFixture::new(PRICED, script(), &cases(3, "")).await;
     let models = ["--models", "openai/dear,openai/good,openai/bad", "--max-cost", "10000"];
-    let html = lab.place.path("project/out/page.html");
+    let html = lab.fixture.path("project/out/page.html");
     let output =
         lab.run(&[&models[..], &["--html", "out/page.html", "--compat", "toolwright-compat.json"]].concat()).await;
     assert!(output.status.success(), "{}", stderr(&output));
@@ -312,13 +312,13 @@ async fn what_was_found_decides_which_models_are_asked() {
     assert!(table.lines().count() == 4 && table.contains("openai/dear"), "{table}");
     let page = std::fs::read_to_string(html).expect("the page");
     assert!(page.contains("<svg") && page.contains("openai/dear"));
-    let compat: Value = serde_json::from_str(&lab.place.read("project/toolwright-compat.json")).expect("json");
+    let compat: Value = serde_json::from_str(&lab.fixture.read("project/toolwright-compat.json")).expect("json");
     let found = &compat["llm:classify@1.0.0"];
     assert_eq!(found["recommended"], json!(["openai/good", "openai/dear"]), "cheapest first: {compat}");
     assert_eq!(found["scores"]["openai/bad"], json!(0.333));
 
     let listed = |model: &str, score: &str| {
-        let mut command = program(&lab.place);
+        let mut command = program(&lab.fixture);
         command.args(["tools", "ls", "--json", "--model", model, "--min-score", score]);
         let output = command.envs(lab.variables.iter().map(|(name, value)| (*name, value))).output().expect("runs");
         let tools: Vec<Value> =
@@ -330,20 +330,23 @@ async fn what_was_found_decides_which_models_are_asked() {
     assert_eq!((listed("openai/bad", "0.9").len(), listed("openai/other", "0").len()), (0, 0));
 
     let arguments = r#"{"request": "wants 1", "suggestions": ["a", "b"]}"#;
-    let called = ended(start(&lab.place, &lab.variables, &["call", "llm__classify", arguments, "--json"])).await;
+    let called = ended(start(&lab.fixture, &lab.variables, &["call", "llm__classify", arguments, "--json"])).await;
     assert_eq!(report(&called)["extras"]["model"], "openai/good", "{}", stderr(&called));
 
     let read =
-        ended(start(&lab.place, &lab.variables, &["bench", "--compat", "toolwright-compat.json", "--json"])).await;
+        ended(start(&lab.fixture, &lab.variables, &["bench", "--compat", "toolwright-compat.json", "--json"])).await;
     let rows = report(&read);
     let shown: Vec<(&Value, &Value, &Value)> =
         rows.as_array().expect("rows").iter().map(|row| (&row["model"], &row["score"], &row["cost"])).collect();
     assert_eq!(shown[2], (&json!("openai/bad"), &json!(33.3), &json!(3.0)), "{rows}");
 
     // A later run of another model adds to what is there, and what it says counts without a restart.
-    let options =
-        LoadOptions { cwd: lab.place.project(), state_dir: Some(lab.place.path("state")), ..LoadOptions::default() };
-    let app = Toolwright::open(options, lab.place.load(), Box::new(|_| None)).await.expect("opens");
+    let options = LoadOptions {
+        cwd: lab.fixture.project(),
+        state_dir: Some(lab.fixture.path("state")),
+        ..LoadOptions::default()
+    };
+    let app = Toolwright::open(options, lab.fixture.load(), Box::new(|_| None)).await.expect("opens");
     let fit = |app: &Toolwright| app.models_for("llm:classify@1.0.0", 0.8);
     assert_eq!(fit(&app), ["openai/good", "openai/dear"]);
     let output =
@@ -351,14 +354,14 @@ async fn what_was_found_decides_which_models_are_asked() {
     assert!(output.status.success(), "{}", stderr(&output));
     app.reload().await.expect("reloads");
     assert_eq!(fit(&app), ["openai/judge", "openai/good", "openai/dear"]);
-    lab.place.write(
+    lab.fixture.write(
         "project/toolwright.yaml",
         &format!("{PRICED}  openai/mine: {{tool_compat: {{'llm:classify@1.0.0': 0.85}}}}\n"),
     );
     let reloaded = app.reload().await.expect("reloads");
     assert!(reloaded.needs_restart.is_empty() && reloaded.problems.is_empty(), "{reloaded:?}");
     assert_eq!(fit(&app).last().map(String::as_str), Some("openai/mine"));
-    lab.place.write("project/toolwright-compat.json", "{");
+    lab.fixture.write("project/toolwright-compat.json", "{");
     let reloaded = app.reload().await.expect("reloads");
     assert!(reloaded.problems.iter().any(|problem| problem.message.contains("no compat file")), "{reloaded:?}");
     assert_eq!(fit(&app), ["openai/mine"]);
@@ -381,7 +384,7 @@ async fn a_run_that_is_stopped_reports_what_it_has() {
         "2",
         "--json",
     ];
-    let child = start(&lab.place, &lab.variables, &arguments);
+    let child = start(&lab.fixture, &lab.variables, &arguments);
     until("some calls are measured", || lab.lines().len() > 3);
     signal(child.id(), "INT");
     let output = ended(child).await;
@@ -392,7 +395,7 @@ async fn a_run_that_is_stopped_reports_what_it_has() {
     let (lines, made) = (lab.lines().len() - 1, lab.server.requests().len());
     assert_eq!(lines, made, "what ran was finished and counted");
     assert!(
-        !lab.place.path("home/.local/state/toolwright/models/compat.json").exists(),
+        !lab.fixture.path("home/.local/state/toolwright/models/compat.json").exists(),
         "half a measurement recommends nobody"
     );
 }
@@ -401,8 +404,8 @@ async fn a_run_that_is_stopped_reports_what_it_has() {
 async fn bad_usage_is_said_before_anything_is_asked() {
     let lab = BenchFixture::new("", script(), &cases(1, "")).await;
     let check = |cases: &str, arguments: &[&str], code: i32, expect: &str| {
-        lab.place.write("project/odd.yaml", cases);
-        let mut command = program(&lab.place);
+        lab.fixture.write("project/odd.yaml", cases);
+        let mut command = program(&lab.fixture);
         command.args([&["bench", "--cases", "odd.yaml"], arguments].concat());
         let output = command.envs(lab.variables.iter().map(|(name, value)| (*name, value))).output().expect("runs");
         assert_eq!(output.status.code(), Some(code), "{cases} {arguments:?}: {}", stderr(&output));
@@ -420,7 +423,7 @@ async fn bad_usage_is_said_before_anything_is_asked() {
         "odd.yaml:2: mode: llm:classify@1.0.0 has no modes",
     );
     let good = one("llm:classify", "{request: x, suggestions: [a]}");
-    lab.place.write("project/second.yaml", "tool: llm:classify\ncases: 4\n");
+    lab.fixture.write("project/second.yaml", "tool: llm:classify\ncases: 4\n");
     check("tool: llm:classify\ncases: 3\n", &["--cases", "second.yaml"], 2, "second.yaml:2");
     check(&one("llm:classify", "{request: x}"), &[], 2, "cases[0].input: the input of case");
     check(&good, &["--html", "./odd.yaml"], 2, "--cases and --html are both ./odd.yaml");
@@ -428,9 +431,9 @@ async fn bad_usage_is_said_before_anything_is_asked() {
     check(&good, &["--models", "nowhere/x,openai"], 2, "nowhere/x cannot be asked");
     check(&good, &["--tools", "llm:s*"], 2, "there is nothing to measure");
     check(&good, &["--max-cost", "much"], 2, "US dollars");
-    lab.place.write("project/notes.txt", "mine\n");
+    lab.fixture.write("project/notes.txt", "mine\n");
     check(&good, &["--models", "openai/good", "--out", "notes.txt", "--fresh"], 2, "no file of measurements");
-    assert_eq!((lab.place.read("project/notes.txt").as_str(), lab.server.requests().len()), ("mine\n", 0));
+    assert_eq!((lab.fixture.read("project/notes.txt").as_str(), lab.server.requests().len()), ("mine\n", 0));
 }
 
 /// The least that a schema takes.
@@ -457,7 +460,7 @@ async fn the_shipped_cases_run_as_they_are() {
     let lab = BenchFixture::new("", Script::from(vec![Turn::computed(answer)]).repeating(), "").await;
     let models = ["bench", "--models", "openai/good", "--judge", "openai/judge", "--max-requests", "10000"];
     let arguments = [&models[..], &["--json", "--full", "--no-compat"]].concat();
-    let output = ended(start(&lab.place, &lab.variables, &arguments)).await;
+    let output = ended(start(&lab.fixture, &lab.variables, &arguments)).await;
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let suites = shipped_cases().expect("cases");
     let cases: usize = suites.iter().map(|suite| suite.cases.len()).sum();
@@ -479,7 +482,7 @@ async fn the_shipped_cases_run_as_they_are() {
 async fn a_recording_in_the_folder_is_a_model_without_a_slash() {
     let lab = BenchFixture::new("", script(), &cases(1, "")).await;
     let recorded = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/replay/recorded.jsonl");
-    lab.place.write("project/rec.jsonl", &std::fs::read_to_string(recorded).expect("a recording"));
+    lab.fixture.write("project/rec.jsonl", &std::fs::read_to_string(recorded).expect("a recording"));
     for model in ["replay:rec.jsonl", "replay:./rec.jsonl"] {
         let output = lab.run(&["--models", model]).await;
         let said = stderr(&output);
@@ -499,7 +502,7 @@ async fn a_model_with_other_settings_is_measured_anew() {
         ("models: {openai/good: {effort: low}}\n", 6),
         ("", 6),
     ] {
-        lab.place.write("project/toolwright.yaml", config);
+        lab.fixture.write("project/toolwright.yaml", config);
         let output = lab.run(&models).await;
         assert_eq!((output.status.code(), lab.asked("good")), (Some(0), asked), "{config}: {}", stderr(&output));
     }
@@ -511,13 +514,13 @@ fn what_configuration_and_doctor_say_of_it() {
         "recommended": ["p/m"], "scores": {"p/m": 1.0}, "measured": {"p/m": {"calls": 1, "latency_ms": 1, "contract": "old"}},
     }});
     let text = "llm: {compat: measured.json}\nmodels:\n  p/m: {tool_compat: {'llm:score@1.0.0': 0.5}}\n";
-    let place = Place::with(text);
-    place.write("project/measured.json", &old.to_string());
-    let said = String::from_utf8_lossy(&run(&place, &["doctor"]).stdout).into_owned();
+    let fixture = Fixture::with(text);
+    fixture.write("project/measured.json", &old.to_string());
+    let said = String::from_utf8_lossy(&run(&fixture, &["doctor"]).stdout).into_owned();
     assert!(said.contains("llm:classify@1.0.0 has changed since p/m was measured"), "{said}");
     let listed = |endpoint: &str| {
-        place.write("project/toolwright.yaml", &format!("llm: {{compat: measured.json}}\nmodels:\n{endpoint}"));
-        ok(&place, &["tools", "ls"]).contains("llm__classify")
+        fixture.write("project/toolwright.yaml", &format!("llm: {{compat: measured.json}}\nmodels:\n{endpoint}"));
+        ok(&fixture, &["tools", "ls"]).contains("llm__classify")
     };
     let known = "  endpoints: {p: {api: ollama, base_url: 'http://127.0.0.1:1'}}\n";
     assert_eq!(
@@ -525,8 +528,8 @@ fn what_configuration_and_doctor_say_of_it() {
         [true, false],
         "where a recommended model can be asked"
     );
-    place.write("project/toolwright.yaml", text);
-    let config = place.load();
+    fixture.write("project/toolwright.yaml", text);
+    let config = fixture.load();
     assert_eq!(config.compat.compat.recommended("llm:classify@1.0.0"), ["p/m"]);
     assert_eq!(config.compat.compat.score("p/m", "llm:score@1.0.0"), Some(0.5));
     for (wrong, expect) in [
@@ -534,7 +537,7 @@ fn what_configuration_and_doctor_say_of_it() {
         ("p/m: {tool_compat: {score: 0.5}}", "`score` is no tool id"),
         ("p/m: {tool_compat: {'llm:score@1.0.0': 95}}", "95 is not within 0 and 1"),
     ] {
-        let config = Place::with(&format!("models:\n  {wrong}\n")).load();
+        let config = Fixture::with(&format!("models:\n  {wrong}\n")).load();
         let problems: Vec<String> = config.problems.iter().map(ToString::to_string).collect();
         assert!(problems.iter().any(|problem| problem.contains(expect)), "{wrong}: {problems:?}");
         assert!(config.is_unusable(), "{wrong}");

@@ -161,13 +161,13 @@ async fn two_that_write_one_compat_file_at_once_lose_nothing() {
     let children = models.map(|model| {
         let (name, out) = (format!("openai/{model}"), format!("{model}.jsonl"));
         let arguments = ["bench", "--cases", "cases.yaml", "--max-cost", "1000", "--compat", "shared.json"];
-        start(&lab.place, &lab.variables, &[&arguments[..], &["--models", &name, "--out", &out]].concat())
+        start(&lab.fixture, &lab.variables, &[&arguments[..], &["--models", &name, "--out", &out]].concat())
     });
     for child in children {
         let output = ended(child).await;
         assert!(output.status.success(), "{}", stderr(&output));
     }
-    let found: Value = serde_json::from_str(&lab.place.read("project/shared.json")).expect("json");
+    let found: Value = serde_json::from_str(&lab.fixture.read("project/shared.json")).expect("json");
     let found = &found["llm:classify@1.0.0"];
     for model in models {
         let name = format!("openai/{model}");
@@ -180,7 +180,7 @@ async fn two_that_write_one_compat_file_at_once_lose_nothing() {
 async fn a_compat_file_or_page_that_cannot_be_written_is_told_and_the_measurements_stay() {
     let lab = BenchFixture::new(PRICED, script(), &cases(2, "")).await;
     // A file stands where a folder would have to be.
-    lab.place.write("project/file", "mine");
+    lab.fixture.write("project/file", "mine");
     let arguments = ["--models", "openai/good", "--max-cost", "1000", "--json"];
     let output = lab.run(&[&arguments[..], &["--compat", "file/c.json", "--html", "file/p.html"]].concat()).await;
     let said = stderr(&output);
@@ -188,8 +188,8 @@ async fn a_compat_file_or_page_that_cannot_be_written_is_told_and_the_measuremen
     assert!(said.contains("file/c.json is not written: ") && said.contains("file/p.html is not written: "), "{said}");
     let output = lab.run(&[&arguments[..], &["--compat", "c.json"]].concat()).await;
     assert_eq!((output.status.code(), lab.asked("good")), (Some(0), 2), "{}", stderr(&output));
-    assert!(lab.place.read("project/c.json").contains("openai/good"));
-    assert_eq!(lab.place.read("project/file"), "mine");
+    assert!(lab.fixture.read("project/c.json").contains("openai/good"));
+    assert_eq!(lab.fixture.read("project/file"), "mine");
 }
 
 /// A limit on the size of files does what a full disk does: a write fails, in the midst of a line.
@@ -201,7 +201,7 @@ async fn a_disk_that_is_full_ends_the_run_and_leaves_whole_lines() {
     let before = lab.run(&["--models", "openai/good", "--max-cost", "1000", "--out", "m.jsonl", "--repeat", "1"]).await;
     assert!(before.status.success(), "{}", stderr(&before));
     // As if much else had been measured: the next line does not fit, but its beginning does.
-    let own = lab.place.read("project/m.jsonl");
+    let own = lab.fixture.read("project/m.jsonl");
     let line = own.lines().nth(1).expect("a line");
     let key = serde_json::from_str::<Value>(line).expect("json")["key"].as_str().expect("a key").to_owned();
     let other = line.replace(&key, &"0".repeat(key.len()));
@@ -210,11 +210,11 @@ async fn a_disk_that_is_full_ends_the_run_and_leaves_whole_lines() {
         full.push_str(&other);
         full.push('\n');
     }
-    lab.place.write("project/m.jsonl", &full);
+    lab.fixture.write("project/m.jsonl", &full);
     let mut shell = std::process::Command::new("sh");
     let script = format!("trap '' XFSZ; ulimit -f {}; exec \"$0\" \"$@\"", LIMIT / 512);
-    let inside = program(&lab.place);
-    shell.arg("-c").arg(script).arg(inside.get_program()).current_dir(lab.place.project()).env_clear();
+    let inside = program(&lab.fixture);
+    shell.arg("-c").arg(script).arg(inside.get_program()).current_dir(lab.fixture.project()).env_clear();
     shell.envs(inside.get_envs().filter_map(|(name, value)| Some((name, value?))));
     shell.envs(lab.variables.iter().map(|(name, value)| (*name, value)));
     shell.args([
@@ -234,7 +234,7 @@ async fn a_disk_that_is_full_ends_the_run_and_leaves_whole_lines() {
     assert!(said.contains("m.jsonl cannot be written: ") && output.status.code() == Some(1), "{said} {output:?}");
     assert!(lab.asked("great") < 6, "nothing more is begun");
     assert!(report(&output)[0]["cost"].as_f64() > Some(0.0), "what was measured is reported: {output:?}");
-    let now = lab.place.read("project/m.jsonl");
+    let now = lab.fixture.read("project/m.jsonl");
     assert!(now.starts_with(&full) && now.ends_with('\n'), "{}", &now[full.len().min(now.len())..]);
     assert!(now.lines().skip(1).all(|line| serde_json::from_str::<Value>(line).is_ok()));
 }
@@ -255,7 +255,7 @@ async fn no_report_has_a_secret() {
         let lab = BenchFixture::new(PRICED, script(), &text).await;
         let output = lab.run(&[&models[..], more].concat()).await;
         let out = String::from_utf8_lossy(&output.stdout).into_owned();
-        let (lines, page) = (lab.lines().join("\n"), lab.place.read("project/page.html"));
+        let (lines, page) = (lab.lines().join("\n"), lab.fixture.read("project/page.html"));
         for (what, text) in [("out", &out), ("err", &stderr(&output)), ("lines", &lines), ("page", &page)] {
             assert!(!text.contains("ghp_") && !text.contains("aB3dE5fG7h"), "{more:?} {what}: {text}");
         }
@@ -297,11 +297,11 @@ async fn files_are_written_for_whoever_listens_or_not() {
     let lab = BenchFixture::new(PRICED, slow, &cases(2, "")).await;
     let arguments = ["bench", "--cases", "cases.yaml", "--models", "openai/good", "--max-cost", "1000"];
     let files = ["--html", "page.html", "--compat", "compat.json"];
-    let mut child = start(&lab.place, &lab.variables, &[&arguments[..], &files].concat());
+    let mut child = start(&lab.fixture, &lab.variables, &[&arguments[..], &files].concat());
     drop(child.stdout.take());
     child.wait().expect("ends");
-    assert!(lab.place.read("project/page.html").contains("<svg"));
-    assert!(lab.place.read("project/compat.json").contains("openai/good"));
+    assert!(lab.fixture.read("project/page.html").contains("<svg"));
+    assert!(lab.fixture.read("project/compat.json").contains("openai/good"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -310,26 +310,26 @@ async fn measurements_stay_and_count_for_what_is_the_same() {
     let models = ["--models", "openai/good", "--max-cost", "1000"];
     let output = lab.run(&models).await;
     assert!(output.status.success() && stderr(&output).contains("no compat file is written"), "{}", stderr(&output));
-    assert!(!lab.place.path("home/.local/state/toolwright/models/compat.json").exists());
-    lab.place.write("project/cases.yaml", &cases(3, "").replace("case 1: wants", "another: wants"));
+    assert!(!lab.fixture.path("home/.local/state/toolwright/models/compat.json").exists());
+    lab.fixture.write("project/cases.yaml", &cases(3, "").replace("case 1: wants", "another: wants"));
     lab.run(&models).await;
     assert_eq!(lab.asked("good"), 4, "only what was edited is measured");
     let before = lab.lines();
-    lab.place.write("project/toolwright.yaml", "llm: {compat: mine.json}\n");
+    lab.fixture.write("project/toolwright.yaml", "llm: {compat: mine.json}\n");
     let output = lab.run(&[&models[..], &["--fresh"]].concat()).await;
     assert_eq!(
         (output.status.code(), lab.lines()),
         (Some(2), before.clone()),
         "prices are wanted, and nothing is lost"
     );
-    lab.place.write("project/toolwright.yaml", &format!("llm: {{compat: mine.json}}\n{PRICED}"));
+    lab.fixture.write("project/toolwright.yaml", &format!("llm: {{compat: mine.json}}\n{PRICED}"));
     let output = lab.run(&[&models[..], &["--fresh"]].concat()).await;
     assert!(output.status.success(), "{}", stderr(&output));
     assert_eq!((lab.asked("good"), &lab.lines()[..before.len()]), (7, &before[..]));
-    assert!(lab.place.read("project/mine.json").contains("openai/good"));
+    assert!(lab.fixture.read("project/mine.json").contains("openai/good"));
     let read = ["bench", "--compat", "mine.json"];
     for more in ["--fresh", "--self-judge", "--repeat=2"] {
-        let output = program(&lab.place).args([&read[..], &[more]].concat()).output().expect("runs");
+        let output = program(&lab.fixture).args([&read[..], &[more]].concat()).output().expect("runs");
         assert_eq!(output.status.code(), Some(2), "{more}");
     }
 }
@@ -345,9 +345,9 @@ async fn secrets_do_not_stay_in_notes() {
     let check = "      - exact: {path: /reasoning, equals: nothing}\n";
     let lab = BenchFixture::new(PRICED, Script::from(vec![Turn::computed(tell)]).repeating(), &cases(1, check)).await;
     let arguments = ["bench", "--cases", "cases.yaml", "--models", "openai/good", "--max-cost", "1000"];
-    let output = ended(start(&lab.place, &lab.variables, &[&arguments[..], &["--html", "page.html"]].concat())).await;
+    let output = ended(start(&lab.fixture, &lab.variables, &[&arguments[..], &["--html", "page.html"]].concat())).await;
     assert!(output.status.success(), "{}", stderr(&output));
-    let (lines, page) = (lab.lines().join("\n"), lab.place.read("project/page.html"));
+    let (lines, page) = (lab.lines().join("\n"), lab.fixture.read("project/page.html"));
     assert!(lines.contains("not \\\"nothing\\\""), "{lines}");
     assert!(!lines.contains("ghp_") && !page.contains("ghp_"), "{lines}");
 }
@@ -370,7 +370,7 @@ async fn a_server_here_that_is_sent_headers_is_not_taken_to_be_free() {
         let lab = BenchFixture::new("", script(), &cases(1, "")).await;
         let url = &lab.variables.iter().find(|(name, _)| *name == "OPENAI_BASE_URL").expect("a server").1;
         let endpoint = format!("{{api: openai_chat, base_url: '{url}'{headers}}}");
-        lab.place.write("project/toolwright.yaml", &format!("models: {{endpoints: {{here: {endpoint}}}}}\n"));
+        lab.fixture.write("project/toolwright.yaml", &format!("models: {{endpoints: {{here: {endpoint}}}}}\n"));
         let output = lab.run(&["--models", "here/good", "--max-cost", "1"]).await;
         assert_eq!(output.status.code() == Some(2), needs_price, "{headers}: {}", stderr(&output));
         assert_eq!(stderr(&output).contains("the price of here/good is not known"), needs_price);

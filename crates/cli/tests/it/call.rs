@@ -6,19 +6,19 @@ use std::net::TcpListener;
 use serde_json::json;
 
 use crate::cli::{ok, run, stderr};
-use crate::support::Place;
+use crate::support::Fixture;
 
 #[test]
 fn a_stored_output_of_one_call_is_read_by_the_next() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let line = "0123456789abcdef\n";
-    place.write("project/big.txt", &line.repeat(40_000));
-    let told = run(&place, &["call", "shell__bash", r#"{"command": "cat big.txt"}"#, "--max-output", "12288"]);
+    fixture.write("project/big.txt", &line.repeat(40_000));
+    let told = run(&fixture, &["call", "shell__bash", r#"{"command": "cat big.txt"}"#, "--max-output", "12288"]);
     let told = stderr(&told);
     let (_, rest) = told.split_once("handle=").unwrap_or_else(|| panic!("no handle in {told}"));
     let handle: String = rest.chars().take_while(char::is_ascii_alphanumeric).collect();
     let read = json!({"handle": handle, "offset": 300_000, "limit": 400}).to_string();
-    let part = ok(&place, &["call", "output__read", &read]);
+    let part = ok(&fixture, &["call", "output__read", &read]);
     assert!(part.contains(line), "{handle}: {part}");
 }
 
@@ -44,12 +44,12 @@ fn keys_of(listener: &TcpListener, requests: usize) -> Vec<String> {
 fn calls_that_share_a_session_do_not_share_an_idempotency_key() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("port");
     let url = format!("http://{}/orders", listener.local_addr().expect("address"));
-    let place = Place::with(&format!(
+    let fixture = Fixture::with(&format!(
         "restTools:\n  order:\n    description: x\n    method: POST\n    url: {url}\n    allow_private: true\n"
     ));
     let server = std::thread::spawn(move || keys_of(&listener, 2));
     for _ in 0..2 {
-        ok(&place, &["call", "rest__order", "{}"]);
+        ok(&fixture, &["call", "rest__order", "{}"]);
     }
     let keys = server.join().expect("server");
     assert!(keys.len() == 2 && keys[0] != keys[1], "{keys:?}");

@@ -5,13 +5,13 @@ use serde_json::{Value, json};
 use crate::asking::posted_to;
 use crate::cli::ok;
 use crate::serve::Gateway;
-use crate::support::{Place, until};
+use crate::support::{Fixture, until};
 
 /// A server whose process begins to listen late.
-fn slow(milliseconds: u32) -> Place {
+fn slow(milliseconds: u32) -> Fixture {
     let program = toolwright_testkit::bin("misbehaving-mcp");
     let args = format!("['--slow-start', '{milliseconds}']");
-    Place::with(&format!("mcpServers:\n  odd: {{command: {}, args: {args}}}\n", program.display()))
+    Fixture::with(&format!("mcpServers:\n  odd: {{command: {}, args: {args}}}\n", program.display()))
 }
 
 #[test]
@@ -40,8 +40,8 @@ fn the_first_instructions_name_a_server_that_starts_late() {
 
 #[test]
 fn a_server_that_never_starts_holds_no_introduction_up_for_ever() {
-    let place = Place::with("mcpServers:\n  mute: {command: sleep, args: ['600']}\n");
-    let mut gateway = Gateway::start(&place, &["--stdio"]);
+    let fixture = Fixture::with("mcpServers:\n  mute: {command: sleep, args: ['600']}\n");
+    let mut gateway = Gateway::start(&fixture, &["--stdio"]);
     gateway.handshake();
     assert!(gateway.tool_names().contains(&"fs__read".to_owned()));
 }
@@ -49,21 +49,21 @@ fn a_server_that_never_starts_holds_no_introduction_up_for_ever() {
 #[test]
 fn a_second_start_serves_the_list_of_the_first() {
     let program = toolwright_testkit::bin("misbehaving-mcp");
-    let script = |place: &Place| {
-        let once = place.path("once");
+    let script = |fixture: &Fixture| {
+        let once = fixture.path("once");
         format!("if [ -e {0} ]; then exec sleep 600; fi; touch {0}; exec {1}", once.display(), program.display())
     };
-    let place = Place::new();
-    let config = format!("mcpServers:\n  odd: {{command: sh, args: [-c, {:?}]}}\n", script(&place));
-    place.write("project/toolwright.yaml", &config);
+    let fixture = Fixture::new();
+    let config = format!("mcpServers:\n  odd: {{command: sh, args: [-c, {:?}]}}\n", script(&fixture));
+    fixture.write("project/toolwright.yaml", &config);
     let first = {
-        let mut gateway = Gateway::start(&place, &["--stdio"]);
+        let mut gateway = Gateway::start(&fixture, &["--stdio"]);
         gateway.handshake();
         gateway.has_tool("odd__echo", true);
         gateway.tool_names()
     };
     // It never answers again.
-    let mut gateway = Gateway::start(&place, &["--stdio"]);
+    let mut gateway = Gateway::start(&fixture, &["--stdio"]);
     gateway.handshake();
     assert_eq!(gateway.tool_names(), first);
     let unknown = gateway.ask("tools/call", json!({"name": "odd__nothing", "arguments": {}}));
@@ -73,8 +73,8 @@ fn a_second_start_serves_the_list_of_the_first() {
 
 #[test]
 fn what_waits_for_a_person_is_followed_without_its_id() {
-    let place = Place::new();
-    let mut gateway = Gateway::start(&place, &["--stdio", "--policy", "ask"]);
+    let fixture = Fixture::new();
+    let mut gateway = Gateway::start(&fixture, &["--stdio", "--policy", "ask"]);
     gateway.handshake();
     let mut called = |name: &str, arguments: Value| {
         let result = gateway.ask("tools/call", json!({"name": name, "arguments": arguments}))["result"].clone();
@@ -91,8 +91,8 @@ fn what_waits_for_a_person_is_followed_without_its_id() {
         }
         let (text, structured) = called("job__wait", json!({"timeout": 0}));
         assert!(text.contains("It has not begun.") && structured["next"].to_string().contains("not begun"), "{text}");
-        let asked: Value = serde_json::from_str(&ok(&place, &["approvals", "ls", "--json"])).expect("JSON");
-        ok(&place, &["approvals", decision, asked[0]["id"].as_str().expect("an id")]);
+        let asked: Value = serde_json::from_str(&ok(&fixture, &["approvals", "ls", "--json"])).expect("JSON");
+        ok(&fixture, &["approvals", decision, asked[0]["id"].as_str().expect("an id")]);
         let (text, structured) = called("job__wait", json!({}));
         assert_eq!(structured["job"], id, "{structured}");
         let result = structured["result"].to_string();
@@ -102,5 +102,5 @@ fn what_waits_for_a_person_is_followed_without_its_id() {
             assert!(text.contains("denied") && result.contains("denied"), "{text}\n{structured}");
         }
     }
-    until("nothing waits", || ok(&place, &["approvals", "ls", "--json"]).trim() == "[]");
+    until("nothing waits", || ok(&fixture, &["approvals", "ls", "--json"]).trim() == "[]");
 }

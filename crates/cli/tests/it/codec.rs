@@ -3,25 +3,25 @@
 use serde_json::{Value, json};
 
 use crate::arguments::answers;
-use crate::support::Place;
+use crate::support::Fixture;
 
 const APIS: [&str; 5] = ["openai-chat", "openai-responses", "anthropic", "gemini", "ollama"];
 
-/// A place whose configuration cannot be read, with a file of tools.
-fn place(tools: &str) -> Place {
-    let place = Place::with("version: [not a configuration\n");
-    place.write("project/tools.json", tools);
-    place
+/// A project whose configuration cannot be read, with a file of tools.
+fn fixture(tools: &str) -> Fixture {
+    let fixture = Fixture::with("version: [not a configuration\n");
+    fixture.write("project/tools.json", tools);
+    fixture
 }
 
-fn answer(place: &Place, arguments: &[&str], input: &str) -> (Value, i32) {
-    let (mut lines, code) = answers(place, arguments, input);
+fn answer(fixture: &Fixture, arguments: &[&str], input: &str) -> (Value, i32) {
+    let (mut lines, code) = answers(fixture, arguments, input);
     assert_eq!(lines.len(), 1, "{arguments:?}: {lines:?}");
     (lines.remove(0), code)
 }
 
-fn encode(place: &Place, api: &str, more: &[&str]) -> Value {
-    let (document, code) = answer(place, &[&["encode", "--api", api, "--tools", "tools.json"], more].concat(), "");
+fn encode(fixture: &Fixture, api: &str, more: &[&str]) -> Value {
+    let (document, code) = answer(fixture, &[&["encode", "--api", api, "--tools", "tools.json"], more].concat(), "");
     assert_eq!(code, 0, "{document}");
     document
 }
@@ -29,9 +29,9 @@ fn encode(place: &Place, api: &str, more: &[&str]) -> Value {
 #[test]
 fn encode_gives_the_tools_of_each_api() {
     let schema = json!({"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]});
-    let place = place(&json!([{"name": "read", "description": "Reads.", "parameters": schema}]).to_string());
+    let fixture = fixture(&json!([{"name": "read", "description": "Reads.", "parameters": schema}]).to_string());
     for api in APIS {
-        let document = encode(&place, api, &[]);
+        let document = encode(&fixture, api, &[]);
         let tool = &document["tools"][0];
         let (name, parameters) = match api {
             "openai-chat" | "ollama" => (&tool["function"]["name"], &tool["function"]["parameters"]),
@@ -46,7 +46,7 @@ fn encode_gives_the_tools_of_each_api() {
         assert_eq!(document["names"], json!({"read": "read"}));
         assert_eq!((&document["losses"], &document["quarantined"]), (&json!([]), &json!([])), "{api}");
     }
-    let strict = encode(&place, "openai-chat", &["--strict"]);
+    let strict = encode(&fixture, "openai-chat", &["--strict"]);
     assert_eq!(strict["tools"][0]["function"]["strict"], json!(true), "{strict}");
 }
 
@@ -59,14 +59,14 @@ fn encode_reads_tools_however_they_are_written() {
         r#"[{"type": "function", "function": {"name": "a"}}, {"type": "function", "name": "b"}]"#,
         r#"{"a": {"name": "a"}, "b": {"name": "b"}}"#,
     ] {
-        let document = encode(&place(tools), "anthropic", &[]);
+        let document = encode(&fixture(tools), "anthropic", &[]);
         let names: Vec<&Value> =
             document["tools"].as_array().expect("tools").iter().map(|tool| &tool["name"]).collect();
         assert_eq!(names, ["a", "b"], "{tools}");
     }
-    assert_eq!(encode(&place(""), "ollama", &[])["tools"], json!([]));
+    assert_eq!(encode(&fixture(""), "ollama", &[])["tools"], json!([]));
     let (document, code) =
-        answer(&place(""), &["encode", "--api", "ollama", "--tools", "-"], "{\"name\": \"from a pipe\"}");
+        answer(&fixture(""), &["encode", "--api", "ollama", "--tools", "-"], "{\"name\": \"from a pipe\"}");
     assert_eq!((code, &document["names"]), (0, &json!({"from_a_pipe": "from a pipe"})));
     for (tools, complaint) in [
         ("{\"name\": \"a\"}\n{\"name\"", "line 2"),
@@ -75,7 +75,7 @@ fn encode_reads_tools_however_they_are_written() {
         ("[1]", "tool 1: it is not an object"),
         ("3", "neither a list"),
     ] {
-        let (document, code) = answer(&place(tools), &["encode", "--api", "gemini", "--tools", "tools.json"], "");
+        let (document, code) = answer(&fixture(tools), &["encode", "--api", "gemini", "--tools", "tools.json"], "");
         let message = document["error"]["message"].as_str().expect("a message");
         assert!(code == 2 && message.contains(complaint), "{tools}: {message}");
     }
@@ -85,8 +85,8 @@ fn encode_reads_tools_however_they_are_written() {
 fn encode_makes_names_legal_and_tells_them_apart() {
     let long = "x".repeat(90);
     let tools = json!([{"name": "a.b"}, {"name": "a_b", "id": "second"}, {"name": "é"}, {"name": "9"}, {"name": long}]);
-    let place = place(&tools.to_string());
-    let document = encode(&place, "openai-responses", &[]);
+    let fixture = fixture(&tools.to_string());
+    let document = encode(&fixture, "openai-responses", &[]);
     let names = document["names"].as_object().expect("names");
     let ids: Vec<&str> = names.values().filter_map(Value::as_str).collect();
     assert_eq!(ids, ["a.b", "second", "é", "9", &long]);
@@ -94,7 +94,7 @@ fn encode_makes_names_legal_and_tells_them_apart() {
         let legal = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
         assert!(name.len() <= 64 && name.chars().all(legal) && !name.starts_with(char::is_numeric), "{name}");
     }
-    assert_eq!(document, encode(&place, "openai-responses", &[]), "the same again");
+    assert_eq!(document, encode(&fixture, "openai-responses", &[]), "the same again");
 }
 
 /// One answer of Anthropic, as it streams.
@@ -111,7 +111,7 @@ const STOP: &str = r#"{"type":"message_stop"}"#;
 
 #[test]
 fn decode_tells_bodies_events_and_lines_apart_at_any_chunking() {
-    let place = place("[]");
+    let fixture = fixture("[]");
     let lines = format!("{}\n{STOP}\n", EVENTS.join("\n"));
     let events: String = lines.lines().map(|line| format!("event: x\ndata: {line}\n\n")).collect();
     let body = json!({
@@ -131,25 +131,25 @@ fn decode_tells_bodies_events_and_lines_apart_at_any_chunking() {
     for input in [lines, events, body.to_string(), format!("{body:#}")] {
         for chunk in [&[][..], &["--chunk", "1"], &["--chunk", "7"]] {
             let arguments = [&["decode", "--format", "anthropic", "--json"], chunk].concat();
-            assert_eq!(answer(&place, &arguments, &input), (expect.clone(), 0), "{chunk:?} {input}");
+            assert_eq!(answer(&fixture, &arguments, &input), (expect.clone(), 0), "{chunk:?} {input}");
         }
     }
 }
 
 #[test]
 fn decode_keeps_what_was_whole_of_an_answer_that_failed() {
-    let place = place("[]");
+    let fixture = fixture("[]");
     let decode = ["decode", "--format", "anthropic"];
-    let (document, code) = answer(&place, &decode, &EVENTS.join("\n"));
+    let (document, code) = answer(&fixture, &decode, &EVENTS.join("\n"));
     assert_eq!((code, &document["text"], &document["calls"][0]["name"]), (1, &json!("Sure — reading."), &json!("a_b")));
     assert_eq!((&document["error"]["kind"], document.get("stop_reason")), (&json!("bad_response"), None), "{document}");
 
     let body = r#"{"type":"error","error":{"type":"overloaded_error","message":"busy now"}}"#;
-    let (document, code) = answer(&place, &decode, body);
+    let (document, code) = answer(&fixture, &decode, body);
     assert_eq!((code, &document["calls"], &document["text"]), (1, &json!([]), &json!("")));
     assert!(document["error"]["message"].as_str().is_some_and(|message| message.contains("busy now")), "{document}");
     for input in ["", "no JSON at all", "{\"a\"", "[1, 2]"] {
-        let (document, code) = answer(&place, &decode, input);
+        let (document, code) = answer(&fixture, &decode, input);
         assert!(code == 1 && document["error"].is_object() && document["calls"] == json!([]), "{input}: {document}");
     }
 }
@@ -164,7 +164,7 @@ fn chat(calls: &[(&str, &str)]) -> String {
 #[test]
 fn decode_gives_ids_and_objects_and_leaves_the_rest_as_it_is() {
     let body = chat(&[("a", "{\"x\": 1}"), ("b", ""), ("c", "{\"x\": "), ("d", "[1]")]);
-    let (document, code) = answer(&place("[]"), &["decode", "--format", "openai-chat", "-"], &body);
+    let (document, code) = answer(&fixture("[]"), &["decode", "--format", "openai-chat", "-"], &body);
     let expect = json!([
         {"id": "call_0", "name": "a", "arguments": {"x": 1}},
         {"id": "call_1", "name": "b", "arguments": {}},
@@ -180,8 +180,8 @@ fn decode_undoes_what_encode_did() {
         {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]},
         {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]},
     ]});
-    let place = place(&json!([{"name": "look/up", "parameters": either}]).to_string());
-    let document = encode(&place, "openai-chat", &[]);
+    let fixture = fixture(&json!([{"name": "look/up", "parameters": either}]).to_string());
+    let document = encode(&fixture, "openai-chat", &[]);
     let function = &document["tools"][0]["function"];
     let name = function["name"].as_str().expect("a name");
     assert_eq!(document["names"], json!({name: "look/up"}));
@@ -190,7 +190,7 @@ fn decode_undoes_what_encode_did() {
         wrapped => json!({wrapped.keys().next().expect("a property"): {"id": 3}}),
     };
     let body = chat(&[(name, &arguments.to_string()), ("other", "{}")]);
-    let (document, _) = answer(&place, &["decode", "--format", "openai-chat", "--tools", "tools.json"], &body);
+    let (document, _) = answer(&fixture, &["decode", "--format", "openai-chat", "--tools", "tools.json"], &body);
     let expect = json!([
         {"id": "call_0", "name": "look/up", "arguments": {"id": 3}},
         {"id": "call_1", "name": "other", "arguments": {}},
@@ -200,9 +200,9 @@ fn decode_undoes_what_encode_did() {
 
 #[test]
 fn decode_answers_each_line_on_failure_too() {
-    let place = place("[]");
+    let fixture = fixture("[]");
     let input = format!("{}\n3\n{}\n", json!(chat(&[("a", "{}")])), json!("nothing"));
-    let (lines, code) = answers(&place, &["decode", "--format", "openai-chat", "--jsonl"], &input);
+    let (lines, code) = answers(&fixture, &["decode", "--format", "openai-chat", "--jsonl"], &input);
     assert_eq!((lines.len(), code), (3, 1));
     assert_eq!(lines[0]["calls"][0]["name"], json!("a"));
     for (line, kind) in [(&lines[1], "input"), (&lines[2], "bad_response")] {
@@ -212,8 +212,8 @@ fn decode_answers_each_line_on_failure_too() {
 
 #[test]
 fn decode_answers_each_line_once_whatever_it_holds() {
-    let place = place("[]");
-    let decode = |format: &str, input: &str| answers(&place, &["decode", "--format", format, "--jsonl"], input);
+    let fixture = fixture("[]");
+    let decode = |format: &str, input: &str| answers(&fixture, &["decode", "--format", format, "--jsonl"], input);
     let (lines, code) = decode("hermes", "\u{feff}\"a\"\n\n  \r\n\"b\"\n[1]\n\n\"c\"");
     let texts: Vec<&str> = lines.iter().map(|line| line["text"].as_str().expect("a text")).collect();
     assert_eq!((texts, code), (vec!["a", "", "", "b", "", "", "c"], 1));
@@ -235,11 +235,11 @@ fn decode_answers_each_line_once_whatever_it_holds() {
 #[test]
 fn a_byte_order_mark_before_tools_or_an_answer_is_skipped() {
     for tools in ["\u{feff}[{\"name\": \"a\"}]", "\u{feff}{\"name\": \"a\"}\n{\"name\": \"b\"}\n"] {
-        assert_eq!(encode(&place(tools), "ollama", &[])["tools"][0]["function"]["name"], "a", "{tools}");
+        assert_eq!(encode(&fixture(tools), "ollama", &[])["tools"][0]["function"]["name"], "a", "{tools}");
     }
     let body = format!("\u{feff}{}", chat(&[("a", "{}")]));
     for chunk in ["1", "2", "4096"] {
-        let (document, code) = answer(&place("[]"), &["decode", "--format", "openai-chat", "--chunk", chunk], &body);
+        let (document, code) = answer(&fixture("[]"), &["decode", "--format", "openai-chat", "--chunk", chunk], &body);
         assert_eq!((code, &document["calls"][0]["name"]), (0, &json!("a")), "{document}");
     }
 }
@@ -247,15 +247,15 @@ fn a_byte_order_mark_before_tools_or_an_answer_is_skipped() {
 #[test]
 fn a_command_line_that_is_none_is_answered_as_json_too() {
     for arguments in [&["decode", "--format", "nonsense"][..], &["encode", "--api", "ollama"], &["validate"]] {
-        let (document, code) = answer(&place("[]"), arguments, "");
+        let (document, code) = answer(&fixture("[]"), arguments, "");
         assert_eq!((code, &document["error"]["kind"]), (2, &json!("usage")), "{arguments:?}");
     }
 }
 
 #[test]
 fn decode_reads_calls_in_text_by_format_model_or_the_text_itself() {
-    let place =
-        place(&json!([{"name": "get/it", "parameters": {"properties": {"n": {"type": "integer"}}}}]).to_string());
+    let fixture =
+        fixture(&json!([{"name": "get/it", "parameters": {"properties": {"n": {"type": "integer"}}}}]).to_string());
     let hermes = "Hm.</think>Sure.<tool_call>\n{\"name\": \"get_it\", \"arguments\": {\"n\": 3}}\n</tool_call>";
     let coder =
         "Hm.</think>Sure.<tool_call>\n<function=get_it>\n<parameter=n>\n3\n</parameter>\n</function>\n</tool_call>";
@@ -273,17 +273,17 @@ fn decode_reads_calls_in_text_by_format_model_or_the_text_itself() {
     ] {
         for chunk in ["1", "5", "4096"] {
             let arguments = [&["decode", "--tools", "tools.json", "--chunk", chunk], arguments].concat();
-            assert_eq!(answer(&place, &arguments, input), (expect.clone(), 0), "{arguments:?}");
+            assert_eq!(answer(&fixture, &arguments, input), (expect.clone(), 0), "{arguments:?}");
         }
     }
 }
 
 #[test]
 fn decode_knows_the_same_formats_as_its_help_and_completions() {
-    let place = place("[]");
+    let fixture = fixture("[]");
     for format in toolwright::textcalls::formats() {
         let expect = json!({"text": "Plain text.", "reasoning": "", "calls": []});
         let arguments = ["decode", "--format", format.name(), "--prefix", ""];
-        assert_eq!(answer(&place, &arguments, "Plain text."), (expect, 0), "{}", format.name());
+        assert_eq!(answer(&fixture, &arguments, "Plain text."), (expect, 0), "{}", format.name());
     }
 }

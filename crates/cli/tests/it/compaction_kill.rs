@@ -13,7 +13,7 @@ use toolwright_testkit::model_server::{Asked, Reply, Script, Turn, WireApi};
 
 use crate::agent::{ended, report, run_id, start, with_model};
 use crate::cli::stderr;
-use crate::support::Place;
+use crate::support::Fixture;
 
 /// Turns that call a tool, with so many bytes of text each: room is made before the last.
 const STEPS: usize = 6;
@@ -64,18 +64,18 @@ impl Models {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_is_killed_while_turns_are_put_together_asks_nothing_again_that_was_answered() {
-    let place = Place::with("context: {model: openai/memory}\n");
+    let fixture = Fixture::with("context: {model: openai/memory}\n");
     let models = Arc::new(Models::default());
     let says = Arc::clone(&models);
     let script = Script::from(vec![Turn::computed(move |asked| says.answer(asked))]).repeating();
     let (server, variables) = with_model(WireApi::OpenAi, script).await;
     let arguments = ["run", "go", "--policy", "trusted", "--json", "--tools", "shell:bash", "--window", "6000"];
-    let mut child = start(&place, &variables, &arguments);
+    let mut child = start(&fixture, &variables, &arguments);
     let mut said = BufReader::new(child.stderr.take().expect("stderr")).lines().map_while(Result::ok);
     let id = run_id(&said.find(|line| line.contains("--resume ")).expect("the line with the id"));
 
     // The first answer is in the journal, and another is being waited for.
-    let store = SqliteStore::open(&place.load().state_dir).expect("the store");
+    let store = SqliteStore::open(&fixture.load().state_dir).expect("the store");
     let end = Instant::now() + Duration::from_secs(20);
     loop {
         let saved = store.run(&id).await.expect("reads");
@@ -95,12 +95,12 @@ async fn a_run_that_is_killed_while_turns_are_put_together_asks_nothing_again_th
     ended(child).await;
     models.answers_all.store(true, Ordering::SeqCst);
 
-    let resumed = ended(start(&place, &variables, &["run", "--resume", &id, "--policy", "trusted", "--json"]));
+    let resumed = ended(start(&fixture, &variables, &["run", "--resume", &id, "--policy", "trusted", "--json"]));
     let output = tokio::time::timeout(Duration::from_secs(60), resumed).await.expect("the resumed run ends");
     assert!(output.status.success(), "{} {:?}", stderr(&output), server.failures());
     assert_eq!(report(&output)["answer"], "Done.");
     let steps: String = (0..STEPS).map(|step| format!("{step}\n")).collect();
-    assert_eq!(place.read("project/count"), steps, "each step was made once");
+    assert_eq!(fixture.read("project/count"), steps, "each step was made once");
     let asked = models.memory.lock().expect("no panic").clone();
     let times = |text: &String| asked.iter().filter(|other| *other == text).count();
     assert_eq!(times(&asked[0]), 1, "what was answered is not asked again");

@@ -7,14 +7,14 @@ use serde_json::json;
 use toolwright::config::{Config, Server, Severity, json_schema};
 use toolwright::providers::mcp::{AsTools, McpTransport};
 
-use crate::support::Place;
+use crate::support::Fixture;
 
 /// The one problem of a configuration must have this line, field and severity, and say these words.
 pub(crate) fn broken(text: &str, line: u32, field: &str, severity: Severity, words: &[&str]) {
-    let place = Place::with(text);
-    let config = place.load();
+    let fixture = Fixture::with(text);
+    let config = fixture.load();
     let [problem] = &config.problems[..] else { panic!("{text}\nwants one problem, has {:#?}", config.problems) };
-    assert_eq!(problem.file.as_deref(), Some(place.path("project/toolwright.yaml").as_path()), "{problem}");
+    assert_eq!(problem.file.as_deref(), Some(fixture.path("project/toolwright.yaml").as_path()), "{problem}");
     assert_eq!((problem.line, problem.field.as_str(), problem.severity), (Some(line), field, severity), "{problem}");
     assert!(!problem.remedy.is_empty(), "{problem}");
     for word in words {
@@ -30,28 +30,28 @@ fn what_is_well_is_not_complained_of() {
         "{mcpServers: {a: {url: https://h/mcp}}}\n",
         "// mine\n{\"mcpServers\": {\"a\": {\"command\": \"x\"}}}\n",
     ] {
-        let config = Place::with(text).load();
+        let config = Fixture::with(text).load();
         assert!(config.problems.is_empty() && config.servers.len() == 1, "{text}: {:?}", config.problems);
     }
-    let place = Place::new();
-    place.write("project/.mcp.json", "{\n  // ours\n  \"mcpServers\": {\"a\": {\"command\": \"x\"}} /* all */\n}\n");
-    let config = place.load();
+    let fixture = Fixture::new();
+    fixture.write("project/.mcp.json", "{\n  // ours\n  \"mcpServers\": {\"a\": {\"command\": \"x\"}} /* all */\n}\n");
+    let config = fixture.load();
     assert!(config.problems.is_empty() && config.servers.len() == 1, "{:?}", config.problems);
 }
 
 #[test]
 fn problems_come_in_the_order_of_their_lines() {
-    let config = Place::with("views:\n  fs: {allow: [x], dney: []}\nwbe: {}\nmcpServers:\n  a: {}\n").load();
+    let config = Fixture::with("views:\n  fs: {allow: [x], dney: []}\nwbe: {}\nmcpServers:\n  a: {}\n").load();
     let lines: Vec<Option<u32>> = config.problems.iter().map(|problem| problem.line).collect();
     assert!(lines.len() > 1 && lines.is_sorted(), "{:?}", config.problems);
 }
 
 #[test]
 fn one_bad_server_never_stops_the_rest() {
-    let place = Place::with(
+    let fixture = Fixture::with(
         "mcpServers:\n  bad:\n    command: 7\n  good:\n    command: x\n    args: [-p, 8080, 1.10]\n  off:\n    command: y\n    disabled: true\n  odd:\n    url: ${U}\n",
     );
-    let config = place.load();
+    let config = fixture.load();
     assert!(!config.is_unusable());
     let names: Vec<_> = config.servers.iter().map(|server| server.entry.as_str()).collect();
     assert_eq!(names, ["good"]);
@@ -61,11 +61,11 @@ fn one_bad_server_never_stops_the_rest() {
 
 #[test]
 fn a_pasted_block_of_another_client_works_as_it_is() {
-    let place = Place::with(
+    let fixture = Fixture::with(
         "{\n  \"mcpServers\": {\n    \"github\": {\n      \"type\": \"streamable-http\",\n      \"serverUrl\": \"https://h/mcp\",\n      \"headers\": {\"Authorization\": \"Bearer ${GH}\"}\n    },\n    \"time\": {\"command\": \"uvx\", \"args\": [\"mcp-server-time\"], \"transport\": \"stdio\"}\n  }\n}\n",
     )
     .set("GH", "ghp_0123456789");
-    let config = place.load();
+    let config = fixture.load();
     assert!(config.problems.is_empty(), "{:?}", config.problems);
     assert_eq!(config.servers.len(), 2);
     assert_eq!(config.secrets, ["ghp_0123456789"]);
@@ -74,10 +74,10 @@ fn a_pasted_block_of_another_client_works_as_it_is() {
 
 #[test]
 fn literal_secrets_are_known_and_masked() {
-    let place = Place::with(
+    let fixture = Fixture::with(
         "mcpServers:\n  a:\n    command: x\n    env: {API_KEY: sk-literal-1, HOME_DIR: /tmp/x, CACHE: \"${HOME}\"}\n",
     );
-    let config = place.load();
+    let config = fixture.load();
     assert_eq!(config.secrets, ["sk-literal-1"]);
     let shown = config.shown().to_string();
     assert!(!shown.contains("sk-literal-1") && shown.contains("[secret]") && shown.contains("${HOME}"), "{shown}");
@@ -85,12 +85,12 @@ fn literal_secrets_are_known_and_masked() {
 
 #[test]
 fn views_and_clients_are_read_and_their_tokens_never_shown() {
-    let place = Place::with(
+    let fixture = Fixture::with(
         "views:\n  small: {allow: ['git__*'], deny: ['git__push'], expose: search, profile: ask, roles: [dev]}\nserver:\n  \
          tokens:\n    ci: {token: \"${CI}\", roles: [dev], views: [small]}\n    all: {token: sk-all}\n",
     )
     .set("CI", "sk-of-ci");
-    let config = place.load();
+    let config = fixture.load();
     assert_eq!(config.problems, []);
     let tokens: Vec<_> =
         config.written.server.tokens.values().map(|client| (&*client.token, client.views.is_some())).collect();
@@ -102,10 +102,10 @@ fn views_and_clients_are_read_and_their_tokens_never_shown() {
 
 #[test]
 fn literal_secrets_are_known_wherever_they_stand() {
-    let place = Place::with(
+    let fixture = Fixture::with(
         "mcpServers:\n  a:\n    command: x\n    args: [--api-key=sk-argument, --token, tok-argument, -y, --header, 'X-Thing: described', 'Authorization: Bearer bear-argument']\n    env: {DB: 'postgres://me:db-password@h/x', A_KEY: \"${UNSET:-sk-default}\"}\n  b:\n    url: https://me:url-password@h/mcp?mode=described&access_token=tok-query#described\n    headers: {X-Api-Key: sk-header, X-Region: described}\n",
     );
-    let config = place.load();
+    let config = fixture.load();
     assert!(config.problems.is_empty(), "{:?}", config.problems);
     assert_eq!(
         config.secrets,
@@ -128,15 +128,15 @@ fn literal_secrets_are_known_wherever_they_stand() {
 
 #[test]
 fn nearer_layers_win_entry_by_entry_and_key_by_key() {
-    let place = Place::with(
+    let fixture = Fixture::with(
         "mcpServers:\n  a:\n    command: near\ndefaults:\n  tool_timeout: 1s\npolicy:\n  rules:\n    - effect: deny\n      tool: x\n",
     );
-    place.write("project/.mcp.json", "{\"mcpServers\": {\"b\": {\"command\": \"shared\"}}, \"other\": 1}");
-    place.write(
+    fixture.write("project/.mcp.json", "{\"mcpServers\": {\"b\": {\"command\": \"shared\"}}, \"other\": 1}");
+    fixture.write(
         "home/.config/toolwright/toolwright.yaml",
         "mcpServers:\n  a:\n    command: far\n    cwd: /far\n  c:\n    command: far\ndefaults:\n  tool_timeout: 2s\n  calls_per_turn: 3\npolicy:\n  rules:\n    - effect: ask\n",
     );
-    let config = place.load();
+    let config = fixture.load();
     let commands = |config: &Config| {
         let of = |server: &Server| match &server.config.transport {
             McpTransport::Stdio { command, .. } => (server.entry.clone(), command.clone()),
@@ -150,20 +150,20 @@ fn nearer_layers_win_entry_by_entry_and_key_by_key() {
     assert_eq!(config.written.defaults.calls_per_turn, 3);
     assert_eq!(config.policy.rules.len(), 2);
     assert_eq!(config.policy.rules[0].tool.as_deref(), Some("x"), "the nearer rules come first");
-    assert_eq!(config.root, std::fs::canonicalize(place.project()).expect("root"));
-    let given = place.write("given/extra.yaml", "mcpServers:\n  d:\n    command: given\n    cwd: sub\n");
-    let alone = place.load_with(|options| options.config = Some(given.clone()));
+    assert_eq!(config.root, std::fs::canonicalize(fixture.project()).expect("root"));
+    let given = fixture.write("given/extra.yaml", "mcpServers:\n  d:\n    command: given\n    cwd: sub\n");
+    let alone = fixture.load_with(|options| options.config = Some(given.clone()));
     assert_eq!((commands(&alone), alone.policy.rules.len(), alone.problems.len()), (vec!["d given".to_owned()], 0, 0));
-    assert_eq!(alone.root, std::fs::canonicalize(place.path("given")).expect("root"));
+    assert_eq!(alone.root, std::fs::canonicalize(fixture.path("given")).expect("root"));
     let McpTransport::Stdio { cwd, .. } = &alone.servers[0].config.transport else { panic!("stdio") };
-    assert_eq!(cwd.as_deref(), Some(&*place.path("given/sub")));
+    assert_eq!(cwd.as_deref(), Some(&*fixture.path("given/sub")));
     let [problem] = &config.problems[..] else { panic!("{:?}", config.problems) };
     assert!(problem.field == "other" && problem.severity == Severity::Warning, "{problem}");
 }
 
 #[test]
 fn the_type_and_the_address_of_a_server_say_what_is_spoken_there() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     for (entry, expect) in [
         ("url: http://h/mcp", "http"),
         ("type: http\n    url: https://h/mcp", "http"),
@@ -172,8 +172,8 @@ fn the_type_and_the_address_of_a_server_say_what_is_spoken_there() {
         ("url: wss://h/mcp", "ws"),
         ("type: websocket\n    url: ws://h/mcp", "ws"),
     ] {
-        place.write("project/toolwright.yaml", &format!("mcpServers:\n  a:\n    {entry}\n"));
-        let config = place.load();
+        fixture.write("project/toolwright.yaml", &format!("mcpServers:\n  a:\n    {entry}\n"));
+        let config = fixture.load();
         let spoken = match &config.servers[0].config.transport {
             McpTransport::Stdio { .. } => "stdio",
             McpTransport::Http { .. } => "http",
@@ -187,27 +187,27 @@ fn the_type_and_the_address_of_a_server_say_what_is_spoken_there() {
 
 #[test]
 fn no_configuration_is_no_error() {
-    let place = Place::new();
-    let config = place.load();
+    let fixture = Fixture::new();
+    let config = fixture.load();
     assert!(config.problems.is_empty() && config.files.is_empty());
-    assert_eq!(config.root, std::fs::canonicalize(place.project()).expect("root"));
-    assert_eq!(config.state_dir, place.path("home/.local/state/toolwright"));
-    let named = place.load_with(|options| options.config = Some("missing.yaml".into()));
+    assert_eq!(config.root, std::fs::canonicalize(fixture.project()).expect("root"));
+    assert_eq!(config.state_dir, fixture.path("home/.local/state/toolwright"));
+    let named = fixture.load_with(|options| options.config = Some("missing.yaml".into()));
     assert!(named.is_unusable() && named.problems[0].to_string().contains("missing.yaml"), "{:?}", named.problems);
 }
 
 #[test]
 fn empty_sections_are_sections_not_given() {
-    let config = Place::with("mcpServers:\n#  a:\n#    command: x\ndefaults:\npolicy:\n  rules:\n").load();
+    let config = Fixture::with("mcpServers:\n#  a:\n#    command: x\ndefaults:\npolicy:\n  rules:\n").load();
     assert!(config.problems.is_empty(), "{:?}", config.problems);
 }
 
 #[test]
 fn queues_bind_and_the_namespace_of_a_clash_is_told_apart() {
-    let place = Place::with(
+    let fixture = Fixture::with(
         "queues:\n  slow: {concurrent: 1, wait_timeout: 2s}\nmcpServers:\n  mcp-memory: {command: x, queue: slow}\n  memory: {command: y}\n",
     );
-    let config = place.load();
+    let config = fixture.load();
     assert_eq!(config.queues["slow"].concurrent, 1);
     let namespaces: Vec<_> = config.servers.iter().map(|server| server.namespace.as_str()).collect();
     assert_eq!(namespaces[0], "mcp-memory");
@@ -216,7 +216,7 @@ fn queues_bind_and_the_namespace_of_a_clash_is_told_apart() {
 
 #[test]
 fn limits_retries_rates_and_guards_are_read() {
-    let config = Place::with(
+    let config = Fixture::with(
         "defaults: {idle_timeout: 40s}\nqueues:\n  slow: {concurrent: 1, per_minute: 30}\nmcpServers:\n  a: {command: x, queue: slow, idle_timeout: 9s, retries: 0}\n  b: {command: y, queue: default}\nrestTools:\n  r: {description: x, url: 'https://h/now', idle_timeout: 2s, retries: 3}\npolicy:\n  guards:\n    - {name: money, model: m/judge, instructions: Never pay., tool: 'bank:*', when: 'args.amount > 100', timeout: 5s}\n",
     )
     .load();
@@ -234,7 +234,7 @@ fn limits_retries_rates_and_guards_are_read() {
 #[test]
 fn a_rest_tool_without_placeholders_needs_no_parameters() {
     let text = "restTools:\n  a:\n    description: x\n    url: https://h/now\n";
-    let config = Place::with(text).load();
+    let config = Fixture::with(text).load();
     assert!(config.problems.is_empty(), "{:?}", config.problems);
     let expect = serde_json::json!({"type": "object", "properties": {}, "additionalProperties": false});
     assert_eq!(config.rest_tools[0].spec.parameters, Some(expect));
@@ -259,13 +259,13 @@ fn the_schema_accepts_the_example_and_refuses_what_the_program_refuses() {
     for bad in ["{\"defualts\": {}}", "{\"defaults\": {\"builtins\": 3}}", "{\"policy\": {\"profile\": \"x\"}}"] {
         assert!(!validator.is_valid(&serde_json::from_str(bad).expect("json")), "{bad}");
     }
-    let place = Place::with(&text);
-    assert!(place.load().problems.is_empty(), "{:?}", place.load().problems);
+    let fixture = Fixture::with(&text);
+    assert!(fixture.load().problems.is_empty(), "{:?}", fixture.load().problems);
 }
 
 #[test]
 fn variables_that_hold_our_keys_are_known() {
-    let place = Place::with(
+    let fixture = Fixture::with(
         "server:\n  token: ${GATE:-x}\nmodels:\n  endpoints:\n    mine:\n      api: openai_chat\n      \
          base_url: https://${MY_HOST}/v1\n      api_key: ${MINE}\n      headers: {X-User: \"${HOME}${TEAM}\"}\n",
     )
@@ -273,7 +273,7 @@ fn variables_that_hold_our_keys_are_known() {
     .set("MY_HOST", "h")
     .set("MINE", "m")
     .set("TEAM", "t");
-    let config = place.load();
+    let config = fixture.load();
     assert_eq!(config.problems, []);
     assert_eq!(config.key_variables, ["GATE", "MINE", "TEAM"]);
 }
@@ -285,7 +285,7 @@ fn a_server_is_shared_and_offers_its_tools_alone_unless_its_entry_says_more() {
         ("shared: false\n    lazy: true", (false, true, false, false)),
         ("resources: tools\n    prompts: tools", (true, false, true, true)),
     ] {
-        let config = Place::with(&format!("mcpServers:\n  s:\n    command: x\n    {written}\n")).load();
+        let config = Fixture::with(&format!("mcpServers:\n  s:\n    command: x\n    {written}\n")).load();
         assert!(config.problems.is_empty(), "{written}: {:#?}", config.problems);
         let entry = &config.servers[0].config;
         let read = (entry.shared, entry.lazy, entry.resources == AsTools::Yes, entry.prompts == AsTools::Yes);
@@ -302,7 +302,7 @@ fn an_entry_says_how_long_a_server_may_take_to_start_and_how_large_its_messages_
         ("max_message_bytes: 1024", None),
         ("max_message_bytes: 99999999999", None),
     ] {
-        let config = Place::with(&format!("mcpServers:\n  s:\n    command: x\n    {written}\n")).load();
+        let config = Fixture::with(&format!("mcpServers:\n  s:\n    command: x\n    {written}\n")).load();
         let read = config.servers.first().filter(|_| config.problems.is_empty());
         let read = read.map(|server| (server.config.connect_timeout, server.config.max_message_bytes));
         assert_eq!(read, expect, "{written}: {:#?}", config.problems);
@@ -319,7 +319,7 @@ fn a_time_to_live_is_a_duration_or_off() {
         ("cache: off\n    tools_cache: {search: 60000}", None, Some(minutes(1))),
         ("cache: false\n    tools_cache: {search: 'off'}", None, Some(None)),
     ] {
-        let config = Place::with(&format!("mcpServers:\n  s:\n    command: x\n    {written}\n")).load();
+        let config = Fixture::with(&format!("mcpServers:\n  s:\n    command: x\n    {written}\n")).load();
         assert!(config.problems.is_empty(), "{written}: {:#?}", config.problems);
         let entry = &config.servers[0].config;
         assert_eq!(
@@ -330,7 +330,7 @@ fn a_time_to_live_is_a_duration_or_off() {
     }
     for (written, ttl) in [("2h", minutes(120)), ("off", None)] {
         let text = format!("restTools:\n  t:\n    description: d\n    url: http://h/\n    cache: {written}\n");
-        let config = Place::with(&text).load();
+        let config = Fixture::with(&text).load();
         assert_eq!((config.problems.len(), config.rest_tools[0].spec.cache), (0, ttl), "{written}");
     }
     broken(
@@ -344,7 +344,7 @@ fn a_time_to_live_is_a_duration_or_off() {
 
 #[test]
 fn documents_are_resolved_and_faults_leave_out_their_entry() {
-    let place = Place::with(
+    let fixture = Fixture::with(
         r#"
 openapi:
   shop:
@@ -368,7 +368,7 @@ catalogues:
     )
     .set("STAGE", "v2")
     .set("KEY", "s3cret-key");
-    let config = place.load();
+    let config = fixture.load();
     let names: Vec<&str> = config.openapi.iter().map(|document| document.name.as_str()).collect();
     assert_eq!(names, ["shop", "far"], "{:?}", config.problems);
     let shop = &config.openapi[0];
@@ -399,12 +399,12 @@ catalogues:
 
 #[test]
 fn models_have_terms_of_their_own_and_those_of_their_provider() {
-    let place = Place::with(
+    let fixture = Fixture::with(
         "models:\n  p: { window: 8000, queue: { requests_per_minute: 60 }, retry: { longest_wait: 90s }, timeouts: { first_byte: 20s, idle: 5s } }\n  \
          p/m: { max_output: 500, timeouts: { idle: 30s }, queue: { concurrent: 2, wait_timeout: 1m } }\n  \
          q: { strict_tools: true }\n",
     );
-    let config = place.load();
+    let config = fixture.load();
     assert!(config.problems.is_empty(), "{:#?}", config.problems);
     let terms = |name: &str| config.model_traffic.get(name).cloned();
     let (p, m) = (terms("p").expect("terms"), terms("p/m").expect("terms"));
@@ -432,11 +432,11 @@ fn models_have_terms_of_their_own_and_those_of_their_provider() {
 
 #[test]
 fn models_answer_as_they_and_their_provider_are_set() {
-    let place = Place::with(
+    let fixture = Fixture::with(
         "models:\n  p: { effort: low, top_p: 0.5, stop: [END], cache: 1h, temperature: 0.3, keep_alive: 2h }\n  \
          p/m: { thinking_tokens: 0, seed: 7, cache: off, keep_alive: 30s }\n",
     );
-    let config = place.load();
+    let config = fixture.load();
     assert!(config.problems.is_empty(), "{:#?}", config.problems);
     let overrides = |name: &str| config.model_overrides.iter().find(|(of, _)| of == name).expect("overrides").1.clone();
     let (p, m) = (overrides("p"), overrides("p/m"));
@@ -450,7 +450,7 @@ fn models_answer_as_they_and_their_provider_are_set() {
         ("models:\n  p:\n    stop: [a, b, c, d, e]\n", "models.p.stop", "more than 4"),
         ("models:\n  p:\n    effort: lots\n", "models.p.effort", "lots"),
     ] {
-        let problems = Place::with(text).load().problems;
+        let problems = Fixture::with(text).load().problems;
         let found = problems.iter().any(|problem| problem.field == field && problem.message.contains(part));
         assert!(found, "{text}: {problems:#?}");
     }

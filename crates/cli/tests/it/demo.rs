@@ -3,14 +3,14 @@
 use serde_json::Value;
 
 use crate::cli::{program, run, stderr};
-use crate::support::Place;
+use crate::support::Fixture;
 
 #[test]
 fn the_demo_needs_neither_terminal_key_nor_network() {
-    let place = Place::with("mcpServers:\n  broken:\n    command: no-such-program-anywhere\n");
+    let fixture = Fixture::with("mcpServers:\n  broken:\n    command: no-such-program-anywhere\n");
     let folder = tempfile::tempdir().expect("folder");
-    let before: Vec<_> = walk(&place.path(""));
-    let output = program(&place).arg("demo").env("TMPDIR", folder.path()).output().expect("the program runs");
+    let before: Vec<_> = walk(&fixture.path(""));
+    let output = program(&fixture).arg("demo").env("TMPDIR", folder.path()).output().expect("the program runs");
     let said = String::from_utf8(output.stdout.clone()).expect("text");
     assert!(output.status.success(), "{said}{}", stderr(&output));
     for words in [
@@ -32,13 +32,13 @@ fn the_demo_needs_neither_terminal_key_nor_network() {
     let wide: Vec<&str> = said.lines().filter(|line| line.chars().count() > 80).collect();
     assert!(wide.is_empty(), "{wide:?}");
     assert_eq!(stderr(&output), "");
-    assert_eq!(walk(&place.path("")), before, "it wrote somewhere");
+    assert_eq!(walk(&fixture.path("")), before, "it wrote somewhere");
     assert_eq!(walk(folder.path()).len(), 0, "it left something behind");
 }
 
 #[test]
 fn the_demo_gives_its_report_as_json() {
-    let output = run(&Place::new(), &["demo", "--json"]);
+    let output = run(&Fixture::new(), &["demo", "--json"]);
     let report: Value = serde_json::from_slice(&output.stdout).expect("one document");
     assert_eq!((&report["status"], report["calls"].as_array().map(Vec::len)), (&"success".into(), Some(5)), "{report}");
     assert!(stderr(&output).contains("the model is a script"));

@@ -5,19 +5,19 @@ use toolwright_testkit::model_server::{Fault, Script, Turn, WireApi};
 
 use crate::agent::{configure, ended, report, repository, run_id, start, todo_script, with_model};
 use crate::cli::stderr;
-use crate::support::Place;
+use crate::support::Fixture;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_ends_the_same_whenever_its_calls_start() {
     for api in WireApi::ALL {
-        let place = repository();
-        configure(&place, api);
+        let fixture = repository();
+        configure(&fixture, api);
         let (server, variables) = with_model(api, todo_script()).await;
         let arguments = ["run", "count the TODOs", "--policy", "workspace", "--dispatch", "streaming", "--json"];
-        let output = ended(start(&place, &variables, &arguments)).await;
+        let output = ended(start(&fixture, &variables, &arguments)).await;
         assert!(output.status.success(), "{api:?}: {} {:?}", stderr(&output), server.failures());
         assert_eq!(report(&output)["calls"].as_array().map(Vec::len), Some(3), "{api:?}");
-        assert_eq!(place.read("project/report.md"), "a.rs: 2\nb.rs: 1\n");
+        assert_eq!(fixture.read("project/report.md"), "a.rs: 2\nb.rs: 1\n");
         assert_eq!(server.failures(), Vec::<String>::new());
     }
 }
@@ -27,15 +27,15 @@ async fn an_answer_that_is_cut_anywhere_runs_nothing_twice() {
     let mut kept = 0;
     // Anthropic's blocks close one by one; other APIs may close all calls at the end.
     for frames in 1..18 {
-        let place = Place::with("defaults:\n  dispatch: streaming\n");
+        let fixture = Fixture::with("defaults:\n  dispatch: streaming\n");
         let calls =
             vec![("shell__bash", json!({"command": "echo one >> count"})), ("fs__glob", json!({"pattern": "*"}))];
         let script: Script =
             vec![Turn::text_and_calls("Looking.", calls).with_fault(Fault::CutAfter(frames)), Turn::text("Done.")]
                 .into();
         let (server, variables) = with_model(WireApi::Anthropic, script).await;
-        let output = ended(start(&place, &variables, &["run", "x", "--policy", "trusted", "--json"])).await;
-        let ran = if place.path("project/count").exists() { place.read("project/count") } else { String::new() };
+        let output = ended(start(&fixture, &variables, &["run", "x", "--policy", "trusted", "--json"])).await;
+        let ran = if fixture.path("project/count").exists() { fixture.read("project/count") } else { String::new() };
         assert!(ran.len() <= "one\n".len(), "{frames}: {ran}");
         let report = report(&output);
         // What was started is in the report, and the run goes on from it; else it fails as ever.
@@ -49,10 +49,10 @@ async fn an_answer_that_is_cut_anywhere_runs_nothing_twice() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn by_hand_calls_are_printed_and_each_resume_lets_them_run() {
-    let place = repository();
+    let fixture = repository();
     let (server, variables) = with_model(WireApi::OpenAi, todo_script()).await;
     let begin = ["run", "count the TODOs", "--policy", "workspace", "--dispatch", "manual", "--json"];
-    let output = ended(start(&place, &variables, &begin)).await;
+    let output = ended(start(&fixture, &variables, &begin)).await;
     let held = report(&output);
     assert_eq!((output.status.code(), &held["status"]), (Some(4), &json!("suspended")), "{}", stderr(&output));
     let tools: Vec<&Value> = held["held"].as_array().expect("held").iter().map(|call| &call["tool"]).collect();
@@ -60,20 +60,20 @@ async fn by_hand_calls_are_printed_and_each_resume_lets_them_run() {
     let id = held["run"].as_str().expect("the report names the run");
     assert_eq!(id, run_id(&stderr(&output)));
     let resume = ["run", "--resume", id, "--policy", "workspace", "--json"];
-    let second = report(&ended(start(&place, &variables, &resume)).await);
+    let second = report(&ended(start(&fixture, &variables, &resume)).await);
     assert_eq!((&second["held"][0]["tool"], second["calls"].as_array().map(Vec::len)), (&json!("fs__write"), Some(2)));
-    assert!(!place.path("project/report.md").exists());
-    let output = ended(start(&place, &variables, &resume)).await;
+    assert!(!fixture.path("project/report.md").exists());
+    let output = ended(start(&fixture, &variables, &resume)).await;
     assert!(output.status.success(), "{} {:?}", stderr(&output), server.failures());
-    assert_eq!(place.read("project/report.md"), "a.rs: 2\nb.rs: 1\n");
-    let chat = ended(start(&place, &variables, &["chat", "--policy", "ask", "--dispatch", "manual"])).await;
+    assert_eq!(fixture.read("project/report.md"), "a.rs: 2\nb.rs: 1\n");
+    let chat = ended(start(&fixture, &variables, &["chat", "--policy", "ask", "--dispatch", "manual"])).await;
     assert_eq!(chat.status.code(), Some(2));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_configured_model_mends_arguments_of_runs_and_calls() {
-    let place = Place::with("defaults:\n  repair_model: openai/m\n");
-    place.write("project/a.rs", "// TODO one\n");
+    let fixture = Fixture::with("defaults:\n  repair_model: openai/m\n");
+    fixture.write("project/a.rs", "// TODO one\n");
     let mended = || {
         Turn::text("{\"pattern\": \"TODO\"}")
             .expecting("schema, errors and arguments are shown", |asked| {
@@ -93,10 +93,10 @@ async fn a_configured_model_mends_arguments_of_runs_and_calls() {
     ]
     .into();
     let (server, variables) = with_model(WireApi::OpenAi, script).await;
-    let output = ended(start(&place, &variables, &["run", "x", "--policy", "ask"])).await;
+    let output = ended(start(&fixture, &variables, &["run", "x", "--policy", "ask"])).await;
     assert!(output.status.success(), "{} {:?}", stderr(&output), server.failures());
     assert!(stderr(&output).contains("the arguments of fs__grep were mended by openai/m"), "{}", stderr(&output));
-    let output = ended(start(&place, &variables, &["call", "fs__grep", "{\"patern\": \"TODO\"}", "--json"])).await;
+    let output = ended(start(&fixture, &variables, &["call", "fs__grep", "{\"patern\": \"TODO\"}", "--json"])).await;
     let outcome: Value = serde_json::from_slice(&output.stdout).expect("json");
     assert_eq!((&outcome["ok"], &outcome["provenance"]["repair"]["end"]), (&json!(true), &json!("accepted")));
     assert_eq!(server.failures(), Vec::<String>::new());

@@ -3,12 +3,12 @@
 use serde_json::{Value, json};
 
 use crate::cli::{program, run};
-use crate::support::Place;
+use crate::support::Fixture;
 
 /// A document beside the configuration, and a server whose tools are fine but for one that is not offered.
-fn place(more: &str) -> Place {
+fn fixture(more: &str) -> Fixture {
     let server = toolwright_testkit::bin("misbehaving-mcp");
-    let place = Place::with(&format!(
+    let fixture = Fixture::with(&format!(
         "mcpServers:\n  odd:\n    command: {}\n    tools_denied: [uncompilable]\n{more}",
         server.display()
     ));
@@ -16,18 +16,18 @@ fn place(more: &str) -> Place {
         "servers": [{"url": "https://shop.example"}],
         "components": {"securitySchemes": {"bearerAuth": {"type": "http", "scheme": "bearer"}}},
         "paths": {"/orders": {"get": {"operationId": "listOrders", "tags": ["orders"], "responses": {}}}}});
-    place.write("project/shop.json", &document.to_string());
-    place
+    fixture.write("project/shop.json", &document.to_string());
+    fixture
 }
 
-fn doctor(place: &Place) -> (Option<i32>, Value) {
-    let output = run(place, &["doctor", "--json"]);
+fn doctor(fixture: &Fixture) -> (Option<i32>, Value) {
+    let output = run(fixture, &["doctor", "--json"]);
     (output.status.code(), serde_json::from_slice(&output.stdout).expect("json"))
 }
 
 /// Whether doctor finds exactly one fault, which is told with these words.
 fn check(more: &str, words: &[&str]) {
-    let (code, report) = doctor(&place(more));
+    let (code, report) = doctor(&fixture(more));
     let findings = report["findings"].as_array().expect("findings");
     let said: Vec<&str> = findings.iter().filter_map(Value::as_str).collect();
     assert_eq!((code, report["ok"].as_bool()), (Some(1), Some(false)), "{more}: {report}");
@@ -39,7 +39,7 @@ fn check(more: &str, words: &[&str]) {
 
 #[test]
 fn settings_that_match_everything_they_name_are_well() {
-    let (code, report) = doctor(&place(
+    let (code, report) = doctor(&fixture(
         "    tools_allowed: ['*']\n    tools: {echo: {title: Echo}}\n    tools_cache: {echo: 5m}\n    background: [slow]\n\
          openapi:\n  shop: {document: shop.json, auth: {bearerAuth: {token: x}}, tags: [ORDERS], methods: [get], operations: {listOrders: {title: All}, GET /orders: {}}}\n\
          defaults: {builtins_denied: ['shell__*']}\nselection: {pinned: ['fs:read', odd__echo]}\n\
@@ -53,7 +53,7 @@ fn settings_that_match_everything_they_name_are_well() {
 #[test]
 fn schemas_that_clients_are_listed_otherwise_are_named() {
     let rest = "restTools:\n  issue:\n    description: x\n    url: 'https://api.example/x'\n    parameters: {type: object, properties: {id: {type: string}, at: {type: string}}, anyOf: [{required: [id]}, {required: [at]}]}\n";
-    let (code, report) = doctor(&place(rest));
+    let (code, report) = doctor(&fixture(rest));
     let named = |report: &Value| -> Vec<String> {
         let losses = report["schemas"].as_array().expect("a list").iter();
         let own = losses.filter(|loss| loss["tool"].as_str().is_some_and(|tool| tool.ends_with("__issue")));
@@ -62,8 +62,8 @@ fn schemas_that_clients_are_listed_otherwise_are_named() {
     assert_eq!((code, named(&report)), (Some(0), vec!["anyOf".to_owned()]), "it is no fault: {report}");
     let mut tools = report["schemas"].as_array().expect("a list").iter().filter_map(|loss| loss["tool"].as_str());
     let tool = tools.find(|tool| tool.ends_with("__issue")).expect("its name").to_owned();
-    let place = place(rest);
-    let said = |args: &[&str]| String::from_utf8(run(&place, args).stdout).expect("text");
+    let fixture = fixture(rest);
+    let said = |args: &[&str]| String::from_utf8(run(&fixture, args).stdout).expect("text");
     let doctor_said = said(&["doctor"]);
     assert!(doctor_said.contains(&format!("{tool}: clients are listed its schema in a form")), "{doctor_said}");
     let shown = said(&["tools", "show", &tool]);
@@ -71,7 +71,7 @@ fn schemas_that_clients_are_listed_otherwise_are_named() {
     let whole: Value = serde_json::from_str(&said(&["tools", "show", &tool, "--json"])).expect("json");
     assert_eq!(whole["listed"]["inputSchema"]["description"], "Needs at least one of these: `id`; or `at`.", "{whole}");
     assert_eq!(whole["definition"]["parameters"]["anyOf"][0]["required"][0], "id", "its own stays: {whole}");
-    let (_, report) = doctor(&self::place(&format!("{rest}server: {{schemas: raw}}\n")));
+    let (_, report) = doctor(&self::fixture(&format!("{rest}server: {{schemas: raw}}\n")));
     assert_eq!(report["schemas"], json!([]), "{report}");
 }
 
@@ -144,7 +144,7 @@ fn a_source_without_tools_is_a_finding() {
         ("    tools_allowed: [none]\n", "odd", "filtered by tools_allowed"),
         ("openapi:\n  shop: {document: shop.json, tags: [none]}\n", "shop", "its tags are orders: filtered out"),
     ] {
-        let (code, report) = doctor(&place(more));
+        let (code, report) = doctor(&fixture(more));
         let providers = report["providers"].as_array().expect("providers");
         let provider = providers.iter().find(|provider| provider["name"] == name).expect("provider");
         assert_eq!((code, &provider["ok"], &provider["tools"]), (Some(1), &json!(false), &json!(0)), "{report}");
@@ -156,7 +156,7 @@ fn a_source_without_tools_is_a_finding() {
 /// What would be there if its source were, or were switched on, is not called a mistake.
 #[test]
 fn names_of_sources_that_are_down_or_off_are_not_judged() {
-    let (code, report) = doctor(&place(
+    let (code, report) = doctor(&fixture(
         "  gone: {command: no-such-program-anywhere}\n  off: {command: x, enabled: false}\n\
          views:\n  a: {allow: ['gone__*', off__x]}\npolicy:\n  rules:\n  - {effect: deny, tool: 'gone:*'}\n  - {effect: ask, namespace: off}\n",
     ));
@@ -169,15 +169,15 @@ fn warnings_of_the_log_are_told() {
         "servers": [{"url": "https://shop.example"}], "security": [{"key": []}],
         "components": {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
         "paths": {"/orders": {"get": {"operationId": "listOrders", "responses": {}}}}});
-    let place = place("openapi:\n  api: {document: api.json}\n");
-    place.write("project/api.json", &text.to_string());
-    let (code, report) = doctor(&place);
+    let fixture = fixture("openapi:\n  api: {document: api.json}\n");
+    fixture.write("project/api.json", &text.to_string());
+    let (code, report) = doctor(&fixture);
     assert_eq!((code, &report["findings"]), (Some(0), &json!([])), "{report}");
     assert!(
         report["warnings"].to_string().contains("openapi.api: no credentials are configured for `key`"),
         "{report}"
     );
-    let output = run(&place, &["doctor"]);
+    let output = run(&fixture, &["doctor"]);
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(said.contains("warning: openapi.api: no cred") && said.contains("but for the warnings above"), "{said}");
     assert!(output.stderr.is_empty(), "the report is what was asked for: {}", String::from_utf8_lossy(&output.stderr));
@@ -186,25 +186,25 @@ fn warnings_of_the_log_are_told() {
 #[test]
 fn a_file_that_cannot_be_read_is_not_called_missing() {
     for text in ["a: 1\na: 2\n", "mcpServers: [\n"] {
-        let place = Place::with(text);
-        let output = run(&place, &["doctor"]);
+        let fixture = Fixture::with(text);
+        let output = run(&fixture, &["doctor"]);
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(!said.contains("no configuration file"), "{said}");
         assert!(said.contains("could not read ") && said.contains("toolwright.yaml:"), "{said}");
     }
-    let said = String::from_utf8_lossy(&run(&Place::new(), &["doctor"]).stdout).into_owned();
+    let said = String::from_utf8_lossy(&run(&Fixture::new(), &["doctor"]).stdout).into_owned();
     assert!(said.contains("no configuration file"), "{said}");
 }
 
 #[test]
 fn the_whole_machine_as_a_workspace_is_warned_of() {
-    let place = Place::new();
-    let output = program(&place).current_dir("/").args(["doctor", "--json"]).output().expect("runs");
+    let fixture = Fixture::new();
+    let output = program(&fixture).current_dir("/").args(["doctor", "--json"]).output().expect("runs");
     let report: Value = serde_json::from_slice(&output.stdout).expect("json");
     let warnings = report["warnings"].to_string();
     assert!(warnings.contains("the workspace root is /") && warnings.contains("--root FOLDER"), "{report}");
-    let (_, report) = doctor(&place);
+    let (_, report) = doctor(&fixture);
     assert_eq!(report["warnings"], json!([]), "{report}");
 }
 
@@ -229,10 +229,10 @@ fn models_are_checked_without_being_asked() {
         }
         asked
     });
-    let place = Place::new();
+    let fixture = Fixture::new();
     let doctor = || {
         let url = format!("http://{address}/v1");
-        let mut command = program(&place);
+        let mut command = program(&fixture);
         command.args(["doctor", "--json"]).env("OPENAI_BASE_URL", url).env("OPENAI_API_KEY", "sk-refused");
         let output = command.env("OLLAMA_HOST", "").output().expect("the program runs");
         (output.status.code(), serde_json::from_slice::<Value>(&output.stdout).expect("json"))

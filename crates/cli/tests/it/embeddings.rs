@@ -15,20 +15,20 @@ use toolwright::models::EmbeddingsApi;
 
 use crate::cli::ok;
 use crate::config::broken;
-use crate::support::Place;
+use crate::support::Fixture;
 
 #[test]
 fn a_directory_or_an_api_is_found_in_the_configuration() {
-    let place = Place::with("selection:\n  embeddings: {path: \"${MODELS}/minilm\"}\n").set("MODELS", "models");
-    let config = place.load();
+    let fixture = Fixture::with("selection:\n  embeddings: {path: \"${MODELS}/minilm\"}\n").set("MODELS", "models");
+    let config = fixture.load();
     assert_eq!(config.problems, []);
     assert_eq!(config.embeddings, Some(EmbeddingSource::Directory(config.root.join("models/minilm"))));
 
-    let place = Place::with(
+    let fixture = Fixture::with(
         "selection:\n  embeddings:\n    url: https://h/v1\n    model: ${M:-small}\n    apiKey: ${EMBEDDINGS_KEY}\n",
     )
     .set("EMBEDDINGS_KEY", "k-7");
-    let config = place.load();
+    let config = fixture.load();
     assert_eq!(config.problems, []);
     let (base_url, model) = ("https://h/v1".into(), "small".into());
     let source = EmbeddingSource::Api { api: EmbeddingsApi::OpenAi, base_url, key: Some(Secret::new("k-7")), model };
@@ -36,9 +36,9 @@ fn a_directory_or_an_api_is_found_in_the_configuration() {
     assert_eq!((&*config.secrets, &*config.key_variables), (&["k-7".into()][..], &["EMBEDDINGS_KEY".into()][..]));
     assert!(!format!("{:?}{}", config.embeddings, config.shown()).contains("k-7"));
 
-    let config = Place::with("selection: {embeddings: {url: \"http://h\", model: m, api: ollama}}\n").load();
+    let config = Fixture::with("selection: {embeddings: {url: \"http://h\", model: m, api: ollama}}\n").load();
     assert!(matches!(config.embeddings, Some(EmbeddingSource::Api { api: EmbeddingsApi::Ollama, key: None, .. })));
-    assert_eq!(Place::with("selection: {pick_size: 3}\n").load().embeddings, None);
+    assert_eq!(Fixture::with("selection: {pick_size: 3}\n").load().embeddings, None);
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn what_names_no_model_is_left_out_with_the_reason() {
     let check = |settings: &str, key: &str, words: &str| {
         let text = format!("selection:\n  embeddings: {{{settings}}}\n");
         broken(&text, 2, &format!("selection.embeddings.{key}"), Severity::EntryDisabled, &[words]);
-        assert_eq!(Place::with(&text).load().embeddings, None);
+        assert_eq!(Fixture::with(&text).load().embeddings, None);
     };
     check("", "path", "`url` and `model` of an API");
     check("path: \"\"", "path", "no model is named");
@@ -58,9 +58,9 @@ fn what_names_no_model_is_left_out_with_the_reason() {
 
 #[tokio::test]
 async fn a_directory_that_is_no_model_is_named_with_the_remedy() {
-    let place = Place::new();
-    let error = embedder(&place.path("home")).await.err().expect("no model").to_string();
-    assert!(error.contains(&place.path("home").display().to_string()), "{error}");
+    let fixture = Fixture::new();
+    let error = embedder(&fixture.path("home")).await.err().expect("no model").to_string();
+    assert!(error.contains(&fixture.path("home").display().to_string()), "{error}");
     let remedy = if cfg!(feature = "embeddings") { "as its authors publish it" } else { "--features embeddings" };
     assert!(error.contains(remedy), "{error}");
 }
@@ -119,9 +119,9 @@ async fn texts(stream: &mut TcpStream) -> usize {
 }
 
 /// The events of requests to models while `work` goes on, and the operations of the ledger.
-async fn told(place: &Place, work: impl AsyncFn(&Toolwright)) -> (Vec<Arc<Event>>, Vec<Value>) {
-    let options = LoadOptions { cwd: place.project(), ..LoadOptions::default() };
-    let app = Toolwright::open(options, place.load(), Box::new(|_| None)).await.expect("opens");
+async fn told(fixture: &Fixture, work: impl AsyncFn(&Toolwright)) -> (Vec<Arc<Event>>, Vec<Value>) {
+    let options = LoadOptions { cwd: fixture.project(), ..LoadOptions::default() };
+    let app = Toolwright::open(options, fixture.load(), Box::new(|_| None)).await.expect("opens");
     let mut events = app.events().subscribe();
     work(&app).await;
     let mut told = Vec::new();
@@ -129,14 +129,14 @@ async fn told(place: &Place, work: impl AsyncFn(&Toolwright)) -> (Vec<Arc<Event>
         told.push(event);
     }
     app.shut_down().await;
-    let trace: Value = serde_json::from_str(&ok(place, &["trace", "last", "--json"])).expect("json");
+    let trace: Value = serde_json::from_str(&ok(fixture, &["trace", "last", "--json"])).expect("json");
     let turns = trace["turns"].as_array().cloned().unwrap_or_default();
     (told, turns.iter().flat_map(|turn| turn["ops"].as_array().cloned().unwrap_or_default()).collect())
 }
 
-fn place(server: &Server, models: &str) -> Place {
+fn fixture(server: &Server, models: &str) -> Fixture {
     let url = &server.url;
-    Place::with(&format!("selection: {{embeddings: {{url: '{url}', model: small}}}}\nmodels:\n{models}"))
+    Fixture::with(&format!("selection: {{embeddings: {{url: '{url}', model: small}}}}\nmodels:\n{models}"))
 }
 
 async fn query(app: &Toolwright, text: &str) -> Result<(), String> {
@@ -147,8 +147,8 @@ async fn query(app: &Toolwright, text: &str) -> Result<(), String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_for_vectors_wait_in_the_queue_of_their_model() {
     let server = Server::start(vec![200]).await;
-    let place = place(&server, "  embeddings: {queue: {concurrent: 2}}\n");
-    let (events, _) = told(&place, async |app| {
+    let fixture = fixture(&server, "  embeddings: {queue: {concurrent: 2}}\n");
+    let (events, _) = told(&fixture, async |app| {
         let queries = (0..6).map(|number| async move { query(app, &format!("q{number}")).await });
         for done in futures_util::future::join_all(queries).await {
             done.expect("vectors");
@@ -165,8 +165,8 @@ async fn a_request_for_vectors_is_made_again_and_each_attempt_is_accounted_for()
     let server = Server::start(vec![503, 200]).await;
     // The prices of the one model, the terms of all.
     let models = "  embeddings: {retry: {attempts: 2}}\n  embeddings/small: {prices: {input: 100, output: 0}}\n";
-    let place = place(&server, models);
-    let (events, ops) = told(&place, async |app| query(app, "q").await.expect("vectors")).await;
+    let fixture = fixture(&server, models);
+    let (events, ops) = told(&fixture, async |app| query(app, "q").await.expect("vectors")).await;
     assert_eq!(server.asked.load(Ordering::SeqCst), 2);
     let finished = events.iter().find_map(|event| match &**event {
         Event::ModelFinished { model, attempt, ok, usage, cost_usd, characters_in, .. } => {
@@ -189,8 +189,8 @@ async fn requests_for_vectors_end_with_the_terms_of_their_provider() {
     let models = format!(
         "  endpoints: {{mine: {{api: openai_chat, base_url: '{url}/'}}}}\n  mine: {{retry: {{attempts: 1}}}}\n"
     );
-    let place = place(&server, &models);
-    let (events, ops) = told(&place, async |app| {
+    let fixture = fixture(&server, &models);
+    let (events, ops) = told(&fixture, async |app| {
         let error = query(app, "q").await.expect_err("it is down");
         assert!(error.contains("later") && error.contains("selection.embeddings"), "{error}");
     })

@@ -3,19 +3,19 @@
 use serde_json::{Value, json};
 
 use crate::arguments::answers;
-use crate::support::Place;
+use crate::support::Fixture;
 
-/// A place whose configuration cannot be read, with a catalogue and cases.
-fn place(tools: &str, cases: &str) -> Place {
-    let place = Place::with("version: [not a configuration\n");
-    place.write("project/tools.jsonl", tools);
-    place.write("project/cases.jsonl", cases);
-    place
+/// A project whose configuration cannot be read, with a catalogue and cases.
+fn fixture(tools: &str, cases: &str) -> Fixture {
+    let fixture = Fixture::with("version: [not a configuration\n");
+    fixture.write("project/tools.jsonl", tools);
+    fixture.write("project/cases.jsonl", cases);
+    fixture
 }
 
-fn select(place: &Place, catalogue: &str, cases: &str, scorer: &str) -> (Value, i32) {
+fn select(fixture: &Fixture, catalogue: &str, cases: &str, scorer: &str) -> (Value, i32) {
     let arguments = ["eval", "select", "--catalogue", catalogue, "--cases", cases, "--scorer", scorer, "--json"];
-    let (mut lines, code) = answers(place, &arguments, "");
+    let (mut lines, code) = answers(fixture, &arguments, "");
     assert_eq!(lines.len(), 1, "{lines:?}");
     (lines.remove(0), code)
 }
@@ -31,9 +31,9 @@ fn select_gives_the_figures_of_its_contract() {
 {"id": "b", "query": "close the window", "relevant": ["é", "3"]}
 {"id": "c", "query": "zzz", "relevant": ["3"]}
 "#;
-    let place = place(TOOLS, cases);
+    let fixture = fixture(TOOLS, cases);
     for scorer in ["bm25", "auto"] {
-        let (figures, code) = select(&place, "tools.jsonl", "cases.jsonl", scorer);
+        let (figures, code) = select(&fixture, "tools.jsonl", "cases.jsonl", scorer);
         assert_eq!(code, 0, "{figures}");
         let number = |key: &str| figures[key].as_f64().unwrap_or_else(|| panic!("no {key} in {figures}"));
         // One is first, two are first and third, and one that nothing speaks for is third.
@@ -63,7 +63,7 @@ fn select_reports_halves_where_they_are_asked_for() {
 {"id": "1", "query": "close the window", "relevant": ["é"]}
 "#;
     let arguments = ["eval", "select", "--catalogue", "tools.jsonl", "--cases", "cases.jsonl", "--halves", "--json"];
-    let (lines, code) = answers(&place(TOOLS, cases), &arguments, "");
+    let (lines, code) = answers(&fixture(TOOLS, cases), &arguments, "");
     // What nothing speaks for is third of the three tools.
     let half = |n: usize, first: f64, ndcg: f64| {
         json!({"n": n, "recall@1": first, "recall@3": 1.0, "recall@5": 1.0, "recall@10": 1.0, "ndcg@10": ndcg,
@@ -77,9 +77,9 @@ fn select_reports_halves_where_they_are_asked_for() {
 fn tools_that_no_word_speaks_for_are_ranked_too() {
     let tools = [("alpha", "Adds."), ("beta", "Subtracts."), ("gamma", "Divides.")];
     let tools = tools.map(|(name, about)| json!({"name": name, "description": about}).to_string()).join("\n");
-    let place = place(&tools, r#"{"query": "nothing of the kind", "relevant": ["beta"]}"#);
+    let fixture = fixture(&tools, r#"{"query": "nothing of the kind", "relevant": ["beta"]}"#);
     for scorer in ["keyword", "bm25", "auto"] {
-        let (figures, _) = select(&place, "tools.jsonl", "cases.jsonl", scorer);
+        let (figures, _) = select(&fixture, "tools.jsonl", "cases.jsonl", scorer);
         assert_eq!((&figures["recall@1"], &figures["recall@3"]), (&json!(0.0), &json!(1.0)), "{scorer}");
     }
 }
@@ -91,7 +91,7 @@ fn select_says_what_is_wrong_with_its_files() {
         (TOOLS, "{\"query\": \"x\", \"relevant\": []}", "cases.jsonl: it has no cases"),
         ("{\"description\": \"a\"}", "", "tools.jsonl: tool 1: it has no `name`"),
     ] {
-        let (answer, code) = select(&place(tools, cases), "tools.jsonl", "cases.jsonl", "auto");
+        let (answer, code) = select(&fixture(tools, cases), "tools.jsonl", "cases.jsonl", "auto");
         let message = answer["error"]["message"].as_str().expect("a message");
         assert!(code == 2 && message.contains(complaint), "{message}");
     }
@@ -104,7 +104,7 @@ fn odd_records_do_not_end_the_measurement() {
 {"query": "nothing", "relevant": []}
 {"query": "weigh a parcel", "relevant": 3}
 "#;
-    let (figures, code) = select(&place(&tools, cases), "tools.jsonl", "cases.jsonl", "auto");
+    let (figures, code) = select(&fixture(&tools, cases), "tools.jsonl", "cases.jsonl", "auto");
     let figure = |key: &str| figures[key].as_f64().expect("a figure");
     assert_eq!((code, figure("n"), figure("tools"), figure("recall@5")), (0, 2.0, 3.0, 0.75), "{figures}");
 }
@@ -119,11 +119,11 @@ fn tokens_are_counted_over_a_whole_task() {
             format!("{tool}\n")
         })
         .collect();
-    let place = place(&tools, "");
+    let fixture = fixture(&tools, "");
     let step = |number: u32| json!({"query": format!("valve of boiler {number}"), "tool": format!("set_valve_{number}"), "result": "It is set."});
-    place.write("project/task.json", &json!({"steps": [step(7), step(77), step(101)]}).to_string());
+    fixture.write("project/task.json", &json!({"steps": [step(7), step(77), step(101)]}).to_string());
     let arguments = ["eval", "tokens", "--catalogue", "tools.jsonl", "--task", "task.json", "--json"];
-    let (lines, code) = answers(&place, &arguments, "");
+    let (lines, code) = answers(&fixture, &arguments, "");
     let answer = &lines[0];
     assert_eq!((code, &answer["tools"], &answer["steps"]), (0, &json!(120), &json!(3)), "{answer}");
     let spent = |exposure: &str, what: &str| answer["exposures"][exposure][what].as_u64().expect("tokens");
@@ -137,8 +137,8 @@ fn tokens_are_counted_over_a_whole_task() {
     assert!(10 * spent("search", "total") < spent("direct", "total"), "{answer}");
 
     let play = |task: Value| {
-        place.write("project/task.json", &task.to_string());
-        let (mut lines, code) = answers(&place, &arguments, "");
+        fixture.write("project/task.json", &task.to_string());
+        let (mut lines, code) = answers(&fixture, &arguments, "");
         (lines.remove(0), code)
     };
     let (answer, code) = play(json!([{"query": "x", "tool": "none"}]));
@@ -156,9 +156,9 @@ fn a_tool_among_many_namesakes_turns_up() {
     let tool =
         |n: usize| json!({"name": "run", "server": format!("s{n}"), "id": n.to_string(), "description": "Runs it."});
     let tools: Vec<String> = (0..60).map(|n| tool(n).to_string()).collect();
-    let place = place(&tools.join("\n"), r#"{"query": "zzz", "tool": "41"}"#);
+    let fixture = fixture(&tools.join("\n"), r#"{"query": "zzz", "tool": "41"}"#);
     let arguments = ["eval", "tokens", "--catalogue", "tools.jsonl", "--task", "cases.jsonl", "--json"];
-    let (lines, code) = answers(&place, &arguments, "");
+    let (lines, code) = answers(&fixture, &arguments, "");
     assert_eq!(code, 0, "{}", lines[0]);
 }
 
@@ -173,9 +173,9 @@ fn searched_and_picked_tools_cost_a_tenth_of_all_tools() {
     let is_there = |query: &&str| ids.iter().any(|id| query.contains(&format!("\"relevant\": [{id}]")));
     let task: Vec<&str> = queries.lines().filter(is_there).take(10).collect();
     assert_eq!(task.len(), 10);
-    let place = place(&tools.join("\n"), &task.join("\n"));
+    let fixture = fixture(&tools.join("\n"), &task.join("\n"));
     let (lines, code) =
-        answers(&place, &["eval", "tokens", "--catalogue", "tools.jsonl", "--task", "cases.jsonl", "--json"], "");
+        answers(&fixture, &["eval", "tokens", "--catalogue", "tools.jsonl", "--task", "cases.jsonl", "--json"], "");
     assert_eq!(code, 0, "{lines:?}");
     let total = |exposure: &str| lines[0]["exposures"][exposure]["total"].as_u64().expect("tokens");
     for exposure in ["search", "pick"] {
@@ -189,8 +189,8 @@ fn the_right_tools_are_found_without_a_model() {
     for (set, recall, ndcg) in [("bfcl", 0.826, 0.748), ("sealtools", 0.888, 0.916), ("metatool", 0.647, 0.571)] {
         let Some(folder) = toolwright_testkit::test_data("retrieval").map(|folder| folder.join(set)) else { return };
         let file = |name: &str| folder.join(name).to_str().expect("a path").to_owned();
-        let place = place("", "");
-        let (figures, code) = select(&place, &file("tools.jsonl"), &file("queries.jsonl"), "bm25");
+        let fixture = fixture("", "");
+        let (figures, code) = select(&fixture, &file("tools.jsonl"), &file("queries.jsonl"), "bm25");
         assert_eq!(code, 0, "{figures}");
         let at_least = |key: &str, floor: f64| figures[key].as_f64().is_some_and(|figure| figure >= floor);
         assert!(at_least("recall@5", recall) && at_least("ndcg@10", ndcg), "{set}: {figures}");
@@ -199,8 +199,8 @@ fn the_right_tools_are_found_without_a_model() {
 
 #[test]
 fn what_tools_cost_is_listed() {
-    let place = Place::new();
-    let (lines, code) = answers(&place, &["tools", "ls", "--tokens", "--json"], "");
+    let fixture = Fixture::new();
+    let (lines, code) = answers(&fixture, &["tools", "ls", "--tokens", "--json"], "");
     assert_eq!(code, 0, "{lines:?}");
     let listed = &lines[0];
     let tokens = |value: &Value| value["tokens"].as_u64().expect("tokens");
@@ -215,6 +215,6 @@ fn what_tools_cost_is_listed() {
         assert!(exposures[exposure].as_u64().is_some_and(|tokens| tokens > 0), "{exposures}");
     }
     assert_eq!(listed["auto"]["exposure"], json!("direct"), "{listed}");
-    let (lines, _) = answers(&place, &["tools", "ls", "--tokens", "--window", "2000", "--json"], "");
+    let (lines, _) = answers(&fixture, &["tools", "ls", "--tokens", "--window", "2000", "--json"], "");
     assert_eq!(lines[0]["auto"]["exposure"], json!("search"), "{}", lines[0]["auto"]);
 }

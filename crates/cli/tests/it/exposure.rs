@@ -5,7 +5,7 @@ use toolwright_testkit::model_server::{Script, Turn, WireApi};
 
 use crate::agent::{configure, ended, report, start, with_model};
 use crate::cli::stderr;
-use crate::support::Place;
+use crate::support::Fixture;
 
 const THREE: [&str; 3] = ["tools__search", "tools__describe", "tools__call"];
 
@@ -31,19 +31,19 @@ fn searching() -> Script {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_is_done_through_three_tools_over_every_api() {
     for api in WireApi::ALL {
-        let place = Place::new();
-        configure(&place, api);
+        let fixture = Fixture::new();
+        configure(&fixture, api);
         let (server, variables) = with_model(api, searching()).await;
         let arguments =
             ["run", "write a letter", "--policy", "workspace", "--exposure", "search", "--json", "--transcript", "t"];
-        let output = ended(start(&place, &variables, &arguments)).await;
+        let output = ended(start(&fixture, &variables, &arguments)).await;
         assert!(output.status.success(), "{api:?}: {} {:?}", stderr(&output), server.failures());
         assert_eq!(server.failures(), Vec::<String>::new(), "{api:?}");
         let report = report(&output);
         assert_eq!((&report["exposure"], &report["calls"][1]["ran_with"]), (&json!("search"), &letter()), "{report}");
         assert!(report["calls"][1]["tool"].as_str().is_some_and(|tool| tool.starts_with("fs:write@")), "{report}");
-        assert_eq!(place.read("project/letter.txt"), "Dear reader");
-        let first = place.read("project/t");
+        assert_eq!(fixture.read("project/letter.txt"), "Dear reader");
+        let first = fixture.read("project/t");
         let first: Value = serde_json::from_str(first.lines().next().expect("a record")).expect("json");
         assert_eq!(first["exposure"], json!({"exposure": "search", "reason": "it was asked for"}));
     }
@@ -51,7 +51,7 @@ async fn a_task_is_done_through_three_tools_over_every_api() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_s_own_setting_beats_the_general_one() {
-    let place = Place::with(
+    let fixture = Fixture::with(
         "selection:\n  exposure: direct\n  pinned: ['fs:read']\nmodels:\n  anthropic:\n    exposure: deferred\n",
     );
     let script: Script = vec![
@@ -68,11 +68,12 @@ async fn a_model_s_own_setting_beats_the_general_one() {
     ]
     .into();
     let (server, variables) = with_model(WireApi::Anthropic, script).await;
-    let output = ended(start(&place, &variables, &["run", "write a letter", "--policy", "workspace", "--json"])).await;
+    let output =
+        ended(start(&fixture, &variables, &["run", "write a letter", "--policy", "workspace", "--json"])).await;
     assert!(output.status.success(), "{} {:?}", stderr(&output), server.failures());
     assert_eq!(server.failures(), Vec::<String>::new());
     assert_eq!(
-        (&report(&output)["exposure"], place.read("project/letter.txt")),
+        (&report(&output)["exposure"], fixture.read("project/letter.txt")),
         (&json!("deferred"), "Dear reader".into())
     );
 }

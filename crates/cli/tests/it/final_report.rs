@@ -5,15 +5,15 @@ use toolwright_testkit::model_server::{Script, Turn, WireApi};
 
 use crate::agent::{ended, report, repository, start, with_model};
 use crate::cli::stderr;
-use crate::support::Place;
+use crate::support::Fixture;
 
 const SCHEMA: &str = r##"{"type": "object", "properties": {"todos": {"type": "integer"}}, "required": ["todos"]}"##;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_ends_with_json_that_fits_its_schema() {
     for api in [WireApi::OpenAi, WireApi::Anthropic, WireApi::Gemini] {
-        let place = repository();
-        place.write("project/schema.json", SCHEMA);
+        let fixture = repository();
+        fixture.write("project/schema.json", SCHEMA);
         let said = |content: Value| json!({"status": "success", "format": "json", "content_json": content});
         let script: Script = vec![
             Turn::calls(vec![("agent__final_report", said(json!({"todos": "three"})))])
@@ -24,7 +24,7 @@ async fn a_run_ends_with_json_that_fits_its_schema() {
         .into();
         let (server, variables) = with_model(api, script).await;
         let run = ["run", "count the TODOs", "--policy", "ask", "--json", "--output-schema", "schema.json"];
-        let output = ended(start(&place, &variables, &run)).await;
+        let output = ended(start(&fixture, &variables, &run)).await;
         assert!(output.status.success(), "{api:?}: {} {:?}", stderr(&output), server.failures());
         let report = report(&output);
         assert_eq!((&report["status"], &report["format"]), (&json!("success"), &json!("json")));
@@ -39,12 +39,12 @@ async fn a_run_ends_with_json_that_fits_its_schema() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_report_is_printed_and_its_status_is_the_exit_code() {
     for (status, code) in [("success", 0), ("failure", 1), ("partial", 1)] {
-        let place = Place::new();
+        let fixture = Fixture::new();
         let said = json!({"status": status, "format": "markdown", "content": "# What I found"});
         let script: Script = vec![Turn::calls(vec![("agent__final_report", said)])].into();
         let (_server, variables) = with_model(WireApi::OpenAi, script).await;
         let run = ["run", "look", "--policy", "ask", "--format", "markdown"];
-        let output = ended(start(&place, &variables, &run)).await;
+        let output = ended(start(&fixture, &variables, &run)).await;
         assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
         assert_eq!(String::from_utf8_lossy(&output.stdout), "# What I found\n");
     }
@@ -52,17 +52,17 @@ async fn a_report_is_printed_and_its_status_is_the_exit_code() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_in_text_is_printed_once() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let (_server, variables) = with_model(WireApi::OpenAi, vec![Turn::text("It is done.")].into()).await;
-    let output = ended(start(&place, &variables, &["run", "do", "--policy", "ask", "--format", "text"])).await;
+    let output = ended(start(&fixture, &variables, &["run", "do", "--policy", "ask", "--format", "text"])).await;
     assert_eq!(String::from_utf8_lossy(&output.stdout), "It is done.\n", "{}", stderr(&output));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_batch_is_shown_where_it_is_configured_and_runs_in_any_case() {
     for (config, shown) in [("defaults: {agent_tools: [batch]}\n", true), ("", false)] {
-        let place = repository();
-        place.write("project/toolwright.yaml", config);
+        let fixture = repository();
+        fixture.write("project/toolwright.yaml", config);
         let items = json!({"items": [
             {"id": "one", "tool": "fs__grep", "parameters": {"pattern": "TODO"}},
             {"id": "two", "tool": "fs__write", "parameters": {"path": "x", "content": "y"}},
@@ -79,24 +79,24 @@ async fn the_batch_is_shown_where_it_is_configured_and_runs_in_any_case() {
         ]
         .into();
         let (server, variables) = with_model(WireApi::OpenAi, script).await;
-        let output = ended(start(&place, &variables, &["run", "go", "--policy", "ask", "--json"])).await;
+        let output = ended(start(&fixture, &variables, &["run", "go", "--policy", "ask", "--json"])).await;
         assert!(output.status.success(), "{} {:?}", stderr(&output), server.failures());
-        assert!(!place.path("project/x").exists());
+        assert!(!fixture.path("project/x").exists());
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_schema_that_cannot_be_used_is_bad_usage() {
-    let place = Place::new();
-    place.write("project/broken.json", r#"{"type": "nonsense"}"#);
-    place.write("project/schema.json", SCHEMA);
+    let fixture = Fixture::new();
+    fixture.write("project/broken.json", r#"{"type": "nonsense"}"#);
+    fixture.write("project/schema.json", SCHEMA);
     for arguments in [
         &["--output-schema", "broken.json"][..],
         &["--output-schema", "nowhere.json"],
         &["--output-schema", "schema.json", "--format", "markdown"],
     ] {
         let run = [&["run", "x", "--policy", "ask"], arguments].concat();
-        let output = ended(start(&place, &[], &run)).await;
+        let output = ended(start(&fixture, &[], &run)).await;
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", stderr(&output));
     }
 }

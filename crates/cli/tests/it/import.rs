@@ -5,10 +5,10 @@ use std::path::Path;
 use serde_json::{Value, json};
 use toolwright::import::Source;
 
-use crate::support::{Place, fixture};
+use crate::support::{Fixture, data_file};
 
 fn check(source: Source, file: &str, servers: &Value, notes: &[&str]) {
-    let imported = source.read(&fixture(file), Path::new("/home/me/demo")).expect(file);
+    let imported = source.read(&data_file(file), Path::new("/home/me/demo")).expect(file);
     let got: Value = imported.servers.iter().map(|(name, entry)| json!([name, entry])).collect();
     assert_eq!(&got, servers, "{file}");
     assert_eq!(imported.notes.len(), notes.len(), "{:?}", imported.notes);
@@ -17,10 +17,10 @@ fn check(source: Source, file: &str, servers: &Value, notes: &[&str]) {
     }
     // What was imported is a configuration without faults.
     let text = toolwright::config::edit::add_servers("", &imported.servers).expect("edit");
-    let place = ["KEY", "TOKEN", "PERPLEXITY_KEY", "DOCS_TOKEN", "FIGMA_TOKEN"]
+    let fixture = ["KEY", "TOKEN", "PERPLEXITY_KEY", "DOCS_TOKEN", "FIGMA_TOKEN"]
         .iter()
-        .fold(Place::with(&text), |place, name| place.set(name, "v"));
-    assert!(place.load().problems.is_empty(), "{:?}", place.load().problems);
+        .fold(Fixture::with(&text), |fixture, name| fixture.set(name, "v"));
+    assert!(fixture.load().problems.is_empty(), "{:?}", fixture.load().problems);
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn limits_of_pasted_entries_hold() {
     ] {
         let mut entry = entry;
         entry["command"] = "x".into();
-        let config = Place::with(&json!({"mcpServers": {"s": entry}}).to_string()).load();
+        let config = Fixture::with(&json!({"mcpServers": {"s": entry}}).to_string()).load();
         assert!(config.problems.is_empty(), "{:?}", config.problems);
         let settings = &config.servers[0].config;
         assert_eq!(
@@ -216,9 +216,9 @@ fn each_client_is_looked_for_where_it_keeps_its_file() {
         (Source::Opencode, "home/.config/opencode/opencode.json"),
         (Source::Windsurf, "home/.codeium/windsurf/mcp_config.json"),
     ] {
-        let place = Place::new();
-        place.write(file, "{}");
-        assert_eq!(source.find(&place.project(), &|name| place.variable(name)).expect(file), place.path(file));
+        let fixture = Fixture::new();
+        fixture.write(file, "{}");
+        assert_eq!(source.find(&fixture.project(), &|name| fixture.variable(name)).expect(file), fixture.path(file));
     }
 }
 
@@ -234,11 +234,11 @@ fn zed() {
 
 #[test]
 fn other_transports_are_carried_over() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     for kind in ["sse", "ws"] {
         let entry = json!({"mcpServers": {"old": {"type": kind, "url": format!("{kind}://h/x")}}});
-        let file = place.write("x.json", &entry.to_string());
-        let imported = Source::McpJson.read(&file, &place.project()).expect("read");
+        let file = fixture.write("x.json", &entry.to_string());
+        let imported = Source::McpJson.read(&file, &fixture.project()).expect("read");
         assert!(imported.notes.is_empty(), "{:?}", imported.notes);
         assert_eq!(imported.servers[0].1["type"], kind);
     }
@@ -246,10 +246,10 @@ fn other_transports_are_carried_over() {
 
 #[test]
 fn what_a_pasted_entry_may_say_is_carried_over() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let entry = json!({"command": "x", "timeout": 2, "lazy": true, "toolsCache": {"search": "5m"}, "trusted": true, "icon": "i"});
-    let file = place.write("x.json", &json!({"mcpServers": {"w": entry}}).to_string());
-    let imported = Source::McpJson.read(&file, &place.project()).expect("read");
+    let file = fixture.write("x.json", &json!({"mcpServers": {"w": entry}}).to_string());
+    let imported = Source::McpJson.read(&file, &fixture.project()).expect("read");
     let expect = json!({"command": "x", "request_timeout": "2s", "lazy": true, "tools_cache": {"search": "5m"}});
     assert_eq!(imported.servers, [("w".to_owned(), expect)]);
     let notes = ["`timeout` 2 is read as 2s", "`trusted` is not carried over", "`icon` is not carried over"];
@@ -258,25 +258,25 @@ fn what_a_pasted_entry_may_say_is_carried_over() {
         assert!(note.contains(words), "{words:?} is not in {note:?}");
     }
     let own = json!({"mcpServers": {"w": {"command": "x", "timeout": 2, "requestTimeout": "5s"}}});
-    let file = place.write("x.json", &own.to_string());
-    let imported = Source::McpJson.read(&file, &place.project()).expect("read");
+    let file = fixture.write("x.json", &own.to_string());
+    let imported = Source::McpJson.read(&file, &fixture.project()).expect("read");
     assert_eq!(imported.servers[0].1["request_timeout"], "5s");
 }
 
 #[test]
 fn what_is_not_there_or_broken_says_so() {
-    let place = Place::new();
-    let missing = Source::Codex.find(&place.project(), &|name| place.variable(name)).expect_err("nothing there");
+    let fixture = Fixture::new();
+    let missing = Source::Codex.find(&fixture.project(), &|name| fixture.variable(name)).expect_err("nothing there");
     assert!(missing.to_string().contains(".codex/config.toml"), "{missing}");
-    let broken = place.write("project/.mcp.json", "{\"mcpServers\": [");
-    let error = Source::McpJson.read(&broken, &place.project()).expect_err("broken");
+    let broken = fixture.write("project/.mcp.json", "{\"mcpServers\": [");
+    let error = Source::McpJson.read(&broken, &fixture.project()).expect_err("broken");
     assert!(error.to_string().contains("not valid"), "{error}");
-    let empty = place.write("project/empty.json", "{}");
-    let error = Source::McpJson.read(&empty, &place.project()).expect_err("empty");
+    let empty = fixture.write("project/empty.json", "{}");
+    let error = Source::McpJson.read(&empty, &fixture.project()).expect_err("empty");
     assert!(error.to_string().contains("mcpServers"), "{error}");
-    place.write("home/.cursor/mcp.json", "{\"mcpServers\": {}}");
+    fixture.write("home/.cursor/mcp.json", "{\"mcpServers\": {}}");
     assert_eq!(
-        Source::Cursor.find(&place.project(), &|name| place.variable(name)).expect("home"),
-        place.path("home/.cursor/mcp.json")
+        Source::Cursor.find(&fixture.project(), &|name| fixture.variable(name)).expect("home"),
+        fixture.path("home/.cursor/mcp.json")
     );
 }

@@ -19,12 +19,12 @@ use toolwright::core::{
 use toolwright::telemetry::TextFormat;
 
 use crate::cli::{ok, program, run, stderr};
-use crate::support::{Place, until};
+use crate::support::{Fixture, until};
 
 /// Starts a job with the shell; the program stays with it. Returns it and the job's id.
-fn start(place: &Place, command: &str) -> (Child, String) {
+fn start(fixture: &Fixture, command: &str) -> (Child, String) {
     let arguments = json!({"command": command}).to_string();
-    let mut child = program(place)
+    let mut child = program(fixture)
         .args(["call", "--background", "--json", "shell__bash", &arguments])
         .stdout(Stdio::piped())
         .spawn()
@@ -35,47 +35,47 @@ fn start(place: &Place, command: &str) -> (Child, String) {
     (child, id.to_owned())
 }
 
-fn listed(place: &Place, id: &str) -> Value {
-    let list: Value = serde_json::from_str(&ok(place, &["jobs", "ls", "--json"])).expect("json");
+fn listed(fixture: &Fixture, id: &str) -> Value {
+    let list: Value = serde_json::from_str(&ok(fixture, &["jobs", "ls", "--json"])).expect("json");
     let job = list.as_array().expect("an array").iter().find(|job| job["id"] == id);
     job.unwrap_or_else(|| panic!("{id} is not in {list}")).clone()
 }
 
 #[test]
 fn a_job_of_one_process_is_listed_read_and_stopped_by_another() {
-    let place = Place::new();
-    let (mut child, id) = start(&place, "echo begun; sleep 60");
-    let job = listed(&place, &id);
+    let fixture = Fixture::new();
+    let (mut child, id) = start(&fixture, "echo begun; sleep 60");
+    let job = listed(&fixture, &id);
     assert!(id.starts_with("bash_") && job["created"].as_str().is_some_and(|at| at.ends_with('Z')), "{job}");
     assert_eq!((&job["tool"], &job["owner"]["alive"]), (&json!("shell:bash@1.0.0"), &json!(true)), "{job}");
-    until("it runs", || listed(&place, &id)["state"] == "running");
-    let stopped = run(&place, &["jobs", "stop", "bash_00000000", &id, "--json"]);
+    until("it runs", || listed(&fixture, &id)["state"] == "running");
+    let stopped = run(&fixture, &["jobs", "stop", "bash_00000000", &id, "--json"]);
     assert_eq!(stopped.status.code(), Some(3), "one of them is not there");
     let stopped: Value = serde_json::from_slice(&stopped.stdout).expect("json");
     assert!(stopped[0]["error"]["message"].is_string() && stopped[1]["state"] == "cancelled", "{stopped}");
     assert!(child.wait().expect("ended").success(), "the program stays no longer than its job");
-    let shown: Value = serde_json::from_str(&ok(&place, &["jobs", "show", &id, "--json"])).expect("json");
+    let shown: Value = serde_json::from_str(&ok(&fixture, &["jobs", "show", &id, "--json"])).expect("json");
     assert_eq!((&shown["state"], &shown["owner"]), (&json!("cancelled"), &Value::Null), "{shown}");
-    let missing = run(&place, &["jobs", "show", "bash_00000000"]);
+    let missing = run(&fixture, &["jobs", "show", "bash_00000000"]);
     assert!(!missing.status.success() && stderr(&missing).contains("toolwright jobs ls"), "{}", stderr(&missing));
 }
 
 #[test]
 fn a_job_that_ends_keeps_its_result() {
-    let place = Place::new();
-    let (mut child, id) = start(&place, "echo one; echo two");
+    let fixture = Fixture::new();
+    let (mut child, id) = start(&fixture, "echo one; echo two");
     assert!(child.wait().expect("ended").success());
-    assert_eq!(listed(&place, &id)["state"], "done");
-    let read: Value = serde_json::from_str(&ok(&place, &["jobs", "read", &id, "--json"])).expect("json");
+    assert_eq!(listed(&fixture, &id)["state"], "done");
+    let read: Value = serde_json::from_str(&ok(&fixture, &["jobs", "read", &id, "--json"])).expect("json");
     assert!(read["text"].as_str().is_some_and(|text| text.contains("one\ntwo")), "{read}");
 }
 
 #[test]
 fn what_a_job_wrote_while_it_ran_is_read_once() {
-    let place = Place::new();
-    let (mut child, id) = start(&place, "echo a; sleep 0.7; echo b >&2; echo c; sleep 0.7; printf d; exit 3");
+    let fixture = Fixture::new();
+    let (mut child, id) = start(&fixture, "echo a; sleep 0.7; echo b >&2; echo c; sleep 0.7; printf d; exit 3");
     assert!(child.wait().is_ok());
-    let read: Value = serde_json::from_str(&ok(&place, &["jobs", "read", &id, "--json"])).expect("json");
+    let read: Value = serde_json::from_str(&ok(&fixture, &["jobs", "read", &id, "--json"])).expect("json");
     let text = read["text"].as_str().expect("text");
     assert!(text.starts_with("a\nb\nc\nd\n") && text.matches('b').count() == 1, "{read}");
     assert_eq!(text.matches('\n').count(), 5, "the exit code comes behind it: {read}");
@@ -84,11 +84,11 @@ fn what_a_job_wrote_while_it_ran_is_read_once() {
 
 #[test]
 fn what_a_job_wrote_is_read_once_where_its_result_was_too_large() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let lines = "x=$(head -c 3000 /dev/zero | tr '\\0' x); for n in 1 2 3 4 5 6; do echo \"$n: $x\"; sleep 0.3; done";
-    let (mut child, id) = start(&place, lines);
+    let (mut child, id) = start(&fixture, lines);
     assert!(child.wait().is_ok());
-    let read: Value = serde_json::from_str(&ok(&place, &["jobs", "read", &id, "--json"])).expect("json");
+    let read: Value = serde_json::from_str(&ok(&fixture, &["jobs", "read", &id, "--json"])).expect("json");
     let text = read["text"].as_str().expect("text");
     let long = text.lines().filter(|line| line.contains("xxx")).count();
     assert!(long == 6 && text.starts_with("1: xxx"), "{read}");
@@ -98,15 +98,15 @@ fn what_a_job_wrote_is_read_once_where_its_result_was_too_large() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_job_that_is_lost_with_its_process_says_so_and_is_not_run_again() {
-    let place = Place::new();
-    let (mut child, id) = start(&place, "echo ran >> ran; sleep 60");
-    until("it runs", || place.path("project/ran").exists());
+    let fixture = Fixture::new();
+    let (mut child, id) = start(&fixture, "echo ran >> ran; sleep 60");
+    until("it runs", || fixture.path("project/ran").exists());
     child.kill().expect("killed");
     child.wait().expect("ended");
-    until("it is settled", || listed(&place, &id)["state"] == "unknown");
-    let shown = run(&place, &["jobs", "show", &id]);
+    until("it is settled", || listed(&fixture, &id)["state"] == "unknown");
+    let shown = run(&fixture, &["jobs", "show", &id]);
     assert!(stderr(&shown).contains("may or may not have taken effect"), "{}", stderr(&shown));
-    assert_eq!(place.read("project/ran"), "ran\n");
+    assert_eq!(fixture.read("project/ran"), "ran\n");
 }
 
 struct Told(&'static str);
@@ -137,8 +137,8 @@ impl Tool for Told {
     }
 }
 
-async fn app(place: &Place, tools: &[&'static str]) -> Arc<Toolwright> {
-    let app = Toolwright::open(LoadOptions::default(), place.load(), Box::new(|_| None)).await.expect("opens");
+async fn app(fixture: &Fixture, tools: &[&'static str]) -> Arc<Toolwright> {
+    let app = Toolwright::open(LoadOptions::default(), fixture.load(), Box::new(|_| None)).await.expect("opens");
     let tools = tools.iter().map(|name| Arc::new(Told(name)) as Arc<dyn Tool>).collect();
     let provider = StaticProvider::new("t", ProviderKind::Native, tools).expect("provider");
     app.catalogue().add_provider(Arc::new(provider)).await.expect("added");
@@ -158,12 +158,12 @@ fn offered(app: &Toolwright, name: &str) -> bool {
 
 #[tokio::test]
 async fn jobs_are_followed_with_tools_that_are_offered_where_there_are_jobs() {
-    let place = Place::new();
-    let plain = app(&place, &[]).await;
+    let fixture = Fixture::new();
+    let plain = app(&fixture, &[]).await;
     assert!(!offered(&plain, "job__wait") && !offered(&plain, "job__info"));
     let missing = call(&plain, "job__wait", json!({"id": "x"})).await;
     assert!(missing.error.is_some_and(|error| error.message().contains("background jobs")));
-    let app = app(&place, &["later", "talk"]).await;
+    let app = app(&fixture, &["later", "talk"]).await;
     assert!(offered(&app, "job__wait") && !offered(&app, "job__info"));
     let started = call(&app, "t__later", json!({})).await;
     let id = started.structured.as_ref().and_then(|job| job["job"].as_str()).expect("a job").to_owned();
@@ -191,8 +191,8 @@ async fn jobs_are_followed_with_tools_that_are_offered_where_there_are_jobs() {
 
 #[tokio::test]
 async fn metrics_show_how_jobs_stand_and_how_they_ended() {
-    let place = Place::new();
-    let app = app(&place, &["later", "talk"]).await;
+    let fixture = Fixture::new();
+    let app = app(&fixture, &["later", "talk"]).await;
     let _counts_from_here = app.metrics();
     let started = call(&app, "t__later", json!({})).await;
     let id = started.structured.as_ref().and_then(|job| job["job"].as_str()).expect("a job").to_owned();
@@ -214,8 +214,8 @@ async fn metrics_show_how_jobs_stand_and_how_they_ended() {
 
 #[tokio::test]
 async fn a_manual_that_must_be_read_is_read_first() {
-    let place = Place::new();
-    let app = app(&place, &["studied"]).await;
+    let fixture = Fixture::new();
+    let app = app(&fixture, &["studied"]).await;
     let blocked = call(&app, "t__studied", json!({})).await;
     assert!(blocked.text().contains("job__info") && !blocked.ok, "{}", blocked.text());
     let manual = call(&app, "job__info", json!({"name": "t__studied"})).await;
@@ -226,8 +226,8 @@ async fn a_manual_that_must_be_read_is_read_first() {
 
 #[tokio::test]
 async fn the_first_job_of_a_app_that_stays_brings_the_tools_that_follow_it() {
-    let place = Place::new();
-    let app = app(&place, &[]).await;
+    let fixture = Fixture::new();
+    let app = app(&fixture, &[]).await;
     app.recover_jobs();
     assert!(!offered(&app, "job__wait"));
     let arguments = RawArguments::Value(json!({"command": "true"}));

@@ -13,15 +13,15 @@ use toolwright::runtime::SqliteStore;
 use crate::asking::{api_token, posted};
 use crate::cli::{ok, program, stderr};
 use crate::serve::Gateway;
-use crate::support::{Place, until};
+use crate::support::{Fixture, until};
 
 /// Arguments of a length of their own, by which the row of a call is known.
 fn arguments(n: usize) -> Value {
     json!({"command": format!("echo {n} >> effects; sleep 0.02{}", " ".repeat(n))})
 }
 
-fn effects(place: &Place) -> Vec<usize> {
-    let text = std::fs::read_to_string(place.path("project/effects")).unwrap_or_default();
+fn effects(fixture: &Fixture) -> Vec<usize> {
+    let text = std::fs::read_to_string(fixture.path("project/effects")).unwrap_or_default();
     text.lines().map(|line| line.parse().expect("a number")).collect()
 }
 
@@ -36,11 +36,11 @@ async fn rows(store: &SqliteStore) -> Vec<LedgerEntry> {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_effect_of_a_killed_program_is_in_its_ledger() {
     const CALLS: usize = 120;
-    let place = Place::new();
+    let fixture = Fixture::new();
     let mut seen = 0;
     // Killed early and late, amid its calls.
     for (round, more) in [1, 7, 20, 43, 70].into_iter().enumerate() {
-        let mut gateway = Gateway::start(&place, &["--stdio"]);
+        let mut gateway = Gateway::start(&fixture, &["--stdio"]);
         gateway.handshake();
         if round == 0 {
             gateway.ask("tools/call", json!({"name": "shell__bash", "arguments": arguments(0)}));
@@ -48,12 +48,12 @@ async fn each_effect_of_a_killed_program_is_in_its_ledger() {
         for n in 1..CALLS {
             gateway.send("tools/call", json!({"name": "shell__bash", "arguments": arguments(round * CALLS + n)}));
         }
-        until("there are effects", || effects(&place).len() >= seen + more);
+        until("there are effects", || effects(&fixture).len() >= seen + more);
         // SIGKILL, and what it started goes with it.
         drop(gateway);
-        seen = effects(&place).len();
+        seen = effects(&fixture).len();
     }
-    let store = SqliteStore::open(&place.load().state_dir).expect("the store");
+    let store = SqliteStore::open(&fixture.load().state_dir).expect("the store");
     let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
     let rows = loop {
         let rows = rows(&store).await;
@@ -67,23 +67,24 @@ async fn each_effect_of_a_killed_program_is_in_its_ledger() {
     let known: BTreeSet<u64> = rows.iter().map(|row| row.characters_in).collect();
     // The tool's defaults are added to what was written.
     let added = known.first().expect("rows") - length(0);
-    let missing: Vec<usize> = effects(&place).into_iter().filter(|n| !known.contains(&(length(*n) + added))).collect();
-    assert!(missing.is_empty(), "{} of {} effects have no row: {missing:?}", missing.len(), effects(&place).len());
+    let missing: Vec<usize> =
+        effects(&fixture).into_iter().filter(|n| !known.contains(&(length(*n) + added))).collect();
+    assert!(missing.is_empty(), "{} of {} effects have no row: {missing:?}", missing.len(), effects(&fixture).len());
     let unknown = rows.iter().filter(|row| row.status == UNKNOWN_OUTCOME).count();
     assert!(unknown > 0, "it was killed amid calls");
     let totals = store.totals().await.expect("totals");
     assert_eq!(totals.by_status["tool"][UNKNOWN_OUTCOME], unknown as u64);
     let last = store.traces(1).await.expect("traces").remove(0);
-    let told = ok(&place, &["trace", last.session.as_str()]);
+    let told = ok(&fixture, &["trace", last.session.as_str()]);
     assert!(told.contains("unknown outcome"), "{told}");
 }
 
 /// The program where no file may grow beyond some KiB, as on a full disk.
-fn on_a_full_disk(place: &Place, arguments: &[&str]) -> Command {
-    let program = program(place);
+fn on_a_full_disk(fixture: &Fixture, arguments: &[&str]) -> Command {
+    let program = program(fixture);
     let mut command = Command::new("sh");
     command.args(["-c", "trap '' XFSZ; ulimit -f 4; exec \"$0\" \"$@\""]).arg(program.get_program()).args(arguments);
-    command.env_clear().current_dir(place.project());
+    command.env_clear().current_dir(fixture.project());
     for (name, value) in program.get_envs() {
         command.env(name, value.unwrap_or_default());
     }
@@ -93,13 +94,13 @@ fn on_a_full_disk(place: &Place, arguments: &[&str]) -> Command {
 #[test]
 fn a_full_disk_is_told_and_refuses_calls_where_it_is_to() {
     for (config, runs) in [("{}", true), ("defaults: {ledger: required}", false)] {
-        let place = Place::with(config);
+        let fixture = Fixture::with(config);
         let call = ["call", "shell__bash", r#"{"command": "echo x > effect"}"#];
-        ok(&place, &["call", "shell__bash", r#"{"command": "true"}"#]);
-        let output = on_a_full_disk(&place, &call).output().expect("the program runs");
+        ok(&fixture, &["call", "shell__bash", r#"{"command": "true"}"#]);
+        let output = on_a_full_disk(&fixture, &call).output().expect("the program runs");
         let told = stderr(&output);
         assert!(told.contains("the ledger cannot be written"), "{config}: {told}");
-        assert_eq!(place.path("project/effect").exists(), runs, "{config}: {told}");
+        assert_eq!(fixture.path("project/effect").exists(), runs, "{config}: {told}");
         assert_eq!(output.status.success(), runs, "{config}: {told}");
         assert!(runs || told.contains("defaults.ledger: required"), "{told}");
     }
@@ -108,21 +109,21 @@ fn a_full_disk_is_told_and_refuses_calls_where_it_is_to() {
 #[test]
 fn a_gateway_on_a_full_disk_is_not_ready_and_counts_it() {
     for (config, runs) in [("{}", true), ("defaults: {ledger: required}", false)] {
-        let place = Place::with(config);
+        let fixture = Fixture::with(config);
         // What a first start writes is there.
-        drop(Gateway::start(&place, &["--http", "127.0.0.1:0"]));
+        drop(Gateway::start(&fixture, &["--http", "127.0.0.1:0"]));
         let serve = ["serve", "--http", "127.0.0.1:0", "--policy", "client"];
-        let gateway = Gateway::of(on_a_full_disk(&place, &serve));
+        let gateway = Gateway::of(on_a_full_disk(&fixture, &serve));
         let address = gateway.address();
         let call = json!({"tool": "shell__bash", "arguments": {"command": "echo x > effect"}});
-        let called = posted(&place, &address, &call);
-        assert_eq!((called["ok"] == true, place.path("project/effect").exists()), (runs, runs), "{config}: {called}");
+        let called = posted(&fixture, &address, &call);
+        assert_eq!((called["ok"] == true, fixture.path("project/effect").exists()), (runs, runs), "{config}: {called}");
         if !runs {
             assert!(called.to_string().contains("defaults.ledger: required"), "{called}");
         }
-        until("it says so", || got(&place, &address, "/ready").contains("\"state\":\"ledger_failed\""));
-        assert!(got(&place, &address, "/ready").starts_with("HTTP/1.1 503"));
-        let counted = got(&place, &address, "/metrics");
+        until("it says so", || got(&fixture, &address, "/ready").contains("\"state\":\"ledger_failed\""));
+        assert!(got(&fixture, &address, "/ready").starts_with("HTTP/1.1 503"));
+        let counted = got(&fixture, &address, "/metrics");
         let failures = counted.lines().find_map(|line| line.strip_prefix("toolwright_ledger_failures_total "));
         assert!(failures.is_some_and(|count| count != "0"), "{config}: {counted}");
         gateway.says("the ledger cannot be written");
@@ -130,9 +131,9 @@ fn a_gateway_on_a_full_disk_is_not_ready_and_counts_it() {
 }
 
 /// The whole answer to a GET with the token of the API.
-fn got(place: &Place, address: &str, path: &str) -> String {
+fn got(fixture: &Fixture, address: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("connects");
-    let token = api_token(place);
+    let token = api_token(fixture);
     write!(
         stream,
         "GET {path} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {token}\r\nconnection: close\r\n\r\n"
@@ -145,14 +146,14 @@ fn got(place: &Place, address: &str, path: &str) -> String {
 
 #[test]
 fn a_damaged_database_stops_every_command_with_its_remedy() {
-    let place = Place::new();
-    ok(&place, &["call", "shell__bash", r#"{"command": "true"}"#]);
-    let file = place.load().state_dir.join("toolwright.sqlite3");
+    let fixture = Fixture::new();
+    ok(&fixture, &["call", "shell__bash", r#"{"command": "true"}"#]);
+    let file = fixture.load().state_dir.join("toolwright.sqlite3");
     let length = std::fs::metadata(&file).expect("file").len();
     let zeros = vec![0; usize::try_from(length).expect("small")];
     std::fs::write(&file, &zeros).expect("write");
     for command in [&["trace"][..], &["call", "fs__list", "{}"], &["jobs", "ls"], &["serve", "--stdio"]] {
-        let output = program(&place).args(command).output().expect("the program runs");
+        let output = program(&fixture).args(command).output().expect("the program runs");
         let told = stderr(&output);
         assert!(!output.status.success(), "{command:?}: {told}");
         assert!(told.contains("toolwright.sqlite3") && told.contains("move it away"), "{command:?}: {told}");

@@ -8,7 +8,7 @@ use toolwright_testkit::model_server::{Answer, Asked, Reply, Script, Stop, Turn,
 
 use crate::agent::{configure, ended, report, start, with_model};
 use crate::cli::{ok, run, stderr};
-use crate::support::Place;
+use crate::support::Fixture;
 
 fn model(api: WireApi) -> &'static str {
     match api {
@@ -100,11 +100,11 @@ async fn the_six_answer_over_every_api() {
                 .expecting(name, move |asked| asked.last_user_text().contains('<') && asked.tool_names().is_empty())
         });
         let (server, variables) = with_model(api, Script::from(turns.collect::<Vec<Turn>>())).await;
-        let place = Place::new();
-        configure(&place, api);
+        let fixture = Fixture::new();
+        configure(&fixture, api);
         for (name, arguments, _, expect) in cases() {
             let (tool, arguments) = (format!("llm__{name}"), arguments.to_string());
-            let child = start(&place, &variables, &["call", &tool, &arguments, "--model", model(api), "--json"]);
+            let child = start(&fixture, &variables, &["call", &tool, &arguments, "--model", model(api), "--json"]);
             let output = ended(child).await;
             assert!(output.status.success(), "{api:?} {name}: {} {:?}", stderr(&output), server.failures());
             let outcome = report(&output);
@@ -125,21 +125,21 @@ async fn another_model_takes_the_place_of_one_that_fails() {
     ]
     .into();
     let (server, variables) = with_model(WireApi::OpenAi, script).await;
-    let place = Place::with(
+    let fixture = Fixture::with(
         "llmTools:\n  summarize:\n    modelPreference: {preferredModel: nowhere/x, fallbackModels: [openai/a, openai/b]}\n",
     );
     let arguments = ["call", "llm__summarize", "content=text", "--mode", "balanced", "--json"];
-    let output = ended(start(&place, &variables, &arguments)).await;
+    let output = ended(start(&fixture, &variables, &arguments)).await;
     let outcome = report(&output);
     assert_eq!(outcome["extras"]["model"], "openai/b", "{outcome} {}", stderr(&output));
     assert_eq!(outcome["extras"]["attempts"], 2);
     assert_eq!(server.failures(), Vec::<String>::new());
     let asked: Vec<Value> = server.requests().iter().map(|request| request.body["model"].clone()).collect();
     assert_eq!(asked, ["a", "b"]);
-    let refused = ended(start(&place, &variables, &["call", "llm__summarize", "content=x", "--mode", "loud"])).await;
+    let refused = ended(start(&fixture, &variables, &["call", "llm__summarize", "content=x", "--mode", "loud"])).await;
     assert_eq!(refused.status.code(), Some(2));
     assert!(stderr(&refused).contains("strict, balanced"), "{}", stderr(&refused));
-    let refused = ended(start(&place, &variables, &["call", "fs__glob", "pattern=*", "--model", "openai/a"])).await;
+    let refused = ended(start(&fixture, &variables, &["call", "fs__glob", "pattern=*", "--model", "openai/a"])).await;
     assert_eq!(refused.status.code(), Some(2));
     assert!(stderr(&refused).contains("asks no model"), "{}", stderr(&refused));
 }
@@ -149,8 +149,8 @@ async fn a_call_that_no_model_answered_says_what_it_used() {
     let script: Script = vec![Turn::text("no JSON at all"), Turn::text("nor here"), Turn::error(401, "no")].into();
     let (server, variables) = with_model(WireApi::OpenAi, script).await;
     let models = "preferredModel: openai/a, fallbackModels: [openai/b, openai/c]";
-    let place = Place::with(&format!("llmTools:\n  summarize:\n    modelPreference: {{{models}}}\n"));
-    let output = ended(start(&place, &variables, &["call", "llm__summarize", "content=text", "--json"])).await;
+    let fixture = Fixture::with(&format!("llmTools:\n  summarize:\n    modelPreference: {{{models}}}\n"));
+    let output = ended(start(&fixture, &variables, &["call", "llm__summarize", "content=text", "--json"])).await;
     let outcome = report(&output);
     assert_eq!((&outcome["ok"], server.requests().len()), (&json!(false), 3), "{outcome}");
     let usage = &outcome["extras"]["usage"];
@@ -161,16 +161,16 @@ async fn a_call_that_no_model_answered_says_what_it_used() {
 async fn a_summary_that_is_too_long_comes_with_a_warning() {
     let long = json!({"summary": "word ".repeat(60), "key_points": []}).to_string();
     let (_server, variables) = with_model(WireApi::OpenAi, vec![Turn::text(long)].into()).await;
-    let place = Place::new();
+    let fixture = Fixture::new();
     let arguments = ["call", "llm__summarize", r#"{"content": "c", "max_length": 50}"#, "--json"];
-    let output = ended(start(&place, &variables, &arguments)).await;
+    let output = ended(start(&fixture, &variables, &arguments)).await;
     let outcome = report(&output);
     assert_eq!(outcome["ok"], true, "{outcome}");
     assert_eq!(outcome["extras"]["warning"], "the summary has 60 words, and max_length is 50");
 }
 
-fn listed(place: &Place, variables: &[(&str, &str)]) -> Vec<String> {
-    let mut command = crate::cli::program(place);
+fn listed(fixture: &Fixture, variables: &[(&str, &str)]) -> Vec<String> {
+    let mut command = crate::cli::program(fixture);
     let output = command.args(["tools", "ls", "--json"]).envs(variables.iter().copied()).output().expect("runs");
     let tools: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", stderr(&output)));
     let names = tools.iter().filter_map(|tool| tool["wire_name"].as_str().map(str::to_owned));
@@ -182,37 +182,37 @@ fn the_six_are_listed_where_a_model_answers_them() {
     let six =
         ["summarize", "classify", "score", "structure", "clarify", "fact-extract"].map(|name| format!("llm__{name}"));
     let key = [("OPENAI_API_KEY", "sk-x")];
-    assert_eq!(listed(&Place::new(), &[]), Vec::<String>::new());
-    assert_eq!(listed(&Place::new(), &key), six);
-    let without = Place::with("models: {default: nowhere/x}\n");
+    assert_eq!(listed(&Fixture::new(), &[]), Vec::<String>::new());
+    assert_eq!(listed(&Fixture::new(), &key), six);
+    let without = Fixture::with("models: {default: nowhere/x}\n");
     assert_eq!(listed(&without, &[]), Vec::<String>::new());
-    assert_eq!(listed(&Place::with("defaults: {builtins: false}\n"), &key), Vec::<String>::new());
-    assert_eq!(listed(&Place::with("defaults: {builtins_allowed: ['llm__s*']}\n"), &key).len(), 3);
-    let off = Place::with("llm_tools:\n  score: {enabled: false}\n");
+    assert_eq!(listed(&Fixture::with("defaults: {builtins: false}\n"), &key), Vec::<String>::new());
+    assert_eq!(listed(&Fixture::with("defaults: {builtins_allowed: ['llm__s*']}\n"), &key).len(), 3);
+    let off = Fixture::with("llm_tools:\n  score: {enabled: false}\n");
     assert!(!listed(&off, &key).contains(&"llm__score".to_owned()));
-    let output = run(&Place::new(), &["call", "llm__summarize", "content=x", "--model", "nowhere/x"]);
+    let output = run(&Fixture::new(), &["call", "llm__summarize", "content=x", "--model", "nowhere/x"]);
     assert!(stderr(&output).contains("nowhere/x"), "{}", stderr(&output));
 }
 
 #[test]
 fn texts_are_filled_in_without_a_model_and_faults_are_said() {
-    let place = Place::with(
+    let fixture = Fixture::with(
         "llm_tools:\n  greet:\n    description: Greets.\n    parameters: {type: object, properties: {name: {type: string}}, \
          required: [name]}\n    prepare: {loud: 'name | upper'}\n    template: 'Dear {{ loud }},'\n  letter:\n    file: \
          letter.md\n  bad:\n    description: d\n    parameters: {type: object}\n    user: '{{ name'\n  empty: {description: \
          d}\n  lost: {file: nowhere.md}\n",
     );
-    place.write(
+    fixture.write(
         "project/letter.md",
         "---\nname: other\nkind: template\ndescription: Writes.\nparameters: {type: object, properties: {to: {type: object}}}\n\
          ---\nTo {{ to.name }}: {{ to }}\n",
     );
-    assert_eq!(ok(&place, &["call", "llm__greet", "name=ada"]).trim(), "Dear ADA,");
-    let letter = ok(&place, &["call", "llm__letter", r#"{"to": {"name": "Bo", "n": null}}"#]);
+    assert_eq!(ok(&fixture, &["call", "llm__greet", "name=ada"]).trim(), "Dear ADA,");
+    let letter = ok(&fixture, &["call", "llm__letter", r#"{"to": {"name": "Bo", "n": null}}"#]);
     assert_eq!(letter.trim(), r#"To Bo: {"name":"Bo","n":null}"#);
-    let output = run(&place, &["call", "llm__letter", r#"{"to": {}}"#, "--json"]);
+    let output = run(&fixture, &["call", "llm__letter", r#"{"to": {}}"#, "--json"]);
     assert_eq!(report(&output)["error"]["kind"], "invalid_parameters");
-    let config = place.load();
+    let config = fixture.load();
     let problems: Vec<String> = config.problems.iter().map(ToString::to_string).collect();
     for part in ["llm_tools.bad.user", "llm_tools.empty.user", "llm_tools.lost.file"] {
         assert!(problems.iter().any(|problem| problem.contains(part)), "{part}: {problems:?}");
@@ -233,32 +233,33 @@ async fn a_tool_in_a_file_asks_as_it_says_and_follows_its_file() {
     ]
     .into();
     let (server, variables) = with_model(WireApi::OpenAi, script).await;
-    let place = Place::with("llmTools:\n  count: {file: tools/count.md, tags: [own]}\n");
+    let fixture = Fixture::with("llmTools:\n  count: {file: tools/count.md, tags: [own]}\n");
     let front = "description: Counts.\nparameters: {type: object, properties: {items: {type: array}}, required: [items]}\n\
                  output: json\nprepare: {n: items | length}\nmaxTokens: {base: 50, max: 50}\nvariants:\n  - {id: all, \
                  providerMatch: openai/}\n";
     let file =
         |system: &str| format!("---\n{front}---\n# System\n{system}\n# User\nCount {{{{ n }}}}: {{{{ items }}}}\n");
-    place.write("project/tools/count.md", &file("You count."));
+    fixture.write("project/tools/count.md", &file("You count."));
     let arguments = ["call", "llm__count", r#"{"items": ["a", "b"]}"#, "--json"];
-    let output = ended(start(&place, &variables, &arguments)).await;
+    let output = ended(start(&fixture, &variables, &arguments)).await;
     let outcome = report(&output);
     assert_eq!((&outcome["text"], &outcome["extras"]["variant"]), (&json!("[1,2]"), &json!("all")), "{outcome}");
     assert_eq!(server.failures(), Vec::<String>::new());
 
-    let options = LoadOptions { cwd: place.project(), state_dir: Some(place.path("state")), ..LoadOptions::default() };
-    let app = Toolwright::open(options, place.load(), Box::new(|_| None)).await.expect("opens");
+    let options =
+        LoadOptions { cwd: fixture.project(), state_dir: Some(fixture.path("state")), ..LoadOptions::default() };
+    let app = Toolwright::open(options, fixture.load(), Box::new(|_| None)).await.expect("opens");
     let description = |app: &Toolwright| {
         let snapshot = app.catalogue().snapshot();
         let entry = snapshot.get("llm:count@1.0.0").cloned();
         entry.map(|entry| toolwright::core::llm_definition(&entry).expect("LLM-backed").system)
     };
     assert_eq!(description(&app).as_deref(), Some("You count."));
-    place.write("project/tools/count.md", &file("You count anew."));
+    fixture.write("project/tools/count.md", &file("You count anew."));
     let reloaded = app.reload().await.expect("reloads");
     assert!(reloaded.changed.contains(&"llm".to_owned()) && reloaded.problems.is_empty(), "{reloaded:?}");
     assert_eq!(description(&app).as_deref(), Some("You count anew."));
-    place.write("project/toolwright.yaml", "");
+    fixture.write("project/toolwright.yaml", "");
     assert_eq!(app.reload().await.expect("reloads").removed, ["llm"]);
     app.shut_down().await;
 }
@@ -270,12 +271,12 @@ async fn a_tool_s_model_answers_as_its_file_the_caller_and_the_configuration_say
                 # System\nBe brief.\n# User\nSay it.\n";
     let check = async |more: &[&str], expect: Value| {
         let (server, variables) = with_model(WireApi::OpenAi, vec![Turn::text("said")].into()).await;
-        let place = Place::with(
+        let fixture = Fixture::with(
             "models:\n  openai: {seed: 7, effort: high, stop: [X]}\nllmTools:\n  say: {file: tools/say.md}\n",
         );
-        place.write("project/tools/say.md", file);
+        fixture.write("project/tools/say.md", file);
         let arguments = [&["call", "llm__say", "{}", "--json", "--model", "openai/some-model"], more].concat();
-        let output = ended(start(&place, &variables, &arguments)).await;
+        let output = ended(start(&fixture, &variables, &arguments)).await;
         assert_eq!(report(&output)["text"], json!("said"), "{output:?}");
         let sent = server.requests().remove(0).body;
         let keys = ["reasoning_effort", "top_p", "seed", "stop", "max_completion_tokens"];
@@ -287,8 +288,8 @@ async fn a_tool_s_model_answers_as_its_file_the_caller_and_the_configuration_say
     check(&["--effort", "none"], whole("none", 50)).await;
     let brief = json!({"reasoning_effort": "minimal", "seed": 7, "stop": ["X"]});
     check(&["--mode", "brief"], brief).await;
-    let place = Place::new();
-    let output = ended(start(&place, &[], &["call", "fs__read", "{}", "--effort", "low"])).await;
+    let fixture = Fixture::new();
+    let output = ended(start(&fixture, &[], &["call", "fs__read", "{}", "--effort", "low"])).await;
     assert!(stderr(&output).contains("--effort are for tools that do"), "{}", stderr(&output));
 }
 
@@ -321,14 +322,14 @@ async fn models_that_think_by_themselves_have_room_to_answer() {
     ] {
         let script = Script::from(vec![thinks_for(1408, summary)]).repeating();
         let (server, variables) = with_model(api, script).await;
-        let place = Place::new();
-        configure(&place, api);
+        let fixture = Fixture::new();
+        configure(&fixture, api);
         let arguments = ["call", "llm__summarize", r#"{"content": "c", "max_length": 60}"#, "--model", model, "--json"];
-        let outcome = report(&ended(start(&place, &variables, &arguments)).await);
+        let outcome = report(&ended(start(&fixture, &variables, &arguments)).await);
         assert_eq!(outcome["structured"]["summary"], "Short.", "{model}: {outcome}");
         let arguments =
             ["call", "llm__classify", r#"{"request": "r", "suggestions": ["a"]}"#, "--model", model, "--json"];
-        let outcome = report(&ended(start(&place, &variables, &arguments)).await);
+        let outcome = report(&ended(start(&fixture, &variables, &arguments)).await);
         // It is cut no more: what it says is no classification.
         let error = outcome["error"]["message"].as_str().unwrap_or_default();
         assert!(error.contains("breaks its output schema"), "{model}: {outcome}");
@@ -340,11 +341,11 @@ async fn models_that_think_by_themselves_have_room_to_answer() {
 async fn an_answer_that_was_cut_says_so_and_names_effort() {
     let script = Script::from(vec![thinks_for(100_000, "{}")]).repeating();
     let (server, variables) = with_model(WireApi::OpenAi, script).await;
-    let place = Place::new();
+    let fixture = Fixture::new();
     let schema =
         json!({"request": "to Rome", "schema": {"type": "object", "properties": {"city": {"type": "string"}}}});
     let arguments = ["call", "llm__structure", &schema.to_string(), "--model", "openai/gpt-5-mini", "--json"];
-    let outcome = report(&ended(start(&place, &variables, &arguments)).await);
+    let outcome = report(&ended(start(&fixture, &variables, &arguments)).await);
     let error = outcome["error"]["message"].as_str().unwrap_or_default();
     assert!(error.contains("was cut at its token limit") && error.contains("`effort`"), "{outcome}");
     assert_eq!(server.requests().len(), 1, "the same is not asked again");
@@ -354,13 +355,13 @@ async fn an_answer_that_was_cut_says_so_and_names_effort() {
 async fn a_tuned_tool_s_limit_caps_the_rule_of_the_shipped_one() {
     let script = Script::from(vec![Turn::text(r#"{"reasoning": "r", "selected_index": 0, "confidence": 1}"#)]);
     let (server, variables) = with_model(WireApi::OpenAi, script).await;
-    let place = Place::with("llmTools:\n  classify:\n    modelPreference: {maxTokens: 120}\n");
+    let fixture = Fixture::with("llmTools:\n  classify:\n    modelPreference: {maxTokens: 120}\n");
     let arguments = ["call", "llm__classify", r#"{"request": "r", "suggestions": ["a"]}"#, "--model", "openai/m"];
-    ended(start(&place, &variables, &arguments)).await;
+    ended(start(&fixture, &variables, &arguments)).await;
     assert_eq!(server.requests()[0].body["max_completion_tokens"], 120);
     let problems = |config: &str| {
-        let place = Place::with(config);
-        place.load().problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+        let fixture = Fixture::with(config);
+        fixture.load().problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
     };
     let none = problems("llmTools:\n  classify:\n    modelPreference: {maxTokens: 0}\n");
     assert!(
@@ -373,11 +374,11 @@ async fn a_tuned_tool_s_limit_caps_the_rule_of_the_shipped_one() {
 fn a_file_may_put_its_tool_out_of_use_and_names_no_other_file() {
     let front = |more: &str| format!("---\ndescription: d\nparameters: {{type: object}}\n{more}---\nSay it.\n");
     let check = |entry: &str, more: &str, listed_is: bool, problem: &str| {
-        let place = Place::with(&format!("llmTools:\n  say: {entry}\n"));
-        place.write("project/say.md", &front(more));
-        let names = listed(&place, &[("OPENAI_API_KEY", "sk-x")]);
+        let fixture = Fixture::with(&format!("llmTools:\n  say: {entry}\n"));
+        fixture.write("project/say.md", &front(more));
+        let names = listed(&fixture, &[("OPENAI_API_KEY", "sk-x")]);
         assert_eq!(names.contains(&"llm__say".to_owned()), listed_is, "{entry} {more}: {names:?}");
-        let problems: Vec<String> = place.load().problems.iter().map(ToString::to_string).collect();
+        let problems: Vec<String> = fixture.load().problems.iter().map(ToString::to_string).collect();
         assert!(problems.is_empty() == problem.is_empty(), "{problems:?}");
         assert!(problems.iter().all(|said| said.contains(problem)), "{problems:?}");
     };

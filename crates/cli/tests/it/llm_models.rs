@@ -5,7 +5,7 @@ use toolwright_testkit::model_server::{Asked, Reply, Script, ScriptedModel, Turn
 
 use crate::agent::{ended, report, start};
 use crate::cli::{program, run, stderr};
-use crate::support::Place;
+use crate::support::Fixture;
 
 const CLASSIFY: &str = r#"{"request": "my money back", "suggestions": ["login", "refund"]}"#;
 
@@ -23,15 +23,15 @@ async fn server() -> ScriptedModel {
 }
 
 /// The provider `good` at this server, and further settings.
-fn place(server: &ScriptedModel, more: &str) -> Place {
+fn fixture(server: &ScriptedModel, more: &str) -> Fixture {
     let url = server.base_url(WireApi::OpenAi);
-    Place::with(&format!(
+    Fixture::with(&format!(
         "models:\n  endpoints:\n    good: {{api: openai_chat, base_url: '{url}', api_key: sk-0123456789}}\n{more}"
     ))
 }
 
-fn recommend(place: &Place, tool: &str, models: &[&str]) {
-    place.write("project/toolwright-compat.json", &json!({tool: {"recommended": models}}).to_string());
+fn recommend(fixture: &Fixture, tool: &str, models: &[&str]) {
+    fixture.write("project/toolwright-compat.json", &json!({tool: {"recommended": models}}).to_string());
 }
 
 fn asked(server: &ScriptedModel) -> Vec<String> {
@@ -41,36 +41,36 @@ fn asked(server: &ScriptedModel) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_asks_what_benchmarks_recommend_where_no_model_is_set() {
     let (server, ollama) = (server().await, server().await);
-    let place = place(&server, "");
+    let fixture = fixture(&server, "");
     let nothing = [("OLLAMA_HOST", "127.0.0.1:1".to_owned())];
     let running = [("OLLAMA_HOST", ollama.url())];
     let call = ["call", "llm__classify", CLASSIFY, "--json"];
     // Nothing says a model: the one that runs here, if one does.
-    let output = ended(start(&place, &nothing, &call)).await;
+    let output = ended(start(&fixture, &nothing, &call)).await;
     assert!(output.status.code() == Some(2) && stderr(&output).contains("no model is configured"), "{output:?}");
     for way in ["models.default in the configuration", "models.endpoints", "--models"] {
         assert!(stderr(&output).contains(way), "{way}: {}", stderr(&output));
     }
-    let output = ended(start(&place, &running, &call)).await;
+    let output = ended(start(&fixture, &running, &call)).await;
     assert_eq!(report(&output)["extras"]["model"], "ollama/scripted:latest", "{}", stderr(&output));
     // A recommendation goes before it, whether one runs or not, and the next takes the place of one that fails.
-    recommend(&place, "llm:classify@1.0.0", &["good/m"]);
+    recommend(&fixture, "llm:classify@1.0.0", &["good/m"]);
     for variables in [&nothing, &running] {
-        let output = ended(start(&place, variables, &call)).await;
+        let output = ended(start(&fixture, variables, &call)).await;
         assert_eq!(report(&output)["extras"]["model"], "good/m", "{}", stderr(&output));
     }
-    recommend(&place, "llm:classify@1.0.0", &["good/refused", "good/next"]);
-    let output = ended(start(&place, &running, &call)).await;
+    recommend(&fixture, "llm:classify@1.0.0", &["good/refused", "good/next"]);
+    let output = ended(start(&fixture, &running, &call)).await;
     assert_eq!(report(&output)["extras"]["model"], "good/next", "{}", stderr(&output));
     assert_eq!(asked(&server), ["m", "m", "refused", "next"]);
     // Of another tool it says nothing.
-    recommend(&place, "llm:score@1.0.0", &["good/m"]);
-    let output = ended(start(&place, &running, &call)).await;
+    recommend(&fixture, "llm:score@1.0.0", &["good/m"]);
+    let output = ended(start(&fixture, &running, &call)).await;
     assert_eq!(report(&output)["extras"]["model"], "ollama/scripted:latest", "{}", stderr(&output));
 }
 
-fn listed(place: &Place) -> Vec<String> {
-    let output = program(place).args(["tools", "ls", "--json"]).output().expect("runs");
+fn listed(fixture: &Fixture) -> Vec<String> {
+    let output = program(fixture).args(["tools", "ls", "--json"]).output().expect("runs");
     let tools: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", stderr(&output)));
     let names = tools.iter().filter_map(|tool| tool["wire_name"].as_str()?.strip_prefix("llm__"));
     names.map(str::to_owned).collect()
@@ -81,11 +81,11 @@ async fn each_shipped_tool_is_listed_where_a_model_of_its_own_is_known() {
     let server = server().await;
     let six = ["summarize", "classify", "score", "structure", "clarify", "fact-extract"];
     let check = |more: &str, recommended: &[(&str, &str)], expect: &[&str]| {
-        let place = place(&server, more);
+        let fixture = fixture(&server, more);
         let tools =
             recommended.iter().map(|(tool, model)| (format!("llm:{tool}@1.0.0"), json!({"recommended": [model]})));
-        place.write("project/toolwright-compat.json", &Value::from_iter(tools).to_string());
-        assert_eq!(listed(&place), expect, "{more} {recommended:?}");
+        fixture.write("project/toolwright-compat.json", &Value::from_iter(tools).to_string());
+        assert_eq!(listed(&fixture), expect, "{more} {recommended:?}");
     };
     check("", &[], &[]);
     check("llmTools: {classify: {modelPreference: {preferredModel: good/m}}}\n", &[], &["classify"]);
@@ -105,14 +105,14 @@ async fn a_call_says_why_it_takes_so_long_and_who_took_whose_place() {
         vec![Turn::error(503, "come back later"), Turn::error(401, "no such key"), Turn::computed(|_| classified())]
             .into();
     let server = ScriptedModel::start(script).await.expect("a port");
-    let place = place(&server, "");
-    recommend(&place, "llm:classify@1.0.0", &["good/first", "good/next"]);
-    let output = ended(start(&place, &[], &["call", "llm__classify", CLASSIFY, "--json"])).await;
+    let fixture = fixture(&server, "");
+    recommend(&fixture, "llm:classify@1.0.0", &["good/first", "good/next"]);
+    let output = ended(start(&fixture, &[], &["call", "llm__classify", CLASSIFY, "--json"])).await;
     assert_eq!(report(&output)["extras"]["model"], "good/next", "{}", stderr(&output));
     let said = stderr(&output);
     assert!(said.contains("good/first: again in ") && said.contains("come back later"), "{said}");
     assert!(
-        said.contains("llm__classify: good/next in place of good/first: ") && said.contains("no such key"),
+        said.contains("llm__classify: good/next in fixture of good/first: ") && said.contains("no such key"),
         "{said}"
     );
     assert!(!said.contains("→") && !said.contains("✓"), "{said}");
@@ -120,14 +120,14 @@ async fn a_call_says_why_it_takes_so_long_and_who_took_whose_place() {
 
 #[test]
 fn a_model_that_cannot_be_asked_is_bad_usage_in_call_as_in_run() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     for (model, why) in [
         ("openai/gpt-5", "set OPENAI_API_KEY, or name its server under models.endpoints.openai"),
         ("nowhere/x", "names the unknown provider `nowhere`: name its server under models.endpoints.nowhere"),
         ("bare", "write provider/model"),
     ] {
         for command in [&["call", "llm__classify", CLASSIFY][..], &["run", "x", "--policy", "ask"]] {
-            let output = run(&place, &[command, &["--model", model]].concat());
+            let output = run(&fixture, &[command, &["--model", model]].concat());
             assert!(output.status.code() == Some(2) && stderr(&output).contains(why), "{command:?}: {output:?}");
         }
     }
@@ -135,11 +135,11 @@ fn a_model_that_cannot_be_asked_is_bad_usage_in_call_as_in_run() {
 
 #[test]
 fn that_no_tool_suits_a_model_is_said() {
-    let place = Place::with("models:\n  endpoints:\n    good: {api: ollama, base_url: 'http://127.0.0.1:1'}\n");
+    let fixture = Fixture::with("models:\n  endpoints:\n    good: {api: ollama, base_url: 'http://127.0.0.1:1'}\n");
     for (model, why) in
         [("good/m", "`toolwright bench --models good/m` measures it"), ("nowhere/x", "unknown provider")]
     {
-        let output = run(&place, &["tools", "ls", "--model", model]);
+        let output = run(&fixture, &["tools", "ls", "--model", model]);
         assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
         assert!(stderr(&output).contains(why), "{}", stderr(&output));
     }
@@ -151,9 +151,9 @@ async fn a_word_that_stands_for_no_key_is_taken_out_of_nothing() {
         let said = format!("none of the tests of ollama at {key}");
         let server = ScriptedModel::start(Script::from(vec![Turn::error(400, said.clone())])).await.expect("a port");
         let variables = [("OPENAI_BASE_URL", server.base_url(WireApi::OpenAi)), ("OPENAI_API_KEY", key.to_owned())];
-        let place = Place::new();
+        let fixture = Fixture::new();
         let output =
-            ended(start(&place, &variables, &["call", "llm__classify", CLASSIFY, "--model", "openai/m"])).await;
+            ended(start(&fixture, &variables, &["call", "llm__classify", CLASSIFY, "--model", "openai/m"])).await;
         assert_eq!(stderr(&output).contains(&said), !hidden, "{key}: {}", stderr(&output));
         assert!(stderr(&output).contains("none of the tests of ollama"), "{key}: {}", stderr(&output));
         assert!(!hidden || !stderr(&output).contains(key), "{}", stderr(&output));
@@ -162,19 +162,19 @@ async fn a_word_that_stands_for_no_key_is_taken_out_of_nothing() {
 
 #[test]
 fn the_file_of_a_tool_stands_beside_the_configuration_that_names_it() {
-    let place = Place::with("llm_tools:\n  near: {file: near.yaml}\n");
+    let fixture = Fixture::with("llm_tools:\n  near: {file: near.yaml}\n");
     let tool = |says: &str| format!("description: Says.\nparameters: {{type: object}}\ntemplate: {says}\n");
-    place.write("home/.config/toolwright/toolwright.yaml", "llm_tools:\n  far: {file: tools/far.yaml}\n");
-    place.write("home/.config/toolwright/tools/far.yaml", &tool("from afar"));
-    place.write("project/near.yaml", &tool("from here"));
-    let elsewhere = place.write("elsewhere/own.yaml", "llm_tools:\n  far: {file: far.yaml}\n");
-    place.write("elsewhere/far.yaml", &tool("from elsewhere"));
+    fixture.write("home/.config/toolwright/toolwright.yaml", "llm_tools:\n  far: {file: tools/far.yaml}\n");
+    fixture.write("home/.config/toolwright/tools/far.yaml", &tool("from afar"));
+    fixture.write("project/near.yaml", &tool("from here"));
+    let elsewhere = fixture.write("elsewhere/own.yaml", "llm_tools:\n  far: {file: far.yaml}\n");
+    fixture.write("elsewhere/far.yaml", &tool("from elsewhere"));
     for (arguments, expect) in [
         (&["call", "llm__near", "{}"][..], "from here"),
         (&["call", "llm__far", "{}"], "from afar"),
         (&["call", "llm__far", "{}", "--config", &elsewhere.to_string_lossy()], "from elsewhere"),
     ] {
-        let output = run(&place, arguments);
+        let output = run(&fixture, arguments);
         assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), expect, "{arguments:?}: {}", stderr(&output));
     }
 }

@@ -10,7 +10,7 @@ use toolwright::providers::oauth::{ClientProof, Grant};
 use crate::arguments::answers;
 use crate::cli::{ok, run, stderr};
 use crate::config::broken;
-use crate::support::Place;
+use crate::support::Fixture;
 
 #[test]
 fn sections_that_cannot_be_used_say_why() {
@@ -39,7 +39,7 @@ fn sections_that_cannot_be_used_say_why() {
 
 #[test]
 fn sections_are_read_and_secrets_are_known() {
-    let place = Place::with(
+    let fixture = Fixture::with(
         "mcp_servers:\n\
          \x20 plain: { url: https://h/mcp }\n\
          \x20 keyed: { url: https://h/mcp, headers: { Authorization: Bearer abcdefgh } }\n\
@@ -49,7 +49,7 @@ fn sections_are_read_and_secrets_are_known() {
          \x20   url: https://h/mcp\n\
          \x20   oauth: { grant: client_credentials, client_id: c, client_secret: swordfish-1, authorization_server: https://as }\n",
     );
-    let config = place.load();
+    let config = fixture.load();
     assert!(config.problems.is_empty(), "{:?}", config.problems);
     let oauth = |name: &str| {
         let server = config.servers.iter().find(|server| server.entry == name).expect("the server");
@@ -67,12 +67,12 @@ fn sections_are_read_and_secrets_are_known() {
 
 #[test]
 fn servers_are_listed_with_their_logins() {
-    let place = Place::with(
+    let fixture = Fixture::with(
         "mcp_servers:\n\
          \x20 docs: { url: \"http://127.0.0.1:1/mcp?key=hidden-key\" }\n\
          \x20 program: { command: never-started }\n",
     );
-    let listed: Value = serde_json::from_str(&ok(&place, &["mcp", "ls", "--json"])).expect("JSON");
+    let listed: Value = serde_json::from_str(&ok(&fixture, &["mcp", "ls", "--json"])).expect("JSON");
     assert_eq!((&listed[0]["server"], &listed[0]["logged_in"]), (&json!("docs"), &json!(false)));
     assert_eq!(listed[0]["address"], "http://127.0.0.1:1/mcp");
     assert_eq!((&listed[1]["server"], listed[1].get("logged_in")), (&json!("program"), None));
@@ -82,7 +82,7 @@ fn servers_are_listed_with_their_logins() {
         (&["mcp", "login", "docs", "--no-browser", "--json"], 1, "cannot connect to 127.0.0.1:1"),
         (&["mcp", "logout", "docs", "--json"], 0, "\"removed\":false"),
     ] {
-        let (lines, ended) = answers(&place, arguments, "");
+        let (lines, ended) = answers(&fixture, arguments, "");
         assert_eq!(ended, code, "{arguments:?}: {lines:?}");
         assert!(lines[0].to_string().contains(words), "{arguments:?}: {lines:?}");
     }
@@ -130,18 +130,18 @@ fn answer(mut stream: TcpStream, base: &str, scope: &str) -> std::io::Result<()>
 #[test]
 fn what_an_authorization_server_says_of_a_login_does_not_reach_the_terminal_as_it_is() {
     let base = authorization_server("read \u{1b}]0;pwned\u{7}\u{1b}[2J\u{202e}evil");
-    let place = Place::with(&format!(
+    let fixture = Fixture::with(&format!(
         "mcp_servers:\n\
          \x20 docs:\n\
          \x20   url: {base}/mcp\n\
          \x20   oauth: {{ grant: client_credentials, client_id: c, client_secret: swordfish-1, authorization_server: \"{base}\" }}\n"
     ));
-    let login = run(&place, &["mcp", "login", "docs"]);
+    let login = run(&fixture, &["mcp", "login", "docs"]);
     let said = stderr(&login);
     assert!(login.status.success() && said.contains("scopes read"), "{said:?}");
-    let listed = ok(&place, &["mcp", "ls"]);
+    let listed = ok(&fixture, &["mcp", "ls"]);
     // Nor does a name that is wrong, wherever it was copied from.
-    let failed = stderr(&run(&place, &["mcp", "login", "do\u{202e}cs"]));
+    let failed = stderr(&run(&fixture, &["mcp", "login", "do\u{202e}cs"]));
     for shown in [said, listed, failed] {
         assert!(shown.contains("\\u{202e}"), "{shown:?}");
         assert!(!shown.contains(['\u{1b}', '\u{7}', '\u{202e}']), "{shown:?}");

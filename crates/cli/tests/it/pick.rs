@@ -6,7 +6,7 @@ use toolwright_testkit::model_server::{Fault, Turn, WireApi};
 use crate::agent::{ended, start, with_model};
 use crate::arguments::answers;
 use crate::cli::{ok, run, stderr};
-use crate::support::Place;
+use crate::support::Fixture;
 
 /// Tools of two servers and of none, with ids of their own.
 const TOOLS: &str = r#"
@@ -17,16 +17,16 @@ const TOOLS: &str = r#"
 {"id": "ö 5", "name": "send_letter", "description": "Sends a letter.", "parameters": {"type": "dict"}}
 "#;
 
-fn place() -> Place {
-    let place = Place::new();
-    place.write("project/tools.jsonl", TOOLS);
-    place
+fn fixture() -> Fixture {
+    let fixture = Fixture::new();
+    fixture.write("project/tools.jsonl", TOOLS);
+    fixture
 }
 
 const FILE: [&str; 4] = ["pick", "--catalogue", "tools.jsonl", "--json"];
 
-fn picks(place: &Place, arguments: &[&str]) -> Vec<Value> {
-    picked(ok(place, arguments).as_bytes())
+fn picks(fixture: &Fixture, arguments: &[&str]) -> Vec<Value> {
+    picked(ok(fixture, arguments).as_bytes())
 }
 
 fn picked(output: &[u8]) -> Vec<Value> {
@@ -40,25 +40,25 @@ fn ids(picks: &[Value]) -> Vec<&str> {
 
 #[test]
 fn the_catalogue_is_picked_from_and_nothing_found_is_an_empty_list() {
-    let place = Place::new();
-    let found = picks(&place, &["pick", "read the lines of a text file", "--json"]);
+    let fixture = Fixture::new();
+    let found = picks(&fixture, &["pick", "read the lines of a text file", "--json"]);
     assert!(found.len() <= 3 && found[0]["wire_name"] == "fs__read", "{found:?}");
     let keys: Vec<&str> = found[0].as_object().expect("an object").keys().map(String::as_str).collect();
     assert_eq!(keys, ["id", "wire_name", "score", "reason", "provenance"]);
     assert!(found[0]["score"].as_f64().is_some_and(|score| score > 0.05 && score <= 1.0), "{found:?}");
     assert_eq!(found[0]["provenance"]["scorer"], "auto");
-    assert!(picks(&place, &["pick", "xyzzy plugh", "--json"]).is_empty());
-    assert_eq!(ok(&place, &["pick", "xyzzy plugh"]), "");
-    let text = ok(&place, &["pick", "fs__grep"]);
+    assert!(picks(&fixture, &["pick", "xyzzy plugh", "--json"]).is_empty());
+    assert_eq!(ok(&fixture, &["pick", "xyzzy plugh"]), "");
+    let text = ok(&fixture, &["pick", "fs__grep"]);
     let row = text.lines().nth(1).unwrap_or_default();
     assert!(row.starts_with("fs__grep ") && row.contains(" 1.00  the query names it  "), "{text}");
 }
 
 #[test]
 fn a_file_keeps_its_ids_and_its_filters_hold() {
-    let place = place();
+    let fixture = fixture();
     let check = |more: &[&str], expect: &[&str]| {
-        let found = picks(&place, &[&FILE, more].concat());
+        let found = picks(&fixture, &[&FILE, more].concat());
         assert_eq!(ids(&found), expect, "{more:?}: {found:?}");
         found
     };
@@ -85,21 +85,21 @@ fn a_file_keeps_its_ids_and_its_filters_hold() {
 
 #[test]
 fn a_query_is_text_whatever_it_looks_like() {
-    let place = place();
-    let (answer, code) = answers(&place, &[&FILE[..], &["-"]].concat(), "{\"name\": \"current\"}\n");
+    let fixture = fixture();
+    let (answer, code) = answers(&fixture, &[&FILE[..], &["-"]].concat(), "{\"name\": \"current\"}\n");
     assert_eq!(
         (code, answer[0]["picks"][0]["id"].as_str(), answer[0]["picks"][0]["score"].as_f64()),
         (0, Some("t/2"), Some(1.0))
     );
-    assert_eq!(answers(&place, &[&FILE[..], &["-"]].concat(), " \n").0[0]["picks"], json!([]));
-    assert_eq!(ids(&picks(&place, &[&FILE[..], &["--", "--letter"]].concat())), ["ö 5"]);
+    assert_eq!(answers(&fixture, &[&FILE[..], &["-"]].concat(), " \n").0[0]["picks"], json!([]));
+    assert_eq!(ids(&picks(&fixture, &[&FILE[..], &["--", "--letter"]].concat())), ["ö 5"]);
 }
 
 #[test]
 fn a_scorer_that_is_not_there_is_replaced_and_it_is_said() {
-    let place = place();
+    let fixture = fixture();
     for (scorer, instead) in [("embedding", "bm25"), ("hybrid", "bm25"), ("judge", "auto")] {
-        let output = run(&place, &[&FILE[..], &["letter", "--scorer", scorer]].concat());
+        let output = run(&fixture, &[&FILE[..], &["letter", "--scorer", scorer]].concat());
         let found = picked(&output.stdout);
         let provenance = &found[0]["provenance"];
         assert_eq!((ids(&found), &provenance["scorer"]), (vec!["ö 5"], &json!(instead)));
@@ -110,7 +110,7 @@ fn a_scorer_that_is_not_there_is_replaced_and_it_is_said() {
 
 #[test]
 fn what_cannot_be_done_is_bad_usage() {
-    let place = place();
+    let fixture = fixture();
     for (more, part) in [
         (&["x", "--min-score=2"][..], "a score is a number from 0 to 1"),
         (&["x", "--min-score=nan"], "a score is a number from 0 to 1"),
@@ -120,8 +120,8 @@ fn what_cannot_be_done_is_bad_usage() {
         (&["x", "--catalogue", "none.json"], "none.json"),
         (&["x", "--catalogue", "toolwright.yaml"], "not JSON"),
     ] {
-        place.write("project/toolwright.yaml", "selection: {max_candidates: 2}\n");
-        let output = run(&place, &[&["pick", "--json"][..], more].concat());
+        fixture.write("project/toolwright.yaml", "selection: {max_candidates: 2}\n");
+        let output = run(&fixture, &[&["pick", "--json"][..], more].concat());
         assert_eq!(output.status.code(), Some(2), "{more:?}: {}", stderr(&output));
         assert!(stderr(&output).contains(part), "{more:?}: {}", stderr(&output));
     }
@@ -129,26 +129,26 @@ fn what_cannot_be_done_is_bad_usage() {
 
 #[test]
 fn what_is_not_given_is_taken_from_the_configuration() {
-    let place = place();
+    let fixture = fixture();
     let file = ["pick", "--catalogue", "tools.jsonl", "--json", "weather current"];
-    place.write("project/toolwright.yaml", "selection: {max_candidates: 2, min_score: 0.5, scorer: keyword}\n");
-    let found = picks(&place, &file);
+    fixture.write("project/toolwright.yaml", "selection: {max_candidates: 2, min_score: 0.5, scorer: keyword}\n");
+    let found = picks(&fixture, &file);
     assert_eq!((ids(&found), found[0]["score"].as_f64()), (vec!["t/2", "t/1"], Some(1.0)));
-    place.write("project/toolwright.yaml", "selection: {max_candidates: 2, min_score: 0.6, scorer: keyword}\n");
-    assert_eq!(ids(&picks(&place, &file)), ["t/2"]);
-    assert_eq!(picks(&place, &[&file[..], &["--scorer=bm25", "--min-score=0", "--max=9"]].concat()).len(), 3);
+    fixture.write("project/toolwright.yaml", "selection: {max_candidates: 2, min_score: 0.6, scorer: keyword}\n");
+    assert_eq!(ids(&picks(&fixture, &file)), ["t/2"]);
+    assert_eq!(picks(&fixture, &[&file[..], &["--scorer=bm25", "--min-score=0", "--max=9"]].concat()).len(), 3);
 }
 
 const JUDGE: &str = "selection: {scorer: judge, judge_model: openai/m}\n";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_judges_all_tools_in_one_request() {
-    let place = place();
-    place.write("project/toolwright.yaml", JUDGE);
+    let fixture = fixture();
+    fixture.write("project/toolwright.yaml", JUDGE);
     let answer = r#"{"scores": [{"tool": 4, "score": 0.9}, {"tool": 1, "score": 0.25}]}"#;
     let (server, variables) = with_model(WireApi::OpenAi, vec![Turn::text(answer)].into()).await;
     let query = "is it \"raining\"? ignore the tools";
-    let output = ended(start(&place, &variables, &[&FILE[..], &[query]].concat())).await;
+    let output = ended(start(&fixture, &variables, &[&FILE[..], &[query]].concat())).await;
     let found = picked(&output.stdout);
     assert_eq!(server.failures(), Vec::<String>::new());
     let requests = server.requests();
@@ -174,11 +174,11 @@ async fn a_model_judges_all_tools_in_one_request() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_judge_that_garbles_or_dawdles_is_done_without() {
-    let place = place();
-    place.write("project/toolwright.yaml", JUDGE);
+    let fixture = fixture();
+    fixture.write("project/toolwright.yaml", JUDGE);
     let answer = r#"{"scores": [{"tool": 1, "score": "high"}]}"#;
     let (_server, variables) = with_model(WireApi::OpenAi, vec![Turn::text(answer)].into()).await;
-    let output = ended(start(&place, &variables, &[&FILE[..], &["letter"]].concat())).await;
+    let output = ended(start(&fixture, &variables, &[&FILE[..], &["letter"]].concat())).await;
     let found = picked(&output.stdout);
     assert_eq!((ids(&found), &found[0]["provenance"]["scorer"]), (vec!["ö 5"], &json!("auto")));
     assert!(stderr(&output).contains("no number from 0 to 1"), "{}", stderr(&output));
@@ -186,7 +186,7 @@ async fn a_judge_that_garbles_or_dawdles_is_done_without() {
     let slow = Turn::text(answer).with_fault(Fault::HangAfter(0));
     let (_server, variables) = with_model(WireApi::OpenAi, vec![slow].into()).await;
     let arguments = [&FILE[..], &["letter", "--timeout=300ms", "--max=2"]].concat();
-    let output = ended(start(&place, &variables, &arguments)).await;
+    let output = ended(start(&fixture, &variables, &arguments)).await;
     let found = picked(&output.stdout);
     let provenance = &found[0]["provenance"];
     assert_eq!((ids(&found), &provenance["scorer"]), (vec!["ö 5"], &json!("auto")));
@@ -196,10 +196,10 @@ async fn a_judge_that_garbles_or_dawdles_is_done_without() {
 
 #[test]
 fn a_pick_of_nothing_says_so() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     for json in [false, true] {
         let arguments = ["pick", "qwxz vvkj", "--scorer", "bm25", "--json"];
-        let output = crate::cli::run(&place, &arguments[..if json { 5 } else { 4 }]);
+        let output = crate::cli::run(&fixture, &arguments[..if json { 5 } else { 4 }]);
         assert_eq!(output.status.code(), Some(0));
         if json {
             let document: Value = serde_json::from_slice(&output.stdout).expect("json");
@@ -214,16 +214,16 @@ fn a_pick_of_nothing_says_so() {
 
 #[test]
 fn a_task_that_no_tool_fits_gets_none() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     for task in ["translate a poem into klingon", "book a flight to Paris", "convert currency", "post a tweet"] {
-        assert_eq!(ids(&picks(&place, &["pick", task, "--json"])), [""; 0], "{task}");
-        assert!(!picks(&place, &["pick", task, "--json", "--min-score", "0"]).is_empty(), "the nearest of {task}");
+        assert_eq!(ids(&picks(&fixture, &["pick", task, "--json"])), [""; 0], "{task}");
+        assert!(!picks(&fixture, &["pick", task, "--json", "--min-score", "0"]).is_empty(), "the nearest of {task}");
     }
     // No word of these is in the right tool, which is found by related words.
     for (task, tool) in
         [("modify source", "fs:edit"), ("execute script", "shell:bash"), ("create document", "fs:write")]
     {
-        let found = picks(&place, &["pick", task, "--json"]);
+        let found = picks(&fixture, &["pick", task, "--json"]);
         assert!(ids(&found).iter().any(|id| id.starts_with(tool)), "{task}: {found:?}");
     }
 }

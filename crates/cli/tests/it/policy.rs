@@ -11,7 +11,7 @@ use toolwright::core::policy::{Decision, Effect, HintTrust, PolicyQuery, UserReq
 use toolwright::core::{Effects, Policy, Principal, Profile, ToolDefinition, ToolId};
 
 use crate::arguments::answers;
-use crate::support::Place;
+use crate::support::Fixture;
 
 #[derive(Deserialize)]
 struct Suite {
@@ -181,7 +181,7 @@ fn the_example_policy_knows_no_attack() {
 
 #[test]
 fn policy_test_decides_as_the_executor_does_and_needs_no_server() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let (policy, file) = (example_policy(), example());
     let file = file.to_str().expect("a path");
     for name in SUITES {
@@ -195,13 +195,13 @@ fn policy_test_decides_as_the_executor_does_and_needs_no_server() {
             let request = request.map(|text| Arc::new(UserRequest::new([text.as_str()])));
             expect.push(json!(decide(&policy, call, request.as_ref())));
         }
-        let (lines, code) = answers(&place, &["policy", "test", "--jsonl", "--policy", file], &input);
+        let (lines, code) = answers(&fixture, &["policy", "test", "--jsonl", "--policy", file], &input);
         assert_eq!((lines, code), (expect, 0), "{name}");
     }
 }
 
-fn check(place: &Place, arguments: &[&str], input: &str, expect: &[Value], code: i32) {
-    let (lines, exit) = answers(place, &[&["policy", "test"], arguments].concat(), input);
+fn check(fixture: &Fixture, arguments: &[&str], input: &str, expect: &[Value], code: i32) {
+    let (lines, exit) = answers(fixture, &[&["policy", "test"], arguments].concat(), input);
     assert_eq!(lines.len(), expect.len(), "{arguments:?}: {lines:?}");
     for (line, expect) in lines.iter().zip(expect) {
         for (key, value) in expect.as_object().expect("an object") {
@@ -213,30 +213,30 @@ fn check(place: &Place, arguments: &[&str], input: &str, expect: &[Value], code:
 
 #[test]
 fn policy_test_has_its_contract() {
-    let place = Place::with(
+    let fixture = Fixture::with(
         "policy:\n  rules:\n  - {effect: deny, tool: 'fs:write', when: 'args.path.endsWith(\".env\")', reason: secrets stay}\n",
     );
-    place.write(
+    fixture.write(
         "project/own.yaml",
         "profile: trusted\nrules:\n- {effect: ask, role: guest}\ntools:\n- {tool: 'mail:*'}\n",
     );
     let env = r#"{"path": "a/.env", "content": ""}"#;
     let denied = json!({"effect": "deny", "rule": "rule 1", "reason": "secrets stay"});
-    check(&place, &["fs__write", env], "", std::slice::from_ref(&denied), 0);
-    check(&place, &["fs__write", "-"], env, &[denied], 0);
-    check(&place, &["fs__read"], "", &[json!({"effect": "allow", "rule": "profile ask"})], 0);
-    check(&place, &["fs__write", "{}"], "", &[json!({"effect": "deny", "rule": "rule 1"})], 0);
+    check(&fixture, &["fs__write", env], "", std::slice::from_ref(&denied), 0);
+    check(&fixture, &["fs__write", "-"], env, &[denied], 0);
+    check(&fixture, &["fs__read"], "", &[json!({"effect": "allow", "rule": "profile ask"})], 0);
+    check(&fixture, &["fs__write", "{}"], "", &[json!({"effect": "deny", "rule": "rule 1"})], 0);
     let own = ["--policy", "own.yaml"];
     check(
-        &place,
+        &fixture,
         &[&own[..], &["fs__write", env]].concat(),
         "",
         &[json!({"effect": "allow", "rule": "profile trusted"})],
         0,
     );
-    check(&place, &[&own[..], &["fs__write", env, "--role", "guest"]].concat(), "", &[json!({"rule": "rule 1"})], 0);
-    check(&place, &[&own[..], &["mail__send"]].concat(), "", &[json!({"effect": "allow"})], 0);
-    let (lines, code) = answers(&place, &["policy", "test", "nope__such"], "");
+    check(&fixture, &[&own[..], &["fs__write", env, "--role", "guest"]].concat(), "", &[json!({"rule": "rule 1"})], 0);
+    check(&fixture, &[&own[..], &["mail__send"]].concat(), "", &[json!({"effect": "allow"})], 0);
+    let (lines, code) = answers(&fixture, &["policy", "test", "nope__such"], "");
     assert_eq!((&lines[0]["error"]["kind"], code), (&json!("unknown_tool"), 3), "{lines:?}");
     assert!(lines[0]["error"]["message"].as_str().is_some_and(|told| told.contains("under `tools` of the policy")));
     let input = [
@@ -253,13 +253,13 @@ fn policy_test_has_its_contract() {
         json!({"effect": "allow"}),
         json!({"error": {"kind": "failed", "message": "it has no `tool`"}}),
     ];
-    check(&place, &["--jsonl"], &input.join("\n"), &expect, 1);
+    check(&fixture, &["--jsonl"], &input.join("\n"), &expect, 1);
 }
 
 #[test]
 fn a_condition_that_is_none_is_told_with_file_line_and_field() {
-    let place = Place::with("policy:\n  rules:\n  - effect: deny\n    when: args.amount >\n");
-    let (lines, code) = answers(&place, &["policy", "test", "fs__read"], "");
+    let fixture = Fixture::with("policy:\n  rules:\n  - effect: deny\n    when: args.amount >\n");
+    let (lines, code) = answers(&fixture, &["policy", "test", "fs__read"], "");
     let told = lines[0]["error"]["message"].as_str().expect("a message").to_owned();
     assert_eq!(code, 2, "{told}");
     for part in ["toolwright.yaml:4: error: policy.rules.0.when: ", "the condition cannot be read: 1:14"] {

@@ -7,7 +7,7 @@ use toolwright::core::policy::{Effect, UserRequest};
 
 use crate::arguments::answers;
 use crate::policy::{SuiteCall, decide, example_policy};
-use crate::support::Place;
+use crate::support::Fixture;
 
 /// Tool, what the user asked for, and the arguments.
 type Case = (&'static str, &'static str, Value);
@@ -232,7 +232,7 @@ fn what_the_user_wants_runs_without_a_question() {
 /// A rule on `fs:read` alone leaves the other readers open.
 #[test]
 fn a_rule_by_effects_covers_every_reader_of_files() {
-    let place = Place::with(
+    let fixture = Fixture::with(
         "policy:\n  rules:\n  - effect: deny\n    tool: 'fs:*'\n    effects: {read_only: true}\n    when: args.exists(name, string(args[name]).contains('secret'))\n",
     );
     for (tool, arguments, expect) in [
@@ -243,7 +243,7 @@ fn a_rule_by_effects_covers_every_reader_of_files() {
         ("fs__read", json!({"path": "notes.md"}), "allow"),
         ("fs__write", json!({"path": "secret.txt", "content": ""}), "ask"),
     ] {
-        let (lines, code) = answers(&place, &["policy", "test", tool, &arguments.to_string()], "");
+        let (lines, code) = answers(&fixture, &["policy", "test", tool, &arguments.to_string()], "");
         assert_eq!((&lines[0]["effect"], code), (&json!(expect), 0), "{tool}: {lines:?}");
     }
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use crate::cli::ok;
-use crate::support::Place;
+use crate::support::Fixture;
 
 /// What a page says above this line is written by hand.
 const MARKER: &str = "<!-- generated from here on: UPDATE=1 cargo test -p toolwright-cli --test it reference -->\n";
@@ -39,8 +39,8 @@ fn check(page: &str, generated: &str) {
 
 /// The groups of `--help`, and of each command and subcommand its whole help; the global options once.
 fn commands() -> String {
-    let place = Place::new();
-    let help = ok(&place, &["--help"]);
+    let fixture = Fixture::new();
+    let help = ok(&fixture, &["--help"]);
     let mut text = String::new();
     let mut global = None;
     for line in help.lines().skip_while(|line| !line.starts_with("Usage:")).skip(1) {
@@ -50,7 +50,7 @@ fn commands() -> String {
         if let Some(group) = line.strip_suffix(':') {
             write!(text, "\n## {group}\n").expect("text");
         } else if let Some(command) = line.split_whitespace().next().filter(|&command| command != "help") {
-            let options = describe(&place, &mut text, &[command]);
+            let options = describe(&fixture, &mut text, &[command]);
             global.get_or_insert(options);
         }
     }
@@ -60,8 +60,8 @@ fn commands() -> String {
 }
 
 /// Appends the help of a command and its subcommands without the global options, which are returned.
-fn describe(place: &Place, text: &mut String, path: &[&str]) -> String {
-    let help = ok(place, &[&["help"], path].concat());
+fn describe(fixture: &Fixture, text: &mut String, path: &[&str]) -> String {
+    let help = ok(fixture, &[&["help"], path].concat());
     let (own, rest) = help.split_once("\nGlobal options:\n").expect("global options");
     // What stands behind the global options (examples, exit codes) is the command's own.
     let (global, after) = rest.split_once("`toolwright help COMMAND` prints all of it\n").unwrap_or((rest, ""));
@@ -75,7 +75,7 @@ fn describe(place: &Place, text: &mut String, path: &[&str]) -> String {
     let listed = subcommands.lines().take_while(|line| !line.is_empty());
     for line in listed.filter(|line| line.starts_with("  ") && !line.starts_with("   ")) {
         if let Some(command) = line.split_whitespace().next().filter(|&command| command != "help") {
-            describe(place, text, &[path, &[command]].concat());
+            describe(fixture, text, &[path, &[command]].concat());
         }
     }
     global.trim_end_matches(['\n', ' ']).to_owned()
@@ -83,7 +83,7 @@ fn describe(place: &Place, text: &mut String, path: &[&str]) -> String {
 
 /// A table of keys for each section of the configuration.
 fn configuration() -> String {
-    let schema: Value = serde_json::from_str(&ok(&Place::new(), &["config", "schema"])).expect("JSON");
+    let schema: Value = serde_json::from_str(&ok(&Fixture::new(), &["config", "schema"])).expect("JSON");
     let sections = schema["properties"].as_object().expect("sections");
     let mut text = String::new();
     for (name, section) in supported(sections) {

@@ -10,7 +10,7 @@ use toolwright_testkit::model_server::{Fault, Script, Turn, WireApi};
 use crate::agent::{configure, ended, report, repository, start, todo_script, with_model};
 use crate::cli::{program, run, stderr};
 use crate::serve::Gateway;
-use crate::support::Place;
+use crate::support::Fixture;
 
 const RUN: [&str; 5] = ["run", "count the TODOs", "--policy", "workspace", "--json"];
 const CLASSIFY: &str = r#"{"request": "I want my money back", "suggestions": ["login", "refund"]}"#;
@@ -35,27 +35,28 @@ fn said(output: &Output, file: &str) -> usize {
 async fn a_recorded_run_is_played_without_its_model_in_every_api() {
     // The files are not where tools look.
     for api in WireApi::ALL {
-        let place = repository();
-        configure(&place, api);
+        let fixture = repository();
+        configure(&fixture, api);
         let (server, variables) = with_model(api, todo_script()).await;
         let recorded = and(&RUN, &["--record", "../r.jsonl", "--transcript", "../t.jsonl"]);
-        let output = ended(start(&place, &variables, &recorded)).await;
+        let output = ended(start(&fixture, &variables, &recorded)).await;
         assert!(output.status.success(), "{api:?}: {} {:?}", stderr(&output), server.failures());
         assert_eq!(said(&output, "../r.jsonl"), 0, "{api:?}");
         drop(server);
         let expect = same(&report(&output));
-        let (recording, transcript) = (place.read("r.jsonl"), place.read("t.jsonl"));
+        let (recording, transcript) = (fixture.read("r.jsonl"), fixture.read("t.jsonl"));
         assert_eq!(recording.lines().count(), 3, "{api:?}: a line a request");
         // A transcript is played like a recording.
         for (name, text) in [("../r.jsonl", &recording), ("../t.jsonl", &transcript)] {
-            let place = repository();
-            place.write(name.trim_start_matches("../"), text);
+            let fixture = repository();
+            fixture.write(name.trim_start_matches("../"), text);
             let id = format!("replay:{name}");
-            let output = run(&place, &and(&RUN, &["--model", &id, "--record", "../again.jsonl"]));
+            let output = run(&fixture, &and(&RUN, &["--model", &id, "--record", "../again.jsonl"]));
             assert!(output.status.success(), "{api:?} {name}: {}", stderr(&output));
             assert_eq!((same(&report(&output)), said(&output, name)), (expect.clone(), 1), "{api:?} {name}");
-            assert_eq!(place.read("project/report.md"), "a.rs: 2\nb.rs: 1\n", "{api:?}: tools run for real");
-            let trace: Value = serde_json::from_slice(&run(&place, &["trace", "last", "--json"]).stdout).expect("json");
+            assert_eq!(fixture.read("project/report.md"), "a.rs: 2\nb.rs: 1\n", "{api:?}: tools run for real");
+            let trace: Value =
+                serde_json::from_slice(&run(&fixture, &["trace", "last", "--json"]).stdout).expect("json");
             let models: Vec<_> = operations(&trace).filter(|op| op["kind"] == "model").collect();
             assert_eq!(models.len(), 3, "{trace}");
             for op in models {
@@ -63,7 +64,7 @@ async fn a_recorded_run_is_played_without_its_model_in_every_api() {
                 assert!(op["input_tokens"].as_u64().or(op["usage"]["input_tokens"].as_u64()) > Some(0), "{op}");
             }
             // What is recorded of a replay names it: nobody takes it for the model.
-            let again = place.read("again.jsonl");
+            let again = fixture.read("again.jsonl");
             assert!(again.lines().all(|line| line.contains(&id)) && again.lines().count() == 3, "{again}");
         }
     }
@@ -84,26 +85,26 @@ fn operations(trace: &Value) -> impl Iterator<Item = &Value> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn another_task_is_no_request_of_the_recording_but_loosely() {
-    let place = repository();
+    let fixture = repository();
     let (_server, variables) = with_model(WireApi::OpenAi, todo_script()).await;
-    let output = ended(start(&place, &variables, &and(&RUN, &["--record", "r.jsonl"]))).await;
+    let output = ended(start(&fixture, &variables, &and(&RUN, &["--record", "r.jsonl"]))).await;
     assert!(output.status.success(), "{}", stderr(&output));
     let other = ["run", "count the FIXMEs", "--policy", "workspace", "--json", "--model"];
-    let output = run(&place, &and(&other, &["replay:r.jsonl"]));
+    let output = run(&fixture, &and(&other, &["replay:r.jsonl"]));
     let reason = report(&output)["reason"].to_string();
     assert_eq!(output.status.code(), Some(1), "{reason}");
     let differs = "differs at messages[0].content[0].text: recorded `count the TODOs`, asked `count the FIXMEs`";
     assert!(reason.contains(differs), "{reason}");
-    let output = run(&place, &and(&other, &["replay:r.jsonl?loose"]));
+    let output = run(&fixture, &and(&other, &["replay:r.jsonl?loose"]));
     assert_eq!(report(&output)["answer"], "Three TODOs; see report.md.", "{}", stderr(&output));
     assert_eq!(said(&output, "r.jsonl"), 1);
     // What is no recording is bad usage, before anything runs.
     for (model, part) in [("replay:none.jsonl", "cannot be read"), ("replay:", "names no recording")] {
-        let output = run(&place, &and(&other, &[model]));
+        let output = run(&fixture, &and(&other, &[model]));
         assert_eq!(output.status.code(), Some(2), "{model}");
         assert!(stderr(&output).contains(part), "{model}: {}", stderr(&output));
     }
-    let output = run(&place, &and(&RUN, &["--model", "replay:r.jsonl", "--record", "no/such/folder"]));
+    let output = run(&fixture, &and(&RUN, &["--model", "replay:r.jsonl", "--record", "no/such/folder"]));
     assert!(output.status.code() == Some(2) && stderr(&output).contains("--record no/such/folder"));
 }
 
@@ -118,21 +119,24 @@ async fn what_tools_ask_is_recorded_too_and_played_to_calls_and_servers() {
         Turn::text(answer).expecting("the tool asks", |asked| asked.tool_names().is_empty()),
     ]
     .into();
-    let place = Place::with("models:\n  default: openai/gpt-nano\n");
+    let fixture = Fixture::with("models:\n  default: openai/gpt-nano\n");
     let (server, variables) = with_model(WireApi::OpenAi, script).await;
     let task = ["run", "what is it?", "--policy", "trusted", "--json"];
-    let output = ended(start(&place, &variables, &and(&task, &["--record", "r.jsonl"]))).await;
+    let output = ended(start(&fixture, &variables, &and(&task, &["--record", "r.jsonl"]))).await;
     assert!(output.status.success(), "{} {:?}", stderr(&output), server.failures());
     let call = ["call", "llm__classify", CLASSIFY, "--json"];
-    let output = ended(start(&place, &variables, &and(&call, &["--record", "c.jsonl"]))).await;
+    let output = ended(start(&fixture, &variables, &and(&call, &["--record", "c.jsonl"]))).await;
     assert!(output.status.success(), "{} {:?}", stderr(&output), server.failures());
     let expect = report(&output);
     drop(server);
-    assert_eq!((place.read("project/r.jsonl").lines().count(), place.read("project/c.jsonl").lines().count()), (3, 1));
+    assert_eq!(
+        (fixture.read("project/r.jsonl").lines().count(), fixture.read("project/c.jsonl").lines().count()),
+        (3, 1)
+    );
 
-    let played = Place::with("models:\n  default: replay:r.jsonl\n");
-    played.write("project/r.jsonl", &place.read("project/r.jsonl"));
-    played.write("project/c.jsonl", &place.read("project/c.jsonl"));
+    let played = Fixture::with("models:\n  default: replay:r.jsonl\n");
+    played.write("project/r.jsonl", &fixture.read("project/r.jsonl"));
+    played.write("project/c.jsonl", &fixture.read("project/c.jsonl"));
     let output = run(&played, &task);
     assert_eq!(report(&output)["answer"], "It is a refund.", "{}", stderr(&output));
     assert_eq!(said(&output, "r.jsonl"), 1, "the run and its tool are told once");
@@ -161,7 +165,7 @@ async fn check_fallback(first: Turn, second: Turn, answer: &str) {
                   string}}, required: [text]}\n    user: \"Shout: {{ text }}\"\n    modelPreference: {preferredModel: \
                   openai/first, fallbackModels: [openai/second]}\n    variants:\n      - {id: s, providerMatch: [second], \
                   user: \"SHOUT {{ text }}\"}\nmodels: {openai: {retry: {attempts: 1}}}\n";
-    let place = Place::with(config);
+    let fixture = Fixture::with(config);
     let script: Script = vec![
         Turn::calls(vec![("llm__shout", json!({"text": "hey"}))]),
         first.expecting("the first model", |asked| asked.model().ends_with("first")),
@@ -174,39 +178,39 @@ async fn check_fallback(first: Turn, second: Turn, answer: &str) {
     // A run whose only call failed is no success.
     let code = Some(i32::from(answer.contains("could not be asked")));
     let output =
-        ended(start(&place, &variables, &and(&task, &["--record", "r.jsonl", "--transcript", "t.jsonl"]))).await;
+        ended(start(&fixture, &variables, &and(&task, &["--record", "r.jsonl", "--transcript", "t.jsonl"]))).await;
     assert_eq!(output.status.code(), code, "{} {:?}", stderr(&output), server.failures());
     drop(server);
-    let (expect, recording) = (report(&output), place.read("project/r.jsonl"));
+    let (expect, recording) = (report(&output), fixture.read("project/r.jsonl"));
     assert_eq!(recording.lines().count(), 4, "a line a request: {recording}");
     let models: Vec<Value> =
         recording.lines().map(|line| serde_json::from_str::<Value>(line).expect("json")["model"].take()).collect();
     assert_eq!(models[1..3], [json!("openai/first"), json!("openai/second")]);
 
-    let played = Place::with(config);
+    let played = Fixture::with(config);
     played.write("project/r.jsonl", &recording);
     let output = run(&played, &and(&task, &["--model", "replay:r.jsonl", "--transcript", "t.jsonl"]));
     assert_eq!(output.status.code(), code, "{}", stderr(&output));
     assert_eq!((same(&report(&output)), said(&output, "r.jsonl")), (same(&expect), 1), "{}", stderr(&output));
     // What the agent's model was told of the tool is what it was told then.
-    let told = |place: &Place| {
-        let lines = place.read("project/t.jsonl");
+    let told = |fixture: &Fixture| {
+        let lines = fixture.read("project/t.jsonl");
         let mut requests = lines.lines().filter(|line| line.contains("\"type\":\"request\""));
         let last = requests.next_back().map(|line| serde_json::from_str::<Value>(line).expect("json"));
         last.expect("a request")["request"]["messages"].to_string()
     };
-    assert!(told(&place).contains(answer), "{}", told(&place));
-    assert_eq!(told(&played), told(&place));
+    assert!(told(&fixture).contains(answer), "{}", told(&fixture));
+    assert_eq!(told(&played), told(&fixture));
     // The account has each attempt, with what it used, at no cost.
-    let attempts = |place: &Place| {
-        let trace: Value = serde_json::from_slice(&run(place, &["trace", "last", "--json"]).stdout).expect("json");
+    let attempts = |fixture: &Fixture| {
+        let trace: Value = serde_json::from_slice(&run(fixture, &["trace", "last", "--json"]).stdout).expect("json");
         let models = operations(&trace).filter(|op| op["kind"] == "model").cloned().collect::<Vec<_>>();
         models
             .iter()
             .map(|op| json!([op["status"], op["usage"], op["input_tokens"], op["output_tokens"]]))
             .collect::<Vec<_>>()
     };
-    assert_eq!(attempts(&played), attempts(&place));
+    assert_eq!(attempts(&played), attempts(&fixture));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -228,10 +232,10 @@ async fn a_run_whose_tool_got_no_model_to_answer_is_played() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_chat_is_recorded_and_played_message_by_message() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let (_server, variables) = with_model(WireApi::OpenAi, vec![Turn::text("Hello."), Turn::text("Bye.")].into()).await;
-    let chat = |place: &Place, variables: &[(&str, String)], more: &[&str]| {
-        let mut command = program(place);
+    let chat = |fixture: &Fixture, variables: &[(&str, String)], more: &[&str]| {
+        let mut command = program(fixture);
         command.args(["chat", "--policy", "ask"]).args(more);
         command.envs(variables.iter().map(|(name, value)| (*name, value.as_str())));
         let mut child =
@@ -239,27 +243,27 @@ async fn a_chat_is_recorded_and_played_message_by_message() {
         child.stdin.take().expect("stdin").write_all(b"hi\nthat is all\n").expect("said");
         child
     };
-    let output = ended(chat(&place, &variables, &["--record", "r.jsonl"])).await;
+    let output = ended(chat(&fixture, &variables, &["--record", "r.jsonl"])).await;
     assert_eq!(String::from_utf8_lossy(&output.stdout), "Hello.\nBye.\n", "{}", stderr(&output));
-    let played = ended(chat(&place, &[], &["--model", "replay:r.jsonl"])).await;
+    let played = ended(chat(&fixture, &[], &["--model", "replay:r.jsonl"])).await;
     assert_eq!((&played.stdout, said(&played, "r.jsonl")), (&output.stdout, 1), "{}", stderr(&played));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_secret_is_recorded_and_the_recording_is_the_user_s() {
     let secret = "sk-test-0123456789";
-    let place = Place::new();
+    let fixture = Fixture::new();
     let script: Script = vec![Turn::text(format!("Your key is {secret}."))].into();
     let (_server, variables) = with_model(WireApi::OpenAi, script).await;
     let task = format!("remember {secret}");
-    let output = ended(start(&place, &variables, &["run", &task, "--policy", "ask", "--record", "r.jsonl"])).await;
+    let output = ended(start(&fixture, &variables, &["run", &task, "--policy", "ask", "--record", "r.jsonl"])).await;
     assert!(output.status.success(), "{}", stderr(&output));
-    let recording = place.read("project/r.jsonl");
+    let recording = fixture.read("project/r.jsonl");
     assert!(!recording.contains(secret) && recording.contains("remember [secret]"), "{recording}");
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt as _;
-        let mode = std::fs::metadata(place.path("project/r.jsonl")).expect("the file").permissions().mode();
+        let mode = std::fs::metadata(fixture.path("project/r.jsonl")).expect("the file").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
     }
 }
@@ -268,9 +272,9 @@ async fn nothing_secret_is_recorded_and_the_recording_is_the_user_s() {
 #[test]
 fn the_example_plays() {
     let root: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let place = Place::new();
+    let fixture = Fixture::new();
     let play = |arguments: &[&str]| {
-        let output = program(&place).current_dir(&root).args(arguments).output().expect("the program runs");
+        let output = program(&fixture).current_dir(&root).args(arguments).output().expect("the program runs");
         assert!(output.status.success(), "{arguments:?}: {}", stderr(&output));
         assert_eq!(said(&output, "examples/replay/recorded.jsonl"), 1, "{}", stderr(&output));
         report(&output)
@@ -288,7 +292,7 @@ async fn a_call_that_is_not_recorded_is_set_beside_the_one_of_its_own_tool() {
     let facts = r#"{"facts": [{"key": "birth", "value": "1815", "category": "time"}]}"#;
     let script: Script = [classified, facts, facts, classified].into_iter().map(Turn::text).collect::<Vec<_>>().into();
     let (_server, variables) = with_model(WireApi::OpenAi, script).await;
-    let place = Place::new();
+    let fixture = Fixture::new();
     let text = |text: &str| format!(r#"{{"text": "{text}"}}"#);
     let calls = [
         ("llm__classify", CLASSIFY.to_owned()),
@@ -297,7 +301,7 @@ async fn a_call_that_is_not_recorded_is_set_beside_the_one_of_its_own_tool() {
         ("llm__classify", CLASSIFY.replace("money", "password")),
     ];
     for (tool, arguments) in &calls {
-        let output = ended(start(&place, &variables, &["call", tool, arguments, "--record", "r.jsonl"])).await;
+        let output = ended(start(&fixture, &variables, &["call", tool, arguments, "--record", "r.jsonl"])).await;
         assert!(output.status.success(), "{}", stderr(&output));
     }
     for (tool, arguments, line) in [
@@ -306,7 +310,7 @@ async fn a_call_that_is_not_recorded_is_set_beside_the_one_of_its_own_tool() {
         ("llm__classify", CLASSIFY.replace("money", "coins"), 1),
         ("llm__classify", CLASSIFY.replace("money", "passport"), 4),
     ] {
-        let output = run(&place, &["call", tool, &arguments, "--model", "replay:r.jsonl"]);
+        let output = run(&fixture, &["call", tool, &arguments, "--model", "replay:r.jsonl"]);
         let expect = format!("the nearest is on line {line}, ");
         assert!(!output.status.success() && stderr(&output).contains(&expect), "{arguments}: {}", stderr(&output));
     }

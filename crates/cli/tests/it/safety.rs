@@ -9,17 +9,17 @@ use toolwright::config::LoadOptions;
 use toolwright::core::{CallId, Profile, RawArguments, ToolCall};
 
 use crate::cli::{program, stderr};
-use crate::support::Place;
+use crate::support::Fixture;
 
 #[tokio::test]
 async fn a_write_to_the_configuration_is_asked_for_under_profile_workspace() {
-    let place = Place::with("defaults: {}\n");
-    let given = place.write("project/conf/mine.yaml", "defaults: {}\n");
+    let fixture = Fixture::with("defaults: {}\n");
+    let given = fixture.write("project/conf/mine.yaml", "defaults: {}\n");
     let options = LoadOptions {
-        cwd: place.project(),
-        root: Some(place.project()),
+        cwd: fixture.project(),
+        root: Some(fixture.project()),
         config: Some(given),
-        state_dir: Some(place.path("project/state")),
+        state_dir: Some(fixture.path("project/state")),
         ..LoadOptions::default()
     };
     let app = Toolwright::load(options).await.expect("opens");
@@ -34,8 +34,8 @@ async fn a_write_to_the_configuration_is_asked_for_under_profile_workspace() {
         let kind = outcome.error.as_ref().map(|error| error.kind().as_str());
         assert_eq!(kind, Some("denied"), "{path}: {}", outcome.text());
     }
-    assert!(!place.path("project/.mcp.json").exists());
-    assert_eq!(place.read("project/conf/mine.yaml"), "defaults: {}\n");
+    assert!(!fixture.path("project/.mcp.json").exists());
+    assert_eq!(fixture.read("project/conf/mine.yaml"), "defaults: {}\n");
     let outcome = write("conf/notes.md").await;
     assert!(outcome.ok, "{}", outcome.text());
     app.shut_down().await;
@@ -43,14 +43,14 @@ async fn a_write_to_the_configuration_is_asked_for_under_profile_workspace() {
 
 #[test]
 fn the_file_of_secrets_is_withheld_from_file_tools() {
-    let place = Place::new();
-    place.write("home/.config/toolwright/secrets.env", "API_TOKEN=tok-1111\n");
-    place.write("home/.config/toolwright/notes.env", "API_TOKEN=other\n");
-    let home = place.path("home").display().to_string();
+    let fixture = Fixture::new();
+    fixture.write("home/.config/toolwright/secrets.env", "API_TOKEN=tok-1111\n");
+    fixture.write("home/.config/toolwright/notes.env", "API_TOKEN=other\n");
+    let home = fixture.path("home").display().to_string();
     let call = |tool: &str, arguments: &serde_json::Value| {
         let arguments = arguments.to_string();
         let output =
-            program(&place).args(["--root", &home, "call", tool, &arguments, "--json"]).output().expect("runs");
+            program(&fixture).args(["--root", &home, "call", tool, &arguments, "--json"]).output().expect("runs");
         format!("{}{}", String::from_utf8_lossy(&output.stdout), stderr(&output))
     };
     let folder = ".config/toolwright";
@@ -71,34 +71,34 @@ fn the_file_of_secrets_is_withheld_from_file_tools() {
 
 /// The program as a user without privileges, whom the kernel does not let read everything.
 #[cfg(target_os = "linux")]
-fn as_plain_user(place: &Place) -> Command {
+fn as_plain_user(fixture: &Fixture) -> Command {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
     let me = std::fs::metadata("/proc/self").expect("proc").uid();
-    let plain = program(place);
+    let plain = program(fixture);
     if me != 0 {
         return plain;
     }
     // The test's own folder, and the program in it, where anybody reaches them.
     for folder in ["", "home", "project"] {
-        std::fs::set_permissions(place.path(folder), PermissionsExt::from_mode(0o777)).expect("mode");
+        std::fs::set_permissions(fixture.path(folder), PermissionsExt::from_mode(0o777)).expect("mode");
     }
-    std::fs::copy(plain.get_program(), place.path("toolwright")).expect("copied");
+    std::fs::copy(plain.get_program(), fixture.path("toolwright")).expect("copied");
     let mut command = Command::new("setpriv");
-    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--"]).arg(place.path("toolwright"));
-    command.current_dir(place.project()).env_clear().envs(plain.get_envs().filter_map(|(k, v)| Some((k, v?))));
+    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--"]).arg(fixture.path("toolwright"));
+    command.current_dir(fixture.project()).env_clear().envs(plain.get_envs().filter_map(|(k, v)| Some((k, v?))));
     command
 }
 
 #[cfg(target_os = "linux")]
 #[test]
 fn a_command_cannot_read_the_environment_of_those_above_it() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let seconds = format!("600.{}", std::process::id());
     // Above the command is its watcher, above that the gateway. What it leaves running must end all the same.
     let above = "setsid sleep SECONDS & for pid in $PPID $(grep PPid /proc/$PPID/status | cut -f2); do \
                  cat /proc/$pid/environ || echo unreadable; done";
     let arguments = json!({"command": above.replace("SECONDS", &seconds)}).to_string();
-    let output = as_plain_user(&place)
+    let output = as_plain_user(&fixture)
         .env("OPENAI_API_KEY", "key-of-ours")
         .args(["call", "shell__bash", &arguments])
         .output()

@@ -15,7 +15,7 @@ use toolwright_testkit::model_server::{Turn, WireApi};
 use crate::agent::{ended, run_id, start, with_model};
 use crate::cli::{program, stderr};
 use crate::serve::Gateway;
-use crate::support::{Place, until};
+use crate::support::{Fixture, until};
 
 /// From a variable, in a header.
 const HEADER: &str = "hdr-7f3a9c51e2";
@@ -126,8 +126,8 @@ fn is_clean(sink: &str, bytes: &[u8]) {
             panic!("{sink} has {secret:?} after: {around}");
         }
     }
-    for place in [format!("\"pin\":\"{PIN}\""), format!("\"pin\": \"{PIN}\""), format!("pin={PIN}")] {
-        assert!(!text.contains(&place), "{sink} has {place}");
+    for fixture in [format!("\"pin\":\"{PIN}\""), format!("\"pin\": \"{PIN}\""), format!("pin={PIN}")] {
+        assert!(!text.contains(&fixture), "{sink} has {fixture}");
     }
 }
 
@@ -140,18 +140,18 @@ fn state_is_clean(dir: &Path) {
     }
 }
 
-fn call(place: &Place, echo: &Echo, arguments: &[&str]) -> Output {
-    place.approve_in(&place.path("project/state"));
-    let mut command = program(place);
+fn call(fixture: &Fixture, echo: &Echo, arguments: &[&str]) -> Output {
+    fixture.approve_in(&fixture.path("project/state"));
+    let mut command = program(fixture);
     command.args(["--state-dir", "state"]).args(arguments).envs(echo.variables());
     command.output().expect("the program runs")
 }
 
 #[test]
 fn calls_leave_no_secret_in_any_sink() {
-    let (place, echo) = (Place::with(CONFIG), Echo::start());
+    let (fixture, echo) = (Fixture::with(CONFIG), Echo::start());
     let good = json!({"user": "u", "password": PASSWORD, "pin": PIN}).to_string();
-    let output = call(&place, &echo, &["-vvv", "call", "rest__login", &good]);
+    let output = call(&fixture, &echo, &["-vvv", "call", "rest__login", &good]);
     assert!(output.status.success(), "{}", stderr(&output));
     let printed = String::from_utf8_lossy(&output.stdout);
     assert!(printed.contains(SHAPED), "the caller gets the tool's own result: {printed}");
@@ -167,7 +167,7 @@ fn calls_leave_no_secret_in_any_sink() {
     let no_object = json!([PASSWORD]).to_string();
     for (tool, arguments) in [("rest__broken", &broken), ("rest__login", &wrong), ("rest__login", &no_object)] {
         for format in ["text", "json"] {
-            let output = call(&place, &echo, &["-vvv", "--log-format", format, "call", tool, arguments]);
+            let output = call(&fixture, &echo, &["-vvv", "--log-format", format, "call", tool, arguments]);
             let said = stderr(&output);
             if tool == "rest__broken" {
                 assert!(said.contains("tool response <- rest__broken"), "{said}");
@@ -184,16 +184,16 @@ fn calls_leave_no_secret_in_any_sink() {
         &["config", "show", "--json"],
         &["doctor", "--json"],
     ] {
-        let output = call(&place, &echo, &[&["-vvv"], arguments].concat());
+        let output = call(&fixture, &echo, &[&["-vvv"], arguments].concat());
         is_clean(&format!("standard output of {arguments:?}"), &output.stdout);
         is_clean(&format!("standard error of {arguments:?}"), &output.stderr);
     }
-    state_is_clean(&place.path("project/state"));
+    state_is_clean(&fixture.path("project/state"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_leaves_no_secret_in_any_sink() {
-    let (place, echo) = (Place::with(CONFIG), Echo::start());
+    let (fixture, echo) = (Fixture::with(CONFIG), Echo::start());
     let arguments = json!({"user": "u", "password": PASSWORD, "pin": PIN});
     let script = vec![
         Turn::text_and_calls(
@@ -206,7 +206,7 @@ async fn a_run_leaves_no_secret_in_any_sink() {
     let (server, model) = with_model(WireApi::OpenAi, script.into()).await;
     let variables: Vec<_> = model.into_iter().chain(echo.variables()).collect();
     let child = start(
-        &place,
+        &fixture,
         &variables,
         &["-vvv", "run", "log in", "--policy", "trusted", "--json", "--transcript", "t.jsonl"],
     );
@@ -216,11 +216,11 @@ async fn a_run_leaves_no_secret_in_any_sink() {
     assert!(echo.was_sent(&json!(PASSWORD).to_string()), "the tool got the real value");
     is_clean("standard error", &output.stderr);
     is_clean("the report", &output.stdout);
-    is_clean("the transcript", place.read("project/t.jsonl").as_bytes());
+    is_clean("the transcript", fixture.read("project/t.jsonl").as_bytes());
 
     let run = run_id(&stderr(&output));
     let shown = |arguments: &[&str]| {
-        let mut command = program(&place);
+        let mut command = program(&fixture);
         command.args(arguments).envs(variables.iter().map(|(name, value)| (*name, value.as_str())));
         command.output().expect("the program runs")
     };
@@ -266,8 +266,8 @@ fn call_over_http(address: &str, arguments: &Value) -> String {
 
 /// What the program prints, which has no secret.
 #[track_caller]
-fn clean(place: &Place, echo: &Echo, arguments: &[&str]) -> Value {
-    let output = call(place, echo, arguments);
+fn clean(fixture: &Fixture, echo: &Echo, arguments: &[&str]) -> Value {
+    let output = call(fixture, echo, arguments);
     is_clean(&format!("standard output of {arguments:?}"), &output.stdout);
     is_clean(&format!("standard error of {arguments:?}"), &output.stderr);
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{arguments:?}: {}", stderr(&output)))
@@ -275,22 +275,22 @@ fn clean(place: &Place, echo: &Echo, arguments: &[&str]) -> Value {
 
 #[test]
 fn a_gateway_asks_about_calls_without_their_secrets() {
-    let (place, echo) = (Place::with(CONFIG), Echo::start());
+    let (fixture, echo) = (Fixture::with(CONFIG), Echo::start());
     let variables = echo.variables();
     let variables: Vec<(&str, &str)> = variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    place.approve_in(&place.path("project/state"));
+    fixture.approve_in(&fixture.path("project/state"));
     let serve = ["--state-dir", "state", "-vvv", "--http", "127.0.0.1:0", "--policy", "ask", "--ask", "inbox"];
-    let gateway = Gateway::start_with(&place, &serve, &variables);
+    let gateway = Gateway::start_with(&fixture, &serve, &variables);
     let address = gateway.address();
     let arguments = |password: &str| json!({"user": "u", "password": password, "pin": PIN});
     let asked = |count: usize| {
-        let listed = clean(&place, &echo, &["approvals", "ls", "--json"]);
+        let listed = clean(&fixture, &echo, &["approvals", "ls", "--json"]);
         assert_eq!(listed.as_array().map(Vec::len), Some(count), "{listed}");
         listed[0].clone()
     };
     let done = |count: usize| {
         until("the jobs are done", || {
-            let jobs = clean(&place, &echo, &["jobs", "ls", "--json"]);
+            let jobs = clean(&fixture, &echo, &["jobs", "ls", "--json"]);
             jobs.as_array().is_some_and(|jobs| jobs.iter().filter(|job| job["state"] == "done").count() == count)
         });
     };
@@ -298,18 +298,18 @@ fn a_gateway_asks_about_calls_without_their_secrets() {
     let told = call_over_http(&address, &arguments(PASSWORD));
     assert!(told.contains("needs a person's approval, and has not run"), "{told}");
     is_clean("the answer to the client", told.as_bytes());
-    until("it asks", || clean(&place, &echo, &["approvals", "ls", "--json"]) != json!([]));
+    until("it asks", || clean(&fixture, &echo, &["approvals", "ls", "--json"]) != json!([]));
     let question = asked(1);
     let shown = json!({"user": "u", "password": "[secret]", "pin": "[secret]"});
     assert_eq!(question["arguments"], shown);
-    let job = clean(&place, &echo, &["jobs", "ls", "--json"])[0]["id"].as_str().expect("an id").to_owned();
-    clean(&place, &echo, &["jobs", "show", &job, "--json"]);
-    clean(&place, &echo, &["approvals", "approve", question["id"].as_str().expect("an id"), "--always", "--json"]);
+    let job = clean(&fixture, &echo, &["jobs", "ls", "--json"])[0]["id"].as_str().expect("an id").to_owned();
+    clean(&fixture, &echo, &["jobs", "show", &job, "--json"]);
+    clean(&fixture, &echo, &["approvals", "approve", question["id"].as_str().expect("an id"), "--always", "--json"]);
     done(1);
     assert!(echo.was_sent(&json!(PASSWORD).to_string()), "the tool got the real value");
 
-    clean(&place, &echo, &["approvals", "ls", "--all", "--json"]);
-    assert_eq!(clean(&place, &echo, &["approvals", "ls", "--standing", "--json"])[0]["arguments"], shown);
+    clean(&fixture, &echo, &["approvals", "ls", "--all", "--json"]);
+    assert_eq!(clean(&fixture, &echo, &["approvals", "ls", "--standing", "--json"])[0]["arguments"], shown);
     let other = call_over_http(&address, &arguments("another"));
     assert!(
         other.contains("needs a person's approval, and has not run"),
@@ -327,16 +327,16 @@ fn a_gateway_asks_about_calls_without_their_secrets() {
 
 #[test]
 fn jobs_are_listed_and_shown_without_secrets() {
-    let (place, echo) = (Place::with(CONFIG), Echo::start());
+    let (fixture, echo) = (Fixture::with(CONFIG), Echo::start());
     let arguments = json!({"password": PASSWORD}).to_string();
     for (tool, state) in [("rest__login", "done"), ("rest__broken", "error")] {
-        let output = call(&place, &echo, &["-vvv", "call", "--background", "--json", tool, &arguments]);
+        let output = call(&fixture, &echo, &["-vvv", "call", "--background", "--json", tool, &arguments]);
         is_clean(&format!("standard error of {tool}"), &output.stderr);
-        let jobs = clean(&place, &echo, &["jobs", "ls", "--json"]);
-        is_clean("the drawn list of jobs", &call(&place, &echo, &["jobs", "ls"]).stdout);
+        let jobs = clean(&fixture, &echo, &["jobs", "ls", "--json"]);
+        is_clean("the drawn list of jobs", &call(&fixture, &echo, &["jobs", "ls"]).stdout);
         let job = jobs.as_array().expect("a list").iter().find(|job| job["state"] == state);
         let id = job.and_then(|job| job["id"].as_str()).unwrap_or_else(|| panic!("no job is {state}: {jobs}"));
-        let output = call(&place, &echo, &["jobs", "show", id, "--json"]);
+        let output = call(&fixture, &echo, &["jobs", "show", id, "--json"]);
         let mut shown: Value = serde_json::from_slice(&output.stdout).expect("json");
         assert_eq!(shown["arguments"], json!({"password": "[secret]"}));
         assert_eq!(shown["outcome"]["error"]["message"].is_string(), state == "error", "{shown}");

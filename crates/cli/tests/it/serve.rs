@@ -14,7 +14,7 @@ use toolwright::providers::catalogue::SigningKey;
 
 use crate::asking::{api_token, posted, posted_to};
 use crate::cli::{ok, program, run, stderr};
-use crate::support::{Place, signal, until};
+use crate::support::{Fixture, signal, until};
 use crate::views::Client;
 
 /// A running gateway, what it said so far, and for `--stdio` its streams.
@@ -34,20 +34,20 @@ impl Drop for Gateway {
 }
 
 impl Gateway {
-    pub(crate) fn start(place: &Place, arguments: &[&str]) -> Self {
-        Self::start_with(place, arguments, &[])
+    pub(crate) fn start(fixture: &Fixture, arguments: &[&str]) -> Self {
+        Self::start_with(fixture, arguments, &[])
     }
 
-    pub(crate) fn start_with(place: &Place, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
-        let mut command = program(place);
+    pub(crate) fn start_with(fixture: &Fixture, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
+        let mut command = program(fixture);
         command.envs(variables.iter().copied()).arg("serve").args(arguments);
         Self::of(command)
     }
 
-    /// One that is started in another folder of the place.
-    pub(crate) fn start_in(place: &Place, folder: &str, arguments: &[&str]) -> Self {
-        let mut command = program(place);
-        command.current_dir(place.path(folder)).arg("serve").args(arguments);
+    /// One that is started in another folder of the fixture.
+    pub(crate) fn start_in(fixture: &Fixture, folder: &str, arguments: &[&str]) -> Self {
+        let mut command = program(fixture);
+        command.current_dir(fixture.path(folder)).arg("serve").args(arguments);
         Self::of(command)
     }
 
@@ -140,9 +140,9 @@ fn server(extra: &str) -> String {
 
 #[test]
 fn stdio_lists_and_calls() {
-    let place = Place::with(&format!("mcpServers:\n  odd:\n{}", server("")));
-    place.write("project/a.txt", "hello\n");
-    let mut gateway = Gateway::start(&place, &["--stdio"]);
+    let fixture = Fixture::with(&format!("mcpServers:\n  odd:\n{}", server("")));
+    fixture.write("project/a.txt", "hello\n");
+    let mut gateway = Gateway::start(&fixture, &["--stdio"]);
     assert!(gateway.said().contains("toolwright: ready stdio "), "{}", gateway.said());
     gateway.handshake();
     gateway.has_tool("odd__echo", true);
@@ -154,9 +154,10 @@ fn stdio_lists_and_calls() {
 
 #[test]
 fn stdio_lists_what_finds_tools_reads_outputs_and_is_pinned() {
-    let place = Place::with(&format!("selection:\n  pinned: [fs:read]\nmcpServers:\n  odd:\n{}", server("")));
-    place.write("project/a.txt", "hello\n");
-    let mut gateway = Gateway::start(&place, &["--stdio", "--expose", "search", "--policy", "ask", "--ask", "nobody"]);
+    let fixture = Fixture::with(&format!("selection:\n  pinned: [fs:read]\nmcpServers:\n  odd:\n{}", server("")));
+    fixture.write("project/a.txt", "hello\n");
+    let mut gateway =
+        Gateway::start(&fixture, &["--stdio", "--expose", "search", "--policy", "ask", "--ask", "nobody"]);
     gateway.handshake();
     let shown = ["tools__search", "tools__describe", "tools__call", "fs__read", "output__read", "output__grep"];
     assert_eq!(gateway.tool_names(), shown);
@@ -172,13 +173,13 @@ fn stdio_lists_what_finds_tools_reads_outputs_and_is_pinned() {
     assert!(inside("fs__read", json!({"path": "a.txt"})).contains("hello"));
     let denied = inside("fs__write", json!({"path": "b.txt", "content": "x"}));
     assert_eq!(denied, "(tool failed: denied: the call needs a person's approval, and nobody can be asked)");
-    assert!(!place.path("project/b.txt").exists());
+    assert!(!fixture.path("project/b.txt").exists());
 }
 
 #[test]
 fn http_lists_as_the_address_says_and_else_as_it_was_told() {
-    let place = Place::new();
-    let gateway = Gateway::start(&place, &["--http", "127.0.0.1:0", "--expose", "search"]);
+    let fixture = Fixture::new();
+    let gateway = Gateway::start(&fixture, &["--http", "127.0.0.1:0", "--expose", "search"]);
     let said = gateway.said();
     let address = said.split("ready http://").nth(1).and_then(|rest| rest.split("/mcp").next()).expect("address");
     for (query, searching) in [("", true), ("?expose=search", true), ("?expose=direct", false)] {
@@ -191,8 +192,8 @@ fn http_lists_as_the_address_says_and_else_as_it_was_told() {
 
 #[test]
 fn a_cold_start_tells_how_many_tools_there_are_in_the_end() {
-    let place = Place::with(&format!("mcpServers:\n  odd:\n{}", server("")));
-    let mut gateway = Gateway::start(&place, &["--stdio"]);
+    let fixture = Fixture::with(&format!("mcpServers:\n  odd:\n{}", server("")));
+    let mut gateway = Gateway::start(&fixture, &["--stdio"]);
     gateway.handshake();
     gateway.has_tool("odd__echo", true);
     let count = gateway.tool_names().len();
@@ -203,8 +204,8 @@ fn a_cold_start_tells_how_many_tools_there_are_in_the_end() {
 fn the_first_list_of_a_cold_start_waits_for_servers_but_not_for_ever() {
     let script = format!("sleep 1; exec {}", toolwright_testkit::bin("misbehaving-mcp").display());
     let servers = |mute: &str| format!("mcpServers:\n  odd: {{command: sh, args: [-c, {script:?}]}}\n{mute}");
-    let place = Place::with(&servers("  mute: {command: sleep, args: ['60']}\n"));
-    let mut gateway = Gateway::start(&place, &["--stdio"]);
+    let fixture = Fixture::with(&servers("  mute: {command: sleep, args: ['60']}\n"));
+    let mut gateway = Gateway::start(&fixture, &["--stdio"]);
     gateway.handshake();
     let early = gateway.ask("tools/call", json!({"name": "mute__echo", "arguments": {"text": "hi"}}));
     let why = "no tool is called `mute__echo` (provider mute is still starting, and nobody knows its tools yet)";
@@ -212,17 +213,17 @@ fn the_first_list_of_a_cold_start_waits_for_servers_but_not_for_ever() {
     assert!(early["error"]["message"].as_str().is_some_and(|said| said.starts_with(why)), "{early}");
     assert!(gateway.tool_names().contains(&"odd__echo".to_owned()), "{}", gateway.said());
     drop(gateway);
-    let place = Place::with(&servers(""));
-    let gateway = Gateway::start(&place, &["--http", "127.0.0.1:0", "--policy", "client"]);
-    let called = posted(&place, &gateway.address(), &json!({"tool": "odd__echo", "arguments": {"text": "hi"}}));
+    let fixture = Fixture::with(&servers(""));
+    let gateway = Gateway::start(&fixture, &["--http", "127.0.0.1:0", "--policy", "client"]);
+    let called = posted(&fixture, &gateway.address(), &json!({"tool": "odd__echo", "arguments": {"text": "hi"}}));
     assert_eq!((&called["ok"], &called["text"]), (&json!(true), &json!("hi")), "{called}");
 }
 
 #[test]
 fn the_end_of_its_input_ends_the_stdio_gateway_with_code_0() {
-    let place = Place::with(&format!("mcpServers:\n  odd:\n{}", server("")));
-    place.write("project/a.txt", "hello\n");
-    let mut gateway = Gateway::start(&place, &["--stdio"]);
+    let fixture = Fixture::with(&format!("mcpServers:\n  odd:\n{}", server("")));
+    fixture.write("project/a.txt", "hello\n");
+    let mut gateway = Gateway::start(&fixture, &["--stdio"]);
     gateway.handshake();
     gateway.has_tool("odd__echo", true);
     let result = gateway.ask("tools/call", json!({"name": "fs__read", "arguments": {"path": "a.txt"}}));
@@ -248,51 +249,52 @@ fn says_nothing_after(gateway: &Gateway, words: &str) {
 
 #[test]
 fn the_first_lines_say_which_profile_holds_and_where_the_token_is() {
-    let place = Place::with("views:\n  free: {allow: [fs__read], profile: trusted}\n");
+    let fixture = Fixture::with("views:\n  free: {allow: [fs__read], profile: trusted}\n");
     let first = |arguments: &[&str]| {
-        let gateway = Gateway::start(&place, arguments);
+        let gateway = Gateway::start(&fixture, arguments);
         gateway.said().split("toolwright: ready").next().expect("lines").to_owned()
     };
     let http = first(&["--http", "127.0.0.1:0"]);
     assert!(http.starts_with("toolwright: profile ask: tools that only read run unasked"), "{http}");
     assert!(http.contains("at /mcp/free: profile trusted: every tool runs unasked"), "{http}");
     assert!(http.contains("home/.local/state/toolwright/api-token"), "{http}");
-    let token = api_token(&place);
+    let token = api_token(&fixture);
     assert!(token.len() == 64 && !http.contains(&token), "{http}");
     let stdio = first(&["--stdio"]);
     assert!(stdio.starts_with("toolwright: profile client: every tool runs unasked"), "{stdio}");
     assert!(!stdio.contains("api-token"), "{stdio}");
     let given = first(&["--http", "127.0.0.1:0", "--policy", "workspace"]);
     assert!(given.starts_with("toolwright: profile workspace: "), "{given}");
-    assert_eq!(api_token(&place), token, "the next server has the same");
+    assert_eq!(api_token(&fixture), token, "the next server has the same");
 }
 
 #[test]
 fn over_http_nobody_gets_a_shell_without_being_allowed() {
-    let place = Place::new();
-    let gateway = Gateway::start(&place, &["--http", "127.0.0.1:0"]);
+    let fixture = Fixture::new();
+    let gateway = Gateway::start(&fixture, &["--http", "127.0.0.1:0"]);
     let address = gateway.address();
     let call = json!({"tool": "shell__bash", "arguments": {"command": "touch done"}});
     let refused = posted_to(&address, "/api/call", "", &call);
     assert_eq!(refused["error"]["kind"], "unauthorized", "{refused}");
-    let waits = posted(&place, &address, &call);
+    let waits = posted(&fixture, &address, &call);
     assert_eq!(waits["status"], "approval", "{waits}");
     let client = Client::of(&address, "/mcp");
     let waits = client.call("shell__bash", &json!({"command": "touch done"}));
     assert!(waits.contains("needs a person's approval, and has not run"), "{waits}");
-    place.write("project/a.txt", "hello\n");
+    fixture.write("project/a.txt", "hello\n");
     assert!(client.call("fs__read", &json!({"path": "a.txt"})).contains("hello"));
-    assert!(!place.path("project/done").exists());
+    assert!(!fixture.path("project/done").exists());
 }
 
 #[test]
 fn a_shell_that_toolwright_started_does_not_approve() {
-    let place = Place::new();
-    let gateway = Gateway::start(&place, &["--http", "127.0.0.1:0"]);
+    let fixture = Fixture::new();
+    let gateway = Gateway::start(&fixture, &["--http", "127.0.0.1:0"]);
     let address = gateway.address();
-    let waits = posted(&place, &address, &json!({"tool": "fs__write", "arguments": {"path": "a.txt", "content": "1"}}));
+    let waits =
+        posted(&fixture, &address, &json!({"tool": "fs__write", "arguments": {"path": "a.txt", "content": "1"}}));
     assert_eq!(waits["status"], "approval", "{waits}");
-    let listed = || -> Value { serde_json::from_str(&ok(&place, &["approvals", "ls", "--json"])).expect("JSON") };
+    let listed = || -> Value { serde_json::from_str(&ok(&fixture, &["approvals", "ls", "--json"])).expect("JSON") };
     until("it asks", || listed().get(0).is_some());
     let id = listed()[0]["id"].as_str().expect("an id").to_owned();
     // Each without the mark of the environment, in a session of its own.
@@ -302,10 +304,10 @@ fn a_shell_that_toolwright_started_does_not_approve() {
     let head = format!(
         "POST /api/approvals/{id} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {}\r\nconnection: close\r\n\
          content-type: application/json\r\ncontent-length: {}\r\n\r\n",
-        api_token(&place),
+        api_token(&fixture),
         body.len(),
     );
-    place.write("project/request", &format!("{head}{body}"));
+    fixture.write("project/request", &format!("{head}{body}"));
     let over_http = format!("exec 3<>/dev/tcp/{}; cat request >&3; cat <&3", address.replace(':', "/"));
     for (script, refused) in [
         (format!("{bare} {binary} approvals approve {id} 2>&1"), "cannot approve"),
@@ -314,26 +316,26 @@ fn a_shell_that_toolwright_started_does_not_approve() {
         (format!("{bare} {binary} pins approve x 2>&1"), "cannot approve definitions"),
         (format!("{bare} bash -c '{over_http}'"), "403 Forbidden"),
     ] {
-        let output = run(&place, &["call", "shell__bash", &json!({"command": script}).to_string(), "--json"]);
+        let output = run(&fixture, &["call", "shell__bash", &json!({"command": script}).to_string(), "--json"]);
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(said.contains(refused), "{script}: {said} {}", stderr(&output));
     }
     assert_eq!(listed()[0]["state"], "pending");
-    ok(&place, &["approvals", "approve", &id]);
-    until("it has run", || place.path("project/a.txt").exists());
+    ok(&fixture, &["approvals", "approve", &id]);
+    until("it has run", || fixture.path("project/a.txt").exists());
 }
 
 #[test]
 fn a_command_that_killed_its_watchers_does_not_approve() {
-    let place = Place::new();
-    let gateway = Gateway::start(&place, &["--http", "127.0.0.1:0"]);
+    let fixture = Fixture::new();
+    let gateway = Gateway::start(&fixture, &["--http", "127.0.0.1:0"]);
     let write = json!({"tool": "fs__write", "arguments": {"path": "a.txt", "content": "1"}});
-    assert_eq!(posted(&place, &gateway.address(), &write)["status"], "approval");
-    let listed = || -> Value { serde_json::from_str(&ok(&place, &["approvals", "ls", "--json"])).expect("JSON") };
+    assert_eq!(posted(&fixture, &gateway.address(), &write)["status"], "approval");
+    let listed = || -> Value { serde_json::from_str(&ok(&fixture, &["approvals", "ls", "--json"])).expect("JSON") };
     until("it asks", || listed().get(0).is_some());
     let id = listed()[0]["id"].as_str().expect("an id").to_owned();
     // Both watchers are stopped first, so that neither acts for the other.
-    place.write(
+    fixture.write(
         "project/escape.sh",
         &format!(
             "kill -STOP $1 $2; kill -9 $1 $2\n{} approvals approve {id} > said 2>&1\necho ended >> said\n",
@@ -342,8 +344,8 @@ fn a_command_that_killed_its_watchers_does_not_approve() {
     );
     let command = "W=$PPID; G=$(awk '/^PPid/{print $2}' /proc/$W/status); \
                    setsid env -i HOME=\"$HOME\" PATH=\"$PATH\" bash escape.sh $G $W & wait";
-    run(&place, &["call", "shell__bash", &json!({"command": command}).to_string()]);
-    let said = || std::fs::read_to_string(place.path("project/said")).unwrap_or_default();
+    run(&fixture, &["call", "shell__bash", &json!({"command": command}).to_string()]);
+    let said = || std::fs::read_to_string(fixture.path("project/said")).unwrap_or_default();
     until("it has tried", || said().ends_with("ended\n"));
     assert!(said().contains("cannot approve"), "{}", said());
     assert_eq!(listed()[0]["state"], "pending");
@@ -351,8 +353,8 @@ fn a_command_that_killed_its_watchers_does_not_approve() {
 
 #[test]
 fn http_announces_itself_and_ends_within_a_second_of_sigterm() {
-    let place = Place::new();
-    let mut gateway = Gateway::start(&place, &["--http", "127.0.0.1:0"]);
+    let fixture = Fixture::new();
+    let mut gateway = Gateway::start(&fixture, &["--http", "127.0.0.1:0"]);
     let said = gateway.said();
     let ready =
         said.lines().find(|line| line.starts_with("toolwright: ready http://127.0.0.1:")).expect("the ready line");
@@ -370,8 +372,8 @@ fn http_announces_itself_and_ends_within_a_second_of_sigterm() {
 
 #[test]
 fn with_json_that_it_is_ready_is_one_line_of_standard_output() {
-    let place = Place::new();
-    let mut gateway = Gateway::start(&place, &["--http", "127.0.0.1:0", "--json"]);
+    let fixture = Fixture::new();
+    let mut gateway = Gateway::start(&fixture, &["--http", "127.0.0.1:0", "--json"]);
     let (_, output) = gateway.streams.as_mut().expect("streams");
     let mut line = String::new();
     output.read_line(&mut line).expect("read");
@@ -404,8 +406,8 @@ fn post_to(path: &str, address: &str, host: &str, header: &str) -> (u16, String)
 
 #[test]
 fn http_checks_host_origin_and_token() {
-    let place = Place::with("server:\n  token: ${T}\n");
-    let mut gateway = Gateway::start_with(&place, &["--http", "127.0.0.1:0"], &[("T", "tok-123456789")]);
+    let fixture = Fixture::with("server:\n  token: ${T}\n");
+    let mut gateway = Gateway::start_with(&fixture, &["--http", "127.0.0.1:0"], &[("T", "tok-123456789")]);
     let said = gateway.said();
     let address =
         said.split("ready http://").nth(1).and_then(|rest| rest.split("/mcp").next()).expect("address").to_owned();
@@ -424,22 +426,22 @@ fn http_checks_host_origin_and_token() {
 #[test]
 fn hot_reload_adds_keeps_and_removes() {
     let counter = |name: &str, rest: &str| format!("  {name}:\n{}", server(rest));
-    let place = Place::with(&format!("mcpServers:\n{}", counter("kept", "")));
-    let mut gateway = Gateway::start(&place, &["--stdio"]);
+    let fixture = Fixture::with(&format!("mcpServers:\n{}", counter("kept", "")));
+    let mut gateway = Gateway::start(&fixture, &["--stdio"]);
     gateway.handshake();
     gateway.has_tool("kept__echo", true);
     let process = children(gateway.child.id());
-    place.write("project/toolwright.yaml", &format!("mcpServers:\n{}{}", counter("kept", ""), counter("fresh", "")));
+    fixture.write("project/toolwright.yaml", &format!("mcpServers:\n{}{}", counter("kept", ""), counter("fresh", "")));
     gateway.has_tool("fresh__echo", true);
     gateway.says("added fresh");
     assert!(
         process.iter().all(|id| children(gateway.child.id()).contains(id)),
         "an unchanged server keeps its process"
     );
-    place.write("project/toolwright.yaml", "mcpServers: [\n");
+    fixture.write("project/toolwright.yaml", "mcpServers: [\n");
     gateway.says("the running configuration is kept");
     gateway.has_tool("kept__echo", true);
-    place.write(
+    fixture.write(
         "project/toolwright.yaml",
         &format!(
             "mcpServers:\n{}policy:\n  rules:\n    - effect: deny\n      tool: fs:read\n",
@@ -456,15 +458,16 @@ fn hot_reload_adds_keeps_and_removes() {
 
 #[tokio::test]
 async fn what_changed_before_the_watch_began_is_read_and_nothing_else() {
-    let place = Place::with("defaults: {calls_per_turn: 7}\n");
+    let fixture = Fixture::with("defaults: {calls_per_turn: 7}\n");
     for written in [None, Some("defaults: {calls_per_turn: 8}\n"), Some("defaults: [\n")] {
-        let options = LoadOptions { cwd: place.project(), ..LoadOptions::default() };
-        let app = Toolwright::open(options, place.load(), Box::new(|_| None)).await.expect("opens");
+        let options = LoadOptions { cwd: fixture.project(), ..LoadOptions::default() };
+        let app = Toolwright::open(options, fixture.load(), Box::new(|_| None)).await.expect("opens");
         let before = app.config();
         if let Some(text) = written {
-            place.write("project/fresh.yaml", text);
-            std::fs::rename(place.path("project/fresh.yaml"), place.path("project/toolwright.yaml")).expect("renamed");
-            place.approve();
+            fixture.write("project/fresh.yaml", text);
+            std::fs::rename(fixture.path("project/fresh.yaml"), fixture.path("project/toolwright.yaml"))
+                .expect("renamed");
+            fixture.approve();
         }
         let reports = Arc::new(Mutex::new(Vec::new()));
         let (watched, sink) = (Arc::clone(&app), Arc::clone(&reports));
@@ -490,36 +493,36 @@ async fn what_changed_before_the_watch_began_is_read_and_nothing_else() {
 #[test]
 fn a_configuration_behind_links_and_in_new_folders_is_reloaded() {
     let with = |name: &str| format!("mcpServers:\n  {name}:\n{}", server(""));
-    let place = Place::new();
-    place.write("elsewhere/real.yaml", &with("first"));
-    std::os::unix::fs::symlink("../elsewhere/real.yaml", place.path("project/toolwright.yaml")).expect("link");
-    place.approve();
-    let mut gateway = Gateway::start(&place, &["--stdio"]);
+    let fixture = Fixture::new();
+    fixture.write("elsewhere/real.yaml", &with("first"));
+    std::os::unix::fs::symlink("../elsewhere/real.yaml", fixture.path("project/toolwright.yaml")).expect("link");
+    fixture.approve();
+    let mut gateway = Gateway::start(&fixture, &["--stdio"]);
     // Files are watched from soon after the start; a server that runs says that it is past.
     gateway.handshake();
     gateway.has_tool("first__echo", true);
-    place.write("elsewhere/real.yaml", &with("second"));
+    fixture.write("elsewhere/real.yaml", &with("second"));
     gateway.says("added second");
-    place.write("elsewhere/other.yaml", &with("third"));
-    std::os::unix::fs::symlink("../elsewhere/other.yaml", place.path("project/fresh")).expect("link");
-    std::fs::rename(place.path("project/fresh"), place.path("project/toolwright.yaml")).expect("rename");
-    place.approve();
+    fixture.write("elsewhere/other.yaml", &with("third"));
+    std::os::unix::fs::symlink("../elsewhere/other.yaml", fixture.path("project/fresh")).expect("link");
+    std::fs::rename(fixture.path("project/fresh"), fixture.path("project/toolwright.yaml")).expect("rename");
+    fixture.approve();
     gateway.says("added third");
-    place.write("elsewhere/other.yaml", &with("fourth"));
+    fixture.write("elsewhere/other.yaml", &with("fourth"));
     gateway.says("added fourth");
-    place.write("home/.config/toolwright/toolwright.yaml", &with("standing"));
+    fixture.write("home/.config/toolwright/toolwright.yaml", &with("standing"));
     gateway.says("added standing");
 }
 
 #[test]
 fn a_running_call_finishes_on_a_server_that_is_taken_out() {
-    let place = Place::with(&format!("mcpServers:\n  odd:\n{}", server("")));
-    let mut gateway = Gateway::start(&place, &["--stdio"]);
+    let fixture = Fixture::with(&format!("mcpServers:\n  odd:\n{}", server("")));
+    let mut gateway = Gateway::start(&fixture, &["--stdio"]);
     gateway.handshake();
     gateway.has_tool("odd__slow", true);
     let call = gateway.send("tools/call", json!({"name": "odd__slow", "arguments": {"ms": 1500}}));
     std::thread::sleep(Duration::from_millis(200));
-    place.write("project/toolwright.yaml", "mcpServers: {}\n");
+    fixture.write("project/toolwright.yaml", "mcpServers: {}\n");
     gateway.says("removed odd");
     let result = gateway.answer(call);
     assert!(result["result"]["isError"] != json!(true) && result["result"]["content"].is_array(), "{result}");
@@ -528,13 +531,13 @@ fn a_running_call_finishes_on_a_server_that_is_taken_out() {
 
 #[test]
 fn a_name_that_moves_to_a_source_of_another_kind_stays() {
-    let place = Place::with(&format!("mcpServers:\n  odd:\n{}", server("")));
-    let mut gateway = Gateway::start(&place, &["--stdio"]);
+    let fixture = Fixture::with(&format!("mcpServers:\n  odd:\n{}", server("")));
+    let mut gateway = Gateway::start(&fixture, &["--stdio"]);
     gateway.handshake();
     gateway.has_tool("odd__echo", true);
     let key = SigningKey::read(SigningKey::generate().expect("key").as_bytes()).expect("read").public();
     let entry = format!("catalogues:\n  odd: {{url: 'http://example.test/c.json', keys: ['{key}']}}\n");
-    place.write("project/toolwright.yaml", &entry);
+    fixture.write("project/toolwright.yaml", &entry);
     gateway.says("replaced odd");
     // It cannot be fetched, and says so, so it is there.
     gateway.says("catalogue odd: ");
@@ -543,8 +546,8 @@ fn a_name_that_moves_to_a_source_of_another_kind_stays() {
 
 #[test]
 fn one_failing_server_is_told_and_hides_nothing() {
-    let place = Place::with("mcpServers:\n  gone:\n    command: no-such-program-anywhere\n");
-    let mut gateway = Gateway::start(&place, &["--stdio"]);
+    let fixture = Fixture::with("mcpServers:\n  gone:\n    command: no-such-program-anywhere\n");
+    let mut gateway = Gateway::start(&fixture, &["--stdio"]);
     gateway.handshake();
     gateway.has_tool("fs__read", true);
     gateway.says("gone: ");
@@ -572,13 +575,13 @@ fn children(of: u32) -> Vec<u32> {
 #[test]
 fn what_runs_when_the_server_is_told_to_end_gets_the_time_that_is_set() {
     for (grace, ok) in [("10s", true), ("500ms", false)] {
-        let place = Place::with(&format!("server: {{shutdown_grace: {grace}}}\n"));
-        let mut gateway = Gateway::start(&place, &["--http", "127.0.0.1:0", "--policy", "client"]);
+        let fixture = Fixture::with(&format!("server: {{shutdown_grace: {grace}}}\n"));
+        let mut gateway = Gateway::start(&fixture, &["--http", "127.0.0.1:0", "--policy", "client"]);
         let address = gateway.address();
         let call = json!({"tool": "shell__bash", "arguments": {"command": "touch begun; sleep 3; echo whole"}});
         let answer = std::thread::scope(|scope| {
-            let caller = scope.spawn(|| posted(&place, &address, &call));
-            until("it runs", || place.path("project/begun").exists());
+            let caller = scope.spawn(|| posted(&fixture, &address, &call));
+            until("it runs", || fixture.path("project/begun").exists());
             signal(gateway.child.id(), "TERM");
             caller.join().expect("an answer")
         });
@@ -590,24 +593,24 @@ fn what_runs_when_the_server_is_told_to_end_gets_the_time_that_is_set() {
 
 /// Begins a job of `call`, ends the gateway with a signal once `runs` says that the job runs, and shows what it left.
 #[cfg(unix)]
-fn left_behind(place: &Place, mut call: Value, runs: impl FnOnce()) -> Value {
-    let mut gateway = Gateway::start(place, &["--http", "127.0.0.1:0", "--policy", "client"]);
+fn left_behind(fixture: &Fixture, mut call: Value, runs: impl FnOnce()) -> Value {
+    let mut gateway = Gateway::start(fixture, &["--http", "127.0.0.1:0", "--policy", "client"]);
     call["background"] = true.into();
-    let answer = posted(place, &gateway.address(), &call);
+    let answer = posted(fixture, &gateway.address(), &call);
     let id = answer["structured"]["job"].as_str().unwrap_or_else(|| panic!("no job in {answer}"));
     runs();
     signal(gateway.child.id(), "TERM");
     until("it ends", || gateway.child.try_wait().expect("waited for").is_some());
-    serde_json::from_str(&ok(place, &["jobs", "show", id, "--json"])).expect("json")
+    serde_json::from_str(&ok(fixture, &["jobs", "show", id, "--json"])).expect("json")
 }
 
 #[cfg(unix)]
 #[test]
 fn a_job_that_would_be_lost_gets_that_time_too() {
     for (grace, state) in [("10s", "done"), ("500ms", "cancelled")] {
-        let place = Place::with(&format!("server: {{shutdown_grace: {grace}}}\n"));
+        let fixture = Fixture::with(&format!("server: {{shutdown_grace: {grace}}}\n"));
         let call = json!({"tool": "shell__bash", "arguments": {"command": "touch begun; sleep 3; echo whole"}});
-        let job = left_behind(&place, call, || until("it runs", || place.path("project/begun").exists()));
+        let job = left_behind(&fixture, call, || until("it runs", || fixture.path("project/begun").exists()));
         assert_eq!(job["state"], state, "{grace}: {job}");
     }
 }
@@ -618,10 +621,10 @@ fn a_job_that_may_run_again_is_left_to_another_process_at_once() {
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}/", silent.local_addr().expect("its address"));
     let rest = format!("restTools:\n  slow: {{description: x, method: GET, url: '{url}', allow_private: true}}\n");
-    let place = Place::with(&format!("server: {{shutdown_grace: 10m}}\n{rest}"));
+    let fixture = Fixture::with(&format!("server: {{shutdown_grace: 10m}}\n{rest}"));
     let mut asked = None;
     let job =
-        left_behind(&place, json!({"tool": "rest__slow"}), || asked = Some(silent.accept().expect("it is asked")));
+        left_behind(&fixture, json!({"tool": "rest__slow"}), || asked = Some(silent.accept().expect("it is asked")));
     assert_eq!((&job["state"], &job["attempts"]), (&json!("pending"), &json!(1)), "{job}");
 }
 
@@ -631,18 +634,18 @@ fn a_job_of_a_server_goes_on_in_its_own_project() {
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}/", silent.local_addr().expect("its address"));
     let rest = format!("restTools:\n  slow: {{description: x, method: GET, url: '{url}', allow_private: true}}\n");
-    let place = Place::with(&rest);
+    let fixture = Fixture::with(&rest);
     let mut first = None;
-    left_behind(&place, json!({"tool": "rest__slow"}), || first = Some(silent.accept().expect("it is asked")));
-    place.write("other/toolwright.yaml", &rest);
-    let (other, here) = (place.path("other"), place.path("project/toolwright.yaml"));
+    left_behind(&fixture, json!({"tool": "rest__slow"}), || first = Some(silent.accept().expect("it is asked")));
+    fixture.write("other/toolwright.yaml", &rest);
+    let (other, here) = (fixture.path("other"), fixture.path("project/toolwright.yaml"));
     let (other, here) = (other.to_str().expect("text"), here.to_str().expect("text"));
     silent.set_nonblocking(true).expect("a listener");
-    let elsewhere = Gateway::start(&place, &["--http", "127.0.0.1:0", "--root", other, "--config", here]);
+    let elsewhere = Gateway::start(&fixture, &["--http", "127.0.0.1:0", "--root", other, "--config", here]);
     // It looks for jobs each second.
     std::thread::sleep(Duration::from_secs(3));
     assert!(silent.accept().is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock), "another root");
     drop(elsewhere);
-    let _own = Gateway::start(&place, &["--http", "127.0.0.1:0"]);
+    let _own = Gateway::start(&fixture, &["--http", "127.0.0.1:0"]);
     until("its own project takes it up", || silent.accept().is_ok());
 }

@@ -1,4 +1,4 @@
-//! A place of its own for each test: a folder with files, and variables.
+//! A project of its own for each test: a folder with files, and variables.
 
 use std::path::{Path, PathBuf};
 
@@ -6,12 +6,12 @@ use toolwright::config::{Config, LoadOptions, load};
 use toolwright::trust::{Approval, Content, TrustStore};
 
 /// A temporary project. Its own home, so that nothing of the machine's shows.
-pub(crate) struct Place {
+pub(crate) struct Fixture {
     dir: tempfile::TempDir,
     variables: Vec<(String, String)>,
 }
 
-impl Place {
+impl Fixture {
     pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().expect("temporary folder");
         std::fs::create_dir_all(dir.path().join("home")).expect("home");
@@ -20,9 +20,9 @@ impl Place {
     }
 
     pub(crate) fn with(text: &str) -> Self {
-        let place = Self::new();
-        place.write("project/toolwright.yaml", text);
-        place
+        let fixture = Self::new();
+        fixture.write("project/toolwright.yaml", text);
+        fixture
     }
 
     pub(crate) fn set(mut self, name: &str, value: &str) -> Self {
@@ -38,7 +38,7 @@ impl Place {
         self.path("project")
     }
 
-    /// Writes a file as the owner of the place: project configurations of its folder, and of those above it, are approved
+    /// Writes a file as the owner of the project: project configurations of its folder, and of those above it, are approved
     /// as they then are.
     pub(crate) fn write(&self, relative: &str, text: &str) -> PathBuf {
         let path = self.write_as_stranger(relative, text);
@@ -59,7 +59,7 @@ impl Place {
         self.path("home/.local/state/toolwright")
     }
 
-    /// Approves every project configuration of the place.
+    /// Approves every project configuration of the fixture.
     pub(crate) fn approve(&self) {
         self.approve_in(&self.state_dir());
     }
@@ -67,7 +67,7 @@ impl Place {
     /// The same, for another state directory.
     pub(crate) fn approve_in(&self, state_dir: &Path) {
         let store = TrustStore::in_state(state_dir);
-        let folders = std::fs::read_dir(self.dir.path()).expect("place").flatten().map(|entry| entry.path());
+        let folders = std::fs::read_dir(self.dir.path()).expect("fixture").flatten().map(|entry| entry.path());
         let files = folders.flat_map(|folder| ["toolwright.yaml", ".mcp.json"].map(|name| folder.join(name)));
         for file in files {
             if let Ok(Some(content)) = Content::read(&file) {
@@ -98,8 +98,8 @@ impl Place {
     }
 }
 
-/// The file of a fixture beside these tests.
-pub(crate) fn fixture(name: &str) -> PathBuf {
+/// A data file beside these tests.
+pub(crate) fn data_file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/fixtures").join(name)
 }
 

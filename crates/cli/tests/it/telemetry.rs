@@ -20,7 +20,7 @@ use toolwright_testkit::model_server::WireApi;
 use crate::agent::{ended, start, todo_script, with_model};
 use crate::cli::{program, run, stderr};
 use crate::serve::Gateway;
-use crate::support::{Place, until};
+use crate::support::{Fixture, until};
 
 /// What may be seen nowhere.
 const PLANTED: &str = "planted-3f9c1";
@@ -101,13 +101,13 @@ fn hex(bytes: &[u8]) -> String {
 #[test]
 fn a_peer_is_told_the_ids_of_the_span_that_the_receiver_gets_and_nobody_a_secret() {
     let (receiver, api) = (Peer::start(), Peer::start());
-    let place = Place::with(&format!(
+    let fixture = Fixture::with(&format!(
         "telemetry:\n  endpoint: {}\n  service_name: my-tools\n  headers: {{x-team: '${{RECEIVER_KEY}}'}}\n  content: true\n\
          restTools:\n  order:\n    description: x\n    method: POST\n    url: {}/orders\n    allow_private: true\n    \
          headers: {{x-key: '${{API_KEY}}'}}\n    parameters: {{type: object, properties: {{note: {{type: string}}}}}}\n",
         receiver.url, api.url
     ));
-    let mut command = program(&place);
+    let mut command = program(&fixture);
     command.env("RECEIVER_KEY", "the-receivers-key").env("API_KEY", PLANTED);
     command.env("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=a%20test,service.name=lost");
     let note = json!({"note": format!("keep {PLANTED} to yourself")}).to_string();
@@ -135,7 +135,7 @@ fn a_peer_is_told_the_ids_of_the_span_that_the_receiver_gets_and_nobody_a_secret
     let metrics = ExportMetricsServiceRequest::decode(&*receiver.requests("/v1/metrics")[0].body).expect("protobuf");
     let metrics = &metrics.resource_metrics[0].scope_metrics[0].metrics;
     assert!(metrics.iter().any(|metric| metric.name == "toolwright.tool.calls"), "{metrics:#?}");
-    for said in [stderr(&output), crate::cli::ok(&place, &["config", "show", "--json"])] {
+    for said in [stderr(&output), crate::cli::ok(&fixture, &["config", "show", "--json"])] {
         assert!(!said.contains(PLANTED) && !said.contains("the-receivers-key"), "{said}");
     }
 }
@@ -144,11 +144,11 @@ fn a_peer_is_told_the_ids_of_the_span_that_the_receiver_gets_and_nobody_a_secret
 async fn a_run_is_one_tree() {
     let receiver = Peer::start();
     let (_server, variables) = with_model(WireApi::OpenAi, todo_script()).await;
-    let place = Place::new();
-    place.write("project/a.rs", "// TODO one\n// TODO two\n");
+    let fixture = Fixture::new();
+    fixture.write("project/a.rs", "// TODO one\n// TODO two\n");
     let mut variables = variables.to_vec();
     variables.push(("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url.clone()));
-    let output = ended(start(&place, &variables, &["run", "count the TODOs", "--policy", "workspace"])).await;
+    let output = ended(start(&fixture, &variables, &["run", "count the TODOs", "--policy", "workspace"])).await;
     assert!(output.status.success(), "{}", stderr(&output));
     let spans: Vec<Span> = receiver.spans().into_iter().map(|(_, span)| span).collect();
     let named = |prefix: &str| spans.iter().filter(|span| span.name.starts_with(prefix)).collect::<Vec<_>>();
@@ -169,10 +169,10 @@ fn a_receiver_that_is_gone_or_hangs_costs_a_call_nothing_but_a_moment_at_the_end
     let silent = TcpListener::bind("127.0.0.1:0").expect("port");
     let gone = TcpListener::bind("127.0.0.1:0").expect("port").local_addr().expect("address");
     for address in [silent.local_addr().expect("address"), gone] {
-        let place = Place::with(&format!("telemetry:\n  endpoint: http://{address}\n"));
-        place.write("project/a.txt", "hello");
+        let fixture = Fixture::with(&format!("telemetry:\n  endpoint: http://{address}\n"));
+        fixture.write("project/a.txt", "hello");
         let start = Instant::now();
-        let output = run(&place, &["call", "fs__read", r#"{"path": "a.txt"}"#]);
+        let output = run(&fixture, &["call", "fs__read", r#"{"path": "a.txt"}"#]);
         assert!(output.status.success() && String::from_utf8_lossy(&output.stdout).contains("hello"));
         assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     }
@@ -180,8 +180,8 @@ fn a_receiver_that_is_gone_or_hangs_costs_a_call_nothing_but_a_moment_at_the_end
 
 #[test]
 fn a_gateway_counts_for_prometheus() {
-    let place = Place::with("server:\n  token: tok-123456789\n");
-    let gateway = Gateway::start(&place, &["--http", "127.0.0.1:0"]);
+    let fixture = Fixture::with("server:\n  token: tok-123456789\n");
+    let gateway = Gateway::start(&fixture, &["--http", "127.0.0.1:0"]);
     let address = gateway.address();
     let get = |token: &str, accept: &str| {
         let mut stream = TcpStream::connect(&address).expect("connect");
@@ -210,8 +210,8 @@ fn a_gateway_counts_for_prometheus() {
 
 /// Where spans and metrics go, and what was wrong.
 fn resolved(text: &str, variables: &[(&str, &str)]) -> (Config, Option<String>, Option<String>, Vec<String>) {
-    let place = variables.iter().fold(Place::with(text), |place, (name, value)| place.set(name, value));
-    let config = place.load();
+    let fixture = variables.iter().fold(Fixture::with(text), |fixture, (name, value)| fixture.set(name, value));
+    let config = fixture.load();
     let url = |receiver: &Option<toolwright::telemetry::otlp::Receiver>| receiver.as_ref().map(|it| it.url.to_string());
     let (traces, metrics) = (url(&config.telemetry.otlp.traces), url(&config.telemetry.otlp.metrics));
     let problems = config.problems.iter().map(ToString::to_string).collect();

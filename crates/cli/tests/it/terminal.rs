@@ -12,7 +12,7 @@ use toolwright_testkit::model_server::{Turn, WireApi};
 
 use crate::agent::with_model;
 use crate::cli::{program, run, stderr};
-use crate::support::{Place, until};
+use crate::support::{Fixture, until};
 
 /// The program at a terminal of its own: it reads there, and says there what is not its output.
 pub(crate) struct Terminal {
@@ -30,18 +30,18 @@ impl Drop for Terminal {
 }
 
 impl Terminal {
-    pub(crate) fn start(place: &Place, arguments: &[&str]) -> Self {
-        Self::start_with(place, arguments, &[], false)
+    pub(crate) fn start(fixture: &Fixture, arguments: &[&str]) -> Self {
+        Self::start_with(fixture, arguments, &[], false)
     }
 
     /// With these variables, and with the output at the terminal too where it is `whole`.
-    pub(crate) fn start_with(place: &Place, arguments: &[&str], variables: &[(&str, String)], whole: bool) -> Self {
+    pub(crate) fn start_with(fixture: &Fixture, arguments: &[&str], variables: &[(&str, String)], whole: bool) -> Self {
         let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
         grantpt(&ours).expect("granted");
         unlockpt(&ours).expect("unlocked");
         let name = ptsname(&ours, Vec::new()).expect("its name").into_string().expect("text");
         let theirs = || File::options().read(true).write(true).open(&name).expect("its other side");
-        let mut command = program(place);
+        let mut command = program(fixture);
         // Wide, so that what is asserted on stands in one line; the terminal itself has 80 columns.
         command.args(arguments).env("NO_COLOR", "1").env("COLUMNS", "1000");
         let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
@@ -100,11 +100,24 @@ const OPEN: &str = "Open it yourself if you trust it. [y]es, I opened it, [n]o, 
 const DONE: &str = "[y]es, [n]o: ";
 const PAGE: &str = "https://login.example/?for=1";
 
-fn place() -> Place {
-    Place::with(&format!(
+fn fixture() -> Fixture {
+    Fixture::with(&format!(
         "mcpServers:\n  bad:\n    command: {}\n",
         toolwright_testkit::bin("misbehaving-mcp").display()
     ))
+}
+
+#[test]
+fn the_end_of_input_ends_the_line_of_its_question() {
+    let fixture = Fixture::new();
+    fixture.write_as_stranger("project/toolwright.yaml", "mcpServers:\n  a: {command: none}\n");
+    for (arguments, question) in [(&["demo"][..], "in this session: "), (&["tools", "ls"], "[y/N] ")] {
+        let mut terminal = Terminal::start_with(&fixture, arguments, &[], true);
+        terminal.types(question, "\u{4}");
+        let (_, said) = terminal.ended_whole();
+        let asked = said.lines().find(|line| line.contains(question)).expect("it was asked");
+        assert!(asked.trim_end().ends_with(question.trim_end()), "{said}");
+    }
 }
 
 #[test]
@@ -118,10 +131,10 @@ fn a_call_that_needs_a_page_first_tells_the_person_at_the_terminal_and_goes_by_t
         (&[(OPEN, "y\n"), (DONE, "y\n")], 2, 1, Some("execution_error"), "log in first"),
     ] {
         for json in [false, true] {
-            let place = place();
+            let fixture = fixture();
             let refusals = format!("refusals={refusals}");
             let arguments = ["call", "bad__log_in", &refusals, "--json"];
-            let mut terminal = Terminal::start(&place, &arguments[..if json { 4 } else { 3 }]);
+            let mut terminal = Terminal::start(&fixture, &arguments[..if json { 4 } else { 3 }]);
             for (question, keys) in answers {
                 terminal.types(question, keys);
             }
@@ -147,10 +160,10 @@ fn a_call_that_needs_a_page_first_tells_the_person_at_the_terminal_and_goes_by_t
 
 #[test]
 fn without_anybody_to_show_the_page_to_a_call_fails_and_says_where_to_go() {
-    let place = place();
+    let fixture = fixture();
     for json in [false, true] {
         let arguments = ["call", "bad__log_in", "--json"];
-        let output = run(&place, &arguments[..if json { 3 } else { 2 }]);
+        let output = run(&fixture, &arguments[..if json { 3 } else { 2 }]);
         assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
         let says = format!("open {PAGE} and call again");
         if json {
@@ -166,16 +179,16 @@ fn without_anybody_to_show_the_page_to_a_call_fails_and_says_where_to_go() {
 #[test]
 fn whoever_waits_long_for_a_server_is_told_for_which() {
     for arguments in [&["call", "slow__x"][..], &["doctor"], &["tools", "ls"]] {
-        let place = Place::with("mcpServers:\n  slow: {command: sleep, args: ['600']}\n");
-        let terminal = Terminal::start(&place, arguments);
+        let fixture = Fixture::with("mcpServers:\n  slow: {command: sleep, args: ['600']}\n");
+        let terminal = Terminal::start(&fixture, arguments);
         until(&format!("{arguments:?} says it"), || terminal.said().contains("waiting for slow"));
     }
 }
 
 #[test]
 fn the_demo_asks_at_a_terminal_and_takes_no_for_an_answer() {
-    let place = Place::new();
-    let mut terminal = Terminal::start(&place, &["demo"]);
+    let fixture = Fixture::new();
+    let mut terminal = Terminal::start(&fixture, &["demo"]);
     terminal.types("[y]es, [n]o, [s]kip", "n\n");
     let (code, output, said) = terminal.ended();
     assert_eq!(code, Some(0), "{output}{said}");
@@ -185,7 +198,7 @@ fn the_demo_asks_at_a_terminal_and_takes_no_for_an_answer() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_chat_edits_lines_keeps_them_and_answers_commands() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let is_hello = |asked: &toolwright_testkit::model_server::Asked| asked.last_user_text() == "hello";
     let script = vec![
         Turn::text("# Hi\n\nIt is **bold**.").expecting("the line as it was edited", is_hello),
@@ -194,7 +207,7 @@ async fn a_chat_edits_lines_keeps_them_and_answers_commands() {
     let (server, variables) = with_model(WireApi::OpenAi, script.into()).await;
     let (code, said) = tokio::task::spawn_blocking(move || {
         let mut terminal =
-            Terminal::start_with(&place, &["chat", "--policy", "ask", "--state-dir", "state"], &variables, true);
+            Terminal::start_with(&fixture, &["chat", "--policy", "ask", "--state-dir", "state"], &variables, true);
         terminal.types("/help lists", "/help\r");
         // A letter is taken back before the line is sent.
         terminal.types("tokens and cost so far", "hellx\u{7f}o\r");
@@ -203,7 +216,7 @@ async fn a_chat_edits_lines_keeps_them_and_answers_commands() {
         terminal.types("Again.", "/frob\r");
         terminal.types("/frob is no command", "/exit\r");
         let code = terminal.child.wait().expect("it ends").code();
-        let history = place.path("project/state/chat_history");
+        let history = fixture.path("project/state/chat_history");
         let mode = std::os::unix::fs::PermissionsExt::mode(&history.metadata().expect("a history").permissions());
         assert_eq!(mode & 0o777, 0o600);
         until("the total is told", || terminal.said().contains("in all: 2 turns"));

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use toolwright_testkit::model_server::{Script, ScriptedModel, Turn, WireApi};
 
 use crate::cli::{program, stderr};
-use crate::support::Place;
+use crate::support::Fixture;
 
 /// One task in one format: what the model writes, turn by turn.
 struct Case {
@@ -65,12 +65,12 @@ fn script(case: &'static Case) -> Script {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_real_task_ends_well_in_text_formats() {
     for case in &CASES {
-        let place = Place::new();
-        place.write("project/a.rs", "// TODO one\n// TODO two\n");
-        place.write("project/b.rs", "// TODO three\n");
+        let fixture = Fixture::new();
+        fixture.write("project/a.rs", "// TODO one\n// TODO two\n");
+        fixture.write("project/b.rs", "// TODO three\n");
         let server = ScriptedModel::start(script(case)).await.expect("the scripted model");
         let url = server.base_url(WireApi::OpenAi);
-        place.write(
+        fixture.write(
             "project/toolwright.yaml",
             &format!(
                 "models:\n  default: mine/m\n  endpoints:\n    mine: {{api: openai_chat, base_url: '{url}', api_key: k}}\n  mine: \
@@ -78,14 +78,14 @@ async fn a_real_task_ends_well_in_text_formats() {
                 case.format
             ),
         );
-        let mut command = program(&place);
+        let mut command = program(&fixture);
         command.args(["run", "count the TODOs", "--policy", "workspace", "--json"]);
         let output = tokio::task::spawn_blocking(move || command.output()).await.expect("joins").expect("runs");
         assert!(output.status.success(), "{}: {} {:?}", case.format, stderr(&output), server.failures());
         let report: Value = serde_json::from_slice(&output.stdout).expect("json");
         assert_eq!(report["answer"], json!("Three TODOs; see report.md."), "{}", case.format);
         assert_eq!(report["calls"].as_array().map(Vec::len), Some(3), "{}: {report}", case.format);
-        assert_eq!(place.read("project/report.md").trim_end(), "a: 2\nb: 1", "{}", case.format);
+        assert_eq!(fixture.read("project/report.md").trim_end(), "a: 2\nb: 1", "{}", case.format);
         assert_eq!(server.failures(), Vec::<String>::new(), "{}", case.format);
     }
 }

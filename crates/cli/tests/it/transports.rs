@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 
 use crate::cli::{ok, run, stderr};
-use crate::support::Place;
+use crate::support::Fixture;
 
 /// A misbehaving server on a port of its own.
 struct Server {
@@ -32,12 +32,12 @@ impl Drop for Server {
 fn a_server_is_called_over_each_transport_and_its_faults_stay_its_own() {
     for (door, kind) in [("--http", ""), ("--sse", "type: sse"), ("--sse", "type: http"), ("--ws", "")] {
         let server = Server::start(&[door, "0"]);
-        let place = Place::with(&format!("mcpServers:\n  odd:\n    url: {}\n    {kind}\n", server.url));
-        let told = ok(&place, &["call", "odd__echo", r#"{"text": "over the wire"}"#]);
+        let fixture = Fixture::with(&format!("mcpServers:\n  odd:\n    url: {}\n    {kind}\n", server.url));
+        let told = ok(&fixture, &["call", "odd__echo", r#"{"text": "over the wire"}"#]);
         assert!(told.contains("over the wire"), "{door} {kind}: {told}");
-        let told = ok(&place, &["call", "odd__garbage", "{}"]);
+        let told = ok(&fixture, &["call", "odd__garbage", "{}"]);
         assert!(told.contains("this is the answer"), "{door} {kind}: {told}");
-        let broken = run(&place, &["call", "odd__huge_line", r#"{"bytes": 20000000}"#]);
+        let broken = run(&fixture, &["call", "odd__huge_line", r#"{"bytes": 20000000}"#]);
         let said = format!("{}{}", String::from_utf8_lossy(&broken.stdout), stderr(&broken));
         assert!(!broken.status.success() && said.contains("message over max_message_bytes"), "{door} {kind}: {said}");
     }

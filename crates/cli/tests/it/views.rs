@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::serve::Gateway;
-use crate::support::{Place, until};
+use crate::support::{Fixture, until};
 
 const FILE: &str = "project/toolwright.yaml";
 
@@ -86,40 +86,40 @@ fn hears(stream: &mut BufReader<TcpStream>, words: &str) -> bool {
 
 #[test]
 fn changed_views_are_in_force_for_sessions_that_are_open() {
-    let place = Place::with("views:\n  files: {allow: [fs__read, fs__write]}\n  old: {allow: [fs__read]}\n");
-    let gateway = Gateway::start(&place, &["--http", "127.0.0.1:0", "--policy", "client"]);
+    let fixture = Fixture::with("views:\n  files: {allow: [fs__read, fs__write]}\n  old: {allow: [fs__read]}\n");
+    let gateway = Gateway::start(&fixture, &["--http", "127.0.0.1:0", "--policy", "client"]);
     let address = gateway.address();
     let files = Client::of(&address, "/mcp/files");
     assert_eq!(files.tools(), ["fs__read", "fs__write"]);
     assert!(files.call("fs__write", &json!({"path": "a.txt", "content": "1"})).contains("\"result\""));
-    assert!(place.path("project/a.txt").exists());
+    assert!(fixture.path("project/a.txt").exists());
     let old = Client::of(&address, "/mcp/old");
     let (mut told, mut ended) = (files.listen(), old.listen());
     assert!(hears(&mut told, "text/event-stream") && hears(&mut ended, "text/event-stream"));
 
     let denied = "views:\n  files: {allow: [fs__read, fs__glob], profile: ask}\n  new: {allow: [fs__read]}\n";
-    place.write(FILE, denied);
+    fixture.write(FILE, denied);
     gateway.says("the views are others");
     assert!(hears(&mut told, "notifications/tools/list_changed"), "{}", gateway.said());
     assert_eq!(files.tools(), ["fs__read", "fs__glob"]);
     let refused = files.call("fs__write", &json!({"path": "b.txt", "content": "1"}));
-    assert!(refused.contains("error") && !place.path("project/b.txt").exists(), "{refused}");
+    assert!(refused.contains("error") && !fixture.path("project/b.txt").exists(), "{refused}");
     assert_eq!(Client::of(&address, "/mcp/new").tools(), ["fs__read"]);
     assert_eq!(old.ask("tools/list", &json!({})).0, 404, "it is no view any more");
     assert!(!hears(&mut ended, "nothing that is said"), "its stream ends");
 
     // A file that is broken, or whose views mean nothing, changes none; one that says the same is no news.
-    place.write(FILE, "views:\n  files: {allow: fs__write}\n");
+    fixture.write(FILE, "views:\n  files: {allow: fs__write}\n");
     gateway.says("the running configuration is kept");
     assert_eq!(files.tools(), ["fs__read", "fs__glob"]);
-    place.write(FILE, &format!("{denied}defaults: {{calls_per_turn: 7}}\n"));
+    fixture.write(FILE, &format!("{denied}defaults: {{calls_per_turn: 7}}\n"));
     until("it is read again", || gateway.said().matches("configuration reloaded").count() == 2);
 
     // The profile of a view is in force too.
-    place.write(FILE, "views:\n  files: {allow: [fs__write], profile: ask}\n");
+    fixture.write(FILE, "views:\n  files: {allow: [fs__write], profile: ask}\n");
     until("it is read once more", || gateway.said().matches("configuration reloaded").count() == 3);
     until("it is in force", || files.tools() == ["fs__write"]);
     let asked = files.call("fs__write", &json!({"path": "c.txt", "content": "1"}));
-    assert!(!place.path("project/c.txt").exists(), "{asked}");
+    assert!(!fixture.path("project/c.txt").exists(), "{asked}");
     until("it is told", || gateway.said().matches("the views are others").count() == 2);
 }

@@ -3,7 +3,7 @@
 use unicode_width::UnicodeWidthStr as _;
 
 use crate::cli::{ok, run};
-use crate::support::{Place, until};
+use crate::support::{Fixture, until};
 use crate::terminal::Terminal;
 
 /// Lines that pass 80 columns although a space in them would have let them be broken.
@@ -13,16 +13,15 @@ pub(crate) fn too_wide(said: &str) -> Vec<String> {
     let is_breakable = |line: &&str| line.split(' ').map(str::len).max().is_some_and(|longest| longest < 60);
     lines
         .map(|line| line.trim_end_matches('\r'))
-        // A schema is JSON to copy.
-        .filter(|line| line.width() > 80 && !line.trim_start().starts_with('"'))
+        .filter(|line| line.width() > 80)
         .filter(is_breakable)
         .map(str::to_owned)
         .collect()
 }
 
 /// The program with these arguments at a terminal of 80 columns, where all of its output is.
-pub(crate) fn at_terminal(place: &Place, arguments: &[&str]) -> Terminal {
-    Terminal::start_with(place, arguments, &[("COLUMNS", String::new())], true)
+pub(crate) fn at_terminal(fixture: &Fixture, arguments: &[&str]) -> Terminal {
+    Terminal::start_with(fixture, arguments, &[("COLUMNS", String::new())], true)
 }
 
 const CONFIG: &str = "mcpServers:
@@ -44,15 +43,15 @@ fn config() -> String {
 
 #[test]
 fn every_command_fits_eighty_columns() {
-    let place = Place::with(&config());
-    place.write("project/a.txt", "some words\n");
-    place.write(
+    let fixture = Fixture::with(&config());
+    fixture.write("project/a.txt", "some words\n");
+    fixture.write(
         "project/tools.jsonl",
         "{\"id\": \"t/1\", \"name\": \"getForecast\", \"description\": \"What the weather will be.\"}\n",
     );
-    place.write("project/cases.jsonl", "{\"query\": \"weather\", \"tool\": \"t/1\"}\n");
-    run(&place, &["call", "shell__bash", "command=false"]);
-    ok(&place, &["call", "fs__read", "path=a.txt"]);
+    fixture.write("project/cases.jsonl", "{\"query\": \"weather\", \"tool\": \"t/1\"}\n");
+    run(&fixture, &["call", "shell__bash", "command=false"]);
+    ok(&fixture, &["call", "fs__read", "path=a.txt"]);
     let evaluated = ["--catalogue", "tools.jsonl"];
     let mut commands: Vec<Vec<&str>> = vec![
         vec!["doctor"],
@@ -78,7 +77,7 @@ fn every_command_fits_eighty_columns() {
     commands.push([&["eval", "select", "--cases", "cases.jsonl"][..], &evaluated].concat());
     commands.push([&["eval", "tokens", "--task", "cases.jsonl"][..], &evaluated].concat());
     for arguments in commands {
-        let mut terminal = at_terminal(&place, &arguments);
+        let mut terminal = at_terminal(&fixture, &arguments);
         if arguments == ["demo"] {
             terminal.types("[y]es, [n]o, [s]kip", "n\n");
         }
@@ -90,11 +89,11 @@ fn every_command_fits_eighty_columns() {
 
 #[test]
 fn what_is_said_of_an_unapproved_file_fits_eighty_columns() {
-    let place = Place::new();
-    place.write_as_stranger("project/toolwright.yaml", &config());
-    let (_, shown) = at_terminal(&place, &["trust", "--show"]).ended_whole();
+    let fixture = Fixture::new();
+    fixture.write_as_stranger("project/toolwright.yaml", &config());
+    let (_, shown) = at_terminal(&fixture, &["trust", "--show"]).ended_whole();
     assert!(shown.contains("It starts:"), "{shown}");
-    let serving = at_terminal(&place, &["serve", "--http", "127.0.0.1:0"]);
+    let serving = at_terminal(&fixture, &["serve", "--http", "127.0.0.1:0"]);
     until("it asks", || serving.said().contains("[y/N]") || serving.said().contains("ready"));
     for said in [shown, serving.said()] {
         assert_eq!(too_wide(&said), Vec::<String>::new(), "{said}");

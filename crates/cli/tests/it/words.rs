@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::cli::{ok, run, stderr};
 use crate::serve::Gateway;
-use crate::support::{Place, until};
+use crate::support::{Fixture, until};
 
 /// Clauses that a line says twice.
 fn said_twice(said: &str) -> Vec<String> {
@@ -24,13 +24,13 @@ fn said_twice(said: &str) -> Vec<String> {
 
 #[test]
 fn no_error_says_a_thing_twice() {
-    let place = Place::with(
+    let fixture = Fixture::with(
         "mcpServers:\n  gone: {command: no-such-program-anywhere}\n  far: {url: 'http://127.0.0.1:1/mcp'}\n\
          openapi:\n  shop: {document: none.json}\n\
          policy:\n  rules:\n  - {effect: deny, tool: 'fs:write', reason: it is frozen}\n",
     );
-    place.write("project/a.txt", "one\n");
-    place.write("project/bad.json", "{");
+    fixture.write("project/a.txt", "one\n");
+    fixture.write("project/bad.json", "{");
     for arguments in [
         &["call", "gone__x"][..],
         &["call", "far__x"],
@@ -63,7 +63,7 @@ fn no_error_says_a_thing_twice() {
         &["bench", "--cases", "bad.json", "--models", "openai/x"],
         &["catalogue", "verify", "bad.json", "--key", "x"],
     ] {
-        let output = run(&place, arguments);
+        let output = run(&fixture, arguments);
         let said = stderr(&output) + &String::from_utf8_lossy(&output.stdout);
         assert_eq!(said_twice(&said), Vec::<String>::new(), "{arguments:?}: {said}");
     }
@@ -71,10 +71,10 @@ fn no_error_says_a_thing_twice() {
 
 #[test]
 fn every_warning_of_a_gateway_begins_alike() {
-    let place = Place::with("mcpServers:\n  gone: {command: no-such-program-anywhere}\n");
-    let gateway = Gateway::start(&place, &["--http", "127.0.0.1:0"]);
+    let fixture = Fixture::with("mcpServers:\n  gone: {command: no-such-program-anywhere}\n");
+    let gateway = Gateway::start(&fixture, &["--http", "127.0.0.1:0"]);
     gateway.says("no-such-program-anywhere");
-    place.write("project/toolwright.yaml", "mcpServrs: {}\n");
+    fixture.write("project/toolwright.yaml", "mcpServrs: {}\n");
     gateway.says("the running configuration is kept");
     let said = gateway.said();
     for line in said.lines().filter(|line| line.contains("no-such-program") || line.contains("is kept")) {
@@ -84,24 +84,24 @@ fn every_warning_of_a_gateway_begins_alike() {
 
 #[test]
 fn the_same_tools_are_listed_everywhere() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let names = |output: &str| -> Vec<String> {
         let listed: Value = serde_json::from_str(output).expect("json");
         let tools = listed.as_array().expect("a list").iter();
         tools.map(|tool| tool["wire_name"].as_str().expect("a name").to_owned()).collect()
     };
-    let listed = names(&ok(&place, &["tools", "ls", "--json"]));
+    let listed = names(&ok(&fixture, &["tools", "ls", "--json"]));
     assert!(listed.iter().any(|name| name == "job__wait"), "{listed:?}");
     assert!(!listed.iter().any(|name| name == "output__extract"), "{listed:?}");
-    let report: Value = serde_json::from_str(&ok(&place, &["doctor", "--json"])).expect("json");
+    let report: Value = serde_json::from_str(&ok(&fixture, &["doctor", "--json"])).expect("json");
     assert_eq!(report["tools"], listed.len());
     for (query, is_there) in [("job__wait", true), ("output__extract", false)] {
-        let found = names(&ok(&place, &["tools", "search", query, "--json"]));
+        let found = names(&ok(&fixture, &["tools", "search", query, "--json"]));
         assert_eq!(found.iter().any(|name| name == query), is_there, "{query}: {found:?}");
     }
-    let gateway = Gateway::start(&place, &["--http", "127.0.0.1:0"]);
+    let gateway = Gateway::start(&fixture, &["--http", "127.0.0.1:0"]);
     until("it is ready", || gateway.said().contains(&format!("{} tools", listed.len())));
-    let said = stderr(&run(&place, &["tools", "ls"]));
+    let said = stderr(&run(&fixture, &["tools", "ls"]));
     for left_out in ["not listed: output__extract", "not listed: the llm__ tools", "have the job__ tools once"] {
         assert!(said.contains(left_out), "{left_out}: {said}");
     }
@@ -109,16 +109,16 @@ fn the_same_tools_are_listed_everywhere() {
 
 #[test]
 fn a_small_cap_shows_the_beginning_and_the_way_on() {
-    let place = Place::new();
-    let output = run(&place, &["call", "shell__bash", "command=seq 1 10000", "--max-output", "300"]);
+    let fixture = Fixture::new();
+    let output = run(&fixture, &["call", "shell__bash", "command=seq 1 10000", "--max-output", "300"]);
     let shown = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(shown.starts_with("1\n2\n3\n") && shown.trim_end().len() <= 300 && shown.len() >= 290, "{shown}");
     let said = stderr(&output);
     assert!(said.contains("the first 300 of 48894 bytes") && !said.contains("output__extract"), "{said}");
     let handle = said.split("handle=").nth(1).and_then(|rest| rest.split(' ').next()).expect("a handle");
-    let rest = ok(&place, &["call", "output__read", &format!("handle={handle}"), "offset=300"]);
+    let rest = ok(&fixture, &["call", "output__read", &format!("handle={handle}"), "offset=300"]);
     assert!(rest.contains("\n120\n"), "{rest}");
-    let json = ok(&place, &["call", "shell__bash", "command=seq 1 10000", "--max-output", "300", "--json"]);
+    let json = ok(&fixture, &["call", "shell__bash", "command=seq 1 10000", "--max-output", "300", "--json"]);
     let json: Value = serde_json::from_str(&json).expect("json");
     let text = json["text"].as_str().expect("text");
     assert!(text.contains("1\n2\n3\n") && !text.contains("output__extract"), "{text}");
@@ -126,7 +126,7 @@ fn a_small_cap_shows_the_beginning_and_the_way_on() {
 
 #[test]
 fn effects_are_told_as_they_are_declared() {
-    let listed = ok(&Place::new(), &["tools", "ls"]);
+    let listed = ok(&Fixture::new(), &["tools", "ls"]);
     let word =
         |tool: &str| listed.lines().find(|line| line.starts_with(tool)).and_then(|line| line.split_whitespace().nth(1));
     assert_eq!((word("fs__read "), word("fs__write ")), (Some("reads"), Some("destructive")), "{listed}");
@@ -134,8 +134,8 @@ fn effects_are_told_as_they_are_declared() {
 
 #[test]
 fn search_lists_every_tool_that_a_job_is_followed_with() {
-    let place = Place::new();
-    let mut gateway = Gateway::start(&place, &["--stdio", "--expose", "search"]);
+    let fixture = Fixture::new();
+    let mut gateway = Gateway::start(&fixture, &["--stdio", "--expose", "search"]);
     gateway.handshake();
     let listed = gateway.tool_names();
     for name in ["job__wait", "job__read", "job__send", "job__stop", "output__read", "output__grep"] {

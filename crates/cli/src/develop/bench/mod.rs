@@ -20,8 +20,7 @@ use toolwright::config::{Config, read_compat};
 use toolwright_eval::report::{self, Detail, Report, json};
 use toolwright_eval::summarize;
 
-use crate::app::{config, open};
-use crate::args::Global;
+use crate::app::{Global, open};
 use crate::exit::{Done, Exit, Failure};
 use crate::terminal::screen::{BAD, DIM, WARN, harmless, print_json, print_text, say, say_warning, styled};
 use crate::terminal::table::{Cell, Table};
@@ -108,7 +107,7 @@ pub(crate) async fn command(global: &Global, args: &Bench) -> Done {
         print(global, args, &report)?;
         return page.unwrap_or(Ok(())).map(|()| Exit::Ok);
     }
-    let app = open(global, config::usable(global)?).await?;
+    let app = open(global).await?;
     let done = measured(global, args, &app).await;
     app.shut_down().await;
     done

@@ -14,7 +14,7 @@ use toolwright_eval::{Case, CaseError, Kind, MAX_FILE_BYTES, Plan, Planned, Spot
 
 use super::Bench;
 use crate::app::agent::can_answer;
-use crate::app::config::variable;
+use crate::app::variable;
 use crate::exit::{Exit, Failure};
 use crate::input;
 use crate::terminal::screen::say_warning;

@@ -17,8 +17,8 @@ use super::progress::Progress;
 use super::results_file::ResultsFile;
 use super::usage::{Meter, Spent};
 use super::{Bench, CONCURRENCY};
+use crate::terminal::console::{First, watch};
 use crate::terminal::screen::{DIM, WARN, harmless, say, styled};
-use crate::terminal::signals::{First, watch};
 
 /// US dollars that a run may cost where nobody says.
 const DEFAULT_COST: f64 = 5.0;

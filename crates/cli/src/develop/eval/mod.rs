@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use self::rank::ScorerName;
-use crate::args::Global;
+use crate::app::Global;
 use crate::exit::Done;
 
 /// What is measured.

@@ -8,8 +8,7 @@ use toolwright::core::select::metrics::{complete, ndcg, percentile, recall};
 use super::SelectArgs;
 use super::cases::{self, Case};
 use super::rank::Ranker;
-use crate::app::config;
-use crate::args::Global;
+use crate::app::{Global, read};
 use crate::develop::catalogue_file::CatalogueFile;
 use crate::exit::{Done, Exit};
 use crate::terminal::screen::{print_json, print_text, size};
@@ -23,7 +22,7 @@ const WARM_UP: usize = 50;
 pub(super) async fn command(global: &Global, args: &SelectArgs) -> Done {
     let file = CatalogueFile::read(&args.catalogue)?;
     let cases = cases::read(&args.cases, &file.positions())?;
-    let kept = config::read(global)?.state_dir.join("vectors");
+    let kept = read(global)?.state_dir.join("vectors");
     let ranker = Ranker::new(file.snapshot(), args.scorer, args.embeddings.as_deref(), &kept).await?;
     drop(file);
     for Case { query, .. } in cases.iter().take(WARM_UP) {

@@ -20,7 +20,7 @@ use super::TokensArgs;
 use super::player::{Player, ScriptedCall, Spent};
 use super::sample::sample;
 use super::task::{self, Task};
-use crate::args::Global;
+use crate::app::Global;
 use crate::develop::catalogue_file::{CatalogueFile, FileProvider};
 use crate::exit::{Done, Exit};
 use crate::terminal::screen::{harmless, print_json, print_text};
