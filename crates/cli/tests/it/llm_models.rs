@@ -112,7 +112,7 @@ async fn a_call_says_why_it_takes_so_long_and_who_took_whose_place() {
     let said = stderr(&output);
     assert!(said.contains("good/first: again in ") && said.contains("come back later"), "{said}");
     assert!(
-        said.contains("llm__classify: good/next in fixture of good/first: ") && said.contains("no such key"),
+        said.contains("llm__classify: good/next in place of good/first: ") && said.contains("no such key"),
         "{said}"
     );
     assert!(!said.contains("→") && !said.contains("✓"), "{said}");
