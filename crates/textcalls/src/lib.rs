@@ -15,7 +15,6 @@ mod decoder;
 mod format;
 mod syntax;
 mod table;
-mod write;
 
 use std::sync::Arc;
 

@@ -12,19 +12,17 @@
 //!   dropped, so that no result can be invented.
 
 mod answer;
-mod relocate;
-mod scan;
 mod schema;
 #[cfg(test)]
 mod tests;
-
-pub use answer::{Composed, ComposedCall, Decoder, Unusable};
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 use toolwright_core::model::ShownTool;
+
+pub use answer::{Composed, ComposedCall, Decoder, Unusable};
 
 /// A tool as the transport offers it.
 #[derive(Debug, Clone, Copy)]

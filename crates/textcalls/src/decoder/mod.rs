@@ -1,22 +1,18 @@
 //! Reads answers in every format: one state machine, driven by the rows of the table.
 
-mod blocks;
-mod code;
 mod markers;
 mod output;
-mod reasoning;
+mod sections;
 
 use std::sync::Arc;
 
 use toolwright_core::model::{ModelEvent, ShownTool, WrittenCall};
 
-use code::Code;
-
 use crate::format::{Answers, Call, Channels, Format, Prompted, Reasoning as Thinking, Spacing, Yields};
 use crate::syntax::scan::{Begins, Utf8, begins, blank};
 use crate::syntax::{Block, Trust};
 use crate::{Choice, Options, Reasoning, formats, table};
-use markers::{Hit, Markers, Roles};
+use markers::{Code, Hit, Markers, Roles};
 use output::{Output, Sink};
 
 /// The longest call, in bytes; what is longer is text.

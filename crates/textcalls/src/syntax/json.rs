@@ -12,7 +12,7 @@ use toolwright_core::model::WrittenCall;
 use super::PastCall;
 use super::scan::{Begins, Reach, Scan, begins, blank};
 use super::typing::in_an_item;
-use super::{Step, Trust, View};
+use super::{CallReader, Step, Trust, View};
 use crate::format::{At, Json, Keys, Shape};
 
 /// Keys that models of all families use, in the order in which they are looked for.
@@ -22,55 +22,54 @@ const IDS: [&str; 3] = ["id", "tool_call_id", "call_id"];
 
 const FENCE: &str = "```";
 
-/// How far it has been read.
-#[derive(Debug, Default)]
-pub(crate) struct Block {
+/// Reads calls of one form.
+#[derive(Debug)]
+pub(super) struct JsonReader {
+    form: &'static Json,
     at: usize,
     scan: Option<Scan>,
     values: Vec<Range<usize>>,
 }
 
-impl Block {
-    /// How far it has been read.
-    pub(crate) fn reach(&self) -> usize {
+impl CallReader for JsonReader {
+    fn reach(&self) -> usize {
         self.scan.as_ref().map_or(self.at, Scan::at)
     }
 
-    /// Reads value after value up to the marker, or one value where there is none.
-    pub(crate) fn step(&mut self, form: &Json, head: usize, view: View<'_>) -> Step {
+    fn step(&mut self, head: usize, view: View<'_>) -> Step {
         self.at = self.at.max(head);
         let text = view.text;
-        if form.close.is_none() && !self.values.is_empty() {
-            return self.bare(form, view);
+        if self.form.close.is_none() && !self.values.is_empty() {
+            return self.bare(view);
         }
         loop {
             let Some(scan) = &mut self.scan else {
-                match self.between(form, view) {
+                match self.between(view) {
                     Some(step) => return step,
                     None => continue,
                 }
             };
             match scan.run(text) {
-                Reach::More if view.ended => return self.cut(form, view),
+                Reach::More if view.ended => return self.cut(view),
                 Reach::More => return Step::More,
                 Reach::End(end) => {
                     self.values.push(self.at..end);
                     self.at = end;
                     self.scan = None;
-                    if form.close.is_none() {
-                        return self.bare(form, view);
+                    if self.form.close.is_none() {
+                        return self.bare(view);
                     }
                 }
                 Reach::Watched(at) => {
                     let rest = &text[at..];
-                    if form.close.is_some_and(|close| rest.starts_with(close)) {
+                    if self.form.close.is_some_and(|close| rest.starts_with(close)) {
                         self.values.push(self.at..at);
-                        return self.closed(form, at, view);
+                        return self.closed(at, view);
                     }
-                    if form.open.iter().any(|open| rest.starts_with(open)) {
+                    if self.form.open.iter().any(|open| rest.starts_with(open)) {
                         return Step::Fail;
                     }
-                    let markers = form.close.iter().chain(form.open);
+                    let markers = self.form.close.iter().chain(self.form.open);
                     if !view.ended && markers.clone().any(|marker| begins(rest, marker) == Begins::Perhaps) {
                         return Step::More;
                     }
@@ -79,14 +78,21 @@ impl Block {
             }
         }
     }
+}
+
+impl JsonReader {
+    /// A reader of value after value up to the marker, or of one value where there is none.
+    pub(super) fn new(form: &'static Json) -> Self {
+        Self { form, at: 0, scan: None, values: Vec::new() }
+    }
 
     /// Before, between and after values.
-    fn between(&mut self, form: &Json, view: View<'_>) -> Option<Step> {
+    fn between(&mut self, view: View<'_>) -> Option<Step> {
         self.at += blank(&view.text[self.at..]);
         let rest = &view.text[self.at..];
-        if let Some(close) = form.close {
+        if let Some(close) = self.form.close {
             match begins(rest, close) {
-                Begins::Yes => return Some(self.closed(form, self.at, view)),
+                Begins::Yes => return Some(self.closed(self.at, view)),
                 Begins::Perhaps => return Some(view.wait()),
                 Begins::No => {}
             }
@@ -94,13 +100,13 @@ impl Block {
         match rest.bytes().next() {
             None => Some(view.wait()),
             // Without a marker after them, several calls are known by their bracket.
-            Some(b'{') if form.close.is_none() && form.shape == Shape::Array => Some(Step::Fail),
+            Some(b'{') if self.form.close.is_none() && self.form.shape == Shape::Array => Some(Step::Fail),
             Some(b'{' | b'[') => {
-                self.scan = Some(Scan::json(self.at, [form.close, form.open.first().copied()]));
+                self.scan = Some(Scan::json(self.at, [self.form.close, self.form.open.first().copied()]));
                 None
             }
             // A block of code around the JSON.
-            Some(b'`') if form.close.is_some() => match begins(rest, FENCE) {
+            Some(b'`') if self.form.close.is_some() => match begins(rest, FENCE) {
                 Begins::Yes if "json".starts_with(&rest[FENCE.len()..]) => Some(view.wait()),
                 Begins::Yes => {
                     self.at += FENCE.len() + if rest[FENCE.len()..].starts_with("json") { 4 } else { 0 };
@@ -119,40 +125,40 @@ impl Block {
     }
 
     /// The answer is over in a value. A text that was left open has hidden the marker.
-    fn cut(&mut self, form: &Json, view: View<'_>) -> Step {
-        let Some(close) = form.close else { return Step::Fail };
+    fn cut(&mut self, view: View<'_>) -> Step {
+        let Some(close) = self.form.close else { return Step::Fail };
         let end = memchr::memmem::find(&view.text.as_bytes()[self.at..], close.as_bytes()).map(|end| self.at + end);
         match end.filter(|end| view.text[..*end].trim_ascii_end().ends_with(['}', ']'])) {
             Some(end) => {
                 self.values.push(self.at..end);
-                self.closed(form, end, view)
+                self.closed(end, view)
             }
             None => Step::Fail,
         }
     }
 
     /// The marker has come.
-    fn closed(&self, form: &Json, at: usize, view: View<'_>) -> Step {
+    fn closed(&self, at: usize, view: View<'_>) -> Step {
         let mut found = Vec::new();
         for value in &self.values {
-            match calls(&view.text[value.clone()], &form.keys) {
+            match calls(&view.text[value.clone()], &self.form.keys) {
                 Some(calls) => found.extend(calls),
                 None => return Step::Fail,
             }
         }
-        let len = at + form.close.map_or(0, str::len);
+        let len = at + self.form.close.map_or(0, str::len);
         if found.is_empty() { Step::Fail } else { Step::Done { len, calls: found } }
     }
 
     /// Without a marker the value itself is the end. Where it has none before it either, it must be a
     /// call beyond doubt; and if nothing says that calls are written so, it must be all there is.
-    fn bare(&self, form: &Json, view: View<'_>) -> Step {
+    fn bare(&self, view: View<'_>) -> Step {
         let Some(value) = self.values.last() else { return Step::Fail };
         let json = &view.text[value.clone()];
-        if !form.open.is_empty() {
-            return self.closed(form, self.at, view);
+        if !self.form.open.is_empty() {
+            return self.closed(self.at, view);
         }
-        let Some(calls) = strict(json, &form.keys, At::Start).filter(|calls| !calls.is_empty()) else {
+        let Some(calls) = strict(json, &self.form.keys, At::Start).filter(|calls| !calls.is_empty()) else {
             return Step::Fail;
         };
         if view.trust == Trust::Known {

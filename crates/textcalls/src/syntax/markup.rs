@@ -7,7 +7,7 @@ use toolwright_core::model::ShownTool;
 use super::PastCall;
 use super::scan::blank;
 use super::typing::{self, Schema};
-use super::{MAX_NAME, Step, Trust, View, call};
+use super::{CallReader, MAX_NAME, Step, Trust, View, call};
 use crate::format::Markup;
 
 /// The longest tag with attributes, in bytes.
@@ -15,9 +15,10 @@ const MAX_TAG: usize = 64 << 10;
 /// What the body is called where the tool does not say.
 const BODY: &str = "content";
 
-/// How far it has been read.
-#[derive(Debug, Default)]
-pub(crate) struct Block {
+/// Reads the tag, then waits for its end.
+#[derive(Debug)]
+pub(super) struct MarkupReader {
+    form: Markup,
     tag: Option<Tag>,
     /// Where the end is looked for.
     search: usize,
@@ -33,14 +34,19 @@ struct Tag {
     closed: bool,
 }
 
-impl Block {
-    /// How far it has been read.
-    pub(crate) fn reach(&self) -> usize {
+impl MarkupReader {
+    pub(super) fn new(form: Markup) -> Self {
+        Self { form, tag: None, search: 0 }
+    }
+}
+
+impl CallReader for MarkupReader {
+    fn reach(&self) -> usize {
         self.search
     }
 
-    /// Reads the tag, then waits for its end.
-    pub(crate) fn step(&mut self, form: Markup, head: usize, view: View<'_>) -> Step {
+    fn step(&mut self, head: usize, view: View<'_>) -> Step {
+        let form = self.form;
         let tag = match &self.tag {
             Some(tag) => tag,
             None => match tag(form, head, view) {

@@ -1,13 +1,9 @@
 //! The syntaxes of calls, each a file with a reader and a writer; [`Block`] is one call being read, from its marker to its end.
 
-pub(crate) mod braces;
 pub(crate) mod json;
-mod literal;
 pub(crate) mod markup;
 pub(crate) mod named;
-pub(crate) mod nested;
-pub(crate) mod pythonic;
-mod raw;
+pub(crate) mod python;
 pub(crate) mod scan;
 pub(crate) mod tagged;
 mod typing;
@@ -77,89 +73,63 @@ impl View<'_> {
     }
 }
 
-/// A block and how far it has been read.
+/// Reads the calls of one form. It keeps how far it came.
+pub(crate) trait CallReader: std::fmt::Debug + Send + Sync {
+    /// How far into its text it has read.
+    fn reach(&self) -> usize;
+
+    /// Reads on behind the markers, which are `head` bytes long. `view.text` begins where it began before, and has grown
+    /// or is all there is.
+    fn step(&mut self, head: usize, view: View<'_>) -> Step;
+}
+
+/// A block of calls, and how far it has been read.
 #[derive(Debug)]
 pub(crate) struct Block {
     /// Its form; none where the header of a message said it all.
     call: Option<&'static Call>,
     /// The length of its markers, once known.
     head: Option<usize>,
-    state: State,
-}
-
-#[derive(Debug)]
-enum State {
-    Json(json::Block),
-    Named(named::Block),
-    Tagged(tagged::Block),
-    Nested(nested::Block),
-    Pythonic(pythonic::Block),
-    Braces(braces::Block),
-    Markup(markup::Block),
-    Raw(raw::Block),
-    Body(named::Body),
+    reader: Box<dyn CallReader>,
 }
 
 impl Block {
     /// A block that begins with a marker of `call`.
     pub(crate) fn new(call: &'static Call) -> Self {
-        let state = match &call.form {
-            Form::Json(_) => State::Json(json::Block::default()),
-            Form::Named(_) => State::Named(named::Block::default()),
-            Form::Tagged(_) => State::Tagged(tagged::Block::default()),
-            Form::Nested(_) => State::Nested(nested::Block::default()),
-            Form::Pythonic(_) => State::Pythonic(pythonic::Block::default()),
-            Form::Braces(_) => State::Braces(braces::Block::default()),
-            Form::Markup(_) => State::Markup(markup::Block::default()),
-            Form::Raw(_) => State::Raw(raw::Block::default()),
+        let reader: Box<dyn CallReader> = match &call.form {
+            Form::Json(form) => Box::new(json::JsonReader::new(form)),
+            Form::Named(form) => Box::new(named::NamedReader::new(form, call.section)),
+            Form::Tagged(form) => Box::new(tagged::TaggedReader::new(form)),
+            Form::Nested(form) => Box::new(tagged::NestedReader::new(form)),
+            Form::Pythonic(form) => Box::new(python::PythonicReader::new(form)),
+            Form::Braces(form) => Box::new(python::BracesReader::new(form)),
+            Form::Markup(form) => Box::new(markup::MarkupReader::new(*form)),
+            Form::Raw(form) => Box::new(named::RawReader::new(form)),
         };
-        Self { call: Some(call), head: None, state }
+        Self { call: Some(call), head: None, reader }
     }
 
     /// The body of a message to a tool.
     pub(crate) fn body(body: named::Body) -> Self {
-        Self { call: None, head: None, state: State::Body(body) }
+        Self { call: None, head: Some(0), reader: Box::new(body) }
     }
 
     /// How far into its text it has been read.
     pub(crate) fn reach(&self) -> usize {
-        match &self.state {
-            State::Json(block) => block.reach(),
-            State::Named(block) => block.reach(),
-            State::Tagged(block) => block.reach(),
-            State::Nested(block) => block.reach(),
-            State::Pythonic(block) => block.reach(),
-            State::Braces(block) => block.reach(),
-            State::Markup(block) => block.reach(),
-            State::Body(block) => block.reach(),
-            State::Raw(block) => block.reach(),
-        }
+        self.reader.reach()
     }
 
     /// Reads on. `view.text` begins where it began before, and has grown or is all there is.
     pub(crate) fn step(&mut self, view: View<'_>) -> Step {
-        let Some(call) = self.call else {
-            let State::Body(body) = &mut self.state else { return Step::Fail };
-            return body.step(view);
-        };
-        let head = match self.head {
-            Some(head) => head,
-            None => match head(call, view) {
+        let head = match (self.head, self.call) {
+            (Some(head), _) => head,
+            (None, None) => 0,
+            (None, Some(call)) => match head(call, view) {
                 Ok(head) => *self.head.insert(head),
                 Err(step) => return step,
             },
         };
-        match (&call.form, &mut self.state) {
-            (Form::Json(form), State::Json(block)) => block.step(form, head, view),
-            (Form::Named(form), State::Named(block)) => block.step(form, call.section, head, view),
-            (Form::Tagged(form), State::Tagged(block)) => block.step(form, head, view),
-            (Form::Nested(form), State::Nested(block)) => block.step(form, head, view),
-            (Form::Pythonic(form), State::Pythonic(block)) => block.step(form, head, view),
-            (Form::Braces(form), State::Braces(block)) => block.step(form, head, view),
-            (Form::Markup(form), State::Markup(block)) => block.step(*form, head, view),
-            (Form::Raw(form), State::Raw(block)) => block.step(form, head, view),
-            _ => Step::Fail,
-        }
+        self.reader.step(head, view)
     }
 }
 

@@ -1,19 +1,25 @@
-//! Calls as a name, and then the JSON of the arguments.
+//! Calls as a name, and then the JSON of the arguments; and text after a marker that is the one argument of a tool, like
+//! code for an interpreter.
 
 use serde::de::IgnoredAny;
+use serde_json::json;
 use toolwright_core::json::{Repaired, repair};
 use toolwright_core::model::WrittenCall;
 
 use super::PastCall;
 use super::scan::{Begins, Reach, Scan, begins, blank};
+use super::typing::Schema;
 use super::typing::in_an_item;
-use super::{MAX_NAME, Step, Trust, View, is_name};
+use super::{CallReader, MAX_NAME, Step, Trust, View, call, is_name};
+use crate::format::Raw;
 use crate::format::{Id, Named};
 use crate::table;
 
-/// How far it has been read.
-#[derive(Debug, Default)]
-pub(crate) struct Block {
+/// Reads a name, the JSON and what closes them.
+#[derive(Debug)]
+pub(super) struct NamedReader {
+    form: &'static Named,
+    section: Option<(&'static str, &'static str)>,
     header: Option<Header>,
     json: Option<(usize, Scan)>,
     end: Option<usize>,
@@ -28,21 +34,19 @@ struct Header {
     len: usize,
 }
 
-impl Block {
-    /// How far it has been read.
-    pub(crate) fn reach(&self) -> usize {
+impl NamedReader {
+    pub(super) fn new(form: &'static Named, section: Option<(&'static str, &'static str)>) -> Self {
+        Self { form, section, header: None, json: None, end: None, search: 0 }
+    }
+}
+
+impl CallReader for NamedReader {
+    fn reach(&self) -> usize {
         self.json.as_ref().map_or(self.search, |(_, scan)| scan.at())
     }
 
-    /// Reads the name, the JSON and what closes them.
-    pub(crate) fn step(
-        &mut self,
-        form: &Named,
-        section: Option<(&'static str, &'static str)>,
-        head: usize,
-        view: View<'_>,
-    ) -> Step {
-        let text = view.text;
+    fn step(&mut self, head: usize, view: View<'_>) -> Step {
+        let (form, section, text) = (self.form, self.section, view.text);
         let header = match &self.header {
             Some(header) => header,
             None => match header(form, head, view) {
@@ -245,13 +249,31 @@ impl Body {
         Self { name: name.to_owned(), head, close, certain, scan: None, end: None, search: head }
     }
 
-    /// How far it has been read.
-    pub(crate) fn reach(&self) -> usize {
+    /// A body that is no JSON is given out as it is.
+    fn unread(&mut self, start: usize, view: View<'_>) -> Step {
+        let bytes = view.text.as_bytes();
+        let from = self.search.max(start).min(bytes.len());
+        match memchr::memmem::find(&bytes[from..], self.close.as_bytes()).map(|at| from + at) {
+            Some(end) => self.call(end, view.text[start..end].trim_ascii().to_owned()),
+            None => {
+                self.search = (bytes.len() + 1).saturating_sub(self.close.len()).max(from);
+                view.wait()
+            }
+        }
+    }
+
+    fn call(&self, len: usize, arguments: String) -> Step {
+        let call = WrittenCall { id: String::new(), name: self.name.clone(), arguments };
+        Step::Done { len, calls: vec![call] }
+    }
+}
+
+impl CallReader for Body {
+    fn reach(&self) -> usize {
         self.scan.as_ref().map_or(self.search, Scan::at)
     }
 
-    /// Reads to the end of the JSON, or of the message.
-    pub(crate) fn step(&mut self, view: View<'_>) -> Step {
+    fn step(&mut self, _head: usize, view: View<'_>) -> Step {
         let start = self.head + blank(&view.text[self.head..]);
         let first = view.text[start..].bytes().next();
         if self.scan.is_none() && first == Some(b'{') {
@@ -276,24 +298,6 @@ impl Body {
             _ => self.unread(start, view),
         }
     }
-
-    /// A body that is no JSON is given out as it is.
-    fn unread(&mut self, start: usize, view: View<'_>) -> Step {
-        let bytes = view.text.as_bytes();
-        let from = self.search.max(start).min(bytes.len());
-        match memchr::memmem::find(&bytes[from..], self.close.as_bytes()).map(|at| from + at) {
-            Some(end) => self.call(end, view.text[start..end].trim_ascii().to_owned()),
-            None => {
-                self.search = (bytes.len() + 1).saturating_sub(self.close.len()).max(from);
-                view.wait()
-            }
-        }
-    }
-
-    fn call(&self, len: usize, arguments: String) -> Step {
-        let call = WrittenCall { id: String::new(), name: self.name.clone(), arguments };
-        Step::Done { len, calls: vec![call] }
-    }
 }
 
 /// A call as it was trained.
@@ -312,4 +316,120 @@ pub(crate) fn write(form: &Named, call: &PastCall<'_>) -> String {
     };
     let close = form.close.unwrap_or_default();
     format!("{}{}{header}{end}{before}{}{after}{close}", form.open, form.skip, call.json)
+}
+
+/// Reads text that is over where the next piece begins, or with the answer.
+#[derive(Debug)]
+pub(super) struct RawReader {
+    form: &'static Raw,
+    /// Where the end is looked for.
+    search: usize,
+}
+
+impl RawReader {
+    pub(super) fn new(form: &'static Raw) -> Self {
+        Self { form, search: 0 }
+    }
+}
+
+impl CallReader for RawReader {
+    fn reach(&self) -> usize {
+        self.search
+    }
+
+    fn step(&mut self, head: usize, view: View<'_>) -> Step {
+        let form = self.form;
+        let (name, start) = match tool(form, head, view) {
+            Ok(found) => found,
+            Err(step) => return step,
+        };
+        let bytes = view.text.as_bytes();
+        let from = self.search.max(start).min(bytes.len());
+        let until = form.until.and_then(|until| memchr::memmem::find(&bytes[from..], until.as_bytes()));
+        let end = match until {
+            Some(at) => from + at,
+            None if !view.ended => {
+                self.search = (bytes.len() + 1).saturating_sub(form.until.map_or(0, str::len)).max(from);
+                return Step::More;
+            }
+            None => bytes.len(),
+        };
+        let code = without(&view.text[start..end], view.stops);
+        if code.is_empty() || (until.is_none() && is_cut(code)) {
+            return Step::Fail;
+        }
+        let schema = Schema::of_tool(view.tools, name);
+        let member = schema.and_then(|schema| schema.members().first().copied()).unwrap_or(form.argument);
+        Step::Done { len: end, calls: vec![call(name, json!({ member: code }).to_string())] }
+    }
+}
+
+/// The tool, and where its text begins.
+fn tool(form: &Raw, head: usize, view: View<'_>) -> Result<(&'static str, usize), Step> {
+    let believed = |name: &&&str| view.knows(name);
+    let Some(end) = form.name_end else {
+        let usual = form.tools.first().filter(|_| view.trust == Trust::Any);
+        let name = form.tools.iter().find(believed).or(usual).ok_or(Step::Fail)?;
+        return Ok((name, head));
+    };
+    if form.open.is_empty() && view.trust == Trust::Known {
+        return Err(Step::Fail);
+    }
+    let mut step = Step::Fail;
+    for name in form.tools.iter().filter(|name| view.trust == Trust::Any || believed(name)) {
+        let rest = &view.text[head..];
+        match begins(rest, name) {
+            Begins::Yes => match begins(&rest[name.len()..], end) {
+                Begins::Yes => return Ok((name, head + name.len() + end.len())),
+                Begins::Perhaps => step = view.wait(),
+                Begins::No => {}
+            },
+            Begins::Perhaps => step = view.wait(),
+            Begins::No => {}
+        }
+    }
+    Err(step)
+}
+
+/// `code` without white space around it and the tokens that end the answer.
+fn without<'a>(code: &'a str, stops: &[&str]) -> &'a str {
+    let mut code = code.trim_ascii();
+    while let Some(rest) = stops.iter().find_map(|stop| code.strip_suffix(stop)) {
+        code = rest.trim_ascii_end();
+    }
+    code
+}
+
+/// Whether brackets or texts in `code` are open: it ended before its end.
+fn is_cut(code: &str) -> bool {
+    let mut scan = Scan::code();
+    loop {
+        match scan.run(code) {
+            Reach::More => return scan.is_open(),
+            Reach::End(_) => {}
+            // A comment.
+            Reach::Watched(at) => {
+                let line = code[at..].find('\n').unwrap_or(code.len() - at);
+                (0..line).for_each(|_| scan.skip());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_that_was_cut_is_told_apart() {
+        for (code, expect) in [
+            ("print(1)", false),
+            ("x = {'a': [1]}\nprint(x)  # it's done", false),
+            ("print(", true),
+            ("x = 'a", true),
+            ("{\"name\": ", true),
+        ] {
+            assert_eq!(is_cut(code), expect, "{code}");
+        }
+    }
 }

@@ -1,4 +1,5 @@
-//! Calls as a tag with a tag for each argument, whose value is plain text.
+//! Calls as tags: a tag with a tag for each argument, whose value is plain text, or tags inside tags, each behind a token
+//! of its own.
 
 use std::ops::Range;
 
@@ -9,16 +10,18 @@ use toolwright_core::model::WrittenCall;
 use super::PastCall;
 use super::scan::{Begins, begins, blank};
 use super::typing::{self, Schema};
-use super::{MAX_NAME, Step, View, call, is_name};
+use super::{CallReader, MAX_NAME, Step, View, call, is_name};
+use crate::format::Nested;
 use crate::format::{Padding, Quoting, Tagged, Typed};
 
 const CDATA: (&str, &str) = ("<![CDATA[", "]]>");
 /// The end of CDATA in CDATA: its characters are shared out to two blocks.
 const CDATA_SPLIT: &str = "]]]]><![CDATA[>";
 
-/// How far it has been read.
-#[derive(Debug, Default)]
-pub(crate) struct Block {
+/// Reads tag after tag.
+#[derive(Debug)]
+pub(super) struct TaggedReader {
+    form: &'static Tagged,
     at: usize,
     outer: bool,
     stage: Stage,
@@ -61,38 +64,42 @@ struct Param {
     value: Range<usize>,
 }
 
-impl Block {
-    /// How far it has been read.
-    pub(crate) fn reach(&self) -> usize {
+impl CallReader for TaggedReader {
+    fn reach(&self) -> usize {
         match &self.stage {
             Stage::Value { search, .. } => *search,
             _ => self.at,
         }
     }
 
-    /// Reads tag after tag.
-    pub(crate) fn step(&mut self, form: &Tagged, head: usize, view: View<'_>) -> Step {
+    fn step(&mut self, head: usize, view: View<'_>) -> Step {
         self.at = self.at.max(head);
         loop {
             let outcome = match std::mem::take(&mut self.stage) {
-                Stage::Begin => self.begin(form, view),
-                Stage::Between => self.between(form, view),
-                Stage::Name => self.name(form, view),
-                Stage::Params(pending) => self.params(form, pending, view),
-                Stage::Value { pending, param, search } => self.value(form, pending, param, search, view),
+                Stage::Begin => self.begin(view),
+                Stage::Between => self.between(view),
+                Stage::Name => self.name(view),
+                Stage::Params(pending) => self.params(pending, view),
+                Stage::Value { pending, param, search } => self.value(pending, param, search, view),
             };
             if let Err(step) = outcome {
                 return step;
             }
         }
     }
+}
 
-    fn begin(&mut self, form: &Tagged, view: View<'_>) -> Result<(), Step> {
+impl TaggedReader {
+    pub(super) fn new(form: &'static Tagged) -> Self {
+        Self { form, at: 0, outer: false, stage: Stage::Begin, calls: Vec::new() }
+    }
+
+    fn begin(&mut self, view: View<'_>) -> Result<(), Step> {
         // The marker of the call itself has been read, unless the block begins with the tag around it.
-        self.outer = form.outer.is_some_and(|(open, _)| {
-            view.text[self.at..].starts_with(open) && !view.text[..self.at].ends_with(form.open)
+        self.outer = self.form.outer.is_some_and(|(open, _)| {
+            view.text[self.at..].starts_with(open) && !view.text[..self.at].ends_with(self.form.open)
         });
-        if let (true, Some((open, _))) = (self.outer, form.outer) {
+        if let (true, Some((open, _))) = (self.outer, self.form.outer) {
             self.at += open.len();
             self.stage = Stage::Between;
         } else {
@@ -101,16 +108,16 @@ impl Block {
         Ok(())
     }
 
-    fn between(&mut self, form: &Tagged, view: View<'_>) -> Result<(), Step> {
+    fn between(&mut self, view: View<'_>) -> Result<(), Step> {
         self.stage = Stage::Between;
         self.at += blank(&view.text[self.at..]);
         let rest = &view.text[self.at..];
-        if rest.starts_with(form.open) {
-            self.at += form.open.len();
+        if rest.starts_with(self.form.open) {
+            self.at += self.form.open.len();
             self.stage = Stage::Name;
             return Ok(());
         }
-        let outer = form.outer.filter(|_| !self.calls.is_empty());
+        let outer = self.form.outer.filter(|_| !self.calls.is_empty());
         if let Some((open, close)) = outer {
             if rest.starts_with(close) {
                 return Err(self.done(self.at + close.len()));
@@ -119,7 +126,7 @@ impl Block {
                 return Err(self.done(self.at));
             }
         }
-        let markers = [Some(form.open), outer.map(|outer| outer.0), outer.map(|outer| outer.1)];
+        let markers = [Some(self.form.open), outer.map(|outer| outer.0), outer.map(|outer| outer.1)];
         let perhaps = markers.iter().flatten().any(|marker| begins(rest, marker) == Begins::Perhaps);
         Err(if perhaps { view.wait() } else { Step::Fail })
     }
@@ -128,17 +135,17 @@ impl Block {
         Step::Done { len, calls: std::mem::take(&mut self.calls) }
     }
 
-    fn name(&mut self, form: &Tagged, view: View<'_>) -> Result<(), Step> {
+    fn name(&mut self, view: View<'_>) -> Result<(), Step> {
         self.stage = Stage::Name;
         let rest = &view.text[self.at..];
-        let lead = if form.name_end.is_empty() { blank(rest) } else { 0 };
+        let lead = if self.form.name_end.is_empty() { blank(rest) } else { 0 };
         let rest = &rest[lead..];
         let len = rest.find(|c| !is_name(c)).unwrap_or(rest.len());
         let after = &rest[len..];
         if len > MAX_NAME || (len == 0 && !after.is_empty()) {
             return Err(Step::Fail);
         }
-        let end = match (form.name_end, begins(after, form.name_end)) {
+        let end = match (self.form.name_end, begins(after, self.form.name_end)) {
             ("", _) if after.is_empty() => return Err(view.wait()),
             ("", _) => 0,
             (end, Begins::Yes) => end.len(),
@@ -146,20 +153,20 @@ impl Block {
             (_, Begins::No) => return Err(Step::Fail),
         };
         let head = self.at + lead + len + end;
-        let Some(skipped) = tag_end(&view.text[head..], form.head_end) else {
+        let Some(skipped) = tag_end(&view.text[head..], self.form.head_end) else {
             return Err(if view.text.len() - head > MAX_NAME { Step::Fail } else { view.wait() });
         };
-        self.at = head + skipped + form.head_end.len();
-        self.stage = Stage::Params(Pending { name: unquote(&rest[..len], form.quoting), params: Vec::new() });
+        self.at = head + skipped + self.form.head_end.len();
+        self.stage = Stage::Params(Pending { name: unquote(&rest[..len], self.form.quoting), params: Vec::new() });
         Ok(())
     }
 
-    fn params(&mut self, form: &Tagged, mut pending: Pending, view: View<'_>) -> Result<(), Step> {
+    fn params(&mut self, mut pending: Pending, view: View<'_>) -> Result<(), Step> {
         self.at += blank(&view.text[self.at..]);
         let rest = &view.text[self.at..];
-        let outer = form.outer.map(|outer| outer.1).filter(|_| self.outer);
-        if rest.starts_with(form.param) {
-            let Some(param) = param(form, self.at, view.text) else {
+        let outer = self.form.outer.map(|outer| outer.1).filter(|_| self.outer);
+        if rest.starts_with(self.form.param) {
+            let Some(param) = param(self.form, self.at, view.text) else {
                 let cut = rest.len() <= 2 * MAX_NAME && !view.ended;
                 self.stage = Stage::Params(pending);
                 return Err(if cut { Step::More } else { Step::Fail });
@@ -168,13 +175,13 @@ impl Block {
             self.stage = Stage::Value { pending, param, search };
             return Ok(());
         }
-        let closed = if rest.starts_with(form.close) {
-            form.close.len()
+        let closed = if rest.starts_with(self.form.close) {
+            self.form.close.len()
         } else if outer.is_some_and(|outer| rest.starts_with(outer)) {
             // Its own end is missing.
             0
         } else {
-            let markers = [Some(form.param), Some(form.close), outer];
+            let markers = [Some(self.form.param), Some(self.form.close), outer];
             let perhaps = markers.iter().flatten().any(|marker| begins(rest, marker) == Begins::Perhaps);
             self.stage = Stage::Params(pending);
             return Err(if perhaps { view.wait() } else { Step::Fail });
@@ -184,7 +191,7 @@ impl Block {
             .params
             .drain(..)
             .map(|param| {
-                let value = typed(form, schema.and_then(|schema| schema.member(&param.key)), &param, view.text);
+                let value = typed(self.form, schema.and_then(|schema| schema.member(&param.key)), &param, view.text);
                 (param.key, value)
             })
             .collect();
@@ -199,21 +206,14 @@ impl Block {
 
     /// A value ends at the first end tag that another argument or the end of the call follows; any other
     /// is a part of it.
-    fn value(
-        &mut self,
-        form: &Tagged,
-        mut pending: Pending,
-        mut param: Param,
-        search: usize,
-        view: View<'_>,
-    ) -> Result<(), Step> {
+    fn value(&mut self, mut pending: Pending, mut param: Param, search: usize, view: View<'_>) -> Result<(), Step> {
         let text = view.text;
-        let cdata = form.padding == Padding::Cdata && text[param.value.start..].starts_with(CDATA.0);
+        let cdata = self.form.padding == Padding::Cdata && text[param.value.start..].starts_with(CDATA.0);
         let mut from = search;
         let outcome = loop {
-            let Some(found) = memchr::memmem::find(&text.as_bytes()[from..], form.value_close.as_bytes()) else {
+            let Some(found) = memchr::memmem::find(&text.as_bytes()[from..], self.form.value_close.as_bytes()) else {
                 // The tag may be cut at the end of the text.
-                let mut resume = text.len().saturating_sub(form.value_close.len() - 1).max(from);
+                let mut resume = text.len().saturating_sub(self.form.value_close.len() - 1).max(from);
                 while !text.is_char_boundary(resume) {
                     resume -= 1;
                 }
@@ -221,10 +221,10 @@ impl Block {
                 break view.wait();
             };
             let end = from + found;
-            let after = end + form.value_close.len();
+            let after = end + self.form.value_close.len();
             let rest = text[after..].trim_ascii_start();
-            let outer = form.outer.map(|outer| outer.1).filter(|_| self.outer);
-            let next = [Some(form.param), Some(form.close), outer];
+            let outer = self.form.outer.map(|outer| outer.1).filter(|_| self.outer);
+            let next = [Some(self.form.param), Some(self.form.close), outer];
             let mut best = Begins::No;
             for marker in next.iter().flatten() {
                 match begins(rest, marker) {
@@ -348,4 +348,126 @@ fn padded(form: &Tagged, value: &Value) -> String {
         }
         Padding::Cdata => text,
     }
+}
+
+/// Tags inside tags that are followed.
+const MAX_DEPTH: usize = 64;
+
+/// Waits for the end, then reads the tags.
+#[derive(Debug)]
+pub(super) struct NestedReader {
+    form: &'static Nested,
+    /// Where the end is looked for.
+    search: usize,
+}
+
+/// A tag and what is in it.
+#[derive(Debug, Default)]
+struct Element {
+    tag: String,
+    text: String,
+    children: Vec<Element>,
+}
+
+impl NestedReader {
+    pub(super) fn new(form: &'static Nested) -> Self {
+        Self { form, search: 0 }
+    }
+}
+
+impl CallReader for NestedReader {
+    fn reach(&self) -> usize {
+        self.search
+    }
+
+    fn step(&mut self, head: usize, view: View<'_>) -> Step {
+        let form = self.form;
+        let rest = &view.text[head..];
+        let len = rest.find(|c| !is_name(c)).unwrap_or(rest.len());
+        let body = head + len + form.head_end.len();
+        if len > MAX_NAME || (!rest[len..].starts_with(form.head_end) && !form.head_end.starts_with(&rest[len..])) {
+            return Step::Fail;
+        }
+        let bytes = view.text.as_bytes();
+        let from = self.search.max(body).min(bytes.len());
+        let Some(end) = memchr::memmem::find(&bytes[from..], form.close.as_bytes()).map(|at| from + at) else {
+            self.search = (bytes.len() + 1).saturating_sub(form.close.len());
+            return view.wait();
+        };
+        let name = &rest[..len];
+        match elements(form, &view.text[body..end]) {
+            Some(members) if len > 0 => {
+                let arguments = object(form, Schema::of_tool(view.tools, name), members);
+                Step::Done { len: end + form.close.len(), calls: vec![call(name, arguments.to_string())] }
+            }
+            _ => Step::Fail,
+        }
+    }
+}
+
+/// The tags in `text`, if each is closed.
+fn elements(form: &Nested, text: &str) -> Option<Vec<Element>> {
+    let mut stack = vec![Element::default()];
+    let mut pieces = text.split(form.mark);
+    stack[0].text.push_str(pieces.next()?);
+    for piece in pieces {
+        let (tag, after) = piece.strip_prefix('<')?.split_once('>')?;
+        if let Some(tag) = tag.strip_prefix('/') {
+            let closed = stack.pop().filter(|element| element.tag == tag)?;
+            stack.last_mut()?.children.push(closed);
+            stack.last_mut()?.text.push_str(after);
+        } else {
+            if stack.len() > MAX_DEPTH {
+                return None;
+            }
+            stack.push(Element { tag: tag.to_owned(), text: after.to_owned(), children: Vec::new() });
+        }
+    }
+    let root = stack.pop()?;
+    stack.is_empty().then_some(root.children)
+}
+
+fn object(form: &Nested, schema: Option<Schema<'_>>, members: Vec<Element>) -> Value {
+    let mut object = Map::new();
+    for member in members {
+        let schema = schema.and_then(|schema| schema.member(&member.tag));
+        let (tag, value) = (member.tag.clone(), nested_value(form, schema, member));
+        object.insert(tag, value);
+    }
+    Value::Object(object)
+}
+
+fn nested_value(form: &Nested, schema: Option<Schema<'_>>, element: Element) -> Value {
+    if element.children.is_empty() {
+        let typed = typing::value(schema, &element.text);
+        return match schema.and_then(Schema::types) {
+            Some(types) if element.text.trim().is_empty() && !types.allow(&typed) => types.empty().unwrap_or(typed),
+            _ => typed,
+        };
+    }
+    let items = element.children.iter().all(|child| child.tag == form.item);
+    if items && schema.and_then(Schema::types).is_none_or(|types| types.allow(&Value::Array(Vec::new()))) {
+        let schema = schema.and_then(Schema::items);
+        return element.children.into_iter().map(|child| nested_value(form, schema, child)).collect();
+    }
+    object(form, schema, element.children)
+}
+
+/// A call as it was trained.
+pub(crate) fn write_nested(form: &Nested, call: &PastCall<'_>) -> String {
+    let mut out = format!("{}{}{}", form.open, call.name, form.head_end);
+    call.arguments.iter().for_each(|(key, value)| element(form, key, value, &mut out));
+    out + form.close
+}
+
+fn element(form: &Nested, tag: &str, value: &Value, out: &mut String) {
+    let mark = form.mark;
+    *out += &format!("{mark}<{tag}>");
+    match value {
+        Value::Object(members) => members.iter().for_each(|(key, value)| element(form, key, value, out)),
+        Value::Array(items) => items.iter().for_each(|item| element(form, form.item, item, out)),
+        Value::String(text) => out.push_str(text),
+        other => *out += &other.to_string(),
+    }
+    *out += &format!("{mark}</{tag}>");
 }

@@ -2,8 +2,6 @@
 //! Nothing outside this folder knows a family or its markers.
 
 mod json;
-mod named;
-mod other;
 mod tagged;
 
 use crate::format::{Answers, Format, Place, Prompted, Reasoning, Spacing, Values, Yields};
@@ -18,17 +16,17 @@ pub(super) static FORMATS: [Format; 37] = [
     tagged::GLM,
     tagged::LING,
     json::LLAMA,
-    other::PYTHONIC,
-    named::MISTRAL,
-    named::DEEPSEEK_R1,
-    named::DEEPSEEK_V3_1,
+    tagged::PYTHONIC,
+    json::MISTRAL,
+    json::DEEPSEEK_R1,
+    json::DEEPSEEK_V3_1,
     tagged::DEEPSEEK_V3_2,
     tagged::DEEPSEEK_V4,
-    other::HARMONY,
-    named::KIMI_K2,
+    tagged::HARMONY,
+    json::KIMI_K2,
     tagged::KIMI_K3,
     tagged::MINIMAX_M2,
-    other::MINIMAX_M3,
+    tagged::MINIMAX_M3,
     tagged::SEED_OSS,
     tagged::MINICPM,
     tagged::MUSE,
@@ -42,12 +40,12 @@ pub(super) static FORMATS: [Format; 37] = [
     json::APERTUS,
     json::GIGACHAT,
     json::FIREFUNCTION,
-    named::FUNCTIONARY_V3_1,
-    named::FUNCTIONARY_V3_2,
-    other::LFM,
-    other::GEMMA,
-    other::BRACKET,
-    other::XML,
+    json::FUNCTIONARY_V3_1,
+    json::FUNCTIONARY_V3_2,
+    tagged::LFM,
+    tagged::GEMMA,
+    tagged::BRACKET,
+    tagged::XML,
 ];
 
 /// How control tokens begin. A model writes them only for what they mean, whatever stands around them; other

@@ -1,13 +1,227 @@
-//! Values as Python and its like write them.
+//! Calls written like Python: `[name(key="value", …), …]`, and a name with an object whose keys have no quotation marks,
+//! `call:name{key:<|"|>text<|"|>}`. Both read the same literals.
 
 use serde_json::{Map, Number, Value};
+use toolwright_core::model::WrittenCall;
+
+use super::scan::{Begins, Reach, Scan, begins, blank};
+use super::typing::Schema;
+use super::{CallReader, MAX_NAME, PastCall, Step, Trust, View, call, is_name};
+use crate::format::{Braces, Pythonic};
+
+/// Finds where the brackets close, then reads the calls in them.
+#[derive(Debug)]
+pub(super) struct PythonicReader {
+    form: &'static Pythonic,
+    value: Option<(usize, Scan)>,
+    end: Option<usize>,
+}
+
+impl PythonicReader {
+    pub(super) fn new(form: &'static Pythonic) -> Self {
+        Self { form, value: None, end: None }
+    }
+}
+
+impl CallReader for PythonicReader {
+    fn reach(&self) -> usize {
+        self.value.as_ref().map_or(0, |(_, scan)| scan.at())
+    }
+
+    fn step(&mut self, head: usize, view: View<'_>) -> Step {
+        let (form, text) = (self.form, view.text);
+        if self.value.is_none() {
+            let start = head + blank(&text[head..]);
+            let rest = &text[start..];
+            let name = rest.find(|c| !is_name(c)).unwrap_or(rest.len());
+            if name > MAX_NAME || (name > 0 && form.list) {
+                return Step::Fail;
+            }
+            match rest[name..].bytes().next() {
+                None => return view.wait(),
+                Some(b'[') if form.list => {}
+                Some(b'(') if !form.list && name > 0 => {}
+                Some(_) => return Step::Fail,
+            }
+            // Before a name and a parenthesis there is no doubt that ordinary brackets are text.
+            if form.list {
+                let inner = rest[1..].trim_ascii_start();
+                let name = inner.find(|c| !is_name(c)).unwrap_or(inner.len());
+                match inner[name..].bytes().next() {
+                    None if name <= MAX_NAME => return view.wait(),
+                    Some(b'(') if name > 0 => {}
+                    _ => return Step::Fail,
+                }
+            }
+            self.value = Some((start, Scan::python(start + name)));
+        }
+        let Some((start, scan)) = &mut self.value else { return Step::Fail };
+        let start = *start;
+        let end = match self.end.map_or_else(|| scan.run(text), Reach::End) {
+            Reach::End(end) => *self.end.insert(end),
+            _ => return view.wait(),
+        };
+        let len = match form.close {
+            None => end,
+            Some(close) => {
+                let at = end + blank(&text[end..]);
+                match begins(&text[at..], close) {
+                    Begins::Yes => at + close.len(),
+                    Begins::Perhaps => return view.wait(),
+                    Begins::No => return Step::Fail,
+                }
+            }
+        };
+        let source = &text[start..end];
+        let source = if form.list { &source[1..source.len() - 1] } else { source };
+        let Some(calls) = read(source, form, view).filter(|calls| !calls.is_empty()) else { return Step::Fail };
+        if form.open.is_empty() && view.trust == Trust::Known {
+            let rest = &text[len..];
+            if !calls.iter().all(|call| view.may_call(&call.name)) || blank(rest) < rest.len() {
+                return Step::Fail;
+            }
+            if !view.ended {
+                return Step::More;
+            }
+        }
+        Step::Done { len, calls }
+    }
+}
+
+/// Calls with commas between them.
+fn read(source: &str, form: &Pythonic, view: View<'_>) -> Option<Vec<WrittenCall>> {
+    let mut reader = Reader::new(source);
+    let mut calls = Vec::new();
+    loop {
+        reader.space();
+        if reader.is_done() {
+            return Some(calls);
+        }
+        let written = reader.word(is_name);
+        let name = written.strip_suffix(form.suffix).unwrap_or(written);
+        if name.is_empty() || !reader.take("(") {
+            return None;
+        }
+        let arguments = arguments(&mut reader, Schema::of_tool(view.tools, name))?;
+        calls.push(call(name, Value::Object(arguments).to_string()));
+        reader.space();
+        if !reader.take(",") && !reader.is_done() {
+            return None;
+        }
+    }
+}
+
+/// Arguments up to the parenthesis. One without a name is the next of the tool's.
+fn arguments(reader: &mut Reader<'_>, schema: Option<Schema<'_>>) -> Option<Map<String, Value>> {
+    let mut members = schema.map(Schema::members).unwrap_or_default().into_iter();
+    let mut arguments = Map::new();
+    loop {
+        reader.space();
+        if reader.take(")") {
+            return Some(arguments);
+        }
+        let key = match reader.keyword() {
+            Some(key) => key.to_owned(),
+            None => members.next()?.to_owned(),
+        };
+        arguments.insert(key, reader.value()?);
+        reader.space();
+        if !reader.take(",") && !reader.peeks(')') {
+            return None;
+        }
+    }
+}
+
+/// Calls as they were trained.
+pub(crate) fn write(form: &Pythonic, calls: &[PastCall<'_>]) -> String {
+    let calls: Vec<String> = calls
+        .iter()
+        .map(|call| {
+            let arguments = call.arguments.iter().map(|(key, value)| format!("{key}={}", write_literal(value)));
+            format!("{}{}({})", call.name, form.suffix, arguments.collect::<Vec<_>>().join(", "))
+        })
+        .collect();
+    let (open, close) = if form.list { ("[", "]") } else { ("", "") };
+    format!("{}{open}{}{close}{}", form.open, calls.join(", "), form.close.unwrap_or_default())
+}
+
+/// End markers in texts that are tried as the end.
+const MAX_TRIES: usize = 8;
+
+/// Waits for an end that makes sense of the object.
+#[derive(Debug)]
+pub(super) struct BracesReader {
+    form: &'static Braces,
+    /// Where the end is looked for.
+    search: usize,
+    tries: usize,
+}
+
+impl BracesReader {
+    pub(super) fn new(form: &'static Braces) -> Self {
+        Self { form, search: 0, tries: 0 }
+    }
+}
+
+impl CallReader for BracesReader {
+    fn reach(&self) -> usize {
+        self.search
+    }
+
+    fn step(&mut self, head: usize, view: View<'_>) -> Step {
+        let form = self.form;
+        let rest = &view.text[head..];
+        let len = rest.find(|c| !is_name(c)).unwrap_or(rest.len());
+        let body = head + len;
+        match rest[len..].bytes().next() {
+            None if len <= MAX_NAME => return view.wait(),
+            Some(b'{') if len > 0 && len <= MAX_NAME => {}
+            _ => return Step::Fail,
+        }
+        let bytes = view.text.as_bytes();
+        let mut from = self.search.max(body);
+        while let Some(end) = memchr::memmem::find(&bytes[from..], form.close.as_bytes()).map(|at| from + at) {
+            let mut reader = Reader::quoted(view.text[body..end].trim_ascii_end(), form.quote);
+            if let Some(arguments) = reader.value().filter(|_| reader.is_done()) {
+                let calls = vec![call(&rest[..len], arguments.to_string())];
+                return Step::Done { len: end + form.close.len(), calls };
+            }
+            self.tries += 1;
+            if self.tries > MAX_TRIES {
+                return Step::Fail;
+            }
+            from = end + form.close.len();
+        }
+        self.search = (bytes.len() + 1).saturating_sub(form.close.len()).max(from);
+        view.wait()
+    }
+}
+
+/// A call as it was trained.
+pub(crate) fn write_braces(form: &Braces, call: &PastCall<'_>) -> String {
+    let arguments = Value::Object(call.arguments.clone());
+    format!("{}{}{}{}", form.open, call.name, value(form, &arguments), form.close)
+}
+
+fn value(form: &Braces, written: &Value) -> String {
+    let join = |items: Vec<String>| items.join(",");
+    match written {
+        Value::String(text) => format!("{}{text}{}", form.quote, form.quote),
+        Value::Array(items) => format!("[{}]", join(items.iter().map(|item| value(form, item)).collect())),
+        Value::Object(members) => {
+            let members = members.iter().map(|(key, item)| format!("{key}:{}", value(form, item)));
+            format!("{{{}}}", join(members.collect()))
+        }
+        other => other.to_string(),
+    }
+}
 
 /// Containers inside containers that are followed.
 const MAX_DEPTH: usize = 64;
 
 /// Reads literals off a text.
 #[derive(Debug)]
-pub(crate) struct Reader<'a> {
+struct Reader<'a> {
     rest: &'a str,
     depth: usize,
     /// What stands around a text besides the usual quotation marks.
@@ -16,44 +230,44 @@ pub(crate) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// Reads `text`.
-    pub(crate) fn new(text: &'a str) -> Self {
+    fn new(text: &'a str) -> Self {
         Self { rest: text, depth: 0, quote: None }
     }
 
     /// Reads `text`, whose texts stand between `quote`s, and whose keys may stand alone.
-    pub(crate) fn quoted(text: &'a str, quote: &'a str) -> Self {
+    fn quoted(text: &'a str, quote: &'a str) -> Self {
         Self { rest: text, depth: 0, quote: Some(quote) }
     }
 
     /// Skips white space.
-    pub(crate) fn space(&mut self) {
+    fn space(&mut self) {
         self.rest = self.rest.trim_start();
     }
 
     /// Whether all is read.
-    pub(crate) fn is_done(&self) -> bool {
+    fn is_done(&self) -> bool {
         self.rest.is_empty()
     }
 
     /// Whether `next` comes next.
-    pub(crate) fn peeks(&self, next: char) -> bool {
+    fn peeks(&self, next: char) -> bool {
         self.rest.starts_with(next)
     }
 
     /// Takes `next`, if it comes next.
-    pub(crate) fn take(&mut self, next: &str) -> bool {
+    fn take(&mut self, next: &str) -> bool {
         self.rest.strip_prefix(next).map(|rest| self.rest = rest).is_some()
     }
 
     /// Takes as long a word as can be.
-    pub(crate) fn word(&mut self, of: impl Fn(char) -> bool) -> &'a str {
+    fn word(&mut self, of: impl Fn(char) -> bool) -> &'a str {
         let (word, rest) = self.rest.split_at(self.rest.find(|c| !of(c)).unwrap_or(self.rest.len()));
         self.rest = rest;
         word
     }
 
     /// A name and the `=` after it.
-    pub(crate) fn keyword(&mut self) -> Option<&'a str> {
+    fn keyword(&mut self) -> Option<&'a str> {
         let before = self.rest;
         let word = self.word(|c| c.is_alphanumeric() || matches!(c, '_' | '-'));
         self.space();
@@ -66,7 +280,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A value.
-    pub(crate) fn value(&mut self) -> Option<Value> {
+    fn value(&mut self) -> Option<Value> {
         self.space();
         if let Some(quote) = self.quote
             && self.take(quote)
@@ -245,15 +459,16 @@ fn number(word: &str) -> Option<Number> {
 }
 
 /// `value` as Python writes it.
-pub(crate) fn write(value: &Value) -> String {
+fn write_literal(value: &Value) -> String {
     let join = |items: Vec<String>| items.join(", ");
     match value {
         Value::Null => "None".to_owned(),
         Value::Bool(true) => "True".to_owned(),
         Value::Bool(false) => "False".to_owned(),
-        Value::Array(items) => format!("[{}]", join(items.iter().map(write).collect())),
+        Value::Array(items) => format!("[{}]", join(items.iter().map(write_literal).collect())),
         Value::Object(members) => {
-            let members = members.iter().map(|(key, value)| format!("{}: {}", Value::from(key.as_str()), write(value)));
+            let members =
+                members.iter().map(|(key, value)| format!("{}: {}", Value::from(key.as_str()), write_literal(value)));
             format!("{{{}}}", join(members.collect()))
         }
         // JSON's escapes are Python's too.
