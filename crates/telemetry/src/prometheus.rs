@@ -3,7 +3,8 @@
 
 use std::fmt::Write as _;
 
-use crate::metrics::{Family, Histogram, Instrument, Kind, Metrics, Point};
+use crate::instruments::{Family, Histogram, Instrument, Kind, Point};
+use crate::metrics::Metrics;
 
 /// A text format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -18,7 +18,7 @@ use crate::semconv::{self, provider_and_model};
 const MAX_TEXT: usize = 16 << 10;
 /// How long events wait for each other, so that one is heard of so long after it was made: to be woken for each would cost
 /// the calls that it tells of more than the telling.
-pub(crate) const LATE: Duration = Duration::from_millis(5);
+pub(crate) const BATCH_WINDOW: Duration = Duration::from_millis(5);
 /// As many attributes as most spans have, so that their list seldom grows.
 const USUAL_ATTRIBUTES: usize = 14;
 
@@ -192,7 +192,7 @@ fn since(event: &Event, now: SystemTime) -> SystemTime {
 }
 
 /// When something began of which it was heard at `start`, and of its end at `now`: both may have been heard of together,
-/// up to [`LATE`] after they were, and how long it took is told.
+/// up to [`BATCH_WINDOW`] after they were, and how long it took is told.
 fn on_time(start: SystemTime, event: &Event, now: SystemTime) -> SystemTime {
     let took = match event {
         Event::ToolFinished { run_us, .. } => *run_us,
@@ -200,12 +200,12 @@ fn on_time(start: SystemTime, event: &Event, now: SystemTime) -> SystemTime {
         _ => return start,
     };
     // Of what takes longer than that, so little does not matter.
-    if now.duration_since(start).is_ok_and(|heard| heard >= 2 * LATE) || now < start {
+    if now.duration_since(start).is_ok_and(|heard| heard >= 2 * BATCH_WINDOW) || now < start {
         return start;
     }
     let began = now.checked_sub(Duration::from_micros(took)).unwrap_or(start);
     // What took longer was asked about before it was begun.
-    let earliest = start.checked_sub(LATE).unwrap_or(start);
+    let earliest = start.checked_sub(BATCH_WINDOW).unwrap_or(start);
     began.max(earliest).min(start)
 }
 

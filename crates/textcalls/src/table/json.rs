@@ -1,12 +1,10 @@
 //! Formats whose calls are JSON: an object that holds the name, or a name and then the arguments.
 
 use super::tagged::GIGACHAT_MARKUP;
-use super::{CHATML_END, CHATML_TURN, DEEPSEEK_TURN, LLAMA_END, LLAMA_TURN, ROW, THINK, TOOL_RESPONSE};
+use super::{CHATML_END, CHATML_TURN, DEEPSEEK_TURN, JSON, LLAMA_END, LLAMA_TURN, NAMED, ROW, THINK, TOOL_RESPONSE};
 use crate::format::{
     Answers, Call, Form, Format, Id, Json, Keys, Named, Prompted, Pythonic, Raw, Reasoning, Shape, Values, Yields,
 };
-
-const NAME_ARGUMENTS: Keys = Keys::Named { name: "name", arguments: "arguments", id: None };
 
 /// Nous Hermes 2 and 3, and who followed: Qwen 2.5 and 3, QwQ, Granite 4, Reka Edge.
 pub(super) const HERMES: Format = Format {
@@ -33,12 +31,7 @@ pub(super) const HERMES: Format = Format {
         "smollm3",
     ],
     reasoning: Some(&THINK),
-    calls: &[Call::plain(Form::Json(Json {
-        open: &["<tool_call>"],
-        close: Some("</tool_call>"),
-        keys: NAME_ARGUMENTS,
-        shape: Shape::Object,
-    }))],
+    calls: &[Call::plain(Form::Json(Json { open: &["<tool_call>"], close: Some("</tool_call>"), ..JSON }))],
     turn: CHATML_TURN,
     stops: CHATML_END,
     result: TOOL_RESPONSE,
@@ -53,15 +46,13 @@ pub(super) const LLAMA: Format = Format {
     calls: &[
         Call::plain(Form::Json(Json {
             open: &[],
-            close: None,
             keys: Keys::Named { name: "name", arguments: "parameters", id: None },
-            shape: Shape::Object,
+            ..JSON
         })),
         Call::plain(Form::Json(Json {
             open: &["<|python_tag|>"],
-            close: None,
             keys: Keys::Named { name: "name", arguments: "parameters", id: None },
-            shape: Shape::Object,
+            ..JSON
         })),
         Call::plain(Form::Pythonic(Pythonic { open: "<|python_tag|>", close: None, list: false, suffix: ".call" })),
         Call::plain(Form::Pythonic(Pythonic { open: "", close: None, list: true, suffix: "" })),
@@ -75,14 +66,8 @@ pub(super) const LLAMA: Format = Format {
 };
 
 /// `<function=name>{…}</function>`, which Llama 3.1 and Functionary share.
-const FUNCTION_TAG: Call = Call::plain(Form::Named(Named {
-    open: "<function=",
-    skip: "",
-    name_end: &[">"],
-    id: Id::None,
-    fence: None,
-    close: Some("</function>"),
-}));
+const FUNCTION_TAG: Call =
+    Call::plain(Form::Named(Named { open: "<function=", name_end: &[">"], close: Some("</function>"), ..NAMED }));
 
 /// Code for an interpreter.
 const CODE: Raw = Raw {
@@ -112,6 +97,7 @@ pub(super) const COMMAND_A: Format = Format {
         close: Some("<|END_ACTION|>"),
         keys: Keys::Named { name: "tool_name", arguments: "parameters", id: Some("tool_call_id") },
         shape: Shape::Array,
+        ..JSON
     }))],
     noise: &[
         "<|START_RESPONSE|>",
@@ -135,6 +121,7 @@ pub(super) const COMMAND_R: Format = Format {
         close: Some("```"),
         keys: Keys::Named { name: "tool_name", arguments: "parameters", id: None },
         shape: Shape::Array,
+        ..JSON
     }))],
     stops: &["<|END_OF_TURN_TOKEN|>"],
     result: "<results>\n{content}\n</results>",
@@ -147,12 +134,7 @@ pub(super) const GRANITE: Format = Format {
     models: &["granite", "granite-3", "phi-4"],
     turn: &["<|start_of_role|>assistant<|end_of_role|>", "<|assistant|>"],
     reasoning: Some(&Reasoning { close: &["</think>"], before: &["<response>"], prompted: Prompted::Never, ..THINK }),
-    calls: &[Call::plain(Form::Json(Json {
-        open: &["<|tool_call|>", "<tool_call>"],
-        close: None,
-        keys: NAME_ARGUMENTS,
-        shape: Shape::Array,
-    }))],
+    calls: &[Call::plain(Form::Json(Json { open: &["<|tool_call|>", "<tool_call>"], shape: Shape::Array, ..JSON }))],
     noise: &["<response>", "</response>", "<|/tool_call|>"],
     stops: &["<|end_of_text|>", "<|end|>"],
     ..ROW
@@ -167,8 +149,8 @@ pub(super) const NEMOTRON: Format = Format {
     calls: &[Call::plain(Form::Json(Json {
         open: &["<TOOLCALL>"],
         close: Some("</TOOLCALL>"),
-        keys: NAME_ARGUMENTS,
         shape: Shape::Array,
+        ..JSON
     }))],
     stops: &["<SPECIAL_12>", "<|eot_id|>"],
     result: "<TOOL_RESPONSE>[{json}]</TOOL_RESPONSE>",
@@ -190,6 +172,7 @@ pub(super) const APRIEL: Format = Format {
         close: Some("</tool_calls>"),
         keys: Keys::Named { name: "name", arguments: "arguments", id: Some("id") },
         shape: Shape::Array,
+        ..JSON
     }))],
     noise: &["[END FINAL RESPONSE]"],
     stops: &["<|end|>"],
@@ -201,12 +184,7 @@ pub(super) const MINIMAX_M1: Format = Format {
     name: "minimax-m1",
     models: &["minimax-m1", "minimax-text"],
     reasoning: Some(&THINK),
-    calls: &[Call::plain(Form::Json(Json {
-        open: &["<tool_calls>"],
-        close: Some("</tool_calls>"),
-        keys: NAME_ARGUMENTS,
-        shape: Shape::Object,
-    }))],
+    calls: &[Call::plain(Form::Json(Json { open: &["<tool_calls>"], close: Some("</tool_calls>"), ..JSON }))],
     turn: &["<beginning_of_sentence>ai name=MiniMax AI"],
     stops: &["<end_of_sentence>"],
     ..ROW
@@ -238,6 +216,7 @@ pub(super) const APERTUS: Format = Format {
         close: Some("<|tools_suffix|>"),
         keys: Keys::NameIsKey,
         shape: Shape::Array,
+        ..JSON
     }))],
     stops: &["<|assistant_end|>"],
     result: "[{json}]",
@@ -257,9 +236,7 @@ pub(super) const GIGACHAT: Format = Format {
                 "function call<|role_sep|>\n",
                 "<|function_call|>",
             ],
-            close: None,
-            keys: NAME_ARGUMENTS,
-            shape: Shape::Object,
+            ..JSON
         })),
         GIGACHAT_MARKUP,
     ],
@@ -273,12 +250,7 @@ pub(super) const GIGACHAT: Format = Format {
 pub(super) const FIREFUNCTION: Format = Format {
     name: "firefunction",
     models: &["firefunction"],
-    calls: &[Call::plain(Form::Json(Json {
-        open: &["functools"],
-        close: None,
-        keys: NAME_ARGUMENTS,
-        shape: Shape::Array,
-    }))],
+    calls: &[Call::plain(Form::Json(Json { open: &["functools"], shape: Shape::Array, ..JSON }))],
     turn: LLAMA_TURN,
     stops: LLAMA_END,
     values: Values::Any,
@@ -302,9 +274,9 @@ pub(super) const MISTRAL: Format = Format {
         })),
         Call::plain(Form::Json(Json {
             open: &["[TOOL_CALLS]"],
-            close: None,
             keys: Keys::Named { name: "name", arguments: "arguments", id: Some("id") },
             shape: Shape::Array,
+            ..JSON
         })),
     ],
     stops: &["</s>"],
@@ -328,17 +300,12 @@ pub(super) const DEEPSEEK_R1: Format = Format {
                 open: "<｜tool▁call▁begin｜>",
                 skip: "function<｜tool▁sep｜>",
                 name_end: &["\n", "<｜tool▁sep｜>"],
-                id: Id::None,
                 fence: Some(("```json", "```")),
                 close: Some("<｜tool▁call▁end｜>"),
+                ..NAMED
             }),
         ),
-        Call::plain(Form::Json(Json {
-            open: &["<tool_call>"],
-            close: Some("</tool_call>"),
-            keys: Keys::Named { name: "name", arguments: "arguments", id: None },
-            shape: Shape::Object,
-        })),
+        Call::plain(Form::Json(Json { open: &["<tool_call>"], close: Some("</tool_call>"), ..JSON })),
     ],
     turn: DEEPSEEK_TURN,
     stops: &["<｜end▁of▁sentence｜>"],
@@ -357,11 +324,9 @@ pub(super) const DEEPSEEK_V3_1: Format = Format {
         DEEPSEEK_SECTION.1,
         Form::Named(Named {
             open: "<｜tool▁call▁begin｜>",
-            skip: "",
             name_end: &["<｜tool▁sep｜>"],
-            id: Id::None,
-            fence: None,
             close: Some("<｜tool▁call▁end｜>"),
+            ..NAMED
         }),
     )],
     turn: DEEPSEEK_TURN,
@@ -380,11 +345,10 @@ pub(super) const KIMI_K2: Format = Format {
         "<|tool_calls_section_end|>",
         Form::Named(Named {
             open: "<|tool_call_begin|>",
-            skip: "",
             name_end: &["<|tool_call_argument_begin|>"],
             id: Id::AroundName("functions."),
-            fence: None,
             close: Some("<|tool_call_end|>"),
+            ..NAMED
         }),
     )],
     turn: &["<|im_assistant|>assistant<|im_middle|>"],
@@ -408,22 +372,8 @@ pub(super) const FUNCTIONARY_V3_2: Format = Format {
     name: "functionary-v3.2",
     models: &["functionary"],
     calls: &[
-        Call::plain(Form::Named(Named {
-            open: ">>>",
-            skip: "",
-            name_end: &["\n"],
-            id: Id::None,
-            fence: None,
-            close: None,
-        })),
-        Call::plain(Form::Named(Named {
-            open: "",
-            skip: "",
-            name_end: &["\n"],
-            id: Id::None,
-            fence: None,
-            close: None,
-        })),
+        Call::plain(Form::Named(Named { open: ">>>", name_end: &["\n"], ..NAMED })),
+        Call::plain(Form::Named(Named { open: "", name_end: &["\n"], ..NAMED })),
         Call::plain(Form::Raw(Raw { open: ">>>", name_end: Some("\n"), until: Some("\n>>>"), ..CODE })),
         Call::plain(Form::Raw(Raw { open: "", name_end: Some("\n"), until: Some("\n>>>"), ..CODE })),
     ],

@@ -4,7 +4,9 @@
 mod json;
 mod tagged;
 
-use crate::format::{Answers, Format, Place, Prompted, Reasoning, Spacing, Values, Yields};
+use crate::format::{
+    Answers, Format, Id, Json, Keys, Named, Place, Prompted, Reasoning, Shape, Spacing, Values, Yields,
+};
 
 /// All rows. Where several know a marker and the format is not known, the first that makes sense of the
 /// text wins. The first row is the default: the form that most open models were trained on.
@@ -100,6 +102,17 @@ const THINK: Reasoning = Reasoning {
     yields: Yields::Never,
     spacing: Spacing::Trim,
 };
+
+/// An object with `name` and `arguments`, which no marker ends.
+const JSON: Json = Json {
+    open: &[],
+    close: None,
+    keys: Keys::Named { name: "name", arguments: "arguments", id: None },
+    shape: Shape::Object,
+};
+
+/// A name without an id, and then JSON that no marker ends.
+const NAMED: Named = Named { open: "", skip: "", name_end: &[], id: Id::None, fence: None, close: None };
 
 /// The end of a turn in ChatML.
 const CHATML_END: &[&str] = &["<|im_end|>", "<|endoftext|>"];

@@ -1,9 +1,9 @@
 //! Formats whose calls are tags with plain values, and formats of forms that few share.
 
-use super::{CHATML_END, CHATML_TURN, DEEPSEEK_TURN, ROW, THINK, TOOL_RESPONSE};
+use super::{CHATML_END, CHATML_TURN, DEEPSEEK_TURN, JSON, ROW, THINK, TOOL_RESPONSE};
 use crate::format::{
-    Answers, Braces, Call, Channels, Form, Format, Json, Keys, Markup, Nested, Padding, Place, Prompted, Pythonic,
-    Quoting, Reasoning, Recipient, Shape, Spacing, Tagged, Typed, Values, Yields,
+    Answers, Braces, Call, Channels, Form, Format, Json, Markup, Nested, Padding, Place, Prompted, Pythonic, Quoting,
+    Reasoning, Recipient, Shape, Spacing, Tagged, Typed, Values, Yields,
 };
 
 /// `<function=name>`, `<parameter=key>`.
@@ -318,8 +318,8 @@ pub(super) const LFM: Format = Format {
         Call::plain(Form::Json(Json {
             open: &["<|tool_call_start|>"],
             close: Some("<|tool_call_end|>"),
-            keys: Keys::Named { name: "name", arguments: "arguments", id: None },
             shape: Shape::Array,
+            ..JSON
         })),
     ],
     turn: CHATML_TURN,

@@ -1,17 +1,21 @@
-//! Encodes metrics as OTLP messages, and the resource that metrics and spans share.
+//! Spans and metrics as the messages of OTLP, and the resource that both are of.
 
 use std::time::SystemTime;
 
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
+use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, InstrumentationScope, KeyValue};
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value as Number;
 use opentelemetry_proto::tonic::metrics::v1::{self as metrics, AggregationTemporality};
 use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1 as trace;
+use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 
-use super::wire::Batch;
-use crate::metrics::{Family, Kind, Metrics, Point};
+use crate::instruments::{Family, Kind, Point};
+use crate::metrics::Metrics;
+use crate::spans::{Attribute, Span, SpanKind, Value};
 
 /// Whose spans and metrics they are.
 #[derive(Debug)]
@@ -35,9 +39,20 @@ impl Origin {
         }
     }
 
-    /// Spans of this origin, none yet.
-    pub(super) fn spans(&self) -> Batch {
-        Batch::new(&self.resource, &self.scope)
+    /// A request with these spans.
+    pub(super) fn spans(&self, spans: impl Iterator<Item = Span>) -> ExportTraceServiceRequest {
+        let scope_spans = trace::ScopeSpans {
+            scope: Some(self.scope.clone()),
+            spans: spans.map(span_message).collect(),
+            ..trace::ScopeSpans::default()
+        };
+        ExportTraceServiceRequest {
+            resource_spans: vec![trace::ResourceSpans {
+                resource: Some(self.resource.clone()),
+                scope_spans: vec![scope_spans],
+                ..trace::ResourceSpans::default()
+            }],
+        }
     }
 
     /// All metrics as they stand at `now`, counted since the start.
@@ -56,6 +71,40 @@ impl Origin {
             }],
         }
     }
+}
+
+/// The flag of a span that is sampled, as `traceparent` says.
+const SAMPLED: u32 = 1;
+
+fn span_message(span: Span) -> trace::Span {
+    let kind = match span.kind {
+        SpanKind::Client => trace::span::SpanKind::Client,
+        SpanKind::Internal => trace::span::SpanKind::Internal,
+    };
+    trace::Span {
+        trace_id: span.trace.get().to_be_bytes().to_vec(),
+        span_id: span.id.get().to_be_bytes().to_vec(),
+        parent_span_id: span.parent.map(|parent| parent.get().to_be_bytes().to_vec()).unwrap_or_default(),
+        flags: SAMPLED,
+        name: span.name,
+        kind: kind.into(),
+        start_time_unix_nano: nanos(span.start),
+        end_time_unix_nano: nanos(span.end),
+        attributes: span.attributes.into_iter().map(attribute).collect(),
+        status: span.failure.map(|message| trace::Status { message, code: StatusCode::Error.into() }),
+        ..trace::Span::default()
+    }
+}
+
+fn attribute(Attribute { key, value }: Attribute) -> KeyValue {
+    let text = |text| AnyValue { value: Some(Any::StringValue(text)) };
+    let value = match value {
+        Value::Text(value) => Any::StringValue(value.into_owned()),
+        Value::Texts(values) => Any::ArrayValue(ArrayValue { values: values.into_iter().map(text).collect() }),
+        Value::Number(number) => Any::IntValue(number),
+        Value::Flag(flag) => Any::BoolValue(flag),
+    };
+    KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }), ..KeyValue::default() }
 }
 
 fn metric(family: &Family, since: u64, now: u64) -> metrics::Metric {
@@ -111,7 +160,7 @@ fn text(key: &str, value: &str) -> KeyValue {
     KeyValue { key: key.to_owned(), value: Some(value), ..KeyValue::default() }
 }
 
-pub(super) fn nanos(time: SystemTime) -> u64 {
+fn nanos(time: SystemTime) -> u64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }

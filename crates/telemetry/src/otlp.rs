@@ -1,17 +1,8 @@
 //! Spans and metrics to an OpenTelemetry receiver: OTLP over HTTP, as protobuf
 //! (<https://opentelemetry.io/docs/specs/otlp/#otlphttp>).
 //!
-//! The messages of metrics are OpenTelemetry's own crate; spans, batches and requests are made here. Its exporter would take
-//! metrics from its own instruments alone, and the registry is one for `/metrics` and this.
-
-#[cfg(feature = "otlp")]
-mod encode;
-#[cfg(feature = "otlp")]
-mod exporter;
-#[cfg(feature = "otlp")]
-mod send;
-#[cfg(feature = "otlp")]
-mod wire;
+//! The messages are those of OpenTelemetry's own crate. Its exporter would take metrics from its own instruments alone, and
+//! the registry is one for `/metrics` and this.
 
 use std::fmt;
 use std::time::Duration;
@@ -19,7 +10,7 @@ use std::time::Duration;
 use url::Url;
 
 #[cfg(feature = "otlp")]
-pub use exporter::{Exporter, OtlpError, SPAN_QUEUE};
+pub use crate::exporter::{Exporter, OtlpError, SPAN_QUEUE};
 
 /// What is sent where.
 #[derive(Debug, Clone)]
@@ -70,7 +61,7 @@ impl fmt::Debug for Receiver {
 }
 
 /// An address without what may be secret: user, password, query.
-fn shown(url: &Url) -> String {
+pub(crate) fn shown(url: &Url) -> String {
     let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
     format!("{}://{}{port}{}", url.scheme(), url.host_str().unwrap_or_default(), url.path())
 }

@@ -1,26 +1,18 @@
 //! The single metrics registry, updated by events.
 
-mod calls;
-mod family;
-mod instruments;
-mod names;
-
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use hashbrown::{HashMap, HashSet};
 use toolwright_core::event::Event;
 use toolwright_core::job::JobState;
-use toolwright_core::operation::OpId;
+use toolwright_core::operation::{OpId, Origin};
 use toolwright_core::store::{LedgerCondition, LedgerStore};
 use toolwright_core::tool_id::wire_candidate;
 
-pub use family::{Family, Histogram, Instrument, Kind, Point};
-
+use crate::instruments::{Families, Family};
 use crate::semconv::{self, provider_and_model};
-use calls::{CallNames, Calls, seconds};
-use instruments::Families;
-use names::Names;
+use crate::spans::tool_name;
 
 /// Different names of tools; the calls of all others are counted as those of `other`. So it is with the rest.
 const MAX_TOOLS: usize = 200;
@@ -51,14 +43,13 @@ impl std::fmt::Debug for Metrics {
 #[derive(Debug)]
 struct State {
     families: Families,
-    calls: Calls,
-    tools: Names,
-    providers: Names,
-    methods: Names,
-    models: Names,
-    queues: Names,
-    agents: Names,
-    errors: Names,
+    tools: BoundedNames,
+    providers: BoundedNames,
+    methods: BoundedNames,
+    models: BoundedNames,
+    queues: BoundedNames,
+    agents: BoundedNames,
+    errors: BoundedNames,
     running: HashSet<OpId>,
     waiting: HashMap<OpId, Arc<str>>,
     jobs: HashMap<String, JobState>,
@@ -68,14 +59,13 @@ impl Default for State {
     fn default() -> Self {
         Self {
             families: Families::default(),
-            calls: Calls::default(),
-            tools: Names::new(MAX_TOOLS),
-            providers: Names::new(MAX_OTHERS),
-            methods: Names::new(MAX_OTHERS),
-            models: Names::new(MAX_OTHERS),
-            queues: Names::new(MAX_OTHERS),
-            agents: Names::new(MAX_OTHERS),
-            errors: Names::new(MAX_OTHERS),
+            tools: BoundedNames::new(MAX_TOOLS),
+            providers: BoundedNames::new(MAX_OTHERS),
+            methods: BoundedNames::new(MAX_OTHERS),
+            models: BoundedNames::new(MAX_OTHERS),
+            queues: BoundedNames::new(MAX_OTHERS),
+            agents: BoundedNames::new(MAX_OTHERS),
+            errors: BoundedNames::new(MAX_OTHERS),
             running: HashSet::new(),
             waiting: HashMap::new(),
             jobs: HashMap::new(),
@@ -162,9 +152,7 @@ impl State {
                 if self.running.remove(&op.id) {
                     families.running.change(&[], -1);
                 }
-                let (tools, providers) = (&mut self.tools, &mut self.providers);
-                let (methods, errors) = (&mut self.methods, &mut self.errors);
-                self.calls.finished(event, CallNames { tools, providers, methods, errors }, families);
+                self.call_finished(event);
             }
             Event::CacheHit { tool, .. } => {
                 let name = wire_candidate(tool.namespace(), tool.name());
@@ -204,6 +192,43 @@ impl State {
         }
     }
 
+    fn call_finished(&mut self, event: &Event) {
+        let Event::ToolFinished { tool, wire_name, provider, mcp, method, origin, attempts, .. } = event else {
+            return;
+        };
+        let Event::ToolFinished { ok, error, code, latency_us, wait_us, person_us, .. } = event else { return };
+        let families = &mut self.families;
+        let tool = self.tools.bounded(tool_name(tool.as_ref(), wire_name));
+        let provider = self.providers.bounded(provider);
+        let method = method.as_deref().map(|method| self.methods.bounded(method));
+        // The peer's own code, where it gave one.
+        let code = code.filter(|_| !ok).map(|code| self.errors.bounded(&code.to_string()));
+        let (error, request_error) = match ok {
+            true => ("", ""),
+            false => (semconv::tool_error(*error), code.as_deref().unwrap_or(semconv::request_error(*error))),
+        };
+        // The method says what a request is that calls no tool.
+        let request = match &method {
+            None => [semconv::TOOLS_CALL, semconv::EXECUTE_TOOL, &tool, request_error],
+            Some(method) => [&**method, "", "", request_error],
+        };
+        let (whole, run) = (seconds(*latency_us), seconds(latency_us.saturating_sub(*wait_us)));
+        families.calls.add(&[&tool, &provider, if *ok { "ok" } else { error }], 1);
+        families.tool_seconds.record(&[&tool, &provider], whole);
+        if *person_us > 0 {
+            families.person_seconds.record(&[&tool, &provider], seconds(*person_us));
+        }
+        if method.is_none() {
+            families.execute_tool.record(&[&tool, semconv::FUNCTION, error], run);
+        }
+        if *origin == Origin::Gateway {
+            families.mcp_server.record(&request, whole);
+        }
+        if mcp.is_some() && *attempts > 0 {
+            families.mcp_client.record(&request, run);
+        }
+    }
+
     /// The job is in this state now, or is over.
     fn job(&mut self, job: &str, state: Option<JobState>) {
         if let Some(before) = self.jobs.remove(job) {
@@ -215,5 +240,38 @@ impl State {
             self.families.jobs.change(&[state.as_str()], 1);
             self.jobs.insert(job.to_owned(), state);
         }
+    }
+}
+
+fn seconds(us: u64) -> f64 {
+    Duration::from_micros(us).as_secs_f64()
+}
+
+/// The names that distinguish series: a bounded number of at most 128 bytes each. All that are too many are `other`.
+#[derive(Debug)]
+struct BoundedNames {
+    known: HashSet<Arc<str>>,
+    max: usize,
+}
+
+impl BoundedNames {
+    const MAX_LENGTH: usize = 128;
+
+    fn new(max: usize) -> Self {
+        Self { known: HashSet::new(), max }
+    }
+
+    /// The name that stands for this text: itself, cut, or `other`.
+    fn bounded(&mut self, text: &str) -> Arc<str> {
+        let text = &text[..text.floor_char_boundary(Self::MAX_LENGTH)];
+        if let Some(known) = self.known.get(text) {
+            return Arc::clone(known);
+        }
+        if self.known.len() >= self.max {
+            return "other".into();
+        }
+        let text: Arc<str> = text.into();
+        self.known.insert(Arc::clone(&text));
+        text
     }
 }
