@@ -147,7 +147,7 @@ impl Family {
                     }
                 };
                 let key = labels.iter().map(|&label| label.into()).collect();
-                vacant.insert_entry_with_key(key, point).into_mut()
+                vacant.insert_with_key(key, point)
             }
         }
     }

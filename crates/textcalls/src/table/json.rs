@@ -97,7 +97,6 @@ pub(super) const COMMAND_A: Format = Format {
         close: Some("<|END_ACTION|>"),
         keys: Keys::Named { name: "tool_name", arguments: "parameters", id: Some("tool_call_id") },
         shape: Shape::Array,
-        ..JSON
     }))],
     noise: &[
         "<|START_RESPONSE|>",
@@ -121,7 +120,6 @@ pub(super) const COMMAND_R: Format = Format {
         close: Some("```"),
         keys: Keys::Named { name: "tool_name", arguments: "parameters", id: None },
         shape: Shape::Array,
-        ..JSON
     }))],
     stops: &["<|END_OF_TURN_TOKEN|>"],
     result: "<results>\n{content}\n</results>",
@@ -172,7 +170,6 @@ pub(super) const APRIEL: Format = Format {
         close: Some("</tool_calls>"),
         keys: Keys::Named { name: "name", arguments: "arguments", id: Some("id") },
         shape: Shape::Array,
-        ..JSON
     }))],
     noise: &["[END FINAL RESPONSE]"],
     stops: &["<|end|>"],
@@ -216,7 +213,6 @@ pub(super) const APERTUS: Format = Format {
         close: Some("<|tools_suffix|>"),
         keys: Keys::NameIsKey,
         shape: Shape::Array,
-        ..JSON
     }))],
     stops: &["<|assistant_end|>"],
     result: "[{json}]",
