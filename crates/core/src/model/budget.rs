@@ -1,8 +1,12 @@
-//! What may be spent of models: requests, tokens and money together.
+//! What requests to models use, what that costs, and what may be spent of them: requests, tokens and money together.
 
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{PriceTable, Usage};
+use serde::{Deserialize, Serialize};
+
+use super::is_replay;
 use crate::error::{ErrorKind, ToolError};
 
 /// The bounds of a budget.
@@ -141,10 +145,176 @@ impl Reserved {
     }
 }
 
+/// Tokens and money of one or more requests. Absent figures stay absent: nothing is guessed.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Usage {
+    /// Prompt tokens, cached ones included.
+    pub input_tokens: u64,
+    /// Answer tokens.
+    pub output_tokens: u64,
+    /// Prompt tokens read from the provider's cache.
+    pub cached_tokens: u64,
+    /// Prompt tokens written to the provider's cache, where they are billed apart.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cache_written_tokens: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
+pub(crate) fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// Tokens of one request that are believed, of each kind: far more than any takes, and the sums of all requests
+/// are numbers still.
+pub const MAX_TOKENS: u64 = 1 << 40;
+
+impl Usage {
+    /// Adds another request's figures. A sum that no number can hold is the largest.
+    pub fn add(&mut self, other: Usage) {
+        let sum = |mine: &mut u64, other: u64| *mine = mine.saturating_add(other);
+        sum(&mut self.input_tokens, other.input_tokens);
+        sum(&mut self.output_tokens, other.output_tokens);
+        sum(&mut self.cached_tokens, other.cached_tokens);
+        sum(&mut self.cache_written_tokens, other.cache_written_tokens);
+    }
+
+    /// Prompt and answer tokens together.
+    #[must_use]
+    pub fn tokens(&self) -> u64 {
+        self.input_tokens.saturating_add(self.output_tokens)
+    }
+
+    /// The figures as far as they are believed: each at most [`MAX_TOKENS`]. Whoever reads what others say of a request
+    /// takes them so.
+    #[must_use]
+    pub fn bounded(self) -> Self {
+        let Self { input_tokens, output_tokens, cached_tokens, cache_written_tokens } = self;
+        Self {
+            input_tokens: input_tokens.min(MAX_TOKENS),
+            output_tokens: output_tokens.min(MAX_TOKENS),
+            cached_tokens: cached_tokens.min(MAX_TOKENS),
+            cache_written_tokens: cache_written_tokens.min(MAX_TOKENS),
+        }
+    }
+}
+
+/// What a model costs, in US dollars for a million tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Prices {
+    /// Prompt tokens that are neither read from a cache nor written to one.
+    pub input: f64,
+    /// Answer tokens.
+    pub output: f64,
+    /// Prompt tokens read from the provider's cache; as `input` where it is not given.
+    pub cached: Option<f64>,
+    /// Prompt tokens written to the provider's cache; as `input` where it is not given.
+    pub cache_written: Option<f64>,
+}
+
+impl Prices {
+    /// What this usage costs, in US dollars.
+    #[must_use]
+    pub fn cost(&self, usage: Usage) -> f64 {
+        // Past 2^53 tokens a rounded figure will do.
+        let part = |tokens: u64, price: f64| tokens as f64 * price / 1e6;
+        let fresh = usage.input_tokens.saturating_sub(usage.cached_tokens).saturating_sub(usage.cache_written_tokens);
+        part(fresh, self.input)
+            + part(usage.cached_tokens, self.cached.unwrap_or(self.input))
+            + part(usage.cache_written_tokens, self.cache_written.unwrap_or(self.input))
+            + part(usage.output_tokens, self.output)
+    }
+
+    /// What an answer of this usage cost, in US dollars. Of one whose server reports no usage that is not known, unless
+    /// everything is free.
+    #[must_use]
+    pub fn known_cost(&self, usage: Usage) -> Option<f64> {
+        let dearest = [Some(self.input), Some(self.output), self.cached, self.cache_written];
+        let is_free = dearest.into_iter().flatten().all(|price| price == 0.0);
+        (is_free || usage != Usage::default()).then(|| self.cost(usage))
+    }
+}
+
+/// Prices by model id (`provider/model`) or provider; the nearer name counts.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct PriceTable(BTreeMap<String, Prices>);
+
+impl PriceTable {
+    /// The prices of this model; `None` where they are not known. A recording costs nothing.
+    #[must_use]
+    pub fn of(&self, model: &str) -> Option<Prices> {
+        if is_replay(model) {
+            return Some(Prices::default());
+        }
+        let provider = || self.0.get(model.split_once('/')?.0);
+        self.0.get(model).or_else(provider).copied()
+    }
+}
+
+impl FromIterator<(String, Prices)> for PriceTable {
+    fn from_iter<T: IntoIterator<Item = (String, Prices)>>(prices: T) -> Self {
+        Self(prices.into_iter().collect())
+    }
+}
+
+/// Room for attempts at requests to models, shared by all that take of it. By default there is no end to it.
+#[derive(Debug, Clone, Default)]
+pub struct RequestAllowance(Option<Arc<Attempts>>);
+
+#[derive(Debug)]
+struct Attempts {
+    whole: u64,
+    /// What was wanted, more than there is too.
+    wanted: AtomicU64,
+}
+
+impl RequestAllowance {
+    /// Room for so many.
+    #[must_use]
+    pub fn of(attempts: u64) -> Self {
+        Self(Some(Arc::new(Attempts { whole: attempts, wanted: AtomicU64::new(0) })))
+    }
+
+    /// Takes room for one attempt; `false` where there is none.
+    #[must_use]
+    pub fn take(&self) -> bool {
+        self.0.as_ref().is_none_or(|room| room.wanted.fetch_add(1, Ordering::Relaxed) < room.whole)
+    }
+
+    /// How many attempts were made; `None` where nobody counts.
+    #[must_use]
+    pub fn used(&self) -> Option<u64> {
+        self.0.as_ref().map(|room| room.wanted.load(Ordering::Relaxed).min(room.whole))
+    }
+
+    /// Whether an attempt was wanted for which there was no room.
+    #[must_use]
+    pub fn is_overdrawn(&self) -> bool {
+        self.0.as_ref().is_some_and(|room| room.wanted.load(Ordering::Relaxed) > room.whole)
+    }
+
+    /// Whether there is no end to it.
+    #[must_use]
+    pub fn is_endless(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+/// The same room, and not as much.
+impl PartialEq for RequestAllowance {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (None, None) => true,
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+}
+
+impl Eq for RequestAllowance {}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Prices;
 
     fn budget(requests: u32, tokens: u64, cost: Option<f64>) -> Arc<ModelBudget> {
         let bounds = ModelBounds {
@@ -202,5 +372,38 @@ mod tests {
         let prices = Prices { input: -1.0, output: f64::NAN, ..Prices::default() };
         let budget = ModelBudget::new(bounds, [("p/m".to_owned(), prices)].into_iter().collect());
         refused(&budget, "p/m", 10, 10, "models.\"p/m\".prices");
+    }
+
+    #[test]
+    fn no_sum_passes_the_largest_number() {
+        let all = |tokens| Usage {
+            input_tokens: tokens,
+            output_tokens: tokens,
+            cached_tokens: tokens,
+            cache_written_tokens: tokens,
+        };
+        for (one, other, sum, together) in
+            [(1, 2, 3, 6), (u64::MAX, 1, u64::MAX, u64::MAX), (1 << 63, 1 << 63, u64::MAX, u64::MAX)]
+        {
+            let mut usage = all(one);
+            usage.add(all(other));
+            assert_eq!((usage, usage.tokens()), (all(sum), together));
+        }
+        for (told, believed) in [(7, 7), (MAX_TOKENS, MAX_TOKENS), (MAX_TOKENS + 1, MAX_TOKENS), (u64::MAX, MAX_TOKENS)]
+        {
+            assert_eq!(all(told).bounded(), all(believed));
+        }
+    }
+
+    #[test]
+    fn there_is_room_for_so_many_and_no_more() {
+        let room = RequestAllowance::of(2);
+        let same = room.clone();
+        assert_eq!((room.take(), same.used(), same.is_overdrawn()), (true, Some(1), false));
+        assert_eq!((same.take(), room.take(), room.take()), (true, false, false));
+        assert_eq!((room.used(), room.is_overdrawn(), room == same), (Some(2), true, true));
+        let endless = RequestAllowance::default();
+        assert_eq!((endless.take(), endless.used(), endless.is_overdrawn()), (true, None, false));
+        assert!(endless.is_endless() && !room.is_endless() && room != RequestAllowance::of(2));
     }
 }
