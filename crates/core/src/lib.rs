@@ -4,30 +4,23 @@
 //! of this crate; the other crates fetch its inputs and act on its outputs.
 
 pub mod approval;
-pub mod authoring;
 pub mod call;
 pub mod cancel;
 pub mod catalogue;
-pub mod client;
 pub mod content;
-pub mod context;
 pub mod definition;
 pub mod duration;
 pub mod embedding;
 pub mod error;
 pub mod event;
 pub mod identity;
-pub mod job;
 pub mod json;
 pub mod llm;
-pub mod manual;
 pub mod model;
-pub mod moment;
 pub mod output;
 pub mod pattern;
 pub mod pins;
 pub mod policy;
-pub mod roots;
 pub mod schema;
 pub mod secret;
 pub mod select;
@@ -35,11 +28,9 @@ pub mod setting;
 pub mod store;
 #[cfg(test)]
 mod testing;
-pub mod tool;
-pub mod trace;
 
 #[doc(hidden)]
-pub use authoring::macro_support as __private;
+pub use catalogue::authoring::macro_support as __private;
 
 pub use approval::{ApprovalDecision, ApprovalRequest, Approver};
 pub use call::plan::{self, Plan, plan};
@@ -49,20 +40,22 @@ pub use call::{
     variables,
 };
 pub use cancel::{Cancel, CancelCause};
+pub use catalogue::context::{Clock, Redactor, Services, ToolContext};
+pub use catalogue::tool::{StaticProvider, Tool};
 pub use catalogue::{
-    Entry, Health, Listing, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool, Snapshot,
+    Entry, Health, Listing, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool, Snapshot, authoring,
+    client, context, roots, tool,
 };
 pub use content::ContentBlock;
-pub use context::{Clock, Redactor, Services, ToolContext};
 pub use definition::sandbox::SandboxProfile;
 pub use definition::{Effects, ToolDefinition, passthrough, sandbox};
 pub use error::{ErrorKind, ToolError};
-pub use event::{Event, EventSink};
-pub use identity::operation::{Lineage, Op, OpId, OpKind, Origin, TraceId};
+pub use event::job::{JobRecord, JobScope, JobState, Jobs};
+pub use event::operation::{Lineage, Op, OpId, OpKind, Origin, TraceId};
+pub use event::{Event, EventSink, job, operation};
 pub use identity::session::{CallId, Principal, Session, SessionId};
 pub use identity::tool_id::ToolId;
-pub use identity::{name_table, operation, session, tool_id};
-pub use job::{JobRecord, JobScope, JobState, Jobs};
+pub use identity::{name_table, session, tool_id};
 pub use json::canonical::{self, ContentHash};
 pub use json::pointer;
 pub use llm::{define_llm_tool, define_template_tool, llm_definition};
@@ -70,4 +63,4 @@ pub use model::{ModelClient, ModelRequest, ModelResponse};
 pub use output::outcome::{self, Outcome, ToolOutput};
 pub use policy::{Policy, Profile};
 pub use secret::Secret;
-pub use tool::{StaticProvider, Tool};
+pub use store::trace;

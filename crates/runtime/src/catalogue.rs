@@ -14,11 +14,11 @@ use toolwright_core::Redactor;
 use toolwright_core::catalogue::{
     CatalogueIssue, ListKind, Listing, Provider, RegisteredTool, Snapshot, SourceNotice, Unapproved,
 };
+use toolwright_core::context::INFO_ID;
 use toolwright_core::context::NoRedaction;
 use toolwright_core::definition::{Mode, ToolDefinition};
 use toolwright_core::event::{Event, EventSink, NoEvents};
 use toolwright_core::job::JOB_IDS;
-use toolwright_core::manual::INFO_ID;
 use toolwright_core::output::EXTRACT_ID;
 use toolwright_core::pins::Change;
 use toolwright_core::tool_id::wire_candidate;

@@ -4,7 +4,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
 use toolwright_core::ContentHash;
-use toolwright_core::manual::Manuals;
+use toolwright_core::context::Manuals;
 use toolwright_core::session::SessionId;
 
 /// Manuals remembered over all sessions; the oldest are forgotten, which only costs a second read.

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use toolwright_core::context::ToolContext;
+use toolwright_core::context::{Extractor, ToolContext};
 use toolwright_core::model::{Message, ModelBounds, ModelBudget, ModelRequest, PriceTable, StopReason};
-use toolwright_core::output::{ExtractError, ExtractMode, ExtractRequest, Extractor};
+use toolwright_core::output::{ExtractError, ExtractMode, ExtractRequest};
 
 /// Tokens that a model takes in, where that is not known.
 const DEFAULT_WINDOW: usize = 32_000;

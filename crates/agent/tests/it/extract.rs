@@ -9,12 +9,11 @@ use serde_json::{Value, json};
 use toolwright_agent::ModelExtractor;
 use toolwright_core::approval::NoApprover;
 use toolwright_core::catalogue::{Listing, Snapshot};
-use toolwright_core::context::Extensions;
 use toolwright_core::model::{
     Bound, Effort, Message, ModelBounds, ModelClient, ModelError, ModelErrorKind, ModelRequest, ModelResponse,
     ModelSettings, PriceTable, Prices, StopReason, Usage, WrittenCall,
 };
-use toolwright_core::output::{Extractor, is_output_tool};
+use toolwright_core::output::is_output_tool;
 use toolwright_core::store::{LedgerStore as _, StoredOutput};
 use toolwright_core::{
     CallId, Event, Outcome, Policy, Principal, Profile, Provider as _, RawArguments, Services, Session, SessionId,
@@ -80,13 +79,11 @@ async fn rig_on(extractor: ModelExtractor, client: Arc<dyn ModelClient>, model: 
     let dir = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(dir.path()).unwrap();
     let log = Arc::new(Log::default());
-    let mut extensions = Extensions::default();
-    extensions.insert::<Arc<dyn Extractor>>(Arc::new(extractor));
     let services = Services {
         model: client,
         events: log.clone(),
         outputs: OutputFiles::new(dir.path().join("outputs")),
-        extensions,
+        extractor: Some(Arc::new(extractor)),
         ..Services::none(Arc::new(SystemClock))
     };
     let executor = Executor::new(ExecutorOptions::new(Arc::new(services), store.clone(), store.clone()));

@@ -6,8 +6,8 @@ use clap::Subcommand;
 use serde_json::{Value, json};
 use toolwright::Toolwright;
 use toolwright::core::JobState;
+use toolwright::core::duration::iso;
 use toolwright::core::job::{JobRecord, JobScope, Jobs, Listed};
-use toolwright::core::moment::iso;
 use toolwright::core::store::StoreError;
 
 use crate::app::{Global, not_nested, open};

@@ -9,8 +9,8 @@ use std::task::Poll;
 use async_trait::async_trait;
 use serde_json::{Map, Value};
 
+use super::context::UsageRecorder;
 use crate::cancel::Cancel;
-use crate::context::UsageRecorder;
 use crate::error::{ErrorKind, ProtocolError, ToolError};
 use crate::tool_id::ToolId;
 

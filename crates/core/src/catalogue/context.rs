@@ -1,28 +1,25 @@
 //! What a running tool gets: who calls, how long it has, how to report, and the services of the application
 //! as traits.
 
-use std::any::{Any, TypeId};
-use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
-use serde_json::Value;
 
-use crate::call::ToolCall;
+use super::client::{CallClient, NoClient};
+use super::{Entry, Snapshot};
 use crate::cancel::Cancel;
-use crate::catalogue::Snapshot;
-use crate::client::{CallClient, NoClient};
 use crate::definition::CallScope;
-use crate::error::Unsupported;
+use crate::error::{ErrorKind, ToolError, Unsupported};
 use crate::event::{EventSink, NoEvents, Partial};
 use crate::job::{Jobs, NoJobs, NoTurns, Turns};
 use crate::json::canonical::ContentHash;
-use crate::manual::{Manuals, NoManuals};
 use crate::model::{Effort, ModelClient, ModelError, ModelErrorKind, ModelRequest, ModelResponse, NoModel, Usage};
-use crate::outcome::Outcome;
+use crate::output::outcome::Outcome;
+use crate::output::provenance::ToolCall;
+use crate::output::{ExtractError, ExtractRequest};
 use crate::session::{CallId, Session, SessionId};
 use crate::store::{NoStore, OutputStore};
 
@@ -113,10 +110,6 @@ pub struct Services {
     pub tokens: Arc<dyn TokenCounter>,
     /// Records what a tool's own model requests used that do not go through `model`.
     pub usage: Arc<dyn UsageRecorder>,
-    /// Key-value notes of the session.
-    pub scratchpad: Arc<dyn Scratchpad>,
-    /// Channels, private and shared.
-    pub channels: Arc<dyn Channels>,
     /// What the session has read, for read-before-write.
     pub files: Arc<dyn FileState>,
     /// Jobs.
@@ -131,8 +124,8 @@ pub struct Services {
     pub clock: Arc<dyn Clock>,
     /// Takes secrets out of text before any sink sees it.
     pub redactor: Arc<dyn Redactor>,
-    /// Anything else, by type.
-    pub extensions: Extensions,
+    /// Extracts from stored outputs by a model, where that is set up.
+    pub extractor: Option<Arc<dyn Extractor>>,
 }
 
 impl Services {
@@ -146,8 +139,6 @@ impl Services {
             model_effort: None,
             tokens: Arc::new(EstimatedTokens),
             usage: Arc::new(NoUsage),
-            scratchpad: Arc::new(NoScratchpad),
-            channels: Arc::new(NoChannels),
             files: Arc::new(NoFileState),
             jobs: Arc::new(NoJobs),
             manuals: Arc::new(NoManuals),
@@ -155,7 +146,7 @@ impl Services {
             events: Arc::new(NoEvents),
             clock,
             redactor: Arc::new(NoRedaction),
-            extensions: Extensions::default(),
+            extractor: None,
         }
     }
 }
@@ -256,42 +247,6 @@ impl UsageRecorder for NoUsage {
     fn record(&self, _model: &str, _usage: Usage) {}
 }
 
-/// Key-value notes of a session.
-#[async_trait]
-pub trait Scratchpad: Send + Sync {
-    /// A note.
-    async fn get(&self, _session: &SessionId, _key: &str) -> Result<Option<Value>, Unsupported> {
-        Err(Unsupported("the scratchpad"))
-    }
-    /// Writes a note; `None` deletes it.
-    async fn set(&self, _session: &SessionId, _key: &str, _value: Option<Value>) -> Result<(), Unsupported> {
-        Err(Unsupported("the scratchpad"))
-    }
-    /// Keys, sorted.
-    async fn keys(&self, _session: &SessionId) -> Result<Vec<String>, Unsupported> {
-        Err(Unsupported("the scratchpad"))
-    }
-}
-
-/// No notes.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct NoScratchpad;
-impl Scratchpad for NoScratchpad {}
-
-/// Bounded named logs between agents.
-#[async_trait]
-pub trait Channels: Send + Sync {
-    /// Sends a message.
-    async fn send(&self, _session: &SessionId, _channel: &str, _message: &str) -> Result<(), Unsupported> {
-        Err(Unsupported("channels"))
-    }
-}
-
-/// No channels.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct NoChannels;
-impl Channels for NoChannels {}
-
 /// A file as it was when the session last saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileSeen {
@@ -316,32 +271,46 @@ pub trait FileState: Send + Sync {
 pub struct NoFileState;
 impl FileState for NoFileState {}
 
-/// Values by type, for embedders.
-#[derive(Clone, Default)]
-pub struct Extensions(HashMap<TypeId, Arc<dyn Any + Send + Sync>>);
+/// Extracts from stored outputs by a model.
+#[async_trait]
+pub trait Extractor: Send + Sync {
+    /// What was asked for, as text. Ends well before the call's deadline.
+    ///
+    /// # Errors
+    /// [`ExtractError`]: there is no model, it failed, or a limit was reached.
+    async fn extract(&self, request: ExtractRequest, context: &ToolContext) -> Result<String, ExtractError>;
 
-impl Extensions {
-    /// Puts a value, replacing one of the same type.
-    pub fn insert<T: Any + Send + Sync>(&mut self, value: T) {
-        self.0.insert(TypeId::of::<T>(), Arc::new(value));
-    }
-
-    /// The value of this type.
-    #[must_use]
-    pub fn get<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
-        self.0.get(&TypeId::of::<T>()).and_then(|value| Arc::clone(value).downcast().ok())
+    /// Whether there is a model for a call that no run makes, which would have one.
+    fn has_model(&self) -> bool {
+        true
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// The tool that shows a manual. Some tools demand that it is read before their first call.
+pub const INFO_ID: &str = "job:info@1.0.0";
 
-    #[test]
-    fn extensions_are_found_by_type() {
-        let mut extensions = Extensions::default();
-        extensions.insert(7u32);
-        assert_eq!(extensions.get::<u32>().as_deref(), Some(&7));
-        assert!(extensions.get::<u64>().is_none());
+/// What the sessions have read. A manual is named by its tool's contract: a changed one is to be read again.
+pub trait Manuals: Send + Sync {
+    /// A session reads a manual.
+    fn read(&self, _session: &SessionId, _definition: ContentHash) {}
+    /// Whether it has read it. Where that is not kept, every manual counts as read.
+    fn was_read(&self, _session: &SessionId, _definition: ContentHash) -> bool {
+        true
     }
+}
+
+/// Nothing is kept.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoManuals;
+
+impl Manuals for NoManuals {}
+
+/// A tool that is not to be called before its manual was read; the message has the remedy.
+#[must_use]
+pub fn unread(entry: &Entry, info: &Entry) -> ToolError {
+    let (name, info) = (&entry.wire_name, &info.wire_name);
+    let message = format!(
+        "the manual of {name} must be read before its first call: call {info} with {{\"name\": \"{name}\"}}, then call {name} again"
+    );
+    ToolError::new(ErrorKind::NotPermitted, message)
 }

@@ -1,17 +1,20 @@
-//! Providers, registration, and the immutable snapshot that everything reads.
+//! Tools, the providers that run them and what a running tool gets, and the immutable snapshot that everything reads.
 
+pub mod authoring;
+pub mod client;
+pub mod context;
 mod entry;
-mod list_kind;
 mod provider;
 mod registered;
+pub mod roots;
 mod snapshot;
+pub mod tool;
 
 pub use crate::definition::{CallScope, ProviderKind};
 pub use entry::Entry;
-pub use list_kind::ListKind;
 pub use provider::{
-    CallLimits, ChangeNotifier, Health, NoticeSink, PromptQuestion, PromptSize, Provider, ProviderCall, ProviderError,
-    SourceNotice,
+    CallLimits, ChangeNotifier, Health, ListKind, NoticeSink, PromptQuestion, PromptSize, Provider, ProviderCall,
+    ProviderError, SourceNotice,
 };
 pub use registered::{Origin, RegisteredTool, RegistrationError, ToolOverride, foreign_ids};
 pub use snapshot::{CatalogueIssue, Listing, ProviderStatus, Snapshot, Unapproved};

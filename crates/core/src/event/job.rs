@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::cancel::CancelCause;
+use crate::duration::iso;
 use crate::error::{ErrorKind, ToolError, Unsupported};
-use crate::moment::iso;
 use crate::outcome::{Outcome, ToolOutput};
 use crate::session::{CallId, Session, SessionId};
 use crate::store::StoreError;

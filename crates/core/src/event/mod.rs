@@ -1,5 +1,7 @@
 //! The one event enum. Observers read it; none can break a run.
 
+pub mod job;
+pub mod operation;
 mod sink;
 
 use std::borrow::Cow;

@@ -1,6 +1,5 @@
-//! What things are called: tools, calls and sessions, operations and traces, and the names that models write.
+//! Who and what things are: tools, calls, principals and sessions, and the names that models write.
 
 pub mod name_table;
-pub mod operation;
 pub mod session;
 pub mod tool_id;

@@ -1,7 +1,6 @@
 //! What calls come to, and shaping: how much of a result goes back, and what is said about the rest. Whatever is cut says who
 //! cut how much, and names a handle where there is one that the caller can read.
 
-mod extract;
 pub mod outcome;
 pub(crate) mod provenance;
 mod shorten;
@@ -9,9 +8,9 @@ mod stored;
 
 use serde::{Deserialize, Serialize};
 
+use crate::identity::tool_id::ToolId;
+
 pub use crate::content::{countable, countable_text, is_binary, json_bytes, text_bytes};
-pub use extract::{EXTRACT_ID, GREP_ID, READ_ID};
-pub use extract::{ExtractError, ExtractMode, ExtractRequest, Extractor, is_output_tool};
 pub use shorten::{CUT, head_and_tail, truncate};
 pub use stored::{
     Ends, MAX_RESULT_CHARS, Readers, StoredOutput, add_note, announced_chars, client_max_bytes, cut_message,
@@ -39,3 +38,48 @@ pub enum ResultsFor {
     /// A client of the gateway, which keeps house with its own.
     Client,
 }
+
+/// Id of the tool that reads ranges of stored outputs.
+pub const READ_ID: &str = "output:read@1.0.0";
+/// Id of the tool that searches them.
+pub const GREP_ID: &str = "output:grep@1.0.0";
+/// Id of the tool that has a model extract from them.
+pub const EXTRACT_ID: &str = "output:extract@1.0.0";
+
+/// Whether a tool is one of those for stored outputs, which are of use only once there is one.
+#[must_use]
+pub fn is_output_tool(id: &ToolId) -> bool {
+    [READ_ID, GREP_ID, EXTRACT_ID].contains(&id.as_str())
+}
+
+/// How something is extracted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ExtractMode {
+    /// By the size of the output.
+    Auto,
+    /// A model reads all of it, part by part, and puts together what it found.
+    FullChunked,
+    /// A model searches and reads in it on its own.
+    ReadGrep,
+    /// No model: head and tail.
+    Truncate,
+}
+
+/// What is to be extracted, from where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExtractRequest {
+    /// The stored output, of the call's session.
+    pub handle: String,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// What is wanted of it, in words.
+    pub extract: String,
+    /// How; never [`ExtractMode::Truncate`].
+    pub mode: ExtractMode,
+}
+
+/// Why nothing could be extracted, in words for the model: it gets a shortened text instead.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ExtractError(pub String);

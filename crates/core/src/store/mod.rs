@@ -4,24 +4,24 @@
 
 mod ledger;
 mod outputs;
-mod pins;
-mod runs;
+pub mod trace;
 
 use async_trait::async_trait;
 use serde_json::Value;
 
 use crate::approval::{InboxStore, Standing};
 use crate::error::Unsupported;
+use crate::identity::session::CallId;
+use crate::identity::tool_id::ToolId;
 use crate::json::canonical::ContentHash;
-use crate::tool_id::ToolId;
+use crate::output::outcome::Outcome;
+use crate::pins::{Note, Pin, PinSource};
 
 pub use self::ledger::{
     Appended, LedgerCondition, LedgerEntry, LedgerMode, LedgerStore, LedgerTotals, RUNNING, TraceSummary, TraceSums,
     UNKNOWN_OUTCOME,
 };
 pub use self::outputs::{LineRange, OpenOutput, OutputSlice, OutputStore, OutputWriter, ReadSeek, StoredOutput};
-pub use self::pins::{PinContracts, PinDecision, PinNote, PinStore};
-pub use self::runs::{Claim, RunStore, SavedRun};
 pub use crate::error::StoreError;
 
 /// What the keys of manifests begin with that are more than a cache: which version of a signed catalogue was accepted
@@ -64,6 +64,127 @@ pub trait ApprovalStore: Send + Sync {
     /// Takes one back; whether there was one with this id.
     async fn revoke(&self, _id: &str) -> Result<bool, StoreError> {
         Err(Unsupported("the approval store").into())
+    }
+}
+
+/// What is to be noted of one foreign definition.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PinNote {
+    /// The name at its source; where it takes the place of a pinned tool, that one's.
+    pub tool: String,
+    /// The name at its source, where it takes the place of a pinned tool.
+    pub renamed: Option<String>,
+    /// Its id.
+    pub id: ToolId,
+    /// What is noted: anything but [`Note::Nothing`], which notes nothing.
+    pub note: Note,
+    /// Hash of its contract as its source gave it.
+    pub hash: ContentHash,
+    /// That contract.
+    pub contract: Value,
+}
+
+/// The definitions behind a pin.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct PinContracts {
+    /// What is approved.
+    pub approved: Option<Value>,
+    /// What waits for approval.
+    pub waiting: Option<Value>,
+}
+
+/// What somebody decides about a pin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PinDecision {
+    /// What waits is approved; only this one, where a hash is given. What has another name is pinned under that.
+    Approve(Option<ContentHash>),
+    /// Nothing of it is approved any more: it waits.
+    Revoke,
+    /// It is as if it had never been seen.
+    Forget,
+}
+
+/// Foreign definitions, pinned (see [`crate::pins`]).
+#[async_trait]
+pub trait PinStore: Send + Sync {
+    /// The pins of a source, or of all, by provider, scope and tool.
+    async fn pins(&self, _source: Option<&PinSource>) -> Result<Vec<Pin>, StoreError> {
+        Err(Unsupported("the pin store").into())
+    }
+    /// The definitions of some tools of a source, in their order; empty where there is none.
+    async fn pin_contracts(&self, _source: &PinSource, _tools: &[String]) -> Result<Vec<PinContracts>, StoreError> {
+        Err(Unsupported("the pin store").into())
+    }
+    /// Notes what was seen of a source, all of it or nothing. A tool that another process has pinned meanwhile keeps
+    /// that pin.
+    async fn note_pins(&self, _source: &PinSource, _notes: Vec<PinNote>) -> Result<(), StoreError> {
+        Err(Unsupported("the pin store").into())
+    }
+    /// Decides about a pin in somebody's name, for this source alone; whether there was what was decided about.
+    async fn decide_pin(
+        &self,
+        _source: &PinSource,
+        _tool: &str,
+        _decision: PinDecision,
+        _by: &str,
+    ) -> Result<bool, StoreError> {
+        Err(Unsupported("the pin store").into())
+    }
+    /// A number that is another after each decision, of any process.
+    async fn pin_decisions(&self) -> Result<u64, StoreError> {
+        Err(Unsupported("the pin store").into())
+    }
+}
+
+/// A saved run: its state machine, and what is known of the calls in flight.
+#[derive(Debug, Clone, Default)]
+pub struct SavedRun {
+    /// The state machine as JSON.
+    pub state: Value,
+    /// Calls that were dispatched after that state was saved, with their outcome once finished.
+    pub calls: Vec<(CallId, Option<Outcome>)>,
+}
+
+/// The answer to [`RunStore::claim`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Claim {
+    /// This process may drive the run.
+    Held,
+    /// A living process drives it; who, in words.
+    TakenBy(String),
+}
+
+/// Runs that can be resumed. Every method commits before it returns.
+#[async_trait]
+pub trait RunStore: Send + Sync {
+    /// Claims the right to drive a run, which need not exist yet. A claim of this very process or of a
+    /// dead one is taken over; drivers inside one process are not kept apart.
+    async fn claim(&self, _run: &str) -> Result<Claim, StoreError> {
+        Err(Unsupported("the run store").into())
+    }
+    /// Gives this process's claim back.
+    async fn release(&self, _run: &str) -> Result<(), StoreError> {
+        Err(Unsupported("the run store").into())
+    }
+    /// Saves the state between two steps and forgets the calls of the step before.
+    async fn save_run(&self, _run: &str, _state: &Value) -> Result<(), StoreError> {
+        Err(Unsupported("the run store").into())
+    }
+    /// Saves the state amid a step, and keeps what is known of its calls.
+    async fn save_amid(&self, _run: &str, _state: &Value) -> Result<(), StoreError> {
+        Err(Unsupported("the run store").into())
+    }
+    /// A run, if it exists.
+    async fn run(&self, _run: &str) -> Result<Option<SavedRun>, StoreError> {
+        Err(Unsupported("the run store").into())
+    }
+    /// Notes that a call is about to be dispatched.
+    async fn call_dispatched(&self, _run: &str, _call: &CallId) -> Result<(), StoreError> {
+        Err(Unsupported("the run store").into())
+    }
+    /// Notes its outcome.
+    async fn call_finished(&self, _run: &str, _outcome: &Outcome) -> Result<(), StoreError> {
+        Err(Unsupported("the run store").into())
     }
 }
 

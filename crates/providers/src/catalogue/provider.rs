@@ -8,9 +8,9 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolwright_core::catalogue::{CallLimits, ChangeNotifier, PromptQuestion, PromptSize};
+use toolwright_core::duration;
 use toolwright_core::event::{CATALOGUE_KEPT, Event};
 use toolwright_core::llm::LlmDefinition;
-use toolwright_core::moment;
 use toolwright_core::pattern::allowed_by;
 use toolwright_core::policy::HintTrust;
 use toolwright_core::store::{LASTING_MANIFESTS, ManifestCache, StoreError};
@@ -109,7 +109,7 @@ fn key_of(namespace: &str) -> String {
 
 /// That what is published now is not used, and what is used in its place.
 fn kept(why: &str, Accepted { times, seen, .. }: Accepted) -> String {
-    let (version, until) = (seen.version, moment::iso(times.expires.saturating_mul(1000)));
+    let (version, until) = (seen.version, duration::iso(times.expires.saturating_mul(1000)));
     format!(
         "what is published now is not used: {}; version {version}, which was accepted before, serves on until {until}",
         shortened(why)

@@ -12,7 +12,7 @@ use toolwright_core::context::Redactor;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::outcome::{Outcome, ToolOutput, Validated};
 use toolwright_core::output::{
-    CUT_BYTES, DEFAULT_MAX_BYTES, EXTRACT_ID, Extractor, GREP_ID, READ_ID, Readers, ResultsFor, TOOL_OUTPUT, add_note,
+    CUT_BYTES, DEFAULT_MAX_BYTES, EXTRACT_ID, GREP_ID, READ_ID, Readers, ResultsFor, TOOL_OUTPUT, add_note,
     client_max_bytes, countable, countable_text, cut_message, head_and_tail, json_bytes, stored_message, stored_note,
     text_bytes,
 };
@@ -46,7 +46,7 @@ impl Executor {
     /// Whether a call that no run makes can have a model extract from a stored output.
     #[must_use]
     pub fn can_extract(&self) -> bool {
-        self.options.services.extensions.get::<Arc<dyn Extractor>>().is_some_and(|extractor| extractor.has_model())
+        self.options.services.extractor.as_ref().is_some_and(|extractor| extractor.has_model())
     }
 
     /// The outcome of an output: checked against the tool's output schema, its text and structured result within

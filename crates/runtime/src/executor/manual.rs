@@ -1,8 +1,8 @@
 //! Enforces that a manual is read before its tool is called.
 
 use toolwright_core::call::ValidCall;
+use toolwright_core::context::{INFO_ID, unread};
 use toolwright_core::error::ToolError;
-use toolwright_core::manual::{INFO_ID, unread};
 
 use super::{Executor, RunContext};
 

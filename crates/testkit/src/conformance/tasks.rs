@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::{Map, Value, json};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use toolwright_core::moment;
+use toolwright_core::duration;
 
 use super::{dialogue, questions};
 use crate::wire::{Answer, Change, Era, Exchange, Listeners, META, Request, RpcError, lock, text_result};
@@ -309,5 +309,5 @@ fn missing_extension() -> RpcError {
 /// A time in UTC as ISO 8601 has it.
 fn iso(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    moment::iso(u64::try_from(since.as_millis()).unwrap_or_default())
+    duration::iso(u64::try_from(since.as_millis()).unwrap_or_default())
 }

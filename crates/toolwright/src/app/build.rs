@@ -6,10 +6,9 @@ use std::sync::Arc;
 
 use toolwright_agent::ModelExtractor;
 use toolwright_core::catalogue::{Provider, ProviderKind, RegistrationError};
-use toolwright_core::context::{EstimatedTokens, Exactness, Extensions, Services, TokenCounter};
+use toolwright_core::context::{EstimatedTokens, Exactness, Services, TokenCounter};
 use toolwright_core::event::EventSink as _;
 use toolwright_core::model::{Bound, ModelBounds, ModelClient as _, is_replay};
-use toolwright_core::output::Extractor;
 use toolwright_core::pattern::allowed_by;
 use toolwright_core::tool::StaticProvider;
 use toolwright_core::tool_id::{server_namespace, wire_candidate};
@@ -265,15 +264,13 @@ pub(super) fn executor(
         .map_or_else(|| config.state_dir.join("outputs"), |dir| config.root.join(PathBuf::from(dir)));
     let stored = OutputFiles::with_limits(dir, outputs.max_bytes, outputs.max_age.0);
     stored.keep_swept();
-    let mut extensions = Extensions::default();
-    extensions.insert::<Arc<dyn Extractor>>(Arc::new(extractor(config, tool_models.default.clone())));
     let services = Services {
         model: ModelTraffic::new(Arc::clone(models) as _, config.model_traffic.clone()),
         files: Arc::new(SessionFiles::default()),
         jobs: Arc::clone(jobs) as _,
         manuals: Arc::new(SessionManuals::default()),
         outputs: stored,
-        extensions,
+        extractor: Some(Arc::new(extractor(config, tool_models.default.clone()))),
         events: Arc::clone(events) as _,
         redactor: Arc::clone(redactor) as _,
         tokens: Arc::new(Tokenizers::of(config)),

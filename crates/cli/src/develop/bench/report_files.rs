@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use toolwright::config::edit::write_atomically;
 use toolwright::config::read_compat;
-use toolwright::core::moment;
+use toolwright::core::duration;
 use toolwright_eval::CompatFile;
 use toolwright_eval::Row;
 use toolwright_eval::report::{self, Report};
@@ -48,7 +48,7 @@ pub(super) fn rows(file: &CompatFile) -> Vec<Row> {
 /// The time, as reports show it.
 pub(super) fn now() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    moment::iso(u64::try_from(now.as_millis()).unwrap_or_default())
+    duration::iso(u64::try_from(now.as_millis()).unwrap_or_default())
 }
 
 /// The folder of measurements in the state directory, which nobody else reads.

@@ -15,8 +15,8 @@ use toolwright_core::approval::EXPIRY;
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::client::ClientRequest;
 use toolwright_core::context::Clock;
+use toolwright_core::duration::iso;
 use toolwright_core::error::{ErrorKind, ToolError};
-use toolwright_core::moment::iso;
 use toolwright_core::session::Session;
 use toolwright_mcp::tasks::{Described, Status};
 

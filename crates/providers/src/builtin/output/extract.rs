@@ -1,7 +1,6 @@
 //! `output:extract`: what a model finds in a stored output.
 
 use std::io::{Read as _, Seek as _, SeekFrom};
-use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde::Deserialize;
@@ -12,7 +11,7 @@ use toolwright_core::definition::{Effects, ToolDefinition};
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::Event;
 use toolwright_core::outcome::ToolOutput;
-use toolwright_core::output::{EXTRACT_ID, ExtractError, ExtractMode, ExtractRequest, Extractor, truncate};
+use toolwright_core::output::{EXTRACT_ID, ExtractError, ExtractMode, ExtractRequest, truncate};
 use toolwright_core::session::Session;
 use toolwright_core::store::OpenOutput;
 use toolwright_core::tool::Tool;
@@ -113,7 +112,7 @@ impl Tool for Extract {
 }
 
 async fn by_model(request: ExtractRequest, context: &ToolContext) -> Result<String, ExtractError> {
-    match context.services.extensions.get::<Arc<dyn Extractor>>() {
+    match &context.services.extractor {
         Some(extractor) => extractor.extract(request, context).await,
         None => Err(ExtractError("no model is there to do it".into())),
     }
