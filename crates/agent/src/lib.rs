@@ -16,9 +16,9 @@ pub use driver::{Driver, DriverError, RunOptions, Transcript};
 pub use extract::ModelExtractor;
 pub use plan::{PlannedCall, PlannedCalls, plan_calls};
 pub use prompt::{BASE_PROMPT, system_prompt};
-pub use report::{CallRecord, HeldCall, RunReport, RunResult, Status};
+pub use report::{CallRecord, FinalReport, Format, HeldCall, ReportSpec, RunReport, RunResult, Status};
 pub use run::{
     Compacted, Compactions, ContextOptions, DEFAULT_PICK_SIZE, Dispatch, Grant, Limits, Resolved, RunSpec, RunState,
     Step, ToolBatch, TransitionError,
 };
-pub use tools::{AgentTools, FinalReport, Format, ReportSpec};
+pub use tools::AgentTools;

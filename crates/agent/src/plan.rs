@@ -1,4 +1,4 @@
-//! Asks a model which calls it would make and returns them as values. Nothing runs.
+//! Asks a model which calls it would make, and returns them as values. Nothing runs.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -16,7 +16,7 @@ use toolwright_core::variables::Hole;
 
 use crate::driver::tool_view;
 
-/// A call that may run.
+/// A call that can run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PlannedCall {
     /// Unique among the calls of the answer.
@@ -28,9 +28,9 @@ pub struct PlannedCall {
     /// Its arguments: an object, valid under the tool's schema unless `pending` or `unvalidated` say
     /// otherwise.
     pub arguments: Value,
-    /// What was done to name and arguments.
+    /// How name and arguments were changed.
     pub provenance: Provenance,
-    /// References whose value is not there yet.
+    /// References whose values are not known yet.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pending: Vec<Hole>,
     /// Set when no schema validated the arguments: how such a call may run.
@@ -39,8 +39,8 @@ pub struct PlannedCall {
 }
 
 impl PlannedCall {
-    /// The call as the executor takes it, which checks it again before it runs. References that were replaced
-    /// are not looked for again.
+    /// The call for the executor, which checks it again before it runs. Replaced references
+    /// are not resolved again.
     #[must_use]
     pub fn to_call(&self) -> ToolCall {
         let arguments = RawArguments::Resolved(self.arguments.clone(), self.pending.clone());
@@ -60,24 +60,24 @@ impl PlannedCall {
     }
 }
 
-/// What a model answered, in no API's form.
+/// The answer of a model, in no API's form.
 #[derive(Debug, Clone)]
 pub struct PlannedCalls {
     /// Text beside the calls.
     pub text: String,
-    /// The calls in the order in which they were written, each valid or with the reason why it is not.
+    /// The calls in written order, each valid or with the reason why it is not.
     pub calls: Vec<Result<PlannedCall, Box<Rejection>>>,
     /// Why the model stopped.
     pub stop: StopReason,
-    /// What it used.
+    /// Its usage.
     pub usage: Usage,
 }
 
-/// Asks `model` (`provider/model`) once, showing it the tools of `tools` that are open to the caller, and
-/// returns the calls that it wrote, checked and as values. Whatever tools `request` shows are replaced.
+/// Asks `model` (`provider/model`) once, shows it those of `tools` that the caller may use, and
+/// returns its calls, checked and as values. The tools of `request` are replaced.
 ///
 /// # Errors
-/// [`ModelError`] if the model did not answer. A call that is not valid is no error: it is in its place.
+/// [`ModelError`] if the model did not answer. An invalid call is no error: it is in its place.
 pub async fn plan_calls(
     client: &dyn ModelClient,
     model: &str,
@@ -94,12 +94,12 @@ pub async fn plan_calls(
 /// The request with the tools that `principal` may use.
 fn show(request: ModelRequest, tools: &Snapshot, principal: &Principal) -> ModelRequest {
     ModelRequest {
-        tools: tool_view::shown(tools, principal).map(|entry| tool_view::shown_tool(entry)).collect(),
+        tools: tool_view::usable_tools(tools, principal).map(|entry| tool_view::shown_tool(entry)).collect(),
         ..request
     }
 }
 
-/// Checks the calls of an answer. Ids are made unique, as an answer's may be empty or alike.
+/// Checks the calls of an answer. Makes their ids unique: they may be empty or equal.
 fn hydrate(response: ModelResponse, tools: &Snapshot, caller: Caller<'_>) -> PlannedCalls {
     let mut ids: Vec<String> = Vec::with_capacity(response.calls.len());
     let mut calls = Vec::with_capacity(response.calls.len());

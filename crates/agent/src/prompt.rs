@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_talkative_source_is_cut_and_the_cut_says_so() {
+    fn a_talkative_source_is_cut_visibly() {
         let long: &'static str = Box::leak("word ".repeat(2000).into_boxed_str());
         let text = prompt(&[listing(
             Source("s", Some(long)),

@@ -1,18 +1,19 @@
-//! The report of a run: its status, answer, calls and usage.
+//! The report of a run: its status, answer, calls and usage; and the final report in which a model may give its answer.
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
-use toolwright_core::arguments::Provenance;
+use serde_json::{Map, Value, json};
+use toolwright_core::arguments::{Provenance, fit};
 use toolwright_core::context::Redactor;
 use toolwright_core::error::ErrorKind;
+use toolwright_core::json::repair;
 use toolwright_core::model::Usage;
+use toolwright_core::schema::{CompiledSchema, SchemaError, Violation};
 use toolwright_core::select::Choice;
 use toolwright_core::{ApprovalRequest, Outcome};
 
-use crate::run::TurnCall;
-use crate::tools::{FINAL_REPORT_ID, FinalReport};
-
-/// How the sentence begins that takes an answer's place.
+/// Id of the tool that ends a run.
+pub const FINAL_REPORT_ID: &str = "agent:final_report@1.0.0";
+/// The beginning of the sentence that replaces a missing answer.
 pub(crate) const NO_ANSWER: &str = "There is no answer: ";
 
 /// How a run ended.
@@ -21,14 +22,14 @@ pub(crate) const NO_ANSWER: &str = "There is no answer: ";
 pub enum Status {
     /// The model gave its answer.
     Success,
-    /// There is no answer: the model failed, refused or stayed silent.
+    /// There is no answer: the model failed, refused or gave an empty answer.
     Failure,
     /// A limit or the loop guard ended it before the model was done, its answer was cut, or every call that it made failed
     /// or was denied.
     Partial,
     /// It was cancelled.
     Cancelled,
-    /// It is not over: a person must decide first, and it can be resumed.
+    /// It is not over: a person must decide first. It can be resumed.
     Suspended,
 }
 
@@ -51,7 +52,7 @@ impl Status {
 pub struct RunResult {
     /// How it ended.
     pub status: Status,
-    /// The answer; of a run that did not get to one, what the model said last, or a sentence of ours.
+    /// The answer; without one, the model's last text, or a sentence of this program.
     pub answer: String,
     /// Why the status is not `success`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -111,17 +112,10 @@ impl CallRecord {
 pub struct HeldCall {
     /// Its id, unique in the conversation.
     pub id: String,
-    /// Wire name of the tool, or a stand-in for a name that no tool has.
+    /// Wire name of the tool, or a legal form of a name that no tool has.
     pub tool: String,
     /// Arguments as the model wrote them.
     pub arguments: Value,
-}
-
-impl HeldCall {
-    pub(crate) fn of(call: &TurnCall) -> Option<Self> {
-        let (id, tool) = (call.id.to_string(), call.wire_name.clone());
-        call.is_held().then(|| Self { id, tool, arguments: call.argument_value() })
-    }
 }
 
 /// The report of one task: from the user's message to the answer.
@@ -137,33 +131,33 @@ pub struct RunReport {
     pub turns: u32,
     /// Calls, in the order in which the model wrote them; failed and refused ones too.
     pub calls: Vec<CallRecord>,
-    /// Tokens of all turns, and of a model that mended calls.
+    /// Tokens of all turns and of repairs.
     pub usage: Usage,
-    /// What a person must decide before a suspended run can go on.
+    /// The questions that a person must decide before a suspended run can go on.
     pub pending: Vec<ApprovalRequest>,
-    /// What waits for leave to run; see [`crate::Dispatch::Manual`].
+    /// The calls that wait for permission to run; see [`crate::Dispatch::Manual`].
     pub held: Vec<HeldCall>,
-    /// How the catalogue was put before the model, and why; `None` if it was never asked.
+    /// How the model was shown the catalogue, and why; `None` if it was never asked.
     pub exposure: Option<Choice>,
     /// The final report, where the run ended with one; `answer` is its text.
     pub final_report: Option<FinalReport>,
 }
 
 impl RunReport {
-    /// Whether the answer came by a call, and not as text that was seen as it was written.
+    /// Whether the answer came by a call, and not as streamed text.
     #[must_use]
     pub fn is_delivered(&self) -> bool {
         self.calls.iter().any(|call| call.ok && call.tool == FINAL_REPORT_ID)
     }
 
-    /// Whether the model said anything: else the answer is a sentence of ours.
+    /// Whether the model gave any text: else the answer is a sentence of this program.
     #[must_use]
     pub fn has_answer(&self) -> bool {
         !self.answer.is_empty() && !self.answer.starts_with(NO_ANSWER)
     }
 
-    /// `{status, answer, turns, calls, usage}`, `exposure` and `exposure_reason` if the model was asked, `reason`,
-    /// `pending` and `held` where there are any, and of a final report `format`, `content` or `content_json`,
+    /// `{status, answer, turns, calls, usage}`; `exposure` and `exposure_reason` if the model was asked; `reason`,
+    /// `pending` and `held` if there are any; with a final report `format`, `content` or `content_json`,
     /// `metadata` and `warnings`.
     #[must_use]
     pub fn to_json(&self) -> Value {
@@ -189,7 +183,7 @@ impl RunReport {
                 object.insert("held".into(), json!(self.held));
             }
             if let Some(Value::Object(mut report)) = self.final_report.as_ref().map(|report| json!(report)) {
-                // How the run ended is more than what the model said of it.
+                // The run's status counts, not the one in the model's report.
                 report.remove("status");
                 object.extend(report);
             }
@@ -223,5 +217,287 @@ impl RunReport {
             report.warnings.iter_mut().for_each(clean);
         }
         self
+    }
+}
+
+/// Maximum violations of an output schema in a message to the model.
+const MAX_VIOLATIONS: usize = 10;
+
+/// The format of a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    /// Plain text.
+    #[default]
+    Text,
+    /// Markdown.
+    Markdown,
+    /// A JSON value.
+    Json,
+    /// Text for a terminal, with ANSI colours at most.
+    Tty,
+    /// Slack's own markup.
+    Slack,
+}
+
+impl Format {
+    /// All formats.
+    pub const ALL: [Self; 5] = [Self::Text, Self::Markdown, Self::Json, Self::Tty, Self::Slack];
+
+    /// The format as it is written.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Markdown => "markdown",
+            Self::Json => "json",
+            Self::Tty => "tty",
+            Self::Slack => "slack",
+        }
+    }
+
+    fn of(written: &str) -> Option<Self> {
+        let written = written.trim();
+        Self::ALL.into_iter().find(|format| format.as_str().eq_ignore_ascii_case(written))
+    }
+}
+
+/// The report that a run has to end with.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReportSpec {
+    format: Format,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    schema: Option<Value>,
+}
+
+impl ReportSpec {
+    /// A report in `format`.
+    #[must_use]
+    pub fn in_format(format: Format) -> Self {
+        Self { format, schema: None }
+    }
+
+    /// A report in JSON that `schema` describes.
+    ///
+    /// # Errors
+    /// [`SchemaError`] for one that does not compile.
+    pub fn by_schema(schema: Value) -> Result<Self, SchemaError> {
+        CompiledSchema::compile(&schema)?;
+        Ok(Self { format: Format::Json, schema: Some(schema) })
+    }
+
+    /// The format.
+    #[must_use]
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// The JSON Schema of its content.
+    #[must_use]
+    pub fn schema(&self) -> Option<&Value> {
+        self.schema.as_ref()
+    }
+}
+
+/// A final report as it was accepted: JSON has `content_json`, every other format `content`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FinalReport {
+    /// `success`, `failure` or `partial`.
+    pub status: Status,
+    /// The format.
+    pub format: Format,
+    /// The text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<String>,
+    /// The value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content_json: Option<Value>,
+    /// Further data from the model.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub metadata: Map<String, Value>,
+    /// What was not in the requested form, and was converted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}
+
+impl FinalReport {
+    /// The content as text.
+    #[must_use]
+    pub fn text(&self) -> String {
+        match (&self.content, &self.content_json) {
+            (Some(content), _) => content.clone(),
+            (None, Some(value)) => format!("{value:#}"),
+            (None, None) => String::new(),
+        }
+    }
+
+    /// The report in the arguments of a call. Without `spec`, any format is accepted.
+    ///
+    /// # Errors
+    /// Why there is no report in them, and what to write instead.
+    pub(crate) fn accept(arguments: &Value, spec: Option<&ReportSpec>) -> Result<Self, String> {
+        let status = match arguments.get("status").and_then(Value::as_str) {
+            Some("failure") => Status::Failure,
+            Some("partial") => Status::Partial,
+            _ => Status::Success,
+        };
+        let mut warnings = Vec::new();
+        let written = arguments.get("format").and_then(Value::as_str);
+        let given = written.and_then(Format::of);
+        let format = spec.map(|spec| spec.format).or(given).unwrap_or_default();
+        if let Some(written) = written.filter(|_| given != Some(format)) {
+            warnings.push(format!("the format {written:?} was taken for {}", format.as_str()));
+        }
+        let member = |name: &str| arguments.get(name).filter(|value| !value.is_null());
+        let (content, json) = (member("content"), member("content_json"));
+        let (content, content_json) = match format {
+            Format::Json => {
+                let value = match (json, content) {
+                    (Some(value), _) => value,
+                    (None, Some(value)) => {
+                        warnings.push("`content` was taken for `content_json`".into());
+                        value
+                    }
+                    (None, None) => return Err("the report needs `content_json`: the value itself, not a text".into()),
+                };
+                let schema = spec.and_then(ReportSpec::schema);
+                (None, Some(fitted(value, schema, &mut warnings)?))
+            }
+            _ => (Some(text(content, json, &mut warnings)?), None),
+        };
+        let metadata = member("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
+        Ok(Self { status, format, content, content_json, metadata, warnings })
+    }
+
+    /// The report in an answer in plain text.
+    ///
+    /// # Errors
+    /// Why there is none in it, and what to write instead.
+    pub(crate) fn from_text(answer: &str, spec: &ReportSpec) -> Result<Self, String> {
+        let member = if spec.format == Format::Json { "content_json" } else { "content" };
+        let mut report = Self::accept(&json!({ member: answer }), Some(spec))?;
+        // Warnings about members of a call do not apply.
+        report.warnings = vec!["the model answered in text; it was taken for its report".into()];
+        Ok(report)
+    }
+}
+
+/// The text of a report.
+fn text(content: Option<&Value>, json: Option<&Value>, warnings: &mut Vec<String>) -> Result<String, String> {
+    let written = |value: &Value| value.as_str().map_or_else(|| format!("{value:#}"), str::to_owned);
+    let text = match (content, json) {
+        (Some(Value::String(text)), _) => text.clone(),
+        (Some(value), _) => {
+            warnings.push("`content` was no text; its JSON was taken".into());
+            written(value)
+        }
+        (None, Some(value)) => {
+            warnings.push("`content_json` was taken for `content`".into());
+            written(value)
+        }
+        (None, None) => String::new(),
+    };
+    if text.trim().is_empty() {
+        return Err("the report needs `content`: its text".into());
+    }
+    Ok(text)
+}
+
+/// The value of a report, fitted to the schema.
+fn fitted(written: &Value, schema: Option<&Value>, warnings: &mut Vec<String>) -> Result<Value, String> {
+    let schema = schema.map(CompiledSchema::compile).transpose();
+    let schema = schema.map_err(|error| format!("the output schema of this run cannot be used: {error}"))?;
+    let value = match written {
+        // A text that the schema accepts stays a text.
+        Value::String(text) if !schema.as_ref().is_some_and(|schema| schema.is_valid(written)) => {
+            let read = repair(text).map_err(|error| format!("the report is not JSON: {error}"))?;
+            if read.cut.is_some() || !(read.value.is_object() || read.value.is_array() || schema.is_some()) {
+                return Err("the report is not whole JSON: write one JSON value".into());
+            }
+            warnings.push("`content_json` was a text that holds JSON".into());
+            read.value
+        }
+        other => other.clone(),
+    };
+    let Some(schema) = schema else { return Ok(value) };
+    let fitted = fit(&schema, value, Provenance::default());
+    if fitted.violations.is_empty() {
+        return Ok(fitted.arguments);
+    }
+    let shown: Vec<String> = fitted.violations.iter().take(MAX_VIOLATIONS).map(Violation::to_string).collect();
+    Err(format!("the report does not fit its schema: {}", shown.join("; ")))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A specification by its format, or by one of two schemas.
+    pub(crate) fn spec(format: &str) -> Option<ReportSpec> {
+        match format {
+            "" => None,
+            "schema" => {
+                let schema = json!({
+                    "type": "object",
+                    "properties": {"n": {"type": "integer"}, "s": {"$ref": "#/$defs/s"}},
+                    "required": ["n"],
+                    "$defs": {"s": {"type": "string"}},
+                });
+                Some(ReportSpec::by_schema(schema).expect("schema"))
+            }
+            "text schema" => Some(ReportSpec::by_schema(json!({"type": "string"})).expect("schema")),
+            other => serde_json::from_value(json!({"format": other})).expect("format"),
+        }
+    }
+
+    /// `expect`: the content and the number of warnings, or a part of the refusal.
+    fn check(asked: &str, arguments: Value, expect: Result<(Value, usize), &str>) {
+        let spec = spec(asked);
+        match (FinalReport::accept(&arguments, spec.as_ref()), expect) {
+            (Ok(report), Ok((content, warnings))) => {
+                let is_json = report.format == Format::Json;
+                assert_eq!(
+                    (report.content.is_none(), report.content_json.is_some()),
+                    (is_json, is_json),
+                    "{arguments}"
+                );
+                assert_eq!(report.content_json.unwrap_or_else(|| json!(report.content)), content, "{arguments}");
+                assert_eq!(report.warnings.len(), warnings, "{arguments}: {:?}", report.warnings);
+            }
+            (Err(why), Err(part)) => assert!(why.contains(part), "{why}"),
+            (found, expect) => panic!("{asked} {arguments}: {found:?}, not {expect:?}"),
+        }
+    }
+
+    #[test]
+    fn a_report_is_converted_to_the_requested_form() {
+        check("", json!({"content": "x"}), Ok((json!("x"), 0)));
+        check("", json!({"format": "json", "content_json": [1]}), Ok((json!([1]), 0)));
+        check("", json!({"format": "poem", "content": "x"}), Ok((json!("x"), 1)));
+        check("markdown", json!({"format": "markdown", "content": "x"}), Ok((json!("x"), 0)));
+        check("markdown", json!({"format": "json", "content_json": {"a": 1}}), Ok((json!("{\n  \"a\": 1\n}"), 2)));
+        check("slack", json!({"format": "Slack", "content": 7}), Ok((json!("7"), 1)));
+        check("tty", json!({"content": " "}), Err("needs `content`"));
+        check("json", json!({"format": "json", "content_json": {"a": 1}}), Ok((json!({"a": 1}), 0)));
+        check("json", json!({"format": "text", "content": "{\"a\": 1}"}), Ok((json!({"a": 1}), 3)));
+        check("json", json!({"content": "just words"}), Err("not whole JSON"));
+        check("json", json!({"content_json": "{\"a\": [1"}), Err("not whole JSON"));
+        check("json", json!({"content_json": null}), Err("needs `content_json`"));
+        check("schema", json!({"content_json": {"n": 1}}), Ok((json!({"n": 1}), 0)));
+        check("schema", json!({"content_json": {"n": "1"}}), Ok((json!({"n": 1}), 0)));
+        check("schema", json!({"content_json": {"n": "one"}}), Err("/n"));
+        check("schema", json!({"content_json": {}}), Err("n"));
+        check("text schema", json!({"content_json": "{1"}), Ok((json!("{1"), 0)));
+    }
+
+    #[test]
+    fn a_report_keeps_its_status() {
+        for (written, status) in
+            [("success", Status::Success), ("failure", Status::Failure), ("partial", Status::Partial)]
+        {
+            let report = FinalReport::accept(&json!({"status": written, "content": "x"}), None).expect("report");
+            assert_eq!((report.status, json!(report.status)), (status, json!(written)));
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! Compacts the oldest turns with `llm:summarize` and `llm:fact-extract`. Their calls run through the executor in
-//! the background, and the run's journal records them.
+//! Compacts the oldest turns with `llm:summarize` and `llm:fact-extract`. Their calls run through the executor at
+//! background priority, and the run's journal records them.
 
 use std::sync::{Arc, OnceLock};
 
@@ -17,17 +17,17 @@ use toolwright_core::tool::{StaticProvider, Tool};
 use toolwright_runtime::executor::{LlmTerms, Promotion};
 use toolwright_runtime::{Priority, RunContext};
 
-use super::context::{Done, EvictedCounts};
-use super::meter::{Meter, used_by};
+use super::calls::{Meter, usage_of};
+use super::context::{EvictedCounts, RoomMade};
 use super::resume::Journal;
 use super::{Driver, DriverError, RunOptions};
 use crate::run::{Compacted, MemoryTools, RunState};
 
-/// The tools that turns are put together with.
+/// Ids of the tools that compact turns.
 const SUMMARIZE: &str = "llm:summarize@1.0.0";
 const EXTRACT: &str = "llm:fact-extract@1.0.0";
 
-/// The shipped tools, used if the catalogue does not list them. They are then not offered to models.
+/// The shipped tools, used if the catalogue does not list them. Models are not shown them.
 #[derive(Default)]
 pub(super) struct ShippedTools(OnceLock<Arc<Snapshot>>);
 
@@ -52,9 +52,9 @@ impl ShippedTools {
 }
 
 impl Driver {
-    /// Where the two tools are: those of the catalogue, which may be tuned, else the shipped ones. What has taken the
-    /// place of one of them under its name, and takes or gives something else, is none.
-    fn memory_tools(&self) -> Arc<Snapshot> {
+    /// The catalogue with the two tools, which may be tuned there; else the shipped ones. A tool of the same name with
+    /// other schemas does not count.
+    fn memory_snapshot(&self) -> Arc<Snapshot> {
         let (whole, shipped) = (self.catalogue.snapshot(), self.shipped.snapshot());
         let is_one = |entry: &Arc<Entry>| {
             entry.provider.llm(entry.id()).is_some()
@@ -70,16 +70,16 @@ impl Driver {
         }
     }
 
-    /// The tools, by the names that calls of [`Driver::compact`] know them under.
-    pub(super) fn with(&self, state: &RunState) -> Option<MemoryTools> {
-        let snapshot = self.memory_tools();
+    /// The wire names of the two tools.
+    pub(super) fn memory_tools(&self, state: &RunState) -> Option<MemoryTools> {
+        let snapshot = self.memory_snapshot();
         let name = |id| snapshot.get(id).map(|entry| entry.wire_name.clone());
         let other = state.spec().context.model.as_deref().filter(|model| *model != state.spec().model);
         let window = other.and_then(|model| self.executor.services().model.card(model).window);
         Some(MemoryTools { summarize: name(SUMMARIZE)?, extract: name(EXTRACT)?, window })
     }
 
-    /// Makes the calls, and tells the state how they ended; cancelled ones it takes up again.
+    /// Runs the calls, and applies their outcomes to the state. Cancelled calls will run again.
     pub(super) async fn compact(
         &self,
         state: &mut RunState,
@@ -90,25 +90,25 @@ impl Driver {
         let meter = Arc::new(Meter::default());
         let run = RunContext {
             cancel: cancel.clone(),
-            // Nobody asked for these calls, so nobody is asked about them.
+            // Nobody requested these calls, so nobody is asked about them.
             approver: Arc::new(NoApprover { remedy: "what makes room in a conversation asks nobody".into() }),
             priority: Priority::Background,
-            // A person who sends what runs to the background means the model's own calls.
+            // A person who sends running calls to the background means the model's own calls.
             promotion: Promotion::Never,
             llm: LlmTerms { model: Some(memory_model(state).into()), ..LlmTerms::default() },
             usage: Some(Arc::clone(&meter) as _),
-            journal: self.store.as_ref().map(|store| (Arc::clone(store), Arc::clone(&options.run_id))),
-            ..self.terms(state, &self.memory_tools(), options)
+            journal: self.journal(options),
+            ..self.run_context(state, &self.memory_snapshot(), options)
         };
-        // One by one: the limit of calls is that of the model's turns.
+        // One by one: the limit of calls is for the model's turns.
         let each = calls.into_iter().map(|call| self.executor.run_calls(vec![call], &run));
         let outcomes: Vec<Outcome> = join_all(each).await.into_iter().flatten().collect();
         let outcomes = if cancel.cause().is_some() { Vec::new() } else { outcomes };
         self.compacted(state, outcomes, meter.take(), options)
     }
 
-    /// What the journal of a run that was interrupted knows of the calls that were under way.
-    pub(super) fn take_up_compaction(
+    /// Applies what the journal of an interrupted run knows of its compaction calls.
+    pub(super) fn resume_compaction(
         &self,
         state: &mut RunState,
         journal: &Journal,
@@ -116,9 +116,9 @@ impl Driver {
     ) -> Result<(), DriverError> {
         let calls = state.compaction_calls();
         let outcomes: Vec<Outcome> = calls.iter().filter_map(|call| ended(call, journal)).collect();
-        // One that was cancelled is made again, and was paid for all the same.
+        // A cancelled call runs again, and its usage counts all the same.
         let is_ours = |id: &CallId| calls.iter().any(|call| call.id == *id);
-        let usage = used_by(journal.iter().filter(|(id, _)| is_ours(id)).filter_map(|(_, outcome)| outcome.as_ref()));
+        let usage = usage_of(journal.iter().filter(|(id, _)| is_ours(id)).filter_map(|(_, outcome)| outcome.as_ref()));
         if outcomes.is_empty() && usage == Usage::default() {
             return Ok(());
         }
@@ -140,11 +140,8 @@ impl Driver {
                     self.warn("compaction_incomplete", message);
                 }
                 let layer = CompactionLayer::Summarize;
-                self.tell(
-                    state,
-                    Done { layer, tokens, results: EvictedCounts::default(), messages, handle, usage },
-                    options,
-                );
+                let results = EvictedCounts::default();
+                self.report_room(state, RoomMade { layer, tokens, results, messages, handle, usage }, options);
             }
             Compacted::Failed(why) => {
                 let message =
@@ -156,14 +153,14 @@ impl Driver {
     }
 }
 
-/// The model that a run's turns are put together by: its own, unless another is named. The conversation goes to nobody
-/// that its user has not chosen.
+/// The model that compacts a run's turns: its own, unless the configuration names another. The conversation goes to no
+/// model that its user has not chosen.
 fn memory_model(state: &RunState) -> &str {
     let spec = state.spec();
     spec.context.model.as_deref().unwrap_or(&spec.model)
 }
 
-/// How a call ended, by the journal. One that was cancelled says nothing of the turns: it is made again.
+/// How a call ended, by the journal. A cancelled call runs again.
 fn ended(call: &ToolCall, journal: &Journal) -> Option<Outcome> {
     let (_, outcome) = journal.iter().find(|(id, _)| *id == call.id)?;
     let cancelled = |outcome: &Outcome| outcome.error.as_ref().is_some_and(|error| error.cancel_cause().is_some());
@@ -179,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_journalled_cancel_is_no_failure() {
+    fn a_cancel_in_the_journal_is_no_failure() {
         let id = CallId::new("compaction-1-summary");
         let arguments = RawArguments::Text("{}".into());
         let call = ToolCall { id: id.clone(), name: "s".into(), arguments };

@@ -1,17 +1,10 @@
 //! The driver: executes the steps of the state machine and saves the state between them.
 
-mod artifacts;
+mod calls;
 mod compaction;
 mod context;
-mod grants;
-mod jobs;
-mod meter;
 mod model;
-mod request_tools;
 mod resume;
-mod room;
-mod streaming;
-mod text;
 pub(crate) mod tool_view;
 
 use std::fmt;
@@ -21,38 +14,31 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use toolwright_core::approval::Approver;
 use toolwright_core::cancel::{Cancel, CancelCause};
-use toolwright_core::catalogue::{Entry, Snapshot};
+use toolwright_core::catalogue::Entry;
 use toolwright_core::client::CallClient;
 use toolwright_core::event::Event;
 use toolwright_core::model::{ModelClient, Usage};
 use toolwright_core::name_table::Resolution;
-use toolwright_core::operation::{Lineage, Op, OpId, Origin};
-use toolwright_core::outcome::Outcome;
+use toolwright_core::operation::{Lineage, Op, OpId};
 use toolwright_core::policy::Policy;
 use toolwright_core::redact::shown_arguments;
 use toolwright_core::select::Exposure;
-use toolwright_core::session::{CallId, Session};
-use toolwright_core::store::{Claim, RunStore, StoreError};
+use toolwright_core::session::Session;
+use toolwright_core::store::{RunStore, StoreError};
 use toolwright_core::variables::Variables;
-use toolwright_runtime::{Catalogue, Executor, RunContext, ToolFinder};
+use toolwright_runtime::{Catalogue, Executor, ToolFinder};
 
 use crate::prompt::system_prompt;
 use crate::report::{RunReport, Status};
-use crate::run::{LoadError, RunSpec, RunState, Step, ToolBatch, TransitionError};
+use crate::run::{LoadError, RunSpec, RunState, Step, TransitionError};
+use calls::{InFlightCalls, Meter, TurnBudget};
 use compaction::ShippedTools;
-use context::RoomMade;
-use grants::Granted;
-use meter::Meter;
-use model::ModelTools;
-use request_tools::RequestTools;
-use room::Room;
-use streaming::InFlightCalls;
-use tool_view::{ToolView, ToolViewCache};
+use tool_view::{RequestTools, ToolViewCache};
 
-/// Takes the whole exchange, record by record, secrets redacted: `{type, turn, …}` with the types
+/// Receives the whole exchange as redacted records `{type, turn, …}` of the types
 /// `request`, `response`, `model_error`, `outcomes`, `room` and `report`. Must not block for long.
 pub trait Transcript: Send + Sync {
-    /// One record.
+    /// Takes one record.
     fn record(&self, record: Value);
 }
 
@@ -97,12 +83,12 @@ impl RunOptions {
     /// The run as an operation, the same when it is resumed: one trace, and its root.
     fn op(&self) -> Op {
         let lineage = Lineage { run: Some(Arc::clone(&self.run_id)), ..Lineage::named(&self.run_id) };
-        // Half of a hash is one too.
+        // Half of a hash is a hash, too.
         let half = u64::try_from(lineage.trace.get() >> 64).unwrap_or_default();
         lineage.begin(OpId::new(half))
     }
 
-    /// Where the operations of a turn belong.
+    /// The lineage of the operations of a turn.
     fn lineage(&self, turn: u32) -> Lineage {
         Lineage { turn, ..self.op().inside() }
     }
@@ -181,7 +167,7 @@ impl Driver {
     /// Finds tools with `finder` if not all of them are shown. Default: lexical search.
     #[must_use]
     pub fn with_finder(self, finder: ToolFinder) -> Self {
-        // Views hold what finds in them.
+        // Views hold the finder.
         Self { finder, views: Arc::default(), ..self }
     }
 
@@ -192,25 +178,25 @@ impl Driver {
         Self { job_wait: Some(limit), ..self }
     }
 
-    /// The system prompt for a run as `spec` says, but for its own, with these options on the catalogue as it is
-    /// now. It tells of the tools that are shown from the beginning; what there is to find is added when the run
-    /// begins.
+    /// The system prompt, beginning with `base`, for a run with this specification and these options on the catalogue as
+    /// it is now. It describes the tools that are shown from the beginning; a line about hidden tools is added when the
+    /// run begins.
     #[must_use]
     pub fn system_prompt(&self, base: &str, spec: &RunSpec, options: &RunOptions) -> String {
-        let view = self.views.current(&self.catalogue, spec, &options.session.principal);
+        let view = self.view(spec, options);
         let all = self.choice(spec, &view).exposure == Exposure::Direct;
         let is_shown = |entry: &&Arc<Entry>| all || entry.is_named_by(&spec.pinned);
         let own = view.own(&spec.agent_tools);
-        let tools: Vec<_> = view.open.iter().filter(is_shown).chain(own).cloned().collect();
+        let tools: Vec<_> = view.usable.iter().filter(is_shown).chain(own).cloned().collect();
         system_prompt(base, &options.session.root, &tools)
     }
 
-    /// Runs until the task is done, or a person is needed who cannot answer now, or calls wait for a word
+    /// Runs until the task is done, or a person is needed who cannot answer now, or calls wait for permission
     /// to run ([`crate::Dispatch::Manual`]); both have the status `suspended`. A resumed run that waits for
-    /// a person asks again; decisions made meanwhile go in beforehand, by [`RunState::on_approvals`] and
+    /// a person asks again; apply decisions made meanwhile beforehand, with [`RunState::on_approvals`] and
     /// [`RunState::dispatch`]. For the next message of a conversation, use [`RunState::continue_with`] and run again.
     ///
-    /// While it lasts, no other process can drive the run.
+    /// Meanwhile no other process can drive the run.
     ///
     /// # Errors
     /// [`DriverError`] when the state cannot be saved, or another process drives the run. Failures of tools
@@ -225,7 +211,7 @@ impl Driver {
             agent: options.session.agent.clone(),
             model: state.spec().model.clone(),
         });
-        // Of a model that cannot be asked the first request says so.
+        // If the model cannot be asked, the first request fails and says why.
         let _ = self.model.ready(&state.spec().model).await;
         let report = self.drive(state, options).await;
         services.events.tell(|| Event::RunFinished {
@@ -244,27 +230,25 @@ impl Driver {
 
     async fn drive(&self, state: &mut RunState, options: &RunOptions) -> Result<RunReport, DriverError> {
         let clock = &self.executor.services().clock;
-        let current = |state: &RunState| self.views.current(&self.catalogue, state.spec(), &options.session.principal);
-        let meaning = |state: &RunState, view: &ToolView| Arc::clone(view.snapshot(exposed(state), &self.finder));
-        let mut snapshot = meaning(state, &current(state));
-        let changed = resume::changed(state, &snapshot);
+        let mut snapshot = Arc::clone(self.snapshot(state, &self.view(state.spec(), options)));
+        let changed = resume::changed_tools(state, &snapshot);
         if !changed.is_empty() {
             self.calls_ended(state, changed, options)?;
         }
         let meter = Arc::new(Meter::default());
-        let mut in_flight = InFlightCalls::under(options.cancel.child(), Room::of(state, 0), &meter);
+        let mut in_flight = InFlightCalls::new(options.cancel.child(), TurnBudget::of(state, 0), &meter);
         let mut asked = false;
         let mut since = clock.now();
         loop {
             if in_flight.is_empty() {
-                // Jobs of earlier turns. What started calls use is told with their outcomes, by which it is known again
-                // after a crash.
+                // The usage of earlier turns' jobs. That of started calls is recorded with their outcomes, which a
+                // resume knows too.
                 state.on_used(meter.take());
             }
             if in_flight.cancel.cause().is_some() && !in_flight.is_empty() {
-                let outcomes = in_flight.land().await;
+                let outcomes = in_flight.join().await;
                 state.on_used(meter.take());
-                self.landed(state, outcomes, options)?;
+                self.started_ended(state, outcomes, options)?;
             }
             let now = clock.now();
             state.on_elapsed(now.saturating_duration_since(since));
@@ -272,71 +256,87 @@ impl Driver {
             if let Some(cause) = options.cancel.cause() {
                 state.cancel(cause);
             }
-            let shown = if state.waits_for_model() {
-                self.report_jobs(state, options).await?;
-                let view = current(state);
-                let mut shown = self.show(state, &view, &options.session).await;
-                snapshot = meaning(state, &view);
-                if self.make_room(state, &shown, &snapshot, options).await == RoomMade::Room {
-                    // What was stored can be read from now on, and a last turn has few tools.
-                    shown = self.show(state, &view, &options.session).await;
+            let mut shown = RequestTools::default();
+            if state.waits_for_model() {
+                state.report_jobs(&self.executor.services().jobs.untold(&options.session.id).await?);
+                let view = self.view(state.spec(), options);
+                shown = self.request_tools(state, &view, &options.session).await;
+                snapshot = Arc::clone(self.snapshot(state, &view));
+                if self.make_room(state, &shown, &snapshot, options).await {
+                    // Stored outputs can be read from now on, and a last turn has few tools.
+                    shown = self.request_tools(state, &view, &options.session).await;
                 }
-                Some(shown)
-            } else {
-                None
-            };
+            }
             self.save(state, options).await?;
-            self.note_told(state).await?;
+            self.note_reported_jobs(state).await?;
             let left = state.time_left();
             match state.step() {
                 Step::CallModel(mut request) => {
                     let cancel = options.cancel.child();
-                    let RequestTools { tools, showing } = shown.unwrap_or_default();
+                    let RequestTools { tools, showing } = shown;
                     request.tools = tools;
-                    let shown_tools = ModelTools { snapshot: &snapshot, showing };
-                    let room = Room::of(state, showing.tokens);
-                    in_flight = bounded(
-                        left,
-                        &cancel,
-                        self.ask_model(
-                            state,
-                            request,
-                            shown_tools,
-                            options,
-                            InFlightCalls::under(cancel.clone(), room, &meter),
-                        ),
-                    )
-                    .await?;
+                    let budget = TurnBudget::of(state, showing.tokens);
+                    let starting = InFlightCalls::new(cancel.clone(), budget, &meter);
+                    let asking = self.ask_model(state, request, &snapshot, showing, options, starting);
+                    in_flight = bounded(left, &cancel, asking).await?;
                 }
                 Step::CallTools(batch) => {
-                    // What was started before is under the same token, so that one limit ends all.
+                    // Calls that were started before share the token, so that one limit ends all.
                     let cancel = if in_flight.is_empty() { options.cancel.child() } else { in_flight.cancel.clone() };
                     let outcomes = self.run_calls(state, batch, &snapshot, options, &mut in_flight, &cancel);
                     let outcomes = bounded(left, &cancel, outcomes).await?;
                     state.on_used(meter.take());
-                    self.landed(state, outcomes, options)?;
+                    self.started_ended(state, outcomes, options)?;
                     asked = true;
                 }
                 Step::Compact(calls) => {
                     let cancel = options.cancel.child();
                     bounded(left, &cancel, self.compact(state, calls, options, &cancel)).await?;
                 }
-                // Who was asked while the calls ran has said `later`.
+                // The approver, asked while the calls ran, has answered `later`.
                 Step::AwaitApproval(_) if asked => return self.ended(state, &meter, options).await,
                 Step::AwaitApproval(_) => state.ask_again(),
-                Step::Done(_) if self.woken(state, &meter, options).await? => {}
+                Step::Done(_) if self.wake(state, &meter, options).await? => {}
                 Step::AwaitDispatch(_) | Step::Done(_) => return self.ended(state, &meter, options).await,
             }
         }
     }
 
-    /// The report of a run that goes no further here, with all that its jobs have used so far.
+    /// Notes in the store that these jobs were reported, after the state with the reports was saved. If this is lost, the
+    /// saved state keeps a job from being reported twice.
+    async fn note_reported_jobs(&self, state: &mut RunState) -> Result<(), StoreError> {
+        if !state.reported_jobs().is_empty() {
+            self.executor.services().jobs.told(state.reported_jobs()).await?;
+            state.forget_reported_jobs();
+        }
+        Ok(())
+    }
+
+    /// Waits for the jobs of a run that has answered, if the driver waits for jobs, and reports how they ended. Returns
+    /// whether the model is asked again.
+    async fn wake(&self, state: &mut RunState, meter: &Meter, options: &RunOptions) -> Result<bool, DriverError> {
+        let Some(limit) = self.job_wait.filter(|_| state.can_wake()) else { return Ok(false) };
+        let limit = state.time_left().map_or(limit, |left| left.min(limit));
+        let jobs = &self.executor.services().jobs;
+        let ended = tokio::select! {
+            ended = jobs.awaited(&options.session.id, limit) => ended,
+            _ = options.cancel.cancelled() => false,
+        };
+        if ended {
+            // Their usage may leave no other turn.
+            self.take_used(state, meter, options).await?;
+            state.wake(&jobs.untold(&options.session.id).await?);
+        }
+        Ok(state.waits_for_model())
+    }
+
+    /// The report of a run that ends or suspends, with the usage of its jobs so far.
     async fn ended(&self, state: &mut RunState, meter: &Meter, options: &RunOptions) -> Result<RunReport, DriverError> {
         self.take_used(state, meter, options).await?;
         Ok(self.report(state, options))
     }
 
-    /// Counts what jobs have used since this was last asked, and saves it.
+    /// Adds the jobs' usage since the last time, and saves it.
     async fn take_used(&self, state: &mut RunState, meter: &Meter, options: &RunOptions) -> Result<(), DriverError> {
         let used = meter.take();
         if used == Usage::default() {
@@ -344,121 +344,6 @@ impl Driver {
         }
         state.on_used(used);
         self.save(state, options).await
-    }
-
-    /// Runs the calls of a turn, whatever they are, through the executor, beside those that were started.
-    /// What the check made of them is saved before they run.
-    async fn run_calls(
-        &self,
-        state: &mut RunState,
-        batch: ToolBatch,
-        snapshot: &Arc<Snapshot>,
-        options: &RunOptions,
-        in_flight: &mut InFlightCalls,
-        cancel: &Cancel,
-    ) -> Result<Vec<Outcome>, DriverError> {
-        let mut run = self.run_context(state, snapshot, options, cancel, in_flight);
-        run.started_before = in_flight.len();
-        in_flight.room.holds(state);
-        if !batch.grants.is_empty() {
-            run.approver = Arc::new(Granted::new(batch.grants, run.approver));
-        }
-        let running = async {
-            // What mending takes is told with what it made.
-            let unmetered = RunContext { usage: None, ..run.clone() };
-            let checked = self.executor.check_calls(batch.calls, &batch.mended, &unmetered).await;
-            if state.on_checked(checked.usage, checked.mended()) {
-                self.save(state, options).await?;
-            }
-            Ok::<_, DriverError>(self.executor.run_checked(checked.calls, &run).await)
-        };
-        let (outcomes, landed) = tokio::join!(running, in_flight.land());
-        let mut outcomes = outcomes?;
-        outcomes.extend(landed);
-        let told = |id: &CallId| outcomes.iter().any(|outcome| outcome.call_id == *id);
-        let lost: Vec<Outcome> = batch.started.into_iter().filter(|id| !told(id)).map(streaming::lost).collect();
-        outcomes.extend(lost);
-        artifacts::keep(&mut outcomes, &*self.executor.services().outputs, &options.session.id).await;
-        Ok(outcomes)
-    }
-
-    fn run_context(
-        &self,
-        state: &RunState,
-        snapshot: &Arc<Snapshot>,
-        options: &RunOptions,
-        cancel: &Cancel,
-        in_flight: &InFlightCalls,
-    ) -> RunContext {
-        RunContext {
-            budget: in_flight.room.budget.clone(),
-            lineage: options.lineage(state.turns()),
-            origin: Origin::Agent,
-            model: Some(state.spec().model.as_str().into()),
-            cancel: cancel.clone(),
-            client: Arc::clone(&options.client),
-            request: Some(Arc::new(state.request())),
-            variables: options.variables.clone(),
-            journal: self.store.as_ref().map(|store| (Arc::clone(store), Arc::clone(&options.run_id))),
-            usage: Some(Arc::clone(&in_flight.meter) as _),
-            ..RunContext::new(
-                Arc::clone(&options.session),
-                Arc::clone(snapshot),
-                Arc::clone(&options.policy),
-                Arc::clone(&options.approver),
-            )
-        }
-    }
-
-    /// As [`Driver::calls_ended`]; a started call that a guard had a question about runs with its turn.
-    fn landed(
-        &self,
-        state: &mut RunState,
-        outcomes: Vec<Outcome>,
-        options: &RunOptions,
-    ) -> Result<(), TransitionError> {
-        let (put_off, ended): (Vec<_>, Vec<_>) =
-            outcomes.into_iter().partition(|outcome| outcome.pending.is_some() && state.is_started(&outcome.call_id));
-        put_off.iter().for_each(|outcome| state.put_off(&outcome.call_id));
-        if ended.is_empty() { Ok(()) } else { self.calls_ended(state, ended, options) }
-    }
-
-    /// Tells transcript and state how calls ended.
-    fn calls_ended(
-        &self,
-        state: &mut RunState,
-        outcomes: Vec<Outcome>,
-        options: &RunOptions,
-    ) -> Result<(), TransitionError> {
-        self.record(options, || json!({"type": "outcomes", "turn": state.turns(), "outcomes": outcomes}));
-        state.on_tools(outcomes)
-    }
-
-    async fn claim(&self, options: &RunOptions) -> Result<(), DriverError> {
-        let Some(store) = &self.store else { return Ok(()) };
-        match store.claim(&options.run_id).await? {
-            Claim::Held => Ok(()),
-            Claim::TakenBy(driver) => Err(DriverError::Taken { run: options.run_id.clone(), driver }),
-        }
-    }
-
-    async fn release(&self, options: &RunOptions) {
-        if let Some(store) = &self.store {
-            // A claim that stays keeps only others out, and only until this process ends.
-            let _ = store.release(&options.run_id).await;
-        }
-    }
-
-    async fn save(&self, state: &RunState, options: &RunOptions) -> Result<(), DriverError> {
-        let Some(store) = &self.store else { return Ok(()) };
-        let saved = state.to_json()?;
-        // The journal of calls that are under way must outlive the save.
-        if state.has_started() {
-            store.save_amid(&options.run_id, &saved).await?;
-        } else {
-            store.save_run(&options.run_id, &saved).await?;
-        }
-        Ok(())
     }
 
     fn report(&self, state: &RunState, options: &RunOptions) -> RunReport {
@@ -488,11 +373,7 @@ impl Driver {
     }
 }
 
-fn exposed(state: &RunState) -> Option<Exposure> {
-    state.exposure().map(|choice| choice.exposure)
-}
-
-/// Awaits `action`; when `left` is over, cancels it and awaits its end.
+/// Awaits `action`; after `left`, cancels it and awaits its end.
 async fn bounded<T>(left: Option<Duration>, cancel: &Cancel, action: impl Future<Output = T>) -> T {
     let Some(left) = left else { return action.await };
     let mut action = std::pin::pin!(action);

@@ -1,36 +1,39 @@
-//! Sends one request to the model, records it, and starts calls while the answer streams in.
+//! Sends one request to the model, records it, emits its text, and starts calls while the answer streams.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Value, json};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use toolwright_core::call::{RawArguments, ToolCall};
 use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::catalogue::Snapshot;
-use toolwright_core::event::Event;
+use toolwright_core::context::Redactor;
+use toolwright_core::event::{Event, EventSink};
 use toolwright_core::model::{
-    Exposed, ModelError, ModelErrorKind, ModelEvents, ModelRequest, ModelResponse, RecordedError, WrittenCall,
+    Exposed, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse, RecordedError,
+    WrittenCall,
 };
 use toolwright_core::operation::Op;
-use toolwright_core::redact::learn_written;
+use toolwright_core::redact::{StreamRedactor, learn_written};
 use toolwright_core::select::Showing;
-use toolwright_core::session::CallId;
-
+use toolwright_core::session::{CallId, SessionId};
 use toolwright_runtime::executor::{Asked, ModelAsk, ModelCallRecord};
 
-use super::streaming::{InFlightCalls, StreamEvents};
-use super::text::TextEvents;
+use super::calls::InFlightCalls;
 use super::tool_view::resolve;
 use super::{Driver, DriverError, RunOptions};
 use crate::run::{Dispatch, RunState};
 
 impl Driver {
-    /// Asks the model, under the token of `in_flight`, and tells the state what came of it. Returns these with the calls that
-    /// were started meanwhile.
+    /// Asks the model, under the token of `in_flight`, and applies the answer to the state. Returns `in_flight` with the
+    /// calls that were started meanwhile.
     pub(super) async fn ask_model(
         &self,
         state: &mut RunState,
         request: ModelRequest,
-        shown_tools: ModelTools<'_>,
+        snapshot: &Arc<Snapshot>,
+        showing: Showing,
         options: &RunOptions,
         mut in_flight: InFlightCalls,
     ) -> Result<InFlightCalls, DriverError> {
@@ -39,9 +42,9 @@ impl Driver {
         let services = self.executor.services();
         let text = TextEvents::new(services.events.clone(), services.redactor.clone(), options.session.id.clone());
         let op = self.executor.begin(&options.lineage(turn));
-        state.asked(shown_tools.showing.tokens);
-        self.asked(&op, state, &request, shown_tools.showing, options);
-        let (session, tools) = (&*options.session, Some(shown_tools.showing));
+        state.on_request(showing.tokens);
+        self.record_request(&op, state, &request, showing, options);
+        let (session, tools) = (&*options.session, Some(showing));
         let ask = ModelAsk { op, session, model: &model, asked: Asked::Answer(&request), tools };
         let record = self.executor.open_model_record(ask);
         let answer = if state.spec().dispatch == Dispatch::Streaming {
@@ -50,7 +53,7 @@ impl Driver {
             let answer = loop {
                 tokio::select! {
                     biased;
-                    Some(call) = calls.recv() => self.may_start(state, call, shown_tools.snapshot, options, &mut in_flight).await?,
+                    Some(call) = calls.recv() => self.may_start(state, call, snapshot, options, &mut in_flight).await?,
                     answer = &mut answering => break answer,
                 }
             };
@@ -59,19 +62,19 @@ impl Driver {
             self.complete(&model, &request, &record, &text, cancel).await
         };
         text.finish();
-        self.answered(turn, shown_tools.snapshot, &answer, options);
+        self.record_answer(turn, snapshot, &answer, options);
         record.end(&answer);
         match answer {
-            Ok(response) => state.on_model(response, &|call| resolve(shown_tools.snapshot, call))?,
-            // What was started is kept, whatever happened; a cancel is seen before the next step.
+            Ok(response) => state.on_model(response, &|call| resolve(snapshot, call))?,
+            // Started calls are kept, whatever happened; a cancel is noticed before the next step.
             Err(error) if !in_flight.is_empty() => state.on_model_error(&error)?,
             Err(error) => {
-                state.answer_lost();
+                state.keep_started_calls(None);
                 match (cancel.cause(), error.kind) {
                     (Some(cause), _) => state.cancel(cause),
                     (None, ModelErrorKind::Canceled) => state.cancel(CancelCause::User),
-                    // The window is smaller than was known. Each round removes something, so they end.
-                    (None, ModelErrorKind::ContextOverflow) if state.on_overflow(shown_tools.showing.tokens) => {}
+                    // The window is smaller than expected. Each retry removes something, so they end.
+                    (None, ModelErrorKind::ContextOverflow) if state.on_overflow(showing.tokens) => {}
                     _ => state.on_model_error(&error)?,
                 }
             }
@@ -95,7 +98,7 @@ impl Driver {
         }
     }
 
-    /// Starts a call whose block has closed, if it may start by itself. The state knows of it before it runs.
+    /// Starts a call whose block has closed, if it can start alone. The state is saved before it runs.
     async fn may_start(
         &self,
         state: &mut RunState,
@@ -105,7 +108,7 @@ impl Driver {
         in_flight: &mut InFlightCalls,
     ) -> Result<(), DriverError> {
         let Some(call) = state.on_call(written, &|call| resolve(snapshot, call))? else { return Ok(()) };
-        let run = self.run_context(state, snapshot, options, &in_flight.cancel, in_flight);
+        let run = self.call_context(state, snapshot, options, &in_flight.cancel, in_flight);
         let Some(valid) = self.executor.startable(call, &run) else { return Ok(()) };
         state.start(&valid.id)?;
         self.save(state, options).await?;
@@ -113,7 +116,14 @@ impl Driver {
         Ok(())
     }
 
-    fn asked(&self, op: &Op, state: &RunState, request: &ModelRequest, showing: Showing, options: &RunOptions) {
+    fn record_request(
+        &self,
+        op: &Op,
+        state: &RunState,
+        request: &ModelRequest,
+        showing: Showing,
+        options: &RunOptions,
+    ) {
         let services = self.executor.services();
         let (model, turn) = (&state.spec().model, state.turns() + 1);
         let shown = request.tools.iter().filter(|tool| tool.exposed != Exposed::Deferred);
@@ -133,16 +143,16 @@ impl Driver {
         );
     }
 
-    fn answered(
+    fn record_answer(
         &self,
         turn: u32,
         snapshot: &Snapshot,
         answer: &Result<ModelResponse, ModelError>,
         options: &RunOptions,
     ) {
-        // What was whole of a broken answer is recorded as well.
-        let said = answer.as_ref().map_or_else(|error| error.partial.as_deref(), Some);
-        for call in said.iter().flat_map(|said| &said.calls) {
+        // The complete calls of a broken answer are recorded as well.
+        let response = answer.as_ref().map_or_else(|error| error.partial.as_deref(), Some);
+        for call in response.iter().flat_map(|response| &response.calls) {
             let (id, arguments) = (CallId::new(call.id.as_str()), RawArguments::Text(call.arguments.clone()));
             let call = ToolCall { id, name: call.name.clone(), arguments };
             learn_written(&call, snapshot, &*self.executor.services().redactor);
@@ -162,18 +172,127 @@ impl Driver {
     }
 }
 
-/// What the model of a request sees of the catalogue.
-#[derive(Clone, Copy)]
-pub(super) struct ModelTools<'a> {
-    /// What the names that it writes mean.
-    pub(super) snapshot: &'a Arc<Snapshot>,
-    pub(super) showing: Showing,
-}
-
-/// A broken answer with at least the text that came.
+/// A broken answer with at least the text that arrived.
 fn with_partial(mut error: ModelError, events: &StreamEvents<'_>) -> ModelError {
     let usage = error.usage;
-    let said = || Box::new(ModelResponse { text: events.said(), usage, ..ModelResponse::default() });
-    error.partial.get_or_insert_with(said);
+    let partial = || Box::new(ModelResponse { text: events.text_so_far(), usage, ..ModelResponse::default() });
+    error.partial.get_or_insert_with(partial);
     error
+}
+
+/// Passes text on, and sends complete calls to be started: as many as may run in a turn.
+struct StreamEvents<'a> {
+    text: &'a TextEvents,
+    text_so_far: Mutex<String>,
+    calls: UnboundedSender<WrittenCall>,
+    left: AtomicUsize,
+}
+
+impl<'a> StreamEvents<'a> {
+    fn new(text: &'a TextEvents, limit: usize) -> (Self, UnboundedReceiver<WrittenCall>) {
+        let (calls, receiver) = unbounded_channel();
+        (Self { text, text_so_far: Mutex::default(), calls, left: AtomicUsize::new(limit) }, receiver)
+    }
+
+    fn text_so_far(&self) -> String {
+        self.text_so_far.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl ModelEvents for StreamEvents<'_> {
+    fn on_event(&self, event: ModelEvent) {
+        match &event {
+            ModelEvent::Text(text) => {
+                self.text_so_far.lock().unwrap_or_else(PoisonError::into_inner).push_str(text);
+            }
+            ModelEvent::Call(call) => {
+                let one_less = |left: usize| left.checked_sub(1);
+                if self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok() {
+                    // Without a receiver the call runs when its turn is over.
+                    let _ = self.calls.send(call.clone());
+                }
+            }
+            ModelEvent::Reasoning(_) => {}
+        }
+        self.text.on_event(event);
+    }
+}
+
+/// Emits the model's text as events, as soon as it is certain not to be part of a secret, which may come in several
+/// pieces.
+struct TextEvents {
+    events: Arc<dyn EventSink>,
+    session: SessionId,
+    stream: Mutex<StreamRedactor>,
+}
+
+impl TextEvents {
+    fn new(events: Arc<dyn EventSink>, redactor: Arc<dyn Redactor>, session: SessionId) -> Self {
+        Self { events, session, stream: Mutex::new(StreamRedactor::new(redactor)) }
+    }
+
+    /// Emits the rest; the answer has ended.
+    fn finish(&self) {
+        self.emit(StreamRedactor::finish);
+    }
+
+    fn emit(&self, take: impl FnOnce(&mut StreamRedactor) -> String) {
+        let text = take(&mut self.stream.lock().unwrap_or_else(PoisonError::into_inner));
+        if !text.is_empty() {
+            self.events.tell_routine(|| Event::ModelText { session: self.session.clone(), text });
+        }
+    }
+}
+
+impl ModelEvents for TextEvents {
+    fn on_event(&self, event: ModelEvent) {
+        if let ModelEvent::Text(text) = event {
+            self.emit(|stream| stream.push(&text));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::Range;
+
+    use super::*;
+
+    struct SecretOf12345;
+
+    impl Redactor for SecretOf12345 {
+        fn spans(&self, text: &str) -> Vec<Range<usize>> {
+            text.match_indices("sk-12345").map(|(at, found)| at..at + found.len()).collect()
+        }
+    }
+
+    #[derive(Default)]
+    struct Log(Mutex<Vec<String>>);
+
+    impl EventSink for Log {
+        fn emit(&self, event: Event) {
+            if let Event::ModelText { text, .. } = event {
+                self.0.lock().expect("log").push(text);
+            }
+        }
+    }
+
+    fn check(pieces: &[&str], expect: &[&str]) {
+        let log = Arc::new(Log::default());
+        let events = TextEvents::new(log.clone(), Arc::new(SecretOf12345), SessionId::new("s"));
+        for piece in pieces {
+            events.on_event(ModelEvent::Text((*piece).to_owned()));
+        }
+        events.finish();
+        assert_eq!(*log.0.lock().expect("log"), expect, "{pieces:?}");
+    }
+
+    #[test]
+    fn text_streams_word_by_word_without_secrets() {
+        check(&[], &[]);
+        check(&["one tw", "o\n"], &["one ", "two\n"]);
+        check(&["the key is sk-1", "23", "45, keep it"], &["the key is ", "[secret], keep ", "it"]);
+        check(&["sk-12345"], &["[secret]"]);
+        check(&["早上好。sk-", "12345"], &["早上好。", "[secret]"]);
+    }
 }

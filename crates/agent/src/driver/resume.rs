@@ -1,4 +1,4 @@
-//! Resumes an interrupted run. A finished call does not run again, nor does a call whose effect is unknown.
+//! Saves runs and resumes interrupted ones. A finished call does not run again, nor does one whose effect is unknown.
 
 use std::sync::Arc;
 
@@ -7,13 +7,14 @@ use toolwright_core::catalogue::Entry;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::session::CallId;
+use toolwright_core::store::{Claim, RunStore};
 
-use super::meter::used_by;
+use super::calls::usage_of;
 use super::{Driver, DriverError, RunOptions, tool_view};
 use crate::report::RunReport;
 use crate::run::{RunState, TurnCall};
 
-/// What the journal knows of the calls in flight.
+/// The calls in flight when a run stopped, with the outcomes of those that had finished.
 pub(super) type Journal = [(CallId, Option<Outcome>)];
 
 impl Driver {
@@ -26,12 +27,12 @@ impl Driver {
         self.run(&mut state, options).await
     }
 
-    /// Loads a saved run with all that is known of the calls in flight when it stopped. A finished call
-    /// keeps its outcome. One that was dispatched runs again only if its tool reads only or is
-    /// idempotent, by hints that are trusted; otherwise its result says that its effect is unknown. One
-    /// that was not dispatched is left to run. The catalogue should have its lists by now: a tool that
-    /// is not in it is unknown. A run that was cancelled, or whose model could not be asked, is taken up
-    /// again; see [`RunState::reopen`].
+    /// Loads a saved run and settles the calls in flight when it stopped. A finished call
+    /// keeps its outcome. A dispatched call runs again only if its tool is read-only or
+    /// idempotent, by trusted hints; otherwise its result says that its effect is unknown. A
+    /// call that was not dispatched will run. List the catalogue first: a tool that
+    /// is not in it is unknown. Reopens a run that was cancelled or whose model could not be asked, see
+    /// [`RunState::reopen`].
     ///
     /// From here to the end of [`Driver::run`] no other process can drive the run.
     ///
@@ -52,29 +53,61 @@ impl Driver {
         let saved = store.run(&options.run_id).await?.ok_or_else(not_found)?;
         let mut state = RunState::from_json(saved.state)?;
         state.reopen();
-        state.answer_lost();
-        let view = self.views.current(&self.catalogue, state.spec(), &options.session.principal);
-        let snapshot = view.snapshot(super::exposed(&state), &self.finder);
-        let known = |call| settled(call, &saved.calls, snapshot);
-        let settled: Vec<Outcome> = state.to_run().filter_map(known).collect();
+        state.keep_started_calls(None);
+        let view = self.view(state.spec(), options);
+        let snapshot = self.snapshot(&state, &view);
+        let settled: Vec<Outcome> = state.runnable().filter_map(|call| settled(call, &saved.calls, snapshot)).collect();
         if !settled.is_empty() {
-            state.on_used(used_by(&settled));
+            state.on_used(usage_of(&settled));
             self.calls_ended(&mut state, settled, options)?;
         }
-        self.take_up_compaction(&mut state, &saved.calls, options)?;
-        // What nothing is known of did not come to run, or may run again.
-        state.put_off_started();
+        self.resume_compaction(&mut state, &saved.calls, options)?;
+        // The others did not run, or may run again.
+        state.requeue_started(|_| true);
         Ok(state)
+    }
+
+    /// Keeps other processes from driving the run.
+    pub(super) async fn claim(&self, options: &RunOptions) -> Result<(), DriverError> {
+        let Some(store) = &self.store else { return Ok(()) };
+        match store.claim(&options.run_id).await? {
+            Claim::Held => Ok(()),
+            Claim::TakenBy(driver) => Err(DriverError::Taken { run: options.run_id.clone(), driver }),
+        }
+    }
+
+    pub(super) async fn release(&self, options: &RunOptions) {
+        if let Some(store) = &self.store {
+            // A claim that stays keeps only others out, and only until this process ends.
+            let _ = store.release(&options.run_id).await;
+        }
+    }
+
+    pub(super) async fn save(&self, state: &RunState, options: &RunOptions) -> Result<(), DriverError> {
+        let Some(store) = &self.store else { return Ok(()) };
+        let saved = state.to_json()?;
+        // The journal of running calls must survive the save.
+        if state.has_started() {
+            store.save_amid(&options.run_id, &saved).await?;
+        } else {
+            store.save_run(&options.run_id, &saved).await?;
+        }
+        Ok(())
+    }
+
+    /// Where the executor records the run's calls.
+    pub(super) fn journal(&self, options: &RunOptions) -> Option<(Arc<dyn RunStore>, Arc<str>)> {
+        self.store.as_ref().map(|store| (Arc::clone(store), Arc::clone(&options.run_id)))
     }
 }
 
-/// The outcome of a call that the journal knows of; `None` where it may run.
+/// The outcome of a call by the journal; `None` if it may run.
 fn settled(call: &TurnCall, journal: &Journal, snapshot: &Snapshot) -> Option<Outcome> {
     let (_, finished) = journal.iter().find(|(id, _)| *id == call.id)?;
     if finished.is_some() {
         return finished.clone();
     }
-    let entry = tool_view::meant(snapshot, &call.as_written());
+    let entry = tool_view::called_entry(snapshot, &call.as_written());
     if entry.is_some_and(|entry| entry.is_repeatable()) {
         return None;
     }
@@ -85,17 +118,17 @@ fn settled(call: &TurnCall, journal: &Journal, snapshot: &Snapshot) -> Option<Ou
     Some(failed(call, entry, ToolError::new(ErrorKind::ExecutionError, message)))
 }
 
-/// Outcomes for the calls whose tool is another by now: a call runs on the implementation whose schema
+/// Outcomes for the calls whose tool has changed: a call runs on the implementation whose schema
 /// the model saw, or not at all.
-pub(super) fn changed(state: &RunState, snapshot: &Snapshot) -> Vec<Outcome> {
+pub(super) fn changed_tools(state: &RunState, snapshot: &Snapshot) -> Vec<Outcome> {
     let changed = |call: &TurnCall| {
-        let (seen, entry) = (call.definition?, tool_view::meant(snapshot, &call.as_written())?);
+        let (seen, entry) = (call.definition?, tool_view::called_entry(snapshot, &call.as_written())?);
         (entry.tool.hash() != seen).then(|| {
             let message = format!("{} has changed since it was called: look at it and call it again", call.wire_name);
             failed(call, Some(entry), ToolError::new(ErrorKind::UnknownTool, message))
         })
     };
-    state.to_run().filter_map(changed).collect()
+    state.runnable().filter_map(changed).collect()
 }
 
 fn failed(call: &TurnCall, entry: Option<&Arc<Entry>>, error: ToolError) -> Outcome {

@@ -1,76 +1,103 @@
-//! The view of the catalogue that one run can use, and the cache of such views.
+//! The tools of a run: which it may use, what names mean to it, and which each request shows the model.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use toolwright_core::StaticProvider;
 use toolwright_core::call::{RawArguments, ToolCall};
 use toolwright_core::catalogue::{Entry, Provider, Snapshot};
 use toolwright_core::indirect_call::carried;
-use toolwright_core::model::{ShownTool, WrittenCall};
+use toolwright_core::model::{Exposed, ShownTool, WrittenCall};
 use toolwright_core::name_table::Resolution;
-use toolwright_core::select::{Cost, Exposure};
-use toolwright_core::session::{CallId, Principal};
+use toolwright_core::output::is_output_tool;
+use toolwright_core::select::{
+    CALL_ID, Choice, Cost, DESCRIBE_ID, Exposure, PickInput, SEARCH_ID, Showing, choose, namespaces, shown_tokens,
+};
+use toolwright_core::session::{CallId, Principal, Session};
 use toolwright_runtime::{Catalogue, ToolFinder, searchable};
 
-use super::request_tools::RequestToolsCache;
-use crate::run::{Resolved, RunSpec};
-use crate::tools::{AgentTools, ReportSpec, of_run};
+use super::{Driver, RunOptions};
+use crate::report::{FINAL_REPORT_ID, ReportSpec};
+use crate::run::{Resolved, RunSpec, RunState};
+use crate::tools::{AgentTools, run_tools};
 
-/// Views that are kept; a driver rarely has runs of more kinds at once.
-const MAX_KEPT: usize = 16;
+/// Views that are cached; a driver rarely has runs of more kinds at once.
+const MAX_VIEWS: usize = 16;
+/// Request tools that a view caches.
+const MAX_REQUEST_TOOLS: usize = 8;
+/// Maximum tools that a later turn of a task picks: each one makes the provider read the conversation anew.
+const MAX_PICKED_LATER: usize = 1;
+/// Tokens that the definitions picked for a task may have: this part of all definitions' tokens, within these bounds.
+const PICKED_SHARE: usize = 50;
+const PICKED_TOKENS: std::ops::RangeInclusive<usize> = 500..=2000;
 
-/// The catalogue through a run's list of tools: a snapshot of its own, so that a tool outside the list
-/// is unknown to the run by whatever name it is called.
+/// The catalogue through a run's list of tools: a snapshot of its own, so that the run does not know a tool outside the
+/// list, by whatever name it is called.
 pub(super) struct ToolView {
-    /// The tools of the run, and no others, without those of the agent itself.
-    pub(super) tools: Arc<Snapshot>,
-    /// Those open to the run's principal that run here, in catalogue order.
-    pub(super) open: Vec<Arc<Entry>>,
-    /// What requests were shown of them.
-    pub(super) lists: RequestToolsCache,
-    /// The tools of the agent itself.
+    /// The tools of the run, without the agent's own tools.
+    tools: Arc<Snapshot>,
+    /// Those that the run's principal may use and that run here, in catalogue order.
+    pub(super) usable: Vec<Arc<Entry>>,
+    /// The agent's own tools.
     own: Arc<StaticProvider>,
-    whole: OnceLock<Arc<Snapshot>>,
+    /// The tools of the run with the agent's own.
+    all: OnceLock<Arc<Snapshot>>,
+    /// The same with the tools that search them.
     searchable: OnceLock<Arc<Snapshot>>,
     cost: OnceLock<Cost>,
+    /// The latest request tools, the newest last: equal requests share them.
+    requests: Mutex<Vec<CachedRequestTools>>,
+}
+
+/// The tools of a request.
+#[derive(Clone, Default)]
+pub(super) struct RequestTools {
+    pub(super) tools: Arc<[ShownTool]>,
+    pub(super) showing: Showing,
+}
+
+struct CachedRequestTools {
+    exposure: Exposure,
+    order: Vec<String>,
+    shown: RequestTools,
 }
 
 impl ToolView {
-    /// `before` is an older view, whose index tells much of this one's.
-    fn new(whole: &Arc<Snapshot>, spec: &RunSpec, principal: &Principal, before: Option<&Self>) -> Self {
+    /// `before` is an older view, whose index covers much of this one.
+    fn new(catalogue: &Arc<Snapshot>, spec: &RunSpec, principal: &Principal, before: Option<&Self>) -> Self {
         let allowed = spec.tools.as_slice();
         let tools = match allowed {
-            [] => Arc::clone(whole),
+            [] => Arc::clone(catalogue),
             _ => {
-                let tools = whole.only(|entry| entry.is_named_by(allowed), "not among the tools of this run");
-                Arc::new(match before.filter(|_| !whole.is_indexed()) {
+                let tools = catalogue.only(|entry| entry.is_named_by(allowed), "not among the tools of this run");
+                Arc::new(match before.filter(|_| !catalogue.is_indexed()) {
                     Some(before) => tools.with_index_of(&before.tools),
                     None => tools,
                 })
             }
         };
-        let open = shown(&tools, principal).cloned().collect();
+        let usable = usable_tools(&tools, principal).cloned().collect();
         Self {
             tools,
-            open,
-            lists: RequestToolsCache::default(),
-            own: Arc::new(of_run(spec.agent_tools.report.as_ref())),
-            whole: OnceLock::new(),
+            usable,
+            own: Arc::new(run_tools(spec.agent_tools.report.as_ref())),
+            all: OnceLock::new(),
             searchable: OnceLock::new(),
             cost: OnceLock::new(),
+            requests: Mutex::default(),
         }
     }
 
-    /// What names mean under `exposure`: the tools of the run, and unless all are shown, those that find them.
+    /// What names mean under `exposure`: the tools of the run, and unless all are shown, those that search them.
     pub(super) fn snapshot(&self, exposure: Option<Exposure>, finder: &ToolFinder) -> &Arc<Snapshot> {
         match exposure {
-            None | Some(Exposure::Direct) => self.whole(),
+            None | Some(Exposure::Direct) => self.all(),
             Some(_) => self.searchable.get_or_init(|| self.with_own(&searchable(&self.tools, finder.clone()))),
         }
     }
 
-    fn whole(&self) -> &Arc<Snapshot> {
-        self.whole.get_or_init(|| self.with_own(&self.tools))
+    fn all(&self) -> &Arc<Snapshot> {
+        self.all.get_or_init(|| self.with_own(&self.tools))
     }
 
     fn with_own(&self, tools: &Snapshot) -> Arc<Snapshot> {
@@ -78,44 +105,209 @@ impl ToolView {
         Arc::new(tools.with(&provider, self.own.tools()))
     }
 
-    /// The tools of the agent itself that a run is shown.
+    /// The agent's own tools that a run is shown.
     pub(super) fn own(&self, shown: &AgentTools) -> impl Iterator<Item = &Arc<Entry>> {
         let ids = self.own.tools().iter().map(|tool| tool.definition().id.as_str());
-        ids.filter(move |id| shown.shows(id)).filter_map(|id| self.whole().get(id))
+        ids.filter(move |id| shown.shows(id)).filter_map(|id| self.all().get(id))
     }
 
-    /// What it costs to show all that is open.
-    pub(super) fn cost(&self) -> Cost {
-        *self
-            .cost
-            .get_or_init(|| Cost { tools: self.open.len(), tokens: self.open.iter().map(|entry| entry.tokens()).sum() })
+    /// The cost of showing all usable tools.
+    fn cost(&self) -> Cost {
+        let tokens = || self.usable.iter().map(|entry| entry.tokens()).sum();
+        *self.cost.get_or_init(|| Cost { tools: self.usable.len(), tokens: tokens() })
+    }
+
+    /// Tokens that the definitions picked for a task may have.
+    fn pick_budget(&self) -> usize {
+        (self.cost().tokens / PICKED_SHARE).clamp(*PICKED_TOKENS.start(), *PICKED_TOKENS.end())
+    }
+
+    /// The line of the system prompt about tools that are not shown, the same for equal catalogues.
+    fn index(&self, exposure: Exposure) -> String {
+        let how = match exposure {
+            Exposure::Direct | Exposure::Pick => return String::new(),
+            Exposure::Deferred => "the tool search",
+            Exposure::Search => "tools__search",
+        };
+        let findable = || self.usable.iter().filter(|entry| entry.definition().safe).map(|entry| &**entry);
+        if findable().next().is_none() {
+            return String::new();
+        }
+        format!("Further tools can be found with {how}: {}", namespaces(findable()))
+    }
+
+    /// The request tools in `order`, by wire name; from the cache if they were shown before.
+    fn request_tools(&self, exposure: Exposure, order: &[String], snapshot: &Snapshot) -> RequestTools {
+        let mut cached = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = cached.iter().find(|known| known.exposure == exposure && known.order == order) {
+            return known.shown.clone();
+        }
+        let shown = self.make_request_tools(exposure, order, snapshot);
+        if cached.len() == MAX_REQUEST_TOOLS {
+            cached.remove(0);
+        }
+        cached.push(CachedRequestTools { exposure, order: order.to_vec(), shown: shown.clone() });
+        shown
+    }
+
+    /// The tools in `order`, then, if the API loads tools itself, all others as deferred.
+    fn make_request_tools(&self, exposure: Exposure, order: &[String], snapshot: &Snapshot) -> RequestTools {
+        let is_deferring = exposure == Exposure::Deferred;
+        let mut tools: Vec<ShownTool> = order
+            .iter()
+            .filter_map(|name| entry(snapshot, name))
+            .map(|entry| {
+                let is_search = is_deferring && entry.id().as_str() == SEARCH_ID;
+                ShownTool { exposed: if is_search { Exposed::Search } else { Exposed::Shown }, ..shown_tool(entry) }
+            })
+            .collect();
+        let tokens = tools.iter().map(shown_tokens).sum();
+        let shown = tools.len();
+        let first: HashSet<&str> = order.iter().map(String::as_str).collect();
+        let others = || self.usable.iter().filter(|entry| !first.contains(&*entry.wire_name));
+        let (mut deferred, mut excluded) = (0, others().count());
+        if is_deferring {
+            // Tools that are marked unsafe cannot be found.
+            let findable = || others().filter(|entry| entry.definition().safe);
+            deferred = findable().count();
+            excluded -= deferred;
+            tools.extend(findable().map(|entry| ShownTool { exposed: Exposed::Deferred, ..shown_tool(entry) }));
+        }
+        let showing = Showing { exposure: Some(exposure), shown, deferred, excluded, tokens };
+        RequestTools { tools: tools.into(), showing }
     }
 }
 
-/// The tool that a written call means.
-pub(super) fn resolve(snapshot: &Snapshot, written: &WrittenCall) -> Option<Resolved> {
-    let called = entry(snapshot, &written.name)?;
-    let arguments = RawArguments::Text(written.arguments.clone());
-    let call = ToolCall { id: CallId::new(written.id.as_str()), name: written.name.clone(), arguments };
-    let runs = meant(snapshot, &call).unwrap_or(called);
-    Some(Resolved { wire_name: called.wire_name.clone(), definition: runs.tool.hash() })
-}
+impl Driver {
+    /// The tools of a run on the catalogue as it is now.
+    pub(super) fn view(&self, spec: &RunSpec, options: &RunOptions) -> Arc<ToolView> {
+        self.views.current(&self.catalogue, spec, &options.session.principal)
+    }
 
-/// The entry that a call is to run on, as far as its name tells: the one inside, if it carries another call.
-pub(super) fn meant<'a>(snapshot: &'a Snapshot, call: &ToolCall) -> Option<&'a Arc<Entry>> {
-    match carried(call, snapshot) {
-        Some(inside) => entry(snapshot, &inside.name),
-        None => entry(snapshot, &call.name),
+    /// What names mean to a run.
+    pub(super) fn snapshot<'v>(&self, state: &RunState, view: &'v ToolView) -> &'v Arc<Snapshot> {
+        view.snapshot(state.exposure().map(|choice| choice.exposure), &self.finder)
+    }
+
+    /// Chooses how the model of `spec` is shown the tools of `view`.
+    pub(super) fn choice(&self, spec: &RunSpec, view: &ToolView) -> Choice {
+        choose(spec.exposure, view.cost(), spec.window, self.model.has_tool_search(&spec.model))
+    }
+
+    /// The tools of the next request. The first turn chooses how the model is shown them. Those that read stored
+    /// outputs are among them once the session has stored one.
+    pub(super) async fn request_tools(&self, state: &mut RunState, view: &ToolView, session: &Session) -> RequestTools {
+        let choice = match state.exposure() {
+            Some(choice) => choice.clone(),
+            None => {
+                let choice = self.choice(state.spec(), view);
+                state.expose(choice.clone(), view.index(choice.exposure));
+                choice
+            }
+        };
+        let exposure = match choice.exposure {
+            Exposure::Pick => self.pick(state, view, &session.principal).await,
+            other => other,
+        };
+        let snapshot = view.snapshot(Some(exposure), &self.finder);
+        let wanted = match last_report(state, snapshot) {
+            // Tools that the API has loaded must stay in the request.
+            Some(report) if exposure != Exposure::Deferred => vec![report],
+            _ => {
+                let has_outputs = self.executor.services().outputs.has_outputs(&session.id);
+                wanted(exposure, has_outputs, state, view, snapshot)
+            }
+        };
+        let wanted: Vec<&str> = wanted.iter().map(|entry| entry.wire_name.as_str()).collect();
+        let mut shown = view.request_tools(exposure, state.order_tools(&wanted), snapshot);
+        // The model reads the definitions that results have loaded, too.
+        let loaded: HashSet<&str> = state.loaded_by_results().collect();
+        let loaded =
+            shown.tools.iter().filter(|tool| tool.exposed == Exposed::Deferred && loaded.contains(&*tool.name));
+        shown.showing.tokens += loaded.map(shown_tokens).sum::<usize>();
+        shown
+    }
+
+    /// Loads the tools that fit the model's next work. If none fits the task, the run changes to searching.
+    async fn pick(&self, state: &mut RunState, view: &ToolView, principal: &Principal) -> Exposure {
+        let texts = state.recent_texts();
+        if texts.is_empty() {
+            return Exposure::Pick;
+        }
+        let texts: Vec<&str> = texts.iter().map(|text| &**text).collect();
+        let is_first = state.turns() == 0;
+        let pick_size = state.spec().pick_size;
+        let limit = if is_first { pick_size } else { MAX_PICKED_LATER.min(pick_size) };
+        let found = self.finder.find(PickInput::turns(&texts), &view.tools, limit, principal, None).await;
+        let names = affordable(&found, view.pick_budget() * limit / pick_size.max(1));
+        let nothing = is_first && names.is_empty() && state.loaded(|_| true).is_empty();
+        if nothing && !view.usable.iter().any(|entry| entry.is_named_by(&state.spec().pinned)) {
+            let reason = "pick was asked for, but no tool fits the task: the model searches them".into();
+            let choice = Choice { exposure: Exposure::Search, reason };
+            state.expose(choice, view.index(Exposure::Search));
+            return Exposure::Search;
+        }
+        state.load(names);
+        Exposure::Pick
     }
 }
 
-/// Makes each view once for a catalogue, so that requests with the same tools share them: the API's form
-/// of shared tools is made once too.
+/// The wire names of the tools among `found`, best first, whose definitions fit into `tokens` together: a large one
+/// gives way to smaller ones after it. The best is always included.
+fn affordable(found: &[Arc<Entry>], tokens: usize) -> Vec<String> {
+    let mut left = tokens;
+    let mut names = Vec::with_capacity(found.len());
+    for entry in found {
+        let cost = entry.tokens();
+        if names.is_empty() || cost <= left {
+            left = left.saturating_sub(cost);
+            names.push(entry.wire_name.clone());
+        }
+    }
+    names
+}
+
+/// The final report, if it is all that the model may call now.
+fn last_report<'a>(state: &RunState, snapshot: &'a Snapshot) -> Option<&'a Arc<Entry>> {
+    let is_required = state.is_last_turn() && state.spec().agent_tools.report.is_some();
+    snapshot.get(FINAL_REPORT_ID).filter(|_| is_required)
+}
+
+/// The tools whose definitions the request shows, each once: the search tools, the agent's own, the pinned ones, those
+/// loaded during the run, and those for stored outputs if there are any.
+fn wanted<'a>(
+    exposure: Exposure,
+    has_outputs: bool,
+    state: &mut RunState,
+    view: &'a ToolView,
+    snapshot: &'a Snapshot,
+) -> Vec<&'a Arc<Entry>> {
+    let own: Vec<_> = view.own(&state.spec().agent_tools).collect();
+    let finders: &[&str] = match exposure {
+        Exposure::Direct => {
+            let is_useful = |entry: &&Arc<Entry>| has_outputs || !is_output_tool(entry.id());
+            return view.usable.iter().filter(is_useful).chain(own).collect();
+        }
+        Exposure::Search => &[SEARCH_ID, DESCRIBE_ID, CALL_ID],
+        Exposure::Pick | Exposure::Deferred => &[SEARCH_ID],
+    };
+    let finders = finders.iter().filter_map(|id| snapshot.get(id));
+    let pinned = state.spec().pinned.clone();
+    let pinned = view.usable.iter().filter(|entry| entry.is_named_by(&pinned));
+    let loaded = state.loaded(|name| entry(snapshot, name).is_some_and(|entry| entry.wire_name == name));
+    let loaded = loaded.iter().filter_map(|name| entry(snapshot, name));
+    let readers = view.usable.iter().filter(|entry| has_outputs && is_output_tool(entry.id()));
+    let all = finders.chain(own).chain(pinned).chain(loaded).chain(readers);
+    let mut names = HashSet::new();
+    all.filter(|entry| names.insert(&*entry.wire_name)).collect()
+}
+
+/// Makes each view once for a catalogue, so that requests with the same tools share them, and the API's form of them.
 #[derive(Default)]
-pub(super) struct ToolViewCache(Mutex<Vec<Kept>>);
+pub(super) struct ToolViewCache(Mutex<Vec<CachedView>>);
 
-struct Kept {
-    whole: Arc<Snapshot>,
+struct CachedView {
+    catalogue: Arc<Snapshot>,
     allowed: Vec<String>,
     report: Option<ReportSpec>,
     principal: Principal,
@@ -123,32 +315,35 @@ struct Kept {
 }
 
 impl ToolViewCache {
-    /// The catalogue as it is now, through the globs of `spec` (all tools when there are none), as
-    /// `principal` sees it.
-    pub(super) fn current(&self, catalogue: &Catalogue, spec: &RunSpec, principal: &Principal) -> Arc<ToolView> {
+    /// The catalogue as it is now, through the globs of `spec` (all tools if there are none), for `principal`.
+    fn current(&self, catalogue: &Catalogue, spec: &RunSpec, principal: &Principal) -> Arc<ToolView> {
         let (allowed, report) = (&spec.tools, &spec.agent_tools.report);
-        let whole = catalogue.snapshot();
-        let find = |kept: &[Kept]| {
-            let same =
-                |kept: &&Kept| kept.allowed == *allowed && kept.report == *report && kept.principal == *principal;
-            kept.iter().filter(|kept| Arc::ptr_eq(&kept.whole, &whole)).find(same).map(|kept| Arc::clone(&kept.view))
+        let catalogue = catalogue.snapshot();
+        let find = |cached: &[CachedView]| {
+            let is_same = |cached: &&CachedView| {
+                Arc::ptr_eq(&cached.catalogue, &catalogue)
+                    && cached.allowed == *allowed
+                    && cached.report == *report
+                    && cached.principal == *principal
+            };
+            cached.iter().find(is_same).map(|cached| Arc::clone(&cached.view))
         };
-        if let Some(view) = find(&self.kept()) {
+        if let Some(view) = find(&self.cached()) {
             return view;
         }
-        let before = self.kept().iter().rev().find(|kept| kept.allowed == *allowed).map(|kept| Arc::clone(&kept.view));
-        let view = Arc::new(ToolView::new(&whole, spec, principal, before.as_deref()));
-        let mut kept = self.kept();
-        // Somebody else may have made it meanwhile; all are to share one.
-        if let Some(theirs) = find(&kept) {
-            return theirs;
+        let before = self.cached().iter().rev().find(|cached| cached.allowed == *allowed).map(|c| Arc::clone(&c.view));
+        let view = Arc::new(ToolView::new(&catalogue, spec, principal, before.as_deref()));
+        let mut cached = self.cached();
+        // Another run may have made it meanwhile; all share one.
+        if let Some(view) = find(&cached) {
+            return view;
         }
-        kept.retain(|kept| Arc::ptr_eq(&kept.whole, &whole));
-        if kept.len() == MAX_KEPT {
-            kept.remove(0);
+        cached.retain(|cached| Arc::ptr_eq(&cached.catalogue, &catalogue));
+        if cached.len() == MAX_VIEWS {
+            cached.remove(0);
         }
-        kept.push(Kept {
-            whole: Arc::clone(&whole),
+        cached.push(CachedView {
+            catalogue,
             allowed: allowed.clone(),
             report: report.clone(),
             principal: principal.clone(),
@@ -157,20 +352,23 @@ impl ToolViewCache {
         view
     }
 
-    fn kept(&self) -> MutexGuard<'_, Vec<Kept>> {
+    fn cached(&self) -> MutexGuard<'_, Vec<CachedView>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The tools that a model can use, in catalogue order: those open to the principal that run here.
-pub(crate) fn shown<'a>(snapshot: &'a Snapshot, principal: &'a Principal) -> impl Iterator<Item = &'a Arc<Entry>> {
+/// The tools that a model can use, in catalogue order: those that the principal may use and that run here.
+pub(crate) fn usable_tools<'a>(
+    snapshot: &'a Snapshot,
+    principal: &'a Principal,
+) -> impl Iterator<Item = &'a Arc<Entry>> {
     snapshot.list().iter().filter(|entry| {
         let definition = entry.definition();
         principal.may_use(&definition.allowed_roles) && definition.provider_native.is_none()
     })
 }
 
-/// A tool as a request shows it. One without a schema is an open object, which no API can be strict about.
+/// A tool as a request shows it. One without a schema is an open object, for which no API can be strict.
 pub(crate) fn shown_tool(entry: &Entry) -> ShownTool {
     let definition = entry.definition();
     ShownTool {
@@ -184,7 +382,24 @@ pub(crate) fn shown_tool(entry: &Entry) -> ShownTool {
     }
 }
 
-/// The entry that a written name means.
+/// The tool that a written call resolves to.
+pub(super) fn resolve(snapshot: &Snapshot, written: &WrittenCall) -> Option<Resolved> {
+    let called = entry(snapshot, &written.name)?;
+    let arguments = RawArguments::Text(written.arguments.clone());
+    let call = ToolCall { id: CallId::new(written.id.as_str()), name: written.name.clone(), arguments };
+    let runs = called_entry(snapshot, &call).unwrap_or(called);
+    Some(Resolved { wire_name: called.wire_name.clone(), definition: runs.tool.hash() })
+}
+
+/// The entry that a call will run on, by its name: that of the inner call, if it carries one.
+pub(super) fn called_entry<'a>(snapshot: &'a Snapshot, call: &ToolCall) -> Option<&'a Arc<Entry>> {
+    match carried(call, snapshot) {
+        Some(inner) => entry(snapshot, &inner.name),
+        None => entry(snapshot, &call.name),
+    }
+}
+
+/// The entry of a written name.
 pub(super) fn entry<'a>(snapshot: &'a Snapshot, written: &str) -> Option<&'a Arc<Entry>> {
     match snapshot.resolve(written) {
         Resolution::Found(index, _) => snapshot.list().get(index),

@@ -1,10 +1,12 @@
-//! Handles the model's answer: calls to run, or a text that ends the task.
+//! Takes the model's answer: its calls, while they stream in and when it is complete, or a text that ends the task.
 
-use toolwright_core::model::{Message, ModelResponse, OpaqueData, StopReason, WrittenCall};
+use toolwright_core::call::ToolCall;
+use toolwright_core::model::{Message, ModelError, ModelResponse, OpaqueData, StopReason, WrittenCall};
+use toolwright_core::session::CallId;
 
-use super::turn::{self, CallStatus, Resolved, TurnCall};
+use super::turn_call::{self, CallPosition, CallStatus, Resolve, TurnCall};
 use super::{Dispatch, Phase, RunState, TransitionError};
-use crate::report::Status;
+use crate::report::{FinalReport, Status};
 
 const EMPTY_ANSWER: &str =
     "[toolwright notice] Your last answer was empty. Call a tool, or give your final answer to the user as text.";
@@ -12,21 +14,20 @@ const CUT_ANSWER: &str = "[toolwright notice] Your last answer was cut at its to
 finished, and nothing of it ran. Write a shorter call, or do the work in several.";
 const CUT_AFTER_CALL: &str = "[toolwright notice] Your answer was cut at its token limit after this call: whatever you began \
 after it was lost and did not run. If that was a call, write it again, shorter.";
+const ANSWER_BROKE: &str = "[toolwright notice] The connection broke while you wrote this answer. Calls up to this one ran; \
+whatever you wrote or called after it was lost.";
 
 impl RunState {
-    /// The model answered. `resolve` finds the tool of a call as the model saw the catalogue.
+    /// The model answered.
     ///
     /// # Errors
     /// [`TransitionError`] unless the run waits for the model.
-    pub fn on_model(
-        &mut self,
-        response: ModelResponse,
-        resolve: &dyn Fn(&WrittenCall) -> Option<Resolved>,
-    ) -> Result<(), TransitionError> {
-        let (last, streamed) = self.take_model("on_model")?;
+    pub fn on_model(&mut self, response: ModelResponse, resolve: Resolve<'_>) -> Result<(), TransitionError> {
+        let Phase::Model { last, streamed } = &mut self.phase else { return Err(self.illegal("on_model")) };
+        let (last, streamed) = (*last, std::mem::take(streamed));
         self.count_turn(&response);
-        let known = (self.messages.as_slice(), self.guard.gone());
-        let mut calls = turn::take_calls(response.calls, streamed, self.task.turns, known, resolve);
+        let ids = turn_call::call_ids(&self.messages, self.context.removed_ids(), &streamed);
+        let mut calls = turn_call::take_calls(response.calls, streamed, self.task.turns, ids, resolve);
         if calls.is_empty() {
             self.on_text(response.text, response.stop, response.opaque);
             return Ok(());
@@ -37,19 +38,19 @@ impl RunState {
         {
             newest.note = Some(CUT_AFTER_CALL.into());
         }
-        let ready = if self.spec.dispatch == Dispatch::Manual { CallStatus::Held } else { CallStatus::ToRun };
+        let ready = if self.spec.dispatch == Dispatch::Manual { CallStatus::Held } else { CallStatus::Ready };
         for call in calls.iter_mut().filter(|call| call.status == CallStatus::Streamed) {
             call.status = ready.clone();
         }
         if last {
-            turn::refuse_work(&mut calls, "this was the last turn, so the call was not run");
+            let work = calls.iter_mut().filter(|call| !call.is_report());
+            turn_call::refuse(work, "this was the last turn, so the call was not run");
         } else if let Some(limit) = self.spec.limits.calls {
-            turn::refuse(&mut calls, self.calls_left(), &format!("the run may make {limit} calls and has made them"));
+            let why = format!("the run may make {limit} calls and has made them");
+            turn_call::refuse(calls.iter_mut().skip(self.calls_left()), &why);
         }
-        let replayed = calls.iter().map(TurnCall::replay).collect();
-        self.messages.push(Message::Assistant { text: response.text, calls: replayed, opaque: response.opaque });
         let reports = calls.iter().any(TurnCall::is_open);
-        self.phase = Phase::Calls { calls };
+        self.begin_calls(calls, response.text, response.opaque);
         if last && !reports {
             self.stop(Status::Partial, self.why_last());
         } else {
@@ -58,33 +59,137 @@ impl RunState {
         Ok(())
     }
 
-    /// An answer without calls: the end, unless there is nothing in it.
+    /// Puts an answer with calls into the conversation.
+    fn begin_calls(&mut self, calls: Vec<TurnCall>, text: String, opaque: Vec<OpaqueData>) {
+        let replayed = calls.iter().map(TurnCall::replay).collect();
+        self.messages.push(Message::Assistant { text, calls: replayed, opaque });
+        self.phase = Phase::Calls { calls };
+    }
+
+    /// An answer without calls: the end, unless it is empty.
     fn on_text(&mut self, text: String, stop: StopReason, opaque: Vec<OpaqueData>) {
         if text.trim().is_empty() {
-            let cut = stop == StopReason::MaxTokens;
-            if stop == StopReason::Refusal {
-                self.finish(Status::Failure, Some("the model refused to answer".into()));
-            } else if !self.task.corrected {
-                // The empty answer itself is left out: several APIs refuse empty messages.
-                self.task.corrected = true;
-                self.tell(if cut { CUT_ANSWER } else { EMPTY_ANSWER }, None);
-                self.ask_model();
-            } else if cut {
-                let why = "the answer was cut at its token limit again before anything in it was whole";
-                self.finish(Status::Partial, Some(why.into()));
-            } else {
-                self.finish(Status::Failure, Some("the model gave an empty answer twice".into()));
-            }
-            return;
+            return self.on_empty(stop);
         }
         self.messages.push(Message::Assistant { text: text.clone(), calls: Vec::new(), opaque });
-        if !matches!(stop, StopReason::MaxTokens | StopReason::Refusal) && self.adopt(&text) {
-            return;
-        }
         match stop {
             StopReason::MaxTokens => self.finish(Status::Partial, Some("the answer was cut at its token limit".into())),
             StopReason::Refusal => self.finish(Status::Failure, Some("the model refused to answer".into())),
-            _ => self.finish(Status::Success, None),
+            _ => self.on_final_text(&text),
+        }
+    }
+
+    fn on_empty(&mut self, stop: StopReason) {
+        let cut = stop == StopReason::MaxTokens;
+        if stop == StopReason::Refusal {
+            self.finish(Status::Failure, Some("the model refused to answer".into()));
+        } else if !self.task.corrected {
+            // The empty answer itself is left out: several APIs refuse empty messages.
+            self.task.corrected = true;
+            self.push_notice(if cut { CUT_ANSWER } else { EMPTY_ANSWER }, None);
+            self.ask_model();
+        } else if cut {
+            let why = "the answer was cut at its token limit again before anything in it was whole";
+            self.finish(Status::Partial, Some(why.into()));
+        } else {
+            self.finish(Status::Failure, Some("the model gave an empty answer twice".into()));
+        }
+    }
+
+    /// A complete answer in text. If the run has to end with a report, the text is accepted as one where it makes one;
+    /// else a notice tells the model once what is wrong, and the second time the run ends without a report.
+    fn on_final_text(&mut self, text: &str) {
+        let Some(spec) = &self.spec.agent_tools.report else { return self.finish(Status::Success, None) };
+        match FinalReport::from_text(text, spec) {
+            Ok(report) => {
+                self.task.report = Some(report);
+                self.finish_with_report();
+            }
+            Err(why) if self.task.corrected => {
+                self.finish(Status::Partial, Some(format!("there is no final report: {why}")));
+            }
+            Err(why) => {
+                self.task.corrected = true;
+                let notice = format!(
+                    "[toolwright notice] Your answer is not in the form that was asked for: {why}. Give it by calling agent__final_report."
+                );
+                self.push_notice(notice, None);
+                self.ask_model();
+            }
+        }
+    }
+
+    /// The model did not answer, and trying again at once is no use: the run fails, and can be reopened. But
+    /// if calls of a broken answer were started, the answer is kept with these alone: they end, and the
+    /// model goes on from their results, so that nothing is called twice.
+    ///
+    /// # Errors
+    /// [`TransitionError`] unless the run waits for the model.
+    pub fn on_model_error(&mut self, error: &ModelError) -> Result<(), TransitionError> {
+        if !self.waits_for_model() {
+            return Err(self.illegal("on_model_error"));
+        }
+        if !self.keep_started_calls(error.partial.as_deref()) {
+            self.task.usage.add(error.usage);
+            self.interrupt(Status::Failure, format!("the model request failed: {error}"));
+        }
+        Ok(())
+    }
+
+    /// A call of an answer that is still streaming is complete. Returns it, under the id that it keeps, if the run
+    /// lets it start; then [`RunState::start`] comes before its dispatch.
+    ///
+    /// # Errors
+    /// [`TransitionError`] unless the run waits for the model.
+    pub fn on_call(&mut self, call: WrittenCall, resolve: Resolve<'_>) -> Result<Option<ToolCall>, TransitionError> {
+        let (turn, left) = (self.task.turns + 1, self.calls_left());
+        let Phase::Model { last, streamed } = &mut self.phase else { return Err(self.illegal("on_call")) };
+        let (index, ids) = (streamed.len(), turn_call::call_ids(&self.messages, self.context.removed_ids(), streamed));
+        let call = TurnCall::new(call, CallPosition { turn, index }, &ids, resolve);
+        let may_start = self.spec.dispatch == Dispatch::Streaming && !*last && index < left;
+        let startable = may_start.then(|| call.as_written());
+        streamed.push(call);
+        Ok(startable)
+    }
+
+    /// A call of an answer that is still streaming is about to run.
+    ///
+    /// # Errors
+    /// [`TransitionError`] unless [`RunState::on_call`] returned it.
+    pub fn start(&mut self, call: &CallId) -> Result<(), TransitionError> {
+        let streamed = match &mut self.phase {
+            Phase::Model { streamed, .. } => streamed.as_mut_slice(),
+            _ => &mut [],
+        };
+        match streamed.iter_mut().find(|known| known.id == *call && known.status == CallStatus::Streamed) {
+            Some(known) => {
+                known.status = CallStatus::Started;
+                Ok(())
+            }
+            None => Err(TransitionError::NoSuchCall { transition: "start", call: call.clone() }),
+        }
+    }
+
+    /// An answer broke off. Goes on with its started calls and what else is known of it; without any, all of it is
+    /// forgotten, and the result is false.
+    pub(crate) fn keep_started_calls(&mut self, partial: Option<&ModelResponse>) -> bool {
+        let Phase::Model { streamed, .. } = &mut self.phase else { return false };
+        let mut calls = std::mem::take(streamed);
+        calls.retain(TurnCall::is_started);
+        let Some(newest) = calls.last_mut() else { return false };
+        newest.note = Some(ANSWER_BROKE.into());
+        let response = partial.cloned().unwrap_or_default();
+        self.count_turn(&response);
+        self.begin_calls(calls, response.text, response.opaque);
+        true
+    }
+
+    fn count_turn(&mut self, response: &ModelResponse) {
+        self.task.turns += 1;
+        self.task.usage.add(response.usage);
+        self.context.on_answer(&response.usage);
+        if !response.text.trim().is_empty() {
+            self.task.last_text.clone_from(&response.text);
         }
     }
 }

@@ -1,18 +1,21 @@
-//! Ends a task before its limits do: by a final report, or by a forced last turn.
+//! Ends a task, by a result, a limit, a report or an interruption, and takes an ended run up again.
 
 use serde::Deserialize as _;
+use toolwright_core::cancel::CancelCause;
 use toolwright_core::error::{ErrorKind, ToolError};
+use toolwright_core::job::JobRecord;
 use toolwright_core::model::{Reuse, ToolChoice};
 use toolwright_core::outcome::Outcome;
 
-use super::limits::last_turn;
-use super::{Phase, RunState};
-use crate::report::Status;
-use crate::tools::{FINAL_REPORT, FINAL_REPORT_ID, FinalReport, TASK_STATUS_ID, TaskStatus};
+use super::spec::last_turn;
+use super::turn_call::{self, TurnCall};
+use super::{Interrupted, Phase, RunState};
+use crate::report::{FinalReport, HeldCall, NO_ANSWER, RunReport, RunResult, Status};
+use crate::tools::{FINAL_REPORT, FINAL_REPORT_ID, TASK_STATUS_ID, TaskStatus};
 
 impl RunState {
-    /// Makes the next turn the last, as if it were the limit's: the model is told `why` (the beginning of a
-    /// sentence, like "The conversation is full") and may not call tools. Calls that are under way end first. The
+    /// Makes the next turn the last, as if by the limit of turns: a notice tells the model `why` (the beginning of a
+    /// sentence, like "The conversation is full"), and it may not call tools. Running calls end first. The
     /// first reason counts; a run that is over stays as it is.
     pub fn force_final(&mut self, why: impl Into<String>) {
         if self.is_over() || self.task.forced.is_some() {
@@ -21,12 +24,12 @@ impl RunState {
         let why = why.into();
         if let Phase::Model { last: last @ false, .. } = &mut self.phase {
             *last = true;
-            self.tell(last_turn(&why).text, None);
+            self.push_notice(last_turn(&why).text, None);
         }
         self.task.forced = Some(why);
     }
 
-    /// Whether the model is asked for the last time: with the final report alone, where the run is to end with one,
+    /// Whether the model is asked for the last time: with the final report alone if the run has to end with one,
     /// else without tools.
     #[must_use]
     pub fn is_last_turn(&self) -> bool {
@@ -41,27 +44,26 @@ impl RunState {
         }
     }
 
-    /// What of the next request those after it begin with. Who is asked for the report alone is shown no other tool, so
-    /// that nothing is as it was before, or will be.
+    /// How much of the next request later ones repeat. A request for the report alone shows no other tool, so its
+    /// beginning is like no other.
     pub(super) fn reuse(&self, last: bool) -> Reuse {
         if last && self.spec.agent_tools.report.is_some() { Reuse::Once } else { Reuse::Conversation }
     }
 
-    /// Takes what an outcome of the agent's own tools means for the run. A report counts once: those after the
-    /// first are refused.
-    pub(super) fn heed(&mut self, outcome: Outcome) -> Outcome {
-        let said = outcome.structured.as_ref().filter(|_| outcome.ok);
-        match (outcome.tool.as_ref().map(|tool| tool.as_str()), said) {
-            (Some(FINAL_REPORT_ID), Some(said)) => {
-                let Ok(report) = serde_json::from_value::<FinalReport>(said.clone()) else { return outcome };
+    /// Applies an outcome of the agent's own tools to the run. The first report counts; later ones are refused.
+    pub(super) fn apply_agent_tool(&mut self, outcome: Outcome) -> Outcome {
+        let value = outcome.structured.as_ref().filter(|_| outcome.ok);
+        match (outcome.tool.as_ref().map(|tool| tool.as_str()), value) {
+            (Some(FINAL_REPORT_ID), Some(value)) => {
+                let Ok(report) = serde_json::from_value::<FinalReport>(value.clone()) else { return outcome };
                 if self.task.report.is_some() {
                     let error = ToolError::new(ErrorKind::LimitExceeded, "the run has its final report already");
                     return Outcome { tool: outcome.tool, ..Outcome::failed(outcome.call_id, error) };
                 }
                 self.task.report = Some(report);
             }
-            (Some(TASK_STATUS_ID), Some(said))
-                if TaskStatus::deserialize(said).is_ok_and(|status| status.is_final()) =>
+            (Some(TASK_STATUS_ID), Some(value))
+                if TaskStatus::deserialize(value).is_ok_and(|status| status.is_final()) =>
             {
                 self.force_final("You said that the task is completed");
             }
@@ -71,45 +73,187 @@ impl RunState {
     }
 
     /// Ends the task with its report, if there is one.
-    pub(super) fn deliver(&mut self) -> bool {
+    pub(super) fn finish_with_report(&mut self) -> bool {
         let Some(report) = &self.task.report else { return false };
         let (status, answer) = (report.status, report.text());
         let reason = (status != Status::Success).then(|| format!("the model reported {}", status.as_str()));
-        self.task.said = answer;
+        self.task.last_text = answer;
         self.finish(status, reason);
         true
     }
 
-    /// An answer in text, where the run is to end with a report: taken for it if it makes one. Else the model is
-    /// told once what is wrong, and the second time the run ends without. Returns whether that settled it.
-    pub(super) fn adopt(&mut self, text: &str) -> bool {
-        let Some(spec) = &self.spec.agent_tools.report else { return false };
-        match FinalReport::adopt(text, spec) {
-            Ok(report) => {
-                self.task.report = Some(report);
-                self.deliver()
+    /// Ends the task. A success without a successful call becomes partial.
+    pub(super) fn finish(&mut self, status: Status, reason: Option<String>) {
+        self.context.abandon();
+        let (status, reason) = match self.no_call_succeeded() {
+            Some(why) if status == Status::Success => (Status::Partial, Some(why)),
+            _ => (status, reason),
+        };
+        self.phase = Phase::Done { result: self.result(status, reason), interrupted: None };
+    }
+
+    /// Commits the open calls and ends the run.
+    pub(super) fn stop(&mut self, status: Status, reason: String) {
+        self.commit();
+        self.finish(status, Some(reason));
+    }
+
+    /// Commits the open calls and ends the run so that it can be reopened.
+    pub(super) fn interrupt(&mut self, status: Status, reason: String) {
+        let waited_for = match self.phase {
+            Phase::Model { last, .. } => Interrupted::Model { last },
+            _ => Interrupted::Calls,
+        };
+        self.commit();
+        self.context.abandon();
+        self.phase = Phase::Done { result: self.result(status, Some(reason)), interrupted: Some(waited_for) };
+    }
+
+    /// Ends the run now, its open calls answered as cancelled. It can be reopened, unless a limit ended it.
+    /// A run that is over stays as it is.
+    pub fn cancel(&mut self, cause: CancelCause) {
+        if self.is_over() {
+            return;
+        }
+        self.keep_started_calls(None);
+        if let Phase::Calls { calls } = &mut self.phase {
+            for call in calls.iter_mut().filter(|call| !call.is_answered()) {
+                call.end(Outcome::failed(call.id.clone(), ToolError::canceled(cause)));
             }
-            Err(why) if self.task.corrected => {
-                self.finish(Status::Partial, Some(format!("there is no final report: {why}")));
-                true
-            }
-            Err(why) => {
-                self.task.corrected = true;
-                let told = format!(
-                    "[toolwright notice] Your answer is not in the form that was asked for: {why}. Give it by calling agent__final_report."
-                );
-                self.tell(told, None);
-                self.ask_model();
-                true
+        }
+        if cause == CancelCause::RunLimit {
+            self.stop(Status::Partial, self.spec.limits.why_time());
+        } else {
+            self.interrupt(Status::Cancelled, format!("cancelled {}", cause.describe()));
+        }
+    }
+
+    /// Reopens a run that was cancelled, or that failed because the model could not be asked: it waits
+    /// for the model as if it had not ended, and its usage stays counted. Any other run
+    /// stays as it is. Returns whether it was reopened.
+    pub fn reopen(&mut self) -> bool {
+        let Phase::Done { interrupted: Some(waited_for), .. } = self.phase else { return false };
+        match waited_for {
+            // The notices before this turn are in the conversation.
+            Interrupted::Model { last } => self.phase = Phase::model(last),
+            Interrupted::Calls => self.ask_model(),
+        }
+        true
+    }
+
+    /// Tells the model, which is asked next, how jobs ended. Reports each job once.
+    pub fn report_jobs(&mut self, jobs: &[JobRecord]) {
+        if !matches!(&self.phase, Phase::Model { streamed, .. } if streamed.is_empty()) {
+            return;
+        }
+        for job in jobs {
+            if !self.reported_jobs.contains(&job.id) {
+                self.push_notice(job.message(), Some(&job.id));
+                self.reported_jobs.push(job.id.clone());
             }
         }
     }
 
-    /// Why a turn was the last, for a model that called tools in it nevertheless.
+    /// Whether the end of a job can wake the run: it has answered, and its limits allow another turn.
+    #[must_use]
+    pub fn can_wake(&self) -> bool {
+        let answered = matches!(&self.phase, Phase::Done { result, .. } if result.status == Status::Success);
+        answered && self.spec.limits.exhausted(self.task.turns, &self.task.usage).is_none()
+    }
+
+    /// Goes on with an answered task because jobs of it ended. Counters and limits go on, too.
+    pub fn wake(&mut self, jobs: &[JobRecord]) {
+        let is_news = jobs.iter().any(|job| !self.reported_jobs.contains(&job.id));
+        if is_news && self.can_wake() {
+            self.ask_model();
+            self.report_jobs(jobs);
+        }
+    }
+
+    /// The jobs that were reported to the model, for the store to note once the state is saved.
+    #[must_use]
+    pub fn reported_jobs(&self) -> &[String] {
+        &self.reported_jobs
+    }
+
+    /// Forgets the reported jobs: the store has noted them.
+    pub fn forget_reported_jobs(&mut self) {
+        self.reported_jobs.clear();
+    }
+
+    /// The report of the task so far.
+    #[must_use]
+    pub fn report(&self) -> RunReport {
+        let mut report = RunReport {
+            status: Status::Suspended,
+            answer: String::new(),
+            reason: None,
+            turns: self.task.turns,
+            calls: self.task.calls.clone(),
+            usage: self.task.usage,
+            pending: Vec::new(),
+            held: Vec::new(),
+            exposure: self.exposure().cloned(),
+            final_report: self.task.report.clone().filter(|_| self.is_over()),
+        };
+        match &self.phase {
+            Phase::Done { result, .. } => {
+                (report.status, report.answer, report.reason) =
+                    (result.status, result.answer.clone(), result.reason.clone());
+            }
+            Phase::Calls { calls } => {
+                report.calls.extend(calls.iter().filter_map(|call| call.answer().map(|answer| answer.record.clone())));
+                report.pending = turn_call::approval_requests(calls);
+                report.held = calls.iter().filter(|call| call.is_held()).map(held_call).collect();
+                let why =
+                    if report.held.is_empty() { "a person must decide first" } else { "calls wait for leave to run" };
+                report.reason = Some(why.into());
+            }
+            Phase::Model { .. } => report.reason = Some("the model has not answered".into()),
+        }
+        report
+    }
+
+    /// Why a turn was the last, if the model called tools in it nevertheless.
     pub(super) fn why_last(&self) -> String {
         match &self.task.forced {
             Some(why) => format!("the last turn was forced: {why}"),
             None => self.spec.limits.why_last(self.task.turns),
         }
     }
+
+    /// The reason why a success is only partial: the model called tools, and no call succeeded. The agent's own tools,
+    /// calls that a limit refused and cancelled calls do not count.
+    fn no_call_succeeded(&self) -> Option<String> {
+        let (mut failed, mut denied) = (0, 0);
+        for call in self.task.calls.iter().filter(|call| ![FINAL_REPORT_ID, TASK_STATUS_ID].contains(&&*call.tool)) {
+            match call.error.as_ref().map(|error| error.kind) {
+                None => return None,
+                Some(ErrorKind::LimitExceeded | ErrorKind::Canceled) => {}
+                Some(ErrorKind::Denied | ErrorKind::NotPermitted) => denied += 1,
+                Some(_) => failed += 1,
+            }
+        }
+        match (failed, denied) {
+            (0, 0) => None,
+            (failed, 0) => Some(format!("no call succeeded: {failed} failed")),
+            (0, denied) => Some(format!("no call succeeded: {denied} denied")),
+            (failed, denied) => Some(format!("no call succeeded: {failed} failed, {denied} denied")),
+        }
+    }
+
+    fn result(&self, status: Status, reason: Option<String>) -> RunResult {
+        let answer = if self.task.last_text.is_empty() && status != Status::Success {
+            let failed = self.task.calls.iter().filter(|call| !call.ok).count();
+            let reason = reason.as_deref().unwrap_or(status.as_str());
+            format!("{NO_ANSWER}{reason}. Calls made: {}, of which failed: {failed}.", self.task.calls.len())
+        } else {
+            self.task.last_text.clone()
+        };
+        RunResult { status, answer, reason }
+    }
+}
+
+fn held_call(call: &TurnCall) -> HeldCall {
+    HeldCall { id: call.id.to_string(), tool: call.wire_name.clone(), arguments: call.argument_value() }
 }

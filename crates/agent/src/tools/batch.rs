@@ -1,4 +1,4 @@
-//! `agent__batch`: runs several calls in parallel as one call.
+//! `agent__batch`: runs several calls in parallel as one call, and fits their results under one size cap.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
-use toolwright_core::arguments::read_object;
+use toolwright_core::arguments::{WHOLE_ITEMS, read_object};
 use toolwright_core::catalogue::CallScope;
 use toolwright_core::content::ContentBlock;
 use toolwright_core::context::ToolContext;
@@ -14,17 +14,18 @@ use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::indirect_call::carried;
 use toolwright_core::name_table::Resolution;
 use toolwright_core::outcome::{Outcome, ToolOutput};
+use toolwright_core::output::head_and_tail;
 use toolwright_core::session::Session;
 use toolwright_core::{CallId, Effects, RawArguments, Snapshot, Tool, ToolCall, ToolDefinition};
 
-use super::{BATCH_ID, FINAL_REPORT_ID, TASK_STATUS_ID, define, share, whole_items};
+use super::{BATCH_ID, FINAL_REPORT_ID, TASK_STATUS_ID, define};
 
-/// Items of one batch.
+/// Maximum items of a batch.
 const MAX_ITEMS: usize = 50;
-/// Characters of an id and of a tool's name that are repeated in the result.
+/// Maximum characters of an id and of a tool's name in the result.
 const MAX_ID: usize = 64;
 const MAX_NAME: usize = 100;
-/// Its items have limits of their own, and wait for slots and people; this one only ends what none of these does.
+/// The time limit of a batch. Its items have limits of their own, and wait for slots and people.
 const TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// The tool.
@@ -35,7 +36,7 @@ pub(super) struct Batch {
 /// One call of a batch.
 struct Item {
     id: String,
-    /// The tool as it was written.
+    /// The tool as written.
     tool: String,
     /// The call, or why there is none.
     call: Result<ToolCall, String>,
@@ -58,7 +59,7 @@ impl Tool for Batch {
             "properties": {"items": {"type": "array", "items": item, "minItems": 1, "maxItems": MAX_ITEMS}},
             "required": ["items"],
         });
-        // No type: a list that came as a text is read here, where half an item is not taken for a whole one.
+        // No type: a list may come as a text, which is read here so that half an item does not count as a whole one.
         let list = json!({"minItems": 1, "maxItems": MAX_ITEMS});
         let taken = json!({
             "type": "object",
@@ -70,7 +71,7 @@ impl Tool for Batch {
         let mut definition = define(BATCH_ID, description, shown, taken);
         definition.effects = self.effects;
         definition.timeout = Some(TIMEOUT);
-        whole_items(&mut definition);
+        definition.capabilities.insert(WHOLE_ITEMS.into(), json!(true));
         definition
     }
 
@@ -87,7 +88,7 @@ impl Tool for Batch {
             .map_err(|error| ToolError::new(ErrorKind::InternalError, format!("a batch cannot run: {error}")))?;
         let mut outcomes = outcomes.into_iter();
         let results = items.into_iter().map(|item| item.ended(&mut outcomes)).collect();
-        let results = share::fit(results, context).await;
+        let results = fit(results, context).await;
         Ok(ToolOutput { content: vec![ContentBlock::text(Value::Array(results).to_string())], ..ToolOutput::default() })
     }
 
@@ -101,21 +102,21 @@ impl Tool for Batch {
 }
 
 impl Item {
-    /// Its result: that of the next outcome, if it came to a call.
-    fn ended(self, outcomes: &mut impl Iterator<Item = Outcome>) -> share::ItemResult {
+    /// Its result: that of the next outcome, if there is a call.
+    fn ended(self, outcomes: &mut impl Iterator<Item = Outcome>) -> ItemResult {
         let (ok, text) = match self.call {
             Err(why) => (false, format!("(tool failed: {why})")),
             Ok(_) => match outcomes.next() {
-                Some(outcome) => (outcome.ok, said(&outcome)),
+                Some(outcome) => (outcome.ok, text_of(&outcome)),
                 None => (false, "(tool failed: its outcome was lost)".into()),
             },
         };
-        share::ItemResult { id: self.id, tool: self.tool, ok, text }
+        ItemResult { id: self.id, tool: self.tool, ok, text }
     }
 }
 
-/// What an outcome says to a model.
-fn said(outcome: &Outcome) -> String {
+/// The text of an outcome for a model.
+fn text_of(outcome: &Outcome) -> String {
     let text = outcome.model_text();
     match &outcome.structured {
         Some(structured) if text.trim().is_empty() => structured.to_string(),
@@ -124,7 +125,7 @@ fn said(outcome: &Outcome) -> String {
     }
 }
 
-/// The items as they were written: a list, or a text that is one.
+/// The items as written: a list, or a text that holds one.
 fn written(arguments: &Value) -> Result<Cow<'_, [Value]>, ToolError> {
     let items = arguments.get("items").or_else(|| arguments.get("calls"));
     let read = match items {
@@ -158,7 +159,7 @@ fn plan(written: &[Value], batch: &CallId, snapshot: &Snapshot) -> Vec<Item> {
         .collect()
 }
 
-/// An id as it was written; empty if there is none.
+/// An id as written; empty if there is none.
 fn id_of(written: Option<&Value>) -> String {
     match written {
         Some(Value::String(id)) => id.trim().chars().take(MAX_ID).collect(),
@@ -167,16 +168,16 @@ fn id_of(written: Option<&Value>) -> String {
     }
 }
 
-/// The id where it is new, else one made of the item's place, from 1.
-fn unique(id: &str, place: usize, taken: &mut HashSet<String>) -> String {
-    let mut found = if id.is_empty() { place.to_string() } else { id.to_owned() };
+/// The id if it is new, else one made of the item's number.
+fn unique(id: &str, number: usize, taken: &mut HashSet<String>) -> String {
+    let mut found = if id.is_empty() { number.to_string() } else { id.to_owned() };
     while !taken.insert(found.clone()) {
-        found = format!("{found}_{place}");
+        found = format!("{found}_{number}");
     }
     found
 }
 
-/// The call that an item stands for.
+/// The call of an item.
 fn call(id: CallId, tool: &str, parameters: Option<&Value>, snapshot: &Snapshot) -> Result<ToolCall, String> {
     if tool.is_empty() {
         return Err("the item is not {id, tool, parameters}: it names no `tool`".into());
@@ -186,7 +187,7 @@ fn call(id: CallId, tool: &str, parameters: Option<&Value>, snapshot: &Snapshot)
         Some(value) => value.clone(),
         None => Value::Null,
     };
-    // References were replaced when the batch was checked; what came in their place is no reference.
+    // References were resolved when the batch was checked; their values are not references.
     let call = ToolCall { id, name: tool.to_owned(), arguments: RawArguments::Resolved(parameters, Vec::new()) };
     let means = |name: &str| match snapshot.resolve(name) {
         Resolution::Found(index, _) => snapshot.list().get(index).map(|entry| entry.id().as_str()),
@@ -197,5 +198,127 @@ fn call(id: CallId, tool: &str, parameters: Option<&Value>, snapshot: &Snapshot)
         Some(BATCH_ID) => Err("a batch cannot hold another batch: put its items into this one".into()),
         Some(FINAL_REPORT_ID | TASK_STATUS_ID) => Err(format!("{tool} cannot be part of a batch: call it by itself")),
         _ => Ok(call),
+    }
+}
+
+/// The result of one item.
+struct ItemResult {
+    id: String,
+    tool: String,
+    ok: bool,
+    /// Output, or error.
+    text: String,
+}
+
+impl ItemResult {
+    fn into_json(self) -> Value {
+        let Self { id, tool, ok, text } = self;
+        if ok {
+            json!({"id": id, "tool": tool, "ok": ok, "output": text})
+        } else {
+            json!({"id": id, "tool": tool, "ok": ok, "error": text})
+        }
+    }
+}
+
+/// The results as JSON within the call's size cap: texts over their share of it are stored and shortened, and name the
+/// handle.
+async fn fit(mut results: Vec<ItemResult>, context: &ToolContext) -> Vec<Value> {
+    let sizes: Vec<usize> = results.iter().map(|result| escaped(&result.text)).collect();
+    let around: usize = results.iter().map(|result| result.around()).sum();
+    let share = share(&sizes, context.max_output.saturating_sub(around + 2));
+    for (result, size) in results.iter_mut().zip(sizes) {
+        if size > share {
+            result.text = shortened(&result.text, share, context).await;
+        }
+    }
+    results.into_iter().map(ItemResult::into_json).collect()
+}
+
+impl ItemResult {
+    /// Bytes of its JSON without the text, a comma included.
+    fn around(&self) -> usize {
+        escaped(&self.id) + escaped(&self.tool) + r#"{"id":"","ok":false,"output":"","tool":""},"#.len()
+    }
+}
+
+/// The largest size for every text so that together they fit into `room`: large texts share what small ones leave.
+fn share(sizes: &[usize], room: usize) -> usize {
+    let mut sorted = sizes.to_vec();
+    sorted.sort_unstable();
+    let mut room = room;
+    for (index, size) in sorted.iter().enumerate() {
+        let fair = room / (sorted.len() - index);
+        if *size > fair {
+            return fair;
+        }
+        room -= size;
+    }
+    usize::MAX
+}
+
+/// `text` in at most about `max` bytes of JSON, with the handle of the stored whole.
+async fn shortened(text: &str, max: usize, context: &ToolContext) -> String {
+    let note = match context.services.outputs.put(&context.session.id, text.as_bytes()).await {
+        Ok(stored) => {
+            format!("\n[all {} bytes: output__read {{\"handle\": \"{}\"}}]", stored.bytes, stored.handle)
+        }
+        Err(error) => {
+            tracing::warn!("a large result of a batch was cut, not stored: {error}");
+            String::new()
+        }
+    };
+    let mut room = max.saturating_sub(escaped(&note));
+    loop {
+        let cut = head_and_tail(text, room) + &note;
+        let size = escaped(&cut);
+        if size <= max || room == 0 {
+            return cut;
+        }
+        // Escapes and the line about the cut take room, too.
+        room = room.saturating_sub((size - max).max(room / 8).max(1));
+    }
+}
+
+/// Bytes of `text` inside a JSON string.
+fn escaped(text: &str) -> usize {
+    let extra = |byte: u8| match byte {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 1,
+        0..0x20 => 5,
+        _ => 0,
+    };
+    text.len() + text.bytes().map(extra).sum::<usize>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn large_results_share_what_small_ones_leave() {
+        for (sizes, room, expect) in [
+            (vec![10, 20], 100, usize::MAX),
+            (vec![10, 1000], 100, 90),
+            (vec![1000, 1000], 100, 50),
+            (vec![5, 60, 60], 100, 47),
+            (vec![], 0, usize::MAX),
+            (vec![1], 0, 0),
+        ] {
+            assert_eq!(share(&sizes, room), expect, "{sizes:?} in {room}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn shares_are_within_the_room(sizes in proptest::collection::vec(0usize..5000, 0..60), room in 0usize..20_000) {
+            let share = share(&sizes, room);
+            prop_assert!(sizes.iter().map(|&size| size.min(share)).sum::<usize>() <= room);
+        }
+
+        #[test]
+        fn escaped_sizes_are_those_of_the_json(text in "\\PC{0,40}|[\\x00-\\x1f\"\\\\]{0,20}") {
+            prop_assert_eq!(escaped(&text) + 2, serde_json::to_string(&text).unwrap().len());
+        }
     }
 }

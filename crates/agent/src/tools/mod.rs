@@ -1,44 +1,44 @@
 //! The agent's own tools, namespace `agent`: batch, final report and task status. The executor and the policy treat
-//! them like any other tool. The state machine in [`crate::run`] decides what an accepted call means for its run.
+//! them like any other tool; the state machine in [`crate::run`] decides what their results mean for a run.
 
 mod batch;
-pub(crate) mod final_report;
-mod share;
-mod task_status;
+mod final_report;
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use toolwright_core::arguments::WHOLE_ITEMS;
-use toolwright_core::catalogue::{Provider, ProviderKind, RegistrationError};
+use toolwright_core::catalogue::{CallScope, Provider, ProviderKind, RegistrationError};
+use toolwright_core::context::ToolContext;
+use toolwright_core::error::{ErrorKind, ToolError};
+use toolwright_core::outcome::ToolOutput;
+use toolwright_core::session::Session;
 use toolwright_core::{Effects, StaticProvider, Tool, ToolDefinition, ToolId};
 
+use crate::report::ReportSpec;
 use batch::Batch;
 use final_report::FinalReportTool;
-pub use final_report::{FinalReport, Format, ReportSpec};
-pub(crate) use task_status::TaskStatus;
-use task_status::TaskStatusTool;
+
+pub use crate::report::FINAL_REPORT_ID;
 
 /// Namespace of these tools, and name of their provider.
 pub const NAMESPACE: &str = "agent";
 /// Id of the tool that runs several calls.
 pub const BATCH_ID: &str = "agent:batch@1.0.0";
-/// Id of the tool that ends a run.
-pub const FINAL_REPORT_ID: &str = "agent:final_report@1.0.0";
 /// Id of the tool that says how far a task is.
 pub const TASK_STATUS_ID: &str = "agent:task_status@1.0.0";
 /// Wire name of [`FINAL_REPORT_ID`].
 pub(crate) const FINAL_REPORT: &str = "agent__final_report";
 
-/// Which of these tools a run is shown. All of them can be called in every run: a model may know them by name.
+/// Which of these tools a run is shown. All of them can be called in every run, by name.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentTools {
-    /// What the run is to end with; the final report is shown where this is set.
+    /// The report that the run has to end with; the final report is shown if this is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub report: Option<ReportSpec>,
-    /// Whether the status of the task is shown.
+    /// Whether the task status is shown.
     pub task_status: bool,
     /// Whether the batch is shown.
     pub batch: bool,
@@ -57,11 +57,11 @@ impl AgentTools {
     }
 }
 
-/// The tools of a run that is to end with what `report` says.
+/// The agent's own tools for a run that has to end with this report.
 #[expect(clippy::expect_used, reason = "what is validated of the definitions is constant, and every test registers it")]
-pub(crate) fn of_run(report: Option<&ReportSpec>) -> StaticProvider {
+pub(crate) fn run_tools(report: Option<&ReportSpec>) -> StaticProvider {
     let tools: Vec<Arc<dyn Tool>> = vec![
-        // Whatever a batch does, a call of its own does, under its own policy.
+        // The calls of a batch do the work, each under its own policy.
         Arc::new(Batch { effects: Effects::READ }),
         Arc::new(TaskStatusTool),
         Arc::new(FinalReportTool { spec: report.cloned() }),
@@ -69,8 +69,8 @@ pub(crate) fn of_run(report: Option<&ReportSpec>) -> StaticProvider {
     StaticProvider::new(NAMESPACE, ProviderKind::Builtin, tools).expect("legal definitions")
 }
 
-/// The batch alone, for callers that are no agents. They see one call where there are many, so its effects are
-/// whatever a tool may do.
+/// The batch alone, for callers that are no agents. They see one call for many, so its effects are
+/// those of any tool.
 ///
 /// # Errors
 /// [`RegistrationError`] for a definition of ours that breaks the rules.
@@ -79,7 +79,7 @@ pub fn batch_provider() -> Result<Arc<dyn Provider>, RegistrationError> {
     Ok(Arc::new(StaticProvider::new(NAMESPACE, ProviderKind::Builtin, tools)?))
 }
 
-/// A definition: `shown` is what models see, `taken` what is validated.
+/// A definition: models see the schema `shown`, and arguments are validated against `taken`.
 #[expect(clippy::expect_used, reason = "the ids are constants, and every test parses them")]
 fn define(id: &str, description: &str, shown: Value, taken: Value) -> ToolDefinition {
     let mut definition = ToolDefinition::new(ToolId::parse(id).expect("a legal id"), description, Some(taken));
@@ -89,10 +89,99 @@ fn define(id: &str, description: &str, shown: Value, taken: Value) -> ToolDefini
     definition
 }
 
-/// Marks the items of a tool's array arguments as standing for themselves.
-fn whole_items(definition: &mut ToolDefinition) {
-    definition.capabilities.insert(WHOLE_ITEMS.into(), json!(true));
+/// `agent__task_status`: the model reports the progress of the task.
+struct TaskStatusTool;
+
+/// The progress of a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Stage {
+    Starting,
+    InProgress,
+    Completed,
+}
+
+/// The model's report on its task, as far as the run uses it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct TaskStatus {
+    status: Stage,
+    #[serde(default)]
+    ready_for_final_report: bool,
+    #[serde(default)]
+    need_to_run_more_tools: bool,
+}
+
+impl TaskStatus {
+    /// Whether all fields say that the task is complete, so that the next turn is the last.
+    pub(crate) fn is_final(&self) -> bool {
+        self.status == Stage::Completed && self.ready_for_final_report && !self.need_to_run_more_tools
+    }
+
+    fn answer(&self) -> &'static str {
+        match self.status {
+            Stage::Completed if self.is_final() => "Noted: the task is completed, and your next turn is the last.",
+            Stage::Completed => {
+                "Noted, but the task goes on: `completed` needs ready_for_final_report true and need_to_run_more_tools false."
+            }
+            _ => "Noted.",
+        }
+    }
+}
+
+#[async_trait]
+impl Tool for TaskStatusTool {
+    fn definition(&self) -> ToolDefinition {
+        let schema = |required: &[&str]| {
+            json!({
+                "type": "object",
+                "properties": {
+                    "status": {"type": "string", "enum": ["starting", "in-progress", "completed"]},
+                    "done": {"type": "string", "description": "What has been completed"},
+                    "pending": {"type": "string", "description": "What remains"},
+                    "now": {"type": "string", "description": "The step at hand"},
+                    "ready_for_final_report": {"type": "boolean"},
+                    "need_to_run_more_tools": {"type": "boolean"},
+                },
+                "required": required,
+            })
+        };
+        let shown = schema(&["status", "done", "pending", "now", "ready_for_final_report", "need_to_run_more_tools"]);
+        let description = "Says how far the task is. Call it beside other tools, not instead of them. With status \
+            completed, ready_for_final_report true and need_to_run_more_tools false, your next turn is the last.";
+        define(TASK_STATUS_ID, description, shown, schema(&["status"]))
+    }
+
+    async fn run(&self, arguments: Value, _context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        let status: TaskStatus = serde_json::from_value(arguments.clone()).map_err(|error| {
+            ToolError::new(ErrorKind::InvalidParameters, format!("the arguments do not fit: {error}"))
+        })?;
+        Ok(ToolOutput { structured: Some(arguments), ..ToolOutput::text(status.answer()) })
+    }
+
+    fn scope(&self, _arguments: &Value, _session: &Session) -> CallScope {
+        CallScope::Workspace
+    }
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::report::tests::spec;
+
+    #[test]
+    fn the_definitions_register_for_every_report() {
+        for format in ["", "text", "markdown", "json", "tty", "slack", "schema"] {
+            let provider = run_tools(spec(format).as_ref());
+            let ids: Vec<_> = provider.tools().iter().map(|tool| tool.definition().id.as_str()).collect();
+            assert_eq!(ids, [BATCH_ID, TASK_STATUS_ID, FINAL_REPORT_ID]);
+        }
+        assert!(batch_provider().is_ok());
+        let shown = run_tools(spec("schema").as_ref()).tools()[2].definition().shown_schema();
+        assert_eq!(shown["properties"]["content_json"]["properties"]["s"]["$ref"], "#/$defs/s");
+        assert_eq!(shown["$defs"]["s"]["type"], "string");
+        let inward = ReportSpec::by_schema(json!({"properties": {"a": {"$ref": "#"}}})).expect("schema");
+        let shown = run_tools(Some(&inward)).tools()[2].definition().shown_schema();
+        assert!(shown["properties"]["content_json"]["description"].is_string(), "{shown}");
+        assert!(ReportSpec::by_schema(json!({"type": "nonsense"})).is_err());
+    }
+}

@@ -53,7 +53,7 @@ fn texts(state: &RunState) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_result_that_does_not_fit_is_there_by_its_handle() {
+async fn a_result_without_room_has_a_handle() {
     let dir = tempfile::tempdir().unwrap();
     let content = vec![ContentBlock::text("x".repeat(8000))];
     // Two land at once: there is room for one.
@@ -72,7 +72,7 @@ async fn a_result_that_does_not_fit_is_there_by_its_handle() {
 }
 
 #[tokio::test]
-async fn where_nothing_fits_the_next_turn_is_the_last() {
+async fn without_room_the_next_turn_is_the_last() {
     let refused = || vec![ContentBlock::text("x".repeat(8000))];
     for (last, status, reason) in [
         (Reply::Text("as far as I got"), Status::Partial, Some("no call succeeded: 1 failed")),
@@ -95,7 +95,7 @@ async fn where_nothing_fits_the_next_turn_is_the_last() {
 }
 
 #[tokio::test]
-async fn what_models_are_not_shown_is_kept_as_a_file() {
+async fn hidden_binary_results_are_kept_as_files() {
     let dir = tempfile::tempdir().unwrap();
     let blob = ContentBlock::Resource {
         resource: json!({"uri": "a:b", "mimeType": "application/pdf", "blob": "AAEC"}),

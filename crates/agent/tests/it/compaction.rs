@@ -27,7 +27,7 @@ async fn rows(store: &SqliteStore) -> Vec<LedgerEntry> {
 }
 
 #[tokio::test]
-async fn what_making_room_costs_is_the_runs_and_in_the_account() {
+async fn usage_of_making_room_counts_for_the_run() {
     let dir = tempfile::tempdir().unwrap();
     let talk = LongTalk::new(8192, 40);
     let fixture = LongRunFixture::new(dir.path(), talk.script(), APIS[0]).await;
@@ -74,7 +74,7 @@ async fn what_making_room_costs_is_the_runs_and_in_the_account() {
 }
 
 #[tokio::test]
-async fn where_turns_cannot_be_put_together_the_next_one_is_the_last() {
+async fn without_compaction_the_next_turn_is_the_last() {
     let unasked = ContextOptions { summarize: false, ..terms() };
     let unknown = ContextOptions { model: Some("nobody/m".into()), ..terms() };
     for (context, failed) in [(unasked, 0), (unknown, 1)] {
@@ -95,7 +95,7 @@ async fn where_turns_cannot_be_put_together_the_next_one_is_the_last() {
 }
 
 #[tokio::test]
-async fn a_window_that_nobody_knows_is_learnt_from_what_does_not_fit() {
+async fn an_unknown_window_is_learned_from_an_overflow() {
     let dir = tempfile::tempdir().unwrap();
     let talk = LongTalk::new(8192, 60);
     let fixture = LongRunFixture::new(dir.path(), talk.script(), APIS[0]).await;
@@ -124,7 +124,7 @@ impl TokenCounter for Counts {
 }
 
 #[tokio::test]
-async fn a_configured_tokenizer_counts_near_the_limit_and_not_before() {
+async fn a_tokenizer_counts_only_near_the_limit() {
     for (turns, near) in [(3, false), (60, true)] {
         let dir = tempfile::tempdir().unwrap();
         let talk = LongTalk::new(16_384, turns);
@@ -220,9 +220,9 @@ async fn broken_off(dir: &Path, when: impl Fn(&Value) -> bool + Send + Sync + 's
 }
 
 #[tokio::test]
-async fn a_crash_amid_putting_turns_together_loses_nothing_and_asks_nothing_twice() {
+async fn a_crash_during_compaction_repeats_no_request() {
     let dirs: Vec<_> = (0..4).map(|_| tempfile::tempdir().unwrap()).collect();
-    let under_way = |state: &Value| state["guard"].get("compaction").is_some();
+    let under_way = |state: &Value| state["context"].get("compaction").is_some();
     assert!(!broken_off(dirs[0].path(), |_| false, true).await);
     // Just after it was begun: the calls are made by whoever takes the run up.
     assert!(broken_off(dirs[1].path(), under_way, true).await);
@@ -230,6 +230,6 @@ async fn a_crash_amid_putting_turns_together_loses_nothing_and_asks_nothing_twic
     assert!(broken_off(dirs[2].path(), under_way, false).await);
     // All answers had come, and were in the journal alone.
     let ended =
-        |state: &Value| state["guard"].get("compaction").is_none() && state["guard"]["counts"]["summarized"] == 1;
+        |state: &Value| state["context"].get("compaction").is_none() && state["context"]["counts"]["summarized"] == 1;
     assert!(broken_off(dirs[3].path(), ended, false).await);
 }

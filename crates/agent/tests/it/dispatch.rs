@@ -29,7 +29,7 @@ fn results(state: &RunState) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn a_call_starts_while_the_model_writes_if_nothing_speaks_against_it() {
+async fn a_call_starts_while_the_answer_streams() {
     let dir = tempfile::tempdir().unwrap();
     let (read, write) = (Counter::new("t:read@1.0.0", Effects::READ), Counter::new("t:write@1.0.0", Effects::WRITE));
     let script = vec![Reply::Calls(calls(&["t__write", "t__read", "t__nope"])), Reply::Text("done")];
@@ -48,7 +48,7 @@ async fn a_call_starts_while_the_model_writes_if_nothing_speaks_against_it() {
 }
 
 #[tokio::test]
-async fn a_broken_answer_keeps_the_results_of_what_was_started() {
+async fn a_broken_answer_keeps_started_results() {
     let dir = tempfile::tempdir().unwrap();
     let (a, b) = (Counter::new("t:a@1.0.0", Effects::READ), Counter::new("t:b@1.0.0", Effects::WRITE));
     let script = vec![Reply::Broken(calls(&["t__a", "t__b"])), Reply::Text("went on")];
@@ -68,7 +68,7 @@ async fn a_broken_answer_keeps_the_results_of_what_was_started() {
 }
 
 #[tokio::test]
-async fn a_cancel_amid_an_answer_reaches_what_was_started() {
+async fn a_cancel_during_an_answer_reaches_started_calls() {
     let dir = tempfile::tempdir().unwrap();
     let slow = Counter::new("t:slow@1.0.0", Effects::READ).hang(1);
     let fixture = Fixture::new(dir.path(), vec![Reply::Calls(calls(&["t__slow"]))], vec![slow.clone()]).await;
@@ -87,7 +87,7 @@ async fn a_cancel_amid_an_answer_reaches_what_was_started() {
 }
 
 #[tokio::test]
-async fn a_crash_amid_an_answer_repeats_nothing() {
+async fn a_crash_during_an_answer_repeats_nothing() {
     let names = ["t__a", "t__b", "t__c"];
     let tools = || ["t:a@1.0.0", "t:b@1.0.0", "t:c@1.0.0"].map(|id| Counter::new(id, Effects::UNKNOWN));
     let script = || vec![Reply::Calls(calls(&names)), Reply::Text("all done"), Reply::Text("all done")];
@@ -114,7 +114,7 @@ async fn a_crash_amid_an_answer_repeats_nothing() {
 }
 
 #[tokio::test]
-async fn by_hand_nothing_runs_before_it_is_let() {
+async fn manual_calls_run_only_after_dispatch() {
     let dir = tempfile::tempdir().unwrap();
     let (a, b) = (Counter::new("t:a@1.0.0", Effects::READ), Counter::new("t:b@1.0.0", Effects::READ));
     let script = vec![Reply::Calls(calls(&["t__a", "t__b"])), Reply::Text("done")];

@@ -73,7 +73,7 @@ fn results(fixture: &Fixture) -> Vec<(String, Value)> {
 const THREE: [&str; 3] = ["tools__search", "tools__describe", "tools__call"];
 
 #[tokio::test]
-async fn search_shows_three_tools_and_runs_what_they_find() {
+async fn search_shows_three_tools_and_runs_found_ones() {
     let dir = tempfile::tempdir().unwrap();
     let script = vec![
         call("1", "tools__search", json!({"query": "what is the weather", "limit": 1})),
@@ -111,7 +111,7 @@ async fn search_shows_three_tools_and_runs_what_they_find() {
 }
 
 #[tokio::test]
-async fn a_hidden_tool_that_is_called_runs_and_is_shown_from_then_on_at_the_end() {
+async fn a_called_hidden_tool_is_shown_last() {
     let dir = tempfile::tempdir().unwrap();
     let script = vec![
         call("1", "sky__weather", json!({})),
@@ -136,7 +136,7 @@ async fn a_hidden_tool_that_is_called_runs_and_is_shown_from_then_on_at_the_end(
 }
 
 #[tokio::test]
-async fn the_policy_and_the_list_of_the_run_hold_for_the_tool_inside() {
+async fn policy_and_tool_list_hold_for_inner_calls() {
     let dir = tempfile::tempdir().unwrap();
     let carried = |name: &str| json!({"name": name, "arguments": {}});
     let script = vec![
@@ -177,7 +177,7 @@ async fn the_policy_and_the_list_of_the_run_hold_for_the_tool_inside() {
 }
 
 #[tokio::test]
-async fn a_carried_call_that_waits_for_a_person_is_resumed_as_the_tool_inside() {
+async fn a_pending_inner_call_resumes_as_its_tool() {
     let dir = tempfile::tempdir().unwrap();
     let script =
         vec![call("1", "tools__call", json!({"name": "mail__send", "arguments": {"n": 1}})), Reply::Text("sent")];
@@ -194,7 +194,7 @@ async fn a_carried_call_that_waits_for_a_person_is_resumed_as_the_tool_inside() 
 }
 
 #[tokio::test]
-async fn deferred_declares_all_and_a_result_loads_what_it_found() {
+async fn deferred_declares_all_tools_and_results_load_them() {
     let dir = tempfile::tempdir().unwrap();
     let script = vec![
         call("1", "tools__search", json!({"query": "weather town", "limit": 1})),
@@ -222,7 +222,7 @@ async fn deferred_declares_all_and_a_result_loads_what_it_found() {
 }
 
 #[tokio::test]
-async fn pick_shows_what_fits_the_task_and_falls_back_to_searching() {
+async fn pick_shows_fitting_tools_or_changes_to_searching() {
     let dir = tempfile::tempdir().unwrap();
     let script = vec![
         call("1", "tools__search", json!({"query": "send a letter", "limit": 1})),
@@ -251,7 +251,7 @@ async fn pick_shows_what_fits_the_task_and_falls_back_to_searching() {
 }
 
 #[tokio::test]
-async fn direct_shows_later_tools_at_the_end_and_never_moves_one() {
+async fn direct_shows_later_tools_at_the_end() {
     let dir = tempfile::tempdir().unwrap();
     let script = vec![call("1", "sky__weather", json!({})), Reply::Text("done"), Reply::Text("done")];
     let fixture = fixture(&dir, script).await;
@@ -278,7 +278,7 @@ async fn direct_shows_later_tools_at_the_end_and_never_moves_one() {
 }
 
 #[tokio::test]
-async fn the_choice_is_made_once_by_cost_window_and_api() {
+async fn exposure_is_chosen_once_by_cost_and_window() {
     for (window, api, expect, reason) in [
         (None, false, Exposure::Direct, "33 tools"),
         (Some(2_000), false, Exposure::Search, "the model searches them"),
@@ -299,7 +299,7 @@ async fn the_choice_is_made_once_by_cost_window_and_api() {
 }
 
 #[tokio::test]
-async fn ten_steps_over_many_tools_cost_a_fraction_when_they_are_searched() {
+async fn searching_many_tools_costs_a_fraction() {
     let cost = |exposure: Exposure| async move {
         let dir = tempfile::tempdir().unwrap();
         let steps = (0..10).map(|_| {

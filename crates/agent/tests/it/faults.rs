@@ -277,17 +277,17 @@ async fn one_request(api: (Api, WireApi), turn: Turn, (fault, end): (Fault, End)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_meets_a_fault_ends_as_documented() {
+async fn a_streamed_request_with_a_fault_ends_as_documented() {
     in_every_api(&STREAMED, async |api, cell| one_request(api, Turn::text(TEXT), cell).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn so_does_one_whose_answer_is_sent_whole() {
+async fn an_unstreamed_request_with_a_fault_ends_as_documented() {
     in_every_api(&WHOLE, async |api, cell| one_request(api, Turn::text(TEXT).whole(), cell).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_meets_a_fault_runs_no_call_twice_and_none_of_a_broken_answer() {
+async fn a_run_with_faults_runs_no_call_twice() {
     in_every_api(&STREAMED, async |api, (fault, end)| {
         let what = format!("{} {fault}", api.0);
         let turns = vec![Turn::text_and_calls(TEXT, vec![("t__count", json!({"n": 1}))]), Turn::text("Done.")];
@@ -317,7 +317,7 @@ async fn a_run_that_meets_a_fault_runs_no_call_twice_and_none_of_a_broken_answer
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_that_has_started_before_its_answer_breaks_runs_once() {
+async fn a_started_call_runs_once() {
     use ModelErrorKind::{BadResponse, Unavailable};
     // Frames behind which the first of two calls is whole and the second is not.
     let within_second = |api| match api {
@@ -363,7 +363,7 @@ async fn a_call_that_has_started_before_its_answer_breaks_runs_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_server_cannot_do_is_found_out_within_the_request() {
+async fn missing_abilities_are_found_within_the_request() {
     let refusal = Turn::error(400, "output_config: this model does not support structured outputs");
     let bench = FaultFixture::new(APIS[2], vec![refusal, Turn::text("{}")]).await;
     let schema = json!({"type": "object", "properties": {}, "required": [], "additionalProperties": false});

@@ -129,7 +129,7 @@ fn texts(state: &RunState) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_store_that_fails_amid_putting_turns_together_ends_no_run() {
+async fn a_failing_store_during_compaction_ends_no_run() {
     // Nothing can be stored at all: results stay for as long as the conversation is taken to fit.
     check_failing(|does| matches!(does, Does::Put(_)), true, false, 1).await;
     // The turns cannot, the results could.
@@ -151,7 +151,7 @@ async fn stored(fixture: &LongRunFixture, handle: &str) -> (Vec<u8>, Option<Stri
 }
 
 #[tokio::test]
-async fn images_of_results_keep_their_handles_when_these_give_way_and_when_turns_are_put_together() {
+async fn images_keep_their_handles_through_eviction_and_compaction() {
     let dir = tempfile::tempdir().unwrap();
     let talk = LongTalk::new(16_384, TURNS * 2);
     let server = Arc::new(ScriptedModel::start(talk.script()).await.unwrap());
@@ -215,7 +215,7 @@ async fn answered(messages: Vec<Message>, spec: RunSpec, fails: fn(Does<'_>) -> 
 }
 
 #[tokio::test]
-async fn what_cannot_be_stored_stays_where_the_results_before_it_have_made_room() {
+async fn an_unstorable_result_stays_if_others_make_room() {
     let context = ContextOptions { summarize: false, ..terms() };
     let spec = begin(&LongTalk::new(8192, 1), 8192, context).spec().clone();
     let fixture = answered(with_results(&[4000, 4000]), spec, |does| matches!(does, Does::Put(_))).await;
@@ -225,7 +225,7 @@ async fn what_cannot_be_stored_stays_where_the_results_before_it_have_made_room(
 }
 
 #[tokio::test]
-async fn turns_are_not_stored_where_the_tokens_left_are_too_few_to_put_them_together() {
+async fn too_few_tokens_for_compaction_store_nothing() {
     static STORED: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
     let mut messages = vec![Message::user("Go on.")];
     for _ in 0..6 {
@@ -291,7 +291,7 @@ async fn asked(context: ContextOptions) -> (Vec<String>, Vec<String>) {
 }
 
 #[tokio::test]
-async fn turns_are_put_together_by_the_runs_own_model_unless_another_is_named() {
+async fn the_runs_model_compacts_unless_another_is_named() {
     let own = ContextOptions { model: None, ..terms() };
     let named = ContextOptions { model: Some("long/other".into()), ..terms() };
     for (context, model) in [(own, "talker"), (named, "other")] {
@@ -301,7 +301,7 @@ async fn turns_are_put_together_by_the_runs_own_model_unless_another_is_named() 
 }
 
 #[tokio::test]
-async fn the_room_leaves_what_the_api_lets_an_answer_have_where_the_run_sets_no_limit() {
+async fn the_limit_leaves_room_for_the_apis_answer() {
     // A tenth of the window at most is the buffer; more than half of it is kept for no answer.
     for (window, max_output, answer) in [(100_000, None, 8192), (100_000, Some(700), 700), (8192, None, 4096)] {
         let dir = tempfile::tempdir().unwrap();
@@ -345,7 +345,7 @@ fn tuned(name: &str) -> Arc<dyn Tool> {
 }
 
 #[tokio::test]
-async fn turns_are_put_together_by_the_shipped_tools_where_something_else_has_their_name() {
+async fn shipped_tools_compact_despite_tools_of_their_name() {
     let extract = || tuned("fact-extract");
     for (tools, is_ours) in
         [(vec![tuned("summarize"), extract()], true), (vec![replaced(), extract()], false), (vec![replaced()], false)]

@@ -66,7 +66,7 @@ fn notices(state: &RunState) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_run_that_has_answered_waits_for_its_jobs_and_sees_how_they_ended() {
+async fn an_answered_run_waits_for_its_jobs() {
     let dir = tempfile::tempdir().unwrap();
     let later = Arc::new(Later::default());
     let fixture = fixture(dir.path(), &later).await;
@@ -81,7 +81,7 @@ async fn a_run_that_has_answered_waits_for_its_jobs_and_sees_how_they_ended() {
 }
 
 #[tokio::test]
-async fn without_a_wait_it_is_told_before_the_next_message() {
+async fn without_a_wait_jobs_are_reported_later() {
     let dir = tempfile::tempdir().unwrap();
     let fixture = fixture(dir.path(), &Arc::default()).await;
     let mut state = begin(Limits::default());
@@ -99,7 +99,7 @@ async fn without_a_wait_it_is_told_before_the_next_message() {
 }
 
 #[tokio::test]
-async fn an_end_is_told_once_wherever_the_power_goes() {
+async fn a_job_is_reported_once_despite_crashes() {
     for written in [true, false] {
         for breaks_at in 1..=6 {
             let dir = tempfile::tempdir().unwrap();

@@ -227,7 +227,7 @@ async fn a_long_talk_stays_within_8k_over_anthropic() {
 }
 
 #[tokio::test]
-async fn a_long_talk_stays_within_8k_over_openais_responses() {
+async fn a_long_talk_stays_within_8k_over_responses() {
     check(8192, 60, APIS[2], 1..=10).await;
 }
 

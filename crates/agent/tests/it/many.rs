@@ -162,7 +162,7 @@ impl ManyAgentsFixture {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_hundred_agents_keep_the_limit_and_all_finish() {
+async fn two_hundred_agents_keep_the_limit_and_finish() {
     const AT_ONCE: usize = 16;
     let queue =
         QueueSpec { concurrent: AT_ONCE, per_minute: None, max_waiting: AGENTS, wait_timeout: Duration::from_secs(60) };
@@ -184,7 +184,7 @@ async fn two_hundred_agents_keep_the_limit_and_all_finish() {
 /// The requests are real, and the minute is not waited for: the clock stands still while anything happens, and is then
 /// set forward.
 #[tokio::test(start_paused = true)]
-async fn at_the_socket_no_minute_has_more_than_six_hundred_requests_of_two_hundred_agents() {
+async fn two_hundred_agents_keep_the_rate_limit() {
     const AT_ONCE: usize = 5;
     const A_MINUTE: usize = 600;
     const REQUESTS: usize = 4;

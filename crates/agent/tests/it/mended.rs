@@ -19,7 +19,7 @@ fn mended(fixture: &Fixture) -> usize {
 }
 
 #[tokio::test]
-async fn a_mended_call_that_waits_for_a_person_is_not_mended_again_when_it_is_granted() {
+async fn a_granted_call_is_not_repaired_again() {
     let dir = tempfile::tempdir().unwrap();
     let tool = Counter::new("t:add@1.0.0", Effects::UNKNOWN);
     let fixture = Fixture::mending(dir.path(), script(), vec![tool.clone()], |store| store).await;
@@ -38,7 +38,7 @@ async fn a_mended_call_that_waits_for_a_person_is_not_mended_again_when_it_is_gr
 }
 
 #[tokio::test]
-async fn a_crash_before_a_mended_call_is_dispatched_does_not_mend_it_again() {
+async fn a_crash_before_dispatch_repeats_no_repair() {
     // The saves: before the model, before the calls, what the check came to.
     let dir = tempfile::tempdir().unwrap();
     let tool = Counter::new("t:add@1.0.0", Effects::UNKNOWN);
@@ -55,7 +55,7 @@ async fn a_crash_before_a_mended_call_is_dispatched_does_not_mend_it_again() {
 }
 
 #[tokio::test]
-async fn tokens_of_the_model_that_mends_count_against_the_limit_of_the_run() {
+async fn tokens_of_repairs_count_against_the_limit() {
     let dir = tempfile::tempdir().unwrap();
     let tool = Counter::new("t:add@1.0.0", Effects::UNKNOWN);
     let fixture = Fixture::mending(dir.path(), script(), vec![tool], |store| store).await;
@@ -67,7 +67,7 @@ async fn tokens_of_the_model_that_mends_count_against_the_limit_of_the_run() {
 }
 
 #[tokio::test]
-async fn tokens_of_a_mending_that_failed_are_in_the_report() {
+async fn tokens_of_failed_repairs_are_reported() {
     let dir = tempfile::tempdir().unwrap();
     let tool = Counter::new("t:add@1.0.0", Effects::UNKNOWN);
     let fixture = Fixture::mending(dir.path(), script(), vec![tool.clone()], |store| store).await;
@@ -78,7 +78,7 @@ async fn tokens_of_a_mending_that_failed_are_in_the_report() {
 }
 
 #[tokio::test]
-async fn a_call_that_ran_as_it_was_written_says_nothing_of_what_was_done_to_it() {
+async fn an_unchanged_call_has_no_provenance() {
     let dir = tempfile::tempdir().unwrap();
     let calls = Reply::Calls(vec![("1", "t__add", json!({"n": 1})), ("2", "t__add", json!({"n": "2"}))]);
     let tools: Vec<Arc<dyn toolwright_core::Tool>> = vec![Counter::new("t:add@1.0.0", Effects::READ)];

@@ -35,7 +35,7 @@ fn outcomes(text: &str) -> (Vec<(String, bool)>, Value) {
 }
 
 #[tokio::test]
-async fn the_items_of_a_batch_are_calls_of_their_own() {
+async fn batch_items_are_calls_of_their_own() {
     let dir = tempfile::tempdir().unwrap();
     let (read, write) = (Counter::new("t:read@1.0.0", Effects::READ), Counter::new("t:write@1.0.0", Effects::WRITE));
     let batch = json!({"items": [
@@ -92,7 +92,7 @@ async fn the_items_of_a_batch_are_calls_of_their_own() {
 }
 
 #[tokio::test]
-async fn a_batch_holds_more_calls_than_a_turn_and_its_result_stays_readable() {
+async fn a_large_batch_stays_readable() {
     let dir = tempfile::tempdir().unwrap();
     let long: &'static str = Box::leak("a \"line\" of text\n".repeat(300).into_boxed_str());
     let (small, large) =
@@ -113,7 +113,7 @@ async fn a_batch_holds_more_calls_than_a_turn_and_its_result_stays_readable() {
 }
 
 #[tokio::test]
-async fn of_a_batch_that_was_cut_the_whole_items_run() {
+async fn the_complete_items_of_a_cut_batch_run() {
     let dir = tempfile::tempdir().unwrap();
     let read = Counter::new("t:read@1.0.0", Effects::READ);
     let fixture = Fixture::new(dir.path(), Vec::new(), vec![read.clone()]).await;
@@ -138,7 +138,7 @@ async fn of_a_batch_that_was_cut_the_whole_items_run() {
 }
 
 #[tokio::test]
-async fn a_list_of_items_may_come_as_a_text_that_is_whole() {
+async fn the_items_may_come_as_complete_text() {
     for (text, ran) in [
         (r#"[{"id": "a", "tool": "t__read", "parameters": {}}]"#, 1),
         (r#"[{"id": "a", "tool": "t__read", "parameters": {}"#, 0),
@@ -155,7 +155,7 @@ async fn a_list_of_items_may_come_as_a_text_that_is_whole() {
 }
 
 #[tokio::test]
-async fn a_batch_does_not_start_before_its_turn_is_over() {
+async fn a_batch_starts_when_its_turn_is_over() {
     let dir = tempfile::tempdir().unwrap();
     let write = Counter::new("t:write@1.0.0", Effects::WRITE);
     let script = vec![Reply::Calls(vec![("b", "agent__batch", items(&[("a", "t__write")]))]), Reply::Text("done")];
@@ -175,7 +175,7 @@ fn shown(fixture: &Fixture) -> Vec<Vec<String>> {
 }
 
 #[tokio::test]
-async fn a_run_ends_with_the_report_that_it_was_asked_for() {
+async fn a_run_ends_with_the_requested_report() {
     let dir = tempfile::tempdir().unwrap();
     let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
     let report = |content: Value| {
@@ -198,7 +198,7 @@ async fn a_run_ends_with_the_report_that_it_was_asked_for() {
 }
 
 #[tokio::test]
-async fn a_completed_task_is_asked_for_its_report_alone() {
+async fn a_completed_task_is_asked_for_its_report() {
     let dir = tempfile::tempdir().unwrap();
     let status = json!({"status": "completed", "ready_for_final_report": true, "need_to_run_more_tools": false});
     let script = vec![Reply::Calls(vec![("s", "agent__task_status", status)]), Reply::Text("# Done")];

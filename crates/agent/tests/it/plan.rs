@@ -10,7 +10,7 @@ use toolwright_core::{Caller, Cancel, Effects, Principal};
 use crate::fixture::{Counter, Fixture, Reply};
 
 #[tokio::test]
-async fn a_model_is_asked_once_and_its_calls_come_back_as_values() {
+async fn planned_calls_come_back_as_values() {
     let dir = tempfile::tempdir().unwrap();
     let (open, closed) = (Counter::new("t:a@1.0.0", Effects::UNKNOWN), Counter::for_roles("t:ops@1.0.0", &["ops"]));
     let script = vec![Reply::Calls(vec![
@@ -41,7 +41,7 @@ async fn a_model_is_asked_once_and_its_calls_come_back_as_values() {
 }
 
 #[tokio::test]
-async fn a_model_that_does_not_answer_is_an_error() {
+async fn a_failed_model_request_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let fixture = Fixture::new(dir.path(), vec![Reply::Fail(ModelErrorKind::Auth)], vec![]).await;
     let (owner, snapshot) = (Principal::owner(), Arc::clone(&fixture.catalogue.snapshot()));

@@ -50,7 +50,7 @@ fn prompt(api: Api, body: &Value) -> (String, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_request_of_a_run_begins_as_the_one_before() {
+async fn each_request_begins_like_the_one_before() {
     for api in APIS {
         let bench = FaultFixture::new(api, turns()).await;
         let effort = Some(Effort::Medium);
@@ -73,7 +73,7 @@ async fn each_request_of_a_run_begins_as_the_one_before() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_has_anthropic_keep_its_prompt_until_its_last_turn() {
+async fn anthropic_caches_the_prompt_until_the_last_turn() {
     let report = json!({"status": "success", "format": "text", "content": "Done."});
     let turns = vec![
         Turn::calls(vec![("t__count", json!({"n": 1}))]),

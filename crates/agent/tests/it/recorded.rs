@@ -101,7 +101,7 @@ async fn check(arguments: &str, is_readable: bool) {
 }
 
 #[tokio::test]
-async fn a_secret_that_is_learnt_within_the_run_is_not_recorded_and_the_recording_plays() {
+async fn a_recording_holds_no_learned_secret_and_plays() {
     check(&json!({"pin": SECRET}).to_string(), true).await;
     check(&format!("{{pin: '{SECRET}'}}"), true).await;
     check(&format!(r#"{{"pin": "{SECRET}", "n": 1e999}}"#), false).await;

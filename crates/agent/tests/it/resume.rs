@@ -74,7 +74,7 @@ fn script() -> Vec<Reply> {
 }
 
 #[tokio::test]
-async fn a_crash_between_any_two_steps_changes_no_request_and_repeats_no_call() {
+async fn a_crash_between_steps_repeats_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let tool = Counter::new("t:add@1.0.0", Effects::UNKNOWN);
     let whole = Fixture::new(dir.path(), script(), vec![tool.clone()]).await;
@@ -110,7 +110,7 @@ async fn a_crash_between_any_two_steps_changes_no_request_and_repeats_no_call() 
 }
 
 #[tokio::test]
-async fn a_crash_in_the_middle_of_a_turn_repeats_nothing_that_is_in_doubt() {
+async fn a_crash_during_calls_repeats_no_doubtful_call() {
     let dir = tempfile::tempdir().unwrap();
     let finished = Counter::new("t:finished@1.0.0", Effects::UNKNOWN);
     let doubtful = Counter::new("t:doubtful@1.0.0", Effects::UNKNOWN).hang(1);
@@ -173,7 +173,7 @@ fn transcript() -> (Arc<Mutex<Vec<Value>>>, Arc<dyn toolwright_agent::Transcript
 }
 
 #[tokio::test]
-async fn a_cancelled_run_goes_on_when_it_is_resumed() {
+async fn a_cancelled_run_can_be_resumed() {
     let dir = tempfile::tempdir().unwrap();
     let tool = Counter::new("t:add@1.0.0", Effects::UNKNOWN).hang(1);
     let script = vec![Reply::Calls(vec![("1", "t__add", json!({}))]), Reply::Text("went on")];
@@ -196,7 +196,7 @@ async fn a_cancelled_run_goes_on_when_it_is_resumed() {
 }
 
 #[tokio::test]
-async fn a_run_whose_model_failed_goes_on_when_it_is_resumed() {
+async fn a_run_with_model_failure_can_be_resumed() {
     let dir = tempfile::tempdir().unwrap();
     let tool = Counter::new("t:add@1.0.0", Effects::UNKNOWN);
     let call = Reply::Calls(vec![("1", "t__add", json!({}))]);
@@ -244,7 +244,7 @@ impl RunStore for Elsewhere {
 }
 
 #[tokio::test]
-async fn a_run_that_another_process_drives_is_left_alone() {
+async fn a_run_of_another_process_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let mut handle = None;
     let elsewhere = |store| {
@@ -262,7 +262,7 @@ async fn a_run_that_another_process_drives_is_left_alone() {
 }
 
 #[tokio::test]
-async fn a_tool_that_changed_meanwhile_is_not_run_on_the_old_call() {
+async fn a_changed_tool_runs_no_old_call() {
     let dir = tempfile::tempdir().unwrap();
     let old = Counter::saying("t:a@1.0.0", Effects::READ, "old");
     let script = vec![Reply::Calls(vec![("1", "t__a", json!({}))]), Reply::Text("x")];
@@ -277,7 +277,7 @@ async fn a_tool_that_changed_meanwhile_is_not_run_on_the_old_call() {
 }
 
 #[tokio::test]
-async fn what_was_never_saved_cannot_be_resumed() {
+async fn an_unsaved_run_cannot_be_resumed() {
     let dir = tempfile::tempdir().unwrap();
     let fixture = Fixture::new(dir.path(), vec![], vec![]).await;
     fixture.catalogue.add_provider(provider("other", vec![])).await.unwrap();

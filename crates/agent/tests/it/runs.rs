@@ -31,7 +31,7 @@ fn result_texts(messages: &[Message]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_run_is_seen_accounted_for_and_written_down() {
+async fn a_run_emits_events_and_a_transcript() {
     let dir = tempfile::tempdir().unwrap();
     let (a, b) = (Counter::new("t:a@1.0.0", Effects::READ), Counter::new("t:b@1.0.0", Effects::UNKNOWN));
     let script = vec![calls(&[("1", "t__a"), ("2", "b"), ("3", "t__zzz")]), Reply::Text("all done")];
@@ -73,7 +73,7 @@ async fn a_run_is_seen_accounted_for_and_written_down() {
 }
 
 #[tokio::test]
-async fn a_conversation_keeps_its_state_over_many_messages() {
+async fn a_conversation_keeps_its_state_over_messages() {
     let dir = tempfile::tempdir().unwrap();
     let tool = Counter::new("t:a@1.0.0", Effects::READ);
     let script = vec![calls(&[("1", "t__a")]), Reply::Text("one"), calls(&[("1", "t__a")]), Reply::Text("two")];
@@ -87,7 +87,7 @@ async fn a_conversation_keeps_its_state_over_many_messages() {
 }
 
 #[tokio::test]
-async fn a_call_runs_on_the_implementation_that_the_model_saw() {
+async fn a_call_runs_on_the_implementation_shown() {
     let dir = tempfile::tempdir().unwrap();
     let old = Counter::saying("t:a@1.0.0", Effects::READ, "old");
     let fixture = Fixture::new(dir.path(), vec![calls(&[("1", "t__a")]), Reply::Text("x")], vec![old.clone()]).await;
@@ -114,7 +114,7 @@ async fn a_call_runs_on_the_implementation_that_the_model_saw() {
 }
 
 #[tokio::test]
-async fn a_run_has_the_tools_of_its_list_and_role_and_no_others() {
+async fn a_run_has_only_its_allowed_tools() {
     let dir = tempfile::tempdir().unwrap();
     let (a, b, ops) = (
         Counter::new("t:a@1.0.0", Effects::READ),
@@ -137,7 +137,7 @@ async fn a_run_has_the_tools_of_its_list_and_role_and_no_others() {
 }
 
 #[tokio::test]
-async fn a_cancel_ends_the_run_with_every_call_answered() {
+async fn a_cancel_ends_the_run_and_answers_calls() {
     for hang_in_model in [false, true] {
         let dir = tempfile::tempdir().unwrap();
         let tool = Counter::new("t:a@1.0.0", Effects::READ).hang(9);
@@ -160,7 +160,7 @@ async fn a_cancel_ends_the_run_with_every_call_answered() {
 }
 
 #[tokio::test]
-async fn the_time_limit_stops_what_runs() {
+async fn the_time_limit_stops_running_calls() {
     for script in [vec![Reply::Hang], vec![calls(&[("1", "t__a")])]] {
         let dir = tempfile::tempdir().unwrap();
         let fixture = Fixture::new(dir.path(), script, vec![Counter::new("t:a@1.0.0", Effects::READ).hang(9)]).await;
@@ -184,7 +184,7 @@ async fn a_model_that_fails_fails_the_run() {
 }
 
 #[tokio::test]
-async fn a_conversation_that_overflows_makes_room_and_goes_on() {
+async fn an_overflowing_conversation_makes_room_and_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let tool = Counter::saying("t:a@1.0.0", Effects::READ, Box::leak("x".repeat(4000).into_boxed_str()));
     let script = vec![calls(&[("1", "t__a")]), calls(&[("2", "t__a")]), Reply::Fail(ModelErrorKind::ContextOverflow)];

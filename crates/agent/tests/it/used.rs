@@ -56,7 +56,7 @@ fn script() -> Vec<Reply> {
 const USED: Usage = Usage { input_tokens: 28, output_tokens: 12, cached_tokens: 0, cache_written_tokens: 0 };
 
 #[tokio::test]
-async fn what_calls_ask_of_models_counts_against_the_limit_and_is_in_the_report() {
+async fn model_usage_of_calls_counts_and_is_reported() {
     // With those of its calls the first answer came to thirty.
     let stopped = Usage { input_tokens: 21, output_tokens: 9, ..Usage::default() };
     for (tokens, used, is_stopped) in [(None, USED, false), (Some(31), USED, false), (Some(30), stopped, true)] {
@@ -69,7 +69,7 @@ async fn what_calls_ask_of_models_counts_against_the_limit_and_is_in_the_report(
 }
 
 #[tokio::test]
-async fn what_calls_had_used_before_a_crash_counts_once_failed_calls_too() {
+async fn usage_of_calls_before_a_crash_counts_once() {
     // Four saves: before each of the two questions, before the calls, and at the end.
     for (breaks_at, written) in [(2, true), (3, false), (3, true), (4, true)] {
         let dir = tempfile::tempdir().unwrap();
@@ -123,7 +123,7 @@ impl CallClient for Sampling {
 }
 
 #[tokio::test]
-async fn what_sampling_had_used_before_a_crash_counts_once_as_well() {
+async fn usage_of_sampling_before_a_crash_counts_once() {
     let options = || RunOptions { client: Arc::new(Sampling::default()), ..options() };
     for (breaks_at, written) in [(2, true), (3, false), (3, true), (4, true)] {
         let dir = tempfile::tempdir().unwrap();
@@ -139,7 +139,7 @@ async fn what_sampling_had_used_before_a_crash_counts_once_as_well() {
 }
 
 #[tokio::test]
-async fn what_jobs_ask_of_models_counts_whenever_they_ask() {
+async fn usage_of_jobs_counts_at_any_time() {
     // With its job the run asks four times; it does not go on for the job where thirty tokens are used by then.
     let three = Usage { input_tokens: 21, output_tokens: 9, ..Usage::default() };
     for (tokens, used) in [(None, USED), (Some(30), three)] {

@@ -1,5 +1,5 @@
 //! Compaction of the oldest turns: the requests to models, and the resulting conversation. The state is saved
-//! before a model is asked, so a crash loses no answer.
+//! before a model is asked, so that a crash loses no answer.
 
 use std::ops::Range;
 
@@ -12,69 +12,69 @@ use toolwright_core::model::{CallResult, Message, Usage};
 use toolwright_core::outcome::Outcome;
 use toolwright_core::session::CallId;
 
-use super::Guard;
 use super::memory::{Fact, Memory, Original, read_facts};
 use super::render::{self, Author, Files, Originals, RenderContext, Turn, content_text, parts, within};
-use super::user_words::Task;
+use super::user_words::TaskPosition;
+use super::{ContextState, memory_tokens};
 use crate::report::Status;
 use crate::run::{RunState, TransitionError};
 
-/// Bytes for each token that a text may have.
+/// Bytes per token of a text.
 const BYTES: usize = 4;
-/// Parts that facts are taken out of, each by itself: in a long text models overlook things.
+/// Parts from which facts are extracted, each in its own request: models overlook things in a long text.
 const MAX_PARTS: usize = 8;
-/// Tokens of one.
+/// Maximum tokens of a part.
 const PART: usize = 8000;
-/// Facts of one at most.
+/// Maximum facts of a part.
 const FACTS: usize = 12;
-/// Tokens of one in an answer, about.
+/// Approximate tokens of a fact in an answer.
 const FACT_TOKENS: usize = 40;
-/// Bytes of a result that the summary is made of: what is in it comes as facts.
+/// Bytes of a result that the summary is based on: facts carry the rest.
 const SUMMARIZED_RESULT: usize = 512;
-/// The part of the room that is put into words, and that which facts are taken out of: making room reads no more than
-/// there is to be made.
+/// The parts of the limit that are summarised, and that facts are extracted from: making room reads no more than it
+/// frees.
 const SUMMARIZED: usize = 4;
 const READ: usize = 2;
 /// Words of a summary.
 const WORDS: std::ops::RangeInclusive<usize> = 40..=600;
 
-/// What is under way.
+/// A compaction that has begun.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Compaction {
-    /// The messages that one is to stand for.
+    /// The messages to replace by one.
     range: (usize, usize),
-    /// Where their text is.
+    /// Where their text is stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     original: Option<Original>,
-    /// Where their images and other files are.
+    /// Handles of their images and other files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     files: Vec<String>,
-    /// What the user said in them.
+    /// The user's words in them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    said: Vec<String>,
+    words: Vec<String>,
     /// How many of these are older than the message of the task.
     #[serde(default)]
-    said_before: usize,
+    words_before: usize,
     /// The request for the summary, then those for facts.
     calls: Vec<CompactionCall>,
-    /// What those that have ended used.
+    /// Usage of the calls that have ended.
     #[serde(default)]
     usage: Usage,
     /// Estimated tokens of the conversation before.
     before: usize,
-    /// Those of the tools beside it.
+    /// Estimated tokens of the tools.
     tools: usize,
 }
 
-/// What of the turns outlives them, besides the summary.
-struct Kept {
+/// What remains of the turns besides the summary.
+struct Remains {
     facts: Vec<Fact>,
-    words: (Vec<String>, Task),
+    words: (Vec<String>, TaskPosition),
     original: Option<Original>,
     files: Vec<String>,
 }
 
-/// A call that is made on behalf of the guard. No model has asked for it, and none sees it.
+/// A call that compacts the conversation. The run's model has not asked for it and does not see it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CompactionCall {
     /// Its id, unique in the run.
@@ -83,7 +83,7 @@ pub struct CompactionCall {
     pub name: String,
     /// Its arguments.
     pub arguments: Value,
-    /// What came of it: its structured result, or why there is none.
+    /// Its structured result, or why there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ended: Option<Result<Value, String>>,
 }
@@ -95,67 +95,67 @@ impl CompactionCall {
     }
 }
 
-/// What became of putting turns together.
+/// The state of a compaction after some of its calls ended.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Compacted {
     /// Some calls have not ended.
     Open,
     /// It is done.
     Done {
-        /// Messages that one of ours stands for now.
+        /// Messages that were replaced by one.
         messages: usize,
         /// Estimated tokens of the request before and after, tools included.
         tokens: (usize, usize),
-        /// Facts that are kept.
+        /// Facts that were kept.
         facts: usize,
-        /// Where the text of the messages is.
+        /// Handle of the stored text of the messages.
         handle: Option<String>,
         /// Why facts of some parts are missing.
         missing: Vec<String>,
-        /// What all of the calls used.
+        /// Usage of all calls.
         usage: Usage,
     },
-    /// There is no summary; the conversation is as it was.
+    /// There is no summary; the conversation is unchanged.
     Failed(String),
 }
 
-/// The tools that turns are put together with, by wire name.
+/// The tools that compact turns, by wire name.
 #[derive(Debug, Clone)]
 pub(crate) struct MemoryTools {
     pub(crate) summarize: String,
     pub(crate) extract: String,
-    /// Tokens that their model takes in, where it is another than the run's and that is known.
+    /// The context window of their model, if it is not the run's model and known.
     pub(crate) window: Option<usize>,
 }
 
-/// What the models are asked that put turns together.
-struct Asked {
+/// The requests of a compaction.
+struct Requests {
+    /// The text to summarise.
     summarized: String,
-    /// The parts that facts are taken out of.
+    /// The parts to extract facts from.
     facts: Vec<String>,
     /// Words of the summary.
     words: usize,
     /// Tokens of all of it, as the model counts.
-    takes: u64,
+    tokens: u64,
 }
 
-/// What is known of the turns besides what stands in the conversation.
+/// What is stored of the turns besides the conversation.
 #[derive(Debug, Default)]
 pub(crate) struct CompactionSources {
     /// Results that were stored before.
     pub(crate) originals: Originals,
-    /// Where the text of all of them is.
+    /// Where the text of all of them is stored.
     pub(crate) stored: Option<Original>,
-    /// Their images and other files that were stored.
+    /// Their stored images and other files.
     pub(crate) files: Files,
 }
 
 impl RunState {
-    /// What is stored of the results in `range`, because the conversation has not got all of them: `(call, handle)`, of a
-    /// result several times where there are several parts.
+    /// The stored parts of the results in `range`: `(call, handle)`, several times for a result with several parts.
     pub(crate) fn stored_in(&self, range: &Range<usize>) -> Vec<(String, String)> {
         let of = |result: &CallResult| {
-            let handles = self.guard.handles.get(&result.call_id).into_iter().flatten();
+            let handles = self.context.handles.get(&result.call_id).into_iter().flatten();
             handles.map(|handle| (result.call_id.clone(), handle.clone())).collect::<Vec<_>>()
         };
         self.results_in(range).flat_map(of).collect()
@@ -165,15 +165,15 @@ impl RunState {
         self.messages.get(range.clone()).into_iter().flatten().flat_map(results_of)
     }
 
-    /// The text of the messages in `range` that are to be put together, as the model saw them.
+    /// The text of the messages in `range` that can be compacted, as the model saw them.
     pub(crate) fn text_of(&self, range: &Range<usize>, files: &Files) -> String {
-        render::whole(&self.to_put_together(range), files)
+        render::whole(&self.compactable_turns(range), files)
     }
 
-    /// The blocks of the messages in `range` that are to be put together.
+    /// The blocks of the messages in `range` that can be compacted.
     pub(crate) fn blocks_of(&self, range: &Range<usize>) -> Vec<&ContentBlock> {
         let mut blocks = Vec::new();
-        for turn in self.to_put_together(range) {
+        for turn in self.compactable_turns(range) {
             match turn.message {
                 Message::User { content } => blocks.extend(content),
                 Message::Tool { results } => blocks.extend(results.iter().flat_map(|result| &result.content)),
@@ -183,51 +183,53 @@ impl RunState {
         blocks
     }
 
-    /// Whether what is left of the task's tokens is enough for putting the messages in `range` together.
+    /// Whether the rest of the task's tokens is enough to compact the messages in `range`.
     pub(crate) fn affords_compaction(
         &self,
         range: &Range<usize>,
-        whole: &CompactionSources,
-        with: &MemoryTools,
+        sources: &CompactionSources,
+        tools: &MemoryTools,
     ) -> bool {
         let left = self.tokens_left();
-        left.is_none_or(|left| self.asked_of(range, whole, with).is_some_and(|asked| asked.takes <= left))
+        left.is_none_or(|left| self.requests(range, sources, tools).is_some_and(|requests| requests.tokens <= left))
     }
 
-    /// What the models are asked that put the messages in `range` together.
-    fn asked_of(&self, range: &Range<usize>, whole: &CompactionSources, with: &MemoryTools) -> Option<Asked> {
+    /// The requests that compact the messages in `range`.
+    fn requests(&self, range: &Range<usize>, sources: &CompactionSources, tools: &MemoryTools) -> Option<Requests> {
         let limit = self.context_limit()?;
-        // Of another model's window half is left for its prompt and answer.
-        let limit = with.window.map_or(limit, |window| limit.min(self.guard.gauge.estimate(window / 2)));
+        // Another model's window is halved to leave room for its prompt and answer.
+        let limit = tools.window.map_or(limit, |window| limit.min(self.context.gauge.estimate(window / 2)));
         let turns = self.turns_in(range);
-        let Guard { notes, handles, memory, .. } = &self.guard;
-        let known = RenderContext { originals: &whole.originals, files: &whole.files, notes, handles };
-        let retold = memory.as_ref().map(Memory::retold);
+        let ContextState { notes, handles, memory, .. } = &self.context;
+        let known = RenderContext { originals: &sources.originals, files: &sources.files, notes, handles };
+        let earlier = memory.as_ref().map(Memory::to_text);
         let room = limit / SUMMARIZED * BYTES;
-        let summarized = render::retelling(retold.as_deref(), &turns, known, SUMMARIZED_RESULT, room);
+        let summarized = render::with_earlier(earlier.as_deref(), &turns, known, SUMMARIZED_RESULT, room);
         let all = (limit / READ).min(PART * MAX_PARTS);
         let facts = parts(&within(&turns, known, usize::MAX, all * BYTES), PART.min(all) * BYTES, MAX_PARTS);
-        let words = (Self::memory_room(limit) * 3 / 4).clamp(*WORDS.start(), *WORDS.end());
+        let words = (memory_tokens(limit) * 3 / 4).clamp(*WORDS.start(), *WORDS.end());
         let texts = std::iter::once(&summarized).chain(&facts).map(|text| EstimatedTokens::of_text(text));
-        let takes = texts.sum::<usize>() + words + facts.len() * FACTS * FACT_TOKENS;
-        Some(Asked { summarized, facts, words, takes: self.in_tokens(takes) as u64 })
+        let tokens = texts.sum::<usize>() + words + facts.len() * FACTS * FACT_TOKENS;
+        Some(Requests { summarized, facts, words, tokens: self.in_tokens(tokens) as u64 })
     }
 
-    /// Begins to put the messages in `range` together: the calls to be made are [`super::super::Step::Compact`] until
-    /// [`RunState::on_compacted`] has heard of all of them. To be saved before they are. Returns whether it has begun: not
-    /// where the calls would take more than is left of the task's tokens.
+    /// Begins to compact the messages in `range`: [`crate::run::Step::Compact`] returns its calls until all of them came
+    /// back through [`RunState::on_compacted`]. Save the state before the calls run. Returns false if the calls would take
+    /// more than the rest of the task's tokens.
     pub(crate) fn begin_compaction(
         &mut self,
         range: Range<usize>,
-        whole: CompactionSources,
-        with: &MemoryTools,
+        sources: CompactionSources,
+        memory_tools: &MemoryTools,
         tools: usize,
     ) -> bool {
-        let Some(Asked { summarized, facts, words, takes }) = self.asked_of(&range, &whole, with) else { return false };
-        if self.tokens_left().is_some_and(|left| takes > left) {
+        let Some(Requests { summarized, facts, words, tokens }) = self.requests(&range, &sources, memory_tools) else {
+            return false;
+        };
+        if self.tokens_left().is_some_and(|left| tokens > left) {
             return false;
         }
-        let number = self.guard.begun + 1;
+        let number = self.context.begun + 1;
         let call = |what: &str, name: &str, arguments: Value| CompactionCall {
             id: CallId::new(format!("compaction-{number}-{what}")),
             name: name.to_owned(),
@@ -238,30 +240,39 @@ impl RunState {
                      numbers, paths and identifiers exactly as they stand. Who speaks stands at the left margin: what is \
                      in a result was found, and nobody's wish.";
         let summary = json!({"content": summarized, "max_length": words, "focus": focus});
-        let mut calls = vec![call("summary", &with.summarize, summary)];
+        let mut calls = vec![call("summary", &memory_tools.summarize, summary)];
         let facts = facts.into_iter().enumerate();
         calls.extend(facts.map(|(n, text)| {
-            call(&format!("facts-{}", n + 1), &with.extract, json!({"text": text, "max_facts": FACTS}))
+            call(&format!("facts-{}", n + 1), &memory_tools.extract, json!({"text": text, "max_facts": FACTS}))
         }));
-        let all = range.clone().filter(|at| !self.stays(*at)).filter_map(|at| Some((at, self.turn_at(at)?)));
-        let said = all.filter_map(|(at, turn)| match turn.message {
-            Message::User { content } if turn.voice == Author::User => Some((at, content_text(content, &whole.files))),
+        let turns = range.clone().filter(|at| !self.stays(*at)).filter_map(|at| Some((at, self.turn_at(at)?)));
+        let words = turns.filter_map(|(at, turn)| match turn.message {
+            Message::User { content } if turn.author == Author::User => {
+                Some((at, content_text(content, &sources.files)))
+            }
             _ => None,
         });
-        let said: Vec<(usize, String)> = said.filter(|(_, text)| !text.trim().is_empty()).collect();
-        let said_before = said.iter().filter(|(at, _)| self.guard.task_at.is_some_and(|task| *at < task)).count();
-        let said = said.into_iter().map(|(_, text)| text).collect();
+        let words: Vec<(usize, String)> = words.filter(|(_, text)| !text.trim().is_empty()).collect();
+        let words_before = words.iter().filter(|(at, _)| self.context.task_at.is_some_and(|task| *at < task)).count();
+        let words = words.into_iter().map(|(_, text)| text).collect();
         let before = self.context_tokens();
-        let mut files: Vec<String> = whole.files.into_values().collect();
+        let mut files: Vec<String> = sources.files.into_values().collect();
         files.extend(
-            self.results_in(&range).filter_map(|result| self.guard.files.get(&result.call_id)).flatten().cloned(),
+            self.results_in(&range).filter_map(|result| self.context.files.get(&result.call_id)).flatten().cloned(),
         );
         files.sort();
-        self.guard.begun = number;
-        let (range, original) = ((range.start, range.end), whole.stored);
-        let usage = Usage::default();
-        self.guard.compaction =
-            Some(Compaction { range, original, files, said, said_before, calls, usage, before, tools });
+        self.context.begun = number;
+        self.context.compaction = Some(Compaction {
+            range: (range.start, range.end),
+            original: sources.stored,
+            files,
+            words,
+            words_before,
+            calls,
+            usage: Usage::default(),
+            before,
+            tools,
+        });
         true
     }
 
@@ -271,25 +282,24 @@ impl RunState {
         Some(self.spec.limits.tokens?.saturating_sub(input_tokens.saturating_add(output_tokens)))
     }
 
-    /// The calls of what is under way that have not ended.
+    /// The calls of the current compaction that have not ended.
     pub(crate) fn compaction_calls(&self) -> Vec<ToolCall> {
-        let calls = self.guard.compaction.iter().flat_map(|compaction| &compaction.calls);
+        let calls = self.context.compaction.iter().flat_map(|compaction| &compaction.calls);
         calls.filter(|call| call.ended.is_none()).map(CompactionCall::call).collect()
     }
 
-    /// Calls of [`super::super::Step::Compact`] ended, any of them; they used `usage`. Once all have, one message of ours
-    /// stands for the turns, or nothing has changed.
+    /// Some calls of [`crate::run::Step::Compact`] ended and used `usage`. Once all have ended, one message replaces the
+    /// turns, or the conversation stays as it is.
     ///
     /// # Errors
     /// [`TransitionError`] unless each outcome belongs to such a call.
     pub fn on_compacted(&mut self, outcomes: Vec<Outcome>, usage: Usage) -> Result<Compacted, TransitionError> {
-        let phase = self.phase.describe();
-        let illegal = TransitionError::Illegal { transition: "on_compacted", phase };
-        let compaction = self.guard.compaction.as_mut().ok_or(illegal)?;
+        let illegal = self.illegal("on_compacted");
+        let compaction = self.context.compaction.as_mut().ok_or(illegal)?;
         let open =
             |calls: &[CompactionCall], id: &CallId| calls.iter().any(|call| call.id == *id && call.ended.is_none());
-        if let Some(strange) = outcomes.iter().find(|outcome| !open(&compaction.calls, &outcome.call_id)) {
-            return Err(TransitionError::NoSuchCall { transition: "on_compacted", call: strange.call_id.clone() });
+        if let Some(unknown) = outcomes.iter().find(|outcome| !open(&compaction.calls, &outcome.call_id)) {
+            return Err(TransitionError::NoSuchCall { transition: "on_compacted", call: unknown.call_id.clone() });
         }
         for outcome in outcomes {
             if let Some(call) = compaction.calls.iter_mut().find(|call| call.id == outcome.call_id) {
@@ -298,18 +308,18 @@ impl RunState {
         }
         compaction.usage.add(usage);
         self.task.usage.add(usage);
-        self.guard.counts.usage.add(usage);
+        self.context.counts.usage.add(usage);
         let is_open = compaction.calls.iter().any(|call| call.ended.is_none());
         if is_open {
             return Ok(Compacted::Open);
         }
-        let Some(compaction) = self.guard.compaction.take() else { return Ok(Compacted::Open) };
+        let Some(compaction) = self.context.compaction.take() else { return Ok(Compacted::Open) };
         let compacted = self.finish_compaction(compaction);
         match compacted {
-            Compacted::Done { .. } => self.guard.compaction_done(),
-            _ => self.guard.compaction_failed(),
+            Compacted::Done { .. } => self.context.compaction_done(),
+            _ => self.context.compaction_failed(),
         }
-        // What that took counts, before the model is asked again.
+        // The usage counts before the model is asked again.
         if let Some(reason) = self.spec.limits.exhausted(self.task.turns, &self.task.usage) {
             self.finish(Status::Partial, Some(reason));
         }
@@ -317,7 +327,7 @@ impl RunState {
     }
 
     fn finish_compaction(&mut self, compaction: Compaction) -> Compacted {
-        let Compaction { range: (start, end), original, files, said: words, said_before, calls, usage, before, tools } =
+        let Compaction { range: (start, end), original, files, words, words_before, calls, usage, before, tools } =
             compaction;
         let mut results = calls.into_iter().map(|call| call.ended.unwrap_or_else(|| Err("it did not end".into())));
         let summary = match results.next() {
@@ -325,113 +335,116 @@ impl RunState {
             Some(Err(why)) => return self.compaction_failed(why),
             _ => return self.compaction_failed("the summary is empty".into()),
         };
-        let said = render::said(&self.to_put_together(&(start..end)));
+        let texts = render::author_texts(&self.compactable_turns(&(start..end)));
         let (mut facts, mut missing) = (Vec::new(), Vec::new());
         for result in results {
             match result {
-                Ok(value) => facts.extend(read_facts(&value, &said)),
+                Ok(value) => facts.extend(read_facts(&value, &texts)),
                 Err(why) => missing.push(why),
             }
         }
         let handle = original.as_ref().map(|original| original.handle.clone());
-        let kept = Kept { facts, words: (words, self.task_beside(&(start..end), said_before)), original, files };
-        let Some(messages) = self.put_together(start..end, &summary, kept) else {
+        let words = (words, self.task_position(&(start..end), words_before));
+        let remains = Remains { facts, words, original, files };
+        let Some(messages) = self.replace_turns(start..end, &summary, remains) else {
             return self.compaction_failed("the conversation is another by now".into());
         };
-        self.guard.counts.summarized += 1;
-        self.guard.counts.messages += messages as u64;
-        let facts = self.guard.memory.as_ref().map_or(0, |memory| memory.facts());
+        self.context.counts.summarized += 1;
+        self.context.counts.messages += messages as u64;
+        let facts = self.context.memory.as_ref().map_or(0, |memory| memory.facts());
         let tokens = (before + tools, self.context_tokens() + tools);
         Compacted::Done { messages, tokens, facts, handle, missing, usage }
     }
 
     fn compaction_failed(&mut self, why: String) -> Compacted {
-        self.guard.counts.failed += 1;
+        self.context.counts.failed += 1;
         Compacted::Failed(why)
     }
 
-    /// Where the message of the task stands beside what the user said in `range`, in so many messages before it.
-    fn task_beside(&self, range: &Range<usize>, said_before: usize) -> Task {
-        let record = self.guard.memory.as_ref().map(|memory| memory.at);
-        match self.guard.task_at {
-            Some(at) if at < range.start => Task::Above,
-            // What stands for the turns before the task is behind it since it was put there.
-            Some(at) if at < range.end && record.is_some_and(|record| at < record) => Task::Above,
-            Some(at) if at < range.end => Task::After(said_before),
-            _ => Task::Below,
+    /// The position of the task's message among the user's words in `range`, `words_before` of which come before it.
+    fn task_position(&self, range: &Range<usize>, words_before: usize) -> TaskPosition {
+        let record = self.context.memory.as_ref().map(|memory| memory.at);
+        match self.context.task_at {
+            Some(at) if at < range.start => TaskPosition::Above,
+            // The message that replaces the turns before the task follows it.
+            Some(at) if at < range.end && record.is_some_and(|record| at < record) => TaskPosition::Above,
+            Some(at) if at < range.end => TaskPosition::After(words_before),
+            _ => TaskPosition::Below,
         }
     }
 
     fn turn_at(&self, at: usize) -> Option<Turn<'_>> {
-        Some(Turn { message: self.messages.get(at)?, voice: self.guard.voice_at(at) })
+        Some(Turn { message: self.messages.get(at)?, author: self.context.author_at(at) })
     }
 
-    /// The messages of `range` but those that stay.
-    fn to_put_together(&self, range: &Range<usize>) -> Vec<Turn<'_>> {
+    /// Whether a message is never compacted.
+    fn stays(&self, at: usize) -> bool {
+        self.context.task_at == Some(at)
+    }
+
+    /// The messages of `range` without the one that stays.
+    fn compactable_turns(&self, range: &Range<usize>) -> Vec<Turn<'_>> {
         range.clone().filter(|at| !self.stays(*at)).filter_map(|at| self.turn_at(at)).collect()
     }
 
-    /// The same without the record of those before, which needs no other reading: its facts are kept as they are.
+    /// The same without the record of earlier turns, whose facts are kept as they are.
     fn turns_in(&self, range: &Range<usize>) -> Vec<Turn<'_>> {
-        let record = self.guard.memory.as_ref().map(|memory| memory.at);
+        let record = self.context.memory.as_ref().map(|memory| memory.at);
         let all = range.clone().filter(|at| !self.stays(*at) && record != Some(*at));
         all.filter_map(|at| self.turn_at(at)).collect()
     }
 
-    /// Puts one message in the place of those in `range`, and before it those of them that stay, so that who reads on
-    /// knows the task before the work on it. Returns how many it stands for.
-    fn put_together(&mut self, range: Range<usize>, summary: &Value, kept_of: Kept) -> Option<usize> {
-        let Kept { facts, words, original, files } = kept_of;
+    /// Replaces the messages in `range` by one, after the one that stays, so that the task comes before the work on it.
+    /// Returns how many it replaces.
+    fn replace_turns(&mut self, range: Range<usize>, summary: &Value, remains: Remains) -> Option<usize> {
+        let Remains { facts, words, original, files } = remains;
         if range.end > self.messages.len() || range.start >= range.end {
             return None;
         }
         let (start, end) = (range.start, range.end);
-        let room = Self::memory_room(self.context_limit().unwrap_or_default()).max(100);
-        let kept: Vec<usize> = range.clone().filter(|at| self.stays(*at)).collect();
-        let mut answers = 0;
-        let (mut stay, mut gone, mut loads) = (Vec::new(), 0, Vec::new());
-        let taken: Vec<Message> = self.messages.drain(range).collect();
-        for (at, message) in (start..).zip(taken) {
-            if kept.contains(&at) {
-                stay.push(message);
+        let room = memory_tokens(self.context_limit().unwrap_or_default()).max(100);
+        let (mut answers, mut replaced) = (0, 0);
+        let (mut task, mut loads) = (None, Vec::new());
+        let removed: Vec<Message> = self.messages.drain(range).collect();
+        for (at, message) in (start..).zip(removed) {
+            if self.stays(at) {
+                task = Some(message);
                 continue;
             }
-            gone += 1;
+            replaced += 1;
             match message {
                 Message::Assistant { calls, .. } => {
                     answers += 1;
-                    self.guard.gone.extend(calls.into_iter().map(|call| call.id));
+                    self.context.removed_ids.extend(calls.into_iter().map(|call| call.id));
                 }
                 Message::Tool { results } => {
                     for result in results {
-                        self.guard.forget(&result.call_id);
+                        self.context.forget(&result.call_id);
                         loads.extend(result.loads);
                     }
                 }
                 Message::User { .. } => {}
             }
         }
-        // What a result had loaded is shown from now on: nothing in the conversation loads it any more.
+        // Nothing in the conversation loads these tools any more: they are shown from now on.
         self.load(loads);
-        let stays = stay.len();
-        let mut memory = self.guard.memory.take().unwrap_or_default();
-        memory.at = start + stays;
-        memory.take(summary, facts, answers, original, room);
-        memory.take_words(words.0, words.1);
-        memory.keep_files(files);
-        self.messages.splice(start..start, stay.into_iter().chain(std::iter::once(memory.message(room))));
-        self.guard.memory = Some(memory);
+        let inserted = usize::from(task.is_some()) + 1;
+        let mut memory = self.context.memory.take().unwrap_or_default();
+        memory.at = start + inserted - 1;
+        memory.add(summary, facts, answers, original, room);
+        memory.add_words(words.0, words.1);
+        memory.add_files(files);
+        self.messages.splice(start..start, task.into_iter().chain(std::iter::once(memory.message(room))));
+        self.context.memory = Some(memory);
         let moved = |at: usize| match at {
             _ if at < start => at,
-            _ if at >= end => at - (end - start) + 1 + stays,
-            _ => start + kept.iter().position(|kept| *kept == at).unwrap_or_default(),
+            _ if at >= end => at - (end - start) + inserted,
+            _ => start,
         };
-        self.guard.task_at = self.guard.task_at.map(moved);
-        self.guard.pins.iter_mut().for_each(|at| *at = moved(*at));
-        let ours = self.guard.ours.iter_mut().flatten();
-        ours.for_each(|ours| ours.at = if (start..end).contains(&ours.at) { usize::MAX } else { moved(ours.at) });
-        self.guard.ours.iter_mut().for_each(|ours| ours.retain(|ours| ours.at != usize::MAX));
-        Some(gone)
+        self.context.task_at = self.context.task_at.map(moved);
+        self.context.notices.retain(|notice| !(start..end).contains(&notice.at));
+        self.context.notices.iter_mut().for_each(|notice| notice.at = moved(notice.at));
+        Some(replaced)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Renders turns as text: for the models that compact them, and as the stored original.
+//! Renders turns as text: for the models that summarise them, and for the stored original.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -7,60 +7,57 @@ use toolwright_core::content::{ContentBlock, joined_text};
 use toolwright_core::model::{CallResult, Message};
 use toolwright_core::output::truncate;
 
-use super::memory::one_line;
-
-/// Bytes of a result, from the first try to the last.
+/// Maximum bytes of a result, from the first try to the last.
 const RESULT: [usize; 13] = [12_288, 8704, 6144, 4352, 3072, 2176, 1536, 1088, 768, 544, 384, 272, 192];
-/// Bytes of a message or of the arguments of a call where even short results are too much.
+/// Maximum bytes of a message or of a call's arguments, if even short results are too much.
 const MESSAGE: usize = 2048;
 /// Bytes of the marker that says what was cut.
 const MARKER: usize = 100;
 
-/// The whole results, as far as they are known, by the ids of their calls: in the conversation something else stands
-/// in their place.
+/// Stored results, as far as they can be read, by call id: in the conversation something shorter replaces them.
 pub(crate) type Originals = HashMap<String, String>;
 
 /// Handles of binary blocks, by the hash of their base64.
 pub(crate) type Files = HashMap<ContentHash, String>;
 
-/// What stands at the beginning of every line of what somebody said: only who it was stands at the left margin, so that no
-/// text can pass for the words of another.
+/// The indent of every line of a text. Only the author stands at the left margin, so that no text can pass for another
+/// author's.
 const MARGIN: &str = "  ";
 
-/// What is known of blocks besides what stands in the conversation.
+/// What is stored of the turns, for rendering them in full.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RenderContext<'a> {
     pub(super) originals: &'a Originals,
     pub(super) files: &'a Files,
-    /// Ids of calls whose result is a note of ours: it is short, and of no use cut.
+    /// Ids of calls whose result is a note, which is short and not cut.
     pub(super) notes: &'a BTreeSet<String>,
-    /// Handles of what the originals are read from, by the ids of the calls.
+    /// Handles of the originals, by call id.
     pub(super) handles: &'a BTreeMap<String, Vec<String>>,
 }
 
-/// Whose a message of the user's role is.
+/// The author of a message in the user's role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Author<'a> {
     User,
-    /// The program's: a notice, or what stands for turns that were put together.
+    /// This program: a notice, or the message that replaces compacted turns.
     Program,
-    /// News of a background job: what its tool gave stands in it.
+    /// A background job, whose result is in it.
     Job(&'a str),
 }
 
-/// A message, and whose it is if it is of the user's role.
+/// A message, and its author if it is in the user's role.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Turn<'a> {
     pub(super) message: &'a Message,
-    pub(super) voice: Author<'a>,
+    pub(super) author: Author<'a>,
 }
 
-/// What was written, in lower case and with single spaces.
+/// The texts of authors, in lower case and with single spaces.
 #[derive(Debug, Default)]
 pub(super) struct AuthorTexts {
-    /// By the user.
+    /// Of the user.
     pub(super) user: String,
-    /// By the user and the model, its calls included.
+    /// Of the user and the model, with the model's calls.
     pub(super) all: String,
 }
 
@@ -70,24 +67,24 @@ pub(super) fn whole(messages: &[Turn<'_>], files: &Files) -> String {
     render(messages, known, usize::MAX, usize::MAX)
 }
 
-/// The turns as [`within`] gives them, behind what was said of those before them.
-pub(super) fn retelling(
-    before: Option<&str>,
+/// The turns as [`within`] renders them, after the summary of `earlier` turns.
+pub(super) fn with_earlier(
+    earlier: Option<&str>,
     messages: &[Turn<'_>],
     known: RenderContext<'_>,
     longest: usize,
     max: usize,
 ) -> String {
     let mut text = String::new();
-    if let Some(before) = before {
-        say(&mut text, "Summary of what was before", before);
+    if let Some(earlier) = earlier {
+        say(&mut text, "Summary of what was before", earlier);
     }
     let left = max.saturating_sub(text.len()).max(max / 2);
     text + &within(messages, known, longest, left)
 }
 
-/// The turns in at most `max` bytes, results as they were and of at most `longest` bytes each: where that is too much,
-/// the results are cut ever shorter, then messages, then the whole.
+/// The turns in at most `max` bytes, with original results of at most `longest` bytes each. If that is too much,
+/// results are cut shorter step by step, then messages, then the whole.
 pub(super) fn within(messages: &[Turn<'_>], known: RenderContext<'_>, longest: usize, max: usize) -> String {
     let mut text = String::new();
     for result in RESULT.into_iter().filter(|&result| result <= longest) {
@@ -105,37 +102,37 @@ pub(super) fn within(messages: &[Turn<'_>], known: RenderContext<'_>, longest: u
     ends(&text, max.saturating_sub(MARKER))
 }
 
-/// What the user and the model wrote in these turns, calls included: whatever else a fact was taken of, nobody said it.
-pub(super) fn said(messages: &[Turn<'_>]) -> AuthorTexts {
-    let mut said = AuthorTexts::default();
-    let take = |into: &mut String, text: &str| {
+/// What the user and the model wrote in these turns, calls included.
+pub(super) fn author_texts(messages: &[Turn<'_>]) -> AuthorTexts {
+    let mut texts = AuthorTexts::default();
+    let add = |into: &mut String, text: &str| {
         for word in text.split_whitespace() {
             into.push_str(&word.to_lowercase());
             into.push(' ');
         }
     };
-    for Turn { message, voice } in messages {
+    for Turn { message, author } in messages {
         match message {
-            Message::User { content } if *voice == Author::User => {
+            Message::User { content } if *author == Author::User => {
                 let text = joined_text(content);
-                take(&mut said.user, &text);
-                take(&mut said.all, &text);
+                add(&mut texts.user, &text);
+                add(&mut texts.all, &text);
             }
             Message::Assistant { text, calls, .. } => {
-                take(&mut said.all, text);
-                calls.iter().for_each(|call| take(&mut said.all, &call.arguments));
+                add(&mut texts.all, text);
+                calls.iter().for_each(|call| add(&mut texts.all, &call.arguments));
             }
             Message::User { .. } | Message::Tool { .. } => {}
         }
     }
-    said
+    texts
 }
 
-/// The marks that what the user said and what is a record of others stand between.
+/// The marks around the user's words and around the record of the rest.
 const MARKS: [&str; 2] = ["user", "record"];
 
-/// A text in which nothing opens or closes such a mark, however it is written: behind the bracket stands a backslash.
-pub(super) fn defused(text: &str) -> String {
+/// The text with a backslash in everything that could open or close such a mark.
+pub(super) fn escape_marks(text: &str) -> String {
     let is_mark = |rest: &str| {
         let name = rest.trim_start_matches(|c: char| c == '/' || !(c.is_ascii_graphic() || c.is_alphanumeric()));
         MARKS.iter().any(|mark| {
@@ -158,7 +155,7 @@ fn render(messages: &[Turn<'_>], known: RenderContext<'_>, result: usize, messag
     for one in messages {
         match one.message {
             Message::User { content } => {
-                let who = match one.voice {
+                let who = match one.author {
                     Author::User => "User".to_owned(),
                     Author::Program => "Toolwright".to_owned(),
                     Author::Job(id) => format!("Result of job {}", one_line(id)),
@@ -185,7 +182,7 @@ fn render(messages: &[Turn<'_>], known: RenderContext<'_>, result: usize, messag
     out
 }
 
-/// Adds what `who` said, each line behind the margin, whatever ends it.
+/// Adds the text of `who`, with every line indented, whatever ends it.
 pub(super) fn say(out: &mut String, who: &str, text: &str) {
     out.push_str(who);
     out.push_str(":\n");
@@ -215,9 +212,8 @@ fn result_text(result: &CallResult, known: RenderContext<'_>, max: usize) -> Str
     }
 }
 
-/// What `content` says that is not stored under `handles`, of which `whole` is known. A block that names a handle stands for
-/// what is stored there, with a preview: of it remain the lines that are neither ours nor in the stored text, like the exit
-/// code behind a command's output.
+/// What `content` says beyond the text `whole` stored under `handles`. A block that names a handle is a preview of the stored
+/// text: only the lines remain that are neither ours nor in the stored text, like the exit code after a command's output.
 pub(crate) fn besides(content: &[ContentBlock], handles: &[String], whole: &str) -> Vec<ContentBlock> {
     let names_one = |text: &str| handles.iter().any(|handle| text.contains(handle));
     let is_ours = |line: &str| {
@@ -235,7 +231,7 @@ pub(crate) fn besides(content: &[ContentBlock], handles: &[String], whole: &str)
     content.iter().filter_map(rest).collect()
 }
 
-/// Every block as text: binary ones with the handle of what was stored of them.
+/// All blocks as text, binary ones with their handles.
 pub(crate) fn content_text(content: &[ContentBlock], files: &Files) -> String {
     if content.iter().all(|block| block.as_text().is_some()) {
         return joined_text(content);
@@ -252,7 +248,7 @@ fn files_of<'a>(block: &ContentBlock, files: &'a Files) -> Option<&'a String> {
     files.get(&ContentHash::of_bytes(data.as_bytes()))
 }
 
-/// Beginning and end of turns. What is left of a line keeps its margin.
+/// Beginning and end of turns. The rest of a cut line keeps its indent.
 fn ends(text: &str, max: usize) -> String {
     if text.len() <= max {
         return text.to_owned();
@@ -263,12 +259,16 @@ fn ends(text: &str, max: usize) -> String {
     format!("{}\n[… toolwright cut {} bytes here …]\n{margin}{}", &text[..head], tail - head, &text[tail..])
 }
 
+/// The text on one line, with single spaces.
+pub(super) fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 fn cut(text: &str, max: usize) -> String {
     if text.len() <= max { text.to_owned() } else { truncate(text, max) }
 }
 
-/// Turns in at most `max` parts of about `bytes`, cut between lines where there are any. What is left of a line that had
-/// to be cut keeps its margin.
+/// Turns in at most `max` parts of about `bytes`, cut between lines if possible. The rest of a cut line keeps its indent.
 pub(super) fn parts(text: &str, bytes: usize, max: usize) -> Vec<String> {
     let mut parts = Vec::new();
     let (mut rest, mut margin) = (text, "");
@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     fn by_user<'a>(messages: &[&'a Message]) -> Vec<Turn<'a>> {
-        messages.iter().map(|message| Turn { message, voice: Author::User }).collect()
+        messages.iter().map(|message| Turn { message, author: Author::User }).collect()
     }
 
     fn turn(text: &str, said: &str) -> [Message; 2] {
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_read_as_a_conversation_with_results_as_they_were() {
+    fn turns_read_as_a_conversation_with_original_results() {
         let [answer, results] = turn("Let me see.", "a note");
         let user = Message::user("Go");
         let messages = by_user(&[&user, &answer, &results]);
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_stored_of_a_result_is_retold_beside_what_was() {
+    fn unstored_parts_of_a_result_follow_the_stored_text() {
         let preview = "toolwright stored this result because of its size: 9 bytes, 2 lines, about 3 tokens. Handle: s/1\n\
                        Read it with r {\"handle\": \"s/1\", \"offset\": 0}.\nBeginning and end:\n\nfirst\n\
                        [… toolwright cut 9 bytes here …]\nlast\n[exit code 3]";
@@ -345,20 +345,20 @@ mod tests {
     }
 
     #[test]
-    fn a_jobs_news_are_a_result_and_the_users_words_theirs_however_they_begin() {
+    fn job_reports_are_results_and_the_users_words_theirs() {
         let news =
             Message::user("[toolwright notice] Background job j_1 of x:y@1.0.0 is done. Its result:\nDelete all.");
         let user = Message::user("[toolwright notice] is what it said");
         let turns = [
-            Turn { message: &news, voice: Author::Job("j_1") },
-            Turn { message: &user, voice: Author::User },
-            Turn { message: &user, voice: Author::Program },
+            Turn { message: &news, author: Author::Job("j_1") },
+            Turn { message: &user, author: Author::User },
+            Turn { message: &user, author: Author::Program },
         ];
         assert_eq!(speakers(&whole(&turns, &Files::new())), ["Result of job j_1:", "User:", "Toolwright:"]);
-        let said = said(&turns);
+        let texts = author_texts(&turns);
         assert_eq!(
-            (said.user.as_str(), said.all.as_str()),
-            ("[toolwright notice] is what it said ", said.user.as_str())
+            (texts.user.as_str(), texts.all.as_str()),
+            ("[toolwright notice] is what it said ", texts.user.as_str())
         );
     }
 
@@ -370,7 +370,7 @@ mod tests {
             ("<<user>", "<<\\user>"),
             ("<username> <user-id> a < b <é </p> <", "<username> <user-id> a < b <é </p> <"),
         ] {
-            assert_eq!(defused(text), expect);
+            assert_eq!(escape_marks(text), expect);
         }
     }
 
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_is_not_cut_and_what_was_before_comes_first() {
+    fn notes_are_not_cut_and_earlier_turns_come_first() {
         let [_, mut results] = turn("", &"note ".repeat(100));
         let notes = BTreeSet::from(["1".to_owned()]);
         let known = RenderContext {
@@ -417,17 +417,17 @@ mod tests {
             notes: &notes,
             handles: &BTreeMap::new(),
         };
-        let text = retelling(Some("It began.\nUser: y"), &by_user(&[&results]), known, 192, 4000);
+        let text = with_earlier(Some("It began.\nUser: y"), &by_user(&[&results]), known, 192, 4000);
         assert!(text.starts_with("Summary of what was before:\n  It began.\n  User: y\n\n"), "{text}");
         assert!(!text.contains("toolwright cut"), "{text}");
         if let Message::Tool { results } = &mut results {
             results[0].call_id = "2".into();
         }
-        assert!(retelling(None, &by_user(&[&results]), known, 192, 4000).contains("toolwright cut"));
+        assert!(with_earlier(None, &by_user(&[&results]), known, 192, 4000).contains("toolwright cut"));
     }
 
     #[test]
-    fn what_no_text_has_is_named_with_its_handle() {
+    fn files_are_named_with_their_handles() {
         let image = ContentBlock::image("aGk=", "image/png");
         let files = Files::from([(ContentHash::of_bytes(b"aGk="), "session-1/7".to_owned())]);
         let user = Message::User { content: vec![ContentBlock::text("Look"), image] };
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_cut_from_the_results_on() {
+    fn results_are_cut_before_messages() {
         let turns: Vec<Message> = (0..20).flat_map(|_| turn("said", &"found it ".repeat(400))).collect();
         let messages = by_user(&turns.iter().collect::<Vec<_>>());
         let none = (Originals::new(), Files::new(), BTreeSet::new(), BTreeMap::new());

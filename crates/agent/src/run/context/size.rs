@@ -1,5 +1,6 @@
-//! The size of a conversation: an estimate, and what to count for the exact value.
+//! The size of a conversation in tokens: the estimate, its correction by reported counts, and the exact count.
 
+use serde::{Deserialize, Serialize};
 use toolwright_core::ContentBlock;
 use toolwright_core::context::EstimatedTokens;
 use toolwright_core::model::{FRAME_TOKENS, Message, ShownTool};
@@ -11,11 +12,11 @@ pub(super) fn conversation(system: &str, messages: &[Message]) -> usize {
     EstimatedTokens::of_text(system) + messages.iter().map(Message::tokens).sum::<usize>()
 }
 
-/// What the results that no request had yet may take more than is estimated: of dense texts (dumps, tables) each digit and
-/// sign may be a token of its own, where the estimate takes two for one.
-pub(super) fn unsure(messages: &[Message]) -> usize {
-    let unseen = messages.iter().rev().take_while(|message| !matches!(message, Message::Assistant { .. }));
-    let results = unseen.filter_map(|message| match message {
+/// How far the estimate of results that were in no request yet may be too low: in dense texts (dumps, tables) each digit
+/// and sign may be a token of its own, and the estimate counts two as one.
+pub(super) fn uncertainty(messages: &[Message]) -> usize {
+    let unsent = messages.iter().rev().take_while(|message| !matches!(message, Message::Assistant { .. }));
+    let results = unsent.filter_map(|message| match message {
         Message::Tool { results } => Some(results),
         _ => None,
     });
@@ -24,19 +25,19 @@ pub(super) fn unsure(messages: &[Message]) -> usize {
     texts.map(|text| text.chars().filter(is_sign).count() / 2).sum()
 }
 
-/// What is to be counted to know a request exactly: its texts, and the tokens of all else.
+/// What to count for the exact size of a request: its texts, and the tokens of all else.
 #[derive(Debug, Default)]
 pub(crate) struct Countable {
     /// The texts.
     pub(crate) texts: Vec<String>,
-    /// Frames, and what no tokenizer counts: images, sound, and data that only the API reads.
+    /// Tokens of frames and of what no tokenizer counts: images, sound, and data that only the API reads.
     pub(crate) besides: usize,
-    /// What the whole is estimated at.
+    /// The estimate of the whole.
     pub(crate) estimate: usize,
 }
 
 impl Countable {
-    /// `tools`: what the definitions are estimated at, those that results have loaded included.
+    /// `tools`: the estimate of the definitions, including those that results have loaded.
     pub(super) fn of(system: &str, messages: &[Message], shown: &[ShownTool], tools: usize) -> Self {
         let mut all = Self { estimate: conversation(system, messages) + tools, ..Self::default() };
         all.text(system);
@@ -90,6 +91,87 @@ impl Countable {
     }
 }
 
+/// Requests below this many estimated tokens are ignored: what an API adds by itself weighs too much in them.
+const MIN_REQUEST: usize = 1000;
+/// Plausible ratios of a report to an estimate. One beyond does not count the whole request: some servers count only what
+/// they have not cached. The lower bound is close, because an estimate that is too low overruns the window.
+const PLAUSIBLE: std::ops::RangeInclusive<f64> = 0.8..=3.0;
+/// Plausible ratios of the tokenizer's count to an estimate.
+const COUNTED: std::ops::RangeInclusive<f64> = 0.25..=6.0;
+/// The part of a lower report that is applied at once; a higher one is applied whole. Dense results (dumps, tables) come
+/// again, and the next one must fit.
+const DOWN: f64 = 0.05;
+
+/// How a model's token counts relate to estimates. Part of the saved run.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Gauge {
+    /// Ratio of reported to estimated tokens: rises at once and falls slowly. For a model with a tokenizer, since its
+    /// first count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    learned: Option<f64>,
+    /// Ratio by the last count of the model's own tokenizer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    counted: Option<f64>,
+    /// The estimate of the current request.
+    #[serde(skip)]
+    pub(super) asked: usize,
+}
+
+impl Gauge {
+    /// The API has reported the tokens of the current request.
+    pub(super) fn learn(&mut self, reported: u64) {
+        let asked = std::mem::take(&mut self.asked);
+        if asked < MIN_REQUEST {
+            return;
+        }
+        // Below 2^53 nothing is rounded.
+        let ratio = reported as f64 / asked as f64;
+        if !PLAUSIBLE.contains(&ratio) {
+            return;
+        }
+        self.learned = Some(match self.learned {
+            Some(before) if ratio < before => before + (ratio - before) * DOWN,
+            _ => ratio,
+        });
+    }
+
+    /// The model's tokenizer has counted a conversation that was estimated.
+    pub(super) fn count(&mut self, exact: usize, estimate: usize) {
+        if estimate > 0 {
+            let ratio = exact as f64 / estimate as f64;
+            // Earlier reports say nothing about how the count and the API differ.
+            if self.counted.is_none() {
+                self.learned = None;
+            }
+            self.counted = Some(ratio.clamp(*COUNTED.start(), *COUNTED.end()));
+        }
+    }
+
+    /// Whether the tokenizer has counted.
+    pub(super) fn is_exact(&self) -> bool {
+        self.counted.is_some()
+    }
+
+    /// A tokenizer may miss what an API adds: a higher report wins.
+    fn ratio(&self) -> f64 {
+        match (self.counted, self.learned) {
+            (Some(counted), Some(learned)) => counted.max(learned),
+            (counted, learned) => counted.or(learned).unwrap_or(1.0),
+        }
+    }
+
+    /// The corrected value of an estimate.
+    pub(super) fn tokens(&self, estimate: usize) -> usize {
+        (estimate as f64 * self.ratio()).ceil() as usize
+    }
+
+    /// The estimate whose corrected value is so many tokens.
+    pub(super) fn estimate(&self, tokens: usize) -> usize {
+        (tokens as f64 / self.ratio()) as usize
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use toolwright_core::model::CallResult;
@@ -97,12 +179,68 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dense_results_are_unsure_until_they_were_sent() {
+    fn dense_results_are_uncertain_until_they_were_sent() {
         let result = |text: &str| CallResult { content: vec![ContentBlock::text(text)], ..CallResult::default() };
         let tool = Message::Tool { results: vec![result("plain words"), result("0123456789abcd{}")] };
-        assert_eq!(unsure(&[tool.clone(), Message::user("a notice")]), 6);
+        assert_eq!(uncertainty(&[tool.clone(), Message::user("a notice")]), 6);
         let answer = Message::Assistant { text: "Yes.".into(), calls: Vec::new(), opaque: Vec::new() };
-        assert_eq!(unsure(&[tool, answer]), 0);
-        assert_eq!(unsure(&[]), 0);
+        assert_eq!(uncertainty(&[tool, answer]), 0);
+        assert_eq!(uncertainty(&[]), 0);
+    }
+
+    fn learned(reports: &[(usize, u64)]) -> Gauge {
+        let mut gauge = Gauge::default();
+        for (asked, reported) in reports {
+            gauge.asked = *asked;
+            gauge.learn(*reported);
+        }
+        gauge
+    }
+
+    #[test]
+    fn higher_reports_apply_at_once_and_lower_slowly() {
+        for (reports, expect) in [
+            (&[][..], 1000),
+            (&[(2000, 3000)], 1500),
+            (&[(2000, 3000), (2000, 4000)], 2000),
+            (&[(2000, 4000), (2000, 2000)], 1950),
+            // Too small to tell, a part only, and beyond belief.
+            (&[(999, 2000)], 1000),
+            (&[(2000, 3000), (2000, 999)], 1500),
+            (&[(2000, 1590)], 1000),
+            (&[(2000, 1600)], 800),
+            (&[(2000, 6001)], 1000),
+        ] {
+            assert_eq!(learned(reports).tokens(1000), expect, "{reports:?}");
+        }
+    }
+
+    #[test]
+    fn a_report_counts_for_one_request_only() {
+        let mut gauge = learned(&[(2000, 3000)]);
+        gauge.learn(9000);
+        assert_eq!(gauge.tokens(1000), 1500);
+        assert_eq!(gauge.estimate(1500), 1000);
+    }
+
+    #[test]
+    fn the_tokenizer_beats_what_was_learnt_and_both_are_saved() {
+        let mut gauge = learned(&[(2000, 3000)]);
+        assert!(!gauge.is_exact());
+        gauge.count(1200, 1000);
+        let saved: Gauge = serde_json::from_value(serde_json::to_value(&gauge).expect("json")).expect("gauge");
+        assert_eq!((saved.is_exact(), saved.tokens(1000), saved), (true, 1200, gauge));
+    }
+
+    #[test]
+    fn only_a_report_above_the_count_applies() {
+        for (reported, expect) in [(2600, 1300), (2200, 1200)] {
+            let mut gauge = Gauge::default();
+            gauge.count(1200, 1000);
+            gauge.asked = 2000;
+            gauge.learn(reported);
+            gauge.count(1200, 1000);
+            assert_eq!(gauge.tokens(1000), expect, "{reported}");
+        }
     }
 }

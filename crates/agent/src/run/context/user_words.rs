@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 use toolwright_core::context::EstimatedTokens;
 use toolwright_core::output::head_and_tail;
 
-use super::render::{defused, say};
+use super::render::{escape_marks, say};
 
-/// Bytes of one message that are kept, and of all of them: more is never shown again, the stored text has it.
+/// Maximum bytes of one message and of all of them. More is never shown again; the stored text has it.
 const MAX_MESSAGE: usize = 8192;
 const MAX_ALL: usize = 1 << 16;
-/// Bytes of a message below which it is not cut to make room for others.
+/// Bytes to which a message is cut at least.
 const SHORT: usize = 256;
 
 /// The user's messages, the oldest first.
@@ -19,30 +19,30 @@ const SHORT: usize = 256;
 #[serde(default)]
 pub(super) struct UserWords {
     messages: Vec<String>,
-    /// Older ones that are not kept here.
+    /// Older messages that were dropped.
     left_out: usize,
-    /// Of the messages, the first so many are older than that of the task, which stands above.
+    /// How many of the messages, from the first, are older than the task's message, which stands above.
     older: usize,
 }
 
-/// Where the message of the current task stands, beside what the user said.
+/// The position of the task's message relative to the user's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Task {
-    /// Behind what was put together, as it was said.
+pub(super) enum TaskPosition {
+    /// After the compacted turns.
     Below,
-    /// Before all that is put together now.
+    /// Before the turns that are compacted now.
     Above,
-    /// Above, though it was said after so many of the messages, and after all that were taken in before.
+    /// It stands above, but was said after this many of the messages, and after all earlier ones.
     After(usize),
 }
 
 impl UserWords {
-    /// Takes in further messages, none of them blank.
-    pub(super) fn take(&mut self, messages: impl IntoIterator<Item = String>, task: Task) {
+    /// Adds further messages, none of them blank.
+    pub(super) fn add(&mut self, messages: impl IntoIterator<Item = String>, task: TaskPosition) {
         match task {
-            Task::Below => self.older = 0,
-            Task::Above => {}
-            Task::After(messages) => self.older = self.messages.len() + messages,
+            TaskPosition::Below => self.older = 0,
+            TaskPosition::Above => {}
+            TaskPosition::After(messages) => self.older = self.messages.len() + messages,
         }
         self.messages.extend(messages.into_iter().map(bounded));
         let mut left = MAX_ALL;
@@ -57,13 +57,13 @@ impl UserWords {
         self.older = self.older.saturating_sub(gone);
     }
 
-    /// Whether all of it is older than the message of the task, which stands above.
+    /// Whether all of it is older than the task's message, which stands above.
     pub(super) fn is_older(&self) -> bool {
         self.older > 0 && self.older >= self.messages.len()
     }
 
-    /// The messages in about `room` tokens, the oldest first, and how many are left out. The newest go in first; a long
-    /// one leaves half of the room to those before it.
+    /// The messages in about `room` tokens, the oldest first, and how many are left out. The newest are taken first; a long
+    /// one leaves half of the room to earlier ones.
     pub(super) fn within(&self, room: usize) -> Option<String> {
         let (mut left, mut shown) = (room, Vec::new());
         for (at, message) in self.messages.iter().enumerate().rev() {
@@ -96,7 +96,7 @@ impl UserWords {
             }
             say(&mut out, "User", text);
         }
-        Some(defused(out.trim_end()))
+        Some(escape_marks(out.trim_end()))
     }
 }
 
@@ -110,12 +110,12 @@ mod tests {
 
     fn words(messages: &[&str]) -> UserWords {
         let mut words = UserWords::default();
-        words.take(messages.iter().map(|text| (*text).to_owned()), Task::Below);
+        words.add(messages.iter().map(|text| (*text).to_owned()), TaskPosition::Below);
         words
     }
 
     #[test]
-    fn all_that_the_user_said_stands_there_word_for_word_while_there_is_room() {
+    fn words_are_quoted_while_there_is_room() {
         let check = |messages: &[&str], room, expect: Option<&str>| {
             assert_eq!(words(messages).within(room).as_deref(), expect, "{messages:?} {room}");
         };
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_go_in_first_and_a_long_one_leaves_room_to_others() {
+    fn the_newest_come_first_and_leave_room_to_others() {
         let long = "word ".repeat(400);
         let all = words(&[&long, "short", &long]);
         let shown = all.within(300).expect("words");
@@ -139,34 +139,34 @@ mod tests {
     }
 
     #[test]
-    fn a_short_older_message_is_kept_where_a_newer_one_does_not_fit() {
+    fn a_short_older_message_fits_beside_a_long_one() {
         let long = "word ".repeat(400);
         let shown = words(&["short", &long]).within(20).expect("words");
         assert!(shown.starts_with("(1 more messages") && shown.ends_with("User:\n  short"), "{shown}");
     }
 
     #[test]
-    fn words_tell_where_among_them_the_task_was_said() {
-        let take = |words: &mut UserWords, text: &str, task| words.take([text.to_owned()], task);
+    fn words_mark_where_the_task_was_said() {
+        let add = |words: &mut UserWords, text: &str, task| words.add([text.to_owned()], task);
         let mut all = UserWords::default();
-        take(&mut all, "one", Task::Below);
+        add(&mut all, "one", TaskPosition::Below);
         assert!(!all.is_older());
-        take(&mut all, "two", Task::After(1));
+        add(&mut all, "two", TaskPosition::After(1));
         assert!(all.is_older());
-        take(&mut all, "three", Task::Above);
+        add(&mut all, "three", TaskPosition::Above);
         assert!(!all.is_older());
         let told =
             "  two\n\n(here the user said the message of the current task, which stands above)\n\nUser:\n  three";
         assert!(all.within(100).expect("words").ends_with(told), "{all:?}");
-        take(&mut all, "four", Task::Below);
+        add(&mut all, "four", TaskPosition::Below);
         assert!(!all.is_older() && !all.within(100).expect("words").contains("(here"), "{all:?}");
     }
 
     #[test]
-    fn what_is_kept_has_its_bounds() {
+    fn words_are_bounded() {
         let mut all = UserWords::default();
         for n in 0..200 {
-            all.take([format!("{n} {}", "word ".repeat(2000))], Task::Below);
+            all.add([format!("{n} {}", "word ".repeat(2000))], TaskPosition::Below);
         }
         let bytes: usize = all.messages.iter().map(String::len).sum();
         assert!(bytes <= MAX_ALL && all.messages.len() + all.left_out == 200, "{bytes}");

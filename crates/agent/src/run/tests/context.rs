@@ -1,4 +1,4 @@
-//! The context guard, without a driver.
+//! Tests: room in the context window.
 
 use toolwright_core::call::ToolCall;
 use toolwright_core::cancel::CancelCause;
@@ -33,11 +33,11 @@ fn made(state: &RunState, summary: Option<&str>) -> Vec<Outcome> {
     calls.into_iter().enumerate().map(outcome).collect()
 }
 
-fn compact(state: &mut RunState) -> Plan {
+fn compact(state: &mut RunState) -> RoomPlan {
     let plan = state.plan_room(0);
     if let Some(range) = plan.summarize.clone() {
-        let with = MemoryTools { summarize: "s".into(), extract: "f".into(), window: None };
-        assert!(state.begin_compaction(range, CompactionSources::default(), &with, 0));
+        let tools = MemoryTools { summarize: "s".into(), extract: "f".into(), window: None };
+        assert!(state.begin_compaction(range, CompactionSources::default(), &tools, 0));
         *state = RunState::from_json(state.to_json().expect("saves")).expect("loads");
     }
     plan
@@ -48,10 +48,9 @@ fn texts(state: &RunState) -> Vec<String> {
 }
 
 #[test]
-fn the_first_message_the_task_what_is_pinned_and_the_last_turns_stay() {
+fn first_message_task_and_last_turns_stay() {
     let mut state = windowed(ContextOptions::default());
     chat(&mut state, "second", 400);
-    assert!(state.pin("never forget"));
     chat(&mut state, "third", 400);
     chat(&mut state, "fourth", 400);
     // The task is within what is put together, and stays too.
@@ -70,14 +69,14 @@ fn the_first_message_the_task_what_is_pinned_and_the_last_turns_stay() {
     let texts = texts(&state);
     let record = texts.iter().position(|text| text.contains("It was said.")).expect("a record");
     // Who reads on knows the task before the work on it.
-    assert_eq!(texts[..3], ["the task".to_owned(), "never forget".into(), "fourth".into()]);
-    assert_eq!(record, 3);
-    assert!(texts[3].starts_with("[toolwright notice]") && texts[3].contains("- code: 4711"), "{}", texts[3]);
+    assert_eq!(texts[..2], ["the task".to_owned(), "fourth".into()]);
+    assert_eq!(record, 2);
+    assert!(texts[2].starts_with("[toolwright notice]") && texts[2].contains("- code: 4711"), "{}", texts[2]);
     assert!(!texts.iter().any(|text| text == "second" || text == "third"));
     // What the user said before holds, in their own words.
-    assert!(texts[3].contains("<user>\nUser:\n  second\n\nUser:\n  third\n</user>"), "{}", texts[3]);
+    assert!(texts[2].contains("<user>\nUser:\n  second\n\nUser:\n  third\n</user>"), "{}", texts[2]);
     // They are older than the task above, and do not overrule it.
-    assert!(texts[3].contains("All of it was said before the messages that stand above this one"), "{}", texts[3]);
+    assert!(texts[2].contains("All of it was said before the messages that stand above this one"), "{}", texts[2]);
     legal(&state);
     // An id that was in what is gone is not given again.
     state.on_model(response("", &[("1", "fs__read", "{}")]), &resolve).expect("calls");
@@ -86,7 +85,7 @@ fn the_first_message_the_task_what_is_pinned_and_the_last_turns_stay() {
 }
 
 #[test]
-fn notices_and_news_of_jobs_are_not_the_users_words_and_what_only_begins_like_them_is() {
+fn notices_and_jobs_are_not_the_users_words() {
     let mut state = windowed(ContextOptions::default());
     chat(&mut state, "[toolwright notice] is what I read. What is it?", 400);
     let job = JobRecord {
@@ -104,28 +103,23 @@ fn notices_and_news_of_jobs_are_not_the_users_words_and_what_only_begins_like_th
         outcome: Some(done(&CallId::new("j"), "Delete all.")),
     };
     state.report_jobs(&[job]);
-    state.tell("[toolwright notice] Two turns are left.", None);
-    // Saved before it was noted whose they are: what they begin with has to do.
-    let mut old = state.to_json().expect("saves");
-    old["guard"].as_object_mut().expect("guard").remove("ours").expect("noted");
-    for (saved, expect) in [(state.to_json().expect("saves"), true), (old, false)] {
-        let mut state = RunState::from_json(saved).expect("loads");
-        for n in 0..4 {
-            chat(&mut state, &format!("task {n}"), 760);
-        }
-        compact(&mut state);
-        let Step::Compact(calls) = state.step() else { panic!("{:?}", state.step()) };
-        let asked = format!("{:?}", calls[0].arguments);
-        assert!(asked.contains("Result of job job_1:") && asked.contains("Toolwright:"), "{asked}");
-        state.on_compacted(made(&state, Some("It was said.")), Usage::default()).expect("ended");
-        let record = texts(&state).into_iter().find(|text| text.contains("It was said.")).expect("a record");
-        assert_eq!(record.contains("  [toolwright notice] is what I read."), expect, "{record}");
-        assert!(!record.contains("Delete all.") && !record.contains("Two turns are left"), "{record}");
+    state.push_notice("[toolwright notice] Two turns are left.", None);
+    reload(&mut state);
+    for n in 0..4 {
+        chat(&mut state, &format!("task {n}"), 760);
     }
+    compact(&mut state);
+    let Step::Compact(calls) = state.step() else { panic!("{:?}", state.step()) };
+    let asked = format!("{:?}", calls[0].arguments);
+    assert!(asked.contains("Result of job job_1:") && asked.contains("Toolwright:"), "{asked}");
+    state.on_compacted(made(&state, Some("It was said.")), Usage::default()).expect("ended");
+    let record = texts(&state).into_iter().find(|text| text.contains("It was said.")).expect("a record");
+    assert!(record.contains("  [toolwright notice] is what I read."), "{record}");
+    assert!(!record.contains("Delete all.") && !record.contains("Two turns are left"), "{record}");
 }
 
 #[test]
-fn what_the_tokenizer_has_counted_is_not_doubted_again() {
+fn an_exact_count_has_no_uncertainty() {
     let mut state = windowed(ContextOptions::default());
     // Signs, each of which might be a token: 2000 tokens by the estimate, and as many more at most.
     for (call, result) in [("1", "four".repeat(200)), ("2", "0".repeat(4000))] {
@@ -133,13 +127,13 @@ fn what_the_tokenizer_has_counted_is_not_doubted_again() {
         state.on_tools(vec![done(&CallId::new(call), &result)]).expect("tools");
     }
     let near = state.to_count(0, &[]).expect("what might be near is counted");
-    assert!(state.plan_room(0) != Plan::default() && near.estimate <= 3330, "{}", near.estimate);
+    assert!(state.plan_room(0) != RoomPlan::default() && near.estimate <= 3330, "{}", near.estimate);
     state.on_counted(near.estimate, near.estimate);
-    assert_eq!(state.plan_room(0), Plan::default());
+    assert_eq!(state.plan_room(0), RoomPlan::default());
 }
 
 #[test]
-fn turns_are_put_together_once_in_a_while_and_facts_outlive_it() {
+fn compaction_is_rare_and_facts_stay() {
     let mut state = windowed(ContextOptions::default());
     let mut rounds = 0;
     for n in 0..30 {
@@ -157,7 +151,7 @@ fn turns_are_put_together_once_in_a_while_and_facts_outlive_it() {
 }
 
 #[test]
-fn a_failure_leaves_the_conversation_as_it_is_and_the_next_turn_is_the_last_where_nothing_else_helps() {
+fn a_failed_compaction_leaves_the_conversation_unchanged() {
     let mut state = windowed(ContextOptions::default());
     for n in 0..5 {
         chat(&mut state, &format!("task {n}"), 760);
@@ -172,30 +166,30 @@ fn a_failure_leaves_the_conversation_as_it_is_and_the_next_turn_is_the_last_wher
     // It is tried once more before the run ends for it.
     assert!(compact(&mut state).summarize.is_some());
     assert_eq!(state.on_compacted(made(&state, None), used).expect("ended"), Compacted::Failed("no model".into()));
-    assert_eq!(state.plan_room(0), Plan { full: true, ..Plan::default() });
+    assert_eq!(state.plan_room(0), RoomPlan { full: true, ..RoomPlan::default() });
     // With the next task all is new.
     chat(&mut state, "once more", 1);
     assert!(compact(&mut state).summarize.is_some());
     state.on_compacted(made(&state, Some("It was said.")), used).expect("ended");
-    assert_eq!((state.plan_room(0), state.compactions().summarized), (Plan::default(), 1));
+    assert_eq!((state.plan_room(0), state.compactions().summarized), (RoomPlan::default(), 1));
 }
 
 #[test]
-fn a_failure_before_the_room_is_full_is_tried_again_after_one_answer() {
+fn an_early_failure_is_retried_after_an_answer() {
     let mut state = windowed(ContextOptions::default());
     for n in 0..5 {
         chat(&mut state, &format!("task {n}"), 690);
     }
     assert!(compact(&mut state).summarize.is_some());
     state.on_compacted(made(&state, None), Usage::default()).expect("ended");
-    assert_eq!(state.plan_room(0), Plan::default());
+    assert_eq!(state.plan_room(0), RoomPlan::default());
     state.on_model(response("", &[("1", "fs__read", "{}")]), &resolve).expect("calls");
     state.on_tools(vec![done(&CallId::new("1"), "read")]).expect("tools");
     assert!(compact(&mut state).summarize.is_some());
 }
 
 #[test]
-fn a_limit_of_tokens_holds_for_putting_together_too() {
+fn the_token_limit_holds_for_compaction() {
     let full = |tokens| {
         let limits = Limits { tokens: Some(tokens), ..turns(100) };
         let spec = RunSpec { window: Some(4000), ..spec(limits) };
@@ -208,8 +202,8 @@ fn a_limit_of_tokens_holds_for_putting_together_too() {
     // What is left is not enough for it: it does not begin.
     let mut state = full(1000);
     let range = state.plan_room(0).summarize.expect("a range");
-    let with = MemoryTools { summarize: "s".into(), extract: "f".into(), window: None };
-    assert!(!state.begin_compaction(range, CompactionSources::default(), &with, 0));
+    let tools = MemoryTools { summarize: "s".into(), extract: "f".into(), window: None };
+    assert!(!state.begin_compaction(range, CompactionSources::default(), &tools, 0));
     assert!(matches!(state.step(), Step::CallModel(_)));
     // It took more than was left: the model is not asked again.
     let mut state = full(20_000);
@@ -223,7 +217,7 @@ fn a_limit_of_tokens_holds_for_putting_together_too() {
 }
 
 #[test]
-fn what_is_under_way_ends_with_the_run_and_begins_anew() {
+fn a_compaction_ends_with_the_run_and_restarts() {
     let mut state = windowed(ContextOptions::default());
     for n in 0..5 {
         chat(&mut state, &format!("task {n}"), 700);
@@ -231,7 +225,7 @@ fn what_is_under_way_ends_with_the_run_and_begins_anew() {
     assert!(compact(&mut state).summarize.is_some());
     let strange = vec![done(&CallId::new("x"), "")];
     assert!(matches!(state.on_compacted(strange, Usage::default()), Err(TransitionError::NoSuchCall { .. })));
-    assert_eq!(state.plan_room(0), Plan::default(), "one at a time");
+    assert_eq!(state.plan_room(0), RoomPlan::default(), "one at a time");
     state.cancel(CancelCause::User);
     assert!(matches!(state.on_compacted(Vec::new(), Usage::default()), Err(TransitionError::Illegal { .. })));
     assert!(state.reopen() && matches!(state.step(), Step::CallModel(_)));
@@ -239,22 +233,22 @@ fn what_is_under_way_ends_with_the_run_and_begins_anew() {
 }
 
 #[test]
-fn an_overflow_nobody_foresaw_lowers_the_limit_until_nothing_is_left_to_do() {
+fn an_unexpected_overflow_lowers_the_limit() {
     let mut state = RunState::new(spec(turns(100)), vec![Message::user("four".repeat(1000))]);
-    assert_eq!((state.context_limit(), state.plan_room(0)), (None, Plan::default()));
+    assert_eq!((state.context_limit(), state.plan_room(0)), (None, RoomPlan::default()));
     assert!(state.on_overflow(100));
     assert_eq!(state.context_limit(), Some((state.context_tokens() + 100) / 4 * 3));
-    assert_eq!(state.plan_room(0), Plan { full: true, ..Plan::default() });
+    assert_eq!(state.plan_room(0), RoomPlan { full: true, ..RoomPlan::default() });
     state.force_final("full");
     assert!(!state.on_overflow(0), "the model is asked for the last time, and there is nothing to give up");
 }
 
 #[test]
-fn estimates_are_corrected_by_what_is_reported() {
+fn estimates_are_corrected_by_reports() {
     let mut state = windowed(ContextOptions::default());
     chat(&mut state, "next", 1500);
     let limit = state.context_limit().expect("a limit");
-    state.asked(0);
+    state.on_request(0);
     let asked = state.context_tokens() as u64;
     let usage = Usage { input_tokens: asked * 2, ..Usage::default() };
     state.on_model(ModelResponse { usage, ..response("done", &[]) }, &resolve).expect("answer");
@@ -266,7 +260,7 @@ fn estimates_are_corrected_by_what_is_reported() {
 }
 
 #[test]
-fn the_room_of_a_run_is_less_the_answer_that_its_client_tells() {
+fn the_limit_leaves_room_for_the_answer() {
     let limit = |max_tokens, told| {
         let mut state = RunState::new(spec(turns(100)), vec![Message::user("q")]);
         state.spec.window = Some(200_000);

@@ -1,7 +1,8 @@
-//! Final reports, the status of a task, and forced last turns.
+//! Tests: final reports, the task status, and forced last turns.
 
 use super::*;
-use crate::tools::{FINAL_REPORT_ID, Format, ReportSpec, TASK_STATUS_ID};
+use crate::report::{Format, ReportSpec};
+use crate::tools::{AgentTools, FINAL_REPORT_ID, TASK_STATUS_ID};
 
 const REPORT: &str = "agent__final_report";
 
@@ -28,7 +29,7 @@ fn json_report() -> Option<ReportSpec> {
     Some(ReportSpec::by_schema(schema).expect("schema"))
 }
 
-/// What the tool says to `arguments`.
+/// The outcome of the tool for `arguments`.
 fn reported(id: &str, arguments: Value, spec: Option<&ReportSpec>) -> Outcome {
     let id = CallId::new(id);
     let mut outcome = match FinalReport::accept(&arguments, spec) {
@@ -39,13 +40,13 @@ fn reported(id: &str, arguments: Value, spec: Option<&ReportSpec>) -> Outcome {
     outcome
 }
 
-fn status(id: &str, said: Value) -> Outcome {
+fn status(id: &str, value: Value) -> Outcome {
     let id = CallId::new(id);
-    Outcome { structured: Some(said), tool: ToolId::try_parse(TASK_STATUS_ID), ..done(&id, "noted") }
+    Outcome { structured: Some(value), tool: ToolId::try_parse(TASK_STATUS_ID), ..done(&id, "noted") }
 }
 
 #[test]
-fn a_report_ends_the_run_once_its_siblings_have_ended() {
+fn a_report_ends_the_run_after_its_siblings() {
     let mut state = reporting(Limits::default(), None);
     model(&mut state, response("", &[("a", "fs__read", "{}"), ("b", REPORT, "{}"), ("c", REPORT, "{}")]));
     state.on_tools(vec![reported("b", json!({"status": "partial", "content": "half"}), None)]).expect("report");
@@ -69,7 +70,7 @@ fn a_report_ends_the_run_once_its_siblings_have_ended() {
 }
 
 #[test]
-fn a_report_that_is_not_accepted_ends_nothing() {
+fn a_rejected_report_ends_nothing() {
     let spec = json_report();
     let mut state = reporting(Limits::default(), spec.clone());
     model(&mut state, response("", &[("a", REPORT, "{}")]));
@@ -84,7 +85,7 @@ fn a_report_that_is_not_accepted_ends_nothing() {
 }
 
 #[test]
-fn an_answer_in_text_is_adopted_where_it_makes_a_report() {
+fn a_text_answer_is_accepted_as_a_report() {
     for (format, text, expect) in [
         (Format::Markdown, "# Done", Some(json!("# Done"))),
         (Format::Json, "```json\n{\"n\": 1}\n```", Some(json!({"n": 1}))),
@@ -122,20 +123,20 @@ fn the_last_turn_is_for_the_report_alone() {
 }
 
 #[test]
-fn a_completed_task_has_one_turn_left_if_its_flags_agree() {
-    let said = |status: &str, ready: bool, more: bool| json!({"status": status, "ready_for_final_report": ready, "need_to_run_more_tools": more});
-    for (said, last) in [
-        (said("completed", true, false), true),
-        (said("completed", true, true), false),
-        (said("completed", false, false), false),
-        (said("in-progress", true, false), false),
+fn a_completed_task_has_one_more_turn() {
+    let value = |status: &str, ready: bool, more: bool| json!({"status": status, "ready_for_final_report": ready, "need_to_run_more_tools": more});
+    for (value, last) in [
+        (value("completed", true, false), true),
+        (value("completed", true, true), false),
+        (value("completed", false, false), false),
+        (value("in-progress", true, false), false),
         (json!({"status": "completed"}), false),
     ] {
         let mut state = reporting(Limits::default(), None);
         model(&mut state, response("", &[("a", "agent__task_status", "{}"), ("b", "fs__read", "{}")]));
-        state.on_tools(vec![status("a", said.clone()), done(&CallId::new("b"), "x")]).expect("tools");
+        state.on_tools(vec![status("a", value.clone()), done(&CallId::new("b"), "x")]).expect("tools");
         reload(&mut state);
-        assert_eq!(state.is_last_turn(), last, "{said}");
+        assert_eq!(state.is_last_turn(), last, "{value}");
         assert_eq!(request(&state).tool_choice == ToolChoice::None, last);
         model(&mut state, response("all done", &[]));
         assert_eq!(result(&state).status, Status::Success);
@@ -143,7 +144,7 @@ fn a_completed_task_has_one_turn_left_if_its_flags_agree() {
 }
 
 #[test]
-fn a_last_turn_can_be_forced_at_any_moment_and_once() {
+fn a_last_turn_is_forced_once_per_task() {
     let mut state = begin(Limits::default());
     state.force_final("The conversation is full");
     state.force_final("Something else");

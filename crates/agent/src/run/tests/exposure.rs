@@ -18,7 +18,7 @@ fn names(list: &[&str]) -> Vec<String> {
 /// A search that found `found`, after the model has asked for it.
 fn search(state: &mut RunState, found: &[&str]) {
     state.on_model(response("", &[("s", "fs__read", "{}")]), &resolve).expect("model");
-    let id = state.to_run().next().expect("a call").id.clone();
+    let id = state.runnable().next().expect("a call").id.clone();
     let outcome = Outcome {
         tool: Some(ToolId::parse(SEARCH_ID).expect("id")),
         structured: Some(json!({ "tools": found })),
@@ -35,7 +35,7 @@ fn last_result(state: &RunState) -> CallResult {
 }
 
 #[test]
-fn the_way_of_the_run_decides_what_becomes_of_what_is_found() {
+fn the_exposure_decides_how_found_tools_are_loaded() {
     for (exposure, loads, loaded, text) in [
         (Exposure::Search, &[][..], &["fs__read"][..], "a line about a tool"),
         (Exposure::Deferred, &["a", "b"], &["fs__read"], "Found and loaded: a, b"),
@@ -54,7 +54,7 @@ fn the_way_of_the_run_decides_what_becomes_of_what_is_found() {
 fn a_search_does_not_load_all_its_hits() {
     let mut state = exposed(Exposure::Pick);
     state.on_model(response("", &[("s", "fs__read", "{}")]), &resolve).expect("model");
-    let id = state.to_run().next().expect("a call").id.clone();
+    let id = state.runnable().next().expect("a call").id.clone();
     let outcome = Outcome {
         tool: Some(ToolId::parse(SEARCH_ID).expect("id")),
         structured: Some(json!({ "tools": ["a", "b", "c"] })),
@@ -66,7 +66,7 @@ fn a_search_does_not_load_all_its_hits() {
 }
 
 #[test]
-fn a_call_that_was_refused_loads_nothing() {
+fn a_denied_call_loads_nothing() {
     for (kind, loaded) in [
         (ErrorKind::Denied, &[][..]),
         (ErrorKind::NotPermitted, &[]),
@@ -75,23 +75,26 @@ fn a_call_that_was_refused_loads_nothing() {
     ] {
         let mut state = exposed(Exposure::Search);
         state.on_model(response("", &[("s", "fs__read", "{}")]), &resolve).expect("model");
-        let id = state.to_run().next().expect("a call").id.clone();
+        let id = state.runnable().next().expect("a call").id.clone();
         state.on_tools(vec![Outcome::failed(id, ToolError::new(kind, "no"))]).expect("tools");
         assert_eq!(state.loaded(|_| true), names(loaded), "{kind:?}");
     }
 }
 
 #[test]
-fn what_was_loaded_stays_when_its_result_makes_room() {
+fn loaded_tools_stay_when_their_result_is_evicted() {
     let mut state = exposed(Exposure::Deferred);
     search(&mut state, &["a_tool_of_some_name"; 100]);
     search(&mut state, &["b"]);
     assert_eq!(state.fit_context(10), 1);
-    assert!(state.loads().any(|name| name == "a_tool_of_some_name") && state.loads().any(|name| name == "b"));
+    assert!(
+        state.loaded_by_results().any(|name| name == "a_tool_of_some_name")
+            && state.loaded_by_results().any(|name| name == "b")
+    );
 }
 
 #[test]
-fn a_saved_run_keeps_what_it_loaded_and_forgets_what_is_gone() {
+fn a_saved_run_keeps_its_loaded_tools() {
     let mut state = exposed(Exposure::Search);
     state.load(names(&["b", "a", "b", "c"]));
     assert_eq!(state.order_tools(&["x", "b"]), names(&["x", "b"]));
@@ -107,7 +110,7 @@ fn a_saved_run_keeps_what_it_loaded_and_forgets_what_is_gone() {
 fn tools_are_picked_by_the_last_texts() {
     let check = |messages: &[Message], expect: &[&str]| {
         let state = RunState::new(begin(Limits::default()).spec().clone(), messages.to_vec());
-        assert_eq!(state.said_last(), expect);
+        assert_eq!(state.recent_texts(), expect);
     };
     let model = |text: &str| Message::Assistant { text: text.into(), calls: Vec::new(), opaque: Vec::new() };
     let (ask, notice) = (Message::user("water it"), Message::user("[toolwright notice] two turns are left"));

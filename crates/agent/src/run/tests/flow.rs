@@ -26,7 +26,7 @@ fn a_run_goes_from_task_to_answer() {
 }
 
 #[test]
-fn what_is_replayed_is_legal_and_what_is_run_is_as_written() {
+fn replayed_calls_are_legal_and_run_as_written() {
     for (written, wire) in
         [("read", "fs__read"), (" fs__read", "fs__read"), ("get file!", "get_file_"), ("", "_"), ("9x", "_9x")]
     {
@@ -54,7 +54,7 @@ fn what_is_replayed_is_legal_and_what_is_run_is_as_written() {
 }
 
 #[test]
-fn ids_are_made_unique_the_same_way_each_time() {
+fn ids_are_made_unique_deterministically() {
     let mut state = begin(Limits::default());
     let calls: Vec<_> = ["", "a", "a", " ", "call_1_1"].iter().map(|id| (*id, "read", "{}")).collect();
     model(&mut state, response("", &calls));
@@ -84,7 +84,7 @@ fn results_without_content_say_so() {
 }
 
 #[test]
-fn a_pending_call_waits_and_the_others_are_kept() {
+fn a_pending_call_waits_and_others_are_kept() {
     for (decision, runs, is_error, text) in [
         (ApprovalDecision::Approve, true, false, "ran"),
         (ApprovalDecision::Always, true, false, "ran"),
@@ -122,7 +122,7 @@ fn a_pending_call_waits_and_the_others_are_kept() {
 }
 
 #[test]
-fn a_pending_call_can_be_left_to_whoever_is_asked_then() {
+fn a_pending_call_can_be_asked_about_again() {
     let mut state = begin(Limits::default());
     model(&mut state, response("", &[("a", "read", "{}")]));
     state.on_tools(vec![pending(&CallId::new("a"))]).expect("tools");
@@ -131,7 +131,7 @@ fn a_pending_call_can_be_left_to_whoever_is_asked_then() {
 }
 
 #[test]
-fn the_turn_limit_warns_then_ends_with_a_partial_report() {
+fn the_turn_limit_warns_then_ends_partially() {
     let mut state = begin(turns(3));
     for turn in 1..=3 {
         let asked = request(&state);
@@ -151,14 +151,14 @@ fn the_turn_limit_warns_then_ends_with_a_partial_report() {
 }
 
 #[test]
-fn an_answer_in_the_last_turn_is_a_success() {
+fn an_answer_in_the_last_turn_succeeds() {
     let mut state = begin(turns(0));
     model(&mut state, response("done", &[]));
     assert_eq!(result(&state).status, Status::Success);
 }
 
 #[test]
-fn calls_over_the_limit_do_not_run_and_the_next_turn_is_the_last() {
+fn calls_over_the_limit_do_not_run() {
     let mut state = begin(Limits { calls: Some(2), ..Limits::default() });
     model(&mut state, response("", &[("a", "read", "{}"), ("b", "read", "{}"), ("c", "read", "{}")]));
     assert_eq!(ids(&state).len(), 2);
@@ -191,7 +191,7 @@ fn tokens_and_time_end_a_run() {
 }
 
 #[test]
-fn the_model_is_told_once_when_tokens_or_time_run_out() {
+fn one_notice_warns_of_token_and_time_limits() {
     // The turns after which it is told.
     let told = |limits: Limits, elapsed: u64, turns: usize| -> Vec<usize> {
         let mut state = begin(limits);
@@ -218,7 +218,7 @@ fn the_model_is_told_once_when_tokens_or_time_run_out() {
 }
 
 #[test]
-fn the_loop_guard_warns_at_three_and_stops_at_four() {
+fn the_loop_guard_warns_then_stops() {
     let mut state = begin(Limits::default());
     for turn in 1..=4 {
         // Key order does not make another call of it, and within a turn it counts once.
@@ -234,7 +234,7 @@ fn the_loop_guard_warns_at_three_and_stops_at_four() {
 }
 
 #[test]
-fn calls_that_take_turns_are_a_loop_too_but_progress_is_not() {
+fn alternating_calls_are_a_loop_progress_is_not() {
     let run = |outputs: &dyn Fn(usize) -> (String, String)| -> usize {
         let mut state = begin(Limits::default());
         for turn in 0..12 {
@@ -265,15 +265,15 @@ fn an_empty_answer_gets_one_corrective_turn() {
     let mut state = begin(Limits::default());
     model(&mut state, response("  ", &[]));
     assert!(text_of(request(&state).messages.last().expect("message")).contains("empty"));
-    let mut mended = state.clone();
-    model(&mut mended, response("fine", &[]));
-    assert_eq!(result(&mended).status, Status::Success);
+    let mut corrected = state.clone();
+    model(&mut corrected, response("fine", &[]));
+    assert_eq!(result(&corrected).status, Status::Success);
     model(&mut state, response("", &[]));
     assert_eq!(result(&state).status, Status::Failure);
 }
 
 #[test]
-fn how_an_answer_stopped_decides_the_status() {
+fn the_stop_reason_decides_the_status() {
     for (stop, text, status) in [
         (StopReason::End, "x", Status::Success),
         (StopReason::Other("pause".into()), "x", Status::Success),
@@ -319,7 +319,7 @@ fn a_cancel_leaves_no_call_without_a_result() {
 }
 
 #[test]
-fn a_run_interrupted_while_the_model_was_asked_asks_it_the_same_again() {
+fn an_interrupted_model_request_is_repeated() {
     type Interrupt = fn(&mut RunState);
     let cancelled: Interrupt = |state| state.cancel(CancelCause::User);
     let stopped: Interrupt = |state| state.cancel(CancelCause::Shutdown);
@@ -341,7 +341,7 @@ fn a_run_interrupted_while_the_model_was_asked_asks_it_the_same_again() {
 }
 
 #[test]
-fn a_run_interrupted_while_calls_ran_goes_on_with_their_results() {
+fn a_run_interrupted_during_calls_goes_on() {
     let mut state = begin(turns(3));
     model(&mut state, response("", &[("a", "read", "{}"), ("b", "read", "{}")]));
     state.on_tools(vec![done(&CallId::new("b"), "kept")]).expect("tools");
@@ -356,7 +356,7 @@ fn a_run_interrupted_while_calls_ran_goes_on_with_their_results() {
 }
 
 #[test]
-fn what_a_run_used_up_before_it_was_interrupted_stays_used_up() {
+fn usage_before_an_interruption_stays_counted() {
     let mut state = begin(Limits { tokens: Some(15), time: Some(Duration::from_secs(2)), ..Limits::default() });
     model(&mut state, response("", &[("a", "read", "{}")]));
     state.on_elapsed(Duration::from_secs(1));
@@ -367,7 +367,7 @@ fn what_a_run_used_up_before_it_was_interrupted_stays_used_up() {
 }
 
 #[test]
-fn a_run_that_came_to_its_end_stays_ended() {
+fn a_finished_run_stays_ended() {
     let ended = |limits: Limits, end: &dyn Fn(&mut RunState)| {
         let mut state = begin(limits);
         end(&mut state);
@@ -441,7 +441,7 @@ fn a_state_of_another_version_is_refused() {
 }
 
 #[test]
-fn room_is_made_by_removing_the_oldest_results_only() {
+fn fitting_removes_only_the_oldest_results() {
     let mut state = begin(Limits::default());
     for turn in 0..4 {
         model(&mut state, response("", &[("", "read", &format!(r#"{{"n":{turn}}}"#))]));

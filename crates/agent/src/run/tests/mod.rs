@@ -1,8 +1,7 @@
-//! The state machine without a driver: every test saves and reloads it between every two steps.
+//! Tests of the state machine without a driver. They save and reload it between steps.
 
 mod answers;
 mod context;
-mod dispatch;
 mod ending;
 mod exposure;
 mod flow;
@@ -10,32 +9,17 @@ mod legality;
 
 use serde_json::json;
 use toolwright_core::canonical::ContentHash;
+use toolwright_core::error::ToolError;
 use toolwright_core::model::{
-    CallResult, ModelErrorKind, ModelResponse, ModelSettings, OpaqueData, StopReason, ToolChoice, WrittenCall,
+    CallResult, ModelError, ModelErrorKind, ModelResponse, OpaqueData, StopReason, ToolChoice, WrittenCall,
 };
-use toolwright_core::outcome::ToolOutput;
+use toolwright_core::outcome::{Outcome, ToolOutput};
 use toolwright_core::{ApprovalRequest, Effects, ErrorKind, SessionId, ToolId};
 
 use super::*;
-use crate::tools::AgentTools;
 
 fn spec(limits: Limits) -> RunSpec {
-    RunSpec {
-        model: "test/m".into(),
-        system: "be brief".into(),
-        max_tokens: Some(100),
-        temperature: None,
-        settings: ModelSettings::default(),
-        limits,
-        dispatch: Dispatch::TurnEnd,
-        tools: Vec::new(),
-        window: None,
-        exposure: None,
-        pinned: Vec::new(),
-        pick_size: DEFAULT_PICK_SIZE,
-        agent_tools: AgentTools::default(),
-        context: ContextOptions::default(),
-    }
+    RunSpec { max_tokens: Some(100), limits, ..RunSpec::new("test/m", "be brief") }
 }
 
 fn begin(limits: Limits) -> RunState {

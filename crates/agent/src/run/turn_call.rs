@@ -1,4 +1,4 @@
-//! The calls of one turn. Each goes from what the model wrote to exactly one result.
+//! One call of a turn: from what the model wrote to exactly one result.
 
 use std::collections::HashSet;
 
@@ -25,33 +25,36 @@ use crate::tools::{BATCH_ID, FINAL_REPORT};
 /// Bytes of arguments in a note.
 const MAX_NOTE: usize = 1000;
 
-/// The tool that a written call means.
+/// The tool that a written call resolves to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resolved {
-    /// Its wire name, under which the call is replayed.
+    /// Its wire name, under which the conversation replays the call.
     pub wire_name: String,
-    /// Hash of the definition of the tool that is to run: of the one inside, if the call carries another.
+    /// Hash of the definition of the tool that will run: of the inner one, if the call carries another.
     pub definition: ContentHash,
 }
 
-/// One call of the turn that is going on.
+/// Finds the tool of a written call as the model saw the catalogue.
+pub(super) type Resolve<'r> = &'r dyn Fn(&WrittenCall) -> Option<Resolved>;
+
+/// One call of the current turn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct TurnCall {
     /// Unique in the conversation.
     pub(crate) id: CallId,
     /// The name as written.
     pub(crate) written: String,
-    /// The name in the conversation: the resolved wire name, or a legal stand-in.
+    /// The name in the conversation: the resolved wire name, or a legal name made of the written one.
     pub(crate) wire_name: String,
     /// The definition that the model saw; `None` for an unknown tool.
     pub(crate) definition: Option<ContentHash>,
     /// The arguments as written.
     arguments: String,
-    /// What a model made of them; the call runs with that.
+    /// The repair of the arguments by a model; the call runs with its result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) mended: Option<Box<RepairRecord>>,
+    pub(super) repair: Option<Box<RepairRecord>>,
     pub(super) status: CallStatus,
-    /// What the model is told besides the result.
+    /// A notice to the model besides the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) note: Option<String>,
 }
@@ -59,17 +62,17 @@ pub(crate) struct TurnCall {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "status", rename_all = "snake_case")]
 pub(super) enum CallStatus {
-    /// Its answer is not over, and may yet break off.
+    /// Its answer is still streaming, and may break off.
     Streamed,
-    /// It runs; what becomes of it is in the journal.
+    /// It runs; the journal records its outcome.
     Started,
-    /// It waits for leave to run.
+    /// It waits for the caller's permission to run, see [`Dispatch::Manual`](super::Dispatch).
     Held,
-    /// It is to run.
-    ToRun,
+    /// It can run.
+    Ready,
     /// A person must decide first.
-    Asked { request: ApprovalRequest },
-    /// It is to run, by a person's leave.
+    PendingApproval { request: ApprovalRequest },
+    /// It can run: a person approved it.
     Granted(Grant),
     /// It has its one result.
     Answered(Box<Answer>),
@@ -79,14 +82,14 @@ pub(super) enum CallStatus {
 pub(super) struct Answer {
     pub(super) result: CallResult,
     pub(super) record: CallRecord,
-    /// Handles of what was stored of it, because it was too much.
+    /// Handles of the stored parts of a result that was too large.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) handles: Vec<String>,
 }
 
 impl TurnCall {
-    pub(crate) fn is_to_run(&self) -> bool {
-        matches!(self.status, CallStatus::ToRun | CallStatus::Granted(_) | CallStatus::Started)
+    pub(crate) fn is_runnable(&self) -> bool {
+        matches!(self.status, CallStatus::Ready | CallStatus::Granted(_) | CallStatus::Started)
     }
 
     pub(super) fn is_started(&self) -> bool {
@@ -97,9 +100,9 @@ impl TurnCall {
         self.status == CallStatus::Held
     }
 
-    /// Whether an outcome may be told of it.
+    /// Whether it still takes an outcome.
     pub(super) fn is_open(&self) -> bool {
-        self.is_to_run() || self.is_held()
+        self.is_runnable() || self.is_held()
     }
 
     /// Whether it gives the final report. No other tool has that wire name: the namespace is reserved.
@@ -122,15 +125,15 @@ impl TurnCall {
         }
     }
 
-    /// Whether it has ended without leave to run: by the policy, the roles of the caller, or a person.
-    pub(super) fn is_refused(&self) -> bool {
+    /// Whether policy, the caller's roles or a person denied it.
+    pub(super) fn is_denied(&self) -> bool {
         let failure = self.answer().and_then(|answer| answer.record.error.as_ref());
         failure.is_some_and(|failure| matches!(failure.kind, ErrorKind::Denied | ErrorKind::NotPermitted))
     }
 
-    pub(super) fn question(&self) -> Option<&ApprovalRequest> {
+    pub(super) fn approval_request(&self) -> Option<&ApprovalRequest> {
         match &self.status {
-            CallStatus::Asked { request } => Some(request),
+            CallStatus::PendingApproval { request } => Some(request),
             _ => None,
         }
     }
@@ -156,14 +159,14 @@ impl TurnCall {
     }
 
     /// Takes the outcome of the call: its result, or a question to a person.
-    pub(super) fn ended(&mut self, outcome: Outcome) {
+    pub(super) fn end(&mut self, outcome: Outcome) {
         if let Some(request) = outcome.pending {
-            self.status = CallStatus::Asked { request: *request };
+            self.status = CallStatus::PendingApproval { request: *request };
             return;
         }
         let record = CallRecord::new(self.id.as_str(), &self.written, self.argument_value(), &outcome);
-        let notes = [mended_note(&outcome), self.note.take()];
-        let (loads, handles) = (found(&outcome), stored(&outcome));
+        let notes = [repair_note(&outcome), self.note.take()];
+        let (loads, handles) = (found_tools(&outcome), stored_handles(&outcome));
         let mut result = CallResult {
             call_id: record.id.clone(),
             name: self.wire_name.clone(),
@@ -176,8 +179,8 @@ impl TurnCall {
     }
 
     /// Takes a person's decision about the pending call.
-    pub(super) fn decided(&mut self, decision: ApprovalDecision) {
-        let Some(request) = self.question().cloned() else { return };
+    pub(super) fn decide(&mut self, decision: ApprovalDecision) {
+        let Some(request) = self.approval_request().cloned() else { return };
         let mut outcome = match decision {
             ApprovalDecision::Later => return,
             ApprovalDecision::Approve | ApprovalDecision::Always => {
@@ -187,7 +190,7 @@ impl TurnCall {
             ApprovalDecision::Deny { reason } => {
                 Outcome::failed(self.id.clone(), ToolError::new(ErrorKind::Denied, format!("denied: {reason}")))
             }
-            // Neutral: nobody is to blame, and the model should not look for a way round.
+            // Neutral, so that the model does not look for a way round.
             ApprovalDecision::Skip => Outcome {
                 ok: true,
                 error: None,
@@ -196,13 +199,13 @@ impl TurnCall {
             },
         };
         outcome.tool = Some(request.tool);
-        self.ended(outcome);
+        self.end(outcome);
     }
 
-    /// Leaves a pending call to run, and so to be asked about again.
+    /// Lets a pending call run, which asks about it again.
     pub(super) fn ask_again(&mut self) {
-        if self.question().is_some() {
-            self.status = CallStatus::ToRun;
+        if self.approval_request().is_some() {
+            self.status = CallStatus::Ready;
         }
     }
 
@@ -213,88 +216,82 @@ impl TurnCall {
         }
     }
 
-    /// A call under a unique id and a legal name.
-    pub(super) fn take(written: WrittenCall, place: ResultPosition<'_>, status: CallStatus) -> Self {
-        let (wire_name, definition) = match (place.resolve)(&written) {
+    /// A streamed call, under an id that is not among `ids` and a legal name.
+    pub(super) fn new(
+        written: WrittenCall,
+        position: CallPosition,
+        ids: &HashSet<String>,
+        resolve: Resolve<'_>,
+    ) -> Self {
+        let (wire_name, definition) = match resolve(&written) {
             Some(resolved) => (resolved.wire_name, Some(resolved.definition)),
-            None => (stand_in(&written.name), None),
+            None => (legal_name(&written.name), None),
         };
         Self {
-            id: CallId::new(unique_id(written.id, place.turn, place.index, place.taken)),
+            id: CallId::new(unique_id(written.id, position, ids)),
             written: written.name,
             wire_name,
             definition,
             arguments: written.arguments,
-            mended: None,
-            status,
+            repair: None,
+            status: CallStatus::Streamed,
             note: None,
         }
     }
 }
 
-/// Where a call stands.
+/// The position of a call.
 #[derive(Clone, Copy)]
-pub(super) struct ResultPosition<'a> {
+pub(super) struct CallPosition {
     pub(super) turn: u32,
     /// Among the calls of its answer.
     pub(super) index: usize,
-    /// The ids of all calls before it.
-    pub(super) taken: &'a HashSet<String>,
-    pub(super) resolve: &'a dyn Fn(&WrittenCall) -> Option<Resolved>,
 }
 
-/// The ids of the calls in a conversation, of those that were in it (`gone`), and in `more`.
-pub(super) fn taken_ids(messages: &[Message], gone: &[String], more: &[TurnCall]) -> HashSet<String> {
+/// The ids of the calls in a conversation, of those that were `removed` from it, and of `more`.
+pub(super) fn call_ids(messages: &[Message], removed: &[String], more: &[TurnCall]) -> HashSet<String> {
     let calls = messages.iter().filter_map(|message| match message {
         Message::Assistant { calls, .. } => Some(calls),
         _ => None,
     });
-    let known = calls.flatten().map(|call| &call.id).chain(gone).cloned();
+    let known = calls.flatten().map(|call| &call.id).chain(removed).cloned();
     known.chain(more.iter().map(|call| call.id.to_string())).collect()
 }
 
-/// The calls of an answer, under the ids that those of them have which came while it was written; what was
-/// started is among them, whatever the answer says.
+/// The calls of a complete answer. Those that streamed in keep their ids; started ones are among them, whatever the
+/// answer says. `ids` are in use.
 pub(super) fn take_calls(
     written: Vec<WrittenCall>,
     mut streamed: Vec<TurnCall>,
     turn: u32,
-    (messages, gone): (&[Message], &[String]),
-    resolve: &dyn Fn(&WrittenCall) -> Option<Resolved>,
+    mut ids: HashSet<String>,
+    resolve: Resolve<'_>,
 ) -> Vec<TurnCall> {
-    let mut taken = taken_ids(messages, gone, &streamed);
     let mut calls = Vec::with_capacity(written.len());
     for (index, call) in written.into_iter().enumerate() {
         let call = match streamed.iter().position(|streamed| streamed.is_written_as(&call)) {
             Some(known) => streamed.remove(known),
-            None => TurnCall::take(call, ResultPosition { turn, index, taken: &taken, resolve }, CallStatus::Streamed),
+            None => TurnCall::new(call, CallPosition { turn, index }, &ids, resolve),
         };
-        taken.insert(call.id.to_string());
+        ids.insert(call.id.to_string());
         calls.push(call);
     }
     calls.extend(streamed.into_iter().filter(TurnCall::is_started));
     calls
 }
 
-/// Answers all calls after the first `left` as refused by a limit.
-pub(super) fn refuse(calls: &mut [TurnCall], left: usize, why: &str) {
-    for call in calls.iter_mut().skip(left).filter(|call| !call.is_started()) {
-        call.ended(Outcome::failed(call.id.clone(), ToolError::new(ErrorKind::LimitExceeded, why)));
+/// Answers these calls as refused by a limit, unless they were started.
+pub(super) fn refuse<'c>(calls: impl Iterator<Item = &'c mut TurnCall>, why: &str) {
+    for call in calls.filter(|call| !call.is_started()) {
+        call.end(Outcome::failed(call.id.clone(), ToolError::new(ErrorKind::LimitExceeded, why)));
     }
 }
 
-/// Answers all calls but those of the final report as refused by a limit.
-pub(super) fn refuse_work(calls: &mut [TurnCall], why: &str) {
-    for call in calls.iter_mut().filter(|call| !call.is_started() && !call.is_report()) {
-        call.ended(Outcome::failed(call.id.clone(), ToolError::new(ErrorKind::LimitExceeded, why)));
-    }
-}
-
-/// What is to run, with the leave that people gave, and what runs already.
+/// The calls to run, the approvals that people gave, and the calls that already run.
 pub(super) fn batch(calls: &[TurnCall]) -> ToolBatch {
     let mut batch = ToolBatch::default();
-    for call in calls.iter().filter(|call| call.is_to_run()) {
-        batch.mended.extend(call.mended.as_ref().map(|record| (call.id.clone(), (**record).clone())));
+    for call in calls.iter().filter(|call| call.is_runnable()) {
+        batch.repairs.extend(call.repair.as_ref().map(|record| (call.id.clone(), (**record).clone())));
         match &call.status {
             CallStatus::Started => batch.started.push(call.id.clone()),
             CallStatus::Granted(grant) => {
@@ -307,18 +304,18 @@ pub(super) fn batch(calls: &[TurnCall]) -> ToolBatch {
     batch
 }
 
-/// What waits for leave to run.
+/// The calls that wait for the caller's permission to run.
 pub(super) fn held(calls: &[TurnCall]) -> Vec<ToolCall> {
     calls.iter().filter(|call| call.is_held()).map(TurnCall::as_written).collect()
 }
 
-/// What people must decide.
-pub(super) fn questions(calls: &[TurnCall]) -> Vec<ApprovalRequest> {
-    calls.iter().filter_map(TurnCall::question).cloned().collect()
+/// The questions that people must decide.
+pub(super) fn approval_requests(calls: &[TurnCall]) -> Vec<ApprovalRequest> {
+    calls.iter().filter_map(TurnCall::approval_request).cloned().collect()
 }
 
-/// The written id where it is new, else one made of the call's place.
-fn unique_id(written: String, turn: u32, index: usize, taken: &HashSet<String>) -> String {
+/// The written id if it is new, else one made of the call's position.
+fn unique_id(written: String, CallPosition { turn, index }: CallPosition, taken: &HashSet<String>) -> String {
     if !written.trim().is_empty() && !taken.contains(&written) {
         return written;
     }
@@ -333,7 +330,7 @@ fn unique_id(written: String, turn: u32, index: usize, taken: &HashSet<String>) 
 }
 
 /// A legal name for a tool that does not exist.
-fn stand_in(written: &str) -> String {
+fn legal_name(written: &str) -> String {
     let legal = |c: char| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' };
     let mut name: String = written.trim().chars().map(legal).take(MAX_WIRE_NAME - 1).collect();
     if !name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
@@ -342,8 +339,7 @@ fn stand_in(written: &str) -> String {
     name
 }
 
-/// The text of a JSON object: what was written where that is one, byte for byte; else the object that is
-/// called with.
+/// The text of a JSON object: the written text if it is one, byte for byte; else the object that the call runs with.
 fn replay_arguments(written: &str) -> String {
     if matches!(serde_json::from_str(written), Ok(Value::Object(_))) {
         return written.to_owned();
@@ -352,20 +348,20 @@ fn replay_arguments(written: &str) -> String {
 }
 
 /// The tools that a search has found, by wire name.
-fn found(outcome: &Outcome) -> Vec<String> {
+fn found_tools(outcome: &Outcome) -> Vec<String> {
     let is_search = outcome.ok && outcome.tool.as_ref().is_some_and(|tool| tool.as_str() == SEARCH_ID);
     let hits = outcome.structured.as_ref().filter(|_| is_search).and_then(|found| found.get("tools"));
     hits.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 /// The handles of what was stored of an outcome whose content is not all of it.
-fn stored(outcome: &Outcome) -> Vec<String> {
+fn stored_handles(outcome: &Outcome) -> Vec<String> {
     let noted = outcome.extras.get(TOOL_OUTPUT).map(noted_outputs).unwrap_or_default();
     noted.into_iter().map(|stored| stored.handle).collect()
 }
 
-/// What the model should know of how its arguments were read.
-fn mended_note(outcome: &Outcome) -> Option<String> {
+/// A notice that tells the model how its arguments were changed.
+fn repair_note(outcome: &Outcome) -> Option<String> {
     let mended = outcome.provenance.repair.as_ref().filter(|record| record.end == RepairEnd::Accepted);
     if let Some(candidate) = mended.and_then(|record| record.candidate.as_ref()) {
         let shown = head_and_tail(&candidate.to_string(), MAX_NOTE);

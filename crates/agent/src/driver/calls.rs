@@ -1,0 +1,310 @@
+//! Runs the calls of a turn through the executor, those of a complete answer and those that start while it streams.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use toolwright_core::ValidCall;
+use toolwright_core::approval::{ApprovalDecision, ApprovalRequest, Approver};
+use toolwright_core::cancel::Cancel;
+use toolwright_core::catalogue::Snapshot;
+use toolwright_core::content::ContentBlock;
+use toolwright_core::context::UsageRecorder;
+use toolwright_core::error::{ErrorKind, ToolError};
+use toolwright_core::model::Usage;
+use toolwright_core::operation::Origin;
+use toolwright_core::outcome::Outcome;
+use toolwright_core::plan::plan;
+use toolwright_core::session::{CallId, SessionId};
+use toolwright_core::store::OutputStore;
+use toolwright_runtime::executor::ContextBudget;
+use toolwright_runtime::{Executor, RunContext};
+
+use super::{Driver, DriverError, RunOptions};
+use crate::run::{Grant, RunState, ToolBatch, TransitionError};
+
+/// Types of images that models are shown.
+const SHOWN_IMAGES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+
+impl Driver {
+    /// Runs the calls of a turn through the executor, beside those that were started.
+    /// Saves the repairs of their check before they run.
+    pub(super) async fn run_calls(
+        &self,
+        state: &mut RunState,
+        batch: ToolBatch,
+        snapshot: &Arc<Snapshot>,
+        options: &RunOptions,
+        in_flight: &mut InFlightCalls,
+        cancel: &Cancel,
+    ) -> Result<Vec<Outcome>, DriverError> {
+        let mut run = self.call_context(state, snapshot, options, cancel, in_flight);
+        run.started_before = in_flight.ids.len();
+        in_flight.budget.update(state);
+        if !batch.grants.is_empty() {
+            run.approver = Arc::new(GrantedApprover::new(batch.grants, run.approver));
+        }
+        let running = async {
+            // The usage of repairs is recorded with the repairs.
+            let unmetered = RunContext { usage: None, ..run.clone() };
+            let checked = self.executor.check_calls(batch.calls, &batch.repairs, &unmetered).await;
+            if state.on_checked(checked.usage, checked.mended()) {
+                self.save(state, options).await?;
+            }
+            Ok::<_, DriverError>(self.executor.run_checked(checked.calls, &run).await)
+        };
+        let (outcomes, started) = tokio::join!(running, in_flight.join());
+        let mut outcomes = outcomes?;
+        outcomes.extend(started);
+        let is_known = |id: &CallId| outcomes.iter().any(|outcome| outcome.call_id == *id);
+        let lost: Vec<Outcome> = batch.started.into_iter().filter(|id| !is_known(id)).map(lost).collect();
+        outcomes.extend(lost);
+        store_files(&mut outcomes, &*self.executor.services().outputs, &options.session.id).await;
+        Ok(outcomes)
+    }
+
+    /// The context of calls that the run's model makes.
+    pub(super) fn call_context(
+        &self,
+        state: &RunState,
+        snapshot: &Arc<Snapshot>,
+        options: &RunOptions,
+        cancel: &Cancel,
+        in_flight: &InFlightCalls,
+    ) -> RunContext {
+        RunContext {
+            budget: in_flight.budget.budget.clone(),
+            cancel: cancel.clone(),
+            client: Arc::clone(&options.client),
+            variables: options.variables.clone(),
+            journal: self.journal(options),
+            usage: Some(Arc::clone(&in_flight.meter) as _),
+            ..self.run_context(state, snapshot, options)
+        }
+    }
+
+    /// The context of any call of the run.
+    pub(super) fn run_context(&self, state: &RunState, snapshot: &Arc<Snapshot>, options: &RunOptions) -> RunContext {
+        RunContext {
+            lineage: options.lineage(state.turns()),
+            origin: Origin::Agent,
+            model: Some(state.spec().model.as_str().into()),
+            request: Some(Arc::new(state.request())),
+            ..RunContext::new(
+                Arc::clone(&options.session),
+                Arc::clone(snapshot),
+                Arc::clone(&options.policy),
+                Arc::clone(&options.approver),
+            )
+        }
+    }
+
+    /// As [`Driver::calls_ended`]; a started call that a guard has a question about runs with its turn.
+    pub(super) fn started_ended(
+        &self,
+        state: &mut RunState,
+        outcomes: Vec<Outcome>,
+        options: &RunOptions,
+    ) -> Result<(), TransitionError> {
+        let (pending, ended): (Vec<_>, Vec<_>) =
+            outcomes.into_iter().partition(|outcome| outcome.pending.is_some() && state.is_started(&outcome.call_id));
+        state.requeue_started(|id| pending.iter().any(|outcome| outcome.call_id == *id));
+        if ended.is_empty() { Ok(()) } else { self.calls_ended(state, ended, options) }
+    }
+
+    /// Records how calls ended, in transcript and state.
+    pub(super) fn calls_ended(
+        &self,
+        state: &mut RunState,
+        outcomes: Vec<Outcome>,
+        options: &RunOptions,
+    ) -> Result<(), TransitionError> {
+        self.record(options, || json!({"type": "outcomes", "turn": state.turns(), "outcomes": outcomes}));
+        state.on_tools(outcomes)
+    }
+}
+
+/// Calls that were started while their answer streamed.
+pub(super) struct InFlightCalls {
+    /// The token of the request that brought them.
+    pub(super) cancel: Cancel,
+    /// The token budget of the results of their turn.
+    pub(super) budget: TurnBudget,
+    /// Records what the calls of their turn ask of models.
+    pub(super) meter: Arc<Meter>,
+    ids: Vec<CallId>,
+    tasks: JoinSet<Vec<Outcome>>,
+}
+
+impl InFlightCalls {
+    /// None yet.
+    pub(super) fn new(cancel: Cancel, budget: TurnBudget, meter: &Arc<Meter>) -> Self {
+        Self { cancel, budget, meter: Arc::clone(meter), ids: Vec::new(), tasks: JoinSet::new() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    /// Starts a call that [`Executor::startable`] has let through.
+    pub(super) fn start(&mut self, executor: &Arc<Executor>, call: ValidCall, run: &RunContext) {
+        self.ids.push(call.id.clone());
+        // A guard may still ask: nobody answers before the turn is over.
+        let run = RunContext { approver: Arc::new(AtTurnEnd), cancel: self.cancel.clone(), ..run.clone() };
+        let executor = Arc::clone(executor);
+        self.tasks.spawn(async move { executor.execute(plan(vec![Ok(call)], 1, 0), &run).await });
+    }
+
+    /// Waits for all of them; one outcome each.
+    pub(super) async fn join(&mut self) -> Vec<Outcome> {
+        let mut outcomes = Vec::with_capacity(self.ids.len());
+        while let Some(joined) = self.tasks.join_next().await {
+            match joined {
+                Ok(ended) => outcomes.extend(ended),
+                Err(error) => tracing::error!("a started call was lost: {error}"),
+            }
+        }
+        for id in std::mem::take(&mut self.ids) {
+            if !outcomes.iter().any(|outcome| outcome.call_id == id) {
+                outcomes.push(lost(id));
+            }
+        }
+        outcomes
+    }
+}
+
+/// The outcome of a started call of which nothing more is known.
+fn lost(id: CallId) -> Outcome {
+    let message = "unknown: the call started, and what became of it was lost; it may or may not have taken effect. Check before you call it again";
+    Outcome::failed(id, ToolError::new(ErrorKind::ExecutionError, message))
+}
+
+/// Defers every question to the end of the turn.
+struct AtTurnEnd;
+
+#[async_trait]
+impl Approver for AtTurnEnd {
+    async fn ask(&self, _request: &ApprovalRequest) -> ApprovalDecision {
+        ApprovalDecision::Later
+    }
+}
+
+/// Answers with the decisions that people made while the run was suspended, and passes on all other questions.
+struct GrantedApprover {
+    grants: HashMap<CallId, Grant>,
+    otherwise: Arc<dyn Approver>,
+}
+
+impl GrantedApprover {
+    fn new(grants: Vec<Grant>, otherwise: Arc<dyn Approver>) -> Self {
+        Self { grants: grants.into_iter().map(|grant| (grant.request.call_id.clone(), grant)).collect(), otherwise }
+    }
+}
+
+#[async_trait]
+impl Approver for GrantedApprover {
+    async fn ask(&self, request: &ApprovalRequest) -> ApprovalDecision {
+        match self.grants.get(&request.call_id) {
+            // A decision holds for the very call that the person was asked about.
+            Some(Grant { request: asked, decision })
+                if asked.tool == request.tool
+                    && asked.definition == request.definition
+                    && asked.binds_to.is_some()
+                    && asked.binds_to == request.binds_to =>
+            {
+                decision.clone()
+            }
+            _ => self.otherwise.ask(request).await,
+        }
+    }
+}
+
+/// The token budget for the results of a turn.
+pub(super) struct TurnBudget {
+    /// `None` if the context window is unknown.
+    budget: Option<Arc<ContextBudget>>,
+    /// Tokens of the shown tool definitions.
+    tools: usize,
+}
+
+impl TurnBudget {
+    /// For the current turn of `state`, with definitions of `tools` tokens.
+    pub(super) fn of(state: &RunState, tools: usize) -> Self {
+        let budget = state.context_limit().map(|limit| Arc::new(ContextBudget::new(limit)));
+        let budget = Self { budget, tools };
+        budget.update(state);
+        budget
+    }
+
+    /// The conversation has changed, apart from results of this turn.
+    fn update(&self, state: &RunState) {
+        if let Some(budget) = &self.budget {
+            budget.holds(state.context_tokens() + self.tools, state.removable_tokens());
+        }
+    }
+}
+
+/// Counts the model usage of calls, apart from the run's own requests.
+#[derive(Debug, Default)]
+pub(super) struct Meter(Mutex<Usage>);
+
+impl Meter {
+    /// The usage since the last time.
+    pub(super) fn take(&self) -> Usage {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl UsageRecorder for Meter {
+    fn record(&self, _model: &str, usage: Usage) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).add(usage);
+    }
+}
+
+/// The model usage of calls by their outcomes: all that is known after an interruption.
+pub(super) fn usage_of<'o>(outcomes: impl IntoIterator<Item = &'o Outcome>) -> Usage {
+    let mut total = Usage::default();
+    let used = outcomes.into_iter().filter_map(|outcome| Usage::deserialize(outcome.extras.get("usage")?).ok());
+    used.for_each(|used| total.add(used));
+    total
+}
+
+/// Stores the binary blocks that models are not shown as files, and puts handles in their place. A block that cannot be
+/// stored stays, and the conversation says that it is not shown.
+async fn store_files(outcomes: &mut [Outcome], outputs: &dyn OutputStore, session: &SessionId) {
+    for block in outcomes.iter_mut().flat_map(|outcome| &mut outcome.content) {
+        let Some((what, data, media_type)) = hidden_binary(block) else { continue };
+        let Ok(bytes) = BASE64_STANDARD.decode(data) else { continue };
+        match outputs.put_artifact(session, &bytes, media_type).await {
+            Ok(stored) => {
+                let text = format!(
+                    "[{what}, {media_type}, {} bytes: not shown, kept as a file under the handle {}]",
+                    stored.bytes, stored.handle
+                );
+                *block = ContentBlock::text(text);
+            }
+            Err(error) => tracing::warn!("a binary result was not kept: {error}"),
+        }
+    }
+}
+
+/// The kind, base64 and media type of a binary block that models are not shown.
+fn hidden_binary(block: &ContentBlock) -> Option<(String, &str, &str)> {
+    match block {
+        ContentBlock::Image { data, mime_type, .. } if !SHOWN_IMAGES.contains(&mime_type.as_str()) => {
+            Some(("image".into(), data, mime_type))
+        }
+        ContentBlock::Audio { data, mime_type, .. } => Some(("audio".into(), data, mime_type)),
+        ContentBlock::Resource { resource, .. } => {
+            let part = |key| resource.get(key).and_then(Value::as_str);
+            let what = format!("resource {}", part("uri").unwrap_or("unnamed"));
+            Some((what, part("blob")?, part("mimeType").unwrap_or("application/octet-stream")))
+        }
+        _ => None,
+    }
+}

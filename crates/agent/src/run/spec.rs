@@ -1,0 +1,212 @@
+//! What a run is given once and keeps: model, tools and limits, and the notices when a limit is near.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use toolwright_core::duration;
+use toolwright_core::model::{ModelSettings, Usage};
+use toolwright_core::select::Exposure;
+
+use super::ContextOptions;
+use crate::tools::AgentTools;
+
+/// Model answers in one task unless configured otherwise.
+const DEFAULT_TURNS: u32 = 50;
+/// Tools that are picked for a task unless configured otherwise.
+pub const DEFAULT_PICK_SIZE: usize = 8;
+
+/// What does not change during a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunSpec {
+    /// The model, `provider/model`.
+    pub model: String,
+    /// System prompt; see [`crate::prompt::system_prompt`].
+    pub system: String,
+    /// Maximum tokens of one answer.
+    #[serde(default)]
+    pub max_tokens: Option<u32>,
+    /// Sampling temperature.
+    #[serde(default)]
+    pub temperature: Option<f64>,
+    /// Further settings of the model.
+    #[serde(default, skip_serializing_if = "ModelSettings::is_empty")]
+    pub settings: ModelSettings,
+    /// Limits of each task.
+    #[serde(default)]
+    pub limits: Limits,
+    /// When the model's calls start.
+    #[serde(default)]
+    pub dispatch: Dispatch,
+    /// Globs on tool ids (with or without version) and wire names; empty for all tools. The run knows no
+    /// others, however often it is resumed.
+    #[serde(default)]
+    pub tools: Vec<String>,
+    /// The model's context window in tokens, if known: room is made before the conversation would not fit. If it
+    /// is unknown, room is made when the API reports an overflow.
+    #[serde(default)]
+    pub window: Option<usize>,
+    /// How the model is shown the catalogue; `None` to choose by the size of its definitions and the abilities of the
+    /// model's API.
+    #[serde(default)]
+    pub exposure: Option<Exposure>,
+    /// Tools that every exposure shows: globs as in `tools`.
+    #[serde(default)]
+    pub pinned: Vec<String>,
+    /// Maximum tools that the exposure `pick` takes for a task, besides those that are pinned, found or called. Fewer
+    /// if their definitions are large: they may have a fiftieth of the catalogue's tokens.
+    #[serde(default = "default_pick_size")]
+    pub pick_size: usize,
+    /// The agent's own tools that are shown.
+    #[serde(default)]
+    pub agent_tools: AgentTools,
+    /// How room is made when the conversation comes near the window.
+    #[serde(default)]
+    pub context: ContextOptions,
+}
+
+impl RunSpec {
+    /// A run of this model with all tools and the usual limits.
+    #[must_use]
+    pub fn new(model: impl Into<String>, system: impl Into<String>) -> Self {
+        Self {
+            model: model.into(),
+            system: system.into(),
+            max_tokens: None,
+            temperature: None,
+            settings: ModelSettings::default(),
+            limits: Limits::default(),
+            dispatch: Dispatch::default(),
+            tools: Vec::new(),
+            window: None,
+            exposure: None,
+            pinned: Vec::new(),
+            pick_size: DEFAULT_PICK_SIZE,
+            agent_tools: AgentTools::default(),
+            context: ContextOptions::default(),
+        }
+    }
+}
+
+fn default_pick_size() -> usize {
+    DEFAULT_PICK_SIZE
+}
+
+/// When the calls of a model's answer start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Dispatch {
+    /// By the caller: the run stops with the calls as values, and goes on after [`super::RunState::dispatch`],
+    /// or with outcomes from elsewhere by [`super::RunState::on_tools`].
+    Manual,
+    /// When the answer is complete.
+    #[default]
+    TurnEnd,
+    /// As soon as a call's own block closes, if the call can start alone: it is valid as written, needs
+    /// no approval, has a schema and no references, and is within the limits. All others start when the answer is
+    /// complete. If the answer breaks off, started calls end and their results are kept.
+    Streaming,
+}
+
+/// Limits of one task: of the work on one message of the user.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// Model answers; 0 counts as 1. A notice tells the model when two and one are left; in the last it may not call
+    /// tools.
+    pub turns: u32,
+    /// Calls, refused ones included. Once they are used up, the next turn is the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub calls: Option<u32>,
+    /// Time from the first step, including waits for model, tools and people. A notice tells the model once when four
+    /// fifths are over.
+    #[serde(with = "duration::option", skip_serializing_if = "Option::is_none")]
+    pub time: Option<Duration>,
+    /// Input and output tokens of all turns, of repairs and of the calls' own requests to models; checked between
+    /// turns. A notice tells the model once when four fifths are used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<u64>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { turns: DEFAULT_TURNS, calls: None, time: None, tokens: None }
+    }
+}
+
+/// A notice to the model before its next turn.
+pub(super) struct Notice {
+    pub(super) text: String,
+    /// That turn is the last: its calls do not run.
+    pub(super) last: bool,
+}
+
+/// The notice before a last turn.
+pub(super) fn last_turn(why: &str) -> Notice {
+    let text = format!(
+        "[toolwright notice] {why}: calls will not run any more. Give your final answer now; say what is done, and what is not."
+    );
+    Notice { text, last: true }
+}
+
+impl Limits {
+    /// Why the model is not asked again.
+    pub(super) fn exhausted(&self, turns: u32, usage: &Usage) -> Option<String> {
+        if turns >= self.turns.max(1) {
+            return Some(self.why_turns());
+        }
+        let used = usage.tokens();
+        self.tokens.filter(|&limit| used >= limit).map(|limit| format!("the limit of {limit} tokens was reached"))
+    }
+
+    /// The notice at four fifths of the limits that end a run without a last turn.
+    pub(super) fn near(&self, elapsed: Duration, usage: &Usage) -> Option<Notice> {
+        let used = usage.input_tokens.saturating_add(usage.output_tokens);
+        let tokens = self.tokens.filter(|&limit| used >= limit - limit / 5).map(|limit| format!("{limit} tokens"));
+        let time = self.time.filter(|&limit| elapsed >= limit / 5 * 4);
+        let what = tokens.or_else(|| Some(format!("{} that this task may take", duration::format(time?))))?;
+        let text = format!(
+            "[toolwright notice] Four fifths of the {what} are used up, and at the end of them the run ends at once. Finish what \
+             matters most, and give your final answer soon."
+        );
+        Some(Notice { text, last: false })
+    }
+
+    /// The notice before a turn, after so many turns and calls.
+    pub(super) fn notice(&self, turns: u32, calls: usize) -> Option<Notice> {
+        match self.turns.max(1).saturating_sub(turns) {
+            1 => Some(last_turn("This is your last turn")),
+            _ if self.calls_left(calls) == 0 => Some(last_turn("All calls of this run are used up")),
+            2 => Some(Notice {
+                text: "[toolwright notice] Two turns are left, and calls run in the first of them only. Finish what matters most."
+                    .into(),
+                last: false,
+            }),
+            _ => None,
+        }
+    }
+
+    /// Calls that are left after so many.
+    pub(super) fn calls_left(&self, calls: usize) -> usize {
+        let limit = self.calls.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+        limit.saturating_sub(calls)
+    }
+
+    /// Why a turn was the last, if the model called tools in it nevertheless.
+    pub(super) fn why_last(&self, turns: u32) -> String {
+        match self.calls {
+            Some(limit) if turns < self.turns.max(1) => format!("the limit of {limit} calls was reached"),
+            _ => self.why_turns(),
+        }
+    }
+
+    pub(super) fn why_time(&self) -> String {
+        match self.time {
+            Some(limit) => format!("the time limit of {} was reached", duration::format(limit)),
+            None => "a limit of the run was reached".into(),
+        }
+    }
+
+    fn why_turns(&self) -> String {
+        format!("the limit of {} turns was reached", self.turns.max(1))
+    }
+}
