@@ -8,8 +8,6 @@ use syn::{
     Safety, Token, Type,
 };
 
-use crate::text::description;
-
 /// What the macro needs to know of a function.
 pub(crate) struct Function {
     /// The function without what only the macro understands.
@@ -260,4 +258,41 @@ fn returned(output: &ReturnType, errors: &mut Vec<Error>) -> (Option<Type>, Opti
         errors.push(Error::new_spanned(ty, "the type of a success must stand here: `Result<T, ToolError>`"));
     }
     (success, Some(types.next().unwrap_or_else(|| (**ty).clone())))
+}
+
+/// The prose of a doc comment up to its first heading: the lines of a paragraph joined, blank lines between
+/// paragraphs, lists, tables, quotes and code line by line.
+pub(crate) fn description(lines: &[String]) -> String {
+    let mut out = String::new();
+    let mut fenced = false;
+    let mut joinable = false;
+    for line in lines.iter().map(|line| line.trim_end()) {
+        let text = line.trim_start();
+        let fence = text.starts_with("```");
+        if text.starts_with('#') && !fenced {
+            break;
+        }
+        let own_line = fenced || fence || line.starts_with("    ") || starts_own_line(text);
+        if text.is_empty() && !fenced {
+            if !out.is_empty() && !out.ends_with("\n\n") {
+                out.push_str("\n\n");
+            }
+            joinable = false;
+        } else {
+            if !out.is_empty() && !out.ends_with("\n\n") {
+                out.push(if joinable && !own_line { ' ' } else { '\n' });
+            }
+            out.push_str(if fenced { line } else { text });
+            joinable = !fenced && !fence;
+        }
+        fenced ^= fence;
+    }
+    out.trim_end().to_owned()
+}
+
+/// Lists, tables and quotes.
+fn starts_own_line(text: &str) -> bool {
+    let numbered = text.trim_start_matches(|c: char| c.is_ascii_digit());
+    ["- ", "* ", "+ ", "|", "> "].iter().any(|mark| text.starts_with(mark))
+        || (numbered.len() < text.len() && (numbered.starts_with(". ") || numbered.starts_with(") ")))
 }

@@ -1,12 +1,13 @@
 //! What a setting takes, and the expression that it becomes.
 
+use std::time::Duration;
+
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
 use syn::{Error, Expr, Path, Result};
 
-use crate::grammar::{Setting, Written, duplicates, take, unknown};
-use crate::json::{Json, Value};
-use crate::text::{camel_case, duration};
+use crate::attribute::camel_case;
+use crate::syntax::{Json, Setting, Value, Written, duplicates, unknown};
 
 /// What a field of `ToolDefinition` takes.
 pub(crate) enum Kind {
@@ -36,8 +37,10 @@ pub(crate) enum Kind {
     Duration,
     /// A number of bytes.
     Bytes,
-    /// How often.
+    /// How often, or how many.
     Count,
+    /// A number.
+    Number,
     /// A number up to 100.
     Percent,
     /// `Effects`.
@@ -132,6 +135,11 @@ impl Kind {
                 let count: u32 = integer(number).ok_or_else(|| setting.error("a number under 2^32"))?;
                 some(&quote!(#count))
             }
+            Self::Number => match json {
+                Some(Value::Float(number)) => some(number),
+                Some(Value::Integer(number)) => some(&quote!(#number as f64)),
+                _ => return Err(mismatch()),
+            },
             Self::Percent => {
                 let Some(Value::Integer(number)) = json else { return Err(mismatch()) };
                 let percent = integer::<u8>(number).filter(|percent| *percent <= 100);
@@ -162,13 +170,7 @@ fn integer<T: std::str::FromStr<Err: std::fmt::Display>>(number: &TokenStream) -
 /// add up.
 fn effects(setting: &Setting, mismatch: impl Fn() -> Error, support: &Path) -> Result<TokenStream> {
     const HINTS: &[&str] = &["read_only", "destructive", "idempotent", "open_world"];
-    let Written::Group(hints) = &setting.value else { return Err(mismatch()) };
-    if let Some(twice) = duplicates(hints).next() {
-        return Err(twice);
-    }
-    if let Some(hint) = hints.iter().find(|hint| !HINTS.iter().any(|known| hint.key == known)) {
-        return Err(unknown(&hint.key, HINTS));
-    }
+    let hints = group(setting, HINTS, mismatch)?;
     let given = |name: &str| match hints.iter().find(|hint| hint.key == name) {
         Some(hint) => hint.flag().map(Some).ok_or_else(|| hint.error(format!("`{name}` or `{name} = false`"))),
         None => Ok(None),
@@ -188,50 +190,56 @@ fn effects(setting: &Setting, mismatch: impl Fn() -> Error, support: &Path) -> R
     }))
 }
 
+/// The fields of `ModelPreference`, what they take, and how that is written.
+const PREFERENCES: &[(&str, Kind, &str)] = &[
+    ("preferred_model", Kind::OptionalText, "preferred_model = \"openai/gpt-5\""),
+    ("fallback_models", Kind::Texts, "fallback_models = [\"ollama/qwen3\"]"),
+    ("max_tokens", Kind::Count, "max_tokens = 500"),
+    ("temperature", Kind::Number, "temperature = 0.2"),
+];
+
 fn models(setting: &Setting, mismatch: impl Fn() -> Error, support: &Path) -> Result<TokenStream> {
-    const KEYS: &[&str] = &["preferred_model", "fallback_models", "max_tokens", "temperature"];
+    let keys: Vec<&str> = PREFERENCES.iter().map(|(key, ..)| *key).collect();
+    let fields = group(setting, &keys, mismatch)?.iter().filter_map(|inner| {
+        let (_, kind, sample) = PREFERENCES.iter().find(|(key, ..)| inner.key == key)?;
+        let key = &inner.key;
+        Some(kind.read(inner, sample, support).map(|value| quote!(#key: #value)))
+    });
+    let fields = fields.collect::<Result<Vec<_>>>()?;
+    Ok(some(&quote!(#support::ModelPreference { #(#fields,)* ..::core::default::Default::default() })))
+}
+
+/// The settings in the parentheses of this one, each of them known and given once.
+fn group<'s>(setting: &'s Setting, known: &[&str], mismatch: impl Fn() -> Error) -> Result<&'s [Setting]> {
     let Written::Group(group) = &setting.value else { return Err(mismatch()) };
     if let Some(twice) = duplicates(group).next() {
         return Err(twice);
     }
-    if let Some(inner) = group.iter().find(|inner| !KEYS.iter().any(|known| inner.key == known)) {
-        return Err(unknown(&inner.key, KEYS));
+    match group.iter().find(|inner| !known.iter().any(|key| inner.key == key)) {
+        Some(inner) => Err(unknown(&inner.key, known)),
+        None => Ok(group),
     }
-    let given = |name: &str, none: TokenStream, read: &dyn Fn(&Setting) -> Result<TokenStream>| {
-        take(group, name).map_or(Ok(none), read)
+}
+
+/// A duration with its unit, as `toolwright_core::duration` reads it; a bare number is milliseconds.
+pub(crate) fn duration(text: &str) -> std::result::Result<Duration, String> {
+    let wrong = || format!("`{text}` is not a duration: write a number with ms, s, m, h, d or w, like 30s");
+    let trimmed = text.trim();
+    let split = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
+    let (number, unit) = trimmed.split_at(split);
+    let number: f64 = number.parse().map_err(|_| wrong())?;
+    let seconds = match unit.trim() {
+        "" | "ms" => 0.001,
+        "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        "d" => 86_400.0,
+        "w" => 604_800.0,
+        _ => return Err(wrong()),
     };
-    let number = |inner: &Setting, kind: &str, value: Option<TokenStream>| {
-        value.map(|value| some(&value)).ok_or_else(|| inner.error(format!("`{}` is {kind}", inner.key)))
-    };
-    let none = || quote!(::std::option::Option::None);
-    let preferred = given("preferred_model", none(), &|inner| {
-        Kind::OptionalText.read(inner, "preferred_model = \"openai/gpt-5\"", support)
-    })?;
-    let fallbacks = given("fallback_models", quote!(::std::vec::Vec::new()), &|inner| {
-        Kind::Texts.read(inner, "fallback_models = [\"ollama/qwen3\"]", support)
-    })?;
-    let tokens = given("max_tokens", none(), &|inner| {
-        let value = match &inner.value {
-            Written::Json(Json { value: Value::Integer(value), .. }) => {
-                integer::<u32>(value).map(|value| quote!(#value))
-            }
-            _ => None,
-        };
-        number(inner, "a number of tokens", value)
-    })?;
-    let temperature = given("temperature", none(), &|inner| {
-        let value = match &inner.value {
-            Written::Json(Json { value: Value::Float(value), .. }) => Some(value.clone()),
-            Written::Json(Json { value: Value::Integer(value), .. }) => Some(quote!(#value as f64)),
-            _ => None,
-        };
-        number(inner, "a number", value)
-    })?;
-    Ok(some(&quote!(#support::ModelPreference {
-        preferred_model: #preferred,
-        fallback_models: #fallbacks,
-        max_tokens: #tokens,
-        temperature: #temperature,
-        settings: ::core::default::Default::default(),
-    })))
+    let duration = Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())?;
+    if duration.is_zero() {
+        return Err(format!("`{text}` leaves no time at all"));
+    }
+    Ok(duration)
 }

@@ -1,18 +1,25 @@
 //! `#[tool]`: an async function becomes a tool.
 //!
-//! Read in this order: [`tool`] is the entry; `grammar` reads the words in the attribute, `settings` says
-//! which keys there are, `kind` what each takes, `function` reads the signature, `expand` writes the code.
-//! Everything behind the entry works on `proc_macro2` streams and is tested as a plain function.
+//! Read in this order: [`tool`] is the entry; `syntax` reads the words in the attribute, `attribute` says which keys there
+//! are, `kind` what each takes, `function` reads the signature; the code is written here. Everything behind the entry works
+//! on `proc_macro2` streams and is tested as a plain function.
 
-mod expand;
+mod attribute;
 mod function;
-mod grammar;
-mod json;
 mod kind;
-mod settings;
+mod syntax;
 #[cfg(test)]
 mod tests;
-mod text;
+
+use proc_macro2::TokenStream;
+use quote::{quote, quote_spanned};
+use syn::parse::Parser as _;
+use syn::spanned::Spanned as _;
+use syn::{Error, ItemFn, Type, parse_quote};
+
+use attribute::Attribute;
+use function::{Argument, Arguments, Function, Slot};
+use syntax::{Json, Value, settings};
 
 /// Makes a tool of an async function.
 ///
@@ -72,5 +79,221 @@ mod text;
 /// `fn(&Value, &Session) -> CallScope`), `crate = path` says where `toolwright` (or `toolwright_core`) is.
 #[proc_macro_attribute]
 pub fn tool(attribute: proc_macro::TokenStream, item: proc_macro::TokenStream) -> proc_macro::TokenStream {
-    expand::tool(attribute.into(), item.into()).into()
+    expand(attribute.into(), item.into()).into()
+}
+
+/// The whole macro. With errors the function stays, so that nothing else is reported as missing.
+fn expand(attribute: TokenStream, item: TokenStream) -> TokenStream {
+    let item: ItemFn = match syn::parse2(item.clone()) {
+        Ok(function) => function,
+        Err(error) => {
+            let message = format!("`#[tool]` goes on an `async fn` ({error})");
+            return Error::new(error.span(), message).to_compile_error();
+        }
+    };
+    let mut errors = Vec::new();
+    let written = settings.parse2(attribute).unwrap_or_else(|error| {
+        errors.push(error);
+        Vec::new()
+    });
+    let readable = errors.is_empty();
+    let function = Function::read(item, &mut errors);
+    let name = &function.item.sig.ident;
+    let mut settings_errors = Vec::new();
+    let settings = Attribute::read(written, name, &mut settings_errors);
+    if readable {
+        errors.append(&mut settings_errors);
+        check(&function, &settings, &mut errors);
+    }
+    let item = &function.item;
+    if errors.is_empty() {
+        let tool = implementation(&function, &settings);
+        quote!(#item #tool)
+    } else {
+        let errors = errors.iter().map(Error::to_compile_error);
+        quote!(#item #(#errors)*)
+    }
+}
+
+/// What function and attribute have to agree on.
+fn check(function: &Function, settings: &Attribute, errors: &mut Vec<Error>) {
+    if function.description.is_empty() && !settings.has("description") {
+        let name = &function.item.sig.ident;
+        let message = format!(
+            "`{name}` has no doc comment: it becomes the description by which a model chooses the tool; write `/// …` \
+             above the function"
+        );
+        errors.push(Error::new(name.span(), message));
+    }
+    let Arguments::Each(arguments) = &function.arguments else { return };
+    // A flattened or skipped parameter makes other names legal.
+    if arguments.iter().any(|argument| argument.name.is_none()) {
+        return;
+    }
+    let name = |argument: &Argument| argument.name.clone().unwrap_or_default();
+    let known = || arguments.iter().map(|argument| format!("`{}`", name(argument))).collect::<Vec<_>>().join(", ");
+    if let Some(body) = &settings.body_argument
+        && arguments.iter().all(|argument| name(argument) != body.value())
+    {
+        errors.push(Error::new(body.span(), format!("there is no argument `{}`, only {}", body.value(), known())));
+    }
+    for example in &settings.examples {
+        let Value::Object(members) = &example.value else { continue };
+        for argument in arguments.iter().filter(|argument| argument.required) {
+            if members.iter().all(|(key, _)| key.value() != name(argument)) {
+                let message = format!("the example lacks `{}`, which is required", name(argument));
+                errors.push(Error::new(example.span, message));
+            }
+        }
+        for (key, value) in members {
+            match arguments.iter().find(|argument| name(argument) == key.value()) {
+                None if arguments.is_empty() => {
+                    errors.push(Error::new(key.span(), "the tool takes no arguments"));
+                }
+                None => {
+                    let message = format!("there is no argument `{}`, only {}", key.value(), known());
+                    errors.push(Error::new(key.span(), message));
+                }
+                Some(argument) => errors.extend(misfit(&argument.ty, value)),
+            }
+        }
+    }
+}
+
+/// An example's value that the simplest types cannot take.
+fn misfit(ty: &Type, value: &Json) -> Option<Error> {
+    let Type::Path(path) = ty else { return None };
+    let name = path.path.get_ident()?.to_string();
+    let (fits, expected) = match (name.as_str(), &value.value) {
+        ("String", found) => (matches!(found, Value::Text(_)), "a text"),
+        ("bool", found) => (matches!(found, Value::Bool(_)), "true or false"),
+        ("f32" | "f64", found) => (matches!(found, Value::Integer(_) | Value::Float(_)), "a number"),
+        ("i8" | "i16" | "i32" | "i64" | "isize" | "u8" | "u16" | "u32" | "u64" | "usize", found) => {
+            (matches!(found, Value::Integer(_)), "a whole number")
+        }
+        _ => return None,
+    };
+    (!fits)
+        .then(|| Error::new(value.span, format!("the argument is {expected} (`{name}`), and this is {}", value.kind())))
+}
+
+fn implementation(function: &Function, settings: &Attribute) -> TokenStream {
+    let (support, type_name) = (&settings.support, &settings.type_name);
+    let (visibility, name) = (&function.item.vis, &function.item.sig.ident);
+    let conditions: Vec<_> = function.item.attrs.iter().filter(|attribute| attribute.path().is_ident("cfg")).collect();
+    let (arguments_struct, arguments_type) = arguments(function, support);
+    let definition = definition(function, settings, &arguments_type);
+    let call = call(function, settings);
+    let scope = settings.scope.as_ref().map(|scope| {
+        quote! {
+            fn scope(&self, arguments: &#support::Value, session: &#support::Session) -> #support::CallScope {
+                #scope(arguments, session)
+            }
+        }
+    });
+    let about = format!("The tool `{}`, made of [`{name}`].", settings.id);
+    quote! {
+        #(#conditions)*
+        #[doc = #about]
+        #[derive(Debug, Clone, Copy, Default)]
+        #visibility struct #type_name;
+
+        #(#conditions)*
+        const _: () = {
+            #arguments_struct
+
+            #[automatically_derived]
+            #[#support::async_trait]
+            impl #support::Tool for #type_name {
+                fn definition(&self) -> #support::ToolDefinition {
+                    static DEFINITION: #support::OnceLock<#support::ToolDefinition> = #support::OnceLock::new();
+                    DEFINITION.get_or_init(|| { #definition }).clone()
+                }
+
+                async fn run(
+                    &self,
+                    __arguments: #support::Value,
+                    __context: &#support::ToolContext,
+                ) -> ::std::result::Result<#support::ToolOutput, #support::ToolError> {
+                    let __arguments = <#arguments_type as #support::ToolArguments>::read(__arguments)?;
+                    #call
+                }
+
+                #scope
+            }
+        };
+    }
+}
+
+/// The struct that takes the arguments, where it is ours to write, and its type.
+fn arguments(function: &Function, support: &syn::Path) -> (TokenStream, Type) {
+    match &function.arguments {
+        Arguments::Struct(ty) => (TokenStream::new(), (**ty).clone()),
+        Arguments::Each(arguments) => {
+            let (serde, schemars) = (quote!(#support::serde).to_string(), quote!(#support::schemars).to_string());
+            let checks = arguments.iter().map(|argument| is_argument(&argument.ty, support));
+            let fields =
+                arguments.iter().map(|Argument { ident, ty, attributes, .. }| quote!(#(#attributes)* #ident: #ty));
+            let flattened = arguments.iter().any(|argument| argument.name.is_none());
+            let closed = (!flattened).then(|| quote!(#[serde(deny_unknown_fields)]));
+            let code = quote! {
+                #(#checks)*
+
+                #[derive(#support::serde::Deserialize, #support::schemars::JsonSchema)]
+                #[serde(crate = #serde)]
+                #[schemars(crate = #schemars)]
+                #closed
+                struct __Arguments { #(#fields),* }
+            };
+            (code, parse_quote!(__Arguments))
+        }
+    }
+}
+
+/// Makes the compiler say what a type lacks at the place where it is written.
+fn is_argument(ty: &Type, support: &syn::Path) -> TokenStream {
+    quote_spanned!(ty.span()=> const _: fn() = #support::is_argument::<#ty>;)
+}
+
+fn definition(function: &Function, settings: &Attribute, arguments_type: &Type) -> TokenStream {
+    let (support, id, description) = (&settings.support, &settings.id, &function.description);
+    let output_schema = function.success.as_ref().map(|success| {
+        let asked = quote_spanned!(success.span()=> <#success as #support::ToolReturn>::output_schema());
+        quote!(definition.output_schema = #asked;)
+    });
+    let fields = settings.fields.iter().map(|(field, value)| quote!(definition.#field = #value;));
+    quote! {
+        let parameters = <#arguments_type as #support::ToolArguments>::schema();
+        let mut definition =
+            #support::ToolDefinition::new(#support::id(#id), #description, ::std::option::Option::Some(parameters));
+        #output_schema
+        #(#fields)*
+        definition
+    }
+}
+
+/// The call of the function, and its result as an executor takes it.
+fn call(function: &Function, settings: &Attribute) -> TokenStream {
+    let (support, name) = (&settings.support, &function.item.sig.ident);
+    let given = function.slots.iter().map(|slot| match slot {
+        Slot::Context => quote!(__context),
+        Slot::OwnContext => quote!(::std::clone::Clone::clone(__context)),
+        Slot::Argument(ident) => quote!(__arguments.#ident),
+        Slot::All => quote!(__arguments),
+    });
+    let result = quote!(#name(#(#given),*).await);
+    let success = match &function.failure {
+        Some(failure) => {
+            let convert = quote_spanned!(failure.span()=> #support::failure(error));
+            quote! {
+                match #result {
+                    ::std::result::Result::Ok(success) => success,
+                    ::std::result::Result::Err(error) => return ::std::result::Result::Err(#convert),
+                }
+            }
+        }
+        None => result,
+    };
+    let ty: Type = function.success.clone().unwrap_or_else(|| parse_quote!(()));
+    quote_spanned!(ty.span()=> <#ty as #support::ToolReturn>::into_output(#success))
 }

@@ -3,13 +3,13 @@ use std::str::FromStr as _;
 use proc_macro2::TokenStream;
 use toolwright_core::{ToolDefinition, ToolId, duration};
 
-use crate::settings::{ELSEWHERE, FIELDS};
-use crate::text;
+use crate::attribute::{ELSEWHERE, FIELDS};
+use crate::{attribute, function, kind, syntax};
 
 /// The messages of the errors that the macro reports, in order.
 fn errors(attribute: &str, item: &str) -> Vec<String> {
     let [attribute, item] = [attribute, item].map(|text| TokenStream::from_str(text).expect("tokens"));
-    let file: syn::File = syn::parse2(crate::expand::tool(attribute, item)).expect("what comes out is Rust");
+    let file: syn::File = syn::parse2(crate::expand(attribute, item)).expect("what comes out is Rust");
     let mut errors = Vec::new();
     for item in file.items {
         if let syn::Item::Macro(call) = item
@@ -139,8 +139,8 @@ fn settings_of_the_wrong_kind_are_told_how_they_are_written() {
     attribute("effects(read_only = 1)", &["`read_only = false`"]);
     attribute("effects(read_only, destructive)", &["both `read_only` and `destructive`"]);
     attribute("model_preference(model = \"a/b\")", &["unknown setting `model`"]);
-    attribute("model_preference(max_tokens = \"a\")", &["`max_tokens` is a number of tokens"]);
-    attribute("model_preference(temperature = \"a\")", &["`temperature` is a number"]);
+    attribute("model_preference(max_tokens = \"a\")", &["`max_tokens = 500`"]);
+    attribute("model_preference(temperature = \"a\")", &["`temperature = 0.2`"]);
     attribute("model_preference(temperature = 1)", &[]);
     attribute("manual_required", &["without a manual"]);
     attribute("parameters = {}", &["has no place on a function"]);
@@ -202,7 +202,7 @@ fn descriptions_are_prose_up_to_the_first_heading() {
         (&["", "# Errors"], ""),
     ] {
         let lines: Vec<String> = comment.iter().map(|line| (*line).to_owned()).collect();
-        assert_eq!(text::description(&lines), expect);
+        assert_eq!(function::description(&lines), expect);
     }
 }
 
@@ -221,7 +221,7 @@ fn ids_and_durations_mean_what_they_mean_in_core() {
         "a:b@1..0",
         "",
     ] {
-        assert_eq!(text::id(id).is_ok(), ToolId::parse(id).is_ok(), "{id}");
+        assert_eq!(attribute::id(id).is_ok(), ToolId::parse(id).is_ok(), "{id}");
     }
     for span in [
         "250ms",
@@ -239,7 +239,7 @@ fn ids_and_durations_mean_what_they_mean_in_core() {
         "..s",
         "99999999999999999999w",
     ] {
-        assert_eq!(text::duration(span).ok(), duration::parse(span).ok(), "{span}");
+        assert_eq!(kind::duration(span).ok(), duration::parse(span).ok(), "{span}");
     }
 }
 
@@ -247,6 +247,6 @@ fn ids_and_durations_mean_what_they_mean_in_core() {
 fn suggestions_are_near() {
     let known = ["timeout", "title", "tags"];
     for (word, expect) in [("timout", Some("timeout")), ("tag", Some("tags")), ("tilte", Some("title")), ("x", None)] {
-        assert_eq!(text::nearest(word, &known), expect, "{word}");
+        assert_eq!(syntax::nearest(word, &known), expect, "{word}");
     }
 }

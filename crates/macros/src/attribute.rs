@@ -5,10 +5,8 @@ use proc_macro2::TokenStream;
 use quote::format_ident;
 use syn::{Error, Expr, Ident, LitStr, Path, Result, parse_quote};
 
-use crate::grammar::{Setting, Written, duplicates, take, unknown};
-use crate::json::{Json, Value};
 use crate::kind::Kind;
-use crate::text::{camel_case, id, id_part, version};
+use crate::syntax::{Json, Setting, Value, Written, duplicates, take, unknown};
 
 /// The fields of a definition, what they take, and how that is written.
 pub(crate) const FIELDS: &[(&str, Kind, &str)] = &[
@@ -68,7 +66,7 @@ pub(crate) const ELSEWHERE: &[(&str, &str)] = &[
 ];
 
 /// The attribute as read.
-pub(crate) struct Settings {
+pub(crate) struct Attribute {
     /// Where the support code is.
     pub(crate) support: Path,
     /// Canonical id.
@@ -85,7 +83,7 @@ pub(crate) struct Settings {
     pub(crate) body_argument: Option<LitStr>,
 }
 
-impl Settings {
+impl Attribute {
     /// Whether the attribute sets this field.
     pub(crate) fn has(&self, field: &str) -> bool {
         self.fields.iter().any(|(key, _)| key == field)
@@ -238,4 +236,50 @@ fn path(setting: &Setting) -> Result<Path> {
         Written::Json(Json { value: Value::Text(text), span }) => LitStr::new(text, *span).parse(),
         _ => Err(setting.error("`crate` is a path: `crate = toolwright_core`")),
     }
+}
+
+// Ids follow `toolwright_core::tool_id`; a test holds the two together.
+
+/// Whether a namespace or name is legal: `[a-z0-9_-]`, at least one.
+pub(crate) fn id_part(part: &str, text: &str) -> std::result::Result<(), String> {
+    let legal = |c: char| matches!(c, 'a'..='z' | '0'..='9' | '_' | '-');
+    if text.is_empty() || !text.chars().all(legal) {
+        return Err(format!("`{text}` is not a legal {part}: only a-z, 0-9, `_` and `-` are allowed, at least one"));
+    }
+    if part == "namespace" && text.contains("__") {
+        return Err(format!("namespace `{text}` may not contain `__`: it separates namespace and name in wire names"));
+    }
+    Ok(())
+}
+
+/// Whether a version is three numbers.
+pub(crate) fn version(text: &str) -> std::result::Result<(), String> {
+    let numbers: Vec<&str> = text.split('.').collect();
+    let legal = |number: &&str| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    if numbers.len() != 3 || !numbers.iter().all(legal) {
+        return Err(format!("`{text}` is not a version: expected three numbers, like 1.0.0"));
+    }
+    Ok(())
+}
+
+/// Whether a text is a canonical id.
+pub(crate) fn id(text: &str) -> std::result::Result<(), String> {
+    let parts = text.split_once(':').and_then(|(namespace, rest)| Some((namespace, rest.rsplit_once('@')?)));
+    let Some((namespace, (name, numbers))) = parts else {
+        return Err(format!("`{text}` is not a tool id: expected namespace:name@major.minor.patch"));
+    };
+    id_part("namespace", namespace)?;
+    id_part("name", name)?;
+    version(numbers)
+}
+
+/// `read_file` → `ReadFile`.
+pub(crate) fn camel_case(name: &str) -> String {
+    let mut out = String::with_capacity(name.len());
+    for word in name.split('_') {
+        let mut letters = word.chars();
+        out.extend(letters.next().into_iter().flat_map(char::to_uppercase));
+        out.push_str(letters.as_str());
+    }
+    out
 }
