@@ -10,22 +10,21 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use toolwright_core::approval::{Approver, EXPIRY};
-use toolwright_core::catalogue::Provider;
 use toolwright_core::policy::{Policy, Profile};
 use toolwright_core::roots::Roots;
 use toolwright_core::session::{Principal, Session, SessionId};
 use toolwright_runtime::{Catalogue, Executor, ToolFinder};
 
-use crate::mcp::broken_output_schemas::BrokenOutputSchemas;
-use crate::mcp::fallback_client::FallbackClient;
-use crate::mcp::input_required::PausedCalls;
-use crate::mcp::lists::MergedLists;
-use crate::mcp::resource_links::ResourceLinks;
-use crate::mcp::sources::Sources;
-use crate::mcp::subscriptions::Subscribers;
+use crate::mcp::client::fallback_client::FallbackClient;
+use crate::mcp::client::input_required::PausedCalls;
+use crate::mcp::result::BrokenOutputSchemas;
+use crate::mcp::sources::capabilities::SourceMethods;
+use crate::mcp::sources::lists::{MergedLists, ResourceLinks};
+use crate::mcp::sources::log_levels::LogLevels;
+use crate::mcp::sources::subscriptions::Subscribers;
 use crate::mcp::tasks::Tasks;
 use crate::mcp::tools::ToolLists;
-use crate::mcp::view::{Expose, ListedSchemas, Scope, View, ViewOptions};
+use crate::view::{Expose, ListedSchemas, Scope, View, ViewOptions};
 
 /// The longest tool name that is offered: some clients drop server and tool names over 60 together.
 pub const DEFAULT_MAX_TOOL_NAME: usize = 48;
@@ -166,7 +165,8 @@ fn shared(views: &[ViewOptions]) -> Arc<[Arc<ViewOptions>]> {
 pub struct Gateway {
     pub(crate) options: GatewayOptions,
     pub(crate) lists: ToolLists,
-    pub(crate) sources: Sources,
+    pub(crate) source_methods: SourceMethods,
+    pub(crate) log_levels: LogLevels,
     pub(crate) merged: MergedLists,
     pub(crate) resource_links: ResourceLinks,
     pub(crate) broken_output_schemas: BrokenOutputSchemas,
@@ -176,22 +176,22 @@ pub struct Gateway {
     /// As results say it.
     pub(crate) server_info: Value,
     pub(crate) running: TaskTracker,
-    pub(crate) slots: Arc<Semaphore>,
+    pub(crate) call_permits: Arc<Semaphore>,
     /// Until when first lists are waited for.
     pub(crate) first_lists: Instant,
-    terms: RwLock<Terms>,
-    /// Counts changes of `terms` that may shut somebody out.
+    policies: RwLock<Policies>,
+    /// Counts changes of `policies` that may shut somebody out.
     views_changed: watch::Sender<u64>,
 }
 
 /// What may be replaced while it serves: the views, the policy, and what that comes to with the profiles of views.
-struct Terms {
+struct Policies {
     views: Arc<[Arc<ViewOptions>]>,
     own: Arc<Policy>,
     with: Vec<(Profile, Arc<Policy>)>,
 }
 
-impl Terms {
+impl Policies {
     fn of(own: Arc<Policy>, views: Arc<[Arc<ViewOptions>]>) -> Self {
         let mut with: Vec<(Profile, Arc<Policy>)> = Vec::new();
         for profile in views.iter().filter_map(|view| view.profile) {
@@ -217,7 +217,8 @@ impl Gateway {
         let server_info = serde_json::to_value(&options.info).unwrap_or_default();
         Arc::new(Self {
             lists: ToolLists::default(),
-            sources: Sources::default(),
+            source_methods: SourceMethods::default(),
+            log_levels: LogLevels::default(),
             merged: MergedLists::default(),
             resource_links: ResourceLinks::default(),
             broken_output_schemas: BrokenOutputSchemas::default(),
@@ -226,9 +227,9 @@ impl Gateway {
             tasks: Arc::default(),
             server_info,
             running: TaskTracker::new(),
-            slots: Arc::new(Semaphore::new(options.max_calls)),
+            call_permits: Arc::new(Semaphore::new(options.max_calls)),
             first_lists: Instant::now() + FIRST_LISTS,
-            terms: RwLock::new(Terms::of(Arc::clone(&options.policy), shared(&options.views))),
+            policies: RwLock::new(Policies::of(Arc::clone(&options.policy), shared(&options.views))),
             views_changed: watch::Sender::new(0),
             options,
         })
@@ -237,13 +238,13 @@ impl Gateway {
     /// The policy that the next call is asked under.
     #[must_use]
     pub fn policy(&self) -> Arc<Policy> {
-        Arc::clone(&self.terms.read().unwrap_or_else(PoisonError::into_inner).own)
+        Arc::clone(&self.policies.read().unwrap_or_else(PoisonError::into_inner).own)
     }
 
     /// Replaces the policy. Running calls keep theirs.
     pub fn set_policy(&self, policy: Arc<Policy>) {
-        let mut terms = self.terms.write().unwrap_or_else(PoisonError::into_inner);
-        *terms = Terms::of(policy, Arc::clone(&terms.views));
+        let mut policies = self.policies.write().unwrap_or_else(PoisonError::into_inner);
+        *policies = Policies::of(policy, Arc::clone(&policies.views));
     }
 
     /// Replaces the views; whether they are others. Their clients are told where that changes their lists, and streams
@@ -251,11 +252,11 @@ impl Gateway {
     /// put before their clients ([`ViewOptions::expose`]); requests and subscriptions without one have that in force.
     pub fn set_views(&self, views: &[ViewOptions]) -> bool {
         {
-            let mut terms = self.terms.write().unwrap_or_else(PoisonError::into_inner);
-            if terms.views.iter().map(|view| &**view).eq(views) {
+            let mut policies = self.policies.write().unwrap_or_else(PoisonError::into_inner);
+            if policies.views.iter().map(|view| &**view).eq(views) {
                 return false;
             }
-            *terms = Terms::of(Arc::clone(&terms.own), shared(views));
+            *policies = Policies::of(Arc::clone(&policies.own), shared(views));
         }
         self.lists.forget();
         self.views_changed.send_modify(|count| *count += 1);
@@ -265,7 +266,7 @@ impl Gateway {
 
     /// The views in force.
     pub(crate) fn views(&self) -> Arc<[Arc<ViewOptions>]> {
-        Arc::clone(&self.terms.read().unwrap_or_else(PoisonError::into_inner).views)
+        Arc::clone(&self.policies.read().unwrap_or_else(PoisonError::into_inner).views)
     }
 
     /// Waits until this principal may not use this part of the catalogue any more.
@@ -282,9 +283,9 @@ impl Gateway {
     /// The policy of calls in a view.
     pub(crate) fn policy_at(&self, view: &View) -> Arc<Policy> {
         let profile = self.profile_at(view);
-        let terms = self.terms.read().unwrap_or_else(PoisonError::into_inner);
-        let with = profile.and_then(|profile| terms.with.iter().find(|(other, _)| *other == profile));
-        Arc::clone(with.map_or(&terms.own, |(_, policy)| policy))
+        let policies = self.policies.read().unwrap_or_else(PoisonError::into_inner);
+        let with = profile.and_then(|profile| policies.with.iter().find(|(other, _)| *other == profile));
+        Arc::clone(with.map_or(&policies.own, |(_, policy)| policy))
     }
 
     /// The profile of a view that has one of its own.
@@ -331,11 +332,6 @@ impl Gateway {
         if tokio::time::timeout_at(self.first_lists, listed).await.is_err() {
             tracing::debug!("a list goes out before every server has said what it has");
         }
-    }
-
-    /// Whether this source is the one of its name still.
-    pub(crate) fn serves(&self, provider: &Arc<dyn Provider>) -> bool {
-        self.options.catalogue.sources().iter().any(|served| Arc::ptr_eq(served, provider))
     }
 
     /// The configured view of this name.

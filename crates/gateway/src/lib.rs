@@ -7,10 +7,12 @@ mod api;
 mod gateway;
 mod http;
 mod mcp;
+mod serve;
+mod view;
 
-pub use api::ApiStores;
 pub use gateway::{DEFAULT_MAX_TOOL_NAME, Elicitation, Gateway, GatewayOptions, ServerInfo};
-pub use http::{Client, HttpError, HttpOptions, HttpServer, LookUpPeer, MetricsSource, Token, serve_http};
-pub use mcp::fallback_client::{FallbackClient, FallbackTerms};
+pub use http::{ApiStores, Client, HttpError, HttpOptions, LookUpPeer, MetricsSource, Token};
+pub use mcp::client::fallback_client::{FallbackClient, FallbackContext};
 pub use mcp::stdio::{serve_connection, serve_stdio};
-pub use mcp::view::{Expose, ListedSchemas, ViewOptions};
+pub use serve::{HttpServer, serve_http};
+pub use view::{Expose, ListedSchemas, ViewOptions};

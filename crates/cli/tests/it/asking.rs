@@ -20,7 +20,7 @@ use toolwright::core::{
 };
 use toolwright::mcp::form::Form;
 use toolwright::mcp::page::Page;
-use toolwright::server::{FallbackClient as _, FallbackTerms};
+use toolwright::server::{FallbackClient as _, FallbackContext};
 use toolwright_testkit::model_server::{Script, Turn, WireApi};
 
 use crate::agent::{ended, start, with_model};
@@ -143,7 +143,7 @@ async fn sampling_is_declared_only_where_policy_or_somebody_who_is_asked_can_all
         let capabilities = app.client(terms).capabilities();
         assert_eq!(capabilities.contains_key("sampling"), declared, "{rules} {asks_somebody}");
         let gateway = GatewayFallback::new(Arc::clone(&app), None, Arc::clone(&approver));
-        let offered = gateway.offers(&FallbackTerms { session, profile: None, approver });
+        let offered = gateway.offers(&FallbackContext { session, profile: None, approver });
         assert_eq!(offered.contains_key("sampling"), declared, "{rules} {asks_somebody}");
         app.shut_down().await;
     }
@@ -162,7 +162,7 @@ async fn forms_go_to_the_inbox_for_the_owners_calls_alone() {
     {
         let session = app.call_session();
         let session = Session { id: session.id.clone(), principal, root: session.root.clone(), agent: None };
-        let terms = FallbackTerms { session: Arc::new(session), profile: None, approver: Arc::clone(&nobody) };
+        let terms = FallbackContext { session: Arc::new(session), profile: None, approver: Arc::clone(&nobody) };
         assert_eq!(gateway.offers(&terms).contains_key("elicitation"), offered);
         assert_eq!(gateway.client(&terms).capabilities().contains_key("elicitation"), offered);
     }

@@ -11,10 +11,8 @@ use toolwright_core::approval::{Answered, ApprovalDecision, FormQuestion, FormRe
 use toolwright_core::session::PeerProcess;
 use toolwright_mcp::form::Form;
 
-use super::error::ApiError;
-use super::input::{Asked, Json, Named};
-use super::{Answer, Api};
-use crate::http::Connection;
+use super::{Answer, Api, Asked, Json, Named};
+use crate::http::{ApiError, Connection};
 
 /// Rows that are listed.
 const LISTED: usize = 1000;

@@ -18,9 +18,8 @@ use toolwright_core::output::ResultsFor;
 use toolwright_core::session::CallId;
 use toolwright_runtime::RunContext;
 
-use super::error::{ApiError, respond};
-use super::input::{Json, span};
-use super::{Answer, Api};
+use super::{Answer, Api, Json, span};
+use crate::http::{ApiError, respond};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -51,7 +50,7 @@ pub(super) async fn call(State(api): State<Arc<Api>>, headers: HeaderMap, Json(a
     if api.gateway.is_draining() {
         return Err(ApiError::shutting_down());
     }
-    let slot = Arc::clone(&api.gateway.slots).try_acquire_owned().map_err(|_| {
+    let permit = Arc::clone(&api.gateway.call_permits).try_acquire_owned().map_err(|_| {
         let limit = api.gateway.options.max_calls;
         ApiError::busy(format!("{limit} calls are running, which is the limit; try again"))
     })?;
@@ -66,7 +65,7 @@ pub(super) async fn call(State(api): State<Arc<Api>>, headers: HeaderMap, Json(a
     let wanted = Wanted(Cancel::new());
     let options = &api.gateway.options;
     let session = api.session();
-    let client = api.gateway.with_fallback(Arc::new(NoClient), (&session, None), |otherwise| otherwise);
+    let client = api.gateway.with_fallback(Arc::new(NoClient), &session, None, |otherwise| otherwise);
     let own_trace = || Lineage::in_trace(TraceId::new(number.as_u128()));
     let lineage = traceparent.and_then(Lineage::of_traceparent).unwrap_or_else(own_trace);
     let (approver, snapshot) = (Arc::clone(&options.approver), api.snapshot_for(&written.name).await);
@@ -82,7 +81,7 @@ pub(super) async fn call(State(api): State<Arc<Api>>, headers: HeaderMap, Json(a
     let executor = Arc::clone(&options.executor);
     // On a task of its own, so that a shutdown waits for its end even where nobody else does.
     let running = api.gateway.running.spawn(async move {
-        let _slot = slot;
+        let _permit = permit;
         executor.run_calls(vec![written], &run).await.pop()
     });
     let outcome = match running.await {

@@ -8,8 +8,8 @@ use axum::response::Response;
 use serde_json::{Value, json};
 use toolwright_core::catalogue::{Health, Provider, ProviderStatus};
 
-use super::error::respond;
 use super::{Answer, Api};
+use crate::http::respond;
 
 /// How a provider is doing, and why it failed.
 enum Doing {

@@ -10,10 +10,8 @@ use serde_json::Value;
 use toolwright_core::job::{JobRecord, JobScope, Jobs, Listed};
 use toolwright_core::session::Session;
 
-use super::error::ApiError;
-use super::input::{Asked, Json, Named, wait};
-use super::{Answer, Api};
-use crate::http::Connection;
+use super::{Answer, Api, Asked, Json, Named, wait};
+use crate::http::{ApiError, Connection};
 
 /// Jobs that are listed where no limit is given, and at most.
 const LISTED: usize = 10_000;

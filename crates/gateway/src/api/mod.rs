@@ -5,54 +5,32 @@
 
 mod approvals;
 mod call;
-mod document;
-mod error;
 mod health;
-mod input;
 mod jobs;
 mod routes;
 mod tools;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::{Method, StatusCode};
+use axum::extract::{DefaultBodyLimit, FromRequest, FromRequestParts, Path, Query, Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
-use serde_json::Value;
+use bytes::Bytes;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
 use tokio::sync::Semaphore;
-use toolwright_core::approval::InboxStore;
+use toolwright_core::duration;
 use toolwright_core::session::{Principal, Session};
-use toolwright_core::store::ApprovalStore;
 
 use crate::Gateway;
 use crate::http::body::{Bodies, BodyError};
-pub(crate) use error::{ApiError, respond};
-use routes::{Route, routes};
-
-/// Where the API begins.
-pub(crate) const ROOT: &str = "/api";
-/// Whether the process lives.
-pub(crate) const HEALTH: &str = "/health";
-/// Whether it takes calls.
-pub(crate) const READY: &str = "/ready";
-
-/// The stores that `/api/approvals` works on.
-#[derive(Clone)]
-pub struct ApiStores {
-    /// The questions that wait for a person.
-    pub inbox: Arc<dyn InboxStore>,
-    /// What was approved for always.
-    pub approvals: Arc<dyn ApprovalStore>,
-}
-
-impl std::fmt::Debug for ApiStores {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ApiStores").finish_non_exhaustive()
-    }
-}
+use crate::http::{API, ApiError, ApiStores, respond};
+use routes::{Route, document, routes};
 
 /// What all requests of the API share.
 pub(crate) struct Api {
@@ -75,7 +53,7 @@ impl Api {
         stores: ApiStores,
         (requests, bodies): (Arc<Semaphore>, Arc<Bodies>),
     ) -> Arc<Self> {
-        let document = document::of(&routes(), &gateway.options.info);
+        let document = document(&routes(), &gateway.options.info);
         Arc::new(Self { gateway, principal, stores, requests, bodies, document })
     }
 
@@ -86,16 +64,16 @@ impl Api {
 
     /// The session of the caller: handles, jobs and what was read before a write follow it from call to call.
     fn session(&self) -> Arc<Session> {
-        self.gateway.session(format!("{} at {ROOT}", self.principal.id), self.principal.clone())
+        self.gateway.session(format!("{} at {API}", self.principal.id), self.principal.clone())
     }
 }
 
-/// The routes of the table, those below [`ROOT`] behind the bounds of requests.
+/// The routes of the table, those below [`API`] behind the bounds of requests.
 pub(crate) fn router(api: &Arc<Api>) -> Router {
     let mut outside = Router::new();
     let mut inside = Router::new();
     for Route { operation, handler } in routes() {
-        match operation.path.strip_prefix(ROOT) {
+        match operation.path.strip_prefix(API) {
             Some(path) => inside = inside.route(path, handler),
             None => outside = outside.route(operation.path, handler),
         }
@@ -106,7 +84,7 @@ pub(crate) fn router(api: &Arc<Api>) -> Router {
         // `admit` bounds bodies: the extractors' own limit is far below the one that is told.
         .layer(DefaultBodyLimit::disable())
         .layer(from_fn_with_state(Arc::clone(api), admit));
-    outside.nest(ROOT, inside).with_state(Arc::clone(api))
+    outside.nest(API, inside).with_state(Arc::clone(api))
 }
 
 /// Lets a request in once it is there to its last byte: who does not go on must not keep others out.
@@ -119,7 +97,7 @@ async fn admit(State(api): State<Arc<Api>>, request: Request, next: Next) -> Res
         Err(BodyError::TooLarge) => return ApiError::too_large(api.bodies.limit()).into_response(),
         Err(BodyError::Full) => return ApiError::busy("too much is being sent at once; try again").into_response(),
     };
-    if parts.method == Method::POST && !body.is_empty() && !input::is_json(&parts.headers) {
+    if parts.method == Method::POST && !body.is_empty() && !is_json(&parts.headers) {
         return ApiError::not_json().into_response();
     }
     let Ok(_permit) = Arc::clone(&api.requests).try_acquire_owned() else {
@@ -131,4 +109,68 @@ async fn admit(State(api): State<Arc<Api>>, request: Request, next: Next) -> Res
 /// `GET /api/openapi.json`.
 async fn openapi(State(api): State<Arc<Api>>) -> Response {
     respond(StatusCode::OK, &api.document)
+}
+
+/// The longest that an answer waits for a job.
+const MAX_WAIT: Duration = Duration::from_secs(60);
+
+/// The body, as JSON of this type.
+pub(super) struct Json<T>(pub(super) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        // It was read, and bounded, before the request was let in.
+        let body = Bytes::from_request(request, state).await.map_err(|error| ApiError::internal(error.to_string()))?;
+        let wrong = |error| ApiError::bad_request(format!("the body cannot be read: {error}"));
+        // By way of an object, as a list of its values would be taken for one.
+        let object: Map<String, Value> = serde_json::from_slice(&body).map_err(wrong)?;
+        serde_json::from_value(object.into()).map(Self).map_err(wrong)
+    }
+}
+
+/// The query of the address.
+pub(super) struct Asked<T>(pub(super) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Asked<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let query = Query::from_request_parts(parts, state).await;
+        query.map(|Query(asked)| Self(asked)).map_err(|error| ApiError::bad_request(error.body_text()))
+    }
+}
+
+/// The part of the address that the path names.
+pub(super) struct Named(pub(super) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Named {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let named = Path::from_request_parts(parts, state).await;
+        named.map(|Path(name)| Self(name)).map_err(|error| ApiError::bad_request(error.body_text()))
+    }
+}
+
+/// Whether the body is said to be JSON.
+pub(super) fn is_json(headers: &HeaderMap) -> bool {
+    let said = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    said.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json")
+}
+
+/// A span of time under this name, above nothing.
+pub(super) fn span(name: &str, written: Option<&str>) -> Result<Option<Duration>, ApiError> {
+    let wrong = |why: String| ApiError::bad_request(format!("`{name}`: {why}"));
+    match written.map(duration::parse).transpose() {
+        Ok(Some(span)) if span.is_zero() => Err(wrong("that leaves no time at all; give more, like 30s".into())),
+        Ok(span) => Ok(span),
+        Err(error) => Err(wrong(error.to_string())),
+    }
+}
+
+/// How long to wait for a job: not at all where nothing is said, and never longer than [`MAX_WAIT`].
+pub(super) fn wait(written: Option<&str>) -> Result<Duration, ApiError> {
+    Ok(span("wait", written)?.unwrap_or_default().min(MAX_WAIT))
 }

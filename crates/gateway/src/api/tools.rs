@@ -9,10 +9,9 @@ use toolwright_core::catalogue::Snapshot;
 use toolwright_core::name_table::Resolution;
 use toolwright_core::select::{SearchFilter, SearchHit, search_or_similar};
 
-use super::error::ApiError;
-use super::input::{Asked, Named};
-use super::{Answer, Api};
-use crate::mcp::view::Scope;
+use super::{Answer, Api, Asked, Named};
+use crate::http::ApiError;
+use crate::view::Scope;
 
 /// Hits where no limit is given, and at most.
 const HITS: usize = 20;

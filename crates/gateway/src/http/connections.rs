@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
@@ -22,13 +23,13 @@ use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OnceCell};
 use tokio::task::{AbortHandle, Id, JoinSet};
 use tokio::time::MissedTickBehavior;
 use toolwright_core::cancel::Cancel;
+use toolwright_core::session::PeerProcess;
 
-use super::guard::OPEN;
-use super::peer::{Connection, LookUpPeer};
+use super::OPEN;
 
 /// How often idle connections are looked for.
 const LOOK: Duration = Duration::from_millis(500);
@@ -65,6 +66,38 @@ pub(crate) struct Bounds {
     pub(crate) first_request: Duration,
     /// How long a later one may.
     pub(crate) idle: Duration,
+}
+
+/// Tells which program is at `peer`, the other end of a connection to `local` on this machine. May block.
+pub type LookUpPeer = fn(peer: SocketAddr, local: SocketAddr) -> PeerProcess;
+
+/// One connection. Every request carries that which it came over.
+#[derive(Debug, Clone)]
+pub(crate) struct Connection(Arc<Ends>);
+
+#[derive(Debug)]
+struct Ends {
+    peer: SocketAddr,
+    local: SocketAddr,
+    look_up: LookUpPeer,
+    found: OnceCell<PeerProcess>,
+}
+
+impl Connection {
+    fn new(peer: SocketAddr, local: SocketAddr, look_up: LookUpPeer) -> Self {
+        Self(Arc::new(Ends { peer, local, look_up, found: OnceCell::new() }))
+    }
+
+    /// Which program is at its other end; looked up once.
+    pub(crate) async fn process(&self) -> PeerProcess {
+        let Ends { peer, local, look_up, .. } = *self.0;
+        let look_up = move || look_up(peer, local);
+        let found = self
+            .0
+            .found
+            .get_or_init(|| async { tokio::task::spawn_blocking(look_up).await.unwrap_or(PeerProcess::Unknown) });
+        *found.await
+    }
 }
 
 /// Serves `app` until `closing`, and then the requests that are open to their end. Dropped, it closes

@@ -8,15 +8,17 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
+use serde_json::json;
 use subtle::ConstantTimeEq as _;
 use toolwright_core::session::Principal;
 
-use super::authority::{self, Authority, Host};
-use super::{HttpOptions, cors, oauth};
-use crate::api::{self, ApiError};
+use super::origin::{self, Authority, Host};
+use super::{API, ApiError, HttpOptions, OPEN, respond};
 
-/// The paths that need no token: those that ask whether there is anybody.
-pub(super) const OPEN: [&str; 2] = [api::HEALTH, api::READY];
+/// What OAuth metadata is called, below `/.well-known/`.
+const OAUTH_METADATA: [&str; 3] = ["oauth-authorization-server", "oauth-protected-resource", "openid-configuration"];
+/// Where clients of OAuth go on without metadata.
+const OAUTH_PATHS: [&str; 3] = ["/register", "/authorize", "/token"];
 
 /// A bearer token. Never shown.
 #[derive(Clone, PartialEq, Eq)]
@@ -172,7 +174,7 @@ impl Guard {
             return true;
         }
         let Some(origin) = single(headers, &header::ORIGIN).map(str::to_ascii_lowercase) else { return false };
-        let Some((scheme, page)) = authority::origin(&origin) else { return false };
+        let Some((scheme, page)) = origin::origin(&origin) else { return false };
         let host = single(headers, &header::HOST).and_then(Authority::parse);
         let is_own = matches!(scheme, "http" | "https") && host.is_some_and(|host| host == page);
         is_own || self.origins.contains(&origin)
@@ -222,13 +224,13 @@ pub(crate) async fn check(State(guard): State<Arc<Guard>>, request: Request, nex
         return refuse(path, StatusCode::FORBIDDEN, why);
     }
     let page = guard.listed_origin(headers);
-    if let Some(page) = page.as_ref().filter(|_| cors::is_preflight(&request)) {
+    if let Some(page) = page.as_ref().filter(|_| origin::is_preflight(&request)) {
         // A browser asks before it sends anything, tokens too.
-        return cors::permit(headers, page);
+        return origin::permit(headers, page);
     }
-    let mut response = if oauth::is_asked_for(path) { oauth::none() } else { admit(&guard, request, next).await };
+    let mut response = if is_oauth(path) { no_oauth() } else { admit(&guard, request, next).await };
     if let Some(page) = page {
-        cors::share(&mut response, page);
+        origin::share(&mut response, page);
     }
     response
 }
@@ -269,7 +271,7 @@ fn unknown(headers: &HeaderMap) -> &'static str {
 
 /// Whether a path belongs to the API.
 fn in_api(path: &str) -> bool {
-    path.strip_prefix(api::ROOT).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    path.strip_prefix(API).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// A refusal in the form of what is asked for.
@@ -279,6 +281,20 @@ fn refuse(path: &str, status: StatusCode, why: &str) -> Response {
         (true, _) => ApiError::forbidden(why).into_response(),
         (false, _) => (status, format!("{}: {why}\n", status.as_u16())).into_response(),
     }
+}
+
+/// Whether a client looks for OAuth at this path. Clients of MCP do so before they connect, or once they were answered 401:
+/// for metadata (RFC 8414, RFC 9728, OpenID Connect), with the path of the server before or after, and then at the addresses
+/// that hold where there is no metadata.
+fn is_oauth(path: &str) -> bool {
+    let is_metadata = |rest: &str| OAUTH_METADATA.iter().any(|name| rest.split('/').next() == Some(*name));
+    OAUTH_PATHS.contains(&path) || path.split_once("/.well-known/").is_some_and(|(_, rest)| is_metadata(rest))
+}
+
+/// That there is no OAuth here. The SDKs for TypeScript and Python read an OAuth error, and show what it says.
+fn no_oauth() -> Response {
+    let why = "this server has no OAuth; where it needs a token, send it as `Authorization: Bearer TOKEN`";
+    respond(StatusCode::NOT_FOUND, &json!({"error": "not_found", "error_description": why}))
 }
 
 #[cfg(test)]
@@ -410,6 +426,26 @@ mod tests {
             let reached = ["/mcp", "/mcp/small", "/mcp/other", "/api/tools"].map(|path| identity.may_reach(path));
             assert_eq!((&*identity.principal().id, reached), (who, expect), "{token}");
             assert!(token != "t2" || identity.elsewhere().ends_with("for /mcp/small"), "{}", identity.elsewhere());
+        }
+    }
+
+    #[test]
+    fn the_paths_of_oauth_are_known_with_the_servers_path_and_without() {
+        for (path, expect) in [
+            ("/.well-known/oauth-authorization-server", true),
+            ("/.well-known/oauth-authorization-server/mcp", true),
+            ("/.well-known/oauth-protected-resource/mcp/small", true),
+            ("/.well-known/openid-configuration", true),
+            ("/mcp/.well-known/openid-configuration", true),
+            ("/register", true),
+            ("/token", true),
+            ("/.well-known/oauth-authorization-serverx", false),
+            ("/.well-known/security.txt", false),
+            ("/register/x", false),
+            ("/mcp/register", false),
+            ("/api/token", false),
+        ] {
+            assert_eq!(is_oauth(path), expect, "{path}");
         }
     }
 }

@@ -1,46 +1,34 @@
-//! The HTTP listener: address, guards and limits around what is served.
+//! What everything that is served over HTTP shares: options, connections, guards, bodies and errors.
 
-mod authority;
 pub(crate) mod body;
-mod connections;
-mod cors;
-mod guard;
-mod metrics;
-mod oauth;
-mod peer;
+pub(crate) mod connections;
+mod error;
+pub(crate) mod guard;
+mod origin;
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
-use axum::middleware::from_fn_with_state;
-use axum::routing::{any, get};
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
-use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
-use toolwright_core::cancel::{Cancel, CancelCause};
+use toolwright_core::approval::InboxStore;
 use toolwright_core::session::{PeerProcess, Principal};
-use toolwright_core::store::NoStore;
+use toolwright_core::store::{ApprovalStore, NoStore};
 
+pub(crate) use connections::Connection;
+pub use connections::LookUpPeer;
+pub(crate) use error::{ApiError, respond};
 pub(crate) use guard::Identity;
 pub use guard::{Client, Token};
-pub use metrics::MetricsSource;
-pub(crate) use peer::Connection;
-pub use peer::LookUpPeer;
 
-use crate::api::{self, Api, ApiError};
-use crate::mcp::http::{Endpoint, part, whole};
-use crate::{ApiStores, Gateway};
-use body::Bodies;
-use connections::Bounds;
-use guard::Guard;
-
-/// How often idle sessions are looked for.
-const SWEEP: Duration = Duration::from_secs(30);
-/// How long the last answers may take to go out once nothing runs.
-const CLOSE_LIMIT: Duration = Duration::from_millis(500);
+/// Where the API begins.
+pub(crate) const API: &str = "/api";
+/// Whether the process lives.
+pub(crate) const HEALTH: &str = "/health";
+/// Whether it takes calls.
+pub(crate) const READY: &str = "/ready";
+/// The paths that need no token: those that ask whether there is anybody.
+pub(crate) const OPEN: [&str; 2] = [HEALTH, READY];
 
 /// Where and for whom to listen.
 #[derive(Debug, Clone)]
@@ -151,71 +139,23 @@ pub enum HttpError {
     },
 }
 
-/// A server that listens. It answers while `serving` is polled.
-pub struct HttpServer {
-    /// The address, with the real port.
-    pub addr: SocketAddr,
-    /// Ends after a shutdown, when running calls have ended or have been cancelled.
-    pub serving: BoxFuture<'static, std::io::Result<()>>,
+/// The stores that `/api/approvals` works on.
+#[derive(Clone)]
+pub struct ApiStores {
+    /// The questions that wait for a person.
+    pub inbox: Arc<dyn InboxStore>,
+    /// What was approved for always.
+    pub approvals: Arc<dyn ApprovalStore>,
 }
 
-/// Binds and prepares the server: MCP at `/mcp` (the whole catalogue) and `/mcp/{provider}` (one
-/// provider under its own names), both with `?expose=search` or `?expose=direct`, the API at `/api/…` with its
-/// OpenAPI document at `/api/openapi.json`, `/metrics`, `/health` and `/ready`.
-///
-/// Once `shutdown` fires, streams that wait for changes end, new calls are refused with 503, and what runs is drained
-/// (see [`Gateway::drain`]); connections are taken and answered until then.
-///
-/// # Errors
-/// [`HttpError`], before anything is served.
-pub async fn serve_http(
-    gateway: Arc<Gateway>,
-    options: HttpOptions,
-    shutdown: Cancel,
-) -> Result<HttpServer, HttpError> {
-    options.validate()?;
-    let failed = |source| HttpError::Bind { addr: options.addr, source };
-    let listener = TcpListener::bind(options.addr).await.map_err(failed)?;
-    let addr = listener.local_addr().map_err(failed)?;
-    let guard = Arc::new(Guard::new(&options, addr));
-    let bounds =
-        Bounds { max: options.max_connections, first_request: options.first_request, idle: options.connection_idle };
-    let look_up_peer = options.look_up_peer;
-    let scraped = options.metrics.clone();
-    let requests = Arc::new(Semaphore::new(options.max_requests));
-    let (owner, stores) = (options.principal.clone(), options.stores.clone());
-    let limits = (requests, Arc::new(Bodies::new(gateway.options.max_message, &options)));
-    let api = Api::new(Arc::clone(&gateway), owner, stores, limits.clone());
-    let endpoint = Arc::new(Endpoint::new(Arc::clone(&gateway), options, limits, shutdown.clone()));
-    let app = Router::new()
-        .route("/mcp", any(whole))
-        .route("/mcp/{part}", any(part))
-        .with_state(Arc::clone(&endpoint))
-        .route("/metrics", get(metrics::scrape).with_state(scraped))
-        .merge(api::router(&api))
-        .fallback(|| async { ApiError::not_found("there is no such path; MCP is at /mcp, the API at /api") })
-        .layer(from_fn_with_state(guard, guard::check));
-    let drained = Cancel::new();
-    let server = connections::serve(listener, app, bounds, look_up_peer, drained.clone());
-    let serving = async move {
-        let closed = async {
-            shutdown.cancelled().await;
-            gateway.drain().await;
-            drained.cancel(CancelCause::Shutdown);
-            tokio::time::sleep(CLOSE_LIMIT).await;
-        };
-        let sweep = async {
-            loop {
-                tokio::time::sleep(SWEEP).await;
-                endpoint.sweep();
-            }
-        };
-        tokio::select! {
-            () = server => {}
-            () = closed => {}
-            () = sweep => {}
-        }
-        Ok(())
-    };
-    Ok(HttpServer { addr, serving: serving.boxed() })
+impl fmt::Debug for ApiStores {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ApiStores").finish_non_exhaustive()
+    }
+}
+
+/// Where `/metrics` has its text from.
+pub trait MetricsSource: fmt::Debug + Send + Sync {
+    /// The `Content-Type` and the text, in the format that this `Accept` header prefers.
+    fn read(&self, accept: &str) -> (&'static str, String);
 }

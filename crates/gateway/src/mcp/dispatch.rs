@@ -1,17 +1,21 @@
-//! One request in, one reply out: the methods that are served, whatever the transport.
+//! One request in, one reply out: the methods that are served, whatever the transport. A batch is several at once.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures_util::future::{BoxFuture, FutureExt as _, join_all};
 use serde_json::json;
+use tokio::sync::mpsc;
+use toolwright_mcp::batch::batch;
 use toolwright_mcp::tasks::announce;
 
-use super::call::{Ask, Caller, Work};
-use super::changes::{Granted, OfSubscription};
-use super::message::{Filter, Id, Params, Request, RpcError, notification, to_json};
-use super::methods::is_forwarded;
-use super::protocol::{Era, MODERN_VERSIONS, SERVER_INFO, negotiate};
-use super::response_channel::{To, Waiting};
+use super::message::{self, Filter, Id, Message, Params, Refused, Request, RpcError, notification, to_json};
+use super::protocol::{BATCHING, Era, MODERN_VERSIONS, SERVER_INFO, era_of, negotiate};
+use super::request::{PendingRequest, Work};
+use super::response::{Event, ReplyTo, Waiting, whole};
+use super::session::Caller;
+use super::sources::is_forwarded;
+use super::sources::notifications::{Granted, OfSubscription};
 use super::tasks;
 use crate::Gateway;
 
@@ -42,6 +46,12 @@ impl From<Result<Reply, RpcError>> for Reply {
     }
 }
 
+/// That batches are not for this client.
+pub(crate) fn no_batches() -> RpcError {
+    let why = format!("several messages at once are taken where {BATCHING} was agreed on, and nowhere else");
+    RpcError::new(RpcError::INVALID_REQUEST, why)
+}
+
 /// Whether a request of this method is answered with instructions: see [`Gateway::introduced`].
 pub(crate) fn introduces(method: &str) -> bool {
     matches!(method, "initialize" | "server/discover")
@@ -49,42 +59,104 @@ pub(crate) fn introduces(method: &str) -> bool {
 
 impl Gateway {
     /// Answers a request; what takes a while is answered to `to`, which takes its notifications too.
-    pub(crate) fn reply(self: &Arc<Self>, caller: &Caller, era: Era, request: Request, to: To) -> Reply {
-        let Request { id, method, mut params, raw } = request;
-        match (era, method.as_str()) {
-            (Era::Legacy, "initialize") => Reply::Result(self.initialize(caller, &params)),
+    pub(crate) fn reply(self: &Arc<Self>, caller: &Caller, era: Era, request: Request, to: ReplyTo) -> Reply {
+        let has_cursor = request.params.cursor.is_some();
+        match (era, request.method.as_str()) {
+            (Era::Legacy, "initialize") => Reply::Result(self.initialize(caller, &request.params)),
             (Era::Legacy, "ping") => Reply::Result(b"{}".to_vec()),
             (Era::Modern, "server/discover") => Reply::Result(self.discover(caller)),
-            (Era::Modern, "subscriptions/listen") => match params.notifications {
+            (Era::Modern, "subscriptions/listen") => match request.params.notifications {
                 Some(filter) => Reply::Listen(filter),
                 None => Reply::Error(RpcError::invalid_params("subscriptions/listen needs `notifications`")),
             },
             (_, "tools/list") if self.awaits_lists(&caller.view.scope) => {
-                let ask = Ask { id, era, method, params, raw, to, task: None };
-                self.start_list(caller, ask).map(Reply::Running).into()
+                self.start_list(caller, PendingRequest::new(era, request, to)).map(Reply::Running).into()
             }
-            (_, "tools/list") => self.list_tools(caller, era, params.cursor.is_some()).map(Reply::Result).into(),
-            (_, name) if name == CALL || is_forwarded(era, name) => {
-                let is_call = name == CALL;
-                let state = params.request_state.take().filter(|_| era == Era::Modern);
-                let ask = Ask { id, era, method, params, raw, to, task: None };
-                match state {
-                    Some(state) => self.resume(caller, ask, &state),
-                    None if is_call => self.start_call(caller, ask).map(Reply::Running),
-                    None => self.start_method(caller, ask).map(Reply::Running),
+            (_, "tools/list") => self.list_tools(caller, era, has_cursor).map(Reply::Result).into(),
+            (_, method) if method == CALL || is_forwarded(era, method) => {
+                let is_call = method == CALL;
+                let mut pending = PendingRequest::new(era, request, to);
+                match pending.request.params.request_state.take().filter(|_| era == Era::Modern) {
+                    Some(state) => self.resume(caller, pending, &state),
+                    None if is_call => self.start_call(caller, pending).map(Reply::Running),
+                    None => self.start_method(caller, pending).map(Reply::Running),
                 }
                 .into()
             }
-            (_, name) if tasks::serves(era, name) => {
-                self.start_tasks(caller, Ask { id, era, method, params, raw, to, task: None }).into()
+            (_, method) if tasks::serves(era, method) => {
+                self.start_tasks(caller, PendingRequest::new(era, request, to)).into()
             }
-            _ => Reply::Error(RpcError::method_not_found(&method)),
+            (_, method) => Reply::Error(RpcError::method_not_found(method)),
         }
+    }
+
+    /// Takes the messages of a batch (2025-03-26, "Batching"), each as one that stands alone, but that nothing is said of it
+    /// before its answer. `each` sees every request first.
+    ///
+    /// # Errors
+    /// Why the batch is refused as a whole.
+    pub(crate) fn batch(
+        self: &Arc<Self>,
+        caller: &Caller,
+        body: &[u8],
+        mut each: impl FnMut(&mut Request),
+    ) -> Result<Batch, RpcError> {
+        if caller.client.version() != BATCHING {
+            return Err(no_batches());
+        }
+        let mut taken = Batch::default();
+        for message in batch(body).map_err(|refused| refused.error)? {
+            match message::parse(message.get().as_bytes()) {
+                Ok(Message::Request(mut request)) => {
+                    taken.has_requests = true;
+                    each(&mut request);
+                    taken.answers.push(self.answer_in_batch(caller, request));
+                }
+                Ok(Message::Notification { method, params, .. }) => {
+                    caller.notified(&method, &params);
+                    taken.notified.push(method);
+                }
+                Ok(Message::Response(response)) => caller.client.settle(response),
+                Err(Refused { id, error }) => {
+                    taken.has_requests |= id.is_some();
+                    let answer = message::error(id.as_ref(), &error);
+                    taken.answers.push(std::future::ready(Some(answer)).boxed());
+                }
+            }
+        }
+        Ok(taken)
+    }
+
+    fn answer_in_batch(self: &Arc<Self>, caller: &Caller, request: Request) -> BoxFuture<'static, Option<Bytes>> {
+        let id = request.id.clone();
+        let (events, mut received) = mpsc::channel(1);
+        let refuse = |why: &'static str| Reply::Error(RpcError::new(RpcError::INVALID_REQUEST, why));
+        let reply = match era_of(&request, None) {
+            Era::Modern => refuse("a request of 2026-07-28 stands alone: it is no part of a batch"),
+            // Nothing may be asked before it is answered (2025-03-26, basic/lifecycle).
+            Era::Legacy if request.method == "initialize" => refuse("`initialize` must not be part of a batch"),
+            Era::Legacy => self.reply(caller, Era::Legacy, request, ReplyTo::Whole(events)),
+        };
+        let answer = match reply {
+            Reply::Result(result) => message::result(&id, &result),
+            Reply::Error(error) => message::error(Some(&id), &error),
+            Reply::Listen(_) => message::error(Some(&id), &RpcError::method_not_found("subscriptions/listen")),
+            Reply::Running(_) => {
+                return async move {
+                    match received.recv().await? {
+                        Event::End(end) => Some(whole(&id, &end?)),
+                        Event::Note(_) => None,
+                    }
+                }
+                .boxed();
+            }
+        };
+        std::future::ready(Some(answer)).boxed()
     }
 
     fn initialize(&self, caller: &Caller, params: &Params) -> Vec<u8> {
         let version = negotiate(params.protocol_version.as_deref());
-        caller.peer.introduced(version, params.capabilities.as_ref());
+        caller.client.introduced(version, params.capabilities.as_ref());
         let mut capabilities = self.capabilities(caller);
         if version == WITH_TASKS {
             announce(&mut capabilities, Era::Legacy);
@@ -118,9 +190,9 @@ impl Gateway {
     }
 
     /// Lists the tools once the sources that are just starting have said theirs.
-    fn start_list(self: &Arc<Self>, caller: &Caller, ask: Ask) -> Result<Waiting, RpcError> {
-        let (era, has_cursor) = (ask.era, ask.params.cursor.is_some());
-        self.start(caller, ask, async move |work| {
+    fn start_list(self: &Arc<Self>, caller: &Caller, pending: PendingRequest) -> Result<Waiting, RpcError> {
+        let (era, has_cursor) = (pending.era, pending.request.params.cursor.is_some());
+        self.start(caller, pending, async move |work| {
             let Work { gateway, caller, cancel, .. } = work;
             tokio::select! {
                 () = gateway.listed(&caller.view.scope) => {}
@@ -137,7 +209,7 @@ impl Gateway {
         }
         let known = self.broken_output_schemas.count();
         let list = self.tools(&caller.view, &caller.session);
-        caller.peer.has_listed(known);
+        caller.client.has_listed(known);
         Ok(self.list_result("tools", list.json(era), era))
     }
 
@@ -167,4 +239,25 @@ impl Gateway {
 pub(crate) fn acknowledged(granted: &Granted) -> Bytes {
     let params = OfSubscription::new(&granted.id, json!({"notifications": granted.filter}));
     notification("notifications/subscriptions/acknowledged", Some(&params))
+}
+
+/// The messages of a batch that was taken.
+#[derive(Default)]
+pub(crate) struct Batch {
+    answers: Vec<BoxFuture<'static, Option<Bytes>>>,
+    /// Whether anything in it asked for an answer.
+    pub(crate) has_requests: bool,
+    /// The methods of its notifications.
+    pub(crate) notified: Vec<String>,
+}
+
+impl Batch {
+    /// All answers as one message, once the last is there; `None` when there is none. What its client cancelled has none.
+    pub(crate) async fn answers(self) -> Option<Bytes> {
+        let answers: Vec<Bytes> = join_all(self.answers).await.into_iter().flatten().collect();
+        if answers.is_empty() {
+            return None;
+        }
+        Some([b"[", &*answers.join(&b','), b"]"].concat().into())
+    }
 }

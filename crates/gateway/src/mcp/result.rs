@@ -1,7 +1,12 @@
 //! What a call came to, as `tools/call` answers it.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use hashbrown::HashMap;
 use serde::Serialize;
 use serde_json::{Map, Value};
+use toolwright_core::canonical::ContentHash;
+use toolwright_core::catalogue::Entry;
 use toolwright_core::content::{ContentBlock, joined_text};
 use toolwright_core::error::ToolError;
 use toolwright_core::outcome::{Outcome, SCHEMA_MISMATCH, STANDS_IN};
@@ -11,6 +16,8 @@ use toolwright_core::select::SEARCH_ID;
 use toolwright_mcp::{downgrade, list_validation};
 
 use super::protocol::{Era, SERVER_INFO};
+use super::session::ClientState;
+use crate::Gateway;
 
 /// Key in the `_meta` of a result that is marked as an error and is none: what stands in its place, as
 /// [`STANDS_IN`] says it.
@@ -149,6 +156,60 @@ fn told_of_cut(structured: Option<Value>, mut note: Value, content: &[ContentBlo
         }
         None if content.iter().all(|block| matches!(block, ContentBlock::Text { .. })) => Some(note),
         structured => structured,
+    }
+}
+
+/// Definitions of which this is remembered; what is broken beyond them is announced on.
+const MAX_BROKEN: usize = 4096;
+
+/// Tools, by the hash of their definition, whose results have broken their output schemas. Clients of the official SDKs
+/// throw a result away that breaks the schema its tool is listed with, so such a schema is not announced again until the
+/// tool's definition is another one.
+#[derive(Default)]
+pub(crate) struct BrokenOutputSchemas(Mutex<HashMap<ContentHash, u64>>);
+
+impl BrokenOutputSchemas {
+    /// Notes it of a definition. Whether that is news.
+    fn note(&self, definition: ContentHash) -> bool {
+        let mut all = self.lock();
+        if all.len() >= MAX_BROKEN || all.contains_key(&definition) {
+            return false;
+        }
+        let number = all.len() as u64 + 1;
+        all.insert(definition, number);
+        true
+    }
+
+    /// Whether a definition's output schema is not announced any more.
+    pub(crate) fn has(&self, definition: ContentHash) -> bool {
+        self.lock().contains_key(&definition)
+    }
+
+    /// How many are not.
+    pub(crate) fn count(&self) -> u64 {
+        self.lock().len() as u64
+    }
+
+    /// Whether a client knows that this definition's output schema is not announced any more.
+    pub(crate) fn is_known_to(&self, definition: Option<ContentHash>, client: &ClientState) -> bool {
+        definition
+            .and_then(|definition| self.lock().get(&definition).copied())
+            .is_some_and(|n| n <= client.unannounced())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<ContentHash, u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Gateway {
+    /// Notes where a result broke its tool's output schema. Lists are others from then on, and clients are told.
+    pub(crate) fn note_broken_schema(&self, entry: &Entry, outcome: &Outcome) {
+        let is_broken = outcome.ok && outcome.extras.contains_key(SCHEMA_MISMATCH);
+        if is_broken && self.broken_output_schemas.note(entry.tool.hash()) {
+            self.lists.forget();
+            self.options.catalogue.notify_watchers();
+        }
     }
 }
 

@@ -25,8 +25,8 @@ use toolwright_runtime::{ToolFinder, searchable};
 use super::instructions;
 use super::message::to_json;
 use super::protocol::Era;
-use super::view::{Expose, ListedSchemas, Scope, View, ViewOptions};
 use crate::Gateway;
+use crate::view::{Expose, ListedSchemas, Scope, View, ViewOptions};
 
 /// The tools that find, describe and call others, in the order of their use.
 const FINDERS: [&str; 3] = [SEARCH_ID, DESCRIBE_ID, CALL_ID];

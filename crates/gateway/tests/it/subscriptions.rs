@@ -16,7 +16,7 @@ use toolwright_runtime::JobManager;
 
 use crate::sources::Source;
 use crate::stdio::Client;
-use crate::support::{Events, Fixture, Http, LEGACY, LONG, body, call, rpc};
+use crate::support::{Events, Fixture, Http, LEGACY, body, call, rpc};
 
 const META: &str = "io.modelcontextprotocol/subscriptionId";
 
@@ -396,27 +396,4 @@ async fn what_changed_while_a_session_had_no_stream_is_seen_to_when_it_has_one()
     assert_eq!(told(&other, 1).await, [about("subscribe", "alpha://one")]);
     other.tell(updated("alpha://one"));
     assert_eq!(events.next().await.expect("told")["params"], json!({"uri": "alpha://one"}));
-}
-
-#[tokio::test]
-async fn a_source_that_goes_while_it_takes_a_subscription_leaves_it_to_the_one_in_its_place() {
-    let (fixture, [alpha, _]) = fixture().await;
-    let http = fixture.http().await;
-    // Where it says whose resource it is, nothing is listed for it.
-    let uri = "toolwright-resource://alpha/alpha://one";
-    alpha.is_silent.send_replace(true);
-    let other = Source::new("alpha");
-    let replaced = async {
-        let at_it = async {
-            while alpha.busy.load(Ordering::Relaxed) == 0 {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        tokio::time::timeout(LONG, at_it).await.expect("it is asked");
-        fixture.catalogue.put_provider(other.clone()).await.expect("the one before");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-        alpha.is_silent.send_replace(false);
-    };
-    tokio::join!(subscribed(&http, uri), replaced);
-    assert_eq!(told(&other, 1).await, [about("subscribe", "alpha://one")]);
 }

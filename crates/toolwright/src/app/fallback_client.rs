@@ -11,7 +11,7 @@ use toolwright_core::client::CallClient;
 use toolwright_core::context::Redactor;
 use toolwright_core::policy::Profile;
 use toolwright_core::session::Session;
-use toolwright_gateway::{FallbackClient, FallbackTerms};
+use toolwright_gateway::{FallbackClient, FallbackContext};
 use toolwright_mcp::form::Form;
 use toolwright_mcp::page::Page;
 use toolwright_runtime::FormInbox;
@@ -55,7 +55,7 @@ impl GatewayFallback {
 
     /// Who fills in forms: nobody for calls that others than the owner make. The inbox is the owner's, and what is
     /// theirs to tell is not.
-    fn person(&self, terms: &FallbackTerms) -> Option<Arc<dyn Person>> {
+    fn person(&self, terms: &FallbackContext) -> Option<Arc<dyn Person>> {
         let forms = self.forms.clone().filter(|_| terms.session.principal.owner)?;
         let redactor = Arc::clone(&self.app.executor().services().redactor);
         Some(Arc::new(InboxPerson::new(forms, Arc::clone(&terms.session), redactor)))
@@ -63,7 +63,7 @@ impl GatewayFallback {
 }
 
 impl FallbackClient for GatewayFallback {
-    fn offers(&self, terms: &FallbackTerms) -> Map<String, Value> {
+    fn offers(&self, terms: &FallbackContext) -> Map<String, Value> {
         let mut offered = Map::new();
         let has_model = self.app.sampling_model(None).is_some();
         if has_model && may_sample(&self.policy(terms.profile), &terms.session, &*terms.approver) {
@@ -79,7 +79,7 @@ impl FallbackClient for GatewayFallback {
         Arc::clone(&self.approver)
     }
 
-    fn client(&self, terms: &FallbackTerms) -> Arc<dyn CallClient> {
+    fn client(&self, terms: &FallbackContext) -> Arc<dyn CallClient> {
         self.app.client(ClientOptions {
             session: Arc::clone(&terms.session),
             policy: Arc::new(self.policy(terms.profile)),

@@ -1,18 +1,23 @@
-//! Answers to one HTTP request.
+//! Answers to one HTTP request: a refusal, JSON, or server-sent events with one JSON message each.
 
+use std::convert::Infallible;
+use std::fmt::Display;
 use std::sync::Arc;
+use std::time::Duration;
 
+use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use futures_util::{Stream, stream};
+use futures_util::{Stream, StreamExt as _, stream};
 use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::Place;
 use super::sessions::{Busy, HttpSession};
 use crate::mcp::message::{self, Id, RpcError, SaidBy};
 use crate::mcp::protocol::Era;
-use crate::mcp::response_channel::{Said, Waiting, whole};
+use crate::mcp::response::{Event, Waiting, whole};
 
 /// An answer that says why there is no other.
 pub(super) struct Refusal {
@@ -69,16 +74,16 @@ pub(super) fn json(message: Bytes) -> Response {
 /// What a request keeps until its response has been sent.
 pub(super) type Held = (Place, Option<Busy>);
 
-/// What a request that runs has to say.
+/// The events of a request that runs.
 pub(super) struct Events {
     waiting: Waiting,
-    said: mpsc::Receiver<Said>,
+    events: mpsc::Receiver<Event>,
     held: Option<Held>,
 }
 
 impl Events {
-    pub(super) fn new(waiting: Waiting, said: mpsc::Receiver<Said>, held: Held) -> Self {
-        Self { waiting, said, held: Some(held) }
+    pub(super) fn new(waiting: Waiting, events: mpsc::Receiver<Event>, held: Held) -> Self {
+        Self { waiting, events, held: Some(held) }
     }
 
     pub(super) fn id(&self) -> &Id {
@@ -89,7 +94,7 @@ impl Events {
     pub(super) fn resumable(&self) -> Option<Arc<HttpSession>> {
         let (_, busy) = self.held.as_ref()?;
         let session = busy.as_ref()?.session();
-        session.caller.peer.resumes_streams().then(|| Arc::clone(session))
+        session.caller.client.resumes_streams().then(|| Arc::clone(session))
     }
 
     /// Gives away what is kept until the response has been sent.
@@ -98,9 +103,9 @@ impl Events {
     }
 
     /// The next; the last is the end. Cancel-safe.
-    pub(super) async fn next(&mut self) -> Said {
-        // Whoever runs it says an end in any case; there is none only when the whole server stops.
-        self.said.recv().await.unwrap_or(Said::End(None))
+    pub(super) async fn next(&mut self) -> Event {
+        // Whoever runs it sends an end in any case; there is none only when the whole server stops.
+        self.events.recv().await.unwrap_or(Event::End(None))
     }
 
     /// The rest as messages.
@@ -108,9 +113,59 @@ impl Events {
         stream::unfold(Some(self), |state| async move {
             let mut events = state?;
             match events.next().await {
-                Said::Note(note) => Some((note, Some(events))),
-                Said::End(end) => Some((whole(events.id(), &end?), None)),
+                Event::Note(note) => Some((note, Some(events))),
+                Event::End(end) => Some((whole(events.id(), &end?), None)),
             }
         })
     }
+}
+
+/// A stream of messages as a response. A comment goes out after each `keep_alive` of silence, so that
+/// nothing between takes the connection for dead and a client that is gone is noticed.
+pub(super) fn event_stream(messages: impl Stream<Item = Bytes> + Send + 'static, keep_alive: Duration) -> Response {
+    frame_stream(messages.map(|message| frame(&message)), keep_alive)
+}
+
+/// The same of messages that are events already.
+pub(super) fn frame_stream(frames: impl Stream<Item = Bytes> + Send + 'static, keep_alive: Duration) -> Response {
+    let mut tick = interval_at(Instant::now() + keep_alive, keep_alive);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let frames = stream::unfold((Box::pin(frames), tick), |(mut frames, mut tick)| async move {
+        let frame = tokio::select! {
+            biased;
+            frame = frames.next() => {
+                tick.reset();
+                frame?
+            }
+            _ = tick.tick() => Bytes::from_static(b":\n\n"),
+        };
+        Some((Ok::<_, Infallible>(frame), (frames, tick)))
+    });
+    let mut response = Response::new(Body::from_stream(frames));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
+    // Asks nginx not to hold events back.
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response
+}
+
+/// An event with an id; one of an empty message has empty data.
+pub(super) fn numbered(id: impl Display, message: &[u8]) -> Bytes {
+    let mut frame = format!("id: {id}\ndata:").into_bytes();
+    if !message.is_empty() {
+        frame.push(b' ');
+    }
+    frame.extend_from_slice(message);
+    frame.extend_from_slice(b"\n\n");
+    frame.into()
+}
+
+/// A message never holds a line break: its JSON is written without space.
+fn frame(message: &Bytes) -> Bytes {
+    let mut frame = Vec::with_capacity(message.len() + 8);
+    frame.extend_from_slice(b"data: ");
+    frame.extend_from_slice(message);
+    frame.extend_from_slice(b"\n\n");
+    frame.into()
 }

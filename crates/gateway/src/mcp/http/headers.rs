@@ -5,9 +5,9 @@ use serde_json::{Map, Value};
 use toolwright_mcp::headers::{Sent, may_be_marked, mirrored};
 
 use crate::Gateway;
-use crate::mcp::call::Caller;
 use crate::mcp::message::{Request, RpcError};
 use crate::mcp::protocol::{LEGACY_VERSIONS, StandardHeaders};
+use crate::mcp::session::Caller;
 
 pub(super) const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
@@ -26,9 +26,11 @@ pub(super) fn may_be_legacy(headers: &HeaderMap) -> bool {
     version(headers).is_none_or(|version| LEGACY_VERSIONS.contains(&version))
 }
 
-/// The W3C trace context.
-pub(super) fn traceparent(headers: &HeaderMap) -> Option<&str> {
-    text(headers, &TRACEPARENT)
+/// Gives a request without a W3C trace context that of the headers.
+pub(super) fn add_traceparent(headers: &HeaderMap, request: &mut Request) {
+    if request.params.meta.traceparent.is_none() {
+        request.params.meta.traceparent = text(headers, &TRACEPARENT).map(Into::into);
+    }
 }
 
 /// Whether the body is said to be JSON.

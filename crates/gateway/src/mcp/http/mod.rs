@@ -1,13 +1,10 @@
 //! MCP over streamable HTTP, both generations on one address.
 
 mod answer;
-mod batch;
 mod events;
 mod headers;
 mod replay;
-mod replay_budget;
 mod sessions;
-mod sse;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,20 +21,20 @@ use toolwright_core::cancel::Cancel;
 use toolwright_core::session::{Principal, SessionId};
 use toolwright_mcp::batch::is_batch;
 
+use self::answer::{Events, Held, Refusal, event_stream, frame_stream, json};
+use self::events::{EventId, Kind};
+use self::headers::Accepts;
+use self::sessions::{HttpSession, Sessions};
+use super::dispatch::{Reply, acknowledged, introduces, no_batches};
+use super::message::{self, Filter, Id, Message, Params, Request, RpcError};
+use super::protocol::{BATCHING, Era, check_modern, era_of};
+use super::response::{Event, ReplyTo};
+use super::session::{Asker, Caller};
+use super::sources::notifications::Notifications;
 use crate::http::body::{Bodies, BodyError, BodyRoom};
 use crate::http::{Connection, Identity};
-use crate::mcp::call::{Asker, Caller};
-use crate::mcp::changes::Changes;
-use crate::mcp::dispatch::{Reply, acknowledged, introduces};
-use crate::mcp::message::{self, Filter, Id, Message, Params, Request, RpcError};
-use crate::mcp::protocol::{Era, check_modern, era_of};
-use crate::mcp::response_channel::{Said, To};
-use crate::mcp::view::{Expose, Scope, View};
+use crate::view::{Expose, Scope, View};
 use crate::{Gateway, HttpOptions};
-use answer::{Events, Held, Refusal, json};
-use events::{EventId, Kind};
-use headers::Accepts;
-use sessions::{HttpSession, Sessions};
 
 /// Progress of one call that waits for the client to read; more is dropped.
 const NOTES: usize = 64;
@@ -202,9 +199,7 @@ impl Endpoint {
         // Only now: a client that does not go on must not keep others out.
         let place = Place { _permit: self.admit()?, _room: Some(room) };
         if is_batch(&body) {
-            let session = self.session(principal, at, &parts.headers, None)?;
-            let caller = sender.asked(&session.caller);
-            return self.batch((&session, &caller), &parts.headers, accepts, &body, place).await;
+            return self.batch(sender, at, &parts.headers, accepts, &body, place).await;
         }
         let mut request = match message::parse(&body) {
             Ok(Message::Request(request)) => request,
@@ -216,15 +211,13 @@ impl Endpoint {
             }
             Ok(Message::Response(response)) => {
                 if headers::may_be_legacy(&parts.headers) {
-                    self.session(principal, at, &parts.headers, None)?.caller.peer.settle(response);
+                    self.session(principal, at, &parts.headers, None)?.caller.client.settle(response);
                 }
                 return Ok(StatusCode::ACCEPTED.into_response());
             }
             Err(refused) => return Err(Refusal::rpc(StatusCode::BAD_REQUEST, refused.id.as_ref(), &refused.error)),
         };
-        if request.params.meta.traceparent.is_none() {
-            request.params.meta.traceparent = headers::traceparent(&parts.headers).map(Into::into);
-        }
+        headers::add_traceparent(&parts.headers, &mut request);
         match era_of(&request, headers::version(&parts.headers)) {
             Era::Modern => {
                 check_modern(&request, Some(&headers::standard(&parts.headers)))
@@ -321,6 +314,37 @@ impl Endpoint {
         self.answer(&sender.asked(&session.caller), Era::Legacy, accepts, request, held).await
     }
 
+    /// Takes a batch of messages of a session, which is answered as one request is.
+    async fn batch(
+        &self,
+        sender: &Sender,
+        at: &Address,
+        headers: &HeaderMap,
+        accepts: Accepts,
+        body: &[u8],
+        place: Place,
+    ) -> Result<Response, Refusal> {
+        let refuse = |error: RpcError| Refusal::rpc(StatusCode::BAD_REQUEST, None, &error);
+        let session = self.session(sender.principal(), at, headers, None)?;
+        // What was agreed on counts where the header is left out, as clients of that revision do.
+        if headers::version(headers).is_some_and(|version| version != BATCHING) {
+            return Err(refuse(no_batches()));
+        }
+        let _held = (place, session.enter());
+        let batch = self.gateway.batch(&sender.asked(&session.caller), body, |request| {
+            headers::add_traceparent(headers, request);
+            self.noted(&session, request);
+        });
+        let batch = batch.map_err(refuse)?;
+        let has_requests = batch.has_requests;
+        Ok(match batch.answers().await {
+            Some(answers) if has_requests => self.whole_answer(accepts, answers),
+            // Nothing in it could be taken as something to answer.
+            Some(errors) => (StatusCode::BAD_REQUEST, json(errors)).into_response(),
+            None => StatusCode::ACCEPTED.into_response(),
+        })
+    }
+
     /// Notes what a request means for its session.
     fn noted(&self, session: &HttpSession, request: &Request) {
         // A list that is waited for is another: its client is told of it again.
@@ -341,12 +365,12 @@ impl Endpoint {
         if introduces(&request.method) {
             self.gateway.introduced(&caller.view.scope).await;
         }
-        let (say, said) = mpsc::channel(NOTES);
-        let to = if accepts.events { To::Stream(say) } else { To::Whole(say) };
+        let (send, sent) = mpsc::channel(NOTES);
+        let to = if accepts.events { ReplyTo::Stream(send) } else { ReplyTo::Whole(send) };
         match self.gateway.reply(caller, era, request, to) {
             Reply::Result(result) => Ok(self.whole_answer(accepts, message::result(&id, &result))),
             Reply::Error(error) => Err(Refusal::of(era, &id, &error)),
-            Reply::Running(waiting) => self.running(era, accepts, Events::new(waiting, said, held)).await,
+            Reply::Running(waiting) => self.running(era, accepts, Events::new(waiting, sent, held)).await,
             Reply::Listen(asked) if accepts.events => self.listen(caller, id, asked).await,
             Reply::Listen(_) => {
                 Err(Refusal::text(StatusCode::NOT_ACCEPTABLE, "a subscription needs Accept: text/event-stream"))
@@ -358,28 +382,28 @@ impl Endpoint {
     /// first progress or question, or from when it has been silent for long.
     async fn running(&self, era: Era, accepts: Accepts, mut events: Events) -> Result<Response, Refusal> {
         let first = tokio::select! {
-            said = events.next() => Some(said),
+            event = events.next() => Some(event),
             () = tokio::time::sleep(self.keep_alive), if accepts.events => None,
         };
         let note = match first {
-            Some(Said::End(None)) => return Ok(StatusCode::ACCEPTED.into_response()),
-            Some(Said::End(Some(Ok(result)))) => {
+            Some(Event::End(None)) => return Ok(StatusCode::ACCEPTED.into_response()),
+            Some(Event::End(Some(Ok(result)))) => {
                 return Ok(self.whole_answer(accepts, message::result(events.id(), &result)));
             }
-            Some(Said::End(Some(Err(error)))) => return Err(Refusal::of(era, events.id(), &error)),
-            Some(Said::Note(note)) => Some(note),
+            Some(Event::End(Some(Err(error)))) => return Err(Refusal::of(era, events.id(), &error)),
+            Some(Event::Note(note)) => Some(note),
             None => None,
         };
         let resumable = events.resumable().and_then(|session| Some((session, events.release()?)));
         let messages = stream::iter(note).chain(events.messages());
         Ok(match resumable {
-            Some((session, held)) => sse::framed(session.replay.begin(Kind::Answer, messages, held), self.keep_alive),
-            None => sse::response(messages, self.keep_alive),
+            Some((session, held)) => frame_stream(session.replay.begin(Kind::Answer, messages, held), self.keep_alive),
+            None => event_stream(messages, self.keep_alive),
         })
     }
 
     fn whole_answer(&self, accepts: Accepts, message: Bytes) -> Response {
-        if accepts.json { json(message) } else { sse::response(stream::iter([message]), self.keep_alive) }
+        if accepts.json { json(message) } else { event_stream(stream::iter([message]), self.keep_alive) }
     }
 
     /// The stream of a legacy session for what belongs to no request, or one that its client takes up again.
@@ -388,12 +412,12 @@ impl Endpoint {
             return Err(Refusal::text(StatusCode::NOT_ACCEPTABLE, "accept text/event-stream"));
         }
         let mut held = (permit(&self.streams, TOO_MANY_STREAMS)?, session.enter());
-        let resumes = session.caller.peer.resumes_streams();
+        let resumes = session.caller.client.resumes_streams();
         if let Some(last) = headers::text(headers, &headers::LAST_EVENT_ID).filter(|_| resumes) {
             let unknown = || Refusal::text(StatusCode::BAD_REQUEST, "the stream of this Last-Event-ID is not kept");
             let after = EventId::parse(last).ok_or_else(unknown)?;
             held = match session.replay.resume(after, held) {
-                Ok(frames) => return Ok(sse::framed(frames, self.keep_alive)),
+                Ok(frames) => return Ok(frame_stream(frames, self.keep_alive)),
                 Err(held) if after.kind == Kind::Session => held,
                 // Another stream must not say what belongs to this one.
                 Err(_) => return Err(unknown()),
@@ -401,9 +425,9 @@ impl Endpoint {
         }
         let end = session.ended.child();
         session.replace_stream(end.clone());
-        let mut changes = Changes::of_session(&self.gateway, &session.caller);
+        let mut notifications = Notifications::of_session(&self.gateway, &session.caller);
         if let Some(seen) = session.listed() {
-            changes = changes.since(seen);
+            notifications = notifications.since(seen);
         }
         let (shutdown, gateway, caller) = (self.shutdown.clone(), Arc::clone(&self.gateway), session.caller.clone());
         let ended = async move {
@@ -413,15 +437,15 @@ impl Endpoint {
                 () = gateway.shut_out(&caller.view.scope, &caller.session.principal) => {}
             }
         };
-        let messages = changes.notifications().take_until(Box::pin(ended));
+        let messages = notifications.stream().take_until(Box::pin(ended));
         if resumes {
-            return Ok(sse::framed(session.replay.begin(Kind::Session, messages, held), self.keep_alive));
+            return Ok(frame_stream(session.replay.begin(Kind::Session, messages, held), self.keep_alive));
         }
         // It holds its place as long as it is sent.
         let messages = messages.inspect(move |_| {
             let _held = &held;
         });
-        Ok(sse::response(messages, self.keep_alive))
+        Ok(event_stream(messages, self.keep_alive))
     }
 
     /// A modern subscription: granted, told of changes, and answered when the server ends it.
@@ -430,7 +454,7 @@ impl Endpoint {
         let last = stream::iter([message::result(&id, &self.gateway.listen_result(&id))]);
         let granted = self.gateway.grant(caller, id, asked).await;
         let first = stream::iter([acknowledged(&granted)]);
-        let changes = Changes::of_subscription(&self.gateway, caller, granted).notifications();
+        let notifications = Notifications::of_subscription(&self.gateway, caller, granted).stream();
         let (shutdown, gateway, caller) = (self.shutdown.clone(), Arc::clone(&self.gateway), caller.clone());
         let ended = async move {
             let _held = held;
@@ -439,7 +463,7 @@ impl Endpoint {
                 () = gateway.shut_out(&caller.view.scope, &caller.session.principal) => {}
             }
         };
-        Ok(sse::response(first.chain(changes.take_until(Box::pin(ended))).chain(last), self.keep_alive))
+        Ok(event_stream(first.chain(notifications.take_until(Box::pin(ended))).chain(last), self.keep_alive))
     }
 }
 

@@ -12,9 +12,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use toolwright_core::cancel::Cancel;
 
+use super::answer::numbered;
 use super::events::{EventId, FIRST_CONNECTION, Kind, State, Taken};
-use super::replay_budget::{Evictable, ReplayBudget};
-use super::sse::numbered;
 
 /// Streams of one session that are kept at once.
 const STREAMS: usize = 32;
@@ -28,7 +27,7 @@ pub(super) struct Replay {
     kept: Mutex<Vec<Arc<Kept>>>,
     begun: AtomicU64,
     ended: Cancel,
-    room: Arc<ReplayBudget<Kept>>,
+    room: Arc<ReplayBudget>,
 }
 
 /// One stream.
@@ -42,7 +41,7 @@ pub(super) struct Kept {
 
 impl Replay {
     /// Of a session that ends with `ended`; streams that are over share `room`.
-    pub(super) fn new(ended: Cancel, room: Arc<ReplayBudget<Kept>>) -> Arc<Self> {
+    pub(super) fn new(ended: Cancel, room: Arc<ReplayBudget>) -> Arc<Self> {
         Arc::new(Self { kept: Mutex::default(), begun: AtomicU64::new(1), ended, room })
     }
 
@@ -122,7 +121,7 @@ impl Kept {
     }
 
     /// Takes the messages, and keeps them until nobody has come back for them in time.
-    async fn run(self: &Arc<Self>, messages: impl Stream<Item = Bytes> + Send, room: &ReplayBudget<Self>) {
+    async fn run(self: &Arc<Self>, messages: impl Stream<Item = Bytes> + Send, room: &ReplayBudget) {
         let mut state = self.state.subscribe();
         {
             let mut messages = pin!(messages);
@@ -177,6 +176,12 @@ impl Kept {
         }
     }
 
+    /// Whether all of it has been sent, and nobody is taking it again.
+    fn was_sent_whole(&self) -> bool {
+        let state = self.state.borrow();
+        state.sent >= state.next && state.left.is_some()
+    }
+
     fn give_up(&self) {
         self.state.send_modify(|state| state.is_gone = true);
     }
@@ -201,14 +206,67 @@ impl Kept {
     }
 }
 
-impl Evictable for Kept {
-    fn may_go(&self) -> bool {
-        let state = self.state.borrow();
-        state.sent >= state.next && state.left.is_some()
+/// Room for streams that have ended and are kept for clients that are away, over all sessions. Those of which all was sent
+/// make room for others, the oldest first; nothing else does.
+pub(super) struct ReplayBudget(Mutex<Room>);
+
+struct Room {
+    left: usize,
+    /// With what each takes, the oldest first.
+    kept: Vec<(Arc<Kept>, usize)>,
+}
+
+/// The room of one stream, which is given back with this.
+struct Share<'r> {
+    budget: &'r ReplayBudget,
+    of: Arc<Kept>,
+}
+
+impl ReplayBudget {
+    pub(super) fn new(bytes: usize) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Room { left: bytes, kept: Vec::new() })))
     }
 
-    fn evict(&self) {
-        self.give_up();
+    /// So many bytes, if there are as many; others go only if that is enough.
+    fn take(&self, of: &Arc<Kept>, bytes: usize) -> Option<Share<'_>> {
+        let mut room = self.lock();
+        let mut missing = bytes.saturating_sub(room.left);
+        let mut going = Vec::new();
+        for (kept, bytes) in room.kept.iter().filter(|(kept, _)| kept.was_sent_whole()) {
+            if missing == 0 {
+                break;
+            }
+            missing = missing.saturating_sub(*bytes);
+            going.push(Arc::clone(kept));
+        }
+        if missing > 0 {
+            return None;
+        }
+        going.iter().for_each(|kept| room.give_back(kept));
+        room.left -= bytes;
+        room.kept.push((Arc::clone(of), bytes));
+        drop(room);
+        going.iter().for_each(|kept| kept.give_up());
+        Some(Share { budget: self, of: Arc::clone(of) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Room> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Room {
+    /// One that went for another has given its room back already.
+    fn give_back(&mut self, of: &Arc<Kept>) {
+        if let Some(at) = self.kept.iter().position(|(kept, _)| Arc::ptr_eq(kept, of)) {
+            self.left += self.kept.remove(at).1;
+        }
+    }
+}
+
+impl Drop for Share<'_> {
+    fn drop(&mut self) {
+        self.budget.lock().give_back(&self.of);
     }
 }
 
@@ -264,7 +322,7 @@ mod tests {
 
     struct Rig {
         replay: Arc<Replay>,
-        room: Arc<ReplayBudget<Kept>>,
+        room: Arc<ReplayBudget>,
         ended: Cancel,
     }
 
@@ -273,7 +331,7 @@ mod tests {
         Rig { replay: Replay::new(ended.clone(), Arc::clone(&room)), room, ended }
     }
 
-    fn says(receiver: mpsc::Receiver<Bytes>) -> impl Stream<Item = Bytes> + Send + 'static {
+    fn messages(receiver: mpsc::Receiver<Bytes>) -> impl Stream<Item = Bytes> + Send + 'static {
         stream::unfold(receiver, |mut receiver| async move { Some((receiver.recv().await?, receiver)) })
     }
 
@@ -295,20 +353,20 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_stream_goes_on_where_its_connection_broke() {
         let Rig { replay, .. } = rig(1000);
-        let (say, said) = mpsc::channel(8);
-        let mut first = Box::pin(replay.begin(Kind::Answer, says(said), ()));
+        let (send, sent) = mpsc::channel(8);
+        let mut first = Box::pin(replay.begin(Kind::Answer, messages(sent), ()));
         assert_eq!(next(&mut first).await.as_deref(), Some("id: a1-0\ndata:\n\n"));
-        say.send("one".into()).await.expect("heard");
+        send.send("one".into()).await.expect("taken");
         assert_eq!(next(&mut first).await.as_deref(), Some("id: a1-1\ndata: one\n\n"));
         drop(first);
-        say.send("two".into()).await.expect("heard");
+        send.send("two".into()).await.expect("taken");
         settle().await;
         let mut second = Box::pin(replay.resume(event("a1-0"), ()).expect("kept"));
         assert_eq!(next(&mut second).await.as_deref(), Some("id: a1-1\ndata: one\n\n"), "it may have been lost");
         assert_eq!(next(&mut second).await.as_deref(), Some("id: a1-2\ndata: two\n\n"));
         let mut third = Box::pin(replay.resume(event("a1-2"), ()).expect("kept"));
         assert_eq!(next(&mut second).await, None, "another has it");
-        drop((second, say));
+        drop((second, send));
         assert_eq!(next(&mut third).await, None, "it is over");
         drop(third);
         for (id, is_kept) in [("a1-2", true), ("a1-3", false), ("s1-0", false), ("a2-0", false)] {
@@ -322,10 +380,10 @@ mod tests {
     async fn what_is_kept_is_bounded_and_nothing_is_kept_for_ever() {
         let Rig { replay, room, ended } = rig(10);
         // Who does not read does not make the stream grow.
-        let (say, said) = mpsc::channel(1);
-        let frames = replay.begin(Kind::Session, says(said), ());
+        let (send, sent) = mpsc::channel(1);
+        let frames = replay.begin(Kind::Session, messages(sent), ());
         let mut sent = 0;
-        while tokio::time::timeout(Duration::from_secs(1), say.send("x".into())).await.is_ok() {
+        while tokio::time::timeout(Duration::from_secs(1), send.send("x".into())).await.is_ok() {
             sent += 1;
         }
         assert!((EVENTS..=EVENTS + 2).contains(&sent), "{sent}");
@@ -338,7 +396,7 @@ mod tests {
         assert!(replay.lock()[0].state.borrow().events.len() <= EVENTS);
         drop(frames);
         tokio::time::sleep(GRACE + Duration::from_secs(1)).await;
-        assert!(say.is_closed() && replay.lock().is_empty(), "given up as nobody came back");
+        assert!(send.is_closed() && replay.lock().is_empty(), "given up as nobody came back");
         // What has ended shares the room of all sessions, and goes for what comes once all of it was sent.
         for (message, left) in [("12345", 5), ("123456", 4), ("12345678901", 4)] {
             let said = stream::iter([Bytes::from(message)]);
@@ -346,7 +404,7 @@ mod tests {
             while next(&mut frames).await.is_some() {}
             drop(frames);
             settle().await;
-            assert_eq!((replay.lock().len(), room.left()), (1, left), "{message}");
+            assert_eq!((replay.lock().len(), room.lock().left), (1, left), "{message}");
         }
         // Beyond so many, those that are over make room; those that are not stay.
         let mut open: Vec<_> =
@@ -359,23 +417,23 @@ mod tests {
         ended.cancel(toolwright_core::cancel::CancelCause::User);
         settle().await;
         assert!(replay.lock().is_empty());
-        assert_eq!(room.left(), 10);
+        assert_eq!(room.lock().left, 10);
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_was_delivered_makes_room_for_what_was_not() {
         let Rig { replay, .. } = rig(10);
         for (is_delivered, expect) in [(true, 1), (true, 2), (false, 3), (false, 3), (true, 3)] {
-            let (say, said) = mpsc::channel(1);
-            let mut frames = Box::pin(replay.begin(Kind::Answer, says(said), ()));
+            let (send, sent) = mpsc::channel(1);
+            let mut frames = Box::pin(replay.begin(Kind::Answer, messages(sent), ()));
             next(&mut frames).await.expect("an event");
             if !is_delivered {
                 drop(frames);
-                say.send("12345678".into()).await.expect("heard");
-                drop(say);
+                send.send("12345678".into()).await.expect("taken");
+                drop(send);
             } else {
-                say.send("12345678".into()).await.expect("heard");
-                drop(say);
+                send.send("12345678".into()).await.expect("taken");
+                drop(send);
                 while next(&mut frames).await.is_some() {}
                 drop(frames);
             }
@@ -389,13 +447,13 @@ mod tests {
     async fn a_question_is_kept_before_what_may_be_missed() {
         use crate::mcp::message::notification;
         let Rig { replay, .. } = rig(1000);
-        let (say, said) = mpsc::channel(1);
-        let mut frames = Box::pin(replay.begin(Kind::Answer, says(said), ()));
+        let (send, sent) = mpsc::channel(1);
+        let mut frames = Box::pin(replay.begin(Kind::Answer, messages(sent), ()));
         next(&mut frames).await.expect("an event");
         // The client does not get what goes out here: its connection is broken without anybody knowing.
         let mut go_out = async |message: &Bytes, count: usize| {
             for _ in 0..count {
-                say.send(message.clone()).await.expect("heard");
+                send.send(message.clone()).await.expect("taken");
                 next(&mut frames).await.expect("an event");
             }
         };

@@ -8,9 +8,8 @@ use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::session::SessionId;
 
-use super::replay::{ENDED_BYTES, Kept, Replay};
-use super::replay_budget::ReplayBudget;
-use crate::mcp::call::Caller;
+use super::replay::{ENDED_BYTES, Replay, ReplayBudget};
+use crate::mcp::session::Caller;
 
 /// The open sessions.
 pub(crate) struct Sessions {
@@ -18,9 +17,9 @@ pub(crate) struct Sessions {
     max: usize,
     idle: Duration,
     /// What ended streams of all sessions may keep, in bytes.
-    room: Arc<ReplayBudget<Kept>>,
-    /// Told of each that has ended. Must not block.
-    tell: Box<dyn Fn(&SessionId) + Send + Sync>,
+    room: Arc<ReplayBudget>,
+    /// Called with each that has ended. Must not block.
+    on_end: Box<dyn Fn(&SessionId) + Send + Sync>,
 }
 
 /// One session.
@@ -44,8 +43,8 @@ struct State {
 }
 
 impl Sessions {
-    pub(crate) fn new(max: usize, idle: Duration, tell: Box<dyn Fn(&SessionId) + Send + Sync>) -> Self {
-        Self { open: Mutex::new(HashMap::new()), max, idle, room: ReplayBudget::new(ENDED_BYTES), tell }
+    pub(crate) fn new(max: usize, idle: Duration, on_end: Box<dyn Fn(&SessionId) + Send + Sync>) -> Self {
+        Self { open: Mutex::new(HashMap::new()), max, idle, room: ReplayBudget::new(ENDED_BYTES), on_end }
     }
 
     /// Opens a session under the id of the caller's session. When there are too many, the longest idle
@@ -79,7 +78,7 @@ impl Sessions {
 
     fn close(&self, session: &HttpSession) {
         session.end();
-        (self.tell)(&session.caller.session.id);
+        (self.on_end)(&session.caller.session.id);
     }
 
     /// Ends the sessions that have been idle for too long.
@@ -130,7 +129,7 @@ impl HttpSession {
     fn end(&self) {
         self.ended.cancel(CancelCause::User);
         self.caller.running.cancel_all();
-        self.caller.peer.leave();
+        self.caller.client.leave();
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -159,7 +158,7 @@ impl Drop for Busy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mcp::view::{Expose, Scope, View};
+    use crate::view::{Expose, Scope, View};
     use toolwright_core::session::{Principal, Session};
 
     fn caller(id: &str) -> Caller {
@@ -190,10 +189,10 @@ mod tests {
 
     #[test]
     fn a_sweep_ends_what_was_idle_for_too_long() {
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let all = Arc::clone(&told);
-        let tell = move |session: &SessionId| all.lock().expect("lock").push(session.as_str().to_owned());
-        let sessions = Sessions::new(2, Duration::ZERO, Box::new(tell));
+        let ended = Arc::new(Mutex::new(Vec::new()));
+        let all = Arc::clone(&ended);
+        let on_end = move |session: &SessionId| all.lock().expect("lock").push(session.as_str().to_owned());
+        let sessions = Sessions::new(2, Duration::ZERO, Box::new(on_end));
         let busy = sessions.open(caller("a")).expect("room").enter();
         sessions.open(caller("b")).expect("room");
         sessions.sweep();
@@ -201,6 +200,6 @@ mod tests {
         drop(busy);
         sessions.end(&sessions.find("a", |_| true).expect("open"));
         assert!(sessions.find("a", |_| true).is_none());
-        assert_eq!(*told.lock().expect("lock"), ["b", "a"], "sources are told");
+        assert_eq!(*ended.lock().expect("lock"), ["b", "a"], "sources are told");
     }
 }

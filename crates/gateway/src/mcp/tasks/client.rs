@@ -11,10 +11,10 @@ use toolwright_core::event::Partial;
 use toolwright_mcp::tasks::RELATED;
 
 use super::task::Task;
-use crate::mcp::ask::{SessionClient, ask_permitted};
+use crate::mcp::client::{SessionClient, ask_permitted};
 use crate::mcp::message::{RpcError, notification};
-use crate::mcp::peer::Peer;
 use crate::mcp::protocol::Level;
+use crate::mcp::session::ClientState;
 
 /// Asks in the way of the task's generation.
 pub(crate) struct TaskClient {
@@ -27,7 +27,7 @@ pub(crate) struct TaskClient {
 /// How a task's client is asked.
 pub(crate) enum Way {
     /// In the stream of `tasks/result` (2025-11-25).
-    InStream(Arc<Peer>),
+    InStream(Arc<ClientState>),
     /// By what `tasks/get` says, once the call has become a task (2026-07-28); before that as any call's.
     ByStatus,
 }
@@ -41,7 +41,7 @@ impl CallClient for TaskClient {
     fn capabilities(&self) -> Map<String, Value> {
         match &self.way {
             // There is no stream yet, but there will be one.
-            Way::InStream(peer) => (*peer.capabilities()).clone(),
+            Way::InStream(state) => Map::clone(&state.capabilities()),
             Way::ByStatus => self.first.capabilities(),
         }
     }
@@ -55,7 +55,7 @@ impl CallClient for TaskClient {
 
     async fn ask(&self, mut requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
         match &self.way {
-            Way::InStream(peer) => {
+            Way::InStream(state) => {
                 let channel = self.task.stream().await?;
                 for asked in &mut requests {
                     if let Value::Object(params) = &mut asked.params
@@ -64,7 +64,7 @@ impl CallClient for TaskClient {
                         meta.insert(RELATED.into(), json!({"taskId": self.task.id}));
                     }
                 }
-                let client = SessionClient { channel, peer: Arc::clone(peer), params: None };
+                let client = SessionClient { channel, state: Arc::clone(state), params: None };
                 let _waits = self.task.waits();
                 client.ask(requests).await
             }
@@ -82,8 +82,8 @@ impl CallClient for TaskClient {
 
     fn log(&self, message: Value) {
         match &self.way {
-            Way::InStream(peer) => {
-                if let Some(channel) = self.task.newest_stream().filter(|_| peer.wants(Level::of_message(&message))) {
+            Way::InStream(state) => {
+                if let Some(channel) = self.task.newest_stream().filter(|_| state.wants(Level::of_message(&message))) {
                     channel.note(|_| Some(notification("notifications/message", Some(&message))));
                 }
             }

@@ -21,12 +21,12 @@ use toolwright_core::session::Session;
 use toolwright_mcp::tasks::{Described, Status};
 
 use super::Tasks;
-use crate::mcp::call::Caller;
-use crate::mcp::input_required::Asked;
+use crate::mcp::client::input_required::Asked;
 use crate::mcp::message::RpcError;
 use crate::mcp::protocol::Era;
-use crate::mcp::response_channel::ResponseChannel;
+use crate::mcp::response::ResponseChannel;
 use crate::mcp::result::STANDS_IN_META;
+use crate::mcp::session::Caller;
 
 /// How long a call may take before a client with the extension is answered with a task.
 const MOMENT: Duration = Duration::from_millis(500);

@@ -10,7 +10,7 @@ use toolwright_core::approval::{AlwaysCovers, ApprovalDecision, ApprovalRequest,
 use toolwright_core::client::{CallClient, ClientRequest};
 use toolwright_core::output::head_and_tail;
 
-use super::call::Asker;
+use crate::mcp::session::Asker;
 
 const METHOD: &str = "elicitation/create";
 /// What the names of questions begin with, for a client that reads them. What follows cannot be guessed, so that no

@@ -12,27 +12,28 @@ use toolwright_core::policy::Profile;
 use toolwright_core::session::Session;
 use toolwright_mcp::asking::{self, ELICIT, SAMPLE};
 
-use super::ask::bounded;
+use super::bounded;
 use crate::Gateway;
+use crate::view::View;
 
 /// Who answers what a tool's source asks (`sampling/createMessage`, `elicitation/create`) where the call's client cannot
 /// be asked that.
 pub trait FallbackClient: Send + Sync {
     /// What can be asked, as MCP's `ClientCapabilities` names it, and nothing that nobody could ever answer or allow.
     /// Looked up with each call.
-    fn offers(&self, terms: &FallbackTerms) -> Map<String, Value>;
+    fn offers(&self, context: &FallbackContext) -> Map<String, Value>;
 
     /// Answers where policy asks about a question to a model and the client is not asked. The call waits for it, so
     /// that it must not put the answer off.
     fn approver(&self) -> Arc<dyn Approver>;
 
     /// The client that takes the questions that it offers to answer, and nothing else.
-    fn client(&self, terms: &FallbackTerms) -> Arc<dyn CallClient>;
+    fn client(&self, context: &FallbackContext) -> Arc<dyn CallClient>;
 }
 
 /// Whose questions they are.
 #[derive(Clone)]
-pub struct FallbackTerms {
+pub struct FallbackContext {
     /// The session of the call.
     pub session: Arc<Session>,
     /// The profile of the view in which the call was made; it counts before the server's.
@@ -47,12 +48,14 @@ impl Gateway {
     pub(crate) fn with_fallback(
         &self,
         client: Arc<dyn CallClient>,
-        (session, profile): (&Arc<Session>, Option<Profile>),
+        session: &Arc<Session>,
+        view: Option<&View>,
         ask: impl FnOnce(Arc<dyn Approver>) -> Arc<dyn Approver>,
     ) -> Arc<dyn CallClient> {
         let Some(host) = &self.options.fallback_client else { return client };
-        let terms = FallbackTerms { session: Arc::clone(session), profile, approver: ask(host.approver()) };
-        let mut offered = host.offers(&terms);
+        let profile = view.and_then(|view| self.profile_at(view));
+        let context = FallbackContext { session: Arc::clone(session), profile, approver: ask(host.approver()) };
+        let mut offered = host.offers(&context);
         if !offered.is_empty() {
             let own = client.capabilities();
             offered.retain(|capability, _| !own.contains_key(capability));
@@ -60,17 +63,15 @@ impl Gateway {
         if offered.is_empty() {
             return client;
         }
-        Arc::new(WithFallback::new(
-            client,
-            Fallback { host: Arc::clone(host), terms, offered, client: OnceLock::new() },
-        ))
+        let fallback = Fallback { host: Arc::clone(host), context, offered, client: OnceLock::new() };
+        Arc::new(WithFallback { client, fallback: Arc::new(fallback), asking: None })
     }
 }
 
-/// What stands in, made a client once there is a question.
+/// The fallback for one call, made a client once there is a question.
 struct Fallback {
     host: Arc<dyn FallbackClient>,
-    terms: FallbackTerms,
+    context: FallbackContext,
     /// What the call's own client lacks.
     offered: Map<String, Value>,
     client: OnceLock<Arc<dyn CallClient>>,
@@ -96,16 +97,12 @@ struct WithFallback {
 }
 
 impl WithFallback {
-    fn new(client: Arc<dyn CallClient>, fallback: Fallback) -> Self {
-        Self { client, fallback: Arc::new(fallback), asking: None }
-    }
-
     async fn ask_fallback(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
         if requests.is_empty() {
             return Ok(Vec::new());
         }
-        let Fallback { host, terms, client, .. } = &*self.fallback;
-        let ours = client.get_or_init(|| host.client(terms));
+        let Fallback { host, context, client, .. } = &*self.fallback;
+        let ours = client.get_or_init(|| host.client(context));
         match self.asking.as_ref().and_then(|asking| ours.for_call(asking)) {
             Some(ours) => ours.ask(requests).await,
             None => ours.ask(requests).await,
@@ -182,7 +179,7 @@ mod tests {
     struct Host;
 
     impl FallbackClient for Host {
-        fn offers(&self, _: &FallbackTerms) -> Map<String, Value> {
+        fn offers(&self, _: &FallbackContext) -> Map<String, Value> {
             Map::new()
         }
 
@@ -190,17 +187,17 @@ mod tests {
             Arc::new(NoApprover { remedy: String::new() })
         }
 
-        fn client(&self, _: &FallbackTerms) -> Arc<dyn CallClient> {
+        fn client(&self, _: &FallbackContext) -> Arc<dyn CallClient> {
             Arc::new(Named("fallback", json!({})))
         }
     }
 
     fn beside(client: Value, offered: &Value) -> WithFallback {
         let session = Session { id: SessionId::new("s"), principal: Principal::owner(), root: "".into(), agent: None };
-        let terms = FallbackTerms { session: Arc::new(session), profile: None, approver: Host.approver() };
+        let context = FallbackContext { session: Arc::new(session), profile: None, approver: Host.approver() };
         let offered = offered.as_object().cloned().expect("object");
-        let fallback = Fallback { host: Arc::new(Host), terms, offered, client: OnceLock::new() };
-        WithFallback::new(Arc::new(Named("client", client)), fallback)
+        let fallback = Fallback { host: Arc::new(Host), context, offered, client: OnceLock::new() };
+        WithFallback { client: Arc::new(Named("client", client)), fallback: Arc::new(fallback), asking: None }
     }
 
     #[tokio::test]

@@ -1,25 +1,21 @@
-//! What sources can be asked beside calling tools: snapshots of their methods, for the executor.
+//! What sources can be asked beside calling tools: their methods as the executor knows them, and what is announced of them.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use serde_json::{Map, Value, json};
 use toolwright_core::catalogue::{Entry, Health, Listing, Provider, RegisteredTool, Snapshot};
-use toolwright_core::session::SessionId;
 use toolwright_core::tool_id::wire_candidate;
 use toolwright_mcp::convert::{has_method, server_capabilities};
 
-use super::call::Caller;
-use super::protocol::Level;
-use super::view::Scope;
 use crate::Gateway;
+use crate::mcp::session::Caller;
+use crate::view::Scope;
 
 /// How long a client's introduction waits for a server that has not said yet what it can do.
 const INTRODUCTION: Duration = Duration::from_secs(2);
-/// Sessions for which it is remembered what sources were told.
-const MAX_HEARD: usize = 4096;
 /// What is announced, by the method that it takes.
 const PARTS: [(&str, &str); 4] = [
     ("resources", "resources/read"),
@@ -50,81 +46,14 @@ impl Methods {
     }
 }
 
-/// What was made of the sources' methods, and what they were told, by provider.
+/// What was made of the sources' methods, by provider.
 #[derive(Default)]
-pub(crate) struct Sources {
-    made: Mutex<HashMap<String, Made>>,
-    /// The least severe log messages that anybody wants of them.
-    levels: Mutex<HashMap<String, Level>>,
-    told_levels: Mutex<HashMap<(String, SessionId), ToldLevel>>,
-}
-
-/// What a source was told of levels.
-struct ToldLevel {
-    level: Level,
-    on: Connection,
-    is_taken: bool,
-}
-
-/// A source's connection, known by what it announced on it.
-type Connection = Weak<Map<String, Value>>;
-
-/// For whom a source is told something, and on which connection.
-pub(crate) struct LevelListener {
-    pub(crate) session: SessionId,
-    pub(crate) connection: Option<Arc<Map<String, Value>>>,
-}
+pub(crate) struct SourceMethods(Mutex<HashMap<String, Made>>);
 
 struct Made {
     owner: Arc<dyn Provider>,
     tools: Vec<Arc<RegisteredTool>>,
     methods: Arc<Methods>,
-}
-
-impl Sources {
-    /// Notes that somebody wants log messages of this level of a source, and says the least severe that anybody does.
-    pub(crate) fn least_severe(&self, provider: &str, level: Level) -> Level {
-        let mut levels = lock(&self.levels);
-        let least = levels.entry(provider.to_owned()).or_insert(level);
-        *least = level.min(*least);
-        *least
-    }
-
-    /// Whether a source took this level already, and has not begun anew since.
-    pub(crate) fn took_level(&self, provider: &str, listener: LevelListener, wanted: Level) -> bool {
-        self.takes(provider, listener, wanted) == Some(true)
-    }
-
-    /// Whether a source was told of this level, whatever it made of that, and has not begun anew since.
-    pub(crate) fn knows_level(&self, provider: &str, listener: LevelListener, wanted: Level) -> bool {
-        self.takes(provider, listener, wanted).is_some()
-    }
-
-    /// Whether a source took what it was told of this level; `None` if it was not told on its present connection.
-    fn takes(&self, provider: &str, listener: LevelListener, wanted: Level) -> Option<bool> {
-        let all = lock(&self.told_levels);
-        let told = all.get(&(provider.to_owned(), listener.session))?;
-        let connection = Arc::downgrade(&listener.connection?);
-        (told.level <= wanted && Weak::ptr_eq(&told.on, &connection)).then_some(told.is_taken)
-    }
-
-    /// Notes what a source was told, and whether it took that.
-    pub(crate) fn note_level(&self, provider: &str, listener: LevelListener, level: Level, is_taken: bool) {
-        let Some(connection) = listener.connection else { return };
-        let mut all = lock(&self.told_levels);
-        // It does no harm to tell a source once more.
-        if all.len() >= MAX_HEARD {
-            all.clear();
-        }
-        all.insert(
-            (provider.to_owned(), listener.session),
-            ToldLevel { level, on: Arc::downgrade(&connection), is_taken },
-        );
-    }
-}
-
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Gateway {
@@ -145,13 +74,13 @@ impl Gateway {
                 && made.tools.len() == tools.len()
                 && made.tools.iter().zip(&tools).all(|(one, other)| one.hash() == other.hash())
         };
-        if let Some(made) = lock(&self.sources.made).get(owner.name()).filter(|made| is_same(made)) {
+        let mut all = self.source_methods.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(made) = all.get(owner.name()).filter(|made| is_same(made)) {
             return Some(Arc::clone(&made.methods));
         }
         let listing = Listing { provider, tools: tools.clone(), error: None, withheld: Vec::new() };
         let methods = Arc::new(Methods { snapshot: Arc::new(Snapshot::build(&[listing])), capabilities });
         let known = self.options.catalogue.sources();
-        let mut all = lock(&self.sources.made);
         // Of a provider that is gone nothing is kept.
         all.retain(|_, made| known.iter().any(|provider| Arc::ptr_eq(provider, &made.owner)));
         let made = Made { owner: Arc::clone(owner), tools, methods: Arc::clone(&methods) };

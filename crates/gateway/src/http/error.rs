@@ -23,7 +23,7 @@ impl ApiError {
     }
 
     /// The request cannot be understood.
-    pub(super) fn bad_request(message: impl Into<String>) -> Self {
+    pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "bad_request", message)
     }
 
@@ -43,48 +43,48 @@ impl ApiError {
     }
 
     /// There is no such tool.
-    pub(super) fn unknown_tool(message: impl Into<String>) -> Self {
+    pub(crate) fn unknown_tool(message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, ErrorKind::UnknownTool.as_str(), message)
     }
 
     /// The path is there, the method is not.
-    pub(super) fn method_not_allowed() -> Self {
+    pub(crate) fn method_not_allowed() -> Self {
         let message = "this path has no such method; GET /api/openapi.json lists what there is";
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)
     }
 
     /// It is not in a state for this.
-    pub(super) fn conflict(message: impl Into<String>) -> Self {
+    pub(crate) fn conflict(message: impl Into<String>) -> Self {
         Self::new(StatusCode::CONFLICT, "conflict", message)
     }
 
     /// The body is over `limit` bytes.
-    pub(super) fn too_large(limit: usize) -> Self {
+    pub(crate) fn too_large(limit: usize) -> Self {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", format!("a request has at most {limit} bytes"))
     }
 
     /// The body is no JSON.
-    pub(super) fn not_json() -> Self {
+    pub(crate) fn not_json() -> Self {
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", "send application/json")
     }
 
     /// The body did not come.
-    pub(super) fn late() -> Self {
+    pub(crate) fn late() -> Self {
         Self::new(StatusCode::REQUEST_TIMEOUT, "timeout", "the body did not arrive in time")
     }
 
     /// There is no room now.
-    pub(super) fn busy(message: impl Into<String>) -> Self {
+    pub(crate) fn busy(message: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", message)
     }
 
     /// Nothing begins any more.
-    pub(super) fn shutting_down() -> Self {
+    pub(crate) fn shutting_down() -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "shutting_down", "the server is shutting down")
     }
 
     /// A fault of ours.
-    pub(super) fn internal(message: impl Into<String>) -> Self {
+    pub(crate) fn internal(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, ErrorKind::InternalError.as_str(), message)
     }
 

@@ -15,9 +15,9 @@ use toolwright_core::client::ClientRequest;
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_mcp::state::{RequestState, StateError, StateKey};
 
-use super::message::{self, Params, RpcError, to_json};
-use super::protocol::SERVER_INFO;
-use super::response_channel::{Attached, ResponseChannel};
+use crate::mcp::message::{self, Params, RpcError, to_json};
+use crate::mcp::protocol::SERVER_INFO;
+use crate::mcp::response::{Attached, ResponseChannel};
 
 /// Calls that wait at once, over all clients.
 const MAX_PAUSED: usize = 256;
@@ -82,22 +82,22 @@ impl PausedCall {
 }
 
 /// What makes a request the same as a call's first one.
-pub(crate) struct Bound {
+pub(crate) struct Binding {
     pub(crate) principal: String,
-    /// Where it was made.
-    pub(crate) place: String,
+    /// The path of the address where it was made.
+    pub(crate) path: String,
     pub(crate) method: String,
     pub(crate) params: Option<Box<RawValue>>,
 }
 
-impl Bound {
+impl Binding {
     fn hash(&self) -> ContentHash {
         let mut params: Map<String, Value> =
             self.params.as_deref().and_then(|raw| message::read(raw).ok()).unwrap_or_default();
         for own in ["_meta", "inputResponses", "requestState"] {
             params.remove(own);
         }
-        ContentHash::of_value(&json!([self.principal, self.place, self.method, params]))
+        ContentHash::of_value(&json!([self.principal, self.path, self.method, params]))
     }
 }
 
@@ -178,7 +178,7 @@ pub(crate) struct Asking<'a> {
     /// The number that the call has here.
     pub(crate) call: u128,
     pub(crate) channel: &'a Arc<ResponseChannel>,
-    pub(crate) bound: &'a Bound,
+    pub(crate) binding: &'a Binding,
     /// Answers that came along with the first request, by their keys: each is good for one question.
     pub(crate) given: &'a Mutex<HashMap<String, Value>>,
 }
@@ -200,7 +200,7 @@ impl PausedCalls {
         asking: Asking<'_>,
         expiry: Duration,
     ) -> Result<Vec<Value>, ToolError> {
-        let Asking { call, channel, bound, given } = asking;
+        let Asking { call, channel, binding, given } = asking;
         let (answered, answers) = oneshot::channel();
         let (question, _place) = {
             let mut calls = self.lock();
@@ -211,7 +211,7 @@ impl PausedCalls {
             if asked.is_answered() {
                 return Ok(asked.answers());
             }
-            let paused = Self::place_of(&mut calls, call, channel, bound)?;
+            let paused = Self::place_of(&mut calls, call, channel, binding)?;
             let number = paused.asked;
             paused.asked += 1;
             paused.expires = now().saturating_add(expiry.as_secs()).saturating_add(KEPT);
@@ -234,7 +234,7 @@ impl PausedCalls {
         calls: &'a mut HashMap<u128, Call>,
         call: u128,
         channel: &Arc<ResponseChannel>,
-        bound: &Bound,
+        binding: &Binding,
     ) -> Result<&'a mut PausedCall, ToolError> {
         let waits = |of: &Call| matches!(of, Call::Paused(paused) if !paused.batches.is_empty());
         let full = |count: usize, max: usize, whose: &str| {
@@ -243,7 +243,7 @@ impl PausedCalls {
         };
         if !calls.get(&call).is_some_and(waits) {
             full(calls.values().filter(|of| waits(of)).count(), MAX_PAUSED, "")?;
-            let is_theirs = |of: &&Call| matches!(of, Call::Paused(paused) if paused.principal == bound.principal);
+            let is_theirs = |of: &&Call| matches!(of, Call::Paused(paused) if paused.principal == binding.principal);
             let theirs = calls.values().filter(is_theirs).filter(|of| waits(of)).count();
             full(theirs, MAX_PAUSED_OF_ONE, "of this principal ")?;
         }
@@ -254,8 +254,8 @@ impl PausedCalls {
             Entry::Vacant(place) => place.insert(Call::Paused(PausedCall {
                 round: 0,
                 expires: 0,
-                binding: bound.hash(),
-                principal: bound.principal.clone(),
+                binding: binding.hash(),
+                principal: binding.principal.clone(),
                 channel: Arc::clone(channel),
                 batches: Vec::new(),
                 asked: 0,
@@ -274,13 +274,13 @@ impl PausedCalls {
     /// The JSON-RPC error to answer with; the call goes on as it was then.
     pub(crate) fn resume(
         &self,
-        bound: &Bound,
+        binding: &Binding,
         params: &mut Params,
         state: &str,
         attached: impl FnOnce(&ResponseChannel) -> Result<Attached, RpcError>,
     ) -> Result<Resumed, RpcError> {
         let void = |error: StateError| RpcError::invalid_params(error.to_string());
-        let (call, round) = self.key.open(state, bound.hash(), now()).map_err(void)?;
+        let (call, round) = self.key.open(state, binding.hash(), now()).map_err(void)?;
         let answers = given_answers(params)?;
         let mut calls = self.lock();
         let paused = match calls.get_mut(&call) {
@@ -358,14 +358,24 @@ fn spent() -> RpcError {
     RpcError::invalid_params(StateError::Expired.to_string())
 }
 
-/// A running call; whatever becomes of its work, what is known of it here goes with this.
-pub(crate) struct Ending {
-    pub(crate) paused_calls: Arc<PausedCalls>,
-    pub(crate) call: u128,
-    pub(crate) channel: Arc<ResponseChannel>,
+/// A running call that may be paused; whatever becomes of its work, what is known of it here goes with this.
+pub(crate) struct PausableCall {
+    paused_calls: Arc<PausedCalls>,
+    call: u128,
+    channel: Arc<ResponseChannel>,
 }
 
-impl Ending {
+impl PausableCall {
+    pub(crate) fn new(paused_calls: &Arc<PausedCalls>, channel: &Arc<ResponseChannel>) -> Self {
+        let call = uuid::Uuid::new_v4().as_u128();
+        Self { paused_calls: Arc::clone(paused_calls), call, channel: Arc::clone(channel) }
+    }
+
+    /// The number that the call has among those that wait.
+    pub(crate) fn number(&self) -> u128 {
+        self.call
+    }
+
     /// Ends the call with its result.
     pub(crate) async fn end(self, result: Result<Vec<u8>, RpcError>) {
         if let Some(result) = self.paused_calls.end(self.call, result) {
@@ -374,7 +384,7 @@ impl Ending {
     }
 }
 
-impl Drop for Ending {
+impl Drop for PausableCall {
     fn drop(&mut self) {
         let mut calls = self.paused_calls.lock();
         let left = if matches!(calls.get(&self.call), Some(Call::Paused(_))) { calls.remove(&self.call) } else { None };
@@ -452,9 +462,9 @@ mod tests {
 
     #[test]
     fn a_request_is_the_same_by_whose_where_what() {
-        let bound = |principal: &str, params: Value| Bound {
+        let bound = |principal: &str, params: Value| Binding {
             principal: principal.into(),
-            place: "/mcp".into(),
+            path: "/mcp".into(),
             method: "tools/call".into(),
             params: serde_json::value::to_raw_value(&params).ok(),
         };

@@ -1,47 +1,44 @@
 //! MCP over a pair of byte streams: one JSON message a line.
 
-mod lines;
-mod pipes;
-mod roots;
-
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, BufWriter};
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 use toolwright_core::cancel::{Cancel, CancelCause};
+use toolwright_core::roots::Roots;
 use toolwright_core::session::Principal;
+use toolwright_mcp::asking::ROOTS;
 use toolwright_mcp::batch::is_batch;
 
+use super::dispatch::{Reply, acknowledged, introduces};
+use super::message::{self, Filter, Id, Message, Refused, Request, RpcError};
+use super::protocol::{Era, check_modern, era_of};
+use super::response::ReplyTo;
+use super::session::Caller;
+use super::sources::notifications::Notifications;
+use super::stdio_streams::{Line, Lines, input, output, write_messages};
 use crate::Gateway;
 use crate::gateway::STOP_LIMIT;
-use crate::mcp::batch::{self, Answers, Heard};
-use crate::mcp::call::Caller;
-use crate::mcp::changes::Changes;
-use crate::mcp::dispatch::{Reply, acknowledged, introduces};
-use crate::mcp::message::{self, Filter, Id, Message, Refused, Request, RpcError};
-use crate::mcp::protocol::{Era, check_modern, era_of};
-use crate::mcp::response_channel::To;
-use crate::mcp::view::{Scope, View};
-use lines::{Line, Lines};
+use crate::view::{Scope, View};
 
 /// Messages that wait for the client to read; behind them responses wait and progress is dropped.
 const OUTBOX: usize = 256;
-/// Messages that are written together at the most, beside those that wait.
-const TOGETHER: usize = 32;
 /// How long calls may go on at the most once the client has closed its end.
 const GONE_GRACE: Duration = Duration::from_secs(2);
 /// How long what is written last may take to go out.
 const FLUSH_LIMIT: Duration = Duration::from_millis(500);
 /// Subscriptions of one connection.
 const MAX_SUBSCRIPTIONS: usize = 16;
-/// Messages up to this size go out in one write.
-const WRITE_BUFFER: usize = 64 << 10;
+/// Notifications after which a client is asked for its roots.
+const ROOTS_MAY_CHANGE: [&str; 2] = ["notifications/initialized", "notifications/roots/list_changed"];
+/// How long the client has to list its roots.
+const ROOTS_LIMIT: Duration = Duration::from_secs(30);
 
 /// Serves the client at standard input and output, which is the owner, until it closes its end or
 /// `shutdown` fires. Running calls may end within the gateway's grace period, or two seconds where the client has
@@ -50,7 +47,7 @@ const WRITE_BUFFER: usize = 64 << 10;
 /// # Errors
 /// When a stream fails; the client closing it is none.
 pub async fn serve_stdio(gateway: Arc<Gateway>, shutdown: Cancel) -> std::io::Result<()> {
-    serve_connection(gateway, pipes::input(), pipes::output(), shutdown).await
+    serve_connection(gateway, input(), output(), shutdown).await
 }
 
 /// As [`serve_stdio`] over any pair of streams.
@@ -73,7 +70,6 @@ where
         watchers: TaskTracker::new(),
         batches: TaskTracker::new(),
         closed: Cancel::new(),
-        roots_asked: Arc::default(),
         gateway,
     };
     let mut lines = Lines::new(input, connection.gateway.options.max_message);
@@ -87,15 +83,17 @@ where
     let ended = loop {
         tokio::select! {
             line = lines.next() => match line {
+                Ok(Some(Line::Whole(text))) if is_batch(&text) => connection.batch(&text).await,
                 Ok(Some(line)) => {
+                    let message = connection.parse(line);
                     // A client says nothing more before it is answered (basic/lifecycle).
-                    if connection.awaits_introductions(&line) {
+                    if connection.awaits_introductions(&message) {
                         tokio::select! {
                             () = connection.gateway.introduced(&connection.caller.view.scope) => {}
                             _ = shutdown.cancelled() => {}
                         }
                     }
-                    if let Some(answer) = connection.handle(line, &mut client) {
+                    if let Some(answer) = connection.handle(message, &mut client) {
                         connection.send(answer).await;
                     }
                     if client == Client::Introduced {
@@ -150,29 +148,28 @@ struct Connection {
     batches: TaskTracker,
     /// Ends the watchers.
     closed: Cancel,
-    /// How often the client was asked for its folders.
-    roots_asked: Arc<AtomicU64>,
 }
 
 impl Connection {
+    fn parse(&self, line: Line) -> Result<Message, Refused> {
+        match line {
+            Line::Whole(text) => message::parse(&text),
+            Line::TooLong => {
+                let text = format!("the message is over the limit of {} bytes", self.gateway.options.max_message);
+                Err(Refused { id: None, error: RpcError::new(RpcError::INVALID_REQUEST, text) })
+            }
+        }
+    }
+
     /// Whether this message is answered with instructions, for which a server that has only just been started is waited for.
-    fn awaits_introductions(&self, line: &Line) -> bool {
-        let Line::Whole(text) = line else { return false };
-        self.gateway.awaits_lists(&self.caller.view.scope)
-            && matches!(message::parse(text), Ok(Message::Request(request)) if introduces(&request.method))
+    fn awaits_introductions(&self, message: &Result<Message, Refused>) -> bool {
+        matches!(message, Ok(Message::Request(request)) if introduces(&request.method))
+            && self.gateway.awaits_lists(&self.caller.view.scope)
     }
 
     /// Takes a message; what is to be answered at once is returned. Not a future: it would be as large as all that it
     /// can come to.
-    fn handle(&self, line: Line, client: &mut Client) -> Option<Bytes> {
-        let message = match line {
-            Line::Whole(text) if is_batch(&text) => return self.batch(&text),
-            Line::Whole(text) => message::parse(&text),
-            Line::TooLong(id) => {
-                let text = format!("the message is over the limit of {} bytes", self.gateway.options.max_message);
-                Err(Refused { id, error: RpcError::new(RpcError::INVALID_REQUEST, text) })
-            }
-        };
+    fn handle(&self, message: Result<Message, Refused>, client: &mut Client) -> Option<Bytes> {
         match message {
             Ok(Message::Request(request)) => {
                 if *client == Client::New && request.method == "initialize" {
@@ -186,7 +183,7 @@ impl Connection {
                 None
             }
             Ok(Message::Response(response)) => {
-                self.caller.peer.settle(response);
+                self.caller.client.settle(response);
                 None
             }
             Err(refused) => Some(message::error(refused.id.as_ref(), &refused.error)),
@@ -197,42 +194,33 @@ impl Connection {
         let id = request.id.clone();
         let era = era_of(&request, None);
         if era == Era::Modern {
-            self.has_no_roots();
+            self.withhold_roots();
+            if let Err(error) = check_modern(&request, None) {
+                return Some(message::error(Some(&id), &error));
+            }
         }
-        let checked = if era == Era::Modern { check_modern(&request, None) } else { Ok(()) };
-        let reply = match checked {
-            Ok(()) => self.gateway.reply(&self.caller, era, request, To::Pipe(self.outbox.clone())),
-            Err(error) => Reply::Error(error),
-        };
-        match reply {
+        match self.gateway.reply(&self.caller, era, request, ReplyTo::Connection(self.outbox.clone())) {
             Reply::Result(result) => Some(message::result(&id, &result)),
             Reply::Error(error) => Some(message::error(Some(&id), &error)),
-            // A pipe that breaks ends everything that runs, not one request.
-            Reply::Running(waiting) => {
-                waiting.leave();
-                None
-            }
+            Reply::Running(_) => None,
             Reply::Listen(asked) => self.listen(&id, asked).err().map(|error| message::error(Some(&id), &error)),
         }
     }
 
-    /// Takes several messages at once. They are answered together, as JSON-RPC 2.0 has it ("Batch"), when the last has
-    /// its answer; what they say and ask before goes out as it comes.
-    fn batch(&self, text: &[u8]) -> Option<Bytes> {
-        if !self.caller.peer.sends_batches() {
-            return Some(message::error(None, &batch::not_spoken()));
-        }
-        let messages = match toolwright_mcp::batch::batch(text) {
-            Ok(messages) => messages,
-            Err(refused) => return Some(message::error(None, &refused.error)),
+    /// Takes several messages at once, which are answered together when the last has its answer.
+    async fn batch(&self, text: &[u8]) {
+        let batch = match self.gateway.batch(&self.caller, text, |_| {}) {
+            Ok(batch) => batch,
+            Err(error) => return self.send(message::error(None, &error)).await,
         };
-        let answers = batch::take(&self.gateway, &self.caller, &messages, To::Stream, |_| Ok(()));
-        answers.notified.iter().for_each(|method| self.learn_roots_after(method));
-        if answers.running.is_empty() {
-            return answers.together();
-        }
-        self.batches.spawn(answer_together(answers, self.outbox.clone()));
-        None
+        batch.notified.iter().for_each(|method| self.learn_roots_after(method));
+        let outbox = self.outbox.clone();
+        self.batches.spawn(async move {
+            if let Some(answers) = batch.answers().await {
+                // A closed outbox means that the client is gone.
+                outbox.send(answers).await.ok();
+            }
+        });
     }
 
     fn listen(&self, id: &Id, asked: Filter) -> Result<(), RpcError> {
@@ -252,9 +240,9 @@ impl Connection {
             // Sources are asked, which takes a while; other messages must not wait for it.
             let granted = gateway.grant(&caller, id, asked).await;
             let first = acknowledged(&granted);
-            let changes = Changes::of_subscription(&gateway, &caller, granted);
+            let changes = Notifications::of_subscription(&gateway, &caller, granted);
             if outbox.send(first).await.is_ok() {
-                forward(changes.notifications(), outbox.clone(), cancel).await;
+                forward(changes.stream(), outbox.clone(), cancel).await;
             }
             // Only the server's own end of a subscription is answered.
             if closed.is_cancelled() {
@@ -266,8 +254,48 @@ impl Connection {
 
     /// Tells the client of changes from now on.
     fn watch(&self) {
-        let changes = Changes::of_session(&self.gateway, &self.caller);
-        self.watchers.spawn(forward(changes.notifications(), self.outbox.clone(), self.closed.clone()));
+        let changes = Notifications::of_session(&self.gateway, &self.caller);
+        self.watchers.spawn(forward(changes.stream(), self.outbox.clone(), self.closed.clone()));
+    }
+
+    /// Asks the client for its roots after a notification by which they may be others, and has sources told.
+    fn learn_roots_after(&self, notification: &str) {
+        if !ROOTS_MAY_CHANGE.contains(&notification) {
+            return;
+        }
+        let Some(roots) = self.gateway.options.roots.clone() else { return };
+        if !self.caller.client.capabilities().contains_key("roots") {
+            return roots.set(Roots::none());
+        }
+        let (client, outbox, closed) = (Arc::clone(&self.caller.client), self.outbox.clone(), self.closed.clone());
+        self.watchers.spawn(async move {
+            let (question, answer) = client.question();
+            if outbox.send(message::request(&question.id, ROOTS, &json!({}))).await.is_err() {
+                return;
+            }
+            let answered = tokio::select! {
+                answered = tokio::time::timeout(ROOTS_LIMIT, answer) => answered,
+                _ = closed.cancelled() => return,
+            };
+            let result = answered.ok().and_then(Result::ok).and_then(|response| response.outcome.ok());
+            match result.filter(|result| result.get("roots").is_some_and(Value::is_array)) {
+                Some(result) => roots.set(result),
+                None if roots.is_awaited() => {
+                    tracing::warn!(
+                        "the client offers roots and did not list them: sources are told that there are none"
+                    );
+                    roots.set(Roots::none());
+                }
+                None => tracing::warn!("the client did not list its roots again: sources keep those that it had"),
+            }
+        });
+    }
+
+    /// A client whose requests stand alone is asked for its roots within its calls only.
+    fn withhold_roots(&self) {
+        if let Some(roots) = self.gateway.options.roots.as_ref().filter(|roots| roots.is_awaited()) {
+            roots.withhold();
+        }
     }
 
     /// A closed outbox means that the client is gone, which the loop notices by itself.
@@ -287,25 +315,7 @@ impl Connection {
         self.batches.close();
         let told = async { tokio::join!(self.watchers.wait(), self.batches.wait()) };
         tokio::time::timeout(FLUSH_LIMIT, told).await.ok();
-        self.caller.peer.leave();
-    }
-}
-
-/// Waits for all answers to a batch, and sends them as one message.
-async fn answer_together(mut answers: Answers, outbox: mpsc::Sender<Bytes>) {
-    while let Some(heard) = answers.running.next().await {
-        match heard {
-            Heard::Answer(answer) => answers.done.push(answer),
-            Heard::Note(note) => {
-                if outbox.send(note).await.is_err() {
-                    return;
-                }
-            }
-        }
-    }
-    if let Some(all) = answers.together() {
-        // A closed outbox means that the client is gone.
-        outbox.send(all).await.ok();
+        self.caller.client.leave();
     }
 }
 
@@ -315,82 +325,6 @@ async fn forward(messages: impl Stream<Item = Bytes> + Send, outbox: mpsc::Sende
     while let Some(message) = messages.next().await {
         if outbox.send(message).await.is_err() {
             return;
-        }
-    }
-}
-
-/// Writes messages as lines; those that wait together go out together, and with them the answers of the calls that are
-/// ready to end: a client that is woken for each of several takes a core from who has more to do.
-async fn write_messages<W: AsyncWrite + Unpin>(
-    output: W,
-    mut messages: mpsc::Receiver<Bytes>,
-    calls: TaskTracker,
-) -> std::io::Result<()> {
-    let mut output = BufWriter::with_capacity(WRITE_BUFFER, output);
-    let mut batch = Vec::with_capacity(TOGETHER);
-    while messages.recv_many(&mut batch, TOGETHER).await > 0 {
-        if !calls.is_empty() {
-            tokio::task::yield_now().await;
-            while batch.len() < TOGETHER
-                && let Ok(message) = messages.try_recv()
-            {
-                batch.push(message);
-            }
-        }
-        for message in batch.drain(..) {
-            output.write_all(&message).await?;
-            output.write_all(b"\n").await?;
-        }
-        output.flush().await?;
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use std::pin::Pin;
-    use std::sync::Mutex;
-    use std::task::{Context, Poll};
-
-    use super::*;
-
-    /// Notes each write.
-    #[derive(Clone, Default)]
-    struct Writes(Arc<Mutex<Vec<String>>>);
-
-    impl AsyncWrite for Writes {
-        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
-            self.0.lock().expect("writes").push(String::from_utf8_lossy(bytes).into_owned());
-            Poll::Ready(Ok(bytes.len()))
-        }
-
-        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-            Poll::Ready(Ok(()))
-        }
-
-        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-            Poll::Ready(Ok(()))
-        }
-    }
-
-    #[tokio::test]
-    async fn answers_of_calls_that_are_ready_to_end_go_out_with_the_first_while_others_run() {
-        for (others_run, expect) in [(false, vec!["1\n", "2\n3\n"]), (true, vec!["1\n2\n3\n"])] {
-            let (calls, writes) = (TaskTracker::new(), Writes::default());
-            let other = others_run.then(|| calls.token());
-            let (outbox, messages) = mpsc::channel(OUTBOX);
-            let writer = tokio::spawn(write_messages(writes.clone(), messages, calls));
-            tokio::task::yield_now().await;
-            // The writer is woken before those run that send the others.
-            outbox.send("1".into()).await.expect("taken");
-            for message in ["2", "3"] {
-                let outbox = outbox.clone();
-                tokio::spawn(async move { outbox.send(message.into()).await });
-            }
-            drop(outbox);
-            writer.await.expect("joined").expect("written");
-            assert_eq!(*writes.0.lock().expect("writes"), expect);
-            drop(other);
         }
     }
 }

@@ -1,8 +1,12 @@
 //! A call's client, as its tool's source may ask it: elicitation, sampling, roots, log messages.
 
+pub(crate) mod approval;
+pub(crate) mod fallback_client;
+pub(crate) mod input_required;
+
 use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use serde_json::value::RawValue;
@@ -12,12 +16,11 @@ use toolwright_core::client::{AskingCall, CallClient, ClientRequest, Manner};
 use toolwright_core::error::{ErrorKind, ProtocolError, ToolError};
 use toolwright_mcp::{asking, convert};
 
-use super::input_required::{Asking, Bound, PausedCalls};
+use self::input_required::{Asking, Binding, PausedCalls};
 use super::message::{Response, RpcError, notification, request};
-use super::peer::{Peer, Question};
 use super::protocol::{Level, client_info, own_meta};
-use super::response_channel::{Gone, ResponseChannel};
-use super::running_calls::CallPermit;
+use super::response::{ReplyTo, ResponseChannel};
+use super::session::{ClientState, Question};
 
 /// What can be asked at once.
 const MAX_REQUESTS: usize = 32;
@@ -25,14 +28,14 @@ const MAX_REQUESTS: usize = 32;
 /// The client of a call of a session: asked by requests in the stream of the call's response.
 pub(crate) struct SessionClient {
     pub(crate) channel: Arc<ResponseChannel>,
-    pub(crate) peer: Arc<Peer>,
+    pub(crate) state: Arc<ClientState>,
     pub(crate) params: Option<Box<RawValue>>,
 }
 
 /// The client of a session as work meets it that nobody waits for: it can be asked nothing, and what the work reaches is
 /// the session's all the same.
 pub(crate) struct Unasked {
-    pub(crate) peer: Arc<Peer>,
+    pub(crate) state: Arc<ClientState>,
 }
 
 /// The client of a call that stands alone (2026-07-28): asked by answering its request `input_required`, while the
@@ -42,17 +45,15 @@ pub(crate) struct RequestClient {
     pub(crate) paused_calls: Arc<PausedCalls>,
     /// The number that the call has among those that wait; nobody can guess it.
     pub(crate) call: u128,
-    /// The call's place among those that run, which it does not need while it waits.
-    pub(crate) slot: Weak<CallPermit>,
-    pub(crate) capabilities: Map<String, Value>,
+    pub(crate) capabilities: Arc<Map<String, Value>>,
     /// Answers that came along with the first request, by their keys: each is good for one question.
     pub(crate) given: Mutex<HashMap<String, Value>>,
     /// What makes a request the same as the call's first.
-    pub(crate) bound: Bound,
+    pub(crate) binding: Binding,
 }
 
 /// Asks those of `requests` that may be asked, together, and puts refusals in the place of the others.
-pub(super) async fn ask_permitted<F>(
+pub(crate) async fn ask_permitted<F>(
     requests: Vec<ClientRequest>,
     capabilities: &Map<String, Value>,
     code: i64,
@@ -107,7 +108,7 @@ fn unanswered(why: &str) -> ToolError {
 #[async_trait]
 impl CallClient for SessionClient {
     fn capabilities(&self) -> Map<String, Value> {
-        if self.channel.takes_questions() { (*self.peer.capabilities()).clone() } else { Map::new() }
+        if self.channel.takes_questions() { (*self.state.capabilities()).clone() } else { Map::new() }
     }
 
     fn manner(&self) -> Manner {
@@ -115,7 +116,7 @@ impl CallClient for SessionClient {
     }
 
     fn manner_of_session(&self) -> Manner {
-        self.peer.manner()
+        self.state.manner()
     }
 
     async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
@@ -123,19 +124,19 @@ impl CallClient for SessionClient {
             let mut open = Vec::with_capacity(permitted.len());
             for mut asked in permitted {
                 if asked.method == asking::ELICIT {
-                    self.peer.shown(None, &asked.params);
+                    self.state.asked_to_open(None, &asked.params);
                     convert::name_page(&mut asked.params, || uuid::Uuid::new_v4().to_string());
                 }
-                let (question, answer) = self.peer.question();
+                let (question, answer) = self.state.question();
                 let message = request(&question.id, &asked.method, &asked.params);
-                let gone = self.channel.question(message).await.ok_or_else(|| unanswered("the client is gone"))?;
-                open.push((Standing { question, gone }, answer));
+                let stream = self.channel.question(message).await.ok_or_else(|| unanswered("the client is gone"))?;
+                open.push((OpenQuestion { question, stream }, answer));
             }
             let mut answers = Vec::with_capacity(open.len());
-            for (standing, answer) in open {
+            for (question, answer) in open {
                 let response = tokio::select! {
                     response = answer => response.ok(),
-                    () = standing.gone.wait() => None,
+                    () = question.stream.closed() => None,
                 };
                 let Some(Response { outcome, .. }) = response else {
                     return Err(unanswered("the client is gone"));
@@ -152,11 +153,11 @@ impl CallClient for SessionClient {
     }
 
     fn log_level(&self) -> Option<String> {
-        Some(self.peer.level().as_str().to_owned())
+        Some(self.state.level().as_str().to_owned())
     }
 
     fn log(&self, message: Value) {
-        if self.peer.wants(Level::of_message(&message)) {
+        if self.state.wants(Level::of_message(&message)) {
             self.channel.note(|_| Some(notification("notifications/message", Some(&message))));
         }
     }
@@ -169,22 +170,22 @@ impl CallClient for SessionClient {
 #[async_trait]
 impl CallClient for Unasked {
     fn manner_of_session(&self) -> Manner {
-        self.peer.manner()
+        self.state.manner()
     }
 }
 
 /// A question that stands before the client; it is taken back if nobody waits for its answer any more.
-struct Standing {
+struct OpenQuestion {
     question: Question,
-    gone: Gone,
+    stream: ReplyTo,
 }
 
-impl Drop for Standing {
+impl Drop for OpenQuestion {
     fn drop(&mut self) {
         if self.question.is_open() {
             let cancelled = json!({"requestId": self.question.id, "reason": "nobody waits for the answer any more"});
             // A client that does not read has no question to take back either.
-            self.gone.note(notification("notifications/cancelled", Some(&cancelled)));
+            self.stream.try_note(notification("notifications/cancelled", Some(&cancelled)));
         }
     }
 }
@@ -192,12 +193,12 @@ impl Drop for Standing {
 #[async_trait]
 impl CallClient for RequestClient {
     fn capabilities(&self) -> Map<String, Value> {
-        self.capabilities.clone()
+        Map::clone(&self.capabilities)
     }
 
     fn identity(&self) -> Option<String> {
         // Its session is its principal with its view, which several programs may share.
-        Some(client_info(self.bound.params.as_deref()))
+        Some(client_info(self.binding.params.as_deref()))
     }
 
     fn is_away(&self) -> bool {
@@ -206,12 +207,8 @@ impl CallClient for RequestClient {
 
     async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
         ask_permitted(requests, &self.capabilities, RpcError::MISSING_CAPABILITY, async |permitted| {
-            let asking = Asking { call: self.call, channel: &self.channel, bound: &self.bound, given: &self.given };
-            let waiting = self.paused_calls.ask(permitted, asking, EXPIRY);
-            let answers = match self.slot.upgrade() {
-                Some(slot) => slot.without(waiting).await?,
-                None => waiting.await?,
-            };
+            let asking = Asking { call: self.call, channel: &self.channel, binding: &self.binding, given: &self.given };
+            let answers = self.paused_calls.ask(permitted, asking, EXPIRY).await?;
             Ok(answers.into_iter().map(Ok).collect())
         })
         .await
@@ -228,7 +225,7 @@ impl CallClient for RequestClient {
     }
 
     fn meta(&self) -> Map<String, Value> {
-        own_meta(self.bound.params.as_deref())
+        own_meta(self.binding.params.as_deref())
     }
 }
 

@@ -1,11 +1,15 @@
 //! The protocol's methods beside `tools/*`: lists are read from the catalogue, all else runs through the executor as a
 //! call of its source, whose result goes on as it came.
 
+pub(crate) mod capabilities;
+pub(crate) mod lists;
+pub(crate) mod log_levels;
+pub(crate) mod notifications;
+pub(crate) mod subscriptions;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
-use futures_util::stream;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use toolwright_core::call::RawArguments;
@@ -16,12 +20,15 @@ use toolwright_core::outcome::{Outcome, STANDS_IN};
 use toolwright_core::passthrough::METHOD_RESULT;
 use toolwright_mcp::{convert, downgrade};
 
-use super::call::{Ask, Caller, Work, passed_on};
+use self::log_levels::SET_LEVEL;
+use super::call::passed_on;
 use super::message::{self, RpcError, to_json};
-use super::protocol::{Era, Level};
-use super::response_channel::Waiting;
-use super::view::Scope;
+use super::protocol::Era;
+use super::request::{PendingRequest, Work};
+use super::response::Waiting;
+use super::session::Caller;
 use crate::Gateway;
+use crate::view::Scope;
 
 /// Methods of both generations.
 const METHODS: [&str; 6] = [
@@ -34,7 +41,6 @@ const METHODS: [&str; 6] = [
 ];
 /// Methods that 2026-07-28 has no more.
 const LEGACY_METHODS: [&str; 3] = ["resources/subscribe", "resources/unsubscribe", SET_LEVEL];
-pub(crate) const SET_LEVEL: &str = "logging/setLevel";
 /// Sources that are asked at once.
 pub(crate) const AT_ONCE: usize = 32;
 /// How long one source of many is waited for.
@@ -63,10 +69,14 @@ impl Gateway {
     ///
     /// # Errors
     /// As [`Gateway::start`].
-    pub(crate) fn start_method(self: &Arc<Self>, caller: &Caller, ask: Ask) -> Result<Waiting, RpcError> {
-        let arguments = arguments(ask.raw.as_deref())?;
-        let (era, method) = (ask.era, ask.method.clone());
-        self.start(caller, ask, async move |work| work.answer(era, &method, arguments).await)
+    pub(crate) fn start_method(
+        self: &Arc<Self>,
+        caller: &Caller,
+        pending: PendingRequest,
+    ) -> Result<Waiting, RpcError> {
+        let arguments = arguments(pending.request.raw.as_deref())?;
+        let (era, method) = (pending.era, pending.request.method.clone());
+        self.start(caller, pending, async move |work| work.answer(era, &method, arguments).await)
     }
 }
 
@@ -92,7 +102,7 @@ impl Work {
             Ok(mut result) => {
                 convert::result(era, method, &mut result, &self.gateway.server_info);
                 if era == Era::Legacy && method == "prompts/get" {
-                    downgrade::prompt(self.caller.peer.version(), &mut result);
+                    downgrade::prompt(self.caller.client.version(), &mut result);
                 }
                 Ok(to_json(&result))
             }
@@ -117,11 +127,11 @@ impl Work {
         if !self.gateway.shows_method(&self.caller.view.scope, provider.name(), method) {
             return Err(RpcError::method_not_found(method));
         }
-        self.tell_source(provider, method, arguments).await
+        self.run_method(provider, method, arguments).await
     }
 
     /// As [`Work::ask_source`], for what the gateway has to say for itself: whatever the address shows.
-    pub(crate) async fn tell_source(
+    pub(crate) async fn run_method(
         &self,
         provider: &Arc<dyn Provider>,
         method: &str,
@@ -131,8 +141,8 @@ impl Work {
         let methods = self.gateway.methods_of(provider).ok_or_else(lacks)?;
         let id = methods.id(method).ok_or_else(lacks)?;
         let arguments = RawArguments::Value(Value::Object(arguments));
-        let outcome = self.call(&methods.snapshot, id, arguments, None).await?;
-        own_result(outcome).inspect_err(|error| self.caller.peer.refused(Some(provider.name()), error))
+        let outcome = self.run_call(&methods.snapshot, id, arguments, None).await?;
+        own_result(outcome).inspect_err(|error| self.caller.client.refused(Some(provider.name()), error))
     }
 
     /// The sources of this address that have a method.
@@ -172,20 +182,6 @@ impl Work {
             let data = serde_json::json!({"kind": ErrorKind::Timeout});
             RpcError { data: Some(Box::new(data)), ..RpcError::new(RpcError::INTERNAL, text) }
         })
-    }
-
-    /// The session's own level is kept here. Sources may be shared, so that each is told the least severe level that
-    /// anybody wants; one that has heard it for this session on its present connection is not told again.
-    async fn set_level(&self, arguments: &Map<String, Value>) -> Result<Map<String, Value>, RpcError> {
-        let sources = self.sources_with(SET_LEVEL)?;
-        let level = arguments.get("level").and_then(Value::as_str).and_then(Level::parse).ok_or_else(|| {
-            let words = Level::ALL.map(Level::as_str).join(", ");
-            RpcError::invalid_params(format!("`level` is one of {words}"))
-        })?;
-        self.caller.peer.set_level(level);
-        let telling: Vec<_> = sources.iter().map(|provider| self.tell_level(provider, level)).collect();
-        stream::iter(telling).buffer_unordered(AT_ONCE).collect::<()>().await;
-        Ok(Map::new())
     }
 }
 

@@ -1,4 +1,4 @@
-//! Telling clients what has changed: lists, resources that they subscribed to; and what sources log outside of calls.
+//! Notifications that belong to no request: changed lists, changed resources, and what sources log outside of calls.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,15 +14,16 @@ use toolwright_core::canonical::ContentHash;
 use toolwright_core::catalogue::{ListKind, SourceNotice};
 use toolwright_runtime::catalogue::Notice;
 
-use super::call::{Caller, Work};
-use super::message::{Filter, Id, notification};
-use super::methods::AT_ONCE;
-use super::protocol::{Level, SERVER_INFO, SUBSCRIPTION_ID};
-use super::subscriptions::{Declined, Subscription, nearest};
-use super::view::Scope;
+use super::AT_ONCE;
+use super::subscriptions::{Subscription, nearest};
+use crate::mcp::message::{Filter, Id, notification};
+use crate::mcp::protocol::{Level, SERVER_INFO, SUBSCRIPTION_ID};
+use crate::mcp::request::Work;
+use crate::mcp::session::Caller;
+use crate::view::Scope;
 use crate::{Gateway, ServerInfo};
 
-/// Changes that follow each other within this time are told once.
+/// Changes that follow each other within this time are one notification.
 const DEBOUNCE: Duration = Duration::from_millis(50);
 /// Resources of one subscription; sources are asked for some at a time, so there are fewer than a session may add.
 const MAX_GRANTED: usize = 256;
@@ -35,11 +36,11 @@ pub(crate) struct Granted {
     resources: Vec<(String, Subscription)>,
 }
 
-/// Who is told.
+/// Who gets them.
 enum Listener {
-    /// A session's client, of everything; it subscribes to resources by requests.
+    /// A session's client gets everything; it subscribes to resources by requests.
     Session,
-    /// One subscription, of what it was granted.
+    /// One subscription gets what it was granted.
     Subscription(Granted),
 }
 
@@ -66,8 +67,8 @@ impl SeenLists {
     }
 }
 
-/// Waits for what one caller is to be told: only of what it would see.
-pub(crate) struct Changes {
+/// The notifications that are due to one caller: only of what it would see.
+pub(crate) struct Notifications {
     gateway: Arc<Gateway>,
     caller: Caller,
     listener: Listener,
@@ -75,16 +76,15 @@ pub(crate) struct Changes {
     notices: broadcast::Receiver<Notice>,
     seen: ContentHash,
     seen_lists: SeenLists,
-    declined: Arc<Declined>,
 }
 
-impl Changes {
-    /// What a session's client is told from now on.
+impl Notifications {
+    /// Those of a session's client from now on.
     pub(crate) fn of_session(gateway: &Arc<Gateway>, caller: &Caller) -> Self {
         Self::new(gateway, caller, Listener::Session)
     }
 
-    /// What a subscription is told from now on.
+    /// Those of a subscription from now on.
     pub(crate) fn of_subscription(gateway: &Arc<Gateway>, caller: &Caller, granted: Granted) -> Self {
         Self::new(gateway, caller, Listener::Subscription(granted))
     }
@@ -98,14 +98,13 @@ impl Changes {
             gateway: Arc::clone(gateway),
             caller: caller.clone(),
             listener,
-            declined: Arc::default(),
         };
         // Nobody has looked while there was no stream, or while sources were asked for what it was granted.
         changes.follow_again();
         changes
     }
 
-    /// Changes since the caller had the list of tools of this fingerprint.
+    /// Those since the caller had the list of tools of this fingerprint.
     pub(crate) fn since(mut self, seen: ContentHash) -> Self {
         if self.seen != seen {
             self.changes.mark_changed();
@@ -114,9 +113,9 @@ impl Changes {
         self
     }
 
-    /// Notifications as they are due.
-    pub(crate) fn notifications(self) -> impl Stream<Item = Bytes> + Send {
-        futures_util::stream::unfold((self, Vec::new()), |(mut changes, mut due)| async move {
+    /// One after another, as they are due.
+    pub(crate) fn stream(self) -> impl Stream<Item = Bytes> + Send {
+        stream::unfold((self, Vec::new()), |(mut changes, mut due)| async move {
             while due.is_empty() {
                 due = changes.next().await?;
                 due.reverse();
@@ -154,17 +153,17 @@ impl Changes {
         if now != self.seen {
             self.seen = now;
             let wanted = self.listener.wants(|filter| filter.tools_list_changed);
-            due.extend(wanted.then(|| self.tell("notifications/tools/list_changed", json!({}))));
+            due.extend(wanted.then(|| self.notification("notifications/tools/list_changed", json!({}))));
         }
         let lists = SeenLists::of(&self.gateway, &self.caller);
         let before = std::mem::replace(&mut self.seen_lists, lists);
         if before.resources != self.seen_lists.resources {
             let wanted = self.listener.wants(|filter| filter.resources_list_changed);
-            due.extend(wanted.then(|| self.tell("notifications/resources/list_changed", json!({}))));
+            due.extend(wanted.then(|| self.notification("notifications/resources/list_changed", json!({}))));
         }
         if before.prompts != self.seen_lists.prompts {
             let wanted = self.listener.wants(|filter| filter.prompts_list_changed);
-            due.extend(wanted.then(|| self.tell("notifications/prompts/list_changed", json!({}))));
+            due.extend(wanted.then(|| self.notification("notifications/prompts/list_changed", json!({}))));
         }
         self.follow_again();
         due
@@ -174,26 +173,26 @@ impl Changes {
     /// logged.
     fn follow_again(&self) {
         if matches!(self.listener, Listener::Session) {
-            self.gateway.tell_level_again(&self.caller);
+            self.gateway.set_level_again(&self.caller);
         }
         let followed = match &self.listener {
-            Listener::Session => self.caller.peer.followed(),
+            Listener::Session => self.caller.client.followed(),
             Listener::Subscription(granted) => granted.resources.iter().map(|(_, at)| at.owned().clone()).collect(),
         };
-        self.gateway.follow_again(&self.caller, followed, &self.declined);
+        self.gateway.follow_again(&self.caller, followed);
     }
 
     /// After notices were missed: that all resources may have changed which are subscribed to.
     fn missed(&self) -> Vec<Bytes> {
         let subscribed = match &self.listener {
-            Listener::Session => self.caller.peer.subscribed(),
+            Listener::Session => self.caller.client.subscribed(),
             Listener::Subscription(granted) => granted.resources.iter().map(|(shown, _)| shown.clone()).collect(),
         };
         subscribed.iter().map(|shown| self.updated(shown)).collect()
     }
 
     fn updated(&self, shown: &str) -> Bytes {
-        self.tell("notifications/resources/updated", json!({"uri": shown}))
+        self.notification("notifications/resources/updated", json!({"uri": shown}))
     }
 
     fn noticed(&self, provider: &str, notice: SourceNotice) -> Option<Bytes> {
@@ -218,7 +217,7 @@ impl Changes {
                 self.subscribed_to(provider, &uri).map(|shown| self.updated(&shown))
             }
             SourceNotice::Log(message) | SourceNotice::SessionLog { message, .. } => match self.listener {
-                Listener::Session if self.caller.peer.wants(Level::of_message(&message)) => {
+                Listener::Session if self.caller.client.wants(Level::of_message(&message)) => {
                     Some(notification("notifications/message", Some(&message)))
                 }
                 // 2026-07-28 has log messages of requests only.
@@ -239,21 +238,21 @@ impl Changes {
                 tools.snapshot.list().iter().any(|entry| entry.provider.name() == provider)
             }
         };
-        let is_told =
-            matches!(self.listener, Listener::Session) && is_here() && self.caller.peer.is_told_of(provider, id);
-        is_told.then(|| self.tell("notifications/elicitation/complete", json!({"elicitationId": id})))
+        let was_asked =
+            matches!(self.listener, Listener::Session) && is_here() && self.caller.client.page_is_done(provider, id);
+        was_asked.then(|| self.notification("notifications/elicitation/complete", json!({"elicitationId": id})))
     }
 
     fn subscribed_to(&self, provider: &str, uri: &str) -> Option<String> {
         match &self.listener {
-            Listener::Session => self.caller.peer.subscribed_to(provider, uri),
+            Listener::Session => self.caller.client.subscribed_to(provider, uri),
             Listener::Subscription(granted) => {
                 nearest(granted.resources.iter().map(|(shown, at)| (shown, at)), provider, uri)
             }
         }
     }
 
-    fn tell(&self, method: &str, params: Value) -> Bytes {
+    fn notification(&self, method: &str, params: Value) -> Bytes {
         match &self.listener {
             Listener::Subscription(granted) => notification(method, Some(&OfSubscription::new(&granted.id, params))),
             Listener::Session => {

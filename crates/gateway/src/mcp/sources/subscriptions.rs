@@ -1,4 +1,4 @@
-//! Who is to be told when a resource changes. A source is subscribed to once, for all of its subscribers.
+//! Subscriptions to resources. The gateway subscribes at a source once, for all clients that want to hear of a resource.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -7,16 +7,16 @@ use futures_util::{StreamExt as _, stream};
 use serde_json::{Map, Value};
 use tokio::sync::MutexGuard;
 use toolwright_core::catalogue::Provider;
-use toolwright_core::error::{ErrorKind, ToolError};
-use toolwright_core::policy::Policy;
+use toolwright_core::error::ToolError;
 use toolwright_mcp::address::{is_within, qualify};
 use toolwright_mcp::merge::Owned;
 
-use super::call::{Caller, Work};
-use super::message::RpcError;
-use super::methods::AT_ONCE;
-use super::view::Scope;
+use super::AT_ONCE;
 use crate::Gateway;
+use crate::mcp::message::RpcError;
+use crate::mcp::request::Work;
+use crate::mcp::session::{Caller, MAX_SUBSCRIBED};
+use crate::view::Scope;
 
 const SUBSCRIBE: &str = "resources/subscribe";
 const UNSUBSCRIBE: &str = "resources/unsubscribe";
@@ -60,18 +60,18 @@ impl Subscribers {
     fn is_astray(&self, owned: &Owned, provider: &Arc<dyn Provider>) -> bool {
         // Where it is locked its source is being asked, and whoever asks looks again afterwards. Nobody else may hold it
         // for this look: it would not be tidied.
-        self.lock().get(&place(owned)).is_some_and(|told| {
-            told.try_lock().is_ok_and(|following| following.subscribers > 0 && !following.is_at(provider))
+        self.lock().get(&place(owned)).is_some_and(|shared| {
+            shared.try_lock().is_ok_and(|following| following.subscribers > 0 && !following.is_at(provider))
         })
     }
 
     /// Forgets a resource that nobody else looks at.
-    fn tidy(&self, owned: &Owned, told: Arc<SharedFollowing>) {
+    fn tidy(&self, owned: &Owned, shared: Arc<SharedFollowing>) {
         let mut all = self.lock();
-        drop(told);
+        drop(shared);
         let key = place(owned);
-        let is_idle = |told: &Arc<SharedFollowing>| {
-            Arc::strong_count(told) == 1 && told.try_lock().is_ok_and(|following| following.subscribers == 0)
+        let is_idle = |shared: &Arc<SharedFollowing>| {
+            Arc::strong_count(shared) == 1 && shared.try_lock().is_ok_and(|following| following.subscribers == 0)
         };
         if all.get(&key).is_some_and(is_idle) {
             all.remove(&key);
@@ -81,36 +81,6 @@ impl Subscribers {
 
 fn place(owned: &Owned) -> Place {
     (owned.server.clone(), owned.own.clone())
-}
-
-/// The source that was not to be asked, and the policy that said so.
-type DeclinedBy = (Weak<dyn Provider>, Weak<Policy>);
-
-/// Which sources one listener may not subscribe at again, and the policy that says so. Whatever changes, they are not
-/// asked again: only another source, or another policy, may say something else.
-#[derive(Default)]
-pub(crate) struct Declined(Mutex<HashMap<Place, DeclinedBy>>);
-
-impl Declined {
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Place, DeclinedBy>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn has(&self, owned: &Owned, provider: &Arc<dyn Provider>, policy: &Arc<Policy>) -> bool {
-        self.lock().get(&place(owned)).is_some_and(|(at, by)| {
-            std::ptr::addr_eq(at.as_ptr(), Arc::as_ptr(provider)) && std::ptr::eq(by.as_ptr(), Arc::as_ptr(policy))
-        })
-    }
-
-    fn note(&self, owned: &Owned, provider: &Arc<dyn Provider>, policy: &Arc<Policy>) {
-        let mut all = self.lock();
-        // Sources come and go, and a listener may follow others by now.
-        all.retain(|_, (at, by)| at.strong_count() > 0 && by.strong_count() > 0);
-        if all.len() >= super::peer::MAX_SUBSCRIBED {
-            all.clear();
-        }
-        all.insert(place(owned), (Arc::downgrade(provider), Arc::downgrade(policy)));
-    }
 }
 
 /// For whom a resource is followed.
@@ -136,10 +106,10 @@ impl Subscription {
         &self.owned
     }
 
-    /// Under which address a subscriber who has it as `shown` is told that this resource of a source has changed, if it
-    /// is: the resource itself, or one below it (MCP, `ResourceUpdatedNotification`: "This might be a sub-resource of
-    /// the one that the client actually subscribed to").
-    pub(crate) fn told_as(&self, shown: &str, provider: &str, uri: &str) -> Option<String> {
+    /// The address of this resource of a source for a subscriber who has the subscription's own as `shown`, if the
+    /// subscription covers it: it is the same, or below it (MCP, `ResourceUpdatedNotification`: "This might be a
+    /// sub-resource of the one that the client actually subscribed to").
+    fn shown_address(&self, shown: &str, provider: &str, uri: &str) -> Option<String> {
         if self.owned.server != provider || !is_within(&self.owned.own, uri) {
             return None;
         }
@@ -150,15 +120,15 @@ impl Subscription {
     }
 }
 
-/// Under which address who has these subscriptions is told that this resource of a source has changed, if it is: by the
-/// one that is nearest to it.
+/// The address of this resource of a source for a client with these subscriptions, if one of them covers it: by the one
+/// that is nearest to it.
 pub(crate) fn nearest<'a>(
     all: impl Iterator<Item = (&'a String, &'a Subscription)>,
     provider: &str,
     uri: &str,
 ) -> Option<String> {
-    let told = all.filter_map(|(shown, at)| Some((at.owned.own.len(), at.told_as(shown, provider, uri)?)));
-    told.max().map(|(_, shown)| shown)
+    let covering = all.filter_map(|(shown, at)| Some((at.owned.own.len(), at.shown_address(shown, provider, uri)?)));
+    covering.max().map(|(_, shown)| shown)
 }
 
 impl Drop for Subscription {
@@ -170,19 +140,19 @@ impl Drop for Subscription {
         }
         let (owned, caller) = (self.owned.clone(), self.on_behalf_of.clone());
         runtime.spawn(async move {
-            let told = gateway.subscribers.of(&owned);
-            let mut following = told.lock().await;
+            let shared = gateway.subscribers.of(&owned);
+            let mut following = shared.lock().await;
             let work = Work::of_nobody(&gateway, caller);
             let provider = work.provider(&owned.server).ok().filter(|provider| following.is_at(provider));
             following.subscribers = following.subscribers.saturating_sub(1);
             if following.subscribers == 0
                 && let Some(provider) = provider
-                && let Err(error) = work.tell_source(&provider, UNSUBSCRIBE, uri_argument(owned.own.clone())).await
+                && let Err(error) = work.run_method(&provider, UNSUBSCRIBE, uri_argument(owned.own.clone())).await
             {
                 tracing::debug!("{}: {UNSUBSCRIBE} failed: {}", owned.server, error.message);
             }
             drop(following);
-            gateway.subscribers.tidy(&owned, told);
+            gateway.subscribers.tidy(&owned, shared);
         });
     }
 }
@@ -197,19 +167,18 @@ impl Work {
         let uri = wanted(&arguments)?;
         let owned = self.subscribable(uri).await?;
         let subscription = self.interest(owned.clone()).await?;
-        self.caller.peer.subscribe(uri, subscription).ok_or_else(|| {
-            let max = super::peer::MAX_SUBSCRIBED;
-            RpcError::new(RpcError::BUSY, format!("a session subscribes to at most {max} resources"))
+        self.caller.client.subscribe(uri, subscription).ok_or_else(|| {
+            RpcError::new(RpcError::BUSY, format!("a session subscribes to at most {MAX_SUBSCRIBED} resources"))
         })?;
         // Until here its stream did not know that it is followed.
-        self.gateway.follow_again(&self.caller, vec![owned], &Arc::default());
+        self.gateway.follow_again(&self.caller, vec![owned]);
         Ok(Map::new())
     }
 
     /// `resources/unsubscribe` of a session; what was not subscribed to is no error.
     pub(crate) async fn unsubscribe(&self, arguments: &Map<String, Value>) -> Result<Map<String, Value>, RpcError> {
         self.sources_with(UNSUBSCRIBE)?;
-        self.caller.peer.unsubscribe(wanted(arguments)?);
+        self.caller.client.unsubscribe(wanted(arguments)?);
         Ok(Map::new())
     }
 
@@ -238,24 +207,22 @@ impl Work {
         if !self.gateway.has_method(&self.caller.view.scope, &provider, SUBSCRIBE) {
             return Err(RpcError::method_not_found(SUBSCRIBE));
         }
-        let followed = self.follow(&owned, &provider, Follower::New).await;
-        self.look_again(&owned, &provider, &Arc::default());
-        followed?;
+        self.follow(&owned, &provider, Follower::New).await?;
         let on_behalf_of = Caller::new(Arc::clone(&self.caller.session), self.caller.view.clone());
         Ok(Subscription { owned, gateway: Arc::downgrade(&self.gateway), on_behalf_of })
     }
 
     /// Has a source take the subscription to one of its resources, unless it has.
     async fn follow(&self, owned: &Owned, provider: &Arc<dyn Provider>, follower: Follower) -> Result<(), RpcError> {
-        let told = self.gateway.subscribers.of(owned);
+        let shared = self.gateway.subscribers.of(owned);
         let taken = tokio::select! {
             biased;
-            following = told.lock() => self.take(following, owned, provider, follower).await,
+            following = shared.lock() => self.take(following, owned, provider, follower).await,
             cause = self.cancel.cancelled() => {
                 Err(RpcError::new(RpcError::INTERNAL, ToolError::canceled(cause).message().to_owned()))
             }
         };
-        self.gateway.subscribers.tidy(owned, told);
+        self.gateway.subscribers.tidy(owned, shared);
         taken
     }
 
@@ -281,59 +248,38 @@ impl Work {
 }
 
 impl Gateway {
-    /// Subscribes anew, beside all else, to those of these resources whose source is another one of its name than took
-    /// the subscription, but for what policy has declined. Where policy asks nobody is asked, and it is declined.
-    pub(crate) fn follow_again(self: &Arc<Self>, caller: &Caller, followed: Vec<Owned>, declined: &Arc<Declined>) {
+    /// Subscribes anew, beside all else, to those of these resources whose source is another one of its name than took the
+    /// subscription. Where policy asks nobody is asked, and the source neither.
+    pub(crate) fn follow_again(self: &Arc<Self>, caller: &Caller, followed: Vec<Owned>) {
         if followed.is_empty() || self.is_draining() {
             return;
         }
-        let (sources, policy) = (self.options.catalogue.sources(), self.policy_at(&caller.view));
+        let sources = self.options.catalogue.sources();
         let of = |owned: Owned| {
             let provider = sources.iter().find(|provider| provider.name() == owned.server)?;
-            let is_due = self.subscribers.is_astray(&owned, provider) && !declined.has(&owned, provider, &policy);
-            is_due.then(|| (owned, Arc::clone(provider)))
+            self.subscribers.is_astray(&owned, provider).then(|| (owned, Arc::clone(provider)))
         };
         let astray: Vec<_> = followed.into_iter().filter_map(of).collect();
         if astray.is_empty() {
             return;
         }
         let work = Work::of_nobody(self, Caller::new(Arc::clone(&caller.session), caller.view.clone()));
-        let declined = Arc::clone(declined);
         tokio::spawn(async move {
-            let again = astray.iter().map(|(owned, provider)| work.again_in_time(owned, provider, &declined));
-            let asking: Vec<_> = again.collect();
-            stream::iter(asking).buffer_unordered(AT_ONCE).collect::<()>().await;
+            let again: Vec<_> = astray.iter().map(|(owned, provider)| work.follow_anew(owned, provider)).collect();
+            stream::iter(again).buffer_unordered(AT_ONCE).collect::<()>().await;
         });
     }
 }
 
 impl Work {
-    /// One that says nothing is asked again when the catalogue changes next.
-    async fn again_in_time(&self, owned: &Owned, provider: &Arc<dyn Provider>, declined: &Arc<Declined>) {
+    /// A source that says nothing is asked again when the catalogue changes next.
+    async fn follow_anew(&self, owned: &Owned, provider: &Arc<dyn Provider>) {
         let (resource, source) = (owned.clone(), Arc::clone(provider));
-        let policy = self.gateway.policy_at(&self.caller.view);
         let follow = |work: Self| async move { work.follow(&resource, &source, Follower::Known).await };
         if let Err(error) = self.in_time(provider, SUBSCRIBE, follow).await {
             tracing::debug!("{}: {SUBSCRIBE} failed: {}", owned.server, error.message);
-            if is_denied(&error) {
-                declined.note(owned, provider, &policy);
-            }
-        }
-        self.look_again(owned, provider, declined);
-    }
-
-    /// Follows what another source may have come for while this one was asked: whoever looked then left it to us.
-    fn look_again(&self, owned: &Owned, asked: &Arc<dyn Provider>, declined: &Arc<Declined>) {
-        if !self.gateway.serves(asked) {
-            self.gateway.follow_again(&self.caller, vec![owned.clone()], declined);
         }
     }
-}
-
-/// Whether policy, or a person, did not let a source be asked.
-fn is_denied(error: &RpcError) -> bool {
-    let kind = error.data.as_ref().and_then(|data| data.get("kind")?.as_str());
-    error.code == RpcError::INTERNAL && kind == Some(ErrorKind::Denied.as_str())
 }
 
 fn wanted(arguments: &Map<String, Value>) -> Result<&str, RpcError> {
@@ -344,9 +290,8 @@ fn wanted(arguments: &Map<String, Value>) -> Result<&str, RpcError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mcp::view::{Expose, View};
+    use crate::view::{Expose, View};
     use toolwright_core::catalogue::ProviderKind;
-    use toolwright_core::policy::Profile;
     use toolwright_core::session::{Principal, Session, SessionId};
     use toolwright_core::tool::StaticProvider;
 
@@ -361,37 +306,20 @@ mod tests {
         let caller = Caller::new(Arc::new(session), view);
         let subscribe = || {
             let subscription = Subscription { owned: owned(), gateway: Weak::new(), on_behalf_of: caller.clone() };
-            caller.peer.subscribe("a://one", subscription)
+            caller.client.subscribe("a://one", subscription)
         };
-        assert_eq!((subscribe(), caller.peer.followed().len()), (Some(()), 1));
-        caller.peer.leave();
-        assert_eq!((subscribe(), caller.peer.followed().len()), (Some(()), 0));
-    }
-
-    #[test]
-    fn what_policy_declined_is_asked_of_another_source_or_policy_only() {
-        let source = || -> Arc<dyn Provider> {
-            Arc::new(StaticProvider::new("a", ProviderKind::Mcp, Vec::new()).expect("a provider"))
-        };
-        let ([one, other], [asks, allows]) =
-            ([source(), source()], [(); 2].map(|()| Arc::new(Policy::of(Profile::Ask))));
-        let declined = Declined::default();
-        declined.note(&owned(), &one, &asks);
-        for (source, policy, expect) in [(&one, &asks, true), (&other, &asks, false), (&one, &allows, false)] {
-            assert_eq!(declined.has(&owned(), source, policy), expect);
-        }
-        drop(one);
-        declined.note(&Owned { own: "a://two".into(), ..owned() }, &other, &asks);
-        assert_eq!(declined.lock().len(), 1, "what is gone is not kept");
+        assert_eq!((subscribe(), caller.client.followed().len()), (Some(()), 1));
+        caller.client.leave();
+        assert_eq!((subscribe(), caller.client.followed().len()), (Some(()), 0));
     }
 
     #[test]
     fn who_looks_whether_a_source_is_another_keeps_nothing_there() {
         let (all, source) = (Subscribers::default(), StaticProvider::new("a", ProviderKind::Mcp, Vec::new()));
         let source: Arc<dyn Provider> = Arc::new(source.expect("a provider"));
-        let told = all.of(&owned());
+        let shared = all.of(&owned());
         assert!(!all.is_astray(&owned(), &source));
-        all.tidy(&owned(), told);
+        all.tidy(&owned(), shared);
         assert!(all.lock().is_empty());
     }
 }

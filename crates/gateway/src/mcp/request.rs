@@ -1,0 +1,303 @@
+//! The work on one request that takes a while: where its response goes, who is asked about it, and the task that runs it.
+
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+use tokio::sync::OwnedSemaphorePermit;
+use toolwright_core::approval::{Approver, NoApprover};
+use toolwright_core::call::{RawArguments, ToolCall};
+use toolwright_core::cancel::Cancel;
+use toolwright_core::catalogue::Snapshot;
+use toolwright_core::client::CallClient;
+use toolwright_core::context::PartialSink;
+use toolwright_core::operation::{Lineage, Origin, TraceId};
+use toolwright_core::outcome::Outcome;
+use toolwright_core::output::ResultsFor;
+use toolwright_core::session::CallId;
+use toolwright_mcp::{asking, convert};
+use toolwright_runtime::RunContext;
+use toolwright_runtime::executor::{CallerNames, PartialsFor};
+
+use super::client::approval::ClientApprover;
+use super::client::input_required::{Binding, PausableCall, Resumed, given_answers};
+use super::client::{NamedSource, RequestClient, SessionClient, Unasked};
+use super::dispatch::Reply;
+use super::message::{Params, Request, RpcError};
+use super::protocol::{Era, Level};
+use super::response::{Attached, Progress, ReplyTo, ResponseChannel, Waiting};
+use super::session::Caller;
+use super::tasks::{Task, TaskClient, TaskProgress, Way};
+use crate::Gateway;
+use crate::gateway::Elicitation;
+
+/// Told after policy's reason about what the gateway does by itself.
+const NOBODY: &str = "no client waits for this call, so nobody is asked; one that makes it itself is";
+
+/// A request whose answer takes a while.
+pub(crate) struct PendingRequest {
+    pub(crate) era: Era,
+    pub(crate) request: Request,
+    pub(crate) to: ReplyTo,
+    /// How long it is kept if it becomes a task; only calls of tools do.
+    pub(crate) task: Option<Duration>,
+}
+
+impl PendingRequest {
+    pub(crate) fn new(era: Era, request: Request, to: ReplyTo) -> Self {
+        Self { era, request, to, task: None }
+    }
+}
+
+/// What the work on one request needs: for whom it is, and under which conditions calls run.
+pub(crate) struct Work {
+    pub(crate) gateway: Arc<Gateway>,
+    pub(crate) caller: Caller,
+    client: Arc<dyn CallClient>,
+    lineage: Option<Lineage>,
+    pub(crate) cancel: Cancel,
+    /// To the request that waits for it.
+    pub(crate) channel: Option<Arc<ResponseChannel>>,
+    progress: Option<Arc<dyn PartialSink>>,
+    approver: Arc<dyn Approver>,
+}
+
+impl Work {
+    /// Work that nobody waits for, at a caller's address. Where policy asks it is denied: what an answer came to would
+    /// be nobody's.
+    pub(crate) fn of_nobody(gateway: &Arc<Gateway>, caller: Caller) -> Self {
+        Self {
+            gateway: Arc::clone(gateway),
+            client: Arc::new(Unasked { state: Arc::clone(&caller.client) }),
+            caller,
+            lineage: None,
+            cancel: Cancel::new(),
+            channel: None,
+            progress: None,
+            approver: Arc::new(NoApprover { remedy: NOBODY.into() }),
+        }
+    }
+
+    /// The same work, of which this approver is asked.
+    pub(crate) fn asking(self, approver: &Arc<dyn Approver>) -> Self {
+        Self { approver: Arc::clone(approver), ..self }
+    }
+
+    /// The same work, as far as this token lets it.
+    pub(crate) fn under(&self, cancel: Cancel) -> Self {
+        Self {
+            gateway: Arc::clone(&self.gateway),
+            caller: self.caller.clone(),
+            client: Arc::clone(&self.client),
+            lineage: self.lineage.clone(),
+            cancel,
+            channel: self.channel.clone(),
+            progress: self.progress.clone(),
+            approver: Arc::clone(&self.approver),
+        }
+    }
+
+    /// Runs one call of a name or id in this snapshot.
+    ///
+    /// # Errors
+    /// A fault of the executor's: that the call failed is its outcome.
+    pub(crate) async fn run_call(
+        &self,
+        snapshot: &Arc<Snapshot>,
+        name: String,
+        arguments: RawArguments,
+        names: Option<CallerNames>,
+    ) -> Result<Outcome, RpcError> {
+        let number = uuid::Uuid::new_v4();
+        let call = ToolCall { id: CallId::new(format!("call_{}", number.simple())), name, arguments };
+        let own_trace = || Lineage::in_trace(TraceId::new(number.as_u128()));
+        let lineage = self.lineage.clone().unwrap_or_else(own_trace);
+        let partials =
+            self.progress.clone().map(|sink| -> PartialsFor { Arc::new(move |_: &CallId| Arc::clone(&sink)) });
+        let (session, policy) = (Arc::clone(&self.caller.session), self.gateway.policy_at(&self.caller.view));
+        let run = RunContext {
+            names,
+            follows: self.gateway.follows_jobs(&self.caller.view),
+            origin: Origin::Gateway,
+            results_for: ResultsFor::Client,
+            cancel: self.cancel.clone(),
+            client: Arc::clone(&self.client),
+            partials,
+            ..RunContext::under(lineage, session, Arc::clone(snapshot), policy, Arc::clone(&self.approver))
+        };
+        let outcomes = pin!(self.gateway.options.executor.run_calls(vec![call], &run)).await;
+        let none = || RpcError::new(RpcError::INTERNAL, "the executor returned no outcome");
+        outcomes.into_iter().next().ok_or_else(none)
+    }
+}
+
+impl Gateway {
+    /// Starts the work on a request, in a task of its own, so that it ends in good order whatever becomes of the
+    /// connection. Its result goes to whichever request waits for it then.
+    ///
+    /// # Errors
+    /// The JSON-RPC error to answer with: shutting down, too many calls, an id that is in use.
+    pub(crate) fn start<F>(
+        self: &Arc<Self>,
+        caller: &Caller,
+        pending: PendingRequest,
+        work: impl FnOnce(Work) -> F,
+    ) -> Result<Waiting, RpcError>
+    where
+        F: Future<Output = Result<Vec<u8>, RpcError>> + Send + 'static,
+    {
+        let permit = self.call_permit()?;
+        let PendingRequest { era, request: Request { id, method, mut params, raw }, to, task } = pending;
+        let given = given_answers(&mut params)?;
+        let cancel = caller.running.token();
+        let entered = caller.running.enter(&id, &cancel)?;
+        let clock = &self.options.executor.services().clock;
+        let task = task.map(|ttl| Task::new(caller, era, ttl, cancel.clone(), clock));
+        if let Some(task) = task.as_ref().filter(|_| era == Era::Legacy) {
+            self.tasks.keep(task)?;
+        }
+        let (progress, level) = wanted(&mut params);
+        let mut wants_progress = progress.is_some();
+        let channel = ResponseChannel::new(era, cancel.clone(), Attached { entered, to, progress, level });
+        let waiting = Waiting::on(&channel, id);
+
+        let (mut client, way, capabilities, pausable): (Arc<dyn CallClient>, _, _, _) = match era {
+            Era::Legacy => {
+                let (channel, state) = (Arc::clone(&channel), Arc::clone(&caller.client));
+                let capabilities =
+                    if task.is_some() || channel.takes_questions() { state.capabilities() } else { Arc::default() };
+                let way = Way::InStream(Arc::clone(&state));
+                (Arc::new(SessionClient { channel, state, params: raw }), way, capabilities, None)
+            }
+            Era::Modern => {
+                // Whose request may not be answered with a question is not asked.
+                let capabilities = params.meta.client_capabilities.take();
+                let capabilities = capabilities.filter(|_| convert::may_require_input(&method)).unwrap_or_default();
+                let capabilities = Arc::new(capabilities);
+                // The request that comes back with answers may want what the first did not.
+                wants_progress |= !capabilities.is_empty();
+                let pausable = PausableCall::new(&self.paused_calls, &channel);
+                let client = RequestClient {
+                    channel: Arc::clone(&channel),
+                    paused_calls: Arc::clone(&self.paused_calls),
+                    call: pausable.number(),
+                    capabilities: Arc::clone(&capabilities),
+                    given: Mutex::new(given.into_iter().collect()),
+                    binding: binding(caller, method, raw),
+                };
+                (Arc::new(client), Way::ByStatus, capabilities, Some(pausable))
+            }
+        };
+        if let Some(task) = &task {
+            client = Arc::new(TaskClient { task: Arc::clone(task), way, first: client });
+        }
+        let owner = has_forms(&capabilities).then(|| Arc::clone(&client));
+        let approver = self.approver(caller, owner.clone(), Arc::clone(&self.options.approver));
+        let client = Arc::new(NamedSource { client, source: None });
+        let client = self
+            .with_fallback(client, &caller.session, Some(&caller.view), |other| self.approver(caller, owner, other));
+
+        let progress = wants_progress.then(|| Arc::new(Progress::new(Arc::clone(&channel))));
+        let to_client = progress.clone().map(|progress| progress as Arc<dyn PartialSink>);
+        let sink = match &task {
+            Some(task) => Some(Arc::new(TaskProgress { task: Arc::clone(task), to_client }) as Arc<_>),
+            None => to_client,
+        };
+        let work = work(Work {
+            gateway: Arc::clone(self),
+            caller: caller.clone(),
+            client,
+            lineage: params.meta.traceparent.as_deref().and_then(Lineage::of_traceparent),
+            cancel,
+            channel: Some(Arc::clone(&channel)),
+            progress: sink,
+            approver,
+        });
+        let work = work.boxed();
+        let (counted, gateway) = (caller.tasks.token(), Arc::clone(self));
+        self.running.spawn(async move {
+            let _held = (permit, counted);
+            let work = match progress {
+                Some(progress) => {
+                    let every = gateway.options.heartbeat;
+                    async move { progress.beside(work, every).await }.boxed()
+                }
+                None => work,
+            };
+            let result = match task {
+                Some(task) => task.run(&gateway.tasks, &channel, &gateway.server_info, work).boxed().await,
+                None => Some(work.await),
+            };
+            match (result, pausable) {
+                (Some(result), Some(pausable)) => pausable.end(result).await,
+                (Some(result), None) => channel.end(result).await,
+                (None, _) => {}
+            }
+        });
+        Ok(waiting)
+    }
+
+    /// A place among the calls that run at once.
+    fn call_permit(&self) -> Result<OwnedSemaphorePermit, RpcError> {
+        if self.is_draining() {
+            return Err(RpcError::new(RpcError::BUSY, "the server is shutting down"));
+        }
+        Arc::clone(&self.call_permits).try_acquire_owned().map_err(|_| {
+            let message = format!("{} calls are running, which is the limit; try again", self.options.max_calls);
+            RpcError::new(RpcError::BUSY, message)
+        })
+    }
+
+    /// Who answers where policy asks: the user of `client` where that can be asked and is the owner's, else `otherwise`.
+    fn approver(
+        &self,
+        caller: &Caller,
+        client: Option<Arc<dyn CallClient>>,
+        otherwise: Arc<dyn Approver>,
+    ) -> Arc<dyn Approver> {
+        match (self.options.elicitation, client) {
+            // What others than the owner may do is not theirs to decide.
+            (Elicitation::WherePossible { expiry }, Some(client)) if caller.session.principal.owner => {
+                Arc::new(ClientApprover { client, asker: caller.asker.clone(), expiry, otherwise })
+            }
+            _ => otherwise,
+        }
+    }
+
+    /// Takes a request that brings answers to a call that waits for them.
+    ///
+    /// # Errors
+    /// As [`PausedCalls::resume`](super::client::input_required::PausedCalls::resume).
+    pub(crate) fn resume(&self, caller: &Caller, pending: PendingRequest, state: &str) -> Result<Reply, RpcError> {
+        let PendingRequest { request: Request { id, method, mut params, raw }, to, .. } = pending;
+        let (progress, level) = wanted(&mut params);
+        let attached = |channel: &ResponseChannel| {
+            let entered = caller.running.enter(&id, &channel.cancel)?;
+            Ok(Attached { entered, to, progress, level })
+        };
+        match self.paused_calls.resume(&binding(caller, method, raw), &mut params, state, attached)? {
+            Resumed::GoesOn(channel) => Ok(Reply::Running(Waiting::on(&channel, id))),
+            Resumed::AskedAgain(result) => Ok(Reply::Result(result)),
+            Resumed::Ended(result) => result.map(Reply::Result),
+        }
+    }
+}
+
+/// The token under which a request wants progress, and the least severe log message that it wants.
+fn wanted(params: &mut Params) -> (Option<super::message::Id>, Option<Level>) {
+    (params.meta.progress_token.take(), params.meta.log_level.as_deref().and_then(Level::parse))
+}
+
+/// Whether a client can ask its user about a call.
+fn has_forms(capabilities: &Map<String, Value>) -> bool {
+    // Most offer nothing at all, and what is missing is not asked here.
+    !capabilities.is_empty() && asking::missing(capabilities, asking::ELICIT, &Value::Null).is_none()
+}
+
+fn binding(caller: &Caller, method: String, params: Option<Box<RawValue>>) -> Binding {
+    let principal = caller.session.principal.id.clone();
+    Binding { principal, path: caller.view.scope.path(), method, params }
+}

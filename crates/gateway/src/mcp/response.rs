@@ -1,0 +1,391 @@
+//! The response to a request that runs: its progress, what its tool logs and asks meanwhile, and its end.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use toolwright_core::cancel::{Cancel, CancelCause};
+use toolwright_core::context::PartialSink;
+use toolwright_core::event::Partial;
+
+use super::message::{self, Id, RpcError, notification};
+use super::protocol::{Era, Level};
+use super::session::Entered;
+
+/// By how much progress grows that a tool did not make: seen by nobody, and enough to be more in a number of 64 bits.
+const LEAST: f64 = 1e-9;
+const LEAST_SHARE: f64 = 1e-12;
+
+/// What is sent to one request.
+pub(crate) enum Event {
+    /// A notification, or a question to the client.
+    Note(Bytes),
+    /// The last: result or error, or nothing to a client that cancelled.
+    End(Option<Result<Vec<u8>, RpcError>>),
+}
+
+/// The transport's end of a response.
+#[derive(Clone)]
+pub(crate) enum ReplyTo {
+    /// All messages of a connection, one after another.
+    Connection(mpsc::Sender<Bytes>),
+    /// A response of its own, which may be a stream.
+    Stream(mpsc::Sender<Event>),
+    /// A response of its own that has room for its end only.
+    Whole(mpsc::Sender<Event>),
+}
+
+impl ReplyTo {
+    /// Sends a notification or question, if there is room. Never waits.
+    pub(crate) fn try_note(&self, message: Bytes) -> bool {
+        match self {
+            Self::Connection(to) => to.try_send(message).is_ok(),
+            Self::Stream(to) => to.try_send(Event::Note(message)).is_ok(),
+            Self::Whole(_) => true,
+        }
+    }
+
+    /// Waits until nobody reads the response any more.
+    pub(crate) async fn closed(&self) {
+        match self {
+            Self::Connection(to) => to.closed().await,
+            Self::Stream(to) | Self::Whole(to) => to.closed().await,
+        }
+    }
+}
+
+/// The request that waits for a call.
+pub(crate) struct Attached {
+    /// Its place among what can be cancelled.
+    pub(crate) entered: Entered,
+    pub(crate) to: ReplyTo,
+    /// Under which it wants progress.
+    pub(crate) progress: Option<Id>,
+    /// The least severe log message that it wants (2026-07-28).
+    pub(crate) level: Option<Level>,
+}
+
+/// A call's channel to its client. A modern call that asks something has no request that waits for it until the client
+/// comes back with the answer.
+pub(crate) struct ResponseChannel {
+    pub(crate) cancel: Cancel,
+    era: Era,
+    state: Mutex<State>,
+}
+
+struct State {
+    attached: Option<Attached>,
+    /// What the latest request wanted to have logged.
+    level: Option<Level>,
+}
+
+impl ResponseChannel {
+    pub(crate) fn new(era: Era, cancel: Cancel, attached: Attached) -> Arc<Self> {
+        let state = State { level: attached.level, attached: Some(attached) };
+        Arc::new(Self { cancel, era, state: Mutex::new(state) })
+    }
+
+    /// Sends something that may be lost: a client that does not read misses it. Never waits.
+    pub(crate) fn note(&self, message: impl FnOnce(&Attached) -> Option<Bytes>) {
+        // The lock is kept while sending, so that two notes at once keep their order.
+        let state = self.lock();
+        if let Some(attached) = &state.attached
+            && let Some(message) = message(attached)
+            && !attached.to.try_note(message)
+        {
+            tracing::debug!("a notification was dropped: the client is not reading");
+        }
+    }
+
+    /// Asks something in the stream of the response, which is returned. `None`: there is none, or nobody reads it any more.
+    pub(crate) async fn question(&self, message: Bytes) -> Option<ReplyTo> {
+        let to = self.lock().attached.as_ref().map(|attached| attached.to.clone())?;
+        match &to {
+            ReplyTo::Connection(to) => to.send(message).await.ok()?,
+            ReplyTo::Stream(to) => to.send(Event::Note(message)).await.ok()?,
+            ReplyTo::Whole(_) => return None,
+        }
+        Some(to)
+    }
+
+    /// Whether something can be asked in the stream of the response.
+    pub(crate) fn takes_questions(&self) -> bool {
+        self.lock().attached.as_ref().is_some_and(|attached| !matches!(attached.to, ReplyTo::Whole(_)))
+    }
+
+    /// Ends the response, if a request waits for it. A client that cancelled is not answered.
+    pub(crate) async fn end(&self, result: Result<Vec<u8>, RpcError>) {
+        let Some(Attached { to, entered, .. }) = self.lock().attached.take() else { return };
+        let id = entered.id().clone();
+        // From here on its id may be used again.
+        drop(entered);
+        let is_wanted = self.cancel.cause() != Some(CancelCause::User);
+        match to {
+            ReplyTo::Connection(to) if is_wanted => {
+                to.send(whole(&id, &result)).await.ok();
+            }
+            ReplyTo::Connection(_) => {}
+            ReplyTo::Stream(to) | ReplyTo::Whole(to) => {
+                to.send(Event::End(is_wanted.then_some(result))).await.ok();
+            }
+        }
+    }
+
+    /// Whether a request waits for the call.
+    pub(crate) fn is_attached(&self) -> bool {
+        self.lock().attached.is_some()
+    }
+
+    /// Whether a request waits for it, and nobody has cancelled.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.is_attached() && !self.cancel.is_cancelled()
+    }
+
+    /// The request that waits from now on.
+    pub(crate) fn attach(&self, attached: Attached) {
+        *self.lock() = State { level: attached.level, attached: Some(attached) };
+    }
+
+    /// The least severe log message that the latest request wants.
+    pub(crate) fn level(&self) -> Option<Level> {
+        self.lock().level
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for ResponseChannel {
+    fn drop(&mut self) {
+        let Some(Attached { to, entered, .. }) = self.lock().attached.take() else { return };
+        tracing::error!("a call ended without a result");
+        let error = RpcError::new(RpcError::INTERNAL, "the call ended without a result; the server's log says why");
+        match to {
+            ReplyTo::Connection(to) => drop(to.try_send(message::error(Some(entered.id()), &error))),
+            ReplyTo::Stream(to) | ReplyTo::Whole(to) => drop(to.try_send(Event::End(Some(Err(error))))),
+        }
+    }
+}
+
+/// A response as one message.
+pub(crate) fn whole(id: &Id, result: &Result<Vec<u8>, RpcError>) -> Bytes {
+    match result {
+        Ok(result) => message::result(id, result),
+        Err(error) => message::error(Some(id), error),
+    }
+}
+
+/// The side of one request that waits for its response to end.
+pub(crate) struct Waiting {
+    channel: Weak<ResponseChannel>,
+    id: Id,
+}
+
+impl Waiting {
+    pub(crate) fn on(channel: &Arc<ResponseChannel>, id: Id) -> Self {
+        Self { channel: Arc::downgrade(channel), id }
+    }
+
+    /// The request's id.
+    pub(crate) fn id(&self) -> &Id {
+        &self.id
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        // Nobody waits any more. To a modern client closing the stream means cancel; an older one may
+        // lose its connection without meaning it (2025-11-25, "Sending Messages to the Server").
+        let Some(channel) = self.channel.upgrade().filter(|channel| channel.era == Era::Modern) else { return };
+        let is_ours = |attached: &Attached| match attached.to {
+            // A pipe that breaks ends everything that runs, not one request.
+            ReplyTo::Connection(_) => false,
+            ReplyTo::Stream(_) | ReplyTo::Whole(_) => *attached.entered.id() == self.id,
+        };
+        let is_ours = channel.lock().attached.as_ref().is_some_and(is_ours);
+        if is_ours {
+            channel.cancel.cancel(CancelCause::User);
+        }
+    }
+}
+
+/// Sends a call's progress to where its response will go. Never waits: a client that does not read
+/// misses progress, not the result.
+pub(crate) struct Progress {
+    channel: Arc<ResponseChannel>,
+    last_sent: Mutex<LastSent>,
+}
+
+/// What the client was sent last.
+struct LastSent {
+    /// The tool's own word.
+    own: f64,
+    total: Option<f64>,
+    /// The last number that was sent.
+    sent: Option<f64>,
+    at: Instant,
+}
+
+impl LastSent {
+    /// The next number to send for this one. The protocol wants progress that grows, whoever reports it: what a tool reports
+    /// below a heartbeat is sent as a little more than that.
+    fn next(&mut self, progress: f64) -> f64 {
+        let next = match self.sent {
+            Some(sent) if progress <= sent => sent + LEAST.max(sent.abs() * LEAST_SHARE),
+            _ => progress,
+        };
+        (self.sent, self.at) = (Some(next), Instant::now());
+        next
+    }
+}
+
+impl Progress {
+    /// Progress under the token of the request that waits for the call.
+    pub(crate) fn new(channel: Arc<ResponseChannel>) -> Self {
+        let last_sent = LastSent { own: f64::NEG_INFINITY, total: None, sent: None, at: Instant::now() };
+        Self { channel, last_sent: Mutex::new(last_sent) }
+    }
+
+    /// Does `work`, and tells its client every so often that it goes on, as long as the tool says nothing: many clients give
+    /// a call up that they have not heard of for some time. It ends with the work: a call that goes on as a job is answered.
+    pub(crate) async fn beside<T>(&self, work: impl Future<Output = T>, every: Duration) -> T {
+        tokio::select! {
+            biased;
+            done = work => done,
+            never = self.beat(every) => match never {},
+        }
+    }
+
+    async fn beat(&self, every: Duration) -> Infallible {
+        loop {
+            let due = self.last_sent().at + every;
+            tokio::time::sleep_until(due).await;
+            let mut last_sent = self.last_sent();
+            if last_sent.at + every > Instant::now() {
+                continue;
+            }
+            let last = last_sent.sent.unwrap_or(0.0);
+            let progress = last_sent.next(last);
+            let total = last_sent.total.filter(|total| progress <= *total);
+            self.send_numbers(progress, total, None, Map::new());
+        }
+    }
+
+    fn send_numbers(&self, progress: f64, total: Option<f64>, message: Option<String>, more: Map<String, Value>) {
+        self.channel.note(|attached| {
+            let progress_token = attached.progress.as_ref()?;
+            let params = Params { progress_token, progress, total, message, more };
+            Some(notification("notifications/progress", Some(&params)))
+        });
+    }
+
+    fn last_sent(&self) -> MutexGuard<'_, LastSent> {
+        self.last_sent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Params<'a> {
+    progress_token: &'a Id,
+    progress: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    total: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+    #[serde(flatten)]
+    more: Map<String, Value>,
+}
+
+impl PartialSink for Progress {
+    fn send(&self, partial: Partial) {
+        let Partial::Progress { progress, total, message, more } = partial else { return };
+        // The lock is kept while sending, so that two reports at once keep their order; sending does not wait.
+        let mut last_sent = self.last_sent();
+        if progress < last_sent.own || !progress.is_finite() {
+            return;
+        }
+        (last_sent.own, last_sent.total) = (progress, total);
+        let progress = last_sent.next(progress);
+        self.send_numbers(progress, total, message, more);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mcp::session::RunningCalls;
+
+    fn progress(room: usize) -> (Progress, mpsc::Receiver<Bytes>) {
+        let (to, from) = mpsc::channel(room);
+        let (id, cancel) = (Id::Number(1.into()), Cancel::new());
+        let entered = Arc::new(RunningCalls::default()).enter(&id, &cancel).expect("the first");
+        let attached =
+            Attached { to: ReplyTo::Connection(to), progress: Some(Id::Text("t".into())), level: None, entered };
+        (Progress::new(ResponseChannel::new(Era::Legacy, cancel, attached)), from)
+    }
+
+    fn params(from: &mut mpsc::Receiver<Bytes>) -> Vec<Value> {
+        let sent = std::iter::from_fn(|| from.try_recv().ok());
+        sent.map(|bytes| serde_json::from_slice::<Value>(&bytes).expect("json")["params"].take()).collect()
+    }
+
+    #[tokio::test]
+    async fn progress_keeps_its_token_never_goes_back_and_never_waits() {
+        let (sink, mut from) = progress(2);
+        let more = |progress: f64| Map::from_iter([("_meta".to_owned(), serde_json::json!({"of": progress}))]);
+        let report = |progress: f64| {
+            sink.send(Partial::Progress { progress, total: Some(3.0), message: None, more: more(progress) });
+        };
+        for progress in [1.0, 0.5, 2.0, 3.0] {
+            report(progress);
+        }
+        let sent: Vec<String> = params(&mut from).iter().map(Value::to_string).collect();
+        let expect = |progress: &str| {
+            format!(r#"{{"progressToken":"t","progress":{progress},"total":3.0,"_meta":{{"of":{progress}}}}}"#)
+        };
+        assert_eq!(sent, [expect("1.0"), expect("2.0")], "the third found the channel full");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_call_is_heard_of_and_progress_only_grows() {
+        const EVERY: Duration = Duration::from_secs(15);
+        let (sink, mut from) = progress(64);
+        let report = |progress: f64, message: &str| {
+            let message = Some(message.to_owned());
+            sink.send(Partial::Progress { progress, total: Some(2.0), message, more: Map::new() });
+        };
+        let work = async {
+            tokio::time::sleep(EVERY * 2 + EVERY / 2).await;
+            report(0.0, "begun");
+            tokio::time::sleep(EVERY / 2).await;
+            report(1.0, "half");
+            tokio::time::sleep(EVERY / 2).await;
+            // Says again what it said.
+            report(1.0, "still half");
+            tokio::time::sleep(EVERY + EVERY / 2).await;
+            report(1.0, "and still");
+            report(2.0, "all");
+            tokio::time::sleep(EVERY + EVERY / 2).await;
+            "done"
+        };
+        assert_eq!(sink.beside(work, EVERY).await, "done");
+        let sent = params(&mut from);
+        let messages: Vec<Option<&str>> = sent.iter().map(|params| params["message"].as_str()).collect();
+        let expect =
+            [None, None, Some("begun"), Some("half"), Some("still half"), None, Some("and still"), Some("all"), None];
+        assert_eq!(messages, expect, "{sent:?}");
+        let numbers: Vec<f64> = sent.iter().map(|params| params["progress"].as_f64().expect("a number")).collect();
+        assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]), "{numbers:?}");
+        assert_eq!((numbers[0], numbers[3], numbers[7]), (0.0, 1.0, 2.0), "what a tool reports stands where it can");
+        assert_eq!((&sent[5]["total"], sent[8].get("total")), (&serde_json::json!(2.0), None), "{sent:?}");
+        tokio::time::sleep(EVERY * 4).await;
+        assert_eq!(params(&mut from), Vec::<Value>::new(), "the call has ended");
+    }
+}

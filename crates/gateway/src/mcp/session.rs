@@ -1,0 +1,413 @@
+//! Whose requests these are: the caller, what it has running, and the client of a session up to 2025-11-25.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde_json::{Map, Value};
+use tokio::sync::oneshot;
+use tokio_util::task::TaskTracker;
+use toolwright_core::cancel::{Cancel, CancelCause};
+use toolwright_core::client::Manner;
+use toolwright_core::session::{PeerProcess, Session};
+use toolwright_mcp::merge::Owned;
+
+use super::message::{Id, Params, Response, RpcError};
+use super::protocol::{LEGACY_VERSIONS, Level};
+use super::sources::subscriptions::{Subscription, nearest};
+use crate::http::Connection;
+use crate::view::{Expose, View};
+
+/// Revisions whose clients may be asked by forms or addresses.
+const ELICITING: [&str; 2] = ["2025-06-18", "2025-11-25"];
+/// The revision whose clients take streams up again, and take an event without data for what it is.
+const RESUMING: &str = "2025-11-25";
+/// Pages of which one session's client is told that they are done, and bytes of the name of one.
+const MAX_PAGES: usize = 256;
+const MAX_PAGE_ID: usize = 1024;
+/// Resources that one session subscribes to.
+pub(crate) const MAX_SUBSCRIBED: usize = 1024;
+
+/// Whose requests these are.
+#[derive(Clone)]
+pub(crate) struct Caller {
+    pub(crate) session: Arc<Session>,
+    pub(crate) view: View,
+    /// How the address that it came to says that tools are put before it, if it does.
+    pub(crate) expose_asked: Option<Expose>,
+    /// What the caller has running; a cancel is looked up here.
+    pub(crate) running: Arc<RunningCalls>,
+    /// Its client, as far as it is one of a session.
+    pub(crate) client: Arc<ClientState>,
+    /// What runs for it.
+    pub(crate) tasks: TaskTracker,
+    /// At whose other end the one sits who is asked about its calls.
+    pub(crate) asker: Asker,
+}
+
+/// Who sits at the other end where a client is asked whether a call may run.
+#[derive(Debug, Clone)]
+pub(crate) enum Asker {
+    /// Whoever started this process.
+    Parent,
+    /// A program that came over HTTP.
+    Remote {
+        connection: Connection,
+        /// Whether it has shown a token.
+        is_proven: bool,
+    },
+}
+
+impl Asker {
+    /// Whether it may decide in its owner's name.
+    pub(crate) async fn may_decide(&self) -> bool {
+        match self {
+            Self::Parent => true,
+            Self::Remote { connection, is_proven } => match connection.process().await {
+                PeerProcess::Owners => true,
+                PeerProcess::Nested => false,
+                PeerProcess::Unknown => *is_proven,
+            },
+        }
+    }
+}
+
+impl Caller {
+    pub(crate) fn new(session: Arc<Session>, view: View) -> Self {
+        let (running, client, tasks) = (Arc::default(), Arc::default(), TaskTracker::new());
+        Self { session, view, expose_asked: None, running, client, tasks, asker: Asker::Parent }
+    }
+
+    /// Takes a notification of its client.
+    pub(crate) fn notified(&self, method: &str, params: &Params) {
+        if let ("notifications/cancelled", Some(id)) = (method, &params.request_id) {
+            self.running.cancel(id);
+        }
+    }
+}
+
+/// Requests of one session that are running, by id.
+#[derive(Debug)]
+pub(crate) struct RunningCalls {
+    /// Above all of theirs: a call that waits for its client to come back has no request.
+    all: Cancel,
+    by_id: Mutex<hashbrown::HashMap<Id, Cancel>>,
+}
+
+impl Default for RunningCalls {
+    fn default() -> Self {
+        Self { all: Cancel::new(), by_id: Mutex::default() }
+    }
+}
+
+impl RunningCalls {
+    /// A token for a call of this session.
+    pub(crate) fn token(&self) -> Cancel {
+        self.all.child()
+    }
+
+    /// Notes a request; it is forgotten when the guard goes.
+    ///
+    /// # Errors
+    /// When a request of that id is running.
+    pub(crate) fn enter(self: &Arc<Self>, id: &Id, cancel: &Cancel) -> Result<Entered, RpcError> {
+        let mut by_id = lock(&self.by_id);
+        if by_id.contains_key(id) {
+            return Err(RpcError::new(RpcError::INVALID_REQUEST, "a request with this id is still running"));
+        }
+        by_id.insert(id.clone(), cancel.clone());
+        Ok(Entered { running: Arc::clone(self), id: id.clone() })
+    }
+
+    /// Cancels one request on the client's behalf; one that has ended is no error.
+    pub(crate) fn cancel(&self, id: &Id) {
+        if let Some(cancel) = lock(&self.by_id).get(id) {
+            cancel.cancel(CancelCause::User);
+        }
+    }
+
+    /// Cancels all requests: the client is gone.
+    pub(crate) fn cancel_all(&self) {
+        self.all.cancel(CancelCause::User);
+    }
+
+    /// Whether nothing runs.
+    pub(crate) fn is_empty(&self) -> bool {
+        lock(&self.by_id).is_empty()
+    }
+}
+
+/// A request noted in [`RunningCalls`].
+pub(crate) struct Entered {
+    running: Arc<RunningCalls>,
+    id: Id,
+}
+
+impl Entered {
+    /// The id of the request.
+    pub(crate) fn id(&self) -> &Id {
+        &self.id
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        lock(&self.running.by_id).remove(&self.id);
+    }
+}
+
+/// What is kept of a session's client: what it announced of itself, what it is asked, what it wants to hear of.
+#[derive(Default)]
+pub(crate) struct ClientState(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// The revision that it speaks, once it has introduced itself.
+    version: Option<&'static str>,
+    capabilities: Arc<Map<String, Value>>,
+    /// The least severe log messages that it has asked for.
+    level: Option<Level>,
+    /// How many output schemas were not announced any more when it last listed tools.
+    unannounced: u64,
+    /// How many questions it was asked, and those that are open.
+    asked: u64,
+    open: HashMap<Id, oneshot::Sender<Response>>,
+    /// By the addresses that it has for them.
+    subscriptions: HashMap<String, Subscription>,
+    /// Its session has ended.
+    has_left: bool,
+    /// Pages that it was asked to open.
+    pages: VecDeque<Page>,
+}
+
+/// A page that a client was asked to open.
+#[derive(PartialEq)]
+struct Page {
+    /// Whose it is, where that is known: the names are each source's own.
+    source: Option<String>,
+    name: String,
+}
+
+impl ClientState {
+    /// Notes what the client said of itself when it introduced itself under this revision.
+    pub(crate) fn introduced(&self, version: &'static str, capabilities: Option<&Map<String, Value>>) {
+        let mut capabilities = capabilities.cloned().unwrap_or_default();
+        if !ELICITING.contains(&version) {
+            capabilities.remove("elicitation");
+        }
+        let mut state = self.lock();
+        (state.version, state.capabilities) = (Some(version), Arc::new(capabilities));
+    }
+
+    /// The revision that it speaks; the newest of its generation where it has not said.
+    pub(crate) fn version(&self) -> &'static str {
+        self.lock().version.unwrap_or(LEGACY_VERSIONS[0])
+    }
+
+    /// Whether it takes streams over HTTP up again whose connection broke.
+    pub(crate) fn resumes_streams(&self) -> bool {
+        self.lock().version == Some(RESUMING)
+    }
+
+    /// What it can be asked.
+    pub(crate) fn capabilities(&self) -> Arc<Map<String, Value>> {
+        Arc::clone(&self.lock().capabilities)
+    }
+
+    /// How it is asked by whatever runs for it.
+    pub(crate) fn manner(&self) -> Manner {
+        if self.lock().capabilities.is_empty() { Manner::Either } else { Manner::Requests }
+    }
+
+    /// Notes that it has the list of tools in which this many output schemas are not announced any more.
+    pub(crate) fn has_listed(&self, unannounced: u64) {
+        let mut state = self.lock();
+        state.unannounced = state.unannounced.max(unannounced);
+    }
+
+    /// How many output schemas were not announced any more in the last list that it has.
+    pub(crate) fn unannounced(&self) -> u64 {
+        self.lock().unannounced
+    }
+
+    /// From now on it gets log messages of this level and above; before it gets all.
+    pub(crate) fn set_level(&self, level: Level) {
+        self.lock().level = Some(level);
+    }
+
+    /// The least severe log messages that it has asked for, if it has.
+    pub(crate) fn level_asked(&self) -> Option<Level> {
+        self.lock().level
+    }
+
+    /// The least severe log messages that it wants.
+    pub(crate) fn level(&self) -> Level {
+        self.level_asked().unwrap_or(Level::Debug)
+    }
+
+    /// Whether it wants log messages of this level.
+    pub(crate) fn wants(&self, level: Level) -> bool {
+        level >= self.level()
+    }
+
+    /// Notes that it is asked to open this page (parameters of `elicitation/create`), and hears when its source says that
+    /// its user is done there. Whoever asks in the middle of a call does not say which source it is.
+    pub(crate) fn asked_to_open(&self, source: Option<&str>, page: &Value) {
+        let name = page.get("elicitationId").and_then(Value::as_str).filter(|name| name.len() <= MAX_PAGE_ID);
+        let Some(name) = name else { return };
+        let page = Page { source: source.map(str::to_owned), name: name.to_owned() };
+        let mut state = self.lock();
+        state.pages.retain(|known| *known != page);
+        if state.pages.len() == MAX_PAGES {
+            state.pages.pop_front();
+        }
+        state.pages.push_back(page);
+    }
+
+    /// The same for all pages that a refusal of this source names.
+    pub(crate) fn refused(&self, source: Option<&str>, error: &RpcError) {
+        if error.code == RpcError::PAGES_REQUIRED {
+            let list = error.data.as_ref().and_then(|data| data.get("elicitations")).and_then(Value::as_array);
+            list.into_iter().flatten().take(MAX_PAGES).for_each(|page| self.asked_to_open(source, page));
+        }
+    }
+
+    /// Forgets this page of a source, now that its user is done there. Whether the client was asked to open it.
+    pub(crate) fn page_is_done(&self, source: &str, name: &str) -> bool {
+        let mut state = self.lock();
+        let is_meant = |page: &Page| page.name == name && page.source.as_deref().is_none_or(|known| known == source);
+        let at = state.pages.iter().position(is_meant);
+        at.and_then(|at| state.pages.remove(at)).is_some()
+    }
+
+    /// Takes a client's response. What was not asked, or no longer matters, is dropped.
+    pub(crate) fn settle(&self, response: Response) {
+        let waiting = response.id.as_ref().and_then(|id| self.lock().open.remove(id));
+        if let Some(waiting) = waiting {
+            // Whoever asked may have gone meanwhile.
+            let _ = waiting.send(response);
+        }
+    }
+
+    /// A question of ours; it is forgotten when the guard goes.
+    pub(crate) fn question(self: &Arc<Self>) -> (Question, oneshot::Receiver<Response>) {
+        let (settled, answer) = oneshot::channel();
+        let mut state = self.lock();
+        let id = Id::Text(format!("ask-{}", state.asked));
+        state.asked += 1;
+        state.open.insert(id.clone(), settled);
+        (Question { client: Arc::clone(self), id }, answer)
+    }
+
+    /// Notes that it is to hear when this resource changes, unless it has left meanwhile. `None` when it has subscribed to
+    /// too many.
+    pub(crate) fn subscribe(&self, uri: &str, subscription: Subscription) -> Option<()> {
+        let mut state = self.lock();
+        if state.has_left {
+            return Some(());
+        }
+        if state.subscriptions.len() >= MAX_SUBSCRIBED && !state.subscriptions.contains_key(uri) {
+            return None;
+        }
+        state.subscriptions.insert(uri.to_owned(), subscription);
+        Some(())
+    }
+
+    /// It no longer wants to hear when this resource changes.
+    pub(crate) fn unsubscribe(&self, uri: &str) -> Option<Subscription> {
+        self.lock().subscriptions.remove(uri)
+    }
+
+    /// What it has subscribed to, under the addresses that it has for them.
+    pub(crate) fn subscribed(&self) -> Vec<String> {
+        self.lock().subscriptions.keys().cloned().collect()
+    }
+
+    /// The same as their sources have them.
+    pub(crate) fn followed(&self) -> Vec<Owned> {
+        self.lock().subscriptions.values().map(|subscription| subscription.owned().clone()).collect()
+    }
+
+    /// Its session has ended: it hears of nothing any more, whatever still runs for it.
+    pub(crate) fn leave(&self) {
+        let mut state = self.lock();
+        state.has_left = true;
+        let subscriptions = std::mem::take(&mut state.subscriptions);
+        drop(state);
+        drop(subscriptions);
+    }
+
+    /// Under which address it has subscribed to this resource of a source, if it has.
+    pub(crate) fn subscribed_to(&self, provider: &str, uri: &str) -> Option<String> {
+        nearest(self.lock().subscriptions.iter(), provider, uri)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.0)
+    }
+}
+
+/// A question whose answer is awaited.
+pub(crate) struct Question {
+    client: Arc<ClientState>,
+    pub(crate) id: Id,
+}
+
+impl Question {
+    /// Whether nobody has answered yet.
+    pub(crate) fn is_open(&self) -> bool {
+        self.client.lock().open.contains_key(&self.id)
+    }
+}
+
+impl Drop for Question {
+    fn drop(&mut self) {
+        self.client.lock().open.remove(&self.id);
+    }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn only_revisions_that_have_elicitation_are_asked_by_it() {
+        for (version, expect) in [("2025-11-25", true), ("2025-06-18", true), ("2025-03-26", false)] {
+            let client = ClientState::default();
+            client.introduced(version, json!({"elicitation": {}, "roots": {}}).as_object());
+            let found = client.capabilities();
+            assert_eq!((found.contains_key("elicitation"), found.contains_key("roots")), (expect, true), "{version}");
+        }
+    }
+
+    #[test]
+    fn a_client_hears_of_the_pages_it_opened_only() {
+        let (one, two) = (ClientState::default(), ClientState::default());
+        one.asked_to_open(None, &json!({"mode": "url", "elicitationId": "1"}));
+        let mut refusal = RpcError::new(RpcError::PAGES_REQUIRED, "log in");
+        refusal.data = Some(Box::new(json!({"elicitations": [{"elicitationId": "2"}]})));
+        two.refused(Some("a"), &refusal);
+        assert!(!two.page_is_done("a", "1") && !one.page_is_done("a", "2"));
+        assert!(one.page_is_done("a", "1") && !one.page_is_done("a", "1"));
+        assert!(!two.page_is_done("b", "2"), "another source's page has the same name");
+        assert!(two.page_is_done("a", "2"));
+        (0..1000).for_each(|at| one.asked_to_open(None, &json!({"elicitationId": at.to_string()})));
+        assert_eq!(one.lock().pages.len(), MAX_PAGES);
+    }
+
+    #[test]
+    fn log_messages_below_the_level_are_not_wanted() {
+        let client = ClientState::default();
+        assert!(client.wants(Level::Debug) && client.level_asked().is_none());
+        for level in Level::ALL {
+            client.set_level(level);
+            assert_eq!((client.level_asked(), client.level()), (Some(level), level));
+        }
+        client.set_level(Level::Warning);
+        assert!(!client.wants(Level::Notice) && client.wants(Level::Warning) && client.wants(Level::Emergency));
+    }
+}

@@ -1,0 +1,449 @@
+//! Prompts, resources and resource templates: the catalogue's lists merged for a caller, and whose each item is.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde_json::{Map, Value};
+use toolwright_core::canonical::ContentHash;
+use toolwright_core::catalogue::{ListKind, Provider};
+use toolwright_core::content::ContentBlock;
+use toolwright_mcp::address::{fits, qualified, qualify};
+use toolwright_mcp::convert::no_resource;
+use toolwright_mcp::merge::{Merged, Owned, merge, readdress};
+use toolwright_runtime::catalogue::SourceLists;
+use toolwright_runtime::executor::is_denied;
+
+use crate::Gateway;
+use crate::mcp::message::{RpcError, to_json};
+use crate::mcp::protocol::Era;
+use crate::mcp::request::Work;
+use crate::mcp::session::Caller;
+use crate::view::Scope;
+
+/// A source that does not announce changes of a list is asked for it again when a client reads one that is older.
+const STALE: Duration = Duration::from_secs(30);
+/// Merged lists that are kept of the catalogue as it is now.
+const MAX_MERGED: usize = 256;
+/// Links that are remembered; as many older ones are kept until there are as many again.
+const MAX_LINKS: usize = 2048;
+/// Bytes of an address that is remembered.
+const MAX_LINK: usize = 2048;
+
+/// One list as a caller sees it.
+pub(crate) struct MergedList {
+    /// The JSON array of the items.
+    pub(crate) json: Bytes,
+    /// Whose each item is, by the name or address that it has here.
+    pub(crate) owners: HashMap<String, Owned>,
+    /// Hash of `json`: equal lists need no `list_changed`.
+    fingerprint: ContentHash,
+}
+
+/// What was made of the catalogue's lists as they are now. Of older ones nothing is kept.
+#[derive(Default)]
+pub(crate) struct MergedLists(Mutex<Made>);
+
+#[derive(Default)]
+struct Made {
+    of: Option<Arc<[SourceLists]>>,
+    lists: HashMap<Key, Arc<MergedList>>,
+}
+
+/// What a merged list was made of.
+#[derive(PartialEq, Eq, Hash)]
+struct Key {
+    kind: ListKind,
+    /// Whether the items have the names that their source has for them.
+    has_own_names: bool,
+    /// The positions of the sources.
+    sources: Vec<usize>,
+}
+
+impl MergedList {
+    fn build(all: &[SourceLists], key: &Key) -> Self {
+        let kind = key.kind;
+        let sources = key.sources.iter().map(|at| &all[*at]);
+        let (json, owners) = if key.has_own_names {
+            let items: Vec<&Value> = sources.flat_map(|source| source.items(kind).iter()).collect();
+            (to_json(&items), HashMap::new())
+        } else {
+            let lists = sources.map(|source| (source.provider().name(), &source.items(kind)[..])).collect();
+            let Merged { items, owners } = merge(kind, lists);
+            (to_json(&items), owners)
+        };
+        Self { fingerprint: ContentHash::of_bytes(&json), json: json.into(), owners }
+    }
+}
+
+impl Gateway {
+    /// The sources of a caller whose lists of this kind it sees, by their positions. `None`: no source has such a list.
+    fn listing(&self, caller: &Caller, all: &[SourceLists], kind: ListKind) -> Option<Vec<usize>> {
+        let policy = self.policy_at(&caller.view);
+        let mut having = all
+            .iter()
+            .enumerate()
+            .filter(|(_, source)| self.has_method(&caller.view.scope, source.provider(), kind.method()))
+            .peekable();
+        having.peek()?;
+        let is_shown = |source: &SourceLists| {
+            let methods = self.methods_of(source.provider());
+            let entry = methods.as_ref().and_then(|methods| methods.entry(kind.method()));
+            entry.is_some_and(|entry| !is_denied(entry, &policy, &caller.session))
+        };
+        Some(having.filter(|(_, source)| is_shown(source)).map(|(at, _)| at).collect())
+    }
+
+    /// A caller's list of this kind, as of now. `None`: none of its sources has such a list.
+    pub(crate) fn list_of(&self, caller: &Caller, kind: ListKind) -> Option<Arc<MergedList>> {
+        let all = self.options.catalogue.lists();
+        let has_own_names = matches!(caller.view.scope, Scope::Provider(_));
+        let key = Key { kind, has_own_names, sources: self.listing(caller, &all, kind)? };
+        let mut made = self.merged.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !made.of.as_ref().is_some_and(|of| Arc::ptr_eq(of, &all)) || made.lists.len() >= MAX_MERGED {
+            *made = Made { of: Some(Arc::clone(&all)), lists: HashMap::new() };
+        }
+        if let Some(list) = made.lists.get(&key) {
+            return Some(Arc::clone(list));
+        }
+        let list = Arc::new(MergedList::build(&all, &key));
+        made.lists.insert(key, Arc::clone(&list));
+        Some(list)
+    }
+
+    /// What tells a caller's list of this kind from another one; `None` of an empty one.
+    pub(crate) fn list_fingerprint(&self, caller: &Caller, kind: ListKind) -> Option<ContentHash> {
+        self.list_of(caller, kind).filter(|list| &list.json[..] != b"[]").map(|list| list.fingerprint)
+    }
+
+    /// Waits for the first lists of sources that have just been started, until two seconds after the start of the gateway at
+    /// the most.
+    async fn await_lists(&self, scope: &Scope, kind: ListKind) {
+        let catalogue = &self.options.catalogue;
+        let is_awaited = |source: &SourceLists| source.is_awaited(kind) && scope.may_have(&**source.provider());
+        let mut changes = catalogue.changes();
+        let listed = async {
+            while catalogue.lists().iter().any(is_awaited) {
+                if changes.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        if tokio::time::timeout_at(self.first_lists, listed).await.is_err() {
+            tracing::debug!("{} goes out before every server has said what it has", kind.method());
+        }
+    }
+
+    /// Asks sources that do not announce changes of their lists again, beside all else, where that was long ago.
+    fn refresh_stale(&self, scope: &Scope, kind: ListKind) {
+        let announces_changes = |provider: &Arc<dyn Provider>| {
+            let announced = provider.capabilities();
+            announced.and_then(|all| all.get(kind.capability())?.get("listChanged")?.as_bool()) == Some(true)
+        };
+        for source in self.options.catalogue.lists().iter() {
+            if scope.may_have(&**source.provider()) && !announces_changes(source.provider()) {
+                source.refresh_after(kind, STALE);
+            }
+        }
+    }
+}
+
+impl Work {
+    /// A list of the caller, once the sources that have just been started have said theirs.
+    ///
+    /// # Errors
+    /// That there is no such method, if no source of the address has it.
+    pub(crate) async fn merged_list(&self, kind: ListKind) -> Result<Arc<MergedList>, RpcError> {
+        tokio::select! {
+            () = self.gateway.await_lists(&self.caller.view.scope, kind) => {}
+            // Its end is the end of the request.
+            _ = self.cancel.cancelled() => {}
+        }
+        self.gateway.list_of(&self.caller, kind).ok_or_else(|| RpcError::method_not_found(kind.method()))
+    }
+
+    /// Answers a list method.
+    pub(crate) async fn list(
+        &self,
+        kind: ListKind,
+        era: Era,
+        arguments: &Map<String, Value>,
+    ) -> Result<Vec<u8>, RpcError> {
+        if arguments.get("cursor").is_some_and(|cursor| !cursor.is_null()) {
+            return Err(RpcError::invalid_params("this list has one page only, so no cursor is valid"));
+        }
+        let list = self.merged_list(kind).await?;
+        self.gateway.refresh_stale(&self.caller.view.scope, kind);
+        Ok(self.gateway.list_result(kind.list_key(), &list.json, era))
+    }
+}
+
+/// Which source's result linked to which resource last, by caller and address: a link leads to the source that gave it,
+/// even where no list has the address or another source has something at it. The newer ones, and the older.
+#[derive(Default)]
+pub(crate) struct ResourceLinks(Mutex<[HashMap<String, String>; 2]>);
+
+impl ResourceLinks {
+    fn note<'a>(&self, caller: &Caller, server: &str, uris: impl Iterator<Item = &'a str>) {
+        let mut links = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for uri in uris.filter(|uri| uri.len() <= MAX_LINK) {
+            if links[0].len() >= MAX_LINKS {
+                links[1] = std::mem::take(&mut links[0]);
+            }
+            links[0].insert(link_key(caller, uri), server.to_owned());
+        }
+    }
+
+    fn of(&self, caller: &Caller, uri: &str) -> Option<String> {
+        let (links, key) = (self.0.lock().unwrap_or_else(PoisonError::into_inner), link_key(caller, uri));
+        links.iter().find_map(|links| links.get(&key)).cloned()
+    }
+}
+
+fn link_key(caller: &Caller, uri: &str) -> String {
+    format!("{} at {} {uri}", caller.session.principal.id, caller.view.scope.path())
+}
+
+impl Work {
+    /// Notes which resources the content of a source's result links to or holds.
+    pub(crate) fn note_links_in(&self, server: &str, content: &[ContentBlock]) {
+        self.note_links(server, in_content(content));
+    }
+
+    fn note_links<'a>(&self, server: &str, uris: impl Iterator<Item = &'a str>) {
+        let mut uris = uris.peekable();
+        // Where there is one source, everything is its own.
+        if uris.peek().is_some() && !matches!(self.caller.view.scope, Scope::Provider(_)) {
+            self.gateway.resource_links.note(&self.caller, server, uris);
+        }
+    }
+
+    /// Which of these sources gave the caller a link to this resource last.
+    fn linked_by(&self, uri: &str, sources: &[Arc<dyn Provider>]) -> Option<String> {
+        let server = self.gateway.resource_links.of(&self.caller, uri)?;
+        sources.iter().any(|provider| provider.name() == server).then_some(server)
+    }
+}
+
+impl Work {
+    /// Has the source do it whose prompt, resource or template this is.
+    pub(crate) async fn routed(
+        &self,
+        era: Era,
+        method: &str,
+        arguments: Map<String, Value>,
+    ) -> Result<Map<String, Value>, RpcError> {
+        match method {
+            "prompts/get" => self.get_prompt(arguments).await,
+            "resources/read" => self.read(era, arguments).await,
+            "completion/complete" => self.complete(era, arguments).await,
+            _ => Err(RpcError::method_not_found(method)),
+        }
+    }
+
+    /// Whose this is, by the list.
+    async fn owner(&self, kind: ListKind, shown: &str) -> Result<Option<Owned>, RpcError> {
+        Ok(self.merged_list(kind).await?.owners.get(shown).cloned())
+    }
+
+    /// Whose resource this is: by its address if that names the source, by the list, by the result that named it last, by
+    /// the nearest template, and at last because no other source has any. A result does not take away what a list has of
+    /// another source alone, nor what is of a template of others alone.
+    pub(crate) async fn resource_owner(&self, uri: &str) -> Result<Option<Owned>, RpcError> {
+        let sources = self.sources_with("resources/read")?;
+        let listed = async |uri: &str| self.owner(ListKind::Resources, uri).await.ok().flatten();
+        if let Some((server, own)) = qualified(uri)
+            && sources.iter().any(|provider| provider.name() == server)
+        {
+            let listed = listed(uri).await.filter(|owned| owned.server == server);
+            return Ok(Some(listed.unwrap_or_else(|| Owned { server: server.to_owned(), own: own.to_owned() })));
+        }
+        let linked = self.linked_by(uri, &sources);
+        if let Some(owned) = listed(uri).await {
+            return Ok(Some(match linked.filter(|linked| *linked != owned.server) {
+                // Its own is listed under another address, since this one was taken.
+                Some(linked) => listed(&qualify(&linked, uri)).await.unwrap_or(owned),
+                None => owned,
+            }));
+        }
+        let templates = self.merged_list(ListKind::Templates).await.ok();
+        let nearest = templates.and_then(|list| nearest(&list.owners, uri, &sources, linked.as_deref()));
+        let own = |server: &str| Owned { server: server.to_owned(), own: uri.to_owned() };
+        Ok(match (nearest.or(linked), &sources[..]) {
+            (Some(server), _) => Some(own(&server)),
+            (None, [only]) => Some(own(only.name())),
+            (None, _) => None,
+        })
+    }
+
+    async fn read(&self, era: Era, mut arguments: Map<String, Value>) -> Result<Map<String, Value>, RpcError> {
+        let shown = text(&arguments, "uri").ok_or_else(|| RpcError::invalid_params("resources/read needs a `uri`"))?;
+        let owned = self.resource_owner(&shown).await?;
+        let Owned { server, own } = owned.ok_or_else(|| no_resource(era, &shown))?;
+        arguments.insert("uri".into(), own.clone().into());
+        let provider = self.provider(&server)?;
+        let mut result = self.ask_source(&provider, "resources/read", arguments).await?;
+        self.note_links(&server, beside(&result, &own));
+        if own != shown {
+            readdress(&mut result, &own, &shown);
+        }
+        Ok(result)
+    }
+
+    async fn get_prompt(&self, mut arguments: Map<String, Value>) -> Result<Map<String, Value>, RpcError> {
+        let shown = text(&arguments, "name").ok_or_else(|| RpcError::invalid_params("prompts/get needs a `name`"))?;
+        let Owned { server, own } = self.prompt(&shown).await?;
+        arguments.insert("name".into(), own.into());
+        let provider = self.provider(&server)?;
+        let result = self.ask_source(&provider, "prompts/get", arguments).await?;
+        self.note_links(&server, in_prompt(&result));
+        Ok(result)
+    }
+
+    async fn prompt(&self, shown: &str) -> Result<Owned, RpcError> {
+        let unknown = || {
+            let shown: String = shown.chars().take(100).collect();
+            RpcError::invalid_params(format!("there is no prompt called `{shown}`"))
+        };
+        self.owner(ListKind::Prompts, shown).await?.ok_or_else(unknown)
+    }
+
+    async fn complete(&self, era: Era, mut arguments: Map<String, Value>) -> Result<Map<String, Value>, RpcError> {
+        self.sources_with("completion/complete")?;
+        let refuse = || RpcError::invalid_params("`ref` is a prompt or a resource template");
+        let of = arguments.get_mut("ref").and_then(Value::as_object_mut).ok_or_else(refuse)?;
+        let (key, owned) = match of.get("type").and_then(Value::as_str) {
+            Some("ref/prompt") => {
+                let shown = text(of, "name").ok_or_else(refuse)?;
+                ("name", self.prompt(&shown).await?)
+            }
+            Some("ref/resource") => {
+                let shown = text(of, "uri").ok_or_else(refuse)?;
+                let template = self.owner(ListKind::Templates, &shown).await.ok().flatten();
+                let owned = match template {
+                    Some(owned) => Some(owned),
+                    None => self.resource_owner(&shown).await?,
+                };
+                ("uri", owned.ok_or_else(|| no_resource(era, &shown))?)
+            }
+            _ => return Err(refuse()),
+        };
+        of.insert(key.into(), owned.own.into());
+        let provider = self.provider(&owned.server)?;
+        self.ask_source(&provider, "completion/complete", arguments).await
+    }
+}
+
+/// Whose template is the nearest that this address can be one of, of those that are shown as their sources have them:
+/// an address that was made of another says its source. The source whose result `linked` to the address comes first where it has a
+/// template for it at all; of two that are as near, that of the source that comes first.
+fn nearest(
+    templates: &HashMap<String, Owned>,
+    uri: &str,
+    sources: &[Arc<dyn Provider>],
+    linked: Option<&str>,
+) -> Option<String> {
+    if let Some(linked) = linked
+        && templates.values().any(|owned| owned.server == linked && fits(&owned.own, uri).is_some())
+    {
+        return Some(linked.to_owned());
+    }
+    let bare = templates.iter().filter(|(shown, owned)| **shown == owned.own).map(|(_, owned)| owned);
+    let fitting = bare.filter_map(|owned| {
+        let place = sources.iter().position(|provider| provider.name() == owned.server)?;
+        Some((fits(&owned.own, uri)?, Reverse(place), &owned.server))
+    });
+    fitting.max().map(|(.., server)| server.clone())
+}
+
+fn text(of: &Map<String, Value>, key: &str) -> Option<String> {
+    of.get(key).and_then(Value::as_str).map(str::to_owned)
+}
+
+/// The resources that content links to or holds.
+fn in_content(blocks: &[ContentBlock]) -> impl Iterator<Item = &str> {
+    blocks.iter().filter_map(|block| match block {
+        ContentBlock::Link { uri, .. } => Some(uri.as_str()),
+        ContentBlock::Resource { resource, .. } => uri_of(resource),
+        ContentBlock::Text { .. } | ContentBlock::Image { .. } | ContentBlock::Audio { .. } => None,
+    })
+}
+
+/// The same of the messages of a result of `prompts/get`.
+fn in_prompt(result: &Map<String, Value>) -> impl Iterator<Item = &str> {
+    let messages = result.get("messages").and_then(Value::as_array).into_iter().flatten();
+    messages.filter_map(|message| {
+        let block = message.get("content")?;
+        match block.get("type")?.as_str()? {
+            "resource_link" => uri_of(block),
+            "resource" => uri_of(block.get("resource")?),
+            _ => None,
+        }
+    })
+}
+
+/// What a result of `resources/read` holds of other resources than the one that was read.
+fn beside<'a>(result: &'a Map<String, Value>, read: &'a str) -> impl Iterator<Item = &'a str> {
+    let contents = result.get("contents").and_then(Value::as_array).into_iter().flatten();
+    contents.filter_map(uri_of).filter(move |uri| *uri != read)
+}
+
+fn uri_of(of: &Value) -> Option<&str> {
+    of.get("uri")?.as_str()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::{Expose, View};
+    use serde_json::json;
+    use toolwright_core::session::{Principal, Session, SessionId};
+
+    fn caller(principal: &str) -> Caller {
+        let principal = Principal { id: principal.into(), ..Principal::owner() };
+        let session = Session { id: SessionId::new("s"), principal, root: "/".into(), agent: None };
+        Caller::new(Arc::new(session), View { scope: Scope::Whole, expose: Expose::Direct })
+    }
+
+    #[test]
+    fn the_last_source_that_linked_counts_for_each_caller() {
+        let (links, p, q) = (ResourceLinks::default(), caller("p"), caller("q"));
+        for (caller, server) in [(&p, "a"), (&p, "b"), (&q, "c")] {
+            links.note(caller, server, std::iter::once("x://1"));
+        }
+        assert_eq!((links.of(&p, "x://1").as_deref(), links.of(&q, "x://1").as_deref()), (Some("b"), Some("c")));
+        assert_eq!((links.of(&p, "x://2"), links.of(&caller("r"), "x://1")), (None, None));
+    }
+
+    #[test]
+    fn links_are_bounded_and_the_newest_are_kept() {
+        let (links, caller) = (ResourceLinks::default(), caller("p"));
+        let uris: Vec<String> = (0..3 * MAX_LINKS).map(|at| format!("x://{at}")).collect();
+        links.note(&caller, "a", uris.iter().map(String::as_str).chain(["x".repeat(MAX_LINK + 1).as_str()]));
+        let is_kept = |at: usize| links.of(&caller, &uris[at]).is_some();
+        assert_eq!((is_kept(0), is_kept(2 * MAX_LINKS), is_kept(3 * MAX_LINKS - 1)), (false, true, true));
+        assert!(links.of(&caller, &"x".repeat(MAX_LINK + 1)).is_none());
+        assert!(links.0.lock().expect("links").iter().map(HashMap::len).sum::<usize>() <= 2 * MAX_LINKS);
+    }
+
+    #[test]
+    fn links_and_what_is_embedded_name_resources() {
+        let blocks = json!([
+            {"type": "text", "text": "x://text"},
+            {"type": "resource_link", "uri": "x://link", "name": "n"},
+            {"type": "resource", "resource": {"uri": "x://held", "text": "t"}},
+            {"type": "resource", "resource": {"text": "t"}},
+        ]);
+        let content: Vec<ContentBlock> = serde_json::from_value(blocks.clone()).expect("blocks");
+        assert_eq!(in_content(&content).collect::<Vec<_>>(), ["x://link", "x://held"]);
+        let messages = blocks.as_array().expect("a list").iter().map(|block| json!({"role": "user", "content": block}));
+        let prompt = json!({"messages": messages.collect::<Vec<_>>()});
+        let prompt = prompt.as_object().expect("object");
+        assert_eq!(in_prompt(prompt).collect::<Vec<_>>(), ["x://link", "x://held"]);
+        let read = json!({"contents": [{"uri": "x://dir"}, {"uri": "x://dir/a"}, {}, 5]});
+        let read = read.as_object().expect("object");
+        assert_eq!(beside(read, "x://dir").collect::<Vec<_>>(), ["x://dir/a"]);
+    }
+}

@@ -1,0 +1,106 @@
+//! Serves everything over HTTP: MCP, the API, metrics and health behind one guard on one listener.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::middleware::from_fn_with_state;
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{any, get};
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use toolwright_core::cancel::{Cancel, CancelCause};
+
+use crate::Gateway;
+use crate::api::{self, Api};
+use crate::http::body::Bodies;
+use crate::http::connections::{self, Bounds};
+use crate::http::guard::{self, Guard};
+use crate::http::{ApiError, HttpError, HttpOptions, MetricsSource};
+use crate::mcp::http::{Endpoint, part, whole};
+
+/// How often idle sessions are looked for.
+const SWEEP: Duration = Duration::from_secs(30);
+/// How long the last answers may take to go out once nothing runs.
+const CLOSE_LIMIT: Duration = Duration::from_millis(500);
+
+/// A server that listens. It answers while `serving` is polled.
+pub struct HttpServer {
+    /// The address, with the real port.
+    pub addr: std::net::SocketAddr,
+    /// Ends after a shutdown, when running calls have ended or have been cancelled.
+    pub serving: BoxFuture<'static, std::io::Result<()>>,
+}
+
+/// Binds and prepares the server: MCP at `/mcp` (the whole catalogue) and `/mcp/{provider}` (one
+/// provider under its own names), both with `?expose=search` or `?expose=direct`, the API at `/api/…` with its
+/// OpenAPI document at `/api/openapi.json`, `/metrics`, `/health` and `/ready`.
+///
+/// Once `shutdown` fires, streams that wait for changes end, new calls are refused with 503, and what runs is drained
+/// (see [`Gateway::drain`]); connections are taken and answered until then.
+///
+/// # Errors
+/// [`HttpError`], before anything is served.
+pub async fn serve_http(
+    gateway: Arc<Gateway>,
+    options: HttpOptions,
+    shutdown: Cancel,
+) -> Result<HttpServer, HttpError> {
+    options.validate()?;
+    let failed = |source| HttpError::Bind { addr: options.addr, source };
+    let listener = TcpListener::bind(options.addr).await.map_err(failed)?;
+    let addr = listener.local_addr().map_err(failed)?;
+    let guard = Arc::new(Guard::new(&options, addr));
+    let bounds =
+        Bounds { max: options.max_connections, first_request: options.first_request, idle: options.connection_idle };
+    let look_up_peer = options.look_up_peer;
+    let scraped = options.metrics.clone();
+    let requests = Arc::new(Semaphore::new(options.max_requests));
+    let (owner, stores) = (options.principal.clone(), options.stores.clone());
+    let limits = (requests, Arc::new(Bodies::new(gateway.options.max_message, &options)));
+    let api = Api::new(Arc::clone(&gateway), owner, stores, limits.clone());
+    let endpoint = Arc::new(Endpoint::new(Arc::clone(&gateway), options, limits, shutdown.clone()));
+    let app = Router::new()
+        .route("/mcp", any(whole))
+        .route("/mcp/{part}", any(part))
+        .with_state(Arc::clone(&endpoint))
+        .route("/metrics", get(scrape).with_state(scraped))
+        .merge(api::router(&api))
+        .fallback(|| async { ApiError::not_found("there is no such path; MCP is at /mcp, the API at /api") })
+        .layer(from_fn_with_state(guard, guard::check));
+    let drained = Cancel::new();
+    let server = connections::serve(listener, app, bounds, look_up_peer, drained.clone());
+    let serving = async move {
+        let closed = async {
+            shutdown.cancelled().await;
+            gateway.drain().await;
+            drained.cancel(CancelCause::Shutdown);
+            tokio::time::sleep(CLOSE_LIMIT).await;
+        };
+        let sweep = async {
+            loop {
+                tokio::time::sleep(SWEEP).await;
+                endpoint.sweep();
+            }
+        };
+        tokio::select! {
+            () = server => {}
+            () = closed => {}
+            () = sweep => {}
+        }
+        Ok(())
+    };
+    Ok(HttpServer { addr, serving: serving.boxed() })
+}
+
+/// Answers a scraper; 404 where nothing is counted.
+async fn scrape(State(source): State<Option<Arc<dyn MetricsSource>>>, headers: HeaderMap) -> Response {
+    let Some(source) = source else { return StatusCode::NOT_FOUND.into_response() };
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let (content_type, text) = source.read(accept);
+    ([(header::CONTENT_TYPE, HeaderValue::from_static(content_type))], text).into_response()
+}
