@@ -118,9 +118,9 @@ fn not_a_command(error: &clap::Error) -> ExitCode {
 
 /// The commands that need Toolwright.
 fn in_runtime(cli: &Cli) -> Done {
-    toolwright::providers::process::harden_self();
+    toolwright::sandbox::harden_self();
     // Where there are none, process trees are counted; `doctor` says which holds.
-    let _ = toolwright::providers::process::use_control_groups();
+    let _ = toolwright::sandbox::use_control_groups();
     let threads = threads(&cli.command, std::thread::available_parallelism().map_or(2, std::num::NonZero::get));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)

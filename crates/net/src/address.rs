@@ -32,7 +32,7 @@ impl AddressPolicy {
     }
 
     /// Why a literal address in `url` is refused; `None` for a public one and for a name.
-    pub(super) fn refuses_literal(url: &Url) -> Option<&'static str> {
+    pub(crate) fn refuses_literal(url: &Url) -> Option<&'static str> {
         match url.host()? {
             Host::Domain(_) => None,
             Host::Ipv4(address) => not_public(address.into()),
@@ -59,7 +59,7 @@ fn split_port(pattern: &str) -> (&str, Option<&str>) {
 
 /// Why `address` is not public, by the IANA special-purpose registries (RFC 6890 and its updates); `None`
 /// if it is. IPv6 forms that carry an IPv4 address are judged by that address.
-pub(super) fn not_public(address: IpAddr) -> Option<&'static str> {
+pub(crate) fn not_public(address: IpAddr) -> Option<&'static str> {
     match address {
         IpAddr::V4(v4) => v4_not_public(v4),
         IpAddr::V6(v6) => v6_not_public(v6),

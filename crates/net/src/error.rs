@@ -85,7 +85,7 @@ impl NetError {
     }
 
     /// The error behind a failed request to `host`: a refusal of our resolver, or what the client says.
-    pub(super) fn from_reqwest(error: reqwest::Error, host: String) -> Self {
+    pub(crate) fn from_reqwest(error: reqwest::Error, host: String) -> Self {
         if let Some(refused) = causes(&error).find_map(|cause| cause.downcast_ref::<Self>()) {
             return refused.clone();
         }
@@ -105,7 +105,7 @@ fn causes(error: &reqwest::Error) -> impl Iterator<Item = &(dyn StdError + 'stat
 }
 
 /// A URL that may be shown: no credentials, no query, no fragment.
-pub(super) fn without_secrets(url: &Url) -> String {
+pub(crate) fn without_secrets(url: &Url) -> String {
     let mut shown = url.clone();
     // These fail only for URLs that cannot have credentials.
     let _ = shown.set_username("");

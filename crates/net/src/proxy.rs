@@ -47,7 +47,7 @@ impl ProxySettings {
     }
 
     /// Whether `url` goes through a proxy.
-    pub(super) fn covers(&self, url: &Url) -> bool {
+    pub(crate) fn covers(&self, url: &Url) -> bool {
         let configured = if url.scheme() == "https" { &self.https } else { &self.http };
         configured.is_some() && !self.bypasses(url)
     }
@@ -59,7 +59,7 @@ impl ProxySettings {
     }
 
     /// Adds the proxies to a client that is used for covered URLs only.
-    pub(super) fn apply(&self, mut builder: reqwest::ClientBuilder) -> Result<reqwest::ClientBuilder, NetError> {
+    pub(crate) fn apply(&self, mut builder: reqwest::ClientBuilder) -> Result<reqwest::ClientBuilder, NetError> {
         type Constructor = fn(String) -> reqwest::Result<reqwest::Proxy>;
         let proxies: [(&Option<String>, Constructor, &str); 2] =
             [(&self.http, reqwest::Proxy::http, "HTTP_PROXY"), (&self.https, reqwest::Proxy::https, "HTTPS_PROXY")];

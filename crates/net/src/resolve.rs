@@ -39,7 +39,7 @@ impl HostResolver for SystemResolver {
 /// # Errors
 /// [`NetError::Connect`] for a name without addresses, [`NetError::Refused`] for one that has an address
 /// which is not public: a name with both kinds has no honest use.
-pub(super) async fn resolve_public(resolver: &dyn HostResolver, host: &str) -> Result<Vec<IpAddr>, NetError> {
+pub(crate) async fn resolve_public(resolver: &dyn HostResolver, host: &str) -> Result<Vec<IpAddr>, NetError> {
     let addresses = resolve_any(resolver, host).await?;
     match addresses.iter().find_map(|address| Some((address, not_public(*address)?))) {
         None => Ok(addresses),
@@ -57,16 +57,16 @@ async fn resolve_any(resolver: &dyn HostResolver, host: &str) -> Result<Vec<IpAd
 }
 
 /// What a client asks when it dials.
-pub(super) struct DialResolver {
+pub(crate) struct DialResolver {
     /// Who knows.
-    pub(super) resolver: Arc<dyn HostResolver>,
+    pub(crate) resolver: Arc<dyn HostResolver>,
     /// What may be dialled.
-    pub(super) reach: Reach,
+    pub(crate) reach: Reach,
 }
 
 /// What may be dialled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(crate) enum Reach {
     /// Public addresses only.
     Public,
     /// Any address.

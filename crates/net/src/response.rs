@@ -68,7 +68,7 @@ pub struct HttpResponse {
 }
 
 impl HttpResponse {
-    pub(super) fn new(inner: reqwest::Response, host: String) -> Self {
+    pub(crate) fn new(inner: reqwest::Response, host: String) -> Self {
         Self { inner, host }
     }
 

@@ -17,7 +17,7 @@ impl Session {
     ///
     /// # Errors
     /// [`OAuthError`].
-    pub(super) async fn ask(
+    pub(crate) async fn ask(
         &self,
         found: &Discovered,
         known: Option<&Client>,

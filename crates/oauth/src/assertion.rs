@@ -82,7 +82,7 @@ impl SigningKey {
     ///
     /// # Errors
     /// [`OAuthError::Setting`] where signing fails.
-    pub(super) fn assertion(&self, client: &str, audience: &str) -> Result<String, OAuthError> {
+    pub(crate) fn assertion(&self, client: &str, audience: &str) -> Result<String, OAuthError> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let mut header = json!({"alg": self.algorithm, "typ": "JWT"});
         if let Some(key_id) = &self.key_id {

@@ -13,7 +13,7 @@ use super::error::{OAuthError, excerpt};
 use super::keeping::State;
 use super::renewal::refusal;
 use super::session::{OAuth, Session, Want};
-use crate::net::{Authorizer, Challenge, Retry};
+use toolwright_net::{Authorizer, Challenge, Retry};
 
 impl Session {
     /// Headers where nothing has to be asked for them: of a token that needs no renewal, or none without a token.
@@ -93,14 +93,14 @@ impl Session {
 
 impl Session {
     /// Notes that a token was got, which the server has yet to take.
-    pub(super) fn try_next(&self, token: &Token) {
+    pub(crate) fn try_next(&self, token: &Token) {
         if let Some(header) = header(token) {
             self.trial.begin(header);
         }
     }
 
     /// That the server does not take a token that is new, with what it says of that.
-    pub(super) fn token_refused(&self, said: Option<&BearerChallenge>) -> OAuthError {
+    pub(crate) fn token_refused(&self, said: Option<&BearerChallenge>) -> OAuthError {
         let said = said.and_then(|said| said.description.as_ref().or(said.error.as_ref()));
         OAuthError::TokenRefused { server: self.server.clone(), said: said.map(|said| excerpt(said)) }
     }

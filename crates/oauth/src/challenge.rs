@@ -2,20 +2,20 @@
 
 /// What a server says of the token it wants.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct BearerChallenge {
+pub(crate) struct BearerChallenge {
     /// `error`.
-    pub(super) error: Option<String>,
+    pub(crate) error: Option<String>,
     /// `error_description`.
-    pub(super) description: Option<String>,
+    pub(crate) description: Option<String>,
     /// `scope`, its words.
-    pub(super) scopes: Vec<String>,
+    pub(crate) scopes: Vec<String>,
     /// `resource_metadata` (RFC 9728 section 5.1).
-    pub(super) resource_metadata: Option<String>,
+    pub(crate) resource_metadata: Option<String>,
 }
 
 impl BearerChallenge {
     /// The first bearer challenge among the header's values; `None` if there is none.
-    pub(super) fn of(headers: &[String]) -> Option<Self> {
+    pub(crate) fn of(headers: &[String]) -> Option<Self> {
         headers.iter().find_map(|header| Self::in_header(header))
     }
 

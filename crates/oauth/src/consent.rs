@@ -42,14 +42,14 @@ pub trait Consent: Send + Sync {
 }
 
 /// One login.
-pub(super) struct Login<'a> {
-    pub(super) wire: &'a Wire,
-    pub(super) found: &'a Discovered,
-    pub(super) client: &'a Client,
-    pub(super) proof: &'a ClientProof,
-    pub(super) scopes: &'a [String],
-    pub(super) loopback: &'a Loopback,
-    pub(super) consent: &'a dyn Consent,
+pub(crate) struct Login<'a> {
+    pub(crate) wire: &'a Wire,
+    pub(crate) found: &'a Discovered,
+    pub(crate) client: &'a Client,
+    pub(crate) proof: &'a ClientProof,
+    pub(crate) scopes: &'a [String],
+    pub(crate) loopback: &'a Loopback,
+    pub(crate) consent: &'a dyn Consent,
 }
 
 impl Login<'_> {
@@ -57,7 +57,7 @@ impl Login<'_> {
     ///
     /// # Errors
     /// [`OAuthError`].
-    pub(super) async fn run(&self) -> Result<Token, OAuthError> {
+    pub(crate) async fn run(&self) -> Result<Token, OAuthError> {
         let (verifier, state) = (random_text()?, random_text()?);
         let redirect_uri = self.loopback.redirect_uri();
         let url = self.page(&verifier, &state, &redirect_uri)?;
@@ -160,7 +160,7 @@ async fn tell_end<T, E>(brought: Brought, mut exchange: Pin<&mut impl Future<Out
 ///
 /// # Errors
 /// [`OAuthError::Metadata`].
-pub(super) fn token_endpoint(found: &Discovered) -> Result<&str, OAuthError> {
+pub(crate) fn token_endpoint(found: &Discovered) -> Result<&str, OAuthError> {
     found.server.token_endpoint.as_deref().ok_or_else(|| {
         OAuthError::Metadata(format!("the authorization server `{}` has no token endpoint", found.issuer))
     })

@@ -35,7 +35,7 @@ pub struct Credentials {
 
 impl Credentials {
     /// Tells whoever the token was given to from anybody else, without a secret.
-    pub(super) fn identity(&self) -> String {
+    pub(crate) fn identity(&self) -> String {
         let client = self.client.as_ref().map(|client| client.id.as_str());
         match &self.token {
             None => String::new(),
@@ -137,7 +137,7 @@ impl Token {
 }
 
 /// Seconds since 1970.
-pub(super) fn unix_now() -> u64 {
+pub(crate) fn unix_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 

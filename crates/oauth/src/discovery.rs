@@ -14,18 +14,18 @@ use super::wire::Wire;
 
 /// All that is known of who gives out tokens for a server.
 #[derive(Debug, Clone)]
-pub(super) struct Discovered {
+pub(crate) struct Discovered {
     /// Value of the parameter `resource` (RFC 8707); `None` for servers of 2025-03-26, which have no metadata of
     /// their own and whose authorization servers need not know it.
-    pub(super) resource: Option<String>,
+    pub(crate) resource: Option<String>,
     /// Scopes that the resource knows.
-    pub(super) scopes: Vec<String>,
+    pub(crate) scopes: Vec<String>,
     /// The issuer that the metadata was found by.
-    pub(super) issuer: String,
+    pub(crate) issuer: String,
     /// The authorization server.
-    pub(super) server: ServerMetadata,
+    pub(crate) server: ServerMetadata,
     /// Whether `server` was published; otherwise it is the default endpoints of 2025-03-26.
-    pub(super) published: bool,
+    pub(crate) published: bool,
 }
 
 /// Finds the authorization server. `wanted` is the issuer that the operator wrote, which must be among those that the
@@ -33,7 +33,7 @@ pub(super) struct Discovered {
 ///
 /// # Errors
 /// [`OAuthError`].
-pub(super) async fn discover(
+pub(crate) async fn discover(
     wire: &Wire,
     server: &Url,
     challenge: &BearerChallenge,
@@ -61,7 +61,7 @@ pub(super) async fn discover(
 }
 
 /// What a server answers to a request without a token; empty where it does not answer with a bearer challenge.
-pub(super) async fn provoke(wire: &Wire, server: &Url) -> Result<BearerChallenge, OAuthError> {
+pub(crate) async fn provoke(wire: &Wire, server: &Url) -> Result<BearerChallenge, OAuthError> {
     let request = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}});
     let answer = wire.json("the server", server, &request).await?;
     let headers = answer.headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok());
@@ -105,7 +105,7 @@ async fn without_metadata(wire: &Wire, server: &Url, wanted: Option<&str>) -> Re
 ///
 /// # Errors
 /// [`OAuthError`].
-pub(super) async fn server_metadata(wire: &Wire, issuer: &str) -> Result<Option<ServerMetadata>, OAuthError> {
+pub(crate) async fn server_metadata(wire: &Wire, issuer: &str) -> Result<Option<ServerMetadata>, OAuthError> {
     let base = wire.endpoint("the authorization server", issuer)?;
     let places = server_metadata_urls(&base);
     let found = wire.document_at::<ServerMetadata>("the authorization server's metadata", &places).await?;

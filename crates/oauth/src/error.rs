@@ -2,7 +2,7 @@
 
 use toolwright_core::pins::is_invisible;
 
-use crate::net::NetError;
+use toolwright_net::NetError;
 
 /// Why there is no token. No variant's text holds a token, a code or a secret; what a server says is cut.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -89,7 +89,7 @@ fn remedy(source: &NetError) -> &'static str {
 }
 
 /// What a server says, on one line, without characters that are not seen, and cut to 300.
-pub(super) fn excerpt(text: &str) -> String {
+pub(crate) fn excerpt(text: &str) -> String {
     let line = text.split(|c: char| c.is_whitespace() || is_invisible(c)).filter(|part| !part.is_empty());
     line.collect::<Vec<_>>().join(" ").chars().take(300).collect()
 }

@@ -22,7 +22,7 @@ const MAX_ASSERTION: usize = 64 << 10;
 ///
 /// # Errors
 /// [`OAuthError`].
-pub(super) async fn unattended(
+pub(crate) async fn unattended(
     wire: &Wire,
     grant: &Grant,
     found: &Discovered,
@@ -55,7 +55,7 @@ pub(super) async fn unattended(
 ///
 /// # Errors
 /// [`OAuthError`]; `invalid_grant` says that a person has to log in again.
-pub(super) async fn renewed(
+pub(crate) async fn renewed(
     wire: &Wire,
     client: &Client,
     proof: &ClientProof,

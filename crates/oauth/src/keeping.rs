@@ -12,22 +12,22 @@ use super::store::Stamp;
 
 /// What requests go out with.
 #[derive(Default)]
-pub(super) struct State {
+pub(crate) struct State {
     /// The credentials, once they were taken.
-    pub(super) kept: Option<Credentials>,
+    pub(crate) kept: Option<Credentials>,
     /// What was kept when they were.
     stamp: Stamp,
     /// Sets of scopes that were asked for because the server wanted more.
-    pub(super) stepped_up: Vec<Vec<String>>,
+    pub(crate) stepped_up: Vec<Vec<String>>,
     /// The last renewal, if it failed.
-    pub(super) failed_renewal: Option<(Instant, OAuthError)>,
+    pub(crate) failed_renewal: Option<(Instant, OAuthError)>,
     /// The last search for the authorization server, or request for a token without a person, if it failed.
-    pub(super) failed_request: Option<(Instant, OAuthError)>,
+    pub(crate) failed_request: Option<(Instant, OAuthError)>,
 }
 
 /// Whose the credentials are that are kept, as of when that was looked at.
 #[derive(Default)]
-pub(super) struct Identity(Mutex<Option<(Stamp, String)>>);
+pub(crate) struct Identity(Mutex<Option<(Stamp, String)>>);
 
 impl Identity {
     fn lock(&self) -> MutexGuard<'_, Option<(Stamp, String)>> {
@@ -40,7 +40,7 @@ impl Session {
     ///
     /// # Errors
     /// [`OAuthError::Store`]: nothing was taken yet.
-    pub(super) async fn load(&self, state: &mut State) -> Result<(), OAuthError> {
+    pub(crate) async fn load(&self, state: &mut State) -> Result<(), OAuthError> {
         if state.kept.is_none() {
             return self.reload(state).await;
         }
@@ -55,7 +55,7 @@ impl Session {
     }
 
     /// Whether another process has renewed what was taken since, or a person has logged in or out. One look at a file.
-    pub(super) fn is_outdated(&self, state: &State) -> bool {
+    pub(crate) fn is_outdated(&self, state: &State) -> bool {
         state.stamp != self.store.stamp(self.key())
     }
 
@@ -63,7 +63,7 @@ impl Session {
     ///
     /// # Errors
     /// [`OAuthError::Store`].
-    pub(super) async fn reload(&self, state: &mut State) -> Result<(), OAuthError> {
+    pub(crate) async fn reload(&self, state: &mut State) -> Result<(), OAuthError> {
         // Before it is read: what changes meanwhile is read once more.
         let stamp = self.store.stamp(self.key());
         let kept = self.store.load(self.key()).await?;
@@ -84,7 +84,7 @@ impl Session {
     ///
     /// # Errors
     /// [`OAuthError::Store`].
-    pub(super) async fn save(&self, state: &mut State, credentials: Credentials) -> Result<(), OAuthError> {
+    pub(crate) async fn save(&self, state: &mut State, credentials: Credentials) -> Result<(), OAuthError> {
         self.tell_secrets(&credentials);
         let identity = credentials.identity();
         state.kept = Some(credentials.clone());
@@ -100,7 +100,7 @@ impl Session {
     }
 
     /// Has its secrets kept out of what is shown.
-    pub(super) fn tell_secrets(&self, credentials: &Credentials) {
+    pub(crate) fn tell_secrets(&self, credentials: &Credentials) {
         let Some(tell) = &self.secrets else { return };
         let token = credentials.token.iter().flat_map(|token| [Some(&token.access), token.refresh.as_ref()]);
         let client = credentials.client.iter().map(|client| client.secret.as_ref());
@@ -108,7 +108,7 @@ impl Session {
     }
 
     /// Whose the credentials are that are kept now.
-    pub(super) fn identity_now(&self) -> String {
+    pub(crate) fn identity_now(&self) -> String {
         let mut known = self.identity.lock();
         let stamp = self.store.stamp(self.key());
         if known.as_ref().is_none_or(|(of, _)| *of != stamp) {
@@ -123,7 +123,7 @@ impl Session {
     }
 
     /// Credentials without anything in them.
-    pub(super) fn nothing(&self) -> Credentials {
+    pub(crate) fn nothing(&self) -> Credentials {
         Credentials { server_url: self.url.to_string(), ..Credentials::default() }
     }
 }

@@ -27,7 +27,7 @@ pub struct TokenState {
 }
 
 impl LoginState {
-    pub(super) fn of(kept: Option<&Credentials>) -> Self {
+    pub(crate) fn of(kept: Option<&Credentials>) -> Self {
         LoginState {
             issuer: kept.and_then(|kept| kept.issuer.clone()),
             client: kept.and_then(|kept| Some(kept.client.as_ref()?.id.clone())),

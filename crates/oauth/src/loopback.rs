@@ -24,26 +24,26 @@ const MAX_CONNECTIONS: usize = 64;
 const TELL_BOUND: Duration = Duration::from_secs(2);
 
 /// A listener that waits for one redirect.
-pub(super) struct Loopback {
+pub(crate) struct Loopback {
     listener: TcpListener,
     address: SocketAddr,
 }
 
 /// A code, and the browser that brought it: it waits to be told what came of it.
-pub(super) struct Brought {
+pub(crate) struct Brought {
     /// The code.
-    pub(super) code: String,
+    pub(crate) code: String,
     browser: Option<TcpStream>,
 }
 
 impl Brought {
     /// A code that a person brought, where no browser waits.
-    pub(super) fn by_hand(code: String) -> Self {
+    pub(crate) fn by_hand(code: String) -> Self {
         Self { code, browser: None }
     }
 
     /// Tells the browser, if one waits, and takes two seconds at most.
-    pub(super) async fn tell(self, text: &str) {
+    pub(crate) async fn tell(self, text: &str) {
         if let Some(browser) = self.browser {
             // Whether it still shows it does not matter any more.
             let _ = tokio::time::timeout(TELL_BOUND, answer(browser, "200 OK", text)).await;
@@ -56,7 +56,7 @@ impl Loopback {
     ///
     /// # Errors
     /// [`OAuthError::Setting`].
-    pub(super) async fn listen(port: Option<u16>) -> Result<Self, OAuthError> {
+    pub(crate) async fn listen(port: Option<u16>) -> Result<Self, OAuthError> {
         let failed = |error: std::io::Error| {
             let port = port.map_or_else(String::new, |port| format!(" on port {port} (`oauth.redirect_port`)"));
             OAuthError::Setting(format!("cannot wait for the login page's answer{port}: {error}"))
@@ -67,7 +67,7 @@ impl Loopback {
     }
 
     /// The address to give the login page.
-    pub(super) fn redirect_uri(&self) -> String {
+    pub(crate) fn redirect_uri(&self) -> String {
         format!("http://{}{PATH}", self.address)
     }
 
@@ -76,7 +76,7 @@ impl Loopback {
     ///
     /// # Errors
     /// [`OAuthError::Redirect`] when the login page says no, or the answer is not its own.
-    pub(super) async fn code(&self, expected: &Expected) -> Result<Brought, OAuthError> {
+    pub(crate) async fn code(&self, expected: &Expected) -> Result<Brought, OAuthError> {
         let mut served = FuturesUnordered::new();
         loop {
             tokio::select! {

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::error::OAuthError;
 
 /// A JSON object that an endpoint answered with.
-pub(super) struct Members {
+pub(crate) struct Members {
     what: &'static str,
     all: Map<String, Value>,
 }
@@ -18,7 +18,7 @@ impl Members {
     ///
     /// # Errors
     /// [`OAuthError::Answer`].
-    pub(super) fn read(what: &'static str, body: &[u8]) -> Result<Self, OAuthError> {
+    pub(crate) fn read(what: &'static str, body: &[u8]) -> Result<Self, OAuthError> {
         match serde_json::from_slice(body) {
             Ok(all) => Ok(Self { what, all }),
             Err(_) => Err(OAuthError::Answer { what, reason: "it is not a JSON object".to_owned() }),
@@ -29,7 +29,7 @@ impl Members {
     ///
     /// # Errors
     /// [`OAuthError::Answer`].
-    pub(super) fn required<T: DeserializeOwned>(&mut self, name: &str) -> Result<T, OAuthError> {
+    pub(crate) fn required<T: DeserializeOwned>(&mut self, name: &str) -> Result<T, OAuthError> {
         let what = self.what;
         self.optional(name)?.ok_or_else(|| OAuthError::Answer { what, reason: format!("it has no `{name}`") })
     }
@@ -38,7 +38,7 @@ impl Members {
     ///
     /// # Errors
     /// [`OAuthError::Answer`].
-    pub(super) fn optional<T: DeserializeOwned>(&mut self, name: &str) -> Result<Option<T>, OAuthError> {
+    pub(crate) fn optional<T: DeserializeOwned>(&mut self, name: &str) -> Result<Option<T>, OAuthError> {
         let Some(value) = self.all.remove(name) else { return Ok(None) };
         let kind = kind(&value);
         serde_json::from_value(value)
@@ -60,14 +60,14 @@ fn kind(value: &Value) -> &'static str {
 /// Scopes: words of one text, or a list of texts, which some servers write.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-pub(super) enum Scopes {
+pub(crate) enum Scopes {
     Text(String),
     List(Vec<String>),
 }
 
 impl Scopes {
     /// Each by itself.
-    pub(super) fn words(&self) -> Vec<String> {
+    pub(crate) fn words(&self) -> Vec<String> {
         let texts = match self {
             Self::Text(text) => std::slice::from_ref(text),
             Self::List(texts) => texts,
@@ -78,7 +78,7 @@ impl Scopes {
 
 /// Seconds, which servers write as a number, also with a fraction, or as a text of one; `None` for anything else, and
 /// for less than none.
-pub(super) fn seconds(value: &Value) -> Option<u64> {
+pub(crate) fn seconds(value: &Value) -> Option<u64> {
     let text = value.as_str().map(str::trim);
     if let Some(whole) = value.as_u64().or_else(|| text?.parse().ok()) {
         return Some(whole);

@@ -8,50 +8,50 @@ use super::error::{OAuthError, excerpt};
 
 /// A protected resource's word on how it is protected.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub(super) struct ResourceMetadata {
+pub(crate) struct ResourceMetadata {
     /// Its identifier, sent as `resource` exactly as it stands here.
-    pub(super) resource: String,
+    pub(crate) resource: String,
     /// Issuers of the authorization servers that it trusts.
     #[serde(default, deserialize_with = "null_as_default")]
-    pub(super) authorization_servers: Vec<String>,
+    pub(crate) authorization_servers: Vec<String>,
     /// Scopes that it knows.
     #[serde(default, deserialize_with = "null_as_default")]
-    pub(super) scopes_supported: Vec<String>,
+    pub(crate) scopes_supported: Vec<String>,
 }
 
 /// An authorization server's word on itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-pub(super) struct ServerMetadata {
+pub(crate) struct ServerMetadata {
     /// Its identifier.
-    pub(super) issuer: String,
+    pub(crate) issuer: String,
     /// Where people log in.
-    pub(super) authorization_endpoint: Option<String>,
+    pub(crate) authorization_endpoint: Option<String>,
     /// Where tokens come from.
-    pub(super) token_endpoint: Option<String>,
+    pub(crate) token_endpoint: Option<String>,
     /// Where clients register (RFC 7591).
-    pub(super) registration_endpoint: Option<String>,
+    pub(crate) registration_endpoint: Option<String>,
     /// Where tokens are taken back (RFC 7009).
-    pub(super) revocation_endpoint: Option<String>,
+    pub(crate) revocation_endpoint: Option<String>,
     /// Scopes that it knows.
     #[serde(default, deserialize_with = "null_as_default")]
-    pub(super) scopes_supported: Vec<String>,
+    pub(crate) scopes_supported: Vec<String>,
     /// How clients authenticate at the token endpoint, as it was written: see [`ServerMetadata::auth_methods`].
-    pub(super) token_endpoint_auth_methods_supported: Option<Vec<String>>,
+    pub(crate) token_endpoint_auth_methods_supported: Option<Vec<String>>,
     /// PKCE methods.
     #[serde(default, deserialize_with = "null_as_default")]
-    pub(super) code_challenge_methods_supported: Vec<String>,
+    pub(crate) code_challenge_methods_supported: Vec<String>,
     /// Whether a client's identifier may be the URL of its metadata.
     #[serde(default, deserialize_with = "null_as_default")]
-    pub(super) client_id_metadata_document_supported: bool,
+    pub(crate) client_id_metadata_document_supported: bool,
     /// Whether every answer of its login page names it (RFC 9207).
     #[serde(default, deserialize_with = "null_as_default")]
-    pub(super) authorization_response_iss_parameter_supported: bool,
+    pub(crate) authorization_response_iss_parameter_supported: bool,
 }
 
 impl ServerMetadata {
     /// How clients may authenticate at the token endpoint; `None` where it does not say, which stands for
     /// `client_secret_basic` (RFC 8414 section 2). An empty list says nothing: there is to be none (section 3.2).
-    pub(super) fn auth_methods(&self) -> Option<&[String]> {
+    pub(crate) fn auth_methods(&self) -> Option<&[String]> {
         self.token_endpoint_auth_methods_supported.as_deref().filter(|methods| !methods.is_empty())
     }
 }
@@ -67,7 +67,7 @@ where
 
 /// Where a resource's metadata may lie, in the order to ask: what the challenge names, or else the well-known places
 /// of its path and of its root (RFC 9728 section 3.1).
-pub(super) fn resource_metadata_urls(server: &Url, named: Option<&Url>) -> Vec<Url> {
+pub(crate) fn resource_metadata_urls(server: &Url, named: Option<&Url>) -> Vec<Url> {
     if let Some(named) = named {
         return vec![named.clone()];
     }
@@ -81,7 +81,7 @@ pub(super) fn resource_metadata_urls(server: &Url, named: Option<&Url>) -> Vec<U
 
 /// Where the metadata of an issuer may lie, in the order to ask (MCP authorization, "Authorization Server Metadata
 /// Discovery").
-pub(super) fn server_metadata_urls(issuer: &Url) -> Vec<Url> {
+pub(crate) fn server_metadata_urls(issuer: &Url) -> Vec<Url> {
     let path = issuer.path().trim_end_matches('/');
     let mut urls =
         vec![well_known(issuer, "oauth-authorization-server", path), well_known(issuer, "openid-configuration", path)];
@@ -115,7 +115,7 @@ fn bare(url: &Url) -> Url {
 ///
 /// # Errors
 /// [`OAuthError::Metadata`].
-pub(super) fn check_resource(server: &Url, resource: &str) -> Result<(), OAuthError> {
+pub(crate) fn check_resource(server: &Url, resource: &str) -> Result<(), OAuthError> {
     let speaks = Url::parse(resource).is_ok_and(|resource| {
         let above = resource.path().trim_end_matches('/');
         let rest = server.path().strip_prefix(above);
@@ -139,7 +139,7 @@ pub(super) fn check_resource(server: &Url, resource: &str) -> Result<(), OAuthEr
 ///
 /// # Errors
 /// [`OAuthError::Metadata`].
-pub(super) fn check_issuer(expected: &str, metadata: &ServerMetadata) -> Result<(), OAuthError> {
+pub(crate) fn check_issuer(expected: &str, metadata: &ServerMetadata) -> Result<(), OAuthError> {
     if same_issuer(expected, &metadata.issuer) {
         return Ok(());
     }
@@ -151,7 +151,7 @@ pub(super) fn check_issuer(expected: &str, metadata: &ServerMetadata) -> Result<
 }
 
 /// Whether two names are one issuer's.
-pub(super) fn same_issuer(a: &str, b: &str) -> bool {
+pub(crate) fn same_issuer(a: &str, b: &str) -> bool {
     a.strip_suffix('/').unwrap_or(a) == b.strip_suffix('/').unwrap_or(b)
 }
 

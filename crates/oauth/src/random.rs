@@ -11,7 +11,7 @@ use super::error::OAuthError;
 ///
 /// # Errors
 /// [`OAuthError::Setting`] where the system gives no randomness.
-pub(super) fn random_text() -> Result<String, OAuthError> {
+pub(crate) fn random_text() -> Result<String, OAuthError> {
     let mut bytes = [0; 32];
     let failed = |_| OAuthError::Setting("the system's random number generator does not work".to_owned());
     SystemRandom::new().fill(&mut bytes).map_err(failed)?;
@@ -19,7 +19,7 @@ pub(super) fn random_text() -> Result<String, OAuthError> {
 }
 
 /// The S256 challenge of a PKCE verifier (RFC 7636 section 4.2).
-pub(super) fn s256(verifier: &str) -> String {
+pub(crate) fn s256(verifier: &str) -> String {
     URL_SAFE_NO_PAD.encode(digest::digest(&digest::SHA256, verifier.as_bytes()))
 }
 

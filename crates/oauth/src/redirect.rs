@@ -6,18 +6,18 @@ use super::error::{OAuthError, excerpt};
 
 /// What the answer must fit.
 #[derive(Debug, Clone)]
-pub(super) struct Expected {
+pub(crate) struct Expected {
     /// `state` of the request.
-    pub(super) state: String,
+    pub(crate) state: String,
     /// The authorization server's own name, where it published one.
-    pub(super) issuer: Option<String>,
+    pub(crate) issuer: Option<String>,
     /// Whether it names itself in every answer.
-    pub(super) names_itself: bool,
+    pub(crate) names_itself: bool,
 }
 
 impl Expected {
     /// Whether this is an answer to our request at all.
-    pub(super) fn is_answered_by(&self, redirect: &Url) -> bool {
+    pub(crate) fn is_answered_by(&self, redirect: &Url) -> bool {
         parameter(redirect, "state").is_some_and(|state| state == self.state)
     }
 
@@ -26,7 +26,7 @@ impl Expected {
     /// # Errors
     /// [`OAuthError::Redirect`] where it answers something else or comes from another server, and
     /// [`OAuthError::Refused`] where it says no.
-    pub(super) fn code(&self, redirect: &Url) -> Result<String, OAuthError> {
+    pub(crate) fn code(&self, redirect: &Url) -> Result<String, OAuthError> {
         let refused = |reason: String| Err(OAuthError::Redirect(reason));
         if !self.is_answered_by(redirect) {
             return refused("its `state` is not that of this login".to_owned());

@@ -13,13 +13,13 @@ use super::settings::{ClientProof, ClientSettings};
 use super::wire::Wire;
 
 /// What a refusal to register is of.
-pub(super) const REGISTRATION: &str = "registration";
+pub(crate) const REGISTRATION: &str = "registration";
 
 /// The configured client, if one is; nothing has to be asked for it.
 ///
 /// # Errors
 /// [`OAuthError::Setting`] where its proof and its server have no method in common.
-pub(super) fn configured(settings: &ClientSettings, server: &ServerMetadata) -> Result<Option<Client>, OAuthError> {
+pub(crate) fn configured(settings: &ClientSettings, server: &ServerMetadata) -> Result<Option<Client>, OAuthError> {
     let Some(id) = &settings.id else { return Ok(None) };
     let method = configured_method(&settings.proof, server)?;
     Ok(Some(Client { id: id.clone(), secret: None, method, redirect_uri: None, secret_expires_at: None }))
@@ -46,7 +46,7 @@ fn configured_method(proof: &ClientProof, server: &ServerMetadata) -> Result<Aut
 }
 
 /// The client whose identifier is the URL of its metadata, where the server takes such.
-pub(super) fn by_document(settings: &ClientSettings, server: &ServerMetadata) -> Option<Client> {
+pub(crate) fn by_document(settings: &ClientSettings, server: &ServerMetadata) -> Option<Client> {
     let url = settings.metadata_url.as_ref().filter(|_| server.client_id_metadata_document_supported)?;
     let method = match settings.proof {
         ClientProof::Key(_) => AuthMethod::PrivateKeyJwt,
@@ -56,7 +56,7 @@ pub(super) fn by_document(settings: &ClientSettings, server: &ServerMetadata) ->
 }
 
 /// Whether a client of an earlier registration may still be used.
-pub(super) fn holds(client: &Client) -> bool {
+pub(crate) fn holds(client: &Client) -> bool {
     client.secret_expires_at.is_none_or(|end| unix_now() < end)
 }
 
@@ -64,7 +64,7 @@ pub(super) fn holds(client: &Client) -> bool {
 ///
 /// # Errors
 /// [`OAuthError`].
-pub(super) async fn register(
+pub(crate) async fn register(
     wire: &Wire,
     found: &Discovered,
     redirect_uri: &str,

@@ -14,7 +14,7 @@ const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 /// What an authorization server's refusal (RFC 6749 section 5.2) is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(crate) enum Refusal {
     /// The code or refresh token is good no more.
     Grant,
     /// It does not know the client, or not as one that may do this.
@@ -25,7 +25,7 @@ pub(super) enum Refusal {
 
 /// What a failure says of the grant and the client; `None` for one that is no word of the authorization server on
 /// either, and may pass.
-pub(super) fn refusal(error: &OAuthError) -> Option<Refusal> {
+pub(crate) fn refusal(error: &OAuthError) -> Option<Refusal> {
     let OAuthError::Refused { error, .. } = error else { return None };
     Some(match error.as_str() {
         // Those after the first are GitHub's and Slack's.
@@ -38,7 +38,7 @@ pub(super) fn refusal(error: &OAuthError) -> Option<Refusal> {
 impl Credentials {
     /// Forgets what a renewal showed to be good no more. Whether there was anything: a client that the operator
     /// configured is mended there, and any other refusal may be of this one request.
-    pub(super) fn forget(&mut self, refusal: Refusal) -> bool {
+    pub(crate) fn forget(&mut self, refusal: Refusal) -> bool {
         let is_registered = self.client.as_ref().is_some_and(|client| client.is_registered());
         match refusal {
             Refusal::Grant => {}
@@ -75,7 +75,7 @@ impl Session {
     ///
     /// # Errors
     /// [`OAuthError`]. A refresh token that is good no more is none: it is forgotten.
-    pub(super) async fn renew(&self, state: &mut State) -> Result<(), OAuthError> {
+    pub(crate) async fn renew(&self, state: &mut State) -> Result<(), OAuthError> {
         if let Some(error) = recent(&state.failed_renewal) {
             return Err(error);
         }
@@ -122,7 +122,7 @@ impl Session {
     /// # Errors
     /// [`OAuthError`], of faults that may pass, and of a configured client that is not known where nobody can log in. Any
     /// other refusal is none: the token is to be had another way.
-    pub(super) async fn renewed_for(&self, state: &mut State, found: &Discovered) -> Result<bool, OAuthError> {
+    pub(crate) async fn renewed_for(&self, state: &mut State, found: &Discovered) -> Result<bool, OAuthError> {
         let Some(token) = state.kept.as_ref().and_then(|kept| kept.token.clone()) else { return Ok(false) };
         let _lock = self.store.lock(self.key()).await?;
         self.reload(state).await?;
@@ -168,7 +168,7 @@ impl Session {
 }
 
 /// A failure of a moment ago, which another try would only repeat.
-pub(super) fn recent(failure: &Option<(Instant, OAuthError)>) -> Option<OAuthError> {
+pub(crate) fn recent(failure: &Option<(Instant, OAuthError)>) -> Option<OAuthError> {
     let (since, error) = failure.as_ref()?;
     (since.elapsed() < RETRY_PAUSE).then(|| error.clone())
 }

@@ -36,7 +36,7 @@ pub enum Revocation {
 
 impl Session {
     /// Takes back what was given out. Best effort, bounded.
-    pub(super) async fn revoked(&self, kept: Option<&Credentials>) -> Revocation {
+    pub(crate) async fn revoked(&self, kept: Option<&Credentials>) -> Revocation {
         let Some((issuer, client, token)) = kept.and_then(parts) else { return Revocation::NoToken };
         let mut refused = None;
         let ended = match tokio::time::timeout(BOUND, self.revoke(issuer, client, token, &mut refused)).await {

@@ -2,23 +2,23 @@
 
 /// What is known when scopes are chosen.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct ScopeSources<'a> {
+pub(crate) struct ScopeSources<'a> {
     /// Set by the operator; these are always asked for.
-    pub(super) configured: &'a [String],
+    pub(crate) configured: &'a [String],
     /// Asked for before, on the same authorization server.
-    pub(super) before: &'a [String],
+    pub(crate) before: &'a [String],
     /// Of the server's challenge.
-    pub(super) challenged: &'a [String],
+    pub(crate) challenged: &'a [String],
     /// Of the protected resource's metadata.
-    pub(super) supported: &'a [String],
+    pub(crate) supported: &'a [String],
     /// Of the authorization server's metadata.
-    pub(super) server_supported: &'a [String],
+    pub(crate) server_supported: &'a [String],
 }
 
 /// The scopes to ask for, without repetitions: the challenge's, or else the resource's, with those that were set or
 /// asked for before. Empty leaves the parameter out. `offline_access`, which brings a refresh token, joins them where
 /// the authorization server knows it; alone it would replace the server's own default.
-pub(super) fn choose(sources: ScopeSources<'_>) -> Vec<String> {
+pub(crate) fn choose(sources: ScopeSources<'_>) -> Vec<String> {
     let wanted = match (sources.challenged, sources.configured) {
         ([], []) => sources.supported,
         (challenged, _) => challenged,
@@ -37,7 +37,7 @@ pub(super) fn choose(sources: ScopeSources<'_>) -> Vec<String> {
 }
 
 /// The scope that asks for a refresh token (OpenID Connect Core section 11).
-pub(super) const OFFLINE_ACCESS: &str = "offline_access";
+pub(crate) const OFFLINE_ACCESS: &str = "offline_access";
 
 #[cfg(test)]
 mod tests {

@@ -23,7 +23,7 @@ use super::settings::{ClientProof, Grant, OAuthSettings};
 use super::store::{CredentialStore, ServerKey};
 use super::trial::Trial;
 use super::wire::Wire;
-use crate::net::HttpOptions;
+use toolwright_net::HttpOptions;
 
 /// How often more scopes are asked for in the life of one process, each set once.
 const MAX_STEP_UPS: usize = 8;
@@ -50,26 +50,26 @@ pub struct OAuthParts {
 /// The OAuth of one MCP server. Tokens are got by tasks of their own: a caller that gives up does not lose what the
 /// authorization server has given out meanwhile.
 #[derive(Debug)]
-pub struct OAuth(pub(super) Arc<Session>);
+pub struct OAuth(pub(crate) Arc<Session>);
 
-pub(super) struct Session {
-    pub(super) server: String,
-    pub(super) url: Url,
-    pub(super) settings: OAuthSettings,
-    pub(super) wire: Wire,
-    pub(super) store: CredentialStore,
-    pub(super) consent: Option<Arc<dyn Consent>>,
-    pub(super) secrets: Option<Arc<dyn Fn(String) + Send + Sync>>,
+pub(crate) struct Session {
+    pub(crate) server: String,
+    pub(crate) url: Url,
+    pub(crate) settings: OAuthSettings,
+    pub(crate) wire: Wire,
+    pub(crate) store: CredentialStore,
+    pub(crate) consent: Option<Arc<dyn Consent>>,
+    pub(crate) secrets: Option<Arc<dyn Fn(String) + Send + Sync>>,
     /// Held while tokens are got: one flight for all who ask.
-    pub(super) state: Mutex<State>,
+    pub(crate) state: Mutex<State>,
     /// Whose the credentials are that are kept.
-    pub(super) identity: Identity,
+    pub(crate) identity: Identity,
     /// Whether the server takes what was got for it.
-    pub(super) trial: Trial,
+    pub(crate) trial: Trial,
 }
 
 /// Why a token is got.
-pub(super) enum Want<'a> {
+pub(crate) enum Want<'a> {
     /// There is none, or the server does not take it.
     Any(&'a BearerChallenge),
     /// The server wants more scopes.
@@ -149,17 +149,17 @@ impl OAuth {
 
 impl Session {
     /// Under which its credentials are kept.
-    pub(super) fn key(&self) -> ServerKey<'_> {
+    pub(crate) fn key(&self) -> ServerKey<'_> {
         (&self.server, self.url.as_str())
     }
 
     /// Whether a person has to log in before the first request.
-    pub(super) fn needs_person(&self) -> bool {
+    pub(crate) fn needs_person(&self) -> bool {
         matches!(self.settings.grant, Grant::AuthorizationCode)
     }
 
     /// Gets a token: by renewal, without a person, or by asking one.
-    pub(super) async fn obtain(&self, state: &mut State, want: Want<'_>) -> Result<(), OAuthError> {
+    pub(crate) async fn obtain(&self, state: &mut State, want: Want<'_>) -> Result<(), OAuthError> {
         let (challenge, extra) = match &want {
             Want::Any(challenge) | Want::More(challenge) => (*challenge, &[][..]),
             Want::Login(challenge, extra) => (*challenge, *extra),
@@ -360,7 +360,7 @@ impl Session {
         }
     }
 
-    pub(super) fn login_needed(&self, reason: &str) -> OAuthError {
+    pub(crate) fn login_needed(&self, reason: &str) -> OAuthError {
         OAuthError::LoginNeeded { server: self.server.clone(), reason: reason.to_owned() }
     }
 }

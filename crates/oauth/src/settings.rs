@@ -36,7 +36,7 @@ pub struct ClientSettings {
 
 impl ClientSettings {
     /// Whether a client that was kept may ask by these settings still.
-    pub(super) fn may_be(&self, client: &Client) -> bool {
+    pub(crate) fn may_be(&self, client: &Client) -> bool {
         match &self.id {
             Some(id) => client.id == *id,
             None => client.is_registered() || self.metadata_url.as_ref() == Some(&client.id),

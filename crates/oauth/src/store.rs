@@ -44,7 +44,7 @@ struct Memory {
 
 /// Tells what is kept for a server from what was kept before, without reading it. Every change replaces the file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Stamp(Option<Version>);
+pub(crate) struct Stamp(Option<Version>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Version {
@@ -55,7 +55,7 @@ enum Version {
 
 impl Stamp {
     /// Of nothing that is ever kept.
-    pub(super) const UNKNOWN: Self = Self(None);
+    pub(crate) const UNKNOWN: Self = Self(None);
 }
 
 /// While it lives, no other process changes a server's credentials.
@@ -90,7 +90,7 @@ impl CredentialStore {
     }
 
     /// What is kept for a server, if it can be read at once: one small file, blocking.
-    pub(super) fn peek(&self, server: ServerKey<'_>) -> io::Result<Option<Credentials>> {
+    pub(crate) fn peek(&self, server: ServerKey<'_>) -> io::Result<Option<Credentials>> {
         match &*self.0 {
             Place::Memory(memory) => Ok(lock(memory).kept.get(&owned(server)).cloned()),
             Place::Folder(folder) => read(&file(folder, server, "json")),
@@ -98,7 +98,7 @@ impl CredentialStore {
     }
 
     /// What tells whether something else is kept now: a look at one file, blocking.
-    pub(super) fn stamp(&self, server: ServerKey<'_>) -> Stamp {
+    pub(crate) fn stamp(&self, server: ServerKey<'_>) -> Stamp {
         let folder = match &*self.0 {
             Place::Memory(memory) => return Stamp(Some(Version::Changes(lock(memory).changes))),
             Place::Folder(folder) => folder,

@@ -16,26 +16,26 @@ use super::wire::{Answer, Wire};
 const ASSERTION_TYPE: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
 
 /// One request for a token.
-pub(super) struct TokenRequest<'a> {
+pub(crate) struct TokenRequest<'a> {
     /// The endpoint.
-    pub(super) endpoint: &'a str,
+    pub(crate) endpoint: &'a str,
     /// Fields of the grant, `grant_type` among them.
-    pub(super) fields: Vec<(&'a str, &'a str)>,
+    pub(crate) fields: Vec<(&'a str, &'a str)>,
     /// `resource` (RFC 8707).
-    pub(super) resource: Option<&'a str>,
+    pub(crate) resource: Option<&'a str>,
     /// `scope`, as the request carries it.
-    pub(super) scopes: &'a [String],
+    pub(crate) scopes: &'a [String],
     /// All scopes that were asked for in the course of this grant.
-    pub(super) asked: &'a [String],
+    pub(crate) asked: &'a [String],
     /// Whom a signed proof is made out to: the issuer.
-    pub(super) audience: &'a str,
+    pub(crate) audience: &'a str,
 }
 
 /// Asks for a token.
 ///
 /// # Errors
 /// [`OAuthError`].
-pub(super) async fn request(
+pub(crate) async fn request(
     wire: &Wire,
     client: &Client,
     proof: &ClientProof,
@@ -56,16 +56,16 @@ pub(super) async fn request(
 }
 
 /// Authentication of a request.
-pub(super) struct Proven {
-    pub(super) header: Option<HeaderValue>,
-    pub(super) fields: Vec<(&'static str, String)>,
+pub(crate) struct Proven {
+    pub(crate) header: Option<HeaderValue>,
+    pub(crate) fields: Vec<(&'static str, String)>,
 }
 
 /// How `client` proves itself to whoever answers for `audience`, an issuer.
 ///
 /// # Errors
 /// [`OAuthError::Setting`].
-pub(super) fn prove(client: &Client, proof: &ClientProof, audience: &str) -> Result<Proven, OAuthError> {
+pub(crate) fn prove(client: &Client, proof: &ClientProof, audience: &str) -> Result<Proven, OAuthError> {
     let secret = || match (proof, &client.secret) {
         (ClientProof::Secret(secret), _) | (_, Some(secret)) => Ok(secret.expose().to_owned()),
         _ => Err(OAuthError::Setting(format!(
@@ -91,7 +91,7 @@ pub(super) fn prove(client: &Client, proof: &ClientProof, audience: &str) -> Res
 }
 
 /// HTTP Basic as RFC 6749 section 2.3.1 has it: both parts are form-encoded first.
-pub(super) fn basic(id: &str, secret: &str) -> Result<HeaderValue, OAuthError> {
+pub(crate) fn basic(id: &str, secret: &str) -> Result<HeaderValue, OAuthError> {
     let encoded = |text: &str| url::form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
     let credentials = STANDARD.encode(format!("{}:{}", encoded(id), encoded(secret)));
     let mut value = HeaderValue::from_str(&format!("Basic {credentials}"))
@@ -101,8 +101,8 @@ pub(super) fn basic(id: &str, secret: &str) -> Result<HeaderValue, OAuthError> {
 }
 
 /// A successful answer (RFC 6749 section 5.1).
-pub(super) struct TokenAnswer {
-    pub(super) access_token: Secret,
+pub(crate) struct TokenAnswer {
+    pub(crate) access_token: Secret,
     token_type: Option<String>,
     /// `expires_in`, in seconds.
     lifetime: Option<u64>,
@@ -121,7 +121,7 @@ struct ErrorAnswer {
 /// # Errors
 /// [`OAuthError::Refused`] for an error of RFC 6749 section 5.2, [`OAuthError::Answer`] for a fault of the server, which
 /// may pass, whatever its body says.
-pub(super) fn accepted(what: &'static str, answer: &Answer) -> Result<(), OAuthError> {
+pub(crate) fn accepted(what: &'static str, answer: &Answer) -> Result<(), OAuthError> {
     let status = answer.status;
     let refused = serde_json::from_slice::<ErrorAnswer>(&answer.body).ok();
     if status.is_server_error() || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT) {
@@ -140,7 +140,7 @@ pub(super) fn accepted(what: &'static str, answer: &Answer) -> Result<(), OAuthE
 
 impl TokenAnswer {
     /// Reads an answer.
-    pub(super) fn read(what: &'static str, answer: &Answer) -> Result<Self, OAuthError> {
+    pub(crate) fn read(what: &'static str, answer: &Answer) -> Result<Self, OAuthError> {
         accepted(what, answer)?;
         let mut members = Members::read(what, &answer.body)?;
         Ok(Self {

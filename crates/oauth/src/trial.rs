@@ -12,7 +12,7 @@ const PAUSE: Duration = Duration::from_secs(60);
 
 /// The token that was got last, until the server has taken it.
 #[derive(Default)]
-pub(super) struct Trial {
+pub(crate) struct Trial {
     /// Whether anything is known: nearly all requests are accepted, and need no more than this.
     is_on: AtomicBool,
     known: Mutex<Known>,
@@ -44,14 +44,14 @@ impl Moment {
 
 impl Trial {
     /// A token was got.
-    pub(super) fn begin(&self, token: HeaderValue) {
+    pub(crate) fn begin(&self, token: HeaderValue) {
         self.lock().given = Some(Moment::now(token));
         self.is_on.store(true, Ordering::Relaxed);
     }
 
     /// The server took what was sent. That it takes what it has refused shows that it refuses what was asked: another
     /// token would not change that.
-    pub(super) fn accepted(&self, sent: Option<&HeaderValue>) {
+    pub(crate) fn accepted(&self, sent: Option<&HeaderValue>) {
         let Some(sent) = sent.filter(|_| self.is_on.load(Ordering::Relaxed)) else { return };
         let mut known = self.lock();
         known.given = known.given.take().filter(|given| given.is_recent() && given.token != *sent);
@@ -60,7 +60,7 @@ impl Trial {
     }
 
     /// The server refused what was sent. Whether another token would be refused, too.
-    pub(super) fn is_refused(&self, sent: Option<&HeaderValue>) -> bool {
+    pub(crate) fn is_refused(&self, sent: Option<&HeaderValue>) -> bool {
         let mut known = self.lock();
         if known.refused.as_ref().is_some_and(Moment::is_recent) {
             return true;
@@ -71,7 +71,7 @@ impl Trial {
     }
 
     /// Whether the server has refused a new token a moment ago.
-    pub(super) fn has_failed(&self) -> bool {
+    pub(crate) fn has_failed(&self) -> bool {
         self.lock().refused.as_ref().is_some_and(Moment::is_recent)
     }
 

@@ -11,7 +11,7 @@ use toolwright_core::Cancel;
 use url::{Host, Url};
 
 use super::error::{OAuthError, excerpt};
-use crate::net::{AddressPolicy, Bounds, HttpClient, HttpOptions, HttpRequest, NetError};
+use toolwright_net::{AddressPolicy, Bounds, HttpClient, HttpOptions, HttpRequest, NetError};
 
 /// Bound on one exchange, redirects and body included.
 const EXCHANGE_BOUND: Duration = Duration::from_secs(15);
@@ -20,7 +20,7 @@ const MAX_ANSWER: usize = 256 << 10;
 
 /// HTTP under OAuth's rules: metadata names the next address, so addresses are checked, and secrets go over TLS.
 #[derive(Debug)]
-pub(super) struct Wire {
+pub(crate) struct Wire {
     http: HttpClient,
     /// The operator's own server is reached without TLS, so that its host may ask for the same.
     plain: bool,
@@ -28,13 +28,13 @@ pub(super) struct Wire {
 
 /// An endpoint's answer.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(crate) struct Answer {
     /// Status.
-    pub(super) status: StatusCode,
+    pub(crate) status: StatusCode,
     /// `WWW-Authenticate`.
-    pub(super) headers: HeaderMap,
+    pub(crate) headers: HeaderMap,
     /// Body.
-    pub(super) body: Vec<u8>,
+    pub(crate) body: Vec<u8>,
 }
 
 /// Whether a document lies where it was looked for.
@@ -48,7 +48,7 @@ enum Lies<T> {
 impl Wire {
     /// Exchanges around `server`, whose own host may be private because the operator wrote it, as are `allowed`
     /// hosts; all others must be public.
-    pub(super) fn new(server: &Url, allowed: &[String], options: HttpOptions) -> Self {
+    pub(crate) fn new(server: &Url, allowed: &[String], options: HttpOptions) -> Self {
         let own = server.host_str().map(str::to_owned);
         let allowed_hosts = own.into_iter().chain(allowed.iter().cloned()).collect();
         let policy = AddressPolicy { allow_private: false, allowed_hosts };
@@ -60,7 +60,7 @@ impl Wire {
     ///
     /// # Errors
     /// [`OAuthError::Metadata`].
-    pub(super) fn endpoint(&self, name: &str, text: &str) -> Result<Url, OAuthError> {
+    pub(crate) fn endpoint(&self, name: &str, text: &str) -> Result<Url, OAuthError> {
         let unusable = |reason: &str| OAuthError::Metadata(format!("{name} `{}` {reason}", excerpt(text)));
         let url = Url::parse(text).map_err(|error| unusable(&format!("is not a URL: {error}")))?;
         match url.scheme() {
@@ -77,7 +77,7 @@ impl Wire {
     ///
     /// # Errors
     /// [`OAuthError`]; what was wrong at the first such place where no place has it.
-    pub(super) async fn document_at<T: DeserializeOwned>(
+    pub(crate) async fn document_at<T: DeserializeOwned>(
         &self,
         what: &str,
         places: &[Url],
@@ -120,7 +120,7 @@ impl Wire {
     ///
     /// # Errors
     /// [`OAuthError::Unreachable`]; a status that says failure is none.
-    pub(super) async fn form(
+    pub(crate) async fn form(
         &self,
         what: &str,
         url: &Url,
@@ -139,7 +139,7 @@ impl Wire {
     ///
     /// # Errors
     /// [`OAuthError::Unreachable`]; a status that says failure is none.
-    pub(super) async fn json(&self, what: &str, url: &Url, value: &Value) -> Result<Answer, OAuthError> {
+    pub(crate) async fn json(&self, what: &str, url: &Url, value: &Value) -> Result<Answer, OAuthError> {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -179,7 +179,7 @@ fn is_loopback(url: &Url) -> bool {
 }
 
 /// A URL that may be shown: without query.
-pub(super) fn shown(url: &Url) -> String {
+pub(crate) fn shown(url: &Url) -> String {
     let mut url = url.clone();
     url.set_query(None);
     url.to_string()

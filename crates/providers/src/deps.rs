@@ -6,7 +6,7 @@ use std::sync::Arc;
 use toolwright_core::event::EventSink;
 use toolwright_core::store::ManifestCache;
 
-use crate::net::HttpOptions;
+use toolwright_net::HttpOptions;
 
 /// What the provider of an OpenAPI document or of a catalogue gets.
 #[derive(Clone)]

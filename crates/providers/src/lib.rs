@@ -1,15 +1,10 @@
-//! Tool sources behind one trait: built-in tools, MCP servers, REST endpoints, OpenAPI documents.
+//! Tool sources behind one trait: built-in tools, REST endpoints, OpenAPI documents, published catalogues.
 
 mod again;
 pub mod builtin;
 pub mod catalogue;
 mod deps;
-pub mod mcp;
-pub mod net;
-pub mod oauth;
 pub mod openapi;
-pub mod process;
-mod protected;
 pub mod rest;
 
 pub use deps::DocumentDeps;

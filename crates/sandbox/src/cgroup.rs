@@ -31,7 +31,7 @@ static GROUPS: OnceLock<Result<Groups, &'static str>> = OnceLock::new();
 
 /// Where leaves are made.
 #[derive(Debug)]
-pub(super) struct Groups {
+pub(crate) struct Groups {
     folder: PathBuf,
     owner: u32,
     controllers: Controllers,
@@ -72,7 +72,7 @@ pub fn use_control_groups() -> Result<(), &'static str> {
 }
 
 /// What keeps the limits of trees, for the operator: `Err` says why it is no control group.
-pub(super) fn in_use() -> Result<&'static str, &'static str> {
+pub(crate) fn in_use() -> Result<&'static str, &'static str> {
     let groups = GROUPS.get().map_or(Err(UNUSED), |made| made.as_ref().map_err(|why| *why))?;
     Ok(match groups.controllers {
         Controllers { pids: true, memory: true } => "pids.max and memory.max",
@@ -82,7 +82,7 @@ pub(super) fn in_use() -> Result<&'static str, &'static str> {
 }
 
 /// Makes the leaf of a tree; none where there are no control groups, or the kernel refuses another one.
-pub(super) fn leaf(limits: TreeLimits) -> Option<Leaf> {
+pub(crate) fn leaf(limits: TreeLimits) -> Option<Leaf> {
     let groups = GROUPS.get()?.as_ref().ok().filter(|_| limits != TreeLimits::default())?;
     groups.leaf(limits).inspect_err(|error| tracing::warn!("no control group for a command: {error}")).ok()
 }
@@ -199,7 +199,7 @@ fn sweep(folder: &Path, pid: u32, is_alive: impl Fn(u32) -> bool) {
 ///
 /// [`Leaf::enter`], [`Leaf::kill`] and [`Leaf::remove`] make system calls only, so they may run between fork and exec.
 #[derive(Debug)]
-pub(super) struct Leaf {
+pub(crate) struct Leaf {
     folder: PathBuf,
     has_memory: bool,
     path: CString,
@@ -218,28 +218,28 @@ impl Leaf {
     ///
     /// # Errors
     /// Of the kernel.
-    pub(super) fn enter(&self) -> io::Result<()> {
+    pub(crate) fn enter(&self) -> io::Result<()> {
         write(&self.members, b"0")
     }
 
     /// Kills all processes in it, where the kernel can (Linux 5.14).
-    pub(super) fn kill(&self) {
+    pub(crate) fn kill(&self) {
         let _ = write(&self.end, b"1");
     }
 
     /// Removes it if no process is left in it.
-    pub(super) fn remove(&self) {
+    pub(crate) fn remove(&self) {
         let _ = rustix::fs::unlinkat(rustix::fs::CWD, self.path.as_c_str(), rustix::fs::AtFlags::REMOVEDIR);
     }
 
     /// The processes in it.
-    pub(super) fn members(&self) -> Vec<u32> {
+    pub(crate) fn members(&self) -> Vec<u32> {
         let members = std::fs::read_to_string(self.folder.join("cgroup.procs")).unwrap_or_default();
         members.lines().filter_map(|line| line.parse().ok()).collect()
     }
 
     /// Whether the kernel keeps its limit of memory, and then whether it has ended a process for that.
-    pub(super) fn ran_out_of_memory(&self) -> Option<bool> {
+    pub(crate) fn ran_out_of_memory(&self) -> Option<bool> {
         let events = std::fs::read_to_string(self.folder.join("memory.events")).unwrap_or_default();
         let kills = events.lines().find_map(|line| line.strip_prefix("oom_kill ")).unwrap_or("0");
         self.has_memory.then_some(kills != "0")

@@ -41,7 +41,7 @@ pub fn withheld_by_default() -> Vec<String> {
 }
 
 /// The variables of this process that match one of the patterns.
-pub(super) fn matching(patterns: &[String]) -> impl Iterator<Item = OsString> {
+pub(crate) fn matching(patterns: &[String]) -> impl Iterator<Item = OsString> {
     std::env::vars_os().map(|(name, _)| name).filter(|name| {
         let name = name.to_string_lossy();
         patterns.iter().any(|pattern| glob_match(pattern, &name))

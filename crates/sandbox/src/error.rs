@@ -79,7 +79,7 @@ pub enum SpawnError {
 
 impl SpawnError {
     /// Tells the cases apart that exec(2) reports by one and the same code.
-    pub(super) fn explain(
+    pub(crate) fn explain(
         program: &OsStr,
         directory: Option<&Path>,
         profile: SandboxProfile,

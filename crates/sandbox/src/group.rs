@@ -14,10 +14,10 @@ use super::sandbox::{Entry, Placeholders};
 
 /// Kills the group when dropped.
 #[derive(Debug)]
-pub(super) struct Lifeline(Option<Pid>);
+pub(crate) struct Lifeline(Option<Pid>);
 
 impl Lifeline {
-    pub(super) fn request_end(&self) {
+    pub(crate) fn request_end(&self) {
         self.send(Signal::TERM);
     }
 
@@ -36,10 +36,10 @@ impl Drop for Lifeline {
 }
 
 /// There is no switch for this that all these systems have.
-pub(super) fn harden() {}
+pub(crate) fn harden() {}
 
 /// Starts `command` as the leader of a process group.
-pub(super) fn spawn(
+pub(crate) fn spawn(
     mut command: Command,
     _: Option<Entry>,
     _: Placeholders,

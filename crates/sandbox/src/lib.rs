@@ -10,8 +10,9 @@ mod error;
 #[cfg(not(target_os = "linux"))]
 mod group;
 mod lookup;
-pub(crate) mod nesting;
+pub mod nesting;
 mod peer;
+pub mod protected;
 pub mod sandbox;
 mod tree;
 #[cfg(target_os = "linux")]
@@ -43,8 +44,7 @@ pub use env::withheld_by_default;
 use tree::{Tree, TreeLimits};
 
 pub use error::SpawnError;
-pub(crate) use lookup::candidates;
-pub use lookup::find_program;
+pub use lookup::{candidates, find_program};
 pub use nesting::{DEPTH_VARIABLE, is_nested, is_nested_process};
 pub use peer::peer_process;
 pub use tree::Exceeded;

@@ -12,7 +12,7 @@ pub fn find_program(program: impl AsRef<OsStr>, directory: Option<&Path>) -> Opt
 }
 
 /// As [`find_program`], with another value of `PATH`.
-pub(super) fn find_in(path: &OsStr, program: &OsStr, directory: Option<&Path>) -> Option<PathBuf> {
+pub(crate) fn find_in(path: &OsStr, program: &OsStr, directory: Option<&Path>) -> Option<PathBuf> {
     let program = Path::new(program);
     if program.components().count() > 1 || program.is_absolute() {
         let path = std::path::absolute(directory.unwrap_or(Path::new("")).join(program)).ok()?;

@@ -10,13 +10,13 @@
 pub const DEPTH_VARIABLE: &str = "TOOLWRIGHT_DEPTH";
 /// The name of watchers, as the kernel shows it: a process names only itself.
 #[cfg(target_os = "linux")]
-pub(super) const WATCHER_NAME: &std::ffi::CStr = c"tw-watcher";
+pub(crate) const WATCHER_NAME: &std::ffi::CStr = c"tw-watcher";
 
 /// The hard limit of file locks (`RLIMIT_LOCKS`) that every child inherits. Linux has not enforced this limit since 2.4.25, and
 /// it is unlimited unless somebody sets it, so a finite one is a mark: a child may lower it and stays marked, whatever
 /// the value.
 #[cfg(target_os = "linux")]
-pub(super) const MARKED_LOCKS: u64 = 1 << 62;
+pub(crate) const MARKED_LOCKS: u64 = 1 << 62;
 
 /// How many Toolwrights stand above this process, by the mark.
 pub(crate) fn depth() -> u32 {
@@ -56,7 +56,7 @@ mod linux {
 
     /// What is seen of a process.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub(super) enum Seen {
+    pub(crate) enum Seen {
         /// Its parent; 0 for the first process.
         Child { of: u32 },
         /// It is a watcher.
@@ -69,7 +69,7 @@ mod linux {
         Hidden,
     }
 
-    pub(super) fn is_below(pid: u32, look: impl Fn(u32) -> Seen) -> bool {
+    pub(crate) fn is_below(pid: u32, look: impl Fn(u32) -> Seen) -> bool {
         let mut at = pid;
         for _ in 0..MAX_STEPS {
             at = match look(at) {
@@ -83,7 +83,7 @@ mod linux {
     }
 
     /// Whether its limits are those of a child. One that is gone, or cannot be seen, is for [`is_below`] to judge.
-    pub(super) fn is_marked(pid: u32) -> bool {
+    pub(crate) fn is_marked(pid: u32) -> bool {
         std::fs::read_to_string(format!("/proc/{pid}/limits")).is_ok_and(|limits| is_mark(&limits))
     }
 
@@ -94,7 +94,7 @@ mod linux {
         hard.is_some_and(|hard| hard.parse::<u64>().is_ok())
     }
 
-    pub(super) fn look(pid: u32) -> Seen {
+    pub(crate) fn look(pid: u32) -> Seen {
         let stat = std::fs::read(format!("/proc/{pid}/stat")).ok();
         stat.as_deref().and_then(parse).unwrap_or_else(|| unseen(pid))
     }

@@ -29,12 +29,12 @@ mod linux {
 
     /// A socket, as the kernel tells of it.
     #[derive(Debug, PartialEq, Eq)]
-    pub(super) struct Socket {
+    pub(crate) struct Socket {
         user: u32,
         inode: u64,
     }
 
-    pub(super) fn find(peer: SocketAddr, local: SocketAddr) -> PeerProcess {
+    pub(crate) fn find(peer: SocketAddr, local: SocketAddr) -> PeerProcess {
         let (own, other) = (canonical(peer), canonical(local));
         let tables = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
         let socket = tables.into_iter().find_map(|table| {
@@ -76,7 +76,7 @@ mod linux {
     }
 
     /// Reads a line of `/proc/net/tcp` or `tcp6`: both ends, the user and the inode.
-    pub(super) fn parse(line: &str) -> Option<((SocketAddr, SocketAddr), Socket)> {
+    pub(crate) fn parse(line: &str) -> Option<((SocketAddr, SocketAddr), Socket)> {
         let mut fields = line.split_ascii_whitespace().skip(1);
         let ends = (address(fields.next()?)?, address(fields.next()?)?);
         // State, queues, timers and retransmissions are between.

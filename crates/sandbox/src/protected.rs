@@ -187,12 +187,12 @@ const NAMES: &[&str] = &[
 ];
 
 /// Whether a part of `path` is named like Toolwright's own configuration.
-pub(crate) fn is_own(path: &Path) -> bool {
+pub fn is_own(path: &Path) -> bool {
     has(path, OWN)
 }
 
 /// Whether a part of `path` is named like something that is protected.
-pub(crate) fn is_protected(path: &Path) -> bool {
+pub fn is_protected(path: &Path) -> bool {
     has(path, OWN) || has(path, NAMES)
 }
 
@@ -213,7 +213,7 @@ fn fits(wanted: &str, part: &OsStr) -> bool {
 
 /// The folders between `root` and each of `paths`, those above first: who can rename them can put others in their place.
 #[cfg(target_os = "linux")]
-pub(crate) fn folders_between(root: &Path, paths: &[PathBuf]) -> Vec<PathBuf> {
+pub fn folders_between(root: &Path, paths: &[PathBuf]) -> Vec<PathBuf> {
     let above = |path: &PathBuf| {
         let above = path.ancestors().skip(1).take_while(|folder| *folder != root && folder.starts_with(root));
         above.map(Path::to_owned).collect::<Vec<_>>()
@@ -226,7 +226,7 @@ pub(crate) fn folders_between(root: &Path, paths: &[PathBuf]) -> Vec<PathBuf> {
 
 /// What is protected and exists in the folder `root`: by the names above, and those of `listed`, absolute, that are anywhere
 /// below it.
-pub(crate) fn existing_in(root: &Path, listed: &[PathBuf]) -> Vec<PathBuf> {
+pub fn existing_in(root: &Path, listed: &[PathBuf]) -> Vec<PathBuf> {
     let mut all: Vec<PathBuf> = listed.iter().filter(|path| path.starts_with(root) && path.exists()).cloned().collect();
     for name in OWN.iter().chain(NAMES) {
         name_in(root, name, &mut all);
@@ -257,16 +257,16 @@ const COARSE: Duration = Duration::from_millis(20);
 
 /// What [`written_since`] found.
 #[derive(Debug, Default)]
-pub(crate) struct Written {
+pub struct Written {
     /// Relative to the root. Of a protected folder that is not new, the first file in it.
-    pub(crate) paths: Vec<PathBuf>,
+    pub paths: Vec<PathBuf>,
     /// Whether the search ended before it had looked at everything.
-    pub(crate) is_cut: bool,
+    pub is_cut: bool,
 }
 
 /// What is protected by name below `root`, at any depth, and was made or changed since then. Looks through a bounded number of
 /// entries, the nearest first.
-pub(crate) fn written_since(root: &Path, since: SystemTime) -> Written {
+pub fn written_since(root: &Path, since: SystemTime) -> Written {
     let since = since.checked_sub(COARSE).unwrap_or(since);
     let is_new =
         |entry: &DirEntry| entry.metadata().ok().and_then(|metadata| changed(&metadata)).is_some_and(|at| at >= since);
@@ -317,7 +317,7 @@ fn changed(metadata: &Metadata) -> Option<SystemTime> {
 /// The files of Toolwright's own configuration that are read in `root`, and those of `listed` below it, whether they exist
 /// or not.
 #[cfg(target_os = "linux")]
-pub(crate) fn configuration_in(root: &Path, listed: &[PathBuf]) -> Vec<PathBuf> {
+pub fn configuration_in(root: &Path, listed: &[PathBuf]) -> Vec<PathBuf> {
     let named = ["toolwright.yaml", ".mcp.json"].map(|name| root.join(name));
     let listed = listed.iter().filter(|path| path.starts_with(root)).cloned();
     let mut all: Vec<PathBuf> = named.into_iter().chain(listed).collect();

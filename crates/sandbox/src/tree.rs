@@ -17,10 +17,10 @@ const KEEPERS: usize = 2;
 
 /// What a tree may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct TreeLimits {
-    pub(super) processes: Option<u64>,
+pub(crate) struct TreeLimits {
+    pub(crate) processes: Option<u64>,
     /// Bytes of memory that its processes do not share with files.
-    pub(super) memory: Option<u64>,
+    pub(crate) memory: Option<u64>,
 }
 
 /// The limit that a tree has gone over.
@@ -47,7 +47,7 @@ impl std::fmt::Display for Exceeded {
 
 /// A running tree, for whoever may end it.
 #[derive(Debug)]
-pub(super) struct Tree {
+pub(crate) struct Tree {
     /// Of the guardian; `None` once it has been waited for.
     root: Mutex<Option<u32>>,
     lifeline: Mutex<Option<Lifeline>>,
@@ -58,7 +58,7 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    pub(super) fn new(root: Option<u32>, lifeline: Lifeline, limits: TreeLimits, leaf: Option<Arc<Leaf>>) -> Arc<Self> {
+    pub(crate) fn new(root: Option<u32>, lifeline: Lifeline, limits: TreeLimits, leaf: Option<Arc<Leaf>>) -> Arc<Self> {
         let tree = Arc::new(Self {
             root: Mutex::new(root),
             lifeline: Mutex::new(Some(lifeline)),
@@ -73,14 +73,14 @@ impl Tree {
     }
 
     /// Has SIGTERM sent to the command's process group.
-    pub(super) fn request_end(&self) {
+    pub(crate) fn request_end(&self) {
         if let Some(lifeline) = &*lock(&self.lifeline) {
             lifeline.request_end();
         }
     }
 
     /// Has everything in it killed.
-    pub(super) fn kill(&self) {
+    pub(crate) fn kill(&self) {
         if let Some(leaf) = &*lock(&self.leaf) {
             leaf.kill();
         }
@@ -88,7 +88,7 @@ impl Tree {
     }
 
     /// It has ended and been waited for: its number may be another's.
-    pub(super) fn ended(&self) {
+    pub(crate) fn ended(&self) {
         *lock(&self.root) = None;
         let leaf = lock(&self.leaf).take();
         if let (Some(true), Some(most)) = (leaf.and_then(|leaf| leaf.ran_out_of_memory()), self.limits.memory) {
@@ -96,7 +96,7 @@ impl Tree {
         }
     }
 
-    pub(super) fn exceeded(&self) -> Option<Exceeded> {
+    pub(crate) fn exceeded(&self) -> Option<Exceeded> {
         self.exceeded.get().copied()
     }
 

@@ -44,11 +44,11 @@ const KILL_SECONDS: libc::time_t = 5;
 
 /// The gateway's end of the pipe: while it is open, the command may run.
 #[derive(Debug)]
-pub(super) struct Lifeline(PipeWriter);
+pub(crate) struct Lifeline(PipeWriter);
 
 impl Lifeline {
     /// Has the watcher send SIGTERM to the command's process group. A watcher that is gone needs none.
-    pub(super) fn request_end(&self) {
+    pub(crate) fn request_end(&self) {
         // One byte into an empty pipe: it cannot block.
         let _ = (&self.0).write(&[libc::SIGTERM as u8]);
     }
@@ -56,14 +56,14 @@ impl Lifeline {
 
 /// Makes this process unreadable for others of its user (PR_SET_DUMPABLE): the kernel gives its files in
 /// `/proc` to root. What it reads there about itself stays readable to it.
-pub(super) fn harden() {
+pub(crate) fn harden() {
     // SAFETY: a plain system call that sets one flag of this process.
     unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0) };
 }
 
 /// Starts `command` below a watcher and behind the walls of `entry`. The child's pid and exit status are the watcher's, which ends as the
 /// command did and after everything the command has started.
-pub(super) fn spawn(
+pub(crate) fn spawn(
     mut command: Command,
     entry: Option<Entry>,
     placeholders: Placeholders,

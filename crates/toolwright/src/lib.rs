@@ -53,8 +53,11 @@ pub use toolwright_core as core;
 pub use toolwright_gateway as server;
 pub use toolwright_mcp as mcp;
 pub use toolwright_models as models;
+pub use toolwright_net as net;
+pub use toolwright_oauth as oauth;
 pub use toolwright_providers as providers;
 pub use toolwright_runtime as runtime;
+pub use toolwright_sandbox as sandbox;
 pub use toolwright_telemetry as telemetry;
 pub use toolwright_textcalls as textcalls;
 

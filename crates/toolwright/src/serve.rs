@@ -14,8 +14,8 @@ use toolwright_gateway::{
     ApiStores, Client, Elicitation, Expose, Gateway, GatewayOptions, HttpOptions, ListedSchemas, Token, ViewOptions,
     serve_http, serve_stdio,
 };
-use toolwright_providers::process::peer_process;
 use toolwright_runtime::ToolFinder;
+use toolwright_sandbox::peer_process;
 
 use crate::app::{Error, GatewayFallback, Reloaded, Toolwright, watch};
 use crate::config::typed::{ClientToken, SchemaForm, View, ViewExposure};

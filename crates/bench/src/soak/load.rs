@@ -12,8 +12,8 @@ use toolwright_core::{
     CallId, Effects, Outcome, Policy, Principal, Profile, RawArguments, Services, Session, SessionId, StaticProvider,
     Tool, ToolCall, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
 };
+use toolwright_mcp::client::{McpDeps, McpProvider, McpServerConfig, McpServerSpec, McpTransport};
 use toolwright_providers::builtin::{self, BuiltinOptions};
-use toolwright_providers::mcp::{McpDeps, McpProvider, McpServerConfig, McpServerSpec, McpTransport};
 use toolwright_runtime::{
     EventHub, Executor, ExecutorOptions, OutputFiles, Responses, RunContext, SqliteStore, SystemClock,
 };

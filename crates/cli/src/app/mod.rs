@@ -12,7 +12,7 @@ use toolwright::Toolwright;
 use toolwright::app::{Error, VariableSource};
 pub(crate) use toolwright::config::variable;
 use toolwright::config::{Config, LoadOptions, Severity, json_schema, load};
-use toolwright::providers::process::is_nested;
+use toolwright::sandbox::is_nested;
 
 use crate::exit::{Done, Exit, Failure};
 use crate::terminal::logging;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::{Value, json};
 use toolwright::config::{Config, LayerKind, LoadOptions, load, user_file};
-use toolwright::providers::process::is_nested;
+use toolwright::sandbox::is_nested;
 use toolwright::trust::{Approval, Change, Judged, Standing, TrustStore, is_project_file, judge, write_approved};
 
 use crate::app::{Global, not_nested, options, variable};

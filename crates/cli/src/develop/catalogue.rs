@@ -6,10 +6,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
+use toolwright::net::{HttpClient, HttpOptions};
 use toolwright::providers::catalogue::{
     CatalogueSpec, Grants, PublicKey, SigningKey, Terms, Verified, check_tools, fetch, sign, verify,
 };
-use toolwright::providers::net::{HttpClient, HttpOptions};
 
 use crate::app::{Global, not_nested, open};
 use crate::exit::{Done, Exit, Failure};

@@ -11,8 +11,8 @@ use toolwright::app::authorization;
 use toolwright::config::{Config, Server};
 use toolwright::core::duration;
 use toolwright::core::pattern::nearest;
-use toolwright::providers::mcp::McpTransport;
-use toolwright::providers::oauth::{Consent, LoginState, OAuth, OAuthError, OAuthParts, Revocation};
+use toolwright::mcp::client::McpTransport;
+use toolwright::oauth::{Consent, LoginState, OAuth, OAuthError, OAuthParts, Revocation};
 use toolwright::runtime::SecretRedactor;
 use url::Url;
 

@@ -19,7 +19,7 @@ use toolwright::core::pattern::nearest;
 use toolwright::core::sandbox::{Enforcement, SandboxProfile, enforcement};
 use toolwright::models::dialect::{Loss, Portable};
 use toolwright::models::{Endpoint, default_variables, list_models};
-use toolwright::providers::process::sandbox::means;
+use toolwright::sandbox::sandbox::means;
 use toolwright::trust::{Judged, Standing};
 
 use crate::app::agent::can_answer;

@@ -17,7 +17,7 @@ use toolwright::core::pattern::nearest;
 use toolwright::core::tool_id::{MAX_WIRE_NAME, RESERVED_NAMESPACES};
 use toolwright::import::{Source, is_toolwright, take_secrets};
 use toolwright::models::endpoints_from_env;
-use toolwright::providers::net::{AddressPolicy, HttpClient, HttpOptions};
+use toolwright::net::{AddressPolicy, HttpClient, HttpOptions};
 use toolwright::providers::openapi::{self, Filter, GroupBy, Imported, OpenApiError, OpenApiSpec, Origin};
 use toolwright::trust::TrustStore;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use toolwright::config::{Config, Server, Severity, json_schema};
-use toolwright::providers::mcp::{AsTools, McpTransport};
+use toolwright::mcp::client::{AsTools, McpTransport};
 
 use crate::support::Fixture;
 

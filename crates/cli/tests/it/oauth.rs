@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 
 use serde_json::{Value, json};
 use toolwright::config::Severity::{EntryDisabled, Warning};
-use toolwright::providers::oauth::{ClientProof, Grant};
+use toolwright::oauth::{ClientProof, Grant};
 
 use crate::arguments::answers;
 use crate::cli::{ok, run, stderr};

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use toolwright::config::Severity;
 use toolwright::core::SandboxProfile;
 use toolwright::core::sandbox::{Mechanism, enforcement};
-use toolwright::providers::process::sandbox::{OnGap, means};
+use toolwright::sandbox::sandbox::{OnGap, means};
 
 use crate::cli::{ok, run, stderr};
 use crate::config::broken;

@@ -5,8 +5,8 @@ use std::process::Output;
 use serde_json::{Value, json};
 use toolwright::config::Config;
 use toolwright::core::sandbox::{Mechanism, SandboxProfile, enforcement};
-use toolwright::providers::process::DEPTH_VARIABLE;
-use toolwright::providers::process::sandbox::means;
+use toolwright::sandbox::DEPTH_VARIABLE;
+use toolwright::sandbox::sandbox::means;
 use toolwright::trust::Standing;
 
 use crate::cli::{ok, program, run, stderr};

@@ -17,7 +17,7 @@ use super::tool_facts::Fact;
 ///
 /// # Errors
 /// As [`Exchange::run`].
-pub(super) async fn run(
+pub(crate) async fn run(
     exchange: Exchange<'_>,
     call: ProviderCall<'_>,
     fact: Option<&Fact>,

@@ -13,7 +13,7 @@ use toolwright_core::catalogue::ToolOverride;
 use toolwright_core::duration;
 use toolwright_core::setting::{CacheTtl, TimeSpan, Written};
 
-use crate::oauth::OAuthConfig;
+use toolwright_oauth::OAuthConfig;
 
 /// Bound on connecting, the start of the process included: `npx` may have to download first.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);

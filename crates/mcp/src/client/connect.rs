@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::protocol::revision::Era;
 use toolwright_core::event::{Event, EventSink};
-use toolwright_mcp::revision::Era;
 use url::Url;
 
 use super::config::McpTransport;
@@ -17,15 +17,15 @@ use super::inbox::Inbox;
 use super::listener::Listener;
 use super::log_level::LogLevel;
 use super::peer::Peer;
-use super::process::{Process, with_last_words};
 use super::recursion_guard;
-use super::remote::{self, Target, Way, header_map};
 use super::spec::McpServerSpec;
-use super::stdio::StdioTransport;
 use super::subscription::Followed;
-use super::transport::{Incoming, SendError, Transport};
 use super::version_probe::{Certainty, VersionProbe};
-use crate::process::{Stdin, SupervisedCommand};
+use crate::transport::process::{Process, with_last_words};
+use crate::transport::remote::{self, Target, Way, header_map};
+use crate::transport::stdio::StdioTransport;
+use crate::transport::{Incoming, SendError, Transport};
+use toolwright_sandbox::{Stdin, SupervisedCommand};
 
 /// What a server of unknown generation has for its answer to a `server/discover` that comes first, a third of its time at
 /// the most. On a pipe an older one may leave it unanswered, or be starting still: it is asked to `initialize` beside it,
@@ -39,28 +39,28 @@ const NO_TIME: &str = "it has no time to answer: give it more (`connect_timeout`
 
 /// Connects to a server.
 #[derive(Clone)]
-pub(super) struct Connector {
+pub(crate) struct Connector {
     /// What is configured.
-    pub(super) spec: Arc<McpServerSpec>,
+    pub(crate) spec: Arc<McpServerSpec>,
     /// Takes warnings.
-    pub(super) events: Arc<dyn EventSink>,
+    pub(crate) events: Arc<dyn EventSink>,
     /// Takes what the server says by itself.
-    pub(super) listener: Arc<Listener>,
+    pub(crate) listener: Arc<Listener>,
     /// The resources that are followed.
-    pub(super) followed: Arc<Followed>,
+    pub(crate) followed: Arc<Followed>,
     /// How much the server is to log.
-    pub(super) log_level: Arc<LogLevel>,
+    pub(crate) log_level: Arc<LogLevel>,
     /// The folders that the server may work in, as far as it asks outside of calls.
-    pub(super) folders: Arc<Folders>,
+    pub(crate) folders: Arc<Folders>,
     /// What its server speaks, as far as that is known.
-    pub(super) version_probe: Arc<VersionProbe>,
+    pub(crate) version_probe: Arc<VersionProbe>,
     /// The generation that is wanted, where that is not the newest; what is found then says nothing of the server.
-    pub(super) wanted: Option<Wish>,
+    pub(crate) wanted: Option<Wish>,
 }
 
 /// A generation that is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(crate) enum Wish {
     /// Before the other, which serves as well.
     Rather(Era),
     /// Where the server speaks it: another connection serves until that is known.
@@ -88,7 +88,7 @@ impl Connector {
     ///
     /// # Errors
     /// Cause and remedy, for the operator.
-    pub(super) async fn connect(&self) -> Result<Arc<Connection>, String> {
+    pub(crate) async fn connect(&self) -> Result<Arc<Connection>, String> {
         let known = match self.wanted {
             Some(Wish::Rather(era) | Wish::Only(era)) => Some(era),
             None => self.version_probe.known().await,

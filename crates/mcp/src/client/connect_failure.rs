@@ -2,7 +2,7 @@
 
 /// How an attempt to connect ended without a connection.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     /// The server answers, but not to this generation. What carries the connection may be used again.
     Refused(String),
     /// Something went wrong on the server's side: it may speak this generation all the same. What carries the connection

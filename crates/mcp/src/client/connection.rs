@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use crate::protocol::revision::Era;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use toolwright_mcp::revision::Era;
 
 use super::handshake::{ServerInfo, modern_meta};
 use super::inbox::{Caller, Inbox};
@@ -17,8 +17,8 @@ use super::log_level::LogLevel;
 use super::params::Params;
 use super::peer::{AskError, Peer, Reached, Request};
 use super::subscription::{Followed, follow};
-use super::transport::{Incoming as _, RequestId, has_come};
 use super::url_elicitation::Pages;
+use crate::transport::{Incoming as _, RequestId, has_come};
 
 /// Bound on learning why a connection has ended.
 const CAUSE_BOUND: Duration = Duration::from_secs(2);
@@ -36,7 +36,7 @@ const PROBE_LIST_BOUND: Duration = Duration::from_secs(20);
 const SILENCE: Duration = Duration::from_secs(10);
 
 /// A connection in use.
-pub(super) struct Connection {
+pub(crate) struct Connection {
     peer: Arc<Peer>,
     server: ServerInfo,
     log_level: Arc<LogLevel>,
@@ -88,7 +88,7 @@ impl Teller {
 impl Connection {
     /// Takes over after a handshake. What was followed, and how much is logged, goes on as on the connection before.
     /// Must be called inside a runtime.
-    pub(super) fn new(
+    pub(crate) fn new(
         peer: Arc<Peer>,
         server: ServerInfo,
         followed: &Arc<Followed>,
@@ -135,13 +135,13 @@ impl Connection {
     }
 
     /// How much its server is to log, on this connection and those that follow it.
-    pub(super) fn log_level(&self) -> &LogLevel {
+    pub(crate) fn log_level(&self) -> &LogLevel {
         &self.log_level
     }
 
     /// Has the server told how much to log, if that is known. One telling at a time, each bounded by ten seconds and the
     /// end of the connection; what comes meanwhile is told after it. Must be called inside a runtime.
-    pub(super) fn tell_level(&self) {
+    pub(crate) fn tell_level(&self) {
         if self.teller.is_begun_by_another() {
             return;
         }
@@ -165,43 +165,43 @@ impl Connection {
     }
 
     /// What its users have to do elsewhere.
-    pub(super) fn pages(&self) -> &Pages {
+    pub(crate) fn pages(&self) -> &Pages {
         &self.peer.inbox.pages
     }
 
     /// What the server said of itself.
-    pub(super) fn server(&self) -> &ServerInfo {
+    pub(crate) fn server(&self) -> &ServerInfo {
         &self.server
     }
 
     /// Has the list of tools asked for again. Must be called inside a runtime.
-    pub(super) fn tools_have_changed(&self) {
+    pub(crate) fn tools_have_changed(&self) {
         self.peer.inbox.listener.tools_changed();
     }
 
     /// Whether it takes no new calls: the session is forgotten, or the process has closed its input.
-    pub(super) fn is_expired(&self) -> bool {
+    pub(crate) fn is_expired(&self) -> bool {
         self.peer.inbox.has_expired()
     }
 
     /// Whether nothing can be sent over it any more: a process has closed its input.
-    pub(super) fn is_deaf(&self) -> bool {
+    pub(crate) fn is_deaf(&self) -> bool {
         self.peer.transport.is_deaf()
     }
 
     /// Whether it is over.
-    pub(super) fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.close.is_cancelled() || self.peer.inbox.over.is_cancelled()
     }
 
     /// Leaves what is followed to the connection that comes after this one, which is only for the calls on it from here
     /// on, and ends with them.
-    pub(super) fn retire(&self) {
+    pub(crate) fn retire(&self) {
         self.retired.cancel();
     }
 
     /// Waits for its end; the reason, with a process's last words. Does not keep the connection.
-    pub(super) fn ending(&self) -> impl Future<Output = Arc<str>> + Send + use<> {
+    pub(crate) fn ending(&self) -> impl Future<Output = Arc<str>> + Send + use<> {
         let mut end = self.end.subscribe();
         async move {
             match end.wait_for(Option::is_some).await {
@@ -212,12 +212,12 @@ impl Connection {
     }
 
     /// Ends it without waiting.
-    pub(super) fn hang_up(&self) {
+    pub(crate) fn hang_up(&self) {
         self.close.cancel();
     }
 
     /// Ends it: input closed, a grace, then signals to the process tree; bounded by two seconds.
-    pub(super) async fn close(&self, reason: &str) {
+    pub(crate) async fn close(&self, reason: &str) {
         // The first verdict stands.
         let _ = self.verdict.set(reason.to_owned());
         self.close.cancel();
@@ -230,7 +230,7 @@ impl Connection {
     ///
     /// # Errors
     /// [`AskError`].
-    pub(super) async fn ask_plainly<R>(&self, method: &str, params: Map<String, Value>) -> Result<R, AskError>
+    pub(crate) async fn ask_plainly<R>(&self, method: &str, params: Map<String, Value>) -> Result<R, AskError>
     where
         R: DeserializeOwned,
     {
@@ -246,7 +246,7 @@ impl Connection {
     ///
     /// # Errors
     /// [`AskError`]; never [`AskError::Ended`], whose reason is told.
-    pub(super) async fn ask<R>(&self, request: Request<'_>, params: &mut Params<'_>) -> Result<R, AskError>
+    pub(crate) async fn ask<R>(&self, request: Request<'_>, params: &mut Params<'_>) -> Result<R, AskError>
     where
         R: DeserializeOwned,
     {
@@ -260,7 +260,7 @@ impl Connection {
     }
 
     /// Has progress and questions of a request that has been answered go to `caller` until this is dropped.
-    pub(super) fn hold(&self, id: RequestId, caller: Caller) -> Held {
+    pub(crate) fn hold(&self, id: RequestId, caller: Caller) -> Held {
         self.peer.inbox.hold(id, caller);
         Held { inbox: Arc::clone(&self.peer.inbox), id }
     }
@@ -275,7 +275,7 @@ impl Connection {
 
     /// Checks a server that somebody gave up before their time limit, with more patience: it is asked at once, while it has
     /// nothing newer to do, and the connection is ended if nothing at all comes for long. One such check at a time.
-    pub(super) fn watch(self: &Arc<Self>) {
+    pub(crate) fn watch(self: &Arc<Self>) {
         if self.is_closed() || self.watching.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -303,7 +303,7 @@ impl Connection {
 
     /// Checks a server that let a call run into its time limit, and ends the connection if it is sick.
     /// One check at a time, and none of a connection that takes no new calls: it ends with those on it.
-    pub(super) fn probe(self: &Arc<Self>) {
+    pub(crate) fn probe(self: &Arc<Self>) {
         if self.is_closed() || self.is_expired() || self.probing.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -343,7 +343,7 @@ fn stopped(name: &str) -> String {
 }
 
 /// A request that has been answered and goes on all the same.
-pub(super) struct Held {
+pub(crate) struct Held {
     inbox: Arc<Inbox>,
     id: RequestId,
 }

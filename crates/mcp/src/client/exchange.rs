@@ -6,15 +6,15 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::protocol::asking;
+use crate::protocol::message::RpcError;
+use crate::protocol::revision::{CLIENT_CAPABILITIES, Era, LOG_LEVEL};
 use http::{HeaderName, HeaderValue};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use toolwright_core::client::ClientRequest;
 use toolwright_core::context::ToolContext;
 use toolwright_core::error::{ErrorKind, ProtocolError, ToolError};
-use toolwright_mcp::asking;
-use toolwright_mcp::message::RpcError;
-use toolwright_mcp::revision::{CLIENT_CAPABILITIES, Era, LOG_LEVEL};
 
 use super::connection::Connection;
 use super::handshake::modern_meta;
@@ -25,8 +25,8 @@ use super::peer::{AskError, EXPIRED, Request};
 use super::reply::Reply;
 use super::tasks;
 use super::tool_facts::Fact;
-use super::transport::UNREADABLE;
 use super::url_elicitation;
+use crate::transport::UNREADABLE;
 
 /// Bound on how often one request is made again with more input.
 const MAX_ROUNDS: u32 = 32;
@@ -37,34 +37,34 @@ const PUT_OFF: Duration = Duration::from_millis(50);
 
 /// Whose request it is, and on which connection.
 #[derive(Clone, Copy)]
-pub(super) struct Exchange<'a> {
+pub(crate) struct Exchange<'a> {
     /// Name of the server.
-    pub(super) server: &'a str,
+    pub(crate) server: &'a str,
     /// The connection.
-    pub(super) connection: &'a Arc<Connection>,
+    pub(crate) connection: &'a Arc<Connection>,
     /// The call.
-    pub(super) context: &'a ToolContext,
+    pub(crate) context: &'a ToolContext,
 }
 
 /// What is sent.
-pub(super) struct Sent<'a> {
+pub(crate) struct Sent<'a> {
     /// The method.
-    pub(super) method: &'a str,
+    pub(crate) method: &'a str,
     /// What it is, for error messages.
-    pub(super) what: What<'a>,
+    pub(crate) what: What<'a>,
     /// What it names, for the header `Mcp-Name`.
-    pub(super) name: Option<&'a str>,
+    pub(crate) name: Option<&'a str>,
     /// Headers of its own.
-    pub(super) headers: Vec<(HeaderName, HeaderValue)>,
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     /// Its parameters, without `_meta`.
-    pub(super) params: Params<'a>,
+    pub(crate) params: Params<'a>,
     /// Goes along in `_meta`.
-    pub(super) idempotency_key: Option<&'a str>,
+    pub(crate) idempotency_key: Option<&'a str>,
 }
 
 impl<'a> Sent<'a> {
     /// A request of the protocol's own; `name` is what it names.
-    pub(super) fn of(method: &'a str, name: Option<&'a str>, params: Map<String, Value>) -> Self {
+    pub(crate) fn of(method: &'a str, name: Option<&'a str>, params: Map<String, Value>) -> Self {
         let params = params.into();
         Self { method, what: method.into(), name, headers: Vec::new(), params, idempotency_key: None }
     }
@@ -72,7 +72,7 @@ impl<'a> Sent<'a> {
 
 /// What a request is, in two parts: `the call of ` and the tool's name.
 #[derive(Clone, Copy)]
-pub(super) struct What<'a>(pub(super) &'a str, pub(super) &'a str);
+pub(crate) struct What<'a>(pub(crate) &'a str, pub(crate) &'a str);
 
 impl<'a> From<&'a str> for What<'a> {
     fn from(what: &'a str) -> Self {
@@ -94,7 +94,7 @@ impl<'a> Exchange<'a> {
     /// [`ErrorKind::ExecutionError`] for what the server answers as an error, [`ErrorKind::TransportError`]
     /// for a lost or senseless answer. Retryable only if nothing was sent at all: a server that has answered once has
     /// begun, and the request made anew could have its effect twice.
-    pub(super) async fn run<R: Reply>(&self, mut sent: Sent<'a>) -> Result<R, ToolError> {
+    pub(crate) async fn run<R: Reply>(&self, mut sent: Sent<'a>) -> Result<R, ToolError> {
         sent.params.meta = self.meta(sent.method, sent.idempotency_key);
         let headers = sent.headers.clone();
         let mut first = pin!(self.ask::<R>(sent.method, sent.what, sent.name, headers, &mut sent.params)).await;
@@ -124,7 +124,7 @@ impl<'a> Exchange<'a> {
         self.connection.tools_have_changed();
         let Ok(list) = listing::fetch(self.connection, "tools/list", "tools").await else { return false };
         let tool = list.entries.iter().find(|tool| tool.get("name").and_then(Value::as_str) == Some(name));
-        let mirrored = tool.and_then(|tool| tool.get("inputSchema")).map(toolwright_mcp::headers::mirrored);
+        let mirrored = tool.and_then(|tool| tool.get("inputSchema")).map(crate::protocol::headers::mirrored);
         let (Some(Ok(mirrored)), Some(Value::Object(arguments))) = (mirrored, &sent.params.arguments) else {
             return false;
         };
@@ -197,7 +197,7 @@ impl<'a> Exchange<'a> {
     ///
     /// # Errors
     /// As [`Exchange::run`].
-    pub(super) async fn ask<R: DeserializeOwned>(
+    pub(crate) async fn ask<R: DeserializeOwned>(
         &self,
         method: &str,
         what: What<'_>,
@@ -213,7 +213,7 @@ impl<'a> Exchange<'a> {
     ///
     /// # Errors
     /// [`AskError`].
-    pub(super) async fn attempt<R: DeserializeOwned>(
+    pub(crate) async fn attempt<R: DeserializeOwned>(
         &self,
         method: &str,
         name: Option<&str>,
@@ -226,7 +226,7 @@ impl<'a> Exchange<'a> {
     }
 
     /// What a request says beside its parameters: what the client of the call said, then what is ours to say.
-    pub(super) fn meta(&self, method: &str, idempotency_key: Option<&'a str>) -> Meta<'a> {
+    pub(crate) fn meta(&self, method: &str, idempotency_key: Option<&'a str>) -> Meta<'a> {
         let (server, context) = (self.connection.server(), self.context);
         let mut meta = context.client.meta();
         if server.era == Era::Modern {
@@ -248,7 +248,7 @@ impl<'a> Exchange<'a> {
     ///
     /// # Errors
     /// The client cannot or will not answer.
-    pub(super) async fn answers(&self, requests: Map<String, Value>) -> Result<Map<String, Value>, ToolError> {
+    pub(crate) async fn answers(&self, requests: Map<String, Value>) -> Result<Map<String, Value>, ToolError> {
         if requests.len() > MAX_QUESTIONS {
             let reason = format!("it asks {} things at once; {MAX_QUESTIONS} are answered at most", requests.len());
             return Err(transport(self.server, &reason));
@@ -295,7 +295,7 @@ fn misses_headers(error: &ToolError) -> bool {
 }
 
 /// A failed exchange with the server called `server`, as the error of a call; `what` was asked of it.
-pub(super) fn tool_error(server: &str, what: What<'_>, error: AskError) -> ToolError {
+pub(crate) fn tool_error(server: &str, what: What<'_>, error: AskError) -> ToolError {
     match error {
         AskError::Rpc(error) => refusal(server, what, error),
         AskError::Broken(reason) | AskError::Fault(reason) | AskError::Final(reason) => transport(server, &reason),
@@ -310,7 +310,7 @@ pub(super) fn tool_error(server: &str, what: What<'_>, error: AskError) -> ToolE
 }
 
 /// The server called `server` refused `what` with an error object.
-pub(super) fn refusal(server: &str, what: What<'_>, error: RpcError) -> ToolError {
+pub(crate) fn refusal(server: &str, what: What<'_>, error: RpcError) -> ToolError {
     let RpcError { code, message, data, .. } = error;
     let message = message.into_owned();
     let text = format!("MCP server {server} refused {what}: {message} (code {code})");
@@ -319,7 +319,7 @@ pub(super) fn refusal(server: &str, what: What<'_>, error: RpcError) -> ToolErro
 }
 
 /// The connection to `server` failed a call.
-pub(super) fn transport(server: &str, reason: &str) -> ToolError {
+pub(crate) fn transport(server: &str, reason: &str) -> ToolError {
     let first_line = reason.lines().next().unwrap_or_default();
     ToolError::new(ErrorKind::TransportError, format!("MCP server {server}: {reason}"))
         .with_model_message(format!("the connection to the tool failed: {first_line}"))

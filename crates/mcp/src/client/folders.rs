@@ -17,7 +17,7 @@ const CLIENT: Duration = Duration::from_secs(20);
 const FIRST: Duration = Duration::from_secs(2);
 
 /// What one server is told of folders.
-pub(super) struct Folders {
+pub(crate) struct Folders {
     roots: Arc<Roots>,
     /// Whether the server asks for them before it is called.
     are_asked_for: AtomicBool,
@@ -27,42 +27,42 @@ pub(super) struct Folders {
 
 impl Folders {
     /// These.
-    pub(super) fn new(roots: Arc<Roots>) -> Arc<Self> {
+    pub(crate) fn new(roots: Arc<Roots>) -> Arc<Self> {
         Arc::new(Self { roots, are_asked_for: AtomicBool::new(false), is_known: AtomicBool::new(false) })
     }
 
     /// Notes whether the server asked before it was called.
-    pub(super) fn asked_for(&self, did_ask: bool) {
+    pub(crate) fn asked_for(&self, did_ask: bool) {
         self.is_known.store(true, Ordering::Relaxed);
         self.are_asked_for.store(did_ask, Ordering::Relaxed);
     }
 
     /// Notes that it did in an earlier run, which this one may know better.
-    pub(super) fn were_asked_for(&self) {
+    pub(crate) fn were_asked_for(&self) {
         if !self.is_known.load(Ordering::Relaxed) {
             self.are_asked_for.store(true, Ordering::Relaxed);
         }
     }
 
     /// Whether it did the last time.
-    pub(super) fn are_asked_for(&self) -> bool {
+    pub(crate) fn are_asked_for(&self) -> bool {
         self.are_asked_for.load(Ordering::Relaxed)
     }
 
     /// Whether there are any to tell outside of calls.
-    pub(super) fn are_told(&self) -> bool {
+    pub(crate) fn are_told(&self) -> bool {
         self.roots.are_told()
     }
 
     /// `ListRootsResult`; `None` where nothing is told. Of a client that does not come in time there are no folders; they
     /// are told when it has.
-    pub(super) async fn now(&self) -> Option<Value> {
+    pub(crate) async fn now(&self) -> Option<Value> {
         tokio::time::timeout(CLIENT, self.roots.known()).await.unwrap_or_else(|_| Some(Roots::none()))
     }
 
     /// Has a new connection told: of changes as long as it is there; and now, where its server is known to ask, which is
     /// waited for. Must be called inside a runtime.
-    pub(super) async fn told_to(&self, peer: &Arc<Peer>) {
+    pub(crate) async fn told_to(&self, peer: &Arc<Peer>) {
         let (roots, inbox, peer_of) = (Arc::clone(&self.roots), Arc::clone(&peer.inbox), Arc::downgrade(peer));
         let mut seen = roots.version();
         // Nobody may wait for this to its end: of a connection that is given up nothing is left.

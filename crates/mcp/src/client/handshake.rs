@@ -4,39 +4,39 @@ use std::pin::pin;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
-use toolwright_mcp::convert::unannounced;
-use toolwright_mcp::message::RpcError;
-use toolwright_mcp::revision::{
+use crate::protocol::convert::unannounced;
+use crate::protocol::message::RpcError;
+use crate::protocol::revision::{
     CLIENT_CAPABILITIES, CLIENT_INFO, Era, LEGACY_VERSIONS, MODERN_VERSIONS, PROTOCOL_VERSION, SERVER_INFO,
 };
+use serde_json::{Map, Value, json};
 
 use super::connect_failure::Failure;
 use super::params::Params;
 use super::peer::{AskError, EXPIRED, Peer, Request};
-use super::transport::SendError;
+use crate::transport::SendError;
 
 /// How long the answer to one of two questions that were asked together may come after the other.
 const MEANWHILE: Duration = Duration::from_millis(250);
 
 /// What a server said of itself.
 #[derive(Debug, Clone)]
-pub(super) struct ServerInfo {
+pub(crate) struct ServerInfo {
     /// The generation that is spoken.
-    pub(super) era: Era,
+    pub(crate) era: Era,
     /// The revision that is spoken.
-    pub(super) version: &'static str,
+    pub(crate) version: &'static str,
     /// `ServerCapabilities`.
-    pub(super) capabilities: Arc<Map<String, Value>>,
+    pub(crate) capabilities: Arc<Map<String, Value>>,
     /// What a model should know of it.
-    pub(super) instructions: Option<String>,
+    pub(crate) instructions: Option<String>,
     /// `Implementation`: its name and its version.
-    pub(super) program: Option<Value>,
+    pub(crate) program: Option<Value>,
 }
 
 impl ServerInfo {
     /// Whether it announces this capability (`tools.listChanged`, `tasks.requests.tools.call`).
-    pub(super) fn offers(&self, path: &str) -> bool {
+    pub(crate) fn offers(&self, path: &str) -> bool {
         let mut keys = path.split('.');
         let first = keys.next().and_then(|key| self.capabilities.get(key));
         keys.fold(first, |value, key| value.and_then(|value| value.get(key)))
@@ -44,7 +44,7 @@ impl ServerInfo {
     }
 
     /// Whether it announces this extension (2026-07-28).
-    pub(super) fn extends(&self, extension: &str) -> bool {
+    pub(crate) fn extends(&self, extension: &str) -> bool {
         self.capabilities
             .get("extensions")
             .and_then(|extensions| extensions.get(extension))
@@ -62,7 +62,7 @@ fn legacy_capabilities() -> Value {
 }
 
 /// What every request of 2026-07-28 carries in `_meta`.
-pub(super) fn modern_meta(capabilities: Map<String, Value>) -> Map<String, Value> {
+pub(crate) fn modern_meta(capabilities: Map<String, Value>) -> Map<String, Value> {
     let mut meta = Map::with_capacity(6);
     meta.insert(PROTOCOL_VERSION.to_owned(), MODERN_VERSIONS[0].into());
     meta.insert(CLIENT_INFO.to_owned(), OUR_INFO.clone());
@@ -75,7 +75,7 @@ pub(super) fn modern_meta(capabilities: Map<String, Value>) -> Map<String, Value
 ///
 /// # Errors
 /// [`Failure`].
-pub(super) async fn shake(peer: &Peer, era: Era, bound: Duration, limit: Duration) -> Result<ServerInfo, Failure> {
+pub(crate) async fn shake(peer: &Peer, era: Era, bound: Duration, limit: Duration) -> Result<ServerInfo, Failure> {
     let shaken = async {
         match era {
             Era::Legacy => initialize(peer).await,
@@ -101,7 +101,7 @@ pub(super) async fn shake(peer: &Peer, era: Era, bound: Duration, limit: Duratio
 ///
 /// # Errors
 /// As [`shake`].
-pub(super) async fn shake_unknown(
+pub(crate) async fn shake_unknown(
     peer: &Peer,
     (first, beside): (Duration, Duration),
     limit: Duration,
@@ -137,7 +137,7 @@ pub(super) async fn shake_unknown(
 
 /// What a server that was asked for the newest, and then for an older one, has said of the first meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Late {
+pub(crate) enum Late {
     /// Nothing that its handshake does not tell.
     Unsaid,
     /// It speaks it.

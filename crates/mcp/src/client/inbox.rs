@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
+use crate::protocol::message::{RpcError, read as read_part};
 use hashbrown::HashMap;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
@@ -19,24 +20,23 @@ use toolwright_core::client::CallClient;
 use toolwright_core::context::{PartialSink, ToolContext};
 use toolwright_core::json::read;
 use toolwright_core::session::Session;
-use toolwright_mcp::message::{RpcError, read as read_part};
 
 use super::folders::Folders;
 use super::listener::Listener;
 use super::questions::Questions;
-use super::stdout_noise::{StdoutNoise, seems_message};
-use super::transport::{Incoming, RequestId, SendError, Transport, UNREADABLE, own_id};
 use super::url_elicitation::Pages;
+use crate::transport::stdout_noise::{StdoutNoise, seems_message};
+use crate::transport::{Incoming, RequestId, SendError, Transport, UNREADABLE, own_id};
 
 mod attribution;
 mod notifications;
 mod recent_calls;
 
-pub(super) use self::attribution::Attribution;
+pub(crate) use self::attribution::Attribution;
 use self::recent_calls::RecentCalls;
 
 /// Bound on requests in flight to one server; the queues of the executor are far below it.
-pub(super) const MAX_IN_FLIGHT: usize = 1024;
+pub(crate) const MAX_IN_FLIGHT: usize = 1024;
 
 /// What is wrong with JSON that is neither a request nor an answer.
 const NO_MESSAGE: &str = "not a JSON-RPC message";
@@ -49,7 +49,7 @@ const HANDSHAKES: [&str; 2] = ["initialize", "server/discover"];
 
 /// What became of a request.
 #[derive(Debug)]
-pub(super) enum Answer {
+pub(crate) enum Answer {
     /// The result, as it came; whoever asked reads it.
     Result(Box<RawValue>),
     /// The server refuses.
@@ -62,13 +62,13 @@ pub(super) enum Answer {
 
 /// On whose behalf a request goes out: a call, as far as the server may speak to it.
 #[derive(Clone)]
-pub(super) struct Caller {
+pub(crate) struct Caller {
     /// Takes progress.
-    pub(super) partials: Arc<dyn PartialSink>,
+    pub(crate) partials: Arc<dyn PartialSink>,
     /// Answers questions and takes log messages.
-    pub(super) client: Arc<dyn CallClient>,
+    pub(crate) client: Arc<dyn CallClient>,
     /// Its session.
-    pub(super) session: Arc<Session>,
+    pub(crate) session: Arc<Session>,
 }
 
 impl From<&ToolContext> for Caller {
@@ -89,7 +89,7 @@ impl Caller {
 }
 
 /// What a request is for.
-pub(super) enum Purpose {
+pub(crate) enum Purpose {
     /// For ourselves.
     Internal,
     /// For a call.
@@ -114,21 +114,21 @@ impl Waiting {
 }
 
 /// What arrives over one connection.
-pub(super) struct Inbox {
+pub(crate) struct Inbox {
     /// Takes what is of no call.
-    pub(super) listener: Arc<Listener>,
+    pub(crate) listener: Arc<Listener>,
     /// The revision that is spoken, once the handshake is done.
-    pub(super) version: OnceLock<&'static str>,
+    pub(crate) version: OnceLock<&'static str>,
     /// Cancelled at the end.
-    pub(super) over: CancellationToken,
+    pub(crate) over: CancellationToken,
     /// Why it has ended.
-    pub(super) last_word: OnceLock<String>,
+    pub(crate) last_word: OnceLock<String>,
     /// What its users have to do elsewhere. Another connection may give other things the same names.
-    pub(super) pages: Pages,
+    pub(crate) pages: Pages,
     /// What is no message.
-    pub(super) stdout_noise: StdoutNoise,
+    pub(crate) stdout_noise: StdoutNoise,
     /// Told when something that the server said unasked may have been missed.
-    pub(super) has_missed: Notify,
+    pub(crate) has_missed: Notify,
     /// Changes with every message; no more than that is asked of it.
     heard: AtomicU64,
     state: Mutex<State>,
@@ -168,7 +168,7 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de Raw
 
 impl Inbox {
     /// An inbox of a connection that is about to be opened.
-    pub(super) fn new(listener: Arc<Listener>) -> Arc<Self> {
+    pub(crate) fn new(listener: Arc<Listener>) -> Arc<Self> {
         Arc::new(Self {
             listener,
             version: OnceLock::new(),
@@ -184,22 +184,22 @@ impl Inbox {
     }
 
     /// Takes the transport that carries our answers to the server's questions, once.
-    pub(super) fn attach(&self, transport: Weak<dyn Transport>) {
+    pub(crate) fn attach(&self, transport: Weak<dyn Transport>) {
         self.questions.attach(transport);
     }
 
     /// Takes the folders that the server is told of when it asks outside of calls, once.
-    pub(super) fn tell_folders(&self, folders: Arc<Folders>) {
+    pub(crate) fn tell_folders(&self, folders: Arc<Folders>) {
         self.questions.tell_folders(folders);
     }
 
     /// Waits until the server has asked for its folders outside of calls and was answered.
-    pub(super) async fn has_folders(&self) {
+    pub(crate) async fn has_folders(&self) {
         self.questions.has_folders().await;
     }
 
     /// Whether it has asked so, answered or not.
-    pub(super) fn has_asked_for_folders(&self) -> bool {
+    pub(crate) fn has_asked_for_folders(&self) -> bool {
         self.questions.has_asked_for_folders()
     }
 
@@ -207,7 +207,7 @@ impl Inbox {
     ///
     /// # Errors
     /// Nothing may be sent: too much is in flight, or the connection has ended.
-    pub(super) fn register(&self, id: RequestId, purpose: Purpose) -> Result<oneshot::Receiver<Answer>, NoRoom> {
+    pub(crate) fn register(&self, id: RequestId, purpose: Purpose) -> Result<oneshot::Receiver<Answer>, NoRoom> {
         let (sender, receiver) = oneshot::channel();
         let mut state = self.lock();
         if state.has_ended {
@@ -222,22 +222,22 @@ impl Inbox {
     }
 
     /// Has progress and questions of this request, which has been answered, go to `caller` still.
-    pub(super) fn hold(&self, id: RequestId, caller: Caller) {
+    pub(crate) fn hold(&self, id: RequestId, caller: Caller) {
         self.lock().waiting.insert(id, Waiting { answer: None, purpose: Purpose::Call(caller) });
     }
 
     /// Forgets a request that has come to its end, and what the server asked during it.
-    pub(super) fn forget(&self, id: RequestId) {
+    pub(crate) fn forget(&self, id: RequestId) {
         self.leave(id, false);
     }
 
     /// The same of one whose answer is not wanted any more; a late answer is ignored.
-    pub(super) fn give_up(&self, id: RequestId) {
+    pub(crate) fn give_up(&self, id: RequestId) {
         self.leave(id, true);
     }
 
     /// The server never heard of a request that was given up, or asks nothing for it any more.
-    pub(super) fn asks_no_more_for(&self, id: RequestId) {
+    pub(crate) fn asks_no_more_for(&self, id: RequestId) {
         self.lock().recent_calls.forget(id);
     }
 
@@ -264,24 +264,24 @@ impl Inbox {
     }
 
     /// Whether a new session must be made.
-    pub(super) fn has_expired(&self) -> bool {
+    pub(crate) fn has_expired(&self) -> bool {
         self.lock().has_expired
     }
 
     /// The server has forgotten the session.
-    pub(super) fn expire(&self) {
+    pub(crate) fn expire(&self) {
         self.lock().has_expired = true;
     }
 
     /// The one request that waits; `None` where there are more, or none.
-    pub(super) fn only(&self) -> Option<RequestId> {
+    pub(crate) fn only(&self) -> Option<RequestId> {
         let state = self.lock();
         let mut waiting = state.waiting.iter().filter(|(_, waiting)| waiting.answer.is_some()).map(|(id, _)| *id);
         waiting.next().filter(|_| waiting.next().is_none())
     }
 
     /// Requests that the server has to answer, or is about to have; a subscription has none but its end.
-    pub(super) fn in_flight(&self) -> usize {
+    pub(crate) fn in_flight(&self) -> usize {
         self.lock().open
     }
 
@@ -295,7 +295,7 @@ impl Inbox {
     /// Waits until nothing at all has come for so long while none of the calls was in flight that were when this began:
     /// the silence may be their work, and their own time limits have the server probed. `false` as soon as it is known
     /// that something has come.
-    pub(super) async fn falls_silent(&self, idle: Duration) -> bool {
+    pub(crate) async fn falls_silent(&self, idle: Duration) -> bool {
         let heard = self.heard.load(Ordering::Relaxed);
         let newest = self.calls().into_iter().max();
         let (mut idle_since, mut looked) = (Instant::now(), tokio::time::interval_at(Instant::now() + LOOK, LOOK));
@@ -313,13 +313,13 @@ impl Inbox {
     }
 
     /// Whether a request waits for its answer; a subscription has none but its end.
-    pub(super) fn awaits_answers(&self) -> bool {
+    pub(crate) fn awaits_answers(&self) -> bool {
         let awaits = |one: &Waiting| one.answer.is_some() && !matches!(one.purpose, Purpose::Subscription(_));
         self.lock().waiting.values().any(awaits)
     }
 
     /// Waits until no request waits for its answer any more.
-    pub(super) async fn is_answered(&self) {
+    pub(crate) async fn is_answered(&self) {
         let mut looked = tokio::time::interval(LOOK / 10);
         while self.awaits_answers() {
             looked.tick().await;
@@ -327,7 +327,7 @@ impl Inbox {
     }
 
     /// Fails every request that waits; how many did.
-    pub(super) fn fail_all(&self, reason: &str) -> usize {
+    pub(crate) fn fail_all(&self, reason: &str) -> usize {
         let senders = self.senders();
         let count = senders.len();
         for sender in senders {
@@ -364,7 +364,7 @@ impl Inbox {
     }
 
     /// Takes what is no message, or cannot be read: in the answer's stream of `during`, where that is known.
-    pub(super) fn garbled(&self, json: &[u8], during: Option<RequestId>, problem: &str) {
+    pub(crate) fn garbled(&self, json: &[u8], during: Option<RequestId>, problem: &str) {
         if !self.fail_for(json, during, problem) {
             self.stdout_noise.add(json);
             self.listener.garbage(json);
@@ -393,7 +393,7 @@ impl Inbox {
 
 /// Why a request cannot be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum NoRoom {
+pub(crate) enum NoRoom {
     /// [`MAX_IN_FLIGHT`] are in flight.
     Full,
     /// The connection has ended.
@@ -508,7 +508,7 @@ mod tests {
     use toolwright_core::session::{Principal, SessionId};
 
     use super::*;
-    use crate::mcp::config::AsTools;
+    use crate::client::config::AsTools;
 
     fn caller() -> Caller {
         let principal = Principal { id: "p".into(), owner: true, roles: Vec::new() };

@@ -24,18 +24,18 @@ const BACK_OFF: [Duration; 7] = [
     Duration::from_secs(60),
 ];
 /// What the calls on a connection have still that takes no new ones.
-pub(super) const LAST_CALLS: Duration = Duration::from_secs(600);
+pub(crate) const LAST_CALLS: Duration = Duration::from_secs(600);
 /// A connection that held this long begins the pauses anew.
 const STABLE: Duration = Duration::from_secs(30);
 
 /// The pause after so many failures in a row.
-pub(super) fn back_off(failures: usize) -> Duration {
+pub(crate) fn back_off(failures: usize) -> Duration {
     BACK_OFF[failures.min(BACK_OFF.len() - 1)]
 }
 
 /// How a caller takes a connection that is being made again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Patience {
+pub(crate) enum Patience {
     /// Waits for it, and will list as soon as it is there.
     WaitToList,
     /// Waits for it.
@@ -59,7 +59,7 @@ enum State {
 }
 
 /// The connection of one provider, and the tasks that keep it.
-pub(super) struct Link {
+pub(crate) struct Link {
     connector: Connector,
     state: watch::Sender<State>,
     memory: Mutex<Memory>,
@@ -91,7 +91,7 @@ impl Memory {
 
 impl Link {
     /// A link that is not connected.
-    pub(super) fn new(connector: Connector, changed: Arc<dyn Fn() + Send + Sync>) -> Arc<Self> {
+    pub(crate) fn new(connector: Connector, changed: Arc<dyn Fn() + Send + Sync>) -> Arc<Self> {
         Arc::new(Self {
             connector,
             state: watch::Sender::new(State::Idle),
@@ -106,7 +106,7 @@ impl Link {
     ///
     /// # Errors
     /// Why there is none, in words; nothing was sent then.
-    pub(super) async fn connection(self: &Arc<Self>, patience: Patience) -> Result<Arc<Connection>, String> {
+    pub(crate) async fn connection(self: &Arc<Self>, patience: Patience) -> Result<Arc<Connection>, String> {
         if let Some(connection) = self.current()
             && !connection.is_expired()
         {
@@ -150,7 +150,7 @@ impl Link {
     }
 
     /// The connection, if there is one now.
-    pub(super) fn current(&self) -> Option<Arc<Connection>> {
+    pub(crate) fn current(&self) -> Option<Arc<Connection>> {
         match &*self.state.borrow() {
             State::Up(connection) if !connection.is_closed() => Some(Arc::clone(connection)),
             _ => None,
@@ -158,17 +158,17 @@ impl Link {
     }
 
     /// Whether nothing was asked of it yet.
-    pub(super) fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         matches!(&*self.state.borrow(), State::Idle)
     }
 
     /// How much is logged on its connections.
-    pub(super) fn log_level(&self) -> &LogLevel {
+    pub(crate) fn log_level(&self) -> &LogLevel {
         &self.connector.log_level
     }
 
     /// Why there is no connection, while it is paused.
-    pub(super) fn failure(&self) -> Option<Arc<str>> {
+    pub(crate) fn failure(&self) -> Option<Arc<str>> {
         match &*self.state.borrow() {
             State::Down { reason, .. } => Some(Arc::clone(reason)),
             _ => None,
@@ -176,14 +176,14 @@ impl Link {
     }
 
     /// Closes the connection for good, without waiting.
-    pub(super) fn give_up(&self) {
+    pub(crate) fn give_up(&self) {
         for connection in self.closed() {
             connection.hang_up();
         }
     }
 
     /// Closes the connection for good and waits for its end, two seconds at most.
-    pub(super) async fn shut_down(&self) {
+    pub(crate) async fn shut_down(&self) {
         let closed = self.closed();
         futures_util::future::join_all(closed.iter().map(|connection| connection.close("it was shut down"))).await;
     }

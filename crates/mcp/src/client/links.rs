@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::protocol::revision::Era;
 use serde_json::{Map, Value};
 use toolwright_core::client::Manner;
 use toolwright_core::session::SessionId;
-use toolwright_mcp::revision::Era;
 
 use super::config::McpTransport;
 use super::connect::{Connector, Wish};
@@ -23,9 +23,9 @@ use super::version_probe::Found;
 const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 
 /// The connections to one server.
-pub(super) struct Links {
+pub(crate) struct Links {
     /// That of all sessions; where each has its own, the one that lists.
-    pub(super) shared: Arc<Link>,
+    pub(crate) shared: Arc<Link>,
     older: Older,
     own: Option<Own>,
     closed: AtomicBool,
@@ -77,9 +77,9 @@ struct Own {
 }
 
 /// A connection for as long as this is held: a session's own one is not ended for being unused meanwhile.
-pub(super) struct Lent {
+pub(crate) struct Lent {
     /// The connection.
-    pub(super) connection: Arc<Connection>,
+    pub(crate) connection: Arc<Connection>,
     #[expect(dead_code, reason = "it is in use until this is dropped")]
     in_use: Option<InUse>,
 }
@@ -92,7 +92,7 @@ impl From<Arc<Connection>> for Lent {
 
 impl Links {
     /// Connections that `connector` makes; `changed` is told when the one that lists has changed.
-    pub(super) fn new(connector: Connector, changed: Arc<dyn Fn() + Send + Sync>) -> Self {
+    pub(crate) fn new(connector: Connector, changed: Arc<dyn Fn() + Send + Sync>) -> Self {
         // What is followed is followed by the connection that lists.
         let apart = Connector { followed: Arc::default(), ..connector.clone() };
         let own = (!connector.spec.config.shared).then(|| Own { connector: apart.clone(), sessions: Arc::default() });
@@ -107,7 +107,7 @@ impl Links {
     ///
     /// # Errors
     /// Why there is none, in words; nothing was sent then.
-    pub(super) async fn connection(
+    pub(crate) async fn connection(
         &self,
         session: &SessionId,
         manner: Manner,
@@ -133,14 +133,14 @@ impl Links {
     }
 
     /// Ends the connection that this session has of its own, with its last call.
-    pub(super) fn session_ended(&self, session: &SessionId) {
+    pub(crate) fn session_ended(&self, session: &SessionId) {
         if let Some(own) = &self.own {
             own.sessions.ended(session);
         }
     }
 
     /// Whether nothing runs that this session's requests would go to.
-    pub(super) fn is_idle(&self, session: &SessionId) -> bool {
+    pub(crate) fn is_idle(&self, session: &SessionId) -> bool {
         match &self.own {
             Some(own) => own.sessions.find(session).is_none_or(|link| link.is_idle()),
             None => self.shared.is_idle() && self.older.tried().link.as_ref().is_none_or(|link| link.is_idle()),
@@ -148,7 +148,7 @@ impl Links {
     }
 
     /// Whether nothing runs at all: what does may have said that its lists are others.
-    pub(super) fn are_idle(&self) -> bool {
+    pub(crate) fn are_idle(&self) -> bool {
         self.shared.is_idle()
             && self.older.tried().link.as_ref().is_none_or(|link| link.is_idle())
             && self.own.as_ref().is_none_or(|own| own.sessions.are_idle())
@@ -156,7 +156,7 @@ impl Links {
 
     /// Keeps how much is logged on the connection of this session (parameters of `logging/setLevel`) for when there is
     /// one. Whether it was idle; otherwise it is to be told.
-    pub(super) fn keep_level(&self, session: &SessionId, of_session: Manner, params: &Map<String, Value>) -> bool {
+    pub(crate) fn keep_level(&self, session: &SessionId, of_session: Manner, params: &Map<String, Value>) -> bool {
         if !self.is_idle(session) {
             return false;
         }
@@ -193,19 +193,19 @@ impl Links {
     }
 
     /// The connection of the older generation beside the shared one, if there is one now.
-    pub(super) fn beside(&self) -> Option<Arc<Connection>> {
+    pub(crate) fn beside(&self) -> Option<Arc<Connection>> {
         self.older.tried().link.as_ref().and_then(|link| link.current())
     }
 
     /// Closes all for good, without waiting.
-    pub(super) fn give_up(&self) {
+    pub(crate) fn give_up(&self) {
         for link in self.all() {
             link.give_up();
         }
     }
 
     /// Closes all for good and waits for their ends, two seconds at most.
-    pub(super) async fn shut_down(&self) {
+    pub(crate) async fn shut_down(&self) {
         futures_util::future::join_all(self.all().iter().map(|link| link.shut_down())).await;
     }
 

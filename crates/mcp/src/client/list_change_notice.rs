@@ -9,12 +9,12 @@ type Said = Arc<Map<String, Value>>;
 
 /// What is told of a server's announcement: one object for each, since connections are known by it.
 #[derive(Default)]
-pub(super) struct Announced(Mutex<Option<(Said, Said)>>);
+pub(crate) struct Announced(Mutex<Option<(Said, Said)>>);
 
 impl Announced {
     /// It without subscriptions to resources, for a server of which each session has a connection of its own: what one
     /// of them tells is of that session, and may end while others follow the same.
-    pub(super) fn without_subscriptions(&self, said: Said) -> Said {
+    pub(crate) fn without_subscriptions(&self, said: Said) -> Said {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, told)) = last.as_ref().filter(|(of, _)| Arc::ptr_eq(of, &said)) {
             return Arc::clone(told);

@@ -17,19 +17,19 @@ const TTL_BOUNDS: (Duration, Duration) = (Duration::from_secs(1), Duration::from
 
 /// Announcements of changes, many in a short time passed on as one.
 #[derive(Default)]
-pub(super) struct Changes {
+pub(crate) struct Changes {
     notify: Mutex<Option<ChangeNotifier>>,
     collecting: AtomicBool,
 }
 
 impl Changes {
     /// Passes announcements on to `notify` from here on.
-    pub(super) fn listen(&self, notify: ChangeNotifier) {
+    pub(crate) fn listen(&self, notify: ChangeNotifier) {
         *self.notify.lock().unwrap_or_else(PoisonError::into_inner) = Some(notify);
     }
 
     /// Notes a change. Must be called inside a runtime.
-    pub(super) fn announce(self: &Arc<Self>) {
+    pub(crate) fn announce(self: &Arc<Self>) {
         if self.collecting.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -47,7 +47,7 @@ impl Changes {
 }
 
 /// Has failed lists asked for again, with growing pauses.
-pub(super) struct Relist {
+pub(crate) struct Relist {
     changes: Arc<Changes>,
     state: Mutex<State>,
 }
@@ -71,25 +71,25 @@ impl State {
 
 impl Relist {
     /// Announces to `changes` that a list is due.
-    pub(super) fn new(changes: Arc<Changes>) -> Self {
+    pub(crate) fn new(changes: Arc<Changes>) -> Self {
         Self { changes, state: Mutex::default() }
     }
 
     /// A list begins on `connection`.
-    pub(super) fn attempt(&self, connection: Arc<Connection>) -> Attempt<'_> {
+    pub(crate) fn attempt(&self, connection: Arc<Connection>) -> Attempt<'_> {
         Attempt { relist: self, connection, was_answered: false, has_succeeded: false }
     }
 
     /// A list that may be kept for so long is due again after that; one that is said to be old at once is not asked
     /// for without need.
-    pub(super) fn due_after(&self, ttl: Option<Duration>) {
+    pub(crate) fn due_after(&self, ttl: Option<Duration>) {
         if let Some(ttl) = ttl.filter(|ttl| !ttl.is_zero()) {
             self.announce_after(ttl.clamp(TTL_BOUNDS.0, TTL_BOUNDS.1));
         }
     }
 
     /// Nothing is announced from here on.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         let mut state = self.state();
         state.closed = true;
         state.forget_pending();
@@ -133,18 +133,18 @@ impl Relist {
 
 /// A list under way. Dropped before it succeeded, it is asked for again; a server that was silent until then
 /// is probed, and its connection made again if it does not answer that either.
-pub(super) struct Attempt<'a> {
+pub(crate) struct Attempt<'a> {
     relist: &'a Relist,
     /// What it is asked on.
-    pub(super) connection: Arc<Connection>,
+    pub(crate) connection: Arc<Connection>,
     /// Whether the server said anything to it, or cannot any more.
-    pub(super) was_answered: bool,
+    pub(crate) was_answered: bool,
     has_succeeded: bool,
 }
 
 impl Attempt<'_> {
     /// The list need not be asked for again.
-    pub(super) fn succeeded(mut self) {
+    pub(crate) fn succeeded(mut self) {
         self.has_succeeded = true;
         self.relist.succeeded();
     }

@@ -18,13 +18,13 @@ const PROMPT: &str = "prompt_";
 
 /// A tool of ours.
 #[derive(Debug)]
-pub(super) struct Shown {
+pub(crate) struct Shown {
     /// Its raw name.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// What a server would list for it.
-    pub(super) fields: Map<String, Value>,
+    pub(crate) fields: Map<String, Value>,
     /// What it stands for.
-    pub(super) stands_for: StandsFor,
+    pub(crate) stands_for: StandsFor,
 }
 
 impl Shown {
@@ -40,7 +40,7 @@ impl Shown {
 }
 
 /// Tools that list and read a server's resources.
-pub(super) fn resources() -> Vec<Shown> {
+pub(crate) fn resources() -> Vec<Shown> {
     let list = json!({
         "description": "Lists the resources of this server, with the addresses that can be read.",
         "inputSchema": {"type": "object", "properties": {
@@ -60,7 +60,7 @@ pub(super) fn resources() -> Vec<Shown> {
 }
 
 /// One tool a prompt. Those without a name are left out.
-pub(super) fn prompts(listed: &[Value]) -> Vec<Shown> {
+pub(crate) fn prompts(listed: &[Value]) -> Vec<Shown> {
     let shown = |prompt: &Value| {
         let name = prompt.get("name").and_then(Value::as_str).filter(|name| !name.is_empty())?;
         let mut properties = Map::new();
@@ -92,7 +92,7 @@ pub(super) fn prompts(listed: &[Value]) -> Vec<Shown> {
 ///
 /// # Errors
 /// As [`Exchange::run`].
-pub(super) async fn run(
+pub(crate) async fn run(
     exchange: Exchange<'_>,
     stands_for: &StandsFor,
     call: ProviderCall<'_>,

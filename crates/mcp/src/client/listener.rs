@@ -14,9 +14,9 @@ use super::config::AsTools;
 const EXCERPT: usize = 120;
 
 /// Takes what a server says by itself.
-pub(super) struct Listener {
+pub(crate) struct Listener {
     /// Name of the server, for logs.
-    pub(super) server: Arc<str>,
+    pub(crate) server: Arc<str>,
     /// Takes warnings.
     events: Arc<dyn EventSink>,
     /// Called when its tools may have changed.
@@ -38,7 +38,7 @@ struct Common {
 
 impl Listener {
     /// A listener to `server`.
-    pub(super) fn new(
+    pub(crate) fn new(
         server: Arc<str>,
         events: Arc<dyn EventSink>,
         tools_changed: Arc<dyn Fn() + Send + Sync>,
@@ -48,7 +48,7 @@ impl Listener {
     }
 
     /// A listener on a connection that this session has for itself.
-    pub(super) fn of_session(&self, session: SessionId) -> Self {
+    pub(crate) fn of_session(&self, session: SessionId) -> Self {
         Self {
             server: Arc::clone(&self.server),
             events: Arc::clone(&self.events),
@@ -60,17 +60,17 @@ impl Listener {
     }
 
     /// Passes notices on to `sink` from here on.
-    pub(super) fn listen(&self, sink: NoticeSink) {
+    pub(crate) fn listen(&self, sink: NoticeSink) {
         *self.common.notices.lock().unwrap_or_else(PoisonError::into_inner) = Some(sink);
     }
 
     /// Its tools may have changed.
-    pub(super) fn tools_changed(&self) {
+    pub(crate) fn tools_changed(&self) {
         (self.tools_changed)();
     }
 
     /// Passes a notice on.
-    pub(super) fn notice(&self, notice: SourceNotice) {
+    pub(crate) fn notice(&self, notice: SourceNotice) {
         if notice == SourceNotice::PromptsChanged && self.prompts == AsTools::Yes {
             self.tools_changed();
         }
@@ -81,7 +81,7 @@ impl Listener {
     }
 
     /// It logs, and it is not known for which call.
-    pub(super) fn log(&self, message: Value) {
+    pub(crate) fn log(&self, message: Value) {
         self.notice(match self.session.clone() {
             Some(session) => SourceNotice::SessionLog { session, message },
             None => SourceNotice::Log(message),
@@ -89,7 +89,7 @@ impl Listener {
     }
 
     /// Counts a line that is not a message; warns at the first, the tenth, the hundredth and so on.
-    pub(super) fn garbage(&self, line: &[u8]) {
+    pub(crate) fn garbage(&self, line: &[u8]) {
         let shown = String::from_utf8_lossy(&line[..line.len().min(1000)]);
         tracing::debug!(server = &*self.server, line = %shown, "not a message");
         if let Some(count) = is_due(&self.common.garbage) {
@@ -103,7 +103,7 @@ impl Listener {
     }
 
     /// Counts something else that is wrong with what it sends, and warns as rarely.
-    pub(super) fn broken(&self, what: &str) {
+    pub(crate) fn broken(&self, what: &str) {
         tracing::debug!(server = &*self.server, "{what}");
         if let Some(count) = is_due(&self.common.broken) {
             let times = if count > 1 { format!(" ({count} times)") } else { String::new() };
@@ -112,7 +112,7 @@ impl Listener {
     }
 
     /// Tells the operator.
-    pub(super) fn warn(&self, code: &str, message: &str) {
+    pub(crate) fn warn(&self, code: &str, message: &str) {
         tracing::warn!(server = &*self.server, "{message}");
         self.events
             .emit(Event::Warning { code: code.to_owned(), message: format!("MCP server {}: {message}", self.server) });

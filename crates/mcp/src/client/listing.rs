@@ -4,13 +4,13 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::protocol::message::RpcError;
+use crate::protocol::{headers, list_validation};
 use serde_json::{Map, Value};
 use toolwright_core::catalogue::{ProviderError, RegisteredTool, foreign_ids};
 use toolwright_core::definition::{Effects, Mode, ToolDefinition};
 use toolwright_core::passthrough::LISTED_FIELDS;
 use toolwright_core::pattern::allowed_by;
-use toolwright_mcp::message::RpcError;
-use toolwright_mcp::{headers, list_validation};
 
 use super::connection::Connection;
 use super::listed_as_tools::Shown;
@@ -20,9 +20,9 @@ use super::tool_facts::{Fact, Facts};
 
 /// Bounds on one list.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Bounds {
-    pub(super) pages: usize,
-    pub(super) entries: usize,
+pub(crate) struct Bounds {
+    pub(crate) pages: usize,
+    pub(crate) entries: usize,
 }
 
 impl Bounds {
@@ -35,22 +35,22 @@ const PLACED: [&str; 5] = ["name", "title", "description", "inputSchema", "outpu
 
 /// A list as the server gave it.
 #[derive(Debug, Default)]
-pub(super) struct RawList {
+pub(crate) struct RawList {
     /// Its entries.
-    pub(super) entries: Vec<Value>,
+    pub(crate) entries: Vec<Value>,
     /// How long it may be kept (2026-07-28), where the server says.
-    pub(super) ttl: Option<Duration>,
+    pub(crate) ttl: Option<Duration>,
     /// Why it is not whole, when a bound was reached.
-    pub(super) cut: Option<String>,
+    pub(crate) cut: Option<String>,
 }
 
 /// Reads all pages of `method`, a list of what is called `key` in its results, within the bounds of tools.
-pub(super) async fn fetch(connection: &Connection, method: &str, key: &str) -> Result<RawList, AskError> {
+pub(crate) async fn fetch(connection: &Connection, method: &str, key: &str) -> Result<RawList, AskError> {
     fetch_checked(connection, method, key, Bounds::TOOLS, &mut |_| {}).await
 }
 
 /// As [`fetch`], within these bounds. `check` sees each page first and may mend it.
-pub(super) async fn fetch_checked(
+pub(crate) async fn fetch_checked(
     connection: &Connection,
     method: &str,
     key: &str,
@@ -100,18 +100,18 @@ pub(super) async fn fetch_checked(
 
 /// What a list is made of: what a server gave, and is kept between runs.
 #[derive(Debug, Default)]
-pub(super) struct Raw<'a> {
+pub(crate) struct Raw<'a> {
     /// Its tools.
-    pub(super) tools: &'a [Value],
+    pub(crate) tools: &'a [Value],
     /// Tools of ours that stand for its resources and prompts.
-    pub(super) shown: Vec<Shown>,
+    pub(crate) shown: Vec<Shown>,
     /// What becomes of marks for headers.
-    pub(super) marks: Marks,
+    pub(crate) marks: Marks,
 }
 
 /// What becomes of `x-mcp-header` in input schemas.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Marks {
+pub(crate) enum Marks {
     /// They mean nothing: on a pipe, or up to 2025-11-25.
     #[default]
     Ignored,
@@ -121,19 +121,19 @@ pub(super) enum Marks {
 
 /// Tools of the catalogue, what is known of them, and the names that are not offered, each with its reason.
 #[derive(Debug, Default)]
-pub(super) struct Listed {
-    pub(super) tools: Vec<Arc<RegisteredTool>>,
-    pub(super) facts: Facts,
-    pub(super) withheld: Vec<(String, String)>,
+pub(crate) struct Listed {
+    pub(crate) tools: Vec<Arc<RegisteredTool>>,
+    pub(crate) facts: Facts,
+    pub(crate) withheld: Vec<(String, String)>,
     /// What is wrong with how the server lists its tools, in words. Clients get it mended; here all stays as it came.
-    pub(super) mistakes: Option<String>,
+    pub(crate) mistakes: Option<String>,
 }
 
 /// Makes tools of a raw list. One that makes no sense does not take the others away.
 ///
 /// # Errors
 /// When the namespace is illegal.
-pub(super) fn build(spec: &McpServerSpec, raw: Raw<'_>) -> Result<Listed, ProviderError> {
+pub(crate) fn build(spec: &McpServerSpec, raw: Raw<'_>) -> Result<Listed, ProviderError> {
     let mut listed = Listed::default();
     let mut sound = Vec::with_capacity(raw.tools.len() + raw.shown.len());
     let mut names = HashSet::new();
@@ -270,7 +270,7 @@ fn effects(annotations: Option<&Map<String, Value>>) -> Effects {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mcp::McpTransport;
+    use crate::client::McpTransport;
     use serde_json::json;
     use std::collections::BTreeMap;
     use std::time::Duration;

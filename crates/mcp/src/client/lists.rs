@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::protocol::list_validation;
+use crate::protocol::message::{RpcError, to_json};
 use serde_json::{Value, json};
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::catalogue::ListKind;
 use toolwright_core::store::ManifestCache;
-use toolwright_mcp::list_validation;
-use toolwright_mcp::message::{RpcError, to_json};
 
 use super::connection::Connection;
 use super::link::Patience;
@@ -22,7 +22,7 @@ const BOUNDS: Bounds = Bounds { pages: 100, entries: 10_000 };
 const MAX_KEPT: usize = 1 << 20;
 
 /// Lists what one server has besides tools, over the connection that lists its tools.
-pub(super) struct OtherLists {
+pub(crate) struct OtherLists {
     source: Arc<Source>,
     credential_scope: ContentHash,
     manifests: Arc<dyn ManifestCache>,
@@ -32,7 +32,7 @@ pub(super) struct OtherLists {
 
 impl OtherLists {
     /// The lists of `source`; those of a lazy one are kept in `manifests`, so that it is not started for them again.
-    pub(super) fn new(source: Arc<Source>, manifests: Arc<dyn ManifestCache>) -> Self {
+    pub(crate) fn new(source: Arc<Source>, manifests: Arc<dyn ManifestCache>) -> Self {
         let credential_scope = source.spec.credential_scope();
         Self { source, credential_scope, manifests, warned: Mutex::default() }
     }
@@ -41,7 +41,7 @@ impl OtherLists {
     ///
     /// # Errors
     /// Why there is none, in words.
-    pub(super) async fn list(&self, kind: ListKind) -> Result<Arc<[Value]>, String> {
+    pub(crate) async fn list(&self, kind: ListKind) -> Result<Arc<[Value]>, String> {
         if let Some(kept) = self.kept(kind).await {
             return Ok(kept);
         }

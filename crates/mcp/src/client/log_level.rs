@@ -5,19 +5,19 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::protocol::revision::Era;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
-use toolwright_mcp::revision::Era;
 
 use super::handshake::ServerInfo;
 use super::peer::{Peer, Request};
 
 /// The method that tells it.
-pub(super) const SET_LEVEL: &str = "logging/setLevel";
+pub(crate) const SET_LEVEL: &str = "logging/setLevel";
 
 /// The parameters of the last [`SET_LEVEL`] that was not refused, if there was one.
 #[derive(Default)]
-pub(super) struct LogLevel(Mutex<Kept>);
+pub(crate) struct LogLevel(Mutex<Kept>);
 
 #[derive(Default)]
 struct Kept {
@@ -38,14 +38,14 @@ impl Kept {
 
 /// A level that is kept until the server has said what it thinks of it. Dropped without its word, as where its call is
 /// cancelled, it counts as refused: what was taken last is kept again, unless there is something newer.
-pub(super) struct Proposed<'a> {
+pub(crate) struct Proposed<'a> {
     levels: &'a LogLevel,
     number: u64,
 }
 
 impl Proposed<'_> {
     /// The server takes it. Returns whether it is the last word.
-    pub(super) fn taken(self) -> bool {
+    pub(crate) fn taken(self) -> bool {
         let mut kept = self.levels.lock();
         let Some(at) = kept.proposed.iter().position(|(number, _)| *number == self.number) else { return false };
         let params = kept.proposed.remove(at);
@@ -64,7 +64,7 @@ impl Drop for Proposed<'_> {
 
 impl LogLevel {
     /// From now on connections begin with this.
-    pub(super) fn keep(&self, params: Map<String, Value>) -> Proposed<'_> {
+    pub(crate) fn keep(&self, params: Map<String, Value>) -> Proposed<'_> {
         let mut kept = self.lock();
         kept.last += 1;
         let number = kept.last;
@@ -74,7 +74,7 @@ impl LogLevel {
 
     /// Tells a new session of an older server, which knows nothing of the last one; again, while there is something
     /// newer than `told`, the number of what was told last. Ends with the answer.
-    pub(super) async fn tell(&self, peer: &Peer, server: &ServerInfo, told: &mut Option<u64>) {
+    pub(crate) async fn tell(&self, peer: &Peer, server: &ServerInfo, told: &mut Option<u64>) {
         if server.era != Era::Legacy || !server.offers("logging") {
             return;
         }

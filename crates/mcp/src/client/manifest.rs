@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::protocol::revision::MODERN_VERSIONS;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use toolwright_core::catalogue::ProviderError;
-use toolwright_mcp::revision::MODERN_VERSIONS;
 
 use super::config::{AsTools, McpTransport};
 use super::handshake::ServerInfo;
@@ -17,29 +17,29 @@ use super::version_probe::Found;
 /// What a server listed.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct Manifest {
+pub(crate) struct Manifest {
     /// Its tools.
-    pub(super) tools: Vec<Value>,
+    pub(crate) tools: Vec<Value>,
     /// Its prompts, where they are offered as tools.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) prompts: Vec<Value>,
+    pub(crate) prompts: Vec<Value>,
     /// What it tells a model.
-    pub(super) instructions: Option<String>,
+    pub(crate) instructions: Option<String>,
     /// What it announced.
-    pub(super) capabilities: Arc<Map<String, Value>>,
+    pub(crate) capabilities: Arc<Map<String, Value>>,
     /// The revision that it spoke.
-    pub(super) version: Option<String>,
+    pub(crate) version: Option<String>,
     /// Whether it asked for folders before it was called.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub(super) asks_folders: bool,
+    pub(crate) asks_folders: bool,
     /// The generation that was found, under the key `KEPT` of [`super::version_probe`].
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) generation: Option<Found>,
+    pub(crate) generation: Option<Found>,
 }
 
 impl Manifest {
     /// That of a server that said this of itself.
-    pub(super) fn new(server: &ServerInfo, found: Option<Found>, tools: Vec<Value>, prompts: Vec<Value>) -> Self {
+    pub(crate) fn new(server: &ServerInfo, found: Option<Found>, tools: Vec<Value>, prompts: Vec<Value>) -> Self {
         Self {
             tools,
             prompts,
@@ -55,7 +55,7 @@ impl Manifest {
     ///
     /// # Errors
     /// When the namespace is illegal.
-    pub(super) fn build(&self, spec: &McpServerSpec) -> Result<Listed, ProviderError> {
+    pub(crate) fn build(&self, spec: &McpServerSpec) -> Result<Listed, ProviderError> {
         let mut shown = Vec::new();
         if spec.config.resources == AsTools::Yes && self.capabilities.contains_key("resources") {
             shown.extend(listed_as_tools::resources());

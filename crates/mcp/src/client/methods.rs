@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, OnceLock};
 
+use crate::protocol::message::RpcError;
+use crate::protocol::revision::Era;
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use toolwright_core::ToolId;
@@ -17,8 +19,6 @@ use toolwright_core::event::McpPeer;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::passthrough::METHOD_RESULT;
 use toolwright_core::session::Principal;
-use toolwright_mcp::message::RpcError;
-use toolwright_mcp::revision::Era;
 
 use super::connection::Connection;
 use super::exchange::{Exchange, Sent, refusal};
@@ -53,7 +53,7 @@ const METHODS: [Method; 9] = [
 const FOLLOWING: [&str; 2] = ["resources/subscribe", "resources/unsubscribe"];
 
 /// The methods of one server.
-pub(super) struct McpMethods {
+pub(crate) struct McpMethods {
     source: Arc<Source>,
     credential_scope: ContentHash,
     /// Made when they are first asked for.
@@ -62,7 +62,7 @@ pub(super) struct McpMethods {
 
 impl McpMethods {
     /// The methods of `source`.
-    pub(super) fn new(source: Arc<Source>) -> Arc<Self> {
+    pub(crate) fn new(source: Arc<Source>) -> Arc<Self> {
         let credential_scope = source.spec.credential_scope();
         Arc::new(Self { credential_scope, source, tools: OnceLock::new() })
     }

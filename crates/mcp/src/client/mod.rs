@@ -7,7 +7,7 @@
 //!                                                                 (answers, questions, notices)
 //! ```
 //!
-//! The wire is written here, over `toolwright_mcp`'s messages: a result stays the text that came until whoever asked reads
+//! The wire is written here, over the messages of [`protocol`](crate::protocol): a result stays the text that came until whoever asked reads
 //! it, and what is not known of it passes as it is, so that nothing that a server said is lost. The task of a call writes
 //! its request to the pipe itself, and the task that reads hands the answer straight to it.
 //!
@@ -36,10 +36,9 @@ mod connect_failure;
 mod connection;
 mod exchange;
 mod folders;
-mod frames;
 mod handshake;
-mod inbox;
-mod link;
+pub(crate) mod inbox;
+pub(crate) mod link;
 mod links;
 mod list_change_notice;
 mod list_refresh;
@@ -50,29 +49,23 @@ mod lists;
 mod log_level;
 mod manifest;
 mod methods;
-mod outbox;
 mod params;
 mod peer;
-mod process;
 mod progress;
 mod provider;
 mod questions;
 mod recursion_guard;
-mod remote;
 mod reply;
 mod sessions;
 mod source;
 mod spec;
-mod stdio;
-mod stdout_noise;
 mod subscription;
 mod tasks;
 mod tool_facts;
-mod transport;
 mod url_elicitation;
 mod version_probe;
 
-pub use crate::process::DEPTH_VARIABLE;
 pub use config::{AsTools, McpServerConfig, McpTransport};
 pub use provider::McpProvider;
 pub use spec::{McpDeps, McpServerSpec};
+pub use toolwright_sandbox::DEPTH_VARIABLE;

@@ -1,11 +1,11 @@
 //! The parameters of a request, as they are written: what a call says is borrowed, and its `_meta` put together on the
 //! way out.
 
+use crate::protocol::message::write_json;
 use serde::Serialize;
 use serde_json::{Map, Value};
-use toolwright_mcp::message::write_json;
 
-use super::transport::RequestId;
+use crate::transport::RequestId;
 
 /// `_meta` key under which a call's idempotency key goes along.
 const IDEMPOTENCY_KEY: &str = "io.github.toolwright/idempotency-key";
@@ -14,28 +14,28 @@ const PROGRESS_TOKEN: &str = "progressToken";
 
 /// Parameters.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Params<'a> {
+pub(crate) struct Params<'a> {
     /// Name of the tool of a call.
-    pub(super) name: Option<&'a str>,
+    pub(crate) name: Option<&'a str>,
     /// Arguments of a call.
-    pub(super) arguments: Option<Value>,
+    pub(crate) arguments: Option<Value>,
     /// All others.
-    pub(super) others: Map<String, Value>,
+    pub(crate) others: Map<String, Value>,
     /// `_meta`.
-    pub(super) meta: Meta<'a>,
+    pub(crate) meta: Meta<'a>,
 }
 
 /// `_meta`. Where two say the same key, the later field counts.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Meta<'a> {
+pub(crate) struct Meta<'a> {
     /// What is passed on, or of the revision.
-    pub(super) others: Map<String, Value>,
+    pub(crate) others: Map<String, Value>,
     /// The call's, for who may be asked twice.
-    pub(super) idempotency_key: Option<&'a str>,
+    pub(crate) idempotency_key: Option<&'a str>,
     /// W3C trace context.
-    pub(super) traceparent: Option<&'a str>,
+    pub(crate) traceparent: Option<&'a str>,
     /// Id of the request that they went out with last, under which progress is reported.
-    pub(super) progress_token: Option<RequestId>,
+    pub(crate) progress_token: Option<RequestId>,
 }
 
 impl From<Map<String, Value>> for Params<'_> {
@@ -48,7 +48,7 @@ impl From<Map<String, Value>> for Params<'_> {
 
 impl<'a> Params<'a> {
     /// The same with this `_meta`.
-    pub(super) fn with(self, meta: Meta<'a>) -> Self {
+    pub(crate) fn with(self, meta: Meta<'a>) -> Self {
         Self { meta, ..self }
     }
 }
@@ -76,7 +76,7 @@ impl Meta<'_> {
 }
 
 /// The text of a request.
-pub(super) fn request(id: RequestId, method: &str, params: &Params<'_>) -> Vec<u8> {
+pub(crate) fn request(id: RequestId, method: &str, params: &Params<'_>) -> Vec<u8> {
     let mut out = Vec::with_capacity(512);
     let mut request = Object::begin(&mut out);
     request.entry("jsonrpc", &"2.0");

@@ -4,23 +4,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::protocol::message::{RpcError, notification, read};
 use http::{HeaderName, HeaderValue};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use toolwright_mcp::message::{RpcError, notification, read};
 
 use super::inbox::{Answer, Inbox, NoRoom, Purpose};
 use super::params::{self, Params};
-use super::transport::{Outgoing, OutgoingKind, RequestId, SendError, Told, Transport, UNREADABLE};
+use crate::transport::{Outgoing, OutgoingKind, RequestId, SendError, Told, Transport, UNREADABLE};
 
 /// What is said of a request that came too late for its session.
-pub(super) const EXPIRED: &str = "the server has forgotten the session; the next call begins a new one";
+pub(crate) const EXPIRED: &str = "the server has forgotten the session; the next call begins a new one";
 /// Bound on telling a server about a cancellation.
 const CANCEL_BOUND: Duration = Duration::from_secs(5);
 
 /// A request that failed.
 #[derive(Debug)]
-pub(super) enum AskError {
+pub(crate) enum AskError {
     /// The server says so.
     Rpc(RpcError),
     /// The answer cannot be had; the request may have had its effect.
@@ -41,7 +41,7 @@ pub(super) enum AskError {
 
 /// Whether a request may have reached the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reached {
+pub(crate) enum Reached {
     /// It may have.
     Perhaps,
     /// It has not.
@@ -61,44 +61,44 @@ impl From<SendError> for AskError {
 }
 
 /// One request.
-pub(super) struct Request<'a> {
+pub(crate) struct Request<'a> {
     /// Its method.
-    pub(super) method: &'a str,
+    pub(crate) method: &'a str,
     /// What it names, for the header `Mcp-Name`.
-    pub(super) name: Option<&'a str>,
+    pub(crate) name: Option<&'a str>,
     /// Headers of its own over HTTP.
-    pub(super) headers: Vec<(HeaderName, HeaderValue)>,
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     /// What it is for.
-    pub(super) purpose: Purpose,
+    pub(crate) purpose: Purpose,
     /// The revision that it is written in, where that is not the agreed one.
-    pub(super) version: Option<&'static str>,
+    pub(crate) version: Option<&'static str>,
 }
 
 impl<'a> Request<'a> {
     /// A request for ourselves.
-    pub(super) fn internal(method: &'a str) -> Self {
+    pub(crate) fn internal(method: &'a str) -> Self {
         Self { method, name: None, headers: Vec::new(), purpose: Purpose::Internal, version: None }
     }
 }
 
 /// Our end of a connection.
-pub(super) struct Peer {
+pub(crate) struct Peer {
     /// What carries it.
-    pub(super) transport: Arc<dyn Transport>,
+    pub(crate) transport: Arc<dyn Transport>,
     /// What arrives over it.
-    pub(super) inbox: Arc<Inbox>,
+    pub(crate) inbox: Arc<Inbox>,
     next_id: AtomicU64,
 }
 
 impl Peer {
     /// An end over `transport`, which hands what arrives to `inbox`.
-    pub(super) fn new(transport: Arc<dyn Transport>, inbox: Arc<Inbox>) -> Arc<Self> {
+    pub(crate) fn new(transport: Arc<dyn Transport>, inbox: Arc<Inbox>) -> Arc<Self> {
         inbox.attach(Arc::downgrade(&transport));
         Arc::new(Self { transport, inbox, next_id: AtomicU64::new(1) })
     }
 
     /// Notes the revision that both ends agreed on.
-    pub(super) fn speak(&self, version: &'static str) {
+    pub(crate) fn speak(&self, version: &'static str) {
         // A connection has one handshake that succeeds.
         let _ = self.inbox.version.set(version);
     }
@@ -108,7 +108,7 @@ impl Peer {
     ///
     /// # Errors
     /// [`AskError`].
-    pub(super) async fn ask<R>(&self, request: Request<'_>, params: &mut Params<'_>) -> Result<R, AskError>
+    pub(crate) async fn ask<R>(&self, request: Request<'_>, params: &mut Params<'_>) -> Result<R, AskError>
     where
         R: DeserializeOwned,
     {
@@ -152,7 +152,7 @@ impl Peer {
     ///
     /// # Errors
     /// [`SendError`].
-    pub(super) async fn notify(&self, method: &str, params: Option<&Value>) -> Result<(), SendError> {
+    pub(crate) async fn notify(&self, method: &str, params: Option<&Value>) -> Result<(), SendError> {
         let json = notification(method, params).to_vec();
         let kind = OutgoingKind::Notification { method };
         self.transport.send(Outgoing { json, kind, version: self.version(), headers: Vec::new() }).await

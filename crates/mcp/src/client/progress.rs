@@ -10,11 +10,11 @@ use toolwright_core::event::Partial;
 
 /// The parameters of `notifications/progress`.
 #[derive(Debug)]
-pub(super) struct Progress<'a> {
+pub(crate) struct Progress<'a> {
     /// Of the call.
-    pub(super) token: &'a RawValue,
+    pub(crate) token: &'a RawValue,
     /// How far it is, with all else that the server says of it.
-    pub(super) partial: Partial,
+    pub(crate) partial: Partial,
 }
 
 /// A field of them.

@@ -404,7 +404,7 @@ impl Drop for McpProvider {
 }
 
 /// Why there is no list of `what`.
-pub(super) fn reason(error: AskError, what: &str) -> String {
+pub(crate) fn reason(error: AskError, what: &str) -> String {
     match error {
         AskError::Rpc(error) => format!("it refused to list its {what}: {} (code {})", error.message, error.code),
         AskError::Broken(reason) | AskError::Fault(reason) | AskError::NotSent(reason) | AskError::Final(reason) => {
@@ -417,7 +417,7 @@ pub(super) fn reason(error: AskError, what: &str) -> String {
 }
 
 /// How long one whole list may take.
-pub(super) fn list_bound(request_timeout: Option<Duration>) -> Duration {
+pub(crate) fn list_bound(request_timeout: Option<Duration>) -> Duration {
     request_timeout.map_or(LIST_TIMEOUT, |limit| limit.min(LIST_TIMEOUT))
 }
 

@@ -6,18 +6,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
+use crate::protocol::asking;
+use crate::protocol::message::{RpcError, SaidBy, read as read_part, to_json};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use toolwright_core::client::{CallClient, ClientRequest};
 use toolwright_core::error::{ErrorKind, ToolError};
-use toolwright_mcp::asking;
-use toolwright_mcp::message::{RpcError, SaidBy, read as read_part, to_json};
 
 use super::folders::Folders;
 use super::inbox::{Attribution, Caller};
-use super::transport::{Outgoing, OutgoingKind, RequestId, Transport};
+use crate::transport::{Outgoing, OutgoingKind, RequestId, Transport};
 
 /// Bound on questions of one server that wait for their answers.
 const MAX_OPEN: usize = 64;
@@ -26,7 +26,7 @@ const AWAY: Duration = Duration::from_secs(120);
 
 /// The open questions of one connection.
 #[derive(Default)]
-pub(super) struct Questions {
+pub(crate) struct Questions {
     transport: OnceLock<Weak<dyn Transport>>,
     open: Mutex<HashMap<String, Open>>,
     folders: OnceLock<Arc<Folders>>,
@@ -64,30 +64,30 @@ impl Open {
 
 impl Questions {
     /// Takes the transport that carries answers.
-    pub(super) fn attach(&self, transport: Weak<dyn Transport>) {
+    pub(crate) fn attach(&self, transport: Weak<dyn Transport>) {
         // There is one.
         let _ = self.transport.set(transport);
     }
 
     /// Takes the folders that are told outside of calls.
-    pub(super) fn tell_folders(&self, folders: Arc<Folders>) {
+    pub(crate) fn tell_folders(&self, folders: Arc<Folders>) {
         // They are those of the server.
         let _ = self.folders.set(folders);
     }
 
     /// Waits until they were told.
-    pub(super) async fn has_folders(&self) {
+    pub(crate) async fn has_folders(&self) {
         self.told_folders.cancelled().await;
     }
 
     /// Whether they were asked for outside of calls.
-    pub(super) fn has_asked_for_folders(&self) -> bool {
+    pub(crate) fn has_asked_for_folders(&self) -> bool {
         self.has_asked_for_folders.load(Ordering::Relaxed)
     }
 
     /// The server asks, before or after it was first at work for us. `attribution` says whom, given the calls that have a
     /// question open and so hardly ask another; it is looked up only where it matters.
-    pub(super) fn asked(
+    pub(crate) fn asked(
         self: &Arc<Self>,
         (id, method, params): (&RawValue, &str, Option<&RawValue>),
         version: Option<&'static str>,
@@ -267,7 +267,7 @@ impl Questions {
 
     /// The call is over: what was asked for it is answered so. What was only likely to be asked for it is put to the call
     /// that `heir` finds, of that caller's, given the calls that have a question open.
-    pub(super) fn call_ended(
+    pub(crate) fn call_ended(
         &self,
         call: RequestId,
         heir: impl FnOnce(&Caller, &[RequestId]) -> Option<(RequestId, Caller)>,
@@ -306,14 +306,14 @@ impl Questions {
     }
 
     /// The server takes the question with this id (JSON text) back.
-    pub(super) fn withdrawn(&self, id: &str) {
+    pub(crate) fn withdrawn(&self, id: &str) {
         if let Some(open) = self.lock().remove(id) {
             open.withdrawn.cancel();
         }
     }
 
     /// Nothing can be answered any more.
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         for (_, open) in self.lock().drain() {
             open.withdrawn.cancel();
         }
@@ -382,8 +382,8 @@ mod tests {
     use toolwright_core::error::ProtocolError;
     use toolwright_core::session::{Principal, Session, SessionId};
 
-    use super::super::transport::SendError;
     use super::*;
+    use crate::transport::SendError;
 
     /// A client that never answers.
     struct Mute {

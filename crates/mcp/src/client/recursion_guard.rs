@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use crate::process::nesting;
+use toolwright_sandbox::nesting;
 
 /// Variable that names a configuration file, as `--config` does.
 const CONFIG_VARIABLE: &str = "TOOLWRIGHT_CONFIG";
@@ -22,7 +22,7 @@ const MAX_DEPTH: u32 = 3;
 /// # Errors
 /// Why it must not be, and the remedy: this process is too deep down itself, or the server would be this
 /// program with the configuration that the entry is in.
-pub(super) fn check(
+pub(crate) fn check(
     command: &str,
     args: &[String],
     env: &BTreeMap<String, String>,

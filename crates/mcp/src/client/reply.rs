@@ -4,6 +4,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
+use crate::protocol::revision::Era;
 use serde::de::value::SeqAccessDeserializer;
 use serde::de::{DeserializeOwned, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -11,13 +12,12 @@ use serde_json::{Map, Value};
 use toolwright_core::content::ContentBlock;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::passthrough::RESULT_FIELDS;
-use toolwright_mcp::revision::Era;
 
 /// Longest piece of an unknown block that is shown, in characters.
 const EXCERPT: usize = 500;
 
 /// A result, or what the server says in place of one: that it wants input, or has made a task of the request.
-pub(super) trait Reply: DeserializeOwned + Send {
+pub(crate) trait Reply: DeserializeOwned + Send {
     /// A field of those that say which of these it is, and how it goes on.
     fn field(&self, name: &str) -> Option<&Value>;
     /// Whether it has the content that results have.
@@ -42,7 +42,7 @@ impl Reply for Value {
 
 /// The answer to a `tools/call`.
 #[derive(Debug, Default)]
-pub(super) struct CallReply {
+pub(crate) struct CallReply {
     content: Content,
     structured: Option<Value>,
     is_error: bool,
@@ -65,7 +65,7 @@ impl CallReply {
     ///
     /// # Errors
     /// Why it is not a result.
-    pub(super) fn output(mut self, era: Era) -> Result<ToolOutput, &'static str> {
+    pub(crate) fn output(mut self, era: Era) -> Result<ToolOutput, &'static str> {
         let content = match self.content {
             Content::Missing | Content::Null => Vec::new(),
             Content::Blocks(blocks) => blocks,
@@ -272,7 +272,7 @@ impl<'de> FromAny<'de> for ContentBlock {
 }
 
 /// A content block; one of an unknown type, or without what its type needs, becomes a text that says so.
-pub(super) fn block(value: Value) -> ContentBlock {
+pub(crate) fn block(value: Value) -> ContentBlock {
     let has = |key: &str| value.get(key).is_some_and(Value::is_string);
     let kind = value.get("type").and_then(Value::as_str).unwrap_or("missing").to_owned();
     let sound = match kind.as_str() {

@@ -18,7 +18,7 @@ const SWEEP: Duration = Duration::from_secs(60);
 
 /// The connections that sessions have of their own.
 #[derive(Default)]
-pub(super) struct Sessions(Mutex<HashMap<SessionId, Kept>>);
+pub(crate) struct Sessions(Mutex<HashMap<SessionId, Kept>>);
 
 struct Kept {
     link: Arc<Link>,
@@ -26,9 +26,9 @@ struct Kept {
 }
 
 /// A session's own connection, in use until this is dropped: it is ended by nobody but its server until then.
-pub(super) struct InUse {
+pub(crate) struct InUse {
     /// What keeps the connection.
-    pub(super) link: Arc<Link>,
+    pub(crate) link: Arc<Link>,
     usage: Arc<Usage>,
 }
 
@@ -91,7 +91,7 @@ impl Sessions {
     ///
     /// # Errors
     /// All of them are in use, in words.
-    pub(super) fn of(self: &Arc<Self>, session: &SessionId, new: impl FnOnce() -> Arc<Link>) -> Result<InUse, String> {
+    pub(crate) fn of(self: &Arc<Self>, session: &SessionId, new: impl FnOnce() -> Arc<Link>) -> Result<InUse, String> {
         let mut sessions = self.lock();
         if let Some(kept) = sessions.get(session) {
             return Ok(kept.in_use());
@@ -115,12 +115,12 @@ impl Sessions {
     }
 
     /// The session's connection, if it has one.
-    pub(super) fn find(&self, session: &SessionId) -> Option<Arc<Link>> {
+    pub(crate) fn find(&self, session: &SessionId) -> Option<Arc<Link>> {
         self.lock().get(session).map(|kept| Arc::clone(&kept.link))
     }
 
     /// Ends the session's connection if it has one: now, or when it is looked at next after its last call.
-    pub(super) fn ended(&self, session: &SessionId) {
+    pub(crate) fn ended(&self, session: &SessionId) {
         if let Some(kept) = self.lock().get(session) {
             kept.usage.lock().has_ended = true;
         }
@@ -128,12 +128,12 @@ impl Sessions {
     }
 
     /// Whether none of them was connected yet.
-    pub(super) fn are_idle(&self) -> bool {
+    pub(crate) fn are_idle(&self) -> bool {
         self.lock().values().all(|kept| kept.link.is_idle())
     }
 
     /// Takes all out.
-    pub(super) fn drain(&self) -> Vec<Arc<Link>> {
+    pub(crate) fn drain(&self) -> Vec<Arc<Link>> {
         self.lock().drain().map(|(_, kept)| kept.link).collect()
     }
 

@@ -19,21 +19,21 @@ use super::subscription::Followed;
 use super::tool_facts::Facts;
 
 /// One server.
-pub(super) struct Source {
+pub(crate) struct Source {
     /// What is configured.
-    pub(super) spec: Arc<McpServerSpec>,
+    pub(crate) spec: Arc<McpServerSpec>,
     /// Its connections.
-    pub(super) links: Links,
+    pub(crate) links: Links,
     /// Takes what it says by itself.
-    pub(super) listener: Arc<Listener>,
+    pub(crate) listener: Arc<Listener>,
     /// Its resources that are followed.
-    pub(super) followed: Arc<Followed>,
+    pub(crate) followed: Arc<Followed>,
     facts: Mutex<Arc<Facts>>,
 }
 
 /// Which of a server's connections a request takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(crate) enum Way {
     /// That of the call's session, where each has its own, or else one on which the server asks in this manner.
     OfSession(Manner),
     /// The one that outlives sessions.
@@ -42,7 +42,7 @@ pub(super) enum Way {
 
 impl Source {
     /// A server that is not connected yet.
-    pub(super) fn new(
+    pub(crate) fn new(
         spec: Arc<McpServerSpec>,
         links: Links,
         listener: Arc<Listener>,
@@ -52,18 +52,18 @@ impl Source {
     }
 
     /// The server as calls are told of it.
-    pub(super) fn peer(&self) -> McpPeer {
+    pub(crate) fn peer(&self) -> McpPeer {
         let version = self.links.shared.current().map(|connection| Cow::Borrowed(connection.server().version));
         McpPeer { server: Arc::clone(&self.listener.server), protocol_version: version, session: None }
     }
 
     /// What the last list told of its tools beyond their definitions.
-    pub(super) fn facts(&self) -> Arc<Facts> {
+    pub(crate) fn facts(&self) -> Arc<Facts> {
         Arc::clone(&self.locked())
     }
 
     /// Keeps what a list told.
-    pub(super) fn keep(&self, facts: Facts) {
+    pub(crate) fn keep(&self, facts: Facts) {
         *self.locked() = Arc::new(facts);
     }
 
@@ -76,7 +76,7 @@ impl Source {
     ///
     /// # Errors
     /// Those of `work`; there is no connection; the call was cancelled.
-    pub(super) async fn during<T, W>(
+    pub(crate) async fn during<T, W>(
         &self,
         context: &ToolContext,
         way: Way,

@@ -11,9 +11,9 @@ use toolwright_core::roots::Roots;
 use toolwright_core::store::ManifestCache;
 
 use super::config::{McpServerConfig, McpTransport};
-use crate::net::Authorizer;
-use crate::process::sandbox::Sandbox;
-use crate::process::withheld_by_default;
+use toolwright_net::Authorizer;
+use toolwright_sandbox::sandbox::Sandbox;
+use toolwright_sandbox::withheld_by_default;
 
 /// One configured MCP server, and what surrounds it.
 #[derive(Debug, Clone)]
@@ -51,13 +51,13 @@ impl McpServerSpec {
     }
 
     /// Limits of its calls.
-    pub(super) fn limits(&self) -> CallLimits {
+    pub(crate) fn limits(&self) -> CallLimits {
         let McpServerConfig { request_timeout, idle_timeout, retries, .. } = self.config;
         CallLimits { timeout: request_timeout, idle_timeout, retries: Some(retries) }
     }
 
     /// Tells what it is reached by and with, secret values included, from anything else.
-    pub(super) fn credential_scope(&self) -> ContentHash {
+    pub(crate) fn credential_scope(&self) -> ContentHash {
         ContentHash::of_value(&match &self.config.transport {
             McpTransport::Stdio { command, args, env, cwd } => {
                 json!({"command": command, "args": args, "env": env, "cwd": cwd})
@@ -69,7 +69,7 @@ impl McpServerSpec {
     }
 
     /// The same beside whoever is logged in now; `fixed` is what [`Self::credential_scope`] said.
-    pub(super) fn scope_now(&self, fixed: ContentHash) -> ContentHash {
+    pub(crate) fn scope_now(&self, fixed: ContentHash) -> ContentHash {
         let identity = self.authorizer.as_ref().map(|authorizer| authorizer.identity());
         match identity.filter(|identity| !identity.is_empty()) {
             Some(identity) => ContentHash::of_value(&json!([fixed.to_string(), identity])),
@@ -78,7 +78,7 @@ impl McpServerSpec {
     }
 
     /// Key of its cached list: changes with what decides which tools it has, and holds no secret value.
-    pub(super) fn manifest_key(&self) -> String {
+    pub(crate) fn manifest_key(&self) -> String {
         let source = match &self.config.transport {
             McpTransport::Stdio { command, args, env, cwd } => {
                 json!({"command": command, "args": args, "env": env.keys().collect::<Vec<_>>(), "cwd": cwd})

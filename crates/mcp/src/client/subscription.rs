@@ -6,13 +6,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::protocol::message::RpcError;
+use crate::protocol::revision::Era;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use toolwright_core::catalogue::SourceNotice;
-use toolwright_mcp::message::RpcError;
-use toolwright_mcp::revision::Era;
 
 use super::handshake::{ServerInfo, modern_meta};
 use super::inbox::Purpose;
@@ -29,7 +29,7 @@ const ACCEPT_BOUND: Duration = Duration::from_secs(10);
 const MAX_FOLLOWED: usize = 1024;
 
 /// The resources that are followed at one server, whatever connection there is.
-pub(super) struct Followed {
+pub(crate) struct Followed {
     uris: watch::Sender<BTreeSet<String>>,
     /// What the server of the connection in use accepted (2026-07-28), once it has spoken.
     accepted: watch::Sender<Option<BTreeSet<String>>>,
@@ -43,7 +43,7 @@ impl Default for Followed {
 
 impl Followed {
     /// Whether this resource is followed.
-    pub(super) fn has(&self, uri: &str) -> bool {
+    pub(crate) fn has(&self, uri: &str) -> bool {
         self.uris.borrow().contains(uri)
     }
 
@@ -51,7 +51,7 @@ impl Followed {
     ///
     /// # Errors
     /// Too many are.
-    pub(super) fn add(&self, uri: &str) -> Result<(), RpcError> {
+    pub(crate) fn add(&self, uri: &str) -> Result<(), RpcError> {
         let mut is_full = false;
         self.uris.send_if_modified(|uris| {
             is_full = uris.len() >= MAX_FOLLOWED && !uris.contains(uri);
@@ -65,7 +65,7 @@ impl Followed {
     }
 
     /// Notes that this resource is not to be followed any more.
-    pub(super) fn remove(&self, uri: &str) {
+    pub(crate) fn remove(&self, uri: &str) {
         self.uris.send_if_modified(|uris| uris.remove(uri));
     }
 
@@ -73,7 +73,7 @@ impl Followed {
     ///
     /// # Errors
     /// It does not, or says nothing.
-    pub(super) async fn accepted(&self, uri: &str) -> Result<(), RpcError> {
+    pub(crate) async fn accepted(&self, uri: &str) -> Result<(), RpcError> {
         let mut accepted = self.accepted.subscribe();
         let told = accepted.wait_for(|accepted| accepted.as_ref().is_some_and(|uris| uris.contains(uri)));
         match tokio::time::timeout(ACCEPT_BOUND, told).await {
@@ -87,7 +87,7 @@ impl Followed {
 }
 
 /// Follows what the server announces until `over`.
-pub(super) async fn follow(peer: Arc<Peer>, server: ServerInfo, followed: Arc<Followed>, over: CancellationToken) {
+pub(crate) async fn follow(peer: Arc<Peer>, server: ServerInfo, followed: Arc<Followed>, over: CancellationToken) {
     let following = async {
         match server.era {
             Era::Legacy => {

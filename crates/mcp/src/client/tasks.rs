@@ -9,12 +9,12 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::protocol::message::RpcError;
+use crate::protocol::revision::Era;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::Partial;
-use toolwright_mcp::message::RpcError;
-use toolwright_mcp::revision::Era;
 
 use super::connection::{Connection, Held};
 use super::exchange::{Exchange, What, refusal, tool_error, transport};
@@ -23,7 +23,7 @@ use super::inbox::Caller;
 use super::params::Params;
 use super::peer::{AskError, Request};
 use super::reply::Reply;
-use super::transport::has_come;
+use crate::transport::has_come;
 
 const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 /// How often a task is looked at, where the server does not say; the least and the most that it may say.
@@ -35,24 +35,24 @@ const MAX_STRANGE: u32 = 8;
 const CANCEL_BOUND: Duration = Duration::from_secs(5);
 
 /// Whether the server may be told that tasks are understood, in a request of this method.
-pub(super) fn are_offered(server: &ServerInfo, method: &str) -> bool {
+pub(crate) fn are_offered(server: &ServerInfo, method: &str) -> bool {
     server.extends(EXTENSION) && (method == "tools/call" || method.starts_with("tasks/"))
 }
 
 /// Says so in a request's capabilities.
-pub(super) fn announce(capabilities: &mut Map<String, Value>) {
+pub(crate) fn announce(capabilities: &mut Map<String, Value>) {
     if let Value::Object(extensions) = capabilities.entry("extensions").or_insert_with(|| json!({})) {
         extensions.insert(EXTENSION.to_owned(), json!({}));
     }
 }
 
 /// Whether a call of a tool that wants to be a task can be one (up to 2025-11-25).
-pub(super) fn can_be_asked_for(server: &ServerInfo) -> bool {
+pub(crate) fn can_be_asked_for(server: &ServerInfo) -> bool {
     server.era == Era::Legacy && server.offers("tasks.requests.tools.call")
 }
 
 /// Whether a result is a task.
-pub(super) fn is_task(server: &ServerInfo, result: &impl Reply) -> bool {
+pub(crate) fn is_task(server: &ServerInfo, result: &impl Reply) -> bool {
     match server.era {
         Era::Legacy => !result.has_content() && result.field("task").is_some_and(|task| task.get("taskId").is_some()),
         Era::Modern => server.extends(EXTENSION) && result.field("resultType").and_then(Value::as_str) == Some("task"),
@@ -64,7 +64,7 @@ pub(super) fn is_task(server: &ServerInfo, result: &impl Reply) -> bool {
 ///
 /// # Errors
 /// As [`Exchange::run`].
-pub(super) async fn finish(
+pub(crate) async fn finish(
     exchange: &Exchange<'_>,
     what: What<'_>,
     created: Value,
@@ -295,8 +295,8 @@ impl Drop for Unfinished<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::transport::TOO_LARGE;
     use super::*;
+    use crate::transport::TOO_LARGE;
 
     #[test]
     fn a_server_cannot_make_us_poll_too_often_or_too_seldom() {

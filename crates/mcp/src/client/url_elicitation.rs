@@ -8,32 +8,32 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::protocol::asking;
+use crate::protocol::message::RpcError;
+use crate::protocol::page::Page;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use toolwright_core::approval::EXPIRY;
 use toolwright_core::client::ClientRequest;
 use toolwright_core::error::{ErrorKind, ProtocolError, ToolError};
-use toolwright_mcp::asking;
-use toolwright_mcp::message::RpcError;
-use toolwright_mcp::page::Page;
 
 use super::exchange::{Exchange, Sent, What};
 use super::reply::Reply;
-use super::transport::RequestId;
+use crate::transport::RequestId;
 
 /// Pages that one refusal may name.
 const MAX_PAGES: usize = 8;
 /// Pages that the refused requests of one connection are known to wait for.
 const MAX_NAMED: usize = 256;
 /// Bytes of a name that a server gives to what it asks a user to do elsewhere; a longer one is not kept.
-pub(super) const MAX_ID: usize = 1024;
+pub(crate) const MAX_ID: usize = 1024;
 /// How long a page that nobody can be asked about is waited for.
 const UNTOLD: Duration = Duration::from_secs(60);
 
 /// Pages that calls of one connection were refused for, and what users have done there, as far as the server says so
 /// (`notifications/elicitation/complete`).
 #[derive(Debug, Default)]
-pub(super) struct Pages {
+pub(crate) struct Pages {
     named: Mutex<VecDeque<Named>>,
     more: Notify,
 }
@@ -49,7 +49,7 @@ struct Named {
 impl Pages {
     /// A request is refused with this. Must come before anything that the server says after it: what was done at a page
     /// of the same name before does not count.
-    pub(super) fn refused(&self, request: RequestId, error: &RpcError) {
+    pub(crate) fn refused(&self, request: RequestId, error: &RpcError) {
         if error.code != RpcError::PAGES_REQUIRED {
             return;
         }
@@ -65,7 +65,7 @@ impl Pages {
     }
 
     /// What was asked for under this id is done, for all that wait for it.
-    pub(super) fn done(&self, id: &str) {
+    pub(crate) fn done(&self, id: &str) {
         for page in self.lock().iter_mut().filter(|page| page.id == id) {
             page.is_done = true;
         }
@@ -118,7 +118,7 @@ impl Drop for Awaited<'_> {
 }
 
 /// Whether this is the refusal.
-pub(super) fn are_required(error: &ToolError) -> bool {
+pub(crate) fn are_required(error: &ToolError) -> bool {
     error.protocol().is_some_and(|error| error.code == RpcError::PAGES_REQUIRED)
 }
 
@@ -134,7 +134,7 @@ struct Asked {
 /// # Errors
 /// The refusal, with the addresses for the operator, where nobody can be shown them or it comes again;
 /// [`ErrorKind::Denied`] where the user does not go there; those of the second request.
-pub(super) async fn follow<R: Reply>(
+pub(crate) async fn follow<R: Reply>(
     exchange: &Exchange<'_>,
     sent: &mut Sent<'_>,
     refused: ToolError,

@@ -3,18 +3,18 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::protocol::revision::Era;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolwright_core::store::ManifestCache;
-use toolwright_mcp::revision::Era;
 
 use super::handshake::ServerInfo;
 
 /// Key of what is kept in a manifest.
-pub(super) const KEPT: &str = "generation";
+pub(crate) const KEPT: &str = "generation";
 
 /// What is known of one server.
-pub(super) struct VersionProbe {
+pub(crate) struct VersionProbe {
     manifests: Arc<dyn ManifestCache>,
     key: String,
     state: Mutex<State>,
@@ -31,14 +31,14 @@ struct State {
 
 /// What trying both found, and of which program: another version of it may speak what this one did not.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Found {
+pub(crate) struct Found {
     is_modern: bool,
     program: Option<Value>,
 }
 
 /// How sure a handshake makes which generation is the newest that a server speaks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Certainty {
+pub(crate) enum Certainty {
     /// It speaks the newest too, as it said too late for this connection.
     Newer,
     /// The newest was tried, and the server does not speak it.
@@ -50,12 +50,12 @@ pub(super) enum Certainty {
 
 impl VersionProbe {
     /// Nothing is known yet but what `manifests` has under `key`.
-    pub(super) fn new(manifests: Arc<dyn ManifestCache>, key: String) -> Arc<Self> {
+    pub(crate) fn new(manifests: Arc<dyn ManifestCache>, key: String) -> Arc<Self> {
         Arc::new(Self { manifests, key, state: Mutex::default() })
     }
 
     /// What to try first.
-    pub(super) async fn known(&self) -> Option<Era> {
+    pub(crate) async fn known(&self) -> Option<Era> {
         let (last, was_read) = {
             let state = self.lock();
             (state.last, state.was_read)
@@ -73,7 +73,7 @@ impl VersionProbe {
     }
 
     /// Notes what a handshake ended with.
-    pub(super) fn note(&self, server: &ServerInfo, certainty: Certainty) {
+    pub(crate) fn note(&self, server: &ServerInfo, certainty: Certainty) {
         let mut state = self.lock();
         let newest = if certainty == Certainty::Newer { Era::Modern } else { server.era };
         state.last = Some(newest);
@@ -84,7 +84,7 @@ impl VersionProbe {
     }
 
     /// What to keep with the manifest.
-    pub(super) fn found(&self) -> Option<Found> {
+    pub(crate) fn found(&self) -> Option<Found> {
         self.lock().found.clone()
     }
 

@@ -6,7 +6,7 @@ use serde::Deserializer as _;
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::message::{Refused, RpcError, unreadable};
+use crate::protocol::message::{Refused, RpcError, unreadable};
 
 /// Messages that one batch may hold.
 pub const MAX_BATCH: usize = 64;
@@ -18,7 +18,7 @@ pub fn is_batch(bytes: &[u8]) -> bool {
 }
 
 /// The messages of a batch (JSON-RPC 2.0, "Batch"), of which there are at most [`MAX_BATCH`], each still to be
-/// [parsed](crate::message::parse). Only a peer of [`BATCHING`](crate::revision::BATCHING) may send one.
+/// [parsed](crate::protocol::message::parse). Only a peer of [`BATCHING`](crate::protocol::revision::BATCHING) may send one.
 ///
 /// # Errors
 /// [`Refused`]: it is no JSON, empty, or over the bound.

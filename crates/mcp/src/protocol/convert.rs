@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::message::RpcError;
-use crate::revision::{Era, SERVER_INFO};
+use crate::protocol::message::RpcError;
+use crate::protocol::revision::{Era, SERVER_INFO};
 
 /// The revision that has no word for completions yet.
 const BEFORE_COMPLETIONS: &str = "2024-11-05";

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use toolwright_core::catalogue::ListKind;
 use toolwright_core::schema::wrapped;
 
-use crate::revision::Era;
+use crate::protocol::revision::Era;
 
 /// Mistakes that are named in one line of the log.
 const NAMED: usize = 5;

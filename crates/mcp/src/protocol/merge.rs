@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use toolwright_core::catalogue::ListKind;
 use toolwright_core::tool_id::{short_hash, wire_candidate};
 
-use crate::address::qualify;
+use crate::protocol::address::qualify;
 
 /// Digits of a hash that tells two names apart.
 const DIGITS: usize = 6;
@@ -49,7 +49,7 @@ pub struct Merged {
 
 /// Merges lists of servers, whose order decides who keeps the usual name of two that would have the same. An item
 /// that has nothing to be found by is left out, and so is a second one of the same name by the same server. The lists are as
-/// [`list_validation::page`](crate::list_validation::page) leaves them.
+/// [`list_validation::page`](crate::protocol::list_validation::page) leaves them.
 #[must_use]
 pub fn merge(kind: ListKind, lists: Vec<(&str, &[Value])>) -> Merged {
     let mut merged = Merged::default();

@@ -11,8 +11,8 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Number, Value};
 use toolwright_core::json;
 
-use crate::batch::is_batch;
-use crate::strict::{Object, ShownId, object};
+use crate::protocol::batch::is_batch;
+use crate::protocol::strict::{Object, ShownId, object};
 
 /// Id of a request, or a progress token: they have the same form. It is given back as it came; whoever made it looks for
 /// the very same.

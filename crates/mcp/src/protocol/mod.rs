@@ -1,5 +1,5 @@
 //! The Model Context Protocol, as far as both its sides share it: messages, revisions, what one revision says in
-//! terms of another. Pure: no I/O, no clock. `providers/mcp` is the client over it, `gateway/mcp` the server.
+//! terms of another. Pure: no I/O, no clock. `client` is the client over it, `gateway/mcp` the server.
 
 pub mod address;
 pub mod asking;

@@ -4,7 +4,7 @@
 use serde_json::Value;
 use url::Url;
 
-use crate::form::MAX_BYTES;
+use crate::protocol::form::MAX_BYTES;
 
 /// Bytes of an address. A longer one cannot be looked at before one goes there.
 const MAX_ADDRESS: usize = 4000;

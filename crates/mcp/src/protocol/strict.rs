@@ -7,7 +7,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use crate::message::Id;
+use crate::protocol::message::Id;
 
 /// Something that is read out of an object only.
 pub(crate) struct Object<T>(pub(crate) T);
@@ -60,7 +60,7 @@ impl<'de> Deserialize<'de> for ShownId {
 
 #[cfg(test)]
 mod tests {
-    use crate::message::{Id, Message, Response, RpcError, parse};
+    use crate::protocol::message::{Id, Message, Response, RpcError, parse};
 
     #[test]
     fn a_request_whose_id_is_null_is_refused() {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::message::RpcError;
-use crate::revision::Era;
+use crate::protocol::message::RpcError;
+use crate::protocol::revision::Era;
 
 /// The extension's name.
 pub const EXTENSION: &str = "io.modelcontextprotocol/tasks";

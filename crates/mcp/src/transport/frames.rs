@@ -11,7 +11,7 @@ const BUFFER: usize = 64 * 1024;
 
 /// One thing read.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Frame {
+pub(crate) enum Frame {
     /// A line without its line feed, never blank.
     Line(Vec<u8>),
     /// What came after the last line feed before the end: a whole message, or half of one.
@@ -24,7 +24,7 @@ pub(super) enum Frame {
 
 /// Reads frames.
 #[derive(Debug)]
-pub(super) struct FrameReader<R> {
+pub(crate) struct FrameReader<R> {
     source: BufReader<R>,
     line: Vec<u8>,
     /// The line has gone over the bound and has not ended.
@@ -34,7 +34,7 @@ pub(super) struct FrameReader<R> {
 
 impl<R: AsyncRead + Unpin> FrameReader<R> {
     /// Reads lines of at most `max` bytes.
-    pub(super) fn new(source: R, max: usize) -> Self {
+    pub(crate) fn new(source: R, max: usize) -> Self {
         Self { source: BufReader::with_capacity(BUFFER, source), line: Vec::new(), is_skipping: false, max }
     }
 
@@ -43,7 +43,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     ///
     /// # Errors
     /// Of the pipe.
-    pub(super) async fn next(&mut self) -> io::Result<Frame> {
+    pub(crate) async fn next(&mut self) -> io::Result<Frame> {
         loop {
             // Of itself only what is read from the pipe counts against a turn, at 64 KiB a read: 30,000 lines in one.
             consume_budget().await;

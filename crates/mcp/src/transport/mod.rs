@@ -1,45 +1,52 @@
 //! What carries messages to one server and back: the line between the protocol and its transports.
 
+mod frames;
+mod outbox;
+pub(crate) mod process;
+pub(crate) mod remote;
+pub(crate) mod stdio;
+pub(crate) mod stdout_noise;
+
+use crate::protocol::revision::Era;
 use async_trait::async_trait;
 use http::{HeaderName, HeaderValue};
-use toolwright_mcp::revision::Era;
 
 /// What the reason of a message that is larger than what is taken begins with.
-pub(super) const TOO_LARGE: &str = "message over max_message_bytes";
+pub(crate) const TOO_LARGE: &str = "message over max_message_bytes";
 
 /// What the reason of an answer that is JSON and yet cannot be read begins with.
-pub(super) const UNREADABLE: &str = "the server's answer cannot be read";
+pub(crate) const UNREADABLE: &str = "the server's answer cannot be read";
 
 /// Whether a request was lost for what its answer holds: the server has given it, and would give it again.
-pub(super) fn has_come(reason: &str) -> bool {
+pub(crate) fn has_come(reason: &str) -> bool {
     [TOO_LARGE, UNREADABLE].iter().any(|beginning| reason.starts_with(beginning))
 }
 
 /// Id of a request of ours.
-pub(super) type RequestId = u64;
+pub(crate) type RequestId = u64;
 
 /// An id of ours as a server gives it back. Every id of ours is a number, and a text of the same digits is another id.
-pub(super) fn own_id(json: &str) -> Option<RequestId> {
+pub(crate) fn own_id(json: &str) -> Option<RequestId> {
     let json = json.trim();
     json.bytes().all(|byte| byte.is_ascii_digit()).then(|| json.parse().ok())?
 }
 
 /// One message on its way out.
 #[derive(Debug)]
-pub(super) struct Outgoing<'a> {
+pub(crate) struct Outgoing<'a> {
     /// The message, without a line feed.
-    pub(super) json: Vec<u8>,
+    pub(crate) json: Vec<u8>,
     /// What it is.
-    pub(super) kind: OutgoingKind<'a>,
+    pub(crate) kind: OutgoingKind<'a>,
     /// The revision it is written in; `None` in the handshake, before it is known.
-    pub(super) version: Option<&'static str>,
+    pub(crate) version: Option<&'static str>,
     /// Headers of this message over HTTP besides those of the transport (2026-07-28: `Mcp-Param-*`).
-    pub(super) headers: Vec<(HeaderName, HeaderValue)>,
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
 }
 
 /// What a message is, as far as its way depends on it.
 #[derive(Debug)]
-pub(super) enum OutgoingKind<'a> {
+pub(crate) enum OutgoingKind<'a> {
     /// A request.
     Request {
         /// Its id.
@@ -60,7 +67,7 @@ pub(super) enum OutgoingKind<'a> {
 
 /// A message, or the answer to it, that will not arrive.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum SendError {
+pub(crate) enum SendError {
     /// It had no effect.
     NotSent(String),
     /// It may have had its effect.
@@ -78,7 +85,7 @@ pub(super) enum SendError {
 
 impl OutgoingKind<'_> {
     /// The method, of what has one.
-    pub(super) fn method(&self) -> Option<&str> {
+    pub(crate) fn method(&self) -> Option<&str> {
         match self {
             Self::Request { method, .. } | Self::Notification { method } => Some(method),
             Self::Response => None,
@@ -89,7 +96,7 @@ impl OutgoingKind<'_> {
 /// Takes what arrives. Never blocks. Both sides of a request that has been answered, or is not waited for any more, are
 /// ignored, so a transport need not know whether an answer came: at the end of a response it may say
 /// [`Incoming::lost`] in any case.
-pub(super) trait Incoming: Send + Sync {
+pub(crate) trait Incoming: Send + Sync {
     /// One message. `during` is our request in whose answer's stream it came, where the transport knows.
     fn message(&self, json: &[u8], during: Option<RequestId>);
     /// What cannot be read, on a connection over which all answers come. If it was meant as a message, every request in
@@ -113,7 +120,7 @@ pub(super) trait Incoming: Send + Sync {
 
 /// An open way to one server. All of it may be used at once. Dropped without being closed, it ends all that it started.
 #[async_trait]
-pub(super) trait Transport: Send + Sync {
+pub(crate) trait Transport: Send + Sync {
     /// Sends a message. On a pipe it is on its way when this returns, behind all that were sent before; a request that
     /// cannot be written is told by [`Incoming::lost`].
     /// Over HTTP each goes its own way, and a request is carried by its caller's task: its answer has been handed to
@@ -145,7 +152,7 @@ pub(super) trait Transport: Send + Sync {
 
 /// Whether the server has been told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Told {
+pub(crate) enum Told {
     /// It has.
     Yes,
     /// It has not.

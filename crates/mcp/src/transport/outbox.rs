@@ -6,15 +6,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::Notify;
 
-use super::inbox::Inbox;
-use super::transport::{Incoming as _, Outgoing, OutgoingKind, RequestId, SendError};
+use super::{Incoming as _, Outgoing, OutgoingKind, RequestId, SendError};
+use crate::client::inbox::Inbox;
 
 /// Bytes that may wait to be written; over them senders wait. One message may be larger.
 const MAX_WAITING: usize = 1 << 20;
 
 /// Messages that wait for the task that writes them.
 #[derive(Debug, Default)]
-pub(super) struct Outbox {
+pub(crate) struct Outbox {
     state: Mutex<State>,
     /// Something waits, or no more will.
     more: Notify,
@@ -88,7 +88,7 @@ impl Outbox {
     ///
     /// # Errors
     /// [`SendError::NotSent`]: nothing is taken any more.
-    pub(super) async fn send(&self, message: Outgoing<'_>) -> Result<(), SendError> {
+    pub(crate) async fn send(&self, message: Outgoing<'_>) -> Result<(), SendError> {
         let mut standing = None;
         let turn = match self.turn.try_lock() {
             Ok(turn) => turn,
@@ -122,7 +122,7 @@ impl Outbox {
     /// To be called when something was sent: has what waits written, if the server has no more to do than that. One that
     /// is busy gets as much together as costs it least; one that is about to be idle does not wait for who is still to
     /// send.
-    pub(super) fn hurry(&self, inbox: &Inbox) {
+    pub(crate) fn hurry(&self, inbox: &Inbox) {
         if self.is_enough(inbox) {
             self.enough.notify_waiters();
         }
@@ -142,7 +142,7 @@ impl Outbox {
 
     /// Leaves out a request that nobody waits for any more, if nothing of it was written yet, or it was not even taken.
     /// Whether that was so.
-    pub(super) fn take_back(&self, id: RequestId) -> bool {
+    pub(crate) fn take_back(&self, id: RequestId) -> bool {
         let was_there = {
             let mut state = self.lock();
             let outside = state.outside.iter().position(|other| *other == id);
@@ -153,7 +153,7 @@ impl Outbox {
     }
 
     /// Takes no more. Requests that wait are not sent, and are told so; what else waits is still written.
-    pub(super) fn close(&self, reason: &str, inbox: &Inbox) {
+    pub(crate) fn close(&self, reason: &str, inbox: &Inbox) {
         let waiting = {
             let mut state = self.lock();
             state.closed.get_or_insert_with(|| reason.to_owned());
@@ -171,7 +171,7 @@ impl Outbox {
     }
 
     /// Whether no more is taken.
-    pub(super) fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.lock().closed.is_some()
     }
 
@@ -179,7 +179,7 @@ impl Outbox {
     ///
     /// # Errors
     /// `input` broke, in words; nothing is taken any more then.
-    pub(super) async fn write(&self, mut input: impl AsyncWrite + Unpin, inbox: &Inbox) -> Result<(), String> {
+    pub(crate) async fn write(&self, mut input: impl AsyncWrite + Unpin, inbox: &Inbox) -> Result<(), String> {
         let mut batch = Batch::default();
         loop {
             self.more.notified().await;
@@ -250,9 +250,9 @@ mod tests {
     use toolwright_core::event::NoEvents;
 
     use super::*;
-    use crate::mcp::config::AsTools;
-    use crate::mcp::inbox::{Answer, Purpose};
-    use crate::mcp::listener::Listener;
+    use crate::client::config::AsTools;
+    use crate::client::inbox::{Answer, Purpose};
+    use crate::client::listener::Listener;
 
     const SHORT: Duration = Duration::from_millis(50);
 

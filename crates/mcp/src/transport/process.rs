@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::process::SupervisedChild;
+use toolwright_sandbox::SupervisedChild;
 
 /// How long a server may take to end once its input is closed, and again once it is asked to end.
 /// Together they stay well below a second, the time that the whole program has.
@@ -20,7 +20,7 @@ const KEPT_LINES: usize = 20;
 const KEPT_LINE: usize = 500;
 
 /// A running server process. Dropping it ends the process tree.
-pub(super) struct Process {
+pub(crate) struct Process {
     end: watch::Receiver<Option<String>>,
     lines: Arc<LastLines>,
     stop: CancellationToken,
@@ -28,7 +28,7 @@ pub(super) struct Process {
 
 impl Process {
     /// Watches `child`, whose input and output belong to the transport.
-    pub(super) fn watch(mut child: SupervisedChild, server: Arc<str>) -> Self {
+    pub(crate) fn watch(mut child: SupervisedChild, server: Arc<str>) -> Self {
         let lines = Arc::new(LastLines::default());
         let stderr = child.stderr.take();
         let drained = Arc::clone(&lines);
@@ -60,7 +60,7 @@ impl Process {
 
     /// How it ended and what it last said, waiting at most `bound` for its end; `reason` is why the connection ended,
     /// where that was not the end of the process.
-    pub(super) async fn epitaph(&self, bound: Duration, reason: &str) -> String {
+    pub(crate) async fn epitaph(&self, bound: Duration, reason: &str) -> String {
         let mut end = self.end.clone();
         let ended = tokio::time::timeout(bound, end.wait_for(Option::is_some)).await;
         let how = match ended {
@@ -74,12 +74,12 @@ impl Process {
     }
 
     /// What it last said on standard error.
-    pub(super) fn last_lines(&self) -> String {
+    pub(crate) fn last_lines(&self) -> String {
         self.lines.text()
     }
 
     /// Ends it: a grace, then a signal, then another. Its input should be closed already.
-    pub(super) async fn stop(&self) {
+    pub(crate) async fn stop(&self) {
         self.stop.cancel();
         // The watching task bounds it; an error means that the task is gone, and the child with it.
         let _ = self.end.clone().wait_for(Option::is_some).await;
@@ -94,7 +94,7 @@ impl Drop for Process {
 
 /// What happened, and on lines of their own what the server said before. The first line stands by itself:
 /// models get no more than that.
-pub(super) fn with_last_words(what: &str, lines: &str) -> String {
+pub(crate) fn with_last_words(what: &str, lines: &str) -> String {
     format!("{what}\nits last words on standard error:\n{lines}")
 }
 

@@ -3,21 +3,21 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::protocol::batch::{each_of_batch, is_batch};
 use async_trait::async_trait;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::task::JoinHandle;
 use toolwright_core::json::legible;
-use toolwright_mcp::batch::{each_of_batch, is_batch};
 
 use super::frames::{Frame, FrameReader};
-use super::inbox::Inbox;
-use super::link::LAST_CALLS;
 use super::outbox::Outbox;
 use super::process::Process;
 use super::stdout_noise::may_be_message;
-use super::transport::{Incoming as _, Outgoing, RequestId, SendError, TOO_LARGE, Told, Transport};
+use super::{Incoming as _, Outgoing, RequestId, SendError, TOO_LARGE, Told, Transport};
+use crate::client::inbox::Inbox;
+use crate::client::link::LAST_CALLS;
 
 /// How long the end of a process may lag behind that of its output.
 const END_LAG: Duration = Duration::from_secs(1);
@@ -25,7 +25,7 @@ const END_LAG: Duration = Duration::from_secs(1);
 const CLOSE_LAG: Duration = Duration::from_millis(100);
 
 /// The pipes of a child, and the child. Dropping it ends the process tree.
-pub(super) struct StdioTransport {
+pub(crate) struct StdioTransport {
     outbox: Arc<Outbox>,
     process: Process,
     reader: JoinHandle<()>,
@@ -36,7 +36,7 @@ pub(super) struct StdioTransport {
 
 impl StdioTransport {
     /// Takes the pipes over; messages to `inbox` are at most `max` bytes. Must be called inside a runtime.
-    pub(super) fn new(
+    pub(crate) fn new(
         (stdin, stdout): (ChildStdin, ChildStdout),
         process: Process,
         max: usize,
@@ -63,7 +63,7 @@ impl StdioTransport {
     }
 
     /// What the process last said on standard error.
-    pub(super) fn last_lines(&self) -> String {
+    pub(crate) fn last_lines(&self) -> String {
         self.process.last_lines()
     }
 

@@ -12,12 +12,12 @@ const EXCERPT: usize = 80;
 
 /// Whether bytes that cannot be read were meant as a message: JSON-RPC, alone or in a batch, as far as it shows. Anything
 /// else, log lines in JSON among it, is noise.
-pub(super) fn seems_message(line: &[u8]) -> bool {
+pub(crate) fn seems_message(line: &[u8]) -> bool {
     may_be_message(line) && memchr::memmem::find(line, b"\"jsonrpc\"").is_some()
 }
 
 /// The same of a line of which only the beginning is known.
-pub(super) fn may_be_message(head: &[u8]) -> bool {
+pub(crate) fn may_be_message(head: &[u8]) -> bool {
     let head = head.trim_ascii_start();
     let head = head.strip_prefix(b"[").map_or(head, <[u8]>::trim_ascii_start);
     head.starts_with(b"{")
@@ -25,7 +25,7 @@ pub(super) fn may_be_message(head: &[u8]) -> bool {
 
 /// Counts what is no message.
 #[derive(Debug, Default)]
-pub(super) struct StdoutNoise {
+pub(crate) struct StdoutNoise {
     count: AtomicU64,
     /// Lines and bytes since the last message.
     lines: AtomicU64,
@@ -35,7 +35,7 @@ pub(super) struct StdoutNoise {
 
 impl StdoutNoise {
     /// Takes a line that is none.
-    pub(super) fn add(&self, line: &[u8]) {
+    pub(crate) fn add(&self, line: &[u8]) {
         self.count.fetch_add(1, Ordering::Relaxed);
         self.lines.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(line.len() as u64, Ordering::Relaxed);
@@ -46,7 +46,7 @@ impl StdoutNoise {
     }
 
     /// A message has come.
-    pub(super) fn interrupted(&self) {
+    pub(crate) fn interrupted(&self) {
         // Looked at first: as a rule there is nothing to forget.
         if self.lines.load(Ordering::Relaxed) != 0 {
             self.lines.store(0, Ordering::Relaxed);
@@ -55,12 +55,12 @@ impl StdoutNoise {
     }
 
     /// Whether so much has come since the last message that none is to be expected any more.
-    pub(super) fn is_flood(&self) -> bool {
+    pub(crate) fn is_flood(&self) -> bool {
         self.lines.load(Ordering::Relaxed) > MAX_LINES || self.bytes.load(Ordering::Relaxed) > MAX_BYTES
     }
 
     /// What happened, and on its first line that such came meanwhile, if it did.
-    pub(super) fn explain(&self, what: String) -> String {
+    pub(crate) fn explain(&self, what: String) -> String {
         let (count, Some(first)) = (self.count.load(Ordering::Relaxed), self.first.get()) else { return what };
         let (head, rest) = what.split_at(what.find('\n').unwrap_or(what.len()));
         let lines = match count {

@@ -13,7 +13,7 @@ use toolwright_core::context::ToolContext;
 use toolwright_core::error::{ErrorKind, ProtocolError, ToolError};
 use toolwright_core::event::Partial;
 use toolwright_core::passthrough::METHOD_RESULT;
-use toolwright_providers::mcp::{AsTools, McpServerSpec, McpTransport};
+use toolwright_mcp::client::{AsTools, McpServerSpec, McpTransport};
 
 use super::http::Site;
 use super::stdio::{Script, scripted};

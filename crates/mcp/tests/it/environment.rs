@@ -6,8 +6,8 @@ use std::process::Stdio;
 
 use toolwright_core::catalogue::Provider as _;
 use toolwright_core::sandbox::{Mechanism, SandboxProfile};
-use toolwright_providers::mcp::{DEPTH_VARIABLE, McpTransport};
-use toolwright_providers::process::sandbox::{Sandbox, SandboxSettings};
+use toolwright_mcp::client::{DEPTH_VARIABLE, McpTransport};
+use toolwright_sandbox::sandbox::{Sandbox, SandboxSettings};
 
 use super::Rig;
 use super::stdio::{command, script};

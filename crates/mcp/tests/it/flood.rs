@@ -7,7 +7,7 @@ use toolwright_core::error::ErrorKind;
 use super::Rig;
 use super::http::Site;
 use super::stdio::script;
-use crate::process::peak_memory;
+use crate::processes::peak_memory;
 
 /// Bytes of each message. By hand: `TOOLWRIGHT_TEST_MCP_FLOOD=1000000000 cargo test … take_the_floods -- --nocapture`
 const FLOOD: &str = "TOOLWRIGHT_TEST_MCP_FLOOD";

@@ -16,7 +16,7 @@ use toolwright_core::cancel::CancelCause;
 use toolwright_core::catalogue::{Health, Provider as _};
 use toolwright_core::error::ErrorKind;
 use toolwright_core::event::Partial;
-use toolwright_providers::mcp::McpTransport;
+use toolwright_mcp::client::McpTransport;
 
 use super::{Rig, eventually};
 

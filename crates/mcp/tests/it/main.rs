@@ -1,4 +1,5 @@
 //! MCP servers over real pipes and sockets, looked at from both ends.
+#![expect(clippy::expect_used, reason = "a test stops at its first surprise")]
 #![expect(clippy::disallowed_methods, reason = "these tests stand where the executor stands")]
 
 mod asker;
@@ -8,6 +9,9 @@ mod flood;
 mod http;
 mod pages;
 mod peer;
+#[path = "../../../sandbox/tests/it/processes.rs"]
+#[expect(dead_code, reason = "other tests use all of it")]
+mod processes;
 mod stdio;
 mod unreadable;
 mod whose;
@@ -15,7 +19,7 @@ mod whose;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
 use serde_json::Value;
@@ -23,16 +27,14 @@ use toolwright_core::ToolId;
 use toolwright_core::cancel::Cancel;
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::catalogue::{Provider, ProviderCall};
-use toolwright_core::context::{PartialSink, Services, ToolContext};
+use toolwright_core::context::{Clock, PartialSink, Services, ToolContext};
 use toolwright_core::error::ToolError;
 use toolwright_core::event::{Event, EventSink, Partial};
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::roots::Roots;
 use toolwright_core::session::{CallId, Principal, Session, SessionId};
 use toolwright_core::store::{ManifestCache, StoreError};
-use toolwright_providers::mcp::{McpDeps, McpProvider, McpServerSpec, McpTransport};
-
-use crate::workspace::RealTime;
+use toolwright_mcp::client::{McpDeps, McpProvider, McpServerSpec, McpTransport};
 
 /// What the tests look at from outside.
 #[derive(Default)]
@@ -121,6 +123,17 @@ impl Rig {
             _ => None,
         };
         events.iter().filter_map(code).collect()
+    }
+}
+
+struct RealTime;
+
+impl Clock for RealTime {
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+    fn wall(&self) -> SystemTime {
+        SystemTime::now()
     }
 }
 

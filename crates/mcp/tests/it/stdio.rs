@@ -14,10 +14,10 @@ use toolwright_core::error::ErrorKind;
 use toolwright_core::event::Partial;
 use toolwright_core::passthrough::LISTED_FIELDS;
 use toolwright_core::policy::HintTrust;
-use toolwright_providers::mcp::{McpServerSpec, McpTransport};
+use toolwright_mcp::client::{McpServerSpec, McpTransport};
 
 use super::{Rig, eventually};
-use crate::process::pids_with;
+use crate::processes::pids_with;
 
 /// The scripted server in this mode, and the file that takes what it reads.
 pub(super) struct Script {

@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_tungstenite::tungstenite::Message;
 use toolwright_core::error::ErrorKind;
-use toolwright_providers::mcp::McpTransport;
+use toolwright_mcp::client::McpTransport;
 
 use super::Rig;
 

@@ -8,7 +8,7 @@ use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderValue, Method};
 use toolwright_core::cancel::CancelCause;
 use toolwright_core::{Cancel, ErrorKind};
-use toolwright_providers::net::{
+use toolwright_net::{
     AddressPolicy, Bounds, HttpClient, HttpOptions, HttpRequest, HttpResponse, NetError, ProxySettings,
 };
 use url::Url;

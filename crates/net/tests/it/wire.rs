@@ -1,5 +1,5 @@
 //! A server that keeps the bytes it gets and answers with the bytes it is told, and names that resolve
-//! as a test says.
+//! as a test says. The tests of `providers` include this file.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use toolwright_providers::net::{HostResolver, HttpOptions, ProxySettings};
+use toolwright_net::{HostResolver, HttpOptions, ProxySettings};
 
 /// A request as it came over the wire.
 #[derive(Debug, Clone)]

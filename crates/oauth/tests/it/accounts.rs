@@ -6,9 +6,9 @@ use std::sync::Arc;
 use toolwright_core::Secret;
 use toolwright_core::catalogue::Provider as _;
 use toolwright_core::session::Principal;
-use toolwright_providers::mcp::{McpProvider, McpServerSpec, McpTransport};
-use toolwright_providers::net::{Authorizer as _, Retry};
-use toolwright_providers::oauth::{ClientProof, ClientSettings, CredentialStore, Grant, Logout, OAuth, Revocation};
+use toolwright_mcp::client::{McpProvider, McpServerSpec, McpTransport};
+use toolwright_net::{Authorizer as _, Retry};
+use toolwright_oauth::{ClientProof, ClientSettings, CredentialStore, Grant, Logout, OAuth, Revocation};
 
 use super::world::World;
 use super::{deps, parts, person, refusal};

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use serde_json::json;
-use toolwright_providers::oauth::{CredentialStore, LoginState, OAuthError, OAuthSettings};
+use toolwright_oauth::{CredentialStore, LoginState, OAuthError, OAuthSettings};
 
 use super::world::World;
 use super::{parts, person};

@@ -6,10 +6,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use toolwright_core::Secret;
-use toolwright_providers::net::{Authorizer as _, Retry};
-use toolwright_providers::oauth::{
-    ClientProof, ClientSettings, CredentialStore, Grant, OAuth, OAuthParts, OAuthSettings,
-};
+use toolwright_net::{Authorizer as _, Retry};
+use toolwright_oauth::{ClientProof, ClientSettings, CredentialStore, Grant, OAuth, OAuthParts, OAuthSettings};
 
 use super::people::{Denies, GivesUp, SeesErrors};
 use super::world::World;

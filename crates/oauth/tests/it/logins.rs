@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use axum::http::HeaderMap;
 use serde_json::json;
-use toolwright_providers::net::{Authorizer as _, Retry};
-use toolwright_providers::oauth::{CredentialStore, OAuth, OAuthParts};
+use toolwright_net::{Authorizer as _, Retry};
+use toolwright_oauth::{CredentialStore, OAuth, OAuthParts};
 
 use super::people::{GivesUp, Pastes};
 use super::world::World;

@@ -1,4 +1,5 @@
 //! OAuth against an authorization server on a real socket, looked at from its side.
+#![expect(clippy::expect_used, reason = "a test stops at its first surprise")]
 
 mod accounts;
 mod answers;
@@ -14,9 +15,9 @@ use std::sync::Arc;
 use axum::http::HeaderMap;
 use toolwright_core::event::NoEvents;
 use toolwright_core::store::NoStore;
-use toolwright_providers::mcp::McpDeps;
-use toolwright_providers::net::{Challenge, HttpOptions};
-use toolwright_providers::oauth::{CredentialStore, OAuth, OAuthParts, OAuthSettings};
+use toolwright_mcp::client::McpDeps;
+use toolwright_net::{Challenge, HttpOptions};
+use toolwright_oauth::{CredentialStore, OAuth, OAuthParts, OAuthSettings};
 use url::Url;
 
 use people::Agrees;

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 
 use async_trait::async_trait;
-use toolwright_providers::oauth::Consent;
+use toolwright_oauth::Consent;
 use url::Url;
 
 /// What a browser shows at an address.
 async fn page_at(url: &Url) -> Result<reqwest::Response, String> {
-    toolwright_providers::net::install_tls();
+    toolwright_net::install_tls();
     let client = reqwest::Client::builder().no_proxy().build().expect("a client");
     client.get(url.clone()).send().await.map_err(|error| error.to_string())
 }
@@ -54,7 +54,7 @@ pub(super) struct Pastes;
 #[async_trait]
 impl Consent for Pastes {
     async fn visit(&self, url: &Url) -> Result<Option<Url>, String> {
-        toolwright_providers::net::install_tls();
+        toolwright_net::install_tls();
         let client = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).build();
         let page = client.expect("a client").get(url.clone()).send().await.expect("a page");
         let location = page.headers()["location"].to_str().expect("text").to_owned();

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use axum::http::HeaderMap;
 use serde_json::json;
-use toolwright_providers::net::{Authorizer as _, Retry};
-use toolwright_providers::oauth::{CredentialStore, Grant, OAuth};
+use toolwright_net::{Authorizer as _, Retry};
+use toolwright_oauth::{CredentialStore, Grant, OAuth};
 
 use super::world::World;
 use super::{bearer, parts, person, refusal};

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use toolwright_core::catalogue::Provider as _;
-use toolwright_providers::mcp::{McpProvider, McpServerSpec, McpTransport};
-use toolwright_providers::net::{Authorizer as _, Retry};
-use toolwright_providers::oauth::{CredentialStore, Grant, OAuth};
+use toolwright_mcp::client::{McpProvider, McpServerSpec, McpTransport};
+use toolwright_net::{Authorizer as _, Retry};
+use toolwright_oauth::{CredentialStore, Grant, OAuth};
 
 use super::world::World;
 use super::{bearer, deps, parts, person, refusal};

@@ -21,7 +21,7 @@ use toolwright_core::definition::{Effects, ToolDefinition};
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::tool::{StaticProvider, Tool};
 
-use crate::process::withheld_by_default;
+use toolwright_sandbox::withheld_by_default;
 
 pub use fs::PathGuard;
 pub use shell::ShellOptions;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use toolwright_core::Cancel;
 
 use super::spec::{CatalogueSpec, is_secure};
-use crate::net::{Bounds, HttpClient, HttpRequest, NetError};
+use toolwright_net::{Bounds, HttpClient, HttpRequest, NetError};
 
 /// How long fetching one may take, all in all.
 const TIMEOUT: Duration = Duration::from_secs(20);

@@ -26,7 +26,7 @@ use super::spec::CatalogueSpec;
 use super::tool::{Grants, Implementation, RefusedTool, make, registered};
 use crate::DocumentDeps;
 use crate::again::Again;
-use crate::net::{Bounds, HttpClient};
+use toolwright_net::{Bounds, HttpClient};
 
 /// Refused tools that are named together.
 const NAMED_REFUSALS: usize = 3;

@@ -8,7 +8,7 @@ use toolwright_core::catalogue::ToolOverride;
 use url::{Host, Url};
 
 use super::keys::PublicKey;
-use crate::net::AddressPolicy;
+use toolwright_net::AddressPolicy;
 
 /// Bytes of a document that are read unless configured otherwise.
 const MAX_BYTES: usize = 4 << 20;

@@ -16,8 +16,8 @@ use url::Url;
 use super::document::Verified;
 use super::spec::is_secure;
 use super::template::TextTemplate;
-use crate::net::{AddressPolicy, HttpClient, HttpOptions};
 use crate::rest::{HttpTool, RestOptions, RestToolSpec, compile};
+use toolwright_net::{AddressPolicy, HttpClient, HttpOptions};
 
 /// Fields of a REST tool that are its operator's to set.
 const OPERATORS: [&str; 4] = ["allow_private", "allowed_hosts", "queue", "allowed_roles"];

@@ -1,6 +1,6 @@
 //! What is wrong with a document as a whole.
 
-use crate::net::NetError;
+use toolwright_net::NetError;
 
 /// Why a document cannot be imported at all. What is wrong with one operation is among [`Import::refused`](super::Import).
 #[derive(Debug, thiserror::Error)]

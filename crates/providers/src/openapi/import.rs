@@ -20,8 +20,8 @@ use super::security::Keyring;
 use super::server;
 use super::spec::{OpenApiSpec, Operation, ResultSchemas};
 use super::unmatched::Named;
-use crate::net::HttpClient;
 use crate::rest::{Credential, HttpTool, Reading, RequestTemplate, Selection};
+use toolwright_net::HttpClient;
 
 /// Operations of one document that may be tools.
 const MAX_OPERATIONS: usize = 10_000;

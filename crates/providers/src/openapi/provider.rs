@@ -25,8 +25,8 @@ use super::import::{Import, import};
 use super::spec::{Auth, GroupBy, OpenApiSpec, ResultSchemas};
 use crate::DocumentDeps;
 use crate::again::Again;
-use crate::net::{Bounds, HttpClient, HttpOptions, HttpRequest, decode_text};
 use crate::rest::{HttpTool, RETRIES};
+use toolwright_net::{Bounds, HttpClient, HttpOptions, HttpRequest, decode_text};
 
 /// How long a document from the network may take.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(30);

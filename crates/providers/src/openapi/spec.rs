@@ -7,8 +7,8 @@ use toolwright_core::Effects;
 use toolwright_core::canonical::ContentHash;
 
 use super::document::Origin;
-use crate::net::AddressPolicy;
 use crate::rest::ResponseFormat;
+use toolwright_net::AddressPolicy;
 
 /// One entry of `openapi`, environment variables expanded.
 #[derive(Debug, Clone, PartialEq)]

@@ -14,7 +14,7 @@ use toolwright_core::{ErrorKind, ToolContext, ToolError};
 use url::Url;
 
 use super::query::encode;
-use crate::net::{Bounds, HttpClient, HttpRequest};
+use toolwright_net::{Bounds, HttpClient, HttpRequest};
 
 /// How long before its end a token is not used any more.
 const EARLY: Duration = Duration::from_secs(30);

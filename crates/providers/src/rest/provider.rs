@@ -20,7 +20,7 @@ use super::request::RequestTemplate;
 use super::select::Selection;
 use super::spec::{ResponseFormat, RestToolSpec};
 use super::tool::HttpTool;
-use crate::net::{AddressPolicy, HttpClient, HttpOptions};
+use toolwright_net::{AddressPolicy, HttpClient, HttpOptions};
 
 const NAME: &str = "rest";
 const VERSION: &str = "1.0.0";

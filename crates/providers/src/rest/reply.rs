@@ -10,7 +10,7 @@ use toolwright_core::{CancelCause, ContentBlock, ToolContext, ToolOutput};
 
 use super::select::Selection;
 use super::spec::ResponseFormat;
-use crate::net::{Body, Bounds, HttpResponse, MediaType, NetError, decode_text};
+use toolwright_net::{Body, Bounds, HttpResponse, MediaType, NetError, decode_text};
 
 /// How much of a failure's body is read and shown.
 const FAILURE_READ: usize = 64 << 10;

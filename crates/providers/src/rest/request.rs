@@ -9,7 +9,7 @@ use super::body::{BodyTemplate, JsonTemplate};
 use super::place::{CookieStyle, Explode, PathStyle, Writing, append_cookies, header_text, path_text};
 use super::query::{Reserved, Style, append_pairs, encode};
 use super::template::{Nulls, Parameter, Template, plain_text};
-use crate::net::HttpRequest;
+use toolwright_net::HttpRequest;
 
 const ACCEPT_ANY: HeaderValue = HeaderValue::from_static("application/json, text/*;q=0.9, */*;q=0.5");
 

@@ -8,7 +8,7 @@ use toolwright_core::{ErrorKind, ProviderCall, ToolContext, ToolError, ToolOutpu
 use super::credential::Credential;
 use super::reply::Reading;
 use super::request::RequestTemplate;
-use crate::net::{Bounds, HttpClient, HttpRequest, HttpResponse};
+use toolwright_net::{Bounds, HttpClient, HttpRequest, HttpResponse};
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");

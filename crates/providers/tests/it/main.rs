@@ -1,22 +1,18 @@
-//! Built-in tools and supervised processes against real processes and files.
+//! Tool sources against real processes, files and sockets.
 #![expect(clippy::expect_used, reason = "a test stops at its first surprise")]
 
 mod catalogue;
 mod fs;
 mod fs_race;
-#[cfg(target_os = "linux")]
-mod limits;
-mod mcp;
-mod net;
-mod oauth;
 mod openapi;
 mod output;
-mod process;
+#[path = "../../../sandbox/tests/it/processes.rs"]
+mod processes;
 mod protected;
 mod published;
 mod rest;
-mod sandbox;
 mod shell;
 mod web;
+#[path = "../../../net/tests/it/wire.rs"]
 mod wire;
 mod workspace;

@@ -8,7 +8,7 @@ use toolwright_core::event::Partial;
 use toolwright_core::{
     ContentBlock, Effects, ErrorKind, Provider, ProviderCall, ToolContext, ToolError, ToolId, ToolOutput,
 };
-use toolwright_providers::net::AddressPolicy;
+use toolwright_net::AddressPolicy;
 use toolwright_providers::rest::{RestError, RestOptions, RestProvider, RestToolSpec};
 
 use crate::wire::{Names, Received, Reply, Server, options};

@@ -14,7 +14,7 @@ use toolwright_core::store::{OutputStore, OutputWriter, StoreError, StoredOutput
 use toolwright_core::{ErrorKind, Provider as _, SessionId};
 use toolwright_providers::builtin::{BuiltinOptions, ShellOptions, provider, tools};
 
-use crate::process::{peak_memory, pids_with, unique_sleep, wait_for_count};
+use crate::processes::{peak_memory, pids_with, unique_sleep, wait_for_count};
 use crate::workspace::Workspace;
 
 #[tokio::test]

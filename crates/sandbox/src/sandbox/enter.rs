@@ -19,7 +19,7 @@ const CAPABILITIES: libc::c_ulong = 64;
 
 /// The walls of one start, ready to be put on.
 #[derive(Debug)]
-pub(in crate::process) struct Entry {
+pub(crate) struct Entry {
     limits: Vec<(Resource, u64)>,
     processes: Option<u64>,
     mounts: Option<Mounts>,
@@ -68,7 +68,7 @@ impl Entry {
     ///
     /// # Errors
     /// Of the kernel. What was put on by then stays on.
-    pub(in crate::process) fn enter(&self) -> io::Result<()> {
+    pub(crate) fn enter(&self) -> io::Result<()> {
         // SAFETY: plain system calls on descriptors and memory that `self` owns; the structures are values of
         // this frame and outlive the calls that read them.
         unsafe {

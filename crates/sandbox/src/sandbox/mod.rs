@@ -36,12 +36,12 @@ use std::time::Duration;
 use toolwright_core::sandbox::{Enforcement, Mechanism, SandboxProfile, Wall, enforcement};
 
 #[cfg(target_os = "linux")]
-pub(super) use enter::Entry;
+pub(crate) use enter::Entry;
 #[cfg(target_os = "linux")]
 pub use means::means;
 #[cfg(target_os = "linux")]
-pub(super) use placeholders::Placeholders;
-pub(super) use scratch::Scratch;
+pub(crate) use placeholders::Placeholders;
+pub(crate) use scratch::Scratch;
 
 /// Why the names of configuration are not all held.
 #[cfg(target_os = "linux")]
@@ -51,12 +51,12 @@ const NAMES_OPEN: &str = "a file of Toolwright's configuration is a link, or is 
 /// There is nothing to put on.
 #[cfg(not(target_os = "linux"))]
 #[derive(Debug)]
-pub(super) struct Entry;
+pub(crate) struct Entry;
 
 /// No name is held.
 #[cfg(not(target_os = "linux"))]
 #[derive(Debug, Default)]
-pub(super) struct Placeholders;
+pub(crate) struct Placeholders;
 
 /// Nothing that this crate knows how to use.
 #[cfg(not(target_os = "linux"))]
@@ -147,17 +147,17 @@ impl Limits {
 
 /// Everything that one start needs, made before the fork.
 #[derive(Debug)]
-pub(super) struct Prepared {
+pub(crate) struct Prepared {
     /// What it will be.
-    pub(super) enforcement: Enforcement,
+    pub(crate) enforcement: Enforcement,
     /// Its temporary folder; none without a mechanism.
-    pub(super) scratch: Option<Scratch>,
+    pub(crate) scratch: Option<Scratch>,
     /// Program and arguments that come before the command's own.
-    pub(super) wrapper: Vec<OsString>,
+    pub(crate) wrapper: Vec<OsString>,
     /// What the child does between fork and exec.
-    pub(super) entry: Option<Entry>,
+    pub(crate) entry: Option<Entry>,
     /// What holds the names of configuration that does not exist.
-    pub(super) placeholders: Placeholders,
+    pub(crate) placeholders: Placeholders,
 }
 
 impl Sandbox {
@@ -171,7 +171,7 @@ impl Sandbox {
     ///
     /// # Errors
     /// Where the kernel refuses what it said it can do. Never starts less protected than reported.
-    pub(super) fn prepare(&self, program: &Path, directory: Option<&Path>) -> io::Result<Prepared> {
+    pub(crate) fn prepare(&self, program: &Path, directory: Option<&Path>) -> io::Result<Prepared> {
         let enforcement = self.enforcement();
         let mut prepared = Prepared {
             enforcement,

@@ -25,7 +25,7 @@ const BUSY: std::time::Duration = std::time::Duration::from_millis(10);
 
 /// The placeholders of one start, in order of their descriptors.
 #[derive(Debug, Default)]
-pub(in crate::process) struct Placeholders(Vec<Placeholder>);
+pub(crate) struct Placeholders(Vec<Placeholder>);
 
 #[derive(Debug)]
 struct Placeholder {
@@ -67,7 +67,7 @@ impl Placeholders {
     ///
     /// # Safety
     /// Only in the watcher: closes whatever has these numbers.
-    pub(in crate::process) unsafe fn gather(&self, first: RawFd) -> RawFd {
+    pub(crate) unsafe fn gather(&self, first: RawFd) -> RawFd {
         let mut next = first;
         for placeholder in &self.0 {
             // In their order none lies where another still is.
@@ -82,7 +82,7 @@ impl Placeholders {
     ///
     /// # Safety
     /// Only in the watcher, after [`Placeholders::gather`] with the same `first`.
-    pub(in crate::process) unsafe fn remove(&self, first: RawFd) {
+    pub(crate) unsafe fn remove(&self, first: RawFd) {
         for (descriptor, placeholder) in (first..).zip(&self.0) {
             // SAFETY: plain system calls on values that outlive them; an all-zero `stat` is a valid value.
             unsafe {

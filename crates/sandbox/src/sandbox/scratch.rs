@@ -12,7 +12,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// A folder that only the user may enter, removed in the background when dropped.
 #[derive(Debug)]
-pub(in crate::process) struct Scratch(PathBuf);
+pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
     pub(super) fn new() -> io::Result<Self> {
@@ -22,7 +22,7 @@ impl Scratch {
         folder.keep().canonicalize().map(Self)
     }
 
-    pub(in crate::process) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 }

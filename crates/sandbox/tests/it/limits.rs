@@ -6,10 +6,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use toolwright_core::sandbox::SandboxProfile;
-use toolwright_providers::process::sandbox::{Limits, OnGap, Sandbox, SandboxSettings};
-use toolwright_providers::process::{Exceeded, SupervisedChild, SupervisedCommand, use_control_groups};
+use toolwright_sandbox::sandbox::{Limits, OnGap, Sandbox, SandboxSettings};
+use toolwright_sandbox::{Exceeded, SupervisedChild, SupervisedCommand, use_control_groups};
 
-use crate::process::{unique_sleep, wait_for_count};
+use crate::processes::{unique_sleep, wait_for_count};
 
 /// What the stand-in for a gateway does.
 const GATEWAY: &str = "TOOLWRIGHT_TEST_LIMITED";

@@ -11,10 +11,10 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt as _;
 use toolwright_core::sandbox::SandboxProfile::{self, Full, Network, Pure, ReadOnly, Workspace};
 use toolwright_core::sandbox::{Enforcement, Mechanism, Wall};
-use toolwright_providers::process::sandbox::{Limits, OnGap, Sandbox, SandboxSettings, means};
-use toolwright_providers::process::{Exceeded, Exit, Output, SpawnError, SupervisedChild, SupervisedCommand};
+use toolwright_sandbox::sandbox::{Limits, OnGap, Sandbox, SandboxSettings, means};
+use toolwright_sandbox::{Exceeded, Exit, Output, SpawnError, SupervisedChild, SupervisedCommand};
 
-use crate::process::{pids_with, unique_sleep, wait_for_count};
+use crate::processes::{pids_with, unique_sleep, wait_for_count};
 
 /// A workspace, a home with a secret beside it, services, and a process that nobody in a sandbox started.
 struct World {

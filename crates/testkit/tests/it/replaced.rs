@@ -15,7 +15,7 @@ use toolwright_core::error::ErrorKind;
 use toolwright_core::event::NoEvents;
 use toolwright_core::session::{CallId, Principal, Session, SessionId};
 use toolwright_core::store::NoStore;
-use toolwright_providers::mcp::{McpDeps, McpProvider, McpServerSpec, McpTransport};
+use toolwright_mcp::client::{McpDeps, McpProvider, McpServerSpec, McpTransport};
 use toolwright_runtime::SystemClock;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_conformance-fixture");

@@ -13,19 +13,19 @@ use toolwright_core::pattern::allowed_by;
 use toolwright_core::tool::StaticProvider;
 use toolwright_core::tool_id::{server_namespace, wire_candidate};
 use toolwright_core::{Event, SandboxProfile};
+use toolwright_mcp::client::{McpServerSpec, McpTransport};
 use toolwright_models::{Endpoints, Models, Replayed, endpoints_from_env};
+use toolwright_net::{AddressPolicy, HttpOptions};
+use toolwright_oauth::{CredentialStore, OAuth, OAuthParts};
 use toolwright_providers::builtin::{self, BuiltinOptions, PathGuard, ShellOptions, web};
-use toolwright_providers::mcp::{McpServerSpec, McpTransport};
-use toolwright_providers::net::{AddressPolicy, HttpOptions};
-use toolwright_providers::oauth::{CredentialStore, OAuth, OAuthParts};
-use toolwright_providers::process::sandbox::{Sandbox, SandboxSettings};
-use toolwright_providers::process::withheld_by_default;
 use toolwright_providers::rest::{RestOptions, RestProvider};
 use toolwright_runtime::executor::RepairOptions;
 use toolwright_runtime::{
     EventHub, Executor, ExecutorOptions, JobManager, ModelTraffic, OutputFiles, Queues, Responses, SecretRedactor,
     SessionFiles, SessionManuals, SqliteStore, SystemClock,
 };
+use toolwright_sandbox::sandbox::{Sandbox, SandboxSettings};
+use toolwright_sandbox::withheld_by_default;
 use url::Url;
 
 use super::llm_tools::{CompatCell, recommends};

@@ -23,9 +23,9 @@ use toolwright_core::embedding::EmbeddingError;
 use toolwright_core::model::ModelClient;
 use toolwright_core::roots::Roots;
 use toolwright_gateway::MetricsSource;
+use toolwright_mcp::client::McpDeps;
 use toolwright_models::{HttpModelClient, Models};
 use toolwright_providers::catalogue::CatalogueSpec;
-use toolwright_providers::mcp::McpDeps;
 use toolwright_providers::openapi::OpenApiSpec;
 use toolwright_runtime::{
     Catalogue, EventHub, Executor, JobManager, Observation, Pins, SecretRedactor, Selector, SqliteStore, ToolVectors,

@@ -11,10 +11,10 @@ use notify::{ErrorKind, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::mpsc;
 use tokio::task::JoinError;
 use toolwright_core::catalogue::Provider;
+use toolwright_mcp::client::{McpProvider, McpTransport};
+use toolwright_net::HttpOptions;
 use toolwright_providers::DocumentDeps;
 use toolwright_providers::catalogue::CatalogueProvider;
-use toolwright_providers::mcp::{McpProvider, McpTransport};
-use toolwright_providers::net::HttpOptions;
 use toolwright_providers::openapi::OpenApiProvider;
 use toolwright_runtime::Executor;
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use toolwright_core::tool_id::{RESERVED_NAMESPACES, ToolId};
+use toolwright_net::AddressPolicy;
 use toolwright_providers::catalogue::{CatalogueSpec, PublicKey};
-use toolwright_providers::net::AddressPolicy;
 use url::Url;
 
 use super::fill::{Holds, Scope};

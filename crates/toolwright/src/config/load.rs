@@ -10,8 +10,8 @@ use toolwright_agent::tools::NAMESPACE;
 use toolwright_core::pattern::nearest;
 use toolwright_core::tool_id::server_namespace;
 use toolwright_providers::openapi::Origin;
-use toolwright_providers::process::sandbox::SandboxSettings;
 use toolwright_runtime::QueueSpec;
+use toolwright_sandbox::sandbox::SandboxSettings;
 
 use super::check::check;
 use super::compat::CompatSource;

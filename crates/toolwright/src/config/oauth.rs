@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use toolwright_providers::mcp::{McpServerConfig, McpTransport};
-use toolwright_providers::oauth::{
+use toolwright_mcp::client::{McpServerConfig, McpTransport};
+use toolwright_oauth::{
     AssertionSource, ClientProof, ClientSettings, Grant, IdentityProvider, IdentityProviderConfig, OAuthConfig,
     OAuthGrant, OAuthSettings, SigningKey,
 };

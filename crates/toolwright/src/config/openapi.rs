@@ -5,7 +5,7 @@ use std::path::Path;
 use toolwright_core::Effects;
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::tool_id::{RESERVED_NAMESPACES, ToolId};
-use toolwright_providers::net::AddressPolicy;
+use toolwright_net::AddressPolicy;
 use toolwright_providers::openapi::{Auth, Filter, GroupBy, OpenApiSpec, Operation, Origin, ResultSchemas};
 use toolwright_providers::rest::{ResponseFormat, Selection};
 use url::Url;

@@ -8,15 +8,15 @@ use serde_json::Value;
 use toolwright_core::Secret;
 use toolwright_core::model::PriceTable;
 use toolwright_core::policy::{Effect, EffectSelector, Policy, Profile, Rule, Selector, ToolNote};
+use toolwright_mcp::client::McpServerConfig;
 use toolwright_models::{EmbeddingsApi, Endpoint, ModelOverrides};
+use toolwright_oauth::OAuthSettings;
 use toolwright_providers::catalogue::CatalogueSpec;
-use toolwright_providers::mcp::McpServerConfig;
-use toolwright_providers::oauth::OAuthSettings;
 use toolwright_providers::openapi::OpenApiSpec;
-use toolwright_providers::process::sandbox::SandboxSettings;
 use toolwright_providers::rest::RestToolSpec;
 use toolwright_runtime::executor::{GuardBinding, ModelGuard};
 use toolwright_runtime::{QueueSpec, TrafficTerms};
+use toolwright_sandbox::sandbox::SandboxSettings;
 
 use super::compat::CompatSource;
 use super::layers::Layer;

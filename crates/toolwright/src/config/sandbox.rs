@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use toolwright_providers::process::sandbox::{Limits, OnGap, SandboxSettings};
+use toolwright_sandbox::sandbox::{Limits, OnGap, SandboxSettings};
 
 use super::fill::{Holds, Scope};
 use super::problem::{At, Problem, Severity};

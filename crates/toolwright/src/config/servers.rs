@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use toolwright_core::tool_id::{RESERVED_NAMESPACES, server_namespace};
-use toolwright_providers::mcp::{McpServerConfig, McpTransport};
+use toolwright_mcp::client::{McpServerConfig, McpTransport};
 
 use super::fill::Scope;
 use super::foreign;

@@ -13,7 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use toolwright_providers::process::is_nested;
+use toolwright_sandbox::is_nested;
 
 use crate::config::{Problem, Severity};
 

@@ -2,11 +2,11 @@
 
 use tokio::time::Instant;
 
-use super::super::transport::RequestId;
 use super::{Caller, Inbox, Purpose, State};
+use crate::transport::RequestId;
 
 /// What a message that names no call belongs to.
-pub(in super::super) enum Attribution {
+pub(crate) enum Attribution {
     /// To this call.
     Call(RequestId, Caller),
     /// To this call, or to another of its caller's.

@@ -3,17 +3,17 @@
 use std::cell::OnceCell;
 use std::sync::Arc;
 
+use crate::protocol::message::read as read_part;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use toolwright_core::catalogue::SourceNotice;
 use toolwright_core::json::read;
-use toolwright_mcp::message::read as read_part;
 
 use super::super::progress::Progress;
-use super::super::transport::{RequestId, own_id};
 use super::super::url_elicitation::MAX_ID;
 use super::{Answer, Attribution, Inbox, Purpose, Waiting};
+use crate::transport::{RequestId, own_id};
 
 impl Inbox {
     /// Takes a notification other than of progress.
@@ -85,7 +85,7 @@ impl Inbox {
     }
 
     fn acknowledged(&self, params: &Value, during: Option<RequestId>) {
-        let named = params.get("_meta").and_then(|meta| meta.get(toolwright_mcp::revision::SUBSCRIPTION_ID));
+        let named = params.get("_meta").and_then(|meta| meta.get(crate::protocol::revision::SUBSCRIPTION_ID));
         let Some(id) = named.and_then(|id| own_id(&id.to_string())).or(during) else { return };
         if let Some(Waiting { purpose: Purpose::Subscription(accepted), .. }) = self.lock().waiting.get(&id) {
             accepted.send_replace(Some(params.get("notifications").cloned().unwrap_or_default()));

@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 use toolwright_core::session::Session;
 
-use super::super::transport::RequestId;
 use super::Caller;
+use crate::transport::RequestId;
 
 /// How long a call counts that was given up and is not answered: a server that heeds the cancel says nothing more of it.
 const GIVEN_UP: Duration = Duration::from_secs(120);

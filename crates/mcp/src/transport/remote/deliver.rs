@@ -4,16 +4,16 @@ use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
+use crate::protocol::batch::{each_of_batch, is_batch};
+use crate::protocol::message::RpcError;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 use toolwright_core::json::read;
-use toolwright_mcp::batch::{each_of_batch, is_batch};
-use toolwright_mcp::message::RpcError;
 
-use super::super::transport::{Incoming, RequestId, own_id};
 use super::target::excerpt;
+use crate::transport::{Incoming, RequestId, own_id};
 
 /// Requests whose answer may come over another way than the one that is watched.
 #[derive(Debug, Default)]
@@ -154,8 +154,8 @@ pub(super) fn is_answer_to(id: RequestId, body: &[u8]) -> bool {
 mod tests {
     use std::sync::Mutex;
 
-    use super::super::super::transport::SendError;
     use super::*;
+    use crate::transport::SendError;
 
     #[derive(Default)]
     struct Log(Mutex<Vec<String>>);

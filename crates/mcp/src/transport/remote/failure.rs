@@ -1,6 +1,6 @@
 //! What can go wrong with one exchange over HTTP, and what would mend it.
 
-use super::super::transport::{SendError, TOO_LARGE};
+use crate::transport::{SendError, TOO_LARGE};
 
 /// A failed HTTP exchange.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

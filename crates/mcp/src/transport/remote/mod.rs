@@ -4,7 +4,7 @@
 //! policy and proxies, with the configured headers and, where there is one, what an [`Authorizer`] adds. A request
 //! that may have reached its server is never repeated.
 //!
-//! [`Authorizer`]: crate::net::Authorizer
+//! [`Authorizer`]: toolwright_net::Authorizer
 
 mod deliver;
 mod events;
@@ -18,15 +18,15 @@ mod websocket;
 
 use std::sync::Arc;
 
-use super::transport::{Incoming, SendError, Transport};
+use crate::transport::{Incoming, SendError, Transport};
 use sse::LegacySse;
 use streamable::StreamableHttp;
-pub(super) use target::{Target, header_map};
+pub(crate) use target::{Target, header_map};
 use websocket::WebSocket;
 
 /// How a server at a URL is spoken to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(crate) enum Way {
     /// Streamable HTTP, and HTTP with SSE where the server turns out to be older.
     Http,
     /// HTTP with SSE.
@@ -39,7 +39,7 @@ pub(super) enum Way {
 ///
 /// # Errors
 /// [`SendError`]: no message was sent.
-pub(super) async fn open(
+pub(crate) async fn open(
     way: Way,
     target: &Arc<Target>,
     incoming: Arc<dyn Incoming>,

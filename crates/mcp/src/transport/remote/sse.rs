@@ -12,11 +12,11 @@ use tokio::sync::oneshot;
 use tokio_util::task::AbortOnDropHandle;
 use url::Url;
 
-use super::super::transport::{Incoming, Outgoing, OutgoingKind, SendError, Transport};
 use super::deliver::{Waiting, deliver};
 use super::events::{Events, TooLarge};
 use super::failure::HttpFailure;
 use super::target::{EVENT_STREAM, JSON, Kind, Refusal, Target, kind, not_mcp, read_rest};
+use crate::transport::{Incoming, Outgoing, OutgoingKind, SendError, Transport};
 
 /// Bound on the opening of the stream and its first event.
 const OPEN_BOUND: Duration = Duration::from_secs(10);

@@ -6,6 +6,8 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::protocol::headers;
+use crate::protocol::revision::{Era, MODERN_VERSIONS};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
@@ -13,16 +15,14 @@ use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use reqwest::Response;
 use tokio_util::task::AbortOnDropHandle;
-use toolwright_mcp::headers;
-use toolwright_mcp::revision::{Era, MODERN_VERSIONS};
 
-use super::super::stdout_noise::may_be_message;
-use super::super::transport::{Incoming, Outgoing, OutgoingKind, RequestId, SendError, Told, Transport};
 use super::deliver::{Waiting, deliver, error_for};
 use super::events::{Events, TooLarge};
 use super::failure::HttpFailure;
 use super::sse::LegacySse;
 use super::target::{BOTH_KINDS, EVENT_STREAM, JSON, Kind, Refusal, Target, excerpt, kind, not_mcp, read_rest};
+use crate::transport::stdout_noise::may_be_message;
+use crate::transport::{Incoming, Outgoing, OutgoingKind, RequestId, SendError, Told, Transport};
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");

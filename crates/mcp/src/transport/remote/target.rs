@@ -4,24 +4,24 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::protocol::message::RpcError;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, LOCATION, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use reqwest::Response;
 use serde_json::Value;
-use toolwright_mcp::message::RpcError;
 use url::Url;
 
-use super::super::transport::RequestId;
 use super::Way;
 use super::deliver::{is_answer_to, rpc_error};
 use super::failure::{HttpFailure, is_fault};
-use crate::net::{AddressPolicy, Authorizer, Challenge, HttpClient, HttpOptions, Retry};
+use crate::transport::RequestId;
+use toolwright_net::{AddressPolicy, Authorizer, Challenge, HttpClient, HttpOptions, Retry};
 
-pub(super) const JSON: &str = "application/json";
-pub(super) const EVENT_STREAM: &str = "text/event-stream";
+pub(crate) const JSON: &str = "application/json";
+pub(crate) const EVENT_STREAM: &str = "text/event-stream";
 /// What a request may be answered with.
-pub(super) const BOTH_KINDS: &str = "application/json, text/event-stream";
+pub(crate) const BOTH_KINDS: &str = "application/json, text/event-stream";
 /// Headers that the protocol and the transports own.
 const RESERVED: [&str; 12] = [
     "accept",
@@ -74,15 +74,15 @@ const ALL_REFUSED: &str = "HTTP 401: it refuses one token after the other; `tool
                            mcp login NAME` begin anew";
 
 /// One server over HTTP.
-pub(in super::super) struct Target {
+pub(crate) struct Target {
     /// Pooled connections to its origin.
-    pub(super) client: reqwest::Client,
+    pub(crate) client: reqwest::Client,
     /// Its address.
-    pub(super) url: Url,
+    pub(crate) url: Url,
     headers: HeaderMap,
     authorizer: Option<Arc<dyn Authorizer>>,
     /// Bound on one message, in bytes.
-    pub(super) max: usize,
+    pub(crate) max: usize,
 }
 
 impl Target {
@@ -91,7 +91,7 @@ impl Target {
     ///
     /// # Errors
     /// Cause and remedy, for the operator: the URL cannot be reached this way.
-    pub(in super::super) async fn new(
+    pub(crate) async fn new(
         way: Way,
         mut url: Url,
         headers: HeaderMap,
@@ -120,7 +120,7 @@ impl Target {
     ///
     /// # Errors
     /// [`HttpFailure`].
-    pub(super) async fn request(
+    pub(crate) async fn request(
         &self,
         method: Method,
         url: &Url,
@@ -166,12 +166,12 @@ impl Target {
     ///
     /// # Errors
     /// [`HttpFailure::TooLarge`], without the rest being read, and [`HttpFailure::Broken`].
-    pub(super) async fn body(&self, response: Response) -> Result<Bytes, HttpFailure> {
+    pub(crate) async fn body(&self, response: Response) -> Result<Bytes, HttpFailure> {
         read(response, self.max).await
     }
 
     /// The failure that a refusal is, in view of what was sent.
-    pub(super) fn failure(&self, refusal: Refusal) -> HttpFailure {
+    pub(crate) fn failure(&self, refusal: Refusal) -> HttpFailure {
         let has_key = self.authorizer.is_none() && self.headers.contains_key(AUTHORIZATION);
         match refusal.failure() {
             HttpFailure::Status { status: 401, body, .. } if has_key => HttpFailure::KeyRefused(body),
@@ -208,7 +208,7 @@ async fn read(mut response: Response, max: usize) -> Result<Bytes, HttpFailure> 
 }
 
 /// Reads a short body that nobody needs, so that its connection is free again.
-pub(super) async fn read_rest(response: Response) {
+pub(crate) async fn read_rest(response: Response) {
     if response.content_length().is_some_and(|length| length <= FAILURE_BODY as u64) {
         // A connection that breaks here is not used again.
         let _ = read(response, FAILURE_BODY).await;
@@ -216,16 +216,16 @@ pub(super) async fn read_rest(response: Response) {
 }
 
 /// A response whose status says failure, read.
-pub(super) struct Refusal {
-    pub(super) status: StatusCode,
-    pub(super) body: Bytes,
+pub(crate) struct Refusal {
+    pub(crate) status: StatusCode,
+    pub(crate) body: Bytes,
     location: Option<String>,
     is_json: bool,
 }
 
 impl Refusal {
     /// Reads its body, for ten seconds at most; one that is longer than 64 kB, or takes longer, is as good as none.
-    pub(super) async fn read(response: Response) -> Self {
+    pub(crate) async fn read(response: Response) -> Self {
         let status = response.status();
         let location = response.headers().get(LOCATION).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let is_json = kind(&response) == Kind::Json;
@@ -236,7 +236,7 @@ impl Refusal {
     }
 
     /// The JSON body that may be a message, where the status leaves that to the protocol.
-    pub(super) fn json(&self) -> Option<&[u8]> {
+    pub(crate) fn json(&self) -> Option<&[u8]> {
         let of_access = matches!(self.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
         (self.is_json && !of_access).then_some(&*self.body)
     }
@@ -244,7 +244,7 @@ impl Refusal {
     /// Whether a message in a session (the request with this id, if it is one) is told that the session is gone. The
     /// status for it is 404, unless its body is the answer of someone who has read the request; servers after the SDKs'
     /// examples say 400 with one of a few texts.
-    pub(super) fn forgets_session(&self, request: Option<RequestId>) -> bool {
+    pub(crate) fn forgets_session(&self, request: Option<RequestId>) -> bool {
         match self.status {
             StatusCode::NOT_FOUND => !self.answers(request) || self.is_session_text(),
             StatusCode::BAD_REQUEST => !self.answers(request) && self.names_session(),
@@ -254,7 +254,7 @@ impl Refusal {
 
     /// Whether what it says to a request in a session may be of that, or of a session that its tool knows. A 404 is of the
     /// session in whatever words (2025-11-25, basic/transports, session management), unless it says what else is not there.
-    pub(super) fn may_forget_session(&self) -> bool {
+    pub(crate) fn may_forget_session(&self) -> bool {
         match self.status {
             StatusCode::NOT_FOUND => !rpc_error(&self.body).is_some_and(|error| MISSING_CODES.contains(&error.code)),
             StatusCode::BAD_REQUEST => self.names_session(),
@@ -266,7 +266,7 @@ impl Refusal {
     /// on: another one has taken its place. One up to 2025-11-25 misses a session in requests of 2026-07-28, and says so
     /// with 400 or 422 before it reads them. An answer to the request may be its tool's word on sessions of its own, or
     /// what that was told by another server, unless it lists revisions without ours (2026-07-28, basic/versioning).
-    pub(super) fn denies_handshake(&self, request: RequestId, version: &str) -> bool {
+    pub(crate) fn denies_handshake(&self, request: RequestId, version: &str) -> bool {
         if !matches!(self.status, StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY) {
             return false;
         }
@@ -284,7 +284,7 @@ impl Refusal {
 
     /// Whether it says of a handshake that something went wrong on the server's side, and not what the server knows. SDKs'
     /// examples answer what they could not handle with 500 and an error object.
-    pub(super) fn is_fault(&self) -> bool {
+    pub(crate) fn is_fault(&self) -> bool {
         is_fault(self.status.as_u16())
             && !rpc_error(&self.body).is_some_and(|error| KNOWING_CODES.contains(&error.code))
     }
@@ -324,14 +324,14 @@ impl Refusal {
 
 /// What a response's body is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Json,
     Events,
     Other,
 }
 
 /// What a response says that its body is.
-pub(super) fn kind(response: &Response) -> Kind {
+pub(crate) fn kind(response: &Response) -> Kind {
     let value = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default().trim_ascii();
     let begins = |with: &str| value.get(..with.len()).is_some_and(|head| head.eq_ignore_ascii_case(with.as_bytes()));
     if begins(JSON) {
@@ -344,13 +344,13 @@ pub(super) fn kind(response: &Response) -> Kind {
 }
 
 /// The failure of a response that is neither JSON nor events.
-pub(super) fn not_mcp(response: &Response) -> HttpFailure {
+pub(crate) fn not_mcp(response: &Response) -> HttpFailure {
     let value = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     HttpFailure::NotMcp(value.unwrap_or_default().chars().take(100).collect())
 }
 
 /// The beginning of a text for an operator, in one line.
-pub(super) fn excerpt(body: &[u8]) -> String {
+pub(crate) fn excerpt(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(&body[..body.len().min(1000)]);
     text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(200).collect()
 }
@@ -359,7 +359,7 @@ pub(super) fn excerpt(body: &[u8]) -> String {
 ///
 /// # Errors
 /// Names the header that cannot be sent, never its value.
-pub(in super::super) fn header_map(headers: &BTreeMap<String, String>) -> Result<HeaderMap, String> {
+pub(crate) fn header_map(headers: &BTreeMap<String, String>) -> Result<HeaderMap, String> {
     let mut map = HeaderMap::with_capacity(headers.len());
     for (name, value) in headers {
         let parsed: HeaderName = name.parse().map_err(|_| format!("`headers.{name}` is not a legal header name"))?;

@@ -19,10 +19,10 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocketConfig};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::super::transport::{Incoming, Outgoing, SendError, Transport};
 use super::deliver::deliver;
 use super::failure::HttpFailure;
 use super::target::{Refusal, Target};
+use crate::transport::{Incoming, Outgoing, SendError, Transport};
 
 const SUBPROTOCOL: &str = "mcp";
 /// Room to read into; a larger message gets more.

@@ -18,7 +18,7 @@ use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::session::Session;
 
 use super::guard::{Paths, Target, real_path};
-use crate::protected::{is_own, is_protected};
+use toolwright_sandbox::protected::{is_own, is_protected};
 
 /// Where a write may go, and which of these places are not ordinary.
 #[derive(Debug, Clone)]

@@ -7,7 +7,7 @@ use tokio::io::AsyncReadExt as _;
 use toolwright_core::error::ToolError;
 
 use crate::builtin::failed;
-use crate::process::{SupervisedCommand, candidates};
+use toolwright_sandbox::{SupervisedCommand, candidates};
 
 /// How long an interpreter may take to say where it is; version managers put a script in between.
 const PROBE_TIME: Duration = Duration::from_secs(10);

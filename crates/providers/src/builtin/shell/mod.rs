@@ -16,8 +16,8 @@ use toolwright_core::sandbox::SandboxProfile;
 use toolwright_core::tool::Tool;
 
 use super::BuiltinOptions;
-use crate::process::sandbox::SandboxSettings;
 use runner::Runner;
+use toolwright_sandbox::sandbox::SandboxSettings;
 
 /// Settings of the tools that run code.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use toolwright_core::output::{head_and_tail, stored_note};
 use super::capture::Capture;
 use super::stop::Stop;
 use super::stored::{Kept, Stored};
-use crate::process::{Exit, SupervisedChild};
+use toolwright_sandbox::{Exit, SupervisedChild};
 
 /// Wait for the rest of the output after the command's end.
 pub(super) const DRAIN: Duration = Duration::from_secs(1);

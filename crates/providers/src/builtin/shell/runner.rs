@@ -18,9 +18,9 @@ use toolwright_core::sandbox::{Enforcement, Mechanism, SandboxProfile, Wall};
 
 use super::printed::Printed;
 use crate::builtin::{BuiltinOptions, failed};
-use crate::process::sandbox::{Sandbox, SandboxSettings};
-use crate::process::{Output, Stdin, SupervisedChild, SupervisedCommand};
-use crate::protected::{is_own, written_since};
+use toolwright_sandbox::protected::{is_own, written_since};
+use toolwright_sandbox::sandbox::{Sandbox, SandboxSettings};
+use toolwright_sandbox::{Output, Stdin, SupervisedChild, SupervisedCommand};
 
 /// Longest time a caller may ask for.
 pub(super) const MAX_TIMEOUT_MS: u64 = 600_000;

@@ -14,7 +14,7 @@ use url::Url;
 use super::WebOptions;
 use super::markdown::{Page, to_markdown};
 use crate::builtin::{define, parse};
-use crate::net::{Body, Bounds, HttpClient, HttpRequest, HttpResponse, MediaType, decode_text};
+use toolwright_net::{Body, Bounds, HttpClient, HttpRequest, HttpResponse, MediaType, decode_text};
 
 /// The most that a call may ask for.
 const MAX_BYTES: usize = 16 << 20;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use toolwright_core::{Tool, duration};
 
-use crate::net::{AddressPolicy, HttpClient, HttpOptions};
+use toolwright_net::{AddressPolicy, HttpClient, HttpOptions};
 
 pub use fetch::WebFetch;
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use toolwright_core::content::joined_text;
 use toolwright_core::session::Principal;
 use toolwright_core::{Health, Provider, ProviderCall, RegisteredTool, ToolError, ToolOutput};
-use toolwright_providers::net::AddressPolicy;
+use toolwright_net::AddressPolicy;
 use toolwright_providers::openapi::{Auth, OpenApiProvider, OpenApiSpec, Operation, Origin};
 use toolwright_providers::rest::ResponseFormat;
 use url::Url;

@@ -13,7 +13,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use toolwright_core::{Provider as _, ProviderCall, RegisteredTool, ToolError, ToolId, ToolOutput};
-use toolwright_providers::net::AddressPolicy;
+use toolwright_net::AddressPolicy;
 use toolwright_providers::openapi::{Import, OpenApiProvider, OpenApiSpec, Origin, import};
 
 use crate::wire::{Names, Received, Reply, Server, options};

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Map, Value, json};
 use toolwright_core::{Provider as _, ProviderCall};
-use toolwright_providers::net::AddressPolicy;
+use toolwright_net::AddressPolicy;
 use toolwright_providers::openapi::{GroupBy, OpenApiProvider, OpenApiSpec, Origin};
 
 use crate::openapi::document;

@@ -137,7 +137,7 @@ type Rules = BTreeMap<c_long, Vec<SeccompRule>>;
 ///
 /// # Errors
 /// None is known to occur: the rules are constants.
-pub(in crate::process::sandbox) fn program(profile: SandboxProfile) -> io::Result<&'static [Instruction]> {
+pub(in crate::sandbox) fn program(profile: SandboxProfile) -> io::Result<&'static [Instruction]> {
     static COMPILED: [OnceLock<Vec<Instruction>>; SandboxProfile::ALL.len()] =
         [const { OnceLock::new() }; SandboxProfile::ALL.len()];
     let compiled = &COMPILED[profile as usize];

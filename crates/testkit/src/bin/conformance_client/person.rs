@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use toolwright_core::client::{CallClient, ClientRequest};
 use toolwright_core::error::{ProtocolError, ToolError};
-use toolwright_providers::oauth::Consent;
+use toolwright_oauth::Consent;
 use url::Url;
 
 use super::arguments;

@@ -4,7 +4,7 @@ use std::error::Error;
 
 use serde_json::{Map, Value, json};
 use toolwright_core::Secret;
-use toolwright_providers::oauth::{
+use toolwright_oauth::{
     AssertionSource, ClientProof, ClientSettings, Grant, IdentityProvider, OAuthSettings, SigningKey,
 };
 

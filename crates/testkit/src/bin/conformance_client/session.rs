@@ -11,9 +11,9 @@ use toolwright_core::passthrough::METHOD_RESULT;
 use toolwright_core::{
     CallId, Outcome, Policy, Principal, Profile, RawArguments, Services, Session as CoreSession, SessionId, ToolCall,
 };
-use toolwright_providers::mcp::{McpDeps, McpProvider, McpServerConfig, McpServerSpec, McpTransport};
-use toolwright_providers::net::HttpOptions;
-use toolwright_providers::oauth::{CredentialStore, OAuth, OAuthParts};
+use toolwright_mcp::client::{McpDeps, McpProvider, McpServerConfig, McpServerSpec, McpTransport};
+use toolwright_net::HttpOptions;
+use toolwright_oauth::{CredentialStore, OAuth, OAuthParts};
 use toolwright_runtime::{EventHub, Executor, ExecutorOptions, RunContext, SqliteStore, SystemClock};
 use url::Url;
 

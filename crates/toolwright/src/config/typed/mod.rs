@@ -20,7 +20,7 @@ use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
-use toolwright_providers::mcp::McpServerConfig;
+use toolwright_mcp::client::McpServerConfig;
 
 pub use catalogue::CatalogueEntry;
 pub use context::ContextSection;

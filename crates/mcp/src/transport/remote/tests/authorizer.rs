@@ -4,10 +4,10 @@ use async_trait::async_trait;
 use axum::http::StatusCode;
 use http::HeaderMap;
 
-use super::super::super::transport::Transport as _;
 use super::super::StreamableHttp;
 use super::*;
-use crate::net::{Challenge, Retry};
+use crate::transport::Transport as _;
+use toolwright_net::{Challenge, Retry};
 
 /// Has one token after the other, and gives up with words.
 #[derive(Debug, Default)]

@@ -15,9 +15,9 @@ use axum::response::{IntoResponse as _, Response};
 use serde_json::{Value, json};
 use url::Url;
 
-use super::super::transport::{Incoming, Outgoing, OutgoingKind, RequestId, SendError};
 use super::{Target, Way};
-use crate::net::Authorizer;
+use crate::transport::{Incoming, Outgoing, OutgoingKind, RequestId, SendError};
+use toolwright_net::Authorizer;
 
 /// Bound on a message in these tests.
 const MAX: usize = 10_000;

@@ -1,11 +1,11 @@
 //! HTTP with SSE of 2024-11-05, configured or found out.
 
+use crate::protocol::revision::Era;
 use tokio::sync::mpsc;
-use toolwright_mcp::revision::Era;
 
-use super::super::super::transport::{Told, Transport as _};
 use super::super::{LegacySse, StreamableHttp};
 use super::*;
+use crate::transport::{Told, Transport as _};
 
 /// What the stream says next; none ends it.
 type Script = mpsc::UnboundedSender<String>;

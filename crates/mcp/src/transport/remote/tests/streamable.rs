@@ -2,12 +2,12 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::protocol::revision::Era;
 use http::{HeaderName, HeaderValue};
-use toolwright_mcp::revision::Era;
 
-use super::super::super::transport::{Told, Transport as _};
 use super::super::StreamableHttp;
 use super::*;
+use crate::transport::{Told, Transport as _};
 
 async fn open(site: &Site) -> (Arc<StreamableHttp>, Arc<Log>) {
     let log = Arc::new(Log::default());

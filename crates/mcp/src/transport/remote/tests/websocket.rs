@@ -8,9 +8,9 @@ use tokio_tungstenite::tungstenite::handshake::server::{Request, Response as Han
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message};
 
-use super::super::super::transport::Transport as _;
 use super::super::WebSocket;
 use super::*;
+use crate::transport::Transport as _;
 
 type Served = WebSocketStream<TcpStream>;
 

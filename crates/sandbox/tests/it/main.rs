@@ -1,0 +1,8 @@
+//! Supervised processes and sandboxes, with real processes and files.
+#![expect(clippy::expect_used, reason = "a test stops at its first surprise")]
+
+#[cfg(target_os = "linux")]
+mod limits;
+mod process;
+mod processes;
+mod sandbox;
