@@ -27,7 +27,8 @@ impl AddressPolicy {
     }
 
     /// Whether `url` needs no address check.
-    pub(crate) fn exempts(&self, url: &Url) -> bool {
+    #[must_use]
+    pub fn exempts(&self, url: &Url) -> bool {
         self.allow_private || self.allowed_hosts.iter().any(|pattern| matches_host(pattern, url))
     }
 

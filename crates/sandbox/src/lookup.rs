@@ -22,7 +22,8 @@ pub(crate) fn find_in(path: &OsStr, program: &OsStr, directory: Option<&Path>) -
 }
 
 /// All that a command of this name could be, in the order of `PATH`.
-pub(crate) fn candidates(name: &str) -> Vec<PathBuf> {
+#[must_use]
+pub fn candidates(name: &str) -> Vec<PathBuf> {
     in_folders(&std::env::var_os("PATH").unwrap_or_default(), Path::new(name)).collect()
 }
 

@@ -19,7 +19,8 @@ pub(crate) const WATCHER_NAME: &std::ffi::CStr = c"tw-watcher";
 pub(crate) const MARKED_LOCKS: u64 = 1 << 62;
 
 /// How many Toolwrights stand above this process, by the mark.
-pub(crate) fn depth() -> u32 {
+#[must_use]
+pub fn depth() -> u32 {
     std::env::var(DEPTH_VARIABLE).ok().and_then(|depth| depth.parse().ok()).unwrap_or(0)
 }
 

@@ -2,4 +2,5 @@
 #![expect(clippy::expect_used, reason = "a test stops at its first surprise")]
 
 mod net;
+#[expect(dead_code, reason = "the tests of other crates use all of it")]
 mod wire;

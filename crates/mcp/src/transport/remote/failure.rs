@@ -4,7 +4,7 @@ use crate::transport::{SendError, TOO_LARGE};
 
 /// A failed HTTP exchange.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum HttpFailure {
+pub(crate) enum HttpFailure {
     /// No connection was made.
     #[error("cannot connect: {0}; is the server running, and are host and port of `url` right?")]
     Connect(String),
