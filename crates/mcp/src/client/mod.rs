@@ -30,7 +30,7 @@
 //! followed to its end inside the call (`tasks`).
 
 mod call;
-mod config;
+pub(crate) mod config;
 mod connect;
 mod connect_failure;
 mod connection;
@@ -43,7 +43,7 @@ mod links;
 mod list_change_notice;
 mod list_refresh;
 mod listed_as_tools;
-mod listener;
+pub(crate) mod listener;
 mod listing;
 mod lists;
 mod log_level;

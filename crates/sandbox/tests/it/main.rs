@@ -4,5 +4,6 @@
 #[cfg(target_os = "linux")]
 mod limits;
 mod process;
+#[expect(dead_code, reason = "the tests of other crates use all of it")]
 mod processes;
 mod sandbox;

@@ -1,7 +1,6 @@
 //! Trees of real processes, looked up in `/proc` by an argument that occurs nowhere else.
 
 use std::process::Stdio;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -10,6 +9,8 @@ use toolwright_sandbox::{
     DEPTH_VARIABLE, Exit, Output, SpawnError, Stdin, SupervisedChild, SupervisedCommand, is_nested_process,
     peer_process,
 };
+
+use crate::processes::{pids_with, unique_sleep, wait_for_count};
 
 fn bash(script: &str) -> SupervisedCommand {
     SupervisedCommand::new("bash").args(["-c", script])
