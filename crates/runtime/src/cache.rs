@@ -5,14 +5,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use serde_json::json;
+use toolwright_core::call::ValidCall;
 use toolwright_core::canonical::ContentHash;
 use toolwright_core::context::Clock;
+use toolwright_core::definition::Mode;
 use toolwright_core::outcome::ToolOutput;
+use toolwright_core::session::Session;
 use toolwright_core::store::StoreError;
 
-use crate::executor::ResponseCache;
 use crate::store::SqliteStore;
-use crate::store::cache::{Kept, Room};
+use crate::store::caches::{Kept, Room};
+
+/// Namespaces whose tools depend on what no key holds: files, processes, notes and jobs.
+const NEVER: [&str; 4] = ["fs", "shell", "memory", "job"];
 
 /// Bytes of one output, as JSON; a larger one is not kept.
 const MAX_OUTPUT: usize = 256 << 10;
@@ -20,6 +26,52 @@ const MAX_OUTPUT: usize = 256 << 10;
 const STORED: Room = Room { entries: 5000, bytes: 64 << 20 };
 /// What memory keeps.
 const IN_MEMORY: Room = Room { entries: 256, bytes: 8 << 20 };
+
+/// Keeps successful outputs of tools that have a `cache_ttl`.
+#[async_trait]
+pub trait ResponseCache: Send + Sync {
+    /// An entry that is not over, by what was said when it was kept and by the tool's `ttl` now.
+    async fn get(&self, key: &ContentHash, ttl: Duration) -> Option<ToolOutput>;
+    /// Keeps an entry.
+    async fn put(&self, key: &ContentHash, ttl: Duration, output: &ToolOutput);
+}
+
+/// Where an output may be kept.
+pub(crate) struct Place {
+    pub(crate) key: ContentHash,
+    pub(crate) ttl: Duration,
+    /// The credentials of the key.
+    credentials: Option<ContentHash>,
+}
+
+impl Place {
+    /// That of a call's output; `None` for a call whose output is never kept: no lifetime, unsafe, unvalidated, or with
+    /// more to its output than it says at once. Two equal calls at once are two calls: nobody waits for another's output.
+    pub(crate) fn of(call: &ValidCall, session: &Session) -> Option<Self> {
+        let (entry, definition) = (&call.entry, call.entry.definition());
+        let ttl = definition.cache_ttl?;
+        let is_plain = definition.safe && definition.mode == Mode::Direct && !entry.provider.awaits_others(entry.id());
+        if call.unvalidated.is_some() || !is_plain || NEVER.contains(&definition.id.namespace()) {
+            return None;
+        }
+        let credentials = entry.provider.credential_scope(&session.principal);
+        let key = ContentHash::of_value(&json!({
+            "tool": definition.id,
+            "definition": entry.tool.hash(),
+            "arguments": call.arguments,
+            "instance": entry.provider.name(),
+            "principal": session.principal.id,
+            "credentials": credentials,
+            "root": session.root,
+        }));
+        Some(Self { key, ttl, credentials })
+    }
+
+    /// Whether the call's credentials are those of the key still.
+    pub(crate) fn is_still_of(&self, call: &ValidCall, session: &Session) -> bool {
+        call.entry.provider.credential_scope(&session.principal) == self.credentials
+    }
+}
 
 /// Outputs that may be served again. A store that fails is no reason for a call to: it is then a cache without
 /// anything in it.

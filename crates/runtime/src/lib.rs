@@ -3,37 +3,48 @@
 //! Everything that runs a tool comes through [`Executor::execute`]: agent loop, gateway, command line.
 
 pub mod approvals;
+pub mod budget;
 pub mod cache;
 pub mod catalogue;
-pub mod clock;
 pub mod events;
 pub mod executor;
-pub mod files;
 pub mod jobs;
-pub mod manuals;
-pub mod model_traffic;
+pub mod models;
 pub mod outputs;
-pub mod pins;
 pub mod queue;
-pub mod recorder;
 pub mod redact;
 pub mod select;
+pub mod sessions;
 pub mod store;
+
+use std::time::{Instant, SystemTime};
+
+use toolwright_core::Clock;
 
 pub use approvals::{FormInbox, FormInboxParts, Inbox, InboxParts};
 pub use cache::Responses;
-pub use catalogue::Catalogue;
-pub use clock::SystemClock;
+pub use catalogue::{Catalogue, Pins};
 pub use events::{EventHub, Observation};
 pub use executor::{Executor, ExecutorOptions, RecoveryTerms, RunContext};
-pub use files::SessionFiles;
 pub use jobs::JobManager;
-pub use manuals::SessionManuals;
-pub use model_traffic::{ModelTraffic, TrafficTerms, default_model_queue};
+pub use models::{ModelTraffic, Recorder, TrafficTerms, default_model_queue};
 pub use outputs::OutputFiles;
-pub use pins::Pins;
 pub use queue::{Priority, QueueSpec, Queues};
-pub use recorder::Recorder;
 pub use redact::SecretRedactor;
 pub use select::{Selector, ToolFinder, ToolVectors, searchable};
+pub use sessions::{SessionFiles, SessionManuals};
 pub use store::SqliteStore;
+
+/// The system's clocks.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn wall(&self) -> SystemTime {
+        SystemTime::now()
+    }
+}

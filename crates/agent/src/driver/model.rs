@@ -46,7 +46,7 @@ impl Driver {
         self.record_request(&op, state, &request, showing, options);
         let (session, tools) = (&*options.session, Some(showing));
         let ask = ModelAsk { op, session, model: &model, asked: Asked::Answer(&request), tools };
-        let record = self.executor.open_model_record(ask);
+        let record = self.executor.models().open_record(ask);
         let answer = if state.spec().dispatch == Dispatch::Streaming {
             let (events, mut calls) = StreamEvents::new(&text, self.executor.calls_per_turn());
             let mut answering = std::pin::pin!(self.complete(&model, &request, &record, &events, cancel));

@@ -61,7 +61,7 @@ async fn run(client: impl FnOnce(&Arc<SecretRedactor>) -> Arc<dyn ModelClient>, 
         ..Services::none(Arc::new(SystemClock))
     };
     let executor = Executor::new(ExecutorOptions::new(Arc::new(services), store.clone(), store.clone()));
-    executor.recorder().start(record).unwrap();
+    executor.models().recorder().start(record).unwrap();
     let catalogue = Catalogue::new(log.clone(), redactor, Duration::from_secs(5));
     catalogue.add_provider(provider("test", vec![Arc::new(Login)])).await.unwrap();
     catalogue.refresh("test").await;

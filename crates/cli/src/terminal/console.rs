@@ -228,7 +228,7 @@ pub(crate) fn background_on_quit(app: &Arc<Toolwright>, session: &SessionId) {
         let (app, session) = (Arc::clone(app), session.clone());
         tokio::spawn(async move {
             while quit.recv().await.is_some() {
-                match app.jobs().promote_all(&session) {
+                match app.executor().promote_all(&session) {
                     0 => say("no call is running"),
                     count => say(format_args!(
                         "{count} running calls go on in the background; `toolwright jobs ls` lists them"

@@ -7,7 +7,7 @@ use toolwright_core::catalogue::{Provider, RegisteredTool, Unapproved};
 use toolwright_core::pins::PinSource;
 
 use super::lists::Lists;
-use crate::pins::{Held, Pins};
+use super::pins::{Held, Pins};
 
 /// One provider, and what it listed.
 pub(super) struct ProviderSlot {

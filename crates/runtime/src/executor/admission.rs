@@ -1,7 +1,9 @@
-//! Decides whether a call may run: by policy, and by a person if the policy asks.
+//! Decides whether a call may run, and with which arguments: interceptors, guards, policy, and a person if the policy asks.
 
+use std::pin::pin;
 use std::sync::Arc;
 
+use futures_util::FutureExt as _;
 use toolwright_core::approval::{Answers, ApprovalDecision, ApprovalRequest, EXPIRED, Standing as StandingApproval};
 use toolwright_core::call::ValidCall;
 use toolwright_core::cancel::Cancel;
@@ -9,6 +11,7 @@ use toolwright_core::canonical::ContentHash;
 use toolwright_core::catalogue::{CallScope, Entry};
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::{Event, Refused};
+use toolwright_core::context::{INFO_ID, unread};
 use toolwright_core::operation::Op;
 use toolwright_core::outcome::Outcome;
 use toolwright_core::policy::{Decision, Effect, PolicyQuery};
@@ -16,7 +19,7 @@ use toolwright_core::redact::shown_arguments;
 
 use super::background::{JobAdmission, JobStart};
 use super::call_record::{ApprovalAnswer, CallRecord};
-use super::pipeline::{CallState, EarlyExit};
+use super::pipeline::{CallState, EarlyExit, Stage};
 use super::{Executor, RunContext};
 use crate::approvals::new_id;
 
@@ -66,6 +69,56 @@ impl Judged {
 }
 
 impl Executor {
+    /// Whether the call may run, and with which arguments. A person is asked here unless the call is to wait for
+    /// the answer as a job.
+    pub(super) async fn admission(self: &Arc<Self>, it: &mut CallState) -> Result<Judged, EarlyExit> {
+        let CallState { call, run, record } = it;
+        self.in_flight.is_open()?;
+        refuse(call, run)?;
+        self.unread_manual(call, run)?;
+        self.ready_recordings(run).await;
+        // Nobody is asked about a call that cannot run.
+        self.models_of(&call.entry, run)?;
+        record.stage = Stage::Interceptors;
+        pin!(self.intercept(call, run)).await?;
+        record.stage = Stage::Guards;
+        let guard_asks = pin!(self.guards(call, run, record)).await?;
+        if call.provenance.rewritten {
+            record.provenance = call.provenance.redacted(&*self.options.services.redactor);
+        }
+        record.stage = Stage::Policy;
+        let judged = match self.judge(call, guard_asks, run, record).await? {
+            Judged::Asks(request) if !self.asks_later(run) => {
+                match self.ask_person(call, *request, run, record).boxed().await {
+                    Err(EarlyExit::Pending(request)) if let Some(otherwise) = run.approver.otherwise() => {
+                        (record.refused, record.approval) = (None, ApprovalAnswer::default());
+                        Arc::make_mut(run).approver = otherwise;
+                        if self.asks_later(run) {
+                            Judged::Asks(request)
+                        } else {
+                            Judged::Admitted(self.ask_person(call, *request, run, record).boxed().await?)
+                        }
+                    }
+                    asked => Judged::Admitted(asked?),
+                }
+            }
+            judged => judged,
+        };
+        if !call.provenance.is_plain() {
+            record.ran_with = Some(shown_arguments(&call.entry, &call.arguments, &*self.options.services.redactor));
+        }
+        Ok(judged)
+    }
+
+    /// Refuses a call whose tool's manual the session has not read. Where manuals cannot be read, none is demanded.
+    fn unread_manual(&self, call: &ValidCall, run: &RunContext) -> Result<(), ToolError> {
+        let (entry, manuals) = (&call.entry, &self.options.services.manuals);
+        if !entry.definition().manual_required || manuals.was_read(&run.session.id, entry.tool.hash()) {
+            return Ok(());
+        }
+        run.snapshot.get(INFO_ID).map_or(Ok(()), |info| Err(unread(entry, info)))
+    }
+
     /// Asks policy, and looks for an earlier `always` where policy asks. Nobody is disturbed.
     pub(super) async fn judge(
         &self,
@@ -224,6 +277,22 @@ impl Executor {
             tracing::warn!(tool = %request.tool, "`always` was not kept: {error}");
         }
     }
+}
+
+/// What can be refused without asking anybody.
+fn refuse(call: &ValidCall, run: &RunContext) -> Result<(), ToolError> {
+    if let Some(cause) = run.cancel.cause() {
+        return Err(ToolError::canceled(cause));
+    }
+    if call.entry.definition().provider_native.is_some() {
+        let message = format!("{} is run by the model's own provider, not here", call.entry.id());
+        return Err(ToolError::new(ErrorKind::NotPermitted, message));
+    }
+    if let Some(hole) = call.pending.first() {
+        let message = format!("the value of {} at {} is not there yet", hole.reference, hole.path);
+        return Err(ToolError::new(ErrorKind::InvalidParameters, message));
+    }
+    Ok(())
 }
 
 /// What policy says of a call.

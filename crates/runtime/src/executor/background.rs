@@ -1,4 +1,4 @@
-//! Delivers a call's result: awaited, as a job, or step by step.
+//! Calls that go on as jobs: from their beginning, when they take long, or step by step.
 
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
@@ -8,26 +8,22 @@ use async_trait::async_trait;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use serde_json::Value;
+use toolwright_core::approval::EXPIRY;
 use toolwright_core::call::ValidCall;
 use toolwright_core::cancel::{Cancel, CancelCause};
-use toolwright_core::context::PartialSink;
+use toolwright_core::content::ContentBlock;
 use toolwright_core::definition::{Mode, ToolDefinition};
 use toolwright_core::error::{ErrorKind, ToolError};
-use toolwright_core::event::Partial;
-use toolwright_core::job::{JobRecord, JobState, Turns};
+use toolwright_core::job::{Follows, JobNotice, JobRecord, JobState, Turns, note};
 use toolwright_core::operation::{Lineage, Op, OpKind, Origin};
-use toolwright_core::outcome::{Outcome, STANDS_IN, ToolOutput};
+use toolwright_core::outcome::{JOB_META, Outcome, STANDS_IN, ToolOutput};
 use toolwright_core::redact::shown_arguments;
 use toolwright_core::session::CallId;
 
 use super::admission::Admitted;
-use super::call_record::{ApprovalAnswer, CallRecord, journal, name_tool};
-use super::job_messages::{awaited, known, left, started, step_output};
-use super::limits::Limits;
-use super::panics::{Panic, catch_panic};
-use super::pipeline::{CallState, Destination, EarlyExit, validated};
-use super::slot::Held;
-use super::stage::Stage;
+use super::call_record::{ApprovalAnswer, journal, name_tool};
+use super::pipeline::{CallState, Destination, EarlyExit, Panic, Stage, catch_panic, validated};
+use super::run::Limits;
 use super::{Executor, RunContext};
 use crate::jobs::{Begun, JobEvents, JobManager, Live};
 use crate::queue::Priority;
@@ -60,8 +56,6 @@ pub(super) enum JobStart {
     AwaitsApproval(Asking, String),
 }
 
-/// How long a job that nothing was dispatched of waits before it tries again for a slot or lock.
-const AGAIN: Duration = Duration::from_secs(1);
 /// Time of a stateful job's whole life; each of its steps has the tool's own.
 const STATEFUL_LIFE: Duration = Duration::from_secs(24 * 3600);
 
@@ -76,26 +70,6 @@ pub enum Promotion {
 }
 
 impl Executor {
-    /// Carries an admitted call out the way its tool's results come back. Without jobs in the application, every result
-    /// is awaited.
-    pub(super) fn deliver(self: Arc<Self>, it: Box<CallState>, admitted: Admitted) -> Work {
-        let mode = match it.call.entry.definition().mode {
-            Mode::Direct if it.run.background_after == Some(Duration::ZERO) => Mode::Background,
-            mode => mode,
-        };
-        let jobs = self.options.jobs.clone().filter(|_| it.run.promotion == Promotion::May);
-        match (jobs, mode) {
-            (None, _) => self.carry_out(it, admitted).boxed(),
-            (Some(jobs), Mode::Direct) => self.await_or_promote(jobs, it, admitted).boxed(),
-            (Some(_), _) => async move {
-                let how = JobStart::Admitted(admitted);
-                let started = self.start_job(Arc::clone(&it.call), how, &it.run, &it.record.op).await;
-                self.conclude(it, started).await
-            }
-            .boxed(),
-        }
-    }
-
     /// Starts a call as a job. Its caller gets the id, or the first partial result of a stateful tool.
     pub(super) async fn start_job(
         self: &Arc<Self>,
@@ -198,59 +172,8 @@ impl Executor {
         }
     }
 
-    /// A call's turn. A job waits for it as long as need be: nothing was dispatched, and nobody waits for it.
-    pub(super) async fn slot_in_time(
-        &self,
-        call: &ValidCall,
-        run: &RunContext,
-        call_record: &mut CallRecord,
-    ) -> Result<Held, ToolError> {
-        loop {
-            match self.take_slot(call, run, call_record).await {
-                Err(error) if run.job.is_some() && error.kind() == ErrorKind::LimitExceeded && error.is_retryable() => {
-                }
-                turn => return turn,
-            }
-            tokio::select! {
-                () = tokio::time::sleep(AGAIN) => {}
-                cause = run.cancel.cancelled() => return Err(ToolError::canceled(cause)),
-            }
-        }
-    }
-
-    /// Awaits a call, unless a person or its time makes a job of it: then it goes on as it is, and its caller gets
-    /// the id.
-    async fn await_or_promote(
-        self: Arc<Self>,
-        jobs: Arc<JobManager>,
-        it: Box<CallState>,
-        admitted: Admitted,
-    ) -> Outcome {
-        let kept = Kept { call: Arc::clone(&it.call), run: Arc::clone(&it.run), op: it.record.op.clone() };
-        let Kept { call, run, .. } = &kept;
-        let after = run.background_after.or_else(|| self.background_after(call));
-        let mut work: Work = Arc::clone(&self).carry_out(it, admitted).boxed();
-        let promotable = jobs.promotable(&run.session.id, call);
-        let in_time = async {
-            match after {
-                Some(after) => tokio::time::sleep(after).await,
-                None => std::future::pending().await,
-            }
-        };
-        let by = tokio::select! {
-            biased;
-            outcome = &mut work => return outcome,
-            () = promotable.wanted() => "user",
-            () = in_time => "auto_background_after",
-        };
-        if run.cancel.is_cancelled() {
-            return work.await;
-        }
-        self.promote(&jobs, &kept, work, (admitted, by)).boxed().await
-    }
-
     /// Makes a call that is being awaited a job, for this reason. It is awaited on where that fails.
-    async fn promote(
+    pub(super) async fn promote(
         &self,
         jobs: &Arc<JobManager>,
         kept: &Kept,
@@ -273,7 +196,7 @@ impl Executor {
             }
         };
         if let Some(became) = &run.became {
-            became.job(&job);
+            became.set(&job);
         }
         job.told.promoted(op.clone(), &call.id, by);
         follow(jobs, &job, call.id.clone(), work);
@@ -291,7 +214,7 @@ impl Executor {
         outcome
     }
 
-    fn background_after(&self, call: &ValidCall) -> Option<Duration> {
+    pub(super) fn background_after(&self, call: &ValidCall) -> Option<Duration> {
         let entry = &call.entry;
         // A call that awaits others is long by nature: only its own definition puts a time to it.
         let general = self.options.auto_background_after.filter(|_| !entry.provider.awaits_others(entry.id()));
@@ -366,10 +289,10 @@ impl Executor {
 }
 
 /// What a call that may become a job leaves with whoever awaits it.
-struct Kept {
-    call: Arc<ValidCall>,
-    run: Arc<RunContext>,
-    op: Op,
+pub(super) struct Kept {
+    pub(super) call: Arc<ValidCall>,
+    pub(super) run: Arc<RunContext>,
+    pub(super) op: Op,
 }
 
 /// Follows a job's work to its end, on a task of its own.
@@ -419,35 +342,17 @@ pub struct PromotedTo(Arc<OnceLock<Arc<Live>>>);
 impl PromotedTo {
     /// Whether the call has become one.
     pub(super) fn is_job(&self) -> bool {
-        self.0.get().is_some()
+        self.job().is_some()
     }
 
-    fn job(&self, job: &Arc<Live>) {
+    /// The job.
+    pub(super) fn job(&self) -> Option<&Arc<Live>> {
+        self.0.get()
+    }
+
+    fn set(&self, job: &Arc<Live>) {
         // Set once, by who waits for the call.
         let _ = self.0.set(Arc::clone(job));
-    }
-}
-
-/// Where a call's progress goes: to its caller, or to the log of the job that it has become.
-pub(super) struct Progress {
-    became: Option<PromotedTo>,
-    caller: Option<Arc<dyn PartialSink>>,
-}
-
-impl Progress {
-    /// That of the call `id` under these terms.
-    pub(super) fn of(id: &CallId, run: &RunContext) -> Self {
-        Self { became: run.became.clone(), caller: run.partials.as_ref().map(|make| make(id)) }
-    }
-}
-
-impl PartialSink for Progress {
-    fn send(&self, partial: Partial) {
-        match (self.became.as_ref().and_then(|became| became.0.get()), &self.caller) {
-            (Some(job), _) => job.log.send(partial),
-            (None, Some(caller)) => caller.send(partial),
-            (None, None) => {}
-        }
     }
 }
 
@@ -479,4 +384,74 @@ fn new_id(name: &str) -> String {
     let safe: String = name.chars().take(40).map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
     let number = uuid::Uuid::new_v4().as_u64_pair().0;
     format!("{safe}_{:08x}", number >> 32)
+}
+
+/// Where a structured result that is the tool's own has what is said beside it.
+const BESIDE: &str = "toolwright";
+
+/// The result of a call that goes on as a job.
+pub(super) fn started(id: &str, definition: &ToolDefinition, state: JobState, follows: Follows) -> ToolOutput {
+    noted(JobNotice::started(id, &definition.id, state, follows), id, definition, state)
+}
+
+/// The result of a call that waits for a person's word as a job. Nothing has run: that is another thing than a job that
+/// was begun.
+pub(super) fn awaited(id: &str, definition: &ToolDefinition, follows: Follows) -> ToolOutput {
+    let told = JobNotice::awaited(id, &definition.id, EXPIRY, follows);
+    noted(told, id, definition, JobState::Pending).with_extra(STANDS_IN, "approval")
+}
+
+/// The result of a call that has its job already.
+pub(super) fn known(job: &JobRecord, definition: &ToolDefinition, follows: Follows) -> ToolOutput {
+    if job.state.is_over() {
+        return left(job, definition);
+    }
+    started(&job.id, definition, job.state, follows)
+}
+
+/// The result of a call whose job has left it, as it is now.
+pub(super) fn left(job: &JobRecord, definition: &ToolDefinition) -> ToolOutput {
+    let next = "job__wait gives its result, if it has one.".to_owned();
+    noted(JobNotice { status: "job", message: job.line(), next }, &job.id, definition, job.state)
+}
+
+/// The notice as a result. A tool's own schema is for its own results: such clients find it in `_meta`.
+fn noted(told: JobNotice, id: &str, definition: &ToolDefinition, state: JobState) -> ToolOutput {
+    let note = told.beside(note(id, &definition.id, state));
+    let mut output = ToolOutput::text(told.text());
+    if definition.output_schema.is_none() {
+        output.structured = Some(note.clone());
+    }
+    output.extras.insert(STANDS_IN.into(), "job".into());
+    output.meta.insert(JOB_META.into(), note);
+    output
+}
+
+/// A step of a job as the result of the call that waited for it.
+pub(super) fn step_output(
+    job: &JobRecord,
+    definition: &ToolDefinition,
+    follows: Follows,
+) -> Result<ToolOutput, ToolError> {
+    let Some(outcome) = job.outcome.clone() else {
+        return Err(ToolError::new(ErrorKind::InternalError, job.line()));
+    };
+    if let Some(error) = outcome.error {
+        return Err(error);
+    }
+    let Outcome { content, structured, meta, extras, .. } = outcome;
+    let mut output = ToolOutput { content, structured, is_error: false, meta, extras };
+    if job.state == JobState::WaitingInput {
+        let told = JobNotice::started(&job.id, &job.tool, job.state, follows);
+        output.content.push(ContentBlock::text(told.text()));
+        let note = told.beside(job.note());
+        match &mut output.structured {
+            _ if definition.output_schema.is_some() => {}
+            Some(Value::Object(own)) => drop(own.insert(BESIDE.into(), note.clone())),
+            Some(_) => {}
+            none => *none = Some(note.clone()),
+        }
+        output.meta.insert(JOB_META.into(), note);
+    }
+    Ok(output)
 }

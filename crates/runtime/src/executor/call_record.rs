@@ -16,13 +16,14 @@ use toolwright_core::operation::{Op, OpKind};
 use toolwright_core::outcome::{Outcome, Validated};
 use toolwright_core::passthrough::METHOD_RESULT;
 use toolwright_core::redact::{learn_secrets, shown_arguments};
-use toolwright_core::store::{Appended, LedgerEntry};
+use toolwright_core::store::{Appended, LedgerEntry, LedgerMode, RUNNING};
 
-use super::in_flight::Entered;
-use super::partials::Partials;
-use super::stage::Stage;
-use super::usage::CallUsage;
+use super::admission::query;
+use super::in_flight::{CallInFlight, Entered};
+use super::pipeline::Stage;
+use super::tool_context::{CallUsage, Partials};
 use super::{Executor, RunContext};
+use crate::models::micros;
 
 /// What the ledger says of a call besides its outcome.
 #[derive(Debug)]
@@ -32,7 +33,7 @@ pub(super) struct CallRecord {
     /// The operation.
     pub(super) op: Op,
     /// The call is under way for as long as its record is open.
-    _entered: Option<Entered>,
+    entered: Option<Entered>,
     /// Where the call is.
     pub(super) stage: Stage,
     /// How long it waited for slot and lock.
@@ -78,6 +79,11 @@ impl CallRecord {
         (self.attempts, self.person) = (progress.attempts(), progress.person_took());
     }
 
+    /// The call as one in flight.
+    pub(super) fn in_flight(&self) -> Option<Arc<CallInFlight>> {
+        self.entered.as_ref().map(|entered| Arc::clone(&entered.call))
+    }
+
     /// How long people took.
     fn person_took(&self) -> Duration {
         self.approval.took + self.person
@@ -95,7 +101,7 @@ impl CallRecord {
             person: Duration::ZERO,
             waited: Duration::ZERO,
             ran_after: None,
-            _entered: None,
+            entered: None,
             stage: Stage::default(),
             attempts: 0,
             used: None,
@@ -119,7 +125,7 @@ impl Executor {
         learn_secrets(&call.entry, &call.arguments, &*services.redactor);
         let op = self.begin(&run.lineage);
         CallRecord {
-            _entered: Some(self.in_flight.enter(op.id, &call.entry.provider, &run.cancel)),
+            entered: Some(self.in_flight.enter(op.id, call, run)),
             characters_in: json_length(&call.arguments),
             provenance: call.provenance.redacted(&*services.redactor),
             ..CallRecord::begin(op, services.clock.now())
@@ -296,10 +302,6 @@ fn status(outcome: &Outcome) -> &'static str {
     }
 }
 
-pub(super) fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
-}
-
 /// Characters of an outcome's text, or of the result of a method of the protocol, which has none.
 fn length_of(outcome: &Outcome) -> usize {
     let texts = outcome.content.iter().filter_map(|block| block.as_text());
@@ -339,5 +341,62 @@ pub(super) async fn journal(outcome: &Outcome, run: &RunContext) {
         && let Err(error) = journal.call_finished(id, outcome).await
     {
         tracing::error!(run = &**id, "an outcome was not journalled: {error}");
+    }
+}
+
+const REFUSED: &str = "the call was not made: it cannot be recorded, because the ledger of Toolwright cannot be written. \
+                       Tell the user that whoever operates Toolwright must mend that; the log says what is wrong.";
+
+impl Executor {
+    /// Commits a row for the call, unless somebody whose word counts says that its tool only reads. Its end replaces the
+    /// row; without an end it says that the outcome is unknown.
+    pub(super) async fn enter_begun(
+        &self,
+        call: &ValidCall,
+        run: &RunContext,
+        record: &CallRecord,
+    ) -> Result<(), ToolError> {
+        let required = self.options.ledger_mode == LedgerMode::Required;
+        if !required && run.policy.vouched_effects(&query(call, CallScope::Anywhere, run)).read_only {
+            return Ok(());
+        }
+        let entry = LedgerEntry {
+            call: Some(call.id.clone()),
+            status: Cow::Borrowed(RUNNING),
+            wait_us: micros(record.waited),
+            characters_in: record.characters_in as u64,
+            validated: call.unvalidated.is_none(),
+            decided_by: record.decided_by.clone(),
+            approval: record.approval.word.map(Cow::Borrowed),
+            person_us: micros(record.approval.took),
+            provenance: record.provenance.clone(),
+            ..LedgerEntry::new(
+                record.op.clone(),
+                self.options.services.clock.wall_ms(),
+                run.session.id.clone(),
+                run.session.principal.id.as_str().into(),
+                record.kind,
+                call.entry.id().into(),
+            )
+        };
+        let entered = tokio::select! {
+            biased;
+            entered = self.options.ledger.begin(entry) => entered,
+            cause = run.cancel.cancelled() => return Err(ToolError::canceled(cause)),
+        };
+        match entered {
+            // The store has told it.
+            Err(error) if !required => tracing::debug!(tool = %call.entry.id(), "not entered as begun: {error}"),
+            Err(error) => {
+                let message = format!(
+                    "the call was not made, because the ledger cannot be written: {error}; `defaults.ledger: required` \
+                     refuses calls until it can"
+                );
+                let refused = ToolError::new(ErrorKind::LimitExceeded, message).with_model_message(REFUSED);
+                return Err(refused.with_source(error).retryable());
+            }
+            Ok(()) => {}
+        }
+        Ok(())
     }
 }

@@ -18,7 +18,7 @@ use toolwright_core::session::CallId;
 use toolwright_core::variables::Outlook;
 
 use super::admission::policy;
-use super::panics::catch_panic_now;
+use super::pipeline::catch_panic_now;
 use super::{Executor, RunContext};
 
 /// Who mends the arguments of calls that are not valid. Each attempt is a request to a model.

@@ -26,9 +26,9 @@ use toolwright_core::redact::shown_arguments;
 use toolwright_core::session::CallId;
 use toolwright_core::tool_id::ToolId;
 
-use super::attempts::Attempts;
-use super::call_record::micros;
+use super::run::Attempts;
 use super::{Executor, RunContext};
+use crate::models::micros;
 
 /// Tokens of an answer, or its limit where that is less, without which a model is not asked.
 const LEAST_ANSWER: u32 = 256;

@@ -1,27 +1,34 @@
-//! One call from its check to its result, in this order: interceptors, guards, policy, approval,
-//! cache, slot, lock, timeout, run, cap, budget, ledger. Whatever a stage does, the call has one outcome.
+//! One call from its check to its result, in this order: interceptors, guards, policy, approval, cache, slot, lock, run,
+//! cap, budget, ledger. Whatever a stage does, the call has one outcome.
 //!
 //! Futures are pinned where they are awaited: one that is awaited by value is copied first.
 
-use std::pin::pin;
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
 
-use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt as _, TryFutureExt as _};
 use toolwright_core::approval::{ApprovalRequest, SKIPPED_TEXT};
 use toolwright_core::call::{Rejection, ValidCall};
+use toolwright_core::cancel::{Cancel, CancelCause};
+use toolwright_core::catalogue::Entry;
 use toolwright_core::content::ContentBlock;
+use toolwright_core::definition::Mode;
 use toolwright_core::error::{ErrorKind, ToolError};
-use toolwright_core::event::Event;
+use toolwright_core::event::{Attention, Event, EventSink};
 use toolwright_core::outcome::{Outcome, STANDS_IN, ToolOutput, Validated};
-use toolwright_core::redact::shown_arguments;
 use toolwright_core::session::CallId;
 
 use super::admission::{Admitted, Judged};
-use super::call_record::{ApprovalAnswer, CallRecord};
-use super::detached::Detached;
-use super::panics::catch_panic;
-use super::stage::Stage;
+use super::background::{JobStart, Kept, Promotion};
+use super::call_record::CallRecord;
 use super::{Executor, RunContext};
+use crate::cache::Place;
+use crate::jobs::JobManager;
 
 /// How a call ended before its tool had an output.
 pub(super) enum EarlyExit {
@@ -35,6 +42,12 @@ pub(super) enum EarlyExit {
     Pending(Box<ApprovalRequest>),
 }
 
+impl From<ToolError> for EarlyExit {
+    fn from(error: ToolError) -> Self {
+        Self::Failed(error)
+    }
+}
+
 /// Where an outcome goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Destination {
@@ -42,12 +55,6 @@ pub(super) enum Destination {
     ToTurn,
     /// There too, unless the call has become a job: that one's goes into no turn.
     WithCall,
-}
-
-impl From<ToolError> for EarlyExit {
-    fn from(error: ToolError) -> Self {
-        Self::Failed(error)
-    }
 }
 
 /// A call on its way, under its terms, with its record. It passes through many futures, none of which should be as
@@ -75,54 +82,66 @@ impl Executor {
         Detached::new(run.cancel.clone(), async move { executor.reject(rejection, &run).await }.boxed())
     }
 
+    /// Admits the call, then has it carried out the way its tool's results come back. Without jobs in the application,
+    /// every result is awaited.
     async fn whole(self: Arc<Self>, mut it: Box<CallState>) -> Outcome {
-        let admission = catch_panic(pin!(self.admission(&mut it))).await;
-        match admission.unwrap_or_else(|panicked| Err(it.record.blame(&panicked, &it.call.entry))) {
-            Ok(Judged::Admitted(admitted)) => self.deliver(it, admitted).await,
-            Ok(Judged::Asks(request)) => self.ask_later(it, request).boxed().await,
-            Err(stop) => self.conclude(it, Err(stop)).await,
+        let judged = catch_panic(pin!(self.admission(&mut it))).await;
+        let admitted = match judged.unwrap_or_else(|panicked| Err(it.record.blame(&panicked, &it.call.entry))) {
+            Ok(Judged::Admitted(admitted)) => admitted,
+            Ok(Judged::Asks(request)) => return self.ask_later(it, request).boxed().await,
+            Err(stop) => return self.conclude(it, Err(stop)).await,
+        };
+        let is_awaited =
+            it.call.entry.definition().mode == Mode::Direct && it.run.background_after != Some(Duration::ZERO);
+        match self.options.jobs.as_ref().filter(|_| it.run.promotion == Promotion::May) {
+            None => self.carry_out(it, admitted).boxed().await,
+            Some(jobs) if is_awaited => {
+                let jobs = Arc::clone(jobs);
+                self.await_or_promote(&jobs, it, admitted).boxed().await
+            }
+            Some(_) => {
+                let how = JobStart::Admitted(admitted);
+                let started = self.start_job(Arc::clone(&it.call), how, &it.run, &it.record.op).boxed().await;
+                self.conclude(it, started).await
+            }
         }
     }
 
-    /// Whether the call may run, and with which arguments. A person is asked here unless the call is to wait for
-    /// the answer as a job.
-    async fn admission(self: &Arc<Self>, it: &mut CallState) -> Result<Judged, EarlyExit> {
-        let CallState { call, run, record } = it;
-        self.in_flight.is_open()?;
-        refuse(call, run)?;
-        self.manual(call, run)?;
-        self.ready_recordings(run).await;
-        // Nobody is asked about a call that cannot run.
-        self.models_of(&call.entry, run)?;
-        record.stage = Stage::Interceptors;
-        pin!(self.intercept(Arc::make_mut(call), run)).await?;
-        record.stage = Stage::Guards;
-        let guard_asks = pin!(self.guards(Arc::make_mut(call), run, record)).await?;
-        if call.provenance.rewritten {
-            record.provenance = call.provenance.redacted(&*self.options.services.redactor);
-        }
-        record.stage = Stage::Policy;
-        let judged = match self.judge(call, guard_asks, run, record).await? {
-            Judged::Asks(request) if !self.asks_later(run) => {
-                match self.ask_person(call, *request, run, record).boxed().await {
-                    Err(EarlyExit::Pending(request)) if let Some(otherwise) = run.approver.otherwise() => {
-                        (record.refused, record.approval) = (None, ApprovalAnswer::default());
-                        Arc::make_mut(run).approver = otherwise;
-                        if self.asks_later(run) {
-                            Judged::Asks(request)
-                        } else {
-                            Judged::Admitted(self.ask_person(call, *request, run, record).boxed().await?)
-                        }
-                    }
-                    asked => Judged::Admitted(asked?),
-                }
+    /// Awaits a call, unless a person or its time makes a job of it: then it goes on as it is, and its caller gets
+    /// the id.
+    async fn await_or_promote(
+        self: Arc<Self>,
+        jobs: &Arc<JobManager>,
+        it: Box<CallState>,
+        admitted: Admitted,
+    ) -> Outcome {
+        let kept = Kept { call: Arc::clone(&it.call), run: Arc::clone(&it.run), op: it.record.op.clone() };
+        let in_flight = it.record.in_flight();
+        let promotable = in_flight.as_ref().map(|call| call.promotable());
+        let after = kept.run.background_after.or_else(|| self.background_after(&kept.call));
+        let mut work = Arc::clone(&self).carry_out(it, admitted).boxed();
+        let wanted = async {
+            match &promotable {
+                Some(promotable) => promotable.wanted().await,
+                None => std::future::pending().await,
             }
-            judged => judged,
         };
-        if !call.provenance.is_plain() {
-            record.ran_with = Some(shown_arguments(&call.entry, &call.arguments, &*self.options.services.redactor));
+        let in_time = async {
+            match after {
+                Some(after) => tokio::time::sleep(after).await,
+                None => std::future::pending().await,
+            }
+        };
+        let by = tokio::select! {
+            biased;
+            outcome = &mut work => return outcome,
+            () = wanted => "user",
+            () = in_time => "auto_background_after",
+        };
+        if kept.run.cancel.is_cancelled() {
+            return work.await;
         }
-        Ok(judged)
+        self.promote(jobs, &kept, work, (admitted, by)).boxed().await
     }
 
     /// Runs an admitted call to its end. Owns all it needs, so that it can go on without the turn that made it.
@@ -137,8 +156,12 @@ impl Executor {
         let CallState { call, run, record } = it;
         record.scope = admitted.scope();
         record.stage = Stage::Cache;
-        let cached = pin!(self.cached(call, admitted, run)).await;
-        if let Some(output) = cached.hit {
+        let is_approved = matches!(admitted, Admitted::Approved(_));
+        let cache = self.options.cache.as_ref().filter(|_| !is_approved);
+        let place = cache.and_then(|cache| Some((cache, Place::of(call, &run.session)?)));
+        if let Some((cache, place)) = &place
+            && let Some(output) = cache.get(&place.key, place.ttl).await
+        {
             record.cached = true;
             let (op, id, tool) = (&record.op, &call.id, call.entry.id());
             self.options.services.events.tell_routine(|| Event::CacheHit {
@@ -146,7 +169,7 @@ impl Executor {
                 call: id.clone(),
                 tool: tool.clone(),
             });
-            return Ok(output);
+            return Ok(output.with_extra("cached", true));
         }
         record.stage = Stage::Slot;
         let held = pin!(self.slot_in_time(call, run, record)).await?;
@@ -156,7 +179,12 @@ impl Executor {
         record.stage = Stage::Interceptors;
         let output = pin!(self.intercept_output(&call.entry, output, run)).await?;
         record.stage = Stage::Cache;
-        pin!(self.keep(cached.place, call, run, &output)).await;
+        // A success is kept, unless other credentials have come into force since: whose it is, is not known then.
+        if let Some((cache, place)) =
+            place.filter(|(_, place)| !output.is_error && place.is_still_of(call, &run.session))
+        {
+            cache.put(&place.key, place.ttl, &output).await;
+        }
         Ok(output)
     }
 
@@ -202,22 +230,6 @@ pub(super) fn validated(call: &ValidCall) -> Validated {
     Validated(call.unvalidated.is_none())
 }
 
-/// What can be refused without asking anybody.
-fn refuse(call: &ValidCall, run: &RunContext) -> Result<(), ToolError> {
-    if let Some(cause) = run.cancel.cause() {
-        return Err(ToolError::canceled(cause));
-    }
-    if call.entry.definition().provider_native.is_some() {
-        let message = format!("{} is run by the model's own provider, not here", call.entry.id());
-        return Err(ToolError::new(ErrorKind::NotPermitted, message));
-    }
-    if let Some(hole) = call.pending.first() {
-        let message = format!("the value of {} at {} is not there yet", hole.reference, hole.path);
-        return Err(ToolError::new(ErrorKind::InvalidParameters, message));
-    }
-    Ok(())
-}
-
 fn neutral(id: CallId) -> Outcome {
     let mut outcome = Outcome::failed(id, ToolError::new(ErrorKind::Denied, "skipped"));
     outcome.ok = true;
@@ -225,4 +237,142 @@ fn neutral(id: CallId) -> Outcome {
     outcome.content = vec![ContentBlock::text(SKIPPED_TEXT)];
     outcome.extras.insert(STANDS_IN.into(), "skipped".into());
     outcome
+}
+
+/// A call that somebody waits for. Dropped before its end, it is cancelled and goes on by itself until it has
+/// ended and is in the ledger.
+pub(super) struct Detached {
+    call: Option<BoxFuture<'static, Outcome>>,
+    cancel: Cancel,
+    has_begun: bool,
+}
+
+impl Detached {
+    /// A call that ends in good order once `cancel` fires.
+    fn new(cancel: Cancel, call: BoxFuture<'static, Outcome>) -> Self {
+        Self { call: Some(call), cancel, has_begun: false }
+    }
+}
+
+impl Future for Detached {
+    type Output = Outcome;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
+        self.has_begun = true;
+        let Some(call) = self.call.as_mut() else { return Poll::Pending };
+        let ended = call.as_mut().poll(context);
+        if ended.is_ready() {
+            self.call = None;
+        }
+        ended
+    }
+}
+
+impl Drop for Detached {
+    fn drop(&mut self) {
+        let Some(call) = self.call.take().filter(|_| self.has_begun) else { return };
+        // What is about to be a job, or has become one, goes on.
+        self.cancel.cancel_from_above(CancelCause::CallerGone);
+        // Otherwise the runtime itself is ending.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(call);
+        }
+    }
+}
+
+/// A stage of a call in which code runs that is not the executor's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Stage {
+    #[default]
+    Begin,
+    Interceptors,
+    Guards,
+    Policy,
+    Cache,
+    Slot,
+    Run,
+    Shaping,
+}
+
+impl Stage {
+    /// Whose code runs there.
+    pub(super) fn whose(self) -> &'static str {
+        match self {
+            Self::Begin | Self::Slot => "the executor",
+            Self::Interceptors => "an interceptor",
+            Self::Guards => "a guard",
+            Self::Policy => "the policy, the approver or the scope of the tool",
+            Self::Cache => "the response cache",
+            Self::Run => "the provider of the tool",
+            Self::Shaping => "the shaping of the result",
+        }
+    }
+}
+
+impl CallRecord {
+    /// The end of a call in whose present stage something panicked.
+    pub(super) fn blame(&self, panicked: &Panic, entry: &Entry) -> EarlyExit {
+        let error = panicked.error(self.stage.whose());
+        tracing::error!(tool = %entry.id(), "{error}");
+        EarlyExit::Failed(error)
+    }
+}
+
+/// A panic, in words.
+#[derive(Debug)]
+pub(super) struct Panic(String);
+
+impl From<Box<dyn Any + Send>> for Panic {
+    fn from(payload: Box<dyn Any + Send>) -> Self {
+        let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        Self(text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "it said nothing".into()))
+    }
+}
+
+impl Panic {
+    /// What it said.
+    pub(super) fn text(&self) -> &str {
+        &self.0
+    }
+
+    /// The panic as a call's error; `who` is whose fault it is.
+    pub(super) fn error(&self, who: &str) -> ToolError {
+        ToolError::new(ErrorKind::InternalError, format!("{who} panicked: {}; this is a fault of its code", self.0))
+            .with_model_message("internal error")
+    }
+}
+
+/// Does what may panic.
+pub(super) fn catch_panic_now<T>(work: impl FnOnce() -> T) -> Result<T, Panic> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(Panic::from)
+}
+
+/// Awaits what may panic, by reference: a future that is passed on by value is copied each time.
+pub(super) fn catch_panic<T>(
+    work: Pin<&mut (impl Future<Output = T> + ?Sized)>,
+) -> impl Future<Output = Result<T, Panic>> {
+    AssertUnwindSafe(work).catch_unwind().map_err(Panic::from)
+}
+
+/// A sink that cannot break who emits.
+pub(super) struct PanicSafeEvents(pub(super) Arc<dyn EventSink>);
+
+impl EventSink for PanicSafeEvents {
+    fn emit(&self, event: Event) {
+        self.emit_shared(Arc::new(event));
+    }
+
+    fn emit_shared(&self, event: Arc<Event>) {
+        if let Err(panicked) = catch_panic_now(|| self.0.emit_shared(event)) {
+            tracing::error!("an observer of events panicked: {}", panicked.0);
+        }
+    }
+
+    fn attention(&self) -> Attention {
+        catch_panic_now(|| self.0.attention()).unwrap_or(Attention::Nothing)
+    }
+
+    fn dropped(&self) -> u64 {
+        self.0.dropped()
+    }
 }

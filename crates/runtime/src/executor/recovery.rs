@@ -18,9 +18,9 @@ use toolwright_core::store::StoreError;
 use super::admission::{Admitted, Judged};
 use super::background::{Asking, JobAdmission};
 use super::call_record::ApprovalAnswer;
-use super::panics::catch_panic_now;
-use super::resumed_question::ResumedQuestion;
+use super::pipeline::catch_panic_now;
 use super::{Executor, RunContext};
+use crate::approvals::ResumedQuestion;
 use crate::catalogue::Catalogue;
 use crate::jobs::{JobManager, Live};
 use crate::store::jobs::{Admission, JobStep, Startable, TakenJob};
@@ -202,7 +202,12 @@ impl Executor {
                 Err(stop)
             }
             (Admission::Awaited, Ok(Judged::Asks(request))) => {
-                let approver = ResumedQuestion { store: Arc::clone(jobs.store()), job, now: Arc::clone(&run.approver) };
+                let approver = ResumedQuestion {
+                    store: Arc::clone(jobs.store()),
+                    clock: Arc::clone(&self.options.services.clock),
+                    job,
+                    now: Arc::clone(&run.approver),
+                };
                 let run = RunContext { approver: Arc::new(approver), ..run.clone() };
                 self.ask_person(call, *request, &run, &mut call_record).await
             }

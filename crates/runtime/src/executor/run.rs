@@ -1,32 +1,36 @@
-//! Runs a tool within its timeout and cancels it gracefully.
+//! Runs an admitted call: its slot and lock, its limits, its attempts. A tool that is stopped ends gracefully.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use serde_json::Value;
+use tokio::task::JoinHandle;
 use toolwright_core::call::ValidCall;
 use toolwright_core::cancel::CancelCause;
-use toolwright_core::client::AskingCall;
-use toolwright_core::context::{PartialSink, ToolContext};
-use toolwright_core::error::ToolError;
+use toolwright_core::catalogue::{Entry, ProviderCall, ProviderKind};
+use toolwright_core::context::ToolContext;
+use toolwright_core::definition::{Concurrency, Mode};
+use toolwright_core::duration;
+use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::event::{Attention, Event};
-use toolwright_core::job::NoTurns;
 use toolwright_core::operation::Op;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_core::redact::shown_arguments;
 
-use super::attempts::Attempts;
-use super::background::Progress;
-use super::call_record::{CallRecord, micros};
-use super::elicitation_pause::PausingClient;
-use super::limits::Limits;
-use super::partials::Partials;
-use super::slot::Held;
-use super::tool_task::Running;
-use super::usage::CallUsage;
-use super::{Executor, RunContext};
+use super::call_record::CallRecord;
+use super::llm_call::LlmCall;
+use super::pipeline::{Panic, catch_panic_now};
+use super::tool_context::Progress;
+use super::tool_context::{CallUsage, Partials};
+use super::{Executor, ExecutorOptions, RunContext};
+use crate::models::micros;
+use crate::queue::{PausableSlot, PriorityQueue, Slot};
 
+/// How long a job that nothing was dispatched of waits before it tries again for a slot or lock.
+const AGAIN: Duration = Duration::from_secs(1);
 /// How long a call that only waits for its source runs before those hear that it began who need not know it of each
 /// ([`Attention::Brief`]): most have ended by then.
 const TOLD_AFTER: Duration = Duration::from_millis(5);
@@ -67,7 +71,7 @@ impl Executor {
         }
         let entry = &call.entry;
         let mut attempts = Box::new(Attempts {
-            context: self.context(call, &held, run, &limits, &progress, record),
+            context: self.tool_context(call, &held, run, &limits, &progress, record),
             idempotency_key: idempotency_key(call, run),
             call: Arc::clone(call),
             progress: Arc::clone(&progress),
@@ -140,49 +144,6 @@ impl Executor {
             after_us: micros(ago),
         });
     }
-
-    fn context(
-        self: &Arc<Self>,
-        call: &ValidCall,
-        held: &Held,
-        run: &RunContext,
-        limits: &Limits,
-        progress: &Arc<Partials>,
-        record: &CallRecord,
-    ) -> ToolContext {
-        let op = &record.op;
-        let traceparent = op.traceparent();
-        let asking = AskingCall {
-            tool: call.entry.id().clone(),
-            traceparent: Arc::clone(&traceparent),
-            cancel: run.cancel.clone(),
-            usage: run.usage.clone(),
-        };
-        let client = run.client.for_call(&asking).unwrap_or_else(|| Arc::clone(&run.client));
-        let client = Arc::new(PausingClient {
-            client,
-            place: held.place.clone(),
-            progress: Arc::clone(progress),
-            tool: asking.tool,
-            priority: run.priority,
-            cancel: asking.cancel,
-        });
-        ToolContext {
-            call_id: call.id.clone(),
-            session: Arc::clone(&run.session),
-            scope: record.scope,
-            cancel: run.cancel.clone(),
-            deadline: limits.absolute.and_then(|limit| Instant::now().checked_add(limit)),
-            limit: limits.absolute,
-            client,
-            partials: Arc::clone(progress) as Arc<dyn PartialSink>,
-            traceparent: Some(traceparent),
-            max_output: self.cap_of(&call.entry, run),
-            calls: self.inner_calls(call, run, op),
-            turns: run.job.clone().unwrap_or_else(NoTurns::shared),
-            services: Arc::clone(&self.options.services),
-        }
-    }
 }
 
 /// The same for every attempt at a call, also of a run that is resumed and of a job that another process takes up. A
@@ -204,5 +165,306 @@ fn last_word(stopped: ToolError, own: ToolError) -> ToolError {
         own
     } else {
         stopped.with_last_words(&own)
+    }
+}
+
+/// What a running call holds until it has ended.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    _lock: Option<Slot>,
+    /// Given back while the call only waits for its client.
+    pub(super) place: Option<Arc<PausableSlot>>,
+}
+
+impl Executor {
+    /// A call's turn. A job waits for it as long as need be: nothing was dispatched, and nobody waits for it.
+    pub(super) async fn slot_in_time(
+        &self,
+        call: &ValidCall,
+        run: &RunContext,
+        record: &mut CallRecord,
+    ) -> Result<Held, ToolError> {
+        loop {
+            match self.take_slot(call, run, record).await {
+                Err(error) if run.job.is_some() && error.kind() == ErrorKind::LimitExceeded && error.is_retryable() => {
+                }
+                turn => return turn,
+            }
+            tokio::select! {
+                () = tokio::time::sleep(AGAIN) => {}
+                cause = run.cancel.cancelled() => return Err(ToolError::canceled(cause)),
+            }
+        }
+    }
+
+    /// Waits for the call's slot and lock. Both go with the running tool and are given back when it has
+    /// ended, even if its caller is gone before. A tool that awaits other calls gets neither: they may need
+    /// what it would hold.
+    async fn take_slot(&self, call: &ValidCall, run: &RunContext, record: &mut CallRecord) -> Result<Held, ToolError> {
+        let (definition, provider) = (call.entry.definition(), &call.entry.provider);
+        if provider.awaits_others(call.entry.id()) {
+            return Ok(Held::default());
+        }
+        let queue = self.options.queues.queue_of(definition.queue.as_deref(), provider.name())?;
+        let slot = self.wait(&queue, call, run, record).await?;
+        let lock = match definition.concurrency {
+            Concurrency::Safe => None,
+            Concurrency::Exclusive => {
+                let lock = self.locks.of(&run.session.root);
+                Some(self.wait(&lock, call, run, record).await?)
+            }
+        };
+        Ok(Held { _lock: lock, place: Some(PausableSlot::new(queue, slot)) })
+    }
+
+    async fn wait(
+        &self,
+        queue: &Arc<PriorityQueue>,
+        call: &ValidCall,
+        run: &RunContext,
+        record: &mut CallRecord,
+    ) -> Result<Slot, ToolError> {
+        let (tool, events) = (call.entry.id(), &self.options.services.events);
+        let about = || (record.op.clone(), call.id.clone(), tool.clone());
+        let mut waits_for = None;
+        let tell = |queue: &str| {
+            waits_for = Some(queue.to_owned());
+            events.tell_routine(|| {
+                let (op, call, tool) = about();
+                Event::ToolWait { op, call, tool, queue: queue.to_owned() }
+            });
+        };
+        let began = tokio::time::Instant::now();
+        let taken = queue.take(tool, run.priority, &run.cancel, tell).await;
+        let waited = taken.as_ref().map_or_else(|_| began.elapsed(), |(_, waited)| *waited);
+        if let Some(queue) = waits_for {
+            events.tell_end(taken.is_ok(), || {
+                let (op, call, tool) = about();
+                Event::ToolWaited { op, call, tool, queue, ok: taken.is_ok(), wait_us: micros(waited) }
+            });
+        }
+        record.waited += waited;
+        taken.map(|(slot, _)| slot)
+    }
+}
+
+/// The limits of one call, waits excluded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Limits {
+    /// Whatever it does.
+    pub(super) absolute: Option<Duration>,
+    /// Without a report of progress.
+    pub(super) idle: Option<Duration>,
+    /// How often it is tried again where that is safe.
+    pub(super) retries: u32,
+}
+
+impl Limits {
+    /// Sub-agents are exempt from the global limits: what they call has limits of its own. What awaits other
+    /// calls is exempt from the global idle limit.
+    pub(super) fn of(entry: &Entry, run: &RunContext, options: &ExecutorOptions) -> Self {
+        let (tool, provider) = (entry.definition(), entry.provider.limits());
+        let is_agent = entry.provider.kind() == ProviderKind::Agent;
+        // Whoever awaits others reports no progress meanwhile; they have limits.
+        let awaits_others = is_agent || entry.provider.awaits_others(entry.id());
+        let global = Some(options.timeout).filter(|_| !is_agent);
+        let global_idle = options.idle_timeout.filter(|_| !awaits_others);
+        let idle = tool.idle_timeout.or(provider.idle_timeout).or(global_idle);
+        Self {
+            absolute: run.timeout.or(tool.timeout).or(provider.timeout).or(global),
+            // A stateful job is silent while it waits for its input, which has a limit of its own.
+            idle: idle.filter(|_| run.job.is_none() || tool.mode != Mode::Stateful),
+            retries: tool.retries.or(provider.retries).unwrap_or(0),
+        }
+    }
+
+    /// Whether a call may run for longer than that.
+    pub(super) fn allow(&self, span: Duration) -> bool {
+        [self.absolute, self.idle].into_iter().flatten().all(|limit| limit > span)
+    }
+
+    /// Waits until the call has run too long.
+    pub(super) async fn reached(&self, entry: &Entry, progress: &Partials) -> ToolError {
+        let absolute = async {
+            match self.absolute {
+                Some(limit) => progress.run_for(limit).await,
+                None => std::future::pending().await,
+            }
+        };
+        let idle = async {
+            match self.idle {
+                Some(limit) => progress.silent_for(limit).await,
+                None => std::future::pending().await,
+            }
+        };
+        let (did_not, model, limit) = tokio::select! {
+            () = absolute => ("finish within", "timeout after", self.absolute),
+            () = idle => ("report progress for", "timeout: no progress for", self.idle),
+        };
+        let limit = duration::format(limit.unwrap_or_default());
+        ToolError::new(ErrorKind::Timeout, format!("{} did not {did_not} {limit}", entry.id()))
+            .with_model_message(format!("{model} {limit}"))
+    }
+}
+
+/// The pause before the second attempt; each further one is twice as long, up to [`MAX_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const MAX_PAUSE: Duration = Duration::from_secs(5);
+
+/// What one call is dispatched with, however often.
+pub(super) struct Attempts {
+    pub(super) call: Arc<ValidCall>,
+    pub(super) context: ToolContext,
+    pub(super) progress: Arc<Partials>,
+    /// The models of a tool that asks one.
+    pub(super) models: Option<Box<LlmCall>>,
+    /// How often it may be tried again.
+    pub(super) retries: u32,
+    /// Goes along with each attempt.
+    pub(super) idempotency_key: String,
+    /// Spreads the pauses of calls that failed together.
+    pub(super) seed: u64,
+}
+
+impl Attempts {
+    /// Runs the call: with one model after the other, where its tool asks any.
+    pub(super) async fn run(&mut self) -> Result<ToolOutput, ToolError> {
+        match self.models.take() {
+            Some(models) => Box::pin(models.run(self)).await,
+            None => pin!(self.repeated()).await,
+        }
+    }
+
+    /// Runs the call until it succeeds, must not be tried again, or is cancelled.
+    pub(super) async fn repeated(&self) -> Result<ToolOutput, ToolError> {
+        for failed in 0..self.retries {
+            match self.dispatch().await {
+                Err(error) if repeats_nothing(&error, &self.call.entry) => {
+                    tracing::debug!(tool = %self.call.entry.id(), "attempt {} failed: {error}", failed + 1);
+                    tokio::select! {
+                        cause = self.context.cancel.cancelled() => {
+                            return Err(ToolError::canceled(cause).with_last_words(&error));
+                        }
+                        () = tokio::time::sleep(pause(failed, self.seed)) => {}
+                    }
+                }
+                ended => return ended,
+            }
+        }
+        pin!(self.dispatch()).await
+    }
+
+    /// The only place that runs a tool.
+    #[expect(clippy::disallowed_methods, reason = "this is the one executor")]
+    async fn dispatch(&self) -> Result<ToolOutput, ToolError> {
+        self.progress.note_attempt();
+        let entry = &self.call.entry;
+        let request = ProviderCall {
+            tool: entry.id(),
+            raw_name: entry.tool.raw_name(),
+            source_hash: entry.tool.source_hash(),
+            arguments: self.call.arguments.clone(),
+            idempotency_key: &self.idempotency_key,
+        };
+        entry.provider.call(request, &self.context).await
+    }
+}
+
+/// Whether another attempt cannot repeat an effect: nothing was dispatched, or a provider whose word counts says
+/// that the tool only reads or that twice is the same as once.
+fn repeats_nothing(error: &ToolError, entry: &Entry) -> bool {
+    let is_lost = matches!(error.kind(), ErrorKind::TransportError | ErrorKind::Timeout);
+    error.is_retryable() || (is_lost && entry.is_repeatable())
+}
+
+/// Half of the full pause to all of it.
+fn pause(failed: u32, seed: u64) -> Duration {
+    let full = FIRST_PAUSE.saturating_mul(1 << failed.min(16)).min(MAX_PAUSE);
+    let spread = (seed.wrapping_add(failed.into()).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54) as u32;
+    full / 2 + (full / 2).saturating_mul(spread) / 1024
+}
+
+/// What a tool comes to.
+type Ended = Result<ToolOutput, ToolError>;
+
+/// A tool at work. A panic stays there: it is the call's error.
+pub(super) struct Running<'e> {
+    entry: &'e Entry,
+    place: Place,
+}
+
+enum Place {
+    /// What does not let go of its thread holds up nobody here.
+    Task(JoinHandle<Ended>),
+    /// Spares what only waits a task, and each of its ends a hop between two.
+    Call(BoxFuture<'static, Ended>),
+}
+
+impl<'e> Running<'e> {
+    /// Has `work` done, which runs the tool of `entry`. Boxed: a task's future is copied on its way into the task, and
+    /// again when it has ended.
+    pub(super) fn start(entry: &'e Entry, work: BoxFuture<'static, Ended>) -> Self {
+        let place = if entry.provider.only_waits() { Place::Call(work) } else { Place::Task(tokio::spawn(work)) };
+        Self { entry, place }
+    }
+
+    /// Ends it where it waits next.
+    pub(super) fn abandon(self) {
+        match self.place {
+            Place::Task(task) => task.abort(),
+            Place::Call(work) => drop_contained(work),
+        }
+    }
+
+    fn panicked(&self, panicked: &Panic) -> ToolError {
+        panicked.error(self.entry.id().as_str()).with_model_message("internal error of the tool")
+    }
+}
+
+/// A panic of what is dropped is not the call's end.
+fn drop_contained(work: BoxFuture<'static, Ended>) {
+    if let Err(panicked) = catch_panic_now(|| drop(work)) {
+        tracing::error!("a tool panicked when it was dropped: {}", panicked.text());
+    }
+}
+
+impl Future for Running<'_> {
+    type Output = Ended;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Ended> {
+        let died = match &mut self.place {
+            Place::Task(task) => match ready!(Pin::new(task).poll(context)) {
+                Ok(ended) => return Poll::Ready(ended),
+                Err(error) => error.try_into_panic().map(Panic::from),
+            },
+            Place::Call(work) => match catch_panic_now(|| work.as_mut().poll(context)) {
+                Ok(ended) => return ended,
+                Err(panicked) => {
+                    drop_contained(std::mem::replace(work, Box::pin(std::future::pending())));
+                    Ok(panicked)
+                }
+            },
+        };
+        Poll::Ready(Err(match died {
+            Ok(panicked) => self.panicked(&panicked),
+            // Nothing else aborts it before its time.
+            Err(error) => ToolError::new(ErrorKind::Canceled, "the runtime is ending").with_source(error),
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_are_bounded_and_are_spread() {
+        for failed in 0..40 {
+            let full = FIRST_PAUSE.saturating_mul(1 << failed.min(16)).min(MAX_PAUSE);
+            for seed in 0..100 {
+                assert!((full / 2..=full).contains(&pause(failed, seed)), "{failed} {seed}");
+            }
+        }
+        assert_ne!(pause(0, 1), pause(0, 2));
     }
 }

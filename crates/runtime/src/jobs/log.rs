@@ -13,7 +13,7 @@ use toolwright_core::event::Partial;
 use toolwright_core::job::JobText;
 use toolwright_core::output::head_and_tail;
 
-use super::unreported::Unreported;
+use super::repeated_output::Unreported;
 
 /// Bytes that are kept of the beginning.
 const HEAD: u64 = 8 << 20;

@@ -4,14 +4,10 @@
 //! before anybody is told. It is with one process, which renews a lease for all that it has. What others ask of
 //! it they write into the store, where that process looks twice a second while it has jobs.
 
-mod calls;
-mod job_events;
-mod lease;
 mod live;
 mod log;
 mod repeated_output;
-mod unreported;
-mod view;
+mod requests;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -28,8 +24,7 @@ use toolwright_core::store::StoreError;
 use crate::store::SqliteStore;
 use crate::store::jobs::{JobStep, NewJob, TakenJob};
 
-pub(crate) use job_events::JobEvents;
-pub(crate) use live::Live;
+pub(crate) use live::{JobEvents, Live};
 use log::{JobLog, LogFiles};
 
 /// Jobs that one process has at once.
@@ -40,7 +35,6 @@ pub struct JobManager {
     store: Arc<SqliteStore>,
     logs: PathBuf,
     live: Mutex<HashMap<String, Arc<Live>>>,
-    calls: calls::Calls,
     keeping: AtomicBool,
     closed: AtomicBool,
     /// Ends that could not be committed yet.
@@ -73,7 +67,6 @@ impl JobManager {
             store,
             logs: state_dir.join("jobs"),
             live: Mutex::default(),
-            calls: calls::Calls::default(),
             keeping: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             unkept: Mutex::default(),

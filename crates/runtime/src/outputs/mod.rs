@@ -1,7 +1,5 @@
 //! Large outputs as files: one folder a session, private to the user, bounded in size and age.
 
-mod handle;
-mod presence;
 mod quota;
 mod read;
 mod writer;
@@ -76,7 +74,7 @@ impl OutputFiles {
         work: impl FnOnce(Opened) -> std::io::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {
         let missing = || StoreError::NotFound(format!("output {}", handle.chars().take(100).collect::<String>()));
-        if !handle::is_legal(handle) {
+        if !writer::is_handle(handle) {
             return Err(missing());
         }
         let (folder, file) = (self.room.dir().join(session_folder(session)), handle.to_owned());

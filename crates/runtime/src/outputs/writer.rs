@@ -1,4 +1,4 @@
-//! Streams an output to disk in constant memory.
+//! Streams an output to disk in constant memory, under a new handle.
 
 use std::fs::File;
 use std::io::{ErrorKind, Write as _};
@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use toolwright_core::store::{OutputWriter, StoreError, StoredOutput};
 
 use super::quota::{Quota, part};
-use super::{blocking, failed, handle, private_file};
+use super::{blocking, failed, private_file};
 
 /// Bytes that are gathered before they go to the disk.
 const BUFFER: usize = 256 * 1024;
@@ -143,13 +143,10 @@ impl Part {
     fn create(room: &Arc<Quota>, folder: &Path) -> Result<(Arc<Self>, String), StoreError> {
         let mut attempts = 0..MAX_ATTEMPTS;
         loop {
-            let handle = handle::random();
+            let handle = random_handle();
             let path = part(folder, &handle);
-            let file = if handle::is_taken(folder, &handle) {
-                Err(ErrorKind::AlreadyExists.into())
-            } else {
-                private_file(&path)
-            };
+            let file =
+                if is_taken(folder, &handle) { Err(ErrorKind::AlreadyExists.into()) } else { private_file(&path) };
             match file {
                 Ok(file) => {
                     // Tells those who make room that somebody writes here; where locks do not exist, its age does.
@@ -190,5 +187,58 @@ impl Drop for Part {
             // Fails while the folder holds anything, which is the point.
             let _ = std::fs::remove_dir(folder);
         }
+    }
+}
+
+/// Digits and lower-case letters without those that look like others (Crockford's base 32).
+const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+/// What a handle begins with.
+const FIRST: char = 'o';
+/// Characters after that, five bits each.
+const LENGTH: usize = 8;
+
+/// A new handle, which nobody can guess and which another output may have.
+pub(super) fn random_handle() -> String {
+    let (_, mut bits) = uuid::Uuid::new_v4().as_u64_pair();
+    let mut handle = String::with_capacity(1 + LENGTH);
+    handle.push(FIRST);
+    for _ in 0..LENGTH {
+        handle.push(char::from(ALPHABET[(bits & 31) as usize]));
+        bits >>= 5;
+    }
+    handle
+}
+
+/// Whether a text can be a handle, and so the name of a file.
+pub(super) fn is_handle(text: &str) -> bool {
+    text.strip_prefix(FIRST).is_some_and(|rest| rest.len() == LENGTH && rest.bytes().all(|c| ALPHABET.contains(&c)))
+}
+
+/// Whether an output of this folder has the handle, whatever it is and however far it has come.
+pub(super) fn is_taken(folder: &Path, handle: &str) -> bool {
+    let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    files.into_iter().any(|file| file.file_name().as_encoded_bytes().starts_with(handle.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handles_are_short_and_no_paths() {
+        let handles: std::collections::HashSet<String> = (0..1000).map(|_| random_handle()).collect();
+        assert_eq!(handles.len(), 1000);
+        assert!(handles.iter().all(|handle| handle.len() == 9 && is_handle(handle)));
+        for text in ["", "o", "o1234567", "o123456789", "O12345678", "o../../..", "/12345678", "o1234567u", "o1234567é"]
+        {
+            assert!(!is_handle(text), "{text}");
+        }
+        let folder = tempfile::tempdir().expect("folder");
+        for (file, handle) in [("o00000000", "o00000000"), ("o11111111.image~png", "o11111111")] {
+            assert!(!is_taken(folder.path(), handle));
+            std::fs::write(folder.path().join(file), "").expect("file");
+            assert!(is_taken(folder.path(), handle), "{file}");
+        }
+        assert!(!is_taken(&folder.path().join("none"), "o00000000"));
     }
 }

@@ -1,17 +1,19 @@
 //! Named queues, and the assignment of calls to them.
 
 mod priority_queue;
-mod rate;
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
-use toolwright_core::cancel::CancelCause;
+use tokio::time::Instant;
+use toolwright_core::cancel::{Cancel, CancelCause};
 use toolwright_core::error::{ErrorKind, ToolError};
 use toolwright_core::model::ModelPriority;
+use toolwright_core::tool_id::ToolId;
 
 pub(crate) use priority_queue::{PriorityQueue, Slot};
 
@@ -170,6 +172,130 @@ impl Queues {
     }
 }
 
+/// One lock per workspace root, so that file and shell changes never race: a queue with one place.
+#[derive(Debug, Default)]
+pub(crate) struct RootLocks {
+    state: Mutex<Locks>,
+}
+
+#[derive(Debug, Default)]
+struct Locks {
+    by_root: HashMap<PathBuf, Arc<PriorityQueue>>,
+    closed: Option<CancelCause>,
+}
+
+impl RootLocks {
+    /// The lock of this root.
+    pub(crate) fn of(&self, root: &Path) -> Arc<PriorityQueue> {
+        let mut locks = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(queue) = locks.by_root.get(root) {
+            return Arc::clone(queue);
+        }
+        locks.by_root.retain(|_, queue| Arc::strong_count(queue) > 1);
+        let spec = QueueSpec { concurrent: 1, per_minute: None, ..QueueSpec::default() };
+        let queue = PriorityQueue::new("exclusive", format!("the exclusive lock of {}", root.display()), spec);
+        if let Some(cause) = locks.closed {
+            queue.close(cause);
+        }
+        locks.by_root.insert(root.to_owned(), Arc::clone(&queue));
+        queue
+    }
+
+    /// Ends all waits and lets nobody in any more.
+    pub(crate) fn close(&self, cause: CancelCause) {
+        let mut locks = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        locks.closed.get_or_insert(cause);
+        locks.by_root.values().for_each(|queue| queue.close(cause));
+    }
+}
+
+/// A place in a queue that can be given back for a while.
+#[derive(Debug)]
+pub(crate) struct PausableSlot {
+    queue: Arc<PriorityQueue>,
+    held: Mutex<HeldSlot>,
+}
+
+#[derive(Debug)]
+struct HeldSlot {
+    slot: Option<Slot>,
+    /// Questions whose answers are waited for.
+    asking: usize,
+}
+
+impl PausableSlot {
+    /// The place that this slot is.
+    pub(crate) fn new(queue: Arc<PriorityQueue>, slot: Slot) -> Arc<Self> {
+        Arc::new(Self { queue, held: Mutex::new(HeldSlot { slot: Some(slot), asking: 0 }) })
+    }
+
+    fn held(&self) -> MutexGuard<'_, HeldSlot> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A question is asked: gives the slot back until there is none any more.
+    pub(crate) fn asks(&self) {
+        let mut held = self.held();
+        held.asking += 1;
+        // What is dropped may hand the slot on at once.
+        let given_back = held.slot.take();
+        drop(held);
+        drop(given_back);
+    }
+
+    /// A question is answered, or given up.
+    pub(crate) fn answered(&self) {
+        self.held().asking -= 1;
+    }
+
+    /// Waits for a slot again, unless another question is open. A call that gets none in time goes on without one: to fail
+    /// it would leave it half done.
+    ///
+    /// # Errors
+    /// `canceled`, not retryable: to begin the call anew could repeat what it has done.
+    pub(crate) async fn take_again(&self, tool: &ToolId, priority: Priority, cancel: &Cancel) -> Result<(), ToolError> {
+        if self.held().asking > 0 {
+            return Ok(());
+        }
+        match self.queue.take(tool, priority, cancel, |_| ()).await {
+            Ok((slot, _)) => {
+                let second = self.held().slot.replace(slot);
+                drop(second);
+                Ok(())
+            }
+            Err(error) if error.kind() == ErrorKind::LimitExceeded => Ok(()),
+            Err(error) => Err(error.not_retryable()),
+        }
+    }
+}
+
+const WINDOW: Duration = Duration::from_secs(60);
+
+/// The starts of the last minute: as many entries as may be in it, and no more.
+#[derive(Debug)]
+pub(super) struct Rate {
+    limit: usize,
+    starts: VecDeque<Instant>,
+}
+
+impl Rate {
+    pub(super) fn new(limit: usize) -> Self {
+        Self { limit: limit.max(1), starts: VecDeque::new() }
+    }
+
+    /// When the next may start, if not now.
+    pub(super) fn blocked_until(&mut self, now: Instant) -> Option<Instant> {
+        while self.starts.front().is_some_and(|&start| now.saturating_duration_since(start) >= WINDOW) {
+            self.starts.pop_front();
+        }
+        if self.starts.len() < self.limit { None } else { self.starts.front().map(|&start| start + WINDOW) }
+    }
+
+    pub(super) fn note_start(&mut self, now: Instant) {
+        self.starts.push_back(now);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -184,5 +310,21 @@ mod tests {
         assert!(queues.check("default").is_ok(), "it is there though nobody wrote it");
         let unknown = queues.check("nope").expect_err("unknown").to_string();
         assert!(unknown.contains("`nope`") && unknown.contains("db, default"), "{unknown}");
+    }
+
+    #[test]
+    fn no_minute_has_more_starts_than_allowed() {
+        let (mut rate, begin) = (Rate::new(2), Instant::now());
+        let at = |seconds: u64| begin + Duration::from_secs(seconds);
+        for (now, blocked_until) in
+            [(0, None), (10, None), (20, Some(60)), (59, Some(60)), (60, None), (61, Some(70)), (70, None)]
+        {
+            let blocked = rate.blocked_until(at(now));
+            assert_eq!(blocked, blocked_until.map(at), "{now}");
+            if blocked.is_none() {
+                rate.note_start(at(now));
+            }
+            assert!(rate.starts.len() <= 2);
+        }
     }
 }

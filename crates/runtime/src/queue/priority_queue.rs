@@ -14,7 +14,7 @@ use toolwright_core::model::ModelPriority;
 use toolwright_core::tool_id::ToolId;
 
 use super::QueueSpec;
-use super::rate::Rate;
+use super::Rate;
 
 /// By priority, how much later a waiter counts as having come: a lower one lets a higher one go first, yet nothing
 /// that came long after it. See [`handicaps`].
@@ -348,4 +348,5 @@ impl<H: Holder> State<H> {
 }
 
 #[cfg(test)]
+#[path = "tests.rs"]
 mod tests;

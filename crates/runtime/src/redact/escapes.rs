@@ -7,7 +7,7 @@ use std::ops::Range;
 const MAX_LEVELS: usize = 3;
 
 /// A text read once, twice and so on, for as long as there is something to read that the forms of a value
-/// ([`super::encoded`]) do not have.
+/// ([`super::forms`]) do not have.
 pub(super) struct Levels(Vec<Unescaped>);
 
 /// A text as it is once its escapes are read.

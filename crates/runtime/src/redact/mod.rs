@@ -1,10 +1,8 @@
 //! Redacts secrets in text: known values in every encoding, and values that look like secrets.
 
-mod encoded;
 mod escapes;
-mod numbers;
+mod forms;
 mod patterns;
-mod runs;
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -68,8 +66,8 @@ struct Known {
 
 impl Known {
     fn of<'a>(values: impl Iterator<Item = &'a str> + Clone) -> Option<Self> {
-        let numbers = numbers::of(values.clone());
-        let mut forms: Vec<String> = values.flat_map(encoded::forms).collect();
+        let numbers = forms::numbers(values.clone());
+        let mut forms: Vec<String> = values.flat_map(forms::encodings).collect();
         forms.sort_unstable();
         forms.dedup();
         // Longest first: a secret that contains another is replaced whole.
@@ -80,7 +78,7 @@ impl Known {
 
     fn spans(&self, text: &str, spans: &mut Vec<Range<usize>>) {
         spans.extend(self.matcher.find_iter(text).map(|found| found.range()));
-        numbers::spans(&self.numbers, text, spans);
+        forms::number_spans(&self.numbers, text, spans);
     }
 
     /// Where the end of the text may be the beginning of a value.
@@ -207,13 +205,13 @@ impl Redactor for SecretRedactor {
             return Cow::Borrowed(text);
         }
         let is_json = text.trim_start().starts_with(['{', '[']) && serde_json::from_str::<IgnoredAny>(text).is_ok();
-        let bare = if is_json { numbers::are_bare(text, &spans) } else { Vec::new() };
+        let bare = if is_json { forms::are_bare(text, &spans) } else { Vec::new() };
         let mut out = String::with_capacity(text.len());
         let mut at = 0;
         for (index, span) in spans.iter().enumerate() {
             let (span, quote) = match bare.get(index) {
                 // Of a longer number nothing may be left beside it.
-                Some(true) => (numbers::whole(text, span), "\""),
+                Some(true) => (forms::whole_number(text, span), "\""),
                 _ => (span.clone(), ""),
             };
             if span.start >= at {
@@ -228,7 +226,7 @@ impl Redactor for SecretRedactor {
     fn is_secret_number(&self, number: &Number) -> bool {
         let known = self.known();
         let numbers = known.as_ref().map_or(&[][..], |known| &known.numbers);
-        !numbers.is_empty() && number.as_f64().is_some_and(|value| numbers::has(numbers, value))
+        !numbers.is_empty() && number.as_f64().is_some_and(|value| forms::is_one_of(numbers, value))
     }
 
     fn settled(&self, text: &str) -> usize {

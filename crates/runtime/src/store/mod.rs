@@ -1,24 +1,25 @@
 //! The embedded store: one SQLite file (WAL) in the state directory, shared by all of a user's
 //! Toolwright processes. SQL is named only in this folder.
 
-mod approvals;
-pub(crate) mod cache;
-mod damage;
+pub(crate) mod caches;
 mod inbox;
 pub(crate) mod jobs;
 mod ledger;
-mod manifests;
 mod owner;
 mod pins;
 mod retention;
 mod runs;
 mod schema;
-mod tables;
 mod thread;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
+use rusqlite::Row;
+use rusqlite::types::Type;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use toolwright_core::store::StoreError;
 
 use self::retention::Retention;
@@ -45,7 +46,7 @@ impl SqliteStore {
         crate::outputs::private_dir(state_dir)
             .map_err(|error| StoreError::failed(format!("make the state directory {}", state_dir.display()), error))?;
         let path = state_dir.join(FILE);
-        damage::check(&path)?;
+        schema::check(&path)?;
         let thread = StoreThread::start(path.clone(), Retention::default())?;
         Ok(Arc::new(Self { thread, path }))
     }
@@ -76,9 +77,30 @@ impl SqliteStore {
     }
 }
 
+fn json_column<T: DeserializeOwned>(row: &Row<'_>, index: usize) -> rusqlite::Result<T> {
+    serde_json::from_str(&row.get::<_, String>(index)?).map_err(|error| unreadable(index, error))
+}
+
+fn unreadable(index: usize, error: impl std::error::Error + Send + Sync + 'static) -> rusqlite::Error {
+    rusqlite::Error::FromSqlConversionFailure(index, Type::Text, Box::new(error))
+}
+
+/// Milliseconds since the epoch.
+fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+fn to_json(value: &impl Serialize) -> Result<String, StoreError> {
+    serde_json::to_string(value).map_err(|error| StoreError::failed("write a value as JSON", error))
+}
+
+fn from_json<T: DeserializeOwned>(text: &str) -> Result<T, StoreError> {
+    serde_json::from_str(text).map_err(|error| StoreError::failed("read a stored value", error))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::tables::now_ms;
     use super::*;
     use rusqlite::params;
     use serde_json::json;

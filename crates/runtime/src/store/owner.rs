@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
-use super::tables::now_ms;
+use super::now_ms;
 
 /// How long an owner's word holds that it lives. It counts as gone only when the lease is over and the process gone, so
 /// a process that merely sleeps keeps what is its; where processes cannot be looked up, the lease alone decides.

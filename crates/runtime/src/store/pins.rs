@@ -8,7 +8,7 @@ use toolwright_core::store::{PinContracts, PinDecision, PinNote, PinStore, Store
 use toolwright_core::tool_id::ToolId;
 
 use super::SqliteStore;
-use super::tables::{from_json, now_ms, to_json, unreadable};
+use super::{from_json, now_ms, to_json, unreadable};
 
 /// A note with its definition as text.
 struct Written {

@@ -7,7 +7,7 @@ use toolwright_core::store::LASTING_MANIFESTS;
 
 use super::inbox::clear_late;
 use super::ledger;
-use super::tables::now_ms;
+use super::now_ms;
 
 /// How long rows are kept.
 const KEEP: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -202,7 +202,7 @@ fn pragma(db: &Connection, name: &str) -> rusqlite::Result<u64> {
 mod tests {
     use std::path::Path;
 
-    use super::super::manifests::used;
+    use super::super::caches::used;
     use super::super::schema::create_or_check;
     use super::*;
     use toolwright_core::operation::{Lineage, OpId, OpKind};

@@ -9,7 +9,7 @@ use toolwright_core::store::{Claim, RunStore, SavedRun, StoreError};
 
 use super::SqliteStore;
 use super::owner::Owner;
-use super::tables::{from_json, now_ms, to_json};
+use super::{from_json, now_ms, to_json};
 
 impl SqliteStore {
     async fn save(&self, run: &str, state: &Value, new_step: bool) -> Result<(), StoreError> {

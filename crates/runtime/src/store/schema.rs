@@ -1,6 +1,15 @@
-//! Creates the tables of a new file, and refuses a file whose tables are of another version.
+//! Creates the tables of a new file. Refuses a file of another version, or one that is damaged or no database, before
+//! anything is read or written: SQLite itself takes an empty file for a new database and discards the log of writes
+//! beside it.
 
-use rusqlite::{Connection, TransactionBehavior, ffi};
+use std::fs::File;
+use std::io::{ErrorKind, Read as _};
+use std::path::Path;
+
+use rusqlite::{Connection, ErrorCode, TransactionBehavior, ffi};
+use toolwright_core::store::StoreError;
+
+use super::thread::log_of;
 
 const SCHEMA: &str = include_str!("schema.sql");
 
@@ -23,7 +32,9 @@ pub(super) fn create_or_check(db: &mut Connection) -> rusqlite::Result<()> {
     }
     match version(db)? {
         VERSION => Ok(()),
-        other => Err(rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_ERROR), Some(refusal(db, other)))),
+        other => {
+            Err(rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_ERROR), Some(version_refusal(db, other))))
+        }
     }
 }
 
@@ -31,7 +42,7 @@ fn version(db: &Connection) -> rusqlite::Result<u32> {
     db.pragma_query_value(None, "user_version", |row| row.get(0))
 }
 
-fn refusal(db: &Connection, version: u32) -> String {
+fn version_refusal(db: &Connection, version: u32) -> String {
     let path = db.path().unwrap_or_default();
     format!(
         "{path} has version {version} of the store, and this program uses version {VERSION}; use the program that made it, \
@@ -39,8 +50,104 @@ fn refusal(db: &Connection, version: u32) -> String {
     )
 }
 
+/// The header of a database file (sqlite.org/fileformat2.html, 1.3).
+const HEADER: usize = 100;
+const MAGIC: &[u8; 16] = b"SQLite format 3\0";
+/// The header of the log of writes; what is not longer holds nothing.
+const LOG_HEADER: u64 = 32;
+
+/// Refuses a file that cannot be a whole database. One that is not there, or empty without a log of writes, is a new one;
+/// one that cannot be read is left to SQLite, which says why.
+pub(super) fn check(path: &Path) -> Result<(), StoreError> {
+    look(path).unwrap_or_default().map_or(Ok(()), |what| Err(StoreError::Refused(refusal(path, &what))))
+}
+
+/// [`check`], as an error of SQLite's.
+pub(super) fn check_for_sqlite(path: &Path) -> rusqlite::Result<()> {
+    check(path).map_err(|error| failure(ffi::SQLITE_NOTADB, error.to_string()))
+}
+
+fn failure(code: i32, message: String) -> rusqlite::Error {
+    rusqlite::Error::SqliteFailure(ffi::Error::new(code), Some(message))
+}
+
+/// Says of an error that comes of damage which file it is and what is to be done.
+pub(super) fn explain(path: &Path, error: rusqlite::Error) -> rusqlite::Error {
+    let code = match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseCorrupt) => ffi::SQLITE_CORRUPT,
+        Some(ErrorCode::NotADatabase) => ffi::SQLITE_NOTADB,
+        _ => return error,
+    };
+    let said = error.to_string();
+    if said.contains("move it away") { error } else { failure(code, refusal(path, &said)) }
+}
+
+fn refusal(path: &Path, what: &str) -> String {
+    let path = path.display();
+    format!(
+        "{path} is damaged ({what}), so nothing is read from it and nothing written; restore it from a backup, or move it \
+         away with its -wal and -shm files to begin with an empty one: approvals, pins, the ledger and jobs are in it"
+    )
+}
+
+/// What is wrong with the file, if anything is.
+fn look(path: &Path) -> std::io::Result<Option<String>> {
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let metadata = file.metadata()?;
+    let length = metadata.len();
+    if !metadata.is_file() {
+        return Ok(None);
+    }
+    // Pages that the log of writes has are not all in the file.
+    let has_log = std::fs::metadata(log_of(path)).is_ok_and(|log| log.len() > LOG_HEADER);
+    if length == 0 {
+        return Ok(has_log.then(|| "it is empty, and its log of writes is not".to_owned()));
+    }
+    let mut header = [0; HEADER];
+    if file.read_exact(&mut header).is_err() {
+        return Ok(Some(format!("it ends after {length} bytes")));
+    }
+    if header.iter().all(|byte| *byte == 0) {
+        return Ok(Some("it begins with zeros".to_owned()));
+    }
+    if !header.starts_with(MAGIC) {
+        return Ok(Some("it is not an SQLite database".to_owned()));
+    }
+    let page = match u16::from_be_bytes([header[16], header[17]]) {
+        1 => 65_536,
+        size => u64::from(size),
+    };
+    let word = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+    // The number of pages counts where the one who wrote it last knew of it.
+    let pages = if word(24) == word(92) { u64::from(word(28)) } else { 0 };
+    // Another process may be about to write what is missing.
+    let is_cut = length < pages * page && !has_log && file.metadata()?.len() < pages * page;
+    Ok(is_cut.then(|| format!("it has {length} bytes of {}", pages * page)))
+}
+
+/// Reads the first page of each table: one that is zeroed is no table.
+pub(super) fn check_tables(db: &Connection) -> rusqlite::Result<()> {
+    let tables: Vec<String> = db
+        .prepare("SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0")?
+        .query_map([], |row| row.get(0))?
+        .collect::<rusqlite::Result<_>>()?;
+    for table in tables {
+        let name = table.replace('"', "\"\"");
+        db.prepare(&format!("SELECT 1 FROM \"{name}\" LIMIT 1"))?.exists([])?;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+    use std::sync::Arc;
+
+    use serde_json::json;
     use toolwright_core::store::{LedgerStore as _, ManifestCache as _};
 
     use super::super::{FILE, SqliteStore};
@@ -77,5 +184,70 @@ mod tests {
         for store in &stores {
             assert!(store.manifest("k").await.expect("read").is_none());
         }
+    }
+
+    /// A store that was closed, with something in it.
+    async fn filled(dir: &Path) -> PathBuf {
+        let store = SqliteStore::open(dir).expect("open");
+        store.set_manifest("k", &json!({"text": "x".repeat(300_000)})).await.expect("set");
+        store.close().await.expect("closed");
+        dir.join(FILE)
+    }
+
+    /// What opening it says, or what using it says.
+    async fn refused(dir: &Path) -> String {
+        match SqliteStore::open(dir) {
+            Err(error) => error.to_string(),
+            Ok(store) => {
+                let read = store.manifest("k").await.map(|found| found.is_some());
+                read.expect_err("a damaged file was used").to_string()
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_damaged_database_is_refused_and_left_as_it_is() {
+        type Harm = fn(&Path, Vec<u8>);
+        let harms: [(&str, Harm); 6] = [
+            ("zeros", |path, was| std::fs::write(path, vec![0; was.len()]).expect("write")),
+            ("a few zeros", |path, _| std::fs::write(path, [0; 40]).expect("write")),
+            ("text", |path, _| std::fs::write(path, "not a database ".repeat(999)).expect("write")),
+            ("half of it", |path, was| std::fs::write(path, &was[..was.len() / 2]).expect("write")),
+            ("its header alone", |path, was| std::fs::write(path, &was[..100]).expect("write")),
+            ("zeros but for the first page", |path, mut was| {
+                was[4096..].fill(0);
+                std::fs::write(path, was).expect("write");
+            }),
+        ];
+        for (what, harm) in harms {
+            let dir = tempfile::tempdir().expect("dir");
+            let path = filled(dir.path()).await;
+            harm(&path, std::fs::read(&path).expect("read"));
+            let harmed = std::fs::read(&path).expect("read");
+            let error = refused(dir.path()).await;
+            assert!(error.contains(FILE) && error.contains("move it away"), "{what}: {error}");
+            assert_eq!(std::fs::read(&path).expect("read"), harmed, "{what}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_database_that_was_emptied_beside_its_log_is_refused() {
+        let dir = tempfile::tempdir().expect("dir");
+        let store = SqliteStore::open(dir.path()).expect("open");
+        store.set_manifest("k", &json!({})).await.expect("set");
+        let copy = tempfile::tempdir().expect("dir");
+        std::fs::copy(log_of(store.path()), log_of(&copy.path().join(FILE))).expect("copy");
+        std::fs::write(copy.path().join(FILE), "").expect("write");
+        let error = refused(copy.path()).await;
+        assert!(error.contains("log of writes") && error.contains("move it away"), "{error}");
+        assert!(log_of(&copy.path().join(FILE)).exists());
+    }
+
+    #[tokio::test]
+    async fn an_empty_file_is_a_new_database() {
+        let dir = tempfile::tempdir().expect("dir");
+        std::fs::write(dir.path().join(FILE), "").expect("write");
+        let store: Arc<SqliteStore> = SqliteStore::open(dir.path()).expect("open");
+        store.flush().await.expect("new");
     }
 }

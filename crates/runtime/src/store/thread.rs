@@ -12,7 +12,6 @@ use tokio::sync::{Notify, oneshot};
 use toolwright_core::operation::OpId;
 use toolwright_core::store::{Appended, LedgerCondition, LedgerEntry, StoreError};
 
-use super::damage;
 use super::ledger::{self, Written};
 use super::retention::{self, Retention};
 use super::schema;
@@ -49,6 +48,8 @@ struct Backlog {
     begun: Vec<(LedgerEntry, Answer<()>)>,
     /// When the first of them came.
     since: Option<Instant>,
+    /// Whether the thread will look within [`MAX_AGE`] by itself: entries need not wake it.
+    is_watched: bool,
     /// They could not be written when they were to be: requests go before the next try.
     kept: bool,
     /// Why the last write of the ledger failed, and when that was logged.
@@ -245,7 +246,7 @@ impl StoreThread {
     }
 
     pub(super) fn append(&self, entry: LedgerEntry) -> Appended {
-        let in_line = {
+        let (in_line, is_watched) = {
             let mut backlog = self.shared.backlog();
             if backlog.ended {
                 self.shared.lost.fetch_add(1, Ordering::Relaxed);
@@ -253,10 +254,10 @@ impl StoreThread {
             }
             backlog.since.get_or_insert_with(Instant::now);
             backlog.entries.push(entry);
-            backlog.entries.len()
+            (backlog.entries.len(), backlog.is_watched)
         };
         // The first lets the thread see to the time, and enough of them to the rest.
-        if in_line == 1 || in_line == MAX_BATCH {
+        if (in_line == 1 && !is_watched) || in_line == MAX_BATCH {
             self.shared.filled.notify_one();
         }
         if in_line < HIGH_WATER { Appended::Room } else { Appended::Full }
@@ -367,9 +368,9 @@ fn open(path: &Path) -> rusqlite::Result<Connection> {
     if path == Path::new(MEMORY) {
         return prepare(Connection::open_in_memory()?);
     }
-    damage::check_for_sqlite(path)?;
+    schema::check_for_sqlite(path)?;
     make_private(path);
-    Connection::open(path).and_then(prepare).map_err(|error| damage::explain(path, error))
+    Connection::open(path).and_then(prepare).map_err(|error| schema::explain(path, error))
 }
 
 fn prepare(mut db: Connection) -> rusqlite::Result<Connection> {
@@ -385,7 +386,7 @@ fn prepare(mut db: Connection) -> rusqlite::Result<Connection> {
     db.pragma_update(None, "journal_size_limit", retention::WAL_LIMIT)?;
     db.set_prepared_statement_cache_capacity(64);
     schema::create_or_check(&mut db)?;
-    damage::check_tables(&db)?;
+    schema::check_tables(&db)?;
     if let Err(error) = ledger::settle(&mut db) {
         tracing::debug!("what other processes have left was not entered in the ledger: {error}");
     }
@@ -560,14 +561,15 @@ fn look_after(opened: &mut Opened<'_>, retention: &mut Retention) {
 }
 
 /// Waits for entries that are old or many enough, a request, or until upkeep is due. Entries go before the
-/// requests that came after them.
+/// requests that came after them. After a write it looks once more soon, so that entries in a row wake nobody.
 fn next(shared: &Shared, due: Duration, wrote: bool) -> Next {
     let mut backlog = shared.backlog();
-    let start = Instant::now();
+    let (start, mut looks_soon, mut looked) = (Instant::now(), wrote, false);
     loop {
         let age = backlog.since.map(|since| since.elapsed());
         let old = if backlog.kept { AGAIN } else { MAX_AGE };
-        let ripe = (backlog.entries.len() >= MAX_BATCH && !backlog.kept) || age.is_some_and(|age| age >= old);
+        let is_due = (backlog.entries.len() >= MAX_BATCH || looked) && !backlog.kept;
+        let ripe = is_due || age.is_some_and(|age| age >= old);
         let writes =
             !backlog.entries.is_empty() && (ripe || backlog.closed || !(backlog.work.is_empty() || backlog.kept));
         // What begins is waited for, and so are requests: they take turns.
@@ -593,7 +595,16 @@ fn next(shared: &Shared, due: Duration, wrote: bool) -> Next {
         if backlog.entries.is_empty() && idle.is_zero() {
             return Next::Idle;
         }
-        let wait = age.map_or(idle, |age| old.saturating_sub(age));
-        backlog = shared.filled.wait_timeout(backlog, wait).unwrap_or_else(PoisonError::into_inner).0;
+        let wait = match age {
+            Some(age) => old.saturating_sub(age),
+            None if looks_soon => idle.min(MAX_AGE),
+            None => idle,
+        };
+        backlog.is_watched = looks_soon;
+        let (woken, timeout) = shared.filled.wait_timeout(backlog, wait).unwrap_or_else(PoisonError::into_inner);
+        backlog = woken;
+        backlog.is_watched = false;
+        looked = looks_soon && timeout.timed_out();
+        looks_soon &= !looked;
     }
 }

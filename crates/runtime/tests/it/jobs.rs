@@ -212,7 +212,7 @@ async fn a_call_that_may_not_become_a_job_is_awaited_whatever_comes() {
             while fixture.runs().get(&1).copied().unwrap_or_default() == before {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
-            assert_eq!(fixture.jobs.promote_all(&run.session.id), 0, "there is none that could");
+            assert_eq!(fixture.executor.promote_all(&run.session.id), 0, "there is none that could");
         };
         let (outcome, ()) = tokio::join!(call, promote);
         assert_eq!(outcome.text(), "result 1", "{id}");
@@ -229,10 +229,10 @@ async fn a_running_call_goes_on_as_a_job_without_a_restart() {
         while fixture.runs().is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        assert!(fixture.jobs.promote(&run.session.id, &CallId::new("c")));
+        assert_eq!(fixture.executor.promote_all(&run.session.id), 1);
     };
     let (outcome, ()) = tokio::join!(call, promote);
-    assert!(!fixture.jobs.promote(&run.session.id, &CallId::new("c")), "it is no running call any more");
+    assert_eq!(fixture.executor.promote_all(&run.session.id), 0, "it is no running call any more");
     run.cancel.cancel(CancelCause::User);
     let done = fixture.wait(&id(&outcome)).await;
     assert_eq!((done.state, text(&done).as_str()), (JobState::Done, "result 1"), "it outlives its caller's cancel");

@@ -273,7 +273,7 @@ impl Toolwright {
     /// # Errors
     /// When the file cannot be written, and when requests are recorded already.
     pub fn record_models(&self, file: &Path) -> std::io::Result<()> {
-        self.executor.recorder().start(file)
+        self.executor.models().recorder().start(file)
     }
 
     /// Who picks tools: with the embeddings that are configured when a pick needs them, and the judge that was when

@@ -93,7 +93,7 @@ impl Embeddings {
             EmbeddingSource::Api { api, base_url, key, model } => {
                 let session = app.session(format!("{SESSION}-{}", uuid::Uuid::new_v4().simple()));
                 let sender: Arc<dyn AuxiliarySender> =
-                    Arc::new(AuxiliaryRequests::new(Arc::clone(&app.executor), session));
+                    Arc::new(AuxiliaryRequests::new(Arc::clone(app.executor.models()), session));
                 let made = HttpEmbedder::new(*api, base_url, key.clone(), model, sender);
                 Arc::new(made.of_provider(app.models.endpoints())) as _
             }

@@ -4,8 +4,8 @@ use rusqlite::{Connection, TransactionBehavior, params};
 use toolwright_core::operation::OpId;
 use toolwright_core::store::{LedgerEntry, RUNNING, UNKNOWN_OUTCOME};
 
+use super::super::json_column;
 use super::super::owner;
-use super::super::tables::json_column;
 use super::writer::{self, Written};
 
 /// Bytes that a trial writes: more than fits into what the file has left by chance.
@@ -86,7 +86,7 @@ mod tests {
     use toolwright_core::store::LedgerStore as _;
 
     use super::super::super::SqliteStore;
-    use super::super::super::tables::now_ms;
+    use super::super::super::now_ms;
     use super::*;
 
     fn entry(id: u64) -> LedgerEntry {

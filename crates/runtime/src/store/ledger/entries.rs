@@ -12,7 +12,7 @@ use toolwright_core::select::Showing;
 use toolwright_core::session::CallId;
 use toolwright_core::store::{LedgerEntry, TraceSummary};
 
-use super::super::tables::unreadable;
+use super::super::unreadable;
 use super::{kind, most, unsigned};
 
 /// What is written of a row, in this order.

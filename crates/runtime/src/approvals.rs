@@ -1,0 +1,285 @@
+//! Asks a person through the inbox: whether a call may run, or what a tool's source wants to know. The store keeps the
+//! question, and this or another process answers it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use toolwright_core::approval::{
+    Answers, ApprovalDecision, ApprovalRequest, Approver, EXPIRED, EXPIRY, FormQuestion, FormReply, FormRequest,
+    InboxStore, Kept, Question, QuestionState,
+};
+use toolwright_core::context::Clock;
+use toolwright_core::job::JobRecord;
+use toolwright_core::store::StoreError;
+
+use crate::store::SqliteStore;
+
+/// How often the store is asked whether there is an answer.
+const LOOK: Duration = Duration::from_millis(250);
+/// How long after its expiry a question may still be closed in good order.
+const SLACK: Duration = Duration::from_secs(5);
+
+/// What an [`Inbox`] is made of.
+#[derive(Clone)]
+pub struct InboxParts {
+    /// Where questions are kept.
+    pub store: Arc<dyn InboxStore>,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// How long a question stands.
+    pub expiry: Duration,
+    /// Whether whoever makes a call waits for its answer ([`Answers::Here`]), or gets the id of a job that does.
+    pub answers: Answers,
+    /// Called with each question once the store has it. Must not block.
+    pub told: Arc<dyn Fn(&Question) + Send + Sync>,
+}
+
+impl InboxParts {
+    /// An inbox over a store, whose questions stand as long as the contract says, and that tells nobody.
+    #[must_use]
+    pub fn new(store: Arc<dyn InboxStore>, clock: Arc<dyn Clock>) -> Self {
+        Self { store, clock, expiry: EXPIRY, answers: Answers::Elsewhere, told: Arc::new(|_| {}) }
+    }
+}
+
+/// The approver that asks through the inbox. An answer belongs to one question, and so to one call with these
+/// arguments and this definition; no other call inherits it.
+#[derive(Clone)]
+pub struct Inbox(InboxParts);
+
+impl Inbox {
+    /// An approver over these parts.
+    #[must_use]
+    pub fn new(parts: InboxParts) -> Self {
+        Self(parts)
+    }
+
+    async fn answer(&self, request: &ApprovalRequest) -> Result<ApprovalDecision, StoreError> {
+        let InboxParts { store, clock, expiry, told, .. } = &self.0;
+        let question = kept("ask", request.clone().only_shown(), &**clock, *expiry);
+        let pending = Pending::new(store, &question.id);
+        store.put_question(&question).await?;
+        told(&question);
+        pending.ended(*expiry, || store.take_question(&question.id)).await.map(Ended::decision)
+    }
+}
+
+#[async_trait]
+impl Approver for Inbox {
+    async fn ask(&self, request: &ApprovalRequest) -> ApprovalDecision {
+        self.answer(request).await.unwrap_or_else(|error| {
+            let reason = format!("{}; and nobody could be asked: {error}", request.reason);
+            ApprovalDecision::Deny { reason }
+        })
+    }
+
+    fn answers(&self) -> Answers {
+        self.0.answers
+    }
+
+    fn patience(&self) -> Duration {
+        self.0.expiry.saturating_add(SLACK)
+    }
+}
+
+/// Asks about a job that another process had: the question that process left open stays open, and an answer that
+/// came meanwhile counts. Where there is none, or it was withdrawn, it is asked anew.
+pub(crate) struct ResumedQuestion {
+    pub(crate) store: Arc<SqliteStore>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) job: JobRecord,
+    /// Who is asked anew.
+    pub(crate) now: Arc<dyn Approver>,
+}
+
+impl ResumedQuestion {
+    async fn earlier(&self, request: &ApprovalRequest) -> Result<Option<ApprovalDecision>, StoreError> {
+        let store = Arc::clone(&self.store) as Arc<dyn InboxStore>;
+        for id in self.store.questions_of_job(&self.job.id).await? {
+            let Some(question) = store.take_question(&id).await? else { continue };
+            if question.state == QuestionState::Withdrawn {
+                continue;
+            }
+            let asked = &question.request;
+            if asked.definition != request.definition || asked.principal != request.principal {
+                break;
+            }
+            let left = Duration::from_millis(question.expires_ms.saturating_sub(self.clock.wall_ms()));
+            let ended = Pending::new(&store, &id).ended(left, || store.take_question(&id)).await?;
+            return Ok(Some(ended.decision()));
+        }
+        // What is asked anew is not to be answered twice.
+        self.store.withdraw_questions(&self.job.id).await?;
+        Ok(None)
+    }
+}
+
+#[async_trait]
+impl Approver for ResumedQuestion {
+    async fn ask(&self, request: &ApprovalRequest) -> ApprovalDecision {
+        match self.earlier(request).await {
+            Ok(Some(decision)) => decision,
+            Ok(None) => self.now.ask(request).await,
+            Err(error) => {
+                let reason = format!("{}; and what was asked before cannot be looked up: {error}", request.reason);
+                ApprovalDecision::Deny { reason }
+            }
+        }
+    }
+
+    fn patience(&self) -> Duration {
+        self.now.patience()
+    }
+}
+
+/// What a [`FormInbox`] is made of.
+#[derive(Clone)]
+pub struct FormInboxParts {
+    /// Where questions are kept.
+    pub store: Arc<dyn InboxStore>,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// How long a question stands.
+    pub expiry: Duration,
+    /// Called with each question once the store has it. Must not block.
+    pub told: Arc<dyn Fn(&FormQuestion) + Send + Sync>,
+}
+
+impl FormInboxParts {
+    /// An inbox over a store, whose questions stand as long as those about calls, and that tells nobody.
+    #[must_use]
+    pub fn new(store: Arc<dyn InboxStore>, clock: Arc<dyn Clock>) -> Self {
+        Self { store, clock, expiry: EXPIRY, told: Arc::new(|_| {}) }
+    }
+}
+
+/// Asks people through the inbox: the question is kept in the store, and whoever looks there answers it, in this process
+/// or another.
+#[derive(Clone)]
+pub struct FormInbox(FormInboxParts);
+
+impl FormInbox {
+    /// An inbox over these parts.
+    #[must_use]
+    pub fn new(parts: FormInboxParts) -> Self {
+        Self(parts)
+    }
+
+    /// Asks, and waits for the answer; `None` where nobody gave one in time. Dropping the future withdraws the question.
+    ///
+    /// # Errors
+    /// The store cannot keep it, or say how it stands.
+    pub async fn ask(&self, request: FormRequest) -> Result<Option<FormReply>, StoreError> {
+        let FormInboxParts { store, clock, expiry, told } = &self.0;
+        let question = kept("form", request, &**clock, *expiry);
+        let pending = Pending::new(store, &question.id);
+        store.put_form(&question).await?;
+        told(&question);
+        match pending.ended(*expiry, || store.take_form(&question.id)).await? {
+            Ended::Answered(reply) => Ok(Some(reply)),
+            Ended::Expired | Ended::Withdrawn => Ok(None),
+        }
+    }
+}
+
+/// How a question ended.
+enum Ended<A> {
+    /// With this answer.
+    Answered(A),
+    /// Nobody answered in time.
+    Expired,
+    /// It was taken back.
+    Withdrawn,
+}
+
+impl Ended<ApprovalDecision> {
+    /// What it comes to for a call.
+    fn decision(self) -> ApprovalDecision {
+        let reason = match self {
+            Self::Answered(decision) => return decision,
+            Self::Expired => EXPIRED.to_owned(),
+            Self::Withdrawn => "the question was withdrawn".to_owned(),
+        };
+        ApprovalDecision::Deny { reason }
+    }
+}
+
+/// An id that people can type: the kind and eight hex digits.
+pub(crate) fn new_id(kind: &str) -> String {
+    let digits = uuid::Uuid::new_v4().simple().to_string();
+    format!("{kind}_{}", digits.get(..8).unwrap_or(&digits))
+}
+
+/// A new question.
+fn kept<Q, A>(kind: &str, request: Q, clock: &dyn Clock, expiry: Duration) -> Kept<Q, A> {
+    let created_ms = clock.wall_ms();
+    let expiry = u64::try_from(expiry.as_millis()).unwrap_or(u64::MAX);
+    Kept {
+        id: new_id(kind),
+        request,
+        created_ms,
+        expires_ms: created_ms.saturating_add(expiry),
+        state: QuestionState::Pending,
+        decision: None,
+        decided_by: None,
+    }
+}
+
+/// A question that somebody waits for; dropped, it is withdrawn.
+struct Pending<'a> {
+    store: &'a Arc<dyn InboxStore>,
+    id: &'a str,
+    is_open: bool,
+}
+
+impl<'a> Pending<'a> {
+    /// The question with this id, which is about to be put into the store: whoever waits for that may be dropped when it
+    /// is there already.
+    fn new(store: &'a Arc<dyn InboxStore>, id: &'a str) -> Self {
+        Self { store, id, is_open: true }
+    }
+
+    /// Waits until it is answered or `expiry` is over. `look` says how it stands.
+    ///
+    /// # Errors
+    /// The store cannot say.
+    async fn ended<Q, A, F>(mut self, expiry: Duration, look: impl Fn() -> F + Send) -> Result<Ended<A>, StoreError>
+    where
+        Q: Send,
+        A: Send,
+        F: Future<Output = Result<Option<Kept<Q, A>>, StoreError>> + Send,
+    {
+        let mut expired = std::pin::pin!(tokio::time::sleep(expiry));
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(LOOK) => {}
+                () = &mut expired => self.store.close_question(self.id, QuestionState::Expired).await?,
+            }
+            // Closed or not: an answer that came before counts.
+            let Some(found) = look().await? else {
+                return Err(StoreError::NotFound(format!("question {}", self.id)));
+            };
+            let ended = match (found.state, found.decision) {
+                (QuestionState::Pending, _) => continue,
+                (QuestionState::Approved | QuestionState::Denied, Some(answer)) => Ended::Answered(answer),
+                (QuestionState::Expired, _) => Ended::Expired,
+                (QuestionState::Withdrawn | QuestionState::Approved | QuestionState::Denied, _) => Ended::Withdrawn,
+            };
+            self.is_open = false;
+            return Ok(ended);
+        }
+    }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        if !self.is_open {
+            return;
+        }
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let (store, id) = (Arc::clone(self.store), self.id.to_owned());
+        // Else it expires by itself.
+        runtime.spawn(async move { store.close_question(&id, QuestionState::Withdrawn).await });
+    }
+}

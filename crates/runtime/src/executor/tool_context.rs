@@ -1,0 +1,531 @@
+//! What a running tool gets: progress, its client, the calls that it makes itself, and what counts its models' tokens.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::{Map, Value};
+use tokio::time::Instant;
+use toolwright_core::call::{Rejection, ToolCall, ValidCall};
+use toolwright_core::cancel::Cancel;
+use toolwright_core::catalogue::{Entry, Snapshot};
+use toolwright_core::client::{AskingCall, CallClient, ClientRequest};
+use toolwright_core::context::{InnerCalls, NoCalls, PartialSink, ToolContext, UsageRecorder};
+use toolwright_core::error::{ErrorKind, ProtocolError, ToolError, Unsupported};
+use toolwright_core::event::{Attention, Event, Partial};
+use toolwright_core::job::NoTurns;
+use toolwright_core::model::{ModelError, ModelRequest, ModelResponse, Usage};
+use toolwright_core::operation::Op;
+use toolwright_core::outcome::Outcome;
+use toolwright_core::redact::StreamRedactor;
+use toolwright_core::session::CallId;
+use toolwright_core::{Services, ToolId, duration};
+
+use super::background::PromotedTo;
+use super::call_record::CallRecord;
+use super::llm_call::asks_by_model;
+use super::run::{Held, Limits};
+use super::{Executor, RunContext};
+use crate::queue::{PausableSlot, Priority};
+
+/// How often a call that waits for its client is looked at, at the most.
+const ASKING_STEP: Duration = Duration::from_millis(50);
+
+/// Progress of one call: to the events, and to whoever asked for it.
+pub(super) struct Partials {
+    services: Arc<Services>,
+    op: Op,
+    call: CallId,
+    entry: Arc<Entry>,
+    also: Progress,
+    /// Its text on the way to the events: a secret may come in several pieces.
+    text: Mutex<StreamRedactor>,
+    began: Instant,
+    asking: Mutex<Questions>,
+    /// Milliseconds from the beginning to the last sign of life.
+    last_sign: AtomicU64,
+    attempts: AtomicU32,
+}
+
+/// How long there were open questions.
+#[derive(Debug, Default)]
+struct Asking {
+    /// Questions that are open.
+    open: usize,
+    /// Since when there are any.
+    since: Option<Instant>,
+    /// Waits that are over.
+    waited: Duration,
+}
+
+impl Asking {
+    fn opens(&mut self) {
+        self.open += 1;
+        self.since.get_or_insert_with(Instant::now);
+    }
+
+    fn closes(&mut self) {
+        self.open = self.open.saturating_sub(1);
+        if self.open == 0
+            && let Some(since) = self.since.take()
+        {
+            self.waited += since.elapsed();
+        }
+    }
+
+    fn total(&self) -> Duration {
+        self.waited + self.since.map(|since| since.elapsed()).unwrap_or_default()
+    }
+}
+
+/// The questions of a call.
+#[derive(Debug, Default)]
+struct Questions {
+    /// To its client, a person or a model or a program.
+    all: Asking,
+    /// Of these, to a person.
+    person: Asking,
+}
+
+impl Partials {
+    pub(super) fn new(
+        services: &Arc<Services>,
+        op: &Op,
+        call: &CallId,
+        entry: &Arc<Entry>,
+        also: Progress,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            services: Arc::clone(services),
+            op: op.clone(),
+            call: call.clone(),
+            entry: Arc::clone(entry),
+            also,
+            text: Mutex::new(StreamRedactor::new(Arc::clone(&services.redactor))),
+            began: Instant::now(),
+            asking: Mutex::default(),
+            last_sign: AtomicU64::new(0),
+            attempts: AtomicU32::new(0),
+        })
+    }
+
+    /// A new attempt begins: a sign of life too.
+    pub(super) fn note_attempt(&self) {
+        self.attempts.fetch_add(1, Ordering::Relaxed);
+        self.note_sign();
+    }
+
+    /// How often the call was dispatched.
+    pub(super) fn attempts(&self) -> u32 {
+        self.attempts.load(Ordering::Relaxed)
+    }
+
+    fn emit(&self, partial: Partial) {
+        let (op, call, tool) = (self.op.clone(), self.call.clone(), self.entry.id().clone());
+        self.services.events.emit(Event::ToolPartial { op, call, tool, partial });
+    }
+
+    fn emit_text(&self, take: impl FnOnce(&mut StreamRedactor) -> String) {
+        let text = take(&mut self.text.lock().unwrap_or_else(PoisonError::into_inner));
+        if !text.is_empty() {
+            self.emit(Partial::Text(text));
+        }
+    }
+
+    fn note_sign(&self) {
+        let since = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last_sign.fetch_max(since, Ordering::Relaxed);
+    }
+
+    fn asking(&self) -> MutexGuard<'_, Questions> {
+        self.asking.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A question to the call's client is open from now on, to a person or not: its limits wait.
+    pub(super) fn asks(&self, person: bool) {
+        let mut asking = self.asking();
+        asking.all.opens();
+        if person {
+            asking.person.opens();
+        }
+    }
+
+    /// A question is answered, or given up: a sign of life too.
+    pub(super) fn is_answered(&self, person: bool) {
+        let mut asking = self.asking();
+        asking.all.closes();
+        if person {
+            asking.person.closes();
+        }
+        drop(asking);
+        self.note_sign();
+    }
+
+    /// How long it waited for a person.
+    pub(super) fn person_took(&self) -> Duration {
+        self.asking().person.total()
+    }
+
+    /// How long the call has only waited for its client, and whether it does now.
+    fn waited(&self) -> (Duration, bool) {
+        let asking = &self.asking().all;
+        (asking.total(), asking.since.is_some())
+    }
+
+    /// How long the call has been running, waits for its client included.
+    pub(super) fn running_for(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Waits until the call has run for `limit`, waits for its client not counted.
+    pub(super) async fn run_for(&self, limit: Duration) {
+        loop {
+            let (waited, asks) = self.waited();
+            let left = (limit + waited).saturating_sub(self.began.elapsed());
+            match (left, asks) {
+                (Duration::ZERO, _) => return,
+                (left, false) => tokio::time::sleep(left).await,
+                // What is left does not get less meanwhile.
+                (left, true) => tokio::time::sleep(left.max(ASKING_STEP)).await,
+            }
+        }
+    }
+
+    /// Waits until there was no sign of life for `limit`; a wait for its client is one.
+    pub(super) async fn silent_for(&self, limit: Duration) {
+        loop {
+            if self.waited().1 {
+                tokio::time::sleep(limit.max(ASKING_STEP)).await;
+                continue;
+            }
+            let until = self.began + Duration::from_millis(self.last_sign.load(Ordering::Relaxed)) + limit;
+            if until <= Instant::now() {
+                return;
+            }
+            tokio::time::sleep_until(until).await;
+        }
+    }
+}
+
+impl PartialSink for Partials {
+    fn send(&self, partial: Partial) {
+        self.note_sign();
+        if self.services.events.attention() < Attention::Brief {
+            return self.also.send(partial);
+        }
+        self.also.send(partial.clone());
+        match partial {
+            Partial::Text(text) => self.emit_text(|stream| stream.push(&text)),
+            Partial::Progress { progress, total, message, .. } => {
+                let message = message.map(|message| self.services.redactor.redact(&message).into_owned());
+                self.emit(Partial::Progress { progress, total, message, more: Map::new() });
+            }
+        }
+    }
+}
+
+impl Drop for Partials {
+    /// Ends the call: emits the text that was held back.
+    fn drop(&mut self) {
+        self.emit_text(StreamRedactor::finish);
+    }
+}
+
+/// Where a call's progress goes: to its caller, or to the log of the job that it has become.
+pub(super) struct Progress {
+    became: Option<PromotedTo>,
+    caller: Option<Arc<dyn PartialSink>>,
+}
+
+impl Progress {
+    /// That of the call `id` under these terms.
+    pub(super) fn of(id: &CallId, run: &RunContext) -> Self {
+        Self { became: run.became.clone(), caller: run.partials.as_ref().map(|make| make(id)) }
+    }
+}
+
+impl PartialSink for Progress {
+    fn send(&self, partial: Partial) {
+        match (self.became.as_ref().and_then(|became| became.job()), &self.caller) {
+            (Some(job), _) => job.log.send(partial),
+            (None, Some(caller)) => caller.send(partial),
+            (None, None) => {}
+        }
+    }
+}
+
+/// Bound on one question: the limits of the call itself do not hold meanwhile.
+const LONGEST: Duration = Duration::from_secs(900);
+
+/// A question under way.
+struct PausedCall {
+    place: Option<Arc<PausableSlot>>,
+    progress: Arc<Partials>,
+    person: bool,
+}
+
+impl Drop for PausedCall {
+    fn drop(&mut self) {
+        if let Some(place) = &self.place {
+            place.answered();
+        }
+        self.progress.is_answered(self.person);
+    }
+}
+
+/// The client of one call. While it is asked, the call returns its slot and its timeouts stop, because a queue must not
+/// fill with calls that wait for people.
+struct PausingClient {
+    /// Who is asked.
+    client: Arc<dyn CallClient>,
+    /// What is given back meanwhile, if there is anything.
+    place: Option<Arc<PausableSlot>>,
+    /// Whose time does not run meanwhile.
+    progress: Arc<Partials>,
+    tool: ToolId,
+    /// How the call waits in its queue.
+    priority: Priority,
+    /// The call's token.
+    cancel: Cancel,
+}
+
+impl PausingClient {
+    /// Waits for a question's end, of a person or not, without a slot and takes one again.
+    async fn without_slot<T: Send>(
+        &self,
+        person: bool,
+        asking: impl Future<Output = T> + Send,
+    ) -> Result<T, ToolError> {
+        if let Some(place) = &self.place {
+            place.asks();
+        }
+        self.progress.asks(person);
+        let paused = PausedCall { place: self.place.clone(), progress: Arc::clone(&self.progress), person };
+        let ended = tokio::time::timeout(LONGEST, asking).await.map_err(|_| {
+            let text = format!("nobody answered what the tool asks within {}", duration::format(LONGEST));
+            ToolError::new(ErrorKind::Timeout, text)
+        });
+        drop(paused);
+        if let Some(place) = &self.place {
+            place.take_again(&self.tool, self.priority, &self.cancel).await?;
+        }
+        ended
+    }
+}
+
+#[async_trait]
+impl CallClient for PausingClient {
+    fn inner(&self) -> Option<&dyn CallClient> {
+        Some(&*self.client)
+    }
+
+    fn for_call(&self, asking: &AskingCall) -> Option<Arc<dyn CallClient>> {
+        self.client.for_call(asking)
+    }
+
+    async fn ask(&self, requests: Vec<ClientRequest>) -> Result<Vec<Result<Value, ProtocolError>>, ToolError> {
+        let person = requests.iter().any(ClientRequest::asks_person);
+        self.without_slot(person, self.client.ask(requests)).await?
+    }
+
+    async fn ask_until(
+        &self,
+        requests: Vec<ClientRequest>,
+        over: Pin<&mut (dyn Future<Output = ()> + Send)>,
+    ) -> Option<Result<Vec<Result<Value, ProtocolError>>, ToolError>> {
+        // The question alone is dropped: the call goes on, and needs its slot.
+        let person = requests.iter().any(ClientRequest::asks_person);
+        self.without_slot(person, self.client.ask_until(requests, over)).await.unwrap_or_else(|error| Some(Err(error)))
+    }
+}
+
+/// How deep calls may be made inside calls.
+const MAX_DEPTH: usize = 5;
+
+/// What bounds the calls that one call makes. They are not the turn's, so the turn's limit does not count them.
+#[derive(Debug)]
+pub struct NestedCallLimits {
+    made: AtomicUsize,
+    max: usize,
+    /// 1 for the calls of a call of a turn.
+    depth: usize,
+}
+
+impl NestedCallLimits {
+    /// Counts one call.
+    ///
+    /// # Errors
+    /// `limit_exceeded` for one too many, or too deep.
+    fn count(&self) -> Result<(), ToolError> {
+        let refused = |message: String| Err(ToolError::new(ErrorKind::LimitExceeded, message));
+        if self.depth > MAX_DEPTH {
+            return refused(format!("calls may be made inside calls {MAX_DEPTH} deep, and no deeper"));
+        }
+        if self.made.fetch_add(1, Ordering::Relaxed) >= self.max {
+            return refused(format!("one call may make {} calls of its own, and no more", self.max));
+        }
+        Ok(())
+    }
+
+    /// Rejects what is beyond the bound, in call order. What the check has rejected does not count.
+    pub(super) fn apply(
+        &self,
+        checked: Vec<Result<ValidCall, Box<Rejection>>>,
+    ) -> Vec<Result<ValidCall, Box<Rejection>>> {
+        let bounded = |call: ValidCall| match self.count() {
+            Ok(()) => Ok(call),
+            Err(error) => Err(Box::new(Rejection {
+                call_id: call.id,
+                name: call.entry.wire_name.clone(),
+                arguments: call.arguments,
+                entry: Some(call.entry),
+                error,
+                violations: Vec::new(),
+                provenance: call.provenance,
+                pending: call.pending,
+            })),
+        };
+        checked.into_iter().map(|checked| checked.and_then(bounded)).collect()
+    }
+}
+
+/// The calls of one call: under its token, as operations inside its own. No journal notes them: who made them
+/// answers for them.
+struct NestedCaller {
+    executor: Arc<Executor>,
+    run: RunContext,
+}
+
+#[async_trait]
+impl InnerCalls for NestedCaller {
+    fn snapshot(&self) -> Option<&Snapshot> {
+        Some(&self.run.snapshot)
+    }
+
+    async fn run(&self, calls: Vec<ToolCall>) -> Result<Vec<Outcome>, Unsupported> {
+        // What is made in bulk lets single calls go first.
+        let priority = if calls.len() < 2 { self.run.priority } else { Priority::Background };
+        let run = RunContext { priority, ..self.run.clone() };
+        Ok(self.executor.run_calls(calls, &run).await)
+    }
+
+    fn model(&self) -> Option<&str> {
+        self.run.model.as_deref()
+    }
+
+    async fn ask(&self, model: &str, request: &ModelRequest) -> Result<ModelResponse, ModelError> {
+        self.executor.ask_model(model, request, None, &self.run).await
+    }
+}
+
+impl Executor {
+    /// What the tool of this call gets.
+    pub(super) fn tool_context(
+        self: &Arc<Self>,
+        call: &ValidCall,
+        held: &Held,
+        run: &RunContext,
+        limits: &Limits,
+        progress: &Arc<Partials>,
+        record: &CallRecord,
+    ) -> ToolContext {
+        let op = &record.op;
+        let traceparent = op.traceparent();
+        let asking = AskingCall {
+            tool: call.entry.id().clone(),
+            traceparent: Arc::clone(&traceparent),
+            cancel: run.cancel.clone(),
+            usage: run.usage.clone(),
+        };
+        let client = run.client.for_call(&asking).unwrap_or_else(|| Arc::clone(&run.client));
+        let client = Arc::new(PausingClient {
+            client,
+            place: held.place.clone(),
+            progress: Arc::clone(progress),
+            tool: asking.tool,
+            priority: run.priority,
+            cancel: asking.cancel,
+        });
+        ToolContext {
+            call_id: call.id.clone(),
+            session: Arc::clone(&run.session),
+            scope: record.scope,
+            cancel: run.cancel.clone(),
+            deadline: limits.absolute.and_then(|limit| std::time::Instant::now().checked_add(limit)),
+            limit: limits.absolute,
+            client,
+            partials: Arc::clone(progress) as Arc<dyn PartialSink>,
+            traceparent: Some(traceparent),
+            max_output: self.cap_of(&call.entry, run),
+            calls: self.inner_calls(call, run, op),
+            turns: run.job.clone().unwrap_or_else(NoTurns::shared),
+            services: Arc::clone(&self.options.services),
+        }
+    }
+
+    fn inner_calls(self: &Arc<Self>, call: &ValidCall, run: &RunContext, op: &Op) -> Arc<dyn InnerCalls> {
+        if !call.entry.provider.awaits_others(call.entry.id()) {
+            return NoCalls::shared();
+        }
+        let depth = run.inner.as_ref().map_or(0, |outer| outer.depth) + 1;
+        let bound = NestedCallLimits { made: AtomicUsize::new(0), max: self.options.inner_calls, depth };
+        // Theirs is the call's own, wherever that goes.
+        let progress: Arc<dyn PartialSink> = Arc::new(Progress::of(&call.id, run));
+        let run = RunContext {
+            lineage: op.inside(),
+            partials: Some(Arc::new(move |_| Arc::clone(&progress))),
+            started_before: 0,
+            journal: None,
+            job: None,
+            timeout: None,
+            background_after: None,
+            inner: Some(Arc::new(bound)),
+            // What they come to goes to the call, not into the conversation.
+            budget: None,
+            ..run.clone()
+        };
+        Arc::new(NestedCaller { executor: Arc::clone(self), run })
+    }
+}
+
+/// Sums what one call used, and passes it on to the recorder of the run.
+pub(super) struct CallUsage {
+    run: Option<Arc<dyn UsageRecorder>>,
+    total: Mutex<Usage>,
+}
+
+impl std::fmt::Debug for CallUsage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CallUsage").field("total", &self.total).finish_non_exhaustive()
+    }
+}
+
+impl CallUsage {
+    /// The terms under which the call's requests are made, and what hears them; `None` where nobody wants to know. Where
+    /// somebody does, any tool may come to ask, for its source may ask the client for a model's answer. Of an LLM-backed
+    /// tool the outcome says it in any case.
+    pub(super) fn of(call: &ValidCall, run: &RunContext) -> Option<(Arc<Self>, Box<RunContext>)> {
+        if run.usage.is_none() && !asks_by_model(&call.entry) {
+            return None;
+        }
+        let used = Arc::new(Self { run: run.usage.clone(), total: Mutex::default() });
+        let run = Box::new(RunContext { usage: Some(Arc::clone(&used) as _), ..run.clone() });
+        Some((used, run))
+    }
+
+    /// All of it, so far.
+    pub(super) fn total(&self) -> Usage {
+        *self.total.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl UsageRecorder for CallUsage {
+    fn record(&self, model: &str, usage: Usage) {
+        self.total.lock().unwrap_or_else(PoisonError::into_inner).add(usage);
+        if let Some(run) = &self.run {
+            run.record(model, usage);
+        }
+    }
+}

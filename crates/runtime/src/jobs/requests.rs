@@ -1,0 +1,225 @@
+//! Jobs as tools and commands see them, whichever process runs them: processes ask each other through the store.
+
+use std::collections::HashSet;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::Value;
+use tokio::time::Instant;
+use toolwright_core::cancel::CancelCause;
+use toolwright_core::error::{ErrorKind, ToolError};
+use toolwright_core::job::{JobRecord, JobScope, JobState, JobText, Jobs, Listed};
+use toolwright_core::outcome::Outcome;
+use toolwright_core::session::SessionId;
+use toolwright_core::store::StoreError;
+
+use super::{JobManager, LogFiles, log};
+use crate::store::jobs::{JobRequest, LEASE_MS};
+
+/// How often another process's job is looked at.
+const POLL: Duration = Duration::from_millis(200);
+/// How long the process that has a job may take to answer.
+const ANSWER_WAIT: Duration = Duration::from_secs(5);
+
+#[async_trait]
+impl Jobs for JobManager {
+    async fn list(&self, scope: JobScope<'_>, listed: Listed, limit: usize) -> Result<Vec<JobRecord>, StoreError> {
+        let of = match scope {
+            JobScope::All => None,
+            JobScope::Of(session) => Some((&session.id, &*session.principal.id)),
+        };
+        self.store.jobs(of, listed, limit).await
+    }
+
+    async fn get(&self, scope: JobScope<'_>, id: &str) -> Result<JobRecord, StoreError> {
+        let job = self.store.job(id).await?;
+        if scope.has(&job) { Ok(job) } else { Err(StoreError::NotFound(format!("job {id}"))) }
+    }
+
+    async fn wait(&self, scope: JobScope<'_>, id: &str, limit: Duration) -> Result<JobRecord, StoreError> {
+        let until = Instant::now() + limit;
+        let rests = |job: &JobRecord| job.state.is_over() || job.state == JobState::WaitingInput;
+        loop {
+            let job = self.get(scope, id).await?;
+            let left = until.saturating_duration_since(Instant::now());
+            if rests(&job) || left.is_zero() {
+                return Ok(job);
+            }
+            match self.find(id) {
+                // On a time-out it is read once more, as it is then.
+                Some(live) => drop(tokio::time::timeout(left, live.settled()).await),
+                None => tokio::time::sleep(POLL.min(left)).await,
+            }
+        }
+    }
+
+    async fn read(&self, scope: JobScope<'_>, id: &str, offset: i64, lines: usize) -> Result<JobText, StoreError> {
+        let job = self.get(scope, id).await?;
+        let files = LogFiles::of(&self.logs, &job.id);
+        let result = job.outcome.as_ref().map(Outcome::model_text).unwrap_or_default();
+        let read = tokio::task::spawn_blocking(move || files.read(&result, offset, lines)).await;
+        let read = read.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+        read.map_err(|error| StoreError::failed(format!("read the log of job {id}"), error))
+    }
+
+    async fn send(&self, scope: JobScope<'_>, id: &str, input: Value) -> Result<(), StoreError> {
+        let job = self.get(scope, id).await?;
+        if job.state != JobState::WaitingInput {
+            return Err(StoreError::Refused(format!("job {id} does not wait for input: it is {}", job.state)));
+        }
+        self.ask(&job, JobRequest::Send(input)).await
+    }
+
+    async fn stop(&self, scope: JobScope<'_>, id: &str) -> Result<(), StoreError> {
+        let job = self.get(scope, id).await?;
+        if job.state.is_over() {
+            return Ok(());
+        }
+        if job.owner.is_none() {
+            let error = ToolError::new(ErrorKind::Canceled, "stopped before another process took it over");
+            let outcome = Outcome::failed(job.call.clone(), error);
+            if self.store.end_abandoned(id, JobState::Cancelled, &outcome).await? {
+                return Ok(());
+            }
+        }
+        self.ask(&job, JobRequest::Stop).await
+    }
+
+    async fn untold(&self, session: &SessionId) -> Result<Vec<JobRecord>, StoreError> {
+        let (ids, _) = self.store.untold_jobs(session).await?;
+        let mut jobs = Vec::with_capacity(ids.len());
+        for id in ids {
+            jobs.push(self.store.job(&id).await?);
+        }
+        Ok(jobs)
+    }
+
+    async fn told(&self, ids: &[String]) -> Result<(), StoreError> {
+        self.store.jobs_told(ids).await
+    }
+
+    async fn awaited(&self, session: &SessionId, limit: Duration) -> bool {
+        let until = Instant::now() + limit;
+        let mut ended = self.ended.subscribe();
+        loop {
+            match self.store.untold_jobs(session).await {
+                Ok((untold, _)) if !untold.is_empty() => return true,
+                Ok((_, true)) if Instant::now() < until => {}
+                _ => return false,
+            }
+            // Jobs of other processes end unheard; they are rare here.
+            let wait = until.saturating_duration_since(Instant::now()).min(Duration::from_secs(1));
+            let _ = tokio::time::timeout(wait, ended.changed()).await;
+        }
+    }
+}
+
+impl JobManager {
+    /// Asks the process that has the job: this one at once, another through the store.
+    async fn ask(&self, job: &JobRecord, request: JobRequest) -> Result<(), StoreError> {
+        if self.find(&job.id).is_some() {
+            return self.handle_request(&job.id, request).await;
+        }
+        let unreachable = |why: &str| StoreError::Refused(format!("{}: {why}", job.line()));
+        if !job.owner.is_some_and(|owner| owner.alive) {
+            return Err(unreachable("nobody can be asked"));
+        }
+        let number = self.store.ask_owner(&job.id, &request).await?;
+        let until = Instant::now() + ANSWER_WAIT;
+        while Instant::now() < until {
+            tokio::time::sleep(POLL).await;
+            match self.store.answer_to(number).await? {
+                Some(done) if done.is_empty() => return Ok(()),
+                Some(why) => return Err(StoreError::Refused(why)),
+                None if self.store.job(&job.id).await?.state.is_over() => return Ok(()),
+                None => {}
+            }
+        }
+        self.store.answer_request(number, "nobody waits for it any more").await?;
+        Err(unreachable("its process did not answer"))
+    }
+}
+
+/// How often it looks: three times in a lease's life or more, and twice a second for requests.
+const PERIOD: Duration = Duration::from_millis(500);
+const _: () = assert!(PERIOD.as_millis() * 3 <= LEASE_MS.unsigned_abs() as u128);
+/// How often logs are looked over.
+const SWEEP: Duration = Duration::from_secs(3600);
+/// Bytes of all logs together. Those of the jobs that this process has are not cut: each has a bound of its own.
+const MAX_LOGS: u64 = 256 << 20;
+
+impl JobManager {
+    /// Begins to keep, once; it ends with the manager.
+    pub(super) fn keep(self: &Arc<Self>) {
+        if self.keeping.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let jobs = Arc::downgrade(self);
+        tokio::spawn(async move {
+            let mut swept: Option<Instant> = None;
+            let mut ticks = tokio::time::interval(PERIOD);
+            ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            loop {
+                ticks.tick().await;
+                let Some(jobs) = Weak::upgrade(&jobs) else { return };
+                if swept.is_none_or(|at| at.elapsed() > SWEEP) {
+                    swept = Some(Instant::now());
+                    tokio::spawn(jobs.sweep_logs());
+                }
+                if jobs.count() > 0
+                    && let Err(error) = jobs.handle_requests().await
+                {
+                    tracing::warn!("jobs could not be attended to: {error}");
+                }
+            }
+        });
+    }
+
+    async fn handle_requests(&self) -> Result<(), StoreError> {
+        self.leave_again().await;
+        self.store.renew_lease().await?;
+        for (number, id, request) in self.store.asked().await? {
+            let answer = match self.handle_request(&id, request).await {
+                Ok(()) => String::new(),
+                Err(error) => error.to_string(),
+            };
+            self.store.answer_request(number, &answer).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes the logs of jobs whose rows are gone, and the oldest of what is too much.
+    fn sweep_logs(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (store, dir) = (Arc::clone(&self.store), self.logs.clone());
+        let live: HashSet<String> = self.live().keys().cloned().collect();
+        async move {
+            let of = dir.clone();
+            let Ok(jobs) = tokio::task::spawn_blocking(move || log::jobs_in(&of)).await else { return };
+            let gone = store.no_jobs(&jobs).await.unwrap_or_else(|error| {
+                tracing::warn!("the logs of jobs could not be looked over: {error}");
+                Vec::new()
+            });
+            let gone = gone.into_iter().filter(|job| !live.contains(job)).collect();
+            let swept = tokio::task::spawn_blocking(move || log::sweep(&dir, &gone, &live, MAX_LOGS)).await;
+            if let Err(error) = swept {
+                tracing::warn!("the logs of jobs were not looked over to the end: {error}");
+            }
+        }
+    }
+
+    /// Does to a job of this process what is asked.
+    pub(super) async fn handle_request(&self, id: &str, request: JobRequest) -> Result<(), StoreError> {
+        let Some(live) = self.find(id) else {
+            return Err(StoreError::Refused(format!("job {id} has just ended")));
+        };
+        match request {
+            JobRequest::Stop => {
+                live.cancel.cancel(CancelCause::User);
+                Ok(())
+            }
+            JobRequest::Send(input) => live.send(input).await,
+        }
+    }
+}

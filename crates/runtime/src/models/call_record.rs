@@ -1,0 +1,344 @@
+//! Records each request to a model: every attempt, failures included, is written to the ledger and reported to
+//! observers.
+
+use std::borrow::Cow;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use serde_json::Value;
+use toolwright_core::content::joined_text;
+use toolwright_core::event::Event;
+use toolwright_core::model::{
+    Message, ModelError, ModelErrorKind, ModelEvent, ModelEvents, ModelRequest, ModelResponse, Traffic, Usage,
+    WrittenCall,
+};
+use toolwright_core::operation::{Op, OpKind};
+use toolwright_core::select::Showing;
+use toolwright_core::session::Session;
+use toolwright_core::store::LedgerEntry;
+
+use super::micros;
+use super::requests::ModelRequests;
+
+/// A request to a model whose start was reported to observers.
+#[derive(Debug)]
+pub struct ModelAsk<'a> {
+    /// The operation.
+    pub op: Op,
+    /// On whose behalf.
+    pub session: &'a Session,
+    /// `provider/model`.
+    pub model: &'a str,
+    /// What is asked.
+    pub asked: Asked<'a>,
+    /// What it shows of the catalogue, where tools are shown.
+    pub tools: Option<Showing>,
+}
+
+/// What is asked of a model.
+#[derive(Debug, Clone, Copy)]
+pub enum Asked<'a> {
+    /// An answer.
+    Answer(&'a ModelRequest),
+    /// Something else, by so many characters of text. It is not recorded.
+    Other {
+        /// The characters.
+        characters: u64,
+    },
+}
+
+impl Asked<'_> {
+    fn characters(self) -> u64 {
+        match self {
+            Self::Answer(request) => request_characters(request),
+            Self::Other { characters } => characters,
+        }
+    }
+}
+
+/// A request to a model in flight. [`ModelCallRecord::end`] reports and records its end. If it is dropped
+/// before, it is recorded as cancelled.
+pub struct ModelCallRecord<'a> {
+    requests: &'a ModelRequests,
+    ask: ModelAsk<'a>,
+    state: Mutex<State>,
+}
+
+impl std::fmt::Debug for ModelCallRecord<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ModelCallRecord").field("ask", &self.ask).finish_non_exhaustive()
+    }
+}
+
+/// Where a request is.
+struct State {
+    started: Instant,
+    /// Since when it is at this attempt, the wait for it included.
+    since: Instant,
+    /// The attempt at it that runs or has run last, from 1; 0 while the first waits.
+    attempt: u32,
+    /// Attempts that failed.
+    failed: u32,
+    waited_us: u64,
+    /// The queue that it waits in.
+    waits: Option<Arc<str>>,
+    /// Whether its attempt may have been sent: from the beginning, where its client tells nothing of waits.
+    in_flight: bool,
+    /// The request for the recording, where there is one.
+    recorded: Option<Value>,
+    ended: bool,
+}
+
+/// One attempt as the ledger has it.
+struct Row {
+    op: Op,
+    attempt: u32,
+    failed: Option<ModelErrorKind>,
+    usage: Usage,
+    cost_usd: Option<f64>,
+    latency_us: u64,
+    wait_us: u64,
+    characters_in: u64,
+    characters_out: u64,
+}
+
+impl<'a> ModelCallRecord<'a> {
+    /// The record of a request that begins now.
+    pub(super) fn open(requests: &'a ModelRequests, ask: ModelAsk<'a>) -> Self {
+        let now = requests.services.clock.now();
+        let recorded = match ask.asked {
+            Asked::Answer(request) => requests.recorder.asked(request, &*requests.services.redactor),
+            Asked::Other { .. } => None,
+        };
+        let state = State {
+            started: now,
+            since: now,
+            attempt: 1,
+            failed: 0,
+            waited_us: 0,
+            waits: None,
+            in_flight: true,
+            recorded,
+            ended: false,
+        };
+        Self { requests, ask, state: Mutex::new(state) }
+    }
+}
+
+impl ModelCallRecord<'_> {
+    /// What the request's client is to tell its events: they are passed on to `events`, and what they say of attempts
+    /// and waits is entered here.
+    pub fn watch<'e>(&'e self, events: &'e dyn ModelEvents) -> impl ModelEvents + 'e {
+        Watch { record: self, events }
+    }
+
+    /// The request has ended. Later ends are ignored.
+    pub fn end(&self, answer: &Result<ModelResponse, ModelError>) {
+        let services = &self.requests.services;
+        let now = services.clock.now();
+        let mut state = self.state();
+        if std::mem::replace(&mut state.ended, true) {
+            return;
+        }
+        let began = state.waits.is_none();
+        let here = micros(now.saturating_duration_since(state.since));
+        self.waited(&mut state, false, here);
+        let (usage, characters_out) = match answer {
+            Ok(answer) => (answer.usage, answer_characters(answer)),
+            Err(error) => (error.usage, 0),
+        };
+        let error = answer.as_ref().err();
+        // What its provider never saw costs nothing: whoever gives a request up in its queue, or before it is made again,
+        // cannot say so, or is not there to.
+        let unsent = error.is_some_and(|error| error.unsent || !state.in_flight);
+        let row = Row {
+            op: self.ask.op.clone(),
+            attempt: state.attempt,
+            failed: error.map(|error| error.kind),
+            usage,
+            cost_usd: if unsent { Some(0.0) } else { self.cost(usage) },
+            latency_us: here,
+            wait_us: if began { state.waited_us } else { here },
+            characters_in: self.ask.asked.characters(),
+            characters_out,
+        };
+        services.events.tell_end(answer.is_ok(), || Event::ModelFinished {
+            op: self.ask.op.clone(),
+            session: self.ask.session.id.clone(),
+            model: self.ask.model.to_owned(),
+            attempt: row.attempt,
+            ok: answer.is_ok(),
+            error: row.failed,
+            message: error.map(|error| services.redactor.redact(&error.message).into_owned()),
+            stop: answer.as_ref().ok().map(|answer| answer.stop.clone()),
+            latency_us: micros(now.saturating_duration_since(state.started)),
+            usage,
+            cost_usd: row.cost_usd,
+            characters_in: row.characters_in,
+            characters_out,
+        });
+        let recorded = state.recorded.take();
+        drop(state);
+        self.enter(row);
+        if let Some(request) = recorded {
+            let recorder = &self.requests.recorder;
+            if let Err(message) = recorder.answered(self.ask.model, request, answer, &*services.redactor) {
+                services.events.tell(|| Event::Warning { code: "not_recorded".to_owned(), message });
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn cost(&self, usage: Usage) -> Option<f64> {
+        self.requests.prices.of(self.ask.model)?.known_cost(usage)
+    }
+
+    fn traffic(&self, traffic: &Traffic) {
+        let services = &self.requests.services;
+        let mut state = self.state();
+        match traffic {
+            Traffic::Waits { queue } => {
+                state.waits = Some(Arc::clone(queue));
+                state.in_flight = false;
+                state.attempt = state.failed;
+                state.since = services.clock.now();
+                services.events.tell_routine(|| Event::ModelWait {
+                    op: self.ask.op.clone(),
+                    model: self.ask.model.to_owned(),
+                    queue: queue.to_string(),
+                });
+            }
+            Traffic::Began { attempt, waited_us } => {
+                if state.waits.is_none() {
+                    state.since = services.clock.now();
+                }
+                state.in_flight = true;
+                state.attempt = *attempt;
+                state.waited_us = *waited_us;
+                self.waited(&mut state, true, *waited_us);
+            }
+            Traffic::Failed { attempt, kind, message, unsent, usage, latency_us, again_in_ms } => {
+                let row = Row {
+                    // An operation of its own beside that of the request.
+                    op: self.requests.ids.begin(&self.ask.op.lineage),
+                    attempt: *attempt,
+                    failed: Some(*kind),
+                    usage: *usage,
+                    cost_usd: if *unsent { Some(0.0) } else { self.cost(*usage) },
+                    latency_us: latency_us.saturating_add(state.waited_us),
+                    wait_us: state.waited_us,
+                    characters_in: self.ask.asked.characters(),
+                    characters_out: 0,
+                };
+                (state.failed, state.waited_us, state.since) = (*attempt, 0, services.clock.now());
+                state.in_flight = false;
+                drop(state);
+                services.events.tell(|| Event::ModelRetried {
+                    op: self.ask.op.clone(),
+                    session: self.ask.session.id.clone(),
+                    model: self.ask.model.to_owned(),
+                    attempt: row.attempt,
+                    error: *kind,
+                    message: services.redactor.redact(message).into_owned(),
+                    latency_us: row.latency_us,
+                    usage: *usage,
+                    cost_usd: row.cost_usd,
+                    again_in_ms: *again_in_ms,
+                });
+                self.enter(row);
+            }
+            Traffic::Shortened { sent, read } => services.events.tell(|| Event::Warning {
+                code: "prompt_truncated".to_owned(),
+                message: format!(
+                    "{} read {read} tokens of about {sent} that were sent: its server has shortened the conversation, or \
+                     counts only what it had not cached; `window` under models sets how much it keeps",
+                    self.ask.model
+                ),
+            }),
+            Traffic::FirstByte | Traffic::Limits(_) => {}
+        }
+    }
+
+    /// A wait is over, if there was one.
+    fn waited(&self, state: &mut State, ok: bool, wait_us: u64) {
+        if let Some(queue) = state.waits.take() {
+            self.requests.services.events.tell_end(ok, || Event::ModelWaited {
+                op: self.ask.op.clone(),
+                model: self.ask.model.to_owned(),
+                queue: queue.to_string(),
+                ok,
+                wait_us,
+            });
+        }
+    }
+
+    fn enter(&self, row: Row) {
+        let session = self.ask.session;
+        // Who asks waits for a model far longer than the ledger does: its entries are few.
+        let _ = self.requests.ledger.append(LedgerEntry {
+            status: Cow::Borrowed(row.failed.map_or("ok", ModelErrorKind::as_str)),
+            latency_us: row.latency_us,
+            wait_us: row.wait_us,
+            attempts: row.attempt,
+            characters_in: row.characters_in,
+            characters_out: row.characters_out,
+            usage: row.usage,
+            cost_usd: row.cost_usd,
+            tools: self.ask.tools,
+            ..LedgerEntry::new(
+                row.op,
+                self.requests.services.clock.wall_ms(),
+                session.id.clone(),
+                session.principal.id.as_str().into(),
+                OpKind::Model,
+                self.ask.model.into(),
+            )
+        });
+    }
+}
+
+impl Drop for ModelCallRecord<'_> {
+    fn drop(&mut self) {
+        self.end(&Err(ModelError::new(ModelErrorKind::Canceled, "cancelled because nobody waited for the answer")));
+    }
+}
+
+struct Watch<'e> {
+    record: &'e ModelCallRecord<'e>,
+    events: &'e dyn ModelEvents,
+}
+
+impl ModelEvents for Watch<'_> {
+    fn on_event(&self, event: ModelEvent) {
+        self.events.on_event(event);
+    }
+
+    fn on_traffic(&self, traffic: Traffic) {
+        self.record.traffic(&traffic);
+        self.events.on_traffic(traffic);
+    }
+}
+
+fn characters(text: &str) -> u64 {
+    text.chars().count() as u64
+}
+
+fn request_characters(request: &ModelRequest) -> u64 {
+    let message = |message: &Message| match message {
+        Message::User { content } => characters(&joined_text(content)),
+        Message::Assistant { text, calls, .. } => characters(text) + call_characters(calls),
+        Message::Tool { results } => results.iter().map(|result| characters(&joined_text(&result.content))).sum(),
+    };
+    characters(&request.system) + request.messages.iter().map(message).sum::<u64>()
+}
+
+fn answer_characters(answer: &ModelResponse) -> u64 {
+    characters(&answer.text) + call_characters(&answer.calls)
+}
+
+fn call_characters(calls: &[WrittenCall]) -> u64 {
+    calls.iter().map(|call| characters(&call.name) + characters(&call.arguments)).sum()
+}

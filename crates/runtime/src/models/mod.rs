@@ -1,0 +1,39 @@
+//! Requests to models: their queues and retries, their records in ledger and recording.
+
+mod call_record;
+mod recorder;
+mod requests;
+mod traffic;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use toolwright_core::operation::{Lineage, Op, OpId};
+
+pub use self::call_record::{Asked, ModelAsk, ModelCallRecord};
+pub use self::recorder::Recorder;
+pub use self::requests::{AuxiliaryRequests, ModelRequests};
+pub(crate) use self::requests::{OnAnswer, RequestScope};
+pub use self::traffic::{ModelTraffic, TrafficTerms, default_model_queue};
+
+/// Gives operations their ids; ids of two processes hardly ever meet.
+#[derive(Debug)]
+pub(crate) struct OpIds(AtomicU64);
+
+impl Default for OpIds {
+    fn default() -> Self {
+        Self(AtomicU64::new(uuid::Uuid::new_v4().as_u64_pair().0))
+    }
+}
+
+impl OpIds {
+    /// Begins an operation.
+    pub(crate) fn begin(&self, lineage: &Lineage) -> Op {
+        lineage.begin(OpId::new(self.0.fetch_add(1, Ordering::Relaxed)))
+    }
+}
+
+/// Microseconds of a duration, as events and the ledger have them.
+pub(crate) fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,162 @@
+//! Sends requests to models, each as an operation that observers hear of and the ledger has.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use toolwright_core::cancel::Cancel;
+use toolwright_core::context::Services;
+use toolwright_core::event::Event;
+use toolwright_core::model::{
+    AuxiliaryRequest, AuxiliarySender, IgnoreModelEvents, ModelError, ModelErrorKind, ModelPriority, ModelRequest,
+    ModelResponse, PriceTable, Usage,
+};
+use toolwright_core::operation::{Lineage, Op};
+use toolwright_core::session::Session;
+use toolwright_core::store::LedgerStore;
+
+use super::call_record::{Asked, ModelAsk, ModelCallRecord};
+use super::{OpIds, Recorder};
+
+/// Hears of an answer before it is told of, entered or recorded.
+pub(crate) type OnAnswer<'a> = &'a (dyn Fn(&ModelResponse) + Sync);
+
+/// Where a request belongs, and how long it may take.
+pub(crate) struct RequestScope<'a> {
+    pub(crate) lineage: &'a Lineage,
+    pub(crate) session: &'a Session,
+    pub(crate) limit: Option<Duration>,
+    pub(crate) cancel: &'a Cancel,
+}
+
+/// The way of all requests to models: each attempt is told of and accounted for, however it ends.
+pub struct ModelRequests {
+    pub(crate) ids: OpIds,
+    pub(super) services: Arc<Services>,
+    pub(super) ledger: Arc<dyn LedgerStore>,
+    pub(super) prices: PriceTable,
+    pub(super) recorder: Recorder,
+}
+
+impl std::fmt::Debug for ModelRequests {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ModelRequests").finish_non_exhaustive()
+    }
+}
+
+impl ModelRequests {
+    /// Requests by the model client of these services.
+    pub(crate) fn new(services: Arc<Services>, ledger: Arc<dyn LedgerStore>, prices: PriceTable) -> Arc<Self> {
+        Arc::new(Self { ids: OpIds::default(), services, ledger, prices, recorder: Recorder::default() })
+    }
+
+    /// What records requests and their answers in a file, once it is told in which.
+    #[must_use]
+    pub fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
+    /// Opens the record of a request that begins now.
+    #[must_use]
+    pub fn open_record<'a>(&'a self, ask: ModelAsk<'a>) -> ModelCallRecord<'a> {
+        ModelCallRecord::open(self, ask)
+    }
+
+    /// Asks `model` until the scope is cancelled or for at most its limit. `on_answer` has the answer, or what was whole
+    /// of it, first, to learn its secrets.
+    ///
+    /// # Errors
+    /// [`ModelError`] of the model client; `Canceled` and `Unavailable` for the two ends.
+    pub(crate) async fn ask(
+        &self,
+        RequestScope { lineage, session, limit, cancel }: RequestScope<'_>,
+        model: &str,
+        request: &ModelRequest,
+        on_answer: OnAnswer<'_>,
+    ) -> Result<ModelResponse, ModelError> {
+        let asked = Asked::Answer(request);
+        let op = self.begin(lineage, session, model, asked);
+        let record = self.open_record(ModelAsk { op, session, model, asked, tools: None });
+        let events = record.watch(&IgnoreModelEvents);
+        let answer = tokio::select! {
+            biased;
+            cause = cancel.cancelled() => {
+                Err(ModelError::new(ModelErrorKind::Canceled, format!("cancelled {}", cause.describe())))
+            }
+            answer = self.services.model.complete(model, request, &events, cancel) => answer,
+            limit = passed(limit) => Err(late(limit)),
+        };
+        // What was whole of a broken answer is recorded as well.
+        match &answer {
+            Ok(answer) => on_answer(answer),
+            Err(error) => error.partial.iter().for_each(|partial| on_answer(partial)),
+        }
+        record.end(&answer);
+        answer
+    }
+
+    /// Begins a request that no agent's turn makes, and tells observers. [`ModelRequests::open_record`] is to follow.
+    fn begin(&self, lineage: &Lineage, session: &Session, model: &str, asked: Asked<'_>) -> Op {
+        let op = self.ids.begin(lineage);
+        self.services.events.tell_routine(|| Event::ModelStarted {
+            op: op.clone(),
+            session: session.id.clone(),
+            model: model.to_owned(),
+            turn: lineage.turn,
+            shown: match asked {
+                Asked::Answer(request) => request.tools.iter().map(|tool| tool.name.clone()).collect(),
+                Asked::Other { .. } => Vec::new(),
+            },
+            deferred: 0,
+            exposure: None,
+        });
+        op
+    }
+}
+
+/// Sends auxiliary requests on behalf of a session, in a trace of it.
+#[derive(Debug)]
+pub struct AuxiliaryRequests {
+    requests: Arc<ModelRequests>,
+    session: Arc<Session>,
+}
+
+impl AuxiliaryRequests {
+    /// By these requests, on behalf of this session.
+    #[must_use]
+    pub fn new(requests: Arc<ModelRequests>, session: Arc<Session>) -> Self {
+        Self { requests, session }
+    }
+}
+
+#[async_trait]
+impl AuxiliarySender for AuxiliaryRequests {
+    async fn send(
+        &self,
+        model: &str,
+        request: &dyn AuxiliaryRequest,
+        priority: ModelPriority,
+    ) -> Result<Usage, ModelError> {
+        let (requests, session, cancel) = (&self.requests, &*self.session, Cancel::new());
+        let asked = Asked::Other { characters: request.characters() };
+        let op = requests.begin(&Lineage::named(session.id.as_str()), session, model, asked);
+        let record = requests.open_record(ModelAsk { op, session, model, asked, tools: None });
+        let events = record.watch(&IgnoreModelEvents);
+        let used = requests.services.model.send_auxiliary(model, request, priority, &events, &cancel).await;
+        let answer = used.map(|usage| ModelResponse { usage, ..ModelResponse::default() });
+        record.end(&answer);
+        answer.map(|answer| answer.usage)
+    }
+}
+
+/// Waits until `limit` is over; for ever where there is none.
+async fn passed(limit: Option<Duration>) -> Duration {
+    let Some(limit) = limit else { return std::future::pending().await };
+    tokio::time::sleep(limit).await;
+    limit
+}
+
+fn late(limit: Duration) -> ModelError {
+    let limit = toolwright_core::duration::format(limit);
+    ModelError::new(ModelErrorKind::Unavailable, format!("the model did not answer within {limit}"))
+}

@@ -1,0 +1,375 @@
+//! All requests to models: queued per model, retried where that may help, and slowed down when a provider asks for
+//! it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::time::Instant;
+use toolwright_core::cancel::{Cancel, CancelCause};
+use toolwright_core::error::{ErrorKind, ToolError};
+use toolwright_core::model::{
+    AuxiliaryRequest, MAX_REFUSED_FORMS, ModelCard, ModelClient, ModelError, ModelErrorKind, ModelEvent, ModelEvents,
+    ModelPriority, ModelRequest, ModelResponse, ModelSettings, RequestAllowance, RetryTerms, Traffic, Usability, Usage,
+    pause, retry,
+};
+
+use super::micros;
+use crate::queue::{PriorityQueue, QueueSpec, Slot};
+
+/// Lines of models without a queue of their own that are kept; idle ones beyond go.
+const MAX_QUEUES: usize = 256;
+
+/// How requests to a model, or to all models of a provider, wait and are made again.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TrafficTerms {
+    /// Its queue; absent for one of the default size.
+    pub queue: Option<QueueSpec>,
+    /// How often and how patiently its requests are made again; absent for the default.
+    pub retry: Option<RetryTerms>,
+}
+
+impl TrafficTerms {
+    /// How requests to `model` are made again: by what is set for it, or for its provider, or the default.
+    #[must_use]
+    pub fn retry_of(set: &BTreeMap<String, Self>, model: &str) -> RetryTerms {
+        nearest(set, model, |terms| terms.retry).map(|(_, terms)| terms).unwrap_or_default()
+    }
+}
+
+/// What is set for a model, or else for its provider, and under which name.
+fn nearest<'s, T>(
+    set: &'s BTreeMap<String, TrafficTerms>,
+    model: &str,
+    of: impl Fn(&TrafficTerms) -> Option<T>,
+) -> Option<(&'s str, T)> {
+    let provider = model.split_once('/').map(|(provider, _)| provider);
+    [Some(model), provider].into_iter().flatten().find_map(|name| {
+        let (name, terms) = set.get_key_value(name)?;
+        Some((name.as_str(), of(terms)?))
+    })
+}
+
+/// What a queue of a model has where nothing is said: 32 requests at once, 1,024 waiting, ten minutes.
+#[must_use]
+pub fn default_model_queue() -> QueueSpec {
+    QueueSpec { concurrent: 32, per_minute: None, max_waiting: 1024, wait_timeout: Duration::from_secs(600) }
+}
+
+/// A model client in front of another that sends each request once: requests wait in a queue for each model
+/// (`provider/model`), or in that of their provider where one is set for it, by their priority. One that fails in a
+/// way that may pass is made again, with the priority of a retry, while nothing of an answer has come; it waits
+/// outside of the queue. A provider that names a wait, or that has nothing left of its limits, holds up the whole queue
+/// for that time.
+pub struct ModelTraffic {
+    client: Arc<dyn ModelClient>,
+    terms: BTreeMap<String, TrafficTerms>,
+    queues: Mutex<HashMap<Arc<str>, Arc<ModelQueue>>>,
+}
+
+/// Holders go by the model that they ask.
+type ModelQueue = PriorityQueue<Arc<str>>;
+
+impl std::fmt::Debug for ModelTraffic {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ModelTraffic").field("terms", &self.terms).finish_non_exhaustive()
+    }
+}
+
+impl ModelTraffic {
+    /// In front of `client`, with terms by model id (`provider/model`) or provider; of each, the nearer name counts.
+    #[must_use]
+    pub fn new(client: Arc<dyn ModelClient>, terms: BTreeMap<String, TrafficTerms>) -> Arc<Self> {
+        Arc::new(Self { client, terms, queues: Mutex::default() })
+    }
+
+    /// The queue of a model, and its name.
+    fn queue(&self, model: &str) -> (Arc<str>, Arc<ModelQueue>) {
+        let set = nearest(&self.terms, model, |terms| terms.queue.clone());
+        let name = set.as_ref().map_or(model, |(name, _)| *name);
+        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((name, queue)) = queues.get_key_value(name) {
+            return (Arc::clone(name), Arc::clone(queue));
+        }
+        if queues.len() >= MAX_QUEUES {
+            // Whoever is in a queue or waits in it holds it.
+            queues.retain(|name, queue| Arc::strong_count(queue) > 1 || self.terms.contains_key(&**name));
+        }
+        let name: Arc<str> = name.into();
+        let spec = set.map_or_else(default_model_queue, |(_, spec)| spec);
+        let queue = PriorityQueue::new(&*name, format!("the queue of {name}"), spec);
+        queues.insert(Arc::clone(&name), Arc::clone(&queue));
+        (name, queue)
+    }
+
+    /// The way of a request to `model`.
+    fn passage<'a>(
+        &self,
+        model: &str,
+        priority: ModelPriority,
+        room: &'a RequestAllowance,
+        events: &'a dyn ModelEvents,
+        cancel: &'a Cancel,
+    ) -> AttemptedRequest<'a> {
+        let (name, queue) = self.queue(model);
+        let terms = TrafficTerms::retry_of(&self.terms, model);
+        let (attempt, refused_forms, before) = (1, 0, None);
+        AttemptedRequest {
+            name,
+            queue,
+            terms,
+            holder: model.into(),
+            priority,
+            room,
+            attempt,
+            refused_forms,
+            before,
+            events,
+            cancel,
+        }
+    }
+}
+
+#[async_trait]
+impl ModelClient for ModelTraffic {
+    async fn complete(
+        &self,
+        model: &str,
+        request: &ModelRequest,
+        events: &dyn ModelEvents,
+        cancel: &Cancel,
+    ) -> Result<ModelResponse, ModelError> {
+        if let Usability::Unknown(_) = self.client.card(model).usability {
+            // It says so itself, and no queue is made for a name that means nothing.
+            return self.client.complete(model, request, events, cancel).await;
+        }
+        let mut passage = self.passage(model, request.priority, &request.room, events, cancel);
+        loop {
+            let turn = passage.turn().await?;
+            let answer = self.client.complete(model, request, &turn.feedback, cancel).await;
+            if let Some(ended) = passage.ended(turn, answer).await {
+                return ended;
+            }
+        }
+    }
+
+    async fn send_auxiliary(
+        &self,
+        model: &str,
+        request: &dyn AuxiliaryRequest,
+        priority: ModelPriority,
+        events: &dyn ModelEvents,
+        cancel: &Cancel,
+    ) -> Result<Usage, ModelError> {
+        let room = RequestAllowance::default();
+        let mut passage = self.passage(model, priority, &room, events, cancel);
+        loop {
+            let turn = passage.turn().await?;
+            let answer = tokio::select! {
+                biased;
+                cause = cancel.cancelled() => Err(canceled(cause)),
+                answer = self.client.send_auxiliary(model, request, priority, &turn.feedback, cancel) => answer,
+            };
+            if let Some(ended) = passage.ended(turn, answer).await {
+                return ended;
+            }
+        }
+    }
+
+    fn has_tool_search(&self, model: &str) -> bool {
+        self.client.has_tool_search(model)
+    }
+
+    async fn ready(&self, model: &str) -> Result<(), ModelError> {
+        self.client.ready(model).await
+    }
+
+    fn card(&self, model: &str) -> ModelCard {
+        self.client.card(model)
+    }
+
+    fn answer_tokens(&self, model: &str, max_tokens: Option<u32>, settings: &ModelSettings) -> Option<u32> {
+        self.client.answer_tokens(model, max_tokens, settings)
+    }
+}
+
+/// One request on its way, attempt by attempt.
+struct AttemptedRequest<'a> {
+    name: Arc<str>,
+    queue: Arc<ModelQueue>,
+    terms: RetryTerms,
+    holder: Arc<str>,
+    priority: ModelPriority,
+    room: &'a RequestAllowance,
+    attempt: u32,
+    /// Attempts so far whose form was refused: they are none of those that the terms count.
+    refused_forms: u32,
+    /// How the attempt before failed.
+    before: Option<ModelError>,
+    events: &'a dyn ModelEvents,
+    cancel: &'a Cancel,
+}
+
+/// An attempt that may be made now.
+struct Turn<'a> {
+    slot: Slot<Arc<str>>,
+    feedback: Feedback<'a>,
+    began: Instant,
+}
+
+impl<'a> AttemptedRequest<'a> {
+    /// Waits for the next attempt's turn.
+    async fn turn(&mut self) -> Result<Turn<'a>, ModelError> {
+        let waits = |_: &str| self.events.on_traffic(Traffic::Waits { queue: Arc::clone(&self.name) });
+        let taken = self.queue.take(&self.holder, self.priority, self.cancel, waits).await;
+        let (slot, waited) = taken.map_err(|error| refused(error, self.before.as_ref()))?;
+        if !self.room.take() {
+            return Err(no_room(self.before.as_ref()));
+        }
+        self.events.on_traffic(Traffic::Began { attempt: self.attempt, waited_us: micros(waited) });
+        let feedback = Feedback::of(self.events, Arc::clone(&self.queue), self.terms.longest_wait);
+        Ok(Turn { slot, feedback, began: Instant::now() })
+    }
+
+    /// An attempt has ended: what came of the request, unless it is made again, which is waited for here.
+    async fn ended<T>(&mut self, turn: Turn<'a>, answer: Result<T, ModelError>) -> Option<Result<T, ModelError>> {
+        let Turn { slot, feedback, began } = turn;
+        let error = match answer {
+            Ok(answer) => return Some(Ok(answer)),
+            Err(error) => error,
+        };
+        let has_begun = feedback.has_begun();
+        let again = if error.wants_another_form() {
+            // Past the last of them there is no other attempt: the same request would be refused for the same.
+            let is_one_more = self.refused_forms < MAX_REFUSED_FORMS && !has_begun;
+            self.refused_forms += u32::from(is_one_more);
+            is_one_more.then_some(Duration::ZERO)
+        } else {
+            retry(&error, self.attempt - self.refused_forms, has_begun, self.terms, seed())
+        };
+        feedback.failed(&error, again);
+        drop(slot);
+        let Some(wait) = again else {
+            let is_last = has_begun || self.attempt - self.refused_forms >= self.terms.attempts;
+            return Some(Err(if is_last { error } else { impatient(error, self.terms) }));
+        };
+        self.events.on_traffic(Traffic::Failed {
+            attempt: self.attempt,
+            kind: error.kind,
+            message: error.message.clone(),
+            unsent: error.unsent,
+            usage: error.usage,
+            latency_us: micros(began.elapsed()),
+            again_in_ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
+        });
+        tokio::select! {
+            biased;
+            cause = self.cancel.cancelled() => return Some(Err(ModelError { unsent: true, ..canceled(cause) })),
+            () = tokio::time::sleep(wait) => {}
+        }
+        self.attempt += 1;
+        self.priority = ModelPriority::Retry;
+        self.before = Some(error);
+        None
+    }
+}
+
+/// A failure that is not made again, which says so where that is for the wait that the provider asks for.
+fn impatient(mut error: ModelError, terms: RetryTerms) -> ModelError {
+    let may = error.should_retry.unwrap_or_else(|| error.kind.is_retryable());
+    let asked = error.retry_after_ms.map(Duration::from_millis).filter(|asked| may && *asked > terms.longest_wait);
+    if let Some(asked) = asked {
+        let (asked, longest) = (asked.as_secs_f64(), terms.longest_wait.as_secs_f64());
+        error.message.push_str(&format!(
+            "; it asks to wait {asked} s, over the {longest} s of retry.longest_wait, so it is not made again"
+        ));
+    }
+    error
+}
+
+/// Why an attempt was not made, after the failure `before` if it is made again.
+fn no_room(before: Option<&ModelError>) -> ModelError {
+    let failed = before.map(|before| format!("; before, it had failed: {before}")).unwrap_or_default();
+    let message = format!("the caller allows no more requests to models{failed}");
+    ModelError { should_retry: Some(false), unsent: true, ..ModelError::new(ModelErrorKind::RateLimit, message) }
+}
+
+/// Why a request did not get its turn, after the failure `before` if it is made again.
+fn refused(error: ToolError, before: Option<&ModelError>) -> ModelError {
+    if let Some(cause) = error.cancel_cause() {
+        return ModelError { unsent: true, ..canceled(cause) };
+    }
+    let kind = match error.kind() {
+        ErrorKind::LimitExceeded => ModelErrorKind::RateLimit,
+        _ => ModelErrorKind::Unavailable,
+    };
+    let failed = before.map(|before| format!("; before, it had failed: {before}")).unwrap_or_default();
+    let message = format!("{}{failed}", error.message());
+    let source = Some(Box::new(error) as _);
+    ModelError { should_retry: Some(false), unsent: true, source, ..ModelError::new(kind, message) }
+}
+
+fn canceled(cause: CancelCause) -> ModelError {
+    ModelError::new(ModelErrorKind::Canceled, format!("the model request was cancelled {}", cause.describe()))
+}
+
+fn seed() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+/// Passes on the events of one attempt, notes whether an answer has begun, and holds up its line where the provider
+/// says that no more is to come.
+pub(super) struct Feedback<'a> {
+    events: &'a dyn ModelEvents,
+    queue: Arc<ModelQueue>,
+    longest: Duration,
+    begun: AtomicBool,
+}
+
+impl<'a> Feedback<'a> {
+    /// No word of a provider holds up the line for more than `longest`.
+    pub(super) fn of(events: &'a dyn ModelEvents, queue: Arc<ModelQueue>, longest: Duration) -> Self {
+        Self { events, queue, longest, begun: AtomicBool::new(false) }
+    }
+
+    /// Whether anything of an answer has come.
+    pub(super) fn has_begun(&self) -> bool {
+        self.begun.load(Ordering::Relaxed)
+    }
+
+    /// The attempt failed and will be made `again` after that time, if at all.
+    pub(super) fn failed(&self, error: &ModelError, again: Option<Duration>) {
+        let told = error.retry_after_ms.map(Duration::from_millis);
+        match error.kind {
+            // Others would only hear the same.
+            ModelErrorKind::RateLimit => self.pause(told.or(again)),
+            ModelErrorKind::Unavailable => self.pause(told),
+            _ => {}
+        }
+    }
+
+    fn pause(&self, wait: Option<Duration>) {
+        if let Some(wait) = wait {
+            self.queue.pause(Instant::now() + wait.min(self.longest));
+        }
+    }
+}
+
+impl ModelEvents for Feedback<'_> {
+    fn on_event(&self, event: ModelEvent) {
+        self.begun.store(true, Ordering::Relaxed);
+        self.events.on_event(event);
+    }
+
+    fn on_traffic(&self, traffic: Traffic) {
+        match &traffic {
+            Traffic::FirstByte => self.begun.store(true, Ordering::Relaxed),
+            Traffic::Limits(limits) => self.pause(pause(limits)),
+            _ => {}
+        }
+        self.events.on_traffic(traffic);
+    }
+}

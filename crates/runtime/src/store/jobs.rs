@@ -1,0 +1,564 @@
+//! Stores jobs, their owners, requests between processes about them, and what becomes of the jobs of dead processes.
+
+use std::path::PathBuf;
+
+use rusqlite::{Connection, OptionalExtension as _, Row, TransactionBehavior, params};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use toolwright_core::canonical::ContentHash;
+use toolwright_core::definition::NoSchemaMode;
+use toolwright_core::error::{ErrorKind, ToolError};
+use toolwright_core::job::{JobOwner, JobRecord, JobState, Listed};
+use toolwright_core::outcome::Outcome;
+use toolwright_core::output::ResultsFor;
+use toolwright_core::session::{CallId, Principal, SessionId};
+use toolwright_core::store::StoreError;
+use toolwright_core::tool_id::ToolId;
+
+use super::SqliteStore;
+use super::owner::{self, Owner, renew};
+use super::{from_json, json_column, now_ms, to_json, unreadable};
+
+pub(crate) use super::owner::LEASE_MS;
+
+/// Rows of a list.
+const MAX_LIST: usize = 10_000;
+
+const COLUMNS: &str = "jobs.id, tool, arguments, state, session, principal, call, attempts, created_ms, ended_ms, \
+                       pid, boot, started";
+const FROM: &str = "FROM jobs LEFT JOIN job_owners ON job_owners.id = jobs.owner";
+
+/// What was asked about the job ?1: the questions about its call from its beginning on, if no other job had a call of
+/// the same name in that time.
+const QUESTIONS: &str = "SELECT inbox.id FROM inbox JOIN jobs ON jobs.id = ?1 AND inbox.session = jobs.session \
+    AND inbox.created_ms >= jobs.created_ms AND json_valid(request) AND request ->> 'call_id' = jobs.call \
+    AND request ->> 'tool' = jobs.tool WHERE NOT EXISTS (SELECT 1 FROM jobs AS other WHERE other.session = jobs.session \
+    AND other.call = jobs.call AND other.id <> jobs.id \
+    AND (other.ended_ms IS NULL OR other.ended_ms >= jobs.created_ms))";
+
+/// What a job needs to be run, by this process or a later one.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct JobPlan {
+    /// The definition it was admitted under.
+    pub(crate) definition: ContentHash,
+    /// What defines the provider of its tool, see [`Provider::defined_in`]: another project may have one of the same name
+    /// and definition that is another server. `None`: it was kept before that was noted.
+    #[serde(default)]
+    pub(crate) source: Option<String>,
+    /// The arguments as they are.
+    pub(crate) arguments: Value,
+    /// How they may run unvalidated.
+    pub(crate) unvalidated: Option<NoSchemaMode>,
+    /// On whose behalf.
+    pub(crate) principal: Principal,
+    /// On which workspace root.
+    pub(crate) root: PathBuf,
+    /// The agent of the session.
+    pub(crate) agent: Option<String>,
+    /// Whom its result is for.
+    pub(crate) results_for: ResultsFor,
+    /// What policy said.
+    pub(crate) admission: Admission,
+    /// Why a person is to be asked, where one is.
+    #[serde(default)]
+    pub(crate) reason: Option<String>,
+}
+
+/// How far a job is let through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Admission {
+    /// By policy.
+    Allowed,
+    /// By a person.
+    Approved,
+    /// A person is still to be asked.
+    Awaited,
+}
+
+/// A job that is about to begin.
+#[derive(Debug)]
+pub(crate) struct NewJob {
+    pub(crate) record: JobRecord,
+    /// The run whose call it is: it has one job for one call.
+    pub(crate) run: Option<String>,
+    /// Whether it may be dispatched again if its effect is unknown.
+    pub(crate) resumable: bool,
+    pub(crate) plan: JobPlan,
+}
+
+/// A job that nobody has, taken by this process.
+#[derive(Debug)]
+pub(crate) struct TakenJob {
+    pub(crate) record: JobRecord,
+    pub(crate) resumable: bool,
+    pub(crate) plan: JobPlan,
+}
+
+/// A job that anybody may start.
+#[derive(Debug)]
+pub(crate) struct Startable {
+    /// Its place among the others.
+    pub(crate) row: i64,
+    pub(crate) id: String,
+    pub(crate) tool: ToolId,
+    /// The definition it was admitted under.
+    pub(crate) definition: ContentHash,
+    /// See [`JobPlan::source`].
+    pub(crate) source: Option<String>,
+    /// Its workspace root.
+    pub(crate) root: Option<PathBuf>,
+}
+
+/// What a process asks of the one that has a job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum JobRequest {
+    Stop,
+    Send(Value),
+}
+
+/// A job's next state.
+#[derive(Debug)]
+pub(crate) enum JobStep {
+    /// It is about to be dispatched.
+    Dispatched,
+    /// It goes on with its input.
+    Continued,
+    /// It waits for input, with a partial result.
+    Paused(Outcome),
+    /// It is over.
+    Ended(JobState, Outcome),
+    /// It is for another process to start.
+    Released,
+}
+
+impl SqliteStore {
+    /// Commits a new job of this process. Returns its id: that of an earlier job of the same call of the same
+    /// run, if there is one.
+    pub(crate) async fn create_job(&self, job: NewJob) -> Result<String, StoreError> {
+        let (arguments, plan) = (to_json(&job.record.arguments)?, to_json(&job.plan)?);
+        self.thread
+            .run("create a job", move |db| {
+                let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+                let NewJob { record, run, resumable, .. } = &job;
+                let known = transaction
+                    .prepare_cached("SELECT id FROM jobs WHERE run = ?1 AND call = ?2")?
+                    .query_row(params![run, record.call.as_str()], |row| row.get::<_, String>(0))
+                    .optional()?;
+                if let Some(id) = known {
+                    return Ok(id);
+                }
+                let owner = owner::number(&transaction)?;
+                // It may have had no jobs for long.
+                renew(&transaction, owner)?;
+                transaction
+                    .prepare_cached(
+                        "INSERT INTO jobs (id, tool, arguments, state, session, principal, call, run, owner, attempts, \
+                         created_ms, resumable, plan) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+                    )?
+                    .execute(params![
+                        record.id,
+                        record.tool.as_str(),
+                        arguments,
+                        record.state.as_str(),
+                        record.session.as_str(),
+                        record.principal,
+                        record.call.as_str(),
+                        run,
+                        owner,
+                        record.attempts,
+                        record.created_ms.cast_signed(),
+                        resumable,
+                        plan,
+                    ])?;
+                transaction.commit()?;
+                Ok(record.id.clone())
+            })
+            .await
+    }
+
+    /// Commits a job's next state. A job that another process took meanwhile is not found.
+    pub(crate) async fn step_job(&self, id: &str, step: &JobStep) -> Result<(), StoreError> {
+        let key = id.to_owned();
+        let (state, outcome) = match step {
+            JobStep::Dispatched | JobStep::Continued => (JobState::Running, None),
+            JobStep::Paused(outcome) => (JobState::WaitingInput, Some(to_json(outcome)?)),
+            JobStep::Ended(state, outcome) => (*state, Some(to_json(outcome)?)),
+            JobStep::Released => (JobState::Pending, None),
+        };
+        let attempt = u8::from(matches!(step, JobStep::Dispatched));
+        let ended = matches!(step, JobStep::Ended(..)).then(now_ms);
+        let given_up = matches!(step, JobStep::Ended(..) | JobStep::Released);
+        let changed = self
+            .thread
+            .run("change a job", move |db| {
+                let owner = owner::number(db)?;
+                db.prepare_cached(
+                    "UPDATE jobs SET state = ?2, outcome = COALESCE(?3, outcome), attempts = attempts + ?4, \
+                     ended_ms = ?5, plan = CASE WHEN ?5 IS NULL THEN plan END, owner = CASE WHEN ?6 THEN NULL ELSE owner END \
+                     WHERE id = ?1 AND owner = ?7 AND ended_ms IS NULL",
+                )?
+                .execute(params![key, state.as_str(), outcome, attempt, ended, given_up, owner])
+            })
+            .await?;
+        if changed == 0 { Err(not_found(id)) } else { Ok(()) }
+    }
+
+    /// One job, with its outcome.
+    pub(crate) async fn job(&self, id: &str) -> Result<JobRecord, StoreError> {
+        let key = id.to_owned();
+        let found = self
+            .thread
+            .run("read a job", move |db| {
+                db.prepare_cached(&format!("SELECT {COLUMNS}, outcome {FROM} WHERE jobs.id = ?1"))?
+                    .query_row([key], |row| Ok((record(row)?, row.get::<_, Option<String>>(13)?)))
+                    .optional()
+            })
+            .await?;
+        let (mut record, outcome) = found.ok_or_else(|| not_found(id))?;
+        record.outcome = outcome.map(|text| from_json(&text)).transpose()?;
+        Ok(record)
+    }
+
+    /// Jobs, the newest first, without outcomes; of one session and principal, or all.
+    pub(crate) async fn jobs(
+        &self,
+        of: Option<(&SessionId, &str)>,
+        listed: Listed,
+        limit: usize,
+    ) -> Result<Vec<JobRecord>, StoreError> {
+        let (session, principal) = match of {
+            Some((session, principal)) => (Some(session.as_str().to_owned()), Some(principal.to_owned())),
+            None => (None, None),
+        };
+        // What is over has ended, and nothing else.
+        let which = match listed {
+            Listed::All => "",
+            Listed::Open => "AND ended_ms IS NULL",
+        };
+        self.thread
+            .run("list jobs", move |db| {
+                let sql = format!(
+                    "SELECT {COLUMNS} {FROM} WHERE (?1 IS NULL OR session = ?1) AND (?2 IS NULL OR principal = ?2) {which} \
+                     ORDER BY created_ms DESC, jobs.rowid DESC LIMIT ?3"
+                );
+                let limit = i64::try_from(limit.min(MAX_LIST)).unwrap_or(i64::MAX);
+                db.prepare_cached(&sql)?.query_map(params![session, principal, limit], record)?.collect()
+            })
+            .await
+    }
+
+    /// Ids of a session's ended jobs that were not reported yet, the oldest first, and whether others still run.
+    pub(crate) async fn untold_jobs(&self, session: &SessionId) -> Result<(Vec<String>, bool), StoreError> {
+        let session = session.as_str().to_owned();
+        self.thread
+            .run("look for news of jobs", move |db| {
+                let told = db
+                    .prepare_cached(
+                        "SELECT id FROM jobs WHERE session = ?1 AND NOT told AND (ended_ms IS NOT NULL) \
+                         ORDER BY ended_ms, rowid LIMIT 16",
+                    )?
+                    .query_map([&session], |row| row.get(0))?
+                    .collect::<Result<Vec<String>, _>>()?;
+                let open = db
+                    .prepare_cached(
+                        "SELECT 1 FROM jobs WHERE session = ?1 AND ended_ms IS NULL AND state <> 'waiting_input'",
+                    )?
+                    .exists([&session])?;
+                Ok((told, open))
+            })
+            .await
+    }
+
+    /// Marks these jobs as reported.
+    pub(crate) async fn jobs_told(&self, ids: &[String]) -> Result<(), StoreError> {
+        let ids = to_json(&ids)?;
+        self.thread
+            .run("note what was told of jobs", move |db| {
+                db.execute("UPDATE jobs SET told = 1 WHERE id IN (SELECT value FROM json_each(?1))", [ids]).map(drop)
+            })
+            .await
+    }
+
+    /// Asks the process that has a job for something. Returns the request's number.
+    pub(crate) async fn ask_owner(&self, job: &str, request: &JobRequest) -> Result<i64, StoreError> {
+        let (job, request) = (job.to_owned(), to_json(request)?);
+        self.thread
+            .run("ask for something about a job", move |db| {
+                let sql = "INSERT INTO job_requests (job, request, asked_ms) VALUES (?1, ?2, ?3)";
+                db.execute(sql, params![job, request, now_ms()])?;
+                Ok(db.last_insert_rowid())
+            })
+            .await
+    }
+
+    /// What was asked about this process's jobs and is not answered.
+    pub(crate) async fn asked(&self) -> Result<Vec<(i64, String, JobRequest)>, StoreError> {
+        self.thread
+            .run("look for requests about jobs", |db| {
+                let owner = owner::number(db)?;
+                db.prepare_cached(
+                    "SELECT job_requests.id, job, request FROM job_requests JOIN jobs ON jobs.id = job \
+                     WHERE answer IS NULL AND owner = ?1 ORDER BY job_requests.id LIMIT 256",
+                )?
+                .query_map([owner], |row| Ok((row.get(0)?, row.get(1)?, json_column(row, 2)?)))?
+                .collect()
+            })
+            .await
+    }
+
+    /// Answers a request; an empty text means that it was done.
+    pub(crate) async fn answer_request(&self, request: i64, answer: &str) -> Result<(), StoreError> {
+        let answer = answer.to_owned();
+        self.thread
+            .run("answer a request about a job", move |db| {
+                db.execute("UPDATE job_requests SET answer = ?2 WHERE id = ?1", params![request, answer]).map(drop)
+            })
+            .await
+    }
+
+    /// The answer to a request, once there is one.
+    pub(crate) async fn answer_to(&self, request: i64) -> Result<Option<String>, StoreError> {
+        self.thread
+            .run("look for an answer about a job", move |db| {
+                let sql = "SELECT answer FROM job_requests WHERE id = ?1";
+                let answer: Option<Option<String>> = db.query_row(sql, [request], |row| row.get(0)).optional()?;
+                Ok(answer.flatten())
+            })
+            .await
+    }
+}
+
+/// Ends a job that nobody has. Returns whether it was still to be ended.
+fn end(db: &Connection, id: &str, state: JobState, outcome: &str) -> rusqlite::Result<bool> {
+    let sql = "UPDATE jobs SET state = ?2, outcome = ?3, ended_ms = ?4, plan = NULL \
+               WHERE id = ?1 AND owner IS NULL AND ended_ms IS NULL";
+    let ended = db.prepare_cached(sql)?.execute(params![id, state.as_str(), outcome, now_ms()])? > 0;
+    if ended {
+        withdraw(db, id)?;
+    }
+    Ok(ended)
+}
+
+fn withdraw(db: &Connection, job: &str) -> rusqlite::Result<()> {
+    let sql = format!("UPDATE inbox SET state = 'withdrawn' WHERE state = 'pending' AND id IN ({QUESTIONS})");
+    db.prepare_cached(&sql)?.execute([job]).map(drop)
+}
+
+fn not_found(id: &str) -> StoreError {
+    let shown: String = id.chars().take(100).collect();
+    StoreError::NotFound(format!("job {shown}"))
+}
+
+/// A row of [`COLUMNS`].
+fn record(row: &Row<'_>) -> rusqlite::Result<JobRecord> {
+    let owner = match row.get::<_, Option<u32>>(10)? {
+        Some(pid) => {
+            let owner = Owner { pid, boot: row.get(11)?, started: row.get(12)? };
+            Some(JobOwner { pid, alive: owner == *Owner::this() || owner.is_alive() })
+        }
+        None => None,
+    };
+    let state: String = row.get(3)?;
+    let unknown = || unreadable(3, std::io::Error::other(format!("no state of a job: {state}")));
+    Ok(JobRecord {
+        id: row.get(0)?,
+        tool: tool(row, 1)?,
+        arguments: json_column(row, 2)?,
+        state: JobState::parse(&state).ok_or_else(unknown)?,
+        session: SessionId::new(row.get::<_, String>(4)?),
+        principal: row.get(5)?,
+        call: CallId::new(row.get::<_, String>(6)?),
+        owner,
+        attempts: row.get(7)?,
+        created_ms: row.get::<_, i64>(8)?.cast_unsigned(),
+        ended_ms: row.get::<_, Option<i64>>(9)?.map(i64::cast_unsigned),
+        outcome: None,
+    })
+}
+
+fn tool(row: &Row<'_>, index: usize) -> rusqlite::Result<ToolId> {
+    ToolId::parse(&row.get::<_, String>(index)?).map_err(|error| unreadable(index, error))
+}
+
+impl SqliteStore {
+    /// Renews this process's lease.
+    pub(crate) async fn renew_lease(&self) -> Result<(), StoreError> {
+        self.thread
+            .run("renew the lease of jobs", |db| {
+                let owner = owner::number(db)?;
+                renew(db, owner)
+            })
+            .await
+    }
+
+    /// Settles the jobs of dead processes: what was not dispatched, or may be dispatched again, is anybody's to
+    /// start; the rest is lost. Returns how many were lost.
+    pub(crate) async fn settle_jobs(&self) -> Result<usize, StoreError> {
+        self.thread
+            .run("settle the jobs of dead processes", |db| {
+                let gone = owner::gone(db)?;
+                if gone.is_empty() {
+                    return Ok(0);
+                }
+                let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+                let mut lost = 0;
+                for owner in gone {
+                    transaction.execute(
+                        "UPDATE jobs SET state = 'pending', owner = NULL WHERE owner = ?1 AND ended_ms IS NULL \
+                         AND (resumable OR state = 'pending')",
+                        [owner],
+                    )?;
+                    lost += transaction.execute(
+                        "UPDATE jobs SET state = 'unknown', owner = NULL, plan = NULL, ended_ms = ?2 \
+                         WHERE owner = ?1 AND ended_ms IS NULL",
+                        [owner, now_ms()],
+                    )?;
+                    transaction.execute("DELETE FROM job_owners WHERE id = ?1", [owner])?;
+                }
+                transaction.commit()?;
+                Ok(lost)
+            })
+            .await
+    }
+
+    /// At most `limit` jobs that anybody may start, the oldest first, from behind the row `after`; those of one session,
+    /// or all. One that cannot be read is ended.
+    pub(crate) async fn startable_jobs(
+        &self,
+        of: Option<&SessionId>,
+        after: i64,
+        limit: usize,
+    ) -> Result<Vec<Startable>, StoreError> {
+        let of = of.map(|session| session.as_str().to_owned());
+        self.thread
+            .run("look for jobs to start", move |db| {
+                let rows: Vec<(String, rusqlite::Result<Startable>)> = db
+                    .prepare_cached(
+                        "SELECT rowid, id, tool, CASE WHEN json_valid(plan) THEN plan ->> 'definition' END, \
+                         CASE WHEN json_valid(plan) THEN plan ->> 'source' END, \
+                         CASE WHEN json_valid(plan) THEN plan ->> 'root' END FROM jobs WHERE ended_ms IS NULL AND state = 'pending' AND owner IS NULL AND rowid > ?1 \
+                         AND (?2 IS NULL OR session = ?2) ORDER BY rowid LIMIT ?3",
+                    )?
+                    .query_map(params![after, of, i64::try_from(limit).unwrap_or(i64::MAX)], |row| {
+                        Ok((row.get(1)?, startable(row)))
+                    })?
+                    .collect::<Result<_, _>>()?;
+                let mut jobs = Vec::with_capacity(rows.len());
+                for (id, read) in rows {
+                    match read {
+                        Ok(job) => jobs.push(job),
+                        Err(error) => give_up(db, &id, &error)?,
+                    }
+                }
+                Ok(jobs)
+            })
+            .await
+    }
+
+    /// Takes those of these jobs that are still anybody's. One that cannot be read is ended, and not taken.
+    pub(crate) async fn take_jobs(&self, ids: Vec<String>) -> Result<Vec<TakenJob>, StoreError> {
+        self.thread
+            .run("take jobs", move |db| {
+                let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+                let owner = owner::number(&transaction)?;
+                renew(&transaction, owner)?;
+                let mut taken = Vec::with_capacity(ids.len());
+                for id in ids {
+                    let sql = format!(
+                        "SELECT {COLUMNS}, resumable, plan {FROM} WHERE jobs.id = ?1 AND owner IS NULL AND ended_ms IS NULL"
+                    );
+                    let read = transaction.prepare_cached(&sql)?.query_row([&id], |row| {
+                        Ok(TakenJob { record: record(row)?, resumable: row.get(13)?, plan: json_column(row, 14)? })
+                    });
+                    match read.optional() {
+                        Ok(None) => {}
+                        Ok(Some(job)) => {
+                            let sql = "UPDATE jobs SET owner = ?2 WHERE id = ?1";
+                            transaction.prepare_cached(sql)?.execute(params![id, owner])?;
+                            taken.push(job);
+                        }
+                        Err(error) if is_unreadable(&error) => give_up(&transaction, &id, &error)?,
+                        Err(error) => return Err(error),
+                    }
+                }
+                transaction.commit()?;
+                Ok(taken)
+            })
+            .await
+    }
+
+    /// Ends a job that nobody has, and withdraws what a person was asked about it.
+    pub(crate) async fn end_abandoned(&self, id: &str, state: JobState, outcome: &Outcome) -> Result<bool, StoreError> {
+        let (id, outcome) = (id.to_owned(), to_json(outcome)?);
+        self.thread
+            .run("end a job that nobody has", move |db| {
+                let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+                let ended = end(&transaction, &id, state, &outcome)?;
+                transaction.commit()?;
+                Ok(ended)
+            })
+            .await
+    }
+
+    /// The ids of the questions that were asked about a job's call, the newest first: none where another job has a
+    /// call of the same name, so that no answer is taken for another's.
+    pub(crate) async fn questions_of_job(&self, id: &str) -> Result<Vec<String>, StoreError> {
+        let id = id.to_owned();
+        self.thread
+            .run("look for the questions about a job", move |db| {
+                db.prepare_cached(&format!("{QUESTIONS} ORDER BY inbox.created_ms DESC, inbox.rowid DESC LIMIT 16"))?
+                    .query_map([id], |row| row.get(0))?
+                    .collect()
+            })
+            .await
+    }
+
+    /// Withdraws what a person was asked about a job and has not answered.
+    pub(crate) async fn withdraw_questions(&self, job: &str) -> Result<(), StoreError> {
+        let job = job.to_owned();
+        self.thread.run("withdraw the questions about a job", move |db| withdraw(db, &job)).await
+    }
+
+    /// Those of `ids` of which there is no job any more.
+    pub(crate) async fn no_jobs(&self, ids: &[String]) -> Result<Vec<String>, StoreError> {
+        let ids = to_json(&ids)?;
+        self.thread
+            .run("look for jobs that are gone", move |db| {
+                db.prepare_cached("SELECT value FROM json_each(?1) WHERE value NOT IN (SELECT id FROM jobs)")?
+                    .query_map([ids], |row| row.get(0))?
+                    .collect()
+            })
+            .await
+    }
+}
+
+/// A row of a job that anybody may start.
+fn startable(row: &Row<'_>) -> rusqlite::Result<Startable> {
+    let hash: String = row.get(3)?;
+    let definition = serde_json::from_value(hash.into()).map_err(|error| unreadable(3, error))?;
+    let root = row.get::<_, Option<String>>(5)?.map(PathBuf::from);
+    Ok(Startable { row: row.get(0)?, id: row.get(1)?, tool: tool(row, 2)?, definition, source: row.get(4)?, root })
+}
+
+/// Whether it is the row that cannot be read, and not the store.
+fn is_unreadable(error: &rusqlite::Error) -> bool {
+    use rusqlite::Error::{FromSqlConversionFailure, IntegralValueOutOfRange, InvalidColumnType};
+    matches!(error, FromSqlConversionFailure(..) | IntegralValueOutOfRange(..) | InvalidColumnType(..))
+}
+
+/// Ends a job that cannot be read, and so cannot be run.
+fn give_up(db: &Connection, id: &str, why: &rusqlite::Error) -> rusqlite::Result<()> {
+    let attempts: i64 = db.query_row("SELECT attempts FROM jobs WHERE id = ?1", [id], |row| row.get(0)).unwrap_or(1);
+    let call: String = db.query_row("SELECT call FROM jobs WHERE id = ?1", [id], |row| row.get(0)).unwrap_or_default();
+    let (state, ran) = match attempts {
+        0 => (JobState::Error, "nothing of it ran"),
+        _ => (JobState::Unknown, "it was not run again"),
+    };
+    tracing::error!(job = id, "a job cannot be read: {why}");
+    let error = ToolError::new(ErrorKind::InternalError, format!("job {id} cannot be read, so {ran}: {why}"));
+    let outcome = serde_json::to_string(&Outcome::failed(CallId::new(call), error))
+        .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
+    end(db, id, state, &outcome).map(drop)
+}

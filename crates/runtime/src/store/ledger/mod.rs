@@ -1,0 +1,367 @@
+//! The ledger.
+
+mod begun;
+mod entries;
+mod writer;
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params};
+use toolwright_core::model::Usage;
+use toolwright_core::operation::{OpKind, TraceId};
+use toolwright_core::session::SessionId;
+use toolwright_core::store::{
+    Appended, LedgerCondition, LedgerEntry, LedgerStore, LedgerTotals, RUNNING, StoreError, TraceSummary, TraceSums,
+};
+
+pub(super) use self::begun::{settle, try_to_write};
+pub(super) use self::writer::{Written, write};
+use super::SqliteStore;
+use super::unreadable;
+
+#[async_trait]
+impl LedgerStore for SqliteStore {
+    async fn begin(&self, entry: LedgerEntry) -> Result<(), StoreError> {
+        self.thread.begin(entry).await
+    }
+
+    fn append(&self, entry: LedgerEntry) -> Appended {
+        self.thread.append(entry)
+    }
+
+    async fn room(&self) {
+        self.thread.room().await;
+    }
+
+    fn condition(&self) -> LedgerCondition {
+        self.thread.condition()
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        self.thread.check().await
+    }
+
+    async fn flush(&self) -> Result<(), StoreError> {
+        self.thread.flush().await
+    }
+
+    async fn totals(&self) -> Result<LedgerTotals, StoreError> {
+        self.inspect("total the ledger", totals).await
+    }
+
+    async fn traces(&self, limit: usize) -> Result<Vec<TraceSummary>, StoreError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let rest = "ORDER BY ended_ms DESC, id DESC LIMIT ?1";
+        self.inspect("list the traces", move |db| summaries(db, rest, &[&limit])).await
+    }
+
+    async fn find_traces(&self, name: &str) -> Result<Vec<TraceSummary>, StoreError> {
+        let name = name.to_owned();
+        self.inspect("find a trace", move |db| find(db, &name)).await
+    }
+
+    async fn operations(&self, of: &TraceSummary, limit: usize) -> Result<Vec<LedgerEntry>, StoreError> {
+        let of = of.clone();
+        self.inspect("read a trace", move |db| operations(db, &of, limit)).await
+    }
+}
+
+impl SqliteStore {
+    /// Reads the ledger once what processes that are gone have left is entered.
+    async fn inspect<T: Send + 'static>(
+        &self,
+        doing: &'static str,
+        read: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let settled = |db: &mut Connection| {
+            if let Err(error) = settle(db) {
+                tracing::debug!("what other processes have left was not entered in the ledger: {error}");
+            }
+            read(db)
+        };
+        self.thread.run(doing, settled).await
+    }
+}
+
+fn totals(db: &Connection) -> rusqlite::Result<LedgerTotals> {
+    let mut statement =
+        db.prepare("SELECT ifnull(kind, 'tool'), ifnull(status, 'ok'), COUNT(*) FROM entries GROUP BY kind, status")?;
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, unsigned(row, 2)?)))?;
+    let mut by_status: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
+    for row in rows {
+        let (kind, status, count) = row?;
+        *by_status.entry(kind).or_default().entry(status).or_default() += count;
+    }
+    for entry in begun::left(db)? {
+        let (kind, status) = (entry.kind.as_str().to_owned(), entry.status.into_owned());
+        *by_status.entry(kind).or_default().entry(status).or_default() += 1;
+    }
+    let of = |kind: &str, status: fn(&str) -> bool| {
+        by_status.get(kind).into_iter().flatten().filter(|(name, _)| status(name)).map(|(_, count)| count).sum()
+    };
+    Ok(LedgerTotals {
+        tool_calls: of("tool", |_| true),
+        tool_failures: of("tool", |status| !matches!(status, "ok" | RUNNING)),
+        model_calls: of("model", |_| true),
+        by_status,
+    })
+}
+
+const TRACE_COLUMNS: &str = "run, session, principal, started_ms, ended_ms, turns, tool_calls, model_calls, \
+                             jobs, failures, input_tokens, output_tokens, cached_tokens, cost_usd, \
+                             cache_written_tokens, open_costs";
+
+fn summaries(db: &Connection, rest: &str, parameters: &[&dyn ToSql]) -> rusqlite::Result<Vec<TraceSummary>> {
+    let mut statement = db.prepare_cached(&format!("SELECT {TRACE_COLUMNS} FROM traces {rest}"))?;
+    statement.query_map(parameters, summary)?.collect()
+}
+
+fn summary(row: &Row<'_>) -> rusqlite::Result<TraceSummary> {
+    Ok(TraceSummary {
+        run: row.get(0)?,
+        session: SessionId::new(row.get::<_, String>(1)?),
+        principal: row.get(2)?,
+        started_ms: unsigned(row, 3)?,
+        ended_ms: unsigned(row, 4)?,
+        turns: row.get(5)?,
+        sums: TraceSums {
+            tool_calls: unsigned(row, 6)?,
+            model_calls: unsigned(row, 7)?,
+            jobs: unsigned(row, 8)?,
+            failures: unsigned(row, 9)?,
+            usage: Usage {
+                input_tokens: tokens(row, 10)?,
+                output_tokens: tokens(row, 11)?,
+                cached_tokens: tokens(row, 12)?,
+                cache_written_tokens: tokens(row, 14)?,
+            },
+            cost_usd: row.get(13)?,
+            open_costs: unsigned(row, 15)?,
+        },
+    })
+}
+
+fn find(db: &Connection, name: &str) -> rusqlite::Result<Vec<TraceSummary>> {
+    const NEWEST: &str = "ORDER BY ended_ms DESC, id DESC";
+    if name == "last" {
+        return summaries(db, &format!("{NEWEST} LIMIT 1"), &[]);
+    }
+    let exact = summaries(db, &format!("WHERE run = ?1 OR session = ?1 {NEWEST} LIMIT 100"), &[&name])?;
+    if !exact.is_empty() || name.is_empty() {
+        return Ok(exact);
+    }
+    if let Ok(trace) = name.parse::<TraceId>() {
+        let of = "WHERE id IN (SELECT of FROM entries WHERE substr(ids, 1, 16) = ?1)";
+        return summaries(db, &format!("{of} {NEWEST} LIMIT 100"), &[&trace.get().to_be_bytes()]);
+    }
+    let begins = "substr(run, 1, length(?1)) = ?1 OR substr(session, 1, length(?1)) = ?1";
+    let found = summaries(db, &format!("WHERE {begins} {NEWEST} LIMIT 100"), &[&name])?;
+    // One run, or the one session that they are of.
+    let one = found.iter().all(|other| other.run == found[0].run && other.session == found[0].session);
+    Ok(if one { found } else { Vec::new() })
+}
+
+/// The last operations of a run or session as they were written, and after them those that have not ended.
+fn operations(db: &Connection, of: &TraceSummary, limit: usize) -> rusqlite::Result<Vec<LedgerEntry>> {
+    // All is read as of one moment: each entry is a query of its own, and others write and delete meanwhile.
+    let moment = db.unchecked_transaction()?;
+    let find = "SELECT id FROM traces WHERE session = ?1 AND ifnull(run, '') = ?2 AND principal = ?3";
+    let key = params![of.session.as_str(), of.run.as_deref().unwrap_or_default(), of.principal];
+    let Some(trace) = moment.prepare_cached(find)?.query_row(key, |row| row.get(0)).optional()? else {
+        return Ok(Vec::new());
+    };
+    // The last first.
+    let ended = entries::operations(&moment, trace, of, limit)?;
+    let mut begun: Vec<_> = begun::left(&moment)?;
+    begun.retain(|entry| {
+        entry.session == of.session && entry.op.lineage.run == of.run && entry.principal == of.principal
+    });
+    begun.sort_unstable_by_key(|entry| std::cmp::Reverse(entry.at_ms));
+    let mut entries: Vec<_> = begun.into_iter().chain(ended).take(limit).collect();
+    entries.reverse();
+    Ok(entries)
+}
+
+/// A sum of tokens. SQLite makes one that no integer holds a real number: that is the largest.
+fn tokens(row: &Row<'_>, index: usize) -> rusqlite::Result<u64> {
+    match row.get_ref(index)? {
+        ValueRef::Real(_) => Ok(i64::MAX.cast_unsigned()),
+        _ => unsigned(row, index),
+    }
+}
+
+/// A count as SQLite can keep it.
+fn most(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+fn unsigned(row: &Row<'_>, index: usize) -> rusqlite::Result<u64> {
+    row.get::<_, Option<i64>>(index).map(|number| number.unwrap_or_default().cast_unsigned())
+}
+
+fn kind(row: &Row<'_>, index: usize) -> rusqlite::Result<Option<OpKind>> {
+    let Some(kind) = row.get_ref(index)?.as_str_or_null()? else { return Ok(None) };
+    OpKind::parse(kind).map(Some).ok_or_else(|| unreadable(index, std::io::Error::other(kind.to_owned())))
+}
+
+#[cfg(test)]
+mod tests {
+    use toolwright_core::arguments::Provenance;
+    use toolwright_core::operation::{Lineage, Op, OpId};
+    use toolwright_core::select::Showing;
+    use toolwright_core::session::CallId;
+
+    use super::super::SqliteStore;
+    use super::super::now_ms;
+    use super::*;
+
+    fn entry(session: &str, id: u64) -> LedgerEntry {
+        let op = Lineage::in_trace(TraceId::new(u128::from(id) << 64 | 5)).begin(OpId::new(id));
+        let now = now_ms().cast_unsigned();
+        LedgerEntry::new(op, now, SessionId::new(session), "owner".into(), OpKind::Tool, "x:t@1.0.0".into())
+    }
+
+    async fn trace(store: &SqliteStore, name: &str) -> TraceSummary {
+        let mut found = store.find_traces(name).await.expect("traces");
+        assert_eq!(found.len(), 1, "{name}");
+        found.remove(0)
+    }
+
+    /// The ids of the last operations of a session.
+    async fn ids(store: &SqliteStore, session: &str, limit: usize) -> Vec<u64> {
+        let of = trace(store, session).await;
+        let entries = store.operations(&of, limit).await.expect("operations");
+        entries.iter().map(|entry| entry.op.id.get()).collect()
+    }
+
+    async fn change(store: &SqliteStore, sql: impl Into<String>) {
+        let sql = sql.into();
+        store.thread.run("change rows", move |db| db.execute_batch(&sql)).await.expect("changed");
+    }
+
+    #[tokio::test]
+    async fn an_entry_comes_back_as_it_was_whatever_it_has() {
+        let dir = tempfile::tempdir().expect("dir");
+        let store = SqliteStore::open(dir.path()).expect("open");
+        let usual = entry("s", 1);
+        let inside = |parent| Op {
+            id: OpId::new(u64::MAX),
+            lineage: Lineage { turn: 3, parent, ..Lineage::in_trace(TraceId::new(u128::MAX)) },
+        };
+        let usage = Usage { input_tokens: 1, output_tokens: 2, cached_tokens: 3, cache_written_tokens: 4 };
+        let all = [
+            usual.clone(),
+            LedgerEntry { call: Some(CallId::new("c")), validated: true, decided_by: "rule".into(), ..usual.clone() },
+            LedgerEntry { op: inside(Some(OpId::new(7))), status: "timeout".into(), attempts: 0, ..usual.clone() },
+            LedgerEntry { op: inside(None), cached: true, approval: Some("always".into()), ..usual.clone() },
+            LedgerEntry { provenance: Provenance { repaired: true, ..Provenance::default() }, ..usual.clone() },
+            LedgerEntry { kind: OpKind::Model, usage, cost_usd: Some(0.1 + 0.2), attempts: 2, ..usual.clone() },
+            LedgerEntry {
+                kind: OpKind::Model,
+                tools: Some(Showing { shown: 3, ..Showing::default() }),
+                ..usual.clone()
+            },
+            LedgerEntry { kind: OpKind::Guard, wait_us: 1, characters_in: 2, characters_out: 3, ..usual.clone() },
+            LedgerEntry { kind: OpKind::Job, status: "done".into(), latency_us: 9, ..usual },
+        ];
+        for entry in &all {
+            store.append(entry.clone());
+        }
+        store.flush().await.expect("flush");
+        let of = trace(&store, "s").await;
+        assert_eq!(store.operations(&of, 99).await.expect("operations"), all);
+        let totals = store.totals().await.expect("totals");
+        assert_eq!((totals.tool_calls, totals.tool_failures, totals.model_calls), (5, 1, 2));
+        assert_eq!(totals.by_status["job"]["done"], 1);
+    }
+
+    #[tokio::test]
+    async fn each_session_has_its_own_operations_in_their_order() {
+        let dir = tempfile::tempdir().expect("dir");
+        let stores: Vec<_> = (0..2).map(|_| SqliteStore::open(dir.path()).expect("open")).collect();
+        let sessions = ["a", "b", "c"];
+        // Batches of many sizes, of two processes in turns.
+        let mut id = 0;
+        for (turn, size) in [1, 16, 23, 3, 40, 5].into_iter().enumerate() {
+            let store = &stores[turn % 2];
+            for _ in 0..size {
+                id += 1;
+                store.append(entry(sessions[(id * id % 7 % 3) as usize], id));
+            }
+            store.flush().await.expect("flush");
+        }
+        let of = |n: usize| (1..=id).filter(|id| (id * id % 7 % 3) as usize == n).collect::<Vec<_>>();
+        for (n, session) in sessions.into_iter().enumerate() {
+            assert_eq!(ids(&stores[0], session, 99).await, of(n));
+            assert_eq!(ids(&stores[1], session, 2).await, of(n)[of(n).len() - 2..]);
+            assert_eq!(trace(&stores[0], session).await.sums.tool_calls, of(n).len() as u64);
+        }
+        // What is too old goes, and the numbers of its rows are used again.
+        change(&stores[0], "DELETE FROM entries WHERE id <= 40").await;
+        assert_eq!(ids(&stores[0], "a", 99).await, of(0).into_iter().filter(|id| *id > 40).collect::<Vec<_>>());
+        change(&stores[0], "DELETE FROM entries").await;
+        for id in 1000..1100 {
+            stores[1].append(entry("b", id));
+        }
+        stores[1].append(entry("c", 2000));
+        stores[1].flush().await.expect("flush");
+        assert_eq!(ids(&stores[1], "a", 99).await, [0; 0]);
+        assert_eq!(ids(&stores[1], "b", 199).await, (1000..1100).collect::<Vec<_>>());
+        assert_eq!(ids(&stores[1], "c", 99).await, [2000]);
+    }
+
+    /// The row of `traces` of a session can be deleted by the upkeep of another process, and its id be given to another.
+    #[tokio::test]
+    async fn entries_are_of_their_own_session_though_its_row_went_or_its_id_is_another_s() {
+        let dir = tempfile::tempdir().expect("dir");
+        let store = SqliteStore::open(dir.path()).expect("open");
+        let gone = "DELETE FROM traces";
+        let another_s = "DELETE FROM traces WHERE session = 'z'; \
+                         UPDATE traces SET session = 'z', last = NULL, tool_calls = 0 WHERE session = 's'";
+        // More than once each: upkeep of its own may be between the first of them.
+        for (round, sql) in (1..).zip([gone, another_s].repeat(4)) {
+            let (before, z, s) = (100 * round, 100 * round + 1, 100 * round + 2);
+            store.append(entry("s", before));
+            store.flush().await.expect("flush");
+            change(&store, sql).await;
+            store.append(entry("z", z));
+            store.append(entry("s", s));
+            store.flush().await.expect("flush");
+            for (session, id) in [("z", z), ("s", s)] {
+                assert_eq!(trace(&store, session).await.sums.tool_calls, 1, "{round}: {session}");
+                assert_eq!(ids(&store, session, 99).await, [id], "{round}: {session}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_run_without_a_name_is_none() {
+        let dir = tempfile::tempdir().expect("dir");
+        let store = SqliteStore::open(dir.path()).expect("open");
+        for id in 1..=6 {
+            let mut entry = entry("s", id);
+            entry.op.lineage.run = (id % 3 == 0).then(|| "".into());
+            store.append(entry);
+        }
+        store.flush().await.expect("flush");
+        assert_eq!(ids(&store, "s", 99).await, [1, 2, 3, 4, 5, 6]);
+    }
+
+    #[tokio::test]
+    async fn a_trace_is_read_as_it_was_at_one_moment() {
+        let dir = tempfile::tempdir().expect("dir");
+        let stores: Vec<_> = (0..2).map(|_| SqliteStore::open(dir.path()).expect("open")).collect();
+        for round in 0..4 {
+            for id in 1..=3000 {
+                stores[0].append(entry("s", id));
+            }
+            stores[0].flush().await.expect("flush");
+            let of = trace(&stores[0], "s").await;
+            let (read, ()) = tokio::join!(stores[0].operations(&of, 9999), change(&stores[1], "DELETE FROM entries"));
+            let read = read.expect("operations").len();
+            assert!([0, 3000].contains(&read), "{round}: {read}");
+        }
+    }
+}
