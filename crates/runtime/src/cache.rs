@@ -222,23 +222,9 @@ impl Memory {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU64, Ordering};
-    use std::time::{Instant, SystemTime};
+    use toolwright_testkit::FakeClock;
 
     use super::*;
-
-    /// Time of day in milliseconds, as it is set.
-    #[derive(Default)]
-    struct Hand(AtomicU64);
-
-    impl Clock for Hand {
-        fn now(&self) -> Instant {
-            Instant::now()
-        }
-        fn wall(&self) -> SystemTime {
-            SystemTime::UNIX_EPOCH + Duration::from_millis(self.0.load(Ordering::SeqCst))
-        }
-    }
 
     fn key(n: usize) -> ContentHash {
         ContentHash::of_bytes(n.to_string().as_bytes())
@@ -248,15 +234,14 @@ mod tests {
 
     struct Fixture {
         dir: tempfile::TempDir,
-        clock: Arc<Hand>,
+        clock: Arc<FakeClock>,
         stored: Room,
         room: Room,
     }
 
     impl Fixture {
         fn new(stored: Room, room: Room) -> Self {
-            let clock = Arc::new(Hand::default());
-            clock.0.store(1_000_000, Ordering::SeqCst);
+            let clock = Arc::new(FakeClock::at(1_000_000));
             Self { dir: tempfile::tempdir().expect("dir"), clock, stored, room }
         }
 
@@ -267,7 +252,7 @@ mod tests {
         }
 
         fn pass(&self, millis: u64) {
-            self.clock.0.fetch_add(millis, Ordering::SeqCst);
+            self.clock.pass(Duration::from_millis(millis));
         }
     }
 
@@ -293,7 +278,7 @@ mod tests {
         let fixture = Fixture::new(STORED, IN_MEMORY);
         let cache = fixture.open();
         cache.put(&key(1), MINUTE, &ToolOutput::text("x")).await;
-        fixture.clock.0.fetch_sub(1, Ordering::SeqCst);
+        fixture.clock.set_back(Duration::from_millis(1));
         assert_eq!(cache.get(&key(1), MINUTE).await, None);
     }
 

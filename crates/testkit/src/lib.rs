@@ -2,7 +2,9 @@
 
 pub mod conformance;
 mod data;
+mod fake_clock;
 mod fake_model;
+mod fake_provider;
 mod locate;
 pub mod misbehaving;
 pub mod model_server;
@@ -10,5 +12,7 @@ pub mod rules;
 mod wire;
 
 pub use data::test_data;
+pub use fake_clock::FakeClock;
 pub use fake_model::{FakeAnswer, FakeCall, FakeModel};
+pub use fake_provider::{FakeList, FakeOutput, FakeProvider};
 pub use locate::bin;

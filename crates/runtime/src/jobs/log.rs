@@ -13,8 +13,6 @@ use toolwright_core::event::Partial;
 use toolwright_core::job::JobText;
 use toolwright_core::output::head_and_tail;
 
-use super::repeated_output::Unreported;
-
 /// Bytes that are kept of the beginning.
 const HEAD: u64 = 8 << 20;
 /// Bytes of a piece of the end, of which the last two are kept: 16 MiB in all.
@@ -46,9 +44,15 @@ impl LogFiles {
     pub(super) fn read(&self, result: &str, offset: i64, lines: usize) -> io::Result<JobText> {
         let cut = self.before.exists();
         let note = "[toolwright: what stood here was not kept]";
-        let mut beyond = Unreported::new(result);
-        let written = self.each_line(&mut |line, _| beyond.line(line))?;
-        let more = beyond.rest();
+        let mut end = Vec::new();
+        let written = self.each_line(&mut |line, _| {
+            end.extend_from_slice(line.as_bytes());
+            let excess = end.len().saturating_sub(result.len());
+            if excess > MAX_READ {
+                end.drain(..excess);
+            }
+        })?;
+        let more = unreported(&end, result);
         let total = written + usize::from(cut) + more.lines().count();
         let first = match usize::try_from(offset) {
             Ok(offset) => offset.min(total),
@@ -168,6 +172,38 @@ impl PartialSink for JobLog {
     }
 }
 
+/// What of a result its log, which ends so, does not have. Line ends do not count: each report ends a line of the log,
+/// also one that ended within a line of the output. A line that the log has in part is shown as a whole.
+fn unreported<'a>(log_end: &[u8], result: &'a str) -> &'a str {
+    let sought: Vec<u8> = result.bytes().filter(|byte| *byte != b'\n').collect();
+    let Some(last) = overlap(&sought, log_end).checked_sub(1) else { return result };
+    let mut counted = result.bytes().enumerate().filter(|(_, byte)| *byte != b'\n');
+    let end = counted.nth(last).map_or(result.len(), |(at, _)| at + 1);
+    let (told, rest) = result.split_at(result.floor_char_boundary(end));
+    match rest.strip_prefix('\n') {
+        Some(rest) => rest,
+        None if rest.is_empty() => rest,
+        None => &result[told.rfind('\n').map_or(0, |at| at + 1)..],
+    }
+}
+
+/// The length of the longest beginning of `sought` that `text` ends with (Knuth, Morris, Pratt).
+fn overlap(sought: &[u8], text: &[u8]) -> usize {
+    // For each length of a beginning, the longest shorter one that it ends with.
+    let mut shorter = vec![0; sought.len() + 1];
+    let longer = |shorter: &[usize], mut matched: usize, byte: u8| loop {
+        match sought.get(matched) {
+            Some(next) if *next == byte => break matched + 1,
+            _ if matched == 0 => break 0,
+            _ => matched = shorter[matched],
+        }
+    };
+    for at in 1..sought.len() {
+        shorter[at + 1] = longer(&shorter, shorter[at], sought[at]);
+    }
+    text.iter().fold(0, |matched, byte| longer(&shorter, matched, *byte))
+}
+
 /// A line, without the end of one that is over-long.
 fn shortened(line: &str) -> Cow<'_, str> {
     if line.len() <= MAX_LINE {
@@ -251,6 +287,28 @@ mod tests {
         assert_eq!(read(&files, "done", -2, 9), ("four\ndone\n".into(), 3, 5));
         assert_eq!(read(&files, "", 99, 9), (String::new(), 4, 4));
         assert_eq!(read(&files, "", i64::MIN, 1), ("one\n".into(), 0, 4));
+    }
+
+    #[test]
+    fn what_the_log_ends_with_is_left_out_of_the_result() {
+        for (log, result, expect) in [
+            ("", "a\nb", "a\nb"),
+            ("abc", "a\nb\nc\n", ""),
+            ("a", "a\nb\nc\n", "b\nc\n"),
+            ("ab", "a\nb\nexit code 1", "exit code 1"),
+            ("an earlier attempt", "an\nb", "an\nb"),
+            ("aab", "a\nb", ""),
+            ("abab", "a\nb\na\nc", "a\nc"),
+            ("ababc", "a\nb\na\nb\nc\nd", "d"),
+            // Reports that ended within a line.
+            ("abcd", "abcd\nef", "ef"),
+            ("...", "... done", "... done"),
+            ("oneDown", "one\nDownloaded", "Downloaded"),
+            ("é", "éé\n", "éé\n"),
+            ("a", "", ""),
+        ] {
+            assert_eq!(unreported(log.as_bytes(), result), expect, "{log:?} {result:?}");
+        }
     }
 
     #[test]

@@ -6,7 +6,6 @@
 
 mod live;
 mod log;
-mod repeated_output;
 mod requests;
 
 use std::collections::HashMap;

@@ -5,64 +5,48 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use serde_json::{Value, json};
 use toolwright_core::approval::ApprovalDecision;
-use toolwright_core::catalogue::{Health, Listing, ProviderCall, ProviderError, ProviderKind, Snapshot};
+use toolwright_core::catalogue::{ProviderKind, Snapshot};
 use toolwright_core::definition::Mode;
 use toolwright_core::{
-    ContentHash, Effects, Event, Policy, Principal, Profile, Provider, RegisteredTool, Session, SessionId, ToolContext,
-    ToolDefinition, ToolError, ToolId, ToolOutput,
+    ContentHash, Effects, Event, Policy, Principal, Profile, RegisteredTool, Session, SessionId, ToolDefinition,
+    ToolId, ToolOutput,
 };
 use toolwright_runtime::{Responses, RunContext, SqliteStore, SystemClock};
+use toolwright_testkit::FakeProvider;
 
 use crate::fixture::{Fixture, Says, fixture};
 
-/// A provider of one tool that counts its runs.
-struct Source {
-    name: &'static str,
-    credentials: Mutex<&'static str>,
+/// As whom a source runs its calls.
+#[derive(Default)]
+struct Login {
+    now: Mutex<&'static str>,
     /// Who logs in while the next call runs.
-    logs_in: Mutex<Option<&'static str>>,
-    tool: Arc<RegisteredTool>,
-    ran: AtomicUsize,
+    next: Mutex<Option<&'static str>>,
 }
 
-#[async_trait]
-impl Provider for Source {
-    fn name(&self) -> &str {
-        self.name
-    }
-    fn kind(&self) -> ProviderKind {
-        ProviderKind::Native
-    }
-    async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
-        Ok(vec![Arc::clone(&self.tool)])
-    }
-    async fn call(&self, call: ProviderCall<'_>, _: &ToolContext) -> Result<ToolOutput, ToolError> {
-        let n = self.ran.fetch_add(1, Ordering::SeqCst) + 1;
-        if let Some(other) = self.logs_in.lock().expect("login").take() {
-            *self.credentials.lock().expect("credentials") = other;
-        }
-        let text = format!("run {n}");
-        Ok(if call.arguments["fail"] == true { ToolOutput::failure(text) } else { ToolOutput::text(text) })
-    }
-    fn credential_scope(&self, _principal: &Principal) -> Option<ContentHash> {
-        Some(ContentHash::of_bytes(self.credentials.lock().expect("credentials").as_bytes()))
-    }
-    fn health(&self) -> Health {
-        Health::Ready
-    }
+/// A provider of one tool that counts its runs.
+fn source(id: &str, change: impl FnOnce(&mut ToolDefinition)) -> FakeProvider {
+    source_as("p", &Arc::default(), id, change)
 }
 
-fn source(id: &str, change: impl FnOnce(&mut ToolDefinition)) -> Source {
+fn source_as(name: &str, login: &Arc<Login>, id: &str, change: impl FnOnce(&mut ToolDefinition)) -> FakeProvider {
     let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}, "fail": {"type": "boolean"}}});
     let mut definition = ToolDefinition::new(ToolId::parse(id).expect("id"), "Counts.", Some(schema));
     definition.effects = Effects::READ;
     definition.cache_ttl = Some(Duration::from_secs(60));
     change(&mut definition);
-    let tool = RegisteredTool::own(definition).expect("registers");
-    Source { name: "p", credentials: Mutex::default(), logs_in: Mutex::default(), tool, ran: AtomicUsize::new(0) }
+    let (ran, runs, asked) = (AtomicUsize::new(0), Arc::clone(login), Arc::clone(login));
+    FakeProvider::new(name, ProviderKind::Native, vec![RegisteredTool::own(definition).expect("registers")])
+        .answering(move |call| {
+            let text = format!("run {}", ran.fetch_add(1, Ordering::SeqCst) + 1);
+            if let Some(other) = runs.next.lock().expect("login").take() {
+                *runs.now.lock().expect("login") = other;
+            }
+            if call.arguments["fail"] == true { ToolOutput::failure(text) } else { ToolOutput::text(text) }
+        })
+        .with_credentials(move || Some(ContentHash::of_bytes(asked.now.lock().expect("login").as_bytes())))
 }
 
 /// What makes a tool another.
@@ -83,19 +67,14 @@ impl CacheFixture {
     /// Calls the one tool of `source`; what it said, and whether that came from the cache.
     async fn call(
         &self,
-        source: &Arc<Source>,
+        source: &Arc<FakeProvider>,
         arguments: Value,
         terms: impl FnOnce(&mut RunContext),
     ) -> (String, bool) {
-        let listing = Listing {
-            provider: Arc::clone(source) as _,
-            tools: vec![Arc::clone(&source.tool)],
-            error: None,
-            withheld: vec![],
-        };
+        let listing = source.listing();
+        let name = listing.tools[0].definition().id.to_string();
         let mut run = self.fixture.on(Snapshot::build(&[listing]));
         terms(&mut run);
-        let name = source.tool.definition().id.to_string();
         let call = toolwright_core::ToolCall {
             id: toolwright_core::CallId::new("c"),
             name,
@@ -171,8 +150,8 @@ async fn nobody_is_served_what_is_anothers() {
         assert_eq!(setup.call(&tool, json!({}), of(principal, root)).await, (first, true));
     }
     let others = [
-        Source { credentials: Mutex::new("another key"), ..source("t:x@1.0.0", |_| {}) },
-        Source { name: "another instance", ..source("t:x@1.0.0", |_| {}) },
+        source_as("p", &Arc::new(Login { now: Mutex::new("another key"), ..Login::default() }), "t:x@1.0.0", |_| {}),
+        source_as("another instance", &Arc::default(), "t:x@1.0.0", |_| {}),
         source("t:x@1.0.1", |_| {}),
         source("t:x@1.0.0", |definition| definition.description.push_str(" Differently.")),
     ];
@@ -185,13 +164,14 @@ async fn nobody_is_served_what_is_anothers() {
 #[tokio::test]
 async fn what_came_while_another_account_logged_in_is_nobodys() {
     let setup = CacheFixture::new().await;
-    let tool = Arc::new(source("t:x@1.0.0", |_| {}));
-    *tool.logs_in.lock().expect("login") = Some("another account");
+    let login = Arc::new(Login::default());
+    let tool = Arc::new(source_as("p", &login, "t:x@1.0.0", |_| {}));
+    *login.next.lock().expect("login") = Some("another account");
     // Begun as one account, it may have been sent as the other.
     assert_eq!(setup.call(&tool, json!({}), as_is).await, ("run 1".into(), false));
     assert_eq!(setup.call(&tool, json!({}), as_is).await, ("run 2".into(), false), "not the other one's");
     assert_eq!(setup.call(&tool, json!({}), as_is).await, ("run 2".into(), true));
-    *tool.credentials.lock().expect("credentials") = "";
+    *login.now.lock().expect("login") = "";
     assert_eq!(setup.call(&tool, json!({}), as_is).await, ("run 3".into(), false), "nor the first one's");
 }
 

@@ -1,60 +1,25 @@
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use serde_json::json;
-use toolwright_core::catalogue::{
-    ChangeNotifier, Health, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool,
-};
-use toolwright_core::{Redactor, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput};
+use toolwright_core::catalogue::{Provider, ProviderKind, RegisteredTool};
+use toolwright_core::{Redactor, ToolDefinition, ToolId};
 use toolwright_runtime::{Catalogue, EventHub};
+use toolwright_testkit::{FakeList, FakeProvider};
 
-/// Lists `tools` tools, fails at zero, hangs at `usize::MAX`.
-struct Moody {
-    name: &'static str,
-    tools: AtomicUsize,
-    notify: Mutex<Option<ChangeNotifier>>,
+const DOWN: FakeList = FakeList::Fails("out of order; turn it on");
+
+/// A source of so many tools.
+fn source(name: &str, count: usize) -> Arc<FakeProvider> {
+    Arc::new(FakeProvider::new(name, ProviderKind::Native, tools(name, count)))
 }
 
-impl Moody {
-    fn new(name: &'static str, tools: usize) -> Arc<Self> {
-        Arc::new(Self { name, tools: AtomicUsize::new(tools), notify: Mutex::default() })
-    }
-}
-
-#[async_trait]
-impl Provider for Moody {
-    fn name(&self) -> &str {
-        self.name
-    }
-    fn kind(&self) -> ProviderKind {
-        ProviderKind::Native
-    }
-    async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
-        let count = self.tools.load(Ordering::SeqCst);
-        if count == usize::MAX {
-            std::future::pending::<()>().await;
-        }
-        if count == 0 {
-            return Err(ProviderError::new("out of order; turn it on"));
-        }
-        Ok((0..count)
-            .map(|n| {
-                let id = ToolId::format(self.name, &format!("t{n}"), "1.0.0").expect("id");
-                RegisteredTool::own(ToolDefinition::new(id, "", Some(json!({"type": "object"})))).expect("tool")
-            })
-            .collect())
-    }
-    async fn call(&self, _call: ProviderCall<'_>, _context: &ToolContext) -> Result<ToolOutput, ToolError> {
-        Ok(ToolOutput::default())
-    }
-    fn on_change(&self, notify: ChangeNotifier) {
-        *self.notify.lock().expect("lock") = Some(notify);
-    }
-    fn health(&self) -> Health {
-        Health::Ready
-    }
+fn tools(name: &str, count: usize) -> Vec<Arc<RegisteredTool>> {
+    let tool = |n: usize| {
+        let id = ToolId::format(name, &format!("t{n}"), "1.0.0").expect("id");
+        RegisteredTool::own(ToolDefinition::new(id, "", Some(json!({"type": "object"})))).expect("tool")
+    };
+    (0..count).map(tool).collect()
 }
 
 fn ids(catalogue: &Catalogue) -> Vec<String> {
@@ -77,16 +42,17 @@ fn catalogue() -> Arc<Catalogue> {
 #[tokio::test]
 async fn a_failing_provider_removes_only_its_own_tools_and_says_why() {
     let catalogue = catalogue();
-    let (a, b, c) = (Moody::new("a", 1), Moody::new("b", 2), Moody::new("c", usize::MAX));
+    let (a, b, c) = (source("a", 1), source("b", 2), source("c", 0));
+    c.lists(FakeList::Hangs);
     for provider in [&a, &b, &c] {
         catalogue.add_provider(Arc::clone(provider) as _).await.expect("added");
     }
-    assert!(catalogue.add_provider(Moody::new("a", 1)).await.is_err(), "names are unique");
+    assert!(catalogue.add_provider(source("a", 1)).await.is_err(), "names are unique");
     catalogue.refresh_all(8).await;
     assert_eq!(ids(&catalogue), ["a:t0", "b:t0", "b:t1"]);
     assert!(catalogue.snapshot().providers()[2].error.as_deref().expect("error").contains("50ms"));
     let kept = catalogue.snapshot();
-    b.tools.store(0, Ordering::SeqCst);
+    b.lists(DOWN);
     catalogue.refresh("b").await;
     assert_eq!(ids(&catalogue), ["a:t0"]);
     assert!(
@@ -98,15 +64,14 @@ async fn a_failing_provider_removes_only_its_own_tools_and_says_why() {
 #[tokio::test]
 async fn a_change_of_a_provider_swaps_the_snapshot_and_keeps_unchanged_tools() {
     let catalogue = catalogue();
-    let provider = Moody::new("a", 1);
+    let provider = source("a", 1);
     catalogue.add_provider(Arc::clone(&provider) as _).await.expect("added");
     catalogue.refresh("a").await;
     let before = Arc::clone(&catalogue.snapshot().list()[0].tool);
     let mut changes = catalogue.changes();
     changes.borrow_and_update();
-    provider.tools.store(2, Ordering::SeqCst);
-    let notify = provider.notify.lock().expect("lock").clone().expect("notifier");
-    notify();
+    provider.lists(FakeList::Tools(tools("a", 2)));
+    provider.tell_change();
     changes.changed().await.expect("changed");
     assert_eq!(ids(&catalogue), ["a:t0", "a:t1"]);
     assert!(Arc::ptr_eq(&before, &catalogue.snapshot().list()[0].tool), "its compiled validator is kept");
@@ -118,12 +83,12 @@ async fn a_change_of_a_provider_swaps_the_snapshot_and_keeps_unchanged_tools() {
 async fn a_replaced_provider_keeps_its_place_and_the_names_of_all() {
     let catalogue = catalogue();
     for name in ["a", "b"] {
-        catalogue.add_provider(Moody::new(name, 1)).await.expect("added");
+        catalogue.add_provider(source(name, 1)).await.expect("added");
     }
     catalogue.refresh_all(8).await;
-    let old = catalogue.put_provider(Moody::new("a", 2)).await.expect("the old one");
+    let old = catalogue.put_provider(source("a", 2)).await.expect("the old one");
     assert_eq!(ids(&catalogue), ["a:t0", "b:t0"], "until it has listed, what the old one had");
-    assert!(catalogue.put_provider(Moody::new("c", 1)).await.is_none());
+    assert!(catalogue.put_provider(source("c", 1)).await.is_none());
     catalogue.refresh_all(8).await;
     assert_eq!(ids(&catalogue), ["a:t0", "a:t1", "b:t0", "c:t0"]);
     assert_eq!(old.name(), "a");
@@ -133,11 +98,11 @@ async fn a_replaced_provider_keeps_its_place_and_the_names_of_all() {
 async fn sources_that_are_put_together_are_seen_together() {
     let catalogue = catalogue();
     for name in ["a", "b"] {
-        catalogue.add_provider(Moody::new(name, 1)).await.expect("added");
+        catalogue.add_provider(source(name, 1)).await.expect("added");
     }
     catalogue.refresh_all(8).await;
     let before = *catalogue.changes().borrow();
-    let fresh = ["c", "a", "d"].map(|name| Moody::new(name, 2) as Arc<dyn Provider>);
+    let fresh = ["c", "a", "d"].map(|name| source(name, 2) as Arc<dyn Provider>);
     let old = catalogue.put_providers(fresh.into()).await;
     assert_eq!(old.iter().map(|old| old.as_ref().map(|old| old.name())).collect::<Vec<_>>(), [None, Some("a"), None]);
     assert_eq!(*catalogue.changes().borrow(), before + 1, "one snapshot has all of them");
@@ -152,7 +117,7 @@ async fn sources_that_are_put_together_are_seen_together() {
 #[tokio::test]
 async fn a_list_that_says_nothing_new_makes_no_other_snapshot_and_wakes_who_waits_for_changes() {
     let catalogue = catalogue();
-    let (a, b) = (Moody::new("a", 2), Moody::new("b", 1));
+    let (a, b) = (source("a", 2), source("b", 1));
     for provider in [&a, &b] {
         catalogue.add_provider(Arc::clone(provider) as _).await.expect("added");
     }
@@ -162,13 +127,13 @@ async fn a_list_that_says_nothing_new_makes_no_other_snapshot_and_wakes_who_wait
     assert!(Arc::ptr_eq(&before, &catalogue.snapshot()));
     assert!(changes.has_changed().expect("there"), "its prompts may be others");
     changes.mark_unchanged();
-    a.tools.store(0, Ordering::SeqCst);
+    a.lists(DOWN);
     catalogue.refresh("a").await;
     assert_eq!(ids(&catalogue), ["b:t0"]);
     let down = catalogue.snapshot();
     catalogue.refresh("a").await;
     assert!(Arc::ptr_eq(&down, &catalogue.snapshot()), "as down as before");
-    a.tools.store(2, Ordering::SeqCst);
+    a.lists(FakeList::Tools(tools("a", 2)));
     catalogue.refresh("a").await;
     assert_eq!(ids(&catalogue), ["a:t0", "a:t1", "b:t0"]);
 }
@@ -179,7 +144,7 @@ async fn what_is_disabled_is_explained_in_every_snapshot_from_then_on() {
     catalogue.set_absent(vec![("off".into(), "server off is out of order".into())]).await;
     let why = || catalogue.snapshot().why_missing("off__x");
     assert_eq!(why().as_deref(), Some("server off is out of [secret]"));
-    catalogue.add_provider(Moody::new("a", 1)).await.expect("added");
+    catalogue.add_provider(source("a", 1)).await.expect("added");
     assert!(why().is_some());
     catalogue.set_absent(Vec::new()).await;
     assert_eq!(why(), None);
@@ -188,8 +153,10 @@ async fn what_is_disabled_is_explained_in_every_snapshot_from_then_on() {
 #[tokio::test(start_paused = true)]
 async fn a_provider_is_waited_for_until_its_first_list_is_there_or_has_failed() {
     let catalogue = catalogue();
-    for (name, tools) in [("a", 1), ("failing", 0), ("hanging", usize::MAX)] {
-        catalogue.add_provider(Moody::new(name, tools)).await.expect("added");
+    for (name, list) in [("a", FakeList::Tools(tools("a", 1))), ("failing", DOWN), ("hanging", FakeList::Hangs)] {
+        let source = source(name, 0);
+        source.lists(list);
+        catalogue.add_provider(source).await.expect("added");
     }
     let unlisted = || catalogue.unlisted().iter().map(|provider| provider.name().to_owned()).collect::<Vec<_>>();
     assert_eq!(unlisted(), ["a", "failing", "hanging"]);
@@ -210,19 +177,19 @@ async fn a_provider_is_waited_for_until_its_first_list_is_there_or_has_failed() 
 async fn a_catalogue_that_is_searched_is_indexed_before_it_is_swapped() {
     let catalogue = catalogue();
     let found = |query: &str| catalogue.snapshot().lexical().rank(query, 9, &|_| true).len();
-    catalogue.add_provider(Moody::new("a", 1)).await.expect("added");
+    catalogue.add_provider(source("a", 1)).await.expect("added");
     catalogue.refresh("a").await;
     assert!(!catalogue.snapshot().is_indexed(), "nobody has searched");
     assert_eq!(found("t0"), 1);
 
-    let b = Moody::new("b", 2);
+    let b = source("b", 2);
     catalogue.add_provider(Arc::clone(&b) as Arc<dyn Provider>).await.expect("added");
     catalogue.refresh("b").await;
     assert!(catalogue.snapshot().is_indexed());
     assert_eq!(found("t0"), 2);
 
     // Whoever stops waiting leaves nothing half done.
-    b.tools.store(7, Ordering::SeqCst);
+    b.lists(FakeList::Tools(tools("b", 7)));
     let mut changes = catalogue.changes();
     let mut refresh = Box::pin(catalogue.refresh("b"));
     let _ = futures_util::poll!(&mut refresh);

@@ -3,46 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use async_trait::async_trait;
 use serde_json::{Value, json};
 use toolwright_core::approval::ApprovalDecision;
-use toolwright_core::catalogue::{Health, Listing, ProviderCall, ProviderError, ProviderKind, Snapshot};
+use toolwright_core::catalogue::{ProviderKind, Snapshot};
 use toolwright_core::passthrough::METHOD_RESULT;
 use toolwright_core::policy::HintTrust;
-use toolwright_core::{
-    Effects, Event, Provider, RegisteredTool, Services, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput,
-};
+use toolwright_core::{Effects, Event, RegisteredTool, Services, ToolDefinition, ToolId, ToolOutput};
 use toolwright_runtime::{RunContext, SecretRedactor};
+use toolwright_testkit::FakeProvider;
 
 use crate::fixture::{Fixture, Says, call, fixture};
-
-/// A provider whose one tool claims to destroy nothing.
-struct Mild {
-    trust: HintTrust,
-    tool: Arc<RegisteredTool>,
-}
-
-#[async_trait]
-impl Provider for Mild {
-    fn name(&self) -> &str {
-        "mild"
-    }
-    fn kind(&self) -> ProviderKind {
-        ProviderKind::Native
-    }
-    async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
-        Ok(vec![Arc::clone(&self.tool)])
-    }
-    async fn call(&self, _: ProviderCall<'_>, _: &ToolContext) -> Result<ToolOutput, ToolError> {
-        Ok(ToolOutput::text("done"))
-    }
-    fn trust(&self) -> HintTrust {
-        self.trust
-    }
-    fn health(&self) -> Health {
-        Health::Ready
-    }
-}
 
 /// The terms of calls of that tool, where `always` is said to every question.
 fn terms(fixture: &Fixture, trust: HintTrust, policy: Value) -> (RunContext, Arc<Says>) {
@@ -50,14 +20,13 @@ fn terms(fixture: &Fixture, trust: HintTrust, policy: Value) -> (RunContext, Arc
     let id = ToolId::parse("t:shell@1.0.0").expect("id");
     let mut definition = ToolDefinition::new(id, "Claims to be mild.", Some(schema));
     definition.effects = Effects { destructive: false, ..Effects::UNKNOWN };
-    let tool = RegisteredTool::own(definition).expect("registers");
-    let tools = vec![Arc::clone(&tool)];
-    let provider = Arc::new(Mild { trust, tool });
+    let tools = vec![RegisteredTool::own(definition).expect("registers")];
+    let provider = Arc::new(FakeProvider { trust, ..FakeProvider::new("mild", ProviderKind::Native, tools) });
     let approver = Arc::new(Says(ApprovalDecision::Always, AtomicUsize::new(0)));
     let run = RunContext {
         policy: Arc::new(serde_json::from_value(policy).expect("policy")),
         approver: Arc::clone(&approver) as _,
-        ..fixture.on(Snapshot::build(&[Listing { provider, tools, error: None, withheld: vec![] }]))
+        ..fixture.on(Snapshot::build(&[provider.listing()]))
     };
     (run, approver)
 }
@@ -97,31 +66,6 @@ async fn the_reason_that_is_told_has_no_secrets() {
     assert_eq!(told.as_deref(), Some("it holds [secret]"));
 }
 
-/// A provider whose one tool is a method of the protocol.
-struct Methods(Arc<RegisteredTool>);
-
-#[async_trait]
-impl Provider for Methods {
-    fn name(&self) -> &str {
-        "files"
-    }
-    fn kind(&self) -> ProviderKind {
-        ProviderKind::Mcp
-    }
-    async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
-        Ok(vec![Arc::clone(&self.0)])
-    }
-    async fn call(&self, _: ProviderCall<'_>, _: &ToolContext) -> Result<ToolOutput, ToolError> {
-        Ok(ToolOutput::default().with_extra(METHOD_RESULT, json!({"contents": ["é"]})))
-    }
-    fn is_of_methods(&self) -> bool {
-        true
-    }
-    fn health(&self) -> Health {
-        Health::Ready
-    }
-}
-
 #[tokio::test]
 async fn a_method_of_the_protocol_is_told_by_its_own_name_and_with_the_length_of_its_result() {
     let fixture = fixture(|_| ()).await;
@@ -129,9 +73,10 @@ async fn a_method_of_the_protocol_is_told_by_its_own_name_and_with_the_length_of
     let id = ToolId::foreign("t", "resources-read").expect("id");
     let definition = ToolDefinition::new(id, "Reads a resource.", Some(json!({"type": "object"})));
     let tool = RegisteredTool::foreign(definition, "resources/read");
-    let listing =
-        Listing { provider: Arc::new(Methods(Arc::clone(&tool))), tools: vec![tool], error: None, withheld: vec![] };
-    let run = fixture.on(Snapshot::build(&[listing]));
+    let methods = FakeProvider::new("files", ProviderKind::Mcp, vec![tool])
+        .answering(|_| ToolOutput::default().with_extra(METHOD_RESULT, json!({"contents": ["é"]})));
+    let methods = Arc::new(FakeProvider { is_of_methods: true, ..methods });
+    let run = fixture.on(Snapshot::build(&[methods.listing()]));
     let read = call("c", "resources_read", json!({"uri": "a://1"}));
     let outcomes = fixture.executor.run_calls(vec![read], &run).await;
     assert!(outcomes[0].ok, "{}", outcomes[0].text());

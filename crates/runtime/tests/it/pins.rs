@@ -4,48 +4,24 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use serde_json::json;
-use toolwright_core::catalogue::{
-    Health, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool, ToolOverride, foreign_ids,
-};
+use toolwright_core::catalogue::{ProviderKind, RegisteredTool, ToolOverride, foreign_ids};
 use toolwright_core::context::NoRedaction;
 use toolwright_core::event::EventSink;
 use toolwright_core::pins::{FirstUse, Note, OnDrift, PinSource, PinTerms};
 use toolwright_core::store::{PinDecision, PinNote, PinStore as _};
-use toolwright_core::{ContentHash, Effects, Event, ToolContext, ToolDefinition, ToolError, ToolId, ToolOutput};
+use toolwright_core::{ContentHash, Effects, Event, ToolDefinition, ToolId};
 use toolwright_runtime::{Catalogue, Pins, SqliteStore};
+use toolwright_testkit::{FakeList, FakeProvider};
 
-/// Lists what it is told to, from its cache at first.
-struct Source {
+/// A source that has listed `cached` before, and lists `tools`.
+fn source(
     defined_in: &'static str,
     cached: Vec<Arc<RegisteredTool>>,
-    tools: Mutex<Vec<Arc<RegisteredTool>>>,
-}
-
-#[async_trait]
-impl Provider for Source {
-    fn name(&self) -> &str {
-        "s"
-    }
-    fn defined_in(&self) -> &str {
-        self.defined_in
-    }
-    fn kind(&self) -> ProviderKind {
-        ProviderKind::Mcp
-    }
-    async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
-        Ok(self.tools.lock().expect("lock").clone())
-    }
-    async fn call(&self, _: ProviderCall<'_>, _: &ToolContext) -> Result<ToolOutput, ToolError> {
-        Ok(ToolOutput::default())
-    }
-    async fn cached(&self) -> Option<Vec<Arc<RegisteredTool>>> {
-        Some(self.cached.clone())
-    }
-    fn health(&self) -> Health {
-        Health::Ready
-    }
+    tools: Vec<Arc<RegisteredTool>>,
+) -> Arc<FakeProvider> {
+    let source = FakeProvider::new("s", ProviderKind::Mcp, tools);
+    Arc::new(FakeProvider { defined_in, cached: Some(cached), ..source })
 }
 
 /// Keeps the events.
@@ -84,7 +60,7 @@ fn definition(name: &str, description: &str) -> ToolDefinition {
 /// A process: a catalogue with one source, on the store of a folder.
 struct Process {
     catalogue: Arc<Catalogue>,
-    source: Arc<Source>,
+    source: Arc<FakeProvider>,
     store: Arc<SqliteStore>,
     pins: Arc<Pins>,
     heard: Arc<Heard>,
@@ -101,13 +77,13 @@ impl Process {
         let catalogue = Catalogue::new(Arc::clone(&heard) as _, Arc::new(NoRedaction), Duration::from_secs(5));
         let pins = Pins::new(Arc::clone(&store) as _, terms);
         catalogue.keep_pins(Arc::clone(&pins));
-        let source = Arc::new(Source { defined_in, cached, tools: Mutex::default() });
+        let source = source(defined_in, cached, Vec::new());
         catalogue.add_provider(Arc::clone(&source) as _).await.expect("added");
         Self { catalogue, source, store, pins, heard }
     }
 
     async fn list(&self, tools: Vec<Arc<RegisteredTool>>) {
-        *self.source.tools.lock().expect("lock") = tools;
+        self.source.lists(FakeList::Tools(tools));
         self.catalogue.refresh("s").await;
     }
 
@@ -354,8 +330,8 @@ async fn what_one_file_s_source_listed_is_not_pinned_as_that_of_another() {
     let here = Process::of(dir.path(), PinTerms::default(), Vec::new(), "/project/toolwright.yaml").await;
     here.list(vec![tool("a", "Reads.")]).await;
     here.list(vec![tool("a", "Reads and sends.")]).await;
-    let (defined_in, cached) = ("/home/toolwright.yaml", Vec::new());
-    let other = Arc::new(Source { defined_in, cached, tools: Mutex::new(vec![tool("a", "Reads.")]) });
+    let defined_in = "/home/toolwright.yaml";
+    let other = source(defined_in, Vec::new(), vec![tool("a", "Reads.")]);
     here.catalogue.put_provider(Arc::clone(&other) as _).await;
     assert!(
         here.offered().is_empty() && here.store.pins(Some(&PinSource::of(&*other))).await.expect("pins").is_empty()
@@ -363,7 +339,6 @@ async fn what_one_file_s_source_listed_is_not_pinned_as_that_of_another() {
     here.catalogue.refresh("s").await;
     assert_eq!(here.offered(), ["a"]);
     // Another provider of the same entry goes on with what the one before it had.
-    let tools = Mutex::default();
-    here.catalogue.put_provider(Arc::new(Source { defined_in, cached: Vec::new(), tools })).await;
+    here.catalogue.put_provider(source(defined_in, Vec::new(), Vec::new())).await;
     assert_eq!(here.offered(), ["a"]);
 }

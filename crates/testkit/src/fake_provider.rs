@@ -1,0 +1,194 @@
+//! A provider without a source, for tests of what uses providers.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use toolwright_core::canonical::ContentHash;
+use toolwright_core::catalogue::{
+    ChangeNotifier, Health, Listing, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool,
+};
+use toolwright_core::context::ToolContext;
+use toolwright_core::error::ToolError;
+use toolwright_core::outcome::ToolOutput;
+use toolwright_core::policy::HintTrust;
+use toolwright_core::session::Principal;
+
+/// What a call of a [`FakeProvider`] comes to, when it is there.
+pub type FakeOutput<'a> = Pin<Box<dyn Future<Output = Result<ToolOutput, ToolError>> + Send + 'a>>;
+
+type Answer = Box<dyn for<'a> Fn(ProviderCall<'a>, &'a ToolContext) -> FakeOutput<'a> + Send + Sync>;
+
+/// What a [`FakeProvider`] does when it is asked for its tools.
+#[derive(Debug, Clone)]
+pub enum FakeList {
+    /// Lists these.
+    Tools(Vec<Arc<RegisteredTool>>),
+    /// Fails, and says this.
+    Fails(&'static str),
+    /// Never answers.
+    Hangs,
+}
+
+/// A provider that lists and answers as it is told. It is up, its calls come to an empty output, and its hints count.
+pub struct FakeProvider {
+    name: String,
+    kind: ProviderKind,
+    list: Mutex<FakeList>,
+    answer: Answer,
+    notify: Mutex<Option<ChangeNotifier>>,
+    credentials: Box<dyn Fn() -> Option<ContentHash> + Send + Sync>,
+    /// The configuration that defines it.
+    pub defined_in: &'static str,
+    /// Whether its hints may loosen policy.
+    pub trust: HintTrust,
+    /// Whether it is up.
+    pub health: Health,
+    /// What it tells a model about its tools.
+    pub instructions: Option<&'static str>,
+    /// What it has and does not offer, each with the reason.
+    pub withheld: Vec<(String, String)>,
+    /// What it listed in an earlier run.
+    pub cached: Option<Vec<Arc<RegisteredTool>>>,
+    /// Whether its tools are methods of the protocol.
+    pub is_of_methods: bool,
+}
+
+impl std::fmt::Debug for FakeProvider {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FakeProvider").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl FakeProvider {
+    /// A provider of these tools.
+    pub fn new(name: impl Into<String>, kind: ProviderKind, tools: Vec<Arc<RegisteredTool>>) -> Self {
+        Self {
+            name: name.into(),
+            kind,
+            list: Mutex::new(FakeList::Tools(tools)),
+            answer: Box::new(|_, _| Box::pin(async { Ok(ToolOutput::default()) })),
+            notify: Mutex::default(),
+            credentials: Box::new(|| None),
+            defined_in: "",
+            trust: HintTrust::Trusted,
+            health: Health::Ready,
+            instructions: None,
+            withheld: Vec::new(),
+            cached: None,
+            is_of_methods: false,
+        }
+    }
+
+    /// Answers calls at once with what `answer` returns.
+    #[must_use]
+    pub fn answering(self, answer: impl Fn(ProviderCall<'_>) -> ToolOutput + Send + Sync + 'static) -> Self {
+        self.with_future(move |call, _| {
+            let output = answer(call);
+            Box::pin(async move { Ok(output) })
+        })
+    }
+
+    /// Answers calls when the future that `answer` makes is done.
+    #[must_use]
+    pub fn with_future(
+        mut self,
+        answer: impl for<'a> Fn(ProviderCall<'a>, &'a ToolContext) -> FakeOutput<'a> + Send + Sync + 'static,
+    ) -> Self {
+        self.answer = Box::new(answer);
+        self
+    }
+
+    /// What tells the credentials of its calls from others'.
+    #[must_use]
+    pub fn with_credentials(mut self, of: impl Fn() -> Option<ContentHash> + Send + Sync + 'static) -> Self {
+        self.credentials = Box::new(of);
+        self
+    }
+
+    /// Lists this from now on. Nobody is told: see [`FakeProvider::tell_change`].
+    pub fn lists(&self, list: FakeList) {
+        *self.list() = list;
+    }
+
+    /// Tells the catalogue, where it is in one, that it has changed.
+    pub fn tell_change(&self) {
+        let notify = self.notify.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(notify) = notify {
+            notify();
+        }
+    }
+
+    /// A listing of the tools that it has now.
+    pub fn listing(self: &Arc<Self>) -> Listing {
+        let tools = match &*self.list() {
+            FakeList::Tools(tools) => tools.clone(),
+            FakeList::Fails(_) | FakeList::Hangs => Vec::new(),
+        };
+        Listing { provider: Arc::clone(self) as _, tools, error: None, withheld: Vec::new() }
+    }
+
+    fn list(&self) -> MutexGuard<'_, FakeList> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Provider for FakeProvider {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn defined_in(&self) -> &str {
+        self.defined_in
+    }
+
+    fn kind(&self) -> ProviderKind {
+        self.kind
+    }
+
+    async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
+        let list = FakeProvider::list(self).clone();
+        match list {
+            FakeList::Tools(tools) => Ok(tools),
+            FakeList::Fails(why) => Err(ProviderError::new(why)),
+            FakeList::Hangs => std::future::pending().await,
+        }
+    }
+
+    async fn call(&self, call: ProviderCall<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+        (self.answer)(call, context).await
+    }
+
+    fn credential_scope(&self, _principal: &Principal) -> Option<ContentHash> {
+        (self.credentials)()
+    }
+
+    fn health(&self) -> Health {
+        self.health.clone()
+    }
+
+    fn instructions(&self) -> Option<String> {
+        self.instructions.map(str::to_owned)
+    }
+
+    fn is_of_methods(&self) -> bool {
+        self.is_of_methods
+    }
+
+    fn trust(&self) -> HintTrust {
+        self.trust
+    }
+
+    fn on_change(&self, notify: ChangeNotifier) {
+        *self.notify.lock().unwrap_or_else(PoisonError::into_inner) = Some(notify);
+    }
+
+    fn withheld(&self) -> Vec<(String, String)> {
+        self.withheld.clone()
+    }
+
+    async fn cached(&self) -> Option<Vec<Arc<RegisteredTool>>> {
+        self.cached.clone()
+    }
+}
