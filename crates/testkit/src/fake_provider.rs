@@ -80,6 +80,13 @@ impl FakeProvider {
         }
     }
 
+    /// Sets what is public of it.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
     /// Answers calls at once with what `answer` returns.
     #[must_use]
     pub fn answering(self, answer: impl Fn(ProviderCall<'_>) -> ToolOutput + Send + Sync + 'static) -> Self {

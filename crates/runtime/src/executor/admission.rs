@@ -189,7 +189,7 @@ impl Executor {
 
     /// Whether calls of a run that a person is asked about had better become jobs: the answer takes its time, and
     /// whoever made the call would wait for it.
-    pub(super) fn asks_later(&self, run: &RunContext) -> bool {
+    fn asks_later(&self, run: &RunContext) -> bool {
         self.options.jobs.is_some() && run.job.is_none() && run.approver.answers() == Answers::Elsewhere
     }
 

@@ -428,11 +428,7 @@ fn noted(told: JobNotice, id: &str, definition: &ToolDefinition, state: JobState
 }
 
 /// A step of a job as the result of the call that waited for it.
-pub(super) fn step_output(
-    job: &JobRecord,
-    definition: &ToolDefinition,
-    follows: Follows,
-) -> Result<ToolOutput, ToolError> {
+fn step_output(job: &JobRecord, definition: &ToolDefinition, follows: Follows) -> Result<ToolOutput, ToolError> {
     let Some(outcome) = job.outcome.clone() else {
         return Err(ToolError::new(ErrorKind::InternalError, job.line()));
     };

@@ -39,7 +39,7 @@ pub(super) struct CallRecord {
     /// How long it waited for slot and lock.
     pub(super) waited: Duration,
     /// After how long its tool began.
-    pub(super) ran_after: Option<Duration>,
+    ran_after: Option<Duration>,
     /// How often it was dispatched.
     pub(super) attempts: u32,
     /// When it began.

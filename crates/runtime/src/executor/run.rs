@@ -321,7 +321,7 @@ pub(super) struct Attempts {
     /// How often it may be tried again.
     pub(super) retries: u32,
     /// Goes along with each attempt.
-    pub(super) idempotency_key: String,
+    idempotency_key: String,
     /// Spreads the pauses of calls that failed together.
     pub(super) seed: u64,
 }

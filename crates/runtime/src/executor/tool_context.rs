@@ -153,7 +153,7 @@ impl Partials {
     }
 
     /// A question is answered, or given up: a sign of life too.
-    pub(super) fn is_answered(&self, person: bool) {
+    fn is_answered(&self, person: bool) {
         let mut asking = self.asking();
         asking.all.closes();
         if person {

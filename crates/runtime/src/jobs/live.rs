@@ -209,7 +209,7 @@ impl JobEvents {
     }
 
     /// The event of a step towards `state`, to be emitted once it is committed; `None` where nobody observes.
-    pub(super) fn of_step(&self, step: &JobStep, state: JobState) -> Option<Event> {
+    fn of_step(&self, step: &JobStep, state: JobState) -> Option<Event> {
         (self.events.attention() > Attention::Nothing).then(|| match step {
             JobStep::Ended(state, outcome) => self.finished(*state, outcome.error.as_ref()),
             _ => self.changed(state),

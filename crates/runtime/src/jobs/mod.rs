@@ -27,7 +27,7 @@ pub(crate) use live::{JobEvents, Live};
 use log::{JobLog, LogFiles};
 
 /// Jobs that one process has at once.
-pub(crate) const MAX_LIVE: usize = 10_000;
+const MAX_LIVE: usize = 10_000;
 
 /// The jobs of this process, and the way to those of others. Shared by `Arc`.
 pub struct JobManager {

@@ -210,7 +210,7 @@ impl JobManager {
     }
 
     /// Does to a job of this process what is asked.
-    pub(super) async fn handle_request(&self, id: &str, request: JobRequest) -> Result<(), StoreError> {
+    async fn handle_request(&self, id: &str, request: JobRequest) -> Result<(), StoreError> {
         let Some(live) = self.find(id) else {
             return Err(StoreError::Refused(format!("job {id} has just ended")));
         };

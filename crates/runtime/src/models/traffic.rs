@@ -322,7 +322,7 @@ fn seed() -> u64 {
 
 /// Passes on the events of one attempt, notes whether an answer has begun, and holds up its line where the provider
 /// says that no more is to come.
-pub(super) struct Feedback<'a> {
+struct Feedback<'a> {
     events: &'a dyn ModelEvents,
     queue: Arc<ModelQueue>,
     longest: Duration,

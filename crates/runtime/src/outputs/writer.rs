@@ -198,7 +198,7 @@ const FIRST: char = 'o';
 const LENGTH: usize = 8;
 
 /// A new handle, which nobody can guess and which another output may have.
-pub(super) fn random_handle() -> String {
+fn random_handle() -> String {
     let (_, mut bits) = uuid::Uuid::new_v4().as_u64_pair();
     let mut handle = String::with_capacity(1 + LENGTH);
     handle.push(FIRST);
@@ -215,7 +215,7 @@ pub(super) fn is_handle(text: &str) -> bool {
 }
 
 /// Whether an output of this folder has the handle, whatever it is and however far it has come.
-pub(super) fn is_taken(folder: &Path, handle: &str) -> bool {
+fn is_taken(folder: &Path, handle: &str) -> bool {
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
     files.into_iter().any(|file| file.file_name().as_encoded_bytes().starts_with(handle.as_bytes()))
 }

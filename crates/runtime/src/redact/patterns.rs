@@ -361,7 +361,7 @@ fn userinfo(text: &str, end: usize) -> Option<Range<usize>> {
 
 /// What may stand behind a prefix.
 #[derive(Clone, Copy)]
-pub(super) enum Body {
+enum Body {
     /// Letters and digits.
     Plain,
     /// Letters.

@@ -21,7 +21,8 @@ fn terms(fixture: &Fixture, trust: HintTrust, policy: Value) -> (RunContext, Arc
     let mut definition = ToolDefinition::new(id, "Claims to be mild.", Some(schema));
     definition.effects = Effects { destructive: false, ..Effects::UNKNOWN };
     let tools = vec![RegisteredTool::own(definition).expect("registers")];
-    let provider = Arc::new(FakeProvider { trust, ..FakeProvider::new("mild", ProviderKind::Native, tools) });
+    let provider =
+        Arc::new(FakeProvider::new("mild", ProviderKind::Native, tools).with(|provider| provider.trust = trust));
     let approver = Arc::new(Says(ApprovalDecision::Always, AtomicUsize::new(0)));
     let run = RunContext {
         policy: Arc::new(serde_json::from_value(policy).expect("policy")),
@@ -75,7 +76,7 @@ async fn a_method_of_the_protocol_is_told_by_its_own_name_and_with_the_length_of
     let tool = RegisteredTool::foreign(definition, "resources/read");
     let methods = FakeProvider::new("files", ProviderKind::Mcp, vec![tool])
         .answering(|_| ToolOutput::default().with_extra(METHOD_RESULT, json!({"contents": ["é"]})));
-    let methods = Arc::new(FakeProvider { is_of_methods: true, ..methods });
+    let methods = Arc::new(methods.with(|provider| provider.is_of_methods = true));
     let run = fixture.on(Snapshot::build(&[methods.listing()]));
     let read = call("c", "resources_read", json!({"uri": "a://1"}));
     let outcomes = fixture.executor.run_calls(vec![read], &run).await;

@@ -21,7 +21,7 @@ fn source(
     tools: Vec<Arc<RegisteredTool>>,
 ) -> Arc<FakeProvider> {
     let source = FakeProvider::new("s", ProviderKind::Mcp, tools);
-    Arc::new(FakeProvider { defined_in, cached: Some(cached), ..source })
+    Arc::new(source.with(|source| (source.defined_in, source.cached) = (defined_in, Some(cached))))
 }
 
 /// Keeps the events.
