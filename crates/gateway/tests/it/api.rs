@@ -9,16 +9,14 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use toolwright_core::approval::{Answers, FormReply, FormRequest, InboxStore as _, QuestionState, Wants};
 use toolwright_core::cancel::CancelCause;
-use toolwright_core::catalogue::{Health, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool};
-use toolwright_core::context::ToolContext;
-use toolwright_core::error::ToolError;
-use toolwright_core::outcome::ToolOutput;
+use toolwright_core::catalogue::{Health, ProviderKind};
 use toolwright_core::policy::{Policy, Profile};
 use toolwright_core::schema::CompiledSchema;
 use toolwright_core::session::{PeerProcess, Principal, SessionId};
 use toolwright_core::store::{LedgerStore, StoreError};
 use toolwright_gateway::{ApiStores, LookUpPeer, Token};
 use toolwright_runtime::{FormInbox, FormInboxParts, Inbox, InboxParts, SqliteStore, SystemClock};
+use toolwright_testkit::{FakeList, FakeProvider};
 
 use crate::support::{Fixture, Http, LONG, body, call, soon};
 
@@ -606,36 +604,13 @@ async fn providers_and_readiness_are_told() {
     assert_eq!(error_kind(&ended.json().await.expect("json")), "canceled");
 }
 
-/// A source that never says what it has.
-struct Silent;
-
-#[async_trait::async_trait]
-impl Provider for Silent {
-    fn name(&self) -> &str {
-        "silent"
-    }
-
-    fn kind(&self) -> ProviderKind {
-        ProviderKind::Mcp
-    }
-
-    async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
-        std::future::pending().await
-    }
-
-    async fn call(&self, _call: ProviderCall<'_>, _context: &ToolContext) -> Result<ToolOutput, ToolError> {
-        std::future::pending().await
-    }
-
-    fn health(&self) -> Health {
-        Health::Starting
-    }
-}
-
 #[tokio::test]
 async fn one_silent_source_does_not_hold_readiness_up() {
     let api = Api::new().await;
-    api.fixture.catalogue.add_provider(Arc::new(Silent)).await.expect("added");
+    let silent = FakeProvider::new("silent", ProviderKind::Mcp, Vec::new());
+    silent.lists(FakeList::Hangs);
+    let silent = silent.with(|source| source.health = Health::Starting);
+    api.fixture.catalogue.add_provider(Arc::new(silent)).await.expect("added");
     let catalogue = Arc::clone(&api.fixture.catalogue);
     let _listing = tokio::spawn(async move { catalogue.refresh("silent").await });
     let ready = async {

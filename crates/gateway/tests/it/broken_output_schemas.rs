@@ -6,7 +6,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use toolwright_core::definition::{OnOutputMismatch, ToolDefinition};
 
-use crate::promises::{Promise, Promises, rows};
+use crate::promises::{Promise, promises, rows};
 use crate::support::{Events, Fixture, Http, LEGACY, body, call, rpc};
 
 fn promised(definition: &mut ToolDefinition) {
@@ -26,7 +26,7 @@ async fn fixture() -> Fixture {
         ("right", promised, Some(json!({"rows": []}))),
         ("strict", strict, Some(json!({"columns": 3}))),
     ];
-    fixture.add(Arc::new(Promises(tools))).await;
+    fixture.add(promises(tools)).await;
     fixture
 }
 
@@ -83,7 +83,7 @@ async fn a_schema_is_announced_again_once_its_tool_is_another() {
         definition.output_schema = Some(json!({"type": "object", "properties": columns}));
     };
     let tools: Vec<Promise> = vec![("wrong", mended, Some(json!({"columns": 3})))];
-    fixture.catalogue.put_provider(Arc::new(Promises(tools))).await.expect("replaced");
+    fixture.catalogue.put_provider(promises(tools)).await.expect("replaced");
     fixture.catalogue.refresh("p").await;
     assert_eq!(announced(&http, &session).await, [r#""wrong""#]);
     assert_eq!(ran(&http, &session, "wrong").await["structuredContent"], json!({"columns": 3}));

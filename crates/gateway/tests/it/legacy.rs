@@ -5,12 +5,10 @@ use std::sync::Arc;
 use reqwest::Method;
 use serde_json::{Value, json};
 use toolwright_core::cancel::CancelCause;
-use toolwright_core::catalogue::{Health, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool};
-use toolwright_core::context::ToolContext;
-use toolwright_core::error::ToolError;
-use toolwright_core::outcome::ToolOutput;
+use toolwright_core::catalogue::ProviderKind;
 use toolwright_core::policy::{Policy, Profile};
 use toolwright_core::session::Principal;
+use toolwright_testkit::{FakeList, FakeProvider};
 
 use crate::support::{Events, Fixture, LONG, REMOTE_SAYS, WHOSE_TOOLS, body, call, rpc, soon};
 
@@ -242,39 +240,16 @@ async fn one_provider_is_served_under_its_own_names() {
 }
 
 /// A server that is down, of which it is known what it had.
-struct Down;
-
-#[async_trait::async_trait]
-impl Provider for Down {
-    fn name(&self) -> &str {
-        "down"
-    }
-
-    fn kind(&self) -> ProviderKind {
-        ProviderKind::Mcp
-    }
-
-    async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
-        Err(ProviderError::new("it ended with exit status 3"))
-    }
-
-    async fn call(&self, _: ProviderCall<'_>, _: &ToolContext) -> Result<ToolOutput, ToolError> {
-        Ok(ToolOutput::default())
-    }
-
-    fn health(&self) -> Health {
-        Health::Ready
-    }
-
-    fn withheld(&self) -> Vec<(String, String)> {
-        vec![("drop.it".into(), "filtered by tools_denied".into())]
-    }
+fn down() -> FakeProvider {
+    let source = FakeProvider::new("down", ProviderKind::Mcp, Vec::new());
+    source.lists(FakeList::Fails("it ended with exit status 3"));
+    source.with(|source| source.withheld = vec![("drop.it".into(), "filtered by tools_denied".into())])
 }
 
 #[tokio::test]
 async fn what_one_provider_does_not_have_is_explained_as_it_is_for_all() {
     let fixture = Fixture::new().await;
-    fixture.add(Arc::new(Down)).await;
+    fixture.add(Arc::new(down())).await;
     let http = fixture.http().await;
     for (path, prefix) in [("/mcp/down", ""), ("/mcp", "down__")] {
         let (session, _) = http.initialize(path).await;

@@ -2,21 +2,14 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use serde_json::{Value, json};
-use toolwright_core::catalogue::{
-    Health, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool, foreign_ids,
-};
-use toolwright_core::context::ToolContext;
+use toolwright_core::catalogue::{ProviderKind, RegisteredTool, foreign_ids};
 use toolwright_core::definition::{Effects, ToolDefinition};
-use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_gateway::{ListedSchemas, ViewOptions};
+use toolwright_testkit::FakeProvider;
 
 use crate::support::{Fixture, Http, body};
-
-/// A server whose schemas some clients refuse. Its tools say what they were called with.
-struct Odd;
 
 fn union() -> Value {
     json!({
@@ -26,36 +19,17 @@ fn union() -> Value {
     })
 }
 
-#[async_trait]
-impl Provider for Odd {
-    fn name(&self) -> &str {
-        "odd"
-    }
-
-    fn kind(&self) -> ProviderKind {
-        ProviderKind::Mcp
-    }
-
-    async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
-        let [union_id, compact_id] = &foreign_ids("odd", &["union", "compact"]).expect("ids")[..] else {
-            panic!("two")
-        };
-        let mut odd = ToolDefinition::new(union_id.clone(), "Odd.", Some(union()));
-        odd.effects = Effects::READ;
-        odd.meta.insert("mcp".into(), json!({"_meta": {"k": 1}}));
-        let long = json!({"type": "object", "properties": {"a": {"type": "string", "description": "Very long."}}});
-        let mut compact = ToolDefinition::new(compact_id.clone(), "Compact.", Some(long));
-        compact.provider_schema = Some(json!({"type": "object", "properties": {"a": {"type": "string"}}}));
-        Ok(vec![RegisteredTool::foreign(odd, "union"), RegisteredTool::foreign(compact, "compact")])
-    }
-
-    async fn call(&self, call: ProviderCall<'_>, _context: &ToolContext) -> Result<ToolOutput, ToolError> {
-        Ok(ToolOutput::text(call.arguments.to_string()))
-    }
-
-    fn health(&self) -> Health {
-        Health::Ready
-    }
+/// A server whose schemas some clients refuse. Its tools say what they were called with.
+fn odd() -> FakeProvider {
+    let [union_id, compact_id] = &foreign_ids("odd", &["union", "compact"]).expect("ids")[..] else { panic!("two") };
+    let mut odd = ToolDefinition::new(union_id.clone(), "Odd.", Some(union()));
+    odd.effects = Effects::READ;
+    odd.meta.insert("mcp".into(), json!({"_meta": {"k": 1}}));
+    let long = json!({"type": "object", "properties": {"a": {"type": "string", "description": "Very long."}}});
+    let mut compact = ToolDefinition::new(compact_id.clone(), "Compact.", Some(long));
+    compact.provider_schema = Some(json!({"type": "object", "properties": {"a": {"type": "string"}}}));
+    let tools = vec![RegisteredTool::foreign(odd, "union"), RegisteredTool::foreign(compact, "compact")];
+    FakeProvider::new("odd", ProviderKind::Mcp, tools).answering(|call| ToolOutput::text(call.arguments.to_string()))
 }
 
 async fn fixture(schemas: ListedSchemas) -> Fixture {
@@ -74,7 +48,7 @@ async fn fixture(schemas: ListedSchemas) -> Fixture {
         options.views = vec![view("raw", Some(ListedSchemas::Raw)), view("usual", None)];
     })
     .await;
-    fixture.add(Arc::new(Odd)).await;
+    fixture.add(Arc::new(odd())).await;
     fixture
 }
 

@@ -6,14 +6,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use toolwright_core::approval::{Answers, ApprovalDecision, ApprovalRequest, Approver};
-use toolwright_core::catalogue::{
-    Health, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool, foreign_ids,
-};
-use toolwright_core::context::ToolContext;
+use toolwright_core::catalogue::{ProviderKind, RegisteredTool, foreign_ids};
 use toolwright_core::definition::{Effects, Mode, OnOutputMismatch, ToolDefinition};
-use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
 use toolwright_gateway::ViewOptions;
+use toolwright_testkit::FakeProvider;
 
 use crate::support::{Fixture, body, call, rpc};
 
@@ -21,38 +18,23 @@ use crate::support::{Fixture, body, call, rpc};
 pub(crate) type Promise = (&'static str, fn(&mut ToolDefinition), Option<Value>);
 
 /// A foreign source whose tools are these.
-pub(crate) struct Promises(pub(crate) Vec<Promise>);
-
-#[async_trait]
-impl Provider for Promises {
-    fn name(&self) -> &str {
-        "p"
-    }
-
-    fn kind(&self) -> ProviderKind {
-        ProviderKind::Mcp
-    }
-
-    async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
-        let names: Vec<&str> = self.0.iter().map(|(name, ..)| *name).collect();
-        let tool = |(id, (raw, change, _)): (_, &Promise)| {
-            let mut definition = ToolDefinition::new(id, "Promises.", Some(json!({"type": "object"})));
-            definition.effects = Effects::READ;
-            change(&mut definition);
-            RegisteredTool::foreign(definition, *raw)
-        };
-        Ok(foreign_ids("p", &names).expect("ids").into_iter().zip(&self.0).map(tool).collect())
-    }
-
-    async fn call(&self, call: ProviderCall<'_>, _context: &ToolContext) -> Result<ToolOutput, ToolError> {
-        let (.., structured) = self.0.iter().find(|(raw, ..)| *raw == call.raw_name).expect("its own");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        Ok(ToolOutput { structured: structured.clone(), ..ToolOutput::default() })
-    }
-
-    fn health(&self) -> Health {
-        Health::Ready
-    }
+pub(crate) fn promises(promises: Vec<Promise>) -> Arc<FakeProvider> {
+    let names: Vec<&str> = promises.iter().map(|(name, ..)| *name).collect();
+    let tool = |(id, (raw, change, _)): (_, &Promise)| {
+        let mut definition = ToolDefinition::new(id, "Promises.", Some(json!({"type": "object"})));
+        definition.effects = Effects::READ;
+        change(&mut definition);
+        RegisteredTool::foreign(definition, *raw)
+    };
+    let tools = foreign_ids("p", &names).expect("ids").into_iter().zip(&promises).map(tool).collect();
+    Arc::new(FakeProvider::new("p", ProviderKind::Mcp, tools).with_future(move |call, _| {
+        let (.., structured) = promises.iter().find(|(raw, ..)| *raw == call.raw_name).expect("its own");
+        let output = ToolOutput { structured: structured.clone(), ..ToolOutput::default() };
+        Box::pin(async move {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            Ok(output)
+        })
+    }))
 }
 
 /// Says, if it is here, to leave the call out.
@@ -96,7 +78,7 @@ async fn a_job_of_a_tool_with_an_output_schema_reaches_the_model_with_its_id() {
     };
     let plain = |definition: &mut ToolDefinition| definition.mode = Mode::Background;
     let tools: Vec<Promise> = vec![("promised", background, Some(json!({"rows": []}))), ("plain", plain, None)];
-    fixture.add(Arc::new(Promises(tools))).await;
+    fixture.add(promises(tools)).await;
     for answer in of_both(&fixture, "p__promised").await {
         let text = answer["content"][0]["text"].as_str().unwrap_or_default();
         assert!(text.contains("background job promised_"), "{answer}");
@@ -120,7 +102,7 @@ async fn a_call_that_waits_for_a_person_or_was_skipped_is_told_though_its_tool_p
         })
         .await;
         let promised = |definition: &mut ToolDefinition| definition.output_schema = Some(rows());
-        fixture.add(Arc::new(Promises(vec![("promised", promised, None)]))).await;
+        fixture.add(promises(vec![("promised", promised, None)])).await;
         for answer in of_both(&fixture, "p__promised").await {
             let text = answer["content"][0]["text"].as_str().unwrap_or_default();
             assert!(text.contains(told), "{answer}");
@@ -149,7 +131,7 @@ async fn tools_that_follow_jobs_are_named_only_where_they_can_be_called() {
     })
     .await;
     let background = |definition: &mut ToolDefinition| definition.mode = Mode::Background;
-    fixture.add(Arc::new(Promises(vec![("asks", |_| (), None), ("slow", background, None)]))).await;
+    fixture.add(promises(vec![("asks", |_| (), None), ("slow", background, None)])).await;
     let http = fixture.http().await;
     for (path, prefix, follows) in
         [("/mcp", "p__", true), ("/mcp/following", "p__", true), ("/mcp/small", "p__", false), ("/mcp/p", "", false)]
@@ -179,7 +161,7 @@ async fn the_task_of_a_call_that_goes_on_as_a_job_has_not_failed_and_says_which(
         definition.output_schema = Some(rows());
         definition.meta.insert("mcp".into(), json!({"execution": {"taskSupport": "optional"}}));
     };
-    fixture.add(Arc::new(Promises(vec![("promised", background, Some(json!({"rows": []})))]))).await;
+    fixture.add(promises(vec![("promised", background, Some(json!({"rows": []})))])).await;
     let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
     let ask = async |method: &str, params: Value| {
@@ -217,7 +199,7 @@ async fn older_clients_get_what_is_no_object_inside_one_in_lists_and_results() {
         ("around", around, Some(json!([1]))),
         ("none", |_| (), Some(json!("text"))),
     ];
-    fixture.add(Arc::new(Promises(tools))).await;
+    fixture.add(promises(tools)).await;
     let http = fixture.http().await;
     let (session, _) = http.initialize("/mcp").await;
     let legacy = body(http.in_session(&session, "/mcp", &rpc(1, "tools/list", json!({}))), 200).await;
@@ -254,7 +236,7 @@ async fn one_careless_server_takes_nobody_elses_tools_away() {
         let listed = json!({"annotations": null, "icons": null, "_meta": null, "execution": {"taskSupport": null}});
         definition.meta.insert("mcp".into(), listed);
     };
-    fixture.add(Arc::new(Promises(vec![("careless", careless, None)]))).await;
+    fixture.add(promises(vec![("careless", careless, None)])).await;
     let http = fixture.http().await;
     for path in ["/mcp", "/mcp/p"] {
         let listed = body(http.modern(path, json!(1), "tools/list", json!({})), 200).await;
@@ -278,7 +260,7 @@ async fn parameters_in_headers_say_what_the_body_says() {
         let region = json!({"type": "string", "x-mcp-header": "Region"});
         definition.parameters = Some(json!({"type": "object", "properties": {"region": region}}));
     };
-    fixture.add(Arc::new(Promises(vec![("marked", marked, None)]))).await;
+    fixture.add(promises(vec![("marked", marked, None)])).await;
     let http = fixture.http().await;
     for (path, name) in [("/mcp", "p__marked"), ("/mcp", "p:marked@0.0.0"), ("/mcp/p", "marked")] {
         for (arguments, header, code) in [

@@ -13,9 +13,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use toolwright_core::approval::NoApprover;
 use toolwright_core::cancel::{Cancel, CancelCause};
-use toolwright_core::catalogue::{
-    ChangeNotifier, Health, ListKind, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool,
-};
+use toolwright_core::catalogue::{ListKind, Provider, ProviderKind, RegisteredTool};
 use toolwright_core::content::ContentBlock;
 use toolwright_core::context::{NoRedaction, Services, ToolContext};
 use toolwright_core::definition::{Effects, ToolDefinition};
@@ -31,6 +29,7 @@ use toolwright_core::tool_id::ToolId;
 use toolwright_gateway::{Gateway, GatewayOptions, HttpOptions, Token, serve_http};
 use toolwright_providers::builtin::{self, BuiltinOptions};
 use toolwright_runtime::{Catalogue, Executor, ExecutorOptions, JobManager, OutputFiles, SqliteStore, SystemClock};
+use toolwright_testkit::{FakeList, FakeProvider};
 
 /// Longer than anything here takes; a test that waits so long has failed.
 pub(crate) const LONG: Duration = Duration::from_secs(10);
@@ -128,58 +127,26 @@ impl Tool for Small {
 }
 
 /// A foreign source whose tools come and go.
-#[derive(Default)]
-pub(crate) struct Foreign {
-    raw_names: Mutex<Vec<&'static str>>,
-    notify: Mutex<Option<ChangeNotifier>>,
-}
+pub(crate) struct Foreign(Arc<FakeProvider>);
 
 impl Foreign {
-    pub(crate) fn set(&self, raw_names: &[&'static str]) {
-        *self.raw_names.lock().expect("lock") = raw_names.to_vec();
-        if let Some(notify) = &*self.notify.lock().expect("lock") {
-            notify();
-        }
-    }
-}
-
-#[async_trait]
-impl Provider for Foreign {
-    fn name(&self) -> &str {
-        "remote"
+    fn new() -> Self {
+        let source = FakeProvider::new("remote", ProviderKind::Mcp, Vec::new())
+            .answering(|call| ToolOutput::text(format!("{} ran", call.raw_name)));
+        Self(Arc::new(source.with(|source| source.instructions = Some("Be gentle."))))
     }
 
-    fn kind(&self) -> ProviderKind {
-        ProviderKind::Mcp
-    }
-
-    async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
-        let raw_names = self.raw_names.lock().expect("lock").clone();
-        let ids = toolwright_core::catalogue::foreign_ids("remote", &raw_names).expect("ids");
-        let tool = |(id, raw): (ToolId, &str)| {
+    pub(crate) fn set(&self, raw_names: &[&str]) {
+        let ids = toolwright_core::catalogue::foreign_ids("remote", raw_names).expect("ids");
+        let tool = |(id, raw): (ToolId, &&str)| {
             let schema = json!({"$schema": "x", "type": "object", "x-later": {"b": 1, "a": 2}});
             let mut definition = ToolDefinition::new(id, "Foreign.", Some(schema));
             let extra = json!({"annotations": {"readOnlyHint": true, "later": 1}, "_meta": {"k": [1]}, "icons": []});
             definition.meta.insert("mcp".into(), extra);
-            RegisteredTool::foreign(definition, raw)
+            RegisteredTool::foreign(definition, *raw)
         };
-        Ok(ids.into_iter().zip(raw_names).map(tool).collect())
-    }
-
-    async fn call(&self, call: ProviderCall<'_>, _context: &ToolContext) -> Result<ToolOutput, ToolError> {
-        Ok(ToolOutput::text(format!("{} ran", call.raw_name)))
-    }
-
-    fn health(&self) -> Health {
-        Health::Ready
-    }
-
-    fn on_change(&self, notify: ChangeNotifier) {
-        *self.notify.lock().expect("lock") = Some(notify);
-    }
-
-    fn instructions(&self) -> Option<String> {
-        Some("Be gentle.".into())
+        self.0.lists(FakeList::Tools(ids.into_iter().zip(raw_names).map(tool).collect()));
+        self.0.tell_change();
     }
 }
 
@@ -187,7 +154,7 @@ impl Provider for Foreign {
 pub(crate) struct Fixture {
     pub(crate) gateway: Arc<Gateway>,
     pub(crate) catalogue: Arc<Catalogue>,
-    pub(crate) foreign: Arc<Foreign>,
+    pub(crate) foreign: Foreign,
     pub(crate) watch: Arc<Watch>,
     pub(crate) shutdown: Cancel,
     _outputs: tempfile::TempDir,
@@ -229,12 +196,12 @@ impl Fixture {
             .into_iter()
             .map(|name| Arc::new(Small { name, watch: Arc::clone(&watch) }) as Arc<dyn Tool>)
             .collect();
-        let foreign = Arc::new(Foreign::default());
+        let foreign = Foreign::new();
         foreign.set(&["Get.Thing", "other"]);
         let catalogue = Catalogue::new(Arc::new(NoEvents), Arc::new(NoRedaction), LONG);
         let own = StaticProvider::new("test", ProviderKind::Native, tools).expect("tools");
         catalogue.add_provider(Arc::new(own)).await.expect("added");
-        catalogue.add_provider(Arc::clone(&foreign) as Arc<dyn Provider>).await.expect("added");
+        catalogue.add_provider(Arc::clone(&foreign.0) as _).await.expect("added");
         let mut readers = builtin::tools(&BuiltinOptions::default());
         readers.retain(|tool| is_output_tool(&tool.definition().id));
         let readers = StaticProvider::new("builtin", ProviderKind::Builtin, readers).expect("tools");

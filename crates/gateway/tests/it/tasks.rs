@@ -3,17 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use serde_json::{Value, json};
 use toolwright_core::cancel::CancelCause;
-use toolwright_core::catalogue::{
-    Health, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool, foreign_ids,
-};
+use toolwright_core::catalogue::{ProviderCall, ProviderKind, RegisteredTool, foreign_ids};
 use toolwright_core::client::ClientRequest;
 use toolwright_core::context::ToolContext;
 use toolwright_core::definition::{Effects, ToolDefinition};
 use toolwright_core::error::ToolError;
 use toolwright_core::outcome::ToolOutput;
+use toolwright_testkit::FakeProvider;
 
 use crate::support::{Events, Fixture, Http, body, call, rpc, soon};
 
@@ -22,58 +20,42 @@ const RELATED: &str = "io.modelcontextprotocol/related-task";
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 
 /// A source whose tools take their time.
-struct Slow;
-
-#[async_trait]
-impl Provider for Slow {
-    fn name(&self) -> &str {
-        "slow"
-    }
-
-    fn kind(&self) -> ProviderKind {
-        ProviderKind::Mcp
-    }
-
-    async fn list(&self) -> Result<Vec<Arc<RegisteredTool>>, ProviderError> {
-        let names = ["work", "short"];
-        let tool = |(id, raw): (_, &&str)| {
-            let mut definition = ToolDefinition::new(id, (*raw).to_owned(), Some(json!({"type": "object"})));
-            definition.effects = Effects::READ;
-            if *raw == "work" {
-                definition.meta.insert("mcp".into(), json!({"execution": {"taskSupport": "required"}}));
-            }
-            RegisteredTool::foreign(definition, *raw)
-        };
-        Ok(foreign_ids("slow", &names).expect("ids").into_iter().zip(&names).map(tool).collect())
-    }
-
-    /// Sleeps for `ms`, then asks what `ask` says, then fails if `fail`.
-    async fn call(&self, call: ProviderCall<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError> {
-        let arguments = call.arguments;
-        tokio::select! {
-            () = tokio::time::sleep(Duration::from_millis(arguments["ms"].as_u64().unwrap_or(0))) => {}
-            cause = context.cancel.cancelled() => return Err(ToolError::canceled(cause)),
+fn slow() -> FakeProvider {
+    let names = ["work", "short"];
+    let tool = |(id, raw): (_, &&str)| {
+        let mut definition = ToolDefinition::new(id, (*raw).to_owned(), Some(json!({"type": "object"})));
+        definition.effects = Effects::READ;
+        if *raw == "work" {
+            definition.meta.insert("mcp".into(), json!({"execution": {"taskSupport": "required"}}));
         }
-        let questions = arguments["ask"].as_array().into_iter().flatten();
-        let questions: Vec<_> = questions
-            .map(|params| ClientRequest { key: None, method: "elicitation/create".into(), params: params.clone() })
-            .collect();
-        if !questions.is_empty() {
-            let answers = context.client.ask(questions).await?;
-            let answers: Vec<Value> = answers.into_iter().map(|answer| answer.expect("an answer")).collect();
-            return Ok(ToolOutput::text(Value::Array(answers).to_string()));
-        }
-        Ok(if arguments["fail"] == true { ToolOutput::failure("no luck") } else { ToolOutput::text("done") })
-    }
+        RegisteredTool::foreign(definition, *raw)
+    };
+    let tools = foreign_ids("slow", &names).expect("ids").into_iter().zip(&names).map(tool).collect();
+    FakeProvider::new("slow", ProviderKind::Mcp, tools).with_future(|call, context| Box::pin(run_slowly(call, context)))
+}
 
-    fn health(&self) -> Health {
-        Health::Ready
+/// Sleeps for `ms`, then asks what `ask` says, then fails if `fail`.
+async fn run_slowly(call: ProviderCall<'_>, context: &ToolContext) -> Result<ToolOutput, ToolError> {
+    let arguments = call.arguments;
+    tokio::select! {
+        () = tokio::time::sleep(Duration::from_millis(arguments["ms"].as_u64().unwrap_or(0))) => {}
+        cause = context.cancel.cancelled() => return Err(ToolError::canceled(cause)),
     }
+    let questions = arguments["ask"].as_array().into_iter().flatten();
+    let questions: Vec<_> = questions
+        .map(|params| ClientRequest { key: None, method: "elicitation/create".into(), params: params.clone() })
+        .collect();
+    if !questions.is_empty() {
+        let answers = context.client.ask(questions).await?;
+        let answers: Vec<Value> = answers.into_iter().map(|answer| answer.expect("an answer")).collect();
+        return Ok(ToolOutput::text(Value::Array(answers).to_string()));
+    }
+    Ok(if arguments["fail"] == true { ToolOutput::failure("no luck") } else { ToolOutput::text("done") })
 }
 
 async fn fixture() -> (Fixture, Http) {
     let fixture = Fixture::new().await;
-    fixture.add(Arc::new(Slow)).await;
+    fixture.add(Arc::new(slow())).await;
     let http = fixture.http().await;
     (fixture, http)
 }
