@@ -76,7 +76,7 @@ impl ContextBudget {
 }
 
 /// Room that is given back unless it is kept: when a call fails or is dropped before its result is committed.
-struct Reserved {
+pub(crate) struct Reserved {
     budget: Arc<ContextBudget>,
     tokens: usize,
 }

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_output_is_served_until_it_is_over_by_either_word() {
+    async fn an_output_is_served_until_it_expires() {
         let fixture = Fixture::new(STORED, IN_MEMORY);
         let (writer, reader) = (fixture.open(), fixture.open());
         let output = ToolOutput::text("x").with_extra("status", 200);
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_oldest_goes_first_in_the_store_and_the_least_used_in_memory() {
+    async fn the_store_drops_oldest_memory_drops_least_used() {
         let fixture = Fixture::new(Room { entries: 3, bytes: 10_000 }, Room { entries: 2, bytes: 10_000 });
         let cache = fixture.open();
         for n in 0..5 {

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_observes_providers_has_no_event_of_calls_made() {
+    async fn provider_observers_get_no_events_of_calls() {
         let hub = EventHub::default();
         let mut providers = hub.subscribe_providers();
         let sink: &dyn EventSink = &hub;
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_is_gone_is_told_no_more_and_who_comes_then_is() {
+    async fn observers_come_and_go() {
         let hub = EventHub::default();
         let sink: &dyn EventSink = &hub;
         let (brief, whole) = (hub.subscribe_brief(), hub.subscribe());
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_observes_what_is_notable_is_not_told_what_is_routine() {
+    async fn observers_of_notable_events_get_no_routine_ones() {
         let hub = EventHub::default();
         let seen = Arc::new(Mutex::new(Vec::new()));
         let into = Arc::clone(&seen);
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_panicking_observer_loses_its_event_and_no_more() {
+    async fn a_panicking_observer_loses_one_event() {
         let hub = EventHub::default();
         let made = AtomicU64::new(0);
         let tell = |code| {
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_slow_observer_loses_the_oldest_and_holds_nobody_up() {
+    async fn a_slow_observer_loses_the_oldest_events() {
         let hub = EventHub::default();
         let seen = Arc::new(AtomicU64::new(0));
         let into = Arc::clone(&seen);

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_read_belongs_to_its_session_and_is_bounded() {
+    fn what_was_read_belongs_to_its_session() {
         let files = SessionFiles::default();
         let (a, b) = (SessionId::new("a"), SessionId::new("b"));
         let seen = FileSeen { hash: ContentHash::of_bytes(b"x"), modified: None };

@@ -23,7 +23,7 @@ const BACK_OFF: [Duration; 5] = [
 
 /// The last list of one kind.
 #[derive(Debug, Clone, Default)]
-struct LastList {
+pub(super) struct LastList {
     /// The items, as the provider listed them last without an error.
     pub(super) items: Arc<[Value]>,
     /// Whether a list has come or failed.

@@ -4,31 +4,26 @@
 mod lists;
 mod pins;
 mod provider_slot;
+mod publish;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures_util::{FutureExt as _, StreamExt as _, stream};
 use tokio::sync::{Mutex, broadcast, watch};
 use toolwright_core::Redactor;
-use toolwright_core::catalogue::{
-    CatalogueIssue, ListKind, Listing, Provider, RegisteredTool, Snapshot, SourceNotice, Unapproved,
-};
-use toolwright_core::context::INFO_ID;
+use toolwright_core::catalogue::{ListKind, Provider, Snapshot, SourceNotice};
 use toolwright_core::context::NoRedaction;
-use toolwright_core::definition::{Mode, ToolDefinition};
 use toolwright_core::event::{Event, EventSink, NoEvents};
-use toolwright_core::job::JOB_IDS;
-use toolwright_core::output::EXTRACT_ID;
 use toolwright_core::pins::Change;
-use toolwright_core::tool_id::wire_candidate;
 
 use self::lists::Due;
 pub use self::lists::SourceLists;
 use self::pins::Held;
 pub use self::pins::Pins;
-use self::provider_slot::{ProviderSlot, held_back, reuse, still_starting};
+use self::provider_slot::{ProviderSlot, reuse};
+use self::publish::{Current, Sources};
 
 /// How long one provider may take to list before it counts as failed.
 pub const DEFAULT_LIST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -76,64 +71,6 @@ pub struct Catalogue {
     pins: OnceLock<Arc<Pins>>,
 }
 
-/// What readers see.
-struct Current {
-    snapshot: RwLock<Published>,
-    generation: watch::Sender<u64>,
-    /// Publications so far; each takes its number while the slots are locked.
-    made: AtomicU64,
-}
-
-#[derive(Default)]
-struct Published {
-    snapshot: Arc<Snapshot>,
-    sources: Sources,
-    number: u64,
-}
-
-/// The providers of a snapshot.
-#[derive(Clone, Default)]
-struct Sources {
-    all: Arc<[Arc<dyn Provider>]>,
-    /// Those of which it is not known what they have.
-    unlisted: Arc<[Arc<dyn Provider>]>,
-    lists: Arc<[SourceLists]>,
-}
-
-impl Sources {
-    fn of(slots: &[ProviderSlot], before: &Self) -> Self {
-        let provider = |slot: &ProviderSlot| Arc::clone(&slot.provider);
-        let unlisted = slots.iter().filter(|slot| !slot.is_listed);
-        let with_lists = slots.iter().filter(|slot| slot.provider.methods().is_some());
-        let lists: Arc<[_]> = with_lists.map(SourceLists::of).collect();
-        let is_same = lists.len() == before.lists.len()
-            && lists.iter().zip(&*before.lists).all(|(now, before)| now.is_same(before));
-        Self {
-            all: slots.iter().map(provider).collect(),
-            unlisted: unlisted.map(provider).collect(),
-            lists: if is_same { Arc::clone(&before.lists) } else { lists },
-        }
-    }
-}
-
-impl Current {
-    fn sources(&self) -> Sources {
-        self.snapshot.read().unwrap_or_else(PoisonError::into_inner).sources.clone()
-    }
-
-    /// Swaps, unless a later snapshot is there already.
-    fn put(&self, snapshot: Arc<Snapshot>, sources: Sources, number: u64) {
-        {
-            let mut current = self.snapshot.write().unwrap_or_else(PoisonError::into_inner);
-            if current.number > number {
-                return;
-            }
-            *current = Published { snapshot, sources, number };
-        }
-        self.generation.send_modify(|generation| *generation += 1);
-    }
-}
-
 impl std::fmt::Debug for Catalogue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Catalogue").field("snapshot", &self.snapshot()).finish_non_exhaustive()
@@ -149,11 +86,7 @@ impl Catalogue {
             events,
             redactor,
             list_timeout,
-            current: Arc::new(Current {
-                snapshot: RwLock::default(),
-                generation: watch::channel(0).0,
-                made: AtomicU64::new(0),
-            }),
+            current: Arc::default(),
             slots: Mutex::new(Vec::new()),
             absent: RwLock::default(),
             jobs: AtomicBool::new(false),
@@ -200,27 +133,27 @@ impl Catalogue {
     /// The catalogue as it is now. A run keeps the one of its turn.
     #[must_use]
     pub fn snapshot(&self) -> Arc<Snapshot> {
-        Arc::clone(&self.current.snapshot.read().unwrap_or_else(PoisonError::into_inner).snapshot)
+        self.current.snapshot()
     }
 
     /// The providers of the snapshot as it is now, in registration order, those without tools too.
     #[must_use]
     pub fn sources(&self) -> Arc<[Arc<dyn Provider>]> {
-        Arc::clone(&self.current.snapshot.read().unwrap_or_else(PoisonError::into_inner).sources.all)
+        self.current.sources().all
     }
 
     /// Those of [`Catalogue::sources`] of which it is not known yet what they have: their first list is neither there nor has
     /// it failed, and there is none of an earlier run.
     #[must_use]
     pub fn unlisted(&self) -> Arc<[Arc<dyn Provider>]> {
-        Arc::clone(&self.current.snapshot.read().unwrap_or_else(PoisonError::into_inner).sources.unlisted)
+        self.current.sources().unlisted
     }
 
     /// What the providers list besides their tools, in registration order: the same object until one of the lists is
     /// another. Empty lists unless [`Catalogue::keep_lists`] was called.
     #[must_use]
     pub fn lists(&self) -> Arc<[SourceLists]> {
-        Arc::clone(&self.current.snapshot.read().unwrap_or_else(PoisonError::into_inner).sources.lists)
+        self.current.sources().lists
     }
 
     /// Has prompts, resources and resource templates listed too from now on, each provider's after its tools. Within a
@@ -359,7 +292,7 @@ impl Catalogue {
     }
 
     /// Offers the tools that follow jobs from now on: a call may become a job whose tool does not ask for it. They
-    /// are offered in any case while some tool does; see [`withheld`].
+    /// are offered in any case while some tool does.
     pub async fn offer_jobs(&self) {
         if !self.jobs.swap(true, Ordering::AcqRel) {
             self.publish(&self.slots.lock().await).await;
@@ -523,109 +456,4 @@ impl Catalogue {
             tracing::warn!("some providers did not shut down within {grace:?}");
         }
     }
-
-    /// What a provider says of itself, and what pins have against its definitions: each by itself, or many together.
-    fn issues_of(&self, slot: &ProviderSlot) -> Vec<CatalogueIssue> {
-        let provider = slot.provider.name();
-        // What a source wrote is in it, and begins no line of its own.
-        let issue = |message: String| CatalogueIssue {
-            provider: provider.to_owned(),
-            message: self.redactor.redact(&message).replace(char::is_control, " "),
-        };
-        if slot.error.is_some() {
-            return Vec::new();
-        }
-        let mut issues: Vec<CatalogueIssue> = slot.provider.issues().into_iter().map(issue).collect();
-        for (kind, last) in ListKind::ALL.into_iter().zip(&slot.lists.last) {
-            if let Some(error) = &last.error {
-                issues.push(issue(format!("its {} could not be listed: {error}", kind.words())));
-            }
-        }
-        match &slot.held[..] {
-            few @ ([] | [_] | [_, _] | [_, _, _]) => {
-                issues.extend(few.iter().map(|held| issue(format!("`{}` is {}", held.tool.raw_name(), held.why))));
-            }
-            many => {
-                let withheld = many.iter().filter(|held| held.withheld).count();
-                issues.push(issue(format!(
-                    "{} definitions are not the pinned ones, {withheld} are withheld for that: `toolwright pins ls {provider}` \
-                     lists them, `toolwright pins approve {provider}` lets all of them in",
-                    many.len()
-                )));
-            }
-        }
-        issues
-    }
-
-    /// Makes the snapshot of `slots` and swaps it in; if nothing is new in it, whoever waits for changes is woken all the same,
-    /// since a source may have others than of tools. Where the one before it is searched, the new one is
-    /// indexed first, off the async workers: searchers keep to the old one meanwhile and wait for nothing. A
-    /// caller that gives up waiting does not keep the snapshot from being swapped in.
-    async fn publish(&self, slots: &[ProviderSlot]) {
-        let idle = withheld(slots, self.jobs.load(Ordering::Acquire), self.extraction.load(Ordering::Acquire));
-        let is_idle = |tool: &RegisteredTool| idle.iter().find(|(id, _)| tool.definition().id.as_str() == *id);
-        let listing = |slot: &ProviderSlot| Listing {
-            provider: Arc::clone(&slot.provider),
-            tools: slot.tools.iter().filter(|tool| is_idle(tool).is_none()).cloned().collect(),
-            error: slot.error.clone(),
-            withheld: {
-                let held = held_back(slot).map(|held| (held.raw_name, held.why));
-                slot.provider.withheld().into_iter().chain(held).collect()
-            },
-        };
-        let unapproved: Vec<Unapproved> = slots.iter().flat_map(held_back).collect();
-        let listings: Vec<Listing> = slots.iter().map(listing).collect();
-        let issues: Vec<CatalogueIssue> = slots.iter().flat_map(|slot| self.issues_of(slot)).collect();
-        let mut absent = self.absent.read().unwrap_or_else(PoisonError::into_inner).clone();
-        for tool in slots.iter().flat_map(|slot| &slot.tools) {
-            if let Some((_, why)) = is_idle(tool) {
-                let id = &tool.definition().id;
-                absent.push((wire_candidate(id.namespace(), id.name()), (*why).to_owned()));
-            }
-        }
-        absent.extend(slots.iter().filter_map(still_starting));
-        let before = self.snapshot();
-        let sources = Sources::of(slots, &self.current.sources());
-        let number = self.current.made.fetch_add(1, Ordering::Relaxed) + 1;
-        if before.is_of(&listings, &absent, &unapproved, &issues) {
-            return self.current.put(before, sources, number);
-        }
-        let snapshot = Arc::new(
-            Snapshot::build(&listings)
-                .with_absent(absent)
-                .with_unapproved(unapproved)
-                .with_issues(issues)
-                .with_index_of(&before),
-        );
-        if !before.is_indexed() {
-            return self.current.put(snapshot, sources, number);
-        }
-        let current = Arc::clone(&self.current);
-        let indexed = tokio::task::spawn_blocking(move || {
-            snapshot.lexical();
-            current.put(snapshot, sources, number);
-        });
-        if let Err(error) = indexed.await {
-            tracing::error!("the catalogue could not be indexed: {error}");
-        }
-    }
-}
-
-/// The tools that would have nothing to do, and why: those that follow jobs where no tool runs as one, the one that shows
-/// manuals where no tool has any, and the one that needs a model where there is none. Every definition costs its place in a
-/// request.
-fn withheld(slots: &[ProviderSlot], jobs: bool, extraction: bool) -> Vec<(&'static str, &'static str)> {
-    let definitions = || slots.iter().flat_map(|slot| &slot.tools).map(|tool| tool.definition());
-    let runs_as_job = |tool: &ToolDefinition| tool.mode != Mode::Direct || tool.auto_background_after.is_some();
-    let mut withheld = Vec::new();
-    if !jobs && !definitions().any(runs_as_job) {
-        withheld.extend(JOB_IDS.map(|id| (id, "it is offered once calls can go on as background jobs")));
-    }
-    if !definitions().any(|tool| tool.documentation.is_some()) {
-        withheld.push((INFO_ID, "it is offered once a tool has a manual"));
-    }
-    if !extraction {
-        withheld.push((EXTRACT_ID, "it is offered once a model is set: outputs.extract_model or models.default"));
-    }
-    withheld
 }

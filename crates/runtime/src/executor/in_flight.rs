@@ -61,7 +61,7 @@ impl CallInFlight {
 }
 
 /// A call that can become a job.
-struct Promotable<'a>(&'a CallInFlight);
+pub(super) struct Promotable<'a>(&'a CallInFlight);
 
 impl Promotable<'_> {
     /// Waits until somebody wants it to be a job.

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use async_trait::async_trait;
@@ -27,6 +27,7 @@ use toolwright_core::session::CallId;
 use toolwright_core::tool_id::ToolId;
 
 use super::run::Attempts;
+use super::tool_context::CallUsage;
 use super::{Executor, RunContext};
 use crate::models::micros;
 
@@ -190,7 +191,7 @@ impl LlmCall {
             tried += 1;
             let attempt = Attempt { tool: &tool, model, number: tried, of: &self, started: services.clock.now() };
             services.events.tell_routine(|| attempt.began(&shown));
-            let usage = Arc::new(Used::default());
+            let usage = Arc::new(CallUsage::default());
             attempts.context.services = Arc::new(self.services(&services, model, counter, &usage));
             let result = attempts.repeated().await;
             let result = result.and_then(|output| self.accepted(output, entry));
@@ -273,7 +274,7 @@ impl LlmCall {
         services: &Services,
         model: &Arc<str>,
         counter: Option<Arc<dyn TokenCounter>>,
-        usage: &Arc<Used>,
+        usage: &Arc<CallUsage>,
     ) -> Services {
         let client = Accounted { executor: Arc::clone(&self.executor), run: self.run.clone(), used: Arc::clone(usage) };
         Services {
@@ -426,31 +427,11 @@ impl Attempt<'_> {
     }
 }
 
-/// What one attempt has used.
-#[derive(Debug, Default)]
-struct Used(Mutex<Usage>);
-
-impl Used {
-    fn add(&self, usage: Usage) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).add(usage);
-    }
-
-    fn total(&self) -> Usage {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl UsageRecorder for Used {
-    fn record(&self, _model: &str, usage: Usage) {
-        self.add(usage);
-    }
-}
-
 /// The model client of one attempt: each request is reported and recorded as an operation inside the call.
 struct Accounted {
     executor: Arc<Executor>,
     run: RunContext,
-    used: Arc<Used>,
+    used: Arc<CallUsage>,
 }
 
 #[async_trait]
@@ -469,7 +450,7 @@ impl ModelClient for Accounted {
                 Err(ModelError::new(ModelErrorKind::Canceled, format!("cancelled {}", cause.describe())))
             }
         };
-        self.used.add(answer.as_ref().map_or_else(|error| error.usage, |answer| answer.usage));
+        self.used.record(model, answer.as_ref().map_or_else(|error| error.usage, |answer| answer.usage));
         let answer = answer?;
         if !answer.reasoning.is_empty() {
             events.on_event(ModelEvent::Reasoning(answer.reasoning.clone()));

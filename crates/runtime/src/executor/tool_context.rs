@@ -490,7 +490,8 @@ impl Executor {
     }
 }
 
-/// Sums what one call used, and passes it on to the recorder of the run.
+/// Sums what one call used, and passes it on to the recorder of the run, where there is one.
+#[derive(Default)]
 pub(super) struct CallUsage {
     run: Option<Arc<dyn UsageRecorder>>,
     total: Mutex<Usage>,

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_read_from_either_end_with_the_result_behind_them() {
+    fn log_lines_are_read_from_either_end() {
         let dir = tempfile::tempdir().expect("dir");
         let files = LogFiles::of(dir.path(), "a_00000001");
         assert_eq!(read(&files, "done", 0, 9), ("done\n".into(), 0, 1));
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_log_ends_with_is_left_out_of_the_result() {
+    fn a_result_repeats_nothing_of_its_log() {
         for (log, result, expect) in [
             ("", "a\nb", "a\nb"),
             ("abc", "a\nb\nc\n", ""),
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_one_read_is_read_on_without_holes() {
+    fn a_long_log_is_read_on_without_holes() {
         let dir = tempfile::tempdir().expect("dir");
         let files = LogFiles::of(dir.path(), "a_00000001");
         let log = JobLog::new(files.clone());
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn logs_go_with_their_jobs_and_when_they_are_too_much() {
+    fn logs_go_with_jobs_or_over_the_quota() {
         let dir = tempfile::tempdir().expect("dir");
         for (n, name) in ["gone.log", "old.log", "old.tail-1", "new.log", "live.log", "else.txt"].iter().enumerate() {
             let path = dir.path().join(name);

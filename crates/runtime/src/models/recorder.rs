@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_to_be_secret_when_the_answer_is_there_is_taken_out_of_the_request() {
+    fn secrets_learnt_later_leave_the_recorded_request() {
         struct Stars;
         impl Redactor for Stars {
             fn spans(&self, text: &str) -> Vec<std::ops::Range<usize>> {
@@ -222,7 +222,7 @@ mod tests {
 
     /// As several processes do it, each of which makes requests at once.
     #[test]
-    fn requests_at_once_are_recorded_whole_and_each_once() {
+    fn concurrent_requests_are_recorded_whole() {
         let dir = tempfile::tempdir().expect("folder");
         let path = dir.path().join("r.jsonl");
         let recorders = [Recorder::default(), Recorder::default()];
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_recorded_with_what_it_used_and_what_was_whole() {
+    fn failures_are_recorded_with_usage_and_partial_answer() {
         let dir = tempfile::tempdir().expect("folder");
         let path = dir.path().join("r.jsonl");
         let recorder = Recorder::default();

@@ -162,7 +162,7 @@ const MAX: usize = 256;
 
 /// Answers of a moment ago.
 #[derive(Debug, Default)]
-struct Presence(Mutex<Known>);
+pub(super) struct Presence(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {

@@ -20,7 +20,7 @@ fn files(store: &OutputFiles) -> Vec<PathBuf> {
 }
 
 #[tokio::test]
-async fn a_handle_reads_back_by_range_and_at_character_boundaries() {
+async fn a_handle_reads_back_at_character_boundaries() {
     let (_dir, store) = store(DEFAULT_QUOTA);
     let text = "aé\nz\n".repeat(1000);
     let stored = store.put(&session("s"), text.as_bytes()).await.expect("put");
@@ -92,7 +92,7 @@ async fn files_are_private_and_the_oldest_make_room() {
 }
 
 #[tokio::test]
-async fn a_stream_counts_on_the_way_and_is_read_like_any_other() {
+async fn a_streamed_output_is_counted_and_read_back() {
     let (_dir, store) = store(DEFAULT_QUOTA);
     let mut writer = store.writer(&session("s")).await.expect("writer");
     let line = format!("{}\n", "x".repeat(99));
@@ -110,7 +110,7 @@ async fn a_stream_counts_on_the_way_and_is_read_like_any_other() {
 }
 
 #[tokio::test]
-async fn an_unfinished_stream_leaves_nothing_and_gives_its_room_back() {
+async fn an_unfinished_stream_leaves_nothing() {
     let (_dir, store) = store(1_000_000);
     for _ in 0..3 {
         let mut writer = store.writer(&session("s")).await.expect("writer");
@@ -128,7 +128,7 @@ async fn an_unfinished_stream_leaves_nothing_and_gives_its_room_back() {
 }
 
 #[tokio::test]
-async fn a_sweep_takes_what_has_expired_and_not_what_is_read() {
+async fn a_sweep_spares_what_is_being_read() {
     let (_dir, store) = store(DEFAULT_QUOTA);
     let put = async |text: &str| store.put(&session("s"), text.as_bytes()).await.expect("put").handle;
     let (expired, held, fresh) = (put("expired").await, put("held").await, put("fresh").await);
@@ -149,7 +149,7 @@ async fn a_sweep_takes_what_has_expired_and_not_what_is_read() {
 }
 
 #[tokio::test]
-async fn artifacts_keep_their_media_type_and_are_not_read_as_text() {
+async fn artifacts_keep_their_media_type() {
     let (_dir, store) = store(DEFAULT_QUOTA);
     let stored = store.put_artifact(&session("s"), &[0x89, b'P', 0, 1], "image/png; x=y").await.expect("put");
     assert_eq!((stored.bytes, stored.lines, stored.tokens), (4, 0, 0));

@@ -301,7 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_waits_in_its_own_queue_or_its_providers() {
+    fn calls_wait_in_their_or_their_providers_queue() {
         let queues = Queues::new(BTreeMap::from([("db".to_owned(), QueueSpec::default())]));
         let queue = |queue, provider| queues.queue_of(queue, provider).expect("defined");
         assert!(Arc::ptr_eq(&queue(Some("db"), "a"), &queue(Some("db"), "b")));

@@ -24,7 +24,7 @@ const HANDICAPS: [Duration; 4] =
 const NAMED: usize = 5;
 
 /// Who is in a queue.
-trait Holder: Clone + std::fmt::Debug + Send + 'static {
+pub(crate) trait Holder: Clone + std::fmt::Debug + Send + 'static {
     /// In words, for who has to wait.
     fn name(&self) -> &str;
 }

@@ -81,7 +81,7 @@ async fn background_calls_do_not_starve() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_minute_has_only_so_many_starts_whatever_their_priority() {
+async fn the_rate_limit_holds_for_every_priority() {
     let queue = queue(QueueSpec { per_minute: Some(2), ..spec(10) });
     let mut crowd = Crowd::at(&queue);
     let begun = Instant::now();
@@ -126,7 +126,7 @@ async fn both_priorities_together_fill_the_line() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_a_full_line_a_higher_priority_takes_the_place_of_the_newest_of_the_lowest() {
+async fn a_higher_priority_evicts_from_a_full_queue() {
     use ModelPriority::{Background, Interactive, Low, Retry};
     // Who waits, who comes then, and whose place it takes: `None` for nobody's, so that it is refused.
     for (waiting, comes, evicted) in [
@@ -171,7 +171,7 @@ async fn in_a_full_line_a_higher_priority_takes_the_place_of_the_newest_of_the_l
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancelled_call_gets_no_slot_though_one_is_free() {
+async fn a_cancelled_call_gets_no_free_slot() {
     let queue = queue(spec(1));
     let (tool, cancel) = (tool(), Cancel::new());
     let held = queue.take(&tool, Priority::Interactive, &cancel, |_| ()).await.expect("free");
@@ -187,7 +187,7 @@ async fn a_cancelled_call_gets_no_slot_though_one_is_free() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waits_end_by_cancel_by_closing_and_by_being_dropped() {
+async fn waits_end_by_cancel_close_and_drop() {
     for (cause, ends) in [
         (CancelCause::User, (|crowd, cause| crowd.cancel.cancel(cause)) as fn(&Crowd, CancelCause)),
         (CancelCause::Shutdown, |crowd, cause| crowd.queue.close(cause)),
@@ -218,7 +218,7 @@ async fn waits_end_by_cancel_by_closing_and_by_being_dropped() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_in_line_never_run_more_than_three_at_once_and_leave_nothing_behind() {
+async fn ten_thousand_waiters_never_exceed_three_slots() {
     static NOW: AtomicUsize = AtomicUsize::new(0);
     static MOST: AtomicUsize = AtomicUsize::new(0);
     let queue = queue(spec(3));
@@ -244,7 +244,7 @@ async fn ten_thousand_in_line_never_run_more_than_three_at_once_and_leave_nothin
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_priorities_go_in_their_order_and_none_starves() {
+async fn priorities_are_in_order_and_none_starves() {
     let queue = queue(spec(1));
     let mut crowd = Crowd::at(&queue);
     use ModelPriority::{Background, Interactive, Low, Retry};
@@ -267,7 +267,7 @@ async fn the_priorities_go_in_their_order_and_none_starves() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_priority_has_its_turn_within_the_longest_wait() {
+async fn every_priority_starts_within_the_longest_wait() {
     use ModelPriority::{Background, Interactive, Low, Retry};
     for wait in [12, 20, 60, 69, 140, 300].map(Duration::from_secs) {
         let queue = self::queue(QueueSpec { wait_timeout: wait, ..spec(1) });
@@ -295,7 +295,7 @@ async fn every_priority_has_its_turn_within_the_longest_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pause_holds_up_who_comes_and_who_waits() {
+async fn a_pause_holds_up_all_callers() {
     let queue = queue(spec(1));
     let begun = Instant::now();
     queue.pause(begun + Duration::from_secs(5));

@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn one_call_does_not_make_those_of_others_forgotten() {
+    fn one_call_does_not_displace_others_values() {
         let redactor = SecretRedactor::default();
         redactor.learn(vec!["of another".into()]);
         redactor.learn((0..2 * MAX_LEARNT).map(|n| format!("value-{n:05}.")).collect());
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_gives_no_secret_away_wherever_it_is_split() {
+    fn a_split_stream_leaks_no_secret() {
         let redactor: Arc<dyn Redactor> = Arc::new(knowing(&["pass phrase", "ab-abx-ab-aby"]));
         let pem = "-----BEGIN PRIVATE KEY-----\nMIIEvQ\nIBADANBg\n-----END PRIVATE KEY-----";
         let text = format!(
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_with_escaped_characters_gives_no_secret_away_wherever_it_is_split() {
+    fn a_split_stream_with_escapes_leaks_no_secret() {
         let redactor: Arc<dyn Redactor> = Arc::new(knowing(&["pass phrase"]));
         let text = r#"{"a": "\u0070ass phrase", "b": "p\u0061ss\u0020phrase", "c": "pass phras\u0065"}"#;
         let expect = r#"{"a": "[secret]", "b": "[secret]", "c": "[secret]"}"#;
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_is_a_secret_is_taken_out_in_every_spelling_and_json_stays_json() {
+    fn redacting_a_secret_number_keeps_json_valid() {
         let redactor = knowing(&["471199"]);
         for (text, expect) in [
             (r#"{"pin":471199,"say":"pin 471199, "}"#, r#"{"pin":"[secret]","say":"pin [secret], "}"#),

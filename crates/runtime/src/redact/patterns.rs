@@ -400,12 +400,12 @@ impl Body {
 
 /// The last run of one kind of bytes that was measured.
 #[derive(Default)]
-pub(super) struct Run(Option<Range<usize>>);
+struct Run(Option<Range<usize>>);
 
 impl Run {
     /// Where the bytes end that go on from `at`. Always asked of the same bytes with the same `goes_on`, and from
     /// places that do not go back, all answers together look at each byte once.
-    pub(super) fn end(&mut self, bytes: &[u8], at: usize, goes_on: impl Fn(u8) -> bool) -> usize {
+    fn end(&mut self, bytes: &[u8], at: usize, goes_on: impl Fn(u8) -> bool) -> usize {
         match &self.0 {
             Some(last) if last.start <= at && at <= last.end => last.end,
             _ => {
@@ -419,11 +419,11 @@ impl Run {
 
 /// The last run of each kind.
 #[derive(Default)]
-pub(super) struct Runs([Run; BODIES]);
+struct Runs([Run; BODIES]);
 
 impl Runs {
     /// As [`Run::end`].
-    pub(super) fn end(&mut self, body: Body, bytes: &[u8], at: usize) -> usize {
+    fn end(&mut self, body: Body, bytes: &[u8], at: usize) -> usize {
         self.0[body as usize].end(bytes, at, |byte| body.has(byte))
     }
 }
@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn one_end_ends_the_blocks_before_it_and_no_other() {
+    fn an_end_line_ends_the_blocks_before_it() {
         let one = "-----BEGIN PRIVATE KEY-----\na\n-----END PRIVATE KEY-----";
         let mut found = Vec::new();
         spans(&format!("{one} b {one} c -----BEGIN PRIVATE KEY-----"), &mut found);

@@ -1,20 +1,123 @@
-//! Creates the tables of a new file. Refuses a file of another version, or one that is damaged or no database, before
-//! anything is read or written: SQLite itself takes an empty file for a new database and discards the log of writes
-//! beside it.
+//! Opens the file, and creates the tables of a new one. Refuses a file of another version, or one that is damaged or no
+//! database, before anything is read or written: SQLite itself takes an empty file for a new database and discards the
+//! log of writes beside it.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, ErrorCode, TransactionBehavior, ffi};
+use toolwright_core::operation::OpId;
 use toolwright_core::store::StoreError;
 
-use super::thread::log_of;
+use super::{ledger, retention};
 
+/// From how many bytes on of the log of writes it is worth to wait for it to be taken into the file.
+const LONG_LOG: u64 = 256 << 10;
+/// The path of a database that has no file.
+pub(super) const MEMORY: &str = ":memory:";
+/// How long another process may hold the file.
+pub(super) const BUSY: Duration = Duration::from_secs(10);
 const SCHEMA: &str = include_str!("schema.sql");
 
 /// The version of [`SCHEMA`], kept as SQLite's `user_version`.
 const VERSION: u32 = 18;
+
+/// The connection, opened when it is first needed; a failed opening is tried again by the next request.
+pub(super) struct Opened<'a> {
+    path: &'a Path,
+    pub(super) connection: Option<Connection>,
+    /// Operations of this process that were entered when they began and have not ended.
+    pub(super) begun: HashSet<OpId>,
+}
+
+impl<'a> Opened<'a> {
+    pub(super) fn new(path: &'a Path) -> Self {
+        Self { path, connection: None, begun: HashSet::new() }
+    }
+
+    pub(super) fn connection(&mut self) -> Result<&mut Connection, Arc<rusqlite::Error>> {
+        if self.connection.is_none() {
+            self.connection = Some(open(self.path).map_err(Arc::new)?);
+        }
+        self.connection.as_mut().ok_or_else(|| Arc::new(rusqlite::Error::InvalidQuery))
+    }
+
+    /// Whoever is the last to close the file takes its log of writes into it; who finds one when he opens it reads it
+    /// from one end to the other.
+    pub(super) fn close(&mut self) {
+        let log = std::fs::metadata(log_of(self.path)).map_or(0, |log| log.len());
+        if log > LONG_LOG
+            && let Some(db) = self.connection.take()
+            && let Err((_, error)) = db.close()
+        {
+            tracing::debug!("{} was not closed: {error}", self.path.display());
+        }
+    }
+}
+
+/// Where SQLite writes before it writes to the file.
+fn log_of(path: &Path) -> PathBuf {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    log.into()
+}
+
+fn open(path: &Path) -> rusqlite::Result<Connection> {
+    if path == Path::new(MEMORY) {
+        return prepare(Connection::open_in_memory()?);
+    }
+    check_for_sqlite(path)?;
+    make_private(path);
+    Connection::open(path).and_then(prepare).map_err(|error| explain(path, error))
+}
+
+fn prepare(mut db: Connection) -> rusqlite::Result<Connection> {
+    db.busy_timeout(BUSY)?;
+    // Counts for a new file only, and before it is made.
+    db.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
+    use_wal(&db)?;
+    // A commit is with the kernel and so outlives this process however it ends. It need not outlive the loss of power:
+    // `FULL` would wait for the disk at each commit, and there is one before each call that may have an effect.
+    db.pragma_update(None, "synchronous", "NORMAL")?;
+    // What was filled in and taken is not to stand in the file for whoever reads its bytes.
+    db.pragma_update(None, "secure_delete", "FAST")?;
+    db.pragma_update(None, "journal_size_limit", retention::WAL_LIMIT)?;
+    db.set_prepared_statement_cache_capacity(64);
+    create_or_check(&mut db)?;
+    check_tables(&db)?;
+    if let Err(error) = ledger::settle(&mut db) {
+        tracing::debug!("what other processes have left was not entered in the ledger: {error}");
+    }
+    Ok(db)
+}
+
+/// Of processes that do this to a new file at once, SQLite refuses all but one, without waiting.
+fn use_wal(db: &Connection) -> rusqlite::Result<()> {
+    let start = Instant::now();
+    loop {
+        match db.pragma_update(None, "journal_mode", "WAL") {
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && start.elapsed() < BUSY => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            done => return done,
+        }
+    }
+}
+
+/// SQLite makes files by the umask; this one holds arguments and results. Its WAL takes its mode from it.
+fn make_private(path: &Path) {
+    let mut options = std::fs::OpenOptions::new();
+    options.create(true).append(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    if let Err(error) = options.open(path) {
+        tracing::debug!("{}: {error}", path.display());
+    }
+}
 
 /// Creates the tables of a new file, whole or not at all, while other processes wait.
 ///
@@ -63,7 +166,7 @@ pub(super) fn check(path: &Path) -> Result<(), StoreError> {
 }
 
 /// [`check`], as an error of SQLite's.
-pub(super) fn check_for_sqlite(path: &Path) -> rusqlite::Result<()> {
+fn check_for_sqlite(path: &Path) -> rusqlite::Result<()> {
     check(path).map_err(|error| failure(ffi::SQLITE_NOTADB, error.to_string()))
 }
 
@@ -72,7 +175,7 @@ fn failure(code: i32, message: String) -> rusqlite::Error {
 }
 
 /// Says of an error that comes of damage which file it is and what is to be done.
-pub(super) fn explain(path: &Path, error: rusqlite::Error) -> rusqlite::Error {
+fn explain(path: &Path, error: rusqlite::Error) -> rusqlite::Error {
     let code = match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseCorrupt) => ffi::SQLITE_CORRUPT,
         Some(ErrorCode::NotADatabase) => ffi::SQLITE_NOTADB,
@@ -130,7 +233,7 @@ fn look(path: &Path) -> std::io::Result<Option<String>> {
 }
 
 /// Reads the first page of each table: one that is zeroed is no table.
-pub(super) fn check_tables(db: &Connection) -> rusqlite::Result<()> {
+fn check_tables(db: &Connection) -> rusqlite::Result<()> {
     let tables: Vec<String> = db
         .prepare("SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0")?
         .query_map([], |row| row.get(0))?
@@ -144,9 +247,6 @@ pub(super) fn check_tables(db: &Connection) -> rusqlite::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-    use std::sync::Arc;
-
     use serde_json::json;
     use toolwright_core::store::{LedgerStore as _, ManifestCache as _};
 
@@ -175,7 +275,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn processes_that_create_the_store_at_once_all_use_it() {
+    async fn processes_create_the_store_at_once() {
         let dir = tempfile::tempdir().expect("dir");
         let stores: Vec<_> = (0..4).map(|_| SqliteStore::open(dir.path()).expect("open")).collect();
         for done in futures_util::future::join_all(stores.iter().map(|store| store.flush())).await {
@@ -206,7 +306,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_damaged_database_is_refused_and_left_as_it_is() {
+    async fn a_damaged_database_is_refused_unchanged() {
         type Harm = fn(&Path, Vec<u8>);
         let harms: [(&str, Harm); 6] = [
             ("zeros", |path, was| std::fs::write(path, vec![0; was.len()]).expect("write")),
@@ -231,7 +331,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_database_that_was_emptied_beside_its_log_is_refused() {
+    async fn a_database_emptied_beside_its_log_is_refused() {
         let dir = tempfile::tempdir().expect("dir");
         let store = SqliteStore::open(dir.path()).expect("open");
         store.set_manifest("k", &json!({})).await.expect("set");

@@ -14,8 +14,8 @@ use toolwright_core::store::{ApprovalStore, StoreError};
 use toolwright_core::tool_id::ToolId;
 
 use super::SqliteStore;
+use super::file::BUSY;
 use super::owner::{self, renew};
-use super::thread::BUSY;
 use super::{from_json, now_ms, to_json};
 
 const SELECT: &str = "SELECT id, request, created_ms, expires_ms, state, decision, decided_by FROM inbox";
@@ -436,11 +436,11 @@ impl ApprovalStore for SqliteStore {
 
 #[cfg(test)]
 mod tests {
-    use super::super::schema::create_or_check;
+    use super::super::file::create_or_check;
     use super::*;
 
     #[test]
-    fn what_a_process_asked_that_is_gone_is_withdrawn_unless_another_may_have_its_job() {
+    fn questions_of_a_dead_process_are_withdrawn() {
         let dir = tempfile::tempdir().expect("dir");
         let mut db = Connection::open(dir.path().join("x.sqlite3")).expect("open");
         create_or_check(&mut db).expect("schema");
@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_filled_in_for_a_call_that_has_gone_without_a_word_does_not_stay() {
+    fn untaken_form_answers_are_erased() {
         let dir = tempfile::tempdir().expect("dir");
         let mut db = Connection::open(dir.path().join("x.sqlite3")).expect("open");
         create_or_check(&mut db).expect("schema");

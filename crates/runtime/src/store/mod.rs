@@ -2,6 +2,7 @@
 //! Toolwright processes. SQL is named only in this folder.
 
 pub(crate) mod caches;
+mod file;
 mod inbox;
 pub(crate) mod jobs;
 mod ledger;
@@ -9,7 +10,6 @@ mod owner;
 mod pins;
 mod retention;
 mod runs;
-mod schema;
 mod thread;
 
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ impl SqliteStore {
         crate::outputs::private_dir(state_dir)
             .map_err(|error| StoreError::failed(format!("make the state directory {}", state_dir.display()), error))?;
         let path = state_dir.join(FILE);
-        schema::check(&path)?;
+        file::check(&path)?;
         let thread = StoreThread::start(path.clone(), Retention::default())?;
         Ok(Arc::new(Self { thread, path }))
     }
@@ -56,7 +56,7 @@ impl SqliteStore {
     /// # Errors
     /// When its thread cannot be started.
     pub fn in_memory() -> Result<Arc<Self>, StoreError> {
-        let path = PathBuf::from(thread::MEMORY);
+        let path = PathBuf::from(file::MEMORY);
         let thread = StoreThread::start(path.clone(), Retention::default())?;
         Ok(Arc::new(Self { thread, path }))
     }
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_long_log_of_writes_is_not_left_to_who_opens_the_file_next() {
+    async fn closing_takes_in_a_long_log_of_writes() {
         let dir = tempfile::tempdir().expect("dir");
         let store = SqliteStore::open(dir.path()).expect("open");
         let log = dir.path().join("toolwright.sqlite3-wal");
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn sums_that_no_number_holds_are_the_largest_and_can_be_read() {
+    async fn overflowing_sums_are_kept_at_the_largest() {
         let dir = tempfile::tempdir().expect("dir");
         let store = SqliteStore::open(dir.path()).expect("open");
         let largest = i64::MAX.cast_unsigned();
@@ -374,7 +374,7 @@ mod tests {
 
     /// One store per process comes to the same for SQLite: each has a connection of its own.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn processes_that_write_the_ledger_at_once_lose_nothing() {
+    async fn concurrent_ledger_writers_lose_nothing() {
         const EACH: u64 = 3000;
         let dir = tempfile::tempdir().expect("dir");
         let stores: Vec<_> = (0..3).map(|_| SqliteStore::open(dir.path()).expect("open")).collect();
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn entries_wait_for_a_process_that_holds_the_file() {
+    async fn entries_wait_while_another_process_holds_the_file() {
         let dir = tempfile::tempdir().expect("dir");
         let store = SqliteStore::open(dir.path()).expect("open");
         let impatient = |db: &mut rusqlite::Connection| db.busy_timeout(std::time::Duration::ZERO);
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_new_file_can_be_opened_by_many_at_once() {
+    async fn many_open_a_new_file_at_once() {
         for _ in 0..20 {
             let dir = tempfile::tempdir().expect("dir");
             let stores: Vec<_> = (0..8).map(|_| SqliteStore::open(dir.path()).expect("open")).collect();
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn stores_in_memory_share_nothing_and_have_no_file() {
+    async fn stores_in_memory_share_nothing() {
         let (one, other) = (SqliteStore::in_memory().expect("open"), SqliteStore::in_memory().expect("open"));
         one.set_manifest("k", &json!(1)).await.expect("set");
         one.append(entry("ok"));
@@ -449,7 +449,7 @@ mod tests {
         assert_eq!(one.manifest("k").await.expect("read"), Some(json!(1)), "closing keeps what is in it");
         assert_eq!(one.totals().await.expect("totals").tool_calls, 1);
         assert_eq!(other.manifest("k").await.expect("read"), None);
-        assert!(!Path::new(thread::MEMORY).exists());
+        assert!(!Path::new(file::MEMORY).exists());
     }
 
     #[tokio::test]

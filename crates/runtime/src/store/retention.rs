@@ -203,7 +203,7 @@ mod tests {
     use std::path::Path;
 
     use super::super::caches::used;
-    use super::super::schema::create_or_check;
+    use super::super::file::create_or_check;
     use super::*;
     use toolwright_core::operation::{Lineage, OpId, OpKind};
     use toolwright_core::session::SessionId;
@@ -223,7 +223,7 @@ mod tests {
 
     /// A server that is put off until it is called lists nothing for months.
     #[test]
-    fn a_list_goes_when_nobody_has_used_it_for_long_and_not_when_it_is_old() {
+    fn unused_tool_lists_age_and_used_ones_stay() {
         let mut db = Connection::open_in_memory().expect("open");
         create_or_check(&mut db).expect("schema");
         for (key, days) in [("mcp:rare", 300), ("mcp:used", 364), ("mcp:gone", 366)] {
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_too_large_loses_the_oldest_and_shrinks() {
+    fn a_file_over_its_limit_shrinks() {
         let dir = tempfile::tempdir().expect("dir");
         let (mut db, first_ms) = filled(&dir.path().join("x.sqlite3"));
         let before = bytes(&db).expect("size");

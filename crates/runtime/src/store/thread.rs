@@ -1,6 +1,6 @@
 //! The thread that owns the SQLite connection, so that SQLite does not block the async runtime.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,9 +12,9 @@ use tokio::sync::{Notify, oneshot};
 use toolwright_core::operation::OpId;
 use toolwright_core::store::{Appended, LedgerCondition, LedgerEntry, StoreError};
 
+use super::file::Opened;
 use super::ledger::{self, Written};
-use super::retention::{self, Retention};
-use super::schema;
+use super::retention::Retention;
 
 /// Requests that may wait; more wait outside.
 const MAX_WAITING: usize = 1024;
@@ -28,12 +28,6 @@ const TELL_AGAIN: Duration = Duration::from_secs(60);
 const MAX_BATCH: usize = 2048;
 /// Queued entries above which appenders are asked to wait: some 20 MB.
 const HIGH_WATER: usize = 32_768;
-/// From how many bytes on of the log of writes it is worth to wait for it to be taken into the file.
-const LONG_LOG: u64 = 256 << 10;
-/// The path of a database that has no file.
-pub(super) const MEMORY: &str = ":memory:";
-/// How long another process may hold the file.
-pub(super) const BUSY: Duration = Duration::from_secs(10);
 
 type Answer<T> = oneshot::Sender<Result<T, Arc<rusqlite::Error>>>;
 
@@ -263,6 +257,12 @@ impl StoreThread {
         if in_line < HIGH_WATER { Appended::Room } else { Appended::Full }
     }
 
+    /// Whether entries wake nobody now.
+    #[cfg(test)]
+    pub(super) fn is_watched(&self) -> bool {
+        self.shared.backlog().is_watched
+    }
+
     /// Commits that an operation begins.
     pub(super) async fn begin(&self, entry: LedgerEntry) -> Result<(), StoreError> {
         const DOING: &str = "enter a call in the ledger";
@@ -321,99 +321,6 @@ impl Drop for StoreThread {
     fn drop(&mut self) {
         self.shared.backlog().closed = true;
         self.shared.filled.notify_one();
-    }
-}
-
-/// The connection, opened when it is first needed; a failed opening is tried again by the next request.
-struct Opened<'a> {
-    path: &'a Path,
-    connection: Option<Connection>,
-    /// Operations of this process that were entered when they began and have not ended.
-    begun: HashSet<OpId>,
-}
-
-impl<'a> Opened<'a> {
-    fn new(path: &'a Path) -> Self {
-        Self { path, connection: None, begun: HashSet::new() }
-    }
-
-    fn connection(&mut self) -> Result<&mut Connection, Arc<rusqlite::Error>> {
-        if self.connection.is_none() {
-            self.connection = Some(open(self.path).map_err(Arc::new)?);
-        }
-        self.connection.as_mut().ok_or_else(|| Arc::new(rusqlite::Error::InvalidQuery))
-    }
-
-    /// Whoever is the last to close the file takes its log of writes into it; who finds one when he opens it reads it
-    /// from one end to the other.
-    fn close(&mut self) {
-        let log = std::fs::metadata(log_of(self.path)).map_or(0, |log| log.len());
-        if log > LONG_LOG
-            && let Some(db) = self.connection.take()
-            && let Err((_, error)) = db.close()
-        {
-            tracing::debug!("{} was not closed: {error}", self.path.display());
-        }
-    }
-}
-
-/// Where SQLite writes before it writes to the file.
-pub(super) fn log_of(path: &Path) -> PathBuf {
-    let mut log = path.as_os_str().to_owned();
-    log.push("-wal");
-    log.into()
-}
-
-fn open(path: &Path) -> rusqlite::Result<Connection> {
-    if path == Path::new(MEMORY) {
-        return prepare(Connection::open_in_memory()?);
-    }
-    schema::check_for_sqlite(path)?;
-    make_private(path);
-    Connection::open(path).and_then(prepare).map_err(|error| schema::explain(path, error))
-}
-
-fn prepare(mut db: Connection) -> rusqlite::Result<Connection> {
-    db.busy_timeout(BUSY)?;
-    // Counts for a new file only, and before it is made.
-    db.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
-    use_wal(&db)?;
-    // A commit is with the kernel and so outlives this process however it ends. It need not outlive the loss of power:
-    // `FULL` would wait for the disk at each commit, and there is one before each call that may have an effect.
-    db.pragma_update(None, "synchronous", "NORMAL")?;
-    // What was filled in and taken is not to stand in the file for whoever reads its bytes.
-    db.pragma_update(None, "secure_delete", "FAST")?;
-    db.pragma_update(None, "journal_size_limit", retention::WAL_LIMIT)?;
-    db.set_prepared_statement_cache_capacity(64);
-    schema::create_or_check(&mut db)?;
-    schema::check_tables(&db)?;
-    if let Err(error) = ledger::settle(&mut db) {
-        tracing::debug!("what other processes have left was not entered in the ledger: {error}");
-    }
-    Ok(db)
-}
-
-/// Of processes that do this to a new file at once, SQLite refuses all but one, without waiting.
-fn use_wal(db: &Connection) -> rusqlite::Result<()> {
-    let start = Instant::now();
-    loop {
-        match db.pragma_update(None, "journal_mode", "WAL") {
-            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && start.elapsed() < BUSY => {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            done => return done,
-        }
-    }
-}
-
-/// SQLite makes files by the umask; this one holds arguments and results. Its WAL takes its mode from it.
-fn make_private(path: &Path) {
-    let mut options = std::fs::OpenOptions::new();
-    options.create(true).append(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    if let Err(error) = options.open(path) {
-        tracing::debug!("{}: {error}", path.display());
     }
 }
 

@@ -154,7 +154,7 @@ fn story(events: &mut tokio::sync::broadcast::Receiver<Arc<Event>>) -> Vec<Strin
 }
 
 #[tokio::test]
-async fn models_are_tried_in_order_and_all_of_it_is_told() {
+async fn models_are_tried_in_order() {
     let answers = HashMap::from([
         ("a/good", r#"Here: {"n": 3}"#),
         ("a/words", "three"),
@@ -228,7 +228,7 @@ async fn models_are_tried_in_order_and_all_of_it_is_told() {
 }
 
 #[tokio::test]
-async fn the_usage_of_all_attempts_is_summed_and_the_model_is_named() {
+async fn the_usage_of_all_attempts_is_summed() {
     let says = HashMap::from([("a/words", "three"), ("a/good", r#"{"n": 3}"#)]);
     let models = answering(says);
     let fixture = standing(&models, declared(&["a/words", "a/good"]), |_| ()).await;
@@ -272,7 +272,7 @@ async fn a_tool_cannot_prefer_a_recording() {
 }
 
 #[tokio::test]
-async fn an_input_over_a_model_s_window_skips_it() {
+async fn an_input_over_the_window_skips_the_model() {
     let says = HashMap::from([("a/small", r#"{"n": 1}"#), ("a/large", r#"{"n": 2}"#)]);
     let windows = HashMap::from([("a/small", 600), ("a/large", 100_000)]);
     let models = answering_with_windows(says, windows);
@@ -312,7 +312,7 @@ impl TokenCounter for Tens {
 }
 
 #[tokio::test]
-async fn a_question_is_counted_by_what_it_is_made_of_and_leaves_room_for_its_answer() {
+async fn a_prompt_leaves_room_for_its_answer() {
     // Which model is asked for an answer of how many tokens at most.
     let check = async |first: &'static str, text: String, expect: Option<(&str, u32)>| {
         let id = ToolId::parse("llm:t@1.0.0").expect("id");
@@ -350,7 +350,7 @@ async fn a_question_is_counted_by_what_it_is_made_of_and_leaves_room_for_its_ans
 }
 
 #[tokio::test]
-async fn no_other_model_is_tried_after_cancel_or_bad_input_or_where_that_could_repeat_an_effect() {
+async fn no_fallback_after_cancel_or_possible_effect() {
     let answers = HashMap::from([("a/bad", "fail"), ("a/good", "fine")]);
     let write = Effects { idempotent: false, ..Effects::WRITE };
     for (effects, expect) in [(Effects::READ, Some("fine")), (Effects::WRITE, Some("fine")), (write, None)] {
@@ -386,7 +386,7 @@ async fn no_other_model_is_tried_after_cancel_or_bad_input_or_where_that_could_r
 }
 
 #[tokio::test]
-async fn a_request_that_is_refused_is_not_made_again_by_its_tool() {
+async fn a_refused_request_is_not_repeated() {
     let id = ToolId::parse("llm:t@1.0.0").expect("id");
     let mut cool = LlmDefinition::new(id, "d", json!({"type": "object", "properties": {}}), "", "Hello");
     cool.model_preference = ModelPreference { temperature: Some(0.0), ..preference(&["a/plain"]) };
@@ -398,7 +398,7 @@ async fn a_request_that_is_refused_is_not_made_again_by_its_tool() {
 }
 
 #[tokio::test]
-async fn an_observer_that_panics_is_no_failure_of_the_tool() {
+async fn a_panicking_observer_fails_no_tool() {
     struct Panics;
     impl EventSink for Panics {
         fn emit(&self, event: Event) {
@@ -414,7 +414,7 @@ async fn an_observer_that_panics_is_no_failure_of_the_tool() {
 }
 
 #[tokio::test]
-async fn a_model_may_be_asked_once_more_and_is_told_why() {
+async fn a_model_is_asked_again_with_the_reason() {
     let client = Arc::new(FakeModel::new(|call| {
         let told = match call.request.messages.last() {
             Some(Message::User { content }) => content[0].as_text().unwrap_or_default().to_owned(),
@@ -455,7 +455,7 @@ fn cut_model(text: &'static str, stop: StopReason) -> FakeModel {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_cut_is_not_asked_for_again_and_the_limit_is_named() {
+async fn a_cut_answer_names_its_limit() {
     let check = async |name: &str, text, stop, arguments: Value| {
         let client = Arc::new(cut_model(text, stop));
         let outcome = shipped(name, Arc::clone(&client) as _, arguments).await;
@@ -477,7 +477,7 @@ async fn an_answer_that_is_cut_is_not_asked_for_again_and_the_limit_is_named() {
 }
 
 #[tokio::test]
-async fn the_whole_facts_of_a_list_that_is_cut_are_kept() {
+async fn whole_facts_of_a_cut_list_are_kept() {
     let tool = toolwright_core::llm::shipped().into_iter().find(|tool| tool.source().id.name() == "fact-extract");
     let fact = r#"{"key": "birth", "value": "1815", "category": "time", "quote": ""}"#;
     let second = r#"{"key": "death", "value": "1852", "category": "time", "quote": "}"}"#;
@@ -504,7 +504,7 @@ async fn the_whole_facts_of_a_list_that_is_cut_are_kept() {
 }
 
 #[tokio::test]
-async fn a_variant_with_an_output_schema_of_its_own_gives_its_result() {
+async fn a_variant_may_have_its_own_schema() {
     let form = |name: &str| {
         json!({
             "type": "object", "properties": {name: {"type": "string"}}, "required": [name],

@@ -162,7 +162,7 @@ async fn nobody_is_served_what_is_anothers() {
 }
 
 #[tokio::test]
-async fn what_came_while_another_account_logged_in_is_nobodys() {
+async fn a_result_across_logins_is_not_kept() {
     let setup = CacheFixture::new().await;
     let login = Arc::new(Login::default());
     let tool = Arc::new(source_as("p", &login, "t:x@1.0.0", |_| {}));

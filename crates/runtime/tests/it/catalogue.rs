@@ -40,7 +40,7 @@ fn catalogue() -> Arc<Catalogue> {
 }
 
 #[tokio::test]
-async fn a_failing_provider_removes_only_its_own_tools_and_says_why() {
+async fn a_failing_provider_removes_only_its_tools() {
     let catalogue = catalogue();
     let (a, b, c) = (source("a", 1), source("b", 2), source("c", 0));
     c.lists(FakeList::Hangs);
@@ -62,7 +62,7 @@ async fn a_failing_provider_removes_only_its_own_tools_and_says_why() {
 }
 
 #[tokio::test]
-async fn a_change_of_a_provider_swaps_the_snapshot_and_keeps_unchanged_tools() {
+async fn a_changed_provider_keeps_its_unchanged_tools() {
     let catalogue = catalogue();
     let provider = source("a", 1);
     catalogue.add_provider(Arc::clone(&provider) as _).await.expect("added");
@@ -80,7 +80,7 @@ async fn a_change_of_a_provider_swaps_the_snapshot_and_keeps_unchanged_tools() {
 }
 
 #[tokio::test]
-async fn a_replaced_provider_keeps_its_place_and_the_names_of_all() {
+async fn a_replaced_provider_keeps_its_place() {
     let catalogue = catalogue();
     for name in ["a", "b"] {
         catalogue.add_provider(source(name, 1)).await.expect("added");
@@ -115,7 +115,7 @@ async fn sources_that_are_put_together_are_seen_together() {
 }
 
 #[tokio::test]
-async fn a_list_that_says_nothing_new_makes_no_other_snapshot_and_wakes_who_waits_for_changes() {
+async fn an_equal_list_keeps_the_snapshot() {
     let catalogue = catalogue();
     let (a, b) = (source("a", 2), source("b", 1));
     for provider in [&a, &b] {
@@ -139,7 +139,7 @@ async fn a_list_that_says_nothing_new_makes_no_other_snapshot_and_wakes_who_wait
 }
 
 #[tokio::test]
-async fn what_is_disabled_is_explained_in_every_snapshot_from_then_on() {
+async fn every_snapshot_explains_what_is_disabled() {
     let catalogue = catalogue();
     catalogue.set_absent(vec![("off".into(), "server off is out of order".into())]).await;
     let why = || catalogue.snapshot().why_missing("off__x");
@@ -151,7 +151,7 @@ async fn what_is_disabled_is_explained_in_every_snapshot_from_then_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_provider_is_waited_for_until_its_first_list_is_there_or_has_failed() {
+async fn a_providers_first_list_is_waited_for() {
     let catalogue = catalogue();
     for (name, list) in [("a", FakeList::Tools(tools("a", 1))), ("failing", DOWN), ("hanging", FakeList::Hangs)] {
         let source = source(name, 0);
@@ -174,7 +174,7 @@ async fn a_provider_is_waited_for_until_its_first_list_is_there_or_has_failed() 
 }
 
 #[tokio::test]
-async fn a_catalogue_that_is_searched_is_indexed_before_it_is_swapped() {
+async fn a_searched_catalogue_is_indexed_before_the_swap() {
     let catalogue = catalogue();
     let found = |query: &str| catalogue.snapshot().lexical().rank(query, 9, &|_| true).len();
     catalogue.add_provider(source("a", 1)).await.expect("added");

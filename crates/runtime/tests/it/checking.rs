@@ -31,7 +31,7 @@ impl Variables for Written {
 }
 
 #[tokio::test]
-async fn a_call_runs_when_the_value_that_it_waits_for_is_there() {
+async fn a_call_runs_once_its_value_is_there() {
     let mut fixture = fixture(|_| {}).await;
     fixture.run.variables = Some(Arc::new(Written(Arc::clone(&fixture.counts))));
     let outcomes = fixture
@@ -80,7 +80,7 @@ fn end(outcome: &Outcome) -> &RepairEnd {
 }
 
 #[tokio::test]
-async fn a_model_mends_arguments_once_and_it_is_on_record() {
+async fn a_model_repairs_arguments_once_on_record() {
     let (fixture, mender) = mending(Ok("```json\n{\"n\": 3}\n```")).await;
     let mut events = fixture.events.subscribe();
     let mut broken = call("b", "echo", json!({}));
@@ -118,7 +118,7 @@ async fn a_model_mends_arguments_once_and_it_is_on_record() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_mended_is_rejected_and_never_runs() {
+async fn an_unrepairable_call_never_runs() {
     for (says, expect) in [
         (Ok("{\"n\": \"four\"}"), "rejected"),
         (Ok("null"), "failed"),
@@ -135,7 +135,7 @@ async fn what_cannot_be_mended_is_rejected_and_never_runs() {
 }
 
 #[tokio::test]
-async fn nobody_is_asked_about_unknown_tools_and_only_as_often_as_calls_may_run() {
+async fn repairs_are_bounded_by_calls_per_turn() {
     let (fixture, mender) = mending(Ok("null")).await;
     fixture.one("nope", json!({})).await;
     assert_eq!(mender.requests(), 0);
@@ -144,7 +144,7 @@ async fn nobody_is_asked_about_unknown_tools_and_only_as_often_as_calls_may_run(
 }
 
 #[tokio::test]
-async fn only_a_call_that_nothing_speaks_against_may_start_by_itself() {
+async fn only_an_unconditional_call_starts_early() {
     let mut fixture = fixture(|_| {}).await;
     fixture.run.policy = Arc::new(toolwright_core::Policy::of(toolwright_core::Profile::Ask));
     fixture.run.variables = Some(Arc::new(Values(json!({"input": {"n": 1}}))));
@@ -163,7 +163,7 @@ async fn only_a_call_that_nothing_speaks_against_may_start_by_itself() {
 }
 
 #[tokio::test]
-async fn what_a_guard_wrote_is_an_object_with_defaults_and_on_record_without_a_schema_too() {
+async fn arguments_rewritten_by_a_guard_get_defaults() {
     let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}, "unit": {"default": "m"}}});
     for (schema, written, expect) in [
         (Some(&schema), json!({"n": 2}), Ok(json!({"n": 2, "unit": "m"}))),
@@ -191,7 +191,7 @@ async fn what_a_guard_wrote_is_an_object_with_defaults_and_on_record_without_a_s
 }
 
 #[tokio::test]
-async fn what_was_mended_before_is_checked_and_not_mended_again() {
+async fn an_earlier_repair_is_checked_and_reused() {
     let (fixture, mender) = mending(Ok("{\"n\": 3}")).await;
     let written = || vec![call("a", "echo", json!({"n": "three"})), call("b", "echo", json!({"n": 1}))];
     let first = fixture.executor.check_calls(written(), &[], &fixture.run).await;
@@ -232,7 +232,7 @@ impl Tool for Unschemed {
 }
 
 #[tokio::test]
-async fn a_tool_without_a_schema_runs_as_its_mode_says_and_the_audit_says_so() {
+async fn a_tool_without_schema_follows_its_mode() {
     let fixture = fixture(|_| {}).await;
     let tools = [
         Unschemed("reads", NoSchemaMode::ReadOnly, Effects::READ, None),
@@ -257,7 +257,7 @@ async fn a_tool_without_a_schema_runs_as_its_mode_says_and_the_audit_says_so() {
 }
 
 #[tokio::test]
-async fn a_foreign_schema_that_cannot_be_used_leaves_the_tool_and_a_warning() {
+async fn an_unusable_foreign_schema_leaves_a_warning() {
     let fixture = fixture(|_| {}).await;
     let definition =
         ToolDefinition::new(ToolId::parse("x:echo@0.0.0").expect("id"), "", Some(json!({"type": "nonsense"})));

@@ -491,7 +491,7 @@ async fn a_call_ends_once_however_it_ends() {
 }
 
 #[tokio::test]
-async fn attempts_and_waits_are_in_the_outcome_and_the_key_stays_the_same() {
+async fn attempts_share_one_idempotency_key() {
     let scene = Scene::set(|_| (), |_| (), false).await;
     let outcome = scene.one("flaky", json!({}), &scene.run).await;
     assert_eq!(outcome.extras.get("attempts"), Some(&json!(3)));
@@ -504,7 +504,7 @@ async fn attempts_and_waits_are_in_the_outcome_and_the_key_stays_the_same() {
 
 /// What a call that only waits for its source does within itself is told of no earlier than that it began.
 #[tokio::test]
-async fn who_reads_no_arguments_is_told_of_what_is_soon_over_by_its_end_alone() {
+async fn brief_observers_hear_short_calls_once() {
     for (only_waits, expect) in [(true, "short | late | long"), (false, "started | short | started | long")] {
         let mut scene = Scene::set(|_| (), |_| (), only_waits).await;
         scene.events = scene.fixture.events.subscribe_brief();

@@ -28,7 +28,7 @@ fn kinds(outcomes: &[toolwright_core::Outcome]) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn every_call_gets_one_outcome_in_call_order_whatever_happens() {
+async fn every_call_gets_one_outcome_in_order() {
     let fixture = fixture(|options| options.timeout = Duration::from_secs(1)).await;
     let outcomes = fixture
         .all(vec![
@@ -82,7 +82,7 @@ impl CallClient for Slow {
 }
 
 #[tokio::test]
-async fn waiting_for_the_client_is_no_time_of_the_tool() {
+async fn waiting_for_the_client_pauses_timeouts() {
     let mut fixture = fixture(|options| {
         options.timeout = Duration::from_millis(100);
         options.idle_timeout = Some(Duration::from_millis(60));
@@ -101,7 +101,7 @@ async fn waiting_for_the_client_is_no_time_of_the_tool() {
 }
 
 #[tokio::test]
-async fn a_call_that_waits_for_its_client_holds_no_place() {
+async fn a_call_awaiting_its_client_holds_no_slot() {
     let spec = QueueSpec { concurrent: 1, ..QueueSpec::default() };
     let mut fixture =
         fixture(|options| options.queues = Queues::new(BTreeMap::from([("default".to_owned(), spec)]))).await;
@@ -132,7 +132,7 @@ async fn a_call_that_waits_for_its_client_holds_no_place() {
 }
 
 #[tokio::test]
-async fn a_call_whose_question_is_withdrawn_takes_its_place_again() {
+async fn a_withdrawn_question_takes_its_slot_again() {
     let spec = QueueSpec { concurrent: 1, ..QueueSpec::default() };
     let mut fixture =
         fixture(|options| options.queues = Queues::new(BTreeMap::from([("default".to_owned(), spec)]))).await;
@@ -152,7 +152,7 @@ async fn exclusive_tools_never_overlap() {
 }
 
 #[tokio::test]
-async fn more_calls_than_a_turn_allows_are_refused_by_name() {
+async fn calls_over_the_turns_limit_are_refused() {
     let fixture = fixture(|options| options.calls_per_turn = 2).await;
     let calls = (0..3).map(|n| call(&n.to_string(), "echo", json!({"n": n}))).collect();
     let outcomes = fixture.all(calls).await;
@@ -161,7 +161,7 @@ async fn more_calls_than_a_turn_allows_are_refused_by_name() {
 }
 
 #[tokio::test]
-async fn a_cancel_reaches_the_tool_and_keeps_its_cause() {
+async fn a_cancel_reaches_the_tool_with_its_cause() {
     for cause in [CancelCause::User, CancelCause::Sibling, CancelCause::Shutdown] {
         let fixture = fixture(|_| ()).await;
         let cancel = fixture.run.cancel.clone();
@@ -197,7 +197,7 @@ async fn a_dropped_caller_cancels_its_tool() {
 }
 
 #[tokio::test]
-async fn a_large_output_is_stored_and_its_handle_reads_back() {
+async fn a_large_output_reads_back_by_handle() {
     let fixture = fixture(|options| options.max_output = Some(1000)).await;
     let outcome = fixture.one("big", json!({"n": 1000})).await;
     assert!(outcome.ok);
@@ -241,7 +241,7 @@ async fn policy_and_approval_decide_before_anything_runs() {
 }
 
 #[tokio::test]
-async fn without_an_approver_the_denial_tells_the_operator_the_remedy() {
+async fn a_denial_without_approver_names_the_remedy() {
     let mut fixture = fixture(|_| ()).await;
     fixture.run.policy = Arc::new(Policy::of(Profile::Ask));
     let outcome = fixture.one("write", json!({})).await;
@@ -252,7 +252,7 @@ async fn without_an_approver_the_denial_tells_the_operator_the_remedy() {
 }
 
 #[tokio::test]
-async fn events_tell_the_story_and_progress_goes_where_it_was_asked_for() {
+async fn events_and_progress_reach_their_observers() {
     let mut fixture = fixture(|_| ()).await;
     let mut events = fixture.events.subscribe();
     let got: Arc<Mutex<Vec<Partial>>> = Arc::default();
@@ -291,7 +291,7 @@ async fn the_journal_knows_every_dispatch_and_outcome() {
 }
 
 #[tokio::test]
-async fn always_on_a_shell_does_not_cover_the_next_command() {
+async fn always_on_a_shell_covers_one_command() {
     let mut fixture = fixture(|_| ()).await;
     let approver = Arc::new(Says(ApprovalDecision::Always, AtomicUsize::new(0)));
     fixture.run.policy = Arc::new(Policy::of(Profile::Ask));
@@ -303,7 +303,7 @@ async fn always_on_a_shell_does_not_cover_the_next_command() {
 }
 
 #[tokio::test]
-async fn always_inside_the_workspace_does_not_cover_a_protected_file_nor_the_reverse() {
+async fn always_does_not_cross_the_workspace_border() {
     for order in [[1, 9], [9, 1]] {
         let mut fixture = fixture(|_| ()).await;
         let approver = Arc::new(Says(ApprovalDecision::Always, AtomicUsize::new(0)));
@@ -317,7 +317,7 @@ async fn always_inside_the_workspace_does_not_cover_a_protected_file_nor_the_rev
 }
 
 #[tokio::test]
-async fn the_lock_of_a_dropped_call_is_held_until_its_tool_has_ended() {
+async fn a_dropped_call_holds_its_lock_until_ended() {
     let fixture = fixture(|_| ()).await;
     let dropped = fixture.one("exclusive", json!({"n": 100}));
     assert!(tokio::time::timeout(Duration::from_millis(30), dropped).await.is_err());
@@ -326,7 +326,7 @@ async fn the_lock_of_a_dropped_call_is_held_until_its_tool_has_ended() {
 }
 
 #[tokio::test]
-async fn a_call_that_never_started_says_what_was_asked_for() {
+async fn a_call_never_started_shows_its_arguments() {
     let mut fixture = fixture(|_| ()).await;
     fixture.run.policy = Arc::new(Policy::of(Profile::Ask));
     let mut events = fixture.events.subscribe();
@@ -372,7 +372,7 @@ impl InputGuard for Refuses {
 }
 
 #[tokio::test]
-async fn a_later_guard_that_denies_is_heard_after_one_that_asks() {
+async fn a_later_denying_guard_is_heard() {
     let fixture = fixture(|options| {
         options.guards.push(GuardBinding::new("numbers", Arc::new(Guard)));
         options.guards.push(GuardBinding::new("never", Arc::new(Refuses)));
@@ -413,7 +413,7 @@ async fn guards_deny_ask_and_rewrite_before_policy() {
 }
 
 #[tokio::test]
-async fn a_secret_is_taken_out_of_a_failure_before_its_text_is_cut() {
+async fn a_failure_is_redacted_before_it_is_cut() {
     let fixture = fixture(|options| Arc::make_mut(&mut options.services).redactor = Arc::new(Stars)).await;
     for before in 380..420 {
         let says = format!("{}hunter2{}", "x".repeat(before), "y".repeat(600));

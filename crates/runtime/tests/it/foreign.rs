@@ -68,7 +68,7 @@ async fn the_reason_that_is_told_has_no_secrets() {
 }
 
 #[tokio::test]
-async fn a_method_of_the_protocol_is_told_by_its_own_name_and_with_the_length_of_its_result() {
+async fn a_protocol_method_is_reported_by_name() {
     let fixture = fixture(|_| ()).await;
     let mut events = fixture.events.subscribe();
     let id = ToolId::foreign("t", "resources-read").expect("id");

@@ -59,7 +59,7 @@ fn error(outcome: &Outcome) -> String {
 }
 
 #[tokio::test]
-async fn an_answer_of_another_process_reaches_the_call_that_waits() {
+async fn an_answer_of_another_process_reaches_the_call() {
     let deny = ApprovalDecision::Deny { reason: "not on a Friday".into() };
     for (decision, ok, state) in
         [(ApprovalDecision::Approve, true, QuestionState::Approved), (deny, false, QuestionState::Denied)]
@@ -83,7 +83,7 @@ async fn an_answer_of_another_process_reaches_the_call_that_waits() {
 }
 
 #[tokio::test]
-async fn of_two_answers_the_first_counts_and_the_second_is_told() {
+async fn the_first_of_two_answers_counts() {
     let (fixture, other) = asking(SOON).await;
     let third = SqliteStore::open(fixture.store.path().parent().expect("a folder")).expect("store");
     let deciding = async {
@@ -103,7 +103,7 @@ async fn of_two_answers_the_first_counts_and_the_second_is_told() {
 }
 
 #[tokio::test]
-async fn what_nobody_answers_is_denied_as_expired_and_no_answer_counts_after() {
+async fn an_unanswered_question_expires_and_denies() {
     let (fixture, other) = asking(Duration::from_millis(50)).await;
     let outcome = tokio::time::timeout(SOON, fixture.one("write", json!({}))).await.expect("in time");
     assert!(outcome.text().contains("denied: expired"), "{}", outcome.text());
@@ -115,7 +115,7 @@ async fn what_nobody_answers_is_denied_as_expired_and_no_answer_counts_after() {
 }
 
 #[tokio::test]
-async fn a_question_blocks_no_sibling_and_is_withdrawn_with_its_call() {
+async fn a_question_is_withdrawn_with_its_call() {
     let (fixture, other) = asking(SOON).await;
     let calls = vec![call("a", "write", json!({})), call("b", "echo", json!({})), call("c", "write", json!({"n": 1}))];
     let both = tokio::time::timeout(SOON, async {
@@ -146,7 +146,7 @@ async fn a_question_blocks_no_sibling_and_is_withdrawn_with_its_call() {
 }
 
 #[tokio::test]
-async fn an_answer_is_for_one_call_and_always_is_a_row_that_can_be_taken_back() {
+async fn an_answer_is_for_one_call() {
     let (fixture, other) = asking(SOON).await;
     let arguments = |n: i64| json!({"n": n, "key": "hunter2"});
     let (first, question) = tokio::join!(fixture.one("shell", arguments(1)), answer(&other, ApprovalDecision::Approve));
@@ -172,7 +172,7 @@ async fn an_answer_is_for_one_call_and_always_is_a_row_that_can_be_taken_back() 
 }
 
 #[tokio::test]
-async fn conditions_see_the_real_call_and_the_users_own_words() {
+async fn conditions_see_call_and_users_words() {
     let mut fixture = fixture(|_| ()).await;
     let rules =
         json!([{"effect": "allow", "tool": "t:write", "when": "request.mentions(args.n) && !workspace.inside"}]);
@@ -184,7 +184,7 @@ async fn conditions_see_the_real_call_and_the_users_own_words() {
 }
 
 #[tokio::test]
-async fn a_guard_is_bound_by_a_selector_as_a_rule_is() {
+async fn a_guard_is_bound_by_its_selector() {
     let selector = json!({"tool": "t:*", "effects": {"read_only": false}, "when": "args.n > 5"});
     let fixture = fixture(|options| {
         let no = |_: &ValidCall| Verdict::Deny("guarded".into());
@@ -204,7 +204,7 @@ async fn a_guard_is_bound_by_a_selector_as_a_rule_is() {
 }
 
 #[tokio::test]
-async fn where_jobs_are_a_call_does_not_wait_for_its_answer() {
+async fn with_jobs_no_call_awaits_its_answer() {
     for (decision, state) in
         [(ApprovalDecision::Approve, JobState::Done), (ApprovalDecision::Deny { reason: "no".into() }, JobState::Error)]
     {
@@ -264,7 +264,7 @@ async fn asked_forms(store: &SqliteStore, count: usize) -> Vec<FormQuestion> {
 }
 
 #[tokio::test]
-async fn a_source_is_answered_by_another_process_and_what_was_filled_in_is_not_kept() {
+async fn a_form_answer_of_another_process_is_erased() {
     let content = json!({"name": "Ann"}).as_object().cloned().expect("object");
     let accept = FormReply::Accept { content };
     for (reply, state, left) in [
@@ -294,7 +294,7 @@ async fn a_source_is_answered_by_another_process_and_what_was_filled_in_is_not_k
 }
 
 #[tokio::test]
-async fn what_a_source_asks_expires_and_is_withdrawn_with_its_call() {
+async fn a_form_expires_and_goes_with_its_call() {
     let (_dir, [ours, other]) = two_stores();
     let parts = FormInboxParts::new(Arc::clone(&ours) as _, Arc::new(SystemClock));
     let short = FormInbox::new(FormInboxParts { expiry: Duration::from_millis(50), ..parts.clone() });
@@ -334,7 +334,7 @@ impl InboxStore for Silent {
 }
 
 #[tokio::test]
-async fn what_is_asked_by_one_who_goes_while_it_is_being_kept_is_withdrawn() {
+async fn a_question_of_a_gone_caller_is_withdrawn() {
     let (_dir, [ours, other]) = two_stores();
     let silent: Arc<dyn InboxStore> = Arc::new(Silent(ours));
     let inbox = FormInbox::new(FormInboxParts::new(Arc::clone(&silent), Arc::new(SystemClock)));
@@ -357,7 +357,7 @@ async fn what_is_asked_by_one_who_goes_while_it_is_being_kept_is_withdrawn() {
 }
 
 #[tokio::test]
-async fn what_was_filled_in_goes_when_nobody_takes_it() {
+async fn an_untaken_form_answer_is_erased() {
     let (dir, [ours, other]) = two_stores();
     let inbox = FormInbox::new(FormInboxParts::new(Arc::clone(&ours) as _, Arc::new(SystemClock)));
     let asking = tokio::spawn(async move { inbox.ask(wanted("it")).await });
@@ -390,7 +390,7 @@ async fn what_was_filled_in_goes_when_nobody_takes_it() {
 }
 
 #[tokio::test]
-async fn what_a_server_puts_into_the_inbox_is_bounded() {
+async fn forms_in_the_inbox_are_bounded() {
     let (_dir, [ours, _other]) = two_stores();
     // What is old goes by itself.
     let created_ms = SystemClock.wall_ms();

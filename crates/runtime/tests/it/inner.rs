@@ -65,7 +65,7 @@ async fn carriers(fixture: &Fixture) -> toolwright_runtime::RunContext {
 }
 
 #[tokio::test]
-async fn inner_calls_have_bounds_of_their_own_in_number_and_depth() {
+async fn nested_calls_are_bounded_in_number_and_depth() {
     let fixture = fixture(|options| (options.calls_per_turn, options.inner_calls) = (1, 20)).await;
     let run = carriers(&fixture).await;
     for (tool, n, expect) in [
@@ -81,7 +81,7 @@ async fn inner_calls_have_bounds_of_their_own_in_number_and_depth() {
 }
 
 #[tokio::test]
-async fn a_model_guards_what_it_is_bound_to_and_fails_closed() {
+async fn a_model_guard_fails_closed() {
     // What the model says, and after which time.
     let said: Arc<Mutex<(String, Duration)>> = Arc::default();
     let says = Arc::clone(&said);

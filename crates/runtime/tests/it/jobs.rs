@@ -176,7 +176,7 @@ pub(crate) fn text(job: &JobRecord) -> String {
 }
 
 #[tokio::test]
-async fn a_background_call_is_answered_with_its_job_and_the_result_comes_later() {
+async fn a_background_call_is_answered_with_its_job() {
     let dir = tempfile::tempdir().expect("dir");
     let fixture = fixture(dir.path()).await;
     let started = fixture.call("c", "once", json!({"n": 7, "ms": 100})).await;
@@ -201,7 +201,7 @@ async fn a_background_call_is_answered_with_its_job_and_the_result_comes_later()
 }
 
 #[tokio::test]
-async fn a_call_that_may_not_become_a_job_is_awaited_whatever_comes() {
+async fn a_call_without_promotion_is_awaited() {
     let dir = tempfile::tempdir().expect("dir");
     let fixture = fixture(dir.path()).await;
     for (background_after, id) in [(None, "a"), (Some(Duration::from_millis(50)), "b"), (Some(Duration::ZERO), "c")] {
@@ -220,7 +220,7 @@ async fn a_call_that_may_not_become_a_job_is_awaited_whatever_comes() {
 }
 
 #[tokio::test]
-async fn a_running_call_goes_on_as_a_job_without_a_restart() {
+async fn a_running_call_becomes_a_job_without_restart() {
     let dir = tempfile::tempdir().expect("dir");
     let fixture = fixture(dir.path()).await;
     let run = RunContext { cancel: toolwright_core::Cancel::new(), ..fixture.run.clone() };
@@ -240,7 +240,7 @@ async fn a_running_call_goes_on_as_a_job_without_a_restart() {
 }
 
 #[tokio::test]
-async fn a_call_that_takes_long_becomes_a_job_by_itself_and_a_short_one_does_not() {
+async fn only_a_long_call_becomes_a_job() {
     let dir = tempfile::tempdir().expect("dir");
     let fixture =
         fixture_with(dir.path(), |options| options.auto_background_after = Some(Duration::from_millis(500))).await;
@@ -271,7 +271,7 @@ impl RunStore for SlowJournal {
 }
 
 #[tokio::test]
-async fn a_caller_that_goes_while_its_call_becomes_a_job_leaves_the_job() {
+async fn a_job_outlives_a_caller_that_leaves() {
     let dir = tempfile::tempdir().expect("dir");
     let fixture = fixture(dir.path()).await;
     let journal = Arc::new(SlowJournal::default());
@@ -294,7 +294,7 @@ async fn a_caller_that_goes_while_its_call_becomes_a_job_leaves_the_job() {
 }
 
 #[tokio::test]
-async fn what_tells_of_a_job_takes_its_room_in_the_conversation_and_the_jobs_own_outcome_takes_none() {
+async fn a_job_notice_takes_room_its_outcome_none() {
     let dir = tempfile::tempdir().expect("dir");
     let fixture = fixture(dir.path()).await;
     for (room, fits) in [(1000, true), (1, false)] {
@@ -321,7 +321,7 @@ fn noted(outcome: &Outcome) -> String {
 }
 
 #[tokio::test]
-async fn the_output_schema_of_a_tool_is_for_its_results_and_not_for_what_says_that_it_is_a_job() {
+async fn a_job_notice_need_not_fit_the_schema() {
     let dir = tempfile::tempdir().expect("dir");
     let hub = Arc::new(EventHub::default());
     let mut warnings = hub.subscribe();
@@ -439,7 +439,7 @@ async fn other_processes_see_continue_and_stop_a_job() {
 }
 
 #[tokio::test]
-async fn a_shutdown_leaves_what_may_run_again_to_others() {
+async fn a_shutdown_leaves_repeatable_jobs_to_others() {
     let dir = tempfile::tempdir().expect("dir");
     let first = fixture(dir.path()).await;
     let again = id(&first.call("a", "again", json!({"n": 1, "ms": 300})).await);
@@ -462,7 +462,7 @@ async fn a_shutdown_leaves_what_may_run_again_to_others() {
 }
 
 #[tokio::test]
-async fn a_resumed_job_keeps_the_cap_of_its_caller() {
+async fn a_resumed_job_keeps_its_callers_cap() {
     let dir = tempfile::tempdir().expect("dir");
     let first = fixture(dir.path()).await;
     let client = RunContext { results_for: ResultsFor::Client, ..first.run.clone() };
@@ -522,7 +522,7 @@ fn listen(child: &mut Child, acks: &std::sync::Mutex<HashMap<u64, String>>) {
 
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_job_is_lost_by_kills_and_none_runs_twice_that_must_not() {
+async fn kills_lose_no_job_and_repeat_none() {
     let dir = tempfile::tempdir().expect("dir");
     let acks = Arc::new(std::sync::Mutex::new(HashMap::new()));
     let started = Instant::now();

@@ -76,7 +76,7 @@ async fn stored(fixture: &Fixture, outcome: &Outcome) -> String {
 }
 
 #[tokio::test]
-async fn text_of_all_kinds_is_stored_and_the_rest_passes() {
+async fn large_text_is_stored_and_the_rest_passes() {
     let fixture = fixture(|options| options.max_output = Some(1000)).await;
     let resource =
         ContentBlock::Resource { resource: json!({"uri": "a:b", "text": "r".repeat(900)}), extra: Map::new() };
@@ -109,7 +109,7 @@ impl Interceptor for Skips {
 }
 
 #[tokio::test]
-async fn a_word_in_the_place_of_a_skipped_call_is_not_held_against_the_schema_and_a_result_is() {
+async fn a_skip_message_need_not_fit_the_schema() {
     let rows = |value: Value| ToolOutput { structured: Some(value), ..ToolOutput::default() };
     for (output, expect) in [
         (ToolOutput::text("not needed"), Ok(Some("skipped"))),
@@ -140,7 +140,7 @@ impl Interceptor for Replaces {
 }
 
 #[tokio::test]
-async fn other_words_for_what_stands_in_the_place_of_a_result_stand_there_too() {
+async fn an_interceptor_may_replace_a_stand_in() {
     let rows = |value: Value| ToolOutput { structured: Some(value), ..ToolOutput::default() };
     let stands_in = ToolOutput::text("later").with_extra("stands_in", "job");
     for (said, replaced, expect) in [
@@ -160,7 +160,7 @@ async fn other_words_for_what_stands_in_the_place_of_a_result_stand_there_too() 
 }
 
 #[tokio::test]
-async fn other_words_for_a_jobs_step_are_words_on_the_way_too() {
+async fn an_interceptor_may_replace_a_jobs_step() {
     let dir = tempfile::tempdir().expect("dir");
     let rewords = Replaces(ToolOutput::text("in other words"));
     let fixture = jobs::fixture_with(dir.path(), |options| options.interceptors.push(Arc::new(rewords))).await;
@@ -278,7 +278,7 @@ async fn a_broken_promise_is_told_or_an_error() {
 }
 
 #[tokio::test]
-async fn what_does_not_fit_the_conversation_is_stored_and_at_last_refused() {
+async fn results_over_the_budget_are_stored_or_refused() {
     let fixture = fixture(|_| ()).await;
     let tool = Gives::output(ToolOutput::text("x".repeat(4000)));
     let mut terms = terms(&fixture, tool).await;
@@ -335,7 +335,7 @@ async fn all_stored(fixture: &Fixture, outcome: &Outcome) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_result_that_is_stored_in_parts_has_the_handles_of_all_of_them() {
+async fn a_result_stored_in_parts_names_all_handles() {
     let fixture = fixture(|options| (options.max_output, options.max_whole) = (Some(1000), 5000)).await;
     let (text, value) = ("t".repeat(3000), json!({"a": "x".repeat(3000)}));
     let both = ToolOutput { structured: Some(value.clone()), ..ToolOutput::text(text.clone()) };
@@ -364,7 +364,7 @@ async fn a_result_that_is_stored_in_parts_has_the_handles_of_all_of_them() {
 }
 
 #[tokio::test]
-async fn images_of_a_result_for_which_there_is_no_room_are_kept() {
+async fn images_over_the_budget_are_kept() {
     let fixture = fixture(|_| ()).await;
     let content = vec![ContentBlock::text("two views"), ContentBlock::image("AAAA", "image/png")];
     let mut terms = terms(&fixture, Gives::output(ToolOutput { content, ..ToolOutput::default() })).await;

@@ -98,7 +98,7 @@ impl Process {
 }
 
 #[tokio::test]
-async fn a_changed_definition_is_withheld_until_it_is_approved_again() {
+async fn a_changed_definition_waits_for_approval() {
     let dir = tempfile::tempdir().expect("dir");
     let here = Process::start(dir.path(), PinTerms::default(), Vec::new()).await;
     here.list(vec![tool("a", "Reads."), tool("B.c", "Writes."), tool("d", "Stays.")]).await;
@@ -139,7 +139,7 @@ async fn a_changed_definition_is_withheld_until_it_is_approved_again() {
 }
 
 #[tokio::test]
-async fn what_goes_back_or_is_only_written_otherwise_is_what_was_pinned() {
+async fn a_definition_written_otherwise_is_the_pinned_one() {
     let dir = tempfile::tempdir().expect("dir");
     let here = Process::start(dir.path(), PinTerms::default(), Vec::new()).await;
     let with = |required: [&str; 2]| {
@@ -157,7 +157,7 @@ async fn what_goes_back_or_is_only_written_otherwise_is_what_was_pinned() {
 }
 
 #[tokio::test]
-async fn one_tool_in_several_revisions_is_one_definition_however_it_was_pinned() {
+async fn revisions_of_a_tool_share_one_pin() {
     let dir = tempfile::tempdir().expect("dir");
     let here = Process::start(dir.path(), PinTerms::default(), Vec::new()).await;
     let listed = |name: &str, support: Option<&str>| {
@@ -194,7 +194,7 @@ fn listed(tools: &[(&str, &str)]) -> Vec<Arc<RegisteredTool>> {
 }
 
 #[tokio::test]
-async fn what_takes_the_place_of_a_pinned_tool_under_another_name_has_changed() {
+async fn a_renamed_pinned_tool_counts_as_changed() {
     let dir = tempfile::tempdir().expect("dir");
     let here = Process::start(dir.path(), PinTerms::default(), Vec::new()).await;
     let source = PinSource::unscoped("s");
@@ -231,7 +231,7 @@ async fn what_takes_the_place_of_a_pinned_tool_under_another_name_has_changed() 
 }
 
 #[tokio::test]
-async fn names_that_are_listed_at_once_have_a_pin_each() {
+async fn names_listed_at_once_have_separate_pins() {
     let dir = tempfile::tempdir().expect("dir");
     let here = Process::start(dir.path(), PinTerms::default(), Vec::new()).await;
     let both = || listed(&[("get", "Reads."), ("Get", "Writes.")]);
@@ -250,7 +250,7 @@ async fn names_that_are_listed_at_once_have_a_pin_each() {
 }
 
 #[tokio::test]
-async fn the_terms_say_what_first_use_and_drift_mean() {
+async fn the_configuration_decides_first_use_and_drift() {
     let dir = tempfile::tempdir().expect("dir");
     let ask = PinTerms { first_use: FirstUse::Ask, drift: OnDrift::Warn };
     let here = Process::start(dir.path(), ask, Vec::new()).await;
@@ -268,7 +268,7 @@ async fn the_terms_say_what_first_use_and_drift_mean() {
 }
 
 #[tokio::test]
-async fn what_an_operator_calls_a_tool_changes_neither_its_id_nor_its_pin() {
+async fn a_display_name_changes_neither_id_nor_pin() {
     let dir = tempfile::tempdir().expect("dir");
     let here = Process::start(dir.path(), PinTerms::default(), Vec::new()).await;
     here.list(vec![tool("a", "Reads.")]).await;
@@ -283,7 +283,7 @@ async fn what_an_operator_calls_a_tool_changes_neither_its_id_nor_its_pin() {
 }
 
 #[tokio::test]
-async fn a_store_that_cannot_be_read_withholds_and_many_changes_are_told_together() {
+async fn an_unreadable_store_withholds_foreign_tools() {
     let dir = tempfile::tempdir().expect("dir");
     let here = Process::start(dir.path(), PinTerms::default(), Vec::new()).await;
     let many = |text: &str| (0..100).map(|n| tool(&format!("t{n}"), text)).collect::<Vec<_>>();
@@ -303,7 +303,7 @@ async fn a_store_that_cannot_be_read_withholds_and_many_changes_are_told_togethe
 }
 
 #[tokio::test]
-async fn sources_of_one_name_that_different_files_define_have_pins_of_their_own() {
+async fn sources_of_different_files_have_separate_pins() {
     let dir = tempfile::tempdir().expect("dir");
     let (reads, writes) = (|| vec![tool("a", "Reads.")], || vec![tool("a", "Writes.")]);
     let one = Process::of(dir.path(), PinTerms::default(), Vec::new(), "/one/toolwright.yaml").await;
@@ -325,7 +325,7 @@ async fn sources_of_one_name_that_different_files_define_have_pins_of_their_own(
 }
 
 #[tokio::test]
-async fn what_one_file_s_source_listed_is_not_pinned_as_that_of_another() {
+async fn a_replaced_source_is_not_pinned_as_another() {
     let dir = tempfile::tempdir().expect("dir");
     let here = Process::of(dir.path(), PinTerms::default(), Vec::new(), "/project/toolwright.yaml").await;
     here.list(vec![tool("a", "Reads.")]).await;

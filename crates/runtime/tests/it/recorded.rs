@@ -47,7 +47,7 @@ async fn with(mode: LedgerMode, full: bool) -> (Fixture, Arc<Ledger>) {
 }
 
 #[tokio::test]
-async fn a_call_that_may_have_an_effect_is_entered_before_it_runs() {
+async fn calls_with_effect_are_recorded_before_they_run() {
     for (mode, tool, expect) in [
         (LedgerMode::BestEffort, "write", 1),
         (LedgerMode::BestEffort, "shell", 1),
@@ -65,7 +65,7 @@ async fn a_call_that_may_have_an_effect_is_entered_before_it_runs() {
 }
 
 #[tokio::test]
-async fn a_call_that_cannot_be_recorded_is_refused_where_it_must_be() {
+async fn a_required_ledger_refuses_unrecorded_calls() {
     for (mode, ran) in [(LedgerMode::BestEffort, 1), (LedgerMode::Required, 0)] {
         let (fixture, ledger) = with(mode, true).await;
         let outcome = fixture.one("write", json!({"n": 1})).await;
@@ -103,7 +103,7 @@ impl CallClient for Slow {
 }
 
 #[tokio::test]
-async fn the_time_that_people_take_is_no_latency_of_tools() {
+async fn waits_for_people_are_no_tool_latency() {
     let took = Duration::from_millis(1500);
     let (mut fixture, ledger) = with(LedgerMode::BestEffort, false).await;
     fixture.run.policy = Arc::new(Policy::of(Profile::Ask));

@@ -151,7 +151,7 @@ async fn over(fixture: &Fixture, id: &str) -> JobRecord {
 
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_that_waits_for_a_person_waits_for_one_after_its_process_is_killed() {
+async fn an_awaited_approval_survives_a_kill() {
     let dir = tempfile::tempdir().expect("dir");
     let path = dir.path().to_owned();
     let ids = tokio::task::spawn_blocking(move || left_by_a_kill(&path)).await.expect("killed");
@@ -189,7 +189,7 @@ async fn narrow(dir: &Path) -> Fixture {
 }
 
 #[tokio::test]
-async fn a_call_that_becomes_a_job_while_it_waits_keeps_its_end_in_the_journal() {
+async fn a_promoted_call_keeps_its_journal_end() {
     let dir = tempfile::tempdir().expect("dir");
     let fixture = narrow(dir.path()).await;
     let first = id(&fixture.call("a", "once", json!({"n": 1, "ms": 60_000})).await);
@@ -212,7 +212,7 @@ async fn a_call_that_becomes_a_job_while_it_waits_keeps_its_end_in_the_journal()
 }
 
 #[tokio::test]
-async fn the_first_step_of_a_job_that_is_left_to_others_is_not_waited_for() {
+async fn a_released_jobs_first_step_is_not_awaited() {
     let dir = tempfile::tempdir().expect("dir");
     let fixture = narrow(dir.path()).await;
     // It is no job, and has the one slot.
@@ -238,7 +238,7 @@ async fn the_first_step_of_a_job_that_is_left_to_others_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn an_end_that_the_store_does_not_take_is_kept_until_it_does() {
+async fn an_unsaved_job_end_is_retried() {
     let dir = tempfile::tempdir().expect("dir");
     let fixture = fixture(dir.path()).await;
     // It makes its tables when it is first used.
@@ -260,7 +260,7 @@ async fn an_end_that_the_store_does_not_take_is_kept_until_it_does() {
 }
 
 #[tokio::test]
-async fn neither_unreadable_jobs_nor_those_of_absent_tools_other_sources_or_sessions_are_in_the_way() {
+async fn jobs_that_cannot_start_block_no_others() {
     let dir = tempfile::tempdir().expect("dir");
     let first = narrow(dir.path()).await;
     first.call("a", "once", json!({"n": 1, "ms": 60_000})).await;

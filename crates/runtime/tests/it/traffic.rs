@@ -141,7 +141,7 @@ async fn ask(traffic: &ModelTraffic, request: &ModelRequest) -> Result<ModelResp
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_hundred_agents_share_a_queue_of_five_and_six_hundred_a_minute() {
+async fn two_hundred_agents_share_one_model_queue() {
     use ModelPriority::{Background, Interactive, Low, Retry};
     const EACH: usize = 5;
     let provider = Provider::new(Duration::from_millis(100), []);
@@ -175,7 +175,7 @@ async fn two_hundred_agents_share_a_queue_of_five_and_six_hundred_a_minute() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_may_pass_is_made_again_and_each_attempt_is_in_the_account() {
+async fn passing_failures_are_retried_and_recorded() {
     use ModelErrorKind::*;
     let check = async |deeds: Vec<Deed>, expect: Result<(), ModelErrorKind>, rows: &[(&str, u32, u64)]| {
         let named = rows.iter().map(|row| row.0).collect::<Vec<_>>().join(",");
@@ -236,7 +236,7 @@ fn expect_ok(rows: &[(&str, u32, u64)]) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_form_of_a_request_is_none_of_its_attempts() {
+async fn another_form_of_a_request_is_no_retry() {
     use ModelErrorKind::{ContextOverflow, Invalid, RateLimit};
     let check = async |attempts: u32, deeds: Vec<Deed>, expect: Result<usize, (usize, ModelErrorKind)>| {
         let provider = Provider::new(Duration::from_millis(1), deeds);
@@ -265,7 +265,7 @@ async fn another_form_of_a_request_is_none_of_its_attempts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_provider_that_has_had_enough_holds_up_the_whole_line() {
+async fn a_rate_limited_provider_pauses_its_queue() {
     let of = |limit, remaining, reset_ms| Allowance {
         limit: Some(limit),
         remaining: Some(remaining),
@@ -295,7 +295,7 @@ async fn a_provider_that_has_had_enough_holds_up_the_whole_line() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_made_again_goes_first_and_waits_outside_of_the_line() {
+async fn a_retry_waits_outside_and_goes_first() {
     let provider = Provider::new(Duration::from_secs(1), [Deed::Fail(ModelErrorKind::Unavailable, None)]);
     let traffic = queued(&provider, QueueSpec { concurrent: 1, ..default_model_queue() });
     let mut asked = JoinSet::new();
@@ -356,7 +356,7 @@ async fn waits_are_bounded_and_end_by_a_cancel() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_given_up_before_it_is_sent_costs_nothing() {
+async fn an_unsent_request_costs_nothing() {
     enum Gives {
         Cancel,
         Limit,
@@ -423,7 +423,7 @@ async fn what_is_given_up_before_it_is_sent_costs_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_finds_the_line_full_the_second_time_says_why_it_came_again() {
+async fn a_refused_retry_names_its_first_failure() {
     let provider = Provider::new(Duration::ZERO, [Deed::Fail(ModelErrorKind::Unavailable, None), Deed::Hang]);
     let traffic = queued(&provider, QueueSpec { concurrent: 1, max_waiting: 0, ..default_model_queue() });
     let request = plain();
@@ -443,7 +443,7 @@ async fn who_finds_the_line_full_the_second_time_says_why_it_came_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_line_full_of_low_requests_lets_in_who_is_waited_for_and_who_comes_again() {
+async fn low_requests_give_way_in_a_full_queue() {
     let provider = Provider::new(Duration::from_secs(1), [Deed::Fail(ModelErrorKind::Unavailable, None)]);
     let traffic = queued(&provider, QueueSpec { concurrent: 1, max_waiting: 4, ..default_model_queue() });
     let mut asked = JoinSet::new();
@@ -463,7 +463,7 @@ async fn a_line_full_of_low_requests_lets_in_who_is_waited_for_and_who_comes_aga
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_model_has_a_queue_unless_one_is_set_for_its_provider() {
+async fn models_have_queues_unless_their_provider_has_one() {
     let one = || Some(QueueSpec { concurrent: 1, ..default_model_queue() });
     let check = async |names: &[&str], models: [&str; 2], most: usize| {
         let provider = Provider::new(Duration::from_secs(1), []);
@@ -501,7 +501,7 @@ async fn terms_of_retry_are_the_nearest_ones() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_that_is_too_long_is_said_to_be_the_reason() {
+async fn a_wait_over_the_limit_is_the_reason() {
     for (kind, asked, expect) in [
         (ModelErrorKind::RateLimit, 90_000, Some("asks to wait 90 s, over the 60 s of retry.longest_wait")),
         (ModelErrorKind::Quota, 90_000, None),

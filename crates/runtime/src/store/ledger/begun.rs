@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_has_begun_is_told_as_running_until_it_ends() {
+    async fn an_operation_is_running_until_it_ends() {
         let dir = tempfile::tempdir().expect("dir");
         let store = SqliteStore::open(dir.path()).expect("open");
         let other = SqliteStore::open(dir.path()).expect("open");
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_dead_process_began_has_an_unknown_outcome() {
+    async fn operations_of_a_dead_process_are_unknown() {
         let dir = tempfile::tempdir().expect("dir");
         let store = SqliteStore::open(dir.path()).expect("open");
         store.begin(entry(1)).await.expect("entered");
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_full_disk_is_told_and_nothing_is_lost_that_there_is_room_for() {
+    async fn a_full_disk_is_reported_and_loses_nothing() {
         let dir = tempfile::tempdir().expect("dir");
         let store = SqliteStore::open(dir.path()).expect("open");
         store.begin(entry(1)).await.expect("entered");
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_ledger_that_cannot_be_written_keeps_so_many_entries_and_counts_the_rest() {
+    async fn an_unwritable_ledger_keeps_a_bounded_backlog() {
         let dir = tempfile::tempdir().expect("dir");
         let store = SqliteStore::open(dir.path()).expect("open");
         store.flush().await.expect("open");
@@ -194,6 +194,26 @@ mod tests {
         }
         let condition = store.condition();
         assert!(condition.waiting < 32_768 && condition.failing.is_some(), "{condition:?}");
+    }
+
+    #[tokio::test]
+    async fn entries_soon_after_a_write_wake_nobody() {
+        let dir = tempfile::tempdir().expect("dir");
+        let (store, other) =
+            (SqliteStore::open(dir.path()).expect("open"), SqliteStore::open(dir.path()).expect("open"));
+        let mut id = 0;
+        while !store.thread.is_watched() {
+            id += 1;
+            store.begin(entry(id)).await.expect("entered");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        store.append(entry(id));
+        let written = async {
+            while !told(&other).await.0.contains(&(id, "ok".to_owned())) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), written).await.expect("written without being waited for");
     }
 
     #[tokio::test]

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_entry_comes_back_as_it_was_whatever_it_has() {
+    async fn a_ledger_entry_reads_back_unchanged() {
         let dir = tempfile::tempdir().expect("dir");
         let store = SqliteStore::open(dir.path()).expect("open");
         let usual = entry("s", 1);
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_session_has_its_own_operations_in_their_order() {
+    async fn each_session_has_its_own_operations() {
         let dir = tempfile::tempdir().expect("dir");
         let stores: Vec<_> = (0..2).map(|_| SqliteStore::open(dir.path()).expect("open")).collect();
         let sessions = ["a", "b", "c"];
@@ -314,7 +314,7 @@ mod tests {
 
     /// The row of `traces` of a session can be deleted by the upkeep of another process, and its id be given to another.
     #[tokio::test]
-    async fn entries_are_of_their_own_session_though_its_row_went_or_its_id_is_another_s() {
+    async fn entries_stay_with_their_session_across_upkeep() {
         let dir = tempfile::tempdir().expect("dir");
         let store = SqliteStore::open(dir.path()).expect("open");
         let gone = "DELETE FROM traces";
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_trace_is_read_as_it_was_at_one_moment() {
+    async fn a_trace_is_read_as_of_one_moment() {
         let dir = tempfile::tempdir().expect("dir");
         let stores: Vec<_> = (0..2).map(|_| SqliteStore::open(dir.path()).expect("open")).collect();
         for round in 0..4 {
