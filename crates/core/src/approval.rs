@@ -12,9 +12,9 @@ use serde_json::{Map, Value, json};
 use crate::definition::CallScope;
 use crate::definition::Effects;
 use crate::error::{StoreError, Unsupported};
+use crate::identity::session::{CallId, SessionId};
+use crate::identity::tool_id::ToolId;
 use crate::json::canonical::ContentHash;
-use crate::session::{CallId, SessionId};
-use crate::tool_id::ToolId;
 
 /// How long a question waits for its answer; then the call is denied.
 pub const EXPIRY: Duration = Duration::from_secs(600);
@@ -492,7 +492,7 @@ mod tests {
                 principal: "owner".into(),
                 tool: ToolId::parse("x:t@1.0.0").expect("id"),
                 definition: ContentHash::of_bytes(b"d"),
-                arguments: json!({"path": crate::redact::MARK}),
+                arguments: json!({"path": crate::call::redact::MARK}),
                 binds_to: Some(ContentHash::of_value(&json!({"path": argument}))),
                 effects,
                 scope,

@@ -18,9 +18,9 @@ use self::variables::{Hole, Outlook, Resolved, Variables, resolve_at};
 use crate::catalogue::{Entry, Snapshot};
 use crate::definition::NoSchemaMode;
 use crate::error::{ErrorKind, ToolError};
-use crate::name_table::Resolution;
+use crate::identity::name_table::Resolution;
+use crate::identity::session::{CallId, Principal};
 use crate::schema::{Violation, shape, shape_at, shorten};
-use crate::session::{CallId, Principal};
 
 pub use crate::output::provenance::{Provenance, RawArguments, ToolCall};
 
@@ -271,12 +271,12 @@ fn invalid(entry: &Entry, violations: &[Violation], provenance: &Provenance) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::call::variables::Values;
     use crate::catalogue::{Listing, RegisteredTool, Unapproved};
     use crate::definition::ToolDefinition;
-    use crate::name_table::NameMatch;
+    use crate::identity::name_table::NameMatch;
+    use crate::identity::tool_id::ToolId;
     use crate::testing::listing;
-    use crate::tool_id::ToolId;
-    use crate::variables::Values;
     use serde_json::json;
 
     fn snapshot() -> Snapshot {

@@ -2,7 +2,7 @@
 
 use super::{Rejection, ValidCall};
 use crate::error::{ErrorKind, ToolError};
-use crate::session::CallId;
+use crate::identity::session::CallId;
 
 /// A turn runs at most this many calls unless configured otherwise.
 pub const DEFAULT_CALLS_PER_TURN: usize = 10;
@@ -100,11 +100,11 @@ fn over_limit(call: ValidCall, limit: usize) -> Rejection {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::call::variables::Values;
     use crate::call::{Caller, RawArguments, ToolCall, check};
     use crate::catalogue::Snapshot;
-    use crate::session::Principal;
+    use crate::identity::session::Principal;
     use crate::testing::{definition, listing, own};
-    use crate::variables::Values;
     use serde_json::{Value, json};
 
     #[test]

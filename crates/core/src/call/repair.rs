@@ -98,7 +98,7 @@ mod tests {
     use super::*;
     use crate::call::{Caller, check};
     use crate::catalogue::Snapshot;
-    use crate::session::{CallId, Principal};
+    use crate::identity::session::{CallId, Principal};
     use crate::testing::{definition, listing, own};
 
     fn rejected(name: &str, arguments: &str) -> Rejection {

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::error::{ErrorKind, ToolError};
-use crate::outcome::ToolOutput;
+use crate::output::outcome::ToolOutput;
 
 /// The type of a tool's arguments: all of them as one struct, or one of them.
 #[diagnostic::on_unimplemented(
@@ -137,15 +137,15 @@ pub mod macro_support {
 
     pub use super::{ToolArguments, ToolFailure, ToolReturn};
     pub use crate::catalogue::CallScope;
-    pub use crate::context::ToolContext;
+    pub use crate::catalogue::context::ToolContext;
+    pub use crate::catalogue::tool::Tool;
     pub use crate::definition::SandboxProfile;
     pub use crate::definition::{Concurrency, Effects, Mode, ModelPreference, OnOutputMismatch, ToolDefinition};
     pub use crate::error::ToolError;
-    pub use crate::outcome::ToolOutput;
-    pub use crate::session::Session;
-    pub use crate::tool::Tool;
+    pub use crate::identity::session::Session;
+    pub use crate::output::outcome::ToolOutput;
 
-    use crate::tool_id::ToolId;
+    use crate::identity::tool_id::ToolId;
 
     /// An id whose form the macro has checked.
     #[must_use]

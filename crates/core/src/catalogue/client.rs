@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use super::context::UsageRecorder;
 use crate::cancel::Cancel;
 use crate::error::{ErrorKind, ProtocolError, ToolError};
-use crate::tool_id::ToolId;
+use crate::identity::tool_id::ToolId;
 
 /// Something that the source of a running call wants of the call's client: `elicitation/create`,
 /// `sampling/createMessage` or `roots/list`, in the words of MCP.

@@ -13,14 +13,14 @@ use super::{Entry, Snapshot};
 use crate::cancel::Cancel;
 use crate::definition::CallScope;
 use crate::error::{ErrorKind, ToolError, Unsupported};
+use crate::event::job::{Jobs, NoJobs, NoTurns, Turns};
 use crate::event::{EventSink, NoEvents, Partial};
-use crate::job::{Jobs, NoJobs, NoTurns, Turns};
+use crate::identity::session::{CallId, Session, SessionId};
 use crate::json::canonical::ContentHash;
 use crate::model::{Effort, ModelClient, ModelError, ModelErrorKind, ModelRequest, ModelResponse, NoModel, Usage};
 use crate::output::outcome::Outcome;
 use crate::output::provenance::ToolCall;
 use crate::output::{ExtractError, ExtractRequest};
-use crate::session::{CallId, Session, SessionId};
 use crate::store::{NoStore, OutputStore};
 
 pub use crate::content::{EstimatedTokens, Exactness, TokenCounter};

@@ -13,13 +13,13 @@ use crate::content::TokenCounter;
 use crate::definition::llm::LlmDefinition;
 use crate::definition::{CallScope, McpPeer, ProviderKind};
 use crate::error::ToolError;
+use crate::identity::session::{CallId, Principal, Session, SessionId};
+use crate::identity::tool_id::ToolId;
 use crate::json::canonical::ContentHash;
 use crate::model::ModelSettings;
-use crate::outcome::ToolOutput;
+use crate::output::outcome::ToolOutput;
 use crate::pins::PinSource;
 use crate::policy::HintTrust;
-use crate::session::{CallId, Principal, Session, SessionId};
-use crate::tool_id::ToolId;
 
 /// How a provider is doing. Health is the outcome of its last list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,17 +6,17 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde_json::Value;
 
+use crate::catalogue::context::{TokenCounter, ToolContext};
 use crate::catalogue::{
     CallScope, Health, PromptQuestion, PromptSize, Provider, ProviderCall, ProviderError, ProviderKind, RegisteredTool,
     RegistrationError,
 };
-use crate::context::{TokenCounter, ToolContext};
 use crate::definition::ToolDefinition;
 use crate::definition::llm::LlmDefinition;
 use crate::error::{ErrorKind, ToolError};
-use crate::outcome::ToolOutput;
-use crate::session::Session;
-use crate::tool_id::ToolId;
+use crate::identity::session::Session;
+use crate::identity::tool_id::ToolId;
+use crate::output::outcome::ToolOutput;
 
 /// A tool implemented in Rust.
 #[async_trait]
@@ -145,8 +145,8 @@ impl Provider for StaticProvider {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::context::{Clock, Services};
-    use crate::session::{CallId, Principal, SessionId};
+    use crate::catalogue::context::{Clock, Services};
+    use crate::identity::session::{CallId, Principal, SessionId};
     use futures_util::FutureExt as _;
     use serde_json::json;
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::{Effects, ModelPreference, OnOutputMismatch, ToolDefinition};
-use crate::tool_id::ToolId;
+use crate::identity::tool_id::ToolId;
 
 /// What a model's answer is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::duration;
+use crate::identity::tool_id::ToolId;
 use crate::json::canonical::ContentHash;
 use crate::model::ModelSettings;
-use crate::tool_id::ToolId;
 
 pub use self::sandbox::SandboxProfile;
 pub use self::source::{CallScope, McpPeer, ProviderKind, passthrough};

@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 
 use crate::cancel::CancelCause;
 use crate::duration::iso;
+use crate::error::StoreError;
 use crate::error::{ErrorKind, ToolError, Unsupported};
-use crate::outcome::{Outcome, ToolOutput};
-use crate::session::{CallId, Session, SessionId};
-use crate::store::StoreError;
-use crate::tool_id::ToolId;
+use crate::identity::session::{CallId, Session, SessionId};
+use crate::identity::tool_id::ToolId;
+use crate::output::outcome::{Outcome, ToolOutput};
 
 /// The tools that follow jobs.
 pub const JOB_IDS: [&str; 6] =
@@ -530,7 +530,7 @@ mod tests {
 
     #[test]
     fn jobs_of_other_sessions_and_principals_are_not_seen() {
-        use crate::session::Principal;
+        use crate::identity::session::Principal;
         let session = |id: &str, principal: &str| Session {
             id: SessionId::new(id),
             principal: Principal { id: principal.into(), roles: Vec::new(), owner: false },

@@ -3,7 +3,7 @@
 use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 
-use crate::tool_id::{ToolId, hashed_wire_name, wire_candidate};
+use crate::identity::tool_id::{ToolId, hashed_wire_name, wire_candidate};
 
 /// How many near names an unknown name is answered with.
 const MAX_SUGGESTIONS: usize = 3;

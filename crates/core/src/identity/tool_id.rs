@@ -1,7 +1,7 @@
 //! Tool identity: canonical ids, the names a model writes, and nothing that is looked up.
 //!
 //! A canonical id is `namespace:name@major.minor.patch`; a wire name is what a model sees. Wire names
-//! are produced here and looked up in [`crate::name_table::NameTable`]; they are never parsed back.
+//! are produced here and looked up in [`crate::identity::name_table::NameTable`]; they are never parsed back.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;

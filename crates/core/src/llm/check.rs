@@ -5,9 +5,9 @@ use serde_json::json;
 
 use super::template::{check_entry, check_template};
 use crate::definition::llm::{LlmDefinition, OutputKind, TemplateDefinition};
+use crate::identity::tool_id::ToolId;
 use crate::model::is_replay;
 use crate::schema::CompiledSchema;
-use crate::tool_id::ToolId;
 
 /// Why a definition makes no tool.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::template::{TemplateError, prepare, render};
-use crate::context::TokenCounter;
+use crate::content::TokenCounter;
 use crate::definition::llm::{LlmDefinition, OutputKind};
 use crate::error::{ErrorKind, ToolError};
+use crate::identity::tool_id::ToolId;
 use crate::model::{Message, ModelRequest, ModelSettings, OutputFormat, PromptCache, Reuse};
 use crate::schema::fill_defaults;
-use crate::tool_id::ToolId;
 
 /// What stands first in the system prompt of a tool whose answer is JSON.
 pub const JSON_RULE: &str = "Your whole answer is one JSON value and nothing else: no sentence before or after it, no \
@@ -206,7 +206,7 @@ pub(super) fn unfit(id: &ToolId, field: &str, error: TemplateError) -> ToolError
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::context::EstimatedTokens;
+    use crate::content::EstimatedTokens;
     use crate::definition::llm::{MaxTokens, Variant};
     use serde_json::json;
 

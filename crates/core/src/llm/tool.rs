@@ -9,8 +9,9 @@ use super::answer::{self, BadAnswer, Wanted};
 use super::check::DefineError;
 use super::prompt::{For, LlmHooks, Prompted, prompt, unfit};
 use super::template;
+use crate::catalogue::context::{TokenCounter, ToolContext};
+use crate::catalogue::tool::Tool;
 use crate::catalogue::{Entry, PromptSize};
-use crate::context::{TokenCounter, ToolContext};
 use crate::definition::ToolDefinition;
 use crate::definition::llm::{LlmDefinition, OutputKind, TemplateDefinition};
 use crate::error::{ErrorKind, ToolError, labelled};
@@ -19,9 +20,8 @@ use crate::model::{
     IgnoreModelEvents, Message, ModelCard, ModelError, ModelErrorKind, ModelRequest, ModelResponse, ModelSettings,
     StopReason,
 };
-use crate::outcome::ToolOutput;
+use crate::output::outcome::ToolOutput;
 use crate::schema::CompiledSchema;
-use crate::tool::Tool;
 
 /// Code of the warning about an odd result.
 const ODD: &str = "llm_tool_result";

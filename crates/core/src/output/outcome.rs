@@ -5,14 +5,14 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use super::provenance::Provenance;
 use crate::approval::ApprovalRequest;
-use crate::arguments::Provenance;
 use crate::content::{ContentBlock, joined_text, text_for_model};
 use crate::definition::ProviderKind;
 use crate::error::ToolError;
+use crate::identity::session::CallId;
+use crate::identity::tool_id::ToolId;
 use crate::output::{CUT_BYTES, TOOL_OUTPUT};
-use crate::session::CallId;
-use crate::tool_id::ToolId;
 
 /// Key in the `meta` of a result: the job that the call has become.
 pub const JOB_META: &str = "toolwright/job";

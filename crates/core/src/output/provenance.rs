@@ -63,7 +63,7 @@ pub struct Provenance {
     #[serde(skip)]
     pub fault: Option<String>,
     /// The text ended too early: JSON Pointer to the innermost container that was open. For a tool of
-    /// [`WHOLE_ITEMS`](crate::arguments::WHOLE_ITEMS), an item that it lay in was dropped.
+    /// [`WHOLE_ITEMS`](crate::call::arguments::WHOLE_ITEMS), an item that it lay in was dropped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cut: Option<String>,
     /// JSON Pointers to the references that were replaced.

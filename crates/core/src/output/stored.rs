@@ -184,7 +184,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::tool_id::ToolId;
+    use crate::identity::tool_id::ToolId;
 
     #[test]
     fn a_note_tells_of_all_that_was_stored_of_a_result() {

@@ -215,7 +215,7 @@ pub(super) fn shown(value: &Value) -> String {
 mod tests {
     use super::*;
     use crate::definition::{Effects, ToolDefinition};
-    use crate::tool_id::ToolId;
+    use crate::identity::tool_id::ToolId;
     use serde_json::json;
 
     fn base() -> ToolDefinition {

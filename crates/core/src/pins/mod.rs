@@ -14,8 +14,8 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::identity::tool_id::ToolId;
 use crate::json::canonical::ContentHash;
-use crate::tool_id::ToolId;
 
 pub use diff::{Change, Weight, diff, renamed};
 pub use text_diff::is_invisible;

@@ -12,6 +12,8 @@ use cel::{Env, Program};
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 
+use crate::pattern::nearest;
+
 /// Bytes of one condition.
 pub const MAX_SOURCE: usize = 2000;
 /// Brackets inside each other, which the parser follows on its stack.
@@ -270,8 +272,7 @@ fn function(name: &str) -> Result<(), ConditionError> {
 }
 
 fn unknown(name: &str, known: &[&str]) -> ConditionError {
-    let near = known.iter().min_by_key(|known| strsim::osa_distance(known, name));
-    let hint = match near.filter(|near| strsim::osa_distance(near, name) <= 2) {
+    let hint = match nearest(name, known.iter().copied()) {
         Some(near) => format!("; did you mean `{near}`?"),
         None => format!("; there are {}", known.join(", ")),
     };

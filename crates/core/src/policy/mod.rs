@@ -29,7 +29,7 @@ use self::facts::Facts;
 use self::rule::Reaches;
 use crate::definition::CallScope;
 use crate::definition::{Effects, NoSchemaMode, ToolDefinition};
-use crate::session::Principal;
+use crate::identity::session::Principal;
 
 pub use self::condition::{Condition, ConditionError, MAX_SOURCE};
 pub use self::request::UserRequest;

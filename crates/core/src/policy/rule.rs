@@ -6,8 +6,8 @@ use super::condition::Condition;
 use super::facts::Facts;
 use super::{Effect, PolicyQuery, Tightening};
 use crate::definition::{Effects, ToolDefinition};
+use crate::identity::tool_id::{ToolId, wire_candidate};
 use crate::pattern::glob_match;
-use crate::tool_id::{ToolId, wire_candidate};
 
 /// One rule. A rule without selectors matches every call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::*;
 use crate::definition::Effects;
-use crate::tool_id::ToolId;
+use crate::identity::tool_id::ToolId;
 
 static NOBODY: LazyLock<Principal> =
     LazyLock::new(|| Principal { id: "guest".into(), roles: Vec::new(), owner: false });

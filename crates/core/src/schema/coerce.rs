@@ -465,7 +465,7 @@ mod tests {
             #[test]
             fn what_is_coerced_is_valid_and_only_what_was_not_is_coerced(schema in schema(), value in value()) {
                 let Ok(compiled) = CompiledSchema::compile(&schema) else { return Ok(()) };
-                let fitted = crate::arguments::fit(&compiled, value.clone(), crate::arguments::Provenance::default());
+                let fitted = crate::call::arguments::fit(&compiled, value.clone(), crate::call::arguments::Provenance::default());
                 if compiled.is_valid(&value) {
                     prop_assert_eq!(&fitted.arguments, &value);
                     prop_assert!(fitted.provenance.is_plain());

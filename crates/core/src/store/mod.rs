@@ -108,32 +108,22 @@ pub enum PinDecision {
 #[async_trait]
 pub trait PinStore: Send + Sync {
     /// The pins of a source, or of all, by provider, scope and tool.
-    async fn pins(&self, _source: Option<&PinSource>) -> Result<Vec<Pin>, StoreError> {
-        Err(Unsupported("the pin store").into())
-    }
+    async fn pins(&self, source: Option<&PinSource>) -> Result<Vec<Pin>, StoreError>;
     /// The definitions of some tools of a source, in their order; empty where there is none.
-    async fn pin_contracts(&self, _source: &PinSource, _tools: &[String]) -> Result<Vec<PinContracts>, StoreError> {
-        Err(Unsupported("the pin store").into())
-    }
+    async fn pin_contracts(&self, source: &PinSource, tools: &[String]) -> Result<Vec<PinContracts>, StoreError>;
     /// Notes what was seen of a source, all of it or nothing. A tool that another process has pinned meanwhile keeps
     /// that pin.
-    async fn note_pins(&self, _source: &PinSource, _notes: Vec<PinNote>) -> Result<(), StoreError> {
-        Err(Unsupported("the pin store").into())
-    }
+    async fn note_pins(&self, source: &PinSource, notes: Vec<PinNote>) -> Result<(), StoreError>;
     /// Decides about a pin in somebody's name, for this source alone; whether there was what was decided about.
     async fn decide_pin(
         &self,
-        _source: &PinSource,
-        _tool: &str,
-        _decision: PinDecision,
-        _by: &str,
-    ) -> Result<bool, StoreError> {
-        Err(Unsupported("the pin store").into())
-    }
+        source: &PinSource,
+        tool: &str,
+        decision: PinDecision,
+        by: &str,
+    ) -> Result<bool, StoreError>;
     /// A number that is another after each decision, of any process.
-    async fn pin_decisions(&self) -> Result<u64, StoreError> {
-        Err(Unsupported("the pin store").into())
-    }
+    async fn pin_decisions(&self) -> Result<u64, StoreError>;
 }
 
 /// A saved run: its state machine, and what is known of the calls in flight.
@@ -188,14 +178,12 @@ pub trait RunStore: Send + Sync {
     }
 }
 
-/// A store that has none of it.
+/// A store that keeps nothing: no outputs, ledger, manifests or approvals.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoStore;
 
 impl OutputStore for NoStore {}
 impl LedgerStore for NoStore {}
-impl PinStore for NoStore {}
 impl ManifestCache for NoStore {}
 impl ApprovalStore for NoStore {}
 impl InboxStore for NoStore {}
-impl RunStore for NoStore {}

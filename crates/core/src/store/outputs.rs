@@ -4,7 +4,7 @@ use async_trait::async_trait;
 
 use super::StoreError;
 use crate::error::Unsupported;
-use crate::session::SessionId;
+use crate::identity::session::SessionId;
 
 pub use crate::output::StoredOutput;
 

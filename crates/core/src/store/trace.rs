@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::operation::{OpId, OpKind};
+use crate::event::operation::{OpId, OpKind};
 use crate::store::{LedgerEntry, TraceSummary, TraceSums};
 
 /// How deep operations are nested in the tree; deeper ones stand at this depth.
@@ -196,8 +196,8 @@ fn milliseconds(micros: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::operation::Lineage;
-    use crate::session::SessionId;
+    use crate::event::operation::Lineage;
+    use crate::identity::session::SessionId;
 
     /// `(op, parent, turn, kind, at_ms, latency in ms)`
     type Row = (u64, Option<u64>, u32, OpKind, u64, u64);

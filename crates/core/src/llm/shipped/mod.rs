@@ -15,7 +15,7 @@ use self::summarize::summarize;
 use super::prompt::LlmHooks;
 use super::tool::LlmTool;
 use crate::definition::llm::{LlmDefinition, Variant};
-use crate::tool_id::ToolId;
+use crate::identity::tool_id::ToolId;
 
 /// What every prompt of ours says of what stands between the marks.
 macro_rules! material {

@@ -1,6 +1,6 @@
 use super::*;
 use crate::catalogue::RegisteredTool;
-use crate::context::EstimatedTokens;
+use crate::content::EstimatedTokens;
 use crate::llm::prompt::{For, Prompted, prompt};
 use crate::model::Message;
 
