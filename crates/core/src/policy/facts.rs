@@ -11,7 +11,6 @@ use cel::{Context, Env, ExecutionError, Value};
 
 use super::addresses::{self, Kind, MAX_ADDRESSES};
 use super::condition::{Condition, pattern};
-use super::opaque_data;
 use super::request::UserRequest;
 use super::rule::{EffectSelector, ToolNote};
 use super::{HintTrust, PolicyQuery, Tightening};
@@ -256,7 +255,7 @@ fn request_value(request: Option<&UserRequest>) -> Value {
 fn codes_of(value: &Value) -> Result<Value, ExecutionError> {
     let mut all = Vec::new();
     if texts(value, &mut |text| {
-        opaque_data::find(text, &mut all);
+        addresses::find_codes(text, &mut all);
         all.len() <= MAX_ADDRESSES
     }) {
         return Ok(Value::List(Arc::new(all.into_iter().map(Value::from).collect())));

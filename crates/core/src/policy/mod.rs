@@ -12,7 +12,6 @@
 mod addresses;
 mod condition;
 mod facts;
-mod opaque_data;
 mod request;
 mod rule;
 #[cfg(test)]
