@@ -484,7 +484,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn always_answers_only_for_calls_of_the_same_reach() {
+    fn always_covers_only_the_same_scope() {
         let request = |effects: Effects, scope: CallScope, argument: &str, asker: Option<&str>| {
             let request = ApprovalRequest {
                 call_id: CallId::new("c"),

@@ -201,7 +201,7 @@ mod tests {
     use futures_util::FutureExt;
 
     #[test]
-    fn a_parent_cancels_its_children_and_not_the_reverse() {
+    fn parent_cancels_children_not_the_reverse() {
         let parent = Cancel::new();
         let child = parent.child();
         let other = parent.child();
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_left_its_parent_goes_on_until_it_joins_it_again() {
+    fn detached_child_ignores_parent_until_it_rejoins() {
         let parent = Cancel::new();
         let child = parent.child();
         let below = child.child();

@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn two_readers_two_messages_and_the_cause_is_kept() {
+    fn operator_and_model_get_separate_messages() {
         let error = ToolError::new(ErrorKind::ExecutionError, "exit 3 from /opt/x")
             .with_model_message("the command failed")
             .with_source(std::io::Error::other("boom"));

@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn secret_parameters_are_found_wherever_a_schema_marks_them() {
+    fn secret_parameters_are_found_at_any_depth() {
         let password = || json!({"type": "string", "format": "password"});
         check(
             json!({"properties": {"p": password(), "q": {"type": "string"}, "w": {"writeOnly": true}}}),
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_taken_out_of_a_stream_wherever_it_is_split() {
+    fn split_secrets_are_redacted_in_streams() {
         let text = "é say open sesame now, key=abc123 and opens — open sesame";
         let expect = "é say [secret] now, key=[secret] and opens — [secret]";
         let cuts: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_holds_back_no_more_than_its_bound() {
+    fn stream_redactor_holds_back_bounded_text() {
         let mut stream = StreamRedactor::new(Arc::new(Known));
         let word = "x".repeat(MAX_HELD);
         assert_eq!(stream.push(&word), "");

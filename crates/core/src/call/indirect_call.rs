@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_inside_is_said_of_the_tool_inside() {
+    fn inner_call_errors_name_the_inner_tool() {
         let wrong = rejected(r#"{"name": "fs__read", "arguments": {}}"#, ErrorKind::InvalidParameters, "for fs__read");
         assert!(wrong.provenance.carried && wrong.entry.is_some_and(|entry| entry.wire_name == "fs__read"));
         rejected(r#"{"name": "fs__read"}"#, ErrorKind::InvalidParameters, "\"path\" is missing");
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_carrier_needs_a_name_and_carries_no_carrier() {
+    fn tools_call_needs_a_name_and_never_nests() {
         for (text, fragment) in [
             ("{}", "need `name`"),
             (r#"{"name": 3}"#, "need `name`"),

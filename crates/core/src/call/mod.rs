@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_and_mistyped_arguments_are_mended_and_it_is_said() {
+    fn broken_arguments_are_repaired_and_recorded() {
         let text = |t: &str| RawArguments::Text(t.to_owned());
         let expect = json!({"path": "a", "n": 4});
         let call = valid("fs__read", text("```json\n{path: 'a', n: '4',}\n```"), expect.clone());
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_is_told_why_a_tool_is_missing_but_not_what_nobody_has_approved() {
+    fn model_learns_why_missing_not_unapproved_text() {
         let absent = vec![("off".into(), "server off is disabled".into())];
         let unapproved = vec![Unapproved {
             provider: "gh".into(),
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_name_counts_only_if_its_arguments_fit() {
+    fn bare_name_needs_fitting_arguments() {
         let call = valid("read", RawArguments::Value(json!({"path": "a"})), json!({"path": "a", "n": 3}));
         assert_eq!(call.provenance.matched, NameMatch::Bare);
         rejected("read", json!({"other": 1}), ErrorKind::UnknownTool, "did you mean fs__read");
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guessed_name_counts_only_if_a_schema_took_its_arguments() {
+    fn guessed_name_needs_arguments_its_schema_takes() {
         let guess = run("read", RawArguments::Text("no object".into())).expect_err("a guess");
         assert_eq!(guess.error.kind(), ErrorKind::UnknownTool, "{guess}");
         rejected("any", json!({"x": 1}), ErrorKind::UnknownTool, "did you mean gh__any");
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn a_null_that_was_left_out_gets_the_default() {
+    fn left_out_null_gets_the_default() {
         let null = RawArguments::Value(json!({"path": "a", "n": null}));
         let call = valid("fs__read", null, json!({"path": "a", "n": 3}));
         assert!(call.provenance.defaulted && call.provenance.coerced == ["/n"]);
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn references_are_replaced_before_validation_and_only_where_there_are_variables() {
+    fn references_are_replaced_before_validation() {
         let values = Values(json!({"input": {"path": "a", "n": "5"}}));
         let call = with_state("fs__read", json!({"path": "†input.path", "n": "†input.n"}), &values).expect("valid");
         assert_eq!(call.arguments, json!({"path": "a", "n": 5}));
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pending_call_passes_with_holes_and_is_validated_when_it_lands() {
+    fn pending_call_is_validated_when_values_come() {
         let none = Values::default();
         let written = json!({"path": "a", "n": "†state.n"});
         let call = with_state("fs__read", written.clone(), &none).expect("passes with a hole");
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nested_too_deep_is_refused_before_anything_walks_it() {
+    fn deep_arguments_are_refused_first() {
         let mut deep = json!(1);
         for _ in 0..200 {
             deep = json!({"a": deep});

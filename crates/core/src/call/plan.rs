@@ -108,7 +108,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn rejected_calls_do_not_count_against_the_limit_and_order_is_kept() {
+    fn rejected_calls_do_not_count_against_the_limit() {
         let snapshot = Snapshot::build(&[listing("p", vec![own(definition("x:t@1.0.0"))])]);
         let call = |id: &str, name: &str, arguments: Value| {
             let call = ToolCall { id: CallId::new(id), name: name.into(), arguments: RawArguments::Value(arguments) };

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_request_shows_schema_errors_and_what_was_written() {
+    fn repair_request_shows_schema_errors_and_arguments() {
         let request = request(&rejected("x__t", r#"{"m": 3}"#)).expect("worth it");
         let text = serde_json::to_string(&request.messages).expect("json");
         for part in ["x__t", "integer", r#"{\\\"m\\\":3}"#, "is missing"] {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_candidate_is_not_looked_through_for_references_but_for_those_that_stayed() {
+    fn repaired_arguments_keep_only_their_references() {
         let mut before = rejected("x__t", r#"{"m": "†state.m"}"#);
         before.pending = vec![Hole { path: "/m".into(), reference: "†state.m".into() }];
         let holes = |candidate: Value| match retry(&before, candidate).arguments {

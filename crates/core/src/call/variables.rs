@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_text_is_replaced_and_any_other_text_stays() {
+    fn only_whole_text_references_are_replaced() {
         check(json!({"a": "†state.user.name", "b": ["†input.n"]}), json!({"a": "Ada", "b": [3]}));
         check(json!(" †state.user.tags.1 "), json!(" †state.user.tags.1 "));
         check(json!("†state.user.tags.1"), json!("y"));
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_doubled_mark_is_a_plain_one_and_values_are_not_looked_through() {
+    fn doubled_mark_escapes_and_values_are_final() {
         check(json!("††state.user.name"), json!("†state.user.name"));
         check(json!("†††x"), json!("††x"));
         check(json!("†state.text"), json!("†input.city"));
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_words_do_not_ask_for_more_than_a_call_takes() {
+    fn references_cannot_ask_for_unbounded_values() {
         let values = Values(json!({"state": {"large": "x".repeat(1 << 20), "small": 1}}));
         for reference in ["†state.large", "†state.large && 1", "†input.none || †state.large"] {
             let mut value = json!({"all": vec![reference; 1000], "last": "†state.small"});

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_are_an_object_without_the_type_s_own_name() {
+    fn parameters_leave_out_the_rust_type_name() {
         let schema = Place::schema();
         assert_eq!(
             schema,
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_that_their_type_cannot_hold_are_the_caller_s_fault() {
+    fn arguments_too_large_for_their_type_are_invalid() {
         let error = Place::read(json!({"city": "x", "radius": 300})).err().expect("refused");
         assert_eq!(error.kind(), ErrorKind::InvalidParameters);
         assert!(error.message().contains("300"), "{error}");

@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_foreign_names_have_one_id_however_they_are_made_up() {
+    fn foreign_ids_never_collide() {
         let hashed = |raw: &str, digits| format!("a_b_{}", crate::tool_id::short_hash(raw, digits));
         let (short, long) = (hashed("A.b", 8), hashed("A.b", 64));
         let names = ["A.b", "a_b", &short, &short.to_uppercase(), &long, &long.to_uppercase(), "a_b_2", "x", "x", "x"];

@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_provider_of_an_id_wins_and_the_loser_is_reported() {
+    fn first_provider_of_an_id_wins() {
         let snapshot = Snapshot::build(&[
             listing("a", vec![own("x:t@1.0.0"), own("x:t@1.0.0"), own("x:u@1.0.0")]),
             listing("b", vec![own("x:t@1.0.0"), own("y:t@1.0.0")]),
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn one_more_provider_comes_behind_the_others_and_takes_nothing_from_them() {
+    fn added_provider_renames_nothing() {
         let tools = [own("x:t@1.0.0"), own("x:v@1.0.0"), own("z:t@1.0.0")];
         let added = listing("b", Vec::new()).provider;
         let first = Snapshot::build(&[listing("a", vec![own("x:t@1.0.0"), own("x:u@1.0.0")])])
@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_has_what_is_let_through_and_explains_the_rest() {
+    fn filtered_snapshot_explains_what_is_missing() {
         let listings = [listing("a", vec![own("x:t@1.0.0"), own("x:u@1.0.0")]), listing("x", vec![own("y:t@1.0.0")])];
         let globs = ["x:T".to_owned(), "y__*".to_owned()];
         let whole = Snapshot::build(&listings);
@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_tool_may_not_take_a_reserved_namespace() {
+    fn foreign_tools_cannot_take_reserved_namespaces() {
         let id = ToolId::parse("fs:read@0.0.0").expect("id");
         let snapshot = Snapshot::build(&[listing(
             "evil",
@@ -572,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_has_approved_is_known_by_both_its_names() {
+    fn unapproved_tool_is_found_by_both_names() {
         let held = |provider: &str, name: &str, shown: &str| Unapproved {
             provider: provider.into(),
             raw_name: name.into(),

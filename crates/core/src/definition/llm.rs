@@ -372,7 +372,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_result_is_promised_that_every_way_of_asking_gives() {
+    fn output_schema_covers_every_variant() {
         let form = |name: &str| {
             json!({
                 "type": "object", "properties": {name: {"type": "string"}}, "required": [name],
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_a_prompt_is_a_change_of_the_tool() {
+    fn prompt_change_changes_the_contract() {
         let hash = |more| written(more).expect("a definition").tool().contract_hash();
         let plain = hash(json!({}));
         for more in [
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn mode_then_exact_model_then_first_match_then_default_then_first() {
+    fn variant_is_chosen_by_mode_then_model() {
         let all = definition(vec![
             variant("first", None, &[], false),
             variant("mini", None, &["mini", "nano"], false),

@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn the_contract_holds_what_a_model_sees_effects_and_the_executable_part_and_nothing_else() {
+    fn contract_holds_no_operator_settings() {
         let base = serde_json::to_value(sample()).expect("json");
         for (field, value, in_contract) in fields() {
             let mut changed = base.clone();
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_lists_besides_is_part_of_the_contract() {
+    fn other_listed_fields_are_in_the_contract() {
         let with = |listed: Value| {
             let mut definition = sample();
             definition.meta.insert(passthrough::LISTED_FIELDS.to_owned(), listed);

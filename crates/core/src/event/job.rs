@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_says_whose_it_is_and_how_the_job_ended() {
+    fn job_message_names_sender_and_end() {
         for (state, part) in [
             (JobState::Done, "is done. Its result:\n(tool failed: late)"),
             (JobState::Error, "failed:\n(tool failed: late)"),
@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_approval_is_told_who_approves_without_an_id() {
+    fn approval_notice_names_no_id() {
         let tool = ToolId::parse("x:build@1.0.0").expect("id");
         let told = JobNotice::awaited("build_00000001", &tool, Duration::from_secs(600), Follows::Itself);
         for part in ["a person's approval", "`toolwright approvals`", "10m", "job__wait", "Do not make this call again"]
@@ -529,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_of_other_sessions_and_principals_are_not_seen() {
+    fn jobs_of_other_sessions_are_hidden() {
         use crate::identity::session::Principal;
         let session = |id: &str, principal: &str| Session {
             id: SessionId::new(id),

@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_written_as_hexadecimal_digits_and_read_back() {
+    fn operation_ids_round_trip_as_hex() {
         let op = OpId::new(0xab);
         assert_eq!((op.to_string().as_str(), "00000000000000ab".parse()), ("00000000000000ab", Ok(op)));
         assert_eq!(OpId::new(0).get(), 1);
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_part_of_an_operation_names_it_as_its_parent() {
+    fn inner_operations_name_their_parent() {
         let op = Lineage { run: Some("r".into()), turn: 3, ..Lineage::named("r") }.begin(OpId::new(7));
         let inside = op.inside();
         assert_eq!((inside.parent, inside.trace, inside.turn), (Some(OpId::new(7)), TraceId::of("r"), 3));

@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_version_of_the_first_provider_has_the_name() {
+    fn highest_version_of_first_provider_has_the_name() {
         let specs = ids(&[(0, "x:t@1.0.0", "t"), (0, "x:t@1.10.0", "t"), (0, "x:t@1.9.0", "t"), (1, "x:t@9.0.0", "t")]);
         let table = table(&specs, 64);
         assert_eq!(table.wire_name(1), "x__t");
@@ -440,7 +440,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn names_are_legal_distinct_and_never_renamed_by_a_later_provider(
+        fn wire_names_are_legal_distinct_and_stable(
             names in proptest::collection::vec((0usize..3, "[a-zA-Z0-9._é -]{0,90}"), 1..20), max in 16usize..65,
         ) {
             let mut specs: Vec<(usize, ToolId, String)> = Vec::new();

@@ -342,7 +342,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tools_without_a_namespace_keep_the_names_that_are_legal_and_alone() {
+    fn legal_unique_names_stay_without_a_namespace() {
         let long = "x".repeat(70);
         let names = ["read", "a.b", "a_b", "list", "list", "9lives", "", &long];
         let wire = wire_names(names.into_iter(), 64);

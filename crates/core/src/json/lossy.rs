@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn halves_of_pairs_and_broken_bytes_become_replacement_characters() {
+    fn lone_surrogates_and_broken_bytes_are_replaced() {
         let check = |json: &[u8], expect: Option<&str>| {
             let got = legible(json).map(|json| serde_json::from_slice::<String>(&json).expect("JSON"));
             assert_eq!(got.as_deref(), expect, "{}", String::from_utf8_lossy(json));

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_items_of_a_list_that_was_cut() {
+    fn whole_items_of_a_cut_list_are_kept() {
         for (text, expect) in [
             (r#"{"facts": [{"a": "x]}"}, {"a": [2]}, {"a": "#, json!([{"a": "x]}"}, {"a": [2]}])),
             ("```json\n{ \"facts\" :\n[ {\"a\": 1}\n", json!([{"a": 1}])),

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_system_prompt_is_kept_and_what_its_author_says() {
+    fn long_system_prompts_are_marked_for_reuse() {
         let reuse = |words: usize, cache| {
             let mut long = LlmDefinition { system: "word ".repeat(words), ..definition() };
             long.model_preference.settings.cache = cache;
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn json_without_a_schema_is_demanded_as_an_object_unless_the_example_is_none() {
+    fn json_without_schema_demands_an_object() {
         let check = |example: Option<Value>, demands: bool| {
             let json = LlmDefinition { output: Some(OutputKind::Json), example: example.clone(), ..definition() };
             let got = ask(&json, &LlmHooks::default(), None).expect("a request").request.output;
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_is_asked_for_the_closer_schema_and_held_to_the_own_one() {
+    fn asked_schema_differs_from_checked_schema() {
         let own = json!({"type": "object", "properties": {"a": {"type": "integer"}}});
         let closer = json!({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]});
         let json = LlmDefinition { output_schema: Some(own.clone()), ..definition() };
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_template_misses_is_the_caller_s_fault() {
+    fn missing_template_value_is_invalid_parameters() {
         let lacking = LlmDefinition { user: "{{ more }}".to_owned(), ..definition() };
         let error = ask(&lacking, &LlmHooks::default(), None).expect_err("refused");
         assert_eq!(error.kind(), ErrorKind::InvalidParameters);

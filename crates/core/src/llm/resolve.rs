@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_answers_for_the_models_of_a_tool_that_it_has() {
+    fn recording_answers_for_models_it_has() {
         let check = |forced, preferred: &str, fallback: &str, default, run, expect: Result<&[&str], &str>| {
             let text = |model: &str| (!model.is_empty()).then(|| model.to_owned());
             let preference = ModelPreference {

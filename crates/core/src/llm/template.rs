@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_of_prepare_is_an_expression_or_a_text() {
+    fn prepare_entry_is_expression_or_text() {
         for (entry, expect) in [
             ("list | length", Ok(json!(2))),
             ("list", Ok(json!(["one", "two"]))),

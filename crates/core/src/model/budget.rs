@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_and_tokens_are_bounded_those_on_their_way_too() {
+    fn budget_counts_requests_in_flight() {
         let budget = budget(3, 100, None);
         let first = budget.reserve("p/m", 10, 50).expect("room");
         refused(&budget, "p/m", 0, 60, "x.max_tokens");
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_that_is_no_amount_of_money_is_refused_and_not_taken_for_none() {
+    fn non_finite_or_negative_cost_bound_is_refused() {
         for most in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -0.01] {
             refused(&budget(10, 10_000, Some(most)), "p/m", 0, 0, "x.max_cost");
         }
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_room_for_so_many_and_no_more() {
+    fn allowance_bounds_attempts() {
         let room = RequestAllowance::of(2);
         let same = room.clone();
         assert_eq!((room.take(), same.used(), same.is_overdrawn()), (true, Some(1), false));

@@ -317,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_window_leaves_to_an_answer_what_the_question_and_a_margin_do_not_take() {
+    fn window_minus_margin_and_question_is_left() {
         for (window, input, left) in
             [(None, 5, None), (Some(8192), 5400, Some(2383)), (Some(8192), 7783, Some(0)), (Some(0), 1, Some(0))]
         {

@@ -172,7 +172,7 @@ mod tests {
         }
     }
     #[test]
-    fn a_failure_is_written_with_what_it_used_and_what_was_whole() {
+    fn recorded_failure_keeps_usage_and_partial_answer() {
         let usage = Usage { input_tokens: 7, output_tokens: 2, ..Usage::default() };
         let partial = ModelResponse { text: "half".into(), usage, ..ModelResponse::default() };
         let error = ModelError {

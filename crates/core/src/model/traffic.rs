@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_may_help_is_tried_again_after_a_bounded_wait() {
+    fn retries_wait_within_bounds() {
         use ModelErrorKind::*;
         let terms = RetryTerms { attempts: 3, longest_wait: Duration::from_secs(20) };
         // (kind, the provider's word, wait asked for, attempt, streamed) -> shortest and longest wait
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exhausted_limit_pauses_for_its_share_of_the_refill() {
+    fn exhausted_limit_pauses_for_part_of_reset() {
         let check = |requests: (u64, u64, u64), tokens: (u64, u64, u64), expect: Option<u64>| {
             let of = |(limit, remaining, reset_ms)| Allowance {
                 limit: Some(limit),

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_or_array_is_left_to_others() {
+    fn only_objects_and_arrays_are_thinned() {
         for text in ["plain text", "{broken", "\"a string\"", "123456", "{\"a\":1}\n{\"a\":2}"] {
             assert_eq!(thin(text, 3), None, "{text}");
         }

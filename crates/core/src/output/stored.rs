@@ -187,7 +187,7 @@ mod tests {
     use crate::identity::tool_id::ToolId;
 
     #[test]
-    fn a_note_tells_of_all_that_was_stored_of_a_result() {
+    fn note_lists_all_stored_outputs() {
         let (mut extras, all) = (Map::new(), ["s/1", "s/2", "s/3"]);
         for handle in all {
             add_note(&mut extras, "k", stored_note(&StoredOutput { handle: handle.into(), ..stored() }));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_are_told_from_the_words_about_them() {
+    fn shown_ends_are_found_in_messages() {
         let text: String = (0..2000).map(|n| format!("line {n}\n")).collect();
         let told = stored_message(&stored(), &text, 4096, &Readers::default());
         let ends = shown_ends(&told).expect("ends");
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn the_message_is_short_and_names_handle_size_and_ways_on() {
+    fn stored_message_names_handle_size_and_tools() {
         let text = "x".repeat(50_000);
         let readers = Readers { read: Some("output__read".into()), grep: Some("output__grep".into()), extract: None };
         for (max, most) in [(12_288, 2600), (1000, 1100), (0, 400)] {
@@ -240,14 +240,14 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_on_is_cut_and_says_so() {
+    fn unstored_output_is_cut_with_a_note() {
         let cut = cut_message(&"y".repeat(5000), 1000, "there is no room");
         assert!(cut.len() <= 1000 && cut.contains("of 5000 bytes") && cut.ends_with("there is no room]"), "{cut}");
         assert!(Readers::default().is_empty());
     }
 
     #[test]
-    fn a_server_that_announces_larger_results_is_cut_later() {
+    fn announced_result_size_raises_the_cap() {
         let check = |announced: Value, expect: usize| {
             let id = ToolId::parse("x:t@1.0.0").expect("id");
             let mut definition = ToolDefinition::new(id, "d", None);

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_schema_is_the_same_with_the_object_that_older_clients_get_around_it() {
+    fn wrapped_output_schema_is_no_change() {
         let contract = |schema: Value| {
             let mut contract = base().contract();
             contract["output_schema"] = schema;
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_are_told_by_field_and_the_dangerous_first() {
+    fn differences_are_listed_dangerous_first() {
         use Weight::{Danger, Minor, Notable};
         check(|_| (), &[]);
         check(
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_new_in_a_schema_is_told_member_by_member() {
+    fn new_schemas_are_listed_member_by_member() {
         use Weight::{Danger, Notable};
         check(
             |new| {
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_differences_those_with_most_words_are_told() {
+    fn excess_differences_are_cut_shortest_first() {
         let old = json!({"parameters": {"properties": {}}});
         let mut new = old.clone();
         for n in 0..500 {

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_becomes_of_a_definition_by_its_pin_and_the_terms() {
+    fn pin_and_options_decide_what_is_offered() {
         let lax = PinTerms { first_use: FirstUse::Pin, drift: OnDrift::Warn };
         let strict = PinTerms { first_use: FirstUse::Ask, drift: OnDrift::Withhold };
         let usual = PinTerms::default();
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_the_place_of_a_pinned_tool_has_changed_though_it_says_the_same() {
+    fn replacing_a_pinned_tool_counts_as_drift() {
         let renamed = |waiting, name: &str| Pin { renamed: Some(name.into()), ..pin(Some("a"), waiting) };
         for (pin, verdict, note) in [
             (pin(Some("a"), None), Verdict::Drifted, Note::Wait),
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_without_a_pin_is_judged_by_that_of_the_tool_whose_id_it_has() {
+    fn unpinned_name_uses_pin_of_same_id() {
         let pin = |tool: &str, id: &str| Pin {
             source: PinSource::unscoped("s"),
             tool: tool.into(),

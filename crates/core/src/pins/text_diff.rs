@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_adds_most_is_shown_however_many_places_differ() {
+    fn largest_differences_are_shown_first() {
         let old: Vec<String> = (10..90).map(|n| format!("word{n}")).collect();
         let mut new = old.clone();
         new.iter_mut().step_by(2).take(39).for_each(|word| word.push(','));

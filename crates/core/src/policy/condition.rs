@@ -310,7 +310,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_is_found_when_the_policy_is_read() {
+    fn broken_conditions_are_found_when_read() {
         for (source, expect) in [
             ("1 +", "cannot be read: 1:4: Syntax error"),
             ("arg.amount > 3", "names `arg`, which does not exist; did you mean `args`?"),

@@ -351,7 +351,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_named_as_a_whole_or_not_at_all() {
+    fn request_names_values_only_as_a_whole() {
         let request = UserRequest::new([
             "Pay 'Bill  december.txt' ($1,050.50, or 12) to GB29NWBK60161331926819. See www.true-news.com/a,",
             "then write to bob@example.com, Dora and https://shop.example.org. That is Alice's.",

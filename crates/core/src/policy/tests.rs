@@ -104,7 +104,7 @@ fn the_first_matching_rule_wins_by_every_selector() {
 }
 
 #[test]
-fn only_a_deny_that_matches_first_holds_the_owner_back() {
+fn only_a_first_deny_stops_the_owner() {
     let write = tool("fs:write@1.0.0", Effects::WRITE);
     let own = query(&write, HintTrust::Trusted);
     let deny = json!({"effect": "deny", "tool": "fs:*"});
@@ -143,7 +143,7 @@ fn calls_without_a_schema_follow_their_mode() {
 }
 
 #[test]
-fn an_allow_rule_lifts_the_mode_of_a_tool_without_a_schema_and_a_profile_never_does() {
+fn only_allow_rules_lift_no_schema_mode() {
     let write = tool("x:t@1.0.0", Effects::WRITE);
     for mode in [NoSchemaMode::HumanApproval, NoSchemaMode::ReadOnly] {
         let unvalidated =
@@ -166,7 +166,7 @@ fn policy(rules: Value) -> Policy {
 }
 
 #[test]
-fn conditions_see_the_call_and_what_cannot_be_told_denies() {
+fn failing_conditions_deny() {
     let send = tool("bank:send@1.2.0", Effects::UNKNOWN);
     let arguments = json!({"to": "Dora", "amount": 98.7, "n": 5, "note": "see www.a.example", "deep": {"x": [1, 2]}});
     let dev = Principal { id: "ann".into(), roles: vec!["dev".into()], owner: false };
@@ -246,7 +246,7 @@ fn arguments_of_any_size_are_decided_on() {
 }
 
 #[test]
-fn what_a_foreign_tool_says_neither_opens_an_allow_rule_nor_escapes_another() {
+fn foreign_hints_never_loosen_policy() {
     let meek = tool("gh:x@0.0.0", Effects::READ);
     let foreign = query(&meek, HintTrust::Foreign);
     for (selector, allows, holds_up) in [
@@ -294,7 +294,7 @@ fn the_operator_may_say_what_tools_do() {
 }
 
 #[test]
-fn an_author_can_demand_a_person_and_never_do_without_one() {
+fn authors_can_demand_but_not_waive_approval() {
     for (approval, threat, asks) in [
         (Some("always"), None, true),
         (Some("something new"), None, true),
@@ -317,7 +317,7 @@ fn an_author_can_demand_a_person_and_never_do_without_one() {
 }
 
 #[test]
-fn a_policy_is_read_whole_and_written_as_it_was() {
+fn policy_round_trips() {
     let text = json!({
         "profile": "workspace",
         "rules": [
@@ -352,7 +352,7 @@ fn what_nobody_vouches_for_may_do_anything() {
 }
 
 #[test]
-fn what_may_become_of_a_tools_calls_is_known_before_there_are_arguments() {
+fn prospects_are_known_without_arguments() {
     let send =
         tool("x:send@1.0.0", Effects { read_only: false, destructive: false, idempotent: false, open_world: true });
     let (allow, ask, none) = ((true, false), (false, true), (false, false));

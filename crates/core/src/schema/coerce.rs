@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_the_wrong_type_become_what_they_spell() {
+    fn wrong_types_become_what_they_spell() {
         check(json!({"type": "integer"}), json!("3"), Some(json!(3)));
         check(json!({"type": "integer"}), json!("3.5"), None);
         check(json!({"type": "integer"}), json!("three"), None);
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_only_begins_like_json_is_not_taken_apart() {
+    fn text_that_begins_like_json_stays_text() {
         let texts = json!({"type": "array", "items": {"type": "string"}});
         for text in ["[ERROR] disk full", "[x](http://y) and more", "[a] [b]", "{see below}"] {
             check(texts.clone(), json!(text), Some(json!([text])));
@@ -338,14 +338,14 @@ mod tests {
     }
 
     #[test]
-    fn unions_are_looked_into_and_texts_stay_where_a_text_may_stand() {
+    fn unions_keep_texts_where_text_is_allowed() {
         let optional = json!({"anyOf": [{"type": "integer"}, {"type": "null"}]});
         check(optional, json!("3"), Some(json!(3)));
         check(json!({"anyOf": [{"type": "integer"}, {"type": "string", "pattern": "^x"}]}), json!("3"), None);
     }
 
     #[test]
-    fn what_comes_to_light_is_mended_and_the_rest_is_untouched() {
+    fn errors_found_after_a_fix_are_fixed_too() {
         let compiled = CompiledSchema::compile(&json!({"properties": {
             "o": {"type": "object", "properties": {"n": {"type": "integer"}, "s": {"type": "string"}}},
             "free": {},
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_null_that_may_not_be_one_is_left_out() {
+    fn forbidden_null_is_left_out() {
         let compiled = CompiledSchema::compile(&json!({
             "type": "object",
             "properties": {"a": {"type": "integer"}, "b": {"enum": ["x"]}, "c": {"type": ["string", "null"]}, "d": {"type": "string"},
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_floats_become_integers_where_the_draft_tells_them_apart() {
+    fn whole_floats_become_integers_in_draft_4() {
         let old =
             json!({"$schema": "http://json-schema.org/draft-04/schema#", "properties": {"p": {"type": "integer"}}});
         let compiled = CompiledSchema::compile(&old).expect("compiles");
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_union_is_mended_inside_the_branch_that_takes_the_type() {
+    fn union_is_fixed_inside_the_matching_branch() {
         let optional = json!({"anyOf": [{"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}, {"type": "null"}]});
         let compiled = CompiledSchema::compile(&json!({"properties": {"p": optional}})).expect("compiles");
         let coerced = compiled.coerce(&json!({"p": {"n": "3"}})).expect("valid");
@@ -463,7 +463,7 @@ mod tests {
 
         proptest! {
             #[test]
-            fn what_is_coerced_is_valid_and_only_what_was_not_is_coerced(schema in schema(), value in value()) {
+            fn coerced_values_are_valid_others_untouched(schema in schema(), value in value()) {
                 let Ok(compiled) = CompiledSchema::compile(&schema) else { return Ok(()) };
                 let fitted = crate::call::arguments::fit(&compiled, value.clone(), crate::call::arguments::Provenance::default());
                 if compiled.is_valid(&value) {
@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_properties_get_their_defaults_and_present_ones_stay() {
+    fn defaults_fill_only_missing_properties() {
         let schema = json!({"properties": {
             "a": {"default": 1}, "b": {"default": null}, "c": {},
             "d": {"properties": {"e": {"default": "x"}}},

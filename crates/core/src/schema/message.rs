@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn of_alternatives_the_one_that_was_meant_is_explained() {
+    fn meant_alternative_is_explained() {
         let shape = json!({"oneOf": [
             {"type": "object", "properties": {"kind": {"const": "circle"}, "r": {"type": "number"}}, "required": ["kind", "r"]},
             {"type": "object", "properties": {"kind": {"const": "box"}, "w": {"type": "number"}}, "required": ["kind", "w"]},
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelt_name_gets_the_one_that_was_meant() {
+    fn misspelt_name_gets_a_suggestion() {
         let open =
             json!({"properties": {"path": {"type": "string"}, "line_numbers": {}, "n": {}}, "required": ["path"]});
         let mut closed = open.clone();

@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_borne_as_far_as_its_ways_are_few() {
+    fn values_with_few_ways_are_judged() {
         let either = json!({"anyOf": [{"properties": {"a": {"$ref": "#"}}}, {"properties": {"a": {"$ref": "#"}}}]});
         let ref_graph = of(&either).expect("bearable");
         let nested = |depth: usize| (0..depth).fold(json!(1), |inner, _| json!({"a": inner}));
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn ways_through_ids_escaped_pointers_dependencies_and_names_of_members_are_counted() {
+    fn all_kinds_of_references_are_counted() {
         let doubling = |level: &dyn Fn(usize) -> Value, top: Value| {
             let mut definitions: serde_json::Map<String, Value> =
                 (0..40).map(|step| (format!("d{step}"), level(step))).collect();

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_listed_required_ones_first_and_what_does_not_fit_is_counted() {
+    fn argument_list_is_bounded_required_first() {
         let check = |schema: Value, limit: usize, expect: &str| assert_eq!(argument_list(&schema, limit), expect);
         let long: Vec<Value> = (0..9).map(|n| json!({"enum": [format!("a long value {n}")]})).collect();
         let schema = json!({
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_local_reference_is_shown_as_what_it_refers_to_and_a_place_by_itself() {
+    fn shape_follows_local_references() {
         let schema = json!({
             "$defs": {"point": {"properties": {"x": {"type": "number"}}, "required": ["x"]}},
             "properties": {"at": {"$ref": "#/$defs/point"}, "all": {"type": "array", "items": {"$ref": "#/$defs/point"}}},

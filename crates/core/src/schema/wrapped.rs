@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_put_inside_one_and_its_references_still_hold() {
+    fn wrapping_a_schema_moves_its_references() {
         let around =
             |inside: Value| json!({"type": "object", "properties": {"result": inside}, "required": ["result"]});
         for same in [json!({"type": "object"}), json!({"type": "object", "properties": {"a": {"$ref": "#"}}})] {

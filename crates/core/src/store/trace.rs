@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_stand_in_their_turn_under_their_parent_by_their_start() {
+    fn trace_nests_operations_by_turn_and_parent() {
         use OpKind::{Job, Model, Tool};
         check(&[], "");
         check(

@@ -48,7 +48,7 @@ fn all_six_are_sound() {
 }
 
 #[test]
-fn fact_extract_asks_for_every_quote_and_gives_none_that_is_empty() {
+fn fact_extract_asks_for_quotes_drops_empty_ones() {
     let asked = ask("fact-extract", "openai/gpt-5", None, json!({"text": "t"})).expect("a prompt");
     let required = |schema: &Value| schema["properties"]["facts"]["items"]["required"].clone();
     let output = asked.request.output.and_then(|output| output.schema).expect("a schema");
@@ -57,7 +57,7 @@ fn fact_extract_asks_for_every_quote_and_gives_none_that_is_empty() {
 }
 
 #[test]
-fn every_prompt_can_be_made_for_large_and_small_models() {
+fn prompts_exist_for_large_and_small_models() {
     let schema = json!({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]});
     for (name, arguments, tokens) in [
         ("summarize", json!({"content": "c"}), 800),
@@ -122,7 +122,7 @@ fn material_cannot_close_its_mark() {
 }
 
 #[test]
-fn a_schema_that_is_none_is_the_caller_s_fault() {
+fn invalid_schema_argument_is_refused() {
     for (schema, part) in [
         (json!({"type": "array"}), "not `object`"),
         (json!({"type": "object", "properties": 3}), "does not compile"),
@@ -178,7 +178,7 @@ fn answers_are_made_consistent_or_refused() {
 }
 
 #[test]
-fn a_summary_that_is_too_long_is_told_and_taken() {
+fn overlong_summary_is_taken_with_a_warning() {
     let tools = shipped();
     let hooks = tools[0].hooks();
     let warning = hooks.warning.as_ref().expect("a hook");
