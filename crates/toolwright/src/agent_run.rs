@@ -91,7 +91,7 @@ impl std::fmt::Debug for Agent {
 }
 
 impl Agent {
-    /// What it is to do.
+    /// The task.
     pub fn task(mut self, task: impl Into<String>) -> Self {
         self.task = Some(task.into());
         self
@@ -165,7 +165,7 @@ impl Agent {
         self
     }
 
-    /// Fills in the forms of servers and opens their pages. Default: nobody, and servers learn that.
+    /// Fills in the forms of servers and opens their pages. Default: nobody, which servers are told.
     pub fn person(mut self, person: Arc<dyn Person>) -> Self {
         self.person = Some(person);
         self
@@ -184,7 +184,7 @@ impl Agent {
         self
     }
 
-    /// Takes the whole exchange with the model.
+    /// Receives the whole exchange with the model.
     pub fn transcript(mut self, transcript: Arc<dyn Transcript>) -> Self {
         self.transcript = Some(transcript);
         self
@@ -196,7 +196,7 @@ impl Agent {
         self
     }
 
-    /// What happens in this run, as a stream. Ask for it before the run begins, and read it while it goes on.
+    /// The events of this run as a stream. Call it before the run begins, and read it while the run goes on.
     #[must_use]
     pub fn events(&self) -> Events {
         let session = SessionId::new(&*self.id);
@@ -209,15 +209,15 @@ impl Agent {
         self
     }
 
-    /// Goes on with the saved run of this name, in place of a new one with a task: with its own model, prompt and limits. The
+    /// Continues the saved run of this name instead of a new one with a task, with its own model, prompt and limits. The
     /// store must still have it: see [`Builder::state_dir`](crate::Builder::state_dir).
     pub fn resume(mut self, id: impl Into<String>) -> Self {
         self.is_resumed = true;
         self.id(id)
     }
 
-    /// Sets how long sources are waited for that have not listed their tools yet: half a minute unless set. What comes later
-    /// is there from the next turn on.
+    /// Sets how long to wait for sources that have not listed their tools yet: half a minute unless set. Later tools
+    /// are available from the next turn on.
     pub fn list_wait(mut self, wait: Duration) -> Self {
         self.list_wait = wait;
         self
@@ -233,8 +233,8 @@ impl Agent {
     /// Works until the task is done, a limit is reached, or a person is needed who cannot answer now.
     ///
     /// # Errors
-    /// [`Error::Usage`] without a task; [`Error::Model`] for a model that there is not; [`Error::Agent`]
-    /// when the state cannot be kept, or there is no such run. What else fails is in the report.
+    /// [`Error::Usage`] without a task; [`Error::Model`] for an unknown model; [`Error::Agent`]
+    /// when the state cannot be saved, or there is no such run. Other failures are in the report.
     pub async fn run(mut self) -> Result<RunReport, Error> {
         let task = match (self.task.take(), self.is_resumed) {
             (Some(task), false) => Some(task),
@@ -255,13 +255,13 @@ impl Agent {
     /// Begins a conversation: each message is a task, and the agent remembers those before it.
     ///
     /// # Errors
-    /// [`Error::Model`] for a model that there is not.
+    /// [`Error::Model`] for an unknown model.
     pub async fn conversation(self) -> Result<Conversation, Error> {
         let app = &self.app;
         if !self.is_resumed {
             app.models().ready(&self.model).await?;
         }
-        // The model of the agent answers them, where nothing else says one.
+        // The agent's model answers them if nothing else names one.
         app.offer_llm_tools().await;
         app.catalogue().offer_extraction(true).await;
         app.list_unknown(self.list_wait).await;
@@ -314,10 +314,6 @@ impl Agent {
         let known_as = card.stands_for.as_deref().unwrap_or(&self.model);
         let shows = |tool| defaults.agent_tools.contains(&tool);
         let mut spec = RunSpec {
-            model: self.model.clone(),
-            system: String::new(),
-            max_tokens: None,
-            temperature: None,
             settings: self.settings.clone(),
             limits: self.limits.clone(),
             dispatch: self.dispatch.unwrap_or(match defaults.dispatch {
@@ -340,6 +336,7 @@ impl Agent {
                 model: config.written.context.model.clone(),
                 target: config.written.context.target,
             },
+            ..RunSpec::new(&*self.model, String::new())
         };
         spec.system = driver.system_prompt(self.system.as_deref().unwrap_or(BASE_PROMPT), &spec, options);
         spec
@@ -370,7 +367,7 @@ impl Conversation {
     /// Sends a message, and works until it is answered.
     ///
     /// # Errors
-    /// [`Error::Agent`] when the state cannot be kept, or the message before is not answered yet: see
+    /// [`Error::Agent`] when the state cannot be saved, or the last message is not answered yet: see
     /// [`proceed`](Self::proceed).
     pub async fn send(&mut self, message: impl Into<String>) -> Result<RunReport, Error> {
         let message = message.into();
@@ -383,7 +380,7 @@ impl Conversation {
         self.proceed().await
     }
 
-    /// Goes on with a message that is not answered yet: after a person has decided, or after an interruption.
+    /// Continues with a message that is not answered yet: after a person has decided, or after an interruption.
     ///
     /// # Errors
     /// As [`send`](Self::send); [`Error::Usage`] before the first message.
@@ -406,7 +403,7 @@ impl Conversation {
         Ok(report?)
     }
 
-    /// Takes up the saved run of this conversation's name: what waits for leave to run may run then.
+    /// Loads the saved run of this conversation's name. Held calls may run then.
     ///
     /// # Errors
     /// [`Error::Agent`] when there is no such run, it cannot be read, or another process drives it.
@@ -418,12 +415,12 @@ impl Conversation {
         Ok(())
     }
 
-    /// Forgets what was said: the next message begins anew.
+    /// Forgets the conversation: the next message begins a new one.
     pub fn reset(&mut self) {
         self.state = None;
     }
 
-    /// Lets `cancel` end what is done from now on.
+    /// Sets the token that cancels later work.
     pub fn set_cancel(&mut self, cancel: Cancel) {
         self.options.cancel = cancel;
     }
@@ -434,13 +431,13 @@ impl Conversation {
         &self.options.run_id
     }
 
-    /// What the agent goes by.
+    /// The agent's specification.
     #[must_use]
     pub fn spec(&self) -> &RunSpec {
         &self.spec
     }
 
-    /// Where the conversation stands; `None` before its first message.
+    /// The state of the conversation; `None` before its first message.
     #[must_use]
     pub fn state(&self) -> Option<&RunState> {
         self.state.as_ref()
@@ -464,7 +461,7 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// What happens in one run.
+/// The events of one run.
 #[derive(Debug)]
 pub struct Events {
     events: Option<Receiver<Arc<Event>>>,

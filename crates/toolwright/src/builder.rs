@@ -16,8 +16,8 @@ use crate::app::{Error, HostOptions, Toolwright, VariableSource};
 use crate::config::typed::ModelApi;
 use crate::config::{LoadOptions, Severity, load, place_of_code, variable};
 
-/// Variables that decide about the command `toolwright` and about the telemetry of this process. An embedded Toolwright
-/// does not read them.
+/// Variables for the command `toolwright` and for the telemetry of this process. An embedded Toolwright does not read
+/// them.
 const NOT_OURS: [&str; 2] = ["TOOLWRIGHT_", "OTEL_"];
 
 /// Which built-in tools there are. Made of a `bool` (all or none) or of globs on their names.
@@ -49,7 +49,7 @@ impl From<Vec<String>> for Builtins {
     }
 }
 
-/// Says what a [`Toolwright`] is made of. Without [`state_dir`](Self::state_dir) and [`config`](Self::config) it keeps
+/// Builds a [`Toolwright`]. Without [`state_dir`](Self::state_dir) and [`config`](Self::config) it keeps
 /// everything in memory and touches neither the user's configuration nor the user's state.
 ///
 /// In texts that become settings, like arguments of a server, headers and addresses, `${NAME}` stands for a variable of
@@ -131,7 +131,7 @@ impl Builder {
     ///     .settings(json!({"mcp_servers": {"github": {"headers": {"Authorization": "Bearer ${GITHUB_TOKEN}"}}}}));
     /// ```
     pub fn settings(mut self, settings: impl Serialize) -> Self {
-        // What is no mapping fails the build, with its place and what was expected.
+        // Anything but a mapping fails the build, with its place and what was expected.
         let settings = serde_json::to_value(settings).unwrap_or_default();
         match settings {
             Value::Object(settings) => {
@@ -245,7 +245,7 @@ impl Builder {
         let mut config = load(&options, &*variables);
         let code = place_of_code(&options.cwd);
         let ours = |problem: &crate::config::Problem| problem.file.as_deref() == Some(&code);
-        // What stands in code is the program's own mistake, also where a file would go on without the entry.
+        // A mistake in code fails the build, also where a file would only lose the entry.
         if config.problems.iter().any(|problem| ours(problem) && problem.severity != Severity::Warning) {
             config.problems.retain(|problem| problem.severity != Severity::Warning);
             return Err(Error::Config(config.problems));
@@ -280,13 +280,13 @@ impl Builder {
     }
 }
 
-/// A variable of the environment, but for those that are meant for others.
+/// A variable of the environment, except those for others.
 fn embedded_variable(name: &str) -> Option<String> {
     let is_other = NOT_OURS.iter().any(|prefix| name.starts_with(prefix));
     if is_other { None } else { crate::config::environment(name) }
 }
 
-/// Lays a setting over what was said before: mappings into each other, all else in its place.
+/// Adds a setting over earlier ones: mappings are merged, all else is replaced.
 fn lay(settings: &mut Map<String, Value>, key: String, value: Value) {
     match (settings.get_mut(&key), value) {
         (Some(Value::Object(have)), Value::Object(more)) => {
@@ -317,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_lie_over_what_was_said_before() {
+    fn later_settings_override_earlier_ones() {
         let mut builder = Toolwright::builder()
             .mcp_url("a", "http://a/")
             .settings(json!({"mcp_servers": {"a": {"headers": {"X": "1"}}}, "web": {"max_bytes": 1}}))
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_of_the_command_and_of_telemetry_are_not_read() {
+    fn variables_of_command_and_telemetry_are_not_read() {
         assert_eq!(embedded_variable("TOOLWRIGHT_STATE_DIR"), None);
         assert_eq!(embedded_variable("OTEL_EXPORTER_OTLP_ENDPOINT"), None);
         assert!(embedded_variable("PATH").is_some());

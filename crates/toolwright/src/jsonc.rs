@@ -1,6 +1,6 @@
 //! JSON with comments, as VS Code and Zed write it.
 
-/// The text with `//` and `/* */` comments blanked; line numbers stay. Strings are left alone.
+/// The text without `//` and `/* */` comments; line numbers stay. Strings are unchanged.
 pub(crate) fn without_comments(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
@@ -17,7 +17,7 @@ pub(crate) fn without_comments(text: &str) -> String {
                     }
                 }
             }
-            // A colon before it makes it an address.
+            // After a colon it is part of an address.
             ('/', Some('/')) if !out.ends_with(':') => {
                 while chars.peek().is_some_and(|c| *c != '\n') {
                     chars.next();

@@ -4,10 +4,10 @@ use std::fs::Metadata;
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-/// What other users may do with a file at most.
+/// What other users may do with a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Others {
-    /// Whatever its folder lets them: the content is judged elsewhere.
+    /// Anything: the content is judged elsewhere.
     Anything,
     /// Read it.
     Read,
@@ -15,12 +15,12 @@ pub(crate) enum Others {
     Nothing,
 }
 
-/// Reads an ordinary file of at most `max` bytes. A device or a pipe is none: a stranger's repository may have a link to one,
-/// which never ends or never answers.
+/// Reads a regular file of at most `max` bytes. Devices and pipes are refused: a foreign repository may link to one, which
+/// never ends or never answers.
 ///
 /// # Errors
-/// Those of the file system. A file that is none, is too large, is another user's (root's is fine), or is open to others
-/// beyond `others`; the remedy is named.
+/// Those of the file system. A file that is not regular, too large, another user's (root's is fine), or open to others
+/// beyond `others`; the error names the remedy.
 pub(crate) fn read(path: &Path, others: Others, max: u64) -> io::Result<String> {
     let mut options = std::fs::OpenOptions::new();
     #[cfg(unix)]
@@ -44,7 +44,7 @@ pub(crate) fn read(path: &Path, others: Others, max: u64) -> io::Result<String> 
     Ok(text)
 }
 
-/// Why a file is not this user's own.
+/// Why a file is not private to this user.
 #[cfg(unix)]
 fn foreign(metadata: &Metadata, others: Others, path: &Path) -> Option<String> {
     use std::os::unix::fs::MetadataExt as _;
@@ -104,7 +104,7 @@ fn read_token(path: &Path) -> io::Result<String> {
 
 /// Puts a new token at `path`, unless another process has just done so.
 fn make_token(state_dir: &Path, path: &Path) -> io::Result<()> {
-    // Private from the beginning, and whole once it has its name.
+    // Private from the beginning, and complete once it has its name.
     let mut file = tempfile::NamedTempFile::new_in(state_dir)?;
     writeln!(file, "{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple())?;
     match file.persist_noclobber(path) {
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_others_may_touch_is_refused() {
+    fn a_file_open_to_others_is_refused() {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("secret");
         std::fs::write(&path, "text").expect("file");

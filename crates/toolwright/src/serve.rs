@@ -22,11 +22,11 @@ use crate::config::typed::{ClientToken, SchemaForm, View, ViewExposure};
 use crate::config::{Config, profile_of};
 use crate::private_file::{api_token, api_token_file};
 
-/// What is said where policy asks and nobody answers.
+/// The remedy where policy asks and nobody answers.
 const REMEDY: &str =
     "this server asks nobody: start it without --ask nobody, or allow the tool by a rule under policy.rules";
 
-/// Who is asked where policy asks about a client's call.
+/// Who is asked when policy asks about a client's call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Ask {
     /// The client's own user, where the client can ask; else as [`Ask::Inbox`].
@@ -57,8 +57,8 @@ impl Toolwright {
             ask: Ask::default(),
             expose: Expose::Direct,
             token: None,
-            on_question: None,
-            on_form: None,
+            on_question: Arc::new(|_| ()),
+            on_form: Arc::new(|_| ()),
             on_reload: None,
             shutdown: Cancel::new(),
         }
@@ -73,8 +73,8 @@ pub struct Serve {
     ask: Ask,
     expose: Expose,
     token: Option<String>,
-    on_question: Option<OnQuestion>,
-    on_form: Option<OnForm>,
+    on_question: OnQuestion,
+    on_form: OnForm,
     on_reload: Option<OnReload>,
     shutdown: Cancel,
 }
@@ -144,19 +144,19 @@ impl Serve {
         self
     }
 
-    /// Hears of each question that is put into the inbox.
+    /// Calls `see` with each question that is put into the inbox.
     pub fn on_question(mut self, see: impl Fn(&Question) + Send + Sync + 'static) -> Self {
-        self.on_question = Some(Arc::new(see));
+        self.on_question = Arc::new(see);
         self
     }
 
-    /// Hears of each form of a server that is put into the inbox.
+    /// Calls `see` with each form of a server that is put into the inbox.
     pub fn on_form(mut self, see: impl Fn(&FormQuestion) + Send + Sync + 'static) -> Self {
-        self.on_form = Some(Arc::new(see));
+        self.on_form = Arc::new(see);
         self
     }
 
-    /// Follows changes of the configuration's files while it serves, and hears of each.
+    /// Reloads the configuration when its files change while it serves, and calls `see` after each reload.
     pub fn on_reload(mut self, see: impl Fn(&Result<Reloaded, Error>, ViewsChanged) + Send + Sync + 'static) -> Self {
         self.on_reload = Some(Arc::new(see));
         self
@@ -186,7 +186,7 @@ impl Serve {
         options.look_up_peer = peer_process;
         options.metrics = Some(app.metrics_source());
         options.stores = ApiStores { inbox: app.inbox(), approvals: app.approvals() };
-        // Who drops this server ends nothing else.
+        // Dropping this server ends nothing else.
         let shutdown = self.shutdown.child();
         let server = serve_http(Arc::clone(&gateway), options, shutdown.clone()).await?;
         let task = Some(tokio::spawn(server.serving));
@@ -244,16 +244,12 @@ impl Serve {
         Ok(gateway)
     }
 
-    /// Who answers where policy asks and the client is not asked.
+    /// The approver where policy asks and the client is not asked.
     fn approver(&self, answers: Answers) -> Arc<dyn Approver> {
         match self.ask {
             Ask::Client | Ask::Inbox => self.app.own_approver().unwrap_or_else(|| {
-                let told = self.on_question.clone();
-                Arc::new(self.app.ask_inbox(answers, move |question| {
-                    if let Some(told) = &told {
-                        told(question);
-                    }
-                }))
+                let on_question = Arc::clone(&self.on_question);
+                Arc::new(self.app.ask_inbox(answers, move |question| on_question(question)))
             }),
             Ask::Nobody => Arc::new(NoApprover { remedy: REMEDY.into() }),
         }
@@ -261,15 +257,11 @@ impl Serve {
 
     fn gateway(&self, transport: Transport, config: &Config) -> Arc<Gateway> {
         let app = &self.app;
-        // A source waits for the answer of a model within its call: there is nothing that a job could go on with.
+        // A source waits for the model's answer within its call, which cannot continue as a job.
         let mut fallback_client = GatewayFallback::new(Arc::clone(app), self.profile, self.approver(Answers::Here));
         if self.ask == Ask::Inbox {
-            let told = self.on_form.clone();
-            fallback_client = fallback_client.with_forms(app.ask_forms(move |form| {
-                if let Some(told) = &told {
-                    told(form);
-                }
-            }));
+            let on_form = Arc::clone(&self.on_form);
+            fallback_client = fallback_client.with_forms(app.ask_forms(move |form| on_form(form)));
         }
         let selection = &config.written.selection;
         let parts = GatewayOptions::new(
@@ -308,9 +300,9 @@ impl Serve {
         options
     }
 
-    /// Follows changes of the configuration, if that is wanted.
+    /// Watches the configuration, if changes are to be followed.
     fn follow(&self, gateway: &Arc<Gateway>, transport: Transport) -> Following {
-        let Some(told) = self.on_reload.clone() else { return Following(None) };
+        let Some(on_reload) = self.on_reload.clone() else { return Following(None) };
         let (app, gateway, profile) = (Arc::clone(&self.app), Arc::clone(gateway), self.profile);
         Following(Some(tokio::spawn(async move {
             let watched = Arc::clone(&app);
@@ -321,7 +313,7 @@ impl Serve {
                     gateway.set_policy(Arc::new(Self::policy_of(profile, transport, &config)));
                     changed = ViewsChanged(gateway.set_views(&views(&config)));
                 }
-                told(&reloaded, changed);
+                on_reload(&reloaded, changed);
             });
             if let Err(error) = watching.await {
                 tracing::warn!("the configuration is not watched for changes: {error}");
@@ -330,7 +322,7 @@ impl Serve {
     }
 }
 
-/// Ends with whoever holds it.
+/// The task that watches the configuration; ends when dropped.
 #[derive(Debug)]
 struct Following(Option<JoinHandle<()>>);
 
@@ -360,7 +352,7 @@ impl Serving {
         self.addr
     }
 
-    /// Where MCP clients find it.
+    /// The address for MCP clients.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}/mcp", self.addr)
@@ -378,7 +370,7 @@ impl Serving {
         self.token_file.as_deref()
     }
 
-    /// Serves until somebody shuts it down.
+    /// Waits until it is shut down.
     ///
     /// # Errors
     /// [`Error::Io`] when the server stops by itself.
@@ -389,7 +381,7 @@ impl Serving {
         served.unwrap_or_else(|error| Err(std::io::Error::other(error))).map_err(Error::io("the server stopped"))
     }
 
-    /// Takes no more calls, lets those that run end, and stops.
+    /// Takes no more calls, lets running ones end, and stops.
     ///
     /// # Errors
     /// As [`wait`](Self::wait).

@@ -1,4 +1,4 @@
-//! Toolwright as the client of its own calls: it answers what a tool's source asks back. Questions to a model run
+//! Toolwright as the client of its own calls: it answers the requests of tools' sources. Requests to a model run
 //! through the executor as calls of `client:sample`, under the policy of the caller.
 
 use std::path::Path;
@@ -30,11 +30,11 @@ use url::Url;
 
 use super::Toolwright;
 
-/// JSON-RPC's codes for what is answered with an error.
+/// JSON-RPC error codes.
 const METHOD_NOT_FOUND: i64 = -32601;
 const INVALID_PARAMS: i64 = -32602;
 const INTERNAL: i64 = -32603;
-/// MCP's code for a request that the user turned down ("Sampling", "Error Handling").
+/// MCP's code for a request that the user rejected ("Sampling", "Error Handling").
 const TURNED_DOWN: i64 = -1;
 
 /// A person who fills in forms and opens pages.
@@ -72,7 +72,7 @@ pub enum Filled {
 
 /// The caller for whom Toolwright answers, and the people and models that help.
 pub struct ClientOptions {
-    /// Whose calls they are.
+    /// The session of the calls.
     pub session: Arc<Session>,
     /// Decides whether a model is asked.
     pub policy: Arc<Policy>,
@@ -85,15 +85,14 @@ pub struct ClientOptions {
 }
 
 impl Toolwright {
-    /// Toolwright as the client of calls under these terms. Models are offered to sources where there is one and policy,
-    /// or somebody who is asked, could let them be asked, within what `sampling` allows for the life of this client; the
-    /// workspace is its one root.
+    /// Toolwright as the client of calls. Offers sampling if there is a model and policy or an approver could allow it,
+    /// within the bounds of `sampling` for the life of this client. The workspace is the only root.
     #[must_use]
-    pub fn client(&self, terms: ClientOptions) -> Arc<dyn CallClient> {
+    pub fn client(&self, options: ClientOptions) -> Arc<dyn CallClient> {
         let config = self.config();
         let section = &config.written.sampling;
-        let model = self.sampling_model(terms.model);
-        let model = model.filter(|_| may_sample(&terms.policy, &terms.session, &*terms.approver));
+        let model = self.sampling_model(options.model);
+        let model = model.filter(|_| may_sample(&options.policy, &options.session, &*options.approver));
         let sampling = model.zip(ToolId::try_parse(SAMPLE_ID)).and_then(|(model, id)| {
             let bounds = ModelBounds {
                 requests: Bound::new(section.max_requests, "sampling.max_requests"),
@@ -103,15 +102,15 @@ impl Toolwright {
             let budget = ModelBudget::new(bounds, config.prices());
             let (services, max_tokens) = (Arc::clone(self.executor.services()), section.max_tokens);
             let sample = Sample { id, model, services, max_tokens, budget };
-            provided(sample).inspect_err(|error| tracing::error!("no model is offered to servers: {error}")).ok()
+            catalogue_of(sample).inspect_err(|error| tracing::error!("no model is offered to servers: {error}")).ok()
         });
-        let ClientOptions { session, policy, approver, person, .. } = terms;
+        let ClientOptions { session, policy, approver, person, .. } = options;
         let executor = Arc::clone(&self.executor);
         let shared = Shared { executor, sampling, session, policy, approver, person };
         Arc::new(AppClient { shared: Arc::new(shared), asking: None })
     }
 
-    /// The model that answers sources, if one does: that of `sampling`, else that of the run, else the default.
+    /// The model for requests of sources, if any: that of `sampling`, else of the run, else the default.
     pub(super) fn sampling_model(&self, of_run: Option<String>) -> Option<String> {
         let config = self.config();
         let section = &config.written.sampling;
@@ -120,8 +119,8 @@ impl Toolwright {
     }
 }
 
-/// A catalogue of that one tool.
-fn provided(sample: Sample) -> Result<Arc<Snapshot>, toolwright_core::catalogue::RegistrationError> {
+/// A catalogue of this one tool.
+fn catalogue_of(sample: Sample) -> Result<Arc<Snapshot>, toolwright_core::catalogue::RegistrationError> {
     let provider = StaticProvider::new("client", ProviderKind::Builtin, vec![Arc::new(sample)])?;
     let tools = provider.tools().to_vec();
     let provider: Arc<dyn Provider> = Arc::new(provider);
@@ -139,7 +138,7 @@ struct Shared {
 
 struct AppClient {
     shared: Arc<Shared>,
-    /// The call that asks, where it is known.
+    /// The call whose source asks, if known.
     asking: Option<AskingCall>,
 }
 
@@ -166,7 +165,7 @@ impl CallClient for AppClient {
     }
 }
 
-/// A folder as the only one (MCP, `ListRootsResult`), where its path is one that a URI can tell.
+/// MCP's `ListRootsResult` with one folder, or none if its path has no URI.
 fn roots_of(root: &Path) -> Value {
     let name = root.file_name().map(|name| name.to_string_lossy().into_owned());
     let uri = Url::from_directory_path(root).ok();
@@ -189,7 +188,7 @@ impl AppClient {
 
     async fn sample(&self, sampling: &Arc<Snapshot>, mut params: Value) -> Result<Value, ProtocolError> {
         if let Some(params) = params.as_object_mut() {
-            // Who asks is for rules and people to know, and not the source's to say.
+            // Rules and people see who asks; the source cannot set it.
             params.remove("_meta");
             params.insert("source".into(), self.source().into());
         }
@@ -212,7 +211,7 @@ impl AppClient {
         let outcome = outcome.ok_or_else(|| refusal(INTERNAL, "the executor gave no outcome".into()))?;
         match (outcome.error, outcome.structured) {
             (None, Some(result)) => Ok(result),
-            // A person left it out.
+            // A person skipped it.
             (None, None) => Err(refusal(TURNED_DOWN, "the user turned it down".into())),
             (Some(error), _) => {
                 let code = match error.kind() {
@@ -242,7 +241,7 @@ impl AppClient {
         })
     }
 
-    /// The server that asks, as far as it is known.
+    /// The server that asks, if known.
     fn server(&self) -> &str {
         self.asking.as_ref().map_or("a tool", |asking| asking.tool.namespace())
     }
@@ -252,7 +251,7 @@ impl AppClient {
     }
 }
 
-/// What a person can be asked.
+/// The elicitation capabilities of a person.
 pub(super) fn elicitation() -> Value {
     json!({"form": {}, "url": {}})
 }
@@ -263,7 +262,7 @@ fn refusal(code: i64, message: String) -> ProtocolError {
 
 /// Id of the tool that asks a model for a tool's source.
 const SAMPLE_ID: &str = "client:sample@1.0.0";
-/// Bytes of a question.
+/// Maximum bytes of a request.
 const MAX_QUESTION: usize = 1 << 20;
 
 /// `client:sample`: a source's request to a model, as a tool, so that rules, guards, people and the ledger see it like any
@@ -284,7 +283,6 @@ impl Tool for Sample {
         sample_definition(self.id.clone(), &self.model)
     }
 
-    /// The model.
     fn awaits_others(&self) -> bool {
         true
     }
@@ -295,7 +293,7 @@ impl Tool for Sample {
             return Err(invalid(format!("a question to a model has at most {MAX_QUESTION} bytes")));
         }
         let mut request = request_of(&arguments, self.max_tokens).map_err(invalid)?;
-        // The owner's own requests go before those of a server.
+        // The owner's own requests take precedence over a server's.
         request.priority = ModelPriority::Background;
         let client = &self.services.model;
         let answer = client.longest_answer(&self.model, request.max_tokens, &request.settings, self.max_tokens);
@@ -337,16 +335,16 @@ fn sample_definition(id: ToolId, model: &str) -> ToolDefinition {
     let about = format!("Lets the source of a tool ask {model} a question of its own.");
     let mut definition = ToolDefinition::new(id, about, Some(parameters));
     definition.output_schema = Some(answer);
-    // It changes nothing, but what the source wrote goes to a model's provider, at the owner's cost.
+    // It changes nothing, but sends the source's text to a model's provider, at the owner's cost.
     definition.effects = Effects { read_only: false, destructive: false, idempotent: false, open_world: true };
     definition
 }
 
-/// A question of no source in particular, as policy sees it.
+/// The definition by which policy judges requests in general.
 static ANY: LazyLock<Option<ToolDefinition>> =
     LazyLock::new(|| ToolId::try_parse(SAMPLE_ID).map(|id| sample_definition(id, "a model")));
 
-/// Whether some question could be let through under these terms: by policy, or by somebody whom it has asked.
+/// Whether policy could allow some request, alone or through the approver.
 pub(super) fn may_sample(policy: &Policy, session: &Session, approver: &dyn Approver) -> bool {
     let Some(definition) = &*ANY else { return false };
     let prospects = policy.prospects(&PolicyQuery {

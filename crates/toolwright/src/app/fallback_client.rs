@@ -19,57 +19,55 @@ use toolwright_runtime::FormInbox;
 use super::Toolwright;
 use super::client::{ClientOptions, Filled, Person, Visited, elicitation, may_sample};
 
-/// Answers sources with the model that `sampling` names, else with `models.default`, within what `sampling` allows each
+/// Answers sources with the model of `sampling`, else with `models.default`, within the bounds of `sampling` for each
 /// call of a client.
 pub struct GatewayFallback {
     app: Arc<Toolwright>,
-    given: Option<Profile>,
+    profile: Option<Profile>,
     approver: Arc<dyn Approver>,
     forms: Option<FormInbox>,
 }
 
 impl GatewayFallback {
-    /// The models of this instance. `given` is the profile that was given for the gateway's calls, else the
-    /// configuration's counts. Where the client decides, and without a profile, questions to a model are asked about:
-    /// what the client's own user sees of a call does not show them. `approver` answers then.
+    /// The models of this instance. `profile` is that of the gateway's calls; `None` for the configuration's. With the
+    /// profile `client` and without a profile, `approver` decides about requests to a model: the client's own user does
+    /// not see them.
     #[must_use]
-    pub fn new(app: Arc<Toolwright>, given: Option<Profile>, approver: Arc<dyn Approver>) -> Self {
-        Self { app, given, approver, forms: None }
+    pub fn new(app: Arc<Toolwright>, profile: Option<Profile>, approver: Arc<dyn Approver>) -> Self {
+        Self { app, profile, approver, forms: None }
     }
 
-    /// The same, which puts forms and pages for the owner's clients that cannot show them into this inbox. The calls
-    /// wait for the answers.
+    /// Puts forms and pages that the owner's clients cannot show into this inbox. The calls wait for the answers.
     #[must_use]
     pub fn with_forms(self, forms: FormInbox) -> Self {
         Self { forms: Some(forms), ..self }
     }
 
     fn policy(&self, profile: Option<Profile>) -> Policy {
-        let mut policy = self.app.config().policy(profile.or(self.given), Profile::Ask);
+        let mut policy = self.app.config().policy(profile.or(self.profile), Profile::Ask);
         if policy.profile == Profile::Client {
-            // Nobody decides there.
+            // The client cannot decide about these requests.
             policy.profile = Profile::Ask;
         }
         policy
     }
 
-    /// Who fills in forms: nobody for calls that others than the owner make. The inbox is the owner's, and what is
-    /// theirs to tell is not.
-    fn person(&self, terms: &FallbackContext) -> Option<Arc<dyn Person>> {
-        let forms = self.forms.clone().filter(|_| terms.session.principal.owner)?;
+    /// Fills in forms through the owner's inbox, for calls of the owner only.
+    fn person(&self, context: &FallbackContext) -> Option<Arc<dyn Person>> {
+        let forms = self.forms.clone().filter(|_| context.session.principal.owner)?;
         let redactor = Arc::clone(&self.app.executor().services().redactor);
-        Some(Arc::new(InboxPerson::new(forms, Arc::clone(&terms.session), redactor)))
+        Some(Arc::new(InboxPerson::new(forms, Arc::clone(&context.session), redactor)))
     }
 }
 
 impl FallbackClient for GatewayFallback {
-    fn offers(&self, terms: &FallbackContext) -> Map<String, Value> {
+    fn offers(&self, context: &FallbackContext) -> Map<String, Value> {
         let mut offered = Map::new();
         let has_model = self.app.sampling_model(None).is_some();
-        if has_model && may_sample(&self.policy(terms.profile), &terms.session, &*terms.approver) {
+        if has_model && may_sample(&self.policy(context.profile), &context.session, &*context.approver) {
             offered.insert("sampling".into(), json!({}));
         }
-        if self.forms.is_some() && terms.session.principal.owner {
+        if self.forms.is_some() && context.session.principal.owner {
             offered.insert("elicitation".into(), elicitation());
         }
         offered
@@ -79,18 +77,18 @@ impl FallbackClient for GatewayFallback {
         Arc::clone(&self.approver)
     }
 
-    fn client(&self, terms: &FallbackContext) -> Arc<dyn CallClient> {
+    fn client(&self, context: &FallbackContext) -> Arc<dyn CallClient> {
         self.app.client(ClientOptions {
-            session: Arc::clone(&terms.session),
-            policy: Arc::new(self.policy(terms.profile)),
-            approver: Arc::clone(&terms.approver),
-            person: self.person(terms),
+            session: Arc::clone(&context.session),
+            policy: Arc::new(self.policy(context.profile)),
+            approver: Arc::clone(&context.approver),
+            person: self.person(context),
             model: None,
         })
     }
 }
 
-/// Whoever looks into the inbox, for calls of one session. What is not answered in time counts as dismissed.
+/// The person behind the inbox, for calls of one session. A question without an answer in time counts as dismissed.
 pub struct InboxPerson {
     inbox: FormInbox,
     session: Arc<Session>,
@@ -98,14 +96,14 @@ pub struct InboxPerson {
 }
 
 impl InboxPerson {
-    /// A person behind this inbox. `redactor` keeps secrets out of what they are shown; a page's address stands as it is,
-    /// or it would lead nowhere.
+    /// A person behind this inbox. `redactor` removes secrets from the questions; the address of a page stays, or it would
+    /// lead nowhere.
     #[must_use]
     pub fn new(inbox: FormInbox, session: Arc<Session>, redactor: Arc<dyn Redactor>) -> Self {
         Self { inbox, session, redactor }
     }
 
-    /// The schema without secrets. A default that holds one is not shown, and need not be given: the form has it.
+    /// The schema without secrets. A default that holds one is not shown and need not be given: the form has it.
     fn shown(&self, form: &Form) -> Value {
         let mut shown = self.redactor.redact_value(form.schema());
         let is_hidden = |default: &Value| self.redactor.redact_value(default) != *default;
@@ -140,7 +138,7 @@ impl InboxPerson {
 impl Person for InboxPerson {
     async fn fill_in(&self, source: &str, form: &Form) -> Filled {
         match self.ask(source, &form.message, Wants::Form(self.shown(form))).await {
-            // Whoever answered has checked it; the store is open to other programs of the same user.
+            // The answer was checked, but other programs of the same user can write to the store.
             Some(FormReply::Accept { content }) => match form.check(content) {
                 Ok(content) => Filled::Accepted(content),
                 Err(wrong) => {

@@ -16,32 +16,32 @@ use toolwright_runtime::executor::Recommends;
 use super::Toolwright;
 use crate::config::{Config, LLM, LlmEntry};
 
-/// What the provider of these tools is built from.
+/// The settings of the provider of these tools.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct LlmSettings {
     declared: Vec<LlmEntry>,
-    /// The names of the shipped tools that there are.
+    /// The names of the shipped tools to offer.
     shipped: Vec<String>,
 }
 
-/// Whether a shipped tool is in the catalogue where no model is known that would answer it.
+/// Whether a shipped tool is in the catalogue if no model is known to answer it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Offered {
-    /// Only if there is one: each tool costs every model that is shown it.
+    /// No: each tool costs tokens in every request that shows it.
     WithModel,
-    /// In any case: the caller names a model.
+    /// Yes: the caller names a model.
     Always,
 }
 
 impl LlmSettings {
-    /// `answers` tells of a shipped tool, as it is asked here, whether a model is known that can be asked.
+    /// `answers` says whether a model is known for a shipped tool as it is configured.
     pub(super) fn of(config: &Config, answers: &dyn Fn(&LlmDefinition) -> bool) -> Self {
         let defaults = &config.written.defaults;
         let is_offered = |tool: &LlmTool| {
             let id = &tool.source().id;
             let wire = wire_candidate(id.namespace(), id.name());
             let is_allowed = allowed_by(&defaults.builtins_allowed, &defaults.builtins_denied, &wire);
-            is_allowed && here(tool, &config.llm_tools).is_some_and(|definition| answers(&definition))
+            is_allowed && configured(tool, &config.llm_tools).is_some_and(|definition| answers(&definition))
         };
         let shipped = if defaults.builtins { shipped() } else { Vec::new() };
         let shipped = shipped.iter().filter(|tool| is_offered(tool));
@@ -49,14 +49,14 @@ impl LlmSettings {
         Self { declared: config.llm_tools.clone(), shipped }
     }
 
-    /// The provider; `None` when it has no tools. What is declared replaces a shipped tool of its name, or tunes it.
+    /// The provider; `None` if it has no tools. A declared tool replaces or tunes the shipped tool of its name.
     pub(super) fn provider(&self) -> Option<Arc<dyn Provider>> {
         let mut tools: Vec<Arc<dyn Tool>> = Vec::new();
         for tool in shipped().iter().filter(|tool| self.shipped.iter().any(|name| name == tool.source().id.name())) {
-            let Some(definition) = here(tool, &self.declared) else { continue };
+            let Some(definition) = configured(tool, &self.declared) else { continue };
             match LlmTool::new(definition, tool.hooks().clone()) {
                 Ok(tool) => tools.push(Arc::new(tool)),
-                // It was tried when the configuration was read.
+                // The configuration was checked when it was read.
                 Err(error) => tracing::error!("{error}"),
             }
         }
@@ -77,7 +77,7 @@ impl LlmSettings {
         }
         match StaticProvider::new(LLM, ProviderKind::Llm, tools) {
             Ok(provider) => Some(Arc::new(provider)),
-            // Each tool was registered on trial when the configuration was read.
+            // Each tool was checked when the configuration was read.
             Err(error) => {
                 tracing::error!("{error}");
                 None
@@ -86,8 +86,8 @@ impl LlmSettings {
     }
 }
 
-/// A shipped tool as the configuration has it; `None` where it is switched off or another takes its place.
-fn here(tool: &LlmTool, declared: &[LlmEntry]) -> Option<LlmDefinition> {
+/// A shipped tool as it is configured; `None` if it is switched off or replaced.
+fn configured(tool: &LlmTool, declared: &[LlmEntry]) -> Option<LlmDefinition> {
     match declared.iter().find(|entry| entry.name() == tool.source().id.name()) {
         None => Some((**tool.source()).clone()),
         Some(LlmEntry::Tuned(tuned)) => Some(tuned.over(tool.source())),
@@ -95,7 +95,7 @@ fn here(tool: &LlmTool, declared: &[LlmEntry]) -> Option<LlmDefinition> {
     }
 }
 
-/// The model of LLM-backed tools that prefer none: `models.default`, else what the environment names.
+/// The model of LLM-backed tools that prefer none: `models.default`, else the one that the environment names.
 pub(super) fn default_model(
     config: &Config,
     variables: &dyn Fn(&str) -> Option<String>,
@@ -105,7 +105,7 @@ pub(super) fn default_model(
 }
 
 impl Toolwright {
-    /// The model that answers LLM-backed tools for which nothing else says one, if it can be asked.
+    /// The default model of LLM-backed tools, if it can be asked.
     #[must_use]
     pub fn default_model(&self) -> Option<&str> {
         let model = self.default_model.as_deref()?;
@@ -113,8 +113,8 @@ impl Toolwright {
         (card.usability == Usability::Usable).then_some(model)
     }
 
-    /// Whether something says which model answers this tool: benchmarks, its author or operator, `models.default` or the
-    /// environment. Whether that model can be asked is another question.
+    /// Whether a model is named for this tool: by benchmarks, its author or operator, `models.default` or the
+    /// environment. That model may be unusable.
     #[must_use]
     pub fn names_model_for(&self, entry: &Entry) -> bool {
         let preference = entry.definition().model_preference.as_ref();
@@ -123,8 +123,8 @@ impl Toolwright {
         prefers || self.default_model.is_some() || !self.compat().recommended(entry.id().as_str()).is_empty()
     }
 
-    /// Whether shipped LLM-backed tools stay away because no model is known that would answer them: callers that name one
-    /// have them ([`Toolwright::offer_llm_tools`]).
+    /// Whether shipped LLM-backed tools are missing because no model is known to answer them; a caller that names one
+    /// adds them with [`Toolwright::offer_llm_tools`].
     #[must_use]
     pub fn lacks_llm_tools(&self) -> bool {
         let config = self.config();
@@ -132,8 +132,8 @@ impl Toolwright {
         !shipped.is_empty() && !self.catalogue.snapshot().list().iter().any(|entry| entry.id().namespace() == LLM)
     }
 
-    /// Puts the shipped LLM-backed tools into the catalogue, also where no model is configured for them: for callers
-    /// that name one. Those that the configuration switches off stay away.
+    /// Adds the shipped LLM-backed tools to the catalogue even if no model is configured for them: for callers
+    /// that name one. Tools that the configuration switches off stay out.
     pub async fn offer_llm_tools(self: &Arc<Self>) {
         self.settle_llm(Offered::Always).await;
     }
@@ -157,14 +157,14 @@ fn current(cell: &CompatCell) -> Arc<Compat> {
 }
 
 impl Toolwright {
-    /// Which models do well with which tools, by the compat file and the configuration in force.
+    /// Which models work well with which tools, by the compat file and the configuration in force.
     #[must_use]
     pub fn compat(&self) -> Arc<Compat> {
         current(&self.compat)
     }
 
-    /// The models that do at least `min_score` (0 to 1) with the tool of canonical id `tool`, those that are recommended
-    /// for it first.
+    /// The models that score at least `min_score` (0 to 1) with the tool of canonical id `tool`, recommended ones
+    /// first.
     #[must_use]
     pub fn models_for(&self, tool: &str, min_score: f64) -> Vec<String> {
         let compat = self.compat();

@@ -47,7 +47,7 @@ pub use tools::{CallOptions, PickedTool};
 const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long running calls have to end after a shutdown signal.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
-/// How long the store may take to be closed: what it holds is kept all the same.
+/// How long closing the store may take; its content is safe in any case.
 const CLOSE: Duration = Duration::from_secs(4);
 /// How long providers may take to shut down.
 const SHUTDOWN: Duration = Duration::from_secs(4);
@@ -55,16 +55,16 @@ const SHUTDOWN: Duration = Duration::from_secs(4);
 /// Where variables of the configuration come from, now and at every reload.
 pub type VariableSource = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
-/// What an instance has of the program in which it is embedded.
+/// What the embedding program gives an instance.
 #[derive(Default)]
 pub(crate) struct HostOptions {
-    /// The state directory of one that keeps nothing: its store is in memory, and this folder goes with it.
+    /// The state directory of an instance without one: its store is in memory, and this folder is removed with it.
     pub(crate) temporary: Option<tempfile::TempDir>,
     /// Answers where policy asks.
     pub(crate) approver: Option<Arc<dyn Approver>>,
     /// Clients of models, by provider.
     pub(crate) models: Vec<(String, Arc<dyn ModelClient>)>,
-    /// The program names every model that is asked: the environment names none.
+    /// Whether the program names every model, so that the environment names none.
     pub(crate) names_its_models: bool,
 }
 
@@ -83,23 +83,23 @@ pub struct Toolwright {
     models: Arc<Models>,
     /// The model of LLM-backed tools for which nothing else says one.
     default_model: Option<String>,
-    /// What the runner goes by; put in anew at each reload.
+    /// Which models work well with which tools; replaced at each reload.
     compat: llm_tools::CompatCell,
     selector: OnceLock<Arc<Selector>>,
     mcp: McpDeps,
     embeddings: select::Embeddings,
     telemetry: telemetry::Telemetry,
-    /// What is in the catalogue, as far as it comes from the configuration.
+    /// What the catalogue holds from the configuration.
     running: Mutex<Running>,
-    /// Who observes the events until the end.
+    /// Observers of the events until the shutdown.
     observations: Mutex<Vec<Observation>>,
-    /// Answers where policy asks and nobody else is named.
+    /// Answers where policy asks and no other approver is named.
     approver: Option<Arc<dyn Approver>>,
     /// Removed at the end.
     temporary: std::sync::Mutex<Option<tempfile::TempDir>>,
 }
 
-/// What the providers in the catalogue were built from.
+/// The settings of the providers in the catalogue.
 #[derive(Default)]
 struct Running {
     servers: HashMap<String, Server>,
@@ -129,7 +129,7 @@ impl Toolwright {
     }
 
     /// Opens a loaded configuration: every provider is in the catalogue, with the built-in tools and
-    /// what is known of the others from their last lists; nothing is connected yet
+    /// the last lists of the others; nothing is connected yet
     /// (see [`Toolwright::list_all`]). `options` and `variables` serve [`Toolwright::reload`].
     ///
     /// # Errors
@@ -182,7 +182,7 @@ impl Toolwright {
         if config.written.defaults.auto_background_after.is_some() {
             catalogue.offer_jobs().await;
         }
-        // A run has a model for it, and offers it.
+        // A run has a model for extraction and offers it itself.
         catalogue.offer_extraction(executor.can_extract()).await;
         let app = Arc::new(Self {
             options,
@@ -223,7 +223,7 @@ impl Toolwright {
         &self.catalogue
     }
 
-    /// The folders that servers receive if they ask while no call runs: none unless set.
+    /// The folders that servers get if they ask while no call runs: none unless set.
     #[must_use]
     pub fn roots(&self) -> &Arc<Roots> {
         &self.mcp.roots
@@ -241,42 +241,41 @@ impl Toolwright {
         &self.events
     }
 
-    /// The redactor: whatever leaves Toolwright goes through it.
+    /// The redactor of everything that leaves Toolwright.
     #[must_use]
     pub fn redactor(&self) -> &Arc<SecretRedactor> {
         &self.redactor
     }
 
-    /// What is counted of its events: since it was opened where the configuration sends telemetry, else since this
-    /// was first asked for. Within a runtime of tokio.
+    /// Metrics of its events: since it was opened if the configuration sends telemetry, else since the first call of
+    /// this. Needs a tokio runtime.
     #[must_use]
     pub fn metrics(&self) -> &Arc<Metrics> {
         self.telemetry.metrics()
     }
 
-    /// [`Toolwright::metrics`] as `/metrics` shows them.
+    /// The source of `/metrics`.
     #[must_use]
     pub fn metrics_source(&self) -> Arc<dyn MetricsSource> {
         self.telemetry.source()
     }
 
-    /// Where models are and what is known of them. Requests to them go by the executor and its client, in line with
-    /// all others.
+    /// The endpoints and properties of models. Requests to models go through the executor and its queues.
     #[must_use]
     pub fn models(&self) -> &Arc<Models> {
         &self.models
     }
 
-    /// Records every request to a model with its answer from now on, redacted, at the end of this file:
-    /// `replay:FILE` plays it. `docs/models.md` tells its form.
+    /// From now on, appends every request to a model with its answer, redacted, to this file. The model `replay:FILE`
+    /// plays it. `docs/models.md` describes its form.
     ///
     /// # Errors
-    /// When the file cannot be written, and when requests are recorded already.
+    /// When the file cannot be written, or requests are recorded already.
     pub fn record_models(&self, file: &Path) -> std::io::Result<()> {
         self.executor.models().recorder().start(file)
     }
 
-    /// Who picks tools: with the embeddings that are configured when a pick needs them, and the judge that was when
+    /// Picks tools, with the embeddings that are configured at that time and the judge that was configured when
     /// Toolwright was opened.
     #[must_use]
     pub fn selector(self: &Arc<Self>) -> &Arc<Selector> {
@@ -309,7 +308,7 @@ impl Toolwright {
         drop(self.temporary.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
-    /// Keeps an observer of the events until Toolwright is shut down, which lets it see the last of them.
+    /// Keeps an observer of the events until Toolwright is shut down, so that it sees the last of them.
     pub async fn observed_by(&self, observation: Observation) {
         self.observations.lock().await.push(observation);
     }

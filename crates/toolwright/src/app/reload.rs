@@ -25,7 +25,7 @@ use crate::config::typed::{ModelOverrides, Models};
 use crate::config::{BUILTIN, Config, LLM, LoadOptions, Problem, REST, Severity};
 use crate::private_file::private_folder;
 
-/// How often a retired provider is looked at.
+/// How often the calls of a retired provider are counted.
 const RETIRE_POLL: Duration = Duration::from_millis(200);
 /// How long a retired provider waits for its calls.
 const RETIRE_BOUND: Duration = Duration::from_secs(3600);
@@ -41,22 +41,22 @@ pub struct Reloaded {
     pub removed: Vec<String>,
     /// Changed settings that only take effect after a restart.
     pub needs_restart: Vec<&'static str>,
-    /// What is wrong with the new configuration, short of its being unusable.
+    /// Problems of the new configuration that leave it usable.
     pub problems: Vec<Problem>,
 }
 
 impl Toolwright {
-    /// Reads the configuration again and puts it into force. Unchanged servers keep their process,
-    /// running calls finish on what they began with.
+    /// Reads the configuration again and applies it. Unchanged servers keep their process,
+    /// running calls finish on the old providers.
     ///
     /// # Errors
     /// [`Error::Config`] for a configuration that cannot be used; the running one stays in force.
     pub async fn reload(self: &Arc<Self>) -> Result<Reloaded, Error> {
-        // State stays where it is: what is approved there counts.
+        // The state directory stays: its approvals count.
         let state_dir = Some(self.config().state_dir.clone());
         let options = LoadOptions { state_dir, ..self.options.clone() };
         let variables = Arc::clone(&self.variables);
-        // It reads files, which may be slow and large.
+        // Reads files, which may be slow and large.
         let fresh = tokio::task::spawn_blocking(move || crate::config::load(&options, &**variables));
         let broke_off = |error: JoinError| {
             let message = format!("reading the configuration broke off: {error}");
@@ -75,7 +75,7 @@ impl Toolwright {
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(fresh);
         let reloaded = self.settle_providers().await?;
         let new = reloaded.added.iter().chain(&reloaded.changed);
-        // A document may say something else by now under the same entry, and nothing else tells.
+        // A document may have changed under the same entry, which nothing else detects.
         let config = self.config();
         let documents = config.openapi.iter().map(|document| &document.name);
         let due: HashSet<&String> = new.chain(documents).collect();
@@ -86,7 +86,7 @@ impl Toolwright {
         Ok(Reloaded { needs_restart, problems, ..reloaded })
     }
 
-    /// Makes the catalogue's providers those of the configuration in force. Built-in and REST tools are
+    /// Updates the catalogue's providers to the configuration in force. Built-in and REST tools are
     /// listed at once; servers are not connected.
     pub(super) async fn settle_providers(self: &Arc<Self>) -> Result<Reloaded, Error> {
         let config = self.config();
@@ -140,8 +140,7 @@ impl Toolwright {
         Ok(done)
     }
 
-    /// Removes the providers whose names the configuration has no more, before any is put: a name that now stands for
-    /// a source of another kind is replaced.
+    /// Removes the providers that the configuration no longer names, before any is added.
     async fn remove_gone(&self, config: &Config, running: &Running, done: &mut Reloaded) {
         let servers = config.servers.iter().map(|server| &server.namespace);
         let documents = config.openapi.iter().map(|document| &document.name);
@@ -154,7 +153,7 @@ impl Toolwright {
         }
     }
 
-    /// Makes the LLM-backed tools those of the configuration in force.
+    /// Updates the LLM-backed tools to the configuration in force.
     pub(super) async fn settle_llm(&self, offered: Offered) {
         let mut running = self.running.lock().await;
         self.settle_llm_in(&mut running, offered, &mut Reloaded::default()).await;
@@ -175,7 +174,7 @@ impl Toolwright {
         DocumentDeps { manifests, events, http: HttpOptions::default() }
     }
 
-    /// Puts a provider of our own, whose list takes no time, or takes it out.
+    /// Adds or replaces a local provider and lists it, or removes it.
     async fn put_own(&self, name: &str, provider: Option<Arc<dyn Provider>>, done: &mut Reloaded) {
         match provider {
             Some(provider) => {
@@ -186,7 +185,7 @@ impl Toolwright {
         }
     }
 
-    /// Puts providers, each in the place of that of its name if there is one.
+    /// Adds providers, or replaces those of the same name.
     async fn put(&self, providers: Vec<Arc<dyn Provider>>, done: &mut Reloaded) {
         let names: Vec<String> = providers.iter().map(|provider| provider.name().to_owned()).collect();
         for (name, old) in names.into_iter().zip(self.catalogue.put_providers(providers).await) {
@@ -208,11 +207,11 @@ impl Toolwright {
     }
 }
 
-/// Shuts a provider down once none of its calls is under way, or after the longest a call may take.
+/// Shuts a provider down once none of its calls runs, or after [`RETIRE_BOUND`].
 fn retire(provider: Arc<dyn Provider>, executor: Arc<Executor>) {
     tokio::spawn(async move {
         let calls_end = async {
-            // At least once: a call may have been checked against the old snapshot and not have begun.
+            // At least one wait: a call may be checked against the old snapshot and not have begun.
             loop {
                 tokio::time::sleep(RETIRE_POLL).await;
                 if executor.calls_on(&provider) == 0 {
@@ -227,7 +226,7 @@ fn retire(provider: Arc<dyn Provider>, executor: Arc<Executor>) {
     });
 }
 
-/// What of `models` takes effect with a restart.
+/// The part of `models` that takes effect after a restart.
 fn without_compat(models: &Models) -> Models {
     let mut models = models.clone();
     models.judge = None;
@@ -267,16 +266,16 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
     changed
 }
 
-/// Editors write in several steps: a change counts when the files have been quiet for so long.
+/// Editors write in several steps: a change counts when the files have been quiet for this long.
 const QUIET: Duration = Duration::from_millis(200);
-/// Symbolic links that are followed on the way to one file; the system stops at as many.
+/// Maximum symbolic links on the way to one file, as in the system.
 const MAX_LINKS: usize = 40;
-/// How often what is watched is looked for again when it changes under the search.
+/// How often the search for files to watch is repeated when they change meanwhile.
 const MAX_SEARCHES: usize = 8;
 
-/// Reloads Toolwright's configuration whenever one of its files changes, and tells `report` what came of
-/// it. Symbolic links are followed, and files whose folder does not exist yet are waited for. Ends when
-/// Toolwright is the only thing left to hold it, never by itself: spawn it, and drop the task to stop.
+/// Reloads Toolwright's configuration whenever one of its files changes, and calls `report` with the result.
+/// Follows symbolic links, and waits for files whose folder does not exist yet. Does not end by itself: spawn it, and
+/// drop the task to stop.
 ///
 /// # Errors
 /// When the system cannot watch files.
@@ -293,18 +292,18 @@ pub async fn watch(app: Arc<Toolwright>, report: impl Fn(Result<Reloaded, Error>
                 let is_folder = |path: &Path| points.iter().any(|point| point.parent() == Some(path));
                 event.paths.iter().any(|path| points.contains(path) || (goes && is_folder(path)))
             }
-            // Events were lost: better to look once too often.
+            // Events were lost: reload to be safe.
             Err(_) => true,
         };
         if concerns_us {
-            // A full channel means that a reload is due already.
+            // If the channel is full, a reload is due already.
             let _ = changed.try_send(());
         }
     })?;
     let mut folders = BTreeSet::new();
     make_folders(&app);
     follow(&files(&app), &points, &mut folders, &mut watcher)?;
-    // What changed between the first reading and now was seen by nobody.
+    // The files may have changed since they were read first.
     if !app.config().is_current() {
         report(app.reload().await);
     }
@@ -327,13 +326,13 @@ pub async fn watch(app: Arc<Toolwright>, report: impl Fn(Result<Reloaded, Error>
     Ok(())
 }
 
-/// Every file that the configuration is, or may be, read from.
+/// Every file that the configuration may be read from.
 fn files(app: &Toolwright) -> BTreeSet<PathBuf> {
     app.config().watched().cloned().collect()
 }
 
-/// Makes the folders of files that may come to be in the state directory. It would be watched in their place, and changes
-/// with every call.
+/// Makes the folders of configuration files in the state directory. Otherwise the state directory itself would be watched,
+/// which changes with every call.
 fn make_folders(app: &Toolwright) {
     let config = app.config();
     let ours = config.watched().filter(|file| file.starts_with(&config.state_dir));
@@ -345,21 +344,21 @@ fn make_folders(app: &Toolwright) {
 }
 
 /// Watches the folders of everything that decides what `files` hold. Folders, not files: editors
-/// replace a file by another, and a missing one may appear.
+/// replace files, and missing ones may appear.
 fn follow(
     files: &BTreeSet<PathBuf>,
     points: &Mutex<BTreeSet<PathBuf>>,
     folders: &mut BTreeSet<PathBuf>,
     watcher: &mut RecommendedWatcher,
 ) -> Result<(), notify::Error> {
-    // What changes between the search and the watching is seen by the next search.
+    // The next search sees changes between this search and the watching.
     for _ in 0..MAX_SEARCHES {
-        let found: BTreeSet<PathBuf> = files.iter().flat_map(|file| way_to(file)).collect();
+        let found: BTreeSet<PathBuf> = files.iter().flat_map(|file| paths_to(file)).collect();
         let wanted: BTreeSet<PathBuf> = found.iter().filter_map(|point| point.parent()).map(PathBuf::from).collect();
         *points.lock().unwrap_or_else(PoisonError::into_inner) = found;
-        // A folder that was replaced is another one, though its name is the same: all are watched anew.
+        // A replaced folder has the same name: all are watched again.
         for folder in folders.difference(&wanted) {
-            // One that is gone is not watched any more.
+            // A removed folder is no longer watched.
             let _ = watcher.unwatch(folder);
         }
         let mut settled = *folders == wanted;
@@ -378,8 +377,8 @@ fn follow(
 }
 
 /// Every path whose change may change what `file` leads to: the symbolic links on the way, and at its
-/// end the file itself or the first part that is missing.
-fn way_to(file: &Path) -> Vec<PathBuf> {
+/// end the file itself or the first missing part.
+fn paths_to(file: &Path) -> Vec<PathBuf> {
     let parts =
         |path: &Path| -> VecDeque<OsString> { path.components().map(|part| part.as_os_str().to_owned()).collect() };
     let mut rest = parts(file);
@@ -396,7 +395,7 @@ fn way_to(file: &Path) -> Vec<PathBuf> {
             Ok(metadata) if metadata.is_symlink() && links < MAX_LINKS => {
                 links += 1;
                 if let Ok(target) = std::fs::read_link(&next) {
-                    // An absolute target replaces `here` when it is joined.
+                    // Joining an absolute target replaces `here`.
                     let mut through = parts(&target);
                     through.append(&mut rest);
                     rest = through;
@@ -418,7 +417,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_missing_folders_and_loops_end_where_something_can_be_watched() {
+    fn links_loops_and_missing_folders_can_be_watched() {
         let folder = tempfile::tempdir().expect("folder");
         let root = std::fs::canonicalize(folder.path()).expect("root");
         let link = |from: &str, to: &str| std::os::unix::fs::symlink(to, root.join(from)).expect("link");
@@ -429,7 +428,7 @@ mod tests {
         link("round", "round");
         let check = |file: &str, expect: &[&str]| {
             let expect: Vec<PathBuf> = expect.iter().map(|path| root.join(path)).collect();
-            let mut points = way_to(&root.join(file));
+            let mut points = paths_to(&root.join(file));
             points.dedup();
             assert_eq!(points, expect, "{file}");
         };

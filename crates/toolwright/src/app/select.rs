@@ -29,7 +29,7 @@ impl From<ScorerSetting> for Method {
 }
 
 impl SelectionSection {
-    /// What a pick by this configuration begins with.
+    /// The options of a pick by this configuration.
     #[must_use]
     pub fn pick_options(&self) -> PickOptions {
         PickOptions {
@@ -42,7 +42,7 @@ impl SelectionSection {
     }
 }
 
-/// The embeddings of an instance, as long as it stands.
+/// The embeddings of an instance, as long as it exists.
 struct EmbeddingsOf(Weak<Toolwright>);
 
 #[async_trait]
@@ -104,7 +104,7 @@ impl Embeddings {
     }
 }
 
-/// Loads a directory, which takes some tenths of a second off this thread.
+/// Loads a model from a directory, on another thread: it takes some tenths of a second.
 ///
 /// # Errors
 /// A directory that is not a sentence-transformer, or any in a program that was built without the feature
@@ -116,7 +116,7 @@ pub async fn embedder(path: &std::path::Path) -> Result<Arc<dyn Embedder>, Embed
     match loading.await {
         Ok(Ok(model)) => Ok(Arc::new(model)),
         Ok(Err(error)) => Err(EmbeddingError { message: error.to_string(), source: Some(Box::new(error)) }),
-        // Libraries panic on some files that no check foresaw.
+        // The libraries panic on some files.
         Err(error) => Err(EmbeddingError {
             message: format!("the embedding model in {shown} cannot be loaded; get the whole directory anew"),
             source: Some(Box::new(error)),
@@ -124,7 +124,7 @@ pub async fn embedder(path: &std::path::Path) -> Result<Arc<dyn Embedder>, Embed
     }
 }
 
-/// Loads none.
+/// Fails: see the error.
 ///
 /// # Errors
 /// Always: this program was built without the feature `embeddings`.

@@ -13,29 +13,27 @@ use toolwright_telemetry::{Content, Metrics, Observer, TextFormat};
 
 use crate::config;
 
-/// How long the last spans and metrics may take to be sent when Toolwright shuts down.
+/// How long sending the last spans and metrics may take at shutdown.
 const FLUSH: Duration = Duration::from_secs(2);
 
-/// Observes from the start where something is sent, else from when metrics are first asked for: events that nobody
-/// observes cost nothing.
+/// Observes from the start if telemetry is sent, else from the first request for metrics: unobserved events cost nothing.
 #[derive(Debug)]
 pub(super) struct Telemetry {
     events: Arc<EventHub>,
-    /// Its condition is among the metrics.
+    /// The metrics include its condition.
     ledger: Arc<SqliteStore>,
     resource: Vec<(String, String)>,
     metrics: OnceLock<Arc<Metrics>>,
     stop: Cancel,
     tasks: Mutex<Vec<JoinHandle<()>>>,
-    /// With a thread of its own: who runs calls is not to be held up by who watches them. `None` when there can be
-    /// none.
+    /// A runtime with a thread of its own, so that telemetry does not hold up calls. `None` if it cannot start.
     runtime: OnceLock<Option<Runtime>>,
 }
 
 impl Telemetry {
     pub(super) fn start(settings: &config::Telemetry, events: &Arc<EventHub>, ledger: Arc<SqliteStore>) -> Self {
         let mut settings = settings.clone();
-        // Two programs of one name count apart.
+        // Distinguishes two programs of one name.
         let instance = ("service.instance.id".to_owned(), uuid::Uuid::new_v4().to_string());
         if settings.otlp.resource.iter().all(|(key, _)| *key != instance.0) {
             settings.otlp.resource.push(instance);
@@ -55,7 +53,7 @@ impl Telemetry {
         telemetry
     }
 
-    /// What is counted, from now on if nothing was before.
+    /// The metrics, counted from now on if nobody asked before.
     pub(super) fn metrics(&self) -> &Arc<Metrics> {
         self.metrics.get_or_init(|| {
             let metrics = self.counting();
@@ -75,7 +73,7 @@ impl Telemetry {
         Arc::new(Scraped { metrics: Arc::clone(self.metrics()), target: self.resource.clone() })
     }
 
-    /// Sends what is there still, within [`FLUSH`].
+    /// Sends the rest within [`FLUSH`].
     pub(super) async fn shut_down(&self) {
         self.stop.cancel(CancelCause::Shutdown);
         let mut tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
@@ -119,19 +117,19 @@ impl Telemetry {
                 self.observe(observer, settings.spans.content);
                 self.spawn(exporter.run(spans));
             }
-            // What cannot be told does not keep Toolwright from being opened.
+            // Toolwright opens without telemetry.
             Err(error) => tracing::error!("no telemetry is sent: {error}"),
         }
     }
 
-    /// The configuration has told that it has no effect.
+    /// The configuration has warned that it has no effect.
     #[cfg(not(feature = "telemetry"))]
     fn send(&self, _settings: config::Telemetry) {}
 }
 
 impl Drop for Telemetry {
     fn drop(&mut self) {
-        // Whoever drops it may be in a runtime, where waiting for another one to end is not possible.
+        // Within a runtime one cannot wait for another one to end.
         if let Some(runtime) = self.runtime.take().flatten() {
             runtime.shutdown_background();
         }

@@ -13,16 +13,15 @@ use super::Toolwright;
 use super::build::absent;
 use crate::config::{Config, policy_of, selector_of_guard};
 
-/// Names of a source that are said, to choose among.
-const SAID: usize = 8;
-/// Namespaces of calls that no catalogue lists, or not always: what is written for them is not judged.
+/// Maximum names of a source in a hint.
+const MAX_NAMES: usize = 8;
+/// Namespaces of calls that no catalogue lists, or not always: their names are not checked.
 const UNLISTED: [&str; 11] =
     ["agent", "channel", "client", "code", "group", "llm", "media", "memory", "router", "tools", "trigger"];
 
 impl Toolwright {
-    /// Names and patterns of the configuration that no tool is meant by, each in a sentence: where it is, and what it may
-    /// have meant. What may be meant for a source that is down, left out or switched off is not judged; so the
-    /// catalogue is to be listed before.
+    /// Names and patterns of the configuration that match no tool, each in a sentence: where it is, and what it may
+    /// mean. Skips those that may be for a source that is down, left out or switched off; list the catalogue before.
     pub async fn unmatched(&self) -> Vec<String> {
         let builtins =
             builtin::tools(&BuiltinOptions::default()).into_iter().chain(web::tools(&web::WebOptions::default()));
@@ -30,7 +29,7 @@ impl Toolwright {
         let mut methods = Vec::new();
         for provider in self.catalogue().providers().await {
             let Some(source) = provider.methods() else { continue };
-            // A source that does not say what it can be asked is down, which is told elsewhere.
+            // A source that does not list its methods is down, which is reported elsewhere.
             let listed = source.list().await.unwrap_or_default();
             methods.extend(listed.iter().map(|method| (method.raw_name().to_owned(), method.definition().clone())));
         }
@@ -82,11 +81,11 @@ fn unmatched(
 
 fn in_words(selector: &Selector) -> String {
     let parts = [("tool", &selector.tool), ("namespace", &selector.namespace), ("tag", &selector.tag)];
-    let said = parts.iter().filter_map(|(key, value)| value.as_ref().map(|value| format!("`{key}: {value}`")));
-    said.collect::<Vec<_>>().join(" with ")
+    let words = parts.iter().filter_map(|(key, value)| value.as_ref().map(|value| format!("`{key}: {value}`")));
+    words.collect::<Vec<_>>().join(" with ")
 }
 
-/// What a server's or a catalogue's own entry names of its tools.
+/// Checks the tools that the entries of servers and catalogues name.
 fn of_sources(config: &Config, snapshot: &Snapshot) -> Vec<String> {
     let mut all = Vec::new();
     let listed = |namespace: &str| snapshot.providers().iter().find(|p| p.name == namespace && p.error.is_none());
@@ -111,7 +110,7 @@ fn of_sources(config: &Config, snapshot: &Snapshot) -> Vec<String> {
     all
 }
 
-/// The names that a source has for its tools, those that are not offered too.
+/// The names of a source's tools, including those that are not offered.
 struct Own(BTreeSet<String>);
 
 impl Own {
@@ -137,21 +136,21 @@ impl Own {
         if let Some(near) = nearest(written, self.0.iter().map(String::as_str)) {
             return format!("; did you mean `{near}`?");
         }
-        let said = self.0.iter().take(SAID).map(String::as_str).collect::<Vec<_>>().join(", ");
+        let names = self.0.iter().take(MAX_NAMES).map(String::as_str).collect::<Vec<_>>().join(", ");
         match self.0.len() {
             0 => "; it has none".to_owned(),
-            all if all > SAID => format!("; it has {said} and {} more", all - SAID),
-            _ => format!("; it has {said}"),
+            all if all > MAX_NAMES => format!("; it has {names} and {} more", all - MAX_NAMES),
+            _ => format!("; it has {names}"),
         }
     }
 }
 
-/// Everything that can be called and is known by name.
+/// All tools that can be called and whose names are known.
 struct Known {
     tools: Vec<ToolDefinition>,
     /// The names that clients see.
     wires: Vec<String>,
-    /// Namespaces whose tools are not known now.
+    /// Namespaces whose tools are currently unknown.
     open: Vec<String>,
 }
 
@@ -207,7 +206,7 @@ impl Known {
         }
     }
 
-    /// Whether it may be meant for tools that are not known.
+    /// Whether it may be for unknown tools.
     fn is_open(&self, pattern: &str) -> bool {
         let literal = pattern.split(['*', '?']).next().unwrap_or_default().to_ascii_lowercase();
         let is_of = |namespace: &str| {
@@ -223,7 +222,7 @@ impl Known {
         UNLISTED.iter().any(|namespace| is_of(namespace)) || self.open.iter().any(may_be_of)
     }
 
-    /// A name that is near, or the same pattern in a namespace that is.
+    /// A similar name, or the same pattern in a similar namespace.
     fn hint(&self, pattern: &str) -> String {
         let separator = if pattern.contains("__") { "__" } else { ":" };
         let near = match pattern.split_once(separator) {

@@ -9,7 +9,7 @@ use toolwright_core::tool_id::server_namespace;
 use super::Source;
 use crate::config::{foreign, snake_case};
 
-/// The entry in our keys; what is lost goes to `notes`. `None` when there is nothing to connect to.
+/// The entry in our keys; losses go to `notes`. `None` if there is nothing to connect to.
 pub(super) fn carry_over(source: Source, name: &str, written: &Value, notes: &mut Vec<String>) -> Option<Value> {
     let mut entry = Map::new();
     let mut note = |text: String| {
@@ -104,7 +104,7 @@ pub(super) fn carry_over(source: Source, name: &str, written: &Value, notes: &mu
     usable.then(|| Value::Object(ordered(entry)))
 }
 
-/// The keys that Gemini CLI does not look at: it goes by the first of `httpUrl`, `url` and `command` that an entry has
+/// The keys that Gemini CLI ignores: it uses the first of `httpUrl`, `url` and `command` that an entry has
 /// (`createTransport` of its `packages/core/src/tools/mcp-client.ts`).
 fn unused_by_gemini(written: &Map<String, Value>, note: &mut dyn FnMut(String)) -> &'static [&'static str] {
     let has = |key: &str| written.get(key).and_then(Value::as_str).is_some_and(|text| !text.is_empty());
@@ -121,7 +121,7 @@ fn unused_by_gemini(written: &Map<String, Value>, note: &mut dyn FnMut(String)) 
     unused
 }
 
-/// What Codex says of one tool (`McpServerToolConfig` of its `config/src/mcp_types.rs`).
+/// Codex's settings of one tool (`McpServerToolConfig` of its `config/src/mcp_types.rs`).
 fn codex_tool(
     server: &str,
     tool: &str,
@@ -152,7 +152,7 @@ fn approval_mode(server: &str, tool: &str, mode: &Value, note: &mut dyn FnMut(St
     }
 }
 
-/// Adds to the tools that are not offered.
+/// Adds to the denied tools.
 fn deny<'v>(entry: &mut Map<String, Value>, tools: impl IntoIterator<Item = &'v Value>) {
     let mut tools = tools.into_iter().cloned().peekable();
     if tools.peek().is_some()
@@ -172,7 +172,7 @@ fn put(entry: &mut Map<String, Value>, key: &str, value: Option<&Value>) {
     }
 }
 
-/// A number of `unit` seconds; less than a millisecond is no time at all.
+/// A number of `unit` seconds; `None` below a millisecond.
 fn seconds(number: &Value, unit: f64) -> Option<Duration> {
     let time = Duration::try_from_secs_f64(number.as_f64()? * unit).ok()?;
     (time >= Duration::from_millis(1)).then_some(time)

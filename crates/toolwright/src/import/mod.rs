@@ -1,5 +1,5 @@
-//! MCP servers from other clients' configuration files. Nothing is applied here: the caller shows
-//! what was found and writes it.
+//! Reads MCP servers from other clients' configuration files. Applies nothing: the caller shows what was found and
+//! writes it.
 
 mod entry;
 mod secrets;
@@ -15,7 +15,7 @@ use crate::jsonc::without_comments;
 
 pub use secrets::take_secrets;
 
-/// Largest file that is read.
+/// Maximum bytes of a file.
 const MAX_FILE: u64 = 16 * 1024 * 1024;
 
 /// A client whose configuration can be read.
@@ -44,19 +44,19 @@ pub enum Source {
     McpJson,
 }
 
-/// What a file held.
+/// The servers of a file.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Imported {
     /// Name and entry of each server, in the file's order, in our keys.
     pub servers: Vec<(String, Value)>,
-    /// What could not be carried over, and what is to be done about it.
+    /// What was not carried over, and the remedy.
     pub notes: Vec<String>,
 }
 
 /// Why a file cannot be imported.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
-    /// None of the places where the client keeps it.
+    /// There is no file in the places where the client keeps it.
     #[error(
         "{source_name} has no configuration here; looked at {places}; give the file: toolwright import {source_name} FILE"
     )]
@@ -263,7 +263,7 @@ impl Source {
     }
 }
 
-/// Whether the client does not start this server, by lists of names beside the entries: Gemini CLI has
+/// Whether the client does not start this server, by name lists outside the entries: Gemini CLI has
 /// `mcp.allowed` and `mcp.excluded` (<https://geminicli.com/docs/reference/configuration>), Claude Code
 /// `disabledMcpServers` of a project, which its `/mcp` writes.
 fn is_left_out(source: Source, document: &Value, cwd: &Path, name: &str) -> bool {
@@ -278,7 +278,7 @@ fn is_left_out(source: Source, document: &Value, cwd: &Path, name: &str) -> bool
     }
 }
 
-/// Notes on what limits tools beside the entries and is not carried over.
+/// Notes on sections outside the entries that may limit tools and are not carried over.
 fn rules_elsewhere(source: Source, document: &Value) -> Vec<String> {
     let sections: &[&str] = if source == Source::Opencode { &["tools", "permission"] } else { &[] };
     let found = sections.iter().filter(|key| document.get(**key).is_some());
@@ -301,8 +301,8 @@ fn json(text: &str) -> Result<Value, String> {
     })
 }
 
-/// Whether an entry, in our keys, is Toolwright itself: `toolwright serve` under whatever path, or the
-/// endpoint of one that listens at one of `addresses`.
+/// Whether an entry, in our keys, is Toolwright itself: `toolwright serve` under any path, or its
+/// endpoint at one of `addresses`. If it were imported, Toolwright would serve itself.
 #[must_use]
 pub fn is_toolwright(entry: &Value, addresses: &[SocketAddr], variables: Variables<'_>) -> bool {
     let text = |key: &str| entry.get(key).and_then(Value::as_str);
@@ -343,7 +343,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn our_own_entry_is_told_from_others() {
+    fn our_own_entry_is_recognised() {
         let addresses = [SocketAddr::from(([127, 0, 0, 1], 7117)), SocketAddr::from(([0, 0, 0, 0], 9000))];
         let check = |entry: Value, expect: bool| {
             assert_eq!(is_toolwright(&entry, &addresses, &|_| None), expect, "{entry}");

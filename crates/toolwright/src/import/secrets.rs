@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use crate::config::{in_address, in_arguments, looks_secret, without_scheme};
 
-/// Takes the secrets out of an entry in our keys: where one stood the entry now names a variable. Returns the variables
-/// with their values. `known` says what a variable holds already: one that holds something else is not taken.
+/// Replaces the secrets of an entry, in our keys, by variables. Returns the variables with their values. `known` gives the
+/// current value of a variable: one with another value is not used.
 ///
-/// What is only perhaps a secret stays where it is, as does what names a variable.
+/// Uncertain secrets and references to variables stay.
 pub fn take_secrets(server: &str, entry: &mut Value, known: &dyn Fn(&str) -> Option<String>) -> Vec<(String, String)> {
     let mut taken: Vec<(String, String)> = Vec::new();
     let mut take = |name: &str, secret: &str| {
@@ -26,7 +26,7 @@ pub fn take_secrets(server: &str, entry: &mut Value, known: &dyn Fn(&str) -> Opt
     for (section, is_own) in [("env", false), ("headers", true)] {
         for (key, value) in entry.get_mut(section).and_then(Value::as_object_mut).into_iter().flatten() {
             let Value::String(text) = value else { continue };
-            // A variable has the name that its server knows it by.
+            // A variable keeps the name that its server expects.
             let name = if is_own { format!("{server}_{key}") } else { key.clone() };
             let secret: &str = if is_own { without_scheme(text) } else { &*text };
             if looks_secret(key)
@@ -83,7 +83,7 @@ fn replace(text: &mut String, range: Range<usize>, name: &str, take: &mut Take<'
     }
 }
 
-/// A name that is free, or that holds this very secret.
+/// A free name, or the name that holds this secret.
 fn free_name(name: &str, secret: &str, taken: &[(String, String)], known: &dyn Fn(&str) -> Option<String>) -> String {
     let legal = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
     let mut base: String = name.chars().map(legal).collect();
@@ -95,7 +95,7 @@ fn free_name(name: &str, secret: &str, taken: &[(String, String)], known: &dyn F
         ours.or_else(|| known(name))
     };
     let is_free = |name: &String| holds(name).is_none_or(|held| held == secret);
-    // A name of so many is free: no file has as many entries.
+    // One of these names is free: no file has as many entries.
     let numbered = (2..u32::MAX).map(|number| format!("{base}_{number}"));
     std::iter::once(base.clone()).chain(numbered).find(is_free).unwrap_or(base)
 }
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_become_variables_and_nothing_else_does() {
+    fn only_secrets_become_variables() {
         let mut entry = json!({
             "command": "x",
             "args": ["--api-key", "k1", "-e", "GH_TOKEN=g1", "--port", "80", "--key=${K}", "https://me:pw@h/?api_key=q1&page=2"],
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_that_is_kept_already_has_its_name() {
+    fn a_known_secret_keeps_its_name() {
         let mut entry = json!({"command": "x", "env": {"TOKEN": "t1"}});
         let taken = take_secrets("a", &mut entry, &|_| Some("t1".into()));
         assert_eq!((entry["env"]["TOKEN"].as_str(), taken.len()), (Some("${TOKEN}"), 1));

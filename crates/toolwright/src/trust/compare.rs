@@ -3,17 +3,17 @@
 use serde_json::{Map, Value, json};
 use toolwright_core::tool_id::server_namespace;
 
-/// Sections whose entries may go without being missed: each only brings tools.
+/// Sections whose entries only add tools, so that their removal is harmless.
 const SOURCES: [&str; 4] = ["mcp_servers", "rest_tools", "openapi", "catalogues"];
 
 /// One difference that waits for approval.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// Where, like `mcp_servers.git.args`.
+    /// Its place, like `mcp_servers.git.args`.
     pub path: String,
-    /// What was approved there.
+    /// The approved value.
     pub was: Option<Value>,
-    /// What is there now.
+    /// The current value.
     pub is: Option<Value>,
 }
 
@@ -38,9 +38,9 @@ impl Change {
     }
 }
 
-/// The changes from an approved configuration to another that wait for approval; none where all of them are harmless.
-/// Harmless is what this knows to be so: sources that are taken out or switched off, more that is denied, a stricter
-/// profile, notes. All else waits. Both are as [`super::Content::value`] gives them.
+/// The changes from an approved configuration to another that wait for approval; none if all are harmless. Known as
+/// harmless: removed or disabled sources, further denials, a stricter profile, descriptions. All else waits. Both
+/// values are from [`super::Content::value`].
 #[must_use]
 pub fn waiting(approved: &Value, new: &Value) -> Vec<Change> {
     let mut changes = Vec::new();
@@ -58,7 +58,7 @@ fn compare<'v>(
     if was == is || is_harmless(path, was, is, new) {
         return;
     }
-    // A section that is not there is an empty one. An entry that is new or gone is told as a whole.
+    // A missing section counts as empty. A new or removed entry is one change.
     let members = match (was, is) {
         (Some(Value::Object(was)), Some(Value::Object(is))) => Some((Some(was), Some(is))),
         _ if path.len() > 1 => None,
@@ -81,16 +81,16 @@ fn compare<'v>(
     }
 }
 
-/// What an entry may say that only tells where its source is.
-const SAYS_WHERE: [&str; 8] = ["command", "args", "env", "cwd", "url", "headers", "type", "description"];
+/// Keys of an entry that only locate its source.
+const LOCATION_KEYS: [&str; 8] = ["command", "args", "env", "cwd", "url", "headers", "type", "description"];
 
 fn is_harmless(path: &[&str], was: Option<&Value>, is: Option<&Value>, new: &Value) -> bool {
     match (path, is) {
         ([section, name], None) if SOURCES.contains(section) => {
-            // A farther file may have the entry too, which then loses whatever else this one said of it: that it is off,
+            // A file of lower priority may have the entry too, which would lose what this one adds: that it is disabled,
             // sandboxed, or has fewer tools.
             let keys = was.and_then(Value::as_object).into_iter().flat_map(Map::keys);
-            keys.into_iter().all(|key| SAYS_WHERE.contains(&key.as_str())) && is_nobody_elses(name, section, new)
+            keys.into_iter().all(|key| LOCATION_KEYS.contains(&key.as_str())) && is_prefix_free(name, section, new)
         }
         // No entry names it any more.
         (["documents", _], None) => true,
@@ -98,7 +98,7 @@ fn is_harmless(path: &[&str], was: Option<&Value>, is: Option<&Value>, new: &Val
         ([section, _, "enabled"], Some(Value::Bool(false))) => SOURCES.contains(section),
         (["mcp_servers", _, "disabled"], Some(Value::Bool(true))) => true,
         (["mcp_servers", _, "tools_denied"] | ["defaults", "builtins_denied" | "withheld_env"], _) => {
-            // A list that was not there takes the place of a farther file's.
+            // A new list replaces that of a file of lower priority.
             was.is_some() && items(was).iter().all(|item| items(is).contains(item))
         }
         (["policy", "profile"], Some(Value::String(profile))) => profile == "ask",
@@ -107,8 +107,8 @@ fn is_harmless(path: &[&str], was: Option<&Value>, is: Option<&Value>, new: &Val
     }
 }
 
-/// Whether no other server takes over the prefix of the tools of the one that is gone: rules may go by it.
-fn is_nobody_elses(name: &str, section: &str, new: &Value) -> bool {
+/// Whether no other server takes over the tool prefix of the removed one: rules may name it.
+fn is_prefix_free(name: &str, section: &str, new: &Value) -> bool {
     let namespace = |name: &str| server_namespace(name, &|_| false);
     let others = new.get(section).and_then(Value::as_object);
     !others.into_iter().flat_map(Map::keys).any(|other| namespace(other) == namespace(name))
@@ -118,8 +118,8 @@ fn items(list: Option<&Value>) -> &[Value] {
     list.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// Whether rules became others only in that some deny more and some that allow are gone. The first rule that matches
-/// decides, so neither lets anything run that did not.
+/// Whether rules only gained denials and lost allowances. The first rule that matches decides, so neither lets anything
+/// run that did not run before.
 fn is_stricter(was: &[Value], is: &[Value]) -> bool {
     let effect = |rule: &Value, effect: &str| rule.get("effect").and_then(Value::as_str) == Some(effect);
     let (mut was, mut is) = (was, is);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_starts_a_command_waits() {
+    fn changes_to_commands_wait() {
         let git = |more: Value| {
             let mut entry = json!({"command": "uvx", "args": ["git"]});
             entry.as_object_mut().expect("object").extend(more.as_object().cloned().unwrap_or_default());
@@ -167,16 +167,16 @@ mod tests {
             check(git(json!({})), git(more), &[path]);
         }
         check(json!({"mcp_servers": {"git": {"enabled": false}}}), json!({}), &["mcp_servers.git"]);
-        // A farther file may have the same server, or denials of its own.
+        // A file of lower priority may have the same server, or denials of its own.
         check(json!({"mcp_servers": {"git": {"tools_denied": ["*"]}}}), json!({}), &["mcp_servers.git"]);
         check(json!({}), json!({"defaults": {"withheld_env": []}}), &["defaults.withheld_env"]);
-        // The other one would get the prefix that rules go by.
+        // The other one would get the prefix that rules name.
         let two = json!({"mcp_servers": {"mcp-a": {"command": "x"}, "A": {"command": "y"}}});
         check(two, json!({"mcp_servers": {"A": {"command": "y"}}}), &["mcp_servers.mcp-a"]);
     }
 
     #[test]
-    fn whatever_loosens_policy_or_touches_tokens_and_views_waits() {
+    fn looser_policy_tokens_and_views_wait() {
         let deny = json!({"effect": "deny", "tool": "*:delete_*"});
         let (allow, ask) = (json!({"effect": "allow", "tool": "fs:*"}), json!({"effect": "ask", "tool": "x"}));
         let rules = |rules: &[&Value]| json!({"policy": {"rules": rules}});
@@ -230,13 +230,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_secret_is_not_told() {
+    fn secrets_are_masked() {
         let changes = waiting(&json!({}), &json!({"server": {"token": "t0ken"}}));
         assert_eq!(changes[0].to_json(), json!({"path": "server.token", "was": null, "is": "[secret]"}));
     }
 
     #[test]
-    fn a_changed_variable_that_decides_what_runs_is_shown() {
+    fn changed_variables_that_select_code_are_shown() {
         let env = |pairs: Value| json!({"mcp_servers": {"a": {"command": "x", "env": pairs}}});
         let (was, is) =
             (json!({"PATH": "/bin", "KEY": "k", "T": "${A}"}), json!({"PATH": "./evil:/bin", "KEY": "l", "T": "${B}"}));

@@ -1,4 +1,4 @@
-//! Which configuration files of projects their owner has approved, and what holds of them.
+//! Which configuration files of projects their owner has approved, and which content of them applies.
 //!
 //! A project's `toolwright.yaml` and `.mcp.json` come with the project, so a stranger may have written them. Such a file
 //! takes no part in anything until the owner approves its content. The approved content is kept: when the file
@@ -21,18 +21,18 @@ pub use compare::{Change, waiting};
 pub use store::{Approval, Content, TrustStore, is_project_file};
 pub use summary::Summary;
 
-/// How a project's file stands.
+/// The state of a project's file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Standing {
     /// Its content is approved.
     Approved,
-    /// It is not what was approved; what was approved stays in force.
+    /// It differs from the approved version, which stays in force.
     Changed,
-    /// It was approved and is gone; what was approved stays in force, since it guards something.
+    /// It was approved and is gone; the approved version stays in force, since it guards something.
     Gone,
     /// Nobody has approved it: it is left out.
     Unapproved,
-    /// Nobody has approved it, and nothing in it counts, since all that it says is faulty. It needs no approval.
+    /// Nobody has approved it, and all of it is faulty, so that nothing in it applies. It needs no approval.
     Faulty,
 }
 
@@ -50,29 +50,29 @@ impl Standing {
     }
 }
 
-/// A project's file, judged by what is kept of it.
+/// A project's file and its state by the stored approvals.
 #[derive(Debug, Clone)]
 pub struct Judged {
     /// The file, absolute.
     pub file: PathBuf,
-    /// How it stands.
+    /// Its state.
     pub standing: Standing,
-    /// The content that holds: what was approved; `None` where nothing was.
+    /// The approved content, which applies; `None` if there is none.
     pub in_force: Option<Content>,
-    /// The content of the file now; `None` where it is gone or cannot be read.
+    /// The current content; `None` if the file is gone or cannot be read.
     pub now: Option<Content>,
     /// Changes that wait for approval.
     pub waits: Vec<Change>,
-    /// Why the file cannot be read or parsed as it is now.
+    /// Why the current file cannot be read or parsed.
     pub fault: Option<String>,
-    /// What is wrong with a file in which nothing counts.
+    /// The problems of a faulty file.
     pub faults: Vec<Problem>,
-    /// Whether its owner was asked about this content, and said no.
+    /// Whether its owner has refused this content.
     pub refused: bool,
 }
 
 impl Judged {
-    /// What a command says about the file; `None` where there is nothing to say.
+    /// What a command says about the file, and the remedy; `None` if there is nothing to say.
     #[must_use]
     pub fn notice(&self) -> Option<(String, String)> {
         let nested = is_nested();
@@ -109,7 +109,7 @@ impl Judged {
         })
     }
 
-    /// What the file would do, as it is now.
+    /// What the current file would do.
     #[must_use]
     pub fn summary(&self) -> Option<Summary> {
         let now = self.now.as_ref()?;
@@ -143,7 +143,7 @@ impl Judged {
     }
 }
 
-/// Changes by their paths, some of them.
+/// The paths of the first changes.
 fn named(waits: &[Change]) -> String {
     const SHOWN: usize = 6;
     if waits.is_empty() {
@@ -156,8 +156,8 @@ fn named(waits: &[Change]) -> String {
     format!(": {}", paths.join(", "))
 }
 
-/// Judges a project's file; `None` where there is none, and nothing is to be said of it. A harmless change is taken and
-/// kept as the approved content, unless this process may not approve.
+/// Judges a project's file; `None` if there is none and nothing to say about it. Approves and stores a harmless change,
+/// unless this process may not approve.
 #[must_use]
 pub fn judge(file: &Path, store: &TrustStore) -> Option<Judged> {
     let approved = store.approved(file);
@@ -180,7 +180,7 @@ pub fn judge(file: &Path, store: &TrustStore) -> Option<Judged> {
         }
     };
     let Some(now) = now else {
-        // Without a file nothing of it holds, unless that would take a guard away.
+        // Without a file nothing of it applies, unless that would remove a guard.
         let was = approved?.content.value(file).ok()?;
         judged.waits = waiting(&was, &json!({}));
         judged.standing = Standing::Gone;
@@ -194,11 +194,11 @@ pub fn judge(file: &Path, store: &TrustStore) -> Option<Judged> {
         if let Ok((value, faults)) = parsed
             && value == json!({})
         {
-            // What says nothing needs no approval, and counts as no file: sandboxes hold names by such files.
+            // An empty file needs no approval and counts as none: sandboxes hold names by such files.
             if faults.is_empty() {
                 return None;
             }
-            // Nor does what was meant to say something; its owner would miss it.
+            // A faulty file needs no approval either, but its owner should know.
             let harmless = |fault| Problem { severity: Severity::Warning, ..fault };
             (judged.standing, judged.faults) = (Standing::Faulty, faults.into_iter().map(harmless).collect());
         }
@@ -224,7 +224,7 @@ pub fn judge(file: &Path, store: &TrustStore) -> Option<Judged> {
         }
     };
     if judged.standing == Standing::Approved {
-        // An approved file is read by its problems, as any other.
+        // The problems of an approved file are reported when it is loaded.
         (judged.in_force, judged.fault) = (Some(now), None);
     }
     Some(judged)
@@ -235,13 +235,13 @@ fn keep(store: &TrustStore, file: &Path, content: &Content, how: Approval) {
         return;
     }
     if let Err(error) = store.approve(file, content, how) {
-        // It holds all the same, and is looked at again the next time.
+        // It applies all the same, and is judged again the next time.
         tracing::debug!("{}: its approval is not kept: {error}", file.display());
     }
 }
 
 /// Writes a project's file in its owner's name, and keeps it approved if it was approved before or is new. Returns
-/// whether it is approved now. Any other file is only written: those need no approval.
+/// whether it is approved now. Other files need no approval and are only written.
 ///
 /// # Errors
 /// Those of the file system.
@@ -254,7 +254,7 @@ pub fn write_approved(file: &Path, text: &str, store: &TrustStore) -> io::Result
     if !was_approved || is_nested() {
         return Ok(false);
     }
-    // What was written, not what is there by now: others may write there too.
+    // Approves the written text, not the current file: others may write there too.
     store.approve(file, &Content::of(file, text.to_owned())?, Approval::Harmless)?;
     Ok(true)
 }

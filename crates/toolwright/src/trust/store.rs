@@ -18,29 +18,29 @@ use crate::private_file::{self, Others, private_folder};
 
 /// Folder of the state directory.
 const FOLDER: &str = "trust";
-/// What the name of the record of a refusal ends with.
+/// Extension of the record of a refusal.
 const REFUSED: &str = "refused";
-/// Contents of one file that stay approved beside the newest: branches of a repository have their own.
+/// Contents of one file that stay approved beside the newest: a repository's branches differ.
 const MAX_OLDER: usize = 16;
-/// Files that are kept; those that were approved longest ago go first.
+/// Maximum records; the oldest are removed first.
 const MAX_RECORDS: usize = 1024;
-/// Bytes of one record.
+/// Maximum bytes of a record.
 const MAX_RECORD: u64 = 64 << 20;
 
-/// Who approved a content.
+/// How a content was approved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Approval {
-    /// A person who saw it: contents that were approved before stay approved.
+    /// By a person who saw it: earlier approved contents stay approved.
     ByPerson,
-    /// It is the owner's own edit, or harmless beside what was approved. Nothing older stays approved: an entry that the
-    /// owner has taken out does not come back unasked.
+    /// As the owner's own edit, or as harmless. Nothing older stays approved: an entry that the owner has removed does not
+    /// come back unasked.
     Harmless,
 }
 
-/// What is kept of one file.
+/// The record of one file.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Approved {
-    /// For people who look into the folder.
+    /// For people who read the folder.
     file: String,
     pub(super) content: Content,
     #[serde(default)]
@@ -54,36 +54,36 @@ pub struct TrustStore {
 }
 
 impl TrustStore {
-    /// Those of this state directory. Nothing is made before something is approved.
+    /// The approvals of this state directory. Creates nothing before the first approval.
     #[must_use]
     pub fn in_state(state_dir: &Path) -> Self {
         Self { folder: state_dir.join(FOLDER) }
     }
 
-    /// The folder that they are in.
+    /// Their folder.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Where the approval of a file is or would be kept.
+    /// The path of a file's record.
     #[must_use]
     pub fn record_of(&self, file: &Path) -> PathBuf {
         let place = place_of(file);
         self.folder.join(format!("{}.json", ContentHash::of_bytes(place.as_os_str().as_encoded_bytes()).to_hex()))
     }
 
-    /// What is kept of a file. What cannot be read, or what another user may have written, counts as not approved.
+    /// The record of a file. A record that cannot be read, or that another user may have written, does not count.
     pub(super) fn approved(&self, file: &Path) -> Option<Approved> {
         read(&self.record_of(file))
     }
 
-    /// Whether its owner refused this content of a file, the last that they were asked about.
+    /// Whether the owner refused this content when they were last asked.
     pub(super) fn is_refused(&self, file: &Path, content: &Content) -> bool {
         read(&self.refusal_of(file)).is_some_and(|refused: ContentHash| refused == content.hash())
     }
 
-    /// Keeps a content of a file as refused, so that nobody is asked about it again until they want to be.
+    /// Stores that the owner refused this content, so that nobody is asked about it again.
     ///
     /// # Errors
     /// Those of the file system.
@@ -97,7 +97,7 @@ impl TrustStore {
         self.record_of(file).with_extension(REFUSED)
     }
 
-    /// Keeps a content of a file as approved.
+    /// Stores this content as approved.
     ///
     /// # Errors
     /// Those of the file system.
@@ -118,7 +118,7 @@ impl TrustStore {
         self.keep_bounded()
     }
 
-    /// Forgets all that was approved or refused of a file. Returns whether anything was.
+    /// Removes the approvals and refusals of a file. Returns whether there were any.
     ///
     /// # Errors
     /// Those of the file system.
@@ -127,7 +127,7 @@ impl TrustStore {
         Ok(remove(&self.record_of(file))? || refused)
     }
 
-    /// The texts that are approved, of all files.
+    /// The approved texts of all files.
     #[must_use]
     pub fn texts(&self) -> Vec<String> {
         let records = std::fs::read_dir(&self.folder).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -146,7 +146,7 @@ impl TrustStore {
     }
 }
 
-/// A record; nothing where there is none. What cannot be read, or what another user may have written, is none.
+/// Reads a record. One that cannot be read, or that another user may have written, counts as missing.
 fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Option<T> {
     let text = private_file::read(path, Others::Read, MAX_RECORD);
     if text.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
@@ -165,7 +165,7 @@ fn remove(record: &Path) -> io::Result<bool> {
     }
 }
 
-/// The file by its folder's own path, however it is reached. The file may be a link: what it leads to is its content.
+/// The file under the canonical path of its folder. The file itself may be a link to its content.
 fn place_of(file: &Path) -> PathBuf {
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match (std::fs::canonicalize(folder), file.file_name()) {
@@ -174,9 +174,9 @@ fn place_of(file: &Path) -> PathBuf {
     }
 }
 
-/// Files that one configuration may name, of each kind.
+/// Maximum files of each kind that a configuration may name.
 const MAX_FILES: usize = 256;
-/// Bytes of all texts together.
+/// Maximum bytes of all texts together.
 const MAX_BYTES: usize = 8 << 20;
 
 /// The content of a project's configuration file.
@@ -184,10 +184,10 @@ const MAX_BYTES: usize = 8 << 20;
 pub struct Content {
     /// Its text.
     pub text: String,
-    /// The texts of the files under `llmTools`, by their names as written; nothing for one that cannot be read.
+    /// The texts of the files under `llmTools`, by their written names; `None` for unreadable ones.
     #[serde(default)]
     pub files: BTreeMap<String, Option<String>>,
-    /// What the local documents under `openapi` hold, by their names as written; nothing for one that cannot be read.
+    /// The hashes of the local documents under `openapi`, by their written names; `None` for unreadable ones.
     #[serde(default)]
     pub documents: BTreeMap<String, Option<ContentHash>>,
 }
@@ -199,10 +199,10 @@ pub fn is_project_file(file: &Path) -> bool {
 }
 
 impl Content {
-    /// Reads it; `None` where there is no such file.
+    /// Reads the file; `None` if there is none.
     ///
     /// # Errors
-    /// When it cannot be read, or is larger than what is kept.
+    /// If it cannot be read or is too large to store.
     pub fn read(file: &Path) -> io::Result<Option<Self>> {
         let text = match read_text(file) {
             Ok(text) => text,
@@ -214,10 +214,10 @@ impl Content {
         Self::of(file, text).map(Some)
     }
 
-    /// The content of the file if this is its text.
+    /// The content of the file with this text.
     ///
     /// # Errors
-    /// When it is larger than what is kept, with the files that it names.
+    /// If it is too large to store, with the files that it names.
     pub fn of(file: &Path, text: String) -> io::Result<Self> {
         let mut content = Self { text, files: BTreeMap::new(), documents: BTreeMap::new() };
         let value = content.value(file).unwrap_or_default();
@@ -244,22 +244,22 @@ impl Content {
         Ok(content)
     }
 
-    /// What tells it from any other.
+    /// Its hash.
     #[must_use]
     pub fn hash(&self) -> ContentHash {
         ContentHash::of_value(&json!({"text": self.text, "files": self.files, "documents": self.documents}))
     }
 
-    /// The configuration that it is, in the spelling of the typed structs, with the named files under `files` and what
-    /// tells documents from others under `documents`.
+    /// The configuration as a value with our keys, with the named files under `files` and the hashes of documents under
+    /// `documents`.
     ///
     /// # Errors
-    /// Where it is no YAML or JSON.
+    /// If it is not YAML or JSON.
     pub fn value(&self, file: &Path) -> Result<Value, Problem> {
         Ok(self.checked(file)?.0)
     }
 
-    /// The same, and what is wrong with its parts, which are left out of it.
+    /// The same, and the problems of its faulty parts, which are left out.
     pub(super) fn checked(&self, file: &Path) -> Result<(Value, Vec<Problem>), Problem> {
         let kind = project_kind(file).unwrap_or(crate::config::LayerKind::Project);
         let mut problems = Vec::new();
@@ -275,12 +275,12 @@ impl Content {
         Ok((value, problems))
     }
 
-    /// What the document at this path must hold; nothing where it is none that was approved.
+    /// The approved hash of the document at this path; `None` if it was not approved.
     pub(crate) fn document(&self, file: &Path, path: &Path) -> Option<ContentHash> {
         let folder = file.parent().unwrap_or(Path::new(""));
         let is_it = |name: &String| matches!(document_origin(name, folder), Origin::File(named) if named == path);
         let (_, approved) = self.documents.iter().find(|(name, _)| is_it(name))?;
-        // One that could not be read is as good as empty, which is no document.
+        // An unreadable document was approved as an empty one, which is no document.
         Some(approved.unwrap_or_else(|| ContentHash::of_bytes(&[])))
     }
 
@@ -303,7 +303,7 @@ impl Content {
     }
 }
 
-/// What the entries of a section say under a key.
+/// The texts under a key of a section's entries.
 fn named(value: &Value, section: &str, key: &str) -> Vec<String> {
     let entries = value.get(section).and_then(Value::as_object);
     let named = entries.into_iter().flat_map(|entries| entries.values()).filter_map(|entry| entry.get(key)?.as_str());

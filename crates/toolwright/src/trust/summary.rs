@@ -1,4 +1,4 @@
-//! Summarises what a configuration file would do. Pure. All of it is text of the file: show it as data.
+//! Summarises what a configuration file would do. The text is the file's: show it as data.
 
 use std::collections::BTreeMap;
 
@@ -6,9 +6,9 @@ use serde_json::{Map, Value, json};
 
 use crate::config::decides_what_runs;
 
-/// Characters of one value that are shown.
+/// Maximum characters of a value.
 const MAX_VALUE: usize = 400;
-/// Lines of one list.
+/// Maximum lines of a list.
 const MAX_LINES: usize = 200;
 /// Servers of one document that are named.
 pub(super) const MAX_SERVERS: usize = 20;
@@ -65,7 +65,7 @@ impl Summary {
         summary
     }
 
-    /// `entry` is without what may be secret, `written` is as it stands in the file.
+    /// `entry` has no secrets, `written` is as in the file.
     fn server(&mut self, name: &str, mut entry: Map<String, Value>, written: &Value) {
         let is_off =
             entry.get("enabled") == Some(&Value::Bool(false)) || entry.get("disabled") == Some(&Value::Bool(true));
@@ -120,7 +120,7 @@ fn servers_in_words(servers: Option<&[String]>) -> String {
     }
 }
 
-/// The entries of a section, taken out of it.
+/// Removes and returns the entries of a section.
 fn entries(value: &mut Value, section: &str) -> Vec<(String, Map<String, Value>)> {
     let Some(Value::Object(entries)) = value.as_object_mut().and_then(|value| value.shift_remove(section)) else {
         return Vec::new();
@@ -133,8 +133,8 @@ fn take_text(entry: &mut Map<String, Value>, key: &str) -> Option<String> {
     entry.shift_remove(key)?.as_str().map(str::to_owned)
 }
 
-/// Names of variables or headers, each with the user's own variables that its value takes, since these leave with it. Where
-/// a variable decides which code runs, its value is shown.
+/// Names of variables or headers, each with the user's own variables in its value, which are sent with it. The value of a
+/// variable that decides which code runs is shown.
 fn named(members: &Map<String, Value>) -> String {
     let shown = members.iter().map(|(name, value)| {
         let text = value.as_str().unwrap_or_default();
@@ -152,7 +152,7 @@ fn named(members: &Map<String, Value>) -> String {
     shown.collect::<Vec<_>>().join(", ")
 }
 
-/// A word of a command line: in quotes where it would not read as one word.
+/// A word of a command line, in quotes if it would not read as one word.
 fn word(text: &str) -> String {
     let is_plain = !text.is_empty() && text.chars().all(|c| c.is_alphanumeric() || "-_./:=@+,%~${}".contains(c));
     if is_plain { text.to_owned() } else { Value::String(text.to_owned()).to_string() }
